@@ -5,7 +5,8 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let compiler = env::var("RUSTC").ok().and_then(|rustc| Command::new(rustc).arg("-V").output().ok());
+    let compiler =
+        env::var("RUSTC").ok().and_then(|rustc| Command::new(rustc).arg("-V").output().ok());
     let compiler = compiler.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     println!("cargo::rustc-env=LAB_COMPILER={}", compiler.unwrap_or_else(|| "unknown".into()));
     let value = |name: &str| env::var(name).unwrap_or_default();

@@ -86,7 +86,8 @@ fn cost(pool: &Pool, hit: Hit, ids: &[Vec<PageId>], run: Duration) -> f64 {
         let (_sender, over) = mpsc::channel::<()>();
         let _ = over.recv_timeout(run);
         stop.store(true, Relaxed);
-        let sum: f64 = threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum();
+        let sum: f64 =
+            threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum();
         sum / ids.len() as f64
     })
 }
@@ -114,8 +115,10 @@ fn median(mut of: Vec<f64>) -> f64 {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let given: Vec<String> = std::env::args().collect();
-    let value = |name: &str| given.iter().position(|arg| arg == name).and_then(|at| given.get(at + 1));
-    let number = |name: &str, default: u64| value(name).map_or(default, |v| v.parse().expect("a number"));
+    let value =
+        |name: &str| given.iter().position(|arg| arg == name).and_then(|at| given.get(at + 1));
+    let number =
+        |name: &str, default: u64| value(name).map_or(default, |v| v.parse().expect("a number"));
     let run = Duration::from_millis(number("--millis", 2));
     let (rounds, many) = (number("--rounds", 1), number("--threads", 2) as usize);
     let pages = number("--pages", PAGES) as u32;
@@ -143,7 +146,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("the same hot pages", (0..many).map(|_| among(0, HOT)).collect()),
         ("disjoint pages", (0..many as u32).map(|thread| among(thread * share, share)).collect()),
     ];
-    println!("{replacement}, {pages} pages, {many} threads where not one, medians of {rounds} rounds of {run:?}");
+    println!(
+        "{replacement}, {pages} pages, {many} threads where not one, medians of {rounds} rounds of {run:?}"
+    );
     let mut bars = Vec::new();
     println!("| work | way | ns a hit | against the lookup | threads' throughput against one's |");
     println!("|---|---|---|---|---|");
@@ -161,9 +166,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let ratio = together / costs[0].0;
             println!("| {work} | {way} | {together:.1} | {ratio:.2} | {scaling:.2} |");
             if *way == WAYS[2].0 && ids.len() == 1 {
-                bars.push((ratio <= BARS.0, format!("{work}: {ratio:.2} of the lookup, bar at most {}", BARS.0)));
+                bars.push((
+                    ratio <= BARS.0,
+                    format!("{work}: {ratio:.2} of the lookup, bar at most {}", BARS.0),
+                ));
             } else if *way == WAYS[2].0 && ids.len() == 2 {
-                bars.push((scaling >= BARS.1, format!("{work}: {scaling:.2} of one, bar at least {}", BARS.1)));
+                bars.push((
+                    scaling >= BARS.1,
+                    format!("{work}: {scaling:.2} of one, bar at least {}", BARS.1),
+                ));
             }
         }
     }

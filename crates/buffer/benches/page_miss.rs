@@ -8,8 +8,8 @@
 //! takes before it is measured, and the reads are those of both files. Without arguments it runs tiny: to be sure that it runs.
 
 use clearway_buffer::{
-    Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, SecondLevel, SecondLevelConfig, Stats, WalBarrier,
-    Want, seal, set_kind, set_lsn,
+    Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, SecondLevel, SecondLevelConfig,
+    Stats, WalBarrier, Want, seal, set_kind, set_lsn,
 };
 use clearway_env::{DirectDisk, Disk, Entropy, IoPool, OsDisk, SeededEntropy};
 use clearway_types::{Lsn, PageId, PartitionId};
@@ -48,12 +48,15 @@ struct Args {
 
 fn args() -> Args {
     let given: Vec<String> = std::env::args().collect();
-    let value = |name: &str| given.iter().position(|arg| arg == name).and_then(|at| given.get(at + 1));
-    let number = |name: &str, default: u64| value(name).map_or(default, |v| v.parse().expect("a number"));
+    let value =
+        |name: &str| given.iter().position(|arg| arg == name).and_then(|at| given.get(at + 1));
+    let number =
+        |name: &str, default: u64| value(name).map_or(default, |v| v.parse().expect("a number"));
     let pages = number("--pages", 512);
     let size = number("--second-level-pages", pages) * PAGE_SIZE as u64;
     Args {
-        second_level: value("--second-level").map(|dir| SecondLevelConfig { dir: dir.into(), size }),
+        second_level: value("--second-level")
+            .map(|dir| SecondLevelConfig { dir: dir.into(), size }),
         dir: value("--dir").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from),
         pages: pages as u32,
         frames: number("--frames", 128) as u32,
@@ -206,7 +209,8 @@ fn run(
     let files = Arc::new(Files::open(disk, &args.dir, PARTITIONS)?.with_io_pool(io_pool.clone()));
     let config = PoolConfig { frames: args.frames, ..PoolConfig::default() };
     let wal = Arc::new(NoWal(AtomicU64::new(1)));
-    let second = args.second_level.as_ref().map(|config| SecondLevel::open(disk, config)).transpose()?;
+    let second =
+        args.second_level.as_ref().map(|config| SecondLevel::open(disk, config)).transpose()?;
     let pool = Pool::with_second_level(config, files, wal, io_pool, second)?;
     touch_all_frames(&pool, args);
     cache(&args.dir, warm);
@@ -216,7 +220,16 @@ fn run(
         let random = SeededEntropy::new(seed ^ SeededEntropy::new(chains).u64());
         let (pool, stop, fetched) = (pool.clone(), stop.clone(), fetched.clone());
         let (pages, write_percent) = (u64::from(args.pages), args.write_percent);
-        Box::new(Chain { pool, random, pages, write_percent, stop, fetched, _ended: ended.clone() }).step();
+        Box::new(Chain {
+            pool,
+            random,
+            pages,
+            write_percent,
+            stop,
+            fetched,
+            _ended: ended.clone(),
+        })
+        .step();
     }
     drop(ended);
     // Nothing is ever sent: it waits for the time to be over.
@@ -249,7 +262,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     args.dir = args.dir.join(format!("page-miss-{}", std::process::id()));
     std::fs::create_dir_all(&args.dir)?;
     fill(&args.dir, args.pages)?;
-    println!("{} pages, {} frames, {}% of the fetched pages are changed", args.pages, args.frames, args.write_percent);
+    println!(
+        "{} pages, {} frames, {}% of the fetched pages are changed",
+        args.pages, args.frames, args.write_percent
+    );
     println!(
         "| cache and files | fetches at once | engine | page reads/s | of the second level | CPU us/read | page writes/s |"
     );
@@ -262,10 +278,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     });
     let engines: Vec<Engine> = engines.collect();
-    for (name, warm, direct) in
-        [("cold buffered", false, false), ("cold direct", false, true), ("warm buffered", true, false)]
-    {
-        for chains in [1, 8, 64].into_iter().filter(|chains| format!("{name} {chains}").contains(&args.only)) {
+    for (name, warm, direct) in [
+        ("cold buffered", false, false),
+        ("cold direct", false, true),
+        ("warm buffered", true, false),
+    ] {
+        for chains in
+            [1, 8, 64].into_iter().filter(|chains| format!("{name} {chains}").contains(&args.only))
+        {
             let directly = DirectDisk::new(false);
             let disk: &dyn Disk = if direct { &directly } else { &OsDisk };
             let mut figures: Vec<Vec<Figures>> = engines.iter().map(|_| Vec::new()).collect();

@@ -7,7 +7,8 @@
 //! [`Counters::open`] (what comes before the first read).
 
 use clearway_buffer::{
-    Files, HEADER, Keep, PAGE_SIZE, PageError, PageIo, PageMut, Pool, PoolConfig, WalBarrier, Want, lsn,
+    Files, HEADER, Keep, PAGE_SIZE, PageError, PageIo, PageMut, Pool, PoolConfig, WalBarrier, Want,
+    lsn,
 };
 use clearway_env::{Disk, File, IoPool, MemDisk, Open, OsDisk};
 use clearway_types::{Lsn, PageId, PartitionId};
@@ -59,17 +60,27 @@ impl Log {
         let mut records = Vec::new();
         let mut end = 0;
         for record in bytes.chunks_exact(RECORD) {
-            let u32_at = |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+            let u32_at = |at: usize| {
+                u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
+            };
             if u32_at(16) != crc32c::crc32c(&record[..16]) {
                 break;
             }
             end += RECORD as u64;
-            records.push((Lsn(end), u32_at(0), u32_at(4), u64::from(u32_at(8)) | u64::from(u32_at(12)) << 32));
+            records.push((
+                Lsn(end),
+                u32_at(0),
+                u32_at(4),
+                u64::from(u32_at(8)) | u64::from(u32_at(12)) << 32,
+            ));
         }
         file.set_len(end)?;
         file.sync_data()?;
         let (appended, durable) = (AtomicU64::new(end), AtomicU64::new(end));
-        Ok((Self { file, tail: Mutex::default(), appended, durable, writing: Mutex::default() }, records))
+        Ok((
+            Self { file, tail: Mutex::default(), appended, durable, writing: Mutex::default() },
+            records,
+        ))
     }
 
     fn append(&self, page: PageId, at: usize, value: u64) -> Lsn {
@@ -126,7 +137,12 @@ impl Counters {
         files.restore_torn()?;
         let (log, records) = Log::open(disk, &dir.join("log"))?;
         let log = Arc::new(log);
-        let pool = Pool::new(PoolConfig { frames, ..PoolConfig::default() }, Arc::new(files), log.clone(), io_pool)?;
+        let pool = Pool::new(
+            PoolConfig { frames, ..PoolConfig::default() },
+            Arc::new(files),
+            log.clone(),
+            io_pool,
+        )?;
         let checkpoint = disk.open(&dir.join("checkpoint"), Open::OpenOrCreate)?;
         disk.sync_dir(dir)?;
         let counters = Self { pool, log, checkpoint };
@@ -148,7 +164,8 @@ impl Counters {
 
     /// Makes room for so many counters, all zero. A page that was never written reads as zeros, so that this needs no record.
     fn create(&self, counters: u32) -> Result<(), PageError> {
-        (0..counters.div_ceil(PER_PAGE)).try_for_each(|no| self.with(|pool| pool.create(page(no), false).map(drop)))
+        (0..counters.div_ceil(PER_PAGE))
+            .try_for_each(|no| self.with(|pool| pool.create(page(no), false).map(drop)))
     }
 
     fn add(&self, counter: u32, by: u64) -> Result<(), PageError> {
@@ -183,7 +200,9 @@ impl Counters {
     fn redo(&self, records: &[Record]) -> Res<()> {
         let mut start = [0; 8];
         self.checkpoint.read_zero_filled_at(&mut start, 0)?;
-        for &(end, no, at, value) in records.iter().filter(|record| record.0.0 > u64::from_le_bytes(start)) {
+        for &(end, no, at, value) in
+            records.iter().filter(|record| record.0.0 > u64::from_le_bytes(start))
+        {
             self.with(|pool| {
                 let mut page = pool.write(page(no))?;
                 if lsn(&page) < end {
@@ -213,7 +232,9 @@ fn work(counters: &Counters, number: u32) -> Res<()> {
     counters.create(number)?;
     for round in 1..=2_u64 {
         std::thread::scope(|scope| {
-            let count = |thread| (thread..number).step_by(331).try_for_each(|counter| counters.add(counter, round));
+            let count = |thread| {
+                (thread..number).step_by(331).try_for_each(|counter| counters.add(counter, round))
+            };
             let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || count(thread))).collect();
             threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
         })?;

@@ -70,7 +70,12 @@ impl PoolCore {
     /// A look at a page that is not hot, if it is in the first frame of its chain. Out of line, so that the look at a hot one is short.
     #[inline(never)]
     #[track_caller]
-    pub fn read_cold<T>(&self, first: FrameId, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
+    pub fn read_cold<T>(
+        &self,
+        first: FrameId,
+        id: PageId,
+        mut look: impl FnMut(&Glimpse<'_>) -> T,
+    ) -> Result<T, Want> {
         if let Some(state) = self.frames.get(first.0 as usize)
             && let Some(found) = self.glimpse((first, state), |state| state.holds(id), &mut look)
         {
@@ -84,7 +89,11 @@ impl PoolCore {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn read_again<T>(&self, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
+    fn read_again<T>(
+        &self,
+        id: PageId,
+        mut look: impl FnMut(&Glimpse<'_>) -> T,
+    ) -> Result<T, Want> {
         for _ in 1..GLIMPSES {
             if let Some(at @ (frame, state)) = self.table.find(&self.frames, id)
                 && let Some(found) = self.glimpse(at, |state| state.holds(id), &mut look)
@@ -102,7 +111,12 @@ impl PoolCore {
     }
 
     #[cold]
-    fn latch_slowly(&self, id: PageId, mode: Mode, caller: &'static Location<'static>) -> Option<FrameId> {
+    fn latch_slowly(
+        &self,
+        id: PageId,
+        mode: Mode,
+        caller: &'static Location<'static>,
+    ) -> Option<FrameId> {
         let mut attempt = self.latch_confirmed(id, mode);
         if attempt.is_err() {
             mode.class().timed(caller, || {
@@ -120,19 +134,27 @@ impl PoolCore {
     /// One attempt, in which a page that is not found is not resident, or lost in a panic; an error if it is busy.
     fn latch_confirmed(&self, id: PageId, mode: Mode) -> Result<Option<FrameId>, Busy> {
         let shard = self.table.latch(id);
-        let Some(frame) = self.table.find_latched(&shard, &self.frames, id) else { return Ok(None) };
+        let Some(frame) = self.table.find_latched(&shard, &self.frames, id) else {
+            return Ok(None);
+        };
         match self.frame(frame).try_latch(id, mode) {
             TryLatch::Yes => Ok(Some(frame)),
             // Whoever then fetches the page is told why.
             TryLatch::Busy if self.frame(frame).is_lost() => Ok(None),
             TryLatch::Busy => Err(Busy(frame)),
-            TryLatch::Gone => unreachable!("{id} cannot leave its frame under the page-table latch"),
+            TryLatch::Gone => {
+                unreachable!("{id} cannot leave its frame under the page-table latch")
+            }
         }
     }
 
     /// A zeroed page under the exclusive latch, in the frame that has it already or in a free one, if `free` has one.
     #[track_caller]
-    pub fn create(self: &Arc<Self>, id: PageId, free: &mut dyn FnMut() -> Option<FreeFrame>) -> Option<PageMut<'_>> {
+    pub fn create(
+        self: &Arc<Self>,
+        id: PageId,
+        free: &mut dyn FnMut() -> Option<FreeFrame>,
+    ) -> Option<PageMut<'_>> {
         loop {
             if let Some(frame) = self.latch(id, Mode::Exclusive) {
                 let mut page = PageMut::new(self, frame);

@@ -83,8 +83,11 @@ impl PoolCore {
                 }
             };
             let epoch = self.epoch();
-            let claimed: Vec<_> =
-                written.into_iter().filter(|f| victims.contains(f)).filter_map(|f| self.claim_unproposed(f)).collect();
+            let claimed: Vec<_> = written
+                .into_iter()
+                .filter(|f| victims.contains(f))
+                .filter_map(|f| self.claim_unproposed(f))
+                .collect();
             freed += claimed.len();
             let frames = self.put_in_second_level(filling, epoch, claimed);
             self.dispatch(self.free.put(frames));
@@ -127,7 +130,8 @@ impl PoolCore {
                     if writable && !dirty.contains(&frame) {
                         dirty.push(frame);
                     }
-                    let enough = clean.len() + of_scans.len() + dirty.len() >= need || dirty.len() >= self.write_batch;
+                    let enough = clean.len() + of_scans.len() + dirty.len() >= need
+                        || dirty.len() >= self.write_batch;
                     if enough { Probe::Stop } else { Probe::Skip }
                 }
                 Some(false) => {
@@ -180,7 +184,10 @@ impl PoolCore {
                 dirty => {
                     // It is let go when it has been written: then the entry is stale.
                     self.scans.keep(entry);
-                    if dirty.is_some() && self.health.failed().is_none() && !victims.dirty.contains(&frame) {
+                    if dirty.is_some()
+                        && self.health.failed().is_none()
+                        && !victims.dirty.contains(&frame)
+                    {
                         victims.dirty.push(frame);
                     }
                 }
@@ -196,7 +203,8 @@ impl PoolCore {
         for &victim in victims {
             let page = self.frame(victim).page();
             let dirty = |no: u32| {
-                let (frame, _) = self.table.find(self.frames(), PageId::new(page.partition(), no))?;
+                let (frame, _) =
+                    self.table.find(self.frames(), PageId::new(page.partition(), no))?;
                 (self.frame(frame).idle() == Some(true)).then_some(frame)
             };
             let after = (1..=NEIGHBOURS).map_while(|step| dirty(page.no().checked_add(step)?));
@@ -261,7 +269,9 @@ mod tests {
         disk.create_dir_all(Path::new("/data")).unwrap();
         let files = Arc::new(Files::open(&disk, Path::new("/data"), 1).unwrap());
         let config = PoolConfig { frames: 16, ..PoolConfig::default() };
-        let pool = Pool::new(config, files, Arc::new(NoWal), Arc::new(IoPool::new(1, "io").unwrap())).unwrap();
+        let pool =
+            Pool::new(config, files, Arc::new(NoWal), Arc::new(IoPool::new(1, "io").unwrap()))
+                .unwrap();
         let reserved = pool.reserve_frames(16).unwrap();
         pool.core.cool_or_fail(|_| panic!("planted in the cooler"));
         let refused = pool.fetch_blocking(Want::Page(PageId::new(PartitionId(0), 0))).unwrap_err();

@@ -76,7 +76,11 @@ impl<W> Core<W> {
     }
 
     /// See [`Health::guarded`].
-    pub fn guarded<T>(&self, doing: &'static str, work: impl FnOnce() -> Result<T, PageError>) -> Result<T, PageError> {
+    pub fn guarded<T>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce() -> Result<T, PageError>,
+    ) -> Result<T, PageError> {
         self.health.guarded(doing, work)
     }
 

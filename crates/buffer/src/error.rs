@@ -76,7 +76,9 @@ impl PageError {
     /// The same error, of this page.
     pub(crate) fn at(self, id: PageId) -> Self {
         match self {
-            Self::Io { file, action, source, .. } => Self::Io { file, page: Some(id), action, source },
+            Self::Io { file, action, source, .. } => {
+                Self::Io { file, page: Some(id), action, source }
+            }
             other => other,
         }
     }
@@ -97,18 +99,29 @@ impl fmt::Display for PageError {
                     Damage::Id => "page id",
                     Damage::Lsn => "an LSN up to the log's end,",
                 };
-                write!(f, "{page} in {file} is damaged: {what} {expected:#x} expected, {found:#x} found")
+                write!(
+                    f,
+                    "{page} in {file} is damaged: {what} {expected:#x} expected, {found:#x} found"
+                )
             }
             Self::Io { file, page: Some(page), action, source } => {
                 write!(f, "cannot {action} {page} in {file}: {source}")
             }
-            Self::Io { file, page: None, action, source } => write!(f, "cannot {action} {file}: {source}"),
-            Self::Log(source) => write!(f, "cannot write pages because the log is not durable: {source}"),
+            Self::Io { file, page: None, action, source } => {
+                write!(f, "cannot {action} {file}: {source}")
+            }
+            Self::Log(source) => {
+                write!(f, "cannot write pages because the log is not durable: {source}")
+            }
             Self::LogRoom(source) => write!(f, "cannot write to the log: {source}"),
             Self::NoFile(page) => write!(f, "{page}: this partition has no file"),
-            Self::NoFrames => f.write_str("no free frame: too many pages of the buffer pool are in use at once"),
+            Self::NoFrames => {
+                f.write_str("no free frame: too many pages of the buffer pool are in use at once")
+            }
             Self::Closed => f.write_str("the buffer pool is shut down"),
-            Self::Panicked { doing, message } => write!(f, "a thread panicked while {doing}: {message}"),
+            Self::Panicked { doing, message } => {
+                write!(f, "a thread panicked while {doing}: {message}")
+            }
         }
     }
 }

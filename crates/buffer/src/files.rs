@@ -84,11 +84,20 @@ impl Files {
         let open = |name: String| {
             let path = dir.join(name);
             let name: Arc<str> = path.display().to_string().into();
-            let file = disk.open_pages(&path, Open::OpenOrCreate).map_err(|e| PageError::io(&name, "open", e))?;
-            Ok(Named { name, file, allocated: AtomicU32::new(0), allocating: Latch::new(&FILE_GROWTH, ()) })
+            let file = disk
+                .open_pages(&path, Open::OpenOrCreate)
+                .map_err(|e| PageError::io(&name, "open", e))?;
+            Ok(Named {
+                name,
+                file,
+                allocated: AtomicU32::new(0),
+                allocating: Latch::new(&FILE_GROWTH, ()),
+            })
         };
         let files = Self {
-            partitions: (0..partitions).map(|p| open(data_file_name(PartitionId(p)))).collect::<Result<_, _>>()?,
+            partitions: (0..partitions)
+                .map(|p| open(data_file_name(PartitionId(p))))
+                .collect::<Result<_, _>>()?,
             double_write: open("double-write.data".to_owned())?,
             io_pool: None,
             state: Latch::new(
@@ -102,7 +111,8 @@ impl Files {
         let Named { name, file, .. } = &files.double_write;
         let size = (BATCH_LIMIT + 1) * PAGE_SIZE;
         file.allocate(0, size as u64).map_err(|e| PageError::io(name, "extend", e))?;
-        disk.sync_dir(dir).map_err(|e| PageError::io(&dir.display().to_string().into(), "sync", e))?;
+        disk.sync_dir(dir)
+            .map_err(|e| PageError::io(&dir.display().to_string().into(), "sync", e))?;
         Ok(files)
     }
 
@@ -116,7 +126,10 @@ impl Files {
     pub(crate) fn partition(&self, id: PageId) -> Result<&Named, PageError> {
         // An id that was read may have bits that no page's has.
         let whole = PageId::new(id.partition(), id.no()) == id;
-        self.partitions.get(usize::from(id.partition().0)).filter(|_| whole).ok_or(PageError::NoFile(id))
+        self.partitions
+            .get(usize::from(id.partition().0))
+            .filter(|_| whole)
+            .ok_or(PageError::NoFile(id))
     }
 
     /// The latch of the double-write file.
@@ -135,7 +148,11 @@ impl Files {
         Ok(())
     }
 
-    fn write_batch(&self, state: &mut State, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), PageError> {
+    fn write_batch(
+        &self,
+        state: &mut State,
+        pages: &[(PageId, &[u8; PAGE_SIZE])],
+    ) -> Result<(), PageError> {
         for &(id, _) in pages {
             self.partition(id)?;
         }
@@ -159,7 +176,11 @@ impl Files {
     }
 
     /// Writes runs of pages of consecutive numbers, each from its first page on.
-    fn write_places(&self, unsynced: &mut [bool], runs: &[(PageId, &[u8])]) -> Result<(), PageError> {
+    fn write_places(
+        &self,
+        unsynced: &mut [bool],
+        runs: &[(PageId, &[u8])],
+    ) -> Result<(), PageError> {
         let mut writes = Vec::with_capacity(runs.len());
         for &(first, bytes) in runs {
             unsynced[usize::from(first.partition().0)] = true;
@@ -268,14 +289,21 @@ fn fill_double_write(buffer: &mut [u8], pages: &[(PageId, &[u8; PAGE_SIZE])]) {
 
 /// The pages that the header names, with their checksums; none if it does not verify.
 fn header_entries(header: &[u8; PAGE_SIZE]) -> Vec<(PageId, u32)> {
-    let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let u32_at = |at: usize| {
+        u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
     if header[..8] != MAGIC[..] || u32_at(8) != crc32c::crc32c(&header[12..]) {
         return Vec::new();
     }
     let count = (u32_at(12) as usize).min(BATCH_LIMIT);
     (0..count)
         .map(|i| ENTRIES + i * ENTRY)
-        .map(|at| (PageId::from_u64(u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32), u32_at(at + 8)))
+        .map(|at| {
+            (
+                PageId::from_u64(u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32),
+                u32_at(at + 8),
+            )
+        })
         .collect()
 }
 
@@ -301,7 +329,8 @@ impl PageIo for Files {
         // From the pages that a file has, the same count is kept before and after the addition, or one less.
         let least = if last { need } else { need.saturating_add(kept(need) + 1) };
         let grow = |pages: u32| {
-            let (from, to) = (u64::from(have) * PAGE_SIZE as u64, u64::from(pages) * PAGE_SIZE as u64);
+            let (from, to) =
+                (u64::from(have) * PAGE_SIZE as u64, u64::from(pages) * PAGE_SIZE as u64);
             named.file.allocate(from, to - from).map(|()| pages)
         };
         let grown = grow(least.saturating_add(ahead(need)))
@@ -320,7 +349,12 @@ impl PageIo for Files {
         Ok(Place { file: self.partition(id)?.file.clone(), offset: offset(id) })
     }
 
-    fn accept(&self, id: PageId, page: &mut [u8; PAGE_SIZE], read: io::Result<usize>) -> Result<(), PageError> {
+    fn accept(
+        &self,
+        id: PageId,
+        page: &mut [u8; PAGE_SIZE],
+        read: io::Result<usize>,
+    ) -> Result<(), PageError> {
         let Named { name, .. } = self.partition(id)?;
         let filled = read.map_err(|e| PageError::io(name, "read", e).at(id))?;
         page[filled..].fill(0);

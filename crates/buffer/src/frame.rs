@@ -205,7 +205,12 @@ impl Frame {
             }
             debug_assert!(word & PINS < PINS, "too many pins of {id}");
             // Acquire: pairs with the Release in `unlatch`: the bytes that the last holder wrote, or has done reading.
-            match self.word.compare_exchange_weak(word, word + mode.added(), Ordering::Acquire, Ordering::Acquire) {
+            match self.word.compare_exchange_weak(
+                word,
+                word + mode.added(),
+                Ordering::Acquire,
+                Ordering::Acquire,
+            ) {
                 Ok(_) => {
                     if mode == Mode::Exclusive {
                         // Who sees a change that is made now sees EXCL, too: pairs with the fence in `unchanged_since`.
@@ -245,7 +250,11 @@ impl Frame {
         };
         // Release: pairs with the Acquire in `try_latch`, `try_claim` and `glimpse`.
         let old = self.word.fetch_add(add, Ordering::Release);
-        debug_assert!(old & PINS != 0 && old & (SHARES | EXCL) != 0, "{} was not latched", self.page());
+        debug_assert!(
+            old & PINS != 0 && old & (SHARES | EXCL) != 0,
+            "{} was not latched",
+            self.page()
+        );
         if old & WAITED != 0 {
             self.wake_waiter(old.wrapping_add(add));
         }
@@ -440,8 +449,13 @@ impl Arena {
 fn prefer_huge_pages(memory: &IoMemory) {
     #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: the range is one live allocation, and this advice changes neither contents nor validity.
-    let _ =
-        unsafe { rustix::mm::madvise(memory.start().as_ptr().cast(), memory.len(), rustix::mm::Advice::LinuxHugepage) };
+    let _ = unsafe {
+        rustix::mm::madvise(
+            memory.start().as_ptr().cast(),
+            memory.len(),
+            rustix::mm::Advice::LinuxHugepage,
+        )
+    };
     #[cfg(not(all(target_os = "linux", not(miri))))]
     let _ = memory;
 }
@@ -471,7 +485,11 @@ mod tests {
 
         let freed = frame.try_claim(id).unwrap();
         let while_free = frame.word.load(Ordering::Relaxed) & VERSIONS;
-        assert!(glimpse(a).is_none() && !frame.unchanged_since(whole) && !frame.unchanged_since(while_free));
+        assert!(
+            glimpse(a).is_none()
+                && !frame.unchanged_since(whole)
+                && !frame.unchanged_since(while_free)
+        );
         frame.publish(freed, b, 0, None);
         assert!(!frame.unchanged_since(while_free), "another page has come");
         assert!(frame.unchanged_since(glimpse(b).unwrap()));

@@ -161,7 +161,15 @@ impl<W> FreeList<W> {
         let low = (frames.len() / 16).clamp(2, 1024);
         let starved = VecDeque::new();
         let limits = waits.at_least();
-        let state = State { limits, frames, promised: 0, starved, cooler_awake: true, stopped: None, waits: 0 };
+        let state = State {
+            limits,
+            frames,
+            promised: 0,
+            starved,
+            cooler_awake: true,
+            stopped: None,
+            waits: 0,
+        };
         Self { state: Monitor::new(&FREE_LIST, state), low }
     }
 
@@ -190,7 +198,11 @@ impl<W> FreeList<W> {
             Some(Granted::Refused(need, error.clone()))
         } else {
             state.waits += 1;
-            state.starved.push_back(Starved { need, rounds: 0, wait: FREE_FRAME.wait(Location::caller()) });
+            state.starved.push_back(Starved {
+                need,
+                rounds: 0,
+                wait: FREE_FRAME.wait(Location::caller()),
+            });
             self.state.notify_one();
             None
         };
@@ -267,7 +279,8 @@ impl<W> FreeList<W> {
     pub fn wait_for_work(&self, last_round_fruitful: bool) -> bool {
         let mut state = self.state.lock();
         if !last_round_fruitful && state.stopped.is_none() && state.wanting(self.low) {
-            let pause = if state.starved.is_empty() { state.limits.idle_retry } else { state.limits.retry };
+            let pause =
+                if state.starved.is_empty() { state.limits.idle_retry } else { state.limits.retry };
             state = self.state.wait_timeout(state, pause).0;
         }
         while state.stopped.is_none() && !state.wanting(self.low) {
@@ -313,7 +326,10 @@ mod tests {
         assert!(refused.iter().all(|g| matches!(g, Granted::Refused(_, PageError::NoFrames))));
         assert_eq!(refused.len(), 2);
         assert!(list.ask(Need::Page(id)).is_none());
-        assert!(matches!(list.stop(PageError::Closed)[..], [Granted::Refused(Need::Page(_), PageError::Closed)]));
+        assert!(matches!(
+            list.stop(PageError::Closed)[..],
+            [Granted::Refused(Need::Page(_), PageError::Closed)]
+        ));
         assert!(matches!(list.ask(Need::Page(id)), Some(Granted::Refused(_, PageError::Closed))));
     }
 
@@ -341,7 +357,8 @@ mod tests {
         assert!(list.ask(Need::Page(id)).is_none());
         assert!(list.put([]).is_empty());
         assert_eq!(list.take(1).map(|f| f.len()), Some(1), "a creation may take it");
-        let granted = (0..=FrameWaits::default().promise_rounds + 1).find_map(|_| list.age(None).pop());
+        let granted =
+            (0..=FrameWaits::default().promise_rounds + 1).find_map(|_| list.age(None).pop());
         assert!(matches!(granted, Some(Granted::Page(..))));
         assert!(list.end_promise(4).is_empty());
         assert!(matches!(list.ask(Need::Page(id)), Some(Granted::Page(..))));
@@ -358,7 +375,8 @@ mod tests {
         fn grants(&mut self) -> Vec<usize> {
             let (mut granted, mut at) = (Vec::new(), 0);
             while let Some(&many) = self.waiting.get(at) {
-                let collected = self.waiting[..at].iter().copied().find(|many| *many > 0).unwrap_or(0);
+                let collected =
+                    self.waiting[..at].iter().copied().find(|many| *many > 0).unwrap_or(0);
                 let left = self.promised + if many == 0 { collected + 1 } else { many };
                 if self.free < left {
                     at += 1;
@@ -385,7 +403,9 @@ mod tests {
                 let granted = match random.below(6) {
                     0 | 1 => {
                         model.waiting.push(0);
-                        list.ask(Need::Page(PageId::new(PartitionId(0), step))).into_iter().collect()
+                        list.ask(Need::Page(PageId::new(PartitionId(0), step)))
+                            .into_iter()
+                            .collect()
                     }
                     2 => {
                         let many = 1 + random.below(4);
@@ -393,7 +413,8 @@ mod tests {
                         list.ask(Need::Frames(many as u32, ())).into_iter().collect()
                     }
                     3 if !promises.is_empty() => {
-                        let many: u32 = promises.swap_remove(random.below(promises.len() as u64) as usize);
+                        let many: u32 =
+                            promises.swap_remove(random.below(promises.len() as u64) as usize);
                         model.promised -= many as usize;
                         list.end_promise(many)
                     }
@@ -403,7 +424,9 @@ mod tests {
                         Vec::new()
                     }
                     _ => {
-                        let put = used.split_off(used.len() - random.below(used.len() as u64 + 1).min(3) as usize);
+                        let put = used.split_off(
+                            used.len() - random.below(used.len() as u64 + 1).min(3) as usize,
+                        );
                         model.free += put.len();
                         list.put(put)
                     }

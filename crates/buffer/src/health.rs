@@ -40,7 +40,11 @@ impl Health {
     }
 
     /// Runs `work`, which may panic: a panic is a failure.
-    pub fn guarded<T>(&self, doing: &'static str, work: impl FnOnce() -> Result<T, PageError>) -> Result<T, PageError> {
+    pub fn guarded<T>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce() -> Result<T, PageError>,
+    ) -> Result<T, PageError> {
         caught(work).unwrap_or_else(|message| Err(self.fail(PageError::panicked(doing, &message))))
     }
 }

@@ -28,7 +28,12 @@ pub trait PageIo: Send + Sync {
 
     /// Makes a page of what a read of its place has brought, and verifies it: what lies behind the file's end is zeros.
     /// Does not block.
-    fn accept(&self, id: PageId, page: &mut [u8; PAGE_SIZE], read: io::Result<usize>) -> Result<(), PageError>;
+    fn accept(
+        &self,
+        id: PageId,
+        page: &mut [u8; PAGE_SIZE],
+        read: io::Result<usize>,
+    ) -> Result<(), PageError>;
 
     /// Whether the disk has space for the page for sure, so that writing it will not fail for lack of it. The last pages of what
     /// a file has are kept for those who say `last`.

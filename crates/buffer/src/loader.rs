@@ -169,7 +169,8 @@ impl PoolCore {
             Want::Space { page, last } => {
                 let core = self.clone();
                 let make = move || {
-                    let made = core.guarded("making space on the disk", || core.io.make_space(page, last));
+                    let made =
+                        core.guarded("making space on the disk", || core.io.make_space(page, last));
                     core.answer(done, made.map(|()| Keep::nothing(core.clone())));
                 };
                 return self.io_pool.submit(Box::new(make));
@@ -210,7 +211,8 @@ impl PoolCore {
         let found = self.second_level.as_ref().and_then(|second| Some((second, second.find(id)?)));
         let Some((second, copy)) = found else { return self.load_from_place(id, frame) };
         let (file, offset) = second.place(copy);
-        let target = Box::new(Target { core: self.clone(), id, frame, copy: Some((second.clone(), copy)) });
+        let target =
+            Box::new(Target { core: self.clone(), id, frame, copy: Some((second.clone(), copy)) });
         self.io_pool.read(Read { file, offset, target });
     }
 
@@ -268,12 +270,23 @@ impl PoolCore {
             return Ok(());
         }
         let file = self.io.file(id);
-        Err(PageError::Damaged { file, page: id, damage: Damage::Lsn, expected: end.0, found: found.0 })
+        Err(PageError::Damaged {
+            file,
+            page: id,
+            damage: Damage::Lsn,
+            expected: end.0,
+            found: found.0,
+        })
     }
 
     /// What is to be made of a page that was accepted or not. One that is not what was written, and not synced, shows that the disk has lost the
     /// write, whatever it will say at the next sync.
-    fn check_written(&self, id: PageId, page: &[u8], accepted: Result<(), PageError>) -> Result<(), PageError> {
+    fn check_written(
+        &self,
+        id: PageId,
+        page: &[u8],
+        accepted: Result<(), PageError>,
+    ) -> Result<(), PageError> {
         let Some(written) = self.unsynced.written(id) else { return accepted };
         let found = match accepted {
             Ok(()) if lsn(page) == written => return Ok(()),

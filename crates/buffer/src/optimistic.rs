@@ -31,7 +31,8 @@ pub struct Glimpse<'a> {
 
 impl<'a> Glimpse<'a> {
     /// Whether this processor's instructions are known here.
-    pub(crate) const POSSIBLE: bool = cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)));
+    pub(crate) const POSSIBLE: bool =
+        cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)));
 
     /// Where this is not [`Glimpse::POSSIBLE`], for the holder of a latch only.
     ///

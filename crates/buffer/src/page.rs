@@ -66,8 +66,9 @@ pub(crate) fn stored_crc(page: &[u8; PAGE_SIZE]) -> u32 {
 
 /// Checks a page as read from `file` (for the error's text).
 pub fn verify(page: &[u8; PAGE_SIZE], id: PageId, file: &Arc<str>) -> Result<(), PageError> {
-    let failed =
-        |damage, expected, found| Err(PageError::Damaged { file: file.clone(), page: id, damage, expected, found });
+    let failed = |damage, expected, found| {
+        Err(PageError::Damaged { file: file.clone(), page: id, damage, expected, found })
+    };
     let (stored, computed) = (stored_crc(page), crc32c::crc32c(&page[4..]));
     if stored != computed && !canary::on(Bug::StaleChecksum) {
         return if stored == 0 && page.iter().all(|&b| b == 0) {

@@ -141,7 +141,11 @@ impl Pool {
     /// outside), and return what it has found: bytes copied out, not references.
     #[inline]
     #[track_caller]
-    pub fn read_optimistic<T>(&self, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
+    pub fn read_optimistic<T>(
+        &self,
+        id: PageId,
+        mut look: impl FnMut(&Glimpse<'_>) -> T,
+    ) -> Result<T, Want> {
         // Once: what `self` leads to would be loaded again behind the first look at the version.
         let core = &*self.core;
         let first = core.table.first(id);
@@ -197,7 +201,10 @@ impl Pool {
     pub fn create_in(&self, reservation: &mut Reservation, id: PageId) -> PageMut<'_> {
         match self.core.create(id, &mut || reservation.frames.pop()) {
             Some(page) => page,
-            None => panic!("no frame left in the reservation for {id}, or the pool has failed: {:?}", self.failed()),
+            None => panic!(
+                "no frame left in the reservation for {id}, or the pool has failed: {:?}",
+                self.failed()
+            ),
         }
     }
 
@@ -250,7 +257,11 @@ impl Pool {
             writes: load(&core.counters.writes),
             evictions: load(&core.counters.evictions),
             waits,
-            second_level: core.second_level.as_ref().map(|second| second.stats()).unwrap_or_default(),
+            second_level: core
+                .second_level
+                .as_ref()
+                .map(|second| second.stats())
+                .unwrap_or_default(),
         }
     }
 

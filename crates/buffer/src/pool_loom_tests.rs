@@ -80,7 +80,9 @@ impl World {
     fn glimpse(&self, id: PageId) -> Option<[u64; 2]> {
         let (frame, _) = self.table.find(&self.frames, id)?;
         let frame = &self.frames[frame.0 as usize];
-        let seen = frame.glimpse(|frame| frame.is_hot(id)).or_else(|| frame.glimpse(|frame| frame.holds(id)))?;
+        let seen = frame
+            .glimpse(|frame| frame.is_hot(id))
+            .or_else(|| frame.glimpse(|frame| frame.holds(id)))?;
         let words = [self.words[0].load(Relaxed), self.words[1].load(Relaxed)];
         frame.unchanged_since(seen).then_some(words)
     }
@@ -157,7 +159,11 @@ impl Second {
             return;
         }
         let frame = &self.world.frames[0];
-        assert_eq!(frame.try_latch(A, Mode::Shared), TryLatch::Yes, "it is dirty, and nobody has it exclusively");
+        assert_eq!(
+            frame.try_latch(A, Mode::Shared),
+            TryLatch::Yes,
+            "it is dirty, and nobody has it exclusively"
+        );
         frame.clean();
         frame.keep_pin_only();
         self.directory.lock().invalidate(std::iter::once(A));
@@ -182,7 +188,10 @@ fn loom_a_copy_in_the_second_level_is_the_newest_version() {
         cooler.join().unwrap();
         other.join().unwrap();
         let (copy, disk) = (second.directory.lock().find(A), second.disk.load(Relaxed));
-        assert!(copy.is_none_or(|copy| u64::from(copy.crc) == disk), "{copy:?}, and the disk has {disk}");
+        assert!(
+            copy.is_none_or(|copy| u64::from(copy.crc) == disk),
+            "{copy:?}, and the disk has {disk}"
+        );
     });
 }
 
@@ -204,7 +213,10 @@ fn loom_a_hit_never_sees_another_page() {
         });
         reader.join().unwrap();
         evictor.join().unwrap();
-        assert!(world.read(A).is_some() != world.read(B).is_some(), "exactly one page is in the frame");
+        assert!(
+            world.read(A).is_some() != world.read(B).is_some(),
+            "exactly one page is in the frame"
+        );
     });
 }
 
@@ -217,7 +229,10 @@ fn loom_a_glimpse_that_counts_is_whole_and_of_its_page() {
         let reader = thread::spawn(move || one.glimpse(A));
         let writer = thread::spawn(move || two.write(A, 20));
         let (seen, written) = (reader.join().unwrap(), writer.join().unwrap());
-        assert!(written && seen.is_none_or(|words| words == [20; 2] || words == [A.to_u64(); 2]), "{seen:?}");
+        assert!(
+            written && seen.is_none_or(|words| words == [20; 2] || words == [A.to_u64(); 2]),
+            "{seen:?}"
+        );
     });
     loom::model(|| {
         let world = World::with_a();
@@ -254,7 +269,10 @@ fn loom_no_change_is_lost_between_write_back_and_eviction() {
                     if copy == Some(last) { oldest == u64::MAX } else { oldest <= last },
                     "{copy:?} {last} {oldest}"
                 );
-                assert!(copy.is_some() || oldest == 10, "nothing was written: the first change is still to write");
+                assert!(
+                    copy.is_some() || oldest == 10,
+                    "nothing was written: the first change is still to write"
+                );
             }
         });
     }
@@ -315,7 +333,10 @@ fn loom_who_waits_for_a_latch_is_woken() {
         write(world.clone());
         writer.join().unwrap();
         let changes = write_back.join().unwrap() - A.to_u64();
-        assert!(changes <= 2 && world.read(A) == Some(A.to_u64() + 2) && world.claim(A).is_some(), "{changes}");
+        assert!(
+            changes <= 2 && world.read(A) == Some(A.to_u64() + 2) && world.claim(A).is_some(),
+            "{changes}"
+        );
     });
 }
 

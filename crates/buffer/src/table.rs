@@ -67,7 +67,9 @@ impl<W> PageTable<W> {
             buckets: (0..buckets).map(|_| AtomicU32::new(END)).collect(),
             shift: 64 - buckets.trailing_zeros(),
             shards: (0..SHARDS)
-                .map(|_| CachePadded::new(Latch::new(&PAGE_TABLE, Shard { loading: HashMap::new() })))
+                .map(|_| {
+                    CachePadded::new(Latch::new(&PAGE_TABLE, Shard { loading: HashMap::new() }))
+                })
                 .collect(),
         }
     }
@@ -91,7 +93,11 @@ impl<W> PageTable<W> {
         let at = self.first(id);
         let first = frames.get(at.0 as usize)?;
         // The first comparison is the shorter one, and enough for pages in use.
-        if first.is_hot(id) || first.holds(id) { Some((at, first)) } else { find_behind(first, frames, id) }
+        if first.is_hot(id) || first.holds(id) {
+            Some((at, first))
+        } else {
+            find_behind(first, frames, id)
+        }
     }
 
     /// Latches the page's shard. A panic under the latch is a failed assertion before any change.
@@ -101,7 +107,12 @@ impl<W> PageTable<W> {
     }
 
     /// The frame that holds the page.
-    pub fn find_latched(&self, _latch: &LatchGuard<'_, Shard<W>>, frames: &[Frame], id: PageId) -> Option<FrameId> {
+    pub fn find_latched(
+        &self,
+        _latch: &LatchGuard<'_, Shard<W>>,
+        frames: &[Frame],
+        id: PageId,
+    ) -> Option<FrameId> {
         // Relaxed: all changes of this chain are made under the latch that the caller holds.
         let mut at = self.buckets[self.bucket(id)].load(Ordering::Relaxed);
         while let Some(frame) = frames.get(at as usize) {
@@ -114,7 +125,13 @@ impl<W> PageTable<W> {
     }
 
     /// Puts a frame that holds `id` at the head of its chain.
-    pub fn link(&self, _latch: &LatchGuard<'_, Shard<W>>, frames: &[Frame], id: PageId, frame: FrameId) {
+    pub fn link(
+        &self,
+        _latch: &LatchGuard<'_, Shard<W>>,
+        frames: &[Frame],
+        id: PageId,
+        frame: FrameId,
+    ) {
         let bucket = &self.buckets[self.bucket(id)];
         // Relaxed load: changed only under the latch. Release stores: pair with the Acquires in `find`.
         frames[frame.0 as usize].next.store(bucket.load(Ordering::Relaxed), Ordering::Release);
@@ -122,7 +139,13 @@ impl<W> PageTable<W> {
     }
 
     /// Takes a frame, which held `id`, out of its chain.
-    pub fn unlink(&self, _latch: &LatchGuard<'_, Shard<W>>, frames: &[Frame], id: PageId, frame: FrameId) {
+    pub fn unlink(
+        &self,
+        _latch: &LatchGuard<'_, Shard<W>>,
+        frames: &[Frame],
+        id: PageId,
+        frame: FrameId,
+    ) {
         let mut link = &self.buckets[self.bucket(id)];
         loop {
             // Relaxed loads: changed only under the latch. Release store: pairs with the Acquire in `find`.

@@ -44,7 +44,11 @@ struct Copied {
 impl<W> Core<W> {
     /// Writes those of `frames` (a batch at most) that are dirty, and returns them. With `wait` it waits for exclusive
     /// latches, otherwise it leaves out the pages that are latched so.
-    pub fn write_batch(self: &Arc<Self>, frames: &[FrameId], wait: bool) -> Result<Vec<FrameId>, PageError> {
+    pub fn write_batch(
+        self: &Arc<Self>,
+        frames: &[FrameId],
+        wait: bool,
+    ) -> Result<Vec<FrameId>, PageError> {
         let mut batch = self.write_back.lock();
         self.health.check()?;
         let mut copied: Vec<Copied> = Vec::with_capacity(frames.len());
@@ -83,7 +87,10 @@ impl<W> Core<W> {
             return Ok(());
         }
         if self.health.wal.durable() < upto && !canary::on(Bug::PageBeforeLog) {
-            self.health.wal.ensure_durable(upto).map_err(|error| PageError::Log(Arc::new(error)))?;
+            self.health
+                .wal
+                .ensure_durable(upto)
+                .map_err(|error| PageError::Log(Arc::new(error)))?;
         }
         // Before the newer version can leave the pool: our pins keep it.
         if let Some(second) = &self.second_level {
@@ -99,7 +106,12 @@ impl<W> Core<W> {
     }
 
     /// Copies a dirty page, makes it clean and leaves a pin on it.
-    fn copy_out(&self, frame: FrameId, into: &mut [u8; PAGE_SIZE], wait: bool) -> Option<(PageId, u64)> {
+    fn copy_out(
+        &self,
+        frame: FrameId,
+        into: &mut [u8; PAGE_SIZE],
+        wait: bool,
+    ) -> Option<(PageId, u64)> {
         let state = self.frame(frame);
         let page = state.page();
         if !self.latch_to_copy(frame, page, wait) {
@@ -123,7 +135,8 @@ impl<W> Core<W> {
         let state = self.frame(frame);
         let mut latched = state.try_latch(page, Mode::Shared);
         if latched == TryLatch::Busy && wait {
-            latched = COPIED_PAGE.timed(Location::caller(), || state.latch_in_turn(page, Mode::Shared));
+            latched =
+                COPIED_PAGE.timed(Location::caller(), || state.latch_in_turn(page, Mode::Shared));
         }
         latched == TryLatch::Yes
     }

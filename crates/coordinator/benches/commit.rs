@@ -16,7 +16,9 @@ use clearway_latch::lockstat;
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Insert, Query, Route, Source, unnumbered_table};
-use clearway_plan::{Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, Statement};
+use clearway_plan::{
+    Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, Statement,
+};
 use clearway_storage::NodeConfig;
 use clearway_types::{Datum, Lsn, SqlType};
 use std::path::{Path as FilePath, PathBuf};
@@ -77,7 +79,8 @@ struct Session {
 /// Runs a statement to its end, with nobody else at the worker.
 fn run_alone(port: &mut Port, statement: Statement) {
     let mut client = Client::new(port, 0);
-    let mut step = client.start(port, &plan(statement), &Arc::new(Env::default()), RunOptions::default());
+    let mut step =
+        client.start(port, &plan(statement), &Arc::new(Env::default()), RunOptions::default());
     while let Step::Pending = step {
         port.poll(&mut Vec::new());
         std::thread::yield_now();
@@ -91,29 +94,46 @@ fn run_alone(port: &mut Port, statement: Statement) {
 /// A table `(id int primary key, balance int)` with a row for each committer.
 fn make_table(engine: &Arc<Engine>) {
     let mut port = engine.port(0);
-    let column = |name: &str| Column { name: name.into(), ty: SqlType::Int4, not_null: true, default: None };
+    let column =
+        |name: &str| Column { name: name.into(), ty: SqlType::Int4, not_null: true, default: None };
     let columns = vec![column("id"), column("balance")];
     let table = unnumbered_table("accounts", columns, vec![0], Distribution::Hash(vec![0]));
     run_alone(&mut port, Statement::CreateTable { table, if_not_exists: false });
     let table = engine.catalog().table("accounts").expect("the table").clone();
-    let program =
-        Arc::new(Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail });
-    let rows = (0..COMMITTERS[COMMITTERS.len() - 1]).map(|id| vec![int(id as i32), int(0)]).collect();
+    let program = Arc::new(Program::Insert {
+        table: table.clone(),
+        returning: Vec::new(),
+        on_conflict: OnConflict::Fail,
+    });
+    let rows =
+        (0..COMMITTERS[COMMITTERS.len() - 1]).map(|id| vec![int(id as i32), int(0)]).collect();
     let source = Query { once: None, source: Source::Rows(rows), finish: Vec::new() };
     run_alone(&mut port, Statement::Insert(Insert { table, source, program }));
 }
 
 fn update(engine: &Engine, id: i32) -> Arc<Plan> {
     let table = engine.catalog().table("accounts").expect("the table").clone();
-    let access =
-        Access { table, path: Path::Point(vec![int(id)]), filter: None, lock: None, learned: Default::default() };
+    let access = Access {
+        table,
+        path: Path::Point(vec![int(id)]),
+        filter: None,
+        lock: None,
+        learned: Default::default(),
+    };
     let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(1)));
     let program = Arc::new(Program::update(access, vec![(1, sum)], Vec::new(), false));
     plan(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
 }
 
 /// One worker with its share of the sessions, until `over`: how many commits became durable.
-fn work(engine: &Arc<Engine>, worker: u16, ids: Vec<i32>, bell: &Bell, start: &Barrier, over: &AtomicBool) -> u64 {
+fn work(
+    engine: &Arc<Engine>,
+    worker: u16,
+    ids: Vec<i32>,
+    bell: &Bell,
+    start: &Barrier,
+    over: &AtomicBool,
+) -> u64 {
     let mut port = engine.port(worker);
     let session = |(at, id): (usize, &i32)| {
         let client = Client::new(&mut port, at as u32);
@@ -132,7 +152,8 @@ fn work(engine: &Arc<Engine>, worker: u16, ids: Vec<i32>, bell: &Bell, start: &B
                 commits += 1;
             }
             if session.waits.is_none() && !session.client.is_running() && !stop {
-                let step = session.client.start(&mut port, &session.update, &env, RunOptions::default());
+                let step =
+                    session.client.start(&mut port, &session.update, &env, RunOptions::default());
                 session.waits = committed(step);
             }
         }
@@ -168,7 +189,12 @@ fn committed(step: Step) -> Option<Lsn> {
 }
 
 /// Commits by so many sessions: commits, syncs, seconds.
-fn commits(engine: &Arc<Engine>, bells: &[Arc<Bell>], committers: usize, time: Duration) -> (u64, u64, f64) {
+fn commits(
+    engine: &Arc<Engine>,
+    bells: &[Arc<Bell>],
+    committers: usize,
+    time: Duration,
+) -> (u64, u64, f64) {
     let workers = bells.len().min(committers);
     let (start, over) = (Barrier::new(workers + 1), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -251,8 +277,10 @@ fn main() {
     let args: Vec<String> = std::env::args().collect();
     // Also under `cargo test --benches`.
     let quick = args.iter().any(|arg| arg == "--quick") || !args.iter().any(|arg| arg == "--bench");
-    let (rounds, time) = if quick { (1, Duration::from_millis(50)) } else { (6, Duration::from_millis(1000)) };
-    let dir = Dir(FilePath::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-commit-{}", std::process::id())));
+    let (rounds, time) =
+        if quick { (1, Duration::from_millis(50)) } else { (6, Duration::from_millis(1000)) };
+    let dir = Dir(FilePath::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("bench-commit-{}", std::process::id())));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let bells: Vec<Arc<Bell>> = (0..cores).map(|_| Arc::default()).collect();
     let waker = |bell: &Arc<Bell>| {
@@ -265,7 +293,8 @@ fn main() {
         ..EngineConfig::default()
     };
     let wakers = bells.iter().map(waker).collect();
-    let engine = Engine::open(Arc::new(OsDisk), &dir.0.join("db"), config, wakers).expect("an engine");
+    let engine =
+        Engine::open(Arc::new(OsDisk), &dir.0.join("db"), config, wakers).expect("an engine");
     make_table(&engine);
     let mut plain = (0, 0.0);
     let mut totals = [(0, 0, 0.0); COMMITTERS.len()];
@@ -279,7 +308,10 @@ fn main() {
     }
     let rate = plain.0 as f64 / plain.1;
     println!("{cores} cores; bare append and fdatasync of {BLOCK} bytes: {rate:.0} a second");
-    println!("{:>10} {:>12} {:>14} {:>10} {:>12}", "committers", "commits/s", "commits/sync", "syncs/s", "x bare");
+    println!(
+        "{:>10} {:>12} {:>14} {:>10} {:>12}",
+        "committers", "commits/s", "commits/sync", "syncs/s", "x bare"
+    );
     for ((done, syncs, seconds), committers) in totals.into_iter().zip(COMMITTERS) {
         let (a_second, shared) = (done as f64 / seconds, done as f64 / syncs as f64);
         let (ratio, syncs) = (a_second / rate, syncs as f64 / seconds);
@@ -292,7 +324,9 @@ fn main() {
     }
     let (best, ratio) = counted(&engine, if quick { 3 } else { 41 }, time / 10);
     let ok = if ratio >= BAR_COUNTED { "ok" } else { "short" };
-    println!("one session, without waiting: {best:.0} updates a second, {ratio:.3} of what it does uncounted");
+    println!(
+        "one session, without waiting: {best:.0} updates a second, {ratio:.3} of what it does uncounted"
+    );
     println!("at least {BAR_COUNTED} of it: {ok}");
     engine.shutdown().expect("a clean end");
 }

@@ -40,8 +40,7 @@ const SELECT: &str = "select abalance from pgbench_accounts where aid = $1";
 const UPDATE_ACCOUNT: &str = "update pgbench_accounts set abalance = abalance + $1 where aid = $2";
 const UPDATE_TELLER: &str = "update pgbench_tellers set tbalance = tbalance + $1 where tid = $2";
 const UPDATE_BRANCH: &str = "update pgbench_branches set bbalance = bbalance + $1 where bid = $2";
-const HISTORY: &str =
-    "insert into pgbench_history (tid, bid, aid, delta, mtime) values ($1, $2, $3, $4, current_timestamp)";
+const HISTORY: &str = "insert into pgbench_history (tid, bid, aid, delta, mtime) values ($1, $2, $3, $4, current_timestamp)";
 
 /// A session alone at its worker.
 struct Session {
@@ -56,13 +55,20 @@ impl Session {
     fn plan(&self, sql: &str) -> Arc<Plan> {
         let parsed = clearway_planner::parse(sql).expect("it parses");
         let types = vec![SqlType::Int4; sql.matches('$').count()];
-        let plan = clearway_planner::plan(&parsed[0], &self.client.catalog(), &types, &SessionEnv::default());
+        let plan = clearway_planner::plan(
+            &parsed[0],
+            &self.client.catalog(),
+            &types,
+            &SessionEnv::default(),
+        );
         Arc::new(plan.expect("it has a plan"))
     }
 
     fn run(&mut self, (plan, params): &Call) {
-        let env = Env { params: params.iter().map(|p| Datum::Int4(*p)).collect(), ..Env::default() };
-        let mut step = self.client.start(&mut self.port, plan, &Arc::new(env), RunOptions::default());
+        let env =
+            Env { params: params.iter().map(|p| Datum::Int4(*p)).collect(), ..Env::default() };
+        let mut step =
+            self.client.start(&mut self.port, plan, &Arc::new(env), RunOptions::default());
         while let Step::Pending = step {
             self.port.poll(&mut Vec::new());
             std::thread::yield_now();
@@ -95,8 +101,13 @@ fn count(session: &RefCell<Session>, calls: impl Fn(i32) -> Vec<Call>) -> Option
 
 fn main() {
     let waker: Waker = Arc::new(|| {});
-    let engine = Engine::open(Arc::new(MemDisk::new()), Path::new("/path"), EngineConfig::default(), vec![waker])
-        .expect("it opens");
+    let engine = Engine::open(
+        Arc::new(MemDisk::new()),
+        Path::new("/path"),
+        EngineConfig::default(),
+        vec![waker],
+    )
+    .expect("it opens");
     let mut port = engine.port(0);
     let client = Client::new(&mut port, 0);
     let mut session = Session { port, client };
@@ -106,7 +117,8 @@ fn main() {
     ));
 
     let [begin, end, select, account, teller, branch, history] =
-        ["begin", "end", SELECT, UPDATE_ACCOUNT, UPDATE_TELLER, UPDATE_BRANCH, HISTORY].map(|sql| session.plan(sql));
+        ["begin", "end", SELECT, UPDATE_ACCOUNT, UPDATE_TELLER, UPDATE_BRANCH, HISTORY]
+            .map(|sql| session.plan(sql));
     let session = RefCell::new(session);
     let teller_of = |aid: i32| aid % 10 + 1;
     let tell = |what: &str, counted: Option<u64>| match counted {
@@ -114,13 +126,24 @@ fn main() {
         None => println!("{what}: instructions are not counted here, no trap after each"),
     };
     tell("select-only", count(&session, |aid| vec![(select.clone(), vec![aid])]));
-    tell("one row updated in autocommit", count(&session, |aid| vec![(account.clone(), vec![1, aid])]));
+    tell(
+        "one row updated in autocommit",
+        count(&session, |aid| vec![(account.clone(), vec![1, aid])]),
+    );
     let history_row = |aid: i32| (history.clone(), vec![teller_of(aid), 1, aid, 1]);
     tell("one row inserted in autocommit", count(&session, |aid| vec![history_row(aid)]));
-    let block = |calls: Vec<Call>| [vec![(begin.clone(), vec![])], calls, vec![(end.clone(), vec![])]].concat();
+    let block = |calls: Vec<Call>| {
+        [vec![(begin.clone(), vec![])], calls, vec![(end.clone(), vec![])]].concat()
+    };
     tell("an empty block", count(&session, |_| block(vec![])));
-    tell("a block that reads a row", count(&session, |aid| block(vec![(select.clone(), vec![aid])])));
-    tell("a block that updates a row", count(&session, |aid| block(vec![(account.clone(), vec![1, aid])])));
+    tell(
+        "a block that reads a row",
+        count(&session, |aid| block(vec![(select.clone(), vec![aid])])),
+    );
+    tell(
+        "a block that updates a row",
+        count(&session, |aid| block(vec![(account.clone(), vec![1, aid])])),
+    );
     let tpcb = count(&session, |aid| {
         let tid = teller_of(aid);
         block(vec![

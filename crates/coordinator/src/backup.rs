@@ -75,7 +75,10 @@ pub(crate) async fn run(core: &Rc<Core>, backup: &Backup) -> Result<Outcome, Sto
     }
     let target = PathBuf::from(&backup.target);
     if !target.is_absolute() {
-        let e = SqlError::new(SqlState::INVALID_PARAMETER, format!("\"{}\" is not an absolute path", backup.target));
+        let e = SqlError::new(
+            SqlState::INVALID_PARAMETER,
+            format!("\"{}\" is not an absolute path", backup.target),
+        );
         return Err(e.hint("The server's working directory is not yours.").into());
     }
     let began = Instant::now();
@@ -122,7 +125,10 @@ fn start(core: &Rc<Core>, job: Arc<Job>, target: PathBuf, pace: Pace) -> Result<
         let copied = caught(|| engine.node().backup(&target, env!("CARGO_PKG_VERSION"), &mut step));
         let result = copied.map_err(|message| {
             engine.fail_by_panic("backup", &message);
-            SqlError::new(SqlState::INTERNAL, format!("the thread of the backup panicked: {message}"))
+            SqlError::new(
+                SqlState::INTERNAL,
+                format!("the thread of the backup panicked: {message}"),
+            )
         });
         let result = result.and_then(|copied| copied.map_err(SqlError::from));
         match &result {
@@ -135,5 +141,7 @@ fn start(core: &Rc<Core>, job: Arc<Job>, target: PathBuf, pace: Pace) -> Result<
         waker();
     };
     let spawned = thread::Builder::new().name("backup".into()).spawn(work);
-    spawned.map(drop).map_err(|e| SqlError::new(SqlState::INTERNAL, format!("cannot start a thread: {e}")))
+    spawned
+        .map(drop)
+        .map_err(|e| SqlError::new(SqlState::INTERNAL, format!("cannot start a thread: {e}")))
 }

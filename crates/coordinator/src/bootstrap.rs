@@ -25,14 +25,20 @@ pub(crate) fn load_catalog(node: &Node, stores: &mut [Store]) -> Result<Catalog,
     let mut bad = None;
     patiently(node.pool(), || {
         let from = after.clone();
-        home.scan(CATALOG_TREE, from.as_ref().map(Vec::as_slice), Bound::Unbounded, false, &mut |key, value| {
-            match catalog_rows::decode(value) {
-                Ok(table) => tables.push(table),
-                Err(e) => bad = Some(e),
-            }
-            after = Bound::Excluded(key.to_vec());
-            ControlFlow::Continue(())
-        })
+        home.scan(
+            CATALOG_TREE,
+            from.as_ref().map(Vec::as_slice),
+            Bound::Unbounded,
+            false,
+            &mut |key, value| {
+                match catalog_rows::decode(value) {
+                    Ok(table) => tables.push(table),
+                    Err(e) => bad = Some(e),
+                }
+                after = Bound::Excluded(key.to_vec());
+                ControlFlow::Continue(())
+            },
+        )
     })?;
     match bad {
         Some(e) => Err(OpenError::catalog(e.message())),
@@ -42,11 +48,17 @@ pub(crate) fn load_catalog(node: &Node, stores: &mut [Store]) -> Result<Catalog,
 
 /// Drops the trees that no table of the catalog owns: made by DDL that did not commit, or of tables whose drop was cut short. What is
 /// left of one with a damaged page stays, and is tried again at the next start: nobody asks for it.
-pub(crate) fn drop_orphans(node: &Node, stores: &mut [Store], catalog: &Catalog) -> Result<(), OpenError> {
-    let mut owned: HashSet<TreeId> = catalog.tables.values().flat_map(|t| t.trees().collect::<Vec<_>>()).collect();
+pub(crate) fn drop_orphans(
+    node: &Node,
+    stores: &mut [Store],
+    catalog: &Catalog,
+) -> Result<(), OpenError> {
+    let mut owned: HashSet<TreeId> =
+        catalog.tables.values().flat_map(|t| t.trees().collect::<Vec<_>>()).collect();
     owned.insert(CATALOG_TREE);
     for store in stores {
-        let orphans: Vec<TreeId> = store.trees().into_iter().filter(|t| !owned.contains(t)).collect();
+        let orphans: Vec<TreeId> =
+            store.trees().into_iter().filter(|t| !owned.contains(t)).collect();
         for tree in orphans {
             tracing::info!(partition = %store.partition(), %tree, "dropping a tree that no table owns");
             loop {

@@ -18,13 +18,15 @@ pub(crate) fn key(id: TableId) -> Vec<u8> {
 }
 
 pub(crate) fn encode(table: &TableDef) -> SqlResult<Vec<u8>> {
-    serde_json::to_vec(table)
-        .map_err(|e| SqlError::internal(format!("cannot write the definition of table {}: {e}", table.name)))
+    serde_json::to_vec(table).map_err(|e| {
+        SqlError::internal(format!("cannot write the definition of table {}: {e}", table.name))
+    })
 }
 
 pub(crate) fn decode(bytes: &[u8]) -> SqlResult<TableDef> {
-    serde_json::from_slice(bytes)
-        .map_err(|e| SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of the catalog cannot be read: {e}")))
+    serde_json::from_slice(bytes).map_err(|e| {
+        SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of the catalog cannot be read: {e}"))
+    })
 }
 
 /// The catalog that these rows describe.

@@ -46,10 +46,14 @@ impl Characteristics {
     fn set_isolation(&mut self, isolation: Isolation, at: Progress) -> SqlResult<()> {
         if isolation != self.isolation {
             if at.queried {
-                return Err(too_late("SET TRANSACTION ISOLATION LEVEL must be called before any query"));
+                return Err(too_late(
+                    "SET TRANSACTION ISOLATION LEVEL must be called before any query",
+                ));
             }
             if at.savepoint {
-                return Err(too_late("SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction"));
+                return Err(too_late(
+                    "SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction",
+                ));
             }
         }
         self.isolation = isolation;
@@ -60,7 +64,9 @@ impl Characteristics {
     fn set_read_only(&mut self, read_only: bool, at: Progress) -> SqlResult<()> {
         if self.read_only && !read_only {
             if at.savepoint {
-                return Err(too_late("cannot set transaction read-write mode inside a read-only transaction"));
+                return Err(too_late(
+                    "cannot set transaction read-write mode inside a read-only transaction",
+                ));
             }
             if at.queried {
                 return Err(too_late("transaction read-write mode must be set before any query"));
@@ -72,10 +78,14 @@ impl Characteristics {
 
     fn set_deferrable(&mut self, deferrable: bool, at: Progress) -> SqlResult<()> {
         if at.savepoint {
-            return Err(too_late("SET TRANSACTION [NOT] DEFERRABLE cannot be called within a subtransaction"));
+            return Err(too_late(
+                "SET TRANSACTION [NOT] DEFERRABLE cannot be called within a subtransaction",
+            ));
         }
         if at.queried {
-            return Err(too_late("SET TRANSACTION [NOT] DEFERRABLE must be called before any query"));
+            return Err(too_late(
+                "SET TRANSACTION [NOT] DEFERRABLE must be called before any query",
+            ));
         }
         self.deferrable = deferrable;
         Ok(())

@@ -43,7 +43,13 @@ impl Default for Checkpointer {
 
 impl Checkpointer {
     /// `lazy_flush`: how often it looks, and has the log flushed for those who do not wait.
-    pub(crate) fn start(&self, engine: &Arc<Engine>, interval: Duration, log: u64, lazy_flush: Duration) {
+    pub(crate) fn start(
+        &self,
+        engine: &Arc<Engine>,
+        interval: Duration,
+        log: u64,
+        lazy_flush: Duration,
+    ) {
         self.start_with(engine, interval, log, move |shared| next_turn(shared, lazy_flush));
     }
 
@@ -65,13 +71,20 @@ impl Checkpointer {
                     let appended = wal.appended();
                     wal.request_flush(appended);
                     let from = *begun_at.get_or_insert(appended);
-                    if !due && requests.is_empty() && last.elapsed() < interval && appended.0 - from.0 < log {
+                    if !due
+                        && requests.is_empty()
+                        && last.elapsed() < interval
+                        && appended.0 - from.0 < log
+                    {
                         continue;
                     }
                     due = false;
                     last = Instant::now();
                     begun_at = Some(appended);
-                    let result = engine.node().checkpoint().map_err(|e| SqlError::new(SqlState::IO, e.to_string()));
+                    let result = engine
+                        .node()
+                        .checkpoint()
+                        .map_err(|e| SqlError::new(SqlState::IO, e.to_string()));
                     match &result {
                         Ok(()) => shared.lock().made += 1,
                         Err(e) => tracing::error!("checkpoint failed: {e}"),

@@ -6,9 +6,19 @@ use std::path::Path;
 use std::sync::mpsc;
 
 fn open(disk: &MemDisk) -> Arc<Engine> {
-    let node = NodeConfig { partitions: Some(1), frames: 64, wal_segment_size: 1 << 20, ..NodeConfig::default() };
-    let config = EngineConfig { node, checkpoint_interval: Duration::from_secs(3600), ..EngineConfig::default() };
-    Engine::open(Arc::new(disk.clone()), Path::new("/data"), config, Vec::new()).expect("a sound directory")
+    let node = NodeConfig {
+        partitions: Some(1),
+        frames: 64,
+        wal_segment_size: 1 << 20,
+        ..NodeConfig::default()
+    };
+    let config = EngineConfig {
+        node,
+        checkpoint_interval: Duration::from_secs(3600),
+        ..EngineConfig::default()
+    };
+    Engine::open(Arc::new(disk.clone()), Path::new("/data"), config, Vec::new())
+        .expect("a sound directory")
 }
 
 fn assert_failed(disk: &MemDisk, engine: &Arc<Engine>, planted: &str) {
@@ -28,9 +38,13 @@ fn panic_between_checkpoints_fails_the_engine() {
     for _ in 0..2 {
         let tell = tell.clone();
         checkpointer.request(Box::new(move |result| tell.send(result).expect("the test waits")));
-        checkpointer.start_with(&engine, Duration::MAX, u64::MAX, |_| panic!("planted in its thread"));
+        checkpointer
+            .start_with(&engine, Duration::MAX, u64::MAX, |_| panic!("planted in its thread"));
         let refused = told.recv().expect("an answer").expect_err("no checkpoint");
-        assert_eq!(refused.message(), "no checkpoints: their thread panicked: planted in its thread");
+        assert_eq!(
+            refused.message(),
+            "no checkpoints: their thread panicked: planted in its thread"
+        );
         checkpointer.stop();
     }
     assert_failed(&disk, &engine, "planted in its thread");
@@ -45,7 +59,9 @@ fn panic_in_the_answer_to_a_checkpoint_fails_the_engine() {
     let (tell, told) = mpsc::channel();
     engine.checkpointer.request(Box::new(move |result| tell.send(result).expect("the test waits")));
     let answered = told.recv().expect("an answer");
-    assert!(answered.is_ok() || answered.is_err_and(|e| e.message().contains("planted in an answer")));
+    assert!(
+        answered.is_ok() || answered.is_err_and(|e| e.message().contains("planted in an answer"))
+    );
     engine.checkpointer.stop();
     assert_failed(&disk, &engine, "planted in an answer");
 }

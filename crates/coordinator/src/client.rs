@@ -65,7 +65,8 @@ pub struct Client {
 impl Client {
     /// A client for the session that the server calls `session`.
     pub fn new(port: &mut Port, session: u32) -> Self {
-        let core = port.inner.register(|token| Rc::new(Core::new(port.inner.clone(), token, session)));
+        let core =
+            port.inner.register(|token| Rc::new(Core::new(port.inner.clone(), token, session)));
         Self { core, running: Running::Idle, copy: None }
     }
 
@@ -96,7 +97,13 @@ impl Client {
     }
 
     /// Starts a statement. In a failed block everything but its end is refused (25P02).
-    pub fn start(&mut self, _port: &mut Port, plan: &Arc<Plan>, env: &Arc<Env>, options: RunOptions) -> Step {
+    pub fn start(
+        &mut self,
+        _port: &mut Port,
+        plan: &Arc<Plan>,
+        env: &Arc<Env>,
+        options: RunOptions,
+    ) -> Step {
         debug_assert!(matches!(self.running, Running::Idle));
         if !canary::on(Bug::KeptCancel) {
             self.core.forget_cancel();
@@ -150,7 +157,9 @@ impl Client {
             Running::Idle => Step::Pending,
             Running::Asking(asking) => self.go_on_asking(asking),
             Running::Simple(simple) => match self.core.try_reply(simple.seq) {
-                Some(answer) => self.finish_simple(&simple.plan, &simple.env, simple.one_shot, answer),
+                Some(answer) => {
+                    self.finish_simple(&simple.plan, &simple.env, simple.one_shot, answer)
+                }
                 None => {
                     self.core.let_go_if_stalled();
                     self.running = Running::Simple(simple);
@@ -185,7 +194,11 @@ impl Client {
         let core = self.core.clone();
         self.poll_task(Box::pin(async move {
             let commit = commit && !core.txn().failed;
-            match if commit { txn::commit(&core).await } else { txn::abort(&core).await.map(|()| Lsn(0)) } {
+            match if commit {
+                txn::commit(&core).await
+            } else {
+                txn::abort(&core).await.map(|()| Lsn(0))
+            } {
                 Ok(wait) => End::Outcome(Outcome { wait, ..Outcome::plain("") }),
                 Err(e) => End::Error(e),
             }
@@ -257,7 +270,8 @@ impl Client {
     pub fn close(mut self, _port: &mut Port) {
         let gone = SqlError::new(SqlState::CONNECTION_FAILURE, "the client has gone");
         self.core.cancel(&gone);
-        let (core, running) = (self.core.clone(), std::mem::replace(&mut self.running, Running::Idle));
+        let (core, running) =
+            (self.core.clone(), std::mem::replace(&mut self.running, Running::Idle));
         let ending: Task = Box::pin(async move {
             match running {
                 Running::Idle => {}
@@ -276,7 +290,8 @@ impl Client {
     }
 
     fn refuse(&self, statement: &Statement, options: RunOptions) -> Option<SqlError> {
-        let ends = matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
+        let ends =
+            matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
         if self.core.txn().failed && !ends {
             return Some(failed_block());
         }
@@ -295,7 +310,10 @@ impl Client {
         };
         let one_shot = core.txn().block == Block::None;
         let (txn, body) = if one_shot {
-            (core.port.next_txn(), Body::OneShot { program: program.clone(), env: env.clone(), rows })
+            (
+                core.port.next_txn(),
+                Body::OneShot { program: program.clone(), env: env.clone(), rows },
+            )
         } else {
             let mut state = core.txn();
             let known = state.participants.contains(&partition);
@@ -323,7 +341,8 @@ impl Client {
             Some(answer) => self.finish_simple(plan, env, one_shot, answer),
             None => {
                 self.core.let_go_if_stalled();
-                self.running = Running::Simple(Simple { plan: plan.clone(), env: env.clone(), seq, one_shot });
+                self.running =
+                    Running::Simple(Simple { plan: plan.clone(), env: env.clone(), seq, one_shot });
                 Step::Pending
             }
         })
@@ -342,14 +361,22 @@ impl Client {
                 source: Source::Table { program, route: route @ Route::Hash(_) },
                 ..
             }) => (program, route),
-            Statement::Modify { program, route: route @ Route::Hash(_) } if !goes_on(program) => (program, route),
+            Statement::Modify { program, route: route @ Route::Hash(_) } if !goes_on(program) => {
+                (program, route)
+            }
             Statement::Insert(insert) => return insert::one_row(&self.core, insert, env),
             _ => return None,
         };
         route.partition(env, partitions).transpose().map(|p| p.map(|p| (program, p, None)))
     }
 
-    fn finish_simple(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, one_shot: bool, answer: Answer) -> Step {
+    fn finish_simple(
+        &mut self,
+        plan: &Arc<Plan>,
+        env: &Arc<Env>,
+        one_shot: bool,
+        answer: Answer,
+    ) -> Step {
         let reply = match answer {
             Ok(reply) => reply,
             Err(failure) => return self.failed_at_partition(plan, env, one_shot, failure),
@@ -357,17 +384,20 @@ impl Client {
         let (rows, tag) = match &plan.statement {
             Statement::Query(_) if reply.more => return self.stream(plan, env, reply),
             Statement::Query(query)
-                if !query.finish.is_empty() && reply.rows.len() > self.core.engine().chunk_rows() =>
+                if !query.finish.is_empty()
+                    && reply.rows.len() > self.core.engine().chunk_rows() =>
             {
                 return self.finish_in_turns(plan.clone(), env.clone(), one_shot, reply.rows);
             }
-            Statement::Query(query) => match finish::apply_at_once(&self.core, &query.finish, reply.rows, env) {
-                Ok(rows) => {
-                    let n = rows.len() as u64;
-                    (rows, Tag::Select(n))
+            Statement::Query(query) => {
+                match finish::apply_at_once(&self.core, &query.finish, reply.rows, env) {
+                    Ok(rows) => {
+                        let n = rows.len() as u64;
+                        (rows, Tag::Select(n))
+                    }
+                    Err(e) => return self.failed_simply(e),
                 }
-                Err(e) => return self.failed_simply(e),
-            },
+            }
             Statement::Insert(_) => (reply.rows, Tag::Insert(reply.count)),
             Statement::Modify { program, .. } => (reply.rows, modify_tag(program, reply.count)),
             _ => (reply.rows, Tag::Plain("")),
@@ -384,14 +414,22 @@ impl Client {
 
     #[cold]
     #[inline(never)]
-    fn failed_at_partition(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, one_shot: bool, failure: Failure) -> Step {
+    fn failed_at_partition(
+        &mut self,
+        plan: &Arc<Plan>,
+        env: &Arc<Env>,
+        one_shot: bool,
+        failure: Failure,
+    ) -> Step {
         match failure {
             Failure::StalePlan => Step::Replan,
             // A task answers in parts.
             Failure::NeedsSnapshot => self.start_task(plan.clone(), env.clone()),
             // As a task it runs the block again, and goes on.
             Failure::Undone => self.start_task(plan.clone(), env.clone()),
-            Failure::Sql(e) if replay::is_undone(&self.core, &e) => self.start_task(plan.clone(), env.clone()),
+            Failure::Sql(e) if replay::is_undone(&self.core, &e) => {
+                self.start_task(plan.clone(), env.clone())
+            }
             // As a task it may be run again.
             Failure::Sql(e) if one_shot && multi::is_victim(&self.core, &e) => {
                 self.start_task(plan.clone(), env.clone())
@@ -401,7 +439,13 @@ impl Client {
     }
 
     /// The finishing steps of many rows, as a task.
-    fn finish_in_turns(&mut self, plan: Arc<Plan>, env: Arc<Env>, one_shot: bool, rows: RowBatch) -> Step {
+    fn finish_in_turns(
+        &mut self,
+        plan: Arc<Plan>,
+        env: Arc<Env>,
+        one_shot: bool,
+        rows: RowBatch,
+    ) -> Step {
         self.poll_task(Box::pin(task::finish(self.core.clone(), plan, env, one_shot, rows)))
     }
 
@@ -413,13 +457,21 @@ impl Client {
             return self.failed(SqlError::internal("a query in batches has no partition"));
         };
         let (core, batch) = (self.core.clone(), self.core.last_batch());
-        self.poll_task(Box::pin(task::stream(core, plan.clone(), env.clone(), batch, (partition, first))))
+        self.poll_task(Box::pin(task::stream(
+            core,
+            plan.clone(),
+            env.clone(),
+            batch,
+            (partition, first),
+        )))
     }
 
     /// Takes the statement that has just brought [`Step::Rows`] out of the way of others; [`Client::go_on`] brings the rest. A
     /// transaction of its own becomes an implicit one: [`Client::end_implicit`] ends it.
     pub fn suspend(&mut self) -> Option<Suspended> {
-        let Running::Task(task) = std::mem::replace(&mut self.running, Running::Idle) else { return None };
+        let Running::Task(task) = std::mem::replace(&mut self.running, Running::Idle) else {
+            return None;
+        };
         let mut txn = self.core.txn();
         if txn.block == Block::None {
             txn.block = Block::Implicit;
@@ -472,7 +524,10 @@ impl Client {
         let already = std::mem::replace(&mut txn.block, Block::Explicit) == Block::Explicit;
         let changed = txn.change(*options);
         if already {
-            self.core.notice(SqlState::ACTIVE_TRANSACTION, "there is already a transaction in progress".to_owned());
+            self.core.notice(
+                SqlState::ACTIVE_TRANSACTION,
+                "there is already a transaction in progress".to_owned(),
+            );
         }
         let mut outcome = Outcome::plain(if options.start { "START TRANSACTION" } else { "BEGIN" });
         changed.map(|()| {

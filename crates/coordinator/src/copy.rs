@@ -35,7 +35,12 @@ impl CopyIn {
         if core.catalog().table(&table.name).is_none_or(|now| now.version != table.version) {
             return Err(stopped(Stop::Replan));
         }
-        Ok(Self { table: table.clone(), program: program.clone(), env: env.clone(), rows: Rc::default() })
+        Ok(Self {
+            table: table.clone(),
+            program: program.clone(),
+            env: env.clone(),
+            rows: Rc::default(),
+        })
     }
 
     pub(crate) async fn insert(&self, core: &Core, rows: RowBatch) -> Result<(), Stop> {
@@ -43,7 +48,9 @@ impl CopyIn {
             return Err(Failure::Undone.into());
         }
         core.txn().wrote = true;
-        let (_, n) = insert::rows(core, &self.table, &self.program, &rows, &self.env, Rounds::Several).await?;
+        let (_, n) =
+            insert::rows(core, &self.table, &self.program, &rows, &self.env, Rounds::Several)
+                .await?;
         self.rows.set(self.rows.get() + n);
         core.check_cancelled()?;
         Ok(())
@@ -56,7 +63,9 @@ pub(crate) async fn finish(core: Rc<Core>, copy: CopyIn, abort: Option<SqlError>
         return txn::after_failure(&core, Stop::Error(error), false).await;
     }
     match txn::in_transaction(&core, true, async { Ok(()) }).await {
-        Ok(((), wait)) => End::Outcome(Outcome { wait, tag: Tag::Copy(copy.rows.get()), ..Outcome::plain("") }),
+        Ok(((), wait)) => {
+            End::Outcome(Outcome { wait, tag: Tag::Copy(copy.rows.get()), ..Outcome::plain("") })
+        }
         Err(stop) => txn::after_failure(&core, stop, false).await,
     }
 }

@@ -19,7 +19,9 @@ use crate::whole::{self, Whole};
 use clearway_partition::{Body, Failure, Message, Reply, Snapshot, Stake};
 use clearway_plan::statement::TxnOptions;
 use clearway_plan::{Asker, Catalog};
-use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
+use clearway_types::{
+    Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId,
+};
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -235,7 +237,8 @@ impl Core {
         self.port.turns.works();
         self.calls.borrow_mut().push(Call { seq, partition, txn, answer: None });
         self.sending.set(true);
-        let stake = if matches!(body, Body::OneShot { .. }) { Stake::Retry(0) } else { self.stake() };
+        let stake =
+            if matches!(body, Body::OneShot { .. }) { Stake::Retry(0) } else { self.stake() };
         let origin = self.port.origin(self.token, seq);
         self.port.submit(partition, Message { txn, stake, origin, body });
         self.sending.set(false);
@@ -251,7 +254,9 @@ impl Core {
     fn stake(&self) -> Stake {
         let txn = self.txn();
         match self.retries.get() {
-            Some(retries) if txn.block == Block::None && multi::may_retry(self, retries) => Stake::Retry(retries),
+            Some(retries) if txn.block == Block::None && multi::may_retry(self, retries) => {
+                Stake::Retry(retries)
+            }
             _ => Stake::Rows(txn.rows),
         }
     }
@@ -368,7 +373,8 @@ impl Core {
 
     /// As [`Core::reply`], of the call among these that is answered first, and which of them that is.
     pub(crate) async fn first_reply(&self, calls: &[u32]) -> (usize, Answer) {
-        let first = || calls.iter().enumerate().find_map(|(at, seq)| Some((at, self.try_reply(*seq)?)));
+        let first =
+            || calls.iter().enumerate().find_map(|(at, seq)| Some((at, self.try_reply(*seq)?)));
         self.wait_for(first).await
     }
 
@@ -388,7 +394,8 @@ impl Core {
     /// Has those of the calls that have no answer end with this error.
     pub(crate) fn cancel_calls(&self, calls: &[u32], error: &SqlError) {
         let unanswered = |c: &&Call| c.answer.is_none() && calls.contains(&c.seq);
-        let waiting: Vec<_> = self.calls.borrow().iter().filter(unanswered).map(|c| (c.partition, c.txn)).collect();
+        let waiting: Vec<_> =
+            self.calls.borrow().iter().filter(unanswered).map(|c| (c.partition, c.txn)).collect();
         self.sending.set(true);
         for (partition, txn) in waiting {
             self.port.submit(partition, control(txn, Body::Cancel(error.clone())));

@@ -21,7 +21,8 @@ use crate::txn::everywhere;
 use clearway_partition::{Batch, Body, RawOp};
 use clearway_plan::program::Env;
 use clearway_plan::{
-    Access, Catalog, Column, Distribution, Expr, IndexDef, OnConflict, Path, Program, Statement, TableDef, UniqueKey,
+    Access, Catalog, Column, Distribution, Expr, IndexDef, OnConflict, Path, Program, Statement,
+    TableDef, UniqueKey,
 };
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId};
@@ -36,8 +37,12 @@ pub(crate) async fn run(core: &Core, statement: &Statement, env: &Env) -> Result
     core.asker.replace(env.asker());
     everywhere(core, [HOME], |_| lock_table(core, CATALOG_TABLE)).await?;
     match statement {
-        Statement::CreateTable { table, if_not_exists } => create_table(core, table, *if_not_exists).await,
-        Statement::DropTable { names, if_exists, skipped } => drop_tables(core, names, *if_exists, skipped).await,
+        Statement::CreateTable { table, if_not_exists } => {
+            create_table(core, table, *if_not_exists).await
+        }
+        Statement::DropTable { names, if_exists, skipped } => {
+            drop_tables(core, names, *if_exists, skipped).await
+        }
         Statement::Truncate { names } => truncate(core, names).await,
         Statement::AddPrimaryKey { table, name, columns } => {
             add_primary_key(core, table, name.as_deref(), columns).await
@@ -52,7 +57,9 @@ pub(crate) async fn run(core: &Core, statement: &Statement, env: &Env) -> Result
             };
             create_index(core, table, index, *if_not_exists).await
         }
-        Statement::DropIndex { names, if_exists, skipped, .. } => drop_indexes(core, names, *if_exists, skipped).await,
+        Statement::DropIndex { names, if_exists, skipped, .. } => {
+            drop_indexes(core, names, *if_exists, skipped).await
+        }
         _ => Err(SqlError::internal("not a DDL statement").into()),
     }
 }
@@ -61,11 +68,16 @@ fn exists(name: &str) -> SqlError {
     SqlError::new(SqlState::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"))
 }
 
-async fn create_table(core: &Core, planned: &TableDef, if_not_exists: bool) -> Result<Outcome, Stop> {
+async fn create_table(
+    core: &Core,
+    planned: &TableDef,
+    if_not_exists: bool,
+) -> Result<Outcome, Stop> {
     if core.catalog().has_relation(&planned.name) {
         let text = format!("relation \"{}\" already exists", planned.name);
         if if_not_exists {
-            return Ok(Outcome::plain("CREATE TABLE").warn(SqlState::DUPLICATE_TABLE, format!("{text}, skipping")));
+            return Ok(Outcome::plain("CREATE TABLE")
+                .warn(SqlState::DUPLICATE_TABLE, format!("{text}, skipping")));
         }
         return Err(exists(&planned.name).into());
     }
@@ -87,7 +99,12 @@ async fn create_table(core: &Core, planned: &TableDef, if_not_exists: bool) -> R
     Ok(Outcome::plain("CREATE TABLE"))
 }
 
-async fn drop_tables(core: &Core, names: &[String], if_exists: bool, skipped: &[String]) -> Result<Outcome, Stop> {
+async fn drop_tables(
+    core: &Core,
+    names: &[String],
+    if_exists: bool,
+    skipped: &[String],
+) -> Result<Outcome, Stop> {
     let mut outcome = skipping("DROP TABLE", skipped);
     let before = core.catalog();
     for name in names {
@@ -97,7 +114,9 @@ async fn drop_tables(core: &Core, names: &[String], if_exists: bool, skipped: &[
                 continue;
             }
             if before.has_relation(name) {
-                return Err(wrong_kind(name, "a table").hint("Use DROP INDEX to remove an index.").into());
+                return Err(wrong_kind(name, "a table")
+                    .hint("Use DROP INDEX to remove an index.")
+                    .into());
             }
             let text = format!("table \"{name}\" does not exist");
             if !if_exists {
@@ -127,7 +146,10 @@ fn not_droppable(catalog: &Catalog, name: &str) -> SqlResult<()> {
         return Err(wrong_kind(name, "an index").hint("Use DROP TABLE to remove a table."));
     }
     let Some(table) = catalog.keyed_by(name) else { return Ok(()) };
-    let text = format!("cannot drop index {name} because constraint {name} on table {} requires it", table.name);
+    let text = format!(
+        "cannot drop index {name} because constraint {name} on table {} requires it",
+        table.name
+    );
     Err(SqlError::new(SqlState(*b"2BP01"), text))
 }
 
@@ -177,12 +199,22 @@ async fn add_primary_key(
 async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Result<(), Stop> {
     let env = Arc::new(Env::default());
     let scan = Arc::new(Program::Scan {
-        access: Access { table: old.clone(), path: Path::Full, filter: None, lock: None, learned: Default::default() },
+        access: Access {
+            table: old.clone(),
+            path: Path::Full,
+            filter: None,
+            lock: None,
+            learned: Default::default(),
+        },
         group: None,
         project: (0..old.columns.len()).map(Expr::Column).collect(),
         limit: None,
     });
-    let fill = Arc::new(Program::Insert { table: new.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail });
+    let fill = Arc::new(Program::Insert {
+        table: new.clone(),
+        returning: Vec::new(),
+        on_conflict: OnConflict::Fail,
+    });
     for partition in core.engine().all() {
         query::pull(core, partition, &scan, &env, &mut async |rows| {
             for i in 0..rows.len() {
@@ -203,7 +235,10 @@ fn not_unique(table: &TableDef, name: &str, stop: Stop) -> Stop {
     match stop {
         Stop::Error(e) if e.state() == SqlState::UNIQUE_VIOLATION => {
             let text = format!("could not create unique index \"{name}\"");
-            let detail = e.get_detail().map(|d| d.replace("already exists", "is duplicated")).unwrap_or_default();
+            let detail = e
+                .get_detail()
+                .map(|d| d.replace("already exists", "is duplicated"))
+                .unwrap_or_default();
             let error = SqlError::new(SqlState::UNIQUE_VIOLATION, text).detail(detail);
             Stop::Error(error.table(&table.name).constraint(name))
         }
@@ -215,18 +250,27 @@ fn no_nulls(table: &TableDef, row: clearway_types::RowView<'_>) -> SqlResult<()>
     for column in &table.primary_key {
         if row.get(*column).map_err(insert::bad_row)?.is_null() {
             let Column { name, .. } = &table.columns[*column];
-            let text = format!("column \"{name}\" of relation \"{}\" contains null values", table.name);
-            return Err(SqlError::new(SqlState::NOT_NULL_VIOLATION, text).table(&table.name).column(name));
+            let text =
+                format!("column \"{name}\" of relation \"{}\" contains null values", table.name);
+            return Err(SqlError::new(SqlState::NOT_NULL_VIOLATION, text)
+                .table(&table.name)
+                .column(name));
         }
     }
     Ok(())
 }
 
-async fn create_index(core: &Core, name: &str, mut index: IndexDef, if_not_exists: bool) -> Result<Outcome, Stop> {
+async fn create_index(
+    core: &Core,
+    name: &str,
+    mut index: IndexDef,
+    if_not_exists: bool,
+) -> Result<Outcome, Stop> {
     if core.catalog().has_relation(&index.name) {
         let text = format!("relation \"{}\" already exists", index.name);
         if if_not_exists {
-            return Ok(Outcome::plain("CREATE INDEX").warn(SqlState::DUPLICATE_TABLE, format!("{text}, skipping")));
+            return Ok(Outcome::plain("CREATE INDEX")
+                .warn(SqlState::DUPLICATE_TABLE, format!("{text}, skipping")));
         }
         return Err(exists(&index.name).into());
     }
@@ -258,7 +302,12 @@ async fn create_index(core: &Core, name: &str, mut index: IndexDef, if_not_exist
 }
 
 /// Fills the guard of the index, if it has one, from the table's rows.
-async fn fill_guard(core: &Core, table: &Arc<TableDef>, index: usize, env: &Arc<Env>) -> Result<(), Stop> {
+async fn fill_guard(
+    core: &Core,
+    table: &Arc<TableDef>,
+    index: usize,
+    env: &Arc<Env>,
+) -> Result<(), Stop> {
     let key = UniqueKey::Index(index);
     let Some(guard) = table.guard(key) else { return Ok(()) };
     let scan = Arc::new(Program::Scan {
@@ -279,14 +328,22 @@ async fn fill_guard(core: &Core, table: &Arc<TableDef>, index: usize, env: &Arc<
             for row in rows.iter() {
                 entries.add_key(core, key, row, partition)?;
             }
-            entries.insert(core, false, env).await.map_err(|stop| not_unique(table, guard.name, stop))
+            entries
+                .insert(core, false, env)
+                .await
+                .map_err(|stop| not_unique(table, guard.name, stop))
         })
         .await?;
     }
     Ok(())
 }
 
-async fn drop_indexes(core: &Core, names: &[String], if_exists: bool, skipped: &[String]) -> Result<Outcome, Stop> {
+async fn drop_indexes(
+    core: &Core,
+    names: &[String],
+    if_exists: bool,
+    skipped: &[String],
+) -> Result<Outcome, Stop> {
     let mut outcome = skipping("DROP INDEX", skipped);
     let before = core.catalog();
     for name in names {
@@ -304,8 +361,11 @@ async fn drop_indexes(core: &Core, names: &[String], if_exists: bool, skipped: &
             continue;
         };
         let mut table = locked(core, &owner).await?;
-        let gone = table.indexes.iter().position(|i| &i.name == name).map(|i| table.indexes.remove(i));
-        core.txn().drops.extend(gone.into_iter().flat_map(|i| std::iter::once(i.tree).chain(i.guard)));
+        let gone =
+            table.indexes.iter().position(|i| &i.name == name).map(|i| table.indexes.remove(i));
+        core.txn()
+            .drops
+            .extend(gone.into_iter().flat_map(|i| std::iter::once(i.tree).chain(i.guard)));
         put(core, table).await?;
     }
     Ok(outcome)
@@ -319,8 +379,10 @@ fn needs_guard(core: &Core, table: &TableDef, columns: &[usize]) -> bool {
 /// Gives the unique keys that need one a guard, and takes it from the others. [`renew_trees`] makes the trees.
 fn set_guards(core: &Core, table: &mut TableDef) {
     let guard = |needed: bool| needed.then_some(TreeId(0));
-    table.primary_key_guard = guard(!table.primary_key.is_empty() && needs_guard(core, table, &table.primary_key));
-    let needed: Vec<bool> = table.indexes.iter().map(|i| i.unique && needs_guard(core, table, &i.columns)).collect();
+    table.primary_key_guard =
+        guard(!table.primary_key.is_empty() && needs_guard(core, table, &table.primary_key));
+    let needed: Vec<bool> =
+        table.indexes.iter().map(|i| i.unique && needs_guard(core, table, &i.columns)).collect();
     for (index, needed) in table.indexes.iter_mut().zip(needed) {
         index.guard = guard(needed);
     }
@@ -332,7 +394,13 @@ async fn renew_trees(core: &Core, table: &mut TableDef) -> Result<(), Stop> {
     for index in &mut table.indexes {
         index.tree = TreeId(core.engine().next_id());
     }
-    for guard in table.indexes.iter_mut().map(|i| &mut i.guard).chain([&mut table.primary_key_guard]).flatten() {
+    for guard in table
+        .indexes
+        .iter_mut()
+        .map(|i| &mut i.guard)
+        .chain([&mut table.primary_key_guard])
+        .flatten()
+    {
         *guard = TreeId(core.engine().next_id());
     }
     create_trees(core, table.trees().collect()).await
@@ -353,7 +421,9 @@ async fn locked(core: &Core, name: &str) -> Result<TableDef, Stop> {
 
 fn defined(core: &Core, name: &str) -> SqlResult<Arc<TableDef>> {
     let table = core.catalog().table(name).cloned();
-    table.ok_or_else(|| SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")))
+    table.ok_or_else(|| {
+        SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
+    })
 }
 
 async fn lock(core: &Core, table: TableId) -> Result<(), Stop> {

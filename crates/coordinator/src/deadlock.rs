@@ -135,7 +135,13 @@ pub(crate) struct WaitsFor {
 
 impl WaitsFor {
     /// Takes the change with this number, which counts when all before it have come.
-    pub(crate) fn take(&mut self, partition: PartitionId, number: u64, change: Change, led: &mut Led) {
+    pub(crate) fn take(
+        &mut self,
+        partition: PartitionId,
+        number: u64,
+        change: Change,
+        led: &mut Led,
+    ) {
         let order = self.orders.entry(partition).or_default();
         if number != order.applied + 1 {
             order.early.insert(number, change);
@@ -161,7 +167,18 @@ impl WaitsFor {
             Change::Waits { txn, wait, stake, asker, line, wanted, counted } => {
                 let (since, told) = (Instant::now(), false);
                 let long = Long::default();
-                let waiting = InLine { partition, wait, stake, asker, line, wanted, counted, since, told, long };
+                let waiting = InLine {
+                    partition,
+                    wait,
+                    stake,
+                    asker,
+                    line,
+                    wanted,
+                    counted,
+                    since,
+                    told,
+                    long,
+                };
                 self.waits.entry(txn).or_default().push(waiting);
                 line.map(|line| Edge::Joined(txn, line))
             }
@@ -173,7 +190,9 @@ impl WaitsFor {
             Change::Over { txn, wait, granted } => {
                 let waits = self.waits.get_mut(&txn)?;
                 let at = waits.iter().position(|w| (w.partition, w.wait) == (partition, wait));
-                if let Some(InLine { counted, long, since, .. }) = at.map(|at| waits.swap_remove(at)) {
+                if let Some(InLine { counted, long, since, .. }) =
+                    at.map(|at| waits.swap_remove(at))
+                {
                     led.over.push(counted);
                     led.ended.extend(long.ended(since, granted));
                 }
@@ -206,7 +225,8 @@ impl WaitsFor {
         for txn in &on {
             *self.named.entry(*txn).or_default() += 1;
         }
-        let old = if on.is_empty() { self.lines.remove(&line) } else { self.lines.insert(line, on) };
+        let old =
+            if on.is_empty() { self.lines.remove(&line) } else { self.lines.insert(line, on) };
         for txn in old.into_iter().flatten() {
             let Some(count) = self.named.get_mut(&txn) else { continue };
             *count -= 1;
@@ -218,14 +238,19 @@ impl WaitsFor {
 
     fn tell(&mut self, victim: Victim) {
         let waits = self.waits.get_mut(&victim.txn).into_iter().flatten();
-        waits.filter(|w| (w.partition, w.wait) == (victim.partition, victim.wait)).for_each(|w| w.told = true);
+        waits
+            .filter(|w| (w.partition, w.wait) == (victim.partition, victim.wait))
+            .for_each(|w| w.told = true);
     }
 
     /// Invariant 5.
     fn victim(&self, circle: &[(TxnId, LineId)]) -> Option<Victim> {
         let wait = |(txn, line): &(TxnId, LineId)| {
             let wait = self.waits.get(txn)?.iter().find(|w| w.edge() == Some(*line))?;
-            Some(((wait.stake, Reverse(*txn)), Victim { txn: *txn, partition: wait.partition, wait: wait.wait }))
+            Some((
+                (wait.stake, Reverse(*txn)),
+                Victim { txn: *txn, partition: wait.partition, wait: wait.wait },
+            ))
         };
         let waits = circle.iter().filter_map(wait);
         let found = match canary::on(Bug::RichestVictim) {
@@ -241,12 +266,15 @@ impl WaitsFor {
         let mut seen = HashSet::new();
         // Edges that were followed, each with the place of the one before it.
         let mut way: Vec<(TxnId, LineId, Option<usize>)> = Vec::new();
-        let named = |line, before| self.lines.get(&line).into_iter().flatten().map(move |txn| (*txn, before));
+        let named = |line, before| {
+            self.lines.get(&line).into_iter().flatten().map(move |txn| (*txn, before))
+        };
         let mut stack: Vec<(TxnId, Option<usize>)> = named(from, None).collect();
         while let Some((at, before)) = stack.pop() {
             for line in self.waits.get(&at).into_iter().flatten().filter_map(InLine::edge) {
                 if line == from && only.is_none_or(|only| only == at) {
-                    let edges = std::iter::successors(before, |at| way[*at].2).map(|at| (way[at].0, way[at].1));
+                    let edges = std::iter::successors(before, |at| way[*at].2)
+                        .map(|at| (way[at].0, way[at].1));
                     return Some(std::iter::once((at, line)).chain(edges).collect());
                 }
                 if seen.insert(line) {
@@ -309,7 +337,11 @@ mod tests {
         fn over(&mut self, txn: u64, partition: u16) {
             let number = self.number(partition);
             assert_eq!(
-                self.take(partition, number, Change::Over { txn: TxnId(txn), wait: txn, granted: true }),
+                self.take(
+                    partition,
+                    number,
+                    Change::Over { txn: TxnId(txn), wait: txn, granted: true }
+                ),
                 NOBODY
             );
         }
@@ -333,7 +365,15 @@ mod tests {
 
     fn waiting_with(txn: u64, line: u64, stake: Stake) -> Change {
         let (line, counted) = (Some(line), CLASS.wait(Location::caller()));
-        Change::Waits { txn: TxnId(txn), wait: txn, stake, asker: None, line, wanted: None, counted }
+        Change::Waits {
+            txn: TxnId(txn),
+            wait: txn,
+            stake,
+            asker: None,
+            line,
+            wanted: None,
+            counted,
+        }
     }
 
     #[test]
@@ -390,7 +430,11 @@ mod tests {
         n.told.insert(1, 0);
         n.line(1, 1, &[1]);
         assert_eq!(n.waits(2, 1, 1), NOBODY);
-        assert_eq!(n.take(0, 1, told(1, &[2])), NOBODY, "the first does not wait for the second any more");
+        assert_eq!(
+            n.take(0, 1, told(1, &[2])),
+            NOBODY,
+            "the first does not wait for the second any more"
+        );
         n.over(2, 1);
         n.line(1, 1, &[]);
         assert!(n.is_empty());

@@ -159,7 +159,9 @@ impl Engine {
         let highest_table = catalog.tables.values().map(|t| t.id.0).max().unwrap_or(0);
         let next_id = highest_tree.max(highest_table).max(FIRST_USER_ID) + 1;
         let (snapshots, catalog) = (Arc::<Snapshots>::default(), Arc::new(catalog));
-        let partition = |store| Partition::new(store, config.partition, snapshots.clone()).with_spill(spill.clone());
+        let partition = |store| {
+            Partition::new(store, config.partition, snapshots.clone()).with_spill(spill.clone())
+        };
         let baton = |store| Combiner::with_limit(&BATON, partition(store), config.drain_limit);
         let engine = Arc::new(Self {
             waiting: stores.iter().map(|_| AtomicI64::new(0)).collect(),
@@ -191,7 +193,11 @@ impl Engine {
             checkpointer: Checkpointer::default(),
             node,
         });
-        engine.start_background(config.checkpoint_interval, config.checkpoint_log, config.lazy_flush);
+        engine.start_background(
+            config.checkpoint_interval,
+            config.checkpoint_log,
+            config.lazy_flush,
+        );
         Ok(engine)
     }
 
@@ -277,7 +283,11 @@ impl Engine {
     }
     /// The log is durable up to here.
     pub fn durable(&self) -> Lsn {
-        if canary::on(Bug::ReplyNotHeld) { self.node.wal().appended() } else { self.node.wal().durable() }
+        if canary::on(Bug::ReplyNotHeld) {
+            self.node.wal().appended()
+        } else {
+            self.node.wal().durable()
+        }
     }
     /// How often the log was synced for those who commit.
     pub fn log_syncs(&self) -> u64 {
@@ -418,7 +428,12 @@ impl Engine {
     /// Runs the message, or leaves it to the partition's holder. True if messages are left that nobody is responsible for.
     #[inline]
     #[track_caller]
-    pub(crate) fn submit(&self, partition: PartitionId, message: Message, outbox: &mut Outbox) -> bool {
+    pub(crate) fn submit(
+        &self,
+        partition: PartitionId,
+        message: Message,
+        outbox: &mut Outbox,
+    ) -> bool {
         let combiner = &self.partitions[usize::from(partition.0)];
         matches!(
             combiner.submit(message, &mut |state: &mut Partition, m| state.on_message(m, outbox)),

@@ -51,7 +51,12 @@ impl Default for Exports {
 
 impl Exports {
     /// Shares the snapshot under a new id, in PostgreSQL's alphabet: its LSN, and a number that makes it unique.
-    fn add(self: &Arc<Self>, snapshot: Arc<Snapshot>, source: Characteristics, pid: i32) -> Exported {
+    fn add(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        source: Characteristics,
+        pid: i32,
+    ) -> Exported {
         // Relaxed: only uniqueness matters.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let lsn = snapshot.lsn().0;
@@ -63,7 +68,10 @@ impl Exports {
     fn find(&self, id: &str) -> SqlResult<(Arc<Snapshot>, Characteristics)> {
         let open = self.open.lock();
         let Some(Export { snapshot, source, pid }) = open.get(id) else {
-            return Err(SqlError::new(SqlState::INVALID_PARAMETER, format!("invalid snapshot identifier: \"{id}\"")));
+            return Err(SqlError::new(
+                SqlState::INVALID_PARAMETER,
+                format!("invalid snapshot identifier: \"{id}\""),
+            ));
         };
         let shared = snapshot.as_ref().map(|snapshot| (snapshot.share(), *source));
         shared.ok_or_else(|| {
@@ -88,7 +96,8 @@ impl Exported {
     /// The transaction has failed: nobody can import the snapshot any more, but its id is still known.
     pub(crate) fn fail(&self) {
         // Closing a snapshot takes another latch: the share is dropped when this one is free.
-        let share = self.exports.open.lock().get_mut(&self.id).and_then(|export| export.snapshot.take());
+        let share =
+            self.exports.open.lock().get_mut(&self.id).and_then(|export| export.snapshot.take());
         drop(share);
     }
 }
@@ -109,8 +118,12 @@ pub(crate) fn export(core: &Core, env: &Env) -> SqlResult<String> {
     }
     let source = txn.characteristics;
     if source.isolation == Isolation::Serializable && !source.read_only {
-        return Err(SqlError::unsupported("exporting a snapshot from a serializable transaction that may write")
-            .hint("Such a transaction reads under locks. Use REPEATABLE READ, or SERIALIZABLE READ ONLY."));
+        return Err(SqlError::unsupported(
+            "exporting a snapshot from a serializable transaction that may write",
+        )
+        .hint(
+            "Such a transaction reads under locks. Use REPEATABLE READ, or SERIALIZABLE READ ONLY.",
+        ));
     }
     let Some(snapshot) = txn.snapshot() else {
         let text = "cannot export a snapshot from a transaction that reads under locks";

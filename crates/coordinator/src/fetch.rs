@@ -46,14 +46,23 @@ impl Gathering {
 }
 
 /// Fetches all of `wants`, then posts [`Mail::Fetched`] to `worker`.
-pub(crate) fn fetch(engine: &Arc<Engine>, worker: u16, partition: PartitionId, txn: TxnId, wants: Vec<Want>) {
+pub(crate) fn fetch(
+    engine: &Arc<Engine>,
+    worker: u16,
+    partition: PartitionId,
+    txn: TxnId,
+    wants: Vec<Want>,
+) {
     let of_reply = engine.clone();
-    log_first(engine, wants, move |held| of_reply.mailbox(worker).post(Mail::Fetched { partition, txn, held }));
+    log_first(engine, wants, move |held| {
+        of_reply.mailbox(worker).post(Mail::Fetched { partition, txn, held })
+    });
 }
 
 /// Calls `done` when there is room in the log and then all else has come, or when something cannot be had.
 fn log_first(engine: &Arc<Engine>, wants: Vec<Want>, done: impl FnOnce(Held) + Send + 'static) {
-    let (room, pages): (Vec<_>, Vec<_>) = wants.into_iter().partition(|want| matches!(want, Want::Log { .. }));
+    let (room, pages): (Vec<_>, Vec<_>) =
+        wants.into_iter().partition(|want| matches!(want, Want::Log { .. }));
     let of_pages = engine.clone();
     gather(engine, room, move |room| match room {
         Ok(_) => gather(&of_pages, pages, done),
@@ -106,9 +115,19 @@ mod tests {
     #[test]
     fn who_waits_for_room_in_the_log_keeps_no_frames() {
         const FRAMES: u32 = 64;
-        let node = NodeConfig { partitions: Some(1), frames: FRAMES, wal_segment_size: 1 << 20, ..Default::default() };
+        let node = NodeConfig {
+            partitions: Some(1),
+            frames: FRAMES,
+            wal_segment_size: 1 << 20,
+            ..Default::default()
+        };
         let disk = Arc::new(MemDisk::new());
-        let engine = Engine::open(disk, Path::new("/data"), EngineConfig { node, ..Default::default() }, Vec::new());
+        let engine = Engine::open(
+            disk,
+            Path::new("/data"),
+            EngineConfig { node, ..Default::default() },
+            Vec::new(),
+        );
         let engine = engine.expect("a new directory");
         let (tell, told) = mpsc::channel();
         let all = Want::Log { bytes: u64::MAX / 4, must: true };
@@ -121,6 +140,10 @@ mod tests {
         assert!(told.try_recv().is_err(), "nobody has so much room");
         engine.pool().fetch_blocking(Want::Frames(FRAMES / 2)).expect("frames that nobody keeps");
         engine.shutdown().expect("it has not failed");
-        assert_eq!(told.iter().take(2).collect::<Vec<_>>(), [true, true], "who waits is told of the end");
+        assert_eq!(
+            told.iter().take(2).collect::<Vec<_>>(),
+            [true, true],
+            "who waits is told of the end"
+        );
     }
 }

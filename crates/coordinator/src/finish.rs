@@ -24,7 +24,12 @@ pub(crate) fn values(rows: &[Vec<Expr>], env: &Env) -> SqlResult<RowBatch> {
 }
 
 /// Applies the steps in order.
-pub(crate) async fn apply(core: &Core, steps: &[Finish], mut rows: RowBatch, env: &Env) -> SqlResult<RowBatch> {
+pub(crate) async fn apply(
+    core: &Core,
+    steps: &[Finish],
+    mut rows: RowBatch,
+    env: &Env,
+) -> SqlResult<RowBatch> {
     env.memory.settle(rows.memory() as u64)?;
     for step in steps {
         rows = apply_one(core, step, rows, env).await?;
@@ -34,7 +39,12 @@ pub(crate) async fn apply(core: &Core, steps: &[Finish], mut rows: RowBatch, env
 }
 
 /// [`apply`] to so few rows that no step takes more than a turn.
-pub(crate) fn apply_at_once(core: &Core, steps: &[Finish], rows: RowBatch, env: &Env) -> SqlResult<RowBatch> {
+pub(crate) fn apply_at_once(
+    core: &Core,
+    steps: &[Finish],
+    rows: RowBatch,
+    env: &Env,
+) -> SqlResult<RowBatch> {
     if steps.is_empty() {
         return Ok(rows);
     }
@@ -59,7 +69,11 @@ pub(crate) fn per_row(steps: &[Finish], mut rows: RowBatch, env: &Env) -> SqlRes
 }
 
 /// Calls `take` with one chunk after the other of `len` rows. Other sessions have a turn in between.
-async fn in_turns(core: &Core, len: usize, mut take: impl FnMut(Range<usize>) -> SqlResult<()>) -> SqlResult<()> {
+async fn in_turns(
+    core: &Core,
+    len: usize,
+    mut take: impl FnMut(Range<usize>) -> SqlResult<()>,
+) -> SqlResult<()> {
     let chunk = core.engine().chunk_rows();
     for from in (0..len).step_by(chunk) {
         if from > 0 {
@@ -85,7 +99,10 @@ async fn apply_one(core: &Core, step: &Finish, rows: RowBatch, env: &Env) -> Sql
         }
         Finish::Aggregate { keys, aggregates } => {
             let group = Group { keys: keys.clone(), aggregates: aggregates.clone() };
-            return grouped(core, &group, &rows, env, |groups, row| groups.accumulate(&group, row, env)).await;
+            return grouped(core, &group, &rows, env, |groups, row| {
+                groups.accumulate(&group, row, env)
+            })
+            .await;
         }
         Finish::Project(exprs) => {
             let take = |range| {
@@ -115,7 +132,9 @@ async fn apply_one(core: &Core, step: &Finish, rows: RowBatch, env: &Env) -> Sql
             };
             in_turns(core, rows.len(), take).await?;
         }
-        Finish::Limit { limit, offset } => return limited(core, rows, limit.as_ref(), offset.as_ref(), env).await,
+        Finish::Limit { limit, offset } => {
+            return limited(core, rows, limit.as_ref(), offset.as_ref(), env).await;
+        }
     }
     Ok(out)
 }
@@ -128,7 +147,8 @@ async fn grouped(
     env: &Env,
     mut take: impl FnMut(&mut Groups, RowView<'_>) -> SqlResult<()>,
 ) -> SqlResult<RowBatch> {
-    let (mut groups, mut out, mut charge) = (Groups::new(group), RowBatch::new(), Charge::default());
+    let (mut groups, mut out, mut charge) =
+        (Groups::new(group), RowBatch::new(), Charge::default());
     let fill = |range: Range<usize>| {
         range.map(|i| rows.get(i)).try_for_each(|row| take(&mut groups, row))?;
         charge.grow(&env.memory, groups.memory())
@@ -146,11 +166,23 @@ fn project_row(exprs: &[Expr], row: RowView<'_>, env: &Env, out: &mut RowBatch) 
     out.try_push_with(|out| exprs.iter().try_for_each(|expr| expr.push_to(out, row, env)))
 }
 
-fn project(exprs: &[Expr], rows: &RowBatch, range: Range<usize>, env: &Env, out: &mut RowBatch) -> SqlResult<()> {
+fn project(
+    exprs: &[Expr],
+    rows: &RowBatch,
+    range: Range<usize>,
+    env: &Env,
+    out: &mut RowBatch,
+) -> SqlResult<()> {
     range.map(|i| rows.get(i)).try_for_each(|row| project_row(exprs, row, env, out))
 }
 
-fn filter(condition: &Expr, rows: &RowBatch, range: Range<usize>, env: &Env, out: &mut RowBatch) -> SqlResult<()> {
+fn filter(
+    condition: &Expr,
+    rows: &RowBatch,
+    range: Range<usize>,
+    env: &Env,
+    out: &mut RowBatch,
+) -> SqlResult<()> {
     for row in range.map(|i| rows.get(i)) {
         if condition.eval_bool(row, env)? {
             out.push_encoded(row.bytes());
@@ -185,7 +217,11 @@ async fn limited(
 pub(crate) const LIMIT: (&str, SqlState) = ("LIMIT", SqlState::INVALID_LIMIT);
 pub(crate) const OFFSET: (&str, SqlState) = ("OFFSET", SqlState::INVALID_OFFSET);
 
-pub(crate) fn count(expr: Option<&Expr>, (clause, negative): (&str, SqlState), env: &Env) -> SqlResult<Option<usize>> {
+pub(crate) fn count(
+    expr: Option<&Expr>,
+    (clause, negative): (&str, SqlState),
+    env: &Env,
+) -> SqlResult<Option<usize>> {
     match expr.map(|e| e.eval_const(env)).transpose()? {
         None | Some(Datum::Null) => Ok(None),
         Some(value) => match value.as_i64().map(usize::try_from) {

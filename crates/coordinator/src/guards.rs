@@ -42,7 +42,12 @@ impl Entries {
     }
 
     /// Adds those of a row of the table that is, or will be, at `home`.
-    pub(crate) fn add(&mut self, core: &Core, row: RowView<'_>, home: PartitionId) -> SqlResult<()> {
+    pub(crate) fn add(
+        &mut self,
+        core: &Core,
+        row: RowView<'_>,
+        home: PartitionId,
+    ) -> SqlResult<()> {
         for (guard, (_, entries)) in self.table.guards().zip(&mut self.guards) {
             entries.extend(entry(core, guard.columns, row, home)?);
         }
@@ -50,7 +55,12 @@ impl Entries {
     }
 
     /// Adds those of a row that has only the guarded columns, from position `at` on.
-    pub(crate) fn add_columns(&mut self, core: &Core, row: RowView<'_>, mut at: usize) -> SqlResult<()> {
+    pub(crate) fn add_columns(
+        &mut self,
+        core: &Core,
+        row: RowView<'_>,
+        mut at: usize,
+    ) -> SqlResult<()> {
         for (guard, (_, entries)) in self.table.guards().zip(&mut self.guards) {
             let columns: Vec<usize> = (at..at + guard.columns.len()).collect();
             at += columns.len();
@@ -82,15 +92,19 @@ impl Entries {
     /// Takes out what is in both.
     pub(crate) fn cancel(&mut self, other: &mut Self) {
         for ((_, mine), (_, theirs)) in self.guards.iter_mut().zip(&mut other.guards) {
-            let mut homes: HashMap<&[u8], PartitionId> = mine.iter().map(|e| (e.key.as_slice(), e.home)).collect();
+            let mut homes: HashMap<&[u8], PartitionId> =
+                mine.iter().map(|e| (e.key.as_slice(), e.home)).collect();
             theirs.retain(|e| {
-                let same = homes.get(e.key.as_slice()).is_some_and(|h| *h == e.home || canary::on(Bug::StaleHome));
+                let same = homes
+                    .get(e.key.as_slice())
+                    .is_some_and(|h| *h == e.home || canary::on(Bug::StaleHome));
                 if same {
                     homes.remove(e.key.as_slice());
                 }
                 !same
             });
-            let changed: Vec<bool> = mine.iter().map(|e| homes.contains_key(e.key.as_slice())).collect();
+            let changed: Vec<bool> =
+                mine.iter().map(|e| homes.contains_key(e.key.as_slice())).collect();
             let mut changed = changed.into_iter();
             mine.retain(|_| changed.next().unwrap_or(true));
         }
@@ -105,8 +119,15 @@ impl Entries {
     }
 
     /// Puts the entries of the primary key, or those of the indexes, into the guards; 23505 for one that is there.
-    pub(crate) async fn insert(&self, core: &Core, primary: bool, env: &Arc<Env>) -> Result<(), Stop> {
-        for (key, entries) in self.guards.iter().filter(|(key, _)| (*key == UniqueKey::Primary) == primary) {
+    pub(crate) async fn insert(
+        &self,
+        core: &Core,
+        primary: bool,
+        env: &Arc<Env>,
+    ) -> Result<(), Stop> {
+        for (key, entries) in
+            self.guards.iter().filter(|(key, _)| (*key == UniqueKey::Primary) == primary)
+        {
             self.send(core, *key, GuardOp::Insert, entries, env).await?;
         }
         Ok(())
@@ -114,7 +135,12 @@ impl Entries {
 
     /// Returns true if an entry of a key exists whose conflicts ON CONFLICT ignores; otherwise locks its absence. 40001 at REPEATABLE READ if others have
     /// made it since the snapshot.
-    pub(crate) async fn clash(&self, core: &Core, on_conflict: OnConflict, env: &Arc<Env>) -> Result<bool, Stop> {
+    pub(crate) async fn clash(
+        &self,
+        core: &Core,
+        on_conflict: OnConflict,
+        env: &Arc<Env>,
+    ) -> Result<bool, Stop> {
         for (key, entries) in self.guards.iter().filter(|(key, _)| on_conflict.ignores(*key)) {
             let replies = self.send(core, *key, GuardOp::Clash, entries, env).await?;
             if replies.iter().any(|r| !r.rows.is_empty()) {
@@ -141,8 +167,15 @@ impl Entries {
     }
 }
 
-fn entry(core: &Core, columns: &[usize], row: RowView<'_>, home: PartitionId) -> SqlResult<Option<Entry>> {
-    let Some((key, at)) = guard::entry(columns, row, core.engine().partitions())? else { return Ok(None) };
+fn entry(
+    core: &Core,
+    columns: &[usize],
+    row: RowView<'_>,
+    home: PartitionId,
+) -> SqlResult<Option<Entry>> {
+    let Some((key, at)) = guard::entry(columns, row, core.engine().partitions())? else {
+        return Ok(None);
+    };
     let mut batch = RowBatch::new();
     batch.try_push_with(|r| {
         for c in columns {

@@ -72,14 +72,19 @@ impl Engine {
     }
 }
 
-fn named(catalog: &Catalog, partition: PartitionId, rows: Vec<clearway_partition::HotRow>) -> Vec<HotRow> {
+fn named(
+    catalog: &Catalog,
+    partition: PartitionId,
+    rows: Vec<clearway_partition::HotRow>,
+) -> Vec<HotRow> {
     if rows.is_empty() {
         return Vec::new();
     }
     let names = Names::new(catalog);
     let named = |row: clearway_partition::HotRow| {
         let lock = names.of_key(row.tree, &row.key, row.locked.unwrap_or_default());
-        let (holders, waiters, behind, learned) = (row.holders, row.waiters, row.behind, row.learned);
+        let (holders, waiters, behind, learned) =
+            (row.holders, row.waiters, row.behind, row.learned);
         HotRow { partition, lock, holders, waiters, behind, learned }
     };
     rows.into_iter().map(named).collect()
@@ -111,8 +116,13 @@ mod tests {
     fn the_last_partition_ends_a_look() {
         let (tell_all, hear) = std::sync::mpsc::channel();
         let take: Take = Box::new(move |all| tell_all.send(all).unwrap());
-        let gathered = Latch::new(&GATHERED, Gathered { rows: Vec::new(), left: 2, take: Some(take) });
-        let row = |partition, holders| HotRow { partition: PartitionId(partition), holders, ..HotRow::default() };
+        let gathered =
+            Latch::new(&GATHERED, Gathered { rows: Vec::new(), left: 2, take: Some(take) });
+        let row = |partition, holders| HotRow {
+            partition: PartitionId(partition),
+            holders,
+            ..HotRow::default()
+        };
         tell(&gathered, vec![row(1, 3), row(1, 2)]);
         assert!(hear.try_recv().is_err());
         tell(&gathered, vec![row(0, 5), row(0, 3)]);

@@ -24,7 +24,9 @@ pub(crate) fn one_row<'p>(
     insert: &'p Insert,
     env: &Env,
 ) -> Option<SqlResult<(&'p Arc<Program>, PartitionId, Option<RowBatch>)>> {
-    let Query { once: None, source: Source::Rows(rows), finish } = &insert.source else { return None };
+    let Query { once: None, source: Source::Rows(rows), finish } = &insert.source else {
+        return None;
+    };
     if rows.len() != 1 || !finish.is_empty() || insert.table.is_guarded() {
         return None;
     }
@@ -37,7 +39,11 @@ pub(crate) fn one_row<'p>(
 }
 
 /// INSERT in general: what is returned, and how many rows were inserted.
-pub(crate) async fn run(core: &Core, insert: &Insert, env: &Arc<Env>) -> Result<(RowBatch, u64), Stop> {
+pub(crate) async fn run(
+    core: &Core,
+    insert: &Insert,
+    env: &Arc<Env>,
+) -> Result<(RowBatch, u64), Stop> {
     core.txn().wrote = true;
     let (table, program) = (&insert.table, &insert.program);
     if let Source::Series { start, stop, step, ty } = &insert.source.source {
@@ -56,7 +62,9 @@ pub(crate) async fn run(core: &Core, insert: &Insert, env: &Arc<Env>) -> Result<
             return Ok((returned, count));
         }
     }
-    let source = snapshot::seeing(core, &insert.source.source, query::run(core, &insert.source, env)).await?;
+    let source =
+        snapshot::seeing(core, &insert.source.source, query::run(core, &insert.source, env))
+            .await?;
     let sees = core.txn().sees(Needs::at_home(program));
     if sees.is_some() {
         core.read_at.set(ReadAt::of(sees));
@@ -97,7 +105,8 @@ pub(crate) async fn rows(
             entries.add(core, rows.get(i), *home)?;
         }
         if rounds == Rounds::One && rows.len() <= most {
-            let mut partitions: Vec<PartitionId> = homes.iter().copied().chain(entries.partitions()).collect();
+            let mut partitions: Vec<PartitionId> =
+                homes.iter().copied().chain(entries.partitions()).collect();
             partitions.sort_unstable();
             partitions.dedup();
             multi::block(core, &partitions).await?;
@@ -214,7 +223,16 @@ pub(crate) async fn deal(
     let past = snapshot::program_at(core, program, sees.filter(|_| !fresh))?;
     let program = past.as_ref().unwrap_or(program);
     let message = |part| {
-        Work { program, env, rows: Some(part), batch: None, fresh, learns: false, goes_behind: false }.body(sees)
+        Work {
+            program,
+            env,
+            rows: Some(part),
+            batch: None,
+            fresh,
+            learns: false,
+            goes_behind: false,
+        }
+        .body(sees)
     };
     let parts = core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty());
     Ok(round(core, parts.map(|(partition, part)| (partition, message(part))).collect()).await?)
@@ -235,7 +253,12 @@ pub(crate) fn bad_row(_: BadRow) -> SqlError {
 }
 
 /// Where a row belongs. A row that may live anywhere goes where the transaction already is, else to a partition by session and turn.
-fn destination(core: &Core, table: &TableDef, row: RowView<'_>, turn: usize) -> SqlResult<PartitionId> {
+fn destination(
+    core: &Core,
+    table: &TableDef,
+    row: RowView<'_>,
+    turn: usize,
+) -> SqlResult<PartitionId> {
     let partitions = core.engine().partitions();
     if let Some(partition) = table.partition_of(row, partitions)? {
         return Ok(partition);

@@ -71,7 +71,12 @@ impl Engine {
     /// at each partition.
     pub fn plans(&self) -> Vec<LearnedRow> {
         let learned = self.learned();
-        learned.by_text.values().map(|plan| plan.row()).filter(|plan| !plan.adds || plan.reads > 0).collect()
+        learned
+            .by_text
+            .values()
+            .map(|plan| plan.row())
+            .filter(|plan| !plan.adds || plan.reads > 0)
+            .collect()
     }
 }
 

@@ -69,6 +69,8 @@ pub use clearway_storage::check::{CheckOptions, FINDINGS, Finding, Progress, Rep
 /// What replies that wait for the log are counted under.
 pub use clearway_storage::wal::DURABLE;
 /// How the storage under an engine is opened, and what that did: the server configures it without knowing the rest.
-pub use clearway_storage::{Hindrance, NodeConfig, OpenError, RecoveryReport, SecondLevelConfig, backup as copy_of};
+pub use clearway_storage::{
+    Hindrance, NodeConfig, OpenError, RecoveryReport, SecondLevelConfig, backup as copy_of,
+};
 /// Runs what may panic, for a process that ends then.
 pub use clearway_sync::panics::caught;

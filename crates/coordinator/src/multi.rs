@@ -28,7 +28,10 @@ pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(),
 }
 
 /// Asks for these partitions, which ascend. If one is refused it gives the others back, and returns that one.
-pub(crate) async fn ask(core: &Core, partitions: &[PartitionId]) -> Result<Option<PartitionId>, Failure> {
+pub(crate) async fn ask(
+    core: &Core,
+    partitions: &[PartitionId],
+) -> Result<Option<PartitionId>, Failure> {
     for partition in partitions {
         // A cancel request may have come between two calls.
         core.check_cancelled()?;

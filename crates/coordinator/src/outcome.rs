@@ -122,9 +122,10 @@ pub(crate) fn shows_data(state: SqlState) -> bool {
 pub(crate) fn stopped(stop: Stop) -> SqlError {
     match stop {
         Stop::Error(e) => e,
-        Stop::Replan => {
-            SqlError::new(SqlState::SERIALIZATION_FAILURE, "a table was changed by another session meanwhile")
-                .hint("Run the transaction again.")
-        }
+        Stop::Replan => SqlError::new(
+            SqlState::SERIALIZATION_FAILURE,
+            "a table was changed by another session meanwhile",
+        )
+        .hint("Run the transaction again."),
     }
 }

@@ -56,7 +56,10 @@ impl Past {
         }
         let floor = if canary::on(Bug::EarlyDrop) { Lsn(u64::MAX) } else { snapshots.floor() };
         let mut trees = self.trees.lock();
-        let passed = trees.extract_if(.., |(commit, _)| *commit <= floor).flat_map(|(_, trees)| trees).collect();
+        let passed = trees
+            .extract_if(.., |(commit, _)| *commit <= floor)
+            .flat_map(|(_, trees)| trees)
+            .collect();
         self.has_trees.store(!trees.is_empty(), Ordering::Relaxed); // under the latch, as that of `leave` is not: see there
         passed
     }

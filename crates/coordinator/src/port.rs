@@ -288,15 +288,21 @@ impl PortInner {
 
     fn carry_out_one(self: &Rc<Self>, out: Out) {
         match out {
-            Out::Reply { to, reply, depends_on, .. } if to.worker == self.worker => self.deliver(to, reply, depends_on),
+            Out::Reply { to, reply, depends_on, .. } if to.worker == self.worker => {
+                self.deliver(to, reply, depends_on)
+            }
             Out::Reply { to, reply, depends_on, .. } => {
                 self.engine.mailbox(to.worker).post(Mail::Reply { to, reply, depends_on });
             }
             Out::Stalled { to } if to.worker == self.worker => self.stall(to),
             Out::Stalled { to } => self.engine.mailbox(to.worker).post(Mail::Stalled { to }),
             Out::Undone { to, txn } if to.worker == self.worker => self.undone(to, txn),
-            Out::Undone { to, txn } => self.engine.mailbox(to.worker).post(Mail::Undone { to, txn }),
-            Out::Fetch { partition, txn, wants } => fetch::fetch(&self.engine, self.worker, partition, txn, wants),
+            Out::Undone { to, txn } => {
+                self.engine.mailbox(to.worker).post(Mail::Undone { to, txn })
+            }
+            Out::Fetch { partition, txn, wants } => {
+                fetch::fetch(&self.engine, self.worker, partition, txn, wants)
+            }
             Out::ReadLog { partition, txn, read } => {
                 let (engine, worker) = (self.engine.clone(), self.worker);
                 self.engine.node().io().submit(Box::new(move || {
@@ -312,16 +318,39 @@ impl PortInner {
                 }));
             }
             Out::HotRows { partition, rows, take } => (take.0)(partition, rows),
-            Out::WriteSpill { write } => self.engine.node().io().submit(Box::new(move || write.run())),
-            Out::Yield { partition, txn } if txn == NOBODY || self.engine.dispatch() == Dispatch::Pinned => {
+            Out::WriteSpill { write } => {
+                self.engine.node().io().submit(Box::new(move || write.run()))
+            }
+            Out::Yield { partition, txn }
+                if txn == NOBODY || self.engine.dispatch() == Dispatch::Pinned =>
+            {
                 self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });
             }
-            Out::Yield { partition, txn } => self.engine.slices().put(&self.engine, self.worker, partition, txn),
-            Out::Waits { txn, partition, order, wait, stake, asker, line, wanted, class, caller } => {
-                let counted = class.wait(caller);
-                self.change_waits(partition, order, Change::Waits { txn, wait, stake, asker, line, wanted, counted });
+            Out::Yield { partition, txn } => {
+                self.engine.slices().put(&self.engine, self.worker, partition, txn)
             }
-            Out::Line { partition, order, line, on } => self.change_waits(partition, order, Change::Line { line, on }),
+            Out::Waits {
+                txn,
+                partition,
+                order,
+                wait,
+                stake,
+                asker,
+                line,
+                wanted,
+                class,
+                caller,
+            } => {
+                let counted = class.wait(caller);
+                self.change_waits(
+                    partition,
+                    order,
+                    Change::Waits { txn, wait, stake, asker, line, wanted, counted },
+                );
+            }
+            Out::Line { partition, order, line, on } => {
+                self.change_waits(partition, order, Change::Line { line, on })
+            }
             Out::Over { txn, partition, order, wait, granted } => {
                 self.change_waits(partition, order, Change::Over { txn, wait, granted });
             }
@@ -340,7 +369,8 @@ impl PortInner {
         led.ended.iter().for_each(Ended::log);
         for deadlock in led.deadlocks {
             let Victim { txn, partition, wait } = deadlock.victim;
-            let message = control(txn, Body::GiveUp { wait, error: self.engine.report_deadlock(&deadlock) });
+            let message =
+                control(txn, Body::GiveUp { wait, error: self.engine.report_deadlock(&deadlock) });
             self.backlog.borrow_mut().push_back((partition, message));
         }
     }
@@ -379,7 +409,9 @@ impl PortInner {
                     Err(e) if e.state() == SqlState::DISK_FULL => {
                         tracing::warn!(%partition, %txn, "a statement is refused: {}", e.message());
                     }
-                    Err(e) => tracing::error!(%partition, %txn, "a page could not be read: {}", e.message()),
+                    Err(e) => {
+                        tracing::error!(%partition, %txn, "a page could not be read: {}", e.message())
+                    }
                     Ok(_) => {}
                 }
                 self.submit(partition, fetch::wake_up(txn, held));
@@ -391,7 +423,9 @@ impl PortInner {
                 self.outbox.replace(outbox);
                 self.drain_backlog();
             }
-            Mail::Resume { partition, txn } => self.submit(partition, control(txn, Body::Resume(Vec::new()))),
+            Mail::Resume { partition, txn } => {
+                self.submit(partition, control(txn, Body::Resume(Vec::new())))
+            }
             Mail::Wake { token } => self.make_ready(token),
         }
     }

@@ -15,20 +15,30 @@ use crate::txn::{enter, everywhere, gather, is_fresh};
 use clearway_partition::{Batch, Body, Reply};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Finish, Query, Route, Source};
-use clearway_plan::{Access, Charge, Expr, GuardOp, LockWait, OnConflict, Program, RowLock, TableDef};
+use clearway_plan::{
+    Access, Charge, Expr, GuardOp, LockWait, OnConflict, Program, RowLock, TableDef,
+};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Datum, DatumRef, PartitionId, RowBatch, RowView, SqlResult, SqlType};
 use std::sync::Arc;
 
-async fn targets(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) -> Result<Vec<PartitionId>, Stop> {
+async fn targets(
+    core: &Core,
+    program: &Program,
+    route: &Route,
+    env: &Arc<Env>,
+) -> Result<Vec<PartitionId>, Stop> {
     if let Route::Guard { table, key, values } = route {
         // As the row: two who will change it and only share its key could not both go on.
         let (lock, wait) = match program {
             Program::Scan { access, .. } => (access.read_lock(), access.lock_wait()),
-            Program::Update { access, .. } | Program::Delete { access, .. } => (access.write_lock(), LockWait::Wait),
+            Program::Update { access, .. } | Program::Delete { access, .. } => {
+                (access.write_lock(), LockWait::Wait)
+            }
             _ => (RowLock::Update, LockWait::Wait),
         };
-        let home = guards::home(core, table, *key, values, GuardOp::Find { lock, wait }, env).await?;
+        let home =
+            guards::home(core, table, *key, values, GuardOp::Find { lock, wait }, env).await?;
         return Ok(home.map_or_else(|| core.engine().all().collect(), |home| vec![home]));
     }
     Ok(match route.partition(env, core.engine().partitions())? {
@@ -90,7 +100,8 @@ pub(crate) fn is_wanted(query: &Query, env: &Env) -> SqlResult<bool> {
 
 /// The steps at the head of the chain that handle each row by itself, and the rest.
 pub(crate) fn split_per_row(steps: &[Finish]) -> (&[Finish], &[Finish]) {
-    let n = steps.iter().take_while(|s| matches!(s, Finish::Filter(_) | Finish::Project(_))).count();
+    let n =
+        steps.iter().take_while(|s| matches!(s, Finish::Filter(_) | Finish::Project(_))).count();
     steps.split_at(n)
 }
 
@@ -121,7 +132,10 @@ pub(crate) async fn scatter_batched(
 ) -> Result<(Vec<(PartitionId, Reply)>, u32), Stop> {
     let targets = targets(core, program, route, env).await?;
     let batch = stream::batch(core, targets.len());
-    Ok((send_to(core, targets, (program, Needs::of(program, route)), env, Some(batch)).await?, batch.id))
+    Ok((
+        send_to(core, targets, (program, Needs::of(program, route)), env, Some(batch)).await?,
+        batch.id,
+    ))
 }
 
 async fn send_to(
@@ -153,8 +167,15 @@ pub(crate) fn skips_some(program: &Program, finish: &[Finish]) -> bool {
 }
 
 /// The rows of a query with a limit, from one partition after the other: it locks no more rows than the limit says.
-async fn in_turn(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) -> Result<RowBatch, Stop> {
-    let Program::Scan { access, group, project, limit: Some(limit) } = program else { return Ok(RowBatch::new()) };
+async fn in_turn(
+    core: &Core,
+    program: &Program,
+    route: &Route,
+    env: &Arc<Env>,
+) -> Result<RowBatch, Stop> {
+    let Program::Scan { access, group, project, limit: Some(limit) } = program else {
+        return Ok(RowBatch::new());
+    };
     let limit = limit.eval_const(env)?.as_i64();
     let mut rows = RowBatch::new();
     for partition in targets(core, program, route, env).await? {
@@ -169,8 +190,16 @@ async fn in_turn(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) 
         let then = sees.filter(|_| !is_fresh(&core.txn(), &program));
         let program = program_at(core, &program, then)?.unwrap_or(program);
         let body = |_| {
-            Work { program: &program, env, rows: None, batch: None, fresh: false, learns: false, goes_behind: false }
-                .body(sees)
+            Work {
+                program: &program,
+                env,
+                rows: None,
+                batch: None,
+                fresh: false,
+                learns: false,
+                goes_behind: false,
+            }
+            .body(sees)
         };
         for reply in everywhere(core, [partition], body).await? {
             rows.append(&reply.rows);
@@ -190,8 +219,11 @@ pub(crate) async fn modify(
     let replies = scatter(core, program, route, env).await?;
     match &**program {
         Program::Update { access: Access { table, .. }, moves: true, returning, .. } => {
-            let insert =
-                Program::Insert { table: table.clone(), returning: returning.clone(), on_conflict: OnConflict::Fail };
+            let insert = Program::Insert {
+                table: table.clone(),
+                returning: returning.clone(),
+                on_conflict: OnConflict::Fail,
+            };
             let insert = Arc::new(insert);
             if table.is_guarded() {
                 return moved(core, table, &insert, replies, env).await;
@@ -249,8 +281,10 @@ async fn deleted(
         for row in reply.rows.iter() {
             gone.add_columns(core, row, width)?;
             if width > 0 {
-                rows.try_push_with(|r| row.iter().take(width).try_for_each(|value| value.map(|value| r.push(value))))
-                    .map_err(insert::bad_row)?;
+                rows.try_push_with(|r| {
+                    row.iter().take(width).try_for_each(|value| value.map(|value| r.push(value)))
+                })
+                .map_err(insert::bad_row)?;
             }
         }
     }
@@ -268,9 +302,18 @@ pub(crate) async fn pull(
 ) -> Result<(), Stop> {
     let id = enter(core, partition).await?;
     let fresh = is_fresh(&core.txn(), program) || canary::on(Bug::UnlockedKey);
-    let batch = Batch { id: core.next_batch(), rows: core.engine().chunk_rows() as u32, bytes: u32::MAX };
+    let batch =
+        Batch { id: core.next_batch(), rows: core.engine().chunk_rows() as u32, bytes: u32::MAX };
     let (program, env) = (program.clone(), env.clone());
-    let body = Body::Statement { program, env, rows: None, batch, fresh, learns: false, goes_behind: false };
+    let body = Body::Statement {
+        program,
+        env,
+        rows: None,
+        batch,
+        fresh,
+        learns: false,
+        goes_behind: false,
+    };
     let mut seq = core.send(partition, id, body);
     loop {
         let reply = gather(core, vec![seq]).await?.pop().unwrap_or_default();
@@ -293,7 +336,13 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    pub(crate) fn new(start: &Expr, stop: &Expr, step: &Expr, ty: SqlType, env: &Env) -> SqlResult<Self> {
+    pub(crate) fn new(
+        start: &Expr,
+        stop: &Expr,
+        step: &Expr,
+        ty: SqlType,
+        env: &Env,
+    ) -> SqlResult<Self> {
         let value = |e: &Expr| -> SqlResult<Option<i64>> { Ok(e.eval_const(env)?.as_i64()) };
         let (start, stop, step) = (value(start)?, value(stop)?, value(step)?);
         let (Some(start), Some(stop), Some(step)) = (start, stop, step) else {
@@ -312,7 +361,9 @@ impl Series {
     pub(crate) fn next_chunk(&mut self, most: usize) -> Option<RowBatch> {
         let mut out = RowBatch::new();
         while out.len() < most {
-            let Some(v) = self.next.filter(|v| if self.step > 0 { *v <= self.stop } else { *v >= self.stop }) else {
+            let Some(v) =
+                self.next.filter(|v| if self.step > 0 { *v <= self.stop } else { *v >= self.stop })
+            else {
                 break;
             };
             let datum = match self.ty {

@@ -82,7 +82,11 @@ impl Script {
     fn push(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatch, tag: Tag) {
         self.params += env.params.iter().map(bytes).sum::<usize>();
         let size = self.rows.size() + rows.size() + self.params;
-        if self.done.len() == STATEMENTS || size > BYTES || !is_repeatable(&plan.statement) || env.has_acted() {
+        if self.done.len() == STATEMENTS
+            || size > BYTES
+            || !is_repeatable(&plan.statement)
+            || env.has_acted()
+        {
             self.clear();
             self.closed = true;
             return;
@@ -159,7 +163,8 @@ pub(crate) fn note(core: &Core, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatc
 
 fn write_down(core: &Core, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatch, tag: Tag) {
     let mut txn = core.txn();
-    if txn.block == Block::None || !txn.sees_each() || matches!(plan.statement, Statement::Begin(_)) {
+    if txn.block == Block::None || !txn.sees_each() || matches!(plan.statement, Statement::Begin(_))
+    {
         return;
     }
     if core.has_handed_out() {
@@ -266,7 +271,8 @@ pub(crate) async fn again(core: &Core) -> SqlResult<()> {
 /// The script of a block that may be run again.
 fn take(core: &Core) -> Option<Box<Script>> {
     let mut txn = core.txn();
-    let reads_rows_only = txn.savepoints.is_empty() && txn.overlay.is_none() && txn.exported.is_empty();
+    let reads_rows_only =
+        txn.savepoints.is_empty() && txn.overlay.is_none() && txn.exported.is_empty();
     if txn.block == Block::None || !txn.sees_each() || !reads_rows_only {
         return None;
     }
@@ -300,7 +306,11 @@ async fn run(core: &Core, script: &mut Script) -> SqlResult<Vec<Option<Lsn>>> {
 }
 
 /// One of [those](is_repeatable), whose rows nobody is to have in parts.
-async fn statement(core: &Core, statement: &Statement, env: &Arc<Env>) -> Result<(RowBatch, Tag), Stop> {
+async fn statement(
+    core: &Core,
+    statement: &Statement,
+    env: &Arc<Env>,
+) -> Result<(RowBatch, Tag), Stop> {
     match statement {
         Statement::Query(query) => {
             let rows = snapshot::seeing(core, &query.source, query::run(core, query, env)).await?;

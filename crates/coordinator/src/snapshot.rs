@@ -45,7 +45,9 @@ impl Txn {
         let level = self.characteristics.isolation;
         let fits = match level {
             // On its own, it is serialisable at every level: what changes rows, or inserts what it reads, finds them under locks.
-            _ if self.block == Block::None => needs == Needs::Export || needs == Needs::Snapshot && self.only_reads(),
+            _ if self.block == Block::None => {
+                needs == Needs::Export || needs == Needs::Snapshot && self.only_reads()
+            }
             Isolation::Serializable => self.characteristics.read_only && !self.wrote,
             Isolation::RepeatableRead => needs != Needs::Locks,
             _ => needs.has_snapshot(),
@@ -61,7 +63,9 @@ impl Txn {
     /// A statement begins that wants no snapshot, or has it.
     pub(crate) fn settle(&mut self, needs: Needs) {
         match self.view {
-            View::Undecided if self.characteristics.isolation == Isolation::Serializable => self.view = View::Newest,
+            View::Undecided if self.characteristics.isolation == Isolation::Serializable => {
+                self.view = View::Newest
+            }
             View::AsOf(_) if self.sees_each() && !needs.has_snapshot() => self.view = View::Between,
             _ => {}
         }
@@ -82,8 +86,12 @@ impl Txn {
     /// What such a statement sees; `None`: what is newest, under locks.
     pub(crate) fn sees(&self, needs: Needs) -> Option<Sees> {
         match &self.view {
-            View::AsOf(snapshot) => Some(Sees { at: Some(snapshot.lsn()), repeatable: !self.sees_each() }),
-            _ if needs == Needs::Committed && self.sees_committed() => Some(Sees { at: None, repeatable: false }),
+            View::AsOf(snapshot) => {
+                Some(Sees { at: Some(snapshot.lsn()), repeatable: !self.sees_each() })
+            }
+            _ if needs == Needs::Committed && self.sees_committed() => {
+                Some(Sees { at: None, repeatable: false })
+            }
             _ => None,
         }
     }
@@ -187,8 +195,12 @@ impl Needs {
     /// Of a program that runs at the one partition that its key leads to.
     pub(crate) fn at_home(program: &Program) -> Self {
         let access = match program {
-            Program::Scan { access, .. } | Program::Update { access, .. } | Program::Delete { access, .. } => access,
-            Program::Insert { .. } | Program::BuildIndex { .. } | Program::Guard { .. } => return Self::Locks,
+            Program::Scan { access, .. }
+            | Program::Update { access, .. }
+            | Program::Delete { access, .. } => access,
+            Program::Insert { .. } | Program::BuildIndex { .. } | Program::Guard { .. } => {
+                return Self::Locks;
+            }
         };
         match (&access.path, reads(program)) {
             (Path::Point(_), true) => Self::Committed,
@@ -232,7 +244,11 @@ pub(crate) async fn seeing_rows<T>(
     seeing_at(core, Needs::of(program, route), work).await
 }
 
-async fn seeing_at<T>(core: &Core, needs: Needs, work: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
+async fn seeing_at<T>(
+    core: &Core,
+    needs: Needs,
+    work: impl Future<Output = Result<T, Stop>>,
+) -> Result<T, Stop> {
     begin(core, needs).await?;
     // The client may take its time for the rows, and run other statements meanwhile, which end this one's view.
     let held = core.txn().snapshot().filter(|_| !canary::on(Bug::UnheldCursor));
@@ -254,7 +270,8 @@ async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
     settle(core).await?;
     let opening = core.engine().snapshots().begin();
     if let Some(generation) = opening.generation() {
-        let kept = everywhere(core, core.engine().all(), |_| Body::KeepVersions(generation)).await?;
+        let kept =
+            everywhere(core, core.engine().all(), |_| Body::KeepVersions(generation)).await?;
         if kept.iter().any(|reply| reply.count == 0) {
             core.txn().view = View::Newest;
             return Ok(());
@@ -295,7 +312,8 @@ impl Work<'_> {
         let (program, env) = (program.clone(), env.clone());
         let batch = batch.unwrap_or(Batch::ALL);
         // What this transaction has made nobody else changes. A guard may lack keys of rows that its snapshot has.
-        let lacks = matches!(*program, Program::Guard { op: GuardOp::Find { .. } | GuardOp::Clash, .. });
+        let lacks =
+            matches!(*program, Program::Guard { op: GuardOp::Find { .. } | GuardOp::Clash, .. });
         match sees.filter(|sees| looks(&program, *sees) && (!fresh || lacks && sees.repeatable)) {
             Some(Sees { at, repeatable }) => {
                 let at = at.unwrap_or(COMMITTED);
@@ -316,12 +334,19 @@ pub(crate) fn is_past(core: &Core, sees: Option<Sees>) -> bool {
 ///
 /// # Errors
 /// 40001 for what changes or locks rows of such a table, and for a table whose rows have been put under another key.
-pub(crate) fn program_at(core: &Core, program: &Program, sees: Option<Sees>) -> SqlResult<Option<Arc<Program>>> {
-    let Some(at) = sees.and_then(|sees| sees.at).filter(|_| is_past(core, sees)) else { return Ok(None) };
+pub(crate) fn program_at(
+    core: &Core,
+    program: &Program,
+    sees: Option<Sees>,
+) -> SqlResult<Option<Arc<Program>>> {
+    let Some(at) = sees.and_then(|sees| sees.at).filter(|_| is_past(core, sees)) else {
+        return Ok(None);
+    };
     let table = table_of(program);
     // A plan that is older than the snapshot is stale, which the partitions say.
     let then = core.engine().past().table(table, at);
-    let Some(then) = then.filter(|then| then.tree != table.tree && then.version < table.version) else {
+    let Some(then) = then.filter(|then| then.tree != table.tree && then.version < table.version)
+    else {
         return Ok(None);
     };
     let is_free = match program {
@@ -330,11 +355,14 @@ pub(crate) fn program_at(core: &Core, program: &Program, sees: Option<Sees>) -> 
     };
     if !is_free || then.primary_key != table.primary_key {
         let text = "could not serialize access: the table has been emptied or rewritten since the snapshot";
-        let error = SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.");
+        let error =
+            SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.");
         return Err(error.table(&table.name));
     }
     let mut program = program.clone();
-    if let Program::Guard { table, .. } | Program::Scan { access: Access { table, .. }, .. } = &mut program {
+    if let Program::Guard { table, .. } | Program::Scan { access: Access { table, .. }, .. } =
+        &mut program
+    {
         *table = Arc::new(with_trees(table, &then));
     }
     Ok(Some(Arc::new(program)))
@@ -345,7 +373,9 @@ fn with_trees(table: &TableDef, then: &TableDef) -> TableDef {
     let TableDef { tree, version, primary_key_guard, .. } = *then;
     let mut table = TableDef { tree, version, primary_key_guard, ..table.clone() };
     for index in &mut table.indexes {
-        if let Some(IndexDef { tree, guard, .. }) = then.indexes.iter().find(|i| i.name == index.name) {
+        if let Some(IndexDef { tree, guard, .. }) =
+            then.indexes.iter().find(|i| i.name == index.name)
+        {
             (index.tree, index.guard) = (*tree, *guard);
         }
     }

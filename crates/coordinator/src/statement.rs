@@ -14,7 +14,11 @@ use std::sync::Arc;
 /// Carries out a statement that is not one message to one partition.
 ///
 /// Large futures are boxed: COMMIT is a task of each block, and would make room for the largest of them.
-pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Result<Outcome, Stop> {
+pub(crate) async fn run(
+    core: &Rc<Core>,
+    plan: &Arc<Plan>,
+    env: &Arc<Env>,
+) -> Result<Outcome, Stop> {
     match &plan.statement {
         Statement::Commit => txn::commit_block(core).await,
         Statement::Rollback => txn::rollback_block(core).await,
@@ -32,20 +36,33 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
             let rows = Box::pin(snapshot::read(core, q, env));
             txn::in_transaction(core, false, rows).await.map(|(rows, wait)| {
                 let n = rows.count();
-                let tag = if matches!(plan.statement, Statement::Copy(_)) { Tag::Copy(n) } else { Tag::Select(n) };
+                let tag = if matches!(plan.statement, Statement::Copy(_)) {
+                    Tag::Copy(n)
+                } else {
+                    Tag::Select(n)
+                };
                 Outcome { rows: rows.rows, tag, wait, notices: Vec::new() }
             })
         }
-        Statement::Insert(i) => txn::in_transaction(core, true, Box::pin(insert::run(core, i, env)))
-            .await
-            .map(|((rows, n), wait)| Outcome { rows, tag: Tag::Insert(n), wait, notices: Vec::new() }),
+        Statement::Insert(i) => {
+            txn::in_transaction(core, true, Box::pin(insert::run(core, i, env))).await.map(
+                |((rows, n), wait)| Outcome {
+                    rows,
+                    tag: Tag::Insert(n),
+                    wait,
+                    notices: Vec::new(),
+                },
+            )
+        }
         Statement::Modify { program, route } => {
-            let changes = snapshot::seeing_rows(core, program, route, query::modify(core, program, route, env));
-            txn::in_transaction(core, true, Box::pin(changes)).await.map(|((rows, n), wait)| Outcome {
-                rows,
-                tag: modify_tag(program, n),
-                wait,
-                notices: Vec::new(),
+            let changes = snapshot::seeing_rows(
+                core,
+                program,
+                route,
+                query::modify(core, program, route, env),
+            );
+            txn::in_transaction(core, true, Box::pin(changes)).await.map(|((rows, n), wait)| {
+                Outcome { rows, tag: modify_tag(program, n), wait, notices: Vec::new() }
             })
         }
         Statement::CreateTable { .. }
@@ -58,13 +75,17 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
                 .await
                 .map(|(outcome, wait)| Outcome { wait, ..outcome })
         }
-        other => Err(SqlError::internal(format!("{} reached the coordinator", command(other))).into()),
+        other => {
+            Err(SqlError::internal(format!("{} reached the coordinator", command(other))).into())
+        }
     }
 }
 
 /// The outcome with a notice for each name that IF EXISTS passes over.
 pub(crate) fn skipping(tag: &'static str, notices: &[String]) -> Outcome {
-    notices.iter().fold(Outcome::plain(tag), |outcome, text| outcome.warn(SqlState::SUCCESSFUL_COMPLETION, text))
+    notices.iter().fold(Outcome::plain(tag), |outcome, text| {
+        outcome.warn(SqlState::SUCCESSFUL_COMPLETION, text)
+    })
 }
 
 fn explain(lines: &[String]) -> Outcome {
@@ -152,7 +173,9 @@ pub(crate) fn command(statement: &Statement) -> &'static str {
             Some(RowLock::Update) | None => "SELECT FOR UPDATE",
         },
         Statement::Insert(_) => "INSERT",
-        Statement::Modify { program, .. } if matches!(**program, Program::Delete { .. }) => "DELETE",
+        Statement::Modify { program, .. } if matches!(**program, Program::Delete { .. }) => {
+            "DELETE"
+        }
         Statement::Modify { .. } => "UPDATE",
         Statement::CreateTable { .. } => "CREATE TABLE",
         Statement::DropTable { .. } => "DROP TABLE",
@@ -174,5 +197,8 @@ pub(crate) fn failed_block() -> SqlError {
 }
 
 pub(crate) fn read_only(command: &str) -> SqlError {
-    SqlError::new(SqlState::READ_ONLY_TRANSACTION, format!("cannot execute {command} in a read-only transaction"))
+    SqlError::new(
+        SqlState::READ_ONLY_TRANSACTION,
+        format!("cannot execute {command} in a read-only transaction"),
+    )
 }

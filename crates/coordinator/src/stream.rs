@@ -145,7 +145,9 @@ pub(crate) async fn select(core: &Core, query: &Query, env: &Arc<Env>) -> Result
         return query::run(core, query, env).await.map(Rows::all);
     }
     match &query.source {
-        Source::Table { program, route } if !is_point(program) && !query::skips_some(program, &query.finish) => {
+        Source::Table { program, route }
+            if !is_point(program) && !query::skips_some(program, &query.finish) =>
+        {
             let (replies, id) = query::scatter_batched(core, program, route, env).await?;
             rest(core, query, env, id, replies).await
         }
@@ -171,7 +173,8 @@ pub(crate) async fn rest(
     }
     multi::unblock(core);
     let mut paused = Paused { core, txn: core.txn().id, id, at: Vec::new() };
-    paused.at = replies.iter().filter(|(_, reply)| reply.more).map(|(partition, _)| *partition).collect();
+    paused.at =
+        replies.iter().filter(|(_, reply)| reply.more).map(|(partition, _)| *partition).collect();
     let mut parts = Parts::new(core, query, env)?;
     loop {
         for (_, reply) in replies {
@@ -186,15 +189,27 @@ pub(crate) async fn rest(
         }
         // Answered or failed, none of them has to be told to forget it.
         let asked = std::mem::take(&mut paused.at);
-        let calls = asked.iter().map(|partition| core.send(*partition, paused.txn, Body::Next(id))).collect();
+        let calls = asked
+            .iter()
+            .map(|partition| core.send(*partition, paused.txn, Body::Next(id)))
+            .collect();
         let answers = gather(core, calls).await.inspect_err(|_| paused.at.clone_from(&asked))?;
         replies = asked.into_iter().zip(answers).collect();
-        paused.at = replies.iter().filter(|(_, reply)| reply.more).map(|(partition, _)| *partition).collect();
+        paused.at = replies
+            .iter()
+            .filter(|(_, reply)| reply.more)
+            .map(|(partition, _)| *partition)
+            .collect();
     }
 }
 
 /// The rows of generate_series.
-async fn of_series(core: &Core, query: &Query, env: &Env, mut series: Series) -> Result<Rows, Stop> {
+async fn of_series(
+    core: &Core,
+    query: &Query,
+    env: &Env,
+    mut series: Series,
+) -> Result<Rows, Stop> {
     let mut parts = Parts::new(core, query, env)?;
     let mut rows = RowBatch::new();
     while !parts.is_full()

@@ -51,13 +51,21 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
                     return End::Error(e);
                 }
             }
-            Err(stop) => return txn::after_failure(&core, stop, !statement::writes(&plan.statement)).await,
+            Err(stop) => {
+                return txn::after_failure(&core, stop, !statement::writes(&plan.statement)).await;
+            }
         }
     }
 }
 
 /// The finishing steps of many rows.
-pub(crate) async fn finish(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>, one_shot: bool, rows: RowBatch) -> End {
+pub(crate) async fn finish(
+    core: Rc<Core>,
+    plan: Arc<Plan>,
+    env: Arc<Env>,
+    one_shot: bool,
+    rows: RowBatch,
+) -> End {
     let Statement::Query(query) = &plan.statement else { return End::Replan };
     let rows = finish::apply(&core, &query.finish, rows, &env).await;
     if one_shot {

@@ -68,7 +68,8 @@ pub(crate) async fn everywhere(
     partitions: impl IntoIterator<Item = PartitionId>,
     mut body: impl FnMut(PartitionId) -> Body,
 ) -> Result<Vec<clearway_partition::Reply>, Failure> {
-    round(core, partitions.into_iter().map(|partition| (partition, body(partition))).collect()).await
+    round(core, partitions.into_iter().map(|partition| (partition, body(partition))).collect())
+        .await
 }
 
 /// As [`everywhere`], with a message for each.
@@ -81,13 +82,17 @@ pub(crate) async fn round(
         enter(core, *partition).await?;
     }
     let id = core.txn().id;
-    let calls = messages.into_iter().map(|(partition, body)| core.send(partition, id, body)).collect();
+    let calls =
+        messages.into_iter().map(|(partition, body)| core.send(partition, id, body)).collect();
     gather(core, calls).await
 }
 
 /// Waits for all answers, even if one is an error, so that none is left behind: but the first error ends the other calls, which may wait for
 /// somebody who has nothing to do with it.
-pub(crate) async fn gather(core: &Core, calls: Vec<u32>) -> Result<Vec<clearway_partition::Reply>, Failure> {
+pub(crate) async fn gather(
+    core: &Core,
+    calls: Vec<u32>,
+) -> Result<Vec<clearway_partition::Reply>, Failure> {
     let mut replies = vec![clearway_partition::Reply::default(); calls.len()];
     let mut failed = None;
     for _ in 0..calls.len() {
@@ -110,7 +115,9 @@ pub(crate) async fn gather(core: &Core, calls: Vec<u32>) -> Result<Vec<clearway_
 fn given_up(failure: &Failure) -> SqlError {
     match failure {
         Failure::Sql(error) => error.clone(),
-        Failure::StalePlan => SqlError::new(SqlState::QUERY_CANCELED, "canceling statement as its plan is stale"),
+        Failure::StalePlan => {
+            SqlError::new(SqlState::QUERY_CANCELED, "canceling statement as its plan is stale")
+        }
         Failure::NeedsSnapshot => SqlError::internal("a statement is no one-shot"),
         Failure::Undone => Failure::undone(),
     }
@@ -119,7 +126,9 @@ fn given_up(failure: &Failure) -> SqlError {
 /// The table that the program works on.
 pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
     match program {
-        Program::Insert { table, .. } | Program::BuildIndex { table, .. } | Program::Guard { table, .. } => table,
+        Program::Insert { table, .. }
+        | Program::BuildIndex { table, .. }
+        | Program::Guard { table, .. } => table,
         Program::Scan { access: Access { table, .. }, .. }
         | Program::Update { access: Access { table, .. }, .. }
         | Program::Delete { access: Access { table, .. }, .. } => table,
@@ -130,7 +139,9 @@ pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
 pub(crate) fn is_fresh(txn: &Txn, program: &Program) -> bool {
     let table = table_of(program);
     match program {
-        Program::Guard { table, key, .. } => table.guard(*key).is_some_and(|g| txn.created.contains(&g.tree)),
+        Program::Guard { table, key, .. } => {
+            table.guard(*key).is_some_and(|g| txn.created.contains(&g.tree))
+        }
         _ => txn.created.contains(&table.tree),
     }
 }
@@ -212,7 +223,10 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
         // Its commit record is in the log: it is committed whatever becomes of the locks and of the trees to drop, which the next start
         // sees to. To answer with the error would say that it is not.
         Err(e) if txn.wrote => {
-            tracing::error!("transaction {} is committed, but a partition could not finish it: {e}", txn.id);
+            tracing::error!(
+                "transaction {} is committed, but a partition could not finish it: {e}",
+                txn.id
+            );
             Ok(lsn)
         }
         finished => finished.map(|()| lsn),
@@ -245,8 +259,12 @@ pub(crate) async fn settle(core: &Core) -> Result<(), Failure> {
 async fn announce_ddl(core: &Core) -> Result<(), Failure> {
     let changed = {
         let mut txn = core.txn();
-        let kept: Vec<_> =
-            txn.overlay.iter().flat_map(|c| c.tables.values()).flat_map(|t| t.trees().collect::<Vec<_>>()).collect();
+        let kept: Vec<_> = txn
+            .overlay
+            .iter()
+            .flat_map(|c| c.tables.values())
+            .flat_map(|t| t.trees().collect::<Vec<_>>())
+            .collect();
         let mut drops = std::mem::take(&mut txn.drops);
         // Made and dropped again in the same transaction, or made before a ROLLBACK TO.
         drops.extend(txn.created.iter().filter(|t| !kept.contains(t)).copied().collect::<Vec<_>>());
@@ -271,7 +289,8 @@ async fn drop_past_trees(core: &Core) {
     let bodies: [&dyn Fn() -> Body; 2] =
         [&|| Body::DropTreesAtCommit(trees.clone()), &|| Body::Finish { commit: Some(Lsn(0)) }];
     for body in bodies {
-        let calls: Vec<u32> = core.engine().all().map(|partition| core.send(partition, id, body())).collect();
+        let calls: Vec<u32> =
+            core.engine().all().map(|partition| core.send(partition, id, body())).collect();
         for call in calls {
             if let Err(f) = core.end(call).await {
                 let error = stopped(f.into());
@@ -294,10 +313,16 @@ pub(crate) async fn give_up(core: Rc<Core>, error: SqlError) -> End {
         let Txn { block, characteristics, queried, .. } = *txn;
         let exported = std::mem::take(&mut txn.exported);
         exported.iter().for_each(Exported::fail);
-        std::mem::replace(&mut *txn, Txn { block, characteristics, queried, exported, failed: true, ..Txn::default() })
+        std::mem::replace(
+            &mut *txn,
+            Txn { block, characteristics, queried, exported, failed: true, ..Txn::default() },
+        )
     };
     if let Err(e) = finish(&core, &mut txn, None).await {
-        tracing::error!("transaction {} has failed ({error}), and could not be undone: {e}", txn.id);
+        tracing::error!(
+            "transaction {} has failed ({error}), and could not be undone: {e}",
+            txn.id
+        );
         return End::Error(e);
     }
     End::Error(error)
@@ -360,7 +385,11 @@ pub(crate) async fn commit_block(core: &Core) -> Result<Outcome, Stop> {
         }
     };
     let outcome = Outcome { wait, ..Outcome::plain("COMMIT") };
-    Ok(if block == Block::Explicit { outcome } else { outcome.warn(SqlState::NO_ACTIVE_TRANSACTION, NOT_IN_PROGRESS) })
+    Ok(if block == Block::Explicit {
+        outcome
+    } else {
+        outcome.warn(SqlState::NO_ACTIVE_TRANSACTION, NOT_IN_PROGRESS)
+    })
 }
 
 const NOT_IN_PROGRESS: &str = "there is no transaction in progress";
@@ -368,12 +397,18 @@ const NOT_IN_PROGRESS: &str = "there is no transaction in progress";
 /// ROLLBACK.
 pub(crate) async fn rollback_block(core: &Core) -> Result<Outcome, Stop> {
     if core.txn().block == Block::None {
-        return Ok(Outcome::plain("ROLLBACK").warn(SqlState::NO_ACTIVE_TRANSACTION, NOT_IN_PROGRESS));
+        return Ok(
+            Outcome::plain("ROLLBACK").warn(SqlState::NO_ACTIVE_TRANSACTION, NOT_IN_PROGRESS)
+        );
     }
     let block = core.txn().block;
     abort(core).await?;
     let outcome = Outcome::plain("ROLLBACK");
-    Ok(if block == Block::Explicit { outcome } else { outcome.warn(SqlState::NO_ACTIVE_TRANSACTION, NOT_IN_PROGRESS) })
+    Ok(if block == Block::Explicit {
+        outcome
+    } else {
+        outcome.warn(SqlState::NO_ACTIVE_TRANSACTION, NOT_IN_PROGRESS)
+    })
 }
 
 /// SAVEPOINT.
@@ -413,10 +448,9 @@ fn only_in_block(core: &Core, command: &str) -> SqlResult<()> {
 }
 
 fn find_savepoint(txn: &Txn, name: &str) -> SqlResult<usize> {
-    txn.savepoints
-        .iter()
-        .rposition(|s| s.name == name)
-        .ok_or_else(|| SqlError::new(SqlState::UNDEFINED_SAVEPOINT, format!("savepoint \"{name}\" does not exist")))
+    txn.savepoints.iter().rposition(|s| s.name == name).ok_or_else(|| {
+        SqlError::new(SqlState::UNDEFINED_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+    })
 }
 
 /// ROLLBACK TO: undoes what came after the savepoint, which stays; the block is healthy again.

@@ -61,11 +61,15 @@ impl Whole {
 /// Enters where a statement of a transaction goes. False if that is not known before it runs, or it is none that may run without locks.
 pub fn reach(whole: &mut Whole, engine: &Engine, plan: &Plan, env: &Env) -> bool {
     let here = match &plan.statement {
-        Statement::Query(Query { source: Source::Rows(_) | Source::Series { .. }, .. }) => return true,
+        Statement::Query(Query { source: Source::Rows(_) | Source::Series { .. }, .. }) => {
+            return true;
+        }
         Statement::Query(Query { source: Source::Table { program, route }, .. }) => {
             program_reach(whole, engine, program, route, env)
         }
-        Statement::Modify { program, route } if !goes_on(program) => program_reach(whole, engine, program, route, env),
+        Statement::Modify { program, route } if !goes_on(program) => {
+            program_reach(whole, engine, program, route, env)
+        }
         Statement::Insert(insert) => insert_reach(whole, engine, insert, env),
         statement => return controls(statement) || matches!(statement, Statement::Explain(_)),
     };
@@ -74,20 +78,31 @@ pub fn reach(whole: &mut Whole, engine: &Engine, plan: &Plan, env: &Env) -> bool
     here.unwrap_or(true) && whole.partitions.len() <= MOST
 }
 
-fn program_reach(whole: &mut Whole, engine: &Engine, program: &Program, route: &Route, env: &Env) -> SqlResult<bool> {
+fn program_reach(
+    whole: &mut Whole,
+    engine: &Engine,
+    program: &Program,
+    route: &Route,
+    env: &Env,
+) -> SqlResult<bool> {
     whole.points &= matches!(Needs::of(program, route), Needs::Committed | Needs::Locks);
     match route {
         Route::Guard { .. } => return Ok(false),
         Route::All => engine.all().for_each(|partition| whole.add(partition)),
-        Route::Hash(_) => route.partition(env, engine.partitions())?.into_iter().for_each(|p| whole.add(p)),
+        Route::Hash(_) => {
+            route.partition(env, engine.partitions())?.into_iter().for_each(|p| whole.add(p))
+        }
     }
     Ok(true)
 }
 
 fn insert_reach(whole: &mut Whole, engine: &Engine, insert: &Insert, env: &Env) -> SqlResult<bool> {
-    let Query { once: None, source: Source::Rows(rows), .. } = &insert.source else { return Ok(false) };
+    let Query { once: None, source: Source::Rows(rows), .. } = &insert.source else {
+        return Ok(false);
+    };
     let fails = matches!(&*insert.program, Program::Insert { on_conflict: OnConflict::Fail, .. });
-    if insert.table.is_guarded() || !insert.source.finish.is_empty() || !fails || rows.len() > MOST {
+    if insert.table.is_guarded() || !insert.source.finish.is_empty() || !fails || rows.len() > MOST
+    {
         return Ok(false);
     }
     for row in finish::values(rows, env)?.iter() {

@@ -108,7 +108,8 @@ impl Disk for DirectDisk {
 
 /// Whether these bytes may go to or come from this offset directly.
 pub(crate) fn is_aligned(bytes: &[u8], offset: u64) -> bool {
-    (bytes.as_ptr() as usize | bytes.len()).is_multiple_of(ALIGN) && offset.is_multiple_of(ALIGN as u64)
+    (bytes.as_ptr() as usize | bytes.len()).is_multiple_of(ALIGN)
+        && offset.is_multiple_of(ALIGN as u64)
 }
 
 /// Reads from a file opened for direct I/O.

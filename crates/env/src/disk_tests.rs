@@ -119,7 +119,11 @@ fn errors_name_the_operation_and_the_file() {
 #[test]
 fn a_full_device_is_told_by_its_kind() {
     let full = Path::new("/dev/full");
-    let error = OsDisk.open(full, Open::Existing).expect("opened").write_all_at(b"x", 0).expect_err("no room");
+    let error = OsDisk
+        .open(full, Open::Existing)
+        .expect("opened")
+        .write_all_at(b"x", 0)
+        .expect_err("no room");
     assert_eq!(error.kind(), ErrorKind::StorageFull);
     assert!(error.to_string().starts_with("write /dev/full: "), "{error}");
     assert!(crate::is_full(&error));

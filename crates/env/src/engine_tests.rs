@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
 use crate::disk_tests::{Scratch, content, kind};
-use crate::{Aligned, DirectDisk, Disk, File, IoPool, MemDisk, Open, OsDisk, Read, ReadTarget, Write};
+use crate::{
+    Aligned, DirectDisk, Disk, File, IoPool, MemDisk, Open, OsDisk, Read, ReadTarget, Write,
+};
 
 type Ended = (Aligned, io::Result<usize>);
 
@@ -51,7 +53,8 @@ pub(crate) fn on_all_files(test: &str, check: impl Fn(Arc<dyn File>)) {
     let scratch = Scratch::new(test);
     let direct = DirectDisk::new(false);
     let memory = MemDisk::new();
-    let disks: [(&dyn Disk, &Path); 3] = [(&OsDisk, &scratch.0), (&direct, &scratch.0), (&memory, Path::new(""))];
+    let disks: [(&dyn Disk, &Path); 3] =
+        [(&OsDisk, &scratch.0), (&direct, &scratch.0), (&memory, Path::new(""))];
     for (disk, dir) in disks {
         let path = dir.join("file");
         check(disk.open_pages(&path, Open::Create).expect("created"));
@@ -99,7 +102,10 @@ fn what_is_not_aligned_is_read_and_written_all_the_same() {
         file.read_exact_at(&mut buf, 4050).expect("read");
         assert!(buf[..46].iter().all(|&byte| byte == 0) && buf[46..].iter().all(|&byte| byte == 7));
         assert_eq!(file.read_at(&mut buf, 3 * 4096 - 30).expect("read"), 30);
-        assert_eq!(kind(file.read_exact_at(&mut buf, 3 * 4096 - 30)), Some(ErrorKind::UnexpectedEof));
+        assert_eq!(
+            kind(file.read_exact_at(&mut buf, 3 * 4096 - 30)),
+            Some(ErrorKind::UnexpectedEof)
+        );
         assert_eq!(content(&*file).len(), 3 * 4096);
     });
 }
@@ -110,7 +116,8 @@ fn writes_to_direct_files_are_whole_blocks() {
     let disk = DirectDisk::new(false);
     let file = disk.open_pages(&scratch.0.join("file"), Open::OpenOrCreate).expect("opened");
     if disk.refused() {
-        return writeln!(io::stderr(), "SKIPPED direct I/O: the file system knows none").expect("said");
+        return writeln!(io::stderr(), "SKIPPED direct I/O: the file system knows none")
+            .expect("said");
     }
     let error = file.write_all_at(&[1; 100], 0).expect_err("not a block");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -122,10 +129,14 @@ fn many_reads_at_once_each_bring_their_own() {
     with_all("engine-many", |pool, file| {
         file.write_all_at(&blocks(0..200), 0).expect("written");
         // More than are in flight at once.
-        let reads: Vec<_> = (0..1000_u64).map(|n| begin(pool, &file, n % 200 * 4096, 4096)).collect();
+        let reads: Vec<_> =
+            (0..1000_u64).map(|n| begin(pool, &file, n % 200 * 4096, 4096)).collect();
         for (n, read) in reads.into_iter().enumerate() {
             let (bytes, result) = read.recv().expect("it ends");
-            assert_eq!((result.expect("read"), bytes[0], bytes[4095]), (4096, (n % 200) as u8, (n % 200) as u8));
+            assert_eq!(
+                (result.expect("read"), bytes[0], bytes[4095]),
+                (4096, (n % 200) as u8, (n % 200) as u8)
+            );
         }
     });
 }
@@ -136,7 +147,11 @@ fn a_batch_of_writes_is_done_when_it_returns() {
         let bytes = blocks(0..200);
         // Every second block, from the last to the first; more than are in flight at once take several batches' turns.
         for round in 0..3 {
-            let write = |n: usize| Write { file: &file, offset: n as u64 * 4096, bytes: &bytes[n * 4096..][..4096] };
+            let write = |n: usize| Write {
+                file: &file,
+                offset: n as u64 * 4096,
+                bytes: &bytes[n * 4096..][..4096],
+            };
             let writes: Vec<_> = (0..200).rev().filter(|n| n % 3 == round).map(write).collect();
             pool.write_all(&writes).expect("written");
         }
@@ -154,7 +169,8 @@ fn an_error_says_which_write_and_of_what_kind() {
         let file = OsDisk.open(&scratch.0.join("file"), Open::OpenOrCreate).expect("opened");
         let bytes = blocks(1..2);
         let write = |file| Write { file, offset: 0, bytes: &bytes };
-        let (number, error) = pool.write_all(&[write(&file), write(&full), write(&file)]).expect_err("no room");
+        let (number, error) =
+            pool.write_all(&[write(&file), write(&full), write(&file)]).expect_err("no room");
         assert_eq!((number, error.kind()), (1, ErrorKind::StorageFull));
         pool.write_all(&[write(&file)]).expect("the next batch is another");
         // A file that the system lets nobody read at an offset.
@@ -179,7 +195,8 @@ fn a_callback_may_read_on_and_a_panic_ends_it_alone() {
                 end.send(u64::from(buffer[n - 1])).expect("the test waits");
                 panic!("on purpose");
             }
-            let target = Box::new(Self(Arc::clone(&pool), Arc::clone(&file), buffer, left - 1, end));
+            let target =
+                Box::new(Self(Arc::clone(&pool), Arc::clone(&file), buffer, left - 1, end));
             pool.read(Read { file, offset: (left - 1) * 4096, target });
         }
     }
@@ -189,7 +206,8 @@ fn a_callback_may_read_on_and_a_panic_ends_it_alone() {
     for pool in engines() {
         let pool = Arc::new(pool);
         let (end, ended) = mpsc::channel();
-        let first = Box::new(Chain(Arc::clone(&pool), Arc::clone(&file), Aligned::new(4096), 49, end));
+        let first =
+            Box::new(Chain(Arc::clone(&pool), Arc::clone(&file), Aligned::new(4096), 49, end));
         pool.read(Read { file: Arc::clone(&file), offset: 49 * 4096, target: first });
         assert_eq!(ended.recv().expect("it ends"), 7);
         assert_eq!(read(&pool, &file, 0, 4096).1.expect("it goes on"), 4096);

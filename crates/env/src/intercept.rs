@@ -54,7 +54,10 @@ impl<D: Disk> Intercepted<D> {
 impl<D: Disk> Disk for Intercepted<D> {
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
         let file = self.disk.open(path, how)?;
-        Ok(Arc::new(InterceptedFile { opened: Opened { path: path.to_owned(), file }, by: self.by.clone() }))
+        Ok(Arc::new(InterceptedFile {
+            opened: Opened { path: path.to_owned(), file },
+            by: self.by.clone(),
+        }))
     }
     fn exists(&self, path: &Path) -> io::Result<bool> {
         self.disk.exists(path)

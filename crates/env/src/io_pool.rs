@@ -167,7 +167,9 @@ impl IoPool {
         };
         for number in 0..threads.max(1) {
             let shared = Arc::clone(&pool.shared);
-            let thread = thread::Builder::new().name(format!("{name}-{number}")).spawn(move || shared.serve())?;
+            let thread = thread::Builder::new()
+                .name(format!("{name}-{number}"))
+                .spawn(move || shared.serve())?;
             pool.ids.push(thread.thread().id());
             pool.threads.push(thread);
         }
@@ -237,7 +239,9 @@ impl IoPool {
                 self.push(Box::new(move || {
                     let reading = || read.file.read_up_to(read.target.buffer(), read.offset);
                     // A panic, too, is an answer: others may wait for nothing else, as at a start.
-                    let result = failed.watch("reading", reading).unwrap_or_else(|panic| Err(io::Error::other(panic)));
+                    let result = failed
+                        .watch("reading", reading)
+                        .unwrap_or_else(|panic| Err(io::Error::other(panic)));
                     read.target.done(result);
                 }));
             }

@@ -36,7 +36,10 @@ fn jobs_run_on_named_threads_and_in_order() {
     }
     drop((pool, send));
     let ran: Vec<_> = receive.iter().collect();
-    assert_eq!(ran, (0..10).map(|number| (number, Some("test-io-0".to_owned()))).collect::<Vec<_>>());
+    assert_eq!(
+        ran,
+        (0..10).map(|number| (number, Some("test-io-0".to_owned()))).collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -105,14 +105,19 @@ pub(crate) fn make_ring() -> io::Result<IoUring> {
     // Without the flag, `submit_and_wait(0)` leaves finished requests where they are (invariant 5).
     deferring.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
     let ring = match deferring.build(DEPTH as u32 * 2) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => builder.build(DEPTH as u32 * 2)?,
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            builder.build(DEPTH as u32 * 2)?
+        }
         other => other?,
     };
     let mut probe = io_uring::Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::PollAdd::CODE];
     if !needed.into_iter().all(|code| probe.is_supported(code)) {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring cannot read, write and poll"));
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the kernel's io_uring cannot read, write and poll",
+        ));
     }
     Ok(ring)
 }

@@ -66,7 +66,8 @@ pub(crate) fn open(path: &Path, how: Open, flags: OFlags) -> io::Result<fs::File
         }
     }
     let opened = options.custom_flags(flags.bits() as i32).open(path).map_err(|error| {
-        let is_link = flags.contains(OFlags::NOFOLLOW) && error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
+        let is_link = flags.contains(OFlags::NOFOLLOW)
+            && error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
         if is_link { refused("it is a symbolic link") } else { error }
     });
     let file = opened.map_err(named("open", path))?;
@@ -105,7 +106,11 @@ impl Disk for OsDisk {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(named("create directory", path))
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(named("create directory", path))
     }
 
     fn others_may_write(&self, path: &Path) -> io::Result<bool> {
@@ -129,7 +134,10 @@ impl Disk for OsDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to).map_err(|error| {
-            io::Error::new(error.kind(), format!("rename {} to {}: {error}", from.display(), to.display()))
+            io::Error::new(
+                error.kind(),
+                format!("rename {} to {}: {error}", from.display(), to.display()),
+            )
         })
     }
 
@@ -143,7 +151,9 @@ impl Disk for OsDisk {
         let file = open(path, Open::OpenOrCreate, OFlags::NOFOLLOW)?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(Locked(file))),
-            Err(TryLockError::WouldBlock) => Err(named("lock", path)(io::ErrorKind::WouldBlock.into())),
+            Err(TryLockError::WouldBlock) => {
+                Err(named("lock", path)(io::ErrorKind::WouldBlock.into()))
+            }
             Err(TryLockError::Error(error)) => Err(named("lock", path)(error)),
         }
     }
@@ -166,7 +176,11 @@ impl OsFile {
 
 impl File for OsFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let read = if self.direct { direct::read_at(&self.file, buf, offset) } else { self.file.read_at(buf, offset) };
+        let read = if self.direct {
+            direct::read_at(&self.file, buf, offset)
+        } else {
+            self.file.read_at(buf, offset)
+        };
         read.map_err(named("read", &self.path))
     }
 
@@ -188,7 +202,12 @@ impl File for OsFile {
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         loop {
-            match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::KEEP_SIZE, offset, len) {
+            match rustix::fs::fallocate(
+                &self.file,
+                rustix::fs::FallocateFlags::KEEP_SIZE,
+                offset,
+                len,
+            ) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.extend(offset + len),
@@ -260,10 +279,17 @@ mod tests {
         let dir = scratch.0.join("a/b");
         OsDisk.create_dir_all(&dir).unwrap();
         assert_eq!((mode(&dir), mode(&scratch.0.join("a"))), (0o700, 0o700));
-        for (name, how) in [("new", Open::Create), ("any", Open::OpenOrCreate), ("private", Open::Private)] {
+        for (name, how) in
+            [("new", Open::Create), ("any", Open::OpenOrCreate), ("private", Open::Private)]
+        {
             OsDisk.open(&dir.join(name), how).unwrap();
-            direct::DirectDisk::new(false).open_pages(&dir.join(format!("{name}-pages")), how).unwrap();
-            assert_eq!((mode(&dir.join(name)), mode(&dir.join(format!("{name}-pages")))), (0o600, 0o600));
+            direct::DirectDisk::new(false)
+                .open_pages(&dir.join(format!("{name}-pages")), how)
+                .unwrap();
+            assert_eq!(
+                (mode(&dir.join(name)), mode(&dir.join(format!("{name}-pages")))),
+                (0o600, 0o600)
+            );
         }
         drop(OsDisk.lock(&dir.join("lock")).unwrap());
         assert_eq!(mode(&dir.join("lock")), 0o600);
@@ -279,7 +305,8 @@ mod tests {
         let (target, link) = (scratch.0.join("target"), scratch.0.join("link"));
         let refuses = |path: &Path, why: &str| {
             let direct = direct::DirectDisk::new(false);
-            for opened in [OsDisk.open(path, Open::Private), direct.open_pages(path, Open::Private)] {
+            for opened in [OsDisk.open(path, Open::Private), direct.open_pages(path, Open::Private)]
+            {
                 let error = opened.err().expect("refused");
                 assert_eq!(error.kind(), ErrorKind::PermissionDenied);
                 assert!(error.to_string().contains(why), "{error}");
@@ -287,7 +314,14 @@ mod tests {
         };
         std::os::unix::fs::symlink(&target, &link).unwrap();
         refuses(&link, "it is a symbolic link");
-        assert!(OsDisk.lock(&link).err().expect("refused").to_string().contains("it is a symbolic link"));
+        assert!(
+            OsDisk
+                .lock(&link)
+                .err()
+                .expect("refused")
+                .to_string()
+                .contains("it is a symbolic link")
+        );
         assert!(!target.exists());
         fs::write(&target, "content").unwrap();
         refuses(&link, "it is a symbolic link");

@@ -87,7 +87,11 @@ impl Table {
             let Err(error) = update(ring, self.taken + number as u16, &buffer) else { continue };
             for before in 0..number {
                 // No request knows these places, and nothing in them can be refused.
-                let _ = update(ring, self.taken + before as u16, &IoVec { start: std::ptr::null_mut(), len: 0 });
+                let _ = update(
+                    ring,
+                    self.taken + before as u16,
+                    &IoVec { start: std::ptr::null_mut(), len: 0 },
+                );
             }
             return Err(error);
         }

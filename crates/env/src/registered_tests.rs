@@ -42,7 +42,13 @@ fn bytes(memory: &IoMemory) -> &[u8] {
     unsafe { slice::from_raw_parts(memory.start().as_ptr(), memory.len()) }
 }
 
-fn begin(pool: &IoPool, file: &Arc<dyn File>, offset: usize, (memory, at): (&IoMemory, usize), len: usize) -> Ended {
+fn begin(
+    pool: &IoPool,
+    file: &Arc<dyn File>,
+    offset: usize,
+    (memory, at): (&IoMemory, usize),
+    len: usize,
+) -> Ended {
     let (ended, receiver) = mpsc::channel();
     let target = Box::new(Part { memory: memory.clone(), at, len, ended });
     pool.read(Read { file: Arc::clone(file), offset: offset as u64, target });
@@ -51,7 +57,13 @@ fn begin(pool: &IoPool, file: &Arc<dyn File>, offset: usize, (memory, at): (&IoM
 
 type Ended = mpsc::Receiver<io::Result<usize>>;
 
-fn read(pool: &IoPool, file: &Arc<dyn File>, offset: usize, into: (&IoMemory, usize), len: usize) -> io::Result<usize> {
+fn read(
+    pool: &IoPool,
+    file: &Arc<dyn File>,
+    offset: usize,
+    into: (&IoMemory, usize),
+    len: usize,
+) -> io::Result<usize> {
     begin(pool, file, offset, into, len).recv().expect("it ends")
 }
 
@@ -61,7 +73,8 @@ fn skipped(error: impl std::fmt::Display) {
 
 /// A ring and registered memory of so many bytes, if the kernel lets us.
 fn registered(len: usize) -> Option<(IoPool, IoMemory)> {
-    let pool = IoPool::with_ring_of(1, "test-io", LIMITS).map_err(skipped).ok()?.with_registered_buffers();
+    let pool =
+        IoPool::with_ring_of(1, "test-io", LIMITS).map_err(skipped).ok()?.with_registered_buffers();
     let memory = IoMemory::new(len, ALIGN);
     pool.register(&memory);
     let crate::Registered { bytes, wanted, refused } = pool.registered();
@@ -79,14 +92,19 @@ fn read_and_write(pool: &IoPool, file: &Arc<dyn File>, memory: &IoMemory) {
     let other = IoMemory::new(2 * BLOCK, ALIGN);
     let end = memory.len() - 2 * BLOCK;
     let mut number = 0;
-    let places = [0, LIMITS.buffer - 2 * BLOCK, LIMITS.buffer - BLOCK, LIMITS.buffer, end].map(|at| (memory, at));
+    let places = [0, LIMITS.buffer - 2 * BLOCK, LIMITS.buffer - BLOCK, LIMITS.buffer, end]
+        .map(|at| (memory, at));
     for (into, at) in places.into_iter().chain([(&other, 0)]) {
         number += 1;
-        assert_eq!(read(pool, file, number * BLOCK, (into, at), 2 * BLOCK).expect("read"), 2 * BLOCK);
+        assert_eq!(
+            read(pool, file, number * BLOCK, (into, at), 2 * BLOCK).expect("read"),
+            2 * BLOCK
+        );
         assert_eq!(bytes(into)[at..][..2 * BLOCK], all[number * BLOCK..][..2 * BLOCK], "at {at}");
         // To another place of the file.
         let offset = ((30 + 2 * number) * BLOCK) as u64;
-        pool.write_all(&[Write { file, offset, bytes: &bytes(into)[at..][..2 * BLOCK] }]).expect("written");
+        pool.write_all(&[Write { file, offset, bytes: &bytes(into)[at..][..2 * BLOCK] }])
+            .expect("written");
     }
     // All of it at once, over all boundaries; and up to the file's end.
     assert_eq!(read(pool, file, 0, (memory, 0), memory.len()).expect("read"), memory.len());
@@ -94,7 +112,11 @@ fn read_and_write(pool: &IoPool, file: &Arc<dyn File>, memory: &IoMemory) {
     assert_eq!(read(pool, file, 59 * BLOCK, (memory, 0), 2 * BLOCK).expect("read"), BLOCK);
     let content = content(&**file);
     for n in 1..=number {
-        assert_eq!(content[(30 + 2 * n) * BLOCK..][..2 * BLOCK], all[n * BLOCK..][..2 * BLOCK], "the write of {n}");
+        assert_eq!(
+            content[(30 + 2 * n) * BLOCK..][..2 * BLOCK],
+            all[n * BLOCK..][..2 * BLOCK],
+            "the write of {n}"
+        );
     }
 }
 
@@ -113,12 +135,17 @@ fn what_lies_in_one_buffer_has_its_number() {
     let (first, second) = (memory, IoMemory::new(2 * LIMITS.buffer + BLOCK, ALIGN));
     table.add(&ring, first.clone()).expect("registered");
     table.add(&ring, second.clone()).expect("registered");
-    let find = |memory: &IoMemory, at: usize, len| table.find(memory.start().as_ptr().wrapping_add(at), len);
+    let find = |memory: &IoMemory, at: usize, len| {
+        table.find(memory.start().as_ptr().wrapping_add(at), len)
+    };
     let buffer = LIMITS.buffer;
     assert_eq!((find(&first, 0, buffer), find(&first, buffer - 1, 1)), (Some(0), Some(0)));
     assert_eq!((find(&first, 1, buffer), find(&first, 0, usize::MAX)), (None, None));
     assert_eq!((find(&second, 0, buffer), find(&second, buffer, buffer)), (Some(1), Some(2)));
-    assert_eq!((find(&second, 2 * buffer, BLOCK), find(&second, 2 * buffer, BLOCK + 1)), (Some(3), None));
+    assert_eq!(
+        (find(&second, 2 * buffer, BLOCK), find(&second, 2 * buffer, BLOCK + 1)),
+        (Some(3), None)
+    );
     assert_eq!((find(&second, buffer - 1, 2), find(&second, buffer - 1, 1)), (None, Some(1)));
     assert_eq!(find(&IoMemory::new(BLOCK, ALIGN), 0, BLOCK), None);
     table.clear(&ring);
@@ -132,7 +159,10 @@ fn memory_for_which_the_ring_has_no_room_is_read_and_written_all_the_same() {
     pool.register(&large);
     let registered = pool.registered();
     assert_eq!((registered.bytes, registered.wanted), (LIMITS.buffer, 5 * LIMITS.buffer));
-    assert_eq!(registered.refused.expect("refused").to_string(), "it takes more buffers than a ring has");
+    assert_eq!(
+        registered.refused.expect("refused").to_string(),
+        "it takes more buffers than a ring has"
+    );
     // What there is room for still is.
     let small = IoMemory::new(2 * LIMITS.buffer, ALIGN);
     pool.register(&small);
@@ -154,9 +184,14 @@ fn in_a_process_of_its_own(test: &str, body: impl FnOnce()) {
         return body();
     }
     let mut command = Command::new(std::env::current_exe().expect("a test runs"));
-    let output = command.args(["--exact", test, "--nocapture"]).env(child, "1").output().expect("started");
+    let output =
+        command.args(["--exact", test, "--nocapture"]).env(child, "1").output().expect("started");
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     io::stderr().write_all(&output.stderr).expect("said");
 }
 
@@ -171,7 +206,8 @@ fn memory_that_the_process_may_not_lock_is_read_and_written_all_the_same() {
             set_capabilities(None, capable).expect("one may always have less");
             let Rlimit { maximum, .. } = getrlimit(Resource::Memlock);
             // Room for the first buffer, if nobody else has it, and not for all.
-            setrlimit(Resource::Memlock, Rlimit { current: Some(LIMITS.buffer as u64), maximum }).expect("lowered");
+            setrlimit(Resource::Memlock, Rlimit { current: Some(LIMITS.buffer as u64), maximum })
+                .expect("lowered");
             let pool = match IoPool::with_ring_of(1, "test-io", LIMITS) {
                 Ok(pool) => pool.with_registered_buffers(),
                 Err(error) => return skipped(error),
@@ -194,7 +230,8 @@ fn dropping_the_pool_ends_every_read_into_registered_memory() {
     let file = OsDisk.open_pages(&scratch.0.join("file"), Open::Create).expect("created");
     let all = blocks(0..64);
     file.write_all_at(&all, 0).expect("written");
-    let reads: Vec<_> = (0..64).map(|n| begin(&pool, &file, n * BLOCK, (&memory, n * BLOCK), BLOCK)).collect();
+    let reads: Vec<_> =
+        (0..64).map(|n| begin(&pool, &file, n * BLOCK, (&memory, n * BLOCK), BLOCK)).collect();
     drop(pool);
     // They have ended, so that nobody is waited for here.
     assert!(reads.iter().all(|read| matches!(read.try_recv(), Ok(Ok(BLOCK)))));

@@ -66,7 +66,9 @@ impl Request {
     fn refuse(self, failed: &Failed) {
         let why = || io::Error::other("the ring's thread has ended");
         match self {
-            Self::Read(read) => drop(failed.watch("refusing a read", || read.target.done(Err(why())))),
+            Self::Read(read) => {
+                drop(failed.watch("refusing a read", || read.target.done(Err(why()))))
+            }
             Self::Write { number, batch, .. } => batch.end(number, Err(why())),
             // Whoever asked waits.
             Self::Register(_, sender) => drop(sender.send(Err(why()))),
@@ -154,7 +156,8 @@ impl Ring {
             }
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(run)?;
-        let made = made.recv().unwrap_or_else(|_| Err(io::Error::other("the ring's thread has ended")));
+        let made =
+            made.recv().unwrap_or_else(|_| Err(io::Error::other("the ring's thread has ended")));
         match made {
             Ok(()) => Ok(Self { shared, thread: Some(thread) }),
             Err(error) => {
@@ -230,7 +233,11 @@ impl Flight {
         let memory = self.memory.wrapping_add(at);
         let write = matches!(self.end, End::Write(..));
         let buffer = table.find(memory, len as usize);
-        Some(Operation { number: slot as u64, fd, what: What::Transfer { write, memory, len, offset, buffer } })
+        Some(Operation {
+            number: slot as u64,
+            fd,
+            what: What::Transfer { write, memory, len, offset, buffer },
+        })
     }
 
     /// Takes note of a completion; the result if that was the last.
@@ -239,7 +246,8 @@ impl Flight {
             Ok(n) => n,
             Err(_) => {
                 let error = io::Error::from_raw_os_error(-result);
-                let again = matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock);
+                let again =
+                    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock);
                 return if again { None } else { Some(Err(error)) };
             }
         };
@@ -328,7 +336,9 @@ impl<K: Kernel> Driver<K> {
             Err(error)
                 if matches!(
                     error.kind(),
-                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy
+                    io::ErrorKind::Interrupted
+                        | io::ErrorKind::WouldBlock
+                        | io::ErrorKind::ResourceBusy
                 ) => {}
             Err(error) => panic!("io_uring_enter: {error}"),
         }
@@ -341,11 +351,23 @@ impl<K: Kernel> Driver<K> {
             Request::Read(Read { file, offset, mut target }) => {
                 let buffer = target.buffer();
                 let (memory, len) = (buffer.as_mut_ptr(), buffer.len());
-                Flight { file, offset, memory, progress: Progress::new(len), end: End::Read(target) }
+                Flight {
+                    file,
+                    offset,
+                    memory,
+                    progress: Progress::new(len),
+                    end: End::Read(target),
+                }
             }
             Request::Write { file, offset, bytes: Bytes(memory, len), number, batch } => {
                 let end = End::Write(number, batch);
-                Flight { file, offset, memory: memory.cast_mut(), progress: Progress::new(len), end }
+                Flight {
+                    file,
+                    offset,
+                    memory: memory.cast_mut(),
+                    progress: Progress::new(len),
+                    end,
+                }
             }
             Request::Register(memory, sender) => {
                 // Whoever asked waits.
@@ -362,7 +384,8 @@ impl<K: Kernel> Driver<K> {
     fn submit(&mut self, slot: usize, flight: Flight) {
         let Some(operation) = flight.operation(slot, &self.table) else {
             self.free.push(slot);
-            return flight.finish(Err(io::Error::other("a file without a descriptor")), &self.shared.failed);
+            return flight
+                .finish(Err(io::Error::other("a file without a descriptor")), &self.shared.failed);
         };
         self.slots[slot] = Some(flight);
         self.push(&operation);

@@ -42,7 +42,17 @@ impl FakeKernel {
     fn new(seed: u64, in_kernel: InKernel) -> Self {
         let (random, asleep) = (SeededEntropy::new(seed), Arc::default());
         let (queue, begun, deferred, ready) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { random, queue, begun, deferred, ready, defers: false, in_kernel, meanwhile: Box::new(|| Ok(())), asleep }
+        Self {
+            random,
+            queue,
+            begun,
+            deferred,
+            ready,
+            defers: false,
+            in_kernel,
+            meanwhile: Box::new(|| Ok(())),
+            asleep,
+        }
     }
 
     /// Finishes an operation, or a piece of it; `None` if it cannot end now.
@@ -67,7 +77,11 @@ impl FakeKernel {
         let piece = (ALIGN * (1 + self.random.below(4) as usize)).min(len as usize);
         // SAFETY: the driver's promise in `Kernel::push`, which is what the tests look at.
         let bytes = unsafe { std::slice::from_raw_parts_mut(memory, piece) };
-        let done = if write { rustix::io::pwrite(fd, bytes, offset) } else { rustix::io::pread(fd, bytes, offset) };
+        let done = if write {
+            rustix::io::pwrite(fd, bytes, offset)
+        } else {
+            rustix::io::pread(fd, bytes, offset)
+        };
         Some(done.map_or_else(|error| -error.raw_os_error(), |n| n as i32))
     }
 
@@ -91,8 +105,15 @@ impl FakeKernel {
 impl Kernel for FakeKernel {
     unsafe fn push(&mut self, operation: &Operation) -> bool {
         if let What::Transfer { memory, len, .. } = operation.what {
-            assert!(!overlaps(&self.in_kernel, memory.addr(), len as usize), "two operations in the same memory");
-            let before = self.in_kernel.lock().unwrap().insert(operation.number, (memory.addr(), len as usize));
+            assert!(
+                !overlaps(&self.in_kernel, memory.addr(), len as usize),
+                "two operations in the same memory"
+            );
+            let before = self
+                .in_kernel
+                .lock()
+                .unwrap()
+                .insert(operation.number, (memory.addr(), len as usize));
             assert!(before.is_none(), "a number is given twice");
         }
         self.queue.push(*operation);
@@ -102,11 +123,18 @@ impl Kernel for FakeKernel {
     fn enter(&mut self, completions: usize) -> io::Result<()> {
         (self.meanwhile)()?;
         self.begun.append(&mut self.queue);
-        assert!(self.begun.len() + self.deferred.len() + self.ready.len() <= DEPTH + 1, "invariant 3");
+        assert!(
+            self.begun.len() + self.deferred.len() + self.ready.len() <= DEPTH + 1,
+            "invariant 3"
+        );
         self.finish_some();
         while completions > 0 && self.ready.is_empty() && self.deferred.is_empty() {
-            let transfers = self.begun.iter().any(|operation| matches!(operation.what, What::Transfer { .. }));
-            let rung = self.begun.iter().any(|o| matches!(o.what, What::Poll) && self.carry_out(o).is_some());
+            let transfers =
+                self.begun.iter().any(|operation| matches!(operation.what, What::Transfer { .. }));
+            let rung = self
+                .begun
+                .iter()
+                .any(|o| matches!(o.what, What::Poll) && self.carry_out(o).is_some());
             if !transfers && !rung {
                 *self.asleep.lock().unwrap() = true;
                 return Err(ErrorKind::Interrupted.into());
@@ -198,10 +226,15 @@ fn each_request_is_answered_once_whatever_the_kernel_does() {
             // A burst of more than fits now and then.
             let burst = if random.below(10) == 0 { DEPTH + 10 } else { random.below(4) as usize };
             for _ in 0..burst {
-                let (offset, len) = (random.below(13) as usize * ALIGN, (1 + random.below(8) as usize) * ALIGN);
+                let (offset, len) =
+                    (random.below(13) as usize * ALIGN, (1 + random.below(8) as usize) * ALIGN);
                 let (memory, in_kernel) = (vec![0; len].into(), in_kernel.clone());
                 let target = Part { offset, memory, in_kernel, ended: sender.clone() };
-                let read = Read { file: Arc::clone(&file), offset: offset as u64, target: Box::new(target) };
+                let read = Read {
+                    file: Arc::clone(&file),
+                    offset: offset as u64,
+                    target: Box::new(target),
+                };
                 shared.put([Request::Read(read)]);
                 *asleep.lock().unwrap() = false;
                 reads += 1;
@@ -219,7 +252,10 @@ fn each_request_is_answered_once_whatever_the_kernel_does() {
             for _ in 0..random.below(5) {
                 assert!(driver.turn());
                 let idle = *asleep.lock().unwrap();
-                assert!(!idle || shared.inbox.lock().asleep && driver.in_flight() == 0, "seed {seed}: it sleeps");
+                assert!(
+                    !idle || shared.inbox.lock().asleep && driver.in_flight() == 0,
+                    "seed {seed}: it sleeps"
+                );
             }
             answered += ended.try_iter().inspect(check).count();
         }
@@ -250,7 +286,11 @@ fn finished_reads_are_reaped_while_there_is_always_news() {
         for _ in 0..DEPTH / 2 {
             let (memory, in_kernel) = (vec![0; 1].into(), in_kernel.clone());
             let target = Part { offset: 0, memory, in_kernel, ended: sender.clone() };
-            shared.put([Request::Read(Read { file: Arc::clone(&file), offset: 0, target: Box::new(target) })]);
+            shared.put([Request::Read(Read {
+                file: Arc::clone(&file),
+                offset: 0,
+                target: Box::new(target),
+            })]);
             driver.turn();
         }
         let answered = ended.try_iter().count();
@@ -279,7 +319,8 @@ fn requests_are_refused_when_the_thread_has_panicked() {
     let (batch, bytes) = (Arc::new(Batch(Monitor::new(&BATCH, (1, None)))), [1_u8; 8]);
     let (of, to) = (Bytes(bytes.as_ptr(), bytes.len()), Arc::clone(&batch));
     let written = file_of(&scratch);
-    let mut came = Some(Request::Write { file: written, offset: 0, bytes: of, number: 7, batch: to });
+    let mut came =
+        Some(Request::Write { file: written, offset: 0, bytes: of, number: 7, batch: to });
     let (first, inbox) = (read(), Arc::clone(&shared));
     let mut first = Some(first);
     kernel.meanwhile = Box::new(move || {

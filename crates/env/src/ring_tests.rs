@@ -36,9 +36,16 @@ fn what_lies_in_one_registered_buffer_goes_by_it_and_all_else_by_its_address() {
         let batch = Arc::new(Batch(Monitor::new(&BATCH, (1, None))));
         [End::Read(Box::new(Part(memory.clone(), at, len))), End::Write(0, batch)].map(|end| {
             let memory = memory.start().as_ptr().wrapping_add(at);
-            let mut flight = Flight { file: Arc::clone(&file), offset: 0, memory, progress: Progress::new(len), end };
+            let mut flight = Flight {
+                file: Arc::clone(&file),
+                offset: 0,
+                memory,
+                progress: Progress::new(len),
+                end,
+            };
             assert!(done == 0 || flight.completed(done as i32).is_none(), "there is more to do");
-            flight.operation(0, &table).expect("a file with a descriptor").entry().get_opcode() as u8
+            flight.operation(0, &table).expect("a file with a descriptor").entry().get_opcode()
+                as u8
         })
     };
     let fixed = [opcode::ReadFixed::CODE, opcode::WriteFixed::CODE];
@@ -46,7 +53,11 @@ fn what_lies_in_one_registered_buffer_goes_by_it_and_all_else_by_its_address() {
     assert_eq!(operation(&memory, 0, ALIGN, 0), fixed);
     assert_eq!(operation(&memory, 3 * ALIGN, ALIGN, 0), fixed);
     assert_eq!(operation(&memory, 3 * ALIGN, 2 * ALIGN, 0), plain, "in two buffers");
-    assert_eq!(operation(&memory, 3 * ALIGN, 2 * ALIGN, ALIGN), fixed, "what is left of it is in one");
+    assert_eq!(
+        operation(&memory, 3 * ALIGN, 2 * ALIGN, ALIGN),
+        fixed,
+        "what is left of it is in one"
+    );
     assert_eq!(operation(&other, 0, ALIGN, 0), plain);
     drop(ring);
 }

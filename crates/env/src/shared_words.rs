@@ -62,7 +62,9 @@ impl SharedWords {
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses; it overlaps nothing.
-        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file.as_fd(), 0)? };
+        let start = unsafe {
+            rustix::mm::mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file.as_fd(), 0)?
+        };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Self { start, words: bytes / 8, file })
     }
@@ -119,7 +121,8 @@ mod tests {
 
     #[test]
     fn other_files_are_refused() {
-        let path = std::env::temp_dir().join(format!("clearway-shared-words-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("clearway-shared-words-{}", std::process::id()));
         std::fs::File::create(&path).unwrap().write_all(&[0; 64]).unwrap();
         assert!(SharedWords::open(&path).is_err());
         std::fs::remove_file(&path).unwrap();

@@ -5,7 +5,8 @@
 
 use clearway_fabric::tcp::{TcpConfig, TcpFabric, TcpWorker};
 use clearway_fabric::{
-    Fabric, FabricNode, FabricWorker, QueueId, Region, RemoteAddr, Request, ScratchRange, Verb, WorkerAddr,
+    Fabric, FabricNode, FabricWorker, QueueId, Region, RemoteAddr, Request, ScratchRange, Verb,
+    WorkerAddr,
 };
 use std::hint::black_box;
 use std::io::{Read, Write};
@@ -50,7 +51,13 @@ fn cases(remote: RemoteAddr) -> Vec<Case> {
     ]
 }
 
-fn fabric_turn(worker: &mut TcpWorker, queue: QueueId, verb: Verb, count: usize, times: &mut Vec<Duration>) {
+fn fabric_turn(
+    worker: &mut TcpWorker,
+    queue: QueueId,
+    verb: Verb,
+    count: usize,
+    times: &mut Vec<Duration>,
+) {
     let mut done = Vec::with_capacity(1);
     for id in 0..count {
         let start = Instant::now();
@@ -63,7 +70,13 @@ fn fabric_turn(worker: &mut TcpWorker, queue: QueueId, verb: Verb, count: usize,
     }
 }
 
-fn bare_turn(stream: &mut TcpStream, request: usize, reply: usize, count: usize, times: &mut Vec<Duration>) {
+fn bare_turn(
+    stream: &mut TcpStream,
+    request: usize,
+    reply: usize,
+    count: usize,
+    times: &mut Vec<Duration>,
+) {
     let (request, mut reply) = (vec![1; request], vec![0; reply]);
     for _ in 0..count {
         let start = Instant::now();
@@ -99,9 +112,19 @@ fn node(number: u32) -> TcpFabric {
 }
 
 /// Runs every case, each side in turn, and prints what came out.
-fn run(worker: &mut TcpWorker, queue: QueueId, cases: &[Case], bare: &TcpListener, turns: usize, count: usize) {
+fn run(
+    worker: &mut TcpWorker,
+    queue: QueueId,
+    cases: &[Case],
+    bare: &TcpListener,
+    turns: usize,
+    count: usize,
+) {
     let address = bare.local_addr().expect("an address");
-    println!("{:<12} {:>8} {:>9} {:>8} {:>9} {:>6}", "verb", "p50 us", "bare p50", "p99 us", "bare p99", "ratio");
+    println!(
+        "{:<12} {:>8} {:>9} {:>8} {:>9} {:>6}",
+        "verb", "p50 us", "bare p50", "p99 us", "bare p99", "ratio"
+    );
     for case in cases {
         let mut stream = TcpStream::connect(address).expect("a connection");
         stream.set_nodelay(true).expect("an option");
@@ -113,7 +136,10 @@ fn run(worker: &mut TcpWorker, queue: QueueId, cases: &[Case], bare: &TcpListene
         let [p50, p99] = [50, 99].map(|percent| quantile_us(&mut verbs, percent));
         let [bare_p50, bare_p99] = [50, 99].map(|percent| quantile_us(&mut bare, percent));
         let ratio = p50 / bare_p50;
-        println!("{:<12} {p50:>8.1} {bare_p50:>9.1} {p99:>8.1} {bare_p99:>9.1} {ratio:>6.2}", case.name);
+        println!(
+            "{:<12} {p50:>8.1} {bare_p50:>9.1} {p99:>8.1} {bare_p99:>9.1} {ratio:>6.2}",
+            case.name
+        );
     }
 }
 
@@ -138,7 +164,8 @@ fn main() {
             }
         });
         let mut worker = client.worker(0, 1024).expect("a worker");
-        let queue = worker.connect(WorkerAddr { node: owner.node(), port: 0 }).expect("a queue pair");
+        let queue =
+            worker.connect(WorkerAddr { node: owner.node(), port: 0 }).expect("a queue pair");
         run(&mut worker, queue, &cases, &listener, turns, count);
         stop.store(true, Ordering::Relaxed); // Relaxed: as above.
     });

@@ -3,8 +3,8 @@
 //! [`run`] makes two nodes for each check and drives them from one thread. It panics with the check's name and reason.
 
 use crate::{
-    Completion, Fabric, FabricWorker, QueueId, Region, RegionKey, RemoteAddr, Request, ScratchRange, Verb, VerbError,
-    WorkerAddr,
+    Completion, Fabric, FabricWorker, QueueId, Region, RegionKey, RemoteAddr, Request,
+    ScratchRange, Verb, VerbError, WorkerAddr,
 };
 use VerbError::{Flushed, MessageTooLong, RemoteAccess};
 
@@ -26,7 +26,10 @@ pub fn run<F: Fabric>(mut make: impl FnMut() -> (F, F)) {
         ("reads_return_what_was_written", reads_return_what_was_written),
         ("atomics_return_the_old_value", atomics_return_the_old_value),
         ("completions_keep_the_order_of_posting", completions_keep_the_order_of_posting),
-        ("bad_keys_and_bounds_harm_only_their_queue_pair", bad_keys_and_bounds_harm_only_their_queue_pair),
+        (
+            "bad_keys_and_bounds_harm_only_their_queue_pair",
+            bad_keys_and_bounds_harm_only_their_queue_pair,
+        ),
         ("a_dropped_region_is_gone", a_dropped_region_is_gone),
         ("a_fence_takes_the_key_away", a_fence_takes_the_key_away),
         ("bad_batches_are_refused_whole", bad_batches_are_refused_whole),
@@ -127,7 +130,11 @@ fn finish_both<W: FabricWorker>(
         client.worker.wait();
         server.worker.wait();
     }
-    panic!("{} of {of_client} and {} of {of_server} completions", client.done.len(), server.done.len());
+    panic!(
+        "{} of {of_client} and {} of {of_server} completions",
+        client.done.len(),
+        server.done.len()
+    );
 }
 
 fn at(key: RegionKey, word: u64) -> RemoteAddr {
@@ -182,7 +189,10 @@ fn reads_return_what_was_written<F: Fabric>(a: &F, b: &F) {
     let values: Vec<u64> = (1..=20).map(|n| n * 0x0101_0101_0101_0101).collect();
     worker.worker.store_range(0, &values);
     // A later READ of the queue pair sees all of an earlier WRITE.
-    worker.run(queue, &[write(1, 0, 20, at(region.key(), 44)), read(2, at(region.key(), 44), 30, 20)]);
+    worker.run(
+        queue,
+        &[write(1, 0, 20, at(region.key(), 44)), read(2, at(region.key(), 44), 30, 20)],
+    );
     let mut found = vec![0; 20];
     worker.worker.load_range(30, &mut found);
     assert_eq!(found, values);
@@ -214,7 +224,10 @@ fn atomics_return_the_old_value<F: Fabric>(a: &F, b: &F) {
     region.store(3, u64::MAX);
     worker.run(queue, &[faa(6, word, 2, 0)]);
     assert_eq!((worker.worker.load(0), region.load(3)), (u64::MAX, 1));
-    assert_eq!((region.compare_exchange(3, 1, 8), region.fetch_add(3, 1), region.load(3)), (1, 8, 9));
+    assert_eq!(
+        (region.compare_exchange(3, 1, 8), region.fetch_add(3, 1), region.load(3)),
+        (1, 8, 9)
+    );
 }
 
 fn completions_keep_the_order_of_posting<F: Fabric>(a: &F, b: &F) {
@@ -223,16 +236,27 @@ fn completions_keep_the_order_of_posting<F: Fabric>(a: &F, b: &F) {
     let word = at(region.key(), 0);
     for round in 0..10 {
         let id = round * 10;
-        let batch =
-            [read(id, word, 1, 30), write(id + 1, 40, 1, word), faa(id + 2, word, 1, 50), read(id + 3, word, 51, 1)];
+        let batch = [
+            read(id, word, 1, 30),
+            write(id + 1, 40, 1, word),
+            faa(id + 2, word, 1, 50),
+            read(id + 3, word, 51, 1),
+        ];
         worker.post(queue, &batch);
         worker.post(other, &[faa(1000 + round, word, 1, 52)]);
     }
     let done = worker.finish(50);
-    let of = |q: QueueId| done.iter().filter(move |c| c.queue == q).map(|c| c.id).collect::<Vec<_>>();
-    assert_eq!(of(queue), (0..10).flat_map(|r| (0..4).map(move |i| r * 10 + i)).collect::<Vec<_>>());
+    let of =
+        |q: QueueId| done.iter().filter(move |c| c.queue == q).map(|c| c.id).collect::<Vec<_>>();
+    assert_eq!(
+        of(queue),
+        (0..10).flat_map(|r| (0..4).map(move |i| r * 10 + i)).collect::<Vec<_>>()
+    );
     assert_eq!(of(other), (1000..1010).collect::<Vec<_>>());
-    assert!(done.iter().all(|c| c.result == Ok(if c.id < 1000 && c.id % 10 == 0 { 30 } else { 1 })), "{done:?}");
+    assert!(
+        done.iter().all(|c| c.result == Ok(if c.id < 1000 && c.id % 10 == 0 { 30 } else { 1 })),
+        "{done:?}"
+    );
 }
 
 fn bad_keys_and_bounds_harm_only_their_queue_pair<F: Fabric>(a: &F, b: &F) {
@@ -300,7 +324,12 @@ fn bad_batches_are_refused_whole<F: Fabric>(a: &F, b: &F) {
     let region = b.register(WORDS).expect("a region");
     let word = at(region.key(), 0);
     let good = faa(1, word, 1, 0);
-    for bad in [read(2, word, WORDS - 1, 2), write(2, 0, 0, word), faa(2, word, 1, WORDS), send(2, usize::MAX, 2)] {
+    for bad in [
+        read(2, word, WORDS - 1, 2),
+        write(2, 0, 0, word),
+        faa(2, word, 1, WORDS),
+        send(2, usize::MAX, 2),
+    ] {
         assert_eq!(client.worker.post(queue, &[good, bad]), Err(BadRange), "{bad:?}");
     }
     assert_eq!(client.worker.post(QueueId(77), &[good]), Err(UnknownQueue));
@@ -422,7 +451,8 @@ fn atomics_exclude_one_another<F: Fabric>(a: &F, b: &F) {
     second.post(own, &batch);
     first.finish(EACH);
     second.finish(EACH);
-    let mut seen: Vec<u64> = (0..EACH).flat_map(|n| [first.worker.load(n), second.worker.load(n)]).collect();
+    let mut seen: Vec<u64> =
+        (0..EACH).flat_map(|n| [first.worker.load(n), second.worker.load(n)]).collect();
     seen.sort_unstable();
     assert_eq!(seen, (0..2 * EACH as u64).collect::<Vec<_>>());
     assert_eq!(region.load(0), 2 * EACH as u64);
@@ -433,7 +463,8 @@ fn a_fenced_write_does_not_overtake_a_read<F: Fabric>(a: &F, b: &F) {
     let word = at(region.key(), 0);
     for round in 0..20 {
         worker.worker.store(1, round + 1);
-        worker.run(queue, &[read(1, word, 0, 1), write(2, 1, 1, word).fenced(), read(3, word, 2, 1)]);
+        worker
+            .run(queue, &[read(1, word, 0, 1), write(2, 1, 1, word).fenced(), read(3, word, 2, 1)]);
         assert_eq!((worker.worker.load(0), worker.worker.load(2)), (round, round + 1));
     }
 }
@@ -446,7 +477,10 @@ fn inline_words_are_taken_when_posted<F: Fabric>(a: &F, b: &F) {
     }
     for round in 1..=5 {
         worker.worker.store_range(0, &vec![round; inline]);
-        worker.post(queue, &[write(1, 0, inline, at(region.key(), 0)), faa(2, at(region.key(), 0), 0, 0)]);
+        worker.post(
+            queue,
+            &[write(1, 0, inline, at(region.key(), 0)), faa(2, at(region.key(), 0), 0, 0)],
+        );
         worker.worker.store_range(0, &vec![0; inline]);
         worker.finish(2);
         assert!((0..inline).all(|word| region.load(word) == round));

@@ -1,6 +1,8 @@
 //! The interface that protocols are written on.
 
-use crate::{Completion, FabricError, FabricNode, PostError, QueueId, RegionKey, Request, WorkerAddr};
+use crate::{
+    Completion, FabricError, FabricNode, PostError, QueueId, RegionKey, Request, WorkerAddr,
+};
 
 /// What a provider promises beyond the order that the crate's documentation states.
 ///

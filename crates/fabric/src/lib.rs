@@ -56,4 +56,6 @@ mod words;
 
 pub use error::{FabricError, PostError, VerbError};
 pub use fabric::{Fabric, FabricWorker, Guarantees, Region};
-pub use verb::{Completion, FabricNode, QueueId, RegionKey, RemoteAddr, Request, ScratchRange, Verb, WorkerAddr};
+pub use verb::{
+    Completion, FabricNode, QueueId, RegionKey, RemoteAddr, Request, ScratchRange, Verb, WorkerAddr,
+};

@@ -115,7 +115,10 @@ impl Verb {
     /// The words of the scratch area that the verb reads or writes.
     pub fn scratch(&self) -> ScratchRange {
         match *self {
-            Self::Read { local, .. } | Self::Write { local, .. } | Self::Send { local } | Self::Recv { local } => local,
+            Self::Read { local, .. }
+            | Self::Write { local, .. }
+            | Self::Send { local }
+            | Self::Recv { local } => local,
             Self::Cas { old, .. } | Self::Faa { old, .. } => ScratchRange::new(old, 1),
         }
     }

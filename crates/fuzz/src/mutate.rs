@@ -40,7 +40,11 @@ pub fn mutate(bytes: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
             }
             kind => {
                 if let Some(byte) = bytes.get_mut(at) {
-                    *byte = if kind == 3 { EDGES[rng.below(EDGES.len())] } else { *byte ^ 1 << rng.below(8) };
+                    *byte = if kind == 3 {
+                        EDGES[rng.below(EDGES.len())]
+                    } else {
+                        *byte ^ 1 << rng.below(8)
+                    };
                 }
             }
         }

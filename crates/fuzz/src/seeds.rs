@@ -70,14 +70,23 @@ impl Seeds {
             }
         }
         self.push("record", "run", run);
-        let short: Vec<u8> =
-            records.iter().filter(|r| r.len() < 120).take(12).flat_map(|r| seal::record(r, 0)).collect();
-        let log = |flags: u8, place: u8, log: &[u8]| [&[flags, place, 8, 0, 0, 0][..], log].concat();
+        let short: Vec<u8> = records
+            .iter()
+            .filter(|r| r.len() < 120)
+            .take(12)
+            .flat_map(|r| seal::record(r, 0))
+            .collect();
+        let log =
+            |flags: u8, place: u8, log: &[u8]| [&[flags, place, 8, 0, 0, 0][..], log].concat();
         let from_start = [&[0; 8][..], &short].concat();
         self.push("log", "empty", log(5, 0, &[]));
         self.push("log", "short", log(5, 0, &from_start));
         self.push("log", "unsealed", log(4, 0, &from_start));
-        self.push("log", "two-segments", log(5, 0x90, &[&seal::record(&[2; 4090], 1)[..], &short].concat()));
+        self.push(
+            "log",
+            "two-segments",
+            log(5, 0x90, &[&seal::record(&[2; 4090], 1)[..], &short].concat()),
+        );
         self.push("log", "last-place", log(5, 0xff, &short));
         let control = file("db/control");
         let slots = [&control[..64], control.get(4096..4160).unwrap_or(&[])].concat();
@@ -86,7 +95,12 @@ impl Seeds {
         self.directory("directory", 7, image);
         let copy = backup::base_backup();
         self.directory("backup", backup::SEAL, copy);
-        let manifest = &copy.0.iter().find(|(path, _)| path.ends_with("manifest")).expect("a backup has one").1;
+        let manifest = &copy
+            .0
+            .iter()
+            .find(|(path, _)| path.ends_with("manifest"))
+            .expect("a backup has one")
+            .1;
         let text = manifest.len() - "sum 00000000\n".len();
         self.push("manifest", "sealed", [&[1][..], &manifest[..text]].concat());
         self.push("manifest", "as-it-is", [&[0][..], manifest].concat());
@@ -105,11 +119,17 @@ impl Seeds {
             if !kinds.insert((kind, page[30], slots.min(60))) || kinds.len() > 8 {
                 continue;
             }
-            let heap = usize::from(u16::from_le_bytes([page[26], page[27]])).clamp(PAGE_SIZE - 1500, PAGE_SIZE);
+            let heap = usize::from(u16::from_le_bytes([page[26], page[27]]))
+                .clamp(PAGE_SIZE - 1500, PAGE_SIZE);
             let front = &page[24..(48 + 6 * usize::from(slots.min(200))).min(PAGE_SIZE)];
             let record = [1, 0, 0, 0, 3, 7, 0, 0, 0, 0, 0];
-            let head = [&[kind][..], &(front.len() as u16).to_le_bytes(), &[record.len() as u8], &record];
-            self.push("page", format!("{}", kinds.len()), [&head.concat()[..], front, &page[heap..]].concat());
+            let head =
+                [&[kind][..], &(front.len() as u16).to_le_bytes(), &[record.len() as u8], &record];
+            self.push(
+                "page",
+                format!("{}", kinds.len()),
+                [&head.concat()[..], front, &page[heap..]].concat(),
+            );
         }
     }
 
@@ -118,9 +138,20 @@ impl Seeds {
         // A byte of each page's header fields, of a record, of each other file.
         for (i, (path, bytes)) in (0u8..).zip(&image.0) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            for at in
-                [12u32, 24, 28, 30, 36, 48, 4096 + 8, 4096 + 40, 8192 + 24, 8192 + 32, 3 * 8192 + 26, 3 * 8192 + 50]
-            {
+            for at in [
+                12u32,
+                24,
+                28,
+                30,
+                36,
+                48,
+                4096 + 8,
+                4096 + 40,
+                8192 + 24,
+                8192 + 32,
+                3 * 8192 + 26,
+                3 * 8192 + 50,
+            ] {
                 if (at as usize) < bytes.len() {
                     let [a, b, c, _] = at.to_le_bytes();
                     self.push(target, format!("{name}-{at}"), [flags, i, a, b, c, 2, 1, 0]);
@@ -131,8 +162,19 @@ impl Seeds {
 
     fn values(&mut self) {
         let rows: [&[Datum]; 3] = [
-            &[Datum::Null, Datum::Bool(true), Datum::Int2(-2), Datum::Int4(70_000), Datum::Int8(-1 << 40)],
-            &[Datum::Float8(-1.5e300), Datum::from("na\u{ef}ve"), Datum::Timestamp(1), Datum::Timestamptz(-1)],
+            &[
+                Datum::Null,
+                Datum::Bool(true),
+                Datum::Int2(-2),
+                Datum::Int4(70_000),
+                Datum::Int8(-1 << 40),
+            ],
+            &[
+                Datum::Float8(-1.5e300),
+                Datum::from("na\u{ef}ve"),
+                Datum::Timestamp(1),
+                Datum::Timestamptz(-1),
+            ],
             &[Datum::Numeric("-12345.678".parse().unwrap_or_default()), Datum::from("")],
         ];
         for (i, row) in rows.iter().enumerate() {
@@ -142,7 +184,11 @@ impl Seeds {
         }
         self.push("key", "ints", [1, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0x80]);
         self.push("key", "texts", [1, 5, 0, 3, b'a', 0, b'b', 0, 2, b'a', 0, 5, 0xff, 0, 1, b'x']);
-        self.push("key", "floats", [0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0xf8, 0x7f]);
+        self.push(
+            "key",
+            "floats",
+            [0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0xf8, 0x7f],
+        );
         let texts: [(u8, &str); 18] = [
             (13, "4714-11-24 BC"),
             (13, "5874897-12-31"),
@@ -168,15 +214,23 @@ impl Seeds {
             self.push("bind", format!("text-{i}"), [&[*ty, 0][..], text.as_bytes()].concat());
         }
         let numeric = [0, 3, 0, 1, 0x40, 0, 0, 3, 0, 1, 9, 41, 26, 124];
-        for (name, ty, bytes) in [("bool", 0, &[1][..]), ("int4", 2, &[0xff; 4]), ("float8", 4, &[0x7f; 8])] {
+        for (name, ty, bytes) in
+            [("bool", 0, &[1][..]), ("int4", 2, &[0xff; 4]), ("float8", 4, &[0x7f; 8])]
+        {
             self.push("bind", name, [&[ty, 1][..], bytes].concat());
         }
         self.push("bind", "numeric", [&[11, 1][..], &numeric].concat());
         for (i, (pattern, text)) in
-            [("a%b_c", "axxbyc"), ("%", ""), ("\\%\\_", "%_"), ("%a%a%b", "aaaaaaab")].iter().enumerate()
+            [("a%b_c", "axxbyc"), ("%", ""), ("\\%\\_", "%_"), ("%a%a%b", "aaaaaaab")]
+                .iter()
+                .enumerate()
         {
             let head = [i as u8, pattern.len() as u8];
-            self.push("like", format!("{i}"), [&head[..], pattern.as_bytes(), text.as_bytes()].concat());
+            self.push(
+                "like",
+                format!("{i}"),
+                [&head[..], pattern.as_bytes(), text.as_bytes()].concat(),
+            );
         }
     }
 
@@ -198,7 +252,9 @@ impl Seeds {
                 if clearway_planner::normalize(statement).is_some() {
                     self.push("normalize", format!("{script}-{i}"), statement);
                 }
-                if let Some(expression) = statement.strip_prefix("select ").filter(|e| !e.contains(" from ")) {
+                if let Some(expression) =
+                    statement.strip_prefix("select ").filter(|e| !e.contains(" from "))
+                {
                     self.push("expr", format!("{script}-{i}"), expression);
                 }
             }
@@ -217,26 +273,41 @@ impl Seeds {
             self.push("http", format!("{i}"), *request);
         }
         self.push("config", "all", CONFIG);
-        self.push("config", "sizes", "buffer_pool = 134217728\nlog_segment = \"1GiB\"\nlog_buffer = \"2 mb\"");
+        self.push(
+            "config",
+            "sizes",
+            "buffer_pool = 134217728\nlog_segment = \"1GiB\"\nlog_buffer = \"2 mb\"",
+        );
     }
 
     fn wire(&mut self) {
         let session = b"\0\0\0\x1c\0\x03\0\0user\0me\0database\0d\0\0";
         self.push("startup", "session", &session[..]);
         for (name, code) in [("ssl", 5679u32), ("gss", 5680)] {
-            self.push("startup", name, [&8u32.to_be_bytes()[..], &(1234 << 16 | code).to_be_bytes()].concat());
+            self.push(
+                "startup",
+                name,
+                [&8u32.to_be_bytes()[..], &(1234 << 16 | code).to_be_bytes()].concat(),
+            );
         }
         let cancel = [16u32, 1234 << 16 | 5678, 7, 9].map(u32::to_be_bytes);
         self.push("startup", "cancel", cancel.concat());
         let update = "UPDATE pgbench_accounts SET abalance = abalance + $1 WHERE aid = $2";
         let parse = |sql: &str, types: &[u32]| {
             let types: Vec<u8> = types.iter().flat_map(|t| t.to_be_bytes()).collect();
-            message(b'P', &[b"s\0", sql.as_bytes(), b"\0", &(types.len() as u16 / 4).to_be_bytes(), &types].concat())
+            message(
+                b'P',
+                &[b"s\0", sql.as_bytes(), b"\0", &(types.len() as u16 / 4).to_be_bytes(), &types]
+                    .concat(),
+            )
         };
-        let tail = [message(b'D', b"P\0"), message(b'E', b"\0\0\0\0\0"), message(b'S', b"")].concat();
+        let tail =
+            [message(b'D', b"P\0"), message(b'E', b"\0\0\0\0\0"), message(b'S', b"")].concat();
         let text = message(b'B', b"\0s\0\0\0\0\x02\0\0\0\x03-12\0\0\0\x017\0\0");
-        let binary =
-            message(b'B', b"\0s\0\0\x01\0\x01\0\x02\0\0\0\x04\xff\xff\xff\xf4\0\0\0\x04\0\0\0\x07\0\x01\0\x01");
+        let binary = message(
+            b'B',
+            b"\0s\0\0\x01\0\x01\0\x02\0\0\0\x04\xff\xff\xff\xf4\0\0\0\x04\0\0\0\x07\0\x01\0\x01",
+        );
         self.push("wire", "text", [&parse(update, &[])[..], &text, &tail].concat());
         self.push("wire", "binary", [&parse(update, &[23, 23])[..], &binary, &tail].concat());
         let types = parse("select $1, $2, $3, $4, $5", &[16, 21, 701, 1114, 1700]);
@@ -247,8 +318,16 @@ impl Seeds {
             message(b'd', b"1\t2\t3\t4\t\\N\tx\n"),
             message(b'c', b""),
         ];
-        self.push("wire", "copy", [query.concat(), message(b'f', b"why\0"), message(b'X', b"")].concat());
-        self.push("wire", "close", [message(b'C', b"Ss\0"), message(b'C', b"P\0"), message(b'H', b"")].concat());
+        self.push(
+            "wire",
+            "copy",
+            [query.concat(), message(b'f', b"why\0"), message(b'X', b"")].concat(),
+        );
+        self.push(
+            "wire",
+            "close",
+            [message(b'C', b"Ss\0"), message(b'C', b"P\0"), message(b'H', b"")].concat(),
+        );
     }
 
     fn verbs(&mut self) {
@@ -279,8 +358,15 @@ fn records(image: &Image) -> Vec<Vec<u8>> {
     let config = WalConfig { dir: Path::new("db/wal").to_owned(), ..WalConfig::default() };
     let starts = image.0.iter().filter_map(|(path, _)| directory::segment_start(path));
     // In the middle of a log no place is a record's start for certain: the last checkpoint's is.
-    let control = &image.0.iter().find(|(path, _)| path.ends_with("db/control")).expect("every directory has one").1;
-    let word = |at: usize| control.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+    let control = &image
+        .0
+        .iter()
+        .find(|(path, _)| path.ends_with("db/control"))
+        .expect("every directory has one")
+        .1;
+    let word = |at: usize| {
+        control.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+    };
     let from = word(32).max(word(4096 + 32)).max(starts.min().unwrap_or(8).min(8));
     let mut out = Vec::new();
     if let Ok(mut reader) = WalReader::open(image.disk(), &config, Lsn(from)) {

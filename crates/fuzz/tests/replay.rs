@@ -29,7 +29,12 @@ fn run(target: &Target, what: &str, bytes: &[u8]) {
     let before = PANICS.load(Ordering::Relaxed);
     let result = catch_unwind(AssertUnwindSafe(|| (target.run)(bytes)));
     let panics = PANICS.load(Ordering::Relaxed) - before;
-    assert!(result.is_ok() && panics == 0, "{}: {what}: {:?}", target.name, String::from_utf8_lossy(bytes));
+    assert!(
+        result.is_ok() && panics == 0,
+        "{}: {what}: {:?}",
+        target.name,
+        String::from_utf8_lossy(bytes)
+    );
 }
 
 /// One test for all: a panic anywhere is then the running input's.
@@ -50,7 +55,10 @@ fn no_kept_input_and_no_mutation_of_one_finds_a_mistake() {
             run(target, &format!("a mutation of {name}"), &bytes);
         }
     }
-    assert!(total < MOST, "the corpus has {total} bytes: minimise it with `cargo xtask fuzz --merge`");
+    assert!(
+        total < MOST,
+        "the corpus has {total} bytes: minimise it with `cargo xtask fuzz --merge`"
+    );
 }
 
 #[test]

@@ -70,7 +70,8 @@ impl Client {
     /// Connects and logs in; waits at most `limit` for any one answer, then and later.
     pub fn connect(endpoint: &Endpoint, limit: Duration) -> Res<Self> {
         let target = (endpoint.host.as_str(), endpoint.port);
-        let stream = TcpStream::connect(target).map_err(|e| format!("{}:{}: {e}", endpoint.host, endpoint.port))?;
+        let stream = TcpStream::connect(target)
+            .map_err(|e| format!("{}:{}: {e}", endpoint.host, endpoint.port))?;
         let set_up = || -> std::io::Result<TcpStream> {
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(limit))?;
@@ -96,7 +97,11 @@ impl Client {
 
     /// Sends one query text, then `data` and its end if it is a COPY FROM STDIN. Returns the messages of the answer as they came, each
     /// with its tag, without ReadyForQuery.
-    pub fn messages(&mut self, sql: &str, data: Option<&[u8]>) -> Result<Vec<(u8, Vec<u8>)>, QueryError> {
+    pub fn messages(
+        &mut self,
+        sql: &str,
+        data: Option<&[u8]>,
+    ) -> Result<Vec<(u8, Vec<u8>)>, QueryError> {
         self.send(sql)?;
         if let Some(data) = data {
             self.send_copy_data(data)?;
@@ -177,14 +182,21 @@ impl Client {
                     return failure.map_or(Ok(answer), Err);
                 }
                 b'E' => failure = failure.or(Some(sql_error(&body))),
-                b'R' if body.get(..4) != Some(&[0; 4]) => return Err(lost("the server wants a password")),
+                b'R' if body.get(..4) != Some(&[0; 4]) => {
+                    return Err(lost("the server wants a password"));
+                }
                 _ => self.take(kind, &body, &mut answer)?,
             }
         }
     }
 
     /// Takes in a message that is part of an answer.
-    pub(crate) fn take(&mut self, kind: u8, body: &[u8], answer: &mut Answer) -> Result<(), QueryError> {
+    pub(crate) fn take(
+        &mut self,
+        kind: u8,
+        body: &[u8],
+        answer: &mut Answer,
+    ) -> Result<(), QueryError> {
         match kind {
             b'D' => answer.rows.push(data_row(body).ok_or_else(|| lost("malformed DataRow"))?),
             b'C' => answer.tag = c_string(body),
@@ -251,7 +263,12 @@ fn notice(body: &[u8]) -> String {
 
 pub(crate) fn sql_error(body: &[u8]) -> QueryError {
     let field = |kind| field(body, kind);
-    QueryError::Sql { code: field(b'C'), message: field(b'M'), detail: field(b'D'), context: field(b'W') }
+    QueryError::Sql {
+        code: field(b'C'),
+        message: field(b'M'),
+        detail: field(b'D'),
+        context: field(b'W'),
+    }
 }
 
 /// The values of a DataRow; `None`: it is malformed.

@@ -33,7 +33,11 @@ fn parse(line: &str) -> Option<Stat> {
     // The second field is the program's name in parentheses and may hold anything.
     let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u32>().ok();
-    Some(Stat { parent: number(1)?, own: number(11)? + number(12)?, waited_for: number(13)? + number(14)? })
+    Some(Stat {
+        parent: number(1)?,
+        own: number(11)? + number(12)?,
+        waited_for: number(13)? + number(14)?,
+    })
 }
 
 #[cfg(test)]

@@ -24,7 +24,10 @@ mod tests {
 
     #[test]
     fn only_reads_of_the_disk_count() {
-        assert_eq!(parse("rchar: 7\nread_bytes: 4096\nwrite_bytes: 5\ncancelled_write_bytes: 0\n"), Some(4096));
+        assert_eq!(
+            parse("rchar: 7\nread_bytes: 4096\nwrite_bytes: 5\ncancelled_write_bytes: 0\n"),
+            Some(4096)
+        );
         assert_eq!(parse("rchar: 7\n"), None);
     }
 }

@@ -37,19 +37,27 @@ pub struct Endpoint {
 impl Endpoint {
     /// A server on loopback, entered as PostgreSQL's usual superuser.
     pub fn loopback(port: u16) -> Self {
-        Self { host: "127.0.0.1".into(), port, user: "postgres".into(), database: "postgres".into() }
+        Self {
+            host: "127.0.0.1".into(),
+            port,
+            user: "postgres".into(),
+            database: "postgres".into(),
+        }
     }
 
     /// Parses `HOST:PORT`.
     pub fn parse(text: &str) -> Res<Self> {
-        let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("`{text}` is not HOST:PORT"))?;
+        let (host, port) =
+            text.rsplit_once(':').ok_or_else(|| format!("`{text}` is not HOST:PORT"))?;
         let port = port.parse().map_err(|e| format!("`{text}`: port: {e}"))?;
         Ok(Self { host: host.into(), ..Self::loopback(port) })
     }
 
     /// The options by which psql and pgbench reach this server.
     pub fn client_args(&self) -> Vec<String> {
-        ["-h", &self.host, "-p", &self.port.to_string(), "-U", &self.user].map(String::from).to_vec()
+        ["-h", &self.host, "-p", &self.port.to_string(), "-U", &self.user]
+            .map(String::from)
+            .to_vec()
     }
 }
 

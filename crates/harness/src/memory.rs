@@ -66,15 +66,18 @@ impl Limit {
         let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
         let (mounts, groups) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
         let mounts: Vec<Mount<'_>> = mounts.lines().filter_map(Mount::parse).collect();
-        let holder = mounts.iter().filter(|m| files.starts_with(m.point)).max_by_key(|m| m.point.len());
-        if let Some(kind) = holder.map(|m| m.kind).filter(|kind| ["tmpfs", "ramfs"].contains(kind)) {
+        let holder =
+            mounts.iter().filter(|m| files.starts_with(m.point)).max_by_key(|m| m.point.len());
+        if let Some(kind) = holder.map(|m| m.kind).filter(|kind| ["tmpfs", "ramfs"].contains(kind))
+        {
             return Err(format!("{} is in memory itself ({kind})", files.display()));
         }
         let mut refused = "the system has no memory control groups that we can see".to_owned();
         for (version, parent) in parents(&mounts, &groups) {
             let limit = Self { bytes, version, parent };
             let entered = limit.group().and_then(|group| {
-                process::run(&mut group.enter(&Command::new("true")), "", END_LIMIT)?.success("enter a control group")
+                process::run(&mut group.enter(&Command::new("true")), "", END_LIMIT)?
+                    .success("enter a control group")
             });
             match entered {
                 Ok(_) => return Ok(limit),
@@ -93,7 +96,8 @@ impl Limit {
     pub fn group(&self) -> Res<Group> {
         let name = format!("clearway-{}-{:08x}", std::process::id(), Rng::fresh_seed() as u32);
         let path = self.parent.join(name);
-        fs::create_dir(&path).map_err(|e| format!("no group can be made in {}: {e}", self.parent.display()))?;
+        fs::create_dir(&path)
+            .map_err(|e| format!("no group can be made in {}: {e}", self.parent.display()))?;
         let group = Group { path, version: self.version };
         let file = group.path.join(self.version.limit());
         fs::write(&file, self.bytes.to_string()).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -105,7 +109,11 @@ impl Group {
     /// The same command, run in the group from its first instruction on.
     pub fn enter(&self, command: &Command) -> Command {
         let mut inside = Command::new("sh");
-        inside.args(["-c", ENTER]).arg(self.processes()).arg(command.get_program()).args(command.get_args());
+        inside
+            .args(["-c", ENTER])
+            .arg(self.processes())
+            .arg(command.get_program())
+            .args(command.get_args());
         for (name, value) in command.get_envs() {
             match value {
                 Some(value) => inside.env(name, value),
@@ -193,7 +201,8 @@ fn parents(mounts: &[Mount<'_>], groups: &str) -> Vec<(Version, PathBuf)> {
             Version::Two => {
                 let above = group.ancestors().take_while(|above| above.starts_with(top));
                 let limits = above.filter(|above| {
-                    let list = fs::read_to_string(above.join("cgroup.subtree_control")).unwrap_or_default();
+                    let list = fs::read_to_string(above.join("cgroup.subtree_control"))
+                        .unwrap_or_default();
                     list.split_whitespace().any(|controller| controller == "memory")
                 });
                 found.extend(limits.map(|above| (version, above.to_owned())));
@@ -204,7 +213,10 @@ fn parents(mounts: &[Mount<'_>], groups: &str) -> Vec<(Version, PathBuf)> {
 }
 
 fn cached(stat: &str, version: Version) -> Option<u64> {
-    let value = |name| stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
+    let value = |name| {
+        stat.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok())
+    };
     let [all, shared] = version.cached().map(value);
     Some(all?.saturating_sub(shared?))
 }
@@ -236,10 +248,13 @@ mod tests {
         let line = format!("30 23 0:26 / {top} rw - cgroup2 cgroup2 rw,nsdelegate");
         let mounts = [Mount::parse(&line).unwrap()];
         assert_eq!(parents(&mounts, "0::/user/shell"), []);
-        for (group, list) in [("", "cpu memory\n"), ("user", "memory pids\n"), ("user/shell", "memory.none\n")] {
+        for (group, list) in
+            [("", "cpu memory\n"), ("user", "memory pids\n"), ("user/shell", "memory.none\n")]
+        {
             fs::write(directory.path().join(group).join("cgroup.subtree_control"), list).unwrap();
         }
-        let found: Vec<PathBuf> = parents(&mounts, "0::/user/shell").into_iter().map(|p| p.1).collect();
+        let found: Vec<PathBuf> =
+            parents(&mounts, "0::/user/shell").into_iter().map(|p| p.1).collect();
         assert_eq!(found, [directory.path().join("user"), directory.path().to_owned()]);
     }
 
@@ -261,7 +276,11 @@ mod tests {
         };
         let group = limit.group().unwrap();
         let file = directory.path().join("file");
-        let copy = format!("head -c {} /dev/zero > {}; cat {1} > /dev/null; echo", 64 * mebibyte, file.display());
+        let copy = format!(
+            "head -c {} /dev/zero > {}; cat {1} > /dev/null; echo",
+            64 * mebibyte,
+            file.display()
+        );
         // The shell's children are in the group, and so is what they read and write.
         let mut command = Command::new("sh");
         command.args(["-c", &(copy + " $LEFT; sleep 60 & echo $!; wait")]).env("LEFT", "done");

@@ -124,7 +124,15 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// `pgbench -i -I steps -s scale`; returns how long it took.
 pub fn init(endpoint: &Endpoint, steps: &str, scale: u32) -> Res<Duration> {
     let mut command = Command::new(tools::need("pgbench")?);
-    command.args(endpoint.client_args()).args(["-i", "-q", "-I", steps, "-s", &scale.to_string(), &endpoint.database]);
+    command.args(endpoint.client_args()).args([
+        "-i",
+        "-q",
+        "-I",
+        steps,
+        "-s",
+        &scale.to_string(),
+        &endpoint.database,
+    ]);
     let done = process::run(&mut command, "", LIMIT)?;
     let took = done.took;
     done.success(&format!("pgbench -i -I {steps} -s {scale}"))?;
@@ -148,13 +156,24 @@ impl Run {
     }
 
     /// As [`Run::seeded`], with each transaction as pgbench logs it, in no order; `directory` is for the logs, and has no others.
-    pub fn timed(&self, endpoint: &Endpoint, seed: u64, directory: &Path) -> Res<(Report, Vec<Timed>)> {
+    pub fn timed(
+        &self,
+        endpoint: &Endpoint,
+        seed: u64,
+        directory: &Path,
+    ) -> Res<(Report, Vec<Timed>)> {
         self.sampled(endpoint, seed, directory, 1.0)
     }
 
     /// As [`Run::timed`], with this share of the transactions, drawn by pgbench: to log all costs it more than it takes
     /// for a short transaction.
-    pub fn sampled(&self, endpoint: &Endpoint, seed: u64, directory: &Path, share: f64) -> Res<(Report, Vec<Timed>)> {
+    pub fn sampled(
+        &self,
+        endpoint: &Endpoint,
+        seed: u64,
+        directory: &Path,
+        share: f64,
+    ) -> Res<(Report, Vec<Timed>)> {
         let prefix = format!("--log-prefix={}", directory.join("pgbench").display());
         let rate = format!("--sampling-rate={share}");
         let report = self.with(endpoint, seed, &["-l", &prefix, &rate])?;
@@ -163,7 +182,10 @@ impl Run {
         for entry in std::fs::read_dir(directory).map_err(failed)? {
             let log = std::fs::read_to_string(entry.map_err(failed)?.path()).map_err(failed)?;
             for line in log.lines() {
-                all.push(Timed::parse(line).ok_or_else(|| format!("pgbench's log: `{line}` is not understood"))?);
+                all.push(
+                    Timed::parse(line)
+                        .ok_or_else(|| format!("pgbench's log: `{line}` is not understood"))?,
+                );
             }
         }
         Ok((report, all))
@@ -181,8 +203,11 @@ impl Run {
         command.args(["-c", &self.clients.to_string(), "-j", &threads.to_string()]);
         command.args(more).args([&format!("--random-seed={seed}"), &endpoint.database]);
         let what = format!("pgbench {}", self.name());
-        let output = process::run(&mut command, "", limit).map_err(|e| format!("{what}: {e}"))?.success(&what)?;
-        let report = parse(&output).ok_or_else(|| format!("{what}: output not understood:\n{output}"))?;
+        let output = process::run(&mut command, "", limit)
+            .map_err(|e| format!("{what}: {e}"))?
+            .success(&what)?;
+        let report =
+            parse(&output).ok_or_else(|| format!("{what}: output not understood:\n{output}"))?;
         if report.failed > 0 || output.contains("aborted") || output.contains("ERROR") {
             return Err(format!("{what}: errors\n{output}"));
         }
@@ -226,7 +251,8 @@ mod tests {
 
     #[test]
     fn a_percentile_leaves_the_rest_above() {
-        let timed: Vec<Timed> = (1..=200).map(|n| Timed { latency_us: n * 1_000, end_us: 0 }).collect();
+        let timed: Vec<Timed> =
+            (1..=200).map(|n| Timed { latency_us: n * 1_000, end_us: 0 }).collect();
         assert_eq!([50, 99, 0].map(|percent| percentile_ms(&timed, percent)), [101.0, 199.0, 1.0]);
         assert!(percentile_ms(&[], 50).is_nan());
     }

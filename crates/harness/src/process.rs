@@ -20,7 +20,11 @@ pub struct Finished {
 impl Finished {
     /// The output, or a failure that quotes it where the exit status is not 0.
     pub fn success(self, what: &str) -> Res<String> {
-        if self.status.success() { Ok(self.output) } else { Err(format!("{what}: {}\n{}", self.status, self.output)) }
+        if self.status.success() {
+            Ok(self.output)
+        } else {
+            Err(format!("{what}: {}\n{}", self.status, self.output))
+        }
     }
 }
 
@@ -54,9 +58,13 @@ impl Running {
             .spawn()
             .map_err(|e| format!("{}: {e}", command.get_program().display()))?;
         let (tx, lines) = channel();
-        let streams =
-            [(Source::Output, child.stdout.take().map(boxed)), (Source::Error, child.stderr.take().map(boxed))];
-        for (source, stream) in streams.into_iter().filter_map(|(source, stream)| Some((source, stream?))) {
+        let streams = [
+            (Source::Output, child.stdout.take().map(boxed)),
+            (Source::Error, child.stderr.take().map(boxed)),
+        ];
+        for (source, stream) in
+            streams.into_iter().filter_map(|(source, stream)| Some((source, stream?)))
+        {
             let tx = tx.clone();
             std::thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
@@ -71,7 +79,13 @@ impl Running {
             // A program that ends before reading all its input closes the pipe; its exit status tells why.
             std::thread::spawn(move || pipe.write_all(input.as_bytes()));
         }
-        Ok(Self { child, lines, output: String::new(), streams: Default::default(), started: Instant::now() })
+        Ok(Self {
+            child,
+            lines,
+            output: String::new(),
+            streams: Default::default(),
+            started: Instant::now(),
+        })
     }
 
     /// The process id.
@@ -95,7 +109,9 @@ impl Running {
                 Ok(Some(line))
             }
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(format!("it has closed its output:\n{}", self.output)),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(format!("it has closed its output:\n{}", self.output))
+            }
         }
     }
 
@@ -114,7 +130,10 @@ impl Running {
     /// Waits for the end, at most `limit` from now; a program that runs longer is killed and an error.
     pub fn finish(mut self, limit: Duration) -> Res<Finished> {
         let deadline = Instant::now() + limit;
-        while self.line(deadline.saturating_duration_since(Instant::now())).is_ok_and(|l| l.is_some()) {}
+        while self
+            .line(deadline.saturating_duration_since(Instant::now()))
+            .is_ok_and(|l| l.is_some())
+        {}
         if Instant::now() >= deadline {
             self.kill();
             return Err(format!("still running after {limit:?}, killed:\n{}", self.output));
@@ -137,7 +156,11 @@ fn boxed(stream: impl Read + Send + 'static) -> Box<dyn Read + Send> {
 
 /// Sends the signal `name` to one process of ours.
 pub fn signal(pid: u32, name: &str) -> Res<()> {
-    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).stderr(Stdio::null()).status();
+    let status = Command::new("kill")
+        .arg(format!("-{name}"))
+        .arg(pid.to_string())
+        .stderr(Stdio::null())
+        .status();
     match status {
         Ok(s) if s.success() => Ok(()),
         Ok(s) => Err(format!("kill -{name} {pid}: {s}")),
@@ -156,8 +179,12 @@ mod tests {
 
     #[test]
     fn output_and_status_are_kept() {
-        let done =
-            run(Command::new("sh").args(["-c", "cat; echo err >&2; exit 3"]), "in\n", Duration::from_secs(60)).unwrap();
+        let done = run(
+            Command::new("sh").args(["-c", "cat; echo err >&2; exit 3"]),
+            "in\n",
+            Duration::from_secs(60),
+        )
+        .unwrap();
         assert_eq!(done.status.code(), Some(3));
         assert!(done.output.contains("in\n") && done.output.contains("err\n"));
         assert!(done.success("sh").unwrap_err().contains("err"));
@@ -166,14 +193,17 @@ mod tests {
     #[test]
     fn lines_of_a_stream_stay_together() {
         let script = "for i in 1 2 3 4 5 6 7 8; do echo out $i; echo err $i >&2; done";
-        let output = run(Command::new("sh").args(["-c", script]), "", Duration::from_secs(60)).unwrap().output;
+        let output = run(Command::new("sh").args(["-c", script]), "", Duration::from_secs(60))
+            .unwrap()
+            .output;
         let lines = |what: &str| (1..=8).map(|i| format!("{what} {i}\n")).collect::<String>();
         assert_eq!(output, lines("out") + &lines("err"));
     }
 
     #[test]
     fn a_program_that_hangs_is_killed() {
-        let error = run(Command::new("sleep").arg("60"), "", Duration::from_millis(50)).unwrap_err();
+        let error =
+            run(Command::new("sleep").arg("60"), "", Duration::from_millis(50)).unwrap_err();
         assert!(error.contains("still running"), "{error}");
     }
 }

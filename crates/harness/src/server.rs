@@ -55,7 +55,9 @@ impl Kind {
         let mut kind = self.clone();
         match &mut kind {
             Self::Clearway { args, .. } => args.extend(clearway.iter().map(|a| (*a).to_owned())),
-            Self::Postgres { settings } => settings.extend(postgres.iter().map(|s| (*s).to_owned())),
+            Self::Postgres { settings } => {
+                settings.extend(postgres.iter().map(|s| (*s).to_owned()))
+            }
         }
         kind
     }
@@ -71,7 +73,14 @@ impl Kind {
             }
             Self::Postgres { settings } => {
                 let mut command = as_ordinary_user(&tools::need("postgres")?)?;
-                command.arg("-D").arg(data).args(["-h", "127.0.0.1", "-k", "", "-p", &port.to_string()]);
+                command.arg("-D").arg(data).args([
+                    "-h",
+                    "127.0.0.1",
+                    "-k",
+                    "",
+                    "-p",
+                    &port.to_string(),
+                ]);
                 for setting in settings {
                     command.arg("-c").arg(setting);
                 }
@@ -91,10 +100,19 @@ impl Kind {
         std::fs::create_dir_all(data).map_err(|e| e.to_string())?;
         if is_root() {
             let user = ordinary_user()?;
-            process::run(Command::new("chown").arg(user).arg(data), "", START_LIMIT)?.success("chown")?;
+            process::run(Command::new("chown").arg(user).arg(data), "", START_LIMIT)?
+                .success("chown")?;
         }
         let mut command = as_ordinary_user(&tools::need("initdb")?)?;
-        command.arg("-D").arg(data).args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]);
+        command.arg("-D").arg(data).args([
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+        ]);
         process::run(&mut entered(group, command), "", START_LIMIT)?.success("initdb").map(|_| ())
     }
 
@@ -111,17 +129,23 @@ impl Kind {
         let mut running = Running::start(&mut entered(group, self.command(data, wanted)?), "")?;
         let port = loop {
             let left = START_LIMIT.saturating_sub(started.elapsed());
-            let line = running.line(left).map_err(|e| format!("{} did not start: {e}", self.name()))?;
+            let line =
+                running.line(left).map_err(|e| format!("{} did not start: {e}", self.name()))?;
             let Some(line) = line else {
-                return Err(format!("{} is not ready after {START_LIMIT:?}:\n{}", self.name(), running.output()));
+                return Err(format!(
+                    "{} is not ready after {START_LIMIT:?}:\n{}",
+                    self.name(),
+                    running.output()
+                ));
             };
             if let Some(port) = self.ready(&line, wanted) {
                 break port;
             }
         };
         let endpoint = Endpoint::loopback(port);
-        Client::connect(&endpoint, START_LIMIT)
-            .map_err(|refused| format!("{} lets nobody in: {refused}\n{}", self.name(), running.output()))?;
+        Client::connect(&endpoint, START_LIMIT).map_err(|refused| {
+            format!("{} lets nobody in: {refused}\n{}", self.name(), running.output())
+        })?;
         let many_processes = matches!(self, Self::Postgres { .. });
         Ok(Server { running, endpoint, many_processes, start_took: started.elapsed() })
     }
@@ -133,7 +157,9 @@ impl Kind {
                 let (_, rest) = line.split_once(" listens on 127.0.0.1:")?;
                 rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
             }
-            Self::Postgres { .. } => line.ends_with("database system is ready to accept connections").then_some(wanted),
+            Self::Postgres { .. } => {
+                line.ends_with("database system is ready to accept connections").then_some(wanted)
+            }
         }
     }
 }
@@ -205,10 +231,9 @@ fn is_root() -> bool {
 }
 
 fn ordinary_user() -> Res<&'static str> {
-    ["postgres", "nobody"]
-        .into_iter()
-        .find(|user| id(&["-u", user]).is_some())
-        .ok_or_else(|| "PostgreSQL refuses to run as root, and there is no other user to run it as".into())
+    ["postgres", "nobody"].into_iter().find(|user| id(&["-u", user]).is_some()).ok_or_else(|| {
+        "PostgreSQL refuses to run as root, and there is no other user to run it as".into()
+    })
 }
 
 /// PostgreSQL refuses to run as root.
@@ -232,13 +257,19 @@ mod tests {
     #[test]
     fn a_server_is_ready_when_it_says_so_and_where_it_says() {
         let clearway = Kind::Clearway { binary: PathBuf::new(), args: Vec::new() };
-        let banner =
-            "clearway 0.1.0 listens on 127.0.0.1:40321 and /run/.s.PGSQL.40321: 2 partitions, buffer pool 8 MiB";
+        let banner = "clearway 0.1.0 listens on 127.0.0.1:40321 and /run/.s.PGSQL.40321: 2 partitions, buffer pool 8 MiB";
         assert_eq!(clearway.ready(banner, 0), Some(40321));
         assert_eq!(clearway.ready("hint: it listens on nothing", 0), None);
         let postgres = Kind::Postgres { settings: Vec::new() };
         let log = "2024-02-29 12:00:00.000 UTC [7] LOG:  ";
-        assert_eq!(postgres.ready(&format!("{log}listening on IPv4 address \"127.0.0.1\", port 5433"), 5433), None);
-        assert_eq!(postgres.ready(&format!("{log}database system is ready to accept connections"), 5433), Some(5433));
+        assert_eq!(
+            postgres
+                .ready(&format!("{log}listening on IPv4 address \"127.0.0.1\", port 5433"), 5433),
+            None
+        );
+        assert_eq!(
+            postgres.ready(&format!("{log}database system is ready to accept connections"), 5433),
+            Some(5433)
+        );
     }
 }

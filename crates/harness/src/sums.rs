@@ -41,8 +41,11 @@ impl Sums {
     /// Checks what a run of `script` with `processed` transactions did between `before` and `self`. pgbench empties the history
     /// when a run starts, so balances are held against their change and the history against what is there.
     pub fn check(&self, before: &Self, script: Script, processed: u64) -> Res<()> {
-        let (accounts, tellers, branches) =
-            (self.accounts - before.accounts, self.tellers - before.tellers, self.branches - before.branches);
+        let (accounts, tellers, branches) = (
+            self.accounts - before.accounts,
+            self.tellers - before.tellers,
+            self.branches - before.branches,
+        );
         let (rows, moved) = match script {
             Script::SelectOnly => (0, 0),
             Script::SimpleUpdate | Script::TpcbLike => (processed as i64, self.delta),
@@ -56,7 +59,9 @@ impl Sums {
             ("rows of the accounts", self.account_rows, before.account_rows),
         ] {
             if got != want {
-                return Err(format!("{what}: {got}, expected {want}\nbefore: {before:?}\nafter:  {self:?}"));
+                return Err(format!(
+                    "{what}: {got}, expected {want}\nbefore: {before:?}\nafter:  {self:?}"
+                ));
             }
         }
         Ok(())
@@ -67,11 +72,13 @@ impl Sums {
 mod tests {
     use super::*;
 
-    const BEFORE: Sums = Sums { accounts: 5, tellers: 5, branches: 5, delta: 5, history: 1, account_rows: 100 };
+    const BEFORE: Sums =
+        Sums { accounts: 5, tellers: 5, branches: 5, delta: 5, history: 1, account_rows: 100 };
 
     #[test]
     fn each_script_moves_what_it_should() {
-        let after = Sums { accounts: 12, tellers: 12, branches: 12, delta: 7, history: 2, ..BEFORE };
+        let after =
+            Sums { accounts: 12, tellers: 12, branches: 12, delta: 7, history: 2, ..BEFORE };
         after.check(&BEFORE, Script::TpcbLike, 2).unwrap();
         let simple = Sums { tellers: 5, branches: 5, ..after };
         simple.check(&BEFORE, Script::SimpleUpdate, 2).unwrap();
@@ -80,7 +87,8 @@ mod tests {
 
     #[test]
     fn a_lost_or_half_transaction_is_noticed() {
-        let after = Sums { accounts: 12, tellers: 12, branches: 12, delta: 7, history: 2, ..BEFORE };
+        let after =
+            Sums { accounts: 12, tellers: 12, branches: 12, delta: 7, history: 2, ..BEFORE };
         for broken in [
             Sums { history: 1, ..after },
             Sums { accounts: 11, ..after },

@@ -26,7 +26,9 @@ pub fn find(name: &str) -> Option<PathBuf> {
 
 /// As [`find`], with advice where it is missing.
 pub fn need(name: &str) -> Res<PathBuf> {
-    find(name).ok_or_else(|| format!("`{name}` is not installed; on Debian: apt-get install postgresql (see .ci/run)"))
+    find(name).ok_or_else(|| {
+        format!("`{name}` is not installed; on Debian: apt-get install postgresql (see .ci/run)")
+    })
 }
 
 /// Whether the PostgreSQL that [`find`] finds is a version 15, and complete enough to start a server.
@@ -49,10 +51,15 @@ impl TempDir {
     /// Makes a new directory whose name begins with `clearway-<what>-`; other users may enter it, since a PostgreSQL of ours may
     /// run as one.
     pub fn new(what: &str) -> Res<Self> {
-        let name = format!("clearway-{what}-{}-{:08x}", std::process::id(), crate::rng::Rng::fresh_seed() as u32);
+        let name = format!(
+            "clearway-{what}-{}-{:08x}",
+            std::process::id(),
+            crate::rng::Rng::fresh_seed() as u32
+        );
         let path = std::env::temp_dir().join(name);
         let open = std::fs::Permissions::from_mode(0o755);
-        let made = std::fs::create_dir_all(&path).and_then(|()| std::fs::set_permissions(&path, open));
+        let made =
+            std::fs::create_dir_all(&path).and_then(|()| std::fs::set_permissions(&path, open));
         made.map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Self(path))
     }
@@ -98,5 +105,9 @@ pub fn build_server() -> Res<PathBuf> {
     let mut command = cargo();
     command.args(["build", "--release", "-p", "clearway-server", "--target-dir"]).arg(target);
     let status = command.status().map_err(|e| format!("cargo build: {e}"))?;
-    if status.success() { Ok(target.join("release/clearway")) } else { Err(format!("cargo build: {status}")) }
+    if status.success() {
+        Ok(target.join("release/clearway"))
+    } else {
+        Err(format!("cargo build: {status}"))
+    }
 }

@@ -28,7 +28,8 @@ fn generate(count: u64) -> History {
     let (mut lists, mut registers) = (Vec::<Vec<u64>>::new(), Vec::<Option<u64>>::new());
     let mut state = 1_u64;
     let mut below = move |n: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % n
     };
     let mut value = 0;
@@ -57,7 +58,13 @@ fn generate(count: u64) -> History {
         let start = 1000 * at + 1000 - below(1000);
         let end = Some(1000 * (at + SESSIONS) - below(1000));
         history
-            .push(Txn { session: (at % SESSIONS) as u32, start, end, outcome: Outcome::Committed, ops })
+            .push(Txn {
+                session: (at % SESSIONS) as u32,
+                start,
+                end,
+                outcome: Outcome::Committed,
+                ops,
+            })
             .expect("sound");
     }
     history

@@ -35,7 +35,10 @@ impl History {
         for found in history.internal.iter().chain(&internal) {
             facts.report(&mut report, Anomaly::Internal, &[found.txn.0], || {
                 let (txn, name) = (found.txn, history.name(found.key));
-                format!("{txn} read {} from {name}, after operations that leave {}", found.found, found.expected)
+                format!(
+                    "{txn} read {} from {name}, after operations that leave {}",
+                    found.found, found.expected
+                )
             });
         }
         facts.add_all(&mut builder, &mut report);

@@ -18,7 +18,14 @@ impl<'g> Components<'g> {
     /// All nodes are in part 0.
     pub fn new(graph: &'g Graph) -> Self {
         let n = graph.nodes();
-        Self { graph, part: vec![0; n], parts: 0, met: vec![0; n], low: vec![0; n], open: vec![false; n] }
+        Self {
+            graph,
+            part: vec![0; n],
+            parts: 0,
+            met: vec![0; n],
+            low: vec![0; n],
+            open: vec![false; n],
+        }
     }
 
     /// Makes these nodes a part of their own.
@@ -57,13 +64,15 @@ impl<'g> Components<'g> {
                     if self.met[edge.to as usize] == 0 {
                         calls.push(self.enter(edge.to, &mut count, &mut stack));
                     } else if self.open[edge.to as usize] {
-                        self.low[node as usize] = self.low[node as usize].min(self.met[edge.to as usize]);
+                        self.low[node as usize] =
+                            self.low[node as usize].min(self.met[edge.to as usize]);
                     }
                     continue;
                 }
                 calls.pop();
                 if let Some((parent, _)) = calls.last() {
-                    self.low[*parent as usize] = self.low[*parent as usize].min(self.low[node as usize]);
+                    self.low[*parent as usize] =
+                        self.low[*parent as usize].min(self.low[node as usize]);
                 }
                 found.extend(self.close(node, &mut stack));
             }
@@ -105,7 +114,9 @@ mod tests {
     #[test]
     fn components_follow_only_edges_of_the_mask() {
         let mut builder = Builder::new(5);
-        for (from, to, kind) in [(0, 1, WW), (1, 0, WR), (2, 3, WW), (3, 2, WW), (1, 2, WW), (4, 0, RW)] {
+        for (from, to, kind) in
+            [(0, 1, WW), (1, 0, WR), (2, 3, WW), (3, 2, WW), (1, 2, WW), (4, 0, RW)]
+        {
             builder.add(from, to, kind, NO_KEY);
         }
         let graph = builder.build();

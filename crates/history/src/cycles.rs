@@ -46,7 +46,11 @@ const LEVELS: [Level; 6] = [
     Level { mask: WW | WR | VIA, through: WR, with_order: false },
     Level { mask: WW | WR | RW | VIA, through: RW, with_order: false },
     Level { mask: WW | VIA | ORDER & !RW_TIME, through: WW | ORDER & !RW_TIME, with_order: true },
-    Level { mask: WW | WR | VIA | ORDER & !RW_TIME, through: WR | ORDER & !RW_TIME, with_order: true },
+    Level {
+        mask: WW | WR | VIA | ORDER & !RW_TIME,
+        through: WR | ORDER & !RW_TIME,
+        with_order: true,
+    },
     Level { mask: WW | WR | RW | VIA | ORDER, through: RW | ORDER, with_order: true },
 ];
 
@@ -64,7 +68,8 @@ pub fn find(graph: &Graph) -> Vec<Cycle> {
             let part = components.separate(&component);
             for nodes in components.find(&component, part, level.mask) {
                 let part = components.separate(&nodes);
-                let mut search = Search { graph, components: &components, part, visits: &mut visits };
+                let mut search =
+                    Search { graph, components: &components, part, visits: &mut visits };
                 found.extend(search.best(&nodes, level, at % 3 == 2));
             }
         }
@@ -127,13 +132,20 @@ impl Search<'_, '_> {
             }
             tried |= edge.kind;
             // Without a second anti-dependency, if that is possible.
-            let narrow = if anti && edge.kind & ANTI != 0 { level.mask & !ANTI } else { level.mask };
+            let narrow =
+                if anti && edge.kind & ANTI != 0 { level.mask & !ANTI } else { level.mask };
             let path = self.path(edge.to, from, narrow);
-            let path = if path.is_none() && narrow != level.mask { self.path(edge.to, from, level.mask) } else { path };
+            let path = if path.is_none() && narrow != level.mask {
+                self.path(edge.to, from, level.mask)
+            } else {
+                path
+            };
             let Some(path) = path else { continue };
             let cycle = self.cycle(from, edge, &path);
-            let through =
-                cycle.links.iter().any(|l| l.kind & level.through & !ORDER != 0 || anti && l.kind & ANTI != 0);
+            let through = cycle
+                .links
+                .iter()
+                .any(|l| l.kind & level.through & !ORDER != 0 || anti && l.kind & ANTI != 0);
             if !through || level.with_order != (cycle.order != Order::Data) {
                 continue;
             }
@@ -152,7 +164,10 @@ impl Search<'_, '_> {
         for node in nodes {
             for edge in self.graph.from(*node) {
                 let taken = &mut taken[edge.kind.trailing_zeros() as usize];
-                if edge.kind & kinds != 0 && self.components.part(edge.to) == self.part && *taken < TRIES {
+                if edge.kind & kinds != 0
+                    && self.components.part(edge.to) == self.part
+                    && *taken < TRIES
+                {
                     *taken += 1;
                     found.push((*node, *edge));
                 }
@@ -182,7 +197,11 @@ impl Search<'_, '_> {
                 let cost = cost + u32::from(!is_free);
                 if self.visits.cost(edge.to).is_none_or(|before| cost < before) {
                     self.visits.visit(edge.to, cost, (node, at));
-                    if is_free { queue.push_front((edge.to, cost)) } else { queue.push_back((edge.to, cost)) }
+                    if is_free {
+                        queue.push_front((edge.to, cost))
+                    } else {
+                        queue.push_back((edge.to, cost))
+                    }
                 }
             }
         }
@@ -199,7 +218,8 @@ impl Search<'_, '_> {
 
     /// The edge and the path back as one cycle of transactions.
     fn cycle(&self, from: u32, edge: Edge, path: &[(u32, Edge)]) -> Cycle {
-        let mut edges: Vec<(u32, Edge)> = std::iter::once((from, edge)).chain(path.iter().copied()).collect();
+        let mut edges: Vec<(u32, Edge)> =
+            std::iter::once((from, edge)).chain(path.iter().copied()).collect();
         let start = edges.iter().position(|(node, _)| *node < self.graph.txns).unwrap_or(0);
         edges.rotate_left(start);
         let mut links: Vec<Link> = Vec::new();

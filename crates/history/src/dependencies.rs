@@ -27,15 +27,19 @@ pub struct Facts<'h> {
 ///
 /// Returns whether each transaction committed, and what contradicts itself in those that were found.
 pub fn settle(history: &mut History) -> (Vec<bool>, Vec<Internal>) {
-    let mut committed: Vec<bool> = history.heads.iter().map(|h| h.outcome == Outcome::Committed).collect();
+    let mut committed: Vec<bool> =
+        history.heads.iter().map(|h| h.outcome == Outcome::Committed).collect();
     let mut internal = Vec::new();
     let mut left: Vec<u32> = Vec::new();
     if history.heads.iter().all(|h| h.outcome != Outcome::Unknown) {
         return (committed, internal);
     }
     let mut see = |history: &History, left: &mut Vec<u32>, key: u32, value: u64| {
-        let Some(writer) = history.writers.get(&(key, value)).map(|op| history.owner(*op)) else { return };
-        if history.heads[writer as usize].outcome == Outcome::Unknown && !committed[writer as usize] {
+        let Some(writer) = history.writers.get(&(key, value)).map(|op| history.owner(*op)) else {
+            return;
+        };
+        if history.heads[writer as usize].outcome == Outcome::Unknown && !committed[writer as usize]
+        {
             committed[writer as usize] = true;
             left.push(writer);
         }
@@ -43,18 +47,24 @@ pub fn settle(history: &mut History) -> (Vec<bool>, Vec<Internal>) {
     for (key, state) in history.keys.iter().enumerate() {
         state.longest.iter().for_each(|value| see(history, &mut left, key as u32, *value));
     }
-    for txn in (0..history.heads.len() as u32).filter(|t| history.heads[*t as usize].outcome == Outcome::Committed) {
+    for txn in (0..history.heads.len() as u32)
+        .filter(|t| history.heads[*t as usize].outcome == Outcome::Committed)
+    {
         for op in &history.ops[history.range(txn)] {
             match op.kind {
                 OpKind::Read => see(history, &mut left, op.key, op.value),
-                OpKind::Apart => history.list(op).iter().for_each(|v| see(history, &mut left, op.key, *v)),
+                OpKind::Apart => {
+                    history.list(op).iter().for_each(|v| see(history, &mut left, op.key, *v))
+                }
                 _ => {}
             }
         }
     }
     while let Some(txn) = left.pop() {
         let index = TxnIndex(txn);
-        internal.extend(internal::find(&history.txn(index).ops).map(|found| Internal { txn: index, ..found }));
+        internal.extend(
+            internal::find(&history.txn(index).ops).map(|found| Internal { txn: index, ..found }),
+        );
         for at in history.range(txn) {
             let PackedOp { key, kind, value } = history.ops[at];
             match kind {
@@ -114,7 +124,13 @@ impl<'h> Facts<'h> {
     }
 
     /// A finding that is no cycle.
-    pub fn report(&self, report: &mut Report, anomaly: Anomaly, txns: &[u32], text: impl FnOnce() -> String) {
+    pub fn report(
+        &self,
+        report: &mut Report,
+        anomaly: Anomaly,
+        txns: &[u32],
+        text: impl FnOnce() -> String,
+    ) {
         self.report_in(report, (anomaly, Order::Data), txns, text);
     }
 
@@ -155,7 +171,10 @@ impl<'h> Facts<'h> {
             self.report(report, Anomaly::LostUpdate, &txns, || {
                 let names: Vec<String> = txns.iter().map(|t| TxnIndex(*t).to_string()).collect();
                 let name = &self.history.keys[key as usize].name;
-                format!("{} all read the same version of {name}, and each changed it", names.join(", "))
+                format!(
+                    "{} all read the same version of {name}, and each changed it",
+                    names.join(", ")
+                )
             });
         }
     }

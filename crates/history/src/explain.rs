@@ -29,7 +29,9 @@ impl History {
             let name = &self.keys[op.key as usize].name;
             let _ = match op.kind {
                 OpKind::Append => write!(text, " {name} append {};", op.value),
-                OpKind::Prefix | OpKind::Apart => write!(text, " {name} is {};", short(self.list(op))),
+                OpKind::Prefix | OpKind::Apart => {
+                    write!(text, " {name} is {};", short(self.list(op)))
+                }
                 OpKind::Write => write!(text, " {name} := {};", op.value),
                 OpKind::Read => write!(text, " {name} is {};", op.value),
                 OpKind::ReadNothing => write!(text, " {name} is nothing;"),
@@ -43,14 +45,21 @@ impl History {
 
     /// A cycle as a finding.
     pub(crate) fn explain(&self, cycle: &Cycle) -> Finding {
-        let step = |link: &Link| Step { from: TxnIndex(link.from), to: TxnIndex(link.to), reason: self.reason(link) };
+        let step = |link: &Link| Step {
+            from: TxnIndex(link.from),
+            to: TxnIndex(link.to),
+            reason: self.reason(link),
+        };
         let links = cycle.links.iter();
         Finding {
             anomaly: cycle.anomaly,
             order: cycle.order,
             text: String::new(),
             steps: cycle.links.iter().map(step).collect(),
-            transactions: links.take(SHOWN_STEPS).map(|l| (TxnIndex(l.from), self.describe(l.from))).collect(),
+            transactions: links
+                .take(SHOWN_STEPS)
+                .map(|l| (TxnIndex(l.from), self.describe(l.from)))
+                .collect(),
         }
     }
 
@@ -59,35 +68,48 @@ impl History {
         let ends = (self.heads[link.from as usize], self.heads[link.to as usize]);
         match link.kind {
             SESSION => format!("session {} ran {to} after {from}", ends.0.session),
-            TIME => format!("{from} had ended at {} when {to} began at {}", ends.0.end, ends.1.start),
+            TIME => {
+                format!("{from} had ended at {} when {to} began at {}", ends.0.end, ends.1.start)
+            }
             _ if self.keys[link.key as usize].is_list == Some(true) => self.list_reason(link),
             _ => self.register_reason(link),
         }
     }
 
     fn list_reason(&self, link: &Link) -> String {
-        let (from, to, name) = (TxnIndex(link.from), TxnIndex(link.to), &self.keys[link.key as usize].name);
+        let (from, to, name) =
+            (TxnIndex(link.from), TxnIndex(link.to), &self.keys[link.key as usize].name);
         let longest = &self.keys[link.key as usize].longest;
         let (before, after) = (self.appends(link.from, link.key), self.appends(link.to, link.key));
         match link.kind {
             WW => {
-                let neighbours = longest.windows(2).find(|w| before.contains(&w[0]) && after.contains(&w[1]));
+                let neighbours =
+                    longest.windows(2).find(|w| before.contains(&w[0]) && after.contains(&w[1]));
                 match neighbours {
-                    Some(pair) => format!("{from} appended {} to {name}, and {to} appended {} next", pair[0], pair[1]),
+                    Some(pair) => format!(
+                        "{from} appended {} to {name}, and {to} appended {} next",
+                        pair[0], pair[1]
+                    ),
                     None => format!("{from} appended to {name}, and {to} appended {after:?} later"),
                 }
             }
             WR => {
                 let seen = self.lists(link.to, link.key).find_map(|list| {
                     let value = list.iter().rev().find(|v| before.contains(v))?;
-                    Some(format!("{to} read {} of {name}, the {value} of which {from} appended", short(list)))
+                    Some(format!(
+                        "{to} read {} of {name}, the {value} of which {from} appended",
+                        short(list)
+                    ))
                 });
                 seen.unwrap_or_else(|| format!("{to} read what {from} appended to {name}"))
             }
             _ => {
                 let missed = self.lists(link.from, link.key).find_map(|list| {
                     let value = after.iter().find(|v| !list.contains(v))?;
-                    Some(format!("{from} read {} of {name}, without the {value} that {to} appended", short(list)))
+                    Some(format!(
+                        "{from} read {} of {name}, without the {value} that {to} appended",
+                        short(list)
+                    ))
                 });
                 missed.unwrap_or_else(|| format!("{from} read {name} before {to} appended to it"))
             }
@@ -95,10 +117,17 @@ impl History {
     }
 
     fn register_reason(&self, link: &Link) -> String {
-        let (from, to, name) = (TxnIndex(link.from), TxnIndex(link.to), &self.keys[link.key as usize].name);
-        let written =
-            |txn| self.on_key(txn, link.key).rev().find(|op| op.kind == OpKind::Write).map_or(0, |op| op.value);
-        let read = self.on_key(link.from, link.key).find(|op| matches!(op.kind, OpKind::Read | OpKind::ReadNothing));
+        let (from, to, name) =
+            (TxnIndex(link.from), TxnIndex(link.to), &self.keys[link.key as usize].name);
+        let written = |txn| {
+            self.on_key(txn, link.key)
+                .rev()
+                .find(|op| op.kind == OpKind::Write)
+                .map_or(0, |op| op.value)
+        };
+        let read = self
+            .on_key(link.from, link.key)
+            .find(|op| matches!(op.kind, OpKind::Read | OpKind::ReadNothing));
         let seen = match read {
             Some(op) if op.kind == OpKind::Read => op.value.to_string(),
             _ => "nothing".into(),
@@ -109,10 +138,14 @@ impl History {
             WR => format!("{to} read from {name} what {from} wrote, {before}"),
             RW => format!("{from} read {seen} from {name}, which {to} replaced by {after}"),
             WW_TIME => {
-                format!("{before}, which {from} wrote to {name}, was there before the {after} of {to} in real time")
+                format!(
+                    "{before}, which {from} wrote to {name}, was there before the {after} of {to} in real time"
+                )
             }
             RW_TIME => {
-                format!("{from} read {seen} from {name}, which was there before the {after} of {to} in real time")
+                format!(
+                    "{from} read {seen} from {name}, which was there before the {after} of {to} in real time"
+                )
             }
             _ => String::new(),
         }
@@ -135,7 +168,9 @@ impl History {
 /// A list, or its end.
 fn short(list: &[u64]) -> String {
     match list.len().checked_sub(SHOWN_ELEMENTS) {
-        Some(hidden) if hidden > 0 => format!("[{hidden} more, {}", &format!("{:?}", &list[hidden..])[1..]),
+        Some(hidden) if hidden > 0 => {
+            format!("[{hidden} more, {}", &format!("{:?}", &list[hidden..])[1..])
+        }
         _ => format!("{list:?}"),
     }
 }

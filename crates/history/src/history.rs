@@ -116,7 +116,10 @@ impl fmt::Display for HistoryError {
             Self::WrittenTwice { key, value } => write!(f, "{value} is written twice to {key}"),
             Self::MixedKinds { key } => write!(f, "{key} is used as a list and as a register"),
             Self::BadInterval { start } => {
-                write!(f, "the transaction that starts at {start} ends before that, or is committed without an end")
+                write!(
+                    f,
+                    "the transaction that starts at {start} ends before that, or is committed without an end"
+                )
             }
             Self::TooLong => write!(f, "the history is too long"),
         }
@@ -223,7 +226,8 @@ impl History {
             return Err(HistoryError::TooLong);
         }
         if txn.outcome == Outcome::Committed {
-            self.internal.extend(internal::find(&txn.ops).map(|finding| Internal { txn: index, ..finding }));
+            self.internal
+                .extend(internal::find(&txn.ops).map(|finding| Internal { txn: index, ..finding }));
         }
         let head = Head {
             session: txn.session,
@@ -258,7 +262,9 @@ impl History {
             Op::List { values, .. } => self.fold(key, values),
         };
         let at = self.ops.len() as u32;
-        if matches!(kind, OpKind::Append | OpKind::Write) && self.writers.insert((key.0, value), at).is_some() {
+        if matches!(kind, OpKind::Append | OpKind::Write)
+            && self.writers.insert((key.0, value), at).is_some()
+        {
             return Err(HistoryError::WrittenTwice { key: self.name(key).to_owned(), value });
         }
         self.ops.push(PackedOp { value, key: key.0, kind });
@@ -287,7 +293,8 @@ impl History {
 
     /// The operations of a transaction, as indexes.
     pub(crate) fn range(&self, txn: u32) -> std::ops::Range<usize> {
-        let next = self.heads.get(txn as usize + 1).map_or(self.ops.len(), |next| next.first as usize);
+        let next =
+            self.heads.get(txn as usize + 1).map_or(self.ops.len(), |next| next.first as usize);
         self.heads[txn as usize].first as usize..next
     }
 

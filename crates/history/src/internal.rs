@@ -31,10 +31,12 @@ pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
     let mut known: HashMap<Key, Known> = HashMap::with_capacity(ops.len());
     for op in ops {
         match op {
-            Op::Append { key, value } => match known.entry(*key).or_insert(Known::Ending(Vec::new())) {
-                Known::List(list) | Known::Ending(list) => list.push(*value),
-                Known::Register(_) => {}
-            },
+            Op::Append { key, value } => {
+                match known.entry(*key).or_insert(Known::Ending(Vec::new())) {
+                    Known::List(list) | Known::Ending(list) => list.push(*value),
+                    Known::Register(_) => {}
+                }
+            }
             Op::Write { key, value } => {
                 known.insert(*key, Known::Register(Some(*value)));
             }
@@ -47,7 +49,12 @@ pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
                     _ => None,
                 };
                 if let Some(expected) = expected {
-                    return Some(Internal { txn: TxnIndex(0), key: *key, expected, found: format!("{values:?}") });
+                    return Some(Internal {
+                        txn: TxnIndex(0),
+                        key: *key,
+                        expected,
+                        found: format!("{values:?}"),
+                    });
                 }
                 known.insert(*key, Known::List(values.clone()));
             }

@@ -61,7 +61,9 @@ fn op_value(history: &History, op: &Op) -> Value {
 }
 
 fn txn(history: &mut History, value: &Value) -> Result<Txn, String> {
-    let number = |name: &str| value[name].as_u64().ok_or_else(|| format!("`{name}` is not an unsigned integer"));
+    let number = |name: &str| {
+        value[name].as_u64().ok_or_else(|| format!("`{name}` is not an unsigned integer"))
+    };
     let outcome = match value["outcome"].as_str() {
         Some("committed") => Outcome::Committed,
         Some("aborted") => Outcome::Aborted,
@@ -71,8 +73,16 @@ fn txn(history: &mut History, value: &Value) -> Result<Txn, String> {
     let session = u32::try_from(number("session")?).map_err(|_| "`session` is above 4294967295")?;
     let end = if value["end"].is_null() { None } else { Some(number("end")?) };
     let ops = value["ops"].as_array().ok_or("`ops` is not a list")?;
-    let ops = ops.iter().map(|value| op(history, value).ok_or_else(|| format!("{value} is not an operation")));
-    Ok(Txn { session, start: number("start")?, end, outcome, ops: ops.collect::<Result<_, String>>()? })
+    let ops = ops
+        .iter()
+        .map(|value| op(history, value).ok_or_else(|| format!("{value} is not an operation")));
+    Ok(Txn {
+        session,
+        start: number("start")?,
+        end,
+        outcome,
+        ops: ops.collect::<Result<_, String>>()?,
+    })
 }
 
 fn op(history: &mut History, value: &Value) -> Option<Op> {

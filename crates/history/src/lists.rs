@@ -35,7 +35,9 @@ impl<'f, 'h> Lists<'f, 'h> {
         let (mut by, mut position) = (Vec::with_capacity(state.longest.len()), HashMap::new());
         for (at, value) in state.longest.iter().enumerate() {
             let writer = facts.history.writers.get(&(key, *value)).copied();
-            let txn = writer.map(|op| facts.owner[op as usize]).filter(|txn| facts.committed[*txn as usize]);
+            let txn = writer
+                .map(|op| facts.owner[op as usize])
+                .filter(|txn| facts.committed[*txn as usize]);
             by.push(txn.unwrap_or(NOBODY));
             position.extend(writer.filter(|_| txn.is_some()).map(|op| (op, at)));
         }
@@ -89,7 +91,10 @@ impl<'f, 'h> Lists<'f, 'h> {
     fn judge(&self, report: &mut Report, txn: u32, list: &[u64]) {
         let is_longest = list.len() <= self.longest.len() && list == &self.longest[..list.len()];
         // The common case in one look: all elements are those of committed transactions.
-        if is_longest && !self.by[..list.len()].contains(&NOBODY) && self.position.len() == self.longest.len() {
+        if is_longest
+            && !self.by[..list.len()].contains(&NOBODY)
+            && self.position.len() == self.longest.len()
+        {
             return;
         }
         if let Some(value) = repeated(list) {
@@ -100,7 +105,11 @@ impl<'f, 'h> Lists<'f, 'h> {
         for value in list {
             let Some(op) = self.facts.history.writers.get(&(self.key, *value)) else {
                 self.facts.report(report, Anomaly::Garbage, &[txn], || {
-                    format!("{} read {value} in {}, which nobody appended", TxnIndex(txn), self.name)
+                    format!(
+                        "{} read {value} in {}, which nobody appended",
+                        TxnIndex(txn),
+                        self.name
+                    )
                 });
                 continue;
             };
@@ -108,7 +117,10 @@ impl<'f, 'h> Lists<'f, 'h> {
             if !self.facts.committed[writer as usize] {
                 self.facts.report(report, Anomaly::G1a, &[writer, txn], || {
                     let (reader, writer) = (TxnIndex(txn), TxnIndex(writer));
-                    format!("{reader} read {value} in {}, appended by {writer}, which was rolled back", self.name)
+                    format!(
+                        "{reader} read {value} in {}, appended by {writer}, which was rolled back",
+                        self.name
+                    )
                 });
             }
         }
@@ -118,12 +130,21 @@ impl<'f, 'h> Lists<'f, 'h> {
         self.judge(report, txn, list);
         self.facts.report(report, Anomaly::IncompatibleOrder, &[txn], || {
             let (name, longest) = (self.name, self.longest);
-            format!("{} read {list:?} of {name}, another transaction read {longest:?}", TxnIndex(txn))
+            format!(
+                "{} read {list:?} of {name}, another transaction read {longest:?}",
+                TxnIndex(txn)
+            )
         });
     }
 
     /// A transaction's appends must lie in the order in which it made them; `behind`: the latest of those before.
-    fn own_order(&mut self, report: &mut Report, txn: u32, op: u32, behind: &mut Option<(u64, usize)>) {
+    fn own_order(
+        &mut self,
+        report: &mut Report,
+        txn: u32,
+        op: u32,
+        behind: &mut Option<(u64, usize)>,
+    ) {
         let value = self.facts.op(op).value;
         let at = self.position.get(&op).copied().unwrap_or(usize::MAX);
         if at == usize::MAX {
@@ -132,7 +153,10 @@ impl<'f, 'h> Lists<'f, 'h> {
         if let Some((before, _)) = behind.filter(|(_, before)| at < *before) {
             self.facts.report(report, Anomaly::IncompatibleOrder, &[txn], || {
                 let (txn, name) = (TxnIndex(txn), self.name);
-                format!("{txn} appended {before} and then {value} to {name}, but {:?} was read", self.longest)
+                format!(
+                    "{txn} appended {before} and then {value} to {name}, but {:?} was read",
+                    self.longest
+                )
             });
         }
         *behind = Some((value, at));
@@ -178,7 +202,8 @@ impl<'f, 'h> Lists<'f, 'h> {
             }
         }
         if self.unseen.len() <= 1 || self.readers_of_longest.len() <= 1 {
-            for (reader, unseen) in self.readers_of_longest.iter().flat_map(|r| self.unseen.iter().map(move |u| (r, u)))
+            for (reader, unseen) in
+                self.readers_of_longest.iter().flat_map(|r| self.unseen.iter().map(move |u| (r, u)))
             {
                 builder.add(*reader, *unseen, RW, self.key);
             }

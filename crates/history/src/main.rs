@@ -33,7 +33,9 @@ fn run() -> Result<bool, String> {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--no-real-time" => options.real_time = false,
-            "--examples" => options.examples = args.next().and_then(|n| n.parse().ok()).ok_or(HELP)?,
+            "--examples" => {
+                options.examples = args.next().and_then(|n| n.parse().ok()).ok_or(HELP)?
+            }
             _ if arg.starts_with('-') || file.is_some() => return Err(HELP.into()),
             _ => file = Some(arg),
         }

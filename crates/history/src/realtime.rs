@@ -77,7 +77,9 @@ mod tests {
     fn the_chain_orders_exactly_what_time_orders() {
         let mut state = 7_u64;
         let mut below = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % n
         };
         for _ in 0..50 {
@@ -95,7 +97,10 @@ mod tests {
             assert!(graph.edge_count() <= 3 * 20);
             for (a, b) in (0..20).flat_map(|a| (0..20).map(move |b| (a, b))) {
                 let both = committed[a] && committed[b];
-                assert_eq!(reaches(&graph, a as u32, b as u32), both && heads[a].end < heads[b].start);
+                assert_eq!(
+                    reaches(&graph, a as u32, b as u32),
+                    both && heads[a].end < heads[b].start
+                );
             }
         }
     }

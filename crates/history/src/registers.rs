@@ -41,7 +41,8 @@ impl<'f, 'h> Registers<'f, 'h> {
         let mut versions = vec![Version { value: 0, writer: u32::MAX }];
         let mut index = HashMap::new();
         for (txn, group) in facts.committed_groups(key) {
-            let write = group.iter().rev().map(|op| facts.op(*op)).find(|op| op.kind == OpKind::Write);
+            let write =
+                group.iter().rev().map(|op| facts.op(*op)).find(|op| op.kind == OpKind::Write);
             if let Some(op) = write {
                 index.insert(op.value, versions.len() as u32);
                 versions.push(Version { value: op.value, writer: txn });
@@ -111,7 +112,13 @@ impl<'f, 'h> Registers<'f, 'h> {
     }
 
     /// The version that has this value; reports values that are none.
-    fn read(&self, builder: &mut Builder, report: &mut Report, txn: u32, value: u64) -> Option<u32> {
+    fn read(
+        &self,
+        builder: &mut Builder,
+        report: &mut Report,
+        txn: u32,
+        value: u64,
+    ) -> Option<u32> {
         if let Some(version) = self.index.get(&value) {
             return Some(*version);
         }
@@ -130,7 +137,10 @@ impl<'f, 'h> Registers<'f, 'h> {
             });
         } else {
             self.facts.report(report, Anomaly::G1a, &[writer, txn], || {
-                format!("{reader} read {value} from {}, written by {by}, which was rolled back", self.name)
+                format!(
+                    "{reader} read {value} from {}, written by {by}, which was rolled back",
+                    self.name
+                )
             });
         }
         None
@@ -152,15 +162,21 @@ impl<'f, 'h> Registers<'f, 'h> {
                 }
                 Err(cycle) => {
                     let order = if uses.is_some() { Order::RealTime } else { Order::Data };
-                    contradiction = Some(contradiction.filter(|_| uses.is_some()).unwrap_or((order, cycle)));
+                    contradiction =
+                        Some(contradiction.filter(|_| uses.is_some()).unwrap_or((order, cycle)));
                 }
             }
         }
         if let Some((order, cycle)) = contradiction {
-            let writers: Vec<u32> = cycle.iter().map(|v| self.versions[*v as usize].writer).collect();
+            let writers: Vec<u32> =
+                cycle.iter().map(|v| self.versions[*v as usize].writer).collect();
             self.facts.report_in(report, (Anomaly::CyclicVersions, order), &writers, || {
-                let values: Vec<u64> = cycle.iter().map(|v| self.versions[*v as usize].value).collect();
-                format!("the versions {values:?} of {} each come after another one of them", self.name)
+                let values: Vec<u64> =
+                    cycle.iter().map(|v| self.versions[*v as usize].value).collect();
+                format!(
+                    "the versions {values:?} of {} each come after another one of them",
+                    self.name
+                )
             });
         }
         pairs
@@ -173,7 +189,8 @@ impl<'f, 'h> Registers<'f, 'h> {
         for group in pairs.chunk_by(|a, b| (a.before, a.by_time) == (b.before, b.by_time)) {
             let before = group[0].before;
             let (ww, rw) = if group[0].by_time { (WW_TIME, RW_TIME) } else { (WW, RW) };
-            let writers: Vec<u32> = group.iter().map(|p| self.versions[p.after as usize].writer).collect();
+            let writers: Vec<u32> =
+                group.iter().map(|p| self.versions[p.after as usize].writer).collect();
             if before > 0 {
                 for writer in &writers {
                     builder.add(self.versions[before as usize].writer, *writer, ww, self.key);

@@ -173,7 +173,12 @@ impl Report {
     }
 
     /// Takes in a finding; `build` is called only where one more example is wanted.
-    pub(crate) fn add(&mut self, key: (Anomaly, Order), examples: usize, build: impl FnOnce() -> Finding) {
+    pub(crate) fn add(
+        &mut self,
+        key: (Anomaly, Order),
+        examples: usize,
+        build: impl FnOnce() -> Finding,
+    ) {
         let count = self.found.entry(key).or_default();
         *count += 1;
         if *count <= examples as u64 {

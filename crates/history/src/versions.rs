@@ -25,7 +25,11 @@ pub struct Pair {
 }
 
 /// What is known of the order, or versions that contradict it. `uses`: one for each version; `None`: no real time.
-pub fn order(count: usize, follows: &[(u32, u32)], uses: Option<&[Use]>) -> Result<Vec<Pair>, Vec<u32>> {
+pub fn order(
+    count: usize,
+    follows: &[(u32, u32)],
+    uses: Option<&[Use]>,
+) -> Result<Vec<Pair>, Vec<u32>> {
     let pair = |(before, after): (u32, u32), by_time| Pair { before, after, by_time };
     let mut pairs: Vec<Pair> = follows.iter().map(|p| pair(*p, false)).collect();
     if let Some(uses) = uses {
@@ -35,7 +39,9 @@ pub fn order(count: usize, follows: &[(u32, u32)], uses: Option<&[Use]>) -> Resu
     pairs.dedup_by_key(|p| (p.before, p.after));
     let mut has_earlier = vec![false; count];
     pairs.iter().for_each(|p| has_earlier[p.after as usize] = true);
-    pairs.extend((1..count as u32).filter(|v| !has_earlier[*v as usize]).map(|v| pair((0, v), false)));
+    pairs.extend(
+        (1..count as u32).filter(|v| !has_earlier[*v as usize]).map(|v| pair((0, v), false)),
+    );
     let contradictory = in_cycles(count, &pairs);
     if contradictory.is_empty() { Ok(pairs) } else { Err(contradictory) }
 }
@@ -46,7 +52,8 @@ pub fn order(count: usize, follows: &[(u32, u32)], uses: Option<&[Use]>) -> Resu
 /// member was found after `u` was left. The walk goes backwards and ends as soon as two members exclude
 /// everything that is left.
 fn in_time(uses: &[Use], pairs: &mut Vec<Pair>) {
-    let mut sorted: Vec<u32> = (1..uses.len() as u32).filter(|v| uses[*v as usize].left < u64::MAX).collect();
+    let mut sorted: Vec<u32> =
+        (1..uses.len() as u32).filter(|v| uses[*v as usize].left < u64::MAX).collect();
     sorted.sort_unstable_by_key(|v| uses[*v as usize].left);
     let found = |v: u32| uses[v as usize].found;
     // The members of each prefix that were found last.
@@ -80,12 +87,15 @@ fn in_cycles(count: usize, pairs: &[Pair]) -> Vec<u32> {
     for forward in [true, false] {
         let ends = |p: &Pair| if forward { (p.before, p.after) } else { (p.after, p.before) };
         let (mut entering, mut leaving) = (vec![0_u32; count], vec![Vec::new(); count]);
-        for (from, to) in pairs.iter().map(ends).filter(|(f, t)| alive[*f as usize] && alive[*t as usize]) {
+        for (from, to) in
+            pairs.iter().map(ends).filter(|(f, t)| alive[*f as usize] && alive[*t as usize])
+        {
             entering[to as usize] += 1;
             leaving[from as usize].push(to);
         }
-        let mut free: Vec<u32> =
-            (0..count as u32).filter(|v| alive[*v as usize] && entering[*v as usize] == 0).collect();
+        let mut free: Vec<u32> = (0..count as u32)
+            .filter(|v| alive[*v as usize] && entering[*v as usize] == 0)
+            .collect();
         while let Some(v) = free.pop() {
             alive[v as usize] = false;
             for to in &leaving[v as usize] {
@@ -121,7 +131,9 @@ mod tests {
     fn the_reduction_loses_nothing() {
         let mut state = 3_u64;
         let mut below = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % n
         };
         for round in 0..300 {
@@ -149,6 +161,9 @@ mod tests {
     fn versions_in_a_circle_are_named() {
         assert_eq!(order(4, &[(1, 2), (2, 1), (2, 3)], None), Err(vec![1, 2]));
         let first = Pair { before: 0, after: 2, by_time: false };
-        assert_eq!(order(3, &[(2, 1)], None), Ok(vec![Pair { before: 2, after: 1, by_time: false }, first]));
+        assert_eq!(
+            order(3, &[(2, 1)], None),
+            Ok(vec![Pair { before: 2, after: 1, by_time: false }, first])
+        );
     }
 }

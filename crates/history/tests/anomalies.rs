@@ -1,6 +1,8 @@
 //! Each anomaly of the papers, in the smallest history that shows it: it is found, as what it is, and nothing else is.
 
-use clearway_history::{Anomaly, CheckOptions, History, HistoryError, Order, Outcome, Report, jsonl};
+use clearway_history::{
+    Anomaly, CheckOptions, History, HistoryError, Order, Outcome, Report, jsonl,
+};
 
 /// Checks a history of lines `OUTCOME SESSION START END: OP KEY VALUE; ...` in short form: outcome c, a or u;
 /// `append x 1`, `list x 1 2`, `w x 1`, `r x 1`, `r x -`.
@@ -89,7 +91,10 @@ fn read_of_an_aborted_write_is_g1a() {
 #[test]
 fn read_of_an_intermediate_write_is_g1b() {
     // Also read skew: the reader has seen a part of the writer's work.
-    expect("c 1 0 10: append x 1; append x 2\n c 2 0 10: list x 1\n c 3 20 30: list x 1 2", &["G1b", "G-single"]);
+    expect(
+        "c 1 0 10: append x 1; append x 2\n c 2 0 10: list x 1\n c 3 20 30: list x 1 2",
+        &["G1b", "G-single"],
+    );
     expect("c 1 0 10: w x 1; w x 2\n c 2 0 10: r x 1", &["G1b"]);
 }
 
@@ -97,7 +102,10 @@ fn read_of_an_intermediate_write_is_g1b() {
 fn circular_information_flow_is_g1c() {
     let lists = "c 1 0 10: append x 1; list y 1\n c 2 0 10: append y 1; list x 1";
     let report = expect(lists, &["G1c"]);
-    assert!(report.to_string().contains("T1 read [1] of x, the 1 of which T0 appended"), "{report}");
+    assert!(
+        report.to_string().contains("T1 read [1] of x, the 1 of which T0 appended"),
+        "{report}"
+    );
     expect("c 1 0 10: w x 1; r y 1\n c 2 0 10: w y 1; r x 1", &["G1c"]);
 }
 
@@ -109,7 +117,10 @@ fn read_skew_is_g_single() {
          c 2 0 10: append x 1; append y 1",
         &["G-single"],
     );
-    assert!(report.to_string().contains("T0 read [] of x, without the 1 that T1 appended"), "{report}");
+    assert!(
+        report.to_string().contains("T0 read [] of x, without the 1 that T1 appended"),
+        "{report}"
+    );
     expect("c 1 0 10: r x -; r y 1\n c 2 0 10: w x 1; w y 1", &["G-single"]);
 }
 
@@ -127,7 +138,8 @@ fn two_updates_of_one_version_are_a_lost_update() {
          c 3 20 30: r x 2",
         &["lost-update", "G2", "G-single-realtime"],
     );
-    let lists = "c 1 0 10: list x; append x 1\n c 2 0 10: list x; append x 2\n c 3 20 30: list x 1 2";
+    let lists =
+        "c 1 0 10: list x; append x 1\n c 2 0 10: list x; append x 2\n c 3 20 30: list x 1 2";
     expect(lists, &["lost-update", "G-single"]);
 }
 
@@ -190,7 +202,10 @@ fn a_stale_read_needs_real_time_to_be_found() {
     let registers = "c 1 0 10: w x 1\n c 2 20 30: w x 2\n c 3 40 50: r x 1";
     expect(registers, &["G-single-realtime", "cyclic-versions-realtime"]);
     for text in [stale, registers] {
-        assert!(check_with(text, &CheckOptions { real_time: false, ..CheckOptions::default() }).is_clean());
+        assert!(
+            check_with(text, &CheckOptions { real_time: false, ..CheckOptions::default() })
+                .is_clean()
+        );
     }
 }
 
@@ -217,7 +232,10 @@ fn an_unknown_outcome_may_have_happened_or_not() {
     // Half of it is there.
     expect("u 1 0 -: append x 1; append y 1\n c 2 20 30: list x 1; list y", &["G-single"]);
     // It came back after the moment by which it was over.
-    expect("u 1 0 10: append x 1\n c 2 20 30: list x\n c 3 40 50: list x 1", &["G-single-realtime"]);
+    expect(
+        "u 1 0 10: append x 1\n c 2 20 30: list x\n c 3 40 50: list x 1",
+        &["G-single-realtime"],
+    );
 }
 
 #[test]
@@ -240,7 +258,9 @@ fn histories_that_cannot_be_judged_are_refused() {
     let mixed = r#"{"session":1,"start":1,"end":2,"outcome":"committed","ops":[["append","x",1],["w","x",2]]}"#;
     assert_eq!(read(mixed), "line 1: x is used as a list and as a register");
     let backwards = r#"{"session":1,"start":3,"end":2,"outcome":"committed","ops":[]}"#;
-    assert!(read(&format!("\n{backwards}")).starts_with("line 2: the transaction that starts at 3"));
+    assert!(
+        read(&format!("\n{backwards}")).starts_with("line 2: the transaction that starts at 3")
+    );
     for broken in [
         "{",
         "{}",
@@ -285,7 +305,10 @@ fn a_history_is_built_by_calls() {
         ops: vec![clearway_history::Op::Write { key: x, value }],
     };
     assert_eq!(history.push(txn(1, Outcome::Unknown, 1)).unwrap().0, 0);
-    assert_eq!(history.push(txn(1, Outcome::Committed, 2)), Err(HistoryError::BadInterval { start: 0 }));
+    assert_eq!(
+        history.push(txn(1, Outcome::Committed, 2)),
+        Err(HistoryError::BadInterval { start: 0 })
+    );
     let report = history.check(&CheckOptions::default());
     assert!(report.is_clean() && report.anomalies().next() != Some(Anomaly::G0));
 }

@@ -21,7 +21,13 @@ struct Plan {
 fn plans() -> impl Strategy<Value = Vec<Plan>> {
     let work = prop::collection::vec((0..KEYS, any::<bool>()), 1..6);
     let plan = (0_u32..4, work, 0_u64..90, 0_u64..90, 0_u8..10);
-    let plan = plan.prop_map(|(session, work, before, after, ending)| Plan { session, work, before, after, ending });
+    let plan = plan.prop_map(|(session, work, before, after, ending)| Plan {
+        session,
+        work,
+        before,
+        after,
+        ending,
+    });
     prop::collection::vec(plan, 1..60)
 }
 
@@ -86,20 +92,35 @@ fn plant(history: &mut History, anomaly: Anomaly, from: u64) {
             (Committed, vec![list(x, &[1, 2]), list(y, &[2, 1])]),
         ],
         Anomaly::G1a => vec![(Aborted, vec![append(x, 1)]), (Committed, vec![list(x, &[1])])],
-        Anomaly::G1b => vec![(Committed, vec![write(1), write(2)]), (Committed, vec![read(Some(1))])],
+        Anomaly::G1b => {
+            vec![(Committed, vec![write(1), write(2)]), (Committed, vec![read(Some(1))])]
+        }
         Anomaly::G1c => {
-            vec![(Committed, vec![append(x, 1), list(y, &[1])]), (Committed, vec![append(y, 1), list(x, &[1])])]
+            vec![
+                (Committed, vec![append(x, 1), list(y, &[1])]),
+                (Committed, vec![append(y, 1), list(x, &[1])]),
+            ]
         }
         Anomaly::GSingle => {
-            vec![(Committed, vec![list(x, &[]), list(y, &[1])]), (Committed, vec![append(x, 1), append(y, 1)])]
+            vec![
+                (Committed, vec![list(x, &[]), list(y, &[1])]),
+                (Committed, vec![append(x, 1), append(y, 1)]),
+            ]
         }
         Anomaly::G2 => {
-            vec![(Committed, vec![list(x, &[]), append(y, 1)]), (Committed, vec![list(y, &[]), append(x, 1)])]
+            vec![
+                (Committed, vec![list(x, &[]), append(y, 1)]),
+                (Committed, vec![list(y, &[]), append(x, 1)]),
+            ]
         }
-        Anomaly::LostUpdate => vec![(Committed, vec![read(None), write(1)]), (Committed, vec![read(None), write(2)])],
+        Anomaly::LostUpdate => {
+            vec![(Committed, vec![read(None), write(1)]), (Committed, vec![read(None), write(2)])]
+        }
         Anomaly::Internal => vec![(Committed, vec![append(x, 1), list(x, &[])])],
         Anomaly::Garbage => vec![(Committed, vec![list(x, &[9])])],
-        Anomaly::Duplicate => vec![(Committed, vec![append(x, 1)]), (Committed, vec![list(x, &[1, 1])])],
+        Anomaly::Duplicate => {
+            vec![(Committed, vec![append(x, 1)]), (Committed, vec![list(x, &[1, 1])])]
+        }
         Anomaly::IncompatibleOrder => vec![
             (Committed, vec![append(x, 1)]),
             (Committed, vec![append(x, 2)]),
@@ -107,12 +128,17 @@ fn plant(history: &mut History, anomaly: Anomaly, from: u64) {
             (Committed, vec![list(x, &[2, 1])]),
         ],
         Anomaly::CyclicVersions => {
-            vec![(Committed, vec![read(Some(1)), write(2)]), (Committed, vec![read(Some(2)), write(1)])]
+            vec![
+                (Committed, vec![read(Some(1)), write(2)]),
+                (Committed, vec![read(Some(2)), write(1)]),
+            ]
         }
     };
     for (at, (outcome, ops)) in all.into_iter().enumerate() {
         // All at once: nothing but the data orders them.
-        history.push(Txn { session: 100 + at as u32, start: from, end: Some(from + 10), outcome, ops }).unwrap();
+        history
+            .push(Txn { session: 100 + at as u32, start: from, end: Some(from + 10), outcome, ops })
+            .unwrap();
     }
 }
 

@@ -84,8 +84,17 @@ impl Bar {
     }
 
     /// A number that is held against a bar by itself.
-    pub fn measured(name: &str, value: f64, unit: &str, bound: Bound, readings: Vec<Reading>) -> Self {
-        Self { name: name.into(), outcome: Outcome::Measured { value, unit: unit.into(), bound, readings } }
+    pub fn measured(
+        name: &str,
+        value: f64,
+        unit: &str,
+        bound: Bound,
+        readings: Vec<Reading>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            outcome: Outcome::Measured { value, unit: unit.into(), bound, readings },
+        }
     }
 
     /// A bar that cannot be measured on this machine.
@@ -121,7 +130,12 @@ impl Bar {
 
     /// Its line on a terminal.
     pub fn line(&self, experiment: &str, quick: bool) -> String {
-        format!("{:<8} {experiment}: {}: {}", self.verdict(quick).to_string(), self.name, self.explained())
+        format!(
+            "{:<8} {experiment}: {}: {}",
+            self.verdict(quick).to_string(),
+            self.name,
+            self.explained()
+        )
     }
 }
 
@@ -173,7 +187,12 @@ mod tests {
     use super::*;
 
     fn bar(bound: Bound, ours: f64, peer: f64) -> Bar {
-        Bar::ratio("b", bound, Reading::new("clearway", ours, "TPS", 0), Reading::new("postgres", peer, "TPS", 0))
+        Bar::ratio(
+            "b",
+            bound,
+            Reading::new("clearway", ours, "TPS", 0),
+            Reading::new("postgres", peer, "TPS", 0),
+        )
     }
 
     #[test]
@@ -205,6 +224,9 @@ mod tests {
             bar(Bound::AtLeast(1.5), 3000.0, 2000.0).line("pgbench", false),
             "ok       pgbench: b: 1.50 x, bar at least 1.50 x (clearway 3,000 TPS beside postgres 2,000 TPS)"
         );
-        assert_eq!(Bar::not_here("b", "no peer").line("pgbench", false), "not here pgbench: b: no peer");
+        assert_eq!(
+            Bar::not_here("b", "no peer").line("pgbench", false),
+            "not here pgbench: b: no peer"
+        );
     }
 }

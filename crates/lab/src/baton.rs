@@ -35,7 +35,9 @@ fn run(task: &Task) -> Res<Findings> {
         configuration: configuration(task, &sizes),
         seeds: seeds(task),
         samples: samples(&comparison),
-        tables: vec![comparison.table("Medians, and the baton's rate over the pinned one's", &published)],
+        tables: vec![
+            comparison.table("Medians, and the baton's rate over the pinned one's", &published),
+        ],
         found: comparison.summary().into_iter().collect(),
         agreement: comparison.agreement(&published),
         bars: Vec::new(),

@@ -58,18 +58,45 @@ struct Measure {
     of: fn(&Sample) -> f64,
 }
 
-const RATE: Measure = Measure { label: "throughput", short: "", unit: "TPS", digits: 0, of: |s| s.tps };
-const LATENCY: Measure =
-    Measure { label: "average latency", short: "latency", unit: "ms", digits: 3, of: |s| s.latency_ms };
-const P50: Measure = Measure { label: "median latency", short: "p50", unit: "ms", digits: 3, of: |s| s.p50_ms };
-const P99: Measure =
-    Measure { label: "99th percentile of the latency", short: "p99", unit: "ms", digits: 3, of: |s| s.p99_ms };
-const CPU: Measure =
-    Measure { label: "server's CPU time a transaction", short: "CPU", unit: "us", digits: 1, of: |s| s.server_cpu_us };
-const DISK: Measure =
-    Measure { label: "reads of disks a transaction", short: "read", unit: "kB", digits: 1, of: |s| s.disk_kb };
-const PAGE_CACHE: Measure =
-    Measure { label: "page cache", short: "page cache", unit: "MB", digits: 0, of: |s| s.page_cache_mb };
+const RATE: Measure =
+    Measure { label: "throughput", short: "", unit: "TPS", digits: 0, of: |s| s.tps };
+const LATENCY: Measure = Measure {
+    label: "average latency",
+    short: "latency",
+    unit: "ms",
+    digits: 3,
+    of: |s| s.latency_ms,
+};
+const P50: Measure =
+    Measure { label: "median latency", short: "p50", unit: "ms", digits: 3, of: |s| s.p50_ms };
+const P99: Measure = Measure {
+    label: "99th percentile of the latency",
+    short: "p99",
+    unit: "ms",
+    digits: 3,
+    of: |s| s.p99_ms,
+};
+const CPU: Measure = Measure {
+    label: "server's CPU time a transaction",
+    short: "CPU",
+    unit: "us",
+    digits: 1,
+    of: |s| s.server_cpu_us,
+};
+const DISK: Measure = Measure {
+    label: "reads of disks a transaction",
+    short: "read",
+    unit: "kB",
+    digits: 1,
+    of: |s| s.disk_kb,
+};
+const PAGE_CACHE: Measure = Measure {
+    label: "page cache",
+    short: "page cache",
+    unit: "MB",
+    digits: 0,
+    of: |s| s.page_cache_mb,
+};
 
 /// One case, run on every contender.
 struct Case {
@@ -128,8 +155,10 @@ impl Contender {
             let logs = TempDir::new("lab")?;
             run.sampled(self.server.endpoint(), seed, logs.path(), logged_share(run))?
         };
-        let used = cpu_before.zip(cpu::used(id)).map(|(before, after)| after.saturating_sub(before));
-        let read = disk_before.zip(disk::read(id)).map(|(before, after)| after.saturating_sub(before));
+        let used =
+            cpu_before.zip(cpu::used(id)).map(|(before, after)| after.saturating_sub(before));
+        let read =
+            disk_before.zip(disk::read(id)).map(|(before, after)| after.saturating_sub(before));
         let page_cache = self.group.as_ref().and_then(Group::page_cache);
         let seen = look(self.server.endpoint())?;
         let sums = Sums::read(self.server.endpoint())?;
@@ -172,7 +201,12 @@ pub fn sized(run: &Run, task: &Task) -> Run {
 }
 
 /// Runs every case on every contender in turn, once for each of the task's seeds.
-pub fn compare(what: &'static str, contenders: &mut [Contender], cases: &[Run], task: &Task) -> Res<Comparison> {
+pub fn compare(
+    what: &'static str,
+    contenders: &mut [Contender],
+    cases: &[Run],
+    task: &Task,
+) -> Res<Comparison> {
     let seeds = seeds(task);
     let mut progress = Progress::new(what, cases.len() * contenders.len() * seeds.len());
     let mut done = Vec::new();
@@ -182,7 +216,11 @@ pub fn compare(what: &'static str, contenders: &mut [Contender], cases: &[Run], 
         for seed in &seeds {
             for (contender, samples) in contenders.iter_mut().zip(&mut samples) {
                 progress.step(&format!("{}, {}, seed {seed}", run.name(), contender.name));
-                samples.push(contender.run(&run, *seed).map_err(|why| format!("{}: {why}", contender.name))?);
+                samples.push(
+                    contender
+                        .run(&run, *seed)
+                        .map_err(|why| format!("{}: {why}", contender.name))?,
+                );
             }
         }
         done.push(Case { run, samples });
@@ -205,16 +243,27 @@ impl Comparison {
         let samples = measures.map(|(measure, drawn)| {
             let series = self.contenders.iter().enumerate().map(|(at, name)| {
                 let point = |case: &Case| {
-                    Some(Point { x: of(&case.run)?, y: case.samples[at].iter().map(measure.of).collect() })
+                    Some(Point {
+                        x: of(&case.run)?,
+                        y: case.samples[at].iter().map(measure.of).collect(),
+                    })
                 };
                 let mut points: Vec<Point> = self.cases.iter().filter_map(point).collect();
                 points.sort_by(|a, b| a.x.total_cmp(&b.x));
                 Series { name: name.clone(), points }
             });
             let y = Axis::linear(measure.label, measure.unit);
-            Samples { title: format!("{title}: {}", measure.label), x: x.clone(), y, series: series.collect(), drawn }
+            Samples {
+                title: format!("{title}: {}", measure.label),
+                x: x.clone(),
+                y,
+                series: series.collect(),
+                drawn,
+            }
         });
-        let measured = |s: &Samples| s.series.iter().flat_map(|s| &s.points).flat_map(|p| &p.y).any(|y| y.is_finite());
+        let measured = |s: &Samples| {
+            s.series.iter().flat_map(|s| &s.points).flat_map(|p| &p.y).any(|y| y.is_finite())
+        };
         samples.into_iter().filter(measured).collect()
     }
 
@@ -252,7 +301,10 @@ impl Comparison {
             columns.push(Column::ours(PAGE_CACHE.short, PAGE_CACHE.unit));
         }
         let row = |case: &Case| {
-            let cells = case.samples.iter().flat_map(|samples| [DISK, PAGE_CACHE].map(|m| cell(samples, &m)));
+            let cells = case
+                .samples
+                .iter()
+                .flat_map(|samples| [DISK, PAGE_CACHE].map(|m| cell(samples, &m)));
             std::iter::once(Cell::text(case.run.name())).chain(cells).collect()
         };
         Table { title: title.into(), columns, rows: self.cases.iter().map(row).collect() }
@@ -262,11 +314,14 @@ impl Comparison {
     /// where none can be compared.
     pub fn agreement(&self, published: &Published) -> Vec<String> {
         let ratio = |name: &str| self.ratio(self.cases.iter().find(|c| c.run.name() == name)?);
-        let both: Vec<(&str, f64, f64)> =
-            published.iter().filter_map(|(name, theirs)| Some((name.as_str(), ratio(name)?, *theirs))).collect();
+        let both: Vec<(&str, f64, f64)> = published
+            .iter()
+            .filter_map(|(name, theirs)| Some((name.as_str(), ratio(name)?, *theirs)))
+            .collect();
         let off = |(_, ours, theirs): &(&str, f64, f64)| (ours / theirs).ln().abs();
         let agree = both.iter().filter(|pair| off(pair) <= TOLERANCE.ln()).count();
-        let Some((name, ours, theirs)) = both.iter().max_by(|a, b| off(a).total_cmp(&off(b))) else {
+        let Some((name, ours, theirs)) = both.iter().max_by(|a, b| off(a).total_cmp(&off(b)))
+        else {
             return Vec::new();
         };
         let (ours, theirs) = (number::shown(*ours, 2), number::shown(*theirs, 2));
@@ -288,7 +343,8 @@ impl Comparison {
     /// The most by which two repetitions of a case on one contender differ, as a ratio of rates.
     fn unrest(&self) -> f64 {
         let samples = self.cases.iter().flat_map(|case| &case.samples);
-        let spreads = samples.filter_map(|s| number::spread(&s.iter().map(RATE.of).collect::<Vec<_>>()));
+        let spreads =
+            samples.filter_map(|s| number::spread(&s.iter().map(RATE.of).collect::<Vec<_>>()));
         spreads.map(|(least, most)| most / least).fold(1.0, f64::max)
     }
 
@@ -321,15 +377,22 @@ impl Comparison {
     pub fn spreads(&self, case: &str) -> Option<(f64, f64)> {
         let case = self.cases.iter().find(|c| c.run.name() == case)?;
         let spread = |measure: &Measure| {
-            let spreads = case.samples.iter().map(|s| number::spread(&s.iter().map(measure.of).collect::<Vec<_>>()));
-            spreads.map(|s| s.map(|(least, most)| most / least)).try_fold(1.0, |most, s| Some(f64::max(most, s?)))
+            let spreads = case
+                .samples
+                .iter()
+                .map(|s| number::spread(&s.iter().map(measure.of).collect::<Vec<_>>()));
+            spreads
+                .map(|s| s.map(|(least, most)| most / least))
+                .try_fold(1.0, |most, s| Some(f64::max(most, s?)))
         };
         Some((spread(&RATE)?, spread(&CPU)?))
     }
 
     fn ratio(&self, case: &Case) -> Option<f64> {
-        let rates: Vec<f64> = case.samples.iter().filter_map(|samples| of(samples, &RATE)).collect();
-        (rates.len() > 1 && rates.len() == self.contenders.len()).then(|| rates[0] / rates[rates.len() - 1])
+        let rates: Vec<f64> =
+            case.samples.iter().filter_map(|samples| of(samples, &RATE)).collect();
+        (rates.len() > 1 && rates.len() == self.contenders.len())
+            .then(|| rates[0] / rates[rates.len() - 1])
     }
 }
 
@@ -356,13 +419,20 @@ mod tests {
             disk_kb: 2.0 * tps,
             page_cache_mb: f64::NAN,
         };
-        let run =
-            |clients| Run { script: Script::SelectOnly, mode: Mode::Prepared, clients, length: Length::Seconds(1) };
+        let run = |clients| Run {
+            script: Script::SelectOnly,
+            mode: Mode::Prepared,
+            clients,
+            length: Length::Seconds(1),
+        };
         let case = |clients, ours: [f64; 3], theirs: [f64; 3]| Case {
             run: run(clients),
             samples: vec![ours.map(sample).to_vec(), theirs.map(sample).to_vec()],
         };
-        let cases = vec![case(16, [5.0, 30.0, 10.0], [4.0, 5.0, 6.0]), case(1, [1.0, 1.0, 1.0], [2.0, 2.0, 2.0])];
+        let cases = vec![
+            case(16, [5.0, 30.0, 10.0], [4.0, 5.0, 6.0]),
+            case(1, [1.0, 1.0, 1.0], [2.0, 2.0, 2.0]),
+        ];
         Comparison { contenders: vec!["a".into(), "b".into()], cases }
     }
 
@@ -370,9 +440,16 @@ mod tests {
     fn cpu_times_and_how_far_repetitions_are_apart_are_of_one_case() {
         let mut comparison = comparison();
         let case = "select-only -M prepared -c 16";
-        assert_eq!((comparison.cpu_us(case), comparison.spreads(case)), (None, None), "no CPU time is known");
+        assert_eq!(
+            (comparison.cpu_us(case), comparison.spreads(case)),
+            (None, None),
+            "no CPU time is known"
+        );
         for samples in &mut comparison.cases[0].samples {
-            samples.iter_mut().zip([4.0, 5.0, 6.0]).for_each(|(sample, us)| sample.server_cpu_us = us);
+            samples
+                .iter_mut()
+                .zip([4.0, 5.0, 6.0])
+                .for_each(|(sample, us)| sample.server_cpu_us = us);
         }
         assert_eq!(comparison.cpu_us(case), Some(vec![5.0, 5.0]));
         assert_eq!(comparison.spreads(case), Some((6.0, 1.5)));
@@ -393,7 +470,8 @@ mod tests {
         assert_eq!(table.rows[0][9..], [Cell::number(2.0, 2), Cell::number(2.5, 2)]);
         assert_eq!(table.rows[1][10], Cell::Empty);
         assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
-        let samples = comparison.samples("s", &Axis::log("clients", ""), |run| Some(f64::from(run.clients)));
+        let samples =
+            comparison.samples("s", &Axis::log("clients", ""), |run| Some(f64::from(run.clients)));
         let points = &samples[0].series[0].points;
         assert_eq!((points[0].x, points[1].x), (1.0, 16.0), "in the order of x");
         assert_eq!(points[1].y, [5.0, 30.0, 10.0]);
@@ -418,7 +496,11 @@ mod tests {
 
     #[test]
     fn agreement_is_counted_and_the_furthest_named() {
-        let all = [("select-only -M prepared -c 16", 2.3), ("select-only -M prepared -c 1", 0.7), ("other", 1.0)];
+        let all = [
+            ("select-only -M prepared -c 16", 2.3),
+            ("select-only -M prepared -c 1", 0.7),
+            ("other", 1.0),
+        ];
         let want = "1 of 2 ratios are within 20% of the published ones. The furthest off is select-only -M prepared -c 1: 0.50 beside 0.70.";
         let said = comparison().agreement(&published(&all));
         assert_eq!(said[0], want);

@@ -35,12 +35,19 @@ pub fn read(endpoint: &Endpoint) -> Res<Vec<Row>> {
 
 impl Row {
     fn parse(row: &[Option<String>]) -> Res<Self> {
-        let [Some(name), numbers @ ..] = row else { return Err(format!("{QUERY}: a row of {row:?}")) };
+        let [Some(name), numbers @ ..] = row else {
+            return Err(format!("{QUERY}: a row of {row:?}"));
+        };
         let number = |at: usize| {
             let text = numbers.get(at).and_then(Option::as_deref).unwrap_or("0");
             text.parse::<f64>().map_err(|_| format!("{QUERY}: `{text}` is not a number"))
         };
-        Ok(Self { name: name.clone(), requests: number(0)?, contended: number(1)?, wait_us: number(2)? })
+        Ok(Self {
+            name: name.clone(),
+            requests: number(0)?,
+            contended: number(1)?,
+            wait_us: number(2)?,
+        })
     }
 }
 

@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn runs_that_share_the_seconds_last_a_second_at_least() {
-        let options = Options { quick: false, seconds: 8, repeat: 1, binary: None, serve_args: Vec::new() };
+        let options =
+            Options { quick: false, seconds: 8, repeat: 1, binary: None, serve_args: Vec::new() };
         let task = Task { options, part: Part::Whole };
         let times = [0, 1, 4, 7, 100].map(|runs| task.shared_time(runs).as_millis());
         assert_eq!(times, [8_000, 8_000, 2_000, 1_142, 1_000]);

@@ -53,7 +53,9 @@ pub fn write(record: &Record, path: &Path) -> Res<()> {
     let text = text.map_err(|e| format!("{}: {e}", path.display()))?;
     let whole = path.with_extension("json.new");
     let written = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-    let written = written.and_then(|()| std::fs::write(&whole, text)).and_then(|()| std::fs::rename(&whole, path));
+    let written = written
+        .and_then(|()| std::fs::write(&whole, text))
+        .and_then(|()| std::fs::rename(&whole, path));
     written.map_err(|e| format!("{}: {e}", path.display()))
 }
 
@@ -78,17 +80,23 @@ fn encode(record: &Record) -> Res<String> {
 }
 
 fn decode(text: &str) -> Res<Record> {
-    let content: Value = serde_json::from_str(text).map_err(|e| format!("damaged, or not of the lab: {e}"))?;
+    let content: Value =
+        serde_json::from_str(text).map_err(|e| format!("damaged, or not of the lab: {e}"))?;
     // Of another format nothing but its number is understood.
     match content.get("format").and_then(Value::as_u64) {
         Some(FORMAT) => {}
-        Some(other) => return Err(format!("format {other}, where this lab writes and reads format {FORMAT}")),
+        Some(other) => {
+            return Err(format!("format {other}, where this lab writes and reads format {FORMAT}"));
+        }
         None => return Err("not a file of the lab: it names no format".into()),
     }
     let file: File = serde_json::from_value(content).map_err(|e| format!("damaged: {e}"))?;
     let found = checksum(&file.record);
     if found != file.checksum {
-        return Err(format!("damaged: its content has the checksum {found}, but should have {}", file.checksum));
+        return Err(format!(
+            "damaged: its content has the checksum {found}, but should have {}",
+            file.checksum
+        ));
     }
     serde_json::from_value(file.record).map_err(|e| format!("not understood: {e}"))
 }
@@ -119,7 +127,11 @@ mod tests {
         // NaN is unlike itself, so the texts are compared.
         assert_eq!(encode(&read).unwrap(), encode(&example()).unwrap());
         assert!(read.findings.samples[0].series[0].points[0].y[2].is_nan());
-        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(
+            std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
+            1,
+            "nothing is left beside it"
+        );
     }
 
     #[test]
@@ -139,7 +151,15 @@ mod tests {
     #[test]
     fn every_number_survives_its_text() {
         let mut record = example();
-        let numbers = vec![0.1 + 0.2, 1.0 / 3.0, f64::MIN_POSITIVE, f64::MAX, 5e-324, -0.0, 123_456_789.123_456_78];
+        let numbers = vec![
+            0.1 + 0.2,
+            1.0 / 3.0,
+            f64::MIN_POSITIVE,
+            f64::MAX,
+            5e-324,
+            -0.0,
+            123_456_789.123_456_78,
+        ];
         record.findings.samples[0].series[0].points[0].y = numbers.clone();
         let read = decode(&encode(&record).unwrap()).unwrap();
         assert_eq!(read.findings.samples[0].series[0].points[0].y, numbers);
@@ -181,6 +201,9 @@ mod tests {
         let path = directory.path().join("spin.json");
         std::fs::write(&path, "{}").unwrap();
         let why = read(&path).unwrap_err();
-        assert!(why.starts_with(&path.display().to_string()) && why.contains("hint: delete the file"), "{why}");
+        assert!(
+            why.starts_with(&path.display().to_string()) && why.contains("hint: delete the file"),
+            "{why}"
+        );
     }
 }

@@ -60,12 +60,14 @@ fn bar([on, off]: [f64; 2], cpu_us: Option<[f64; 2]>, spreads: Option<(f64, f64)
         readings.extend([Reading::new("on", on, unit, 3), Reading::new("off", off, unit, 3)]);
     }
     let by = if steadier.is_some() { "x by CPU time" } else { "x by throughput" };
-    let outcome = Outcome::Measured { value, unit: by.into(), bound: Bound::AtLeast(AT_LEAST), readings };
+    let outcome =
+        Outcome::Measured { value, unit: by.into(), bound: Bound::AtLeast(AT_LEAST), readings };
     Bar { name: BAR.into(), outcome }
 }
 
 fn run(task: &Task) -> Res<Findings> {
-    let options = Options { repeat: task.options.repeat.saturating_mul(MORE), ..task.options.clone() };
+    let options =
+        Options { repeat: task.options.repeat.saturating_mul(MORE), ..task.options.clone() };
     let task = &Task { options, part: task.part.clone() };
     let sizes = Sizes::of(task);
     let configuration = configuration(task, &sizes);
@@ -74,7 +76,11 @@ fn run(task: &Task) -> Res<Findings> {
         if tools::in_ci() {
             return Err(format!("{why}, and CI skips nothing"));
         }
-        return Ok(Findings { configuration, bars: vec![Bar::not_here(BAR, why)], ..Findings::default() });
+        return Ok(Findings {
+            configuration,
+            bars: vec![Bar::not_here(BAR, why)],
+            ..Findings::default()
+        });
     }
     let mut contenders = Vec::new();
     for lockstat in ["on", "off"] {
@@ -86,7 +92,9 @@ fn run(task: &Task) -> Res<Findings> {
         configuration,
         seeds: seeds(task),
         samples: samples(&comparison),
-        tables: vec![comparison.table("Medians, and the rate with counting over that without", &Vec::new())],
+        tables: vec![
+            comparison.table("Medians, and the rate with counting over that without", &Vec::new()),
+        ],
         found: comparison.summary().into_iter().collect(),
         agreement: vec!["Nothing is published that it could agree with.".into()],
         bars: judge(&comparison).into_iter().collect(),
@@ -100,7 +108,9 @@ mod tests {
     #[test]
     fn the_steadier_of_rate_and_cpu_time_judges() {
         let value = |bar: Bar| {
-            let Outcome::Measured { value, unit, readings, .. } = bar.outcome else { panic!("measured") };
+            let Outcome::Measured { value, unit, readings, .. } = bar.outcome else {
+                panic!("measured")
+            };
             (value, unit, readings.len())
         };
         let (rates, cpu) = ([90.0, 100.0], Some([4.0, 3.0]));

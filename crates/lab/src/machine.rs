@@ -24,7 +24,8 @@ pub struct Machine {
 }
 
 /// The crates that are measured, or that measuring rests on.
-const MEASURED_CRATES: [&str; 6] = ["foyer-memory", "hashbrown", "moka", "parking_lot", "quick_cache", "rustix"];
+const MEASURED_CRATES: [&str; 6] =
+    ["foyer-memory", "hashbrown", "moka", "parking_lot", "quick_cache", "rustix"];
 /// The versions that the lab is built with.
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
@@ -49,13 +50,16 @@ impl Machine {
 
     /// What else decides how fast it is, on one line.
     pub fn conditions(&self) -> String {
-        let all: Vec<String> = self.conditions.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        let all: Vec<String> =
+            self.conditions.iter().map(|(name, value)| format!("{name} {value}")).collect();
         all.join("; ")
     }
 }
 
 fn conditions(read: &dyn Fn(&str) -> String) -> BTreeMap<String, String> {
-    let or_unknown = |text: String| if text.trim().is_empty() { "unknown".into() } else { text.trim().to_owned() };
+    let or_unknown = |text: String| {
+        if text.trim().is_empty() { "unknown".into() } else { text.trim().to_owned() }
+    };
     let smt = match read("/sys/devices/system/cpu/smt/active").trim() {
         "0" => "off".to_owned(),
         "1" => "on".to_owned(),
@@ -80,7 +84,9 @@ fn mounted(mounts: &str, folder: &Path) -> Option<String> {
         let place = Path::new(place.split(' ').nth(4)?).to_owned();
         let mut source = source.split(' ');
         let (file_system, device) = (source.next()?, source.next()?);
-        folder.starts_with(&place).then(|| (place.components().count(), format!("{device}, {file_system}")))
+        folder
+            .starts_with(&place)
+            .then(|| (place.components().count(), format!("{device}, {file_system}")))
     };
     mounts.lines().filter_map(mount).max_by_key(|(depth, _)| *depth).map(|(_, name)| name)
 }
@@ -101,7 +107,11 @@ fn versions(lock: &str, names: &[&str]) -> String {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} cores, {} MiB, Linux {}", self.cpu, self.cores, self.memory_mib, self.kernel)
+        write!(
+            f,
+            "{}, {} cores, {} MiB, Linux {}",
+            self.cpu, self.cores, self.memory_mib, self.kernel
+        )
     }
 }
 
@@ -117,7 +127,9 @@ pub fn commit() -> String {
         "--abbrev=12",
     ]);
     match git.output() {
-        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
         _ => "unknown".into(),
     }
 }
@@ -138,7 +150,10 @@ mod tests {
                       31 21 254:2 / /data rw master:2 - xfs /dev/vdb rw\n\
                       32 21 0:27 / /database rw - tmpfs none rw\n";
         let of = |folder: &str| mounted(mounts, Path::new(folder)).unwrap();
-        assert_eq!((of("/tmp/x"), of("/data/x")), ("/dev/vda1, ext4".into(), "/dev/vdb, xfs".into()));
+        assert_eq!(
+            (of("/tmp/x"), of("/data/x")),
+            ("/dev/vda1, ext4".into(), "/dev/vdb, xfs".into())
+        );
         assert_eq!(mounted("", Path::new("/tmp")), None);
     }
 
@@ -148,7 +163,10 @@ mod tests {
                     [[package]]\nname = \"ab\"\nversion = \"4.5.6\"\ndependencies = [\n \"a\",\n]\n";
         assert_eq!(versions(lock, &["a"]), "a 1.2.3");
         let measured = versions(LOCK, &MEASURED_CRATES);
-        assert!(MEASURED_CRATES.iter().all(|name| measured.contains(&format!("{name} "))), "{measured}");
+        assert!(
+            MEASURED_CRATES.iter().all(|name| measured.contains(&format!("{name} "))),
+            "{measured}"
+        );
     }
 
     #[test]
@@ -156,7 +174,10 @@ mod tests {
         let here = Machine::here();
         assert!(here.conditions["compiler"].starts_with("rustc "), "{:?}", here.conditions);
         assert!(here.conditions["flags"].contains("opt-level"), "{:?}", here.conditions);
-        assert!(["on", "off", "unknown", "notimplemented", "notsupported"].contains(&&*here.conditions["SMT"]));
+        assert!(
+            ["on", "off", "unknown", "notimplemented", "notsupported"]
+                .contains(&&*here.conditions["SMT"])
+        );
         assert!(here.conditions().contains("governor "), "{}", here.conditions());
     }
 }

@@ -165,7 +165,9 @@ fn command(command: Command) -> Result<(), Failure> {
             let task = Task { options, part: only.map_or(Part::Whole, Part::Only) };
             return run(&chosen(&name)?, &task, json);
         }
-        Command::Bars { name, options } => return judge(&chosen(&name)?, &Task { options, part: Part::Bars }),
+        Command::Bars { name, options } => {
+            return judge(&chosen(&name)?, &Task { options, part: Part::Bars });
+        }
         Command::Serve(flags) => serve::serve(flags).map_err(|failure| failure.to_string())?,
         Command::Publish { name } => {
             for experiment in chosen(&name)? {
@@ -185,9 +187,12 @@ fn command(command: Command) -> Result<(), Failure> {
 }
 
 fn chosen(name: &str) -> Result<Vec<&'static Experiment>, Failure> {
-    let chosen: Vec<&Experiment> = EXPERIMENTS.iter().filter(|e| name == ALL || is_named(e.name, name)).collect();
+    let chosen: Vec<&Experiment> =
+        EXPERIMENTS.iter().filter(|e| name == ALL || is_named(e.name, name)).collect();
     if chosen.is_empty() {
-        return Err(Failure::Usage(format!("no experiment is called `{name}`\nhint: see `clearway-lab list`")));
+        return Err(Failure::Usage(format!(
+            "no experiment is called `{name}`\nhint: see `clearway-lab list`"
+        )));
     }
     Ok(chosen)
 }
@@ -208,12 +213,15 @@ fn list() {
 
 fn run(experiments: &[&Experiment], task: &Task, json: Option<PathBuf>) -> Result<(), Failure> {
     if json.is_some() && experiments.len() > 1 {
-        return Err(Failure::Usage("--json names one file, but several experiments are to run".into()));
+        return Err(Failure::Usage(
+            "--json names one file, but several experiments are to run".into(),
+        ));
     }
     for experiment in experiments {
         let record = Record::make(experiment, task)?;
         println!("{record}");
-        let path = json.clone().unwrap_or_else(|| directory(task.options.quick).join(file(experiment)));
+        let path =
+            json.clone().unwrap_or_else(|| directory(task.options.quick).join(file(experiment)));
         json::write(&record, &path)?;
         println!("kept in {}", path.display());
     }
@@ -250,7 +258,10 @@ fn judge(experiments: &[&Experiment], task: &Task) -> Result<(), Failure> {
             continue;
         }
         let record = Record::make(experiment, task)?;
-        println!("{}: commit {}, configuration {}", experiment.name, record.commit, record.configuration_hash);
+        println!(
+            "{}: commit {}, configuration {}",
+            experiment.name, record.commit, record.configuration_hash
+        );
         println!("  on {}", record.machine);
         for bar in &record.findings.bars {
             println!("{}", bar.line(experiment.name, record.quick));
@@ -290,7 +301,10 @@ mod tests {
     fn an_unknown_name_is_a_wrong_command_line() {
         assert!(matches!(chosen("nothing"), Err(Failure::Usage(why)) if why.contains("list")));
         assert_eq!(chosen(ALL).map_or(0, |c| c.len()), EXPERIMENTS.len());
-        assert!(is_named("policies/traces", "policies") && is_named("policies/traces", "policies/traces"));
+        assert!(
+            is_named("policies/traces", "policies")
+                && is_named("policies/traces", "policies/traces")
+        );
         assert!(!is_named("policies/traces", "polic") && !is_named("policies/traces", "traces"));
     }
 
@@ -310,15 +324,21 @@ mod tests {
         bars: &["low", "high"],
         run: |task| {
             let reading = |value| bars::Reading::new("r", value, "", 0);
-            let bar = |name, least| bars::Bar::ratio(name, bars::Bound::AtLeast(least), reading(2.0), reading(1.0));
+            let bar = |name, least| {
+                bars::Bar::ratio(name, bars::Bound::AtLeast(least), reading(2.0), reading(1.0))
+            };
             let all = vec![bar("low", 1.0), bar("high", 3.0)];
             let wanted = |bar: &bars::Bar| task.part.wants(&bar.name, true);
-            Ok(result::Findings { bars: all.into_iter().filter(wanted).collect(), ..Default::default() })
+            Ok(result::Findings {
+                bars: all.into_iter().filter(wanted).collect(),
+                ..Default::default()
+            })
         },
     };
 
     fn task(quick: bool, part: Part) -> Task {
-        let options = Options { quick, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
+        let options =
+            Options { quick, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
         Task { options, part }
     }
 
@@ -326,7 +346,10 @@ mod tests {
     fn a_short_bar_ends_bars_without_success_but_not_run() {
         assert!(matches!(judge(&[&MADE_UP], &task(false, Part::Bars)), Err(Failure::Short)));
         assert!(judge(&[&MADE_UP], &task(true, Part::Bars)).is_ok(), "a quick run judges nothing");
-        assert!(judge(&[&baton::EXPERIMENT], &task(false, Part::Bars)).is_ok(), "nothing is run for no bars");
+        assert!(
+            judge(&[&baton::EXPERIMENT], &task(false, Part::Bars)).is_ok(),
+            "nothing is run for no bars"
+        );
         let directory = clearway_harness::tools::TempDir::new("lab").unwrap();
         let json = directory.path().join("made-up.json");
         assert!(run(&[&MADE_UP], &task(false, Part::Whole), Some(json.clone())).is_ok());
@@ -371,7 +394,9 @@ mod tests {
     #[test]
     fn a_bar_that_a_whole_run_leaves_unjudged_is_an_error() {
         let forgetful = Experiment { bars: &["low", "high", "forgotten"], ..MADE_UP };
-        assert!(Record::make(&forgetful, &task(false, Part::Whole)).unwrap_err().contains("forgotten"));
+        assert!(
+            Record::make(&forgetful, &task(false, Part::Whole)).unwrap_err().contains("forgotten")
+        );
         assert!(Record::make(&forgetful, &task(true, Part::Bars)).is_err());
         let part = Record::make(&forgetful, &task(false, Part::Only("lo".into()))).unwrap();
         assert_eq!((part.findings.bars.len(), part.only.as_deref()), (1, Some("lo")));

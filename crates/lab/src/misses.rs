@@ -30,14 +30,23 @@ const BARS: [Promise; 1] = [Promise {
 const CLIENTS: [u32; 3] = [1, 16, 100];
 
 fn cases(part: &Part) -> Vec<Run> {
-    let run = |clients| Run { script: Script::SelectOnly, mode: Mode::Prepared, clients, length: Length::Seconds(0) };
+    let run = |clients| Run {
+        script: Script::SelectOnly,
+        mode: Mode::Prepared,
+        clients,
+        length: Length::Seconds(0),
+    };
     let judged = |case: &Run| BARS.iter().any(|bar| bar.case() == case.name());
     CLIENTS.map(run).into_iter().filter(|case| part.wants(&case.name(), judged(case))).collect()
 }
 
 /// 100,000 accounts take about 7.8 MB in Clearway, and, with their index, about 15 MB in PostgreSQL.
 fn sizes(task: &Task) -> Sizes {
-    if task.options.quick { Sizes { pool: "2MB", scale: 3 } } else { Sizes { pool: "64MB", scale: 100 } }
+    if task.options.quick {
+        Sizes { pool: "2MB", scale: 3 }
+    } else {
+        Sizes { pool: "64MB", scale: 100 }
+    }
 }
 
 /// Room for the pool, for PostgreSQL's process for each client, and for less than half of the smaller tables.
@@ -54,7 +63,9 @@ fn run(task: &Task) -> Res<Findings> {
         published: Published::new(),
     };
     let mut findings = against_postgres(task, &setup)?;
-    findings.configuration.insert("page I/O".into(), "through the operating system's cache, in both".into());
+    findings
+        .configuration
+        .insert("page I/O".into(), "through the operating system's cache, in both".into());
     Ok(findings)
 }
 

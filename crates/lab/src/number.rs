@@ -6,7 +6,8 @@ pub fn shown(value: f64, digits: u8) -> String {
         return "no value".into();
     }
     let text = format!("{:.*}", usize::from(digits), value.abs());
-    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(w, f)| (w, Some(f)));
+    let (whole, fraction) =
+        text.split_once('.').map_or((text.as_str(), None), |(w, f)| (w, Some(f)));
     let mut out = String::new();
     if value < 0.0 && text.contains(|c: char| c.is_ascii_digit() && c != '0') {
         out.push('-');

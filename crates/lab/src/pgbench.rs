@@ -62,14 +62,19 @@ impl Sizes {
 
 /// The Clearway under test, with these arguments besides the experiment's own.
 pub fn clearway(task: &Task, sizes: &Sizes, more: &[&str]) -> Res<Kind> {
-    let mut args: Vec<String> = ["--buffer-pool", sizes.pool].iter().chain(more).map(|a| (*a).to_owned()).collect();
+    let mut args: Vec<String> =
+        ["--buffer-pool", sizes.pool].iter().chain(more).map(|a| (*a).to_owned()).collect();
     args.extend(task.options.serve_args.iter().cloned());
     Ok(Kind::Clearway { binary: task.server_binary()?, args })
 }
 
 /// How the runs are made.
 pub fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
-    let length = if task.options.quick { "320 transactions".into() } else { format!("{} s", task.options.seconds) };
+    let length = if task.options.quick {
+        "320 transactions".into()
+    } else {
+        format!("{} s", task.options.seconds)
+    };
     let mut settings = vec![
         ("scale", sizes.scale.to_string()),
         ("pool", sizes.pool.into()),
@@ -77,7 +82,10 @@ pub fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
         ("transport", "TCP loopback".into()),
         ("clients", "pgbench on the same machine, at most 2 threads".into()),
         ("run length", length),
-        ("latencies", "of a twentieth of the transactions, drawn by pgbench; of all in a quick run".into()),
+        (
+            "latencies",
+            "of a twentieth of the transactions, drawn by pgbench; of all in a quick run".into(),
+        ),
         ("repetitions", format!("{}, servers in turn", task.repetitions())),
     ];
     if !task.options.serve_args.is_empty() {
@@ -91,8 +99,9 @@ pub fn samples(comparison: &Comparison) -> Vec<Samples> {
     let mut samples = Vec::new();
     for script in Script::ALL {
         let title = format!("{}, prepared", script.name());
-        let clients =
-            |run: &Run| (run.script == script && run.mode == Mode::Prepared).then_some(f64::from(run.clients));
+        let clients = |run: &Run| {
+            (run.script == script && run.mode == Mode::Prepared).then_some(f64::from(run.clients))
+        };
         samples.extend(comparison.samples(&title, &Axis::log("clients", ""), clients));
     }
     let modes = Axis::names("protocol", Mode::ALL.iter().map(|m| m.name().to_owned()).collect());
@@ -126,7 +135,10 @@ mod tests {
     fn every_bar_has_its_case_and_bars_need_no_other() {
         let names = |part: &Part| cases(part).iter().map(Run::name).collect::<Vec<_>>();
         let published: Vec<String> = published::ratios(PAGE).into_iter().map(|p| p.0).collect();
-        assert!(!published.is_empty() && published.iter().all(|case| names(&Part::Whole).contains(case)));
+        assert!(
+            !published.is_empty()
+                && published.iter().all(|case| names(&Part::Whole).contains(case))
+        );
         assert_eq!(names(&Part::Bars), BARS.map(|bar| bar.case()));
         assert_eq!(names(&Part::Only("-M simple".into())), ["select-only -M simple -c 100"]);
     }

@@ -22,7 +22,13 @@ pub struct Progress {
 impl Progress {
     /// A run of `total` steps that take about equally long.
     pub fn new(what: &'static str, total: usize) -> Self {
-        Self { what, total, begun: 0, since: Instant::now(), terminal: std::io::stderr().is_terminal() }
+        Self {
+            what,
+            total,
+            begun: 0,
+            since: Instant::now(),
+            terminal: std::io::stderr().is_terminal(),
+        }
     }
 
     /// The next step begins.
@@ -53,7 +59,8 @@ fn line(what: &str, done: usize, total: usize, elapsed: Duration, name: &str) ->
     let mut line = format!("{what} {}/{total}: {name}", done + 1);
     if done > 0 && done < total {
         let left = elapsed.mul_f64((total - done) as f64 / done as f64).as_secs();
-        let left = if left < 60 { format!("{left} s") } else { format!("{} min", left.div_ceil(60)) };
+        let left =
+            if left < 60 { format!("{left} s") } else { format!("{} min", left.div_ceil(60)) };
         let _ = write!(line, "; about {left} left");
     }
     line

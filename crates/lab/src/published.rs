@@ -22,7 +22,11 @@ fn ratio(line: &str) -> Option<(String, f64)> {
     let run = Run {
         script: Script::ALL.into_iter().find(|s| s.name() == script)?,
         mode: Mode::ALL.into_iter().find(|m| m.name() == mode)?,
-        clients: clients.strip_suffix(" clients").or(clients.strip_suffix(" client"))?.parse().ok()?,
+        clients: clients
+            .strip_suffix(" clients")
+            .or(clients.strip_suffix(" client"))?
+            .parse()
+            .ok()?,
         length: Length::Seconds(0),
     };
     Some((run.name(), cells.last()?.parse().ok()?))

@@ -32,10 +32,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const HELD: &str =
-    "tpcb-like, 16 clients, beside a snapshot held throughout: the last tenth of the run against the first";
+const HELD: &str = "tpcb-like, 16 clients, beside a snapshot held throughout: the last tenth of the run against the first";
 const WAITING: &str = "tpcb-like, 16 clients, beside count(*): waits for its session";
-const SLOWER: &str = "tpcb-like, 16 clients, beside count(*): p99 against that beside a client that burns a core";
+const SLOWER: &str =
+    "tpcb-like, 16 clients, beside count(*): p99 against that beside a client that burns a core";
 
 const CLIENTS: u32 = 16;
 /// Parts of a run whose rates are kept.
@@ -104,12 +104,17 @@ impl Case {
 }
 
 fn sizes(task: &Task) -> Sizes {
-    if task.options.quick { Sizes { pool: "64MB", scale: 1 } } else { Sizes { pool: "2GB", scale: 50 } }
+    if task.options.quick {
+        Sizes { pool: "64MB", scale: 1 }
+    } else {
+        Sizes { pool: "2GB", scale: 50 }
+    }
 }
 
 fn run(task: &Task) -> Res<Findings> {
     let sizes = sizes(task);
-    let mut findings = Findings { configuration: configuration(task, &sizes), ..Findings::default() };
+    let mut findings =
+        Findings { configuration: configuration(task, &sizes), ..Findings::default() };
     if let Err(why) = need("pgbench") {
         if in_ci() {
             return Err(format!("{why}, and CI skips nothing"));
@@ -238,7 +243,9 @@ fn p99(timed: &[Timed]) -> f64 {
 /// Transactions a second in each tenth of the time between the first end and the last.
 fn parts(timed: &[Timed]) -> Vec<f64> {
     let ends = timed.iter().map(|t| t.end_us);
-    let (Some(first), Some(last)) = (ends.clone().min(), ends.clone().max()) else { return Vec::new() };
+    let (Some(first), Some(last)) = (ends.clone().min(), ends.clone().max()) else {
+        return Vec::new();
+    };
     let part = ((last - first) as f64 / PARTS as f64).max(1.0);
     let mut counts = vec![0u32; PARTS];
     ends.for_each(|end| counts[(((end - first) as f64 / part) as usize).min(PARTS - 1)] += 1);
@@ -262,16 +269,38 @@ fn samples(cases: &[Case]) -> Vec<Samples> {
     };
     let names: Vec<String> = cases.iter().map(|case| case.beside.name().into()).collect();
     let by_case = |title: &str, unit: &str, of: fn(&Sample) -> f64| {
-        let point = |(at, case): (usize, &Case)| Point { x: at as f64, y: case.samples.iter().map(of).collect() };
-        let series = Series { name: "Clearway".into(), points: cases.iter().enumerate().map(point).collect() };
+        let point = |(at, case): (usize, &Case)| Point {
+            x: at as f64,
+            y: case.samples.iter().map(of).collect(),
+        };
+        let series = Series {
+            name: "Clearway".into(),
+            points: cases.iter().enumerate().map(point).collect(),
+        };
         let y = Axis::linear(title, unit);
-        Samples { title: title.into(), x: Axis::names("case", names.clone()), y, series: vec![series], drawn: true }
+        Samples {
+            title: title.into(),
+            x: Axis::names("case", names.clone()),
+            y,
+            series: vec![series],
+            drawn: true,
+        }
     };
-    vec![rates, by_case("p99", "ms", |s| s.p99_ms), by_case("kept for snapshots", "MB", |s| s.kept_mb)]
+    vec![
+        rates,
+        by_case("p99", "ms", |s| s.p99_ms),
+        by_case("kept for snapshots", "MB", |s| s.kept_mb),
+    ]
 }
 
 fn table(cases: &[Case]) -> Table {
-    let columns = [("throughput", "TPS"), ("p99", "ms"), ("reads", ""), ("waits for the reader", ""), ("kept", "MB")];
+    let columns = [
+        ("throughput", "TPS"),
+        ("p99", "ms"),
+        ("reads", ""),
+        ("waits for the reader", ""),
+        ("kept", "MB"),
+    ];
     let row = |case: &Case| {
         vec![
             Cell::text(case.beside.name()),
@@ -307,7 +336,8 @@ fn bars(cases: &[Case]) -> Vec<Bar> {
         let readings = vec![Reading::new("count(*)", counter.median(|s| s.reads), "times", 0)];
         bars.push(Bar::measured(WAITING, waits, "waits", Bound::AtMost(0.0), readings));
         if let Some(burner) = find(Beside::Burner) {
-            let p99 = |case: &Case| Reading::new(case.beside.name(), case.median(|s| s.p99_ms), "ms", 2);
+            let p99 =
+                |case: &Case| Reading::new(case.beside.name(), case.median(|s| s.p99_ms), "ms", 2);
             bars.push(Bar::ratio(SLOWER, Bound::AtMost(2.0), p99(counter), p99(burner)));
         }
     }
@@ -325,7 +355,8 @@ mod tests {
     #[test]
     fn parts_are_rates_and_p99_leaves_a_hundredth() {
         // 100 in the first five seconds, 50 in the second five.
-        let all = timed((0..100).map(|n| n * 50_000).chain((0..=50).map(|n| 5_000_000 + n * 100_000)));
+        let all =
+            timed((0..100).map(|n| n * 50_000).chain((0..=50).map(|n| 5_000_000 + n * 100_000)));
         let parts = parts(&all);
         assert_eq!(parts.len(), PARTS);
         assert!((parts[0] - 20.0).abs() < 0.1 && (parts[9] - 11.0).abs() < 0.1, "{parts:?}");
@@ -342,7 +373,8 @@ mod tests {
         let all: Vec<Case> = cases(&Part::Bars).into_iter().map(case).collect();
         assert_eq!(all.len(), 3);
         let mut judged: Vec<String> = bars(&all).into_iter().map(|bar| bar.name).collect();
-        let mut named: Vec<String> = EXPERIMENT.bars.iter().map(|name| (*name).to_owned()).collect();
+        let mut named: Vec<String> =
+            EXPERIMENT.bars.iter().map(|name| (*name).to_owned()).collect();
         judged.sort();
         named.sort();
         assert_eq!(judged, named);

@@ -140,9 +140,11 @@ impl Record {
     /// Runs the experiment and keeps what it found. A whole run, and one for its bars, must have judged every bar.
     pub fn make(experiment: &Experiment, task: &Task) -> Res<Self> {
         let date = machine::now();
-        let findings = (experiment.run)(task).map_err(|why| format!("{}: {why}", experiment.name))?;
+        let findings =
+            (experiment.run)(task).map_err(|why| format!("{}: {why}", experiment.name))?;
         if !matches!(task.part, Part::Only(_))
-            && let Some(missing) = experiment.bars.iter().find(|name| findings.bars.iter().all(|b| b.name != **name))
+            && let Some(missing) =
+                experiment.bars.iter().find(|name| findings.bars.iter().all(|b| b.name != **name))
         {
             return Err(format!("{}: the run did not judge its bar `{missing}`", experiment.name));
         }
@@ -168,7 +170,9 @@ impl Record {
         match () {
             () if self.quick => Some("a quick run's numbers mean nothing"),
             () if self.only.is_some() => Some("only some of its cases were run"),
-            () if self.commit.ends_with("-dirty") || self.commit == "unknown" => Some("its code was not committed"),
+            () if self.commit.ends_with("-dirty") || self.commit == "unknown" => {
+                Some("its code was not committed")
+            }
             () => None,
         }
     }
@@ -186,7 +190,8 @@ pub fn example() -> Record {
     use crate::bars::{Bound, Reading};
     use crate::table::{Cell, Column};
     let bar = |name, ours| {
-        let readings = (Reading::new("clearway", ours, "TPS", 0), Reading::new("postgres", 1000.0, "TPS", 0));
+        let readings =
+            (Reading::new("clearway", ours, "TPS", 0), Reading::new("postgres", 1000.0, "TPS", 0));
         Bar::ratio(name, Bound::AtLeast(1.5), readings.0, readings.1)
     };
     let series = |name: &str, times: f64| {
@@ -194,7 +199,10 @@ pub fn example() -> Record {
         Series { name: name.into(), points: vec![point(1.0), point(16.0), point(100.0)] }
     };
     let findings = Findings {
-        configuration: Configuration::from([("scale".into(), "10".into()), ("pool".into(), "256MB".into())]),
+        configuration: Configuration::from([
+            ("scale".into(), "10".into()),
+            ("pool".into(), "256MB".into()),
+        ]),
         seeds: vec![1, u64::MAX],
         samples: vec![Samples {
             title: "select-only".into(),
@@ -205,12 +213,20 @@ pub fn example() -> Record {
         }],
         tables: vec![Table {
             title: "Rates".into(),
-            columns: vec![Column::ours("latch", ""), Column::ours("ours", "TPS"), Column::published("source", "TPS")],
+            columns: vec![
+                Column::ours("latch", ""),
+                Column::ours("ours", "TPS"),
+                Column::published("source", "TPS"),
+            ],
             rows: vec![vec![Cell::text("cas"), Cell::number(f64::NAN, 0), Cell::number(3652.0, 0)]],
         }],
         found: vec!["more".into()],
         agreement: vec!["half".into()],
-        bars: vec![bar("high", 2000.0), bar("low", 1100.0), Bar::not_here("elsewhere", "64 cores are needed")],
+        bars: vec![
+            bar("high", 2000.0),
+            bar("low", 1100.0),
+            Bar::not_here("elsewhere", "64 cores are needed"),
+        ],
     };
     Record {
         experiment: "spin".into(),
@@ -239,11 +255,14 @@ mod tests {
 
     #[test]
     fn the_configuration_hash_is_the_same_on_every_machine_and_for_every_order() {
-        let a = Configuration::from([("scale".into(), "10".into()), ("pool".into(), "256MB".into())]);
-        let b = Configuration::from([("pool".into(), "256MB".into()), ("scale".into(), "10".into())]);
+        let a =
+            Configuration::from([("scale".into(), "10".into()), ("pool".into(), "256MB".into())]);
+        let b =
+            Configuration::from([("pool".into(), "256MB".into()), ("scale".into(), "10".into())]);
         assert_eq!(configuration_hash("pgbench", &a), configuration_hash("pgbench", &b));
         assert_eq!(configuration_hash("pgbench", &a), "ec07d625");
-        let changed = Configuration::from([("pool".into(), "256MB".into()), ("scale".into(), "1".into())]);
+        let changed =
+            Configuration::from([("pool".into(), "256MB".into()), ("scale".into(), "1".into())]);
         assert_ne!(configuration_hash("pgbench", &a), configuration_hash("pgbench", &changed));
         assert_ne!(configuration_hash("pgbench", &a), configuration_hash("baton", &a));
         // What ends a name and what begins a value counts.

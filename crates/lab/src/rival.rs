@@ -64,13 +64,22 @@ pub struct Setup<'a> {
 impl Promise {
     /// The name of its case.
     pub fn case(&self) -> String {
-        Run { script: self.script, mode: Mode::Prepared, clients: self.clients, length: Length::Seconds(0) }.name()
+        Run {
+            script: self.script,
+            mode: Mode::Prepared,
+            clients: self.clients,
+            length: Length::Seconds(0),
+        }
+        .name()
     }
 
     /// Nothing where its case was not run.
     fn judge(&self, comparison: &Comparison) -> Option<Bar> {
         let [ours, theirs] = comparison.rates(&self.case())?[..] else { return None };
-        let (ours, theirs) = (Reading::new("Clearway", ours, "TPS", 0), Reading::new("PostgreSQL", theirs, "TPS", 0));
+        let (ours, theirs) = (
+            Reading::new("Clearway", ours, "TPS", 0),
+            Reading::new("PostgreSQL", theirs, "TPS", 0),
+        );
         Some(Bar::ratio(self.name, Bound::AtLeast(self.at_least), ours, theirs))
     }
 }
@@ -129,14 +138,16 @@ pub fn missing_postgres() -> Res<Option<String>> {
 /// What it says of itself.
 pub fn postgres_version() -> Res<String> {
     let mut command = Command::new(tools::need("postgres")?);
-    let said = process::run(command.arg("--version"), "", VERSION_LIMIT)?.success("postgres --version")?;
+    let said =
+        process::run(command.arg("--version"), "", VERSION_LIMIT)?.success("postgres --version")?;
     Ok(said.trim().to_owned())
 }
 
 /// Runs the cases on Clearway and, where it is installed, on PostgreSQL.
 pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
     let Setup { sizes, promises, published, .. } = setup;
-    let mut findings = Findings { configuration: configuration(task, sizes), ..Findings::default() };
+    let mut findings =
+        Findings { configuration: configuration(task, sizes), ..Findings::default() };
     let missing = missing_postgres()?;
     let memory = Memory::new(setup.memory_mb);
     let not_judged = match (&missing, &memory) {
@@ -173,9 +184,11 @@ pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
     }
     findings.tables = vec![comparison.table(&title, published)];
     if memory.limit().is_some() {
-        findings
-            .tables
-            .push(comparison.memory("Medians of reads from disks a transaction, and of page cache at a run's end"));
+        findings.tables.push(
+            comparison.memory(
+                "Medians of reads from disks a transaction, and of page cache at a run's end",
+            ),
+        );
     }
     findings.found = comparison.summary().into_iter().collect();
     findings.agreement = comparison.agreement(published);

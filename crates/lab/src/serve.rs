@@ -5,7 +5,9 @@
 
 use clearway_latch::RawLatch;
 use clearway_latch::lockstat::Class;
-use clearway_replacement::{Policy, PolicyKind, Probe, Replacement, ReplacementFactory, ReplacementKind, WrapperKind};
+use clearway_replacement::{
+    Policy, PolicyKind, Probe, Replacement, ReplacementFactory, ReplacementKind, WrapperKind,
+};
 use clearway_server::config::Flags;
 use clearway_server::exit::{self, Failure};
 use clearway_server::{Config, serve};
@@ -28,7 +30,8 @@ pub struct ServeFlags {
 
 /// Runs the server until a signal ends it.
 pub fn serve(flags: ServeFlags) -> Result<(), Failure> {
-    let config = Config::load(*flags.flags).map_err(|message| Failure::new(exit::ExitCode::Usage, message));
+    let config =
+        Config::load(*flags.flags).map_err(|message| Failure::new(exit::ExitCode::Usage, message));
     let mut config = config?;
     if let Some(specimen) = flags.specimen {
         config.replacement = specimen.kind();
@@ -79,7 +82,8 @@ impl FromStr for Specimen {
             return Ok(s_lock);
         }
         let names = Self::S_LOCKS.map(Self::name).join(", ");
-        let (policy, wrapper) = name.split_once('/').ok_or_else(|| format!("there are {names}, and POLICY/WRAPPER"))?;
+        let (policy, wrapper) =
+            name.split_once('/').ok_or_else(|| format!("there are {names}, and POLICY/WRAPPER"))?;
         let wrapper = wrapper.parse().map_err(|error| format!("{error}; and {names}"))?;
         Ok(Self::Wrapped(policy.parse()?, wrapper))
     }
@@ -97,7 +101,11 @@ struct Behind<L: RawLatch>(clearway_latch::Latched<Box<dyn Policy>, L>);
 
 impl<L: RawLatch> Behind<L> {
     /// Calls the policy under the latch.
-    fn with<R>(&self, caller: &'static Location<'static>, call: impl FnOnce(&mut dyn Policy) -> R) -> R {
+    fn with<R>(
+        &self,
+        caller: &'static Location<'static>,
+        call: impl FnOnce(&mut dyn Policy) -> R,
+    ) -> R {
         POLICY.request();
         let mut policy = match self.0.try_lock() {
             Some(policy) => policy,
@@ -116,7 +124,11 @@ impl<L: RawLatch> Replacement for Behind<L> {
         self.with(Location::caller(), |policy| policy.miss(frame, page));
     }
 
-    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         self.with(Location::caller(), |policy| policy.evict(incoming, probe))
     }
 
@@ -142,8 +154,12 @@ mod tests {
         let page = |no| PageId::new(PartitionId(0), no);
         for specimen in Specimen::S_LOCKS.into_iter().chain([LOCKED]) {
             assert_eq!(specimen.name().parse(), Ok(specimen));
-            let requests =
-                || lockstat::contention().iter().find(|row| row.name == "buffer.policy").map_or(0, |row| row.requests);
+            let requests = || {
+                lockstat::contention()
+                    .iter()
+                    .find(|row| row.name == "buffer.policy")
+                    .map_or(0, |row| row.requests)
+            };
             let before = requests();
             let pages = specimen.kind().build(3);
             (0..3).for_each(|no| pages.miss(FrameId(no), page(no)));
@@ -155,6 +171,9 @@ mod tests {
             assert!(requests() >= before + 9, "every call asks for the latch");
         }
         let error = "lru/mcs".parse::<Specimen>().unwrap_err();
-        assert!(error.contains("locked") && error.contains("lru/s_lock(tas), lru/s_lock(cas)"), "{error}");
+        assert!(
+            error.contains("locked") && error.contains("lru/s_lock(tas), lru/s_lock(cas)"),
+            "{error}"
+        );
     }
 }

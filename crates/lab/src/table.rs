@@ -122,7 +122,12 @@ impl fmt::Display for Cell {
             Self::Text(text) => f.write_str(text),
             Self::Number { value, digits } => f.write_str(&number::shown(*value, *digits)),
             Self::Median { value, deviation, digits } => {
-                write!(f, "{} ±{}", number::shown(*value, *digits), number::shown(*deviation, *digits))
+                write!(
+                    f,
+                    "{} ±{}",
+                    number::shown(*value, *digits),
+                    number::shown(*deviation, *digits)
+                )
             }
             Self::Empty => f.write_str("-"),
         }
@@ -133,7 +138,8 @@ impl fmt::Display for Cell {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headings: Vec<String> = self.columns.iter().map(Column::heading).collect();
-        let shown: Vec<Vec<String>> = self.rows.iter().map(|r| r.iter().map(Cell::to_string).collect()).collect();
+        let shown: Vec<Vec<String>> =
+            self.rows.iter().map(|r| r.iter().map(Cell::to_string).collect()).collect();
         let width = |at: usize| {
             let cells = shown.iter().filter_map(|row| row.get(at)).chain([&headings[at]]);
             cells.map(|text| text.chars().count()).max().unwrap_or(0)
@@ -142,7 +148,8 @@ impl fmt::Display for Table {
         let line = |row: &[String]| {
             let mut line = String::new();
             for (at, (text, width)) in row.iter().zip(&widths).enumerate() {
-                line += &if at == 0 { format!("{text:<width$}") } else { format!("  {text:>width$}") };
+                line +=
+                    &if at == 0 { format!("{text:<width$}") } else { format!("  {text:>width$}") };
             }
             line.trim_end().to_owned()
         };
@@ -169,8 +176,18 @@ mod tests {
                 Column::ours("ratio", ""),
             ],
             rows: vec![
-                vec![Cell::text("cas"), Cell::number(3_652_000.4, 0), Cell::number(3652.0, 0), Cell::number(2.5, 2)],
-                vec![Cell::text("größer"), Cell::number(f64::NAN, 0), Cell::Empty, Cell::number(None, 2)],
+                vec![
+                    Cell::text("cas"),
+                    Cell::number(3_652_000.4, 0),
+                    Cell::number(3652.0, 0),
+                    Cell::number(2.5, 2),
+                ],
+                vec![
+                    Cell::text("größer"),
+                    Cell::number(f64::NAN, 0),
+                    Cell::Empty,
+                    Cell::number(None, 2),
+                ],
             ],
         };
         let want = "Rates\n\
@@ -190,7 +207,8 @@ mod tests {
 
     #[test]
     fn a_table_without_rows_is_its_headings() {
-        let table = Table { title: "t".into(), columns: vec![Column::ours("a", "")], rows: Vec::new() };
+        let table =
+            Table { title: "t".into(), columns: vec![Column::ours("a", "")], rows: Vec::new() };
         assert_eq!(table.to_string(), "t\n  a\n  -\n");
     }
 }

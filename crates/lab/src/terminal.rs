@@ -7,16 +7,24 @@ use std::fmt;
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n{}: {}", self.experiment, self.question)?;
-        writeln!(f, "  {}, commit {}, configuration {}", self.date, self.commit, self.configuration_hash)?;
+        writeln!(
+            f,
+            "  {}, commit {}, configuration {}",
+            self.date, self.commit, self.configuration_hash
+        )?;
         writeln!(f, "  on {}", self.machine)?;
         writeln!(f, "  {}", self.machine.conditions())?;
-        let settings: Vec<String> = self.findings.configuration.iter().map(|(k, v)| format!("{k} {v}")).collect();
+        let settings: Vec<String> =
+            self.findings.configuration.iter().map(|(k, v)| format!("{k} {v}")).collect();
         writeln!(f, "  {}", settings.join(", "))?;
         if let Some(only) = &self.only {
             writeln!(f, "  only the cases whose name contains `{only}`")?;
         }
         if self.quick {
-            writeln!(f, "  A quick run: it shows that the experiment works; its numbers mean nothing.")?;
+            writeln!(
+                f,
+                "  A quick run: it shows that the experiment works; its numbers mean nothing."
+            )?;
         }
         for table in &self.findings.tables {
             write!(f, "\n{table}")?;
@@ -60,9 +68,12 @@ mod tests {
             assert!(text.contains(part), "`{part}` is not in\n{text}");
         }
         assert!(!text.contains("mean nothing"));
-        let quick = crate::result::Record { quick: true, only: Some("tpcb".into()), ..example() }.to_string();
+        let quick = crate::result::Record { quick: true, only: Some("tpcb".into()), ..example() }
+            .to_string();
         assert!(
-            quick.contains("mean nothing") && quick.contains("contains `tpcb`") && quick.contains("\nquick "),
+            quick.contains("mean nothing")
+                && quick.contains("contains `tpcb`")
+                && quick.contains("\nquick "),
             "{quick}"
         );
     }

@@ -94,11 +94,16 @@ fn ratios(section: fn(), base: fn(), threads: usize, rounds: usize, calls: u64) 
 fn main() {
     let quick = std::env::args().any(|a| a == "--quick" || a == "--test");
     let (rounds, calls) = if quick { (1, 10_000) } else { (15, 4_000_000) };
-    println!("{:<34} {:>7} {:>5} {:>5}", "instructions, acquire and release", "without", "off", "on");
+    println!(
+        "{:<34} {:>7} {:>5} {:>5}",
+        "instructions, acquire and release", "without", "off", "on"
+    );
     let mut most = 0;
-    for (name, without, with) in
-        [("latch", bare as fn(), named as fn()), ("monitor", mutex, monitored), ("a request alone", look, request)]
-    {
+    for (name, without, with) in [
+        ("latch", bare as fn(), named as fn()),
+        ("monitor", mutex, monitored),
+        ("a request alone", look, request),
+    ] {
         let Some((base, on)) = steps::of(&without).zip(steps::of(&with)) else {
             println!("{name:<34} not here: no trap after each instruction");
             continue;

@@ -69,7 +69,12 @@ impl Calibration {
 
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "latches by {}, {} spins before a thread yields or sleeps (", self.choice.name(), self.spin_limit)?;
+        write!(
+            f,
+            "latches by {}, {} spins before a thread yields or sleeps (",
+            self.choice.name(),
+            self.spin_limit
+        )?;
         for sample in &self.samples {
             write!(
                 f,
@@ -90,7 +95,8 @@ impl fmt::Display for Calibration {
 /// Measures this machine; takes a few milliseconds, and does not put anything into force.
 pub fn calibrate() -> Calibration {
     let began = Instant::now();
-    let samples: Vec<Sample> = Choice::all().into_iter().map(|choice| sample(choice, SLICE)).collect();
+    let samples: Vec<Sample> =
+        Choice::all().into_iter().map(|choice| sample(choice, SLICE)).collect();
     let best_pair = samples.iter().map(|s| s.pair_per_us).fold(0.0, f64::max);
     let choice = samples
         .iter()
@@ -147,7 +153,8 @@ fn alone(slice: Duration, mut operation: impl FnMut()) -> f64 {
 
 /// Operations in a microsecond by two threads together, each of which does one chunk at least. A thread that cannot be started leaves one.
 fn pair(slice: Duration, operation: impl Fn() + Sync) -> f64 {
-    let (stop, ready, go) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    let (stop, ready, go) =
+        (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
     let done = AtomicU64::new(0);
     let run = |until: &dyn Fn() -> bool| {
         let mut n = 0;
@@ -259,7 +266,10 @@ mod tests {
         assert!(Choice::all().contains(&calibration.choice));
         assert_eq!(calibration.samples.len(), Choice::all().len());
         assert!(SPINS.contains(&calibration.spin_limit), "{calibration}");
-        assert!(calibration.samples.iter().all(|s| s.alone_ns > 0.0 && s.pair_per_us > 0.0), "{calibration}");
+        assert!(
+            calibration.samples.iter().all(|s| s.alone_ns > 0.0 && s.pair_per_us > 0.0),
+            "{calibration}"
+        );
         assert!(calibration.yield_ns > 0.0, "{calibration}");
         calibration.apply();
         assert_eq!((chosen(), park::spin_limit()), (calibration.choice, calibration.spin_limit));

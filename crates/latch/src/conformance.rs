@@ -78,7 +78,11 @@ pub(crate) fn bounded(preemptions: usize) -> loom::model::Builder {
 /// If an addition is lost, a thread sees half a change or sleeps for ever, or the latch is not free
 /// at the end.
 #[cfg(loom)]
-pub fn excludes_in_every_interleaving<L: RawLatch + 'static>(threads: u32, times: u32, preemptions: usize) {
+pub fn excludes_in_every_interleaving<L: RawLatch + 'static>(
+    threads: u32,
+    times: u32,
+    preemptions: usize,
+) {
     use loom::sync::Arc;
 
     bounded(preemptions).check(move || {

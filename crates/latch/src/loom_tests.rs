@@ -62,7 +62,11 @@ unsafe impl Send for Word {}
 
 impl Word {
     fn new() -> Arc<Self> {
-        Arc::new(Self { word: AtomicU32::new(0), queue: WaitQueue::new(), content: UnsafeCell::new(0) })
+        Arc::new(Self {
+            word: AtomicU32::new(0),
+            queue: WaitQueue::new(),
+            content: UnsafeCell::new(0),
+        })
     }
 
     fn try_take(&self, add: u32, barred: u32, announce: bool) -> bool {
@@ -124,7 +128,8 @@ fn loom_who_waits_in_a_queue_is_woken() {
     bounded(2).check(|| {
         let word = Word::new();
         let (one, two) = (word.clone(), word.clone());
-        let others = [thread::spawn(move || one.write()), thread::spawn(move || assert!(two.read() <= 2))];
+        let others =
+            [thread::spawn(move || one.write()), thread::spawn(move || assert!(two.read() <= 2))];
         word.write();
         others.into_iter().for_each(|other| other.join().unwrap());
         assert_eq!((word.read(), word.word.load(Ordering::Relaxed)), (2, 0));
@@ -148,7 +153,10 @@ fn loom_readers_that_overlap_let_a_waiting_writer_in() {
             }
         }
         let waited = word.word.load(Ordering::Relaxed) & WAITED != 0;
-        assert!(!(waited && word.try_take(READER, WRITER | WAITED, false)), "nobody goes before the writer");
+        assert!(
+            !(waited && word.try_take(READER, WRITER | WAITED, false)),
+            "nobody goes before the writer"
+        );
         word.let_go(READER);
         writer.join().unwrap();
         assert_eq!(word.read(), 1);

@@ -53,8 +53,13 @@ impl Condition {
     }
 
     /// Lets go of the monitor until woken, for at most so long; may return without. Also whether the time was over.
-    pub fn wait_timeout<'a, T>(&self, guard: MonitorGuard<'a, T>, timeout: Duration) -> (MonitorGuard<'a, T>, bool) {
-        let (guard, result) = self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner);
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MonitorGuard<'a, T>,
+        timeout: Duration,
+    ) -> (MonitorGuard<'a, T>, bool) {
+        let (guard, result) =
+            self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner);
         (guard, result.timed_out())
     }
 
@@ -136,7 +141,11 @@ impl<T> Monitor<T> {
     }
 
     /// See [`Condition::wait_timeout`].
-    pub fn wait_timeout<'a>(&self, guard: MonitorGuard<'a, T>, timeout: Duration) -> (MonitorGuard<'a, T>, bool) {
+    pub fn wait_timeout<'a>(
+        &self,
+        guard: MonitorGuard<'a, T>,
+        timeout: Duration,
+    ) -> (MonitorGuard<'a, T>, bool) {
         self.condition.wait_timeout(guard, timeout)
     }
 

@@ -77,7 +77,11 @@ impl<T> Drop for AtomicOptionBox<T> {
 
 impl<T> fmt::Debug for AtomicOptionBox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_empty() { "AtomicOptionBox(empty)" } else { "AtomicOptionBox(a value)" })
+        f.write_str(if self.is_empty() {
+            "AtomicOptionBox(empty)"
+        } else {
+            "AtomicOptionBox(a value)"
+        })
     }
 }
 
@@ -94,7 +98,11 @@ mod tests {
         assert!(place.swap(Some(Box::new(value.clone()))).is_none());
         assert!(!place.is_empty());
         assert_eq!(place.swap(Some(Box::new(value.clone()))).as_deref(), Some(&value));
-        assert_eq!(Arc::strong_count(&value), 2, "what was taken out is gone, the new one is there");
+        assert_eq!(
+            Arc::strong_count(&value),
+            2,
+            "what was taken out is gone, the new one is there"
+        );
         drop(place);
         assert_eq!(Arc::strong_count(&value), 1);
     }
@@ -106,7 +114,10 @@ mod tests {
         let place = AtomicOptionBox::<u64>::default();
         let exchange = |from: u64| {
             let values = from * VALUES..(from + 1) * VALUES;
-            values.filter_map(|value| place.swap(Some(Box::new(value)))).map(|value| *value).collect::<Vec<_>>()
+            values
+                .filter_map(|value| place.swap(Some(Box::new(value))))
+                .map(|value| *value)
+                .collect::<Vec<_>>()
         };
         let exchange = &exchange;
         let mut seen: Vec<u64> = std::thread::scope(|scope| {

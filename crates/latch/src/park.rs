@@ -63,7 +63,8 @@ pub const DEFAULT_SPIN_LIMIT: u32 = if cfg!(loom) { 0 } else { 44 };
 pub(crate) const YIELDS: u32 = 20;
 
 // Plain std, as the next: a setting, no communication that a model has to see.
-static SPIN_LIMIT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(DEFAULT_SPIN_LIMIT);
+static SPIN_LIMIT: std::sync::atomic::AtomicU32 =
+    std::sync::atomic::AtomicU32::new(DEFAULT_SPIN_LIMIT);
 
 /// Pauses before the second look, the third, and each later one.
 static PAUSES: [std::sync::atomic::AtomicU32; 3] = [
@@ -155,7 +156,8 @@ impl ParkLatch {
     fn spin(&self, waiter: Waiter) -> bool {
         let cheap = spin_limit();
         let late = self.late.load(Ordering::Relaxed);
-        let (limit, mut yields) = if late >= MANY { (cheap, YIELDS) } else { (cheap.saturating_mul(2), 0) };
+        let (limit, mut yields) =
+            if late >= MANY { (cheap, YIELDS) } else { (cheap.saturating_mul(2), 0) };
         let (mut spins, mut looks) = (0, 0);
         let had = loop {
             let state = self.state.word.load(Ordering::Relaxed);
@@ -164,7 +166,8 @@ impl ParkLatch {
                     break true;
                 }
             } else if spins < limit {
-                let step = PAUSES[looks.min(PAUSES.len() - 1)].load(std::sync::atomic::Ordering::Relaxed);
+                let step =
+                    PAUSES[looks.min(PAUSES.len() - 1)].load(std::sync::atomic::Ordering::Relaxed);
                 let step = step.min(limit - spins);
                 (0..step).for_each(|_| hint::spin_loop());
                 spins += step;
@@ -195,7 +198,11 @@ impl ParkLatch {
             let asleep = state | PARKED;
             // Relaxed: it tells the holder to wake somebody; nothing is handed over by it.
             if state != asleep
-                && self.state.word.compare_exchange_weak(state, asleep, Ordering::Relaxed, Ordering::Relaxed).is_err()
+                && self
+                    .state
+                    .word
+                    .compare_exchange_weak(state, asleep, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_err()
             {
                 continue;
             }
@@ -218,7 +225,12 @@ impl ParkLatch {
         let mut state = self.state.word.load(Ordering::Relaxed);
         while state & (HELD | STARVING) == HELD {
             // Relaxed: it tells the holder what to do; nothing is handed over by it.
-            match self.state.word.compare_exchange_weak(state, state | STARVING, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.state.word.compare_exchange_weak(
+                state,
+                state | STARVING,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return true,
                 Err(now) => state = now,
             }
@@ -230,7 +242,10 @@ impl ParkLatch {
     #[inline]
     fn exchange(&self, from: u32, to: u32) -> bool {
         // Acquire: pairs with the Release of the unlock that left `from`. Relaxed on failure: nothing was acquired.
-        self.state.word.compare_exchange_weak(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.state
+            .word
+            .compare_exchange_weak(from, to, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
     }
 
     #[cold]
@@ -240,7 +255,12 @@ impl ParkLatch {
             let grants = state & STARVING != 0;
             let to = if grants { state | GRANTED } else { 0 };
             // Release: the next holder sees what this one did.
-            match self.state.word.compare_exchange_weak(state, to, Ordering::Release, Ordering::Relaxed) {
+            match self.state.word.compare_exchange_weak(
+                state,
+                to,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) if grants => return self.state.wake_apart(),
                 Ok(_) => return self.state.wake_one(),
                 Err(now) => state = now,
@@ -304,7 +324,8 @@ unsafe impl RawLatch for ParkLatch {
 
     #[inline]
     unsafe fn unlock(&self) {
-        if self.state.word.compare_exchange(HELD, 0, Ordering::Release, Ordering::Relaxed).is_err() {
+        if self.state.word.compare_exchange(HELD, 0, Ordering::Release, Ordering::Relaxed).is_err()
+        {
             self.unlock_slowly();
         }
     }
@@ -325,9 +346,13 @@ mod tests {
 
     #[test]
     fn sections_are_long_where_a_third_of_the_waits_is_late() {
-        let after = |one_in: u32| (0..1_000).fold(0, |late, wait| after_wait(late, wait % one_in == 0));
+        let after =
+            |one_in: u32| (0..1_000).fold(0, |late, wait| after_wait(late, wait % one_in == 0));
         assert!(after(1) >= MANY && after(2) >= MANY);
         assert!(after(5) < MANY && after(20) < MANY);
-        assert!((0..1_000).fold(after(1), |late, _| after_wait(late, false)) < MANY, "it is forgotten");
+        assert!(
+            (0..1_000).fold(after(1), |late, _| after_wait(late, false)) < MANY,
+            "it is forgotten"
+        );
     }
 }

@@ -109,7 +109,8 @@ mod tests {
     /// Invariant 3.
     #[test]
     fn attempts_before_the_head_parks_are_bounded() {
-        let (queue, free, announced) = (WaitQueue::new(), AtomicBool::new(false), AtomicBool::new(false));
+        let (queue, free, announced) =
+            (WaitQueue::new(), AtomicBool::new(false), AtomicBool::new(false));
         let before = AtomicU32::new(0);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {

@@ -193,7 +193,9 @@ impl Body {
     /// Whose statement asks.
     pub(crate) fn asker(&self) -> Option<Asker> {
         match self {
-            Self::OneShot { env, .. } | Self::Statement { env, .. } | Self::StatementAt { env, .. } => env.asker(),
+            Self::OneShot { env, .. }
+            | Self::Statement { env, .. }
+            | Self::StatementAt { env, .. } => env.asker(),
             Self::LockTable { asker, .. } => asker.clone(),
             _ => None,
         }

@@ -95,10 +95,16 @@ impl Gathering {
         if self.plans.len() >= MOST_PLANS {
             self.plans.clear();
         }
-        self.plans
-            .entry(learned.number)
-            .or_insert_with(|| Gathered { learned: learned.clone(), evidence: Evidence::default() });
-        reads.0.push(Read { plan: learned.number, row: row(tree, key), exclusive, adds: learned.adds });
+        self.plans.entry(learned.number).or_insert_with(|| Gathered {
+            learned: learned.clone(),
+            evidence: Evidence::default(),
+        });
+        reads.0.push(Read {
+            plan: learned.number,
+            row: row(tree, key),
+            exclusive,
+            adds: learned.adds,
+        });
     }
 
     /// A row is about to be used: what has been noted of it becomes evidence, unless such a use is none.
@@ -201,7 +207,8 @@ mod tests {
     /// Another addition is none for one, and a read is none for a read.
     #[test]
     fn reads_and_changes_follow_additions_and_additions_follow_reads() {
-        let plans = [false, true].map(|adds| Arc::new(LearnedLock::new(adds.into(), String::new(), adds)));
+        let plans =
+            [false, true].map(|adds| Arc::new(LearnedLock::new(adds.into(), String::new(), adds)));
         for (by, read, added) in [(Use::Reads, 0, 1), (Use::Adds, 1, 0), (Use::Changes, 1, 1)] {
             let mut all = Gathering::new(1);
             let before = plans.each_ref().map(|plan| plan.row().changed);

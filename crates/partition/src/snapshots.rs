@@ -264,11 +264,17 @@ mod tests {
         let snapshots = Arc::new(Snapshots::default());
         assert_eq!((snapshots.oldest(), snapshots.newest()), (u64::MAX, 0));
         let opening = snapshots.begin();
-        assert_eq!((snapshots.oldest(), snapshots.newest(), opening.generation()), (0, u64::MAX, Some(1)));
+        assert_eq!(
+            (snapshots.oldest(), snapshots.newest(), opening.generation()),
+            (0, u64::MAX, Some(1))
+        );
         let first = opening.open(|| Lsn(10));
         assert_eq!((snapshots.oldest(), snapshots.newest()), (10, 10));
         let second = snapshots.begin();
-        assert_eq!((snapshots.oldest(), snapshots.newest(), second.generation()), (10, u64::MAX, None));
+        assert_eq!(
+            (snapshots.oldest(), snapshots.newest(), second.generation()),
+            (10, u64::MAX, None)
+        );
         let second = second.open(|| Lsn(20));
         assert_eq!((snapshots.oldest(), snapshots.newest(), snapshots.open()), (10, 20, 2));
         drop(first);

@@ -1,7 +1,9 @@
 //! The real trees.
 
 use crate::trees::{Compute, Trees, Undone, Visit};
-use clearway_storage::{Blocked, EachImage, Incremented, Inserted, Replaced, Store, TxnLog, TxnMode};
+use clearway_storage::{
+    Blocked, EachImage, Incremented, Inserted, Replaced, Store, TxnLog, TxnMode,
+};
 use clearway_types::{Lsn, PartitionId, TreeId};
 use std::ops::Bound;
 
@@ -45,13 +47,29 @@ impl Trees for Store {
     ) -> Result<bool, Blocked> {
         self.update(log, mode, tree, key, value)
     }
-    fn delete(&mut self, log: &mut TxnLog, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
+    fn delete(
+        &mut self,
+        log: &mut TxnLog,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+    ) -> Result<bool, Blocked> {
         self.delete(log, mode, tree, key)
     }
-    fn insert_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
+    fn insert_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Lsn>, Blocked> {
         self.insert_autocommit(tree, key, value)
     }
-    fn update_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
+    fn update_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Lsn>, Blocked> {
         self.update_autocommit(tree, key, value)
     }
     fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked> {
@@ -73,7 +91,12 @@ impl Trees for Store {
     ) -> Result<Incremented, Blocked> {
         self.increment(log, mode, tree, key, compute)
     }
-    fn rollback(&mut self, log: &mut TxnLog, to: usize, undone: &mut Undone<'_>) -> Result<(), Blocked> {
+    fn rollback(
+        &mut self,
+        log: &mut TxnLog,
+        to: usize,
+        undone: &mut Undone<'_>,
+    ) -> Result<(), Blocked> {
         self.rollback(log, to, undone)
     }
     fn aborted(&mut self, log: TxnLog) {

@@ -1,6 +1,8 @@
 //! What a partition asks of its trees: the store's interface, as a seam for tests that make any access want pages.
 
-use clearway_storage::{Addends, Blocked, EachImage, Incremented, Inserted, Replaced, TxnLog, TxnMode};
+use clearway_storage::{
+    Addends, Blocked, EachImage, Incremented, Inserted, Replaced, TxnLog, TxnMode,
+};
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 use std::ops::{Bound, ControlFlow};
 
@@ -46,11 +48,27 @@ pub trait Trees {
         value: &[u8],
     ) -> Result<bool, Blocked>;
     /// Deletes a key; false if it is not there.
-    fn delete(&mut self, log: &mut Self::Log, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked>;
+    fn delete(
+        &mut self,
+        log: &mut Self::Log,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+    ) -> Result<bool, Blocked>;
     /// Inserts a key as a transaction of its own; `None` if it was there.
-    fn insert_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked>;
+    fn insert_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Lsn>, Blocked>;
     /// Changes a value as a transaction of its own; `None` if the key is not there.
-    fn update_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked>;
+    fn update_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Lsn>, Blocked>;
     /// Deletes a key as a transaction of its own; `None` if it is not there.
     fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked>;
     /// Commits a transaction of this partition alone.
@@ -67,7 +85,12 @@ pub trait Trees {
         compute: &mut Compute<'_>,
     ) -> Result<Incremented, Blocked>;
     /// Undoes all but the first `to` changes; goes on where it stopped after a `Blocked::Want`.
-    fn rollback(&mut self, log: &mut Self::Log, to: usize, undone: &mut Undone<'_>) -> Result<(), Blocked>;
+    fn rollback(
+        &mut self,
+        log: &mut Self::Log,
+        to: usize,
+        undone: &mut Undone<'_>,
+    ) -> Result<(), Blocked>;
     /// Ends a transaction that has been rolled back to 0.
     fn aborted(&mut self, log: Self::Log);
     /// A hidden row number above all existing ones.

@@ -184,7 +184,9 @@ impl Job {
     /// What the transaction has at stake with this job, and without it `before`.
     pub(crate) fn stake(&self, before: Stake) -> Stake {
         match (self, before) {
-            (Self::Statement(s), Stake::Rows(rows)) => Stake::Rows(rows.saturating_add(s.exec.count())),
+            (Self::Statement(s), Stake::Rows(rows)) => {
+                Stake::Rows(rows.saturating_add(s.exec.count()))
+            }
             _ => before,
         }
     }
@@ -212,7 +214,8 @@ impl<L: UndoLog> Txn<L> {
 
     /// Whether anything here is not as it was before: nobody who comes after a transaction that has only read depends on its end.
     pub(crate) fn leaves_something(&self) -> bool {
-        self.log.mark() > 0 || !(self.created.is_empty() && self.drops.is_empty() && self.changed.is_empty())
+        self.log.mark() > 0
+            || !(self.created.is_empty() && self.drops.is_empty() && self.changed.is_empty())
     }
 
     /// Whether its end may be tried again, which it may be so often.

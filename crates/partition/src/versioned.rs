@@ -24,8 +24,17 @@ impl<T: Trees> Versioned<T> {
     }
 
     /// What a change by the transaction would leave; `None`: nothing.
-    fn image(&self, log: &T::Log, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<Option<Before>, Blocked> {
-        if !self.versions.keeps() || mode == TxnMode::Fresh || self.versions.has(tree, key, log.txn()) {
+    fn image(
+        &self,
+        log: &T::Log,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+    ) -> Result<Option<Before>, Blocked> {
+        if !self.versions.keeps()
+            || mode == TxnMode::Fresh
+            || self.versions.has(tree, key, log.txn())
+        {
             return Ok(None);
         }
         self.before(tree, key).map(Some)
@@ -55,7 +64,13 @@ impl<T: Trees> Versioned<T> {
     }
 
     /// As [`Trees::get`], as of a snapshot.
-    pub(crate) fn get_at(&self, tree: TreeId, key: &[u8], as_of: AsOf, f: &mut dyn FnMut(&[u8])) -> Result<bool, Stop> {
+    pub(crate) fn get_at(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        as_of: AsOf,
+        f: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Stop> {
         let is_newer = self.versions.is_newer(tree, as_of)?;
         let mut found = Ok(false);
         let mut show = |now: Option<&[u8]>| {
@@ -88,9 +103,14 @@ impl<T: Trees> Versioned<T> {
         self.trees.scan(tree, from, to, reverse, &mut |key, now| {
             broken = images.before(Some(key), visit);
             if matches!(broken, Ok(false)) {
-                broken = images.value(key, now).map(|value| visit(key, value.as_deref()).is_break());
+                broken =
+                    images.value(key, now).map(|value| visit(key, value.as_deref()).is_break());
             }
-            if matches!(broken, Ok(false)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if matches!(broken, Ok(false)) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         })?;
         if !broken? {
             images.before(None, visit)?;
@@ -113,7 +133,9 @@ impl<T: Trees> Versioned<T> {
         }
         for key in keys {
             let mut flow = ControlFlow::Continue(());
-            let mut show = |now: Option<&[u8]>| flow = visit(&key, self.versions.own(tree, &key, now, as_of.me));
+            let mut show = |now: Option<&[u8]>| {
+                flow = visit(&key, self.versions.own(tree, &key, now, as_of.me))
+            };
             if !self.trees.get(tree, &key, &mut |now| show(Some(now)))? {
                 show(None);
             }
@@ -175,7 +197,13 @@ impl<T: Trees> Trees for Versioned<T> {
         }
         Ok(updated)
     }
-    fn delete(&mut self, log: &mut T::Log, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
+    fn delete(
+        &mut self,
+        log: &mut T::Log,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+    ) -> Result<bool, Blocked> {
         let image = self.image(log, mode, tree, key)?;
         let deleted = self.trees.delete(log, mode, tree, key)?;
         if deleted {
@@ -184,7 +212,12 @@ impl<T: Trees> Trees for Versioned<T> {
         Ok(deleted)
     }
     #[inline]
-    fn insert_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
+    fn insert_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Lsn>, Blocked> {
         let commit = self.trees.insert_autocommit(tree, key, value)?;
         if self.versions.keeps()
             && let Some(commit) = commit
@@ -194,7 +227,12 @@ impl<T: Trees> Trees for Versioned<T> {
         Ok(commit)
     }
     #[inline]
-    fn update_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
+    fn update_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Lsn>, Blocked> {
         let before = if self.versions.keeps() { self.before(tree, key)? } else { None };
         let commit = self.trees.update_autocommit(tree, key, value)?;
         if self.versions.keeps()
@@ -224,7 +262,12 @@ impl<T: Trees> Trees for Versioned<T> {
     fn committed(&mut self, log: T::Log) {
         self.trees.committed(log);
     }
-    fn rollback(&mut self, log: &mut T::Log, to: usize, undone: &mut Undone<'_>) -> Result<(), Blocked> {
+    fn rollback(
+        &mut self,
+        log: &mut T::Log,
+        to: usize,
+        undone: &mut Undone<'_>,
+    ) -> Result<(), Blocked> {
         let (txn, versions) = (log.txn(), &mut self.versions);
         self.trees.rollback(log, to, &mut |tree, key, addends| {
             versions.taken_back(txn, tree, key, addends);

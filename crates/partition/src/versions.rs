@@ -221,7 +221,13 @@ impl Versions {
     }
 
     /// An active transaction has taken an addition back.
-    pub(crate) fn taken_back(&mut self, writer: TxnId, tree: TreeId, key: &[u8], addends: &Addends) {
+    pub(crate) fn taken_back(
+        &mut self,
+        writer: TxnId,
+        tree: TreeId,
+        key: &[u8],
+        addends: &Addends,
+    ) {
         if let Some(kept) = &mut self.kept
             && let Some(sum) = kept.sum_of(writer, tree, key)
         {
@@ -242,7 +248,13 @@ impl Versions {
     }
 
     /// A change that was a transaction of its own is committed by the record that ends there.
-    pub(crate) fn changed_for_good(&mut self, commit: Lsn, tree: TreeId, key: &[u8], before: Before) {
+    pub(crate) fn changed_for_good(
+        &mut self,
+        commit: Lsn,
+        tree: TreeId,
+        key: &[u8],
+        before: Before,
+    ) {
         let newest = self.snapshots.newest();
         let Some(kept) = &mut self.kept else { return };
         kept.newest = kept.newest.max(commit);
@@ -259,7 +271,13 @@ impl Versions {
     }
 
     /// As [`Versions::changed_for_good`], of additions to integers of a row.
-    pub(crate) fn added_for_good(&mut self, commit: Lsn, tree: TreeId, key: &[u8], addends: &Addends) {
+    pub(crate) fn added_for_good(
+        &mut self,
+        commit: Lsn,
+        tree: TreeId,
+        key: &[u8],
+        addends: &Addends,
+    ) {
         let newest = self.snapshots.newest();
         let Some(kept) = &mut self.kept else { return };
         kept.newest = kept.newest.max(commit);
@@ -326,7 +344,9 @@ impl Versions {
             return Ok(());
         }
         let text = "snapshot too old";
-        Err(SqlError::new(SqlState::SNAPSHOT_TOO_OLD, text).hint("Run the transaction again.").into())
+        Err(SqlError::new(SqlState::SNAPSHOT_TOO_OLD, text)
+            .hint("Run the transaction again.")
+            .into())
     }
 
     /// The key's value as of a snapshot; `now`: the one in the tree.
@@ -338,7 +358,8 @@ impl Versions {
         as_of: AsOf,
     ) -> Result<Option<Cow<'v, [u8]>>, Stop> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
-        let (mut back, settled) = chain.map_or(Ok((Back::from(now), false)), |chain| self.along(chain, now, as_of))?;
+        let (mut back, settled) =
+            chain.map_or(Ok((Back::from(now), false)), |chain| self.along(chain, now, as_of))?;
         if !settled && !self.spill.is_empty() {
             self.spill.before(tree, key, as_of.at)?.apply(&mut back);
         }
@@ -347,7 +368,12 @@ impl Versions {
 
     /// The value of a key by its images in memory, and whether those in the file change nothing
     /// about it.
-    fn along<'v>(&self, chain: &'v [Image], now: Option<&'v [u8]>, as_of: AsOf) -> Result<(Back<'v>, bool), Stop> {
+    fn along<'v>(
+        &self,
+        chain: &'v [Image],
+        now: Option<&'v [u8]>,
+        as_of: AsOf,
+    ) -> Result<(Back<'v>, bool), Stop> {
         let mut back = Back::from(now);
         for image in chain.iter().rev() {
             if image.is_of(as_of.me) {
@@ -376,10 +402,16 @@ impl Versions {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
         let mut since = Since::Unchanged;
         // What has filled a newer tree has left no images.
-        if self.is_newer(tree, as_of)? && !chain.is_some_and(|chain| chain.iter().any(|image| image.is_of(as_of.me))) {
+        if self.is_newer(tree, as_of)?
+            && !chain.is_some_and(|chain| chain.iter().any(|image| image.is_of(as_of.me)))
+        {
             since = Since::Changed;
         }
-        for image in chain.into_iter().flatten().filter(|image| !image.is_of(as_of.me) && !image.is_nothing()) {
+        for image in chain
+            .into_iter()
+            .flatten()
+            .filter(|image| !image.is_of(as_of.me) && !image.is_nothing())
+        {
             match self.sees(as_of.at, image.writer, image.commit) {
                 Seen::Yes => {}
                 Seen::No if image.moved => return Ok(Since::Moved),

@@ -6,7 +6,9 @@ use crate::decimal::{self, too_long};
 use crate::expr::BinaryOp;
 use crate::program::{AggFunc, Aggregate, Env, Group};
 use crate::sort::{KeySet, compare, damaged, datum_memory, key_memory, push_identity};
-use clearway_types::{Datum, DatumRef, RowBatch, RowBuilder, RowView, SqlError, SqlResult, SqlType};
+use clearway_types::{
+    Datum, DatumRef, RowBatch, RowBuilder, RowView, SqlError, SqlResult, SqlType,
+};
 use hashbrown::HashMap;
 use rust_decimal::Decimal;
 use std::ops::Range;
@@ -63,7 +65,9 @@ impl Number {
     fn to_datum(self, ty: SqlType) -> SqlResult<Datum> {
         match (self, ty) {
             (Self::Float(v), _) => Ok(Datum::Float8(v)),
-            (Self::Int(v), SqlType::Int8) => i64::try_from(v).map(Datum::Int8).map_err(|_| out_of_range("bigint")),
+            (Self::Int(v), SqlType::Int8) => {
+                i64::try_from(v).map(Datum::Int8).map_err(|_| out_of_range("bigint"))
+            }
             (n, _) => n.decimal().map(Datum::Numeric),
         }
     }
@@ -78,7 +82,9 @@ impl Aggregate {
     pub fn start(&self) -> State {
         let kind = match self.func {
             AggFunc::Count => Kind::Count(0),
-            AggFunc::Sum | AggFunc::Avg if self.ty == SqlType::Float8 => Kind::Sum(Number::Float(0.0), 0),
+            AggFunc::Sum | AggFunc::Avg if self.ty == SqlType::Float8 => {
+                Kind::Sum(Number::Float(0.0), 0)
+            }
             AggFunc::Sum | AggFunc::Avg => Kind::Sum(Number::Int(0), 0),
             AggFunc::Min | AggFunc::Max => Kind::Extreme(Datum::Null),
         };
@@ -88,7 +94,13 @@ impl Aggregate {
 
 impl State {
     /// Takes in one row; DISTINCT arguments count once. Keeps `memory`, the bytes that all states take, about.
-    fn accumulate(&mut self, agg: &Aggregate, row: RowView<'_>, env: &Env, memory: &mut usize) -> SqlResult<()> {
+    fn accumulate(
+        &mut self,
+        agg: &Aggregate,
+        row: RowView<'_>,
+        env: &Env,
+        memory: &mut usize,
+    ) -> SqlResult<()> {
         let Some(arg) = &agg.arg else {
             if let Kind::Count(n) = &mut self.kind {
                 *n += 1;
@@ -132,7 +144,13 @@ impl State {
     }
 
     /// Takes in a partial state that starts at column `at` of `row` (see [`Aggregate::state_columns`]).
-    fn merge(&mut self, agg: &Aggregate, row: RowView<'_>, at: usize, memory: &mut usize) -> SqlResult<()> {
+    fn merge(
+        &mut self,
+        agg: &Aggregate,
+        row: RowView<'_>,
+        at: usize,
+        memory: &mut usize,
+    ) -> SqlResult<()> {
         let first = row.get(at).map_err(|_| damaged())?;
         if first.is_null() {
             return Ok(());
@@ -141,7 +159,12 @@ impl State {
             Kind::Count(n) => *n += first.to_owned().as_i64().ok_or_else(damaged)?,
             Kind::Sum(sum, count) => {
                 let values = match agg.func {
-                    AggFunc::Avg => row.get(at + 1).map_err(|_| damaged())?.to_owned().as_i64().ok_or_else(damaged)?,
+                    AggFunc::Avg => row
+                        .get(at + 1)
+                        .map_err(|_| damaged())?
+                        .to_owned()
+                        .as_i64()
+                        .ok_or_else(damaged)?,
                     _ => 1,
                 };
                 *sum = sum.add(Number::of(first)?)?;
@@ -203,7 +226,8 @@ pub struct Groups {
 impl Groups {
     /// No groups yet; with no keys the one group is there already.
     pub fn new(group: &Group) -> Self {
-        let mut groups = Self { index: HashMap::default(), groups: Vec::new(), key: Vec::new(), memory: 0 };
+        let mut groups =
+            Self { index: HashMap::default(), groups: Vec::new(), key: Vec::new(), memory: 0 };
         if group.keys.is_empty() {
             groups.index.insert(Vec::new(), 0);
             groups.groups.push((Vec::new(), start(group)));
@@ -240,7 +264,11 @@ impl Groups {
         }
         Ok(())
     }
-    fn find(&mut self, group: &Group, value: impl Fn(usize) -> SqlResult<Datum>) -> SqlResult<usize> {
+    fn find(
+        &mut self,
+        group: &Group,
+        value: impl Fn(usize) -> SqlResult<Datum>,
+    ) -> SqlResult<usize> {
         if group.keys.is_empty() {
             return Ok(0);
         }
@@ -253,23 +281,37 @@ impl Groups {
             return Ok(at);
         }
         self.memory += key_memory(&self.key) + keys.iter().map(datum_memory).sum::<usize>();
-        self.memory += size_of::<(Vec<Datum>, Vec<State>)>() + group.aggregates.len() * size_of::<State>();
+        self.memory +=
+            size_of::<(Vec<Datum>, Vec<State>)>() + group.aggregates.len() * size_of::<State>();
         self.index.insert(self.key.clone(), self.groups.len());
         self.groups.push((keys, start(group)));
         Ok(self.groups.len() - 1)
     }
     /// Appends a row for each group of the range: keys, then partial states.
-    pub fn push_partial(&self, group: &Group, range: Range<usize>, out: &mut RowBatch) -> SqlResult<()> {
+    pub fn push_partial(
+        &self,
+        group: &Group,
+        range: Range<usize>,
+        out: &mut RowBatch,
+    ) -> SqlResult<()> {
         for (keys, states) in &self.groups[range] {
             out.try_push_with(|row| {
                 keys.iter().for_each(|k| row.push(k.as_ref()));
-                states.iter().zip(&group.aggregates).try_for_each(|(s, agg)| s.push_partial(agg, row))
+                states
+                    .iter()
+                    .zip(&group.aggregates)
+                    .try_for_each(|(s, agg)| s.push_partial(agg, row))
             })?;
         }
         Ok(())
     }
     /// Appends a row for each group of the range: keys, then results.
-    pub fn push_final(&self, group: &Group, range: Range<usize>, out: &mut RowBatch) -> SqlResult<()> {
+    pub fn push_final(
+        &self,
+        group: &Group,
+        range: Range<usize>,
+        out: &mut RowBatch,
+    ) -> SqlResult<()> {
         for (keys, states) in &self.groups[range] {
             out.try_push_with(|row| {
                 keys.iter().for_each(|k| row.push(k.as_ref()));

@@ -9,7 +9,11 @@ use clearway_types::{DatumRef, SqlError, SqlResult, SqlState};
 use rust_decimal::Decimal;
 
 /// +, -, *, / and % of two values that are not NULL. Integers of unlike widths give the wider one.
-pub(crate) fn arithmetic<'a>(op: BinaryOp, l: DatumRef<'_>, r: DatumRef<'_>) -> SqlResult<Value<'a>> {
+pub(crate) fn arithmetic<'a>(
+    op: BinaryOp,
+    l: DatumRef<'_>,
+    r: DatumRef<'_>,
+) -> SqlResult<Value<'a>> {
     use DatumRef as D;
     let value = match (l, r) {
         (D::Int4(a), D::Int4(b)) => D::Int4(int4(op, a, b)?),
@@ -84,12 +88,14 @@ fn date<'a>(op: BinaryOp, l: DatumRef<'_>, r: DatumRef<'_>) -> SqlResult<DatumRe
     let infinite = |v: i32| v == i32::MAX || v == i32::MIN;
     let (date, days) = match (op, l, r) {
         (BinaryOp::Sub, D::Date(a), D::Date(b)) if infinite(a) || infinite(b) => {
-            return Err(SqlError::new(SqlState::DATETIME_OVERFLOW, "cannot subtract infinite dates"));
+            return Err(SqlError::new(
+                SqlState::DATETIME_OVERFLOW,
+                "cannot subtract infinite dates",
+            ));
         }
         (BinaryOp::Sub, D::Date(a), D::Date(b)) => return Ok(D::Int4(a - b)),
-        (BinaryOp::Add, D::Date(date), D::Int4(days)) | (BinaryOp::Add, D::Int4(days), D::Date(date)) => {
-            (date, i64::from(days))
-        }
+        (BinaryOp::Add, D::Date(date), D::Int4(days))
+        | (BinaryOp::Add, D::Int4(days), D::Date(date)) => (date, i64::from(days)),
         (BinaryOp::Sub, D::Date(date), D::Int4(days)) => (date, -i64::from(days)),
         _ => return Err(untyped()),
     };

@@ -14,7 +14,12 @@ pub fn cast(value: DatumRef<'_>, to: SqlType, explicit: bool, zone: &Zone) -> Sq
 }
 
 /// As [`cast`]; borrows what does not change.
-pub fn cast_value<'a>(value: Value<'a>, to: SqlType, explicit: bool, zone: &Zone) -> SqlResult<Value<'a>> {
+pub fn cast_value<'a>(
+    value: Value<'a>,
+    to: SqlType,
+    explicit: bool,
+    zone: &Zone,
+) -> SqlResult<Value<'a>> {
     if to.is_string() || to == SqlType::Void {
         return to_string(value, to, explicit, zone);
     }
@@ -37,7 +42,9 @@ pub fn cast_value<'a>(value: Value<'a>, to: SqlType, explicit: bool, zone: &Zone
         (DatumRef::Date(v), SqlType::Timestamp) => Datum::Timestamp(midnight(v)?),
         (DatumRef::Date(v), SqlType::Timestamptz) => Datum::Timestamptz(utc(midnight(v)?, zone)?),
         (DatumRef::Timestamp(v), SqlType::Date) => Datum::Date(value::date_of(v)),
-        (DatumRef::Timestamptz(v), SqlType::Date) => Datum::Date(value::date_of(value::to_local(v, zone))),
+        (DatumRef::Timestamptz(v), SqlType::Date) => {
+            Datum::Date(value::date_of(value::to_local(v, zone)))
+        }
         (DatumRef::Bool(v), SqlType::Int4) => Datum::Int4(i32::from(v)),
         (from, SqlType::Int2 | SqlType::Int4 | SqlType::Int8) => to_int(from, to)?,
         (from, SqlType::Float8) => Datum::Float8(to_float(from).ok_or_else(|| cannot(from, to))?),
@@ -96,15 +103,23 @@ fn cannot(from: DatumRef<'_>, to: SqlType) -> SqlError {
     SqlError::new(SqlState::CANNOT_COERCE, format!("cannot cast type {} to {to}", type_of(from)))
 }
 
-fn to_string<'a>(value: Value<'a>, to: SqlType, explicit: bool, zone: &Zone) -> SqlResult<Value<'a>> {
+fn to_string<'a>(
+    value: Value<'a>,
+    to: SqlType,
+    explicit: bool,
+    zone: &Zone,
+) -> SqlResult<Value<'a>> {
     match value {
         Value::Ref(DatumRef::Null) => Ok(value),
-        Value::Ref(DatumRef::Text(s)) => fit(s, to, explicit).map(|s| Value::Ref(DatumRef::Text(s))),
-        // A name has the output form of a boolean.
-        Value::Ref(DatumRef::Bool(v)) if to == SqlType::Name => Ok(Value::text(if v { "t" } else { "f" })),
-        Value::Ref(DatumRef::Bool(v)) => {
-            fit(if v { "true" } else { "false" }, to, explicit).map(|s| Value::Ref(DatumRef::Text(s)))
+        Value::Ref(DatumRef::Text(s)) => {
+            fit(s, to, explicit).map(|s| Value::Ref(DatumRef::Text(s)))
         }
+        // A name has the output form of a boolean.
+        Value::Ref(DatumRef::Bool(v)) if to == SqlType::Name => {
+            Ok(Value::text(if v { "t" } else { "f" }))
+        }
+        Value::Ref(DatumRef::Bool(v)) => fit(if v { "true" } else { "false" }, to, explicit)
+            .map(|s| Value::Ref(DatumRef::Text(s))),
         Value::Ref(other) => {
             let text = value::to_text(SqlType::Text, other, zone);
             Ok(Value::Text(fit(&text, to, explicit)?.into()))
@@ -151,9 +166,10 @@ fn to_int(from: DatumRef<'_>, to: SqlType) -> SqlResult<Datum> {
             }
             r as i64
         }
-        DatumRef::Numeric(v) => {
-            v.round_dp_with_strategy(0, RoundingStrategy::MidpointAwayFromZero).to_i64().ok_or_else(out_of_range)?
-        }
+        DatumRef::Numeric(v) => v
+            .round_dp_with_strategy(0, RoundingStrategy::MidpointAwayFromZero)
+            .to_i64()
+            .ok_or_else(out_of_range)?,
         _ => return Err(cannot(from, to)),
     };
     match to {
@@ -195,7 +211,8 @@ fn to_numeric(from: DatumRef<'_>, to: SqlType) -> SqlResult<Decimal> {
         let text = format!("{v:.14e}");
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let digits = digits.trim_end_matches('0').trim_end_matches('.');
-        return decimal::read(&format!("{digits}e{exponent}")).unwrap_or_else(|| Err(cannot(from, to)));
+        return decimal::read(&format!("{digits}e{exponent}"))
+            .unwrap_or_else(|| Err(cannot(from, to)));
     }
     to_decimal(from).ok_or_else(|| cannot(from, to))
 }

@@ -61,7 +61,8 @@ pub(crate) fn read(text: &str) -> Option<SqlResult<Decimal>> {
     let scale = fraction.len() as i64 - exponent;
     if scale < 0 {
         let zeros = u32::try_from(-scale).unwrap_or(u32::MAX);
-        mantissa = mantissa.and_then(|m| if m == 0 { Some(0) } else { m.checked_mul(10i128.checked_pow(zeros)?) });
+        mantissa = mantissa
+            .and_then(|m| if m == 0 { Some(0) } else { m.checked_mul(10i128.checked_pow(zeros)?) });
     }
     let scale = u32::try_from(scale.max(0)).unwrap_or(u32::MAX);
     Some(made(mantissa.map(|m| if negative { -m } else { m }), scale))
@@ -108,7 +109,8 @@ pub(crate) fn divide(a: Decimal, b: Decimal) -> SqlResult<Decimal> {
     let (aw, ad) = leading(a);
     let (bw, bd) = leading(b);
     let weight = aw - bw - i64::from(ad <= bd);
-    let scale = (MIN_SIGNIFICANT - weight * 4).max(i64::from(a.scale())).max(i64::from(b.scale())).max(0);
+    let scale =
+        (MIN_SIGNIFICANT - weight * 4).max(i64::from(a.scale())).max(i64::from(b.scale())).max(0);
     let scale = u32::try_from(scale).ok().filter(|s| *s <= MAX_SCALE).ok_or_else(too_long)?;
     let negative = a.is_sign_negative() != b.is_sign_negative();
     let (n, d) = (a.mantissa().unsigned_abs(), b.mantissa().unsigned_abs());
@@ -132,8 +134,11 @@ fn leading(v: Decimal) -> (i64, u128) {
     let places = i64::from(digits.ilog10()) + 1 - i64::from(v.scale());
     let weight = (places - 1).div_euclid(4);
     let shift = i64::from(v.scale()) + weight * 4;
-    let first =
-        if shift >= 0 { digits / 10u128.pow(shift.min(38) as u32) } else { digits * 10u128.pow((-shift) as u32) };
+    let first = if shift >= 0 {
+        digits / 10u128.pow(shift.min(38) as u32)
+    } else {
+        digits * 10u128.pow((-shift) as u32)
+    };
     (weight, first)
 }
 
@@ -144,7 +149,8 @@ pub(crate) fn round(v: Decimal, places: i64) -> SqlResult<Decimal> {
         let places = u32::try_from(places).ok().filter(|p| *p <= MAX_SCALE).ok_or_else(too_long)?;
         return made(at_scale(v, places), places);
     }
-    let Some(unit) = u32::try_from(own - places).ok().and_then(|cut| 10i128.checked_pow(cut)) else {
+    let Some(unit) = u32::try_from(own - places).ok().and_then(|cut| 10i128.checked_pow(cut))
+    else {
         return Ok(Decimal::ZERO);
     };
     let (mut q, rest) = (v.mantissa() / unit, v.mantissa() % unit);
@@ -153,7 +159,10 @@ pub(crate) fn round(v: Decimal, places: i64) -> SqlResult<Decimal> {
     }
     match u32::try_from(places) {
         Ok(places) => made(Some(q), places),
-        Err(_) => made(10i128.checked_pow(places.unsigned_abs() as u32).and_then(|unit| q.checked_mul(unit)), 0),
+        Err(_) => made(
+            10i128.checked_pow(places.unsigned_abs() as u32).and_then(|unit| q.checked_mul(unit)),
+            0,
+        ),
     }
 }
 
@@ -201,13 +210,22 @@ mod tests {
     #[test]
     fn values_that_we_cannot_hold_are_refused() {
         let state = |r: SqlResult<Decimal>| r.map_err(|e| e.state().to_string()).unwrap_err();
-        for text in ["79228162514264337593543950336", "1e29", "1e-29", "0.12345678901234567890123456789", "1e400"] {
+        for text in [
+            "79228162514264337593543950336",
+            "1e29",
+            "1e-29",
+            "0.12345678901234567890123456789",
+            "1e400",
+        ] {
             assert_eq!(state(read(text).unwrap()), "0A000", "{text}");
         }
         assert_eq!(state(read("1e99999999999").unwrap()), "22003");
         let (long, small) = (number("12345678901234567890123456789"), number("1.5"));
         assert_eq!(state(add(long, small)), "0A000");
-        assert_eq!(state(multiply(number("1.00000000000001"), number("1.000000000000001"))), "0A000");
+        assert_eq!(
+            state(multiply(number("1.00000000000001"), number("1.000000000000001"))),
+            "0A000"
+        );
         assert_eq!(state(divide(small, number("1e14"))), "0A000");
         assert_eq!(state(round(small, 29)), "0A000");
     }
@@ -224,6 +242,9 @@ mod tests {
         ] {
             assert_eq!(round(number(v), places).unwrap().to_string(), shown, "{v} {places}");
         }
-        assert_eq!((floor(number("-0.5")).unwrap(), ceil(number("-0.5")).unwrap()), (number("-1"), number("0")));
+        assert_eq!(
+            (floor(number("-0.5")).unwrap(), ceil(number("-0.5")).unwrap()),
+            (number("-1"), number("0"))
+        );
     }
 }

@@ -68,19 +68,29 @@ impl Expr {
             Self::Literal(d) => Ok(Value::Ref(d.as_ref())),
             Self::Param(n) => match env.params.get(*n) {
                 Some(d) => Ok(Value::Ref(d.as_ref())),
-                None => Err(SqlError::internal(format!("there is no value for parameter ${}", n + 1))),
+                None => {
+                    Err(SqlError::internal(format!("there is no value for parameter ${}", n + 1)))
+                }
             },
             Self::Column(n) => row.get(*n).map(Value::Ref).map_err(|_| damaged()),
             Self::Unary(op, inner) => unary(*op, inner.eval_ref(row, env)?),
-            Self::Binary(op @ (BinaryOp::And | BinaryOp::Or), l, r) => logic(*op == BinaryOp::Or, l, r, row, env),
-            Self::Binary(op, l, r) => binary(*op, l.eval_ref(row, env)?, r.eval_ref(row, env)?, env),
-            Self::Cast { expr, to, explicit } => cast_value(expr.eval_ref(row, env)?, *to, *explicit, env.zone()),
+            Self::Binary(op @ (BinaryOp::And | BinaryOp::Or), l, r) => {
+                logic(*op == BinaryOp::Or, l, r, row, env)
+            }
+            Self::Binary(op, l, r) => {
+                binary(*op, l.eval_ref(row, env)?, r.eval_ref(row, env)?, env)
+            }
+            Self::Cast { expr, to, explicit } => {
+                cast_value(expr.eval_ref(row, env)?, *to, *explicit, env.zone())
+            }
             Self::IsNull(inner) => Ok(Value::bool(inner.eval_ref(row, env)?.is_null())),
             Self::InList(needle, list) => in_list(needle, list, row, env),
             Self::Like { expr, pattern, insensitive } => {
                 let (text, pattern) = (expr.eval_ref(row, env)?, pattern.eval_ref(row, env)?);
                 match (text.as_ref(), pattern.as_ref()) {
-                    (DatumRef::Text(t), DatumRef::Text(p)) => like::matches(t, p, *insensitive).map(Value::bool),
+                    (DatumRef::Text(t), DatumRef::Text(p)) => {
+                        like::matches(t, p, *insensitive).map(Value::bool)
+                    }
                     _ => Ok(Value::NULL),
                 }
             }
@@ -130,7 +140,13 @@ fn unary<'a>(op: UnaryOp, value: Value<'a>) -> SqlResult<Value<'a>> {
 }
 
 /// AND and OR, three-valued: `decides` is the value that settles it alone.
-fn logic<'a>(decides: bool, l: &'a Expr, r: &'a Expr, row: RowView<'a>, env: &'a Env) -> SqlResult<Value<'a>> {
+fn logic<'a>(
+    decides: bool,
+    l: &'a Expr,
+    r: &'a Expr,
+    row: RowView<'a>,
+    env: &'a Env,
+) -> SqlResult<Value<'a>> {
     let left = l.eval_ref(row, env)?;
     if left.as_ref() == DatumRef::Bool(decides) {
         return Ok(left);
@@ -158,7 +174,8 @@ fn binary<'a>(op: BinaryOp, left: Value<'a>, right: Value<'a>, env: &Env) -> Sql
         BinaryOp::Gt => compare(l, r).is_gt(),
         BinaryOp::Ge => compare(l, r).is_ge(),
         BinaryOp::Concat => {
-            let (mut text, tail) = (to_text(SqlType::Text, l, env.zone()), to_text(SqlType::Text, r, env.zone()));
+            let (mut text, tail) =
+                (to_text(SqlType::Text, l, env.zone()), to_text(SqlType::Text, r, env.zone()));
             func::check_length(text.len() + tail.len())?;
             text += &tail;
             return Ok(Value::text(text));
@@ -168,7 +185,12 @@ fn binary<'a>(op: BinaryOp, left: Value<'a>, right: Value<'a>, env: &Env) -> Sql
     Ok(Value::bool(truth))
 }
 
-fn in_list<'a>(needle: &'a Expr, list: &'a [Expr], row: RowView<'a>, env: &'a Env) -> SqlResult<Value<'a>> {
+fn in_list<'a>(
+    needle: &'a Expr,
+    list: &'a [Expr],
+    row: RowView<'a>,
+    env: &'a Env,
+) -> SqlResult<Value<'a>> {
     let needle = needle.eval_ref(row, env)?;
     if needle.is_null() {
         return Ok(Value::NULL);

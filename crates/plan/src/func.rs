@@ -9,15 +9,21 @@ use crate::md5::md5_hex;
 use crate::program::{Env, SessionEnv, Signal};
 use crate::search_path::PUBLIC;
 use crate::sort::compare;
-use crate::value::{DAY, HOUR, MINUTE, SECOND, checked_timestamp, civil_from_days, days_from_civil, to_local, to_utc};
+use crate::value::{
+    DAY, HOUR, MINUTE, SECOND, checked_timestamp, civil_from_days, days_from_civil, to_local,
+    to_utc,
+};
 use clearway_types::{DatumRef, RowView, SqlError, SqlResult, SqlState, hash};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 use std::cmp::Ordering;
 
 /// What version() says.
-pub const VERSION: &str =
-    concat!("PostgreSQL 15.0 (Clearway ", env!("CARGO_PKG_VERSION"), ") on a partitioned storage engine");
+pub const VERSION: &str = concat!(
+    "PostgreSQL 15.0 (Clearway ",
+    env!("CARGO_PKG_VERSION"),
+    ") on a partitioned storage engine"
+);
 /// The longest text that an expression makes, in bytes: it takes the memory of all sessions.
 const MAX_TEXT: usize = 64 << 20;
 
@@ -31,7 +37,12 @@ pub(crate) fn check_length(bytes: usize) -> SqlResult<()> {
 }
 
 /// Calls a function. All but the few named here give NULL if an argument is NULL.
-pub(crate) fn call<'a>(f: Func, args: &'a [Expr], row: RowView<'a>, env: &'a Env) -> SqlResult<Value<'a>> {
+pub(crate) fn call<'a>(
+    f: Func,
+    args: &'a [Expr],
+    row: RowView<'a>,
+    env: &'a Env,
+) -> SqlResult<Value<'a>> {
     match f {
         Func::Coalesce => {
             for arg in args {
@@ -64,18 +75,29 @@ pub(crate) fn call<'a>(f: Func, args: &'a [Expr], row: RowView<'a>, env: &'a Env
     }
     let [a, b, c] = [values[0].as_ref(), values[1].as_ref(), values[2].as_ref()];
     match f {
-        Func::Abs | Func::Round | Func::Floor | Func::Ceil | Func::ExactInt | Func::FloorInt | Func::CeilInt => {
-            number(f, a, b)
-        }
+        Func::Abs
+        | Func::Round
+        | Func::Floor
+        | Func::Ceil
+        | Func::ExactInt
+        | Func::FloorInt
+        | Func::CeilInt => number(f, a, b),
         Func::DateTrunc => date_trunc(a, b, env),
         Func::CurrentSetting => current_setting(a, b, env),
         Func::PgCancelBackend => signal(Signal::Cancel, a, env),
-        Func::PgTerminateBackend => check_timeout(b).and_then(|()| signal(Signal::Terminate, a, env)),
+        Func::PgTerminateBackend => {
+            check_timeout(b).and_then(|()| signal(Signal::Terminate, a, env))
+        }
         _ => text(f, a, b, c),
     }
 }
 
-fn extreme<'a>(args: &'a [Expr], wanted: Ordering, row: RowView<'a>, env: &'a Env) -> SqlResult<Value<'a>> {
+fn extreme<'a>(
+    args: &'a [Expr],
+    wanted: Ordering,
+    row: RowView<'a>,
+    env: &'a Env,
+) -> SqlResult<Value<'a>> {
     let mut best = Value::NULL;
     for arg in args {
         let v = arg.eval_ref(row, env)?;
@@ -121,16 +143,22 @@ fn of_session<'a>(f: Func, env: &'a Env) -> Option<Value<'a>> {
 /// Refuses the timeout of pg_terminate_backend: expressions cannot wait. Calls where the server can are gone by now.
 fn check_timeout(timeout: DatumRef<'_>) -> SqlResult<()> {
     match timeout {
-        DatumRef::Int8(ms) if ms < 0 => Err(SqlError::new(SqlState::OUT_OF_RANGE, "\"timeout\" must not be negative")),
-        DatumRef::Int8(ms) if ms > 0 => Err(SqlError::unsupported("pg_terminate_backend with a timeout in this place")
-            .hint("Call it in the select list of a query without FROM.")),
+        DatumRef::Int8(ms) if ms < 0 => {
+            Err(SqlError::new(SqlState::OUT_OF_RANGE, "\"timeout\" must not be negative"))
+        }
+        DatumRef::Int8(ms) if ms > 0 => {
+            Err(SqlError::unsupported("pg_terminate_backend with a timeout in this place")
+                .hint("Call it in the select list of a query without FROM."))
+        }
         _ => Ok(()),
     }
 }
 
 /// Whether there is a session that was told. One that tells itself fails at once, before its statement has come to an end.
 fn signal<'a>(signal: Signal, pid: DatumRef<'_>, env: &'a Env) -> SqlResult<Value<'a>> {
-    let (DatumRef::Int4(pid), Some(session)) = (pid, env.session.as_deref()) else { return Ok(Value::NULL) };
+    let (DatumRef::Int4(pid), Some(session)) = (pid, env.session.as_deref()) else {
+        return Ok(Value::NULL);
+    };
     if pid == session.pid {
         return Err(signal.error());
     }
@@ -139,15 +167,23 @@ fn signal<'a>(signal: Signal, pid: DatumRef<'_>, env: &'a Env) -> SqlResult<Valu
     Ok(Value::Ref(DatumRef::Bool(told)))
 }
 
-fn current_setting<'a>(name: DatumRef<'_>, missing_ok: DatumRef<'_>, env: &'a Env) -> SqlResult<Value<'a>> {
+fn current_setting<'a>(
+    name: DatumRef<'_>,
+    missing_ok: DatumRef<'_>,
+    env: &'a Env,
+) -> SqlResult<Value<'a>> {
     let DatumRef::Text(name) = name else { return Ok(Value::NULL) };
-    let found = env.session.as_deref().and_then(|s| s.settings.iter().find(|(k, _)| k.eq_ignore_ascii_case(name)));
+    let found = env
+        .session
+        .as_deref()
+        .and_then(|s| s.settings.iter().find(|(k, _)| k.eq_ignore_ascii_case(name)));
     match found {
         Some((_, v)) => Ok(Value::Ref(DatumRef::Text(v))),
         None if missing_ok == DatumRef::Bool(true) => Ok(Value::NULL),
-        None => {
-            Err(SqlError::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\"")))
-        }
+        None => Err(SqlError::new(
+            SqlState::UNDEFINED_OBJECT,
+            format!("unrecognized configuration parameter \"{name}\""),
+        )),
     }
 }
 
@@ -165,14 +201,18 @@ fn number<'a>(f: Func, v: DatumRef<'_>, places: DatumRef<'_>) -> SqlResult<Value
         (Func::Floor, D::Numeric(x)) => Value::Ref(D::Numeric(decimal::floor(x)?)),
         (Func::Ceil, D::Numeric(x)) => Value::Ref(D::Numeric(decimal::ceil(x)?)),
         (Func::Round, D::Numeric(x)) => Value::Ref(D::Numeric(decimal::round(x, integer(places))?)),
-        (Func::ExactInt, D::Numeric(x)) => match x.fract().is_zero().then(|| x.to_i64()).flatten() {
-            Some(v) => Value::Ref(D::Int8(v)),
-            None => Value::NULL,
-        },
-        (Func::ExactInt, D::Float8(x)) => match (-9.2e18..9.2e18).contains(&x) && x.fract() == 0.0 {
-            true => Value::Ref(D::Int8(x as i64)),
-            false => Value::NULL,
-        },
+        (Func::ExactInt, D::Numeric(x)) => {
+            match x.fract().is_zero().then(|| x.to_i64()).flatten() {
+                Some(v) => Value::Ref(D::Int8(v)),
+                None => Value::NULL,
+            }
+        }
+        (Func::ExactInt, D::Float8(x)) => {
+            match (-9.2e18..9.2e18).contains(&x) && x.fract() == 0.0 {
+                true => Value::Ref(D::Int8(x as i64)),
+                false => Value::NULL,
+            }
+        }
         (Func::FloorInt, D::Numeric(x)) => Value::Ref(D::Int8(held(x.floor()))),
         (Func::CeilInt, D::Numeric(x)) => Value::Ref(D::Int8(held(x.ceil()))),
         // A float8 beyond 2^53 equals several bigints once these are converted: leave that room on both sides.
@@ -200,7 +240,9 @@ fn integer(v: DatumRef<'_>) -> i64 {
 }
 
 fn text<'a>(f: Func, a: DatumRef<'_>, b: DatumRef<'_>, c: DatumRef<'_>) -> SqlResult<Value<'a>> {
-    let DatumRef::Text(s) = a else { return Err(SqlError::internal("a string function of a value that is no string")) };
+    let DatumRef::Text(s) = a else {
+        return Err(SqlError::internal("a string function of a value that is no string"));
+    };
     let other = if let DatumRef::Text(t) = b { t } else { "" };
     Ok(match f {
         Func::Lower => Value::text(s.to_lowercase()),
@@ -217,7 +259,9 @@ fn text<'a>(f: Func, a: DatumRef<'_>, b: DatumRef<'_>, c: DatumRef<'_>) -> SqlRe
             Value::text(s.to_owned() + &" ".repeat(missing))
         }
         Func::Left | Func::Right => Value::text(side(s, integer(b), f == Func::Right)),
-        Func::Position => Value::Ref(DatumRef::Int4(s.find(other).map_or(0, |i| s[..i].chars().count() as i32 + 1))),
+        Func::Position => Value::Ref(DatumRef::Int4(
+            s.find(other).map_or(0, |i| s[..i].chars().count() as i32 + 1),
+        )),
         Func::Replace => match c {
             DatumRef::Text(to) if !other.is_empty() => {
                 if to.len() > other.len() {
@@ -236,7 +280,9 @@ fn text<'a>(f: Func, a: DatumRef<'_>, b: DatumRef<'_>, c: DatumRef<'_>) -> SqlRe
                 _ => s.trim_matches(cut),
             })
         }
-        Func::Substring => Value::text(substring(s, integer(b), (!c.is_null()).then(|| integer(c)))?),
+        Func::Substring => {
+            Value::text(substring(s, integer(b), (!c.is_null()).then(|| integer(c)))?)
+        }
         _ => return Err(SqlError::internal("a function without a body")),
     })
 }
@@ -253,7 +299,10 @@ fn side(s: &str, n: i64, right: bool) -> &str {
 fn substring(s: &str, from: i64, len: Option<i64>) -> SqlResult<&str> {
     let end = match len {
         Some(n) if n < 0 => {
-            return Err(SqlError::new(SqlState(*b"22011"), "negative substring length not allowed"));
+            return Err(SqlError::new(
+                SqlState(*b"22011"),
+                "negative substring length not allowed",
+            ));
         }
         Some(n) => from.checked_add(n).ok_or_else(|| out_of_range("integer"))?,
         None => i64::MAX,

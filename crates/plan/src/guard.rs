@@ -73,11 +73,14 @@ impl TableDef {
     }
     /// The guards of the table's unique keys; that of the primary key first.
     pub fn guards(&self) -> impl Iterator<Item = Guard<'_>> {
-        let indexes = self.indexes.iter().enumerate().map(|(i, index)| (UniqueKey::Index(i), index.guard));
-        std::iter::once((UniqueKey::Primary, self.primary_key_guard)).chain(indexes).filter_map(|(key, tree)| {
-            let (name, columns) = self.unique_key(key);
-            Some(Guard { key, tree: tree?, name, columns })
-        })
+        let indexes =
+            self.indexes.iter().enumerate().map(|(i, index)| (UniqueKey::Index(i), index.guard));
+        std::iter::once((UniqueKey::Primary, self.primary_key_guard)).chain(indexes).filter_map(
+            |(key, tree)| {
+                let (name, columns) = self.unique_key(key);
+                Some(Guard { key, tree: tree?, name, columns })
+            },
+        )
     }
     /// The guard of this key, if it has one.
     pub fn guard(&self, key: UniqueKey) -> Option<Guard<'_>> {
@@ -95,7 +98,11 @@ impl TableDef {
 
 /// The key of a guard's entry for a row that has the key's columns at these positions, and the partition where the entry lives. `None`: one
 /// of them is NULL, there is no entry.
-pub fn entry(columns: &[usize], row: RowView<'_>, partitions: u16) -> SqlResult<Option<(Vec<u8>, PartitionId)>> {
+pub fn entry(
+    columns: &[usize],
+    row: RowView<'_>,
+    partitions: u16,
+) -> SqlResult<Option<(Vec<u8>, PartitionId)>> {
     let mut key = Vec::with_capacity(32);
     let null = push_columns(columns, row, &mut key)?;
     let partition = hash::partition_of(&key, partitions);

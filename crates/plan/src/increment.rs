@@ -13,7 +13,12 @@ pub const MOST_ADDED: usize = 4;
 
 impl Program {
     /// An UPDATE; finds out whether it only adds.
-    pub fn update(access: Access, set: Vec<(usize, Expr)>, returning: Vec<Expr>, moves: bool) -> Self {
+    pub fn update(
+        access: Access,
+        set: Vec<(usize, Expr)>,
+        returning: Vec<Expr>,
+        moves: bool,
+    ) -> Self {
         let adds = !moves && returning.is_empty() && only_adds(&access, &set);
         Self::Update { access, set, returning, moves, adds }
     }
@@ -28,7 +33,11 @@ fn only_adds(access: &Access, set: &[(usize, Expr)]) -> bool {
             || matches!(&table.distribution, Distribution::Hash(columns) if columns.contains(c))
     };
     let adds = |(c, e): &(usize, Expr)| {
-        table.columns.get(*c).is_some_and(|column| is_integer(column.ty) && adds_to(e, *c, column.ty)) && !in_key(c)
+        table
+            .columns
+            .get(*c)
+            .is_some_and(|column| is_integer(column.ty) && adds_to(e, *c, column.ty))
+            && !in_key(c)
     };
     matches!(access.path, Path::Point(_))
         && access.filter.is_none()
@@ -73,7 +82,9 @@ fn has_column(e: &Expr) -> bool {
         Expr::Literal(_) | Expr::Param(_) => false,
         Expr::Column(_) => true,
         Expr::Unary(_, a) | Expr::IsNull(a) | Expr::Cast { expr: a, .. } => has_column(a),
-        Expr::Binary(_, a, b) | Expr::Like { expr: a, pattern: b, .. } => has_column(a) || has_column(b),
+        Expr::Binary(_, a, b) | Expr::Like { expr: a, pattern: b, .. } => {
+            has_column(a) || has_column(b)
+        }
         Expr::InList(a, list) => has_column(a) || list.iter().any(has_column),
         Expr::Case(arms, last) => {
             arms.iter().any(|(when, then)| has_column(when) || has_column(then))

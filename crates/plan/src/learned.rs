@@ -199,7 +199,10 @@ mod tests {
         assert!(after(&lock, 20, batch(16, 16)));
         assert!(after(&lock, 2, batch(16, 0)));
         assert!(!after(&lock, 1, batch(16, 0)));
-        assert_eq!((lock.row().switches, lock.row().reads, lock.row().changed), (2, 24 * 16, 21 * 16));
+        assert_eq!(
+            (lock.row().switches, lock.row().reads, lock.row().changed),
+            (2, 24 * 16, 21 * 16)
+        );
     }
 
     #[test]

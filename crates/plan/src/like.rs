@@ -5,7 +5,11 @@ use clearway_types::{SqlError, SqlResult, SqlState};
 /// Whether the text matches; an escape at the pattern's end is an error, 22025 in PostgreSQL.
 pub(crate) fn matches(text: &str, pattern: &str, insensitive: bool) -> SqlResult<bool> {
     let fold = |s: &str| -> Vec<char> {
-        if insensitive { s.chars().flat_map(char::to_lowercase).collect() } else { s.chars().collect() }
+        if insensitive {
+            s.chars().flat_map(char::to_lowercase).collect()
+        } else {
+            s.chars().collect()
+        }
     };
     let pattern = compile(&fold(pattern))?;
     Ok(run(&fold(text), &pattern))
@@ -26,7 +30,10 @@ fn compile(pattern: &[char]) -> SqlResult<Vec<Piece>> {
             '%' => Piece::Run,
             '_' => Piece::One,
             '\\' => Piece::Char(*chars.next().ok_or_else(|| {
-                SqlError::new(SqlState(*b"22025"), "LIKE pattern must not end with escape character")
+                SqlError::new(
+                    SqlState(*b"22025"),
+                    "LIKE pattern must not end with escape character",
+                )
             })?),
             c => Piece::Char(c),
         });

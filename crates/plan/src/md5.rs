@@ -18,7 +18,9 @@ pub(crate) fn md5_hex(data: &[u8]) -> String {
 const SHIFTS: [[u32; 4]; 4] = [[7, 12, 17, 22], [5, 9, 14, 20], [4, 11, 16, 23], [6, 10, 15, 21]];
 
 fn round(state: &mut [u32; 4], block: &[u8]) {
-    let word = |g: usize| u32::from_le_bytes([block[g * 4], block[g * 4 + 1], block[g * 4 + 2], block[g * 4 + 3]]);
+    let word = |g: usize| {
+        u32::from_le_bytes([block[g * 4], block[g * 4 + 1], block[g * 4 + 2], block[g * 4 + 3]])
+    };
     let [mut a, mut b, mut c, mut d] = *state;
     for i in 0..64 {
         let (f, g) = match i / 16 {
@@ -28,7 +30,11 @@ fn round(state: &mut [u32; 4], block: &[u8]) {
             _ => (c ^ (b | !d), (7 * i) % 16),
         };
         let k = (((i + 1) as f64).sin().abs() * 4_294_967_296.0) as u32;
-        let mixed = a.wrapping_add(f).wrapping_add(k).wrapping_add(word(g)).rotate_left(SHIFTS[i / 16][i % 4]);
+        let mixed = a
+            .wrapping_add(f)
+            .wrapping_add(k)
+            .wrapping_add(word(g))
+            .rotate_left(SHIFTS[i / 16][i % 4]);
         (a, d, c, b) = (d, c, b, b.wrapping_add(mixed));
     }
     for (s, v) in state.iter_mut().zip([a, b, c, d]) {

@@ -56,8 +56,9 @@ impl MemoryAccount {
 
     /// Gives `bytes` back.
     pub fn release(&self, bytes: u64) {
-        let _always_some =
-            self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| Some(used.saturating_sub(bytes)));
+        let _always_some = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            Some(used.saturating_sub(bytes))
+        });
     }
 
     /// Starts over: the statement is run anew.
@@ -128,7 +129,11 @@ mod tests {
         let mut size = 0;
         while size < 4 * STEP {
             charge.grow(&account, size as usize).unwrap();
-            assert!(size <= account.used() + STEP && account.used() <= size, "{size}: {}", account.used());
+            assert!(
+                size <= account.used() + STEP && account.used() <= size,
+                "{size}: {}",
+                account.used()
+            );
             size += STEP / 10;
         }
         assert!(charge.grow(&account, 5 * STEP as usize + 1).is_err());

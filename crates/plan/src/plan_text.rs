@@ -25,7 +25,9 @@ pub fn plan_text(program: &Program) -> Option<String> {
         }
         Program::Update { access, set, adds: true, .. } => {
             let (table, printer) = (&access.table, printer(access));
-            let one = |(c, e): &(usize, Expr)| format!("{} = {}", table.columns[*c].name, printer.expr(e));
+            let one = |(c, e): &(usize, Expr)| {
+                format!("{} = {}", table.columns[*c].name, printer.expr(e))
+            };
             let set: Vec<_> = set.iter().map(one).collect();
             format!("UPDATE {} SET {}{}", table.name, set.join(", "), conditions(access, &printer))
         }
@@ -43,7 +45,11 @@ fn printer(access: &Access) -> Printer<'_> {
 fn conditions(access: &Access, printer: &Printer<'_>) -> String {
     let mut conditions = printer.key(access);
     conditions.extend(access.filter.iter().map(|f| printer.expr(f)));
-    if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) }
+    if conditions.is_empty() {
+        String::new()
+    } else {
+        format!(" WHERE {}", conditions.join(" AND "))
+    }
 }
 
 fn output(group: Option<&Group>, project: &[Expr], printer: &Printer<'_>) -> String {

@@ -108,10 +108,13 @@ impl Signal {
     /// What the session's client is told.
     pub fn error(self) -> SqlError {
         match self {
-            Self::Cancel => SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"),
-            Self::Terminate => {
-                SqlError::new(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+            Self::Cancel => {
+                SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")
             }
+            Self::Terminate => SqlError::new(
+                SqlState::ADMIN_SHUTDOWN,
+                "terminating connection due to administrator command",
+            ),
         }
     }
 }

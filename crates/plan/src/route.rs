@@ -13,7 +13,10 @@ thread_local! {
 }
 
 /// The partition of the key that `push` makes.
-fn hashed(partitions: u16, push: impl FnOnce(&mut Vec<u8>) -> SqlResult<()>) -> SqlResult<Option<PartitionId>> {
+fn hashed(
+    partitions: u16,
+    push: impl FnOnce(&mut Vec<u8>) -> SqlResult<()>,
+) -> SqlResult<Option<PartitionId>> {
     let mut key = KEY.take();
     key.clear();
     let partition = push(&mut key).map(|()| hash::partition_of(&key, partitions));
@@ -36,7 +39,11 @@ impl Route {
 
 impl TableDef {
     /// The partition that a row belongs to; `None` for a randomly distributed table.
-    pub fn partition_of(&self, row: RowView<'_>, partitions: u16) -> SqlResult<Option<PartitionId>> {
+    pub fn partition_of(
+        &self,
+        row: RowView<'_>,
+        partitions: u16,
+    ) -> SqlResult<Option<PartitionId>> {
         let Distribution::Hash(columns) = &self.distribution else { return Ok(None) };
         hashed(partitions, |key| push_columns(columns, row, key).map(drop))
     }
@@ -49,7 +56,12 @@ impl TableDef {
 impl IndexDef {
     /// Appends the key of the index's entry for `row`, whose key in the table's tree is `row_key`; true if equal keys must be refused
     /// (a unique index and no NULL in it).
-    pub fn push_entry(&self, row: RowView<'_>, row_key: &[u8], out: &mut Vec<u8>) -> SqlResult<bool> {
+    pub fn push_entry(
+        &self,
+        row: RowView<'_>,
+        row_key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> SqlResult<bool> {
         let null = push_columns(&self.columns, row, out)?;
         let refuse = self.unique && !null;
         if !refuse {

@@ -63,7 +63,9 @@ struct Keyed<'r> {
 impl Keyed<'_> {
     /// Bytes of memory, about.
     fn memory(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.others) + self.values().map(Value::owned_bytes).sum::<usize>()
+        size_of::<Self>()
+            + size_of_val(&*self.others)
+            + self.values().map(Value::owned_bytes).sum::<usize>()
     }
 
     fn values(&self) -> impl Iterator<Item = &Value<'_>> {
@@ -75,7 +77,9 @@ impl Ord for Keyed<'_> {
     /// Rows with equal keys stay in the order of their numbers.
     fn cmp(&self, other: &Self) -> Ordering {
         let mut pairs = self.keys.iter().zip(self.values().zip(other.values()));
-        let order = pairs.find_map(|(key, (a, b))| Some(key.compare(a.as_ref(), b.as_ref())).filter(|o| o.is_ne()));
+        let order = pairs.find_map(|(key, (a, b))| {
+            Some(key.compare(a.as_ref(), b.as_ref())).filter(|o| o.is_ne())
+        });
         order.unwrap_or_else(|| self.row.cmp(&other.row))
     }
 }
@@ -112,9 +116,11 @@ impl<'r> Sorter<'r> {
     pub fn push_run(&mut self, run: Range<usize>) -> SqlResult<()> {
         let mut sorted = Vec::with_capacity(run.len());
         for row in run {
-            let mut values = self.keys.iter().map(|k| k.expr.eval_ref(self.rows.get(row), self.env));
+            let mut values =
+                self.keys.iter().map(|k| k.expr.eval_ref(self.rows.get(row), self.env));
             let first = values.next().unwrap_or(Ok(Value::NULL))?;
-            let keyed = Keyed { keys: self.keys, first, others: values.collect::<SqlResult<_>>()?, row };
+            let keyed =
+                Keyed { keys: self.keys, first, others: values.collect::<SqlResult<_>>()?, row };
             self.memory += keyed.memory();
             sorted.push(keyed);
         }
@@ -169,7 +175,12 @@ pub struct Distinct {
 
 impl Distinct {
     /// Appends those of the rows that are not equal to an earlier one.
-    pub fn push(&mut self, rows: &RowBatch, range: Range<usize>, out: &mut RowBatch) -> SqlResult<()> {
+    pub fn push(
+        &mut self,
+        rows: &RowBatch,
+        range: Range<usize>,
+        out: &mut RowBatch,
+    ) -> SqlResult<()> {
         self.seen.reserve(range.len());
         for row in range.map(|i| rows.get(i)) {
             let identity = row_identity(row)?;
@@ -250,7 +261,8 @@ mod tests {
 
     #[test]
     fn runs_of_any_length_give_the_stable_order() {
-        for (n, run, most) in [(0, 3, 3), (1, 1, 1), (100, 7, 3), (100, 100, 1000), (257, 16, 300)] {
+        for (n, run, most) in [(0, 3, 3), (1, 1, 1), (100, 7, 3), (100, 100, 1000), (257, 16, 300)]
+        {
             let rows = rows(n);
             for descending in [false, true] {
                 let keys = [SortKey { expr: Expr::Column(0), descending, nulls_first: false }];
@@ -272,7 +284,11 @@ mod tests {
     #[test]
     fn keys_after_the_first_decide_between_equal_ones() {
         let rows = rows(100);
-        let key = |column, descending| SortKey { expr: Expr::Column(column), descending, nulls_first: false };
+        let key = |column, descending| SortKey {
+            expr: Expr::Column(column),
+            descending,
+            nulls_first: false,
+        };
         let (keys, env) = ([key(0, false), key(1, true)], Env::default());
         let mut sorter = Sorter::new(&keys, &rows, &env);
         for from in (0..100).step_by(30) {

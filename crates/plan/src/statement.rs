@@ -403,7 +403,8 @@ pub enum Isolation {
 
 impl Isolation {
     /// All levels, the weakest first.
-    pub const ALL: [Self; 4] = [Self::ReadUncommitted, Self::ReadCommitted, Self::RepeatableRead, Self::Serializable];
+    pub const ALL: [Self; 4] =
+        [Self::ReadUncommitted, Self::ReadCommitted, Self::RepeatableRead, Self::Serializable];
 
     /// The SQL name, in lower case.
     pub fn name(self) -> &'static str {
@@ -480,7 +481,11 @@ pub fn unnumbered_table(
         name: name.to_owned(),
         columns,
         tree: Default::default(),
-        primary_key_name: if primary_key.is_empty() { String::new() } else { format!("{name}_pkey") },
+        primary_key_name: if primary_key.is_empty() {
+            String::new()
+        } else {
+            format!("{name}_pkey")
+        },
         primary_key,
         primary_key_guard: None,
         indexes: Vec::new(),

@@ -29,8 +29,10 @@ fn typed() -> impl Strategy<Value = (SqlType, Datum)> {
         micros().prop_map(|v| (SqlType::Timestamp, Datum::Timestamp(v))),
         micros().prop_map(|v| (SqlType::Timestamptz, Datum::Timestamptz(v))),
         (-2_451_000..2_145_000_000).prop_map(|v| (SqlType::Date, Datum::Date(v))),
-        (any::<i64>(), 0u32..28)
-            .prop_map(|(v, s)| (SqlType::Numeric, Datum::Numeric(rust_decimal::Decimal::new(v, s)))),
+        (any::<i64>(), 0u32..28).prop_map(|(v, s)| (
+            SqlType::Numeric,
+            Datum::Numeric(rust_decimal::Decimal::new(v, s))
+        )),
     ]
 }
 
@@ -116,7 +118,12 @@ proptest! {
 
 #[test]
 fn aggregates_without_rows() {
-    let agg = |func, ty| Aggregate { func, arg: Some(Expr::Column(0)), distinct: func == AggFunc::Count, ty };
+    let agg = |func, ty| Aggregate {
+        func,
+        arg: Some(Expr::Column(0)),
+        distinct: func == AggFunc::Count,
+        ty,
+    };
     let group = Group {
         keys: Vec::new(),
         aggregates: vec![

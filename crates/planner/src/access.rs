@@ -87,9 +87,17 @@ pub(crate) fn choose(
     let (path, used, ordered) = path(table, &conjuncts, &conditions, order, limited);
     // Who skips locked rows locks no path: a row may have left it by the time it is looked at.
     let skips = lock.is_some_and(|lock| lock.wait == LockWait::Skip);
-    let rest = conjuncts.into_iter().enumerate().filter(|(at, _)| skips || !used.contains(at)).map(|(_, c)| c);
+    let rest = conjuncts
+        .into_iter()
+        .enumerate()
+        .filter(|(at, _)| skips || !used.contains(at))
+        .map(|(_, c)| c);
     let filter = rest.reduce(|a, b| Expr::Binary(BinaryOp::And, Box::new(a), Box::new(b)));
-    Choice { access: Access { table: table.clone(), path, filter, lock, learned: Default::default() }, route, ordered }
+    Choice {
+        access: Access { table: table.clone(), path, filter, lock, learned: Default::default() },
+        route,
+        ordered,
+    }
 }
 
 /// The conjuncts of a condition.
@@ -117,16 +125,23 @@ fn flip(op: BinaryOp) -> BinaryOp {
 fn column_side(table: &TableDef, e: &Expr) -> Option<(usize, Option<SqlType>)> {
     match e {
         Expr::Column(c) => Some((*c, None)),
-        Expr::Cast { expr, to: to @ (SqlType::Numeric | SqlType::Float8), explicit: false } => match &**expr {
-            Expr::Column(c) if table.columns[*c].ty.is_integer() => Some((*c, Some(*to))),
-            _ => None,
-        },
+        Expr::Cast { expr, to: to @ (SqlType::Numeric | SqlType::Float8), explicit: false } => {
+            match &**expr {
+                Expr::Column(c) if table.columns[*c].ty.is_integer() => Some((*c, Some(*to))),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }
 
 fn comparisons(table: &TableDef, e: &Expr, at: usize, out: &mut Vec<Condition>) {
-    let Expr::Binary(op @ (BinaryOp::Eq | BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge), l, r) = e else {
+    let Expr::Binary(
+        op @ (BinaryOp::Eq | BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge),
+        l,
+        r,
+    ) = e
+    else {
         // A boolean column alone, or its negation.
         if let Expr::Column(column) = e {
             let key = Expr::Literal(Datum::Bool(true));
@@ -165,8 +180,9 @@ fn route(table: &Arc<TableDef>, conditions: &[Condition]) -> Route {
     {
         return Route::Hash(keys);
     }
-    let by_guard =
-        |g: Guard<'_>| keys(g.columns).map(|values| Route::Guard { table: table.clone(), key: g.key, values });
+    let by_guard = |g: Guard<'_>| {
+        keys(g.columns).map(|values| Route::Guard { table: table.clone(), key: g.key, values })
+    };
     table.guards().find_map(by_guard).unwrap_or(Route::All)
 }
 
@@ -244,8 +260,11 @@ fn path(
         return (Path::Point(primary.prefix.into_iter().map(|p| p.0).collect()), used, true);
     }
     if let [column] = table.primary_key[..]
-        && let Some((at, keys)) =
-            conjuncts.iter().enumerate().take(MAX_CONDITIONS).find_map(|(at, c)| Some((at, points(table, column, c)?)))
+        && let Some((at, keys)) = conjuncts
+            .iter()
+            .enumerate()
+            .take(MAX_CONDITIONS)
+            .find_map(|(at, c)| Some((at, points(table, column, c)?)))
     {
         return (Path::Points(keys), vec![at], order.is_empty());
     }
@@ -288,6 +307,8 @@ fn points(table: &TableDef, column: usize, e: &Expr) -> Option<Vec<Expr>> {
     match converted {
         None => Some(items.clone()),
         Some(SqlType::Float8) if table.columns[column].ty == SqlType::Int8 => None,
-        Some(_) => Some(items.iter().map(|e| Expr::Func(Func::ExactInt, vec![e.clone()])).collect()),
+        Some(_) => {
+            Some(items.iter().map(|e| Expr::Func(Func::ExactInt, vec![e.clone()])).collect())
+        }
     }
 }

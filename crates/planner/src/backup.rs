@@ -14,11 +14,16 @@ pub(crate) fn parse(c: &mut Cursor<'_>) -> SqlResult<Statement> {
     if c.accept(&["rate"]) {
         let place = c.clone();
         match c.next() {
-            Some(Token::Number(digits, _)) => bytes_a_second = digits.parse().ok().filter(|n| *n > 0),
+            Some(Token::Number(digits, _)) => {
+                bytes_a_second = digits.parse().ok().filter(|n| *n > 0)
+            }
             _ => return Err(place.error()),
         }
         if bytes_a_second.is_none() {
-            return Err(SqlError::new(SqlState::INVALID_PARAMETER, "RATE must be a number of bytes a second above 0"));
+            return Err(SqlError::new(
+                SqlState::INVALID_PARAMETER,
+                "RATE must be a number of bytes a second above 0",
+            ));
         }
     }
     Ok(Statement::Backup(Backup { target, bytes_a_second }))

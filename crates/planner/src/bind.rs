@@ -88,7 +88,10 @@ impl<'a> Binder<'a> {
 
     /// The parameters' final types: what nothing decided is text.
     pub(crate) fn final_params(&self) -> Vec<SqlType> {
-        self.params.iter().map(|t| if *t == SqlType::Unknown { SqlType::Text } else { *t }).collect()
+        self.params
+            .iter()
+            .map(|t| if *t == SqlType::Unknown { SqlType::Text } else { *t })
+            .collect()
     }
 
     /// Binds an expression; an undecided one keeps type Unknown.
@@ -188,14 +191,24 @@ impl<'a> Binder<'a> {
             .strip_prefix('$')
             .and_then(|n| n.parse::<usize>().ok())
             .filter(|n| (1..=MAX_PARAMS).contains(n))
-            .ok_or_else(|| SqlError::new(SqlState::UNDEFINED_PARAMETER, format!("there is no parameter {name}")))?;
+            .ok_or_else(|| {
+                SqlError::new(
+                    SqlState::UNDEFINED_PARAMETER,
+                    format!("there is no parameter {name}"),
+                )
+            })?;
         if self.params.len() < n {
             self.params.resize(n, SqlType::Unknown);
         }
         Ok(Typed::new(Expr::Param(n - 1), self.params[n - 1]))
     }
 
-    fn cast(&mut self, kind: &ast::CastKind, e: &ast::Expr, to: &ast::DataType) -> SqlResult<Typed> {
+    fn cast(
+        &mut self,
+        kind: &ast::CastKind,
+        e: &ast::Expr,
+        to: &ast::DataType,
+    ) -> SqlResult<Typed> {
         let to = self.of_type(to, types::resolve(to))?;
         let inner = self.boxed(e)?;
         let undecided = is_undecided(&inner);
@@ -225,7 +238,8 @@ impl<'a> Binder<'a> {
     pub(crate) fn boolean(&mut self, t: Typed, clause: &str) -> SqlResult<Expr> {
         let t = self.decide(t, SqlType::Bool)?;
         if t.ty != SqlType::Bool {
-            let text = format!("argument of {clause} must be type boolean, not type {}", shown(t.ty));
+            let text =
+                format!("argument of {clause} must be type boolean, not type {}", shown(t.ty));
             return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, text));
         }
         Ok(t.expr)
@@ -237,7 +251,9 @@ impl<'a> Binder<'a> {
         loop {
             match operand {
                 ast::Expr::Nested(inner) => operand = inner,
-                ast::Expr::UnaryOp { op: UnaryOperator::Minus, expr } => (operand, negative) = (expr, !negative),
+                ast::Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
+                    (operand, negative) = (expr, !negative)
+                }
                 _ => break,
             }
         }
@@ -286,7 +302,9 @@ impl<'a> Binder<'a> {
         let b = self.boolean(inner, clause);
         let b = Box::new(self.at_literal(e, b)?);
         let same = match wanted {
-            Some(v) => Expr::Binary(BinaryOp::NotDistinct, b, Box::new(Expr::Literal(Datum::Bool(v)))),
+            Some(v) => {
+                Expr::Binary(BinaryOp::NotDistinct, b, Box::new(Expr::Literal(Datum::Bool(v))))
+            }
             None => Expr::IsNull(b),
         };
         Ok(Typed::new(same, SqlType::Bool))
@@ -300,11 +318,14 @@ impl<'a> Binder<'a> {
         negated: bool,
         insensitive: bool,
     ) -> SqlResult<Typed> {
-        let backslash = |v: &ast::Value| matches!(v, ast::Value::SingleQuotedString(s) if s == "\\");
+        let backslash =
+            |v: &ast::Value| matches!(v, ast::Value::SingleQuotedString(s) if s == "\\");
         match escape {
             None => {}
             Some(ast::Expr::Value(v)) if backslash(&v.value) => {}
-            Some(_) => return Err(SqlError::unsupported("LIKE with an ESCAPE other than a backslash")),
+            Some(_) => {
+                return Err(SqlError::unsupported("LIKE with an ESCAPE other than a backslash"));
+            }
         }
         let (text, pattern) = (self.boxed(e)?, self.boxed(pattern)?);
         if !text.ty.is_string() || !pattern.ty.is_string() {
@@ -319,7 +340,11 @@ impl<'a> Binder<'a> {
                 is_word(t, &["not", "like", "ilike"])
                     || matches!(t, Token::DoubleTilde | Token::ExclamationMarkDoubleTilde)
             };
-            return self.of_operator(Err(crate::ops::no_operator(op, text.ty, pattern.ty)), &e, is_like);
+            return self.of_operator(
+                Err(crate::ops::no_operator(op, text.ty, pattern.ty)),
+                &e,
+                is_like,
+            );
         }
         // The blanks of a char(n) count, but not those of a pattern: that is a text.
         let text = padded(self.decide(text, SqlType::Text)?);
@@ -335,7 +360,9 @@ impl<'a> Binder<'a> {
         arms: &[ast::CaseWhen],
         otherwise: Option<&ast::Expr>,
     ) -> SqlResult<Typed> {
-        let operand = operand.map(|e| self.boxed(e).and_then(|t| self.decide(t, SqlType::Text))).transpose()?;
+        let operand = operand
+            .map(|e| self.boxed(e).and_then(|t| self.decide(t, SqlType::Text)))
+            .transpose()?;
         let (mut conditions, mut results) = (Vec::new(), Vec::new());
         let results_of = otherwise.into_iter().chain(arms.iter().map(|arm| &arm.result));
         // PostgreSQL looks at ELSE first.

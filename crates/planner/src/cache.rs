@@ -54,7 +54,8 @@ impl PlanCache {
             self.version = catalog.version;
         }
         let mut n = std::mem::take(&mut self.scratch);
-        let found = if normalize_into(sql, &mut n) { self.find(&n, catalog, session) } else { None };
+        let found =
+            if normalize_into(sql, &mut n) { self.find(&n, catalog, session) } else { None };
         let found = found.and_then(|plan| {
             let params = params(&plan, &mut n.literals, &session.zone).ok()?;
             Some((plan, params))
@@ -63,7 +64,12 @@ impl PlanCache {
         found
     }
 
-    fn find(&mut self, n: &Normalized, catalog: &Catalog, session: &SessionEnv) -> Option<Arc<Plan>> {
+    fn find(
+        &mut self,
+        n: &Normalized,
+        catalog: &Catalog,
+        session: &SessionEnv,
+    ) -> Option<Arc<Plan>> {
         if let Some(plan) = self.plans.get(n.key.as_str()) {
             return plan.clone();
         }

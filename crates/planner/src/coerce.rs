@@ -33,7 +33,9 @@ impl Binder<'_> {
             // The meaning depends on the session's zone: it is read at each execution. What no zone can read is an error now.
             Expr::Literal(Datum::Text(ref s)) if to == SqlType::Timestamptz => {
                 match value::parse_text(to, s, &Zone::utc()) {
-                    Err(e) if e.state() != SqlState::DATETIME_OVERFLOW || !some_zone_reads(s) => Err(e),
+                    Err(e) if e.state() != SqlState::DATETIME_OVERFLOW || !some_zone_reads(s) => {
+                        Err(e)
+                    }
                     _ => Ok(cast_expr(t, to, false)),
                 }
             }
@@ -59,7 +61,8 @@ impl Binder<'_> {
     /// A cast that the user wrote.
     pub(crate) fn explicit_cast(&mut self, t: Typed, to: SqlType) -> SqlResult<Typed> {
         if t.ty == SqlType::Unknown {
-            let bounded = matches!(to, SqlType::Char(_) | SqlType::Varchar(Some(_)) | SqlType::Name);
+            let bounded =
+                matches!(to, SqlType::Char(_) | SqlType::Varchar(Some(_)) | SqlType::Name);
             let t = self.decide(t, if bounded { SqlType::Text } else { to })?;
             if !bounded {
                 return Ok(t);
@@ -90,7 +93,8 @@ impl Binder<'_> {
             return Ok(t.expr);
         }
         if !assignable(t.ty, to) {
-            let text = format!("column \"{column}\" is of type {to} but expression is of type {}", t.ty);
+            let text =
+                format!("column \"{column}\" is of type {to} but expression is of type {}", t.ty);
             return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, text)
                 .hint("You will need to rewrite or cast the expression."));
         }
@@ -98,11 +102,16 @@ impl Binder<'_> {
     }
 
     /// One type for alternatives: of CASE, COALESCE, GREATEST, VALUES. A length stays only if all of them have it.
-    pub(crate) fn unify(&mut self, items: Vec<Typed>, what: &str) -> SqlResult<(Vec<Expr>, SqlType)> {
+    pub(crate) fn unify(
+        &mut self,
+        items: Vec<Typed>,
+        what: &str,
+    ) -> SqlResult<(Vec<Expr>, SqlType)> {
         let mut common = SqlType::Unknown;
         for t in &items {
             common = common_type(common, t.ty).ok_or_else(|| {
-                let text = format!("{what} types {} and {} cannot be matched", shown(common), shown(t.ty));
+                let text =
+                    format!("{what} types {} and {} cannot be matched", shown(common), shown(t.ty));
                 SqlError::new(SqlState::DATATYPE_MISMATCH, text)
             })?;
         }
@@ -113,11 +122,14 @@ impl Binder<'_> {
         if !items.iter().all(|t| t.ty == common || null(t)) {
             // A value of char(n) has its blanks, one without a length keeps those it came with: we keep none.
             if matches!(common, SqlType::Char(_)) {
-                return Err(SqlError::unsupported(format!("{what} of type character and another type or length")));
+                return Err(SqlError::unsupported(format!(
+                    "{what} of type character and another type or length"
+                )));
             }
             common = types::base(common);
         }
-        let exprs: SqlResult<Vec<Expr>> = items.into_iter().map(|t| self.cast_to(t, common).map(|t| t.expr)).collect();
+        let exprs: SqlResult<Vec<Expr>> =
+            items.into_iter().map(|t| self.cast_to(t, common).map(|t| t.expr)).collect();
         Ok((exprs?, common))
     }
 }
@@ -203,6 +215,7 @@ pub fn assignable(from: SqlType, to: SqlType) -> bool {
 
 /// Whether a cast that is written out is allowed.
 fn castable(from: SqlType, to: SqlType) -> bool {
-    let int4_bool = matches!((from, to), (SqlType::Int4, SqlType::Bool) | (SqlType::Bool, SqlType::Int4));
+    let int4_bool =
+        matches!((from, to), (SqlType::Int4, SqlType::Bool) | (SqlType::Bool, SqlType::Int4));
     assignable(from, to) || from.is_string() || int4_bool
 }

@@ -46,7 +46,8 @@ pub(crate) fn parse(c: &mut Cursor<'_>) -> SqlResult<Kind> {
         return Err(c.error());
     }
     if !c.accept(&[if from { "stdin" } else { "stdout" }]) {
-        let what = if c.is("program") { "COPY with a program" } else { "COPY with a file of the server" };
+        let what =
+            if c.is("program") { "COPY with a program" } else { "COPY with a file of the server" };
         return Err(if c.done() { c.error() } else { c.unsupported(what) });
     }
     let format = format(options(c)?)?;
@@ -192,7 +193,10 @@ fn format(o: Options) -> SqlResult<CopyFormat> {
         return bad("COPY null representation cannot use newline or carriage return");
     }
     if !o.csv
-        && (delimiter == b'\\' || delimiter == b'.' || delimiter.is_ascii_lowercase() || delimiter.is_ascii_digit())
+        && (delimiter == b'\\'
+            || delimiter == b'.'
+            || delimiter.is_ascii_lowercase()
+            || delimiter.is_ascii_digit())
     {
         return bad(&format!("COPY delimiter cannot be \"{}\"", delimiter as char));
     }
@@ -234,11 +238,20 @@ pub(crate) fn plan(b: &mut Binder<'_>, catalog: &Catalog, s: &CopyStatement) -> 
         for (n, c) in columns.iter().enumerate() {
             row[*c] = Expr::Column(n);
         }
-        let program = Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail };
+        let program = Program::Insert {
+            table: table.clone(),
+            returning: Vec::new(),
+            on_conflict: OnConflict::Fail,
+        };
         CopyDirection::From { table: table.clone(), row, program: Arc::new(program) }
     } else {
-        let access =
-            Access { table: table.clone(), path: Path::Full, filter: None, lock: None, learned: Default::default() };
+        let access = Access {
+            table: table.clone(),
+            path: Path::Full,
+            filter: None,
+            lock: None,
+            learned: Default::default(),
+        };
         let project = columns.into_iter().map(Expr::Column).collect();
         let program = Arc::new(Program::Scan { access, group: None, project, limit: None });
         CopyDirection::To(Query {

@@ -22,7 +22,9 @@ pub(crate) fn index(c: &mut Cursor<'_>, unique: bool) -> SqlResult<Kind> {
     c.expect_token(&Token::LParen)?;
     let mut columns = Vec::new();
     loop {
-        if c.peek() == Some(&Token::LParen) || c.rest().get(1).is_some_and(|t| t.token == Token::LParen) {
+        if c.peek() == Some(&Token::LParen)
+            || c.rest().get(1).is_some_and(|t| t.token == Token::LParen)
+        {
             return Err(c.unsupported("an index on an expression"));
         }
         columns.push(c.ident()?);
@@ -62,7 +64,11 @@ pub(crate) fn index(c: &mut Cursor<'_>, unique: bool) -> SqlResult<Kind> {
 }
 
 /// CREATE TABLE: sqlparser gets it without UNLOGGED (all tables are logged) and without what follows the column list.
-pub(crate) fn table(c: &mut Cursor<'_>, create: &[TokenWithSpan], _unlogged: bool) -> SqlResult<Kind> {
+pub(crate) fn table(
+    c: &mut Cursor<'_>,
+    create: &[TokenWithSpan],
+    _unlogged: bool,
+) -> SqlResult<Kind> {
     let head = c.rest();
     c.next();
     c.accept(&["if", "not", "exists"]);
@@ -79,7 +85,9 @@ pub(crate) fn table(c: &mut Cursor<'_>, create: &[TokenWithSpan], _unlogged: boo
     let tokens: Vec<TokenWithSpan> = create.iter().chain(begin).cloned().chain(elements).collect();
     let distribution = table_tail(c)?;
     match sql_statement(c.sql, &tokens)? {
-        ast::Statement::CreateTable(create) => Ok(Kind::CreateTable { create: Box::new(create), distribution }),
+        ast::Statement::CreateTable(create) => {
+            Ok(Kind::CreateTable { create: Box::new(create), distribution })
+        }
         _ => Err(SqlError::internal("CREATE TABLE parsed as something else")),
     }
 }
@@ -114,7 +122,9 @@ fn elements(c: &mut Cursor<'_>) -> SqlResult<Vec<TokenWithSpan>> {
 
 /// Where a clause behind the columns stands among the others; `None`: anywhere.
 fn rank(word: &str) -> Option<usize> {
-    ["using", "with", "on", "tablespace"].iter().position(|w| *w == if word == "without" { "with" } else { word })
+    ["using", "with", "on", "tablespace"]
+        .iter()
+        .position(|w| *w == if word == "without" { "with" } else { word })
 }
 
 fn table_tail(c: &mut Cursor<'_>) -> SqlResult<Option<Distributed>> {

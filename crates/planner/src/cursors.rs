@@ -47,7 +47,9 @@ pub(crate) fn declare(c: &mut Cursor<'_>) -> SqlResult<Kind> {
     }
     c.expect(&["for"])?;
     let queries = ["select", "values", "with", "table"];
-    if c.peek() != Some(&Token::LParen) && !c.peek_word().is_some_and(|word| queries.contains(&word.as_str())) {
+    if c.peek() != Some(&Token::LParen)
+        && !c.peek_word().is_some_and(|word| queries.contains(&word.as_str()))
+    {
         return Err(c.error());
     }
     let query = statement(c.sql, c.rest())?;
@@ -72,20 +74,38 @@ impl Options {
                 Err(SqlError::new(state, text).detail(format!("{kind} cursors must be READ ONLY.")))
             };
             if self.hold {
-                return only_reads("CURSOR WITH HOLD", "supported", SqlState::FEATURE_NOT_SUPPORTED, "Holdable");
+                return only_reads(
+                    "CURSOR WITH HOLD",
+                    "supported",
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    "Holdable",
+                );
             }
             if self.scroll {
-                return only_reads("SCROLL CURSOR", "supported", SqlState::FEATURE_NOT_SUPPORTED, "Scrollable");
+                return only_reads(
+                    "SCROLL CURSOR",
+                    "supported",
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    "Scrollable",
+                );
             }
             if self.insensitive {
-                return only_reads("INSENSITIVE CURSOR", "valid", SqlState(*b"42P11"), "Insensitive");
+                return only_reads(
+                    "INSENSITIVE CURSOR",
+                    "valid",
+                    SqlState(*b"42P11"),
+                    "Insensitive",
+                );
             }
         }
         if self.hold {
-            return Err(SqlError::unsupported("WITH HOLD").hint("A cursor ends with its transaction."));
+            return Err(
+                SqlError::unsupported("WITH HOLD").hint("A cursor ends with its transaction.")
+            );
         }
         if self.scroll {
-            return Err(SqlError::unsupported("SCROLL").hint("A cursor moves forward only: declare it with NO SCROLL."));
+            return Err(SqlError::unsupported("SCROLL")
+                .hint("A cursor moves forward only: declare it with NO SCROLL."));
         }
         Ok(())
     }

@@ -35,7 +35,10 @@ pub(crate) fn create_table(
         return Err(SqlError::unsupported("this form of CREATE TABLE"));
     }
     if c.columns.len() > MAX_COLUMNS {
-        return Err(SqlError::new(SqlState(*b"54011"), format!("tables can have at most {MAX_COLUMNS} columns")));
+        return Err(SqlError::new(
+            SqlState(*b"54011"),
+            format!("tables can have at most {MAX_COLUMNS} columns"),
+        ));
     }
     let (mut primary, mut uniques): (Option<Key>, Vec<Key>) = (None, Vec::new());
     let mut columns: Vec<Column> = Vec::new();
@@ -53,7 +56,8 @@ pub(crate) fn create_table(
     let mut table = unnumbered_table(&name, columns, Vec::new(), Distribution::Random);
     if let Some((constraint, names)) = primary {
         table.primary_key = key_columns(&table, &names, "primary key")?;
-        table.primary_key_name = constraint.unwrap_or_else(|| free_name(catalog, &table, format!("{name}_pkey")));
+        table.primary_key_name =
+            constraint.unwrap_or_else(|| free_name(catalog, &table, format!("{name}_pkey")));
         for c in table.primary_key.clone() {
             table.columns[c].not_null = true;
         }
@@ -62,15 +66,24 @@ pub(crate) fn create_table(
         let columns = key_columns(&table, &names, "unique")?;
         let default = format!("{name}_{}_key", names.join("_"));
         let name = constraint.unwrap_or_else(|| free_name(catalog, &table, default));
-        table.indexes.push(IndexDef { name, tree: Default::default(), columns, unique: true, guard: None });
+        table.indexes.push(IndexDef {
+            name,
+            tree: Default::default(),
+            columns,
+            unique: true,
+            guard: None,
+        });
     }
     table.distribution = distribute(&table, distribution)?;
     Ok(Statement::CreateTable { table, if_not_exists: c.if_not_exists })
 }
 
 fn free_name(catalog: &Catalog, table: &TableDef, wanted: String) -> String {
-    let taken =
-        |name: &str| name == table.name || table.indexes.iter().any(|i| i.name == name) || catalog.has_relation(name);
+    let taken = |name: &str| {
+        name == table.name
+            || table.indexes.iter().any(|i| i.name == name)
+            || catalog.has_relation(name)
+    };
     let numbered = (1..).map(|n| format!("{wanted}{n}"));
     std::iter::once(wanted.clone()).chain(numbered).find(|n| !taken(n)).unwrap_or(wanted)
 }
@@ -92,8 +105,9 @@ fn table_column(
             ColumnOption::Null | ColumnOption::NotNull => {
                 let not_null = matches!(option.option, ColumnOption::NotNull);
                 if said.is_some_and(|said| said != not_null) {
-                    let text =
-                        format!("conflicting NULL/NOT NULL declarations for column \"{name}\" of table \"{table}\"");
+                    let text = format!(
+                        "conflicting NULL/NOT NULL declarations for column \"{name}\" of table \"{table}\""
+                    );
                     return Err(SqlError::new(SqlState::SYNTAX, text));
                 }
                 said = Some(not_null);
@@ -101,16 +115,22 @@ fn table_column(
             }
             ColumnOption::Default(e) => {
                 if defaulted {
-                    let text = format!("multiple default values specified for column \"{name}\" of table \"{table}\"");
+                    let text = format!(
+                        "multiple default values specified for column \"{name}\" of table \"{table}\""
+                    );
                     return Err(SqlError::new(SqlState::SYNTAX, text));
                 }
                 defaulted = true;
                 let value = default(b, e, &column)?;
                 column.default = (value != Expr::Literal(Datum::Null)).then_some(value);
             }
-            ColumnOption::PrimaryKey(_) => set_primary(table, primary, (named, vec![name.clone()]))?,
+            ColumnOption::PrimaryKey(_) => {
+                set_primary(table, primary, (named, vec![name.clone()]))?
+            }
             ColumnOption::Unique(_) => uniques.push((named, vec![name.clone()])),
-            ColumnOption::ForeignKey(_) => return Err(SqlError::unsupported("a FOREIGN KEY constraint")),
+            ColumnOption::ForeignKey(_) => {
+                return Err(SqlError::unsupported("a FOREIGN KEY constraint"));
+            }
             ColumnOption::Check(_) => return Err(SqlError::unsupported("a CHECK constraint")),
             ColumnOption::Generated { .. } | ColumnOption::Identity(_) => {
                 return Err(SqlError::unsupported("a generated column"));
@@ -139,9 +159,12 @@ fn default(b: &mut Binder<'_>, e: &ast::Expr, column: &Column) -> SqlResult<Expr
     }
     value.map_err(|err| match err.state() {
         SqlState::DATATYPE_MISMATCH => {
-            let text =
-                format!("column \"{}\" is of type {} but default expression is of type {ty}", column.name, column.ty);
-            SqlError::new(SqlState::DATATYPE_MISMATCH, text).hint("You will need to rewrite or cast the expression.")
+            let text = format!(
+                "column \"{}\" is of type {} but default expression is of type {ty}",
+                column.name, column.ty
+            );
+            SqlError::new(SqlState::DATATYPE_MISMATCH, text)
+                .hint("You will need to rewrite or cast the expression.")
         }
         _ => err,
     })
@@ -163,9 +186,11 @@ fn table_constraint(
     uniques: &mut Vec<Key>,
 ) -> SqlResult<()> {
     match constraint {
-        TableConstraint::PrimaryKey(k) => {
-            set_primary(table, primary, (k.name.as_ref().map(fold), constraint_columns(&k.columns)?))
-        }
+        TableConstraint::PrimaryKey(k) => set_primary(
+            table,
+            primary,
+            (k.name.as_ref().map(fold), constraint_columns(&k.columns)?),
+        ),
         TableConstraint::Unique(k) => {
             uniques.push((k.name.as_ref().map(fold), constraint_columns(&k.columns)?));
             Ok(())
@@ -189,9 +214,15 @@ fn constraint_columns(columns: &[ast::IndexColumn]) -> SqlResult<Vec<String>> {
 /// The columns of a key by name: each once, all there.
 fn key_columns(table: &TableDef, names: &[String], what: &str) -> SqlResult<Vec<usize>> {
     let missing = |name: &str| {
-        SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" named in key does not exist"))
+        SqlError::new(
+            SqlState::UNDEFINED_COLUMN,
+            format!("column \"{name}\" named in key does not exist"),
+        )
     };
-    let columns = names.iter().map(|n| table.column(n).ok_or_else(|| missing(n))).collect::<SqlResult<Vec<_>>>()?;
+    let columns = names
+        .iter()
+        .map(|n| table.column(n).ok_or_else(|| missing(n)))
+        .collect::<SqlResult<Vec<_>>>()?;
     once_each(table, &columns, what)?;
     Ok(columns)
 }
@@ -213,7 +244,8 @@ pub(crate) fn once_each(table: &TableDef, columns: &[usize], what: &str) -> SqlR
 /// 42701 if ANALYZE names a column twice.
 pub(crate) fn analyzed_once(table: &TableDef, columns: &[usize]) -> SqlResult<()> {
     repeated(table, columns).map_or(Ok(()), |name| {
-        let text = format!("column \"{name}\" of relation \"{}\" appears more than once", table.name);
+        let text =
+            format!("column \"{name}\" of relation \"{}\" appears more than once", table.name);
         Err(SqlError::new(SqlState::DUPLICATE_COLUMN, text))
     })
 }
@@ -270,7 +302,9 @@ pub(crate) fn create_index(
 ) -> SqlResult<(String, Vec<usize>)> {
     let mut columns = Vec::new();
     for name in names {
-        let missing = || SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist"));
+        let missing = || {
+            SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist"))
+        };
         columns.push(table.column(name).ok_or_else(missing)?);
     }
     let name = match name {

@@ -10,7 +10,8 @@ use crate::select::{condition, items, target};
 use crate::tree::{rewrite, walk};
 use clearway_plan::statement::{Finish, Insert, OutColumn, Query, Source};
 use clearway_plan::{
-    Catalog, Column, Distribution, Expr, OnConflict, Path, Program, RowLock, RowLocking, Statement, TableDef, UniqueKey,
+    Catalog, Column, Distribution, Expr, OnConflict, Path, Program, RowLock, RowLocking, Statement,
+    TableDef, UniqueKey,
 };
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, SetExpr, TableFactor};
@@ -31,13 +32,19 @@ pub(crate) fn insert(b: &mut Binder<'_>, catalog: &Catalog, i: &ast::Insert) -> 
     let columns = insert_columns(b, &table, &i.columns)?;
     let named = !i.columns.is_empty();
     let source = match i.source.as_deref() {
-        None => Query { once: None, source: Source::Rows(vec![defaults(&table)]), finish: Vec::new() },
+        None => {
+            Query { once: None, source: Source::Rows(vec![defaults(&table)]), finish: Vec::new() }
+        }
         Some(q) => match &*q.body {
-            SetExpr::Values(v) if q.order_by.is_none() && q.limit_clause.is_none() && q.with.is_none() => Query {
-                once: None,
-                source: Source::Rows(value_rows(b, &table, &columns, named, v)?),
-                finish: Vec::new(),
-            },
+            SetExpr::Values(v)
+                if q.order_by.is_none() && q.limit_clause.is_none() && q.with.is_none() =>
+            {
+                Query {
+                    once: None,
+                    source: Source::Rows(value_rows(b, &table, &columns, named, v)?),
+                    finish: Vec::new(),
+                }
+            }
             _ => {
                 let targets: Vec<SqlType> = columns.iter().map(|c| table.columns[*c].ty).collect();
                 let planned = query::plan(b, catalog, q, &targets)?;
@@ -65,7 +72,8 @@ fn conflicts(b: &Binder<'_>, table: &TableDef, i: &ast::Insert) -> SqlResult<OnC
     }
     let primary = (!table.primary_key.is_empty()).then_some(UniqueKey::Primary);
     let unique = table.indexes.iter().enumerate().filter(|(_, index)| index.unique);
-    let keys: Vec<UniqueKey> = primary.into_iter().chain(unique.map(|(at, _)| UniqueKey::Index(at))).collect();
+    let keys: Vec<UniqueKey> =
+        primary.into_iter().chain(unique.map(|(at, _)| UniqueKey::Index(at))).collect();
     match &on.conflict_target {
         None => Ok(OnConflict::Ignore),
         Some(ast::ConflictTarget::Columns(names)) => {
@@ -74,14 +82,20 @@ fn conflicts(b: &Binder<'_>, table: &TableDef, i: &ast::Insert) -> SqlResult<OnC
                 c.sort_unstable();
                 c
             };
-            let wanted: SqlResult<Vec<usize>> = names.iter().map(|n| inferred(table, &fold(n))).collect();
-            let wanted = wanted.map_err(|e| match names.first().and_then(|n| b.parenthesis_before(n.span.start)) {
-                Some(at) => place(e, b.sql, at),
-                None => e,
+            let wanted: SqlResult<Vec<usize>> =
+                names.iter().map(|n| inferred(table, &fold(n))).collect();
+            let wanted = wanted.map_err(|e| {
+                match names.first().and_then(|n| b.parenthesis_before(n.span.start)) {
+                    Some(at) => place(e, b.sql, at),
+                    None => e,
+                }
             })?;
             let wanted = sorted(&wanted);
-            let meant: Vec<UniqueKey> =
-                keys.iter().copied().filter(|key| sorted(table.unique_key(*key).1) == wanted).collect();
+            let meant: Vec<UniqueKey> = keys
+                .iter()
+                .copied()
+                .filter(|key| sorted(table.unique_key(*key).1) == wanted)
+                .collect();
             match meant[..] {
                 [] => Err(SqlError::new(
                     SqlState::INVALID_COLUMN_REFERENCE,
@@ -96,7 +110,8 @@ fn conflicts(b: &Binder<'_>, table: &TableDef, i: &ast::Insert) -> SqlResult<OnC
             let name = parts(name)?.last().map(|i| fold(i)).unwrap_or_default();
             let key = keys.into_iter().find(|key| table.unique_key(*key).0 == name);
             key.map(OnConflict::IgnoreKey).ok_or_else(|| {
-                let text = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
+                let text =
+                    format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
                 SqlError::new(SqlState::UNDEFINED_OBJECT, text)
             })
         }
@@ -105,11 +120,16 @@ fn conflicts(b: &Binder<'_>, table: &TableDef, i: &ast::Insert) -> SqlResult<OnC
 
 /// A column that ON CONFLICT names, in PostgreSQL's words.
 fn inferred(table: &TableDef, name: &str) -> SqlResult<usize> {
-    let missing = || SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist"));
+    let missing =
+        || SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist"));
     table.column(name).ok_or_else(missing)
 }
 
-fn insert_columns(b: &Binder<'_>, table: &TableDef, names: &[ast::ObjectName]) -> SqlResult<Vec<usize>> {
+fn insert_columns(
+    b: &Binder<'_>,
+    table: &TableDef,
+    names: &[ast::ObjectName],
+) -> SqlResult<Vec<usize>> {
     use ast::Spanned;
     if names.is_empty() {
         return Ok((0..table.columns.len()).collect());
@@ -161,7 +181,10 @@ fn value_rows(
     let mut rows = Vec::with_capacity(v.rows.len());
     for row in &v.rows {
         if row.content.len() != width {
-            return Err(SqlError::new(SqlState::SYNTAX, "VALUES lists must all be the same length"));
+            return Err(SqlError::new(
+                SqlState::SYNTAX,
+                "VALUES lists must all be the same length",
+            ));
         }
         if width > columns.len() || named && width < columns.len() {
             return Err(wrong_count(width > columns.len()));
@@ -223,7 +246,11 @@ fn fuse(query: &mut Query, row: Vec<Expr>) -> SqlResult<()> {
         if uses.iter().all(|n| *n <= 1) {
             let fused: SqlResult<Vec<Expr>> = row
                 .iter()
-                .map(|e| rewrite(e, &mut |e| Ok(if let Expr::Column(n) = e { Some(inner[*n].clone()) } else { None })))
+                .map(|e| {
+                    rewrite(e, &mut |e| {
+                        Ok(if let Expr::Column(n) = e { Some(inner[*n].clone()) } else { None })
+                    })
+                })
                 .collect();
             *inner = fused?;
             return Ok(());
@@ -233,7 +260,10 @@ fn fuse(query: &mut Query, row: Vec<Expr>) -> SqlResult<()> {
     Ok(())
 }
 
-fn returning(b: &mut Binder<'_>, list: Option<&[ast::SelectItem]>) -> SqlResult<(Vec<Expr>, Vec<OutColumn>)> {
+fn returning(
+    b: &mut Binder<'_>,
+    list: Option<&[ast::SelectItem]>,
+) -> SqlResult<(Vec<Expr>, Vec<OutColumn>)> {
     let Some(list) = list else { return Ok((Vec::new(), Vec::new())) };
     b.mode = Aggregates::Refused("RETURNING");
     let outputs = items(b, list, &[])?;
@@ -242,7 +272,11 @@ fn returning(b: &mut Binder<'_>, list: Option<&[ast::SelectItem]>) -> SqlResult<
 }
 
 /// The one table of UPDATE or DELETE, put in scope.
-fn target_table(b: &mut Binder<'_>, catalog: &Catalog, t: &ast::TableWithJoins) -> SqlResult<Arc<TableDef>> {
+fn target_table(
+    b: &mut Binder<'_>,
+    catalog: &Catalog,
+    t: &ast::TableWithJoins,
+) -> SqlResult<Arc<TableDef>> {
     if !t.joins.is_empty() {
         return Err(SqlError::unsupported("a join"));
     }
@@ -285,7 +319,9 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
         }
         let def = &table.columns[c];
         let value = match &a.value {
-            ast::Expr::Identifier(i) if i.quote_style.is_none() && i.value.eq_ignore_ascii_case("default") => {
+            ast::Expr::Identifier(i)
+                if i.quote_style.is_none() && i.value.eq_ignore_ascii_case("default") =>
+            {
                 def.default.clone().unwrap_or(Expr::Literal(Datum::Null))
             }
             e => assigned(b, e, def)?,
@@ -299,9 +335,11 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
     let placed = matches!(&table.distribution, Distribution::Hash(columns) if sets(columns));
     let moves = placed || table.guards().any(|g| sets(g.columns));
     // The entries of indexes are locked one by one unless the table is: of all rows they would be very many.
-    let all_entries = access.path == Path::Full && table.indexes.iter().any(|index| sets(&index.columns));
+    let all_entries =
+        access.path == Path::Full && table.indexes.iter().any(|index| sets(&index.columns));
     let keys_stay = !moves && !all_entries && !set.iter().any(|(c, _)| table.is_in_key(*c));
-    access.lock = Some(RowLocking::of(if keys_stay { RowLock::NoKeyUpdate } else { RowLock::Update }));
+    access.lock =
+        Some(RowLocking::of(if keys_stay { RowLock::NoKeyUpdate } else { RowLock::Update }));
     let program = Arc::new(Program::update(access, set, returning, moves));
     Ok((Statement::Modify { program, route }, out))
 }

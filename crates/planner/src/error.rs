@@ -9,7 +9,8 @@ pub(crate) fn position(sql: &str, at: Location) -> Option<u32> {
     if at.line == 0 || at.column == 0 {
         return None;
     }
-    let before: usize = sql.split_inclusive('\n').take(at.line as usize - 1).map(|l| l.chars().count()).sum();
+    let before: usize =
+        sql.split_inclusive('\n').take(at.line as usize - 1).map(|l| l.chars().count()).sum();
     u32::try_from(before + at.column as usize).ok()
 }
 
@@ -29,7 +30,10 @@ pub(crate) fn syntax_at(sql: &str, token: Option<&TokenWithSpan>) -> SqlError {
             let e = SqlError::new(SqlState::SYNTAX, format!("syntax error at or near \"{text}\""));
             place(e, sql, t.span.start)
         }
-        None => SqlError::new(SqlState::SYNTAX, "syntax error at end of input").at(sql.chars().count() as u32 + 1),
+        None => {
+            SqlError::new(SqlState::SYNTAX, "syntax error at end of input")
+                .at(sql.chars().count() as u32 + 1)
+        }
     }
 }
 
@@ -37,7 +41,9 @@ pub(crate) fn syntax_at(sql: &str, token: Option<&TokenWithSpan>) -> SqlError {
 fn source_of(sql: &str, t: &TokenWithSpan) -> String {
     let (start, end) = (position(sql, t.span.start), position(sql, t.span.end));
     match (start, end) {
-        (Some(s), Some(e)) if e > s => sql.chars().skip(s as usize - 1).take((e - s) as usize).collect(),
+        (Some(s), Some(e)) if e > s => {
+            sql.chars().skip(s as usize - 1).take((e - s) as usize).collect()
+        }
         _ => t.token.to_string(),
     }
 }

@@ -13,7 +13,11 @@ pub(crate) fn lines(s: &Statement) -> SqlResult<Vec<String>> {
         Statement::Query(q) => query(q, 0, &mut out),
         Statement::Insert(i) => insert(i, &mut out),
         Statement::Modify { program, route } => program_lines(program, route, 0, &mut out),
-        _ => return Err(SqlError::unsupported("EXPLAIN of other than SELECT, INSERT, UPDATE, DELETE or VALUES")),
+        _ => {
+            return Err(SqlError::unsupported(
+                "EXPLAIN of other than SELECT, INSERT, UPDATE, DELETE or VALUES",
+            ));
+        }
     }
     Ok(out)
 }
@@ -61,8 +65,11 @@ fn query(q: &Query, depth: usize, out: &mut Vec<String>) {
             Finish::Distinct => "Unique".to_owned(),
             Finish::Sort(keys) => format!("Sort: {}", list(keys, sort_key)),
             Finish::Limit { limit, offset } => {
-                let part = |name: &str, e: &Option<Expr>| e.as_ref().map(|e| format!("{name} {}", show(e, None)));
-                let parts: Vec<String> = [part("Limit", limit), part("Offset", offset)].into_iter().flatten().collect();
+                let part = |name: &str, e: &Option<Expr>| {
+                    e.as_ref().map(|e| format!("{name} {}", show(e, None)))
+                };
+                let parts: Vec<String> =
+                    [part("Limit", limit), part("Offset", offset)].into_iter().flatten().collect();
                 parts.join(", ")
             }
         };
@@ -77,7 +84,11 @@ fn query(q: &Query, depth: usize, out: &mut Vec<String>) {
         Source::Rows(rows) if rows.len() == 1 => line(depth, "Result".to_owned(), out),
         Source::Rows(rows) => line(depth, format!("Values: {} rows", rows.len()), out),
         Source::Series { start, stop, .. } => {
-            let text = format!("Function Scan on generate_series from {} to {}", show(start, None), show(stop, None));
+            let text = format!(
+                "Function Scan on generate_series from {} to {}",
+                show(start, None),
+                show(stop, None)
+            );
             line(depth, text, out);
         }
         Source::View(view) => line(depth, format!("System View Scan on {}", view.name()), out),
@@ -100,7 +111,8 @@ fn program_lines(p: &Program, route: &Route, depth: usize, out: &mut Vec<String>
         Program::Scan { access, .. } => (access, depth),
         Program::Update { access, set, moves, .. } => {
             let placed = |by: &[usize]| set.iter().any(|(c, _)| by.contains(c));
-            let may_move = matches!(&access.table.distribution, Distribution::Hash(by) if placed(by));
+            let may_move =
+                matches!(&access.table.distribution, Distribution::Hash(by) if placed(by));
             let how = if may_move { " (may move rows to other partitions)" } else { "" };
             line(depth, format!("Update on {}{how}", access.table.name), out);
             if *moves {
@@ -113,7 +125,9 @@ fn program_lines(p: &Program, route: &Route, depth: usize, out: &mut Vec<String>
             guards(&access.table, depth, out);
             (access, depth + 1)
         }
-        Program::Insert { table, .. } | Program::BuildIndex { table, .. } | Program::Guard { table, .. } => {
+        Program::Insert { table, .. }
+        | Program::BuildIndex { table, .. }
+        | Program::Guard { table, .. } => {
             return line(depth, format!("Insert on {}", table.name), out);
         }
     };
@@ -151,10 +165,18 @@ fn access_lines(a: &Access, route: &Route, depth: usize, out: &mut Vec<String>) 
         Route::Guard { table, key, values } => {
             let (name, _) = table.unique_key(*key);
             let values = printer(Some(table)).list(values);
-            note(depth, format!("Partitions: the one that the guard of {name} knows for ({values})"), out);
+            note(
+                depth,
+                format!("Partitions: the one that the guard of {name} knows for ({values})"),
+                out,
+            );
         }
         Route::Hash(keys) => {
-            note(depth, format!("Partitions: the one of hash({})", printer(Some(table)).list(keys)), out);
+            note(
+                depth,
+                format!("Partitions: the one of hash({})", printer(Some(table)).list(keys)),
+                out,
+            );
         }
     }
 }

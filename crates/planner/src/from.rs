@@ -27,7 +27,11 @@ pub(crate) enum From {
 }
 
 /// Binds FROM and puts its columns in scope.
-pub(crate) fn from(b: &mut Binder<'_>, catalog: &Catalog, from: &[ast::TableWithJoins]) -> SqlResult<From> {
+pub(crate) fn from(
+    b: &mut Binder<'_>,
+    catalog: &Catalog,
+    from: &[ast::TableWithJoins],
+) -> SqlResult<From> {
     let [item] = from else {
         if from.is_empty() {
             return Ok(From::Nothing);
@@ -43,7 +47,14 @@ pub(crate) fn from(b: &mut Binder<'_>, catalog: &Catalog, from: &[ast::TableWith
         return Err(SqlError::unsupported("a join"));
     }
     match &item.relation {
-        TableFactor::Table { name, alias, args: None, sample: None, with_ordinality: false, .. } => {
+        TableFactor::Table {
+            name,
+            alias,
+            args: None,
+            sample: None,
+            with_ordinality: false,
+            ..
+        } => {
             let renamed = alias.as_ref().map(|a| scope::alias(&a.name)).transpose()?;
             let from = match RelationName::of(name)?.view() {
                 Some(view) => {
@@ -64,7 +75,9 @@ pub(crate) fn from(b: &mut Binder<'_>, catalog: &Catalog, from: &[ast::TableWith
         TableFactor::Table { name, alias, args: Some(args), with_ordinality: false, .. } => {
             series(b, name, &args.args, alias.as_ref())
         }
-        TableFactor::Function { lateral: false, name, args, alias, .. } => series(b, name, args, alias.as_ref()),
+        TableFactor::Function { lateral: false, name, args, alias, .. } => {
+            series(b, name, args, alias.as_ref())
+        }
         TableFactor::Derived { .. } => Err(SqlError::unsupported("a subquery in FROM")),
         _ => Err(SqlError::unsupported("this item of FROM")),
     }
@@ -82,7 +95,11 @@ fn check_relations(b: &Binder<'_>, catalog: &Catalog, item: &ast::TableWithJoins
 }
 
 /// The table called so, or 42P01 at its place.
-pub(crate) fn lookup(b: &Binder<'_>, catalog: &Catalog, name: &ast::ObjectName) -> SqlResult<Arc<TableDef>> {
+pub(crate) fn lookup(
+    b: &Binder<'_>,
+    catalog: &Catalog,
+    name: &ast::ObjectName,
+) -> SqlResult<Arc<TableDef>> {
     use ast::Spanned;
     let found = RelationName::of(name).and_then(|n| n.table(catalog, &b.path).cloned());
     found.map_err(|e| crate::error::place(e, b.sql, name.span().start))
@@ -124,7 +141,8 @@ fn series(
     if !(2..=3).contains(&bound.len()) || bound.iter().any(|t| !t.ty.is_integer()) {
         return Err(SqlError::unsupported("generate_series of other than two or three integers"));
     }
-    let ty = if bound.iter().any(|t| t.ty == SqlType::Int8) { SqlType::Int8 } else { SqlType::Int4 };
+    let ty =
+        if bound.iter().any(|t| t.ty == SqlType::Int8) { SqlType::Int8 } else { SqlType::Int4 };
     let mut exprs = Vec::new();
     for t in bound {
         exprs.push(b.cast_to(t, ty)?.expr);
@@ -148,7 +166,8 @@ pub(crate) fn locked(b: &Binder<'_>, lock: &Lock, from: &From) -> SqlResult<()> 
     if let Some(of) = &lock.of {
         let name = RelationName::of(of)?;
         if name.schema.is_some() || name.name != b.scope.relation {
-            let text = format!("relation \"{name}\" in {} clause not found in FROM clause", lock.name);
+            let text =
+                format!("relation \"{name}\" in {} clause not found in FROM clause", lock.name);
             let error = SqlError::new(SqlState::UNDEFINED_TABLE, text);
             return Err(crate::error::place(error, b.sql, of.span().start));
         }

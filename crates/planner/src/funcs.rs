@@ -18,7 +18,9 @@ use sqlparser::ast::{self, DuplicateTreatment, FunctionArg, FunctionArgExpr, Fun
 pub(crate) fn bare_word(name: &str) -> Option<Typed> {
     let (f, ty) = match name {
         "current_timestamp" => (Func::Now, SqlType::Timestamptz),
-        "current_user" | "session_user" | "user" | "current_role" => (Func::CurrentUser, SqlType::Name),
+        "current_user" | "session_user" | "user" | "current_role" => {
+            (Func::CurrentUser, SqlType::Name)
+        }
         "current_catalog" => (Func::CurrentDatabase, SqlType::Name),
         "current_schema" => (Func::CurrentSchema, SqlType::Name),
         "localtimestamp" | "current_date" => {
@@ -168,11 +170,20 @@ fn aggregate_function(name: &str) -> Option<AggFunc> {
     })
 }
 
-fn aggregate(b: &mut Binder<'_>, name: &str, func: AggFunc, args: &[FunctionArg], distinct: bool) -> SqlResult<Typed> {
+fn aggregate(
+    b: &mut Binder<'_>,
+    name: &str,
+    func: AggFunc,
+    args: &[FunctionArg],
+    distinct: bool,
+) -> SqlResult<Typed> {
     match b.mode {
         Aggregates::Allowed => {}
         Aggregates::Nested => {
-            return Err(SqlError::new(SqlState::GROUPING, "aggregate function calls cannot be nested"));
+            return Err(SqlError::new(
+                SqlState::GROUPING,
+                "aggregate function calls cannot be nested",
+            ));
         }
         Aggregates::Refused(clause) => {
             let text = format!("aggregate functions are not allowed in {clause}");
@@ -197,7 +208,11 @@ fn aggregate(b: &mut Binder<'_>, name: &str, func: AggFunc, args: &[FunctionArg]
         (_, None) => return Err(undefined(name, &[])),
         (AggFunc::Min | AggFunc::Max, Some(a)) => {
             let a = b.decide(a, SqlType::Text)?;
-            let ty = if a.ty.is_string() && !matches!(a.ty, SqlType::Char(_)) { SqlType::Text } else { a.ty };
+            let ty = if a.ty.is_string() && !matches!(a.ty, SqlType::Char(_)) {
+                SqlType::Text
+            } else {
+                a.ty
+            };
             if ty == SqlType::Bool {
                 return Err(undefined(name, &[a.ty]));
             }
@@ -206,7 +221,9 @@ fn aggregate(b: &mut Binder<'_>, name: &str, func: AggFunc, args: &[FunctionArg]
         (AggFunc::Sum | AggFunc::Avg, Some(a)) => {
             let ty = match a.ty {
                 SqlType::Int2 | SqlType::Int4 if func == AggFunc::Sum => SqlType::Int8,
-                SqlType::Int2 | SqlType::Int4 | SqlType::Int8 | SqlType::Numeric => SqlType::Numeric,
+                SqlType::Int2 | SqlType::Int4 | SqlType::Int8 | SqlType::Numeric => {
+                    SqlType::Numeric
+                }
                 SqlType::Float8 => SqlType::Float8,
                 other => return Err(undefined(name, &[other])),
             };
@@ -243,9 +260,13 @@ fn scalar(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
     match (name, args.len()) {
         ("now" | "transaction_timestamp", 0) => return call(Func::Now, vec![], T::Timestamptz),
         ("statement_timestamp", 0) => return call(Func::StatementNow, vec![], T::Timestamptz),
-        ("clock_timestamp" | "timeofday", 0) => return Err(SqlError::unsupported(format!("{name}()"))),
+        ("clock_timestamp" | "timeofday", 0) => {
+            return Err(SqlError::unsupported(format!("{name}()")));
+        }
         ("version", 0) => return call(Func::Version, vec![], T::Text),
-        ("current_database" | "current_catalog", 0) => return call(Func::CurrentDatabase, vec![], T::Name),
+        ("current_database" | "current_catalog", 0) => {
+            return call(Func::CurrentDatabase, vec![], T::Name);
+        }
         ("current_schema", 0) => return call(Func::CurrentSchema, vec![], T::Name),
         // We have no advisory locks: there is never one to let go.
         ("pg_advisory_unlock_all", 0) => return Ok(Typed::new(Expr::Literal("".into()), T::Void)),
@@ -278,7 +299,8 @@ fn scalar(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
             return null_if(b, args);
         }
         ("btrim" | "ltrim" | "rtrim", 1 | 2) => {
-            let mode = ["btrim", "ltrim", "rtrim"].iter().position(|n| *n == name).unwrap_or(0) as i32;
+            let mode =
+                ["btrim", "ltrim", "rtrim"].iter().position(|n| *n == name).unwrap_or(0) as i32;
             let mut args = args.into_iter();
             let Some(text) = args.next() else { return Err(undefined(name, &[])) };
             let chars = args.next().unwrap_or(Typed::new(Expr::Literal(" ".into()), T::Text));
@@ -293,7 +315,9 @@ fn scalar(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
 
 /// nullif(): the first argument's type as the operator = takes it.
 fn null_if(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
-    let Ok([first, second]) = <[Typed; 2]>::try_from(args) else { return Err(undefined("nullif", &[])) };
+    let Ok([first, second]) = <[Typed; 2]>::try_from(args) else {
+        return Err(undefined("nullif", &[]));
+    };
     let (own, value) = (first.ty, first.clone());
     let (a, c) = b.comparable("=", first, second)?;
     // Times of two types are compared as they are: the first one stays what it was.
@@ -304,7 +328,9 @@ fn null_if(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
     }
     let ty = match own {
         SqlType::Varchar(_) if !matches!(c.ty, SqlType::Char(_)) => SqlType::Text,
-        SqlType::Varchar(_) => return Err(SqlError::unsupported("nullif of varchar and character")),
+        SqlType::Varchar(_) => {
+            return Err(SqlError::unsupported("nullif of varchar and character"));
+        }
         _ => a.ty,
     };
     Ok(Typed::new(Expr::Func(Func::NullIf, vec![a.expr, c.expr]), ty))
@@ -318,7 +344,10 @@ fn concat(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
             SqlType::Bool => {
                 let letter = |v: bool| Expr::Literal(if v { "t" } else { "f" }.into());
                 let not = Expr::Unary(UnaryOp::Not, Box::new(arg.expr.clone()));
-                Typed::new(Expr::Case(vec![(arg.expr, letter(true)), (not, letter(false))], None), SqlType::Text)
+                Typed::new(
+                    Expr::Case(vec![(arg.expr, letter(true)), (not, letter(false))], None),
+                    SqlType::Text,
+                )
             }
             SqlType::Char(_) => crate::bind::padded(arg),
             _ => b.cast_to(arg, SqlType::Text)?,
@@ -389,7 +418,9 @@ const OURS: &[&str] = &[
 /// Functions of fixed argument types.
 fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
     use SqlType as T;
-    let time = args.get(1).map_or(T::Timestamptz, |a| if a.ty == T::Timestamp { T::Timestamp } else { T::Timestamptz });
+    let time = args.get(1).map_or(T::Timestamptz, |a| {
+        if a.ty == T::Timestamp { T::Timestamp } else { T::Timestamptz }
+    });
     if name == "substring" && args.get(1).is_some_and(|a| a.ty.is_string()) {
         return Err(SqlError::unsupported("substring by a regular expression"));
     }
@@ -412,8 +443,11 @@ fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
         ("strpos", 2) => (Func::Position, &[T::Text, T::Text], T::Int4),
         ("round", 2) => (Func::Round, &[T::Numeric, T::Int4], T::Numeric),
         ("date_trunc", 2) => {
-            let wanted: &[SqlType] =
-                if time == T::Timestamp { &[T::Text, T::Timestamp] } else { &[T::Text, T::Timestamptz] };
+            let wanted: &[SqlType] = if time == T::Timestamp {
+                &[T::Text, T::Timestamp]
+            } else {
+                &[T::Text, T::Timestamptz]
+            };
             (Func::DateTrunc, wanted, time)
         }
         ("current_setting", 1) => (Func::CurrentSetting, &[T::Text], T::Text),
@@ -431,10 +465,12 @@ fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
         out.push(match (arg.ty, want) {
             (have, want) if have == want => arg.expr,
             (have, T::Text) if have.is_string() => arg.expr,
-            (T::Int2, T::Int4) | (T::Int2 | T::Int4, T::Int8) | (T::Timestamp | T::Date, T::Timestamptz) => {
-                b.cast_to(arg, want)?.expr
-            }
-            (have, T::Float8 | T::Numeric) if crate::ops::numeric_common(have, want) == Some(want) => {
+            (T::Int2, T::Int4)
+            | (T::Int2 | T::Int4, T::Int8)
+            | (T::Timestamp | T::Date, T::Timestamptz) => b.cast_to(arg, want)?.expr,
+            (have, T::Float8 | T::Numeric)
+                if crate::ops::numeric_common(have, want) == Some(want) =>
+            {
                 b.cast_to(arg, want)?.expr
             }
             _ => return Err(undefined(name, &given)),

@@ -21,16 +21,24 @@ pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Vec<To
         }
         let last = out.last_mut();
         match (last, &t.token) {
-            (Some(last), Token::SingleQuotedString(more)) if is_string(&last.token) && gap.joins => {
+            (Some(last), Token::SingleQuotedString(more))
+                if is_string(&last.token) && gap.joins =>
+            {
                 join(sql, last, more)?;
                 last.span.end = t.span.end;
             }
-            (Some(last), token) if is_string(&last.token) && is_string(token) => return Err(syntax_at(sql, Some(&t))),
-            (Some(last), token) if matches!(last.token, Token::Number(..)) && gap.empty && begins_name(token) => {
+            (Some(last), token) if is_string(&last.token) && is_string(token) => {
+                return Err(syntax_at(sql, Some(&t)));
+            }
+            (Some(last), token)
+                if matches!(last.token, Token::Number(..)) && gap.empty && begins_name(token) =>
+            {
                 return Err(junk(sql, last, "numeric literal"));
             }
             // The parser knows only the long form of this one.
-            (_, Token::Word(w)) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case("isnull") => {
+            (_, Token::Word(w))
+                if w.quote_style.is_none() && w.value.eq_ignore_ascii_case("isnull") =>
+            {
                 out.push(TokenWithSpan { token: Token::make_keyword("IS"), span: t.span });
                 out.push(TokenWithSpan { token: Token::make_keyword("NULL"), span: t.span });
             }
@@ -80,7 +88,9 @@ fn is_string(token: &Token) -> bool {
 fn join(sql: &str, first: &mut TokenWithSpan, more: &str) -> SqlResult<()> {
     match &mut first.token {
         Token::SingleQuotedString(s) | Token::NationalStringLiteral(s) => s.push_str(more),
-        Token::EscapedStringLiteral(s) | Token::UnicodeStringLiteral(s) if !more.contains('\\') => s.push_str(more),
+        Token::EscapedStringLiteral(s) | Token::UnicodeStringLiteral(s) if !more.contains('\\') => {
+            s.push_str(more)
+        }
         _ => {
             let e = SqlError::unsupported("an escape in the continuation of a string");
             return Err(place(e, sql, first.span.start));
@@ -100,11 +110,16 @@ fn begins_name(token: &Token) -> bool {
 fn check_number(sql: &str, t: &TokenWithSpan) -> SqlResult<()> {
     let width = t.span.end.column.saturating_sub(t.span.start.column) as usize;
     match &t.token {
-        Token::Number(text, long) if *long || text.contains('_') => Err(junk(sql, t, "numeric literal")),
+        Token::Number(text, long) if *long || text.contains('_') => {
+            Err(junk(sql, t, "numeric literal"))
+        }
         // `0x1F`: as long as `X'1F` without the quote at its end.
-        Token::HexStringLiteral(text) if width == text.chars().count() + 2 => Err(junk(sql, t, "numeric literal")),
+        Token::HexStringLiteral(text) if width == text.chars().count() + 2 => {
+            Err(junk(sql, t, "numeric literal"))
+        }
         Token::Placeholder(name) => {
-            match name.strip_prefix('$').map(|n| n.trim_start_matches(|c: char| c.is_ascii_digit())) {
+            match name.strip_prefix('$').map(|n| n.trim_start_matches(|c: char| c.is_ascii_digit()))
+            {
                 Some("") if name.len() > 1 => Ok(()),
                 Some(rest) if rest.len() + 1 < name.len() => Err(junk(sql, t, "parameter")),
                 _ => Err(syntax_at(sql, Some(t))),
@@ -115,6 +130,9 @@ fn check_number(sql: &str, t: &TokenWithSpan) -> SqlResult<()> {
 }
 
 fn junk(sql: &str, t: &TokenWithSpan, after: &str) -> SqlError {
-    let e = SqlError::new(SqlState::SYNTAX, format!("trailing junk after {after} at or near \"{}\"", t.token));
+    let e = SqlError::new(
+        SqlState::SYNTAX,
+        format!("trailing junk after {after} at or near \"{}\"", t.token),
+    );
     place(e, sql, t.span.start)
 }

@@ -26,8 +26,10 @@ pub(crate) struct Lock {
 pub(crate) fn marked(statement: &Cursor<'_>) -> Vec<TokenWithSpan> {
     let (mut c, mut out) = (statement.clone(), Vec::with_capacity(statement.rest().len()));
     while let [token, others @ ..] = c.rest() {
-        let (no_key, key) =
-            (c.clone().accept(&["for", "no", "key", "update"]), c.clone().accept(&["for", "key", "share"]));
+        let (no_key, key) = (
+            c.clone().accept(&["for", "no", "key", "update"]),
+            c.clone().accept(&["for", "key", "share"]),
+        );
         if !no_key && !key {
             out.push(token.clone());
             c.next();
@@ -39,8 +41,9 @@ pub(crate) fn marked(statement: &Cursor<'_>) -> Vec<TokenWithSpan> {
             c.next();
         }
         let has_of = c.accept(&["of"]);
-        let word =
-            |value: &str, quote_style, keyword| Token::Word(Word { value: value.to_owned(), quote_style, keyword });
+        let word = |value: &str, quote_style, keyword| {
+            Token::Word(Word { value: value.to_owned(), quote_style, keyword })
+        };
         out.push(token.clone());
         out.push(kind.clone());
         let mut add = |token| out.push(TokenWithSpan { token, span: kind.span });
@@ -55,7 +58,8 @@ pub(crate) fn marked(statement: &Cursor<'_>) -> Vec<TokenWithSpan> {
 
 /// A clause, as sqlparser has it.
 pub(crate) fn clause(lock: &ast::LockClause) -> Lock {
-    let is_mark = |part: &ast::ObjectNamePart| part.as_ident().is_some_and(|name| name.value == MARK);
+    let is_mark =
+        |part: &ast::ObjectNamePart| part.as_ident().is_some_and(|name| name.value == MARK);
     let mut of = lock.of.clone();
     let is_marked = of.as_mut().is_some_and(|of| {
         let is_marked = of.0.first().is_some_and(is_mark);
@@ -87,9 +91,15 @@ pub(crate) fn combined(locks: &[Lock]) -> Option<RowLocking> {
 
 /// What a query takes that reads these expressions: FOR KEY SHARE lets others change what is in no key, so it is for queries that read no more than
 /// keys.
-pub(crate) fn taken<'e>(lock: RowLocking, table: &TableDef, read: impl Iterator<Item = &'e Expr>) -> RowLocking {
+pub(crate) fn taken<'e>(
+    lock: RowLocking,
+    table: &TableDef,
+    read: impl Iterator<Item = &'e Expr>,
+) -> RowLocking {
     let mut only_keys = true;
-    read.for_each(|e| walk(e, &mut |e| only_keys &= !matches!(e, Expr::Column(c) if !table.is_in_key(*c))));
+    read.for_each(|e| {
+        walk(e, &mut |e| only_keys &= !matches!(e, Expr::Column(c) if !table.is_in_key(*c)))
+    });
     let least = if only_keys { RowLock::KeyShare } else { RowLock::Share };
     RowLocking { taken: lock.asked.max(least), ..lock }
 }

@@ -115,7 +115,9 @@ impl Scan<'_> {
                 }
                 b'a'..=b'z' | b'A'..=b'Z' | b'_' => self.word(out)?,
                 b'0'..=b'9' => self.number(out, false)?,
-                b'.' if bytes.get(self.at + 1).is_some_and(u8::is_ascii_digit) => self.number(out, false)?,
+                b'.' if bytes.get(self.at + 1).is_some_and(u8::is_ascii_digit) => {
+                    self.number(out, false)?
+                }
                 b'\'' => self.string(out)?,
                 b'"' => self.quoted(out)?,
                 b'-' if self.last == Last::Operator && self.signs_number() => {
@@ -126,7 +128,10 @@ impl Scan<'_> {
                 b'/' if bytes.get(self.at + 1) == Some(&b'*') => return None,
                 b';' => {
                     let rest = &self.sql[self.at + 1..];
-                    return rest.trim_matches([' ', '\t', '\n', '\r', ';']).is_empty().then_some(());
+                    return rest
+                        .trim_matches([' ', '\t', '\n', '\r', ';'])
+                        .is_empty()
+                        .then_some(());
                 }
                 // A type's length, or a position: all of it stays.
                 b':' if bytes.get(self.at + 1) == Some(&b':') => self.cast(out)?,
@@ -146,7 +151,8 @@ impl Scan<'_> {
     fn signs_number(&self) -> bool {
         let rest = &self.sql[self.at + 1..];
         let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
-        rest.starts_with(|c: char| c.is_ascii_digit()) && !rest[end..].trim_start().starts_with("::")
+        rest.starts_with(|c: char| c.is_ascii_digit())
+            && !rest[end..].trim_start().starts_with("::")
     }
 
     /// Copies `self.at .. end` to the key.
@@ -157,8 +163,10 @@ impl Scan<'_> {
 
     fn word_end(&self) -> usize {
         let rest = &self.sql.as_bytes()[self.at..];
-        let len =
-            rest.iter().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$'))).unwrap_or(rest.len());
+        let len = rest
+            .iter()
+            .position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$')))
+            .unwrap_or(rest.len());
         self.at + len
     }
 
@@ -191,7 +199,9 @@ impl Scan<'_> {
         while let Some(&b) = bytes.get(end) {
             let exponent_sign = matches!(b, b'+' | b'-') && matches!(bytes[end - 1], b'e' | b'E');
             let exponent = matches!(b, b'e' | b'E')
-                && bytes.get(end + 1).is_some_and(|n| n.is_ascii_digit() || matches!(n, b'+' | b'-'));
+                && bytes
+                    .get(end + 1)
+                    .is_some_and(|n| n.is_ascii_digit() || matches!(n, b'+' | b'-'));
             if !(b.is_ascii_digit() || b == b'.' || exponent || exponent_sign && end > self.at) {
                 break;
             }

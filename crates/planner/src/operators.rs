@@ -57,12 +57,17 @@ impl Binder<'_> {
             let name = if op == BinaryOp::And { "AND" } else { "OR" };
             let (left, right) = (self.boolean(left, name), self.boolean(right, name));
             let (left, right) = (self.at_literal(l, left)?, self.at_literal(r, right)?);
-            return Ok(Typed::new(Expr::Binary(op, Box::new(left), Box::new(right)), SqlType::Bool));
+            return Ok(Typed::new(
+                Expr::Binary(op, Box::new(left), Box::new(right)),
+                SqlType::Bool,
+            ));
         }
         let operands = [(is_undecided(&left), l), (is_undecided(&right), r)];
         let result = self.binary(op, left, right);
         let symbol = op.symbol();
-        self.of_operator(result, &operands, |t| t.to_string() == symbol || symbol == "<>" && *t == Token::Neq)
+        self.of_operator(result, &operands, |t| {
+            t.to_string() == symbol || symbol == "<>" && *t == Token::Neq
+        })
     }
 
     pub(crate) fn not_distinct(&mut self, l: &ast::Expr, r: &ast::Expr) -> SqlResult<Typed> {
@@ -72,7 +77,12 @@ impl Binder<'_> {
         self.of_operator(result, &operands, |t| is_word(t, &["is"]))
     }
 
-    pub(crate) fn in_list(&mut self, e: &ast::Expr, list: &[ast::Expr], negated: bool) -> SqlResult<Typed> {
+    pub(crate) fn in_list(
+        &mut self,
+        e: &ast::Expr,
+        list: &[ast::Expr],
+        negated: bool,
+    ) -> SqlResult<Typed> {
         let mut needle = self.boxed(e)?;
         let mut items = Vec::with_capacity(list.len());
         for item in list {
@@ -92,8 +102,11 @@ impl Binder<'_> {
             }
         }
         // Without a common type an undecided needle takes that of each value.
-        if common.is_none() && matches!((needle.ty, &needle.expr), (SqlType::Unknown, Expr::Literal(_))) {
-            let (each, all) = if negated { (BinaryOp::Ne, BinaryOp::And) } else { (BinaryOp::Eq, BinaryOp::Or) };
+        if common.is_none()
+            && matches!((needle.ty, &needle.expr), (SqlType::Unknown, Expr::Literal(_)))
+        {
+            let (each, all) =
+                if negated { (BinaryOp::Ne, BinaryOp::And) } else { (BinaryOp::Eq, BinaryOp::Or) };
             let mut found = Typed::new(Expr::Literal(Datum::Bool(negated)), SqlType::Bool);
             for (item, place) in items.into_iter().zip(list) {
                 let operands = [(true, e), (is_undecided(&item), place)];
@@ -165,7 +178,8 @@ impl Binder<'_> {
 
     /// The first literal that cannot be read as the common type.
     fn unreadable(&mut self, items: Vec<Typed>) -> Option<usize> {
-        let common = types::base(items.iter().try_fold(SqlType::Unknown, |ty, t| common_type(ty, t.ty))?);
+        let common =
+            types::base(items.iter().try_fold(SqlType::Unknown, |ty, t| common_type(ty, t.ty))?);
         items.into_iter().position(|t| is_undecided(&t) && self.decide(t, common).is_err())
     }
 }
@@ -173,10 +187,14 @@ impl Binder<'_> {
 /// The first type that does not go with those before it.
 pub(crate) fn mismatch(types: &[SqlType]) -> Option<usize> {
     let first = types.iter().position(|ty| *ty != SqlType::Unknown)?;
-    (first..types.len()).find(|n| types[*n] != SqlType::Unknown && !go_together(types[first], types[*n]))
+    (first..types.len())
+        .find(|n| types[*n] != SqlType::Unknown && !go_together(types[first], types[*n]))
 }
 
 /// Whether two types are of one category: a common type can be found for them.
 pub(crate) fn go_together(a: SqlType, b: SqlType) -> bool {
-    a == b || a.is_string() && b.is_string() || is_number(a) && is_number(b) || is_time(a) && is_time(b)
+    a == b
+        || a.is_string() && b.is_string()
+        || is_number(a) && is_number(b)
+        || is_time(a) && is_time(b)
 }

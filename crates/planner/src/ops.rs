@@ -8,7 +8,8 @@ use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 
 const HINT: &str = "No operator matches the given name and argument types. You might need to add explicit type casts.";
 
-const NOT_UNIQUE: &str = "Could not choose a best candidate operator. You might need to add explicit type casts.";
+const NOT_UNIQUE: &str =
+    "Could not choose a best candidate operator. You might need to add explicit type casts.";
 
 impl Binder<'_> {
     /// A binary operator on bound sides.
@@ -31,7 +32,12 @@ impl Binder<'_> {
     }
 
     /// Both sides in types whose values compare: integers of any width are left as they are.
-    pub(crate) fn comparable(&mut self, op: &str, left: Typed, right: Typed) -> SqlResult<(Typed, Typed)> {
+    pub(crate) fn comparable(
+        &mut self,
+        op: &str,
+        left: Typed,
+        right: Typed,
+    ) -> SqlResult<(Typed, Typed)> {
         let (left, right) = self.known(left, right)?;
         let (l, r) = (left.ty, right.ty);
         let common = match (l, r) {
@@ -82,7 +88,9 @@ impl Binder<'_> {
         let (left, right) = self.known(left, right)?;
         let (l, r) = (left.ty, right.ty);
         if let Some(ty) = date_arithmetic(op, l, r) {
-            let days = |b: &mut Self, t: Typed| if t.ty == SqlType::Int2 { b.cast_to(t, SqlType::Int4) } else { Ok(t) };
+            let days = |b: &mut Self, t: Typed| {
+                if t.ty == SqlType::Int2 { b.cast_to(t, SqlType::Int4) } else { Ok(t) }
+            };
             let (left, right) = (days(self, left)?, days(self, right)?);
             return Ok(Typed::new(Expr::Binary(op, Box::new(left.expr), Box::new(right.expr)), ty));
         }
@@ -109,7 +117,10 @@ impl Binder<'_> {
             _ => b.cast_to(t, SqlType::Text),
         };
         let (left, right) = (side(self, left)?, side(self, right)?);
-        Ok(Typed::new(Expr::Binary(BinaryOp::Concat, Box::new(left.expr), Box::new(right.expr)), SqlType::Text))
+        Ok(Typed::new(
+            Expr::Binary(BinaryOp::Concat, Box::new(left.expr), Box::new(right.expr)),
+            SqlType::Text,
+        ))
     }
 
     /// Unary plus, which only numbers have; an undecided operand is a float8.
@@ -132,8 +143,11 @@ impl Binder<'_> {
             ty if ty.is_integer() || matches!(ty, SqlType::Float8 | SqlType::Numeric) => {
                 Ok(Typed::new(Expr::Unary(UnaryOp::Neg, Box::new(inner.expr)), ty))
             }
-            ty => Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("operator does not exist: - {}", shown(ty)))
-                .hint(HINT)),
+            ty => Err(SqlError::new(
+                SqlState::UNDEFINED_FUNCTION,
+                format!("operator does not exist: - {}", shown(ty)),
+            )
+            .hint(HINT)),
         }
     }
 }
@@ -151,7 +165,9 @@ fn date_arithmetic(op: BinaryOp, l: SqlType, r: SqlType) -> Option<SqlType> {
     use SqlType::{Date, Int2, Int4};
     match (op, l, r) {
         (BinaryOp::Sub, Date, Date) => Some(Int4),
-        (BinaryOp::Add | BinaryOp::Sub, Date, Int2 | Int4) | (BinaryOp::Add, Int2 | Int4, Date) => Some(Date),
+        (BinaryOp::Add | BinaryOp::Sub, Date, Int2 | Int4) | (BinaryOp::Add, Int2 | Int4, Date) => {
+            Some(Date)
+        }
         _ => None,
     }
 }
@@ -161,7 +177,9 @@ fn interval_arithmetic(op: BinaryOp, l: SqlType, r: SqlType) -> bool {
     use SqlType::{Date, Timestamp, Timestamptz, Unknown};
     let moment = |ty| matches!(ty, Timestamp | Timestamptz);
     match op {
-        BinaryOp::Sub => moment(l) && (is_time(r) || r == Unknown) || matches!(l, Date | Unknown) && moment(r),
+        BinaryOp::Sub => {
+            moment(l) && (is_time(r) || r == Unknown) || matches!(l, Date | Unknown) && moment(r)
+        }
         BinaryOp::Add => moment(l) && r == Unknown || l == Unknown && moment(r),
         _ => false,
     }

@@ -62,9 +62,9 @@ pub(crate) fn storage(c: &mut Cursor<'_>, of: Storage) -> SqlResult<()> {
 fn parameter(name: &str, value: &str, of: Storage) -> SqlResult<()> {
     match name {
         "fillfactor" => {
-            let n: i32 = value
-                .parse()
-                .map_err(|_| invalid(format!("invalid value for integer option \"fillfactor\": {value}")))?;
+            let n: i32 = value.parse().map_err(|_| {
+                invalid(format!("invalid value for integer option \"fillfactor\": {value}"))
+            })?;
             if !(10..=100).contains(&n) {
                 return Err(invalid(format!("value {n} out of bounds for option \"fillfactor\""))
                     .detail("Valid values are between \"10\" and \"100\"."));
@@ -73,7 +73,10 @@ fn parameter(name: &str, value: &str, of: Storage) -> SqlResult<()> {
         }
         "oids" if of == Storage::Table => match value {
             "false" | "off" | "0" => Ok(()),
-            _ => Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "tables declared WITH OIDS are not supported")),
+            _ => Err(SqlError::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "tables declared WITH OIDS are not supported",
+            )),
         },
         _ if OTHER_PARAMETERS.contains(&(of, name))
             || name.starts_with("toast.")
@@ -135,7 +138,9 @@ pub(crate) fn index_method(c: &mut Cursor<'_>) -> SqlResult<()> {
     match c.ident()?.as_str() {
         "btree" => Ok(()),
         "heap" => Err(wrong_method("heap", "INDEX")),
-        name if INDEX_METHODS.contains(&name) => Err(start.unsupported("an index method other than btree")),
+        name if INDEX_METHODS.contains(&name) => {
+            Err(start.unsupported("an index method other than btree"))
+        }
         name => Err(no_method(name)),
     }
 }
@@ -150,11 +155,14 @@ pub(crate) fn constraint(c: &mut Cursor<'_>) -> SqlResult<()> {
             tablespace(c)?;
         } else if c.accept(&["with"]) {
             storage(c, Storage::Index)?;
-        } else if c.is("deferrable") || c.is("initially") && !c.accept(&["initially", "immediate"]) {
+        } else if c.is("deferrable") || c.is("initially") && !c.accept(&["initially", "immediate"])
+        {
             return Err(c.unsupported("a deferrable constraint"));
         } else if c.is("include") {
             return Err(c.unsupported("INCLUDE"));
-        } else if !(c.accept(&["nulls", "distinct"]) || c.accept(&["not", "deferrable"])) && c.is_at(&start) {
+        } else if !(c.accept(&["nulls", "distinct"]) || c.accept(&["not", "deferrable"]))
+            && c.is_at(&start)
+        {
             return Ok(());
         }
     }
@@ -219,11 +227,13 @@ pub(crate) fn explain(c: &mut Cursor<'_>) -> SqlResult<()> {
                 }
                 value => {
                     let value = value.unwrap_or_default();
-                    let text = format!("unrecognized value for EXPLAIN option \"format\": \"{value}\"");
+                    let text =
+                        format!("unrecognized value for EXPLAIN option \"format\": \"{value}\"");
                     return Err(place(invalid(text), c.sql, o.at));
                 }
             },
-            "analyze" | "verbose" | "costs" | "settings" | "buffers" | "wal" | "timing" | "summary" => {
+            "analyze" | "verbose" | "costs" | "settings" | "buffers" | "wal" | "timing"
+            | "summary" => {
                 o.is_on(c)?;
             }
             _ => return Err(o.unrecognized(c, "EXPLAIN")),
@@ -272,7 +282,10 @@ pub(crate) fn vacuum(c: &mut Cursor<'_>) -> SqlResult<bool> {
         }
     }
     if full && parallel {
-        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "VACUUM FULL cannot be performed in parallel"));
+        return Err(SqlError::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            "VACUUM FULL cannot be performed in parallel",
+        ));
     }
     if full && every_page {
         let text = "VACUUM option DISABLE_PAGE_SKIPPING cannot be used with FULL";

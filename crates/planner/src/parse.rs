@@ -42,7 +42,9 @@ impl ParsedStatement {
             Token::Placeholder(name) => Some((name.as_str(), t.span.start)),
             _ => None,
         });
-        let error = |name: &str| SqlError::new(SqlState::UNDEFINED_PARAMETER, format!("there is no parameter {name}"));
+        let error = |name: &str| {
+            SqlError::new(SqlState::UNDEFINED_PARAMETER, format!("there is no parameter {name}"))
+        };
         found.map_or_else(|| error("$1"), |(name, at)| place(error(name), &self.sql, at))
     }
 
@@ -173,7 +175,9 @@ fn check_depth(tokens: &[TokenWithSpan]) -> SqlResult<()> {
                 total += depth_of(token);
                 if total > MAX_CHAIN {
                     return Err(SqlError::new(SqlState(*b"54001"), "stack depth limit exceeded")
-                        .hint(format!("An expression may have at most {MAX_CHAIN} operators in a row.")));
+                        .hint(format!(
+                            "An expression may have at most {MAX_CHAIN} operators in a row."
+                        )));
                 }
             }
         }
@@ -185,7 +189,9 @@ fn check_depth(tokens: &[TokenWithSpan]) -> SqlResult<()> {
 fn depth_of(token: &Token) -> usize {
     use Token as T;
     let chains = match token {
-        T::Word(w) => w.quote_style.is_none() && ["and", "or"].iter().any(|k| w.value.eq_ignore_ascii_case(k)),
+        T::Word(w) => {
+            w.quote_style.is_none() && ["and", "or"].iter().any(|k| w.value.eq_ignore_ascii_case(k))
+        }
         T::Plus | T::Minus | T::Mul | T::Div | T::Mod | T::StringConcat => true,
         T::Eq | T::Neq | T::Lt | T::Gt | T::LtEq | T::GtEq => true,
         _ => false,
@@ -218,7 +224,9 @@ fn nests(token: &Token) -> bool {
         "operator",
     ];
     match token {
-        Token::Word(w) => w.quote_style.is_none() && WORDS.iter().any(|k| w.value.eq_ignore_ascii_case(k)),
+        Token::Word(w) => {
+            w.quote_style.is_none() && WORDS.iter().any(|k| w.value.eq_ignore_ascii_case(k))
+        }
         Token::Number(..)
         | Token::SingleQuotedString(_)
         | Token::EscapedStringLiteral(_)
@@ -241,7 +249,10 @@ pub(crate) fn statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Kind> 
         return Err(cursor.unsupported("TABLE"));
     }
     let tokens = &locking::marked(&Cursor::new(sql, &without_only(&cursor, tokens)?))[..];
-    let known = matches!(first.as_str(), "select" | "insert" | "update" | "delete" | "values" | "with" | "table");
+    let known = matches!(
+        first.as_str(),
+        "select" | "insert" | "update" | "delete" | "values" | "with" | "table"
+    );
     if known || cursor.peek() == Some(&Token::LParen) {
         return Ok(Kind::Sql(Box::new(sql_statement(sql, tokens)?)));
     }
@@ -281,8 +292,8 @@ fn without_only(cursor: &Cursor<'_>, tokens: &[TokenWithSpan]) -> SqlResult<Vec<
 /// Words that begin statements of PostgreSQL's that we do not have.
 fn is_command(word: &str) -> bool {
     const WORDS: &[&str] = &[
-        "alter", "call", "cluster", "comment", "create", "do", "drop", "grant", "import", "listen", "load", "lock",
-        "merge", "notify", "reassign", "refresh", "reindex", "revoke", "security",
+        "alter", "call", "cluster", "comment", "create", "do", "drop", "grant", "import", "listen",
+        "load", "lock", "merge", "notify", "reassign", "refresh", "reindex", "revoke", "security",
     ];
     WORDS.contains(&word)
 }
@@ -291,7 +302,8 @@ fn is_command(word: &str) -> bool {
 fn command_name(cursor: &Cursor<'_>) -> String {
     let mut cursor = cursor.clone();
     let first = cursor.ident().unwrap_or_default();
-    let two = matches!(first.as_str(), "create" | "alter" | "drop" | "comment" | "import" | "refresh");
+    let two =
+        matches!(first.as_str(), "create" | "alter" | "drop" | "comment" | "import" | "refresh");
     match cursor.peek_word().filter(|_| two) {
         Some(second) => format!("{first} {second}").to_uppercase(),
         None => first.to_uppercase(),
@@ -301,8 +313,9 @@ fn command_name(cursor: &Cursor<'_>) -> String {
 /// What sqlparser parses; all tokens must be used.
 pub(crate) fn sql_statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<ast::Statement> {
     let dialect = PostgreSqlDialect {};
-    let mut parser =
-        Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT).with_tokens_with_locations(tokens.to_vec());
+    let mut parser = Parser::new(&dialect)
+        .with_recursion_limit(RECURSION_LIMIT)
+        .with_tokens_with_locations(tokens.to_vec());
     let parsed = parser.parse_statement().map_err(|e| from_parser(sql, &e, tokens))?;
     let next = parser.peek_token();
     if next.token != Token::EOF {
@@ -314,9 +327,12 @@ pub(crate) fn sql_statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<as
 /// Expressions separated by commas.
 pub(crate) fn expressions(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Vec<ast::Expr>> {
     let dialect = PostgreSqlDialect {};
-    let mut parser =
-        Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT).with_tokens_with_locations(tokens.to_vec());
-    let parsed = parser.parse_comma_separated(Parser::parse_expr).map_err(|e| from_parser(sql, &e, tokens))?;
+    let mut parser = Parser::new(&dialect)
+        .with_recursion_limit(RECURSION_LIMIT)
+        .with_tokens_with_locations(tokens.to_vec());
+    let parsed = parser
+        .parse_comma_separated(Parser::parse_expr)
+        .map_err(|e| from_parser(sql, &e, tokens))?;
     let next = parser.peek_token();
     if next.token != Token::EOF {
         return Err(syntax_at(sql, Some(&next)));

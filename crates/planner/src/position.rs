@@ -45,7 +45,9 @@ impl Binder<'_> {
     /// Where the expression's text begins, as PostgreSQL sees it: parentheses around it do not count.
     fn start(&self, e: &ast::Expr) -> Location {
         match e {
-            ast::Expr::UnaryOp { expr, .. } => self.before(self.start(expr)).unwrap_or(e.span().start),
+            ast::Expr::UnaryOp { expr, .. } => {
+                self.before(self.start(expr)).unwrap_or(e.span().start)
+            }
             ast::Expr::Nested(inner) => self.start(inner),
             // A chain of operators is as deep as it is long.
             ast::Expr::BinaryOp { left, .. } => {
@@ -108,7 +110,11 @@ impl Binder<'_> {
     }
 
     /// The first token of this kind behind the place that is in no parentheses which open behind it.
-    pub(crate) fn after(&self, place: Location, wanted: impl Fn(&Token) -> bool) -> Option<Location> {
+    pub(crate) fn after(
+        &self,
+        place: Location,
+        wanted: impl Fn(&Token) -> bool,
+    ) -> Option<Location> {
         if place.line == 0 {
             return None;
         }
@@ -128,14 +134,16 @@ impl Binder<'_> {
     /// The token before the place, open parentheses apart.
     pub(crate) fn before(&self, place: Location) -> Option<Location> {
         let tokens = self.tokens();
-        let before = tokens.iter().rev().filter(|t| t.span.start < place && t.token != Token::LParen);
+        let before =
+            tokens.iter().rev().filter(|t| t.span.start < place && t.token != Token::LParen);
         before.map(|t| t.span.start).next()
     }
 
     /// The parenthesis that opens last before the place.
     pub(crate) fn parenthesis_before(&self, place: Location) -> Option<Location> {
         let tokens = self.tokens();
-        let mut before = tokens.iter().rev().filter(|t| t.span.start < place && t.token == Token::LParen);
+        let mut before =
+            tokens.iter().rev().filter(|t| t.span.start < place && t.token == Token::LParen);
         before.next().map(|t| t.span.start)
     }
 
@@ -163,8 +171,12 @@ impl Binder<'_> {
         r.map_err(|err| {
             let (place_of, start) = (|at| place(err.clone(), self.sql, at), self.start(e));
             // The name, the parenthesis, the argument.
-            let before: Vec<Location> =
-                self.tokens().iter().filter(|t| t.span.start < start).map(|t| t.span.start).collect();
+            let before: Vec<Location> = self
+                .tokens()
+                .iter()
+                .filter(|t| t.span.start < start)
+                .map(|t| t.span.start)
+                .collect();
             match before[..] {
                 [.., call, _] if !of_value(&err) => place_of(call),
                 _ => err,
@@ -175,14 +187,20 @@ impl Binder<'_> {
     /// The text's tokens. Only errors ask for them.
     fn tokens(&self) -> Vec<TokenWithSpan> {
         let dialect = PostgreSqlDialect {};
-        let tokens = Tokenizer::new(&dialect, self.sql).tokenize_with_location().unwrap_or_default();
+        let tokens =
+            Tokenizer::new(&dialect, self.sql).tokenize_with_location().unwrap_or_default();
         tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).collect()
     }
 
     /// The error of a column's type: where the type is written.
     pub(crate) fn type_error(&self, e: SqlError, def: &ast::ColumnDef) -> SqlError {
         let name = def.name.span.end;
-        match self.tokens().iter().find(|t| t.span.start >= name).and_then(|t| position(self.sql, t.span.start)) {
+        match self
+            .tokens()
+            .iter()
+            .find(|t| t.span.start >= name)
+            .and_then(|t| position(self.sql, t.span.start))
+        {
             Some(at) if e.position().is_none() => e.at(at),
             _ => e,
         }

@@ -38,14 +38,24 @@ pub(crate) fn planned(query: Query, items: Vec<Output>) -> Planned {
 }
 
 /// Plans a query. `targets`: what an undecided output column becomes (of INSERT), else text.
-pub(crate) fn plan(b: &mut Binder<'_>, catalog: &Catalog, q: &ast::Query, targets: &[SqlType]) -> SqlResult<Planned> {
+pub(crate) fn plan(
+    b: &mut Binder<'_>,
+    catalog: &Catalog,
+    q: &ast::Query,
+    targets: &[SqlType],
+) -> SqlResult<Planned> {
     if q.with.is_some() {
         return Err(SqlError::unsupported("WITH"));
     }
-    if q.for_clause.is_some() || q.settings.is_some() || q.format_clause.is_some() || !q.pipe_operators.is_empty() {
+    if q.for_clause.is_some()
+        || q.settings.is_some()
+        || q.format_clause.is_some()
+        || !q.pipe_operators.is_empty()
+    {
         return Err(SqlError::unsupported("this clause of the query"));
     }
-    let bare = q.order_by.is_none() && q.limit_clause.is_none() && q.fetch.is_none() && q.locks.is_empty();
+    let bare =
+        q.order_by.is_none() && q.limit_clause.is_none() && q.fetch.is_none() && q.locks.is_empty();
     match &*q.body {
         SetExpr::Select(s) => {
             let tail = tail(q)?;
@@ -102,7 +112,8 @@ pub(crate) fn limits(b: &mut Binder<'_>, tail: &Tail<'_>) -> SqlResult<Limits> {
     };
     Ok(Limits {
         limit: limit.filter(|e| *e != Expr::Literal(Datum::Null)),
-        offset: offset.filter(|e| *e != Expr::Literal(Datum::Null) && *e != Expr::Literal(Datum::Int8(0))),
+        offset: offset
+            .filter(|e| *e != Expr::Literal(Datum::Null) && *e != Expr::Literal(Datum::Int8(0))),
     })
 }
 
@@ -132,7 +143,12 @@ fn count(b: &mut Binder<'_>, e: &ast::Expr, clause: &'static str) -> SqlResult<E
     b.cast_to(t, SqlType::Int8).map(|t| t.expr)
 }
 
-fn values(b: &mut Binder<'_>, v: &ast::Values, tail: Tail<'_>, targets: &[SqlType]) -> SqlResult<Planned> {
+fn values(
+    b: &mut Binder<'_>,
+    v: &ast::Values,
+    tail: Tail<'_>,
+    targets: &[SqlType],
+) -> SqlResult<Planned> {
     if let Some(lock) = tail.locks.first() {
         let text = format!("{} cannot be applied to VALUES", lock.name);
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text));
@@ -142,7 +158,10 @@ fn values(b: &mut Binder<'_>, v: &ast::Values, tail: Tail<'_>, targets: &[SqlTyp
     let mut columns = vec![Vec::new(); width];
     for row in &v.rows {
         if row.content.len() != width {
-            return Err(SqlError::new(SqlState::SYNTAX, "VALUES lists must all be the same length"));
+            return Err(SqlError::new(
+                SqlState::SYNTAX,
+                "VALUES lists must all be the same length",
+            ));
         }
         for (n, e) in row.content.iter().enumerate() {
             columns[n].push(b.bind(e)?);
@@ -159,9 +178,15 @@ fn values(b: &mut Binder<'_>, v: &ast::Values, tail: Tail<'_>, targets: &[SqlTyp
         let places = v.rows.iter().filter_map(|row| row.content.get(n));
         let (exprs, ty) = b.unify_at(column, places, "VALUES")?;
         lists.push(exprs.into_iter());
-        items.push(Output { expr: Expr::Column(n), name: format!("column{}", n + 1), ty, origin: None });
+        items.push(Output {
+            expr: Expr::Column(n),
+            name: format!("column{}", n + 1),
+            ty,
+            origin: None,
+        });
     }
-    let rows = (0..v.rows.len()).map(|_| lists.iter_mut().filter_map(Iterator::next).collect()).collect();
+    let rows =
+        (0..v.rows.len()).map(|_| lists.iter_mut().filter_map(Iterator::next).collect()).collect();
     let order = order(b, tail.order, &items, false)?;
     let hidden = order.iter().any(|k| !matches!(k.expr, Expr::Column(_)));
     let (exprs, steps) = outputs(&items, order, false, limits(b, &tail)?);
@@ -225,7 +250,9 @@ pub(crate) fn ordinal(e: &ast::Expr, items: usize, clause: &str) -> SqlResult<Op
                 let text = format!("{clause} position {n} is not in select list");
                 Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, text))
             }
-            Err(_) => Err(SqlError::new(SqlState::SYNTAX, format!("non-integer constant in {clause}"))),
+            Err(_) => {
+                Err(SqlError::new(SqlState::SYNTAX, format!("non-integer constant in {clause}")))
+            }
         },
         ast::Value::SingleQuotedString(_) | ast::Value::Boolean(_) => {
             Err(SqlError::new(SqlState::SYNTAX, format!("non-integer constant in {clause}")))
@@ -292,13 +319,17 @@ pub(crate) fn column_name(e: &ast::Expr) -> String {
 fn name_of(e: &ast::Expr) -> Option<(String, bool)> {
     use ast::Expr as E;
     let strong = |name: &str| Some((name.to_owned(), true));
-    let cast = |to: &ast::DataType| Some((types::internal_name(types::resolve(to).ok()?).to_owned(), false));
+    let cast = |to: &ast::DataType| {
+        Some((types::internal_name(types::resolve(to).ok()?).to_owned(), false))
+    };
     match e {
         E::Identifier(i) => Some((fold(i), true)),
         E::CompoundIdentifier(names) => Some((fold(names.last()?), true)),
         E::Nested(inner) => name_of(inner),
         E::Function(f) => Some((crate::funcs::result_name(f), true)),
-        E::Cast { expr, data_type, .. } => name_of(expr).filter(|(_, strong)| *strong).or_else(|| cast(data_type)),
+        E::Cast { expr, data_type, .. } => {
+            name_of(expr).filter(|(_, strong)| *strong).or_else(|| cast(data_type))
+        }
         E::TypedString(t) => cast(&t.data_type),
         E::Case { else_result, .. } => {
             let last = else_result.as_deref().and_then(name_of).filter(|(_, strong)| *strong);

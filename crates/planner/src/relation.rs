@@ -42,7 +42,10 @@ impl RelationName {
 
     /// The system view that it names.
     pub(crate) fn view(&self) -> Option<SystemView> {
-        self.schema.as_deref().filter(|s| *s == SCHEMA).and_then(|_| SystemView::by_name(&self.to_string()))
+        self.schema
+            .as_deref()
+            .filter(|s| *s == SCHEMA)
+            .and_then(|_| SystemView::by_name(&self.to_string()))
     }
 
     /// Whether it may name a table: all of them are in one schema.
@@ -55,7 +58,11 @@ impl RelationName {
     }
 
     /// The table of a query: 42P01 if there is none, 42809 if it is a system view or an index.
-    pub(crate) fn table<'c>(&self, catalog: &'c Catalog, path: &SearchPath) -> SqlResult<&'c Arc<TableDef>> {
+    pub(crate) fn table<'c>(
+        &self,
+        catalog: &'c Catalog,
+        path: &SearchPath,
+    ) -> SqlResult<&'c Arc<TableDef>> {
         self.find(catalog, path).ok_or_else(|| match self.is_index(catalog, path) {
             true => SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{self}\" is an index")),
             false => self.missing(),
@@ -64,29 +71,43 @@ impl RelationName {
 
     /// Whether it names an index or a primary key.
     pub(crate) fn is_index(&self, catalog: &Catalog, path: &SearchPath) -> bool {
-        self.may_be_table(path) && catalog.table(&self.name).is_none() && catalog.has_relation(&self.name)
+        self.may_be_table(path)
+            && catalog.table(&self.name).is_none()
+            && catalog.has_relation(&self.name)
     }
 
     /// The table of COPY: as [`RelationName::table`], but 3F000 if there is no such schema.
-    pub(crate) fn opened<'c>(&self, catalog: &'c Catalog, path: &SearchPath) -> SqlResult<&'c Arc<TableDef>> {
+    pub(crate) fn opened<'c>(
+        &self,
+        catalog: &'c Catalog,
+        path: &SearchPath,
+    ) -> SqlResult<&'c Arc<TableDef>> {
         self.known_schema()?;
         self.table(catalog, path)
     }
 
     /// The table of a command that changes or maintains it: as [`RelationName::opened`], with another text for an index.
-    pub(crate) fn target<'c>(&self, catalog: &'c Catalog, path: &SearchPath) -> SqlResult<&'c Arc<TableDef>> {
+    pub(crate) fn target<'c>(
+        &self,
+        catalog: &'c Catalog,
+        path: &SearchPath,
+    ) -> SqlResult<&'c Arc<TableDef>> {
         self.known_schema()?;
         if self.is_index(catalog, path) {
-            return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{self}\" is not a table")));
+            return Err(SqlError::new(
+                SqlState::WRONG_OBJECT_TYPE,
+                format!("\"{self}\" is not a table"),
+            ));
         }
         self.table(catalog, path)
     }
 
     fn missing(&self) -> SqlError {
         match self.view() {
-            None if self.schema.as_deref() != Some(SCHEMA) => {
-                SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{self}\" does not exist"))
-            }
+            None if self.schema.as_deref() != Some(SCHEMA) => SqlError::new(
+                SqlState::UNDEFINED_TABLE,
+                format!("relation \"{self}\" does not exist"),
+            ),
             _ => not_a_table(&self.to_string()),
         }
     }
@@ -109,8 +130,9 @@ impl RelationName {
             PUBLIC => Ok(self.name.clone()),
             SCHEMA => {
                 let text = format!("permission denied to create \"{SCHEMA}.{}\"", self.name);
-                Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, text)
-                    .hint(format!("Schema {SCHEMA} is for the server's own views. Use a name without a schema.")))
+                Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, text).hint(format!(
+                    "Schema {SCHEMA} is for the server's own views. Use a name without a schema."
+                )))
             }
             PG_CATALOG => {
                 let text = format!("permission denied to create \"{PG_CATALOG}.{}\"", self.name);
@@ -128,7 +150,11 @@ impl RelationName {
         }
         self.known_schema()?;
         if !self.may_be_table(path) {
-            let state = if what == "index" { SqlState::UNDEFINED_OBJECT } else { SqlState::UNDEFINED_TABLE };
+            let state = if what == "index" {
+                SqlState::UNDEFINED_OBJECT
+            } else {
+                SqlState::UNDEFINED_TABLE
+            };
             return Err(SqlError::new(state, format!("{what} \"{}\" does not exist", self.name)));
         }
         Ok(self.name.clone())

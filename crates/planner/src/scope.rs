@@ -47,7 +47,11 @@ impl Scope {
             return Ok(());
         }
         let known = self.hidden.as_deref().unwrap_or(&self.relation) == relation;
-        let what = if known { "invalid reference to FROM-clause entry" } else { "missing FROM-clause entry" };
+        let what = if known {
+            "invalid reference to FROM-clause entry"
+        } else {
+            "missing FROM-clause entry"
+        };
         Err(SqlError::new(SqlState::UNDEFINED_TABLE, format!("{what} for table \"{relation}\"")))
     }
     /// 42P01: nothing in FROM is called so.
@@ -87,9 +91,10 @@ impl Scope {
         let e = SqlError::new(SqlState::UNDEFINED_COLUMN, shown);
         let near = self.columns.iter().map(|c| (distance(name, &c.0), &c.0)).min();
         Err(match near {
-            Some((d, column)) if d <= 3 && d <= name.chars().count() / 2 => {
-                e.hint(format!("Perhaps you meant to reference the column \"{}.{column}\".", self.relation))
-            }
+            Some((d, column)) if d <= 3 && d <= name.chars().count() / 2 => e.hint(format!(
+                "Perhaps you meant to reference the column \"{}.{column}\".",
+                self.relation
+            )),
             _ => e,
         })
     }
@@ -119,7 +124,10 @@ pub(crate) fn fold(ident: &Ident) -> String {
 /// An alias, folded: the parser also takes a string, which is a syntax error.
 pub(crate) fn alias(ident: &Ident) -> SqlResult<String> {
     match ident.quote_style {
-        Some('\'') => Err(SqlError::new(SqlState::SYNTAX, format!("syntax error at or near \"'{}'\"", ident.value))),
+        Some('\'') => Err(SqlError::new(
+            SqlState::SYNTAX,
+            format!("syntax error at or near \"'{}'\"", ident.value),
+        )),
         _ => Ok(fold(ident)),
     }
 }

@@ -98,7 +98,9 @@ pub(crate) fn plan(
     let lock = locking::combined(&tail.locks);
     let mut shape = Shape { from, once, filter, items, order, having, distinct, limits, lock };
     if grouped && exports {
-        return Err(SqlError::unsupported("pg_export_snapshot() beside aggregates, GROUP BY or HAVING"));
+        return Err(SqlError::unsupported(
+            "pg_export_snapshot() beside aggregates, GROUP BY or HAVING",
+        ));
     }
     if grouped {
         let mut group = Group { keys, aggregates: b.aggregates.clone() };
@@ -145,7 +147,11 @@ fn refuse(s: &ast::Select) -> SqlResult<()> {
 }
 
 /// The select list, stars expanded.
-pub(crate) fn items(b: &mut Binder<'_>, list: &[ast::SelectItem], targets: &[SqlType]) -> SqlResult<Vec<Output>> {
+pub(crate) fn items(
+    b: &mut Binder<'_>,
+    list: &[ast::SelectItem],
+    targets: &[SqlType],
+) -> SqlResult<Vec<Output>> {
     let mut out: Vec<Output> = Vec::new();
     for item in list {
         if out.len() > MAX_ITEMS {
@@ -154,11 +160,17 @@ pub(crate) fn items(b: &mut Binder<'_>, list: &[ast::SelectItem], targets: &[Sql
         match item {
             ast::SelectItem::Wildcard(options) => {
                 if b.scope.columns.is_empty() {
-                    return Err(SqlError::new(SqlState::SYNTAX, "SELECT * with no tables specified is not valid"));
+                    return Err(SqlError::new(
+                        SqlState::SYNTAX,
+                        "SELECT * with no tables specified is not valid",
+                    ));
                 }
                 star(b, options.wildcard_token.0.span.start, &mut out);
             }
-            ast::SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+            ast::SelectItem::QualifiedWildcard(
+                ast::SelectItemQualifiedWildcardKind::ObjectName(name),
+                _,
+            ) => {
                 let at = ast::Spanned::span(name).start;
                 qualified(b, name).map_err(|e| crate::error::place(e, b.sql, at))?;
                 star(b, at, &mut out);
@@ -189,7 +201,12 @@ fn qualified(b: &Binder<'_>, name: &ast::ObjectName) -> SqlResult<()> {
     if name.name == b.scope.relation { Ok(()) } else { Err(b.scope.no_relation(&name.name)) }
 }
 
-fn item_of(b: &mut Binder<'_>, e: &ast::Expr, name: String, target: Option<&SqlType>) -> SqlResult<Output> {
+fn item_of(
+    b: &mut Binder<'_>,
+    e: &ast::Expr,
+    name: String,
+    target: Option<&SqlType>,
+) -> SqlResult<Output> {
     let t = b.bind(e)?;
     let t = b.decide(t, target.copied().unwrap_or(SqlType::Text));
     let t = b.at_literal(e, t)?;
@@ -230,9 +247,14 @@ fn group_keys(b: &mut Binder<'_>, by: &ast::GroupByExpr, items: &[Output]) -> Sq
             }
         };
         let mut aggregate = false;
-        crate::tree::walk(&key, &mut |e| aggregate |= matches!(e, Expr::Column(n) if *n >= AGGREGATE));
+        crate::tree::walk(&key, &mut |e| {
+            aggregate |= matches!(e, Expr::Column(n) if *n >= AGGREGATE)
+        });
         if aggregate {
-            return Err(SqlError::new(SqlState::GROUPING, "aggregate functions are not allowed in GROUP BY"));
+            return Err(SqlError::new(
+                SqlState::GROUPING,
+                "aggregate functions are not allowed in GROUP BY",
+            ));
         }
         if !keys.contains(&key) {
             keys.push(key);
@@ -267,7 +289,9 @@ impl Shape {
         let items = self.items.iter().map(|i| &i.expr);
         for e in items.chain(self.order.iter().map(|k| &k.expr)).chain(&self.having) {
             walk(e, &mut |e| match e {
-                Expr::Column(n) if *n < AGGREGATE && !group.keys.contains(e) => group.keys.push(e.clone()),
+                Expr::Column(n) if *n < AGGREGATE && !group.keys.contains(e) => {
+                    group.keys.push(e.clone())
+                }
                 _ => {}
             });
         }
@@ -281,7 +305,9 @@ impl Shape {
                     return Ok(Some(Expr::Column(at)));
                 }
                 match e {
-                    Expr::Column(n) if *n >= AGGREGATE => Ok(Some(Expr::Column(group.keys.len() + n - AGGREGATE))),
+                    Expr::Column(n) if *n >= AGGREGATE => {
+                        Ok(Some(Expr::Column(group.keys.len() + n - AGGREGATE)))
+                    }
                     Expr::Column(n) => Err(b.where_seen(ungrouped(&b.scope, *n), *n)),
                     _ => Ok(None),
                 }
@@ -305,12 +331,17 @@ impl Shape {
                 let choice = choose(&table, self.filter, &[], false, None);
                 let (partial, project, step) = if distinct {
                     let (project, group) = ungroup(group);
-                    (None, project, Finish::Aggregate { keys: group.keys, aggregates: group.aggregates })
+                    (
+                        None,
+                        project,
+                        Finish::Aggregate { keys: group.keys, aggregates: group.aggregates },
+                    )
                 } else {
                     (Some(group.clone()), Vec::new(), Finish::Merge(group))
                 };
                 finish.push(step);
-                let program = Program::Scan { access: choice.access, group: partial, project, limit: None };
+                let program =
+                    Program::Scan { access: choice.access, group: partial, project, limit: None };
                 Source::Table { program: Arc::new(program), route: choice.route }
             }
             other => {
@@ -331,8 +362,13 @@ impl Shape {
         let source = match self.from {
             From::Table(table) => {
                 let limited = self.limits.limit.is_some() && !self.distinct;
-                let read = self.items.iter().map(|item| &item.expr).chain(self.order.iter().map(|key| &key.expr));
-                let lock = self.lock.map(|lock| locking::taken(lock, &table, read.chain(&self.filter)));
+                let read = self
+                    .items
+                    .iter()
+                    .map(|item| &item.expr)
+                    .chain(self.order.iter().map(|key| &key.expr));
+                let lock =
+                    self.lock.map(|lock| locking::taken(lock, &table, read.chain(&self.filter)));
                 let choice = choose(&table, self.filter, &self.order, limited, lock);
                 let one = !matches!(choice.route, Route::All);
                 let early = choice.ordered && limited;
@@ -350,7 +386,8 @@ impl Shape {
             other => {
                 let filtered = self.filter.is_some();
                 finish.extend(self.filter.map(Finish::Filter));
-                let (exprs, tail) = query::outputs(&self.items, self.order, self.distinct, self.limits);
+                let (exprs, tail) =
+                    query::outputs(&self.items, self.order, self.distinct, self.limits);
                 let source = match other {
                     From::Nothing if !filtered => Source::Rows(vec![exprs]),
                     other => {
@@ -410,7 +447,9 @@ pub(crate) fn target(table: &Arc<TableDef>, filter: Option<Expr>) -> (Access, Ro
 /// `limit + offset` where both are small enough to be added; else no limit.
 pub(crate) fn sum_of(limit: &Expr, offset: &Expr) -> Expr {
     const ROOM: i64 = 1 << 61;
-    let small = |e: &Expr| Expr::Binary(BinaryOp::Lt, Box::new(e.clone()), Box::new(Expr::Literal(Datum::Int8(ROOM))));
+    let small = |e: &Expr| {
+        Expr::Binary(BinaryOp::Lt, Box::new(e.clone()), Box::new(Expr::Literal(Datum::Int8(ROOM))))
+    };
     let both = Expr::Binary(BinaryOp::And, Box::new(small(limit)), Box::new(small(offset)));
     let sum = Expr::Binary(BinaryOp::Add, Box::new(limit.clone()), Box::new(offset.clone()));
     Expr::Case(vec![(both, sum)], None)

@@ -23,14 +23,30 @@ pub(crate) fn plan(
     plan_kind(&stmt.sql, &stmt.kind, catalog, param_types, path)
 }
 
-fn plan_kind(sql: &str, kind: &Kind, catalog: &Catalog, param_types: &[SqlType], path: &SearchPath) -> SqlResult<Plan> {
+fn plan_kind(
+    sql: &str,
+    kind: &Kind,
+    catalog: &Catalog,
+    param_types: &[SqlType],
+    path: &SearchPath,
+) -> SqlResult<Plan> {
     let mut b = Binder::new(sql, param_types, path.clone());
     let (statement, columns) = bind(&mut b, sql, kind, catalog)?;
     let bound = !matches!(kind, Kind::Plain(_) | Kind::Execute { .. });
-    Ok(Plan { params: b.final_params(), columns, statement, catalog: bound.then_some(catalog.version) })
+    Ok(Plan {
+        params: b.final_params(),
+        columns,
+        statement,
+        catalog: bound.then_some(catalog.version),
+    })
 }
 
-fn bind(b: &mut Binder<'_>, sql: &str, kind: &Kind, catalog: &Catalog) -> SqlResult<(Statement, Vec<OutColumn>)> {
+fn bind(
+    b: &mut Binder<'_>,
+    sql: &str,
+    kind: &Kind,
+    catalog: &Catalog,
+) -> SqlResult<(Statement, Vec<OutColumn>)> {
     let none = Vec::new;
     Ok(match kind {
         Kind::Sql(s) => return sql_statement(b, s, catalog),
@@ -51,24 +67,50 @@ fn bind(b: &mut Binder<'_>, sql: &str, kind: &Kind, catalog: &Catalog) -> SqlRes
                 }
                 found => found?,
             };
-            let columns = columns.iter().map(|name| column(def, name)).collect::<SqlResult<Vec<_>>>()?;
+            let columns =
+                columns.iter().map(|name| column(def, name)).collect::<SqlResult<Vec<_>>>()?;
             if !def.primary_key.is_empty() {
                 let text = format!("multiple primary keys for table \"{name}\" are not allowed");
                 return Err(SqlError::new(SqlState::INVALID_TABLE_DEFINITION, text));
             }
             ddl::once_each(def, &columns, "primary key")?;
-            (Statement::AddPrimaryKey { table: def.name.clone(), name: constraint.clone(), columns }, none())
+            (
+                Statement::AddPrimaryKey {
+                    table: def.name.clone(),
+                    name: constraint.clone(),
+                    columns,
+                },
+                none(),
+            )
         }
-        Kind::CreateIndex { table: name, name: index, columns, unique, if_not_exists, concurrently } => {
+        Kind::CreateIndex {
+            table: name,
+            name: index,
+            columns,
+            unique,
+            if_not_exists,
+            concurrently,
+        } => {
             let def = name.target(catalog, &b.path)?;
-            let (table, if_not_exists, concurrently) = (def.name.clone(), *if_not_exists, *concurrently);
+            let (table, if_not_exists, concurrently) =
+                (def.name.clone(), *if_not_exists, *concurrently);
             let (name, columns) = ddl::create_index(catalog, def, index.as_deref(), columns)?;
-            let index = Statement::CreateIndex { table, name, columns, unique: *unique, if_not_exists, concurrently };
+            let index = Statement::CreateIndex {
+                table,
+                name,
+                columns,
+                unique: *unique,
+                if_not_exists,
+                concurrently,
+            };
             (index, none())
         }
         Kind::Truncate(names) => {
             let table = |name: &RelationName| Ok(name.target(catalog, &b.path)?.name.clone());
-            (Statement::Truncate { names: names.iter().map(table).collect::<SqlResult<_>>()? }, none())
+            (
+                Statement::Truncate { names: names.iter().map(table).collect::<SqlResult<_>>()? },
+                none(),
+            )
         }
         Kind::Maintain(kind, names) => {
             let mut skipped = Vec::new();
@@ -82,7 +124,8 @@ fn bind(b: &mut Binder<'_>, sql: &str, kind: &Kind, catalog: &Catalog) -> SqlRes
                     continue;
                 }
                 let def = name.target(catalog, &b.path)?;
-                let columns = columns.iter().map(|name| column(def, name)).collect::<SqlResult<Vec<_>>>()?;
+                let columns =
+                    columns.iter().map(|name| column(def, name)).collect::<SqlResult<Vec<_>>>()?;
                 ddl::analyzed_once(def, &columns)?;
             }
             (Statement::Maintain { kind: *kind, skipped }, none())
@@ -94,19 +137,36 @@ fn bind(b: &mut Binder<'_>, sql: &str, kind: &Kind, catalog: &Catalog) -> SqlRes
             (Statement::Explain(plan), text_column("QUERY PLAN"))
         }
         Kind::Prepare { name, types: declared, statement } => {
-            let declared: Vec<SqlType> =
-                declared.iter().map(|t| types::resolve(t).map(types::base)).collect::<SqlResult<_>>()?;
+            let declared: Vec<SqlType> = declared
+                .iter()
+                .map(|t| types::resolve(t).map(types::base))
+                .collect::<SqlResult<_>>()?;
             if !matches!(**statement, Kind::Sql(_)) {
-                return Err(SqlError::unsupported("PREPARE of other than SELECT, INSERT, UPDATE, DELETE or VALUES"));
+                return Err(SqlError::unsupported(
+                    "PREPARE of other than SELECT, INSERT, UPDATE, DELETE or VALUES",
+                ));
             }
             let plan = Arc::new(plan_kind(sql, statement, catalog, &declared, &b.path)?);
             (Statement::Prepare { name: name.clone(), plan }, none())
         }
         Kind::Declare { name, options, query } => {
             let (statement, columns) = bind(b, sql, query, catalog)?;
-            let plan = Plan { params: b.final_params(), columns, statement, catalog: Some(catalog.version) };
+            let plan = Plan {
+                params: b.final_params(),
+                columns,
+                statement,
+                catalog: Some(catalog.version),
+            };
             let (name, plan) = (name.clone(), Arc::new(plan));
-            (Statement::Declare { name, plan, binary: options.binary, no_scroll: options.no_scroll }, none())
+            (
+                Statement::Declare {
+                    name,
+                    plan,
+                    binary: options.binary,
+                    no_scroll: options.no_scroll,
+                },
+                none(),
+            )
         }
         Kind::Execute { name, args } => {
             b.mode = Aggregates::Refused("EXECUTE parameters");
@@ -137,7 +197,11 @@ fn show_columns(name: &str) -> Vec<OutColumn> {
     text_column(shown)
 }
 
-fn sql_statement(b: &mut Binder<'_>, s: &ast::Statement, catalog: &Catalog) -> SqlResult<(Statement, Vec<OutColumn>)> {
+fn sql_statement(
+    b: &mut Binder<'_>,
+    s: &ast::Statement,
+    catalog: &Catalog,
+) -> SqlResult<(Statement, Vec<OutColumn>)> {
     match s {
         ast::Statement::Query(q) => {
             let planned = query::plan(b, catalog, q, &[])?;

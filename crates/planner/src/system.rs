@@ -20,10 +20,14 @@ fn is_ours(name: &str) -> bool {
 /// Why a relation is not a table: it is a view (42809), or not there (42P01).
 pub(crate) fn not_a_table(name: &str) -> SqlError {
     if SystemView::by_name(name).is_some() {
-        return SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{name}\" is a system view, not a table"))
-            .hint(format!("It can only be read: SELECT * FROM {name}."));
+        return SqlError::new(
+            SqlState::WRONG_OBJECT_TYPE,
+            format!("\"{name}\" is a system view, not a table"),
+        )
+        .hint(format!("It can only be read: SELECT * FROM {name}."));
     }
-    let error = SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
+    let error =
+        SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
     if is_ours(name) {
         let views: Vec<&str> = SystemView::ALL.into_iter().map(SystemView::short_name).collect();
         return error.hint(format!("The views of schema {SCHEMA} are {}.", views.join(", ")));
@@ -37,14 +41,19 @@ pub(crate) fn refuse_call(name: &str) -> SqlError {
         return SqlError::unsupported(format!("{SCHEMA}.{RESET} as a part of a statement"))
             .hint(format!("It stands alone: SELECT {SCHEMA}.{RESET}()."));
     }
-    SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("function {SCHEMA}.{name}() does not exist"))
+    SqlError::new(
+        SqlState::UNDEFINED_FUNCTION,
+        format!("function {SCHEMA}.{name}() does not exist"),
+    )
 }
 
 /// `SELECT clearway.reset_contention()`, if that is what the statement is.
 pub(crate) fn reset(s: &ast::Select, tail: &Tail<'_>) -> Option<Planned> {
     let (call, alias) = match s.projection.as_slice() {
         [ast::SelectItem::UnnamedExpr(ast::Expr::Function(f))] => (f, None),
-        [ast::SelectItem::ExprWithAlias { expr: ast::Expr::Function(f), alias }] => (f, Some(fold(alias))),
+        [ast::SelectItem::ExprWithAlias { expr: ast::Expr::Function(f), alias }] => {
+            (f, Some(fold(alias)))
+        }
         _ => return None,
     };
     let alone = s.from.is_empty()
@@ -66,7 +75,10 @@ pub(crate) fn reset(s: &ast::Select, tail: &Tail<'_>) -> Option<Planned> {
         ty: SqlType::Void,
         origin: None,
     };
-    Some(query::planned(Query { once: None, source: Source::ResetContention, finish: Vec::new() }, vec![item]))
+    Some(query::planned(
+        Query { once: None, source: Source::ResetContention, finish: Vec::new() },
+        vec![item],
+    ))
 }
 
 fn is_reset(name: &ObjectName) -> bool {

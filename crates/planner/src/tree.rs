@@ -7,8 +7,11 @@ use clearway_types::SqlResult;
 /// Whether the expression gives the same value whenever it is evaluated within one execution, without a row.
 pub(crate) fn is_constant(e: &Expr) -> bool {
     let mut constant = true;
-    let changes = |f: &Func| matches!(f, Func::Random | Func::PgCancelBackend | Func::PgTerminateBackend);
-    walk(e, &mut |e| constant &= !matches!(e, Expr::Column(_)) && !matches!(e, Expr::Func(f, _) if changes(f)));
+    let changes =
+        |f: &Func| matches!(f, Func::Random | Func::PgCancelBackend | Func::PgTerminateBackend);
+    walk(e, &mut |e| {
+        constant &= !matches!(e, Expr::Column(_)) && !matches!(e, Expr::Func(f, _) if changes(f))
+    });
     constant
 }
 
@@ -40,7 +43,10 @@ pub(crate) fn walk(e: &Expr, visit: &mut dyn FnMut(&Expr)) {
 }
 
 /// Rebuilds the expression: `change` may replace a node, then its children are not visited.
-pub(crate) fn rewrite(e: &Expr, change: &mut dyn FnMut(&Expr) -> SqlResult<Option<Expr>>) -> SqlResult<Expr> {
+pub(crate) fn rewrite(
+    e: &Expr,
+    change: &mut dyn FnMut(&Expr) -> SqlResult<Option<Expr>>,
+) -> SqlResult<Expr> {
     if let Some(new) = change(e)? {
         return Ok(new);
     }
@@ -49,14 +55,21 @@ pub(crate) fn rewrite(e: &Expr, change: &mut dyn FnMut(&Expr) -> SqlResult<Optio
         Expr::Literal(_) | Expr::Param(_) | Expr::Column(_) => e.clone(),
         Expr::Unary(op, a) => Expr::Unary(*op, Box::new(sub(a)?)),
         Expr::IsNull(a) => Expr::IsNull(Box::new(sub(a)?)),
-        Expr::Cast { expr, to, explicit } => Expr::Cast { expr: Box::new(sub(expr)?), to: *to, explicit: *explicit },
-        Expr::Binary(op, a, b) => Expr::Binary(*op, Box::new(sub(a)?), Box::new(sub(b)?)),
-        Expr::Like { expr, pattern, insensitive } => {
-            Expr::Like { expr: Box::new(sub(expr)?), pattern: Box::new(sub(pattern)?), insensitive: *insensitive }
+        Expr::Cast { expr, to, explicit } => {
+            Expr::Cast { expr: Box::new(sub(expr)?), to: *to, explicit: *explicit }
         }
-        Expr::InList(a, list) => Expr::InList(Box::new(sub(a)?), list.iter().map(&mut sub).collect::<SqlResult<_>>()?),
+        Expr::Binary(op, a, b) => Expr::Binary(*op, Box::new(sub(a)?), Box::new(sub(b)?)),
+        Expr::Like { expr, pattern, insensitive } => Expr::Like {
+            expr: Box::new(sub(expr)?),
+            pattern: Box::new(sub(pattern)?),
+            insensitive: *insensitive,
+        },
+        Expr::InList(a, list) => {
+            Expr::InList(Box::new(sub(a)?), list.iter().map(&mut sub).collect::<SqlResult<_>>()?)
+        }
         Expr::Case(arms, last) => {
-            let arms = arms.iter().map(|(w, t)| Ok((sub(w)?, sub(t)?))).collect::<SqlResult<_>>()?;
+            let arms =
+                arms.iter().map(|(w, t)| Ok((sub(w)?, sub(t)?))).collect::<SqlResult<_>>()?;
             Expr::Case(arms, last.as_ref().map(|e| sub(e).map(Box::new)).transpose()?)
         }
         Expr::Func(f, args) => Expr::Func(*f, args.iter().map(&mut sub).collect::<SqlResult<_>>()?),

@@ -20,10 +20,16 @@ pub(crate) fn resolve(ty: &DataType) -> SqlResult<SqlType> {
         DataType::Varchar(n) | DataType::CharacterVarying(n) | DataType::CharVarying(n) => {
             SqlType::Varchar(length(n.as_ref(), "varchar")?)
         }
-        DataType::Char(n) | DataType::Character(n) => SqlType::Char(length(n.as_ref(), "char")?.unwrap_or(1)),
+        DataType::Char(n) | DataType::Character(n) => {
+            SqlType::Char(length(n.as_ref(), "char")?.unwrap_or(1))
+        }
         DataType::Date => SqlType::Date,
-        DataType::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Timestamp,
-        DataType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => SqlType::Timestamptz,
+        DataType::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+            SqlType::Timestamp
+        }
+        DataType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
+            SqlType::Timestamptz
+        }
         DataType::Numeric(ExactNumberInfo::None)
         | DataType::Decimal(ExactNumberInfo::None)
         | DataType::Dec(ExactNumberInfo::None) => SqlType::Numeric,
@@ -35,7 +41,9 @@ pub(crate) fn resolve(ty: &DataType) -> SqlResult<SqlType> {
 /// The type of a column: as [`resolve`], but numeric and name are of expressions only.
 pub(crate) fn resolve_column(ty: &DataType) -> SqlResult<SqlType> {
     match resolve(ty)? {
-        ty @ (SqlType::Numeric | SqlType::Name) => Err(SqlError::unsupported(format!("a column of type {ty}"))),
+        ty @ (SqlType::Numeric | SqlType::Name) => {
+            Err(SqlError::unsupported(format!("a column of type {ty}")))
+        }
         ty => Ok(ty),
     }
 }
@@ -48,10 +56,15 @@ fn length(n: Option<&CharacterLength>, name: &str) -> SqlResult<Option<u32>> {
     let Some(n) = n else { return Ok(None) };
     let n = match n {
         CharacterLength::IntegerLength { length, .. } => *length,
-        CharacterLength::Max => return Err(SqlError::new(SqlState::SYNTAX, "syntax error at or near \"max\"")),
+        CharacterLength::Max => {
+            return Err(SqlError::new(SqlState::SYNTAX, "syntax error at or near \"max\""));
+        }
     };
     if n == 0 {
-        return Err(SqlError::new(SqlState::INVALID_PARAMETER, format!("length for type {name} must be at least 1")));
+        return Err(SqlError::new(
+            SqlState::INVALID_PARAMETER,
+            format!("length for type {name} must be at least 1"),
+        ));
     }
     if n > u64::from(MAX_LENGTH) {
         let text = format!("length for type {name} cannot exceed {MAX_LENGTH}");
@@ -81,12 +94,18 @@ fn custom(name: &str, args: &[String]) -> SqlResult<SqlType> {
         "timestamp" => SqlType::Timestamp,
         "timestamptz" => SqlType::Timestamptz,
         "numeric" => SqlType::Numeric,
-        "serial" | "bigserial" | "smallserial" | "serial4" | "serial8" | "serial2" | "json" | "jsonb" | "uuid"
-        | "regclass" | "regtype" | "regproc" | "oid" | "money" | "xml" | "inet" | "cidr" | "float4" | "real"
-        | "time" | "interval" | "bytea" | "int4range" | "int8range" | "tsvector" | "tsquery" => {
+        "serial" | "bigserial" | "smallserial" | "serial4" | "serial8" | "serial2" | "json"
+        | "jsonb" | "uuid" | "regclass" | "regtype" | "regproc" | "oid" | "money" | "xml"
+        | "inet" | "cidr" | "float4" | "real" | "time" | "interval" | "bytea" | "int4range"
+        | "int8range" | "tsvector" | "tsquery" => {
             return Err(unsupported(plain));
         }
-        _ => return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"))),
+        _ => {
+            return Err(SqlError::new(
+                SqlState::UNDEFINED_OBJECT,
+                format!("type \"{name}\" does not exist"),
+            ));
+        }
     })
 }
 

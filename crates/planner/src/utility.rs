@@ -61,7 +61,9 @@ fn transaction(first: &str, c: &mut Cursor<'_>) -> SqlResult<Option<Statement>> 
             skip(c);
             Statement::Begin(options(c)?)
         }
-        "start" if c.accept(&["transaction"]) => Statement::Begin(TxnOptions { start: true, ..options(c)? }),
+        "start" if c.accept(&["transaction"]) => {
+            Statement::Begin(TxnOptions { start: true, ..options(c)? })
+        }
         "commit" | "end" => {
             skip(c);
             prepared_or_chain(c)?;
@@ -162,7 +164,10 @@ fn set(c: &mut Cursor<'_>) -> SqlResult<Statement> {
         return Ok(Statement::SetTransaction { options: options(c)?, session: true });
     }
     let local = c.accept(&["local"]);
-    if !local && !matches!(c.rest().get(1).map(|t| &t.token), Some(Token::Eq)) && !c.is("session_authorization") {
+    if !local
+        && !matches!(c.rest().get(1).map(|t| &t.token), Some(Token::Eq))
+        && !c.is("session_authorization")
+    {
         c.accept(&["session"]);
     }
     if c.is("constraints") || c.is("role") || c.is("authorization") {
@@ -258,7 +263,9 @@ fn explain(c: &mut Cursor<'_>) -> SqlResult<Kind> {
     c.next();
     // EXPLAIN of a query in parentheses has no options.
     let query = matches!(c.rest().get(1).map(|t| &t.token), Some(Token::LParen))
-        || c.rest().get(1).is_some_and(|t| ["select", "values", "with"].contains(&word_of(&t.token).as_str()));
+        || c.rest()
+            .get(1)
+            .is_some_and(|t| ["select", "values", "with"].contains(&word_of(&t.token).as_str()));
     if c.peek() == Some(&Token::LParen) && !query {
         options::explain(c)?;
     } else if c.is("analyze") {

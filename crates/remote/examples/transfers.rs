@@ -7,7 +7,8 @@ use clearway_env::SeededEntropy;
 use clearway_fabric::shm::{ShmConfig, ShmFabric, ShmRegion, ShmSegment, ShmWorker};
 use clearway_fabric::{Fabric, FabricNode, FabricWorker, Region, WorkerAddr};
 use clearway_remote::{
-    Answer, Mode, Owner, RowClient, RowWorker, StoreEvent, StoreKey, StoreLayout, StoreWorker, Table,
+    Answer, Mode, Owner, RowClient, RowWorker, StoreEvent, StoreKey, StoreLayout, StoreWorker,
+    Table,
 };
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -55,7 +56,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (number, (node, region)) in (0..).zip(nodes.iter().zip(&regions)) {
             let table = &table;
             scope.spawn(move || {
-                let mut store = store(node, 0, region, layout, table, number).expect("there is room");
+                let mut store =
+                    store(node, 0, region, layout, table, number).expect("there is room");
                 work(&mut store, number.into(), transactions).expect("shared memory does not fail");
                 println!("{:?}", store.stats());
                 println!("{:?}", store.rows().stats());
@@ -135,7 +137,8 @@ impl Call<'_, '_> {
     fn get(&mut self, key: StoreKey) -> Result<Option<u64>, Stop> {
         self.store.get(self.txn, key, true)?;
         let mut value = [0];
-        Ok((self.wait()? == Answer::Present && self.store.value(self.txn, key, &mut value)).then_some(value[0]))
+        Ok((self.wait()? == Answer::Present && self.store.value(self.txn, key, &mut value))
+            .then_some(value[0]))
     }
 
     fn put(&mut self, key: StoreKey, value: &[u64]) -> Result<(), Stop> {
@@ -169,7 +172,10 @@ impl Call<'_, '_> {
 }
 
 /// Runs a transaction until it commits.
-fn run<T>(store: &mut Store<'_>, body: impl Fn(&mut Call<'_, '_>) -> Result<T, Stop>) -> Result<T, Box<dyn Error>> {
+fn run<T>(
+    store: &mut Store<'_>,
+    body: impl Fn(&mut Call<'_, '_>) -> Result<T, Stop>,
+) -> Result<T, Box<dyn Error>> {
     let mut txn = store.begin().ok_or("one at a time")?;
     loop {
         let mut call = Call { store, txn };

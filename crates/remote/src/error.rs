@@ -29,11 +29,19 @@ impl fmt::Display for RemoteError {
             Self::Post(why) => write!(f, "could not post to an owner of rows: {why}"),
             Self::Verb(why) => write!(f, "a verb on a row failed: {why}"),
             Self::LockLost(row) => {
-                write!(f, "the lock of row {} of owner {} was changed by another", row.index, row.owner)
+                write!(
+                    f,
+                    "the lock of row {} of owner {} was changed by another",
+                    row.index, row.owner
+                )
             }
             Self::BadMessage => f.write_str("an owner of rows broke the protocol of messages"),
             Self::IndexBroken(row) => {
-                write!(f, "the index of owner {} and its row {} contradict each other", row.owner, row.index)
+                write!(
+                    f,
+                    "the index of owner {} and its row {} contradict each other",
+                    row.owner, row.index
+                )
             }
         }
     }

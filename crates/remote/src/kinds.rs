@@ -46,13 +46,15 @@ impl Kinds {
 
     fn place(row: RowId) -> usize {
         // Fibonacci hashing: neighbours in a table are often hot together.
-        let mixed = (u64::from(row.owner) << 32 | u64::from(row.index)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed =
+            (u64::from(row.owner) << 32 | u64::from(row.index)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 32) as usize % ENTRIES
     }
 
     /// Whether a reader shares the row.
     pub fn shares(&self, row: RowId) -> bool {
-        self.entries[Self::place(row)].is_some_and(|entry| entry.row == row && entry.score >= SHARED)
+        self.entries[Self::place(row)]
+            .is_some_and(|entry| entry.row == row && entry.score >= SHARED)
     }
 
     /// Remembers whether somebody was met in the row.
@@ -63,7 +65,9 @@ impl Kinds {
                 known.score = if met { MET } else { known.score - known.score.div_ceil(DECAY) };
             }
             // A row of the same place: the one that is met more often stays.
-            Some(known) if met && known.score >= SHARED => known.score -= known.score.div_ceil(DECAY),
+            Some(known) if met && known.score >= SHARED => {
+                known.score -= known.score.div_ceil(DECAY)
+            }
             _ if met => *entry = Some(Entry { row, score: MET }),
             _ => {}
         }
@@ -98,7 +102,8 @@ mod tests {
     #[test]
     fn a_hot_row_keeps_its_place() {
         let mut kinds = Kinds::new();
-        let rival = (2..).find(|index| Kinds::place(row(*index)) == Kinds::place(row(1))).map(row).unwrap();
+        let rival =
+            (2..).find(|index| Kinds::place(row(*index)) == Kinds::place(row(1))).map(row).unwrap();
         for _ in 0..100 {
             kinds.note(row(1), true);
             kinds.note(rival, true);

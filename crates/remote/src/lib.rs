@@ -96,7 +96,9 @@ pub use client::RowClient;
 pub use error::RemoteError;
 pub use lease::LeaseWatch;
 pub use mailbox::Mailbox;
-pub use messages::{FabricLink, Incoming, Link, MessageServer, MessageWorker, TcpLink, message_words};
+pub use messages::{
+    FabricLink, Incoming, Link, MessageServer, MessageWorker, TcpLink, message_words,
+};
 pub use mode::{HOLDERS, LockKind, Mode, Protocol, StartTimestamp};
 pub use stats::{AbortCause, Phase, PhaseCount, Stats};
 pub use store::{Answer, PROBES, StoreEvent, StoreKey, StoreLayout, StoreStats, StoreWorker};

@@ -72,18 +72,30 @@ impl HeldLock {
     pub fn to_words(&self) -> [u64; 3] {
         let slot = self.slot.map_or(0, |slot| slot as u64 + 1);
         let row = u64::from(self.row.owner) << 32 | u64::from(self.row.index);
-        [row, self.holder.0, u64::from(self.exclusive) | slot << 1 | (self.place as u64) << PLACE_SHIFT]
+        [
+            row,
+            self.holder.0,
+            u64::from(self.exclusive) | slot << 1 | (self.place as u64) << PLACE_SHIFT,
+        ]
     }
 
     /// The lock in such words; none if they are not one of this table's.
     pub fn from_words([row, holder, kind]: [u64; 3], table: &Table) -> Option<Self> {
         let row = RowId { owner: (row >> 32) as u32, index: row as u32 };
-        let known = (row.owner as usize) < table.owners.len() && row.index < table.rows + table.buckets.rows;
+        let known = (row.owner as usize) < table.owners.len()
+            && row.index < table.rows + table.buckets.rows;
         let slot = ((kind as usize % (1 << PLACE_SHIFT)) >> 1).checked_sub(1);
-        let place = usize::try_from(kind >> PLACE_SHIFT).ok().filter(|place| *place < MAX_PLACES)?;
+        let place =
+            usize::try_from(kind >> PLACE_SHIFT).ok().filter(|place| *place < MAX_PLACES)?;
         let fits = slot.is_none_or(|slot| 1 + slot < table.mode.header_words());
         let exclusive = kind & 1 == 1;
-        (known && fits && holder != 0).then_some(Self { row, holder: StartTimestamp(holder), exclusive, slot, place })
+        (known && fits && holder != 0).then_some(Self {
+            row,
+            holder: StartTimestamp(holder),
+            exclusive,
+            slot,
+            place,
+        })
     }
 }
 
@@ -111,7 +123,10 @@ impl Outcomes {
 
     /// The outcomes in such words, without counts.
     pub fn from_words(words: &[u64]) -> Self {
-        Self { committed: words.iter().map(|word| StartTimestamp(*word)).collect(), ..Self::default() }
+        Self {
+            committed: words.iter().map(|word| StartTimestamp(*word)).collect(),
+            ..Self::default()
+        }
     }
 }
 
@@ -142,7 +157,9 @@ pub(crate) fn rebuild_with(
     assert!(table.is_logged() && regions.len() == table.owners.len());
     let mut records: BTreeMap<StartTimestamp, BTreeMap<u32, Record>> = BTreeMap::new();
     let left = || (0..).zip(regions).filter_map(|(owner, region)| Some((owner, (*region)?)));
-    let lost = (0..regions.len()).filter(|owner| regions[*owner].is_none()).fold(0, |lost, owner| lost | 1 << owner);
+    let lost = (0..regions.len())
+        .filter(|owner| regions[*owner].is_none())
+        .fold(0, |lost, owner| lost | 1 << owner);
     for (owner, region) in left() {
         for (start, record) in records_of(table, owner, region) {
             records.entry(start).or_default().insert(owner, record);
@@ -172,13 +189,15 @@ pub(crate) fn rebuild_with(
         }
     }
     let kept = survivors.iter().filter(|lock| !outcomes.has_committed(lock.holder));
-    outcomes.exclusive_freed = left().map(|(owner, region)| set_words(table, owner, region, kept.clone())).sum();
+    outcomes.exclusive_freed =
+        left().map(|(owner, region)| set_words(table, owner, region, kept.clone())).sum();
     outcomes
 }
 
 fn records_of(table: &Table, owner: u32, region: &dyn Region) -> Vec<(StartTimestamp, Record)> {
     let mut found = Vec::new();
-    let places = (0..table.log.workers as u16).flat_map(|w| (0..table.log.transactions as usize).map(move |s| (w, s)));
+    let places = (0..table.log.workers as u16)
+        .flat_map(|w| (0..table.log.transactions as usize).map(move |s| (w, s)));
     for (worker, slot) in places {
         let first = table.record(worker, slot);
         let mark = region.load(first);
@@ -190,12 +209,18 @@ fn records_of(table: &Table, owner: u32, region: &dyn Region) -> Vec<(StartTimes
         let (owners, entries) = (region.load(first + 1), region.load(first + 2));
         let entry = |entry: usize| {
             let at = first + RECORD_HEADER + entry * table.entry_words();
-            let index = u32::try_from(region.load(at)).ok().filter(|row| *row < table.rows + table.buckets.rows)?;
+            let index = u32::try_from(region.load(at))
+                .ok()
+                .filter(|row| *row < table.rows + table.buckets.rows)?;
             let row = RowId { owner, index };
-            let payload = (1..=table.payload_words_of(row)).map(|word| region.load(at + word)).collect();
+            let payload =
+                (1..=table.payload_words_of(row)).map(|word| region.load(at + word)).collect();
             Some((row, payload))
         };
-        let changes = (0..table.log.rows as usize).filter(|bit| entries >> bit & 1 == 1).filter_map(entry).collect();
+        let changes = (0..table.log.rows as usize)
+            .filter(|bit| entries >> bit & 1 == 1)
+            .filter_map(entry)
+            .collect();
         found.push((StartTimestamp(mark), Record { owners, changes }));
     }
     found

@@ -107,7 +107,9 @@ impl Stats {
 
     /// Verbs and rounds of all phases on rows of other nodes.
     pub fn remote(&self) -> PhaseCount {
-        let sum = |of: fn(&PhaseCount) -> u64| self.phases.iter().map(of).sum::<u64>() - of(&self.own_node);
+        let sum = |of: fn(&PhaseCount) -> u64| {
+            self.phases.iter().map(of).sum::<u64>() - of(&self.own_node)
+        };
         PhaseCount { verbs: sum(|count| count.verbs), rounds: sum(|count| count.rounds) }
     }
 

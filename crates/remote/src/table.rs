@@ -129,7 +129,8 @@ impl Table {
 
     /// The first word of the record of a worker's transaction slot, in every owner's region.
     pub(crate) fn record(&self, worker: u16, slot: usize) -> usize {
-        self.log_start() + (usize::from(worker) * self.log.transactions as usize + slot) * self.record_words()
+        self.log_start()
+            + (usize::from(worker) * self.log.transactions as usize + slot) * self.record_words()
     }
 
     /// A row's lock word, or a word after it.

@@ -141,20 +141,34 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         limits: WorkerLimits,
         local: Option<&'a dyn Region>,
     ) -> Result<Self, RemoteError> {
-        assert!(fabric.scratch_words() >= limits.scratch_words(table.longest_payload()), "scratch area too small");
-        assert!(!table.mode.has_line() || limits.transactions * limits.rows <= MAX_PLACES, "too many places in lines");
-        let connect = |owner: &crate::Owner| fabric.connect(owner.address).map_err(RemoteError::Fabric);
+        assert!(
+            fabric.scratch_words() >= limits.scratch_words(table.longest_payload()),
+            "scratch area too small"
+        );
+        assert!(
+            !table.mode.has_line() || limits.transactions * limits.rows <= MAX_PLACES,
+            "too many places in lines"
+        );
+        let connect =
+            |owner: &crate::Owner| fabric.connect(owner.address).map_err(RemoteError::Fabric);
         let queues = table.owners.iter().map(connect).collect::<Result<_, _>>()?;
         let handle = TxnHandle { slot: 0, serial: 0 };
-        let free = || Txn { state: State::Free, handle, start: StartTimestamp(0), accesses: Vec::new(), releasing: 0 };
+        let free = || Txn {
+            state: State::Free,
+            handle,
+            start: StartTimestamp(0),
+            accesses: Vec::new(),
+            releasing: 0,
+        };
         let node = fabric.address().node;
         if table.is_logged() {
             recover::assert_recoverable(&table, number, limits);
         }
         let marks = vec![0; limits.transactions * table.owners.len()];
         // A fence stops verbs only.
-        let local =
-            local.filter(|_| fabric.guarantees().cpu_atomics && !table.is_logged()).map(|region| (node, region));
+        let local = local
+            .filter(|_| fabric.guarantees().cpu_atomics && !table.is_logged())
+            .map(|region| (node, region));
         let leases = Leases::new(table.owners.len());
         Ok(Self {
             fabric,
@@ -206,8 +220,14 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
     fn assert_idle(&self, txn: TxnHandle) {
         let handle = txn;
         let txn = &self.txns[handle.slot];
-        assert!(txn.handle == handle && txn.state == State::Running, "the transaction is not running");
-        assert!(txn.accesses.iter().all(|access| access.pending == 0), "the transaction has a call under way");
+        assert!(
+            txn.handle == handle && txn.state == State::Running,
+            "the transaction is not running"
+        );
+        assert!(
+            txn.accesses.iter().all(|access| access.pending == 0),
+            "the transaction has a call under way"
+        );
     }
 
     /// The transaction's access to a row; of a new row in the place of one that was let go of, if there is any.
@@ -217,10 +237,12 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             return known;
         }
         let accesses = &mut self.txns[txn.slot].accesses;
-        let index = accesses.iter().position(|access| access.held == Held::Not).unwrap_or(accesses.len());
+        let index =
+            accesses.iter().position(|access| access.held == Held::Not).unwrap_or(accesses.len());
         assert!(index < self.limits.rows, "more than {} rows in one transaction", self.limits.rows);
         let place = txn.slot * self.limits.rows + index;
-        let access = Access::new(row, place, place * (SCRATCH_HEADER + self.table.longest_payload()));
+        let access =
+            Access::new(row, place, place * (SCRATCH_HEADER + self.table.longest_payload()));
         match accesses.get_mut(index) {
             Some(old) => *old = access,
             None => accesses.push(access),
@@ -264,7 +286,9 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
                 self.stats.count_abort(cause);
                 Event::Aborted(txn.handle, txn.start, cause)
             }
-            State::Free | State::Running | State::Logging | State::Sealing => unreachable!("no release is under way"),
+            State::Free | State::Running | State::Logging | State::Sealing => {
+                unreachable!("no release is under way")
+            }
         };
         self.events.push_back(event);
     }
@@ -390,7 +414,8 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
     }
 
     fn holds(&self, txn: TxnHandle, row: RowId) -> bool {
-        self.known(txn, row).is_some_and(|access| self.txns[txn.slot].accesses[access].held != Held::Not)
+        self.known(txn, row)
+            .is_some_and(|access| self.txns[txn.slot].accesses[access].held != Held::Not)
     }
 
     fn is_for_update(&self, txn: TxnHandle, row: RowId) -> bool {
@@ -417,7 +442,8 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
 
     fn commit(&mut self, txn: TxnHandle) -> Result<(), RemoteError> {
         self.assert_idle(txn);
-        if self.table.is_logged() && self.txns[txn.slot].accesses.iter().any(|access| access.dirty) {
+        if self.table.is_logged() && self.txns[txn.slot].accesses.iter().any(|access| access.dirty)
+        {
             return self.log(txn.slot);
         }
         self.release_all(txn.slot, State::Committing)
@@ -447,7 +473,10 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
             if self.leases.take(completion.id) {
                 continue;
             }
-            let (txn, access) = (completion.id as usize / self.limits.rows, completion.id as usize % self.limits.rows);
+            let (txn, access) = (
+                completion.id as usize / self.limits.rows,
+                completion.id as usize % self.limits.rows,
+            );
             self.txns[txn].accesses[access].pending -= 1;
             if self.txns[txn].accesses[access].pending == 0 {
                 self.complete(txn, access)?;

@@ -30,14 +30,20 @@ struct Args {
 
 fn args() -> Args {
     let given: Vec<String> = std::env::args().collect();
-    let value = |name: &str| given.iter().position(|arg| arg == name).and_then(|at| given.get(at + 1));
+    let value =
+        |name: &str| given.iter().position(|arg| arg == name).and_then(|at| given.get(at + 1));
     let has = |name: &str| given.iter().any(|arg| arg == name);
     let tiny = value("--millis").is_none();
     Args {
         run: Duration::from_millis(value("--millis").map_or(5, |v| v.parse().expect("a number"))),
-        threads: value("--threads").map_or(if tiny { 2 } else { 16 }, |v| v.parse().expect("a number")),
+        threads: value("--threads")
+            .map_or(if tiny { 2 } else { 16 }, |v| v.parse().expect("a number")),
         policy: value("--policy").map_or(PolicyKind::Lru, |v| v.parse().expect("a policy")),
-        ratios: if has("--all-ratios") { Some(usize::MAX) } else { has("--ratios").then_some(140_000) },
+        ratios: if has("--all-ratios") {
+            Some(usize::MAX)
+        } else {
+            has("--ratios").then_some(140_000)
+        },
     }
 }
 
@@ -126,9 +132,12 @@ fn bare(run: Duration) -> f64 {
 
 fn costs(args: &Args) {
     println!("{FRAMES} frames, {}; the loop by itself takes {:.1} ns", args.policy, bare(args.run));
-    println!("| wrapper | threads | CPU ns a hit | requests a million hits | contention a million hits |");
+    println!(
+        "| wrapper | threads | CPU ns a hit | requests a million hits | contention a million hits |"
+    );
     println!("|---|---|---|---|---|");
-    let kinds = WrapperKind::ALL.iter().map(|wrapper| ReplacementKind::Wrapped(args.policy, *wrapper));
+    let kinds =
+        WrapperKind::ALL.iter().map(|wrapper| ReplacementKind::Wrapped(args.policy, *wrapper));
     for kind in std::iter::once(ReplacementKind::ClockSweep).chain(kinds) {
         for threads in [1, 2, 4, 8, 16].into_iter().filter(|threads| *threads <= args.threads) {
             let pages = filled(kind.build(FRAMES));
@@ -180,7 +189,9 @@ fn ratios(longest: usize) {
         }
     }
     let [a, b, c, d] = worst;
-    println!("most points lost, of {seen} runs: combining {a:.2} and {b:.2}, batched with {QUEUE} {c:.2} and {d:.2}");
+    println!(
+        "most points lost, of {seen} runs: combining {a:.2} and {b:.2}, batched with {QUEUE} {c:.2} and {d:.2}"
+    );
 }
 
 fn main() {

@@ -22,7 +22,12 @@ fn page(number: u32) -> PageId {
 
 impl Squares {
     fn new(kind: ReplacementKind, frames: u32) -> Self {
-        Self { frames: vec![None; frames as usize], frame_of: HashMap::new(), replacement: kind.build(frames), hits: 0 }
+        Self {
+            frames: vec![None; frames as usize],
+            frame_of: HashMap::new(),
+            replacement: kind.build(frames),
+            hits: 0,
+        }
     }
 
     fn square(&mut self, number: u32) -> u64 {
@@ -71,7 +76,8 @@ fn look_up(squares: &mut Squares, times: u32) {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let kind: ReplacementKind = args.next().map_or(Ok(ReplacementKind::default()), |name| name.parse())?;
+    let kind: ReplacementKind =
+        args.next().map_or(Ok(ReplacementKind::default()), |name| name.parse())?;
     let frames: u32 = args.next().map_or(Ok(200), |frames| frames.parse())?;
     let mut squares = Squares::new(kind, frames.max(1));
     look_up(&mut squares, 100_000);

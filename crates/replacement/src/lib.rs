@@ -16,13 +16,14 @@ mod policy;
 mod shared;
 
 pub use policy::{
-    Arbiter, ArbiterParameters, ArcPolicy, Car, ClockPolicy, ClockPro, Directory, Footprint, Lirs, ListId, Lists, Lru,
-    Mq, Policy, PolicyKind, Probe, Queues, S3Fifo, Seq, SeqParameters, Sieve, Sketch, TinyLfuParameters, TwoQ, Uses,
-    WTinyLfu,
+    Arbiter, ArbiterParameters, ArcPolicy, Car, ClockPolicy, ClockPro, Directory, Footprint, Lirs,
+    ListId, Lists, Lru, Mq, Policy, PolicyKind, Probe, Queues, S3Fifo, Seq, SeqParameters, Sieve,
+    Sketch, TinyLfuParameters, TwoQ, Uses, WTinyLfu,
 };
 pub use shared::{
-    Batched, ClockSweep, Combining, Locked, Multilist, MultilistKind, Prefetched, QUEUE, Replacement,
-    ReplacementFactory, ReplacementKind, THRESHOLD, UseCounted, UseCountedKind, WrapperKind,
+    Batched, ClockSweep, Combining, Locked, Multilist, MultilistKind, Prefetched, QUEUE,
+    Replacement, ReplacementFactory, ReplacementKind, THRESHOLD, UseCounted, UseCountedKind,
+    WrapperKind,
 };
 
 /// The example in the README compiles and runs.

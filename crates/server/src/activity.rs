@@ -5,7 +5,9 @@ use crate::latches::Latches;
 use crate::locks::Waits;
 use crate::sessions::{self, Roll, SessionInfo, not_empty};
 use crate::shared::Shared;
-use clearway_coordinator::{Activity as EngineActivity, Engine, HotRow, LockWait, System, TakeRows};
+use clearway_coordinator::{
+    Activity as EngineActivity, Engine, HotRow, LockWait, System, TakeRows,
+};
 use clearway_latch::Choice;
 use clearway_latch::lockstat::{self, Contention};
 use clearway_plan::LearnedRow;
@@ -76,13 +78,20 @@ impl System for Observed {
             }
             SystemView::Locks => {
                 let clock = self.shared.clock.clone();
-                self.look(move |sessions, waits| take(Waits::new(waits, sessions).rows(clock.wall_micros())));
+                self.look(move |sessions, waits| {
+                    take(Waits::new(waits, sessions).rows(clock.wall_micros()))
+                });
             }
             SystemView::Sessions => self.look(move |all, waits| take(sessions::rows(all, waits))),
             SystemView::Snapshots => {
                 let engine = self.engine.clone();
                 self.look(move |all, _| {
-                    take(engine.upgrade().map(|e| sessions::snapshot_rows(all, &e)).unwrap_or_default());
+                    take(
+                        engine
+                            .upgrade()
+                            .map(|e| sessions::snapshot_rows(all, &e))
+                            .unwrap_or_default(),
+                    );
                 });
             }
         }
@@ -140,15 +149,19 @@ fn contention_rows(contention: &[Contention]) -> RowBatch {
     let mut rows = RowBatch::new();
     for Contention { name, caller, requests, contended, waits } in contention {
         let caller = caller.map(|caller| caller.to_string());
-        let per_million = if *requests == 0 { 0.0 } else { *contended as f64 * 1e6 / *requests as f64 };
+        let per_million =
+            if *requests == 0 { 0.0 } else { *contended as f64 * 1e6 / *requests as f64 };
         rows.push_with(|row| {
             row.push(DatumRef::Text(name));
             row.push(caller.as_deref().map_or(DatumRef::Null, DatumRef::Text));
             row.push(int(*requests));
             row.push(int(*contended));
-            for figure in
-                [per_million, waits.mean_ns() / 1e3, waits.quantile_ns(0.99) / 1e3, waits.sum_ns() as f64 / 1e3]
-            {
+            for figure in [
+                per_million,
+                waits.mean_ns() / 1e3,
+                waits.quantile_ns(0.99) / 1e3,
+                waits.sum_ns() as f64 / 1e3,
+            ] {
                 row.push(DatumRef::Float8(figure));
             }
         });

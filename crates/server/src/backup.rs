@@ -47,14 +47,20 @@ fn size(bytes: u64) -> String {
 /// Returns after this time.
 fn wait(how_long: Duration) {
     let until = Instant::now() + how_long;
-    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+    while let Some(left) =
+        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    {
         std::thread::park_timeout(left);
     }
 }
 
 fn done(what: &str, report: &BackupReport, began: Instant) {
     let BackupReport { bytes, begin, end } = report;
-    println!("{what}: {}, log {begin} to {end}, {:.1} s", size(*bytes), began.elapsed().as_secs_f64());
+    println!(
+        "{what}: {}, log {begin} to {end}, {:.1} s",
+        size(*bytes),
+        began.elapsed().as_secs_f64()
+    );
 }
 
 /// Whether a copy at `target` would be inside of `dir`, whatever links lead there. `target` need not exist.
@@ -63,15 +69,24 @@ pub(crate) fn is_inside(dir: &Path, target: &Path) -> bool {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let there = path.ancestors().find_map(|at| Some((at, at.canonicalize().ok()?)));
         // What is not there yet is no link.
-        there.map_or(path.clone(), |(at, real)| path.strip_prefix(at).map_or(real.clone(), |rest| real.join(rest)))
+        there.map_or(path.clone(), |(at, real)| {
+            path.strip_prefix(at).map_or(real.clone(), |rest| real.join(rest))
+        })
     };
     real(target).starts_with(real(dir))
 }
 
 fn refuse_inside(dir: &Path, target: &Path) -> Result<(), Failure> {
     if is_inside(dir, target) {
-        let message = format!("{} is inside {}: a copy needs a place of its own", target.display(), dir.display());
-        return Err(Failure { hint: Some("Choose another target."), ..Failure::new(ExitCode::Refused, message) });
+        let message = format!(
+            "{} is inside {}: a copy needs a place of its own",
+            target.display(),
+            dir.display()
+        );
+        return Err(Failure {
+            hint: Some("Choose another target."),
+            ..Failure::new(ExitCode::Refused, message)
+        });
     }
     Ok(())
 }
@@ -82,13 +97,19 @@ pub fn backup(flags: &BackupFlags) -> Result<(), Failure> {
     refuse_inside(&flags.dir, &flags.target)?;
     let (pace, mut show) = (Pace::new(flags.rate.map(|rate| rate.0)), Show::new("copied"));
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let taken = copy_of::take_offline(disk, &flags.dir, &flags.target, env!("CARGO_PKG_VERSION"), &mut |progress| {
-        show.step(progress);
-        if let Some(how_long) = pace.wait(progress.done) {
-            wait(how_long);
-        }
-        ControlFlow::Continue(())
-    });
+    let taken = copy_of::take_offline(
+        disk,
+        &flags.dir,
+        &flags.target,
+        env!("CARGO_PKG_VERSION"),
+        &mut |progress| {
+            show.step(progress);
+            if let Some(how_long) = pace.wait(progress.done) {
+                wait(how_long);
+            }
+            ControlFlow::Continue(())
+        },
+    );
     let report = match taken {
         Err(BackupError::Source(OpenError::InUse(_))) => from_server(flags)?,
         taken => taken.map_err(|e| failure(&e))?,
@@ -100,8 +121,10 @@ pub fn backup(flags: &BackupFlags) -> Result<(), Failure> {
 /// Has the server take it that has the directory.
 fn from_server(flags: &BackupFlags) -> Result<BackupReport, Failure> {
     let other = |message: String| Failure::new(ExitCode::Other, message);
-    let target = std::path::absolute(&flags.target).map_err(|e| other(format!("{}: {e}", flags.target.display())))?;
-    let target = target.to_str().ok_or_else(|| other(format!("{} is not UTF-8", target.display())))?;
+    let target = std::path::absolute(&flags.target)
+        .map_err(|e| other(format!("{}: {e}", flags.target.display())))?;
+    let target =
+        target.to_str().ok_or_else(|| other(format!("{} is not UTF-8", target.display())))?;
     let mut sql = format!("BACKUP TO '{}'", target.replace('\'', "''"));
     if let Some(Size(rate)) = flags.rate {
         sql = format!("{sql} RATE {rate}");
@@ -116,14 +139,16 @@ fn from_server(flags: &BackupFlags) -> Result<BackupReport, Failure> {
         Ok(Ok(())) => {}
         Ok(Err(e)) => return Err(refused(&e)),
         Err(e) => {
-            let message = format!("{dir} is in use, and the server that has it cannot be asked: {e}");
-            let hint =
-                "Run this as the user that the server runs as, and on the same machine; or stop the server first.";
+            let message =
+                format!("{dir} is in use, and the server that has it cannot be asked: {e}");
+            let hint = "Run this as the user that the server runs as, and on the same machine; or stop the server first.";
             return Err(Failure { hint: Some(hint), ..Failure::new(ExitCode::InUse, message) });
         }
     }
     match row.iter().map(|value| value.parse()).collect::<Result<Vec<u64>, _>>().as_deref() {
-        Ok([bytes, begin, end, _]) => Ok(BackupReport { bytes: *bytes, begin: Lsn(*begin), end: Lsn(*end) }),
+        Ok([bytes, begin, end, _]) => {
+            Ok(BackupReport { bytes: *bytes, begin: Lsn(*begin), end: Lsn(*end) })
+        }
         _ => Err(other(format!("the server's answer makes no sense: {row:?}"))),
     }
 }

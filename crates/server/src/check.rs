@@ -2,7 +2,9 @@
 
 use crate::cli::CheckFlags;
 use crate::exit::Failure;
-use clearway_coordinator::{CheckOptions, CheckReport, FINDINGS, Finding, Hindrance, OpenError, Progress};
+use clearway_coordinator::{
+    CheckOptions, CheckReport, FINDINGS, Finding, Hindrance, OpenError, Progress,
+};
 use clearway_env::{Disk, File, Open, OsDisk};
 use std::io;
 use std::path::Path;
@@ -61,7 +63,8 @@ pub fn check(flags: &CheckFlags) -> Result<(), Failure> {
         println!("sound: {}", flags.dir.display());
         return Ok(());
     }
-    let message = format!("{} is damaged: {} findings of damage", flags.dir.display(), report.storage.damage);
+    let message =
+        format!("{} is damaged: {} findings of damage", flags.dir.display(), report.storage.damage);
     Err(Failure::open(message, Hindrance::Damaged))
 }
 
@@ -73,7 +76,10 @@ fn summary(report: &CheckReport, took: Duration) {
     let storage = &report.storage;
     let told = storage.findings.len() as u64;
     if storage.damage + storage.notes > told {
-        println!("{} more findings were not told, after {FINDINGS}", storage.damage + storage.notes - told);
+        println!(
+            "{} more findings were not told, after {FINDINGS}",
+            storage.damage + storage.notes - told
+        );
     }
     match &storage.recovery {
         Some(recovery) if recovery.redone + recovery.undone > 0 => println!(
@@ -94,7 +100,10 @@ fn summary(report: &CheckReport, took: Duration) {
         storage.log_bytes
     );
     if report.not_compared > 0 {
-        println!("{} indexes could not be compared with their rows because of damage", report.not_compared);
+        println!(
+            "{} indexes could not be compared with their rows because of damage",
+            report.not_compared
+        );
     }
     let rate = (storage.pages * PAGE) as f64 / took.as_secs_f64().max(1e-9) / f64::from(1 << 20);
     println!("{} indexes compared; {:.1} s, {rate:.0} MiB/s", report.indexes, took.as_secs_f64());

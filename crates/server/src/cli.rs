@@ -123,7 +123,9 @@ pub fn with_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsStrin
 }
 
 fn rate(text: &str) -> Result<Size, String> {
-    text.parse().and_then(|size: Size| if size.0 > 0 { Ok(size) } else { Err("a rate must be above 0".to_owned()) })
+    text.parse().and_then(|size: Size| {
+        if size.0 > 0 { Ok(size) } else { Err("a rate must be above 0".to_owned()) }
+    })
 }
 
 #[cfg(test)]
@@ -138,8 +140,26 @@ mod tests {
 
     #[test]
     fn flags_take_underscores_for_dashes() {
-        let given = ["clearway", "serve", "--buffer_pool", "2MiB", "--log_segment=1_MiB", "a_b", "--", "--c_d"];
-        let want = ["clearway", "serve", "--buffer-pool", "2MiB", "--log-segment=1_MiB", "a_b", "--", "--c_d"];
+        let given = [
+            "clearway",
+            "serve",
+            "--buffer_pool",
+            "2MiB",
+            "--log_segment=1_MiB",
+            "a_b",
+            "--",
+            "--c_d",
+        ];
+        let want = [
+            "clearway",
+            "serve",
+            "--buffer-pool",
+            "2MiB",
+            "--log-segment=1_MiB",
+            "a_b",
+            "--",
+            "--c_d",
+        ];
         assert_eq!(with_dashes(given.map(OsString::from)), want);
     }
 }

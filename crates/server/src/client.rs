@@ -30,7 +30,9 @@ impl<S: Read + Write> Client<S> {
     /// The connection is gone, or the server does not let us in.
     pub(crate) fn log_in(mut stream: S, application: &str) -> io::Result<Self> {
         let mut startup = vec![0, 0, 0, 0, 0, 3, 0, 0];
-        for text in ["user", "clearway", "database", "clearway", "application_name", application, ""] {
+        for text in
+            ["user", "clearway", "database", "clearway", "application_name", application, ""]
+        {
             startup.extend_from_slice(text.as_bytes());
             startup.push(0);
         }
@@ -46,7 +48,11 @@ impl<S: Read + Write> Client<S> {
     ///
     /// # Errors
     /// The outer one: the server is gone, or what it says makes no sense. The inner one: it said no.
-    pub(crate) fn ask(&mut self, sql: &str, news: &mut dyn FnMut(News)) -> io::Result<Result<(), SqlError>> {
+    pub(crate) fn ask(
+        &mut self,
+        sql: &str,
+        news: &mut dyn FnMut(News),
+    ) -> io::Result<Result<(), SqlError>> {
         let mut query = vec![b'Q'];
         query.extend_from_slice(&(sql.len() as u32 + 5).to_be_bytes());
         query.extend_from_slice(sql.as_bytes());
@@ -61,16 +67,22 @@ impl<S: Read + Write> Client<S> {
         let mut chunk = [0; 8192];
         let mut heard = 0;
         while heard <= MAX_ANSWER {
-            while let Some(message) = server_frame(&self.bytes, MAX_MESSAGE).map_err(io::Error::other)? {
+            while let Some(message) =
+                server_frame(&self.bytes, MAX_MESSAGE).map_err(io::Error::other)?
+            {
                 let body = self.bytes[5..message.len].to_vec();
                 self.bytes.drain(..message.len);
                 match message.tag {
                     b'Z' => return Ok(result),
                     b'N' => news(News::Notice(error(&body).message().to_owned())),
-                    b'D' => news(News::Row(row(&body).ok_or_else(|| io::Error::other("a row makes no sense"))?)),
+                    b'D' => news(News::Row(
+                        row(&body).ok_or_else(|| io::Error::other("a row makes no sense"))?,
+                    )),
                     b'E' => result = Err(error(&body)),
                     // Authentication other than "ok": whom it asks for a password, it does not know us.
-                    b'R' if body != [0; 4] => return Err(io::Error::other("the server wants a password")),
+                    b'R' if body != [0; 4] => {
+                        return Err(io::Error::other("the server wants a password"));
+                    }
                     _ => {}
                 }
             }
@@ -94,7 +106,9 @@ fn error(body: &[u8]) -> SqlError {
         let found = body.split(|b| *b == 0).find(|f| f.first() == Some(&kind));
         found.map(|f| String::from_utf8_lossy(&f[1..]).into_owned())
     };
-    let state = field(b'C').and_then(|code| code.into_bytes().try_into().ok()).map_or(SqlState::INTERNAL, SqlState);
+    let state = field(b'C')
+        .and_then(|code| code.into_bytes().try_into().ok())
+        .map_or(SqlState::INTERNAL, SqlState);
     let error = SqlError::new(state, field(b'M').unwrap_or_default());
     match field(b'H') {
         Some(hint) => error.hint(hint),
@@ -108,7 +122,8 @@ fn row(body: &[u8]) -> Option<Vec<String>> {
     let mut row = Vec::new();
     for _ in 0..u16::from_be_bytes(*count) {
         let (len, after) = rest.split_first_chunk::<4>()?;
-        let (value, after) = after.split_at_checked(u32::try_from(i32::from_be_bytes(*len)).unwrap_or(0) as usize)?;
+        let (value, after) =
+            after.split_at_checked(u32::try_from(i32::from_be_bytes(*len)).unwrap_or(0) as usize)?;
         row.push(String::from_utf8_lossy(value).into_owned());
         rest = after;
     }

@@ -5,7 +5,9 @@ mod file;
 mod table;
 mod values;
 
-pub use values::{Address, DirectIo, DispatchChoice, HotRows, IoEngine, Level, LogLockWaits, Size, Switch};
+pub use values::{
+    Address, DirectIo, DispatchChoice, HotRows, IoEngine, Level, LogLockWaits, Size, Switch,
+};
 
 use crate::latches::{LatchChoice, LatchSpins};
 use clap::Args;

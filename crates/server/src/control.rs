@@ -49,7 +49,11 @@ pub(crate) fn remove(dir: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// The outer one: there is no such server, or it is gone. The inner one: it said no.
-pub(crate) fn ask(dir: &Path, sql: &str, news: &mut dyn FnMut(News)) -> io::Result<Result<(), SqlError>> {
+pub(crate) fn ask(
+    dir: &Path,
+    sql: &str,
+    news: &mut dyn FnMut(News),
+) -> io::Result<Result<(), SqlError>> {
     let stream = reach(dir, |path| UnixStream::connect(path))?;
     Client::log_in(stream, "clearway backup")?.ask(sql, news)
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The classes of SQLSTATE that errors are counted by; the last counts all others.
 pub(crate) const CLASSES: [&str; 22] = [
-    "08", "0A", "0B", "21", "22", "23", "25", "26", "28", "34", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57",
-    "58", "XX", "other",
+    "08", "0A", "0B", "21", "22", "23", "25", "26", "28", "34", "3B", "3D", "3F", "40", "42", "53",
+    "54", "55", "57", "58", "XX", "other",
 ];
 
 /// One worker's counters.

@@ -170,7 +170,11 @@ impl Io {
     pub fn hold(&mut self, lsn: Lsn, durable: Lsn) {
         DURABLE.request();
         if lsn > durable && self.holds.back().is_none_or(|last| last.lsn < lsn) {
-            self.holds.push_back(Hold { at: self.release, lsn, wait: DURABLE.wait(Location::caller()) });
+            self.holds.push_back(Hold {
+                at: self.release,
+                lsn,
+                wait: DURABLE.wait(Location::caller()),
+            });
         }
     }
 

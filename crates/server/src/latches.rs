@@ -29,7 +29,10 @@ impl FromStr for LatchChoice {
         }
         Choice::by_name(text).map(Self::Fixed).ok_or_else(|| {
             let names: Vec<&str> = Choice::all().into_iter().map(Choice::name).collect();
-            format!("this processor takes no latch by \"{text}\": it can by {}, or write auto", names.join(", "))
+            format!(
+                "this processor takes no latch by \"{text}\": it can by {}, or write auto",
+                names.join(", ")
+            )
         })
     }
 }
@@ -51,7 +54,9 @@ impl FromStr for LatchSpins {
         match text.parse() {
             Ok(spins) if spins <= MAX_SPINS => Ok(Self::Fixed(spins)),
             _ if text == "auto" => Ok(Self::Auto),
-            _ => Err(format!("\"{text}\" is neither auto nor a number of spins from 0 to {MAX_SPINS}")),
+            _ => Err(format!(
+                "\"{text}\" is neither auto nor a number of spins from 0 to {MAX_SPINS}"
+            )),
         }
     }
 }
@@ -108,7 +113,8 @@ mod tests {
         }
         let refused = "bakery".parse::<LatchChoice>().unwrap_err();
         assert!(
-            refused.contains("\"bakery\"") && Choice::all().iter().all(|c| refused.contains(c.name())),
+            refused.contains("\"bakery\"")
+                && Choice::all().iter().all(|c| refused.contains(c.name())),
             "{refused}"
         );
     }
@@ -126,10 +132,17 @@ mod tests {
         for choice in Choice::all() {
             let latches = Latches::set_up(LatchChoice::Fixed(choice), LatchSpins::Fixed(7));
             assert_eq!((latches.choice, latches.spin_limit), (choice, 7));
-            assert!(latches.describe().starts_with("as configured, latches by"), "{}", latches.describe());
+            assert!(
+                latches.describe().starts_with("as configured, latches by"),
+                "{}",
+                latches.describe()
+            );
         }
         let latches = Latches::set_up(LatchChoice::Auto, LatchSpins::Auto);
-        assert_eq!((latches.choice, latches.spin_limit), (latches.measured.choice, latches.measured.spin_limit));
+        assert_eq!(
+            (latches.choice, latches.spin_limit),
+            (latches.measured.choice, latches.measured.spin_limit)
+        );
         assert_eq!(latches.describe(), latches.measured.to_string());
     }
 }

@@ -108,7 +108,8 @@ impl Server {
         let mut bells = Vec::new();
         for _ in 0..config.workers {
             let poll = mio::Poll::new().map_err(cannot("make an event loop"))?;
-            let waker = mio::Waker::new(poll.registry(), worker::BELL).map_err(cannot("make a waker"))?;
+            let waker =
+                mio::Waker::new(poll.registry(), worker::BELL).map_err(cannot("make a waker"))?;
             bells.push(Arc::new(Doorbell::new(EventLoop(waker))));
             polls.push(poll);
         }
@@ -117,13 +118,16 @@ impl Server {
         let metrics = metrics.inspect_err(|_| remove_socket(socket.as_deref()))?;
         // Where it cannot be looked for, opening will say why.
         let fresh = world.disk.exists(&config.data.join("control")).is_ok_and(|there| !there);
-        let engine =
-            open_engine(world.disk, &config, fresh, &bells).inspect_err(|_| remove_socket(socket.as_deref()))?;
+        let engine = open_engine(world.disk, &config, fresh, &bells)
+            .inspect_err(|_| remove_socket(socket.as_deref()))?;
         match control::listen(&config.data) {
             Ok(listener) => listeners.push(Listener::Control(listener)),
-            Err(e) => tracing::warn!("no control socket, and so no backup of the running server: {e}"),
+            Err(e) => {
+                tracing::warn!("no control socket, and so no backup of the running server: {e}")
+            }
         }
-        let shared = Arc::new(Shared::new(config, latches, world.clock, Arc::new(OsEntropy), bells));
+        let shared =
+            Arc::new(Shared::new(config, latches, world.clock, Arc::new(OsEntropy), bells));
         let observed = Observed::new(&shared, &engine);
         engine.set_system(Box::new(observed.clone()));
         let mut threads = Vec::new();
@@ -132,19 +136,26 @@ impl Server {
             let (shared, engine) = (shared.clone(), engine.clone());
             let listeners = listeners.take().unwrap_or_default();
             let name = format!("worker-{id}");
-            let thread = std::thread::Builder::new().name(name.clone()).stack_size(WORKER_STACK).spawn(move || {
-                engine.watch(&name, || match Worker::new(id as u16, shared, &engine, poll, listeners) {
-                    Ok(worker) => worker.run(),
-                    Err(e) => tracing::error!("worker {id} cannot start: {e}"),
+            let thread = std::thread::Builder::new()
+                .name(name.clone())
+                .stack_size(WORKER_STACK)
+                .spawn(move || {
+                    engine.watch(&name, || {
+                        match Worker::new(id as u16, shared, &engine, poll, listeners) {
+                            Ok(worker) => worker.run(),
+                            Err(e) => tracing::error!("worker {id} cannot start: {e}"),
+                        }
+                    });
                 });
-            });
             threads.push(thread.map_err(cannot("start a thread"))?);
         }
         let serve = |listener| Endpoint::start(listener, shared.clone(), engine.clone(), observed);
         let metrics = metrics.map(serve).transpose();
         let metrics = metrics.map_err(cannot("serve metrics"))?;
         tracing::info!("{}", shared.latches.describe());
-        tracing::info!("no authentication: whoever connects is let in as the user named, and no password is asked for");
+        tracing::info!(
+            "no authentication: whoever connects is let in as the user named, and no password is asked for"
+        );
         Ok(Self { engine, shared, threads, address, socket, metrics, fresh })
     }
 
@@ -165,8 +176,11 @@ impl Server {
             true => "a new data directory".to_owned(),
             false => format!("recovery took {} ms", self.engine.report().took.as_millis()),
         };
-        let socket = self.socket.as_ref().map_or_else(String::new, |s| format!(" and {}", s.display()));
-        let metrics = self.metrics_address().map_or_else(String::new, |a| format!(", metrics on http://{a}/metrics"));
+        let socket =
+            self.socket.as_ref().map_or_else(String::new, |s| format!(" and {}", s.display()));
+        let metrics = self
+            .metrics_address()
+            .map_or_else(String::new, |a| format!(", metrics on http://{a}/metrics"));
         format!(
             "clearway {} listens on {}{socket}: {} partitions, buffer pool {} MiB, {recovery}{metrics}",
             env!("CARGO_PKG_VERSION"),
@@ -179,7 +193,12 @@ impl Server {
     /// Why nothing can be committed any more, if so: the process must end.
     pub fn failed(&self) -> Option<String> {
         // First what has failed: it may be why a worker has ended.
-        let ended = || self.threads.iter().any(JoinHandle::is_finished).then(|| "a worker has ended".to_owned());
+        let ended = || {
+            self.threads
+                .iter()
+                .any(JoinHandle::is_finished)
+                .then(|| "a worker has ended".to_owned())
+        };
         self.engine.failed().or_else(ended)
     }
 
@@ -209,7 +228,8 @@ impl Server {
 fn check_memory(config: &Config) -> Result<(), Failure> {
     // A frame and its place in the tables take some hundred bytes more.
     let wanted = (config.buffer_pool + config.buffer_pool / 64).saturating_add(config.log_buffer);
-    let granted = usize::try_from(wanted).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
+    let granted = usize::try_from(wanted)
+        .is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
     if granted {
         return Ok(());
     }
@@ -296,7 +316,8 @@ fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>
 
 fn listen_for_metrics(address: SocketAddr) -> Result<mio::net::TcpListener, Failure> {
     warn_beyond_loopback(address, "see what the server does");
-    let refused = |e| Failure::new(ExitCode::Listen, format!("cannot listen for metrics on {address}: {e}"));
+    let refused =
+        |e| Failure::new(ExitCode::Listen, format!("cannot listen for metrics on {address}: {e}"));
     mio::net::TcpListener::bind(address).map_err(refused)
 }
 

@@ -52,7 +52,11 @@ impl<'a> Waits<'a> {
                 let (statement, _) = txn.and_then(|txn| self.session(txn))?.statement.as_ref()?;
                 Some(&**statement)
             };
-            let others = wait.blockers.iter().skip(1).filter_map(|txn| Some(self.session(*txn)?.pid.to_string()));
+            let others = wait
+                .blockers
+                .iter()
+                .skip(1)
+                .filter_map(|txn| Some(self.session(*txn)?.pid.to_string()));
             let others: Vec<String> = others.collect();
             let first = wait.blockers.first().copied();
             let name = |get: fn(&clearway_coordinator::LockName) -> &String| {
@@ -91,7 +95,8 @@ mod tests {
         let waits = [LockWait { waiter: TxnId(7), id, ..LockWait::default() }];
         let sessions = [session(20, &[7])];
         let rows = Waits::new(&waits, &sessions).rows(5);
-        let row: Vec<Datum> = (0..13).map(|column| rows.get(0).get(column).unwrap().to_owned()).collect();
+        let row: Vec<Datum> =
+            (0..13).map(|column| rows.get(0).get(column).unwrap().to_owned()).collect();
         let mut wanted = vec![Datum::Null; 13];
         wanted[0] = Datum::Int4(20);
         (wanted[8], wanted[9]) = (Datum::Timestamptz(5), Datum::Float8(0.0));

@@ -45,7 +45,11 @@ impl Default for LongWaits {
 
 impl LongWaits {
     /// Queues waits, and has those in the queue logged. Returns when to come again, if some are left in it.
-    pub(crate) fn log(shared: &Arc<Shared>, engine: &Arc<Engine>, mut waits: Vec<WaitId>) -> Option<Duration> {
+    pub(crate) fn log(
+        shared: &Arc<Shared>,
+        engine: &Arc<Engine>,
+        mut waits: Vec<WaitId>,
+    ) -> Option<Duration> {
         let taken = {
             let mut queue = shared.long_waits.0.lock();
             queue.waits.append(&mut waits);
@@ -53,7 +57,8 @@ impl LongWaits {
                 return None;
             }
             let now = Instant::now();
-            let early = queue.next.map_or(Duration::ZERO, |next| next.saturating_duration_since(now));
+            let early =
+                queue.next.map_or(Duration::ZERO, |next| next.saturating_duration_since(now));
             if queue.rolling || !early.is_zero() {
                 return Some(if early.is_zero() { APART } else { early });
             }
@@ -89,15 +94,21 @@ fn log_all(engine: &Engine, wanted: &[WaitId], sessions: &[SessionInfo]) {
             continue;
         }
         let ms = wait.waited.as_secs_f64() * 1e3;
-        let blockers: Vec<&SessionInfo> = wait.blockers.iter().filter_map(|txn| waits.session(*txn)).collect();
+        let blockers: Vec<&SessionInfo> =
+            wait.blockers.iter().filter_map(|txn| waits.session(*txn)).collect();
         let pids: Vec<String> = blockers.iter().map(|blocker| blocker.pid.to_string()).collect();
         let holder = waits.holder(wait).and_then(|txn| waits.session(txn));
-        let holder = holder.filter(|holder| blockers.first().is_some_and(|first| first.pid != holder.pid));
+        let holder =
+            holder.filter(|holder| blockers.first().is_some_and(|first| first.pid != holder.pid));
         let blocked_by = match (pids.as_slice(), holder) {
             ([], _) => String::new(),
             (pids, None) => format!("; blocked by process {}", pids.join(", ")),
             (pids, Some(holder)) => {
-                format!("; blocked by process {}; the chain ends at process {}", pids.join(", "), holder.pid)
+                format!(
+                    "; blocked by process {}; the chain ends at process {}",
+                    pids.join(", "),
+                    holder.pid
+                )
             }
         };
         let blocker = blockers.first().map(|blocker| (blocker.state, last_statement(blocker)));

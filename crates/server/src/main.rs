@@ -11,7 +11,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let result = match Cli::parse_from(cli::with_dashes(std::env::args_os())).command {
         Command::Serve(flags) => {
-            let config = Config::load(*flags).map_err(|message| Failure::new(exit::ExitCode::Usage, message));
+            let config = Config::load(*flags)
+                .map_err(|message| Failure::new(exit::ExitCode::Usage, message));
             config.and_then(serve::serve)
         }
         Command::Backup(flags) => backup::backup(&flags),

@@ -101,7 +101,9 @@ impl Stream {
     /// Where the client is: its address, or by which socket it has come.
     pub fn peer(&self) -> String {
         match self {
-            Self::Tcp(s) => s.peer_addr().map_or_else(|_| "gone".to_owned(), |peer| peer.to_string()),
+            Self::Tcp(s) => {
+                s.peer_addr().map_or_else(|_| "gone".to_owned(), |peer| peer.to_string())
+            }
             Self::Unix(_) => "unix".to_owned(),
             Self::Control(_) => "control".to_owned(),
         }
@@ -131,7 +133,11 @@ mod tests {
     fn a_burst_of_connections_does_not_wait() {
         let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         lengthen_backlog(&listener).unwrap();
-        let bound: usize = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap();
+        let bound: usize = std::fs::read_to_string("/proc/sys/net/core/somaxconn")
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
         let connect = |_| {
             let limit = Duration::from_secs(30);
             std::net::TcpStream::connect_timeout(&listener.local_addr().unwrap(), limit).unwrap()
@@ -143,7 +149,8 @@ mod tests {
     #[test]
     fn an_accepted_connection_is_kept_alive() {
         let mut poll = mio::Poll::new().unwrap();
-        let mut listener = Listener::Tcp(TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap());
+        let mut listener =
+            Listener::Tcp(TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap());
         poll.registry().register(listener.source(), Token(0), Interest::READABLE).unwrap();
         let Listener::Tcp(tcp) = &listener else { unreachable!() };
         let _client = std::net::TcpStream::connect(tcp.local_addr().unwrap()).unwrap();

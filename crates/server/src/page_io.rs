@@ -60,14 +60,20 @@ impl PageIo {
             Registered { refused: Some(error), bytes, wanted } => {
                 let (mib, limit) = (|bytes| bytes >> 20, locked_memory());
                 let (bytes, wanted) = (mib(*bytes), mib(*wanted));
-                format!("io_uring, {bytes} of {wanted} MiB in registered buffers ({error}; RLIMIT_MEMLOCK: {limit})")
+                format!(
+                    "io_uring, {bytes} of {wanted} MiB in registered buffers ({error}; RLIMIT_MEMLOCK: {limit})"
+                )
             }
             Registered { wanted: 0, .. } => "io_uring".to_owned(),
-            Registered { bytes, .. } => format!("io_uring, {} MiB in registered buffers", bytes >> 20),
+            Registered { bytes, .. } => {
+                format!("io_uring, {} MiB in registered buffers", bytes >> 20)
+            }
         };
         let how = match &self.direct {
             Some(direct) if direct.refused() => {
-                tracing::warn!("the file system knows no direct I/O: pages go through the operating system's cache");
+                tracing::warn!(
+                    "the file system knows no direct I/O: pages go through the operating system's cache"
+                );
                 "buffered"
             }
             Some(_) => "direct",
@@ -108,23 +114,26 @@ mod tests {
         assert_eq!(chosen(E::Threads, D::Auto, little), says("buffered page I/O by threads"));
         assert_eq!(chosen(E::Threads, D::Auto, much), says("direct page I/O by threads"));
         let ring = IoPool::try_ring().is_ok();
-        assert_eq!(chosen(E::Uring, D::Off, little), ring.then(|| "buffered page I/O by io_uring".to_owned()));
+        assert_eq!(
+            chosen(E::Uring, D::Off, little),
+            ring.then(|| "buffered page I/O by io_uring".to_owned())
+        );
         let auto = if ring { "direct page I/O by io_uring" } else { "direct page I/O by threads" };
         assert_eq!(chosen(E::Auto, D::Auto, much), says(auto));
     }
 
     #[test]
     fn the_line_tells_of_registered_buffers() {
-        let of =
-            |ring, registered: &Registered| PageIo { disk: Arc::new(OsDisk), direct: None, ring }.describe(registered);
+        let of = |ring, registered: &Registered| {
+            PageIo { disk: Arc::new(OsDisk), direct: None, ring }.describe(registered)
+        };
         let none = Registered::default();
         let all = Registered { bytes: 130 << 20, wanted: 130 << 20, refused: None };
         assert_eq!(of(true, &none), "buffered page I/O by io_uring");
         assert_eq!(of(true, &all), "buffered page I/O by io_uring, 130 MiB in registered buffers");
         let refused = Some(Arc::new(std::io::Error::from(std::io::ErrorKind::OutOfMemory)));
         let line = of(true, &Registered { bytes: 2 << 20, wanted: 130 << 20, refused });
-        let begin =
-            "buffered page I/O by io_uring, 2 of 130 MiB in registered buffers (out of memory; RLIMIT_MEMLOCK: ";
+        let begin = "buffered page I/O by io_uring, 2 of 130 MiB in registered buffers (out of memory; RLIMIT_MEMLOCK: ";
         assert!(line.starts_with(begin), "{line}");
         assert_eq!(of(false, &none), "buffered page I/O by threads");
     }

@@ -35,7 +35,10 @@ pub struct Plans {
 fn types_of(oids: Oids<'_>) -> SqlResult<Vec<SqlType>> {
     let one = |oid| {
         SqlType::from_oid(oid).ok_or_else(|| {
-            SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, format!("parameters of type {oid} are not supported"))
+            SqlError::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                format!("parameters of type {oid} are not supported"),
+            )
         })
     };
     oids.iter().map(one).collect()
@@ -48,7 +51,12 @@ fn is_shared(env: &SessionEnv) -> bool {
 
 impl Plans {
     /// A plan for the text of a simple query, with the values of its literals; `None` if it has to be parsed.
-    pub fn simple(&mut self, sql: &str, catalog: &Catalog, env: &SessionEnv) -> Option<(Arc<Plan>, Vec<Datum>)> {
+    pub fn simple(
+        &mut self,
+        sql: &str,
+        catalog: &Catalog,
+        env: &SessionEnv,
+    ) -> Option<(Arc<Plan>, Vec<Datum>)> {
         if !is_shared(env) {
             return None;
         }
@@ -81,7 +89,10 @@ impl Plans {
                 .ok_or_else(|| SqlError::internal("an empty statement is none"))?,
         };
         if statements.next().is_some() {
-            return Err(SqlError::new(SqlState::SYNTAX, "cannot insert multiple commands into a prepared statement"));
+            return Err(SqlError::new(
+                SqlState::SYNTAX,
+                "cannot insert multiple commands into a prepared statement",
+            ));
         }
         let statement = Rc::new(Prepared::new(parsed, types.clone(), catalog, env)?);
         if sql.len() <= LONGEST && is_shared(env) {

@@ -18,8 +18,13 @@ pub fn serve(config: Config) -> Result<(), Failure> {
     let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter)
         .map_err(|e| Failure::new(ExitCode::Usage, format!("log_filter: {e}")))?;
     let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
-    survive_file_limits().map_err(|e| Failure::new(ExitCode::Other, format!("cannot handle signals: {e}")))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colours)
+        .with_writer(std::io::stderr)
+        .init();
+    survive_file_limits()
+        .map_err(|e| Failure::new(ExitCode::Other, format!("cannot handle signals: {e}")))?;
     let stop = signals().map_err(|message| Failure::new(ExitCode::Other, message))?;
     let server = Server::start(config)?;
     println!("{}", server.banner());

@@ -59,7 +59,8 @@ pub struct Roll(Latch<Told>);
 impl Roll {
     /// Asks all workers. `done` takes the answer in the thread of the last that answers, by backend id; never, if the server stops meanwhile.
     pub(crate) fn call(shared: &Shared, done: impl FnOnce(Vec<SessionInfo>) + Send + 'static) {
-        let told = Told { sessions: Vec::new(), left: shared.workers(), done: Some(Box::new(done)) };
+        let told =
+            Told { sessions: Vec::new(), left: shared.workers(), done: Some(Box::new(done)) };
         let roll = Arc::new(Self(Latch::new(&ROLL, told)));
         for worker in 0..shared.workers() {
             shared.post(worker, Note::Roll(roll.clone()));
@@ -86,7 +87,10 @@ impl Roll {
 
 /// Which session each transaction is at work for.
 pub(crate) fn by_transaction(sessions: &[SessionInfo]) -> HashMap<TxnId, &SessionInfo> {
-    sessions.iter().flat_map(|session| session.transactions.iter().map(move |txn| (*txn, session))).collect()
+    sessions
+        .iter()
+        .flat_map(|session| session.transactions.iter().map(move |txn| (*txn, session)))
+        .collect()
 }
 
 pub(crate) fn text(text: Option<&str>) -> DatumRef<'_> {
@@ -106,11 +110,15 @@ pub(crate) fn rows(sessions: &[SessionInfo], waits: &[LockWait]) -> RowBatch {
     for session in sessions {
         let wait = session.transactions.iter().find_map(|txn| waits.get(txn));
         let blocker = wait.and_then(|wait| by_transaction.get(wait.blockers.first()?));
-        let waits_for = wait.map(|wait| if wait.lock.is_some() { "lock" } else { "partition" }).or(session.waits_for);
+        let waits_for = wait
+            .map(|wait| if wait.lock.is_some() { "lock" } else { "partition" })
+            .or(session.waits_for);
         let statement = session.statement.as_ref();
         rows.push_with(|row| {
             row.push(DatumRef::Int4(session.pid));
-            for value in [session.client.as_str(), &session.user, &session.application, session.state] {
+            for value in
+                [session.client.as_str(), &session.user, &session.application, session.state]
+            {
                 row.push(DatumRef::Text(value));
             }
             row.push(DatumRef::Timestamptz(session.state_since));
@@ -170,7 +178,8 @@ pub(crate) mod tests {
     fn the_last_worker_ends_a_roll() {
         let (tell, hear) = std::sync::mpsc::channel();
         let done: Done = Box::new(move |all| tell.send(all).unwrap());
-        let roll = Roll(Latch::new(&ROLL, Told { sessions: Vec::new(), left: 2, done: Some(done) }));
+        let roll =
+            Roll(Latch::new(&ROLL, Told { sessions: Vec::new(), left: 2, done: Some(done) }));
         roll.tell(vec![session(3, &[])], true);
         roll.tell(vec![session(2, &[])], false);
         assert!(hear.try_recv().is_err());
@@ -188,7 +197,8 @@ pub(crate) mod tests {
             ..LockWait::default()
         };
         let rows = rows(&sessions, &[wait]);
-        let ends = |row: usize| [10, 11].map(|column| rows.get(row).get(column).unwrap().to_owned());
+        let ends =
+            |row: usize| [10, 11].map(|column| rows.get(row).get(column).unwrap().to_owned());
         assert_eq!(ends(0), ["client".into(), clearway_types::Datum::Null]);
         assert_eq!(ends(1), ["lock".into(), clearway_types::Datum::Int4(1)]);
     }

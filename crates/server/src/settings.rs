@@ -29,11 +29,24 @@ const fn s(name: &'static str, default: &'static str, kind: Kind, reported: bool
 }
 
 const LEVELS: Kind = Kind::OneOf(&[
-    "debug5", "debug4", "debug3", "debug2", "debug1", "debug", "log", "info", "notice", "warning", "error",
+    "debug5", "debug4", "debug3", "debug2", "debug1", "debug", "log", "info", "notice", "warning",
+    "error",
 ]);
-const SYNC: Kind =
-    Kind::OneOf(&["on", "off", "local", "remote_write", "remote_apply", "true", "false", "yes", "no", "1", "0"]);
-const QUOTE: Kind = Kind::OneOf(&["safe_encoding", "on", "off", "true", "false", "yes", "no", "1", "0"]);
+const SYNC: Kind = Kind::OneOf(&[
+    "on",
+    "off",
+    "local",
+    "remote_write",
+    "remote_apply",
+    "true",
+    "false",
+    "yes",
+    "no",
+    "1",
+    "0",
+]);
+const QUOTE: Kind =
+    Kind::OneOf(&["safe_encoding", "on", "off", "true", "false", "yes", "no", "1", "0"]);
 const INTERVALS: Kind = Kind::First(&["postgres", "postgres_verbose", "sql_standard", "iso_8601"]);
 
 #[rustfmt::skip]
@@ -86,7 +99,8 @@ static SETTINGS: &[Setting] = &[
 ];
 
 /// The settings that show what the transaction is.
-const CHARACTERISTICS: [&str; 3] = ["transaction_isolation", "transaction_read_only", "transaction_deferrable"];
+const CHARACTERISTICS: [&str; 3] =
+    ["transaction_isolation", "transaction_read_only", "transaction_deferrable"];
 
 /// One session's settings.
 pub struct Settings {
@@ -122,13 +136,17 @@ fn find(name: &str) -> Option<usize> {
 }
 
 fn unrecognized(name: &str) -> SqlError {
-    SqlError::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
+    SqlError::new(
+        SqlState::UNDEFINED_OBJECT,
+        format!("unrecognized configuration parameter \"{name}\""),
+    )
 }
 
 impl Settings {
     /// The defaults, for a session of `user`.
     pub fn new(user: &str, synchronous_commit: bool, isolation: Isolation) -> Self {
-        let mut values: Vec<_> = SETTINGS.iter().map(|s| (s.name.to_owned(), s.default.to_owned())).collect();
+        let mut values: Vec<_> =
+            SETTINGS.iter().map(|s| (s.name.to_owned(), s.default.to_owned())).collect();
         let mut put = |name: &str, value: &str| {
             if let Some(i) = find(name) {
                 value.clone_into(&mut values[i].1);
@@ -138,7 +156,13 @@ impl Settings {
         put("synchronous_commit", if synchronous_commit { "on" } else { "off" });
         put("default_transaction_isolation", isolation.name());
         put("transaction_isolation", isolation.name());
-        Self { initial: values.clone(), values, zone: Zone::utc(), txn: None, savepoints: Vec::new() }
+        Self {
+            initial: values.clone(),
+            values,
+            zone: Zone::utc(),
+            txn: None,
+            savepoints: Vec::new(),
+        }
     }
 
     /// The startup packet is over: what is set now is what RESET goes back to.
@@ -164,7 +188,9 @@ impl Settings {
     /// Those whose changes the client is told of.
     pub fn reported(&self) -> impl Iterator<Item = (&str, &str)> {
         let reported = |i: &usize| SETTINGS.get(*i).is_some_and(|s| s.reported);
-        (0..self.values.len()).filter(reported).map(|i| (self.values[i].0.as_str(), self.values[i].1.as_str()))
+        (0..self.values.len())
+            .filter(reported)
+            .map(|i| (self.values[i].0.as_str(), self.values[i].1.as_str()))
     }
 
     /// Changes a setting; `None`: back to what the session began with. `local`: to the transaction's end only.
@@ -199,7 +225,9 @@ impl Settings {
     }
 
     fn checked(&self, i: usize, value: &str) -> SqlResult<String> {
-        SETTINGS.get(i).map_or_else(|| Ok(value.to_owned()), |s| value::check(s.name, s.kind, value))
+        SETTINGS
+            .get(i)
+            .map_or_else(|| Ok(value.to_owned()), |s| value::check(s.name, s.kind, value))
     }
 
     /// What a RESET goes back to.
@@ -237,7 +265,10 @@ impl Settings {
 
     /// SAVEPOINT.
     pub fn savepoint(&mut self, name: &str) {
-        let saved = self.txn.as_ref().map(|txn| Saved { values: self.values.clone(), kept: txn.kept.clone() });
+        let saved = self
+            .txn
+            .as_ref()
+            .map(|txn| Saved { values: self.values.clone(), kept: txn.kept.clone() });
         self.savepoints.push((name.to_owned(), saved));
     }
 
@@ -310,7 +341,11 @@ impl Settings {
     /// The characteristics of transactions that do not say otherwise.
     pub fn default_characteristics(&self) -> Characteristics {
         Characteristics {
-            isolation: self.get("default_transaction_isolation").ok().and_then(Isolation::named).unwrap_or_default(),
+            isolation: self
+                .get("default_transaction_isolation")
+                .ok()
+                .and_then(Isolation::named)
+                .unwrap_or_default(),
             read_only: self.get("default_transaction_read_only") == Ok("on"),
             deferrable: self.get("default_transaction_deferrable") == Ok("on"),
         }
@@ -321,7 +356,9 @@ impl Settings {
         let mut options = TxnOptions::default();
         let value = |settings: &Self| settings.check(name, value).map(Option::unwrap_or_default);
         match name {
-            "transaction_isolation" => options.isolation = Some(Isolation::named(&value(self)?).unwrap_or_default()),
+            "transaction_isolation" => {
+                options.isolation = Some(Isolation::named(&value(self)?).unwrap_or_default())
+            }
             "transaction_read_only" => options.read_only = Some(value(self)? == "on"),
             "transaction_deferrable" => options.deferrable = Some(value(self)? == "on"),
             _ => return Ok(None),
@@ -381,10 +418,16 @@ mod tests {
             s.set("client_encoding", Some(utf8), false).unwrap();
             assert_eq!(s.get("CLIENT_ENCODING").unwrap(), "UTF8");
         }
-        assert_eq!(s.set("client_encoding", Some("klingon"), false).unwrap_err().state(), SqlState::INVALID_PARAMETER);
+        assert_eq!(
+            s.set("client_encoding", Some("klingon"), false).unwrap_err().state(),
+            SqlState::INVALID_PARAMETER
+        );
         s.set("datestyle", Some("ISO"), false).unwrap();
         assert_eq!(s.get("datestyle").unwrap(), "ISO, MDY");
-        assert_eq!(s.set("nonsense", Some("1"), false).unwrap_err().state(), SqlState::UNDEFINED_OBJECT);
+        assert_eq!(
+            s.set("nonsense", Some("1"), false).unwrap_err().state(),
+            SqlState::UNDEFINED_OBJECT
+        );
         assert!(s.set("server_version", Some("1"), false).is_err());
         s.set("my.own", Some("x"), false).unwrap();
         assert_eq!(s.get("my.own").unwrap(), "x");

@@ -127,7 +127,10 @@ impl Shared {
             entropy,
             started: Instant::now(),
             counters: bells.iter().map(|_| CachePadded::default()).collect(),
-            inboxes: bells.into_iter().map(|bell| Inbox { notes: Latch::new(&INBOX, Vec::new()), bell }).collect(),
+            inboxes: bells
+                .into_iter()
+                .map(|bell| Inbox { notes: Latch::new(&INBOX, Vec::new()), bell })
+                .collect(),
             registry: Latch::new(&REGISTRY, HashMap::new()),
             next_pid: AtomicI32::new(1000),
             long_waits: LongWaits::default(),
@@ -232,7 +235,10 @@ impl Shared {
 
     /// Passes on what one session tells another; false if there is no such session.
     pub fn signal(&self, pid: i32, signal: Signal) -> bool {
-        let Some((worker, slot)) = self.registry.lock().get(&pid).map(|t| (t.worker, t.slot)) else { return false };
+        let Some((worker, slot)) = self.registry.lock().get(&pid).map(|t| (t.worker, t.slot))
+        else {
+            return false;
+        };
         let note = match signal {
             Signal::Cancel => Note::Cancel { slot, pid },
             Signal::Terminate => Note::Terminate { slot, pid },

@@ -80,7 +80,11 @@ impl Worker {
         mut listeners: Vec<Listener>,
     ) -> io::Result<Self> {
         for (i, listener) in listeners.iter_mut().enumerate() {
-            poll.registry().register(listener.source(), Token(FIRST_LISTENER + i), mio::Interest::READABLE)?;
+            poll.registry().register(
+                listener.source(),
+                Token(FIRST_LISTENER + i),
+                mio::Interest::READABLE,
+            )?;
         }
         Ok(Self {
             id,
@@ -287,7 +291,11 @@ impl Worker {
         }
     }
 
-    fn with<R>(&mut self, slot: u32, f: impl FnOnce(&mut Session, &mut Context<'_>, &mut Input) -> R) -> Option<R> {
+    fn with<R>(
+        &mut self,
+        slot: u32,
+        f: impl FnOnce(&mut Session, &mut Context<'_>, &mut Input) -> R,
+    ) -> Option<R> {
         let session = self.sessions.get_mut(slot as usize)?;
         let mut cx = Context {
             port: &mut self.port,
@@ -346,7 +354,9 @@ impl Worker {
             match l.accept() {
                 Ok(stream) => self.place(stream),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted || e.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(e)
+                    if e.kind() == io::ErrorKind::Interrupted
+                        || e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(e) => {
                     // No descriptor left, most likely: it is tried again when some may have been closed.
                     tracing::warn!("a connection could not be accepted: {e}");

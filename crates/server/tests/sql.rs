@@ -67,7 +67,8 @@ scripts! {
 
 #[test]
 fn every_script_is_run() {
-    let files = std::fs::read_dir(dir()).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap());
+    let files =
+        std::fs::read_dir(dir()).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap());
     for name in files.filter_map(|f| f.strip_suffix(".sql").map(str::to_owned)) {
         assert!(SCRIPTS.contains(&name.as_str()), "sql/{name}.sql has no test");
     }
@@ -97,7 +98,8 @@ fn recorded_answers_are_those_of_postgres_15() {
         if bless {
             std::fs::write(recorded_at(name), said).unwrap();
         } else {
-            changed += &differences(&std::fs::read_to_string(recorded_at(name)).unwrap(), &said, false);
+            changed +=
+                &differences(&std::fs::read_to_string(recorded_at(name)).unwrap(), &said, false);
         }
     }
     server.stop().unwrap();
@@ -142,7 +144,8 @@ fn start(data: &Path) -> Server {
 
 /// A fresh directory under the build's own temporary one.
 fn data_dir(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sql-{name}-{}", std::process::id()));
+    let dir =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sql-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir);
     dir
 }
@@ -180,7 +183,9 @@ fn expanded(sql: &str) -> String {
 
 fn answer(client: &mut Client, sql: &str, out: &mut String) {
     let messages = match sql.split_once(" <- ") {
-        Some((copy, data)) => client.messages(copy, Some(data.replace("\\n", "\n").replace("\\t", "\t").as_bytes())),
+        Some((copy, data)) => {
+            client.messages(copy, Some(data.replace("\\n", "\n").replace("\\t", "\t").as_bytes()))
+        }
         None => client.messages(sql, None),
     };
     let messages = messages.unwrap_or_else(|e| panic!("{sql}: {e}"));
@@ -193,7 +198,10 @@ fn answer(client: &mut Client, sql: &str, out: &mut String) {
                 if !sql.contains("order by") {
                     rows.sort();
                 }
-                head.take().into_iter().chain(rows.drain(..)).for_each(|line| writeln!(out, "{line}").unwrap());
+                head.take()
+                    .into_iter()
+                    .chain(rows.drain(..))
+                    .for_each(|line| writeln!(out, "{line}").unwrap());
                 writeln!(out, "{}", String::from_utf8_lossy(body).trim_end_matches('\0')).unwrap();
             }
             b'E' => {
@@ -201,7 +209,10 @@ fn answer(client: &mut Client, sql: &str, out: &mut String) {
                 (head, rows) = (None, Vec::new());
                 error(body, out);
             }
-            b'N' => writeln!(out, "{} {}: {}", field(body, b'S'), field(body, b'C'), field(body, b'M')).unwrap(),
+            b'N' => {
+                writeln!(out, "{} {}: {}", field(body, b'S'), field(body, b'C'), field(body, b'M'))
+                    .unwrap()
+            }
             _ => {}
         }
     }
@@ -221,7 +232,8 @@ fn columns(body: &[u8]) -> String {
         let (fixed, behind) = rest[end + 1..].split_at(18);
         let number = |at: usize| i32::from_be_bytes(fixed[at..at + 4].try_into().unwrap());
         let origin = i16::from_be_bytes(fixed[4..6].try_into().unwrap());
-        let origin = if number(0) == 0 && origin == 0 { String::new() } else { format!(" @{origin}") };
+        let origin =
+            if number(0) == 0 && origin == 0 { String::new() } else { format!(" @{origin}") };
         out.push(format!("{name} {}{origin}", type_name(number(6), number(12))));
         rest = behind;
     }
@@ -278,7 +290,8 @@ fn error(body: &[u8], out: &mut String) {
 
 /// The statements whose answers differ, with both. `ours`: what is marked as refused must be.
 fn differences(expected: &str, actual: &str, ours: bool) -> String {
-    let parts = |s: &str| s.split("\n> ").map(|p| p.trim_end_matches('\n').to_owned()).collect::<Vec<_>>();
+    let parts =
+        |s: &str| s.split("\n> ").map(|p| p.trim_end_matches('\n').to_owned()).collect::<Vec<_>>();
     let (expected, actual) = (parts(expected), parts(actual));
     let mut out = String::new();
     for (e, a) in expected.iter().zip(&actual) {

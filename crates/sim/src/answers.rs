@@ -28,14 +28,19 @@ pub fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
 }
 
 pub(crate) fn datums(batch: &RowBatch) -> Result<Vec<Vec<Datum>>, String> {
-    batch.iter().map(|row| row.to_datums().map_err(|_| "a row that cannot be read".to_owned())).collect()
+    batch
+        .iter()
+        .map(|row| row.to_datums().map_err(|_| "a row that cannot be read".to_owned()))
+        .collect()
 }
 
 /// The rows of a SELECT d, k, a, u, v, sorted.
 pub fn rows(batch: &RowBatch) -> Result<Vec<Row>, String> {
     let mut rows = Vec::with_capacity(batch.len());
     for row in datums(batch)? {
-        let [d, k, a, u, v] = &row[..] else { return Err(format!("a row of {} columns", row.len())) };
+        let [d, k, a, u, v] = &row[..] else {
+            return Err(format!("a row of {} columns", row.len()));
+        };
         let Datum::Text(v) = v else { return Err(format!("a text that is {v:?}")) };
         let int = |d: &Datum| d.as_i64().map(|n| n as i32);
         rows.push(Row { n: [int(d), int(k), int(a), int(u)], v: v.as_ref().into() });
@@ -50,9 +55,11 @@ pub fn sums(batch: &RowBatch) -> Result<Answer, String> {
     let [row] = &all[..] else { return Err(format!("{} rows of sums", all.len())) };
     let number = |d: &Datum| d.as_i64();
     match &row[..] {
-        [n, values, sum] => {
-            Ok(Answer::Sum(number(n).unwrap_or(-1) as u64, number(values).unwrap_or(-1) as u64, number(sum)))
-        }
+        [n, values, sum] => Ok(Answer::Sum(
+            number(n).unwrap_or(-1) as u64,
+            number(values).unwrap_or(-1) as u64,
+            number(sum),
+        )),
         _ => Err(format!("{} columns of sums", row.len())),
     }
 }

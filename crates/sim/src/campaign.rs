@@ -99,7 +99,8 @@ impl Subject {
     /// As [`Subject::quietly`], with this trace.
     fn traced(self, seed: u64, trace: &Trace) -> Result<Report, String> {
         let run = || self.run(seed, trace);
-        std::thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|_| Err("the seed's thread panicked".into()))
+        std::thread::scope(|scope| scope.spawn(run).join())
+            .unwrap_or_else(|_| Err("the seed's thread panicked".into()))
     }
 
     /// Runs a seed twice: it must be the same execution.
@@ -110,7 +111,10 @@ impl Subject {
         if first == second {
             return Ok(second);
         }
-        Err(format!("not the same twice: {first:?}, then {second:?}; {}", traces[0].parting(&traces[1])))
+        Err(format!(
+            "not the same twice: {first:?}, then {second:?}; {}",
+            traces[0].parting(&traces[1])
+        ))
     }
 }
 
@@ -144,7 +148,9 @@ impl Totals {
             }
             Err(finding) => {
                 let option = subject.option();
-                println!("sim: seed {seed} FOUND {finding}\n     replay it: cargo xtask sim {option}--seed {seed}");
+                println!(
+                    "sim: seed {seed} FOUND {finding}\n     replay it: cargo xtask sim {option}--seed {seed}"
+                );
                 let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
                 findings.push((seed, finding));
                 if findings.len() >= MOST_FINDINGS {
@@ -162,7 +168,8 @@ impl Totals {
         let (seeds, s) = (self.seeds.load(Ordering::Relaxed), began.elapsed().as_secs_f64());
         let sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
         let longest = *self.longest.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts: Vec<String> = sum.counts.iter().map(|(what, times)| format!("{times} {what}")).collect();
+        let counts: Vec<String> =
+            sum.counts.iter().map(|(what, times)| format!("{times} {what}")).collect();
         format!(
             "sim: {seeds} seeds in {s:.0} s, {:.1} a second; {}; {:.1} million steps, {:.1} of them in seed {}; {} findings",
             seeds as f64 / s,
@@ -186,10 +193,16 @@ pub fn run(subject: Subject, first: u64, count: u64, minutes: Option<u64>) -> Re
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let work = || {
-            while !totals.stop.load(Ordering::Relaxed) && ends.is_none_or(|ends| Instant::now() < ends) {
+            while !totals.stop.load(Ordering::Relaxed)
+                && ends.is_none_or(|ends| Instant::now() < ends)
+            {
                 let at = next.fetch_add(1, Ordering::Relaxed) as usize;
                 let Some(seed) = seeds.get(at) else { return };
-                let result = if at.is_multiple_of(TWICE) { subject.twice(*seed) } else { subject.quietly(*seed) };
+                let result = if at.is_multiple_of(TWICE) {
+                    subject.twice(*seed)
+                } else {
+                    subject.quietly(*seed)
+                };
                 totals.add(subject, *seed, result);
             }
         };
@@ -218,7 +231,9 @@ pub fn replay(subject: Subject, seed: u64) -> Result<(), String> {
         Subject::Histories => println!("{:#?}", World::of_histories(seed)),
         Subject::Pool => println!("{:#?}", pool::World::new(seed)),
     }
-    let report = subject.run(seed, &Trace::new(Lines::Shown)).map_err(|finding| format!("seed {seed}: {finding}"))?;
+    let report = subject
+        .run(seed, &Trace::new(Lines::Shown))
+        .map_err(|finding| format!("seed {seed}: {finding}"))?;
     println!("sim: seed {seed}: nothing found; {report:?}");
     Ok(())
 }
@@ -250,7 +265,10 @@ pub fn canaries(subject: Subject, first: Option<u64>, only: Option<&str>) -> Res
         match found_only_with(subject, bug, first) {
             Some((seed, finding)) => {
                 let finding: String = finding.chars().take(300).collect();
-                println!("sim: {name}: found by seed {seed} after {:.1?}: {finding}", began.elapsed());
+                println!(
+                    "sim: {name}: found by seed {seed} after {:.1?}: {finding}",
+                    began.elapsed()
+                );
             }
             None => missed.push(format!("{name} from {first} on")),
         }
@@ -292,7 +310,10 @@ fn first_finding(subject: Subject, from: u64, end: u64) -> Option<(u64, String)>
                         return;
                     }
                     if let Err(finding) = subject.quietly(seed) {
-                        found.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((seed, finding));
+                        found
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .get_or_insert((seed, finding));
                     }
                 }
             });

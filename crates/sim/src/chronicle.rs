@@ -73,7 +73,13 @@ impl Chronicle {
             let rows = found.get(&table).map_or(&[][..], Vec::as_slice);
             self.read(&table, &Pred::All, rows, &mut ops)?;
         }
-        self.push(Txn { session: LOOK, start: step, end: Some(step), outcome: Outcome::Committed, ops })
+        self.push(Txn {
+            session: LOOK,
+            start: step,
+            end: Some(step),
+            outcome: Outcome::Committed,
+            ops,
+        })
     }
 
     /// Checks the history; also returns the number of its transactions.
@@ -102,12 +108,15 @@ impl Chronicle {
         let mut ops = Operations::default();
         for (stmt, answer) in statements {
             match (stmt, answer) {
-                (_, Answer::Refused(_) | Answer::Duplicate) => self.refused(stmt, &mut ops.undone)?,
+                (_, Answer::Refused(_) | Answer::Duplicate) => {
+                    self.refused(stmt, &mut ops.undone)?
+                }
                 (Stmt::Savepoint(name), _) => ops.savepoints.push((*name, ops.done.len())),
                 (Stmt::RollbackTo(name), _) => ops.roll_back_to(*name),
                 (Stmt::Release(name), _) => ops.release(*name),
                 (
-                    Stmt::Select { table, pred, .. } | Stmt::Cursor(CursorStmt::Declare { table, pred, .. }),
+                    Stmt::Select { table, pred, .. }
+                    | Stmt::Cursor(CursorStmt::Declare { table, pred, .. }),
                     Answer::Rows(rows),
                 ) if is_unique(table) => {
                     self.read(table, pred, rows, &mut ops.done)?;
@@ -120,9 +129,12 @@ impl Chronicle {
                     }
                 }
                 (Stmt::Update { table, pred, set }, answer) if is_unique(table) => {
-                    let k = key_of(pred).ok_or_else(|| format!("{}: of which key?", stmt.short()))?;
+                    let k =
+                        key_of(pred).ok_or_else(|| format!("{}: of which key?", stmt.short()))?;
                     match set {
-                        _ if *answer == Answer::Count(0) => self.read_one(table, k, None, &mut ops.done)?,
+                        _ if *answer == Answer::Count(0) => {
+                            self.read_one(table, k, None, &mut ops.done)?
+                        }
                         Set::Text(v) | Set::Append(v) => self.write(table, k, v, &mut ops.done)?,
                         Set::To(..) | Set::Add(..) => {}
                     }
@@ -136,10 +148,12 @@ impl Chronicle {
     /// What a statement would have written that has done nothing.
     fn refused(&mut self, stmt: &Stmt, undone: &mut Vec<Op>) -> Result<(), String> {
         match stmt {
-            Stmt::Insert { table, rows } if is_unique(table) => {
-                rows.iter().try_for_each(|row| self.write(table, row.n[K].unwrap_or_default(), &row.v, undone))
-            }
-            Stmt::Update { table, pred, set: Set::Text(v) | Set::Append(v) } if is_unique(table) => {
+            Stmt::Insert { table, rows } if is_unique(table) => rows.iter().try_for_each(|row| {
+                self.write(table, row.n[K].unwrap_or_default(), &row.v, undone)
+            }),
+            Stmt::Update { table, pred, set: Set::Text(v) | Set::Append(v) }
+                if is_unique(table) =>
+            {
                 key_of(pred).map_or(Ok(()), |k| self.write(table, k, v, undone))
             }
             _ => Ok(()),
@@ -150,13 +164,23 @@ impl Chronicle {
         self.tables.insert(table.to_owned());
         let key = self.key(table, k);
         for value in unique::values(text)? {
-            ops.push(if table.starts_with(LISTS) { Op::Append { key, value } } else { Op::Write { key, value } });
+            ops.push(if table.starts_with(LISTS) {
+                Op::Append { key, value }
+            } else {
+                Op::Write { key, value }
+            });
         }
         Ok(())
     }
 
     /// A read of all keys for which it holds, of which these have rows. Which keys have no row is not known of a search by home: a row may have got another.
-    fn read(&mut self, table: &str, pred: &Pred, rows: &[Row], ops: &mut Vec<Op>) -> Result<(), String> {
+    fn read(
+        &mut self,
+        table: &str,
+        pred: &Pred,
+        rows: &[Row],
+        ops: &mut Vec<Op>,
+    ) -> Result<(), String> {
         let is_by_home = match pred {
             Pred::Equal(columns) => columns.iter().all(|(column, _)| *column == D),
             Pred::Between(column, ..) | Pred::IsNull(column) => *column == D,
@@ -171,11 +195,21 @@ impl Chronicle {
         Ok(())
     }
 
-    fn read_one(&mut self, table: &str, k: i32, row: Option<&Row>, ops: &mut Vec<Op>) -> Result<(), String> {
+    fn read_one(
+        &mut self,
+        table: &str,
+        k: i32,
+        row: Option<&Row>,
+        ops: &mut Vec<Op>,
+    ) -> Result<(), String> {
         let key = self.key(table, k);
         let values = row.map_or(Ok(Vec::new()), |row| unique::values(&row.v))?;
         let is_list = table.starts_with(LISTS);
-        ops.push(if is_list { Op::List { key, values } } else { Op::Read { key, value: values.last().copied() } });
+        ops.push(if is_list {
+            Op::List { key, values }
+        } else {
+            Op::Read { key, value: values.last().copied() }
+        });
         Ok(())
     }
 }
@@ -208,7 +242,8 @@ impl Operations {
         let taken = self.done.split_off(self.savepoints[at].1);
         let (writes, reads): (Vec<Op>, Vec<Op>) = taken.into_iter().partition(is_write);
         let own = |key: Key, value: u64| {
-            writes.contains(&Op::Append { key, value }) || writes.contains(&Op::Write { key, value })
+            writes.contains(&Op::Append { key, value })
+                || writes.contains(&Op::Write { key, value })
         };
         for read in reads {
             match read {
@@ -251,10 +286,18 @@ mod tests {
     }
 
     fn select(rows: &[Row]) -> (Stmt, Answer) {
-        (Stmt::Select { table: TABLE.into(), pred: Pred::All, lock: None }, Answer::Rows(rows.to_vec()))
+        (
+            Stmt::Select { table: TABLE.into(), pred: Pred::All, lock: None },
+            Answer::Rows(rows.to_vec()),
+        )
     }
 
-    fn txn(session: &str, end: End, time: (u64, Option<u64>), statements: Vec<(Stmt, Answer)>) -> Transaction {
+    fn txn(
+        session: &str,
+        end: End,
+        time: (u64, Option<u64>),
+        statements: Vec<(Stmt, Answer)>,
+    ) -> Transaction {
         Transaction {
             session: session.into(),
             statements,
@@ -290,7 +333,8 @@ mod tests {
     #[test]
     fn a_search_by_home_does_not_say_which_keys_have_no_row() {
         let pred = Pred::Equal(vec![(D, 3)]);
-        let by_home = (Stmt::Select { table: TABLE.into(), pred, lock: None }, Answer::Rows(Vec::new()));
+        let by_home =
+            (Stmt::Select { table: TABLE.into(), pred, lock: None }, Answer::Rows(Vec::new()));
         let history = |read| {
             let first = txn("a", End::Committed, (1, Some(2)), vec![insert(3, ",7")]);
             [first, txn("b", End::Committed, (3, Some(4)), vec![read])]
@@ -311,8 +355,12 @@ mod tests {
 
     #[test]
     fn a_commit_that_was_cut_off_counts_once_it_is_seen() {
-        let cut =
-            txn("a", End::Unanswered, (1, None), vec![insert(1, ",7"), insert(2, ",8"), (Stmt::Commit, Answer::Done)]);
+        let cut = txn(
+            "a",
+            End::Unanswered,
+            (1, None),
+            vec![insert(1, ",7"), insert(2, ",8"), (Stmt::Commit, Answer::Done)],
+        );
         let cut = std::slice::from_ref(&cut);
         assert_eq!(check(cut, &[]), Ok(()));
         assert_eq!(check(cut, &[row(1, ",7"), row(2, ",8")]), Ok(()));

@@ -106,8 +106,12 @@ struct TracedFile {
 
 impl TracedFile {
     fn note<T>(&self, kind: &str, at: u64, bytes: &[u8], result: io::Result<T>) -> io::Result<T> {
-        let head =
-            [at.to_le_bytes(), (bytes.len() as u64).to_le_bytes(), u64::from(result.is_err()).to_le_bytes()].concat();
+        let head = [
+            at.to_le_bytes(),
+            (bytes.len() as u64).to_le_bytes(),
+            u64::from(result.is_err()).to_le_bytes(),
+        ]
+        .concat();
         let all = [self.path.to_string_lossy().as_bytes(), &head, bytes].concat();
         self.trace.event(kind, &all, || {
             format!("{} at {at}, {} bytes{}", self.path.display(), bytes.len(), outcome(&result))

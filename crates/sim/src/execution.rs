@@ -61,7 +61,9 @@ pub fn run(
             (Ok((report, _)), None) => Ok(report),
             (Ok(_), Some(panic)) => Err(format!("a thread panicked: {panic}")),
             (Err(finding), None) => Err(finding),
-            (Err(finding), Some(panic)) => Err(format!("{finding}\n  and a thread panicked: {panic}")),
+            (Err(finding), Some(panic)) => {
+                Err(format!("{finding}\n  and a thread panicked: {panic}"))
+            }
         };
         *put.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         // Threads of an engine that was killed, or has been found wrong, do not end by themselves: the panic ends the execution.
@@ -73,7 +75,9 @@ pub fn run(
     let report = match (ended, found) {
         (Ok(_), Some(Ok(report))) => report,
         // Ended by the panic above.
-        (Err(_), Some(Ok(report))) if panicked.as_ref().is_some_and(|p| p.ends_with("the end")) => report,
+        (Err(_), Some(Ok(report))) if panicked.as_ref().is_some_and(|p| p.ends_with("the end")) => {
+            report
+        }
         (_, Some(Err(finding))) => return Err(finding),
         (Err(_), _) => return Err(format!("a thread panicked: {}", panicked.unwrap_or_default())),
         (Ok(_), None) => return Err("the execution ended without a result".into()),
@@ -95,13 +99,20 @@ pub fn keep_time(
         while !signals.over.load(Ordering::Relaxed) {
             if signals.idle.load(Ordering::Relaxed) {
                 let moved = virtual_time::advance_to_next();
-                assert!(moved || !signals.stuck.load(Ordering::Relaxed), "every thread waits, and none for a time");
+                assert!(
+                    moved || !signals.stuck.load(Ordering::Relaxed),
+                    "every thread waits, and none for a time"
+                );
             } else {
-                let most = if signals.overdue.load(Ordering::Relaxed) { LONG_MOVE_US } else { MOVE_US };
+                let most =
+                    if signals.overdue.load(Ordering::Relaxed) { LONG_MOVE_US } else { MOVE_US };
                 virtual_time::advance(Duration::from_micros(rng.below(most)));
             }
             watch();
-            assert!(signals.steps.load(Ordering::Relaxed) < most_steps, "{most_steps} steps, and no end");
+            assert!(
+                signals.steps.load(Ordering::Relaxed) < most_steps,
+                "{most_steps} steps, and no end"
+            );
             thread::yield_now();
         }
     };

@@ -205,8 +205,10 @@ impl Script {
                 } else {
                     Stmt::Begin
                 };
-                self.imports =
-                    matches!(begin, Stmt::BeginReadOnly { each: false } | Stmt::BeginAt { repeatable: true });
+                self.imports = matches!(
+                    begin,
+                    Stmt::BeginReadOnly { each: false } | Stmt::BeginAt { repeatable: true }
+                );
                 self.exports = begin != Stmt::Begin;
                 self.make_whole(&begin, catalog);
                 begin
@@ -224,11 +226,18 @@ impl Script {
             }
             Block::Open => {
                 self.left -= 1;
-                if let Some(stmt) = self.share(exported).or_else(|| self.with_cursor(catalog)).or_else(|| self.signal())
+                if let Some(stmt) = self
+                    .share(exported)
+                    .or_else(|| self.with_cursor(catalog))
+                    .or_else(|| self.signal())
                 {
                     return stmt;
                 }
-                if !self.mix.plain && self.rng.percent(15) { self.savepoint() } else { self.work_in_block(catalog) }
+                if !self.mix.plain && self.rng.percent(15) {
+                    self.savepoint()
+                } else {
+                    self.work_in_block(catalog)
+                }
             }
         }
     }
@@ -259,7 +268,11 @@ impl Script {
             && let Some(table) = catalog.table(&table)
             && self.rng.percent(self.mix.updates_read)
         {
-            let set = if unique::is_unique(&table.name) { self.unique_set(&table.name) } else { Set::Add(A, 1) };
+            let set = if unique::is_unique(&table.name) {
+                self.unique_set(&table.name)
+            } else {
+                Set::Add(A, 1)
+            };
             return Stmt::Update { table: table.name.clone(), set, pred };
         }
         if self.only_reads {
@@ -334,7 +347,10 @@ impl Script {
         if self.mix.scans > 0 && self.rng.percent(self.mix.scans) {
             return Stmt::Select { table, pred: Pred::All, lock: None };
         }
-        if self.mix.key_shares > 0 && !kind.uniques().is_empty() && self.rng.percent(self.mix.key_shares) {
+        if self.mix.key_shares > 0
+            && !kind.uniques().is_empty()
+            && self.rng.percent(self.mix.key_shares)
+        {
             let pred = self.pred(kind);
             return Stmt::Keys { table, kind, pred, wait: LockWait::Wait };
         }
@@ -343,20 +359,38 @@ impl Script {
             return match self.rng.below(10) {
                 0 | 1 => Stmt::Sum { table, pred },
                 2..=4 => Stmt::Select { table, pred, lock: Some(self.lock()) },
-                5 if !kind.uniques().is_empty() => Stmt::Keys { table, kind, pred, wait: self.lock().wait },
+                5 if !kind.uniques().is_empty() => {
+                    Stmt::Keys { table, kind, pred, wait: self.lock().wait }
+                }
                 _ => Stmt::Select { table, pred, lock: None },
             };
         }
         match self.rng.below(10) {
             0..=4 => self.insert(table, kind),
             5..=7 => self.update(table, kind),
-            _ => Stmt::Delete { table, pred: self.newest_row(kind).unwrap_or_else(|| self.pred(kind)) },
+            _ => Stmt::Delete {
+                table,
+                pred: self.newest_row(kind).unwrap_or_else(|| self.pred(kind)),
+            },
         }
     }
 
     fn lock(&mut self) -> Lock {
-        let modes = [RowLock::KeyShare, RowLock::Share, RowLock::NoKeyUpdate, RowLock::Update, RowLock::Update];
-        let waits = [LockWait::Wait, LockWait::Wait, LockWait::Wait, LockWait::Wait, LockWait::Skip, LockWait::Fail];
+        let modes = [
+            RowLock::KeyShare,
+            RowLock::Share,
+            RowLock::NoKeyUpdate,
+            RowLock::Update,
+            RowLock::Update,
+        ];
+        let waits = [
+            LockWait::Wait,
+            LockWait::Wait,
+            LockWait::Wait,
+            LockWait::Wait,
+            LockWait::Skip,
+            LockWait::Fail,
+        ];
         Lock { mode: self.rng.pick(&modes), wait: self.rng.pick(&waits) }
     }
 
@@ -367,7 +401,11 @@ impl Script {
     fn text(&mut self) -> Arc<str> {
         let (percent, longest) = self.mix.long;
         let letter = char::from(b'a' + self.rng.below(26) as u8);
-        let len = if self.rng.percent(percent) { self.rng.below(longest as u64) } else { self.rng.below(24) };
+        let len = if self.rng.percent(percent) {
+            self.rng.below(longest as u64)
+        } else {
+            self.rng.below(24)
+        };
         std::iter::repeat_n(letter, len as usize).collect::<String>().into()
     }
 
@@ -378,7 +416,11 @@ impl Script {
     }
 
     fn insert(&mut self, table: String, kind: Kind) -> Stmt {
-        let rows = if self.rng.percent(self.mix.wide) { 1 + self.rng.below(self.mix.rows as u64) } else { 1 };
+        let rows = if self.rng.percent(self.mix.wide) {
+            1 + self.rng.below(self.mix.rows as u64)
+        } else {
+            1
+        };
         let first = self.key();
         let mut rows: Vec<Row> = (0..rows).map(|_| self.row()).collect();
         if rows.len() > 1 && !matches!(kind, Kind::Heap) {
@@ -421,7 +463,9 @@ impl Script {
     fn add(&mut self, table: String, kind: Kind) -> Stmt {
         let pred = Pred::Equal(kind.key().iter().map(|c| (*c, self.rng.within(0..=1))).collect());
         let set = match self.rng.below(20) {
-            0..=2 if self.mix.near => Set::To(A, Some(self.rng.pick(&[i32::MAX - 1, i32::MAX - 2, i32::MIN + 1]))),
+            0..=2 if self.mix.near => {
+                Set::To(A, Some(self.rng.pick(&[i32::MAX - 1, i32::MAX - 2, i32::MIN + 1])))
+            }
             0 => Set::To(A, Some(self.rng.pick(&[0, i32::MAX - 4, i32::MIN + 4]))),
             1 => Set::To(A, None),
             2 => Set::Add(A, self.rng.pick(&[1 << 30, -(1 << 30)])),

@@ -53,7 +53,8 @@ impl Transaction {
     /// Whether the commit record is its own.
     fn wrote(&self) -> bool {
         let writes = |(stmt, answer): &(Stmt, Answer)| {
-            stmt.writes() && !matches!(answer, Answer::Count(0) | Answer::Refused(_) | Answer::Duplicate)
+            stmt.writes()
+                && !matches!(answer, Answer::Count(0) | Answer::Refused(_) | Answer::Duplicate)
         };
         self.is_committed() && self.statements.iter().any(writes)
     }
@@ -147,8 +148,12 @@ impl History {
     /// they had never been; an error if a client has heard of one of them, or if the others are not as if one had run after the other.
     pub fn settle(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
         let all = self.lock();
-        if let Some(Transaction { session, lsn, .. }) = all.iter().find(|t| t.told.is_some() && t.lsn > end) {
-            return Err(format!("session {session}: acknowledged at {lsn}, but the log ends at {end}: it is lost"));
+        if let Some(Transaction { session, lsn, .. }) =
+            all.iter().find(|t| t.told.is_some() && t.lsn > end)
+        {
+            return Err(format!(
+                "session {session}: acknowledged at {lsn}, but the log ends at {end}: it is lost"
+            ));
         }
         drop(all);
         self.replay(model, end)
@@ -160,25 +165,36 @@ impl History {
     /// seen: it had its locks until it ended, and until then nobody committed what contradicts its answers.
     pub fn replay(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
         let all = self.lock();
-        let judged: Vec<&Transaction> = all.iter().filter(|t| t.is_judged() && t.lsn.max(t.place()) <= end).collect();
+        let judged: Vec<&Transaction> =
+            all.iter().filter(|t| t.is_judged() && t.lsn.max(t.place()) <= end).collect();
         let mut order: Vec<(Lsn, Turn, usize)> = Vec::new();
         for (number, txn) in judged.iter().enumerate() {
-            order.push((txn.place(), if txn.wrote() { Turn::Changes } else { Turn::Reads }, number));
-            let looks = txn.views.iter().enumerate().filter_map(|(at, view)| view.map(|view| (view, at)));
+            order.push((
+                txn.place(),
+                if txn.wrote() { Turn::Changes } else { Turn::Reads },
+                number,
+            ));
+            let looks =
+                txn.views.iter().enumerate().filter_map(|(at, view)| view.map(|view| (view, at)));
             order.extend(looks.map(|(view, at)| (view, Turn::Looks(at), number)));
         }
         order.sort_unstable();
-        let mut views: Vec<Vec<View>> = judged.iter().map(|txn| vec![View::Newest; txn.views.len()]).collect();
+        let mut views: Vec<Vec<View>> =
+            judged.iter().map(|txn| vec![View::Newest; txn.views.len()]).collect();
         for (_, turn, number) in order {
             let txn = judged[number];
             if let Turn::Looks(at) = turn {
-                let table = txn.statements[at].0.table().and_then(|name| model.tables.get(name).cloned());
+                let table =
+                    txn.statements[at].0.table().and_then(|name| model.tables.get(name).cloned());
                 views[number][at] = View::AsOf { table, repeatable: txn.is_repeatable() };
                 continue;
             }
             txn.replay(model, &std::mem::take(&mut views[number])).map_err(|why| {
-                let steps: Vec<String> =
-                    txn.statements.iter().map(|(s, a)| format!("{} -> {a:.60?}", s.short())).collect();
+                let steps: Vec<String> = txn
+                    .statements
+                    .iter()
+                    .map(|(s, a)| format!("{} -> {a:.60?}", s.short()))
+                    .collect();
                 format!(
                     "session {}, {:?} at {}: not serialisable: {why}\n  {}",
                     txn.session,

@@ -96,7 +96,8 @@ impl Watch {
     fn doing(&self) -> String {
         let Some((engine, crew)) = self.working() else { return "nobody works".into() };
         let doing = crew.shared.doing.lock().unwrap_or_else(PoisonError::into_inner);
-        let text: Vec<String> = doing.iter().map(|(session, what)| format!("\n  session {session} {what}")).collect();
+        let text: Vec<String> =
+            doing.iter().map(|(session, what)| format!("\n  session {session} {what}")).collect();
         format!("failed: {:?}{}", engine.failed(), text.concat())
     }
     fn set_full(&self, full: Option<(MemDisk, Duration)>) {
@@ -201,7 +202,11 @@ impl Story<'_> {
         self.open_at(disk, DIR)
     }
 
-    fn open_at(&self, disk: &MemDisk, dir: &str) -> Result<(Arc<Engine>, Vec<Arc<Doorbell>>), OpenError> {
+    fn open_at(
+        &self,
+        disk: &MemDisk,
+        dir: &str,
+    ) -> Result<(Arc<Engine>, Vec<Arc<Doorbell>>), OpenError> {
         let mut config = self.world.engine.clone();
         config.node.frame_waits = FrameWaits::default();
         if dir != DIR {
@@ -222,7 +227,10 @@ impl Story<'_> {
         let traced = Arc::new(TracedDisk::new(disk.clone(), self.trace.clone()));
         let opened = Engine::open(traced.clone(), Path::new(dir), config, wakers);
         let running = traced.running();
-        assert!(opened.is_ok() || running == 0, "{running} operations are under way after an open that failed");
+        assert!(
+            opened.is_ok() || running == 0,
+            "{running} operations are under way after an open that failed"
+        );
         let engine = opened?;
         self.watch.progress.fetch_add(1, Ordering::Relaxed);
         Ok((engine, bells))
@@ -243,10 +251,14 @@ impl Story<'_> {
         let flips = if life + 1 == self.world.lives { self.world.flips } else { 0 };
         let mut rng = Rng::new(self.world.seed, &format!("second level in life {life}"));
         let has_cache = self.world.engine.node.second_level.is_some();
-        let mut caches = Vec::from_iter((has_cache && rng.percent(50)).then(|| world::bad_second_level(&mut rng)));
+        let mut caches = Vec::from_iter(
+            (has_cache && rng.percent(50)).then(|| world::bad_second_level(&mut rng)),
+        );
         let mut rng = Rng::new(self.world.seed, &format!("versions in life {life}"));
-        caches.extend((self.world.spills && rng.percent(33)).then(|| world::bad_versions(&mut rng)));
-        let plan = self.world.weather.plan(&mut self.rng, self.world.denials, flips, caches).map(Arc::new);
+        caches
+            .extend((self.world.spills && rng.percent(33)).then(|| world::bad_versions(&mut rng)));
+        let plan =
+            self.world.weather.plan(&mut self.rng, self.world.denials, flips, caches).map(Arc::new);
         if plan.is_some() {
             disk.set_faults(plan.clone());
             let hook = |operation: Operation<'_>| {
@@ -281,7 +293,8 @@ impl Story<'_> {
             plan,
         });
         let busy = AtomicU32::new(self.world.workers.into());
-        let crew = Arc::new(Crew { bells, busy, killed: AtomicBool::new(false), shared: shared.clone() });
+        let crew =
+            Arc::new(Crew { bells, busy, killed: AtomicBool::new(false), shared: shared.clone() });
         self.watch.set_working(Some((engine.clone(), crew.clone())));
         self.work(life, &engine, &crew)?;
         self.watch.set_working(None);
@@ -330,15 +343,26 @@ impl Story<'_> {
         while !self.leaks && gone.strong_count() > 0 {
             virtual_time::sleep(Duration::from_millis(1));
         }
-        shared.history.counts().into_iter().for_each(|(what, times)| self.report.count(what, times));
+        shared
+            .history
+            .counts()
+            .into_iter()
+            .for_each(|(what, times)| self.report.count(what, times));
         if self.world.mix.unique > 0 {
             self.chronicle.add(&shared.history.transactions(), shared.now())?;
         }
         // What a failed sync has left in the system's cache is lost later, whatever the next process does: that is no promise.
         let mut kills = Rng::new(self.world.seed, &format!("end of life {life}"));
-        let killed = self.world.kills && flips == 0 && self.world.weather != Weather::Breaking && kills.percent(50);
+        let killed = self.world.kills
+            && flips == 0
+            && self.world.weather != Weather::Breaking
+            && kills.percent(50);
         let kills = killed.then_some(kills);
-        if self.world.histories { self.only_look(&disk, kills) } else { self.afterwards(&shared, &disk, kills) }
+        if self.world.histories {
+            self.only_look(&disk, kills)
+        } else {
+            self.afterwards(&shared, &disk, kills)
+        }
     }
 
     fn work(&mut self, life: u32, engine: &Arc<Engine>, crew: &Arc<Crew>) -> Result<(), String> {
@@ -346,14 +370,22 @@ impl Story<'_> {
         let mut threads = Vec::new();
         for worker in 0..world.workers {
             let (engine, crew) = (engine.clone(), crew.clone());
-            let (seed, mix, sessions, statements) = (world.seed, world.mix.clone(), world.sessions, world.statements);
+            let (seed, mix, sessions, statements) =
+                (world.seed, world.mix.clone(), world.sessions, world.statements);
             let run = move || {
                 let make = |port: &mut clearway_coordinator::Port| {
                     let one = |number: u32| {
                         let name = format!("{life}_{worker}_{number}");
                         let script = Script::new(seed, &name, mix.clone());
                         let pid = crew.shared.mailboxes.pid(worker, number);
-                        Session::new(port, (number, pid), name, script, crew.shared.clone(), statements)
+                        Session::new(
+                            port,
+                            (number, pid),
+                            name,
+                            script,
+                            crew.shared.clone(),
+                            statements,
+                        )
                     };
                     (0..sessions).map(one).collect::<Vec<_>>()
                 };
@@ -363,19 +395,25 @@ impl Story<'_> {
             threads.push(spawned.map_err(|e| e.to_string())?);
         }
         for thread in threads {
-            thread
-                .join()
-                .map_err(|_| format!("a worker panicked: {}", crate::panics::take().unwrap_or_default()))??;
+            thread.join().map_err(|_| {
+                format!("a worker panicked: {}", crate::panics::take().unwrap_or_default())
+            })??;
         }
         Ok(())
     }
 
     /// What `clearway check` says.
     fn report(&self, disk: &MemDisk) -> Result<CheckReport, String> {
-        let scratch = MemDisk::new().open(Path::new("scratch"), Open::Create).map_err(|e| e.to_string())?;
-        let options =
-            CheckOptions { scratch, frames: 64, log_buffer: self.world.engine.node.wal_buffer_size, memory: 1 << 16 };
-        let report = clearway_coordinator::check(Arc::new(disk.copy()), Path::new("/db"), options, &mut ());
+        let scratch =
+            MemDisk::new().open(Path::new("scratch"), Open::Create).map_err(|e| e.to_string())?;
+        let options = CheckOptions {
+            scratch,
+            frames: 64,
+            log_buffer: self.world.engine.node.wal_buffer_size,
+            memory: 1 << 16,
+        };
+        let report =
+            clearway_coordinator::check(Arc::new(disk.copy()), Path::new("/db"), options, &mut ());
         self.watch.progress.fetch_add(1, Ordering::Relaxed);
         report.map_err(|e| format!("check: {e}"))
     }
@@ -386,7 +424,8 @@ impl Story<'_> {
         if report.storage.is_sound() && report.not_compared == 0 {
             return Ok(());
         }
-        let found: Vec<String> = report.storage.findings.iter().take(5).map(|f| format!("{f:?}")).collect();
+        let found: Vec<String> =
+            report.storage.findings.iter().take(5).map(|f| format!("{f:?}")).collect();
         Err(format!("check: {}", found.join("; ")))
     }
 
@@ -396,7 +435,8 @@ impl Story<'_> {
     }
 
     fn read_all(&self, reader: &mut Reader) -> Result<Found, String> {
-        let mut names: Vec<String> = reader.client().catalog().tables.keys().map(|n| n.to_string()).collect();
+        let mut names: Vec<String> =
+            reader.client().catalog().tables.keys().map(|n| n.to_string()).collect();
         names.sort_unstable();
         let mut found = Found::new();
         for name in names {
@@ -408,7 +448,11 @@ impl Story<'_> {
     }
 
     /// Reads all lists and registers, for the checker of histories.
-    fn chronicle_state(&mut self, engine: &Arc<Engine>, bells: &[Arc<Doorbell>]) -> Result<(), String> {
+    fn chronicle_state(
+        &mut self,
+        engine: &Arc<Engine>,
+        bells: &[Arc<Doorbell>],
+    ) -> Result<(), String> {
         if self.world.mix.unique == 0 {
             return Ok(());
         }
@@ -419,7 +463,12 @@ impl Story<'_> {
         self.chronicle.look(&found, self.signals.steps.load(Ordering::Relaxed))
     }
 
-    fn judge_by(&self, model: &Model, engine: &Arc<Engine>, bells: &[Arc<Doorbell>]) -> Result<(), String> {
+    fn judge_by(
+        &self,
+        model: &Model,
+        engine: &Arc<Engine>,
+        bells: &[Arc<Doorbell>],
+    ) -> Result<(), String> {
         let mut reader = Reader::new(engine, bells[0].clone());
         compare(&self.read_all(&mut reader)?, model)?;
         for (name, table) in &model.tables {
@@ -428,7 +477,8 @@ impl Story<'_> {
             preds.push(Pred::Between(U, self.world.mix.keys / 2, i32::MAX));
             for row in table.rows.iter().map(|known| &known.row) {
                 for key in table.kind.uniques() {
-                    let value: Option<Vec<_>> = key.iter().map(|c| row.n[*c].map(|n| (*c, n))).collect();
+                    let value: Option<Vec<_>> =
+                        key.iter().map(|c| row.n[*c].map(|n| (*c, n))).collect();
                     preds.extend(value.map(Pred::Equal));
                 }
             }
@@ -441,13 +491,16 @@ impl Story<'_> {
                 }
                 self.watch.progress.fetch_add(1, Ordering::Relaxed);
             }
-            let sums: Answer = answers::sums(&reader.run(&format!("SELECT count(*), count(a), sum(a) FROM {name}"))?)?;
+            let sums: Answer = answers::sums(
+                &reader.run(&format!("SELECT count(*), count(a), sum(a) FROM {name}"))?,
+            )?;
             let expected = crate::model::sum(&table.select(&Pred::All));
             if sums != expected {
                 return Err(format!("{name}: sums {} instead of {}", show(&sums), show(&expected)));
             }
             let catalog = reader.client().catalog();
-            let indexes: Vec<&str> = catalog.tables[name.as_str()].indexes.iter().map(|i| i.name.as_str()).collect();
+            let indexes: Vec<&str> =
+                catalog.tables[name.as_str()].indexes.iter().map(|i| i.name.as_str()).collect();
             if let Some(missing) = table.indexes.iter().find(|i| !indexes.contains(&i.as_str())) {
                 return Err(format!("{name}: index {missing} is gone"));
             }

@@ -8,8 +8,7 @@
 use clearway_sim::campaign::{self, Subject};
 
 #[cfg(shuttle)]
-const USAGE: &str =
-    "usage: clearway-sim engine|histories|pool run FIRST COUNT [MINUTES] | replay SEED | canaries [FIRST [BUG]]";
+const USAGE: &str = "usage: clearway-sim engine|histories|pool run FIRST COUNT [MINUTES] | replay SEED | canaries [FIRST [BUG]]";
 
 #[cfg(not(shuttle))]
 fn main() -> std::process::ExitCode {

@@ -56,7 +56,11 @@ impl Model {
     /// Executes a transaction's statements, which committed, in their order; the first whose answer is not what was seen is an error.
     /// `statements`: with the answers in the engine; `views`: what each of them saw, [`View::Newest`] for those behind the last.
     pub fn replay(&mut self, statements: &[(Stmt, Answer)], views: &[View]) -> Result<(), String> {
-        let base = if views.iter().any(|view| *view != View::Newest) { self.clone() } else { Self::default() };
+        let base = if views.iter().any(|view| *view != View::Newest) {
+            self.clone()
+        } else {
+            Self::default()
+        };
         // With the tables that the transaction itself has made or emptied: of those it sees what is newest.
         let mut savepoints: Vec<(u8, Self, BTreeSet<String>)> = Vec::new();
         let mut remade = BTreeSet::new();
@@ -64,7 +68,9 @@ impl Model {
             if matches!(seen, Answer::Refused(_)) {
                 continue;
             }
-            let find = |name: &u8| savepoints.iter().rposition(|(n, ..)| n == name).ok_or("no such savepoint");
+            let find = |name: &u8| {
+                savepoints.iter().rposition(|(n, ..)| n == name).ok_or("no such savepoint")
+            };
             let expected = match stmt {
                 Stmt::Savepoint(n) => {
                     savepoints.push((*n, self.clone(), remade.clone()));
@@ -82,7 +88,10 @@ impl Model {
                     savepoints.truncate(at);
                     Answer::Done
                 }
-                other => match views.get(at).filter(|_| other.table().is_some_and(|name| !remade.contains(name))) {
+                other => match views
+                    .get(at)
+                    .filter(|_| other.table().is_some_and(|name| !remade.contains(name)))
+                {
                     Some(View::AsOf { table, repeatable }) => {
                         self.execute_as_of((other, seen), table.as_ref(), &base, *repeatable)?
                     }
@@ -114,7 +123,9 @@ impl Model {
     }
 
     pub(crate) fn table(&mut self, name: &str) -> Result<&mut Table, String> {
-        self.tables.get_mut(name).ok_or_else(|| format!("there is no table {name} at this point of the serial order"))
+        self.tables
+            .get_mut(name)
+            .ok_or_else(|| format!("there is no table {name} at this point of the serial order"))
     }
 
     pub(crate) fn execute(&mut self, stmt: &Stmt) -> Result<Answer, String> {
@@ -133,10 +144,16 @@ impl Model {
                 return self.execute(&Stmt::Insert { table: table.clone(), rows });
             }
             Stmt::InsertFree { table, rows } => self.insert_free(table, rows, |_, _| true)?,
-            Stmt::Update { table, set, pred } => self.table(table)?.update(set, |known| pred.holds(&known.row)),
-            Stmt::Delete { table, pred } => self.table(table)?.delete(|known| pred.holds(&known.row)),
+            Stmt::Update { table, set, pred } => {
+                self.table(table)?.update(set, |known| pred.holds(&known.row))
+            }
+            Stmt::Delete { table, pred } => {
+                self.table(table)?.delete(|known| pred.holds(&known.row))
+            }
             Stmt::Select { table, pred, .. } => Answer::Rows(self.table(table)?.select(pred)),
-            Stmt::Cursor(CursorStmt::Declare { table, pred, .. }) => Answer::Rows(self.table(table)?.select(pred)),
+            Stmt::Cursor(CursorStmt::Declare { table, pred, .. }) => {
+                Answer::Rows(self.table(table)?.select(pred))
+            }
             Stmt::Keys { table, kind, pred, .. } => keys(*kind, self.table(table)?.select(pred)),
             Stmt::Sum { table, pred } => sum(&self.table(table)?.select(pred)),
             Stmt::CreateTable { table, kind } => {
@@ -164,7 +181,9 @@ impl Model {
             }
             Stmt::DropIndex(name) => {
                 if !self.tables.values_mut().any(|t| t.indexes.remove(name)) {
-                    return Err(format!("there is no index {name} at this point of the serial order"));
+                    return Err(format!(
+                        "there is no index {name} at this point of the serial order"
+                    ));
                 }
                 Answer::Done
             }
@@ -192,7 +211,10 @@ impl Model {
                 table.rows.push(Known { id, row: row.clone() });
                 count += 1;
             } else if !met.iter().any(|(known, key)| is_seen(known, key)) {
-                return Err(format!("the snapshot does not have the row {} that {row} meets", met[0].0.row));
+                return Err(format!(
+                    "the snapshot does not have the row {} that {row} meets",
+                    met[0].0.row
+                ));
             }
         }
         Ok(Answer::Count(count))
@@ -203,10 +225,13 @@ impl Table {
     /// The rows that have a unique key of this row, each with the key's columns.
     fn met_by<'t>(&'t self, row: &Row) -> impl Iterator<Item = (&'t Known, &'static [usize])> {
         let same = |known: &Known, key: &[usize]| {
-            key.iter().all(|column| row.n[*column].is_some() && known.row.n[*column] == row.n[*column])
+            key.iter()
+                .all(|column| row.n[*column].is_some() && known.row.n[*column] == row.n[*column])
         };
         let keys = self.kind.uniques().iter();
-        keys.flat_map(move |key| self.rows.iter().filter(move |known| same(known, key)).map(move |known| (known, *key)))
+        keys.flat_map(move |key| {
+            self.rows.iter().filter(move |known| same(known, key)).map(move |known| (known, *key))
+        })
     }
 
     /// The rows for which it holds, sorted.
@@ -273,8 +298,9 @@ impl Table {
     fn has_duplicates(&self) -> bool {
         self.kind.uniques().iter().any(|key| {
             let mut seen = BTreeSet::new();
-            let mut values =
-                self.rows.iter().filter_map(|known| key.iter().map(|c| known.row.n[*c]).collect::<Option<Vec<i32>>>());
+            let mut values = self.rows.iter().filter_map(|known| {
+                key.iter().map(|c| known.row.n[*c]).collect::<Option<Vec<i32>>>()
+            });
             values.any(|value| !seen.insert(value))
         })
     }
@@ -323,8 +349,10 @@ pub fn show(answer: &Answer) -> String {
 
 /// How two lists of rows differ, for people.
 pub fn difference(engine: &[Row], model: &[Row]) -> String {
-    let missing: Vec<String> = model.iter().filter(|row| !engine.contains(row)).take(8).map(Row::to_string).collect();
-    let extra: Vec<String> = engine.iter().filter(|row| !model.contains(row)).take(8).map(Row::to_string).collect();
+    let missing: Vec<String> =
+        model.iter().filter(|row| !engine.contains(row)).take(8).map(Row::to_string).collect();
+    let extra: Vec<String> =
+        engine.iter().filter(|row| !model.contains(row)).take(8).map(Row::to_string).collect();
     let counts = (engine.len(), model.len());
     format!(
         "{} rows instead of {}; missing: [{}]; too many: [{}]",
@@ -358,8 +386,14 @@ mod tests {
     #[test]
     fn a_duplicate_leaves_nothing_and_nulls_are_distinct() {
         let mut model = spread();
-        assert_eq!(model.execute(&insert(&[row(1, 1, None), row(1, 2, None)])), Ok(Answer::Count(2)));
-        assert_eq!(model.execute(&insert(&[row(1, 3, Some(1)), row(1, 1, None)])), Ok(Answer::Duplicate));
+        assert_eq!(
+            model.execute(&insert(&[row(1, 1, None), row(1, 2, None)])),
+            Ok(Answer::Count(2))
+        );
+        assert_eq!(
+            model.execute(&insert(&[row(1, 3, Some(1)), row(1, 1, None)])),
+            Ok(Answer::Duplicate)
+        );
         assert_eq!(model.tables["t"].rows.len(), 2);
     }
 
@@ -367,8 +401,12 @@ mod tests {
     fn rows_are_inserted_from_a_table_with_other_keys() {
         let mut model = spread();
         model.execute(&insert(&[row(1, 1, None), row(1, 2, Some(2))])).unwrap();
-        let copy =
-            |k, up| Stmt::InsertSelect { table: "t".into(), from: "t".into(), pred: Pred::Equal(vec![(K, k)]), up };
+        let copy = |k, up| Stmt::InsertSelect {
+            table: "t".into(),
+            from: "t".into(),
+            pred: Pred::Equal(vec![(K, k)]),
+            up,
+        };
         assert_eq!(model.execute(&copy(1, 1)), Ok(Answer::Duplicate));
         assert_eq!(model.execute(&copy(1, 2)), Ok(Answer::Count(1)));
         assert_eq!(model.execute(&copy(7, 1)), Ok(Answer::Count(0)));
@@ -400,10 +438,18 @@ mod tests {
         let replay = |lock, rows: &[&Row]| {
             let mut model = spread();
             model.execute(&insert(&[a.clone(), b.clone()])).unwrap();
-            model.replay(&[(select(lock), Answer::Rows(rows.iter().copied().cloned().collect()))], &[]).is_ok()
+            model
+                .replay(
+                    &[(select(lock), Answer::Rows(rows.iter().copied().cloned().collect()))],
+                    &[],
+                )
+                .is_ok()
         };
         for few in [&[][..], &[&a], &[&b]] {
-            assert!(replay(lock, few) && !replay(None, few) && !replay(Some(Lock::UPDATE), few), "{few:?}");
+            assert!(
+                replay(lock, few) && !replay(None, few) && !replay(Some(Lock::UPDATE), few),
+                "{few:?}"
+            );
         }
         assert!(replay(lock, &[&a, &b]) && replay(None, &[&a, &b]));
         assert!(!replay(lock, &[&a, &a]) && !replay(lock, &[&row(1, 3, None)]));

@@ -33,7 +33,9 @@ use crate::schedule::Signals;
 use crate::trace::Trace;
 use crate::world::SECOND_LEVEL;
 use clearway_buffer::WalBarrier as _;
-use clearway_buffer::{Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, SecondLevel, Want};
+use clearway_buffer::{
+    Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, SecondLevel, Want,
+};
 use clearway_env::{Disk, Duty, FaultPlan, IoPool, MemDisk, Operation};
 use clearway_sync::atomic::AtomicU32;
 use clearway_sync::{thread, virtual_time};
@@ -170,7 +172,9 @@ impl Stage {
         let target = self.log_end();
         match self.pool.flush_before(target) {
             Ok(()) => self.model.raise_floor(target),
-            Err(error) => assert!(self.pool.failed().is_some(), "{error}, and the pool has not failed"),
+            Err(error) => {
+                assert!(self.pool.failed().is_some(), "{error}, and the pool has not failed")
+            }
         }
     }
 
@@ -200,7 +204,8 @@ fn crash(stage: &Stage, seed: u64) {
             let mut page = [0; PAGE_SIZE];
             files.read_run(id, &mut page)?;
             let judged = stage.model.number(id, &page);
-            let judged = judged.and_then(|number| stage.model.judge_disk(id, number, floor, durable));
+            let judged =
+                judged.and_then(|number| stage.model.judge_disk(id, number, floor, durable));
             judged.unwrap_or_else(|wrong| panic!("after a crash: {wrong}"));
         }
         Ok(())
@@ -208,22 +213,34 @@ fn crash(stage: &Stage, seed: u64) {
     look().unwrap_or_else(|error| panic!("after a crash: {error}"));
 }
 
-fn open(world: &World, trace: &Trace, rng: &mut Rng) -> Result<(Stage, Option<Arc<FaultPlan>>), String> {
+fn open(
+    world: &World,
+    trace: &Trace,
+    rng: &mut Rng,
+) -> Result<(Stage, Option<Arc<FaultPlan>>), String> {
     let disk = MemDisk::new();
     for dir in [DIR, SECOND_LEVEL] {
         disk.create_dir_all(Path::new(dir)).map_err(|e| e.to_string())?;
     }
     let traced = TracedDisk::new(disk.clone(), trace.clone());
     let io_pool = Arc::new(IoPool::new(world.io_threads, "page-io").map_err(|e| e.to_string())?);
-    let files = Files::open(&traced, Path::new(DIR), world.partitions).map_err(|e| e.to_string())?;
+    let files =
+        Files::open(&traced, Path::new(DIR), world.partitions).map_err(|e| e.to_string())?;
     let syncs = if world.weather == Weather::BrokenLog { rng.below(20) } else { u64::MAX };
     let (log, model) = (Arc::new(Log::new(syncs)), Arc::new(Model::default()));
-    let io = Arc::new(WatchedIo::new(files.with_io_pool(io_pool.clone()), log.clone(), model.clone(), world));
+    let io = Arc::new(WatchedIo::new(
+        files.with_io_pool(io_pool.clone()),
+        log.clone(),
+        model.clone(),
+        world,
+    ));
     let view = Arc::new(View::default());
     let config = PoolConfig { replacement: witnessed(world.pool.replacement, &view), ..world.pool };
-    let second = world.second_level.as_ref().map(|config| SecondLevel::open(&traced, config)).transpose();
+    let second =
+        world.second_level.as_ref().map(|config| SecondLevel::open(&traced, config)).transpose();
     let second = second.map_err(|e| e.to_string())?;
-    let pool = Pool::with_second_level(config, io.clone(), log.clone(), io_pool, second).map_err(|e| e.to_string())?;
+    let pool = Pool::with_second_level(config, io.clone(), log.clone(), io_pool, second)
+        .map_err(|e| e.to_string())?;
     view.watch(&pool);
     let plan = world.plan(rng).map(Arc::new);
     disk.set_faults(plan.clone());
@@ -263,7 +280,8 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
         thread::Builder::new().name(name).spawn(run).map_err(|e| e.to_string())
     };
     let checkpointer = {
-        let (stage, working, mut rng) = (stage.clone(), working.clone(), Rng::new(world.seed, "checkpoints"));
+        let (stage, working, mut rng) =
+            (stage.clone(), working.clone(), Rng::new(world.seed, "checkpoints"));
         let run = move || {
             while working.load(Ordering::Relaxed) && !stage.is_over() {
                 stage.checkpoint();
@@ -289,7 +307,11 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
     working.store(false, Ordering::Relaxed);
     checkpointer.join().map_err(|_| "the checkpointer panicked")?;
     end(&stage, &mut rng)?;
-    let struck = plan.iter().flat_map(|plan| plan.struck()).filter(|struck| struck.duty == Duty::Stops).count();
+    let struck = plan
+        .iter()
+        .flat_map(|plan| plan.struck())
+        .filter(|struck| struck.duty == Duty::Stops)
+        .count();
     if struck as u64 > stage.not_extended.load(Ordering::Relaxed) && stage.pool.failed().is_none() {
         return Err("the disk has failed for good, and the pool does not know it".into());
     }
@@ -351,7 +373,10 @@ fn count_frames(stage: &Stage) -> Result<(), String> {
     if used != resident {
         return Err(format!("{resident} pages are in {used} frames"));
     }
-    let most = stats.evictions + resident + stage.io.failed_reads() + stage.created.load(Ordering::Relaxed);
+    let most = stats.evictions
+        + resident
+        + stage.io.failed_reads()
+        + stage.created.load(Ordering::Relaxed);
     let reads = stats.reads + stats.second_level.hits;
     if reads > most {
         return Err(format!("{reads} reads, but only {most} had a reason"));

@@ -9,8 +9,9 @@ pub struct Rng(SeededEntropy);
 impl Rng {
     /// The sequence named `purpose` of the seed: independent of its others, so that a choice more in one leaves them as they are.
     pub fn new(seed: u64, purpose: &str) -> Self {
-        let named =
-            purpose.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        let named = purpose.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
+        });
         Self(SeededEntropy::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ named))
     }
 

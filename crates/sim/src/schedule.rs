@@ -60,7 +60,8 @@ impl Seeded {
     /// A scheduler at this pace, of which the seed decides the rest.
     pub fn new(seed: u64, pace: Pace, signals: Arc<Signals>) -> Self {
         let mut rng = Rng::new(seed, "schedule");
-        let weights = (0..64).map(|_| if pace.uneven { rng.pick(&[1, 4, 16, 64]) } else { 1 }).collect();
+        let weights =
+            (0..64).map(|_| if pace.uneven { rng.pick(&[1, 4, 16, 64]) } else { 1 }).collect();
         let (is_time, others) = (Vec::new(), Vec::new());
         Self { rng, pace, weights, signals, is_time, begun: false, others, stalled: None, moved: 0 }
     }
@@ -95,7 +96,12 @@ impl Scheduler for Seeded {
         (!std::mem::replace(&mut self.begun, true)).then(|| Schedule::new(0))
     }
 
-    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, is_yielding: bool) -> Option<TaskId> {
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        is_yielding: bool,
+    ) -> Option<TaskId> {
         // Relaxed, here and below: all in one thread of the operating system.
         let step = self.signals.steps.fetch_add(1, Ordering::Relaxed);
         if self.pace.stalls && self.rng.below(STALL_STEPS) == 0 {
@@ -112,7 +118,11 @@ impl Scheduler for Seeded {
         {
             return Some(current);
         }
-        if is_yielding && current.is_some_and(|current| runnable.iter().any(|t| t.id() == current && self.is_time(t))) {
+        if is_yielding
+            && current.is_some_and(|current| {
+                runnable.iter().any(|t| t.id() == current && self.is_time(t))
+            })
+        {
             self.moved = step;
         }
         self.others.clear();
@@ -133,14 +143,18 @@ impl Scheduler for Seeded {
             self.others.retain(|t| Some(*t) != stalled);
         }
         // Who only looks again and again may be waiting for a time.
-        let waits = is_yielding && self.others.len() == 1 && self.others.first() == current.as_ref();
+        let waits =
+            is_yielding && self.others.len() == 1 && self.others.first() == current.as_ref();
         let idle = self.others.is_empty() || (waits && time.is_some() && self.rng.below(4) == 0);
         self.signals.idle.store(idle, Ordering::Relaxed);
         self.signals.stuck.store(self.others.is_empty(), Ordering::Relaxed);
         // As long as the round takes: it is not to wait as long again in its middle.
         let overdue = time.is_some() && step - self.moved > LONGEST_STANDSTILL;
         self.signals.overdue.store(overdue, Ordering::Relaxed);
-        if idle || overdue || (time.is_some() && self.pace.impatient && self.rng.below(TIME_STEPS) == 0) {
+        if idle
+            || overdue
+            || (time.is_some() && self.pace.impatient && self.rng.below(TIME_STEPS) == 0)
+        {
             return time.or_else(|| runnable.first().map(|t| t.id()));
         }
         self.choose()

@@ -95,7 +95,8 @@ impl Shared {
     /// Whether the engine stopped because a bit flipped in a page whose write it did not yet know to be synced: it cannot tell that from
     /// a write that the disk has lost.
     pub fn has_lost_a_write(&self, why: &str) -> bool {
-        why.contains("the disk has lost what was written") && self.rotten().iter().any(|page| page.explains(why))
+        why.contains("the disk has lost what was written")
+            && self.rotten().iter().any(|page| page.explains(why))
     }
 
     /// The backups that were reported complete.
@@ -285,11 +286,15 @@ impl Session {
                     self.state = State::Running { stmt, replans, rows };
                     return Ok(true);
                 }
-                State::Running { stmt, .. } if self.ends_in(&stmt) => self.hang_up(port, Some(stmt)),
+                State::Running { stmt, .. } if self.ends_in(&stmt) => {
+                    self.hang_up(port, Some(stmt))
+                }
                 State::Running { stmt, replans, mut rows } => {
                     let Some(client) = self.client.as_mut() else { return Ok(moved) };
                     match client.resume(port) {
-                        step if matches!(stmt, Stmt::Cursor(_)) && !matches!(step, Step::Pending) => {
+                        step if matches!(stmt, Stmt::Cursor(_))
+                            && !matches!(step, Step::Pending) =>
+                        {
                             self.cursor_step(port, stmt, replans, step)?;
                             // The other sessions have a turn before it asks for more.
                             return Ok(true);
@@ -355,7 +360,13 @@ impl Session {
         self.after(port, stmt, replans, step)
     }
 
-    fn after(&mut self, port: &mut Port, stmt: Stmt, replans: u32, step: Step) -> Result<(), String> {
+    fn after(
+        &mut self,
+        port: &mut Port,
+        stmt: Stmt,
+        replans: u32,
+        step: Step,
+    ) -> Result<(), String> {
         match step {
             step if matches!(stmt, Stmt::Cursor(_)) => self.cursor_step(port, stmt, replans, step),
             Step::Pending => {
@@ -373,15 +384,27 @@ impl Session {
         }
     }
 
-    fn done(&mut self, port: &mut Port, stmt: Stmt, result: Result<Outcome, Refusal>) -> Result<(), String> {
+    fn done(
+        &mut self,
+        port: &mut Port,
+        stmt: Stmt,
+        result: Result<Outcome, Refusal>,
+    ) -> Result<(), String> {
         use std::sync::atomic::Ordering::Relaxed; // one thread of the operating system
         self.shared.progress.fetch_add(1, Relaxed);
         let (answer, wait) = match result {
             Ok(outcome) => {
                 if let Stmt::Backup(target) = &stmt {
-                    let taken =
-                        Taken { target: target.clone(), acknowledged: self.acknowledged, end: end(&outcome.rows)? };
-                    self.shared.backups.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(taken);
+                    let taken = Taken {
+                        target: target.clone(),
+                        acknowledged: self.acknowledged,
+                        end: end(&outcome.rows)?,
+                    };
+                    self.shared
+                        .backups
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner)
+                        .push(taken);
                 }
                 self.share(&stmt, &outcome)?;
                 (answer(&stmt, &outcome)?, outcome.wait)
@@ -389,9 +412,11 @@ impl Session {
             Err(refusal) => (self.refusal(port, &stmt, &refusal.error)?, refusal.wait),
         };
         let shown = show(&answer);
-        self.shared.trace.event("session", format!("{} {} {shown} {wait}", self.name, stmt.short()).as_bytes(), || {
-            format!("{} {} -> {shown:.200} (wait {wait})", self.name, stmt.short())
-        });
+        self.shared.trace.event(
+            "session",
+            format!("{} {} {shown} {wait}", self.name, stmt.short()).as_bytes(),
+            || format!("{} {} -> {shown:.200} (wait {wait})", self.name, stmt.short()),
+        );
         self.state = State::Idle;
         self.follow_replay()?;
         self.think(port, &stmt);
@@ -407,7 +432,9 @@ impl Session {
                 self.follow_savepoints(&stmt, &answer);
                 self.open.push((stmt, answer));
                 let mut alone = None;
-                if let Some((Stmt::BeginAt { .. } | Stmt::BeginReadOnly { each: false }, _)) = self.open.first() {
+                if let Some((Stmt::BeginAt { .. } | Stmt::BeginReadOnly { each: false }, _)) =
+                    self.open.first()
+                {
                     let looks = self.open.last().is_some_and(|(stmt, _)| stmt.looks());
                     self.views.push(saw.filter(|_| looks));
                 } else if self.open.last().is_some_and(|(stmt, _)| stmt.finds()) {
@@ -421,8 +448,12 @@ impl Session {
                 let end = match (&stmt, &answer) {
                     (Stmt::Backup(_), _) => None,
                     _ if self.was_undone() => Some(End::Aborted),
-                    (Stmt::Rollback, Answer::Done) | (_, Answer::Duplicate) => Some(End::RolledBack),
-                    (Stmt::Commit, Answer::Refused(why)) if why == NO_COMMIT => Some(End::RolledBack),
+                    (Stmt::Rollback, Answer::Done) | (_, Answer::Duplicate) => {
+                        Some(End::RolledBack)
+                    }
+                    (Stmt::Commit, Answer::Refused(why)) if why == NO_COMMIT => {
+                        Some(End::RolledBack)
+                    }
                     (_, Answer::Refused(_)) => Some(End::Aborted),
                     _ => Some(End::Committed),
                 };
@@ -446,7 +477,9 @@ impl Session {
     /// The connection ends, in a statement if one is given. The next one has the same number at once.
     fn hang_up(&mut self, port: &mut Port, running: Option<Stmt>) {
         self.shared.progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed); // One thread of the operating system.
-        self.shared.trace.event("session", self.name.as_bytes(), || format!("{} hangs up", self.name));
+        self.shared
+            .trace
+            .event("session", self.name.as_bytes(), || format!("{} hangs up", self.name));
         self.shared.hang_ups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if let Some(client) = self.client.replace(Client::new(port, self.number)) {
             client.close(port);

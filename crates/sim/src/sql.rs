@@ -30,8 +30,15 @@ pub struct Row {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n: Vec<String> = self.n.iter().map(|n| n.map_or("NULL".into(), |n| n.to_string())).collect();
-        write!(f, "({}, {} bytes of '{}')", n.join(", "), self.v.len(), self.v.chars().next().unwrap_or(' '))
+        let n: Vec<String> =
+            self.n.iter().map(|n| n.map_or("NULL".into(), |n| n.to_string())).collect();
+        write!(
+            f,
+            "({}, {} bytes of '{}')",
+            n.join(", "),
+            self.v.len(),
+            self.v.chars().next().unwrap_or(' ')
+        )
     }
 }
 
@@ -54,7 +61,8 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Keyed, Self::Guarded, Self::Apart, Self::Spread, Self::Unique, Self::Heap];
+    pub const ALL: [Self; 6] =
+        [Self::Keyed, Self::Guarded, Self::Apart, Self::Spread, Self::Unique, Self::Heap];
 
     /// The columns of the primary key.
     pub fn key(self) -> &'static [usize] {
@@ -146,7 +154,9 @@ impl fmt::Display for Pred {
                     columns.iter().map(|(c, value)| format!("{} = {value}", COLUMNS[*c])).collect();
                 write!(f, " WHERE {}", parts.join(" AND "))
             }
-            Self::Between(c, from, to) => write!(f, " WHERE {0} >= {from} AND {0} <= {to}", COLUMNS[*c]),
+            Self::Between(c, from, to) => {
+                write!(f, " WHERE {0} >= {from} AND {0} <= {to}", COLUMNS[*c])
+            }
             Self::IsNull(c) => write!(f, " WHERE {} IS NULL", COLUMNS[*c]),
         }
     }
@@ -422,10 +432,18 @@ impl fmt::Display for Stmt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Begin => f.write_str("BEGIN ISOLATION LEVEL SERIALIZABLE"),
-            Self::BeginAt { repeatable: false } => f.write_str("BEGIN ISOLATION LEVEL READ COMMITTED"),
-            Self::BeginAt { repeatable: true } => f.write_str("BEGIN ISOLATION LEVEL REPEATABLE READ"),
-            Self::BeginReadOnly { each: true } => f.write_str("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"),
-            Self::BeginReadOnly { each: false } => f.write_str("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
+            Self::BeginAt { repeatable: false } => {
+                f.write_str("BEGIN ISOLATION LEVEL READ COMMITTED")
+            }
+            Self::BeginAt { repeatable: true } => {
+                f.write_str("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            }
+            Self::BeginReadOnly { each: true } => {
+                f.write_str("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+            }
+            Self::BeginReadOnly { each: false } => {
+                f.write_str("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            }
             Self::Commit => f.write_str("COMMIT"),
             Self::Rollback => f.write_str("ROLLBACK"),
             Self::Savepoint(n) => write!(f, "SAVEPOINT s{n}"),
@@ -441,11 +459,18 @@ impl fmt::Display for Stmt {
                     }
                     write!(text, "'{}')", row.v)?;
                 }
-                let end = if matches!(self, Self::InsertFree { .. }) { " ON CONFLICT DO NOTHING" } else { "" };
+                let end = if matches!(self, Self::InsertFree { .. }) {
+                    " ON CONFLICT DO NOTHING"
+                } else {
+                    ""
+                };
                 write!(f, "INSERT INTO {table} (d, k, a, u, v) VALUES {text}{end}")
             }
             Self::InsertSelect { table, from, pred, up } => {
-                write!(f, "INSERT INTO {table} (d, k, a, u, v) SELECT d, k + {up}, a, k + {up}, v FROM {from}{pred}")
+                write!(
+                    f,
+                    "INSERT INTO {table} (d, k, a, u, v) SELECT d, k + {up}, a, k + {up}, v FROM {from}{pred}"
+                )
             }
             Self::Update { table, set, pred } => write!(f, "UPDATE {table} SET {set}{pred}"),
             Self::Delete { table, pred } => write!(f, "DELETE FROM {table}{pred}"),
@@ -461,10 +486,15 @@ impl fmt::Display for Stmt {
                 let lock = Lock { mode: RowLock::KeyShare, wait: *wait };
                 write!(f, "SELECT {}, '' v FROM {table}{pred}{lock}", columns.join(", "))
             }
-            Self::Sum { table, pred } => write!(f, "SELECT count(*), count(a), sum(a) FROM {table}{pred}"),
+            Self::Sum { table, pred } => {
+                write!(f, "SELECT count(*), count(a), sum(a) FROM {table}{pred}")
+            }
             Self::CreateTable { table, kind } => {
                 let constraints = kind.constraints();
-                write!(f, "CREATE TABLE {table} (d int NOT NULL, k int NOT NULL, a int, u int, v text{constraints}")
+                write!(
+                    f,
+                    "CREATE TABLE {table} (d int NOT NULL, k int NOT NULL, a int, u int, v text{constraints}"
+                )
             }
             Self::DropTable(table) => write!(f, "DROP TABLE {table}"),
             Self::Truncate(table) => write!(f, "TRUNCATE {table}"),
@@ -479,7 +509,9 @@ impl fmt::Display for Stmt {
             Self::Import(id) => write!(f, "SET TRANSACTION SNAPSHOT '{id}'"),
             Self::Cursor(stmt) => stmt.fmt(f),
             Self::Signal { pid, terminate: false } => write!(f, "SELECT pg_cancel_backend({pid})"),
-            Self::Signal { pid, terminate: true } => write!(f, "SELECT pg_terminate_backend({pid})"),
+            Self::Signal { pid, terminate: true } => {
+                write!(f, "SELECT pg_terminate_backend({pid})")
+            }
         }
     }
 }

@@ -51,7 +51,8 @@ impl Trace {
     pub fn event(&self, kind: &str, bytes: &[u8], line: impl FnOnce() -> String) {
         let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let mix = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
-        state.hash = kind.as_bytes().iter().chain(bytes).fold(state.hash ^ 0xcbf2_9ce4_8422_2325, mix);
+        state.hash =
+            kind.as_bytes().iter().chain(bytes).fold(state.hash ^ 0xcbf2_9ce4_8422_2325, mix);
         state.events += 1;
         match self.lines {
             Lines::Dropped => {}
@@ -71,14 +72,18 @@ impl Trace {
 
     /// Where this trace and another one part, both with their lines kept: what came just before, and how each goes on.
     pub fn parting(&self, other: &Self) -> String {
-        let [a, b] = [self, other].map(|t| t.shared.lock().unwrap_or_else(PoisonError::into_inner).kept.clone());
+        let [a, b] = [self, other]
+            .map(|t| t.shared.lock().unwrap_or_else(PoisonError::into_inner).kept.clone());
         let same = a.iter().zip(&b).take_while(|(a, b)| a.0 == b.0).count();
         let some = |lines: &[(u64, String)], from: usize, to: usize| {
-            let lines = lines.iter().take(to).skip(from).map(|(_, line)| format!("\n    {line:.160}"));
+            let lines =
+                lines.iter().take(to).skip(from).map(|(_, line)| format!("\n    {line:.160}"));
             lines.collect::<String>()
         };
         let before = some(&a, same.saturating_sub(BEFORE), same);
         let [first, second] = [a, b].map(|lines| some(&lines, same, same + AFTER));
-        format!("they part after {before}\n  the first goes on with{first}\n  the second with{second}")
+        format!(
+            "they part after {before}\n  the first goes on with{first}\n  the second with{second}"
+        )
     }
 }

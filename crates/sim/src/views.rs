@@ -35,7 +35,11 @@ fn rows(table: Option<&Table>) -> Rows<'_> {
 fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> BTreeMap<u64, Cow<'t, Row>> {
     let is_own = |id: &u64| base.get(id) != now.get(id);
     let own = |id: &u64, row: &'t Row| {
-        let sums = (then.get(id).and_then(|row| row.n[A]), base.get(id).and_then(|row| row.n[A]), row.n[A]);
+        let sums = (
+            then.get(id).and_then(|row| row.n[A]),
+            base.get(id).and_then(|row| row.n[A]),
+            row.n[A],
+        );
         match sums {
             (Some(then), Some(before), Some(sum)) if then != before => {
                 let mut row = row.clone();
@@ -47,8 +51,11 @@ fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> BTreeMap<u6
             _ => Cow::Borrowed(row),
         }
     };
-    let others = then.iter().filter(|(id, _)| !is_own(id)).map(|(id, row)| (*id, Cow::Borrowed(*row)));
-    others.chain(now.iter().filter(|(id, _)| is_own(id)).map(|(id, row)| (*id, own(id, row)))).collect()
+    let others =
+        then.iter().filter(|(id, _)| !is_own(id)).map(|(id, row)| (*id, Cow::Borrowed(*row)));
+    others
+        .chain(now.iter().filter(|(id, _)| is_own(id)).map(|(id, row)| (*id, own(id, row))))
+        .collect()
 }
 
 impl Model {
@@ -63,10 +70,15 @@ impl Model {
         let name = stmt.table().unwrap_or_default();
         let before = self.tables.get(name).filter(|_| repeatable).cloned();
         let answer = self.execute_seeing((stmt, seen), then, base, repeatable)?;
-        if let (Some(before), Some(after), Answer::Count(_)) = (before, self.tables.get(name), &answer) {
+        if let (Some(before), Some(after), Answer::Count(_)) =
+            (before, self.tables.get(name), &answer)
+        {
             let found = with_own(&rows(then), &rows(base.tables.get(name)), &rows(Some(&before)));
             if let Some(row) = revived(&found, &before, after) {
-                return Err(format!("{}: makes a key of {row}, which others have removed", stmt.short()));
+                return Err(format!(
+                    "{}: makes a key of {row}, which others have removed",
+                    stmt.short()
+                ));
             }
         }
         Ok(answer)
@@ -82,10 +94,14 @@ impl Model {
         if let Stmt::InsertFree { table, rows: new } = stmt {
             return self.insert_free_as_of((table, new), then, base, repeatable);
         }
-        let (Some(name), Some(pred)) = (stmt.table(), stmt.pred()) else { return self.execute(stmt) };
+        let (Some(name), Some(pred)) = (stmt.table(), stmt.pred()) else {
+            return self.execute(stmt);
+        };
         // Others may have dropped the table since the statement read it.
         let now = match self.tables.get(name) {
-            None if !stmt.locks() => Table { kind: Kind::Heap, rows: Vec::new(), indexes: BTreeSet::new() },
+            None if !stmt.locks() => {
+                Table { kind: Kind::Heap, rows: Vec::new(), indexes: BTreeSet::new() }
+            }
             _ => self.table(name)?.clone(),
         };
         let (then, base, now_rows) = (rows(then), rows(base.tables.get(name)), rows(Some(&now)));
@@ -93,7 +109,11 @@ impl Model {
         found.retain(|_, row| pred.holds(row));
         if !stmt.locks() {
             let rows = sorted(found.values().map(|row| &**row));
-            return Ok(if matches!(stmt, Stmt::Sum { .. }) { sum(&rows) } else { Answer::Rows(rows) });
+            return Ok(if matches!(stmt, Stmt::Sum { .. }) {
+                sum(&rows)
+            } else {
+                Answer::Rows(rows)
+            });
         }
         let is_lost = |id: &&u64| stmt.has_lost(then.get(id).copied(), base.get(id).copied());
         let lost = found.keys().find(|id| repeatable && !stmt.skips() && is_lost(id));
@@ -107,14 +127,20 @@ impl Model {
             return Ok(answer);
         }
         // A row that has been deleted and inserted again under its key may be taken for the same one.
-        let gone: Vec<_> = found.iter().filter(|(id, _)| !now_rows.contains_key(id)).map(|(_, row)| &**row).collect();
+        let gone: Vec<_> = found
+            .iter()
+            .filter(|(id, _)| !now_rows.contains_key(id))
+            .map(|(_, row)| &**row)
+            .collect();
         let key = now.kind.key();
         let is_again = |row: &Row| {
             let same = |gone: &&Row| key.iter().all(|column| gone.n[*column] == row.n[*column]);
             !key.is_empty() && gone.iter().any(same)
         };
-        let (again, answer_again) = take(stmt, &now, |known| found.contains_key(&known.id) || is_again(&known.row));
-        let (taken, answer) = if answer_again == *seen { (again, answer_again) } else { (taken, answer) };
+        let (again, answer_again) =
+            take(stmt, &now, |known| found.contains_key(&known.id) || is_again(&known.row));
+        let (taken, answer) =
+            if answer_again == *seen { (again, answer_again) } else { (taken, answer) };
         *table = taken;
         Ok(answer)
     }
@@ -133,7 +159,8 @@ impl Model {
         let (then, base) = (rows(then), rows(base.tables.get(name)));
         let is_seen = |known: &Known, key: &[usize]| {
             let is_own = base.get(&known.id).is_none_or(|before| **before != known.row);
-            let has_key = |row: &&Row| key.iter().all(|column| row.n[*column] == known.row.n[*column]);
+            let has_key =
+                |row: &&Row| key.iter().all(|column| row.n[*column] == known.row.n[*column]);
             !repeatable || is_own || then.get(&known.id).is_some_and(has_key)
         };
         self.insert_free(name, new, is_seen)
@@ -141,21 +168,31 @@ impl Model {
 }
 
 /// A row that the block sees whose unique key was not there before, and is after.
-fn revived<'r>(found: &'r BTreeMap<u64, Cow<'_, Row>>, before: &Table, after: &Table) -> Option<&'r Row> {
-    let of = |row: &Row, key: &[usize]| key.iter().map(|column| row.n[*column]).collect::<Option<Vec<i32>>>();
+fn revived<'r>(
+    found: &'r BTreeMap<u64, Cow<'_, Row>>,
+    before: &Table,
+    after: &Table,
+) -> Option<&'r Row> {
+    let of = |row: &Row, key: &[usize]| {
+        key.iter().map(|column| row.n[*column]).collect::<Option<Vec<i32>>>()
+    };
     after.kind.uniques().iter().find_map(|key| {
         let there = |table: &Table| -> BTreeSet<Vec<i32>> {
             table.rows.iter().filter_map(|known| of(&known.row, key)).collect()
         };
         let made: BTreeSet<Vec<i32>> = &there(after) - &there(before);
-        found.values().map(|row| &**row).find(|row| of(row, key).is_some_and(|value| made.contains(&value)))
+        found
+            .values()
+            .map(|row| &**row)
+            .find(|row| of(row, key).is_some_and(|value| made.contains(&value)))
     })
 }
 
 /// Does to the newest versions of such rows, as far as they satisfy the statement's condition, what it says.
 fn take(stmt: &Stmt, now: &Table, which: impl Fn(&Known) -> bool) -> (Table, Answer) {
     let mut table = now.clone();
-    let takes = |known: &Known| which(known) && stmt.pred().is_some_and(|pred| pred.holds(&known.row));
+    let takes =
+        |known: &Known| which(known) && stmt.pred().is_some_and(|pred| pred.holds(&known.row));
     let taken = || sorted(now.rows.iter().filter(|known| takes(known)).map(|known| &known.row));
     let answer = match stmt {
         Stmt::Update { set, .. } => table.update(set, takes),
@@ -245,7 +282,10 @@ mod tests {
     }
 
     fn select(rows: &[Row]) -> (Stmt, Answer) {
-        (Stmt::Select { table: "t".into(), pred: Pred::All, lock: None }, Answer::Rows(rows.to_vec()))
+        (
+            Stmt::Select { table: "t".into(), pred: Pred::All, lock: None },
+            Answer::Rows(rows.to_vec()),
+        )
     }
 
     /// A table with the keys 1 and 2, then another transaction has added to 1 and has inserted 3.
@@ -267,7 +307,11 @@ mod tests {
 
     #[test]
     fn reads_see_the_snapshot_and_own_changes() {
-        let steps = [select(&[row(1, 0), row(2, 0)]), insert(4), select(&[row(1, 0), row(2, 0), row(4, 0)])];
+        let steps = [
+            select(&[row(1, 0), row(2, 0)]),
+            insert(4),
+            select(&[row(1, 0), row(2, 0), row(4, 0)]),
+        ];
         assert_eq!(replay(&steps, true), Ok(vec![row(1, 1), row(2, 0), row(3, 0), row(4, 0)]));
         assert!(replay(&[select(&[row(1, 1), row(2, 0), row(3, 0)])], false).is_err());
     }
@@ -303,7 +347,10 @@ mod tests {
     #[test]
     fn changes_are_made_to_the_newest_version_if_the_condition_still_holds() {
         let zero = Pred::Equal(vec![(A, 0)]);
-        assert_eq!(replay(&[add(zero.clone(), 1)], false), Ok(vec![row(1, 1), row(2, 1), row(3, 0)]));
+        assert_eq!(
+            replay(&[add(zero.clone(), 1)], false),
+            Ok(vec![row(1, 1), row(2, 1), row(3, 0)])
+        );
         assert_eq!(replay(&[add(Pred::All, 2)], false), Ok(vec![row(1, 2), row(2, 1), row(3, 0)]));
         let lost = replay(&[add(Pred::All, 2)], true).unwrap_err();
         assert!(lost.contains("others have changed (0, 1, 0, NULL"), "{lost}");
@@ -311,10 +358,17 @@ mod tests {
 
     #[test]
     fn a_key_that_others_have_removed_is_not_made_again() {
-        let update =
-            |set, k| (Stmt::Update { table: "t".into(), set, pred: Pred::Equal(vec![(K, k)]) }, Answer::Count(1));
-        let delete = |k| (Stmt::Delete { table: "t".into(), pred: Pred::Equal(vec![(K, k)]) }, Answer::Count(1));
-        let free = (Stmt::InsertFree { table: "t".into(), rows: vec![row(1, 0)] }, Answer::Count(1));
+        let update = |set, k| {
+            (
+                Stmt::Update { table: "t".into(), set, pred: Pred::Equal(vec![(K, k)]) },
+                Answer::Count(1),
+            )
+        };
+        let delete = |k| {
+            (Stmt::Delete { table: "t".into(), pred: Pred::Equal(vec![(K, k)]) }, Answer::Count(1))
+        };
+        let free =
+            (Stmt::InsertFree { table: "t".into(), rows: vec![row(1, 0)] }, Answer::Count(1));
         let replay = |steps: &[(Stmt, Answer)], repeatable| {
             let (then, mut model) = changed();
             model.replay(&[delete(1), delete(3)], &[]).unwrap();

@@ -24,7 +24,8 @@ impl Doorbell {
 
     fn wait(&self) {
         let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut rung = self.changed.wait_while(rung, |rung| !*rung).unwrap_or_else(PoisonError::into_inner);
+        let mut rung =
+            self.changed.wait_while(rung, |rung| !*rung).unwrap_or_else(PoisonError::into_inner);
         *rung = false;
     }
 }
@@ -66,7 +67,12 @@ pub fn work(
     worked
 }
 
-fn work_with(port: &mut Port, worker: u16, crew: &Crew, sessions: &mut [Session]) -> Result<(), String> {
+fn work_with(
+    port: &mut Port,
+    worker: u16,
+    crew: &Crew,
+    sessions: &mut [Session],
+) -> Result<(), String> {
     let mut events = Vec::new();
     let mut busy = true;
     loop {
@@ -145,9 +151,15 @@ impl Reader {
 
     /// As [`Reader::run`], with all that was answered.
     pub fn outcome(&mut self, sql: &str) -> Result<Outcome, String> {
-        let failed = |e: clearway_types::SqlError| format!("{sql}: {} {}", e.state().as_str(), e.message());
+        let failed =
+            |e: clearway_types::SqlError| format!("{sql}: {} {}", e.state().as_str(), e.message());
         let plan = crate::session::plan(sql, &self.client).map_err(failed)?;
-        let mut step = self.client.start(&mut self.port, &plan, &Arc::new(Env::default()), RunOptions::default());
+        let mut step = self.client.start(
+            &mut self.port,
+            &plan,
+            &Arc::new(Env::default()),
+            RunOptions::default(),
+        );
         let mut events: Vec<Event> = Vec::new();
         let mut rows = RowBatch::new();
         loop {
@@ -161,7 +173,11 @@ impl Reader {
                     rows.append(&part.rows);
                     step = self.client.resume(&mut self.port);
                 }
-                Step::Replan => return Err(format!("{sql}: to be planned again, though nobody changes the catalog")),
+                Step::Replan => {
+                    return Err(format!(
+                        "{sql}: to be planned again, though nobody changes the catalog"
+                    ));
+                }
                 Step::Pending => {
                     events.clear();
                     self.port.poll(&mut events);

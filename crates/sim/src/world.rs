@@ -68,15 +68,25 @@ impl Weather {
 
     /// The plan for a database in `/db`; `flips`: for how many bits, in pages that are read, it is;
     /// `caches`: what else is to be hit.
-    pub fn plan(self, rng: &mut Rng, denials: bool, flips: u64, caches: Vec<Zone>) -> Option<FaultPlan> {
+    pub fn plan(
+        self,
+        rng: &mut Rng,
+        denials: bool,
+        flips: u64,
+        caches: Vec<Zone>,
+    ) -> Option<FaultPlan> {
         let (rare, often) = (When::OneIn(rng.pick(&[20, 100, 400])), When::OneIn(5));
         let bad = |zone: Zone| match self {
             Self::Fair | Self::Full => zone,
-            Self::Slow => zone.fault(Fault::ShortRead, rare, FOR_EVER).fault(Fault::Delay, rare, FOR_EVER),
+            Self::Slow => {
+                zone.fault(Fault::ShortRead, rare, FOR_EVER).fault(Fault::Delay, rare, FOR_EVER)
+            }
             Self::FailingReads => zone.fault(Fault::Delay, rare, FOR_EVER),
             Self::Breaking => {
-                let zone = zone.fault(Fault::FailedWrite, rare, 1).fault(Fault::FailedSync, rare, 1);
-                let zone = zone.fault(Fault::FailedName, rare, 1).fault(Fault::Delay, rare, FOR_EVER);
+                let zone =
+                    zone.fault(Fault::FailedWrite, rare, 1).fault(Fault::FailedSync, rare, 1);
+                let zone =
+                    zone.fault(Fault::FailedName, rare, 1).fault(Fault::Delay, rare, FOR_EVER);
                 if !denials {
                     return zone;
                 }
@@ -108,7 +118,8 @@ impl Weather {
 pub fn denials(rng: &mut Rng) -> FaultPlan {
     let when = When::OneIn(rng.pick(&[3, 10, 40]));
     let zone = Zone::under(Role::Any, "everything", "/");
-    let zone = zone.fault(Fault::FailedOpen, when, FOR_EVER).fault(Fault::FailedList, when, FOR_EVER);
+    let zone =
+        zone.fault(Fault::FailedOpen, when, FOR_EVER).fault(Fault::FailedList, when, FOR_EVER);
     FaultPlan::new(rng.u64(), Duration::ZERO, vec![zone])
 }
 
@@ -147,8 +158,12 @@ fn waits(node: NodeConfig, knobs: &mut Rng) -> NodeConfig {
     let ms = Duration::from_millis;
     // Rounds and the time between them: a moment, as ever, and a minute and a half.
     let frames = FrameWaits::default();
-    let (starved_rounds, retry) =
-        knobs.pick(&[(0, ms(1)), (40, Duration::ZERO), (frames.starved_rounds, frames.retry), (90, ms(1_000))]);
+    let (starved_rounds, retry) = knobs.pick(&[
+        (0, ms(1)),
+        (40, Duration::ZERO),
+        (frames.starved_rounds, frames.retry),
+        (90, ms(1_000)),
+    ]);
     let frame_waits = FrameWaits {
         starved_rounds,
         promise_rounds: knobs.pick(&[0, 1, frames.promise_rounds, 1_000]),
@@ -255,10 +270,26 @@ pub struct World {
 
 /// What ships, with this world's sizes and checkpoints.
 fn shipped(drawn: EngineConfig) -> EngineConfig {
-    let NodeConfig { partitions, frames, wal_segment_size, wal_buffer_size, second_level, node_cells, .. } = drawn.node;
+    let NodeConfig {
+        partitions,
+        frames,
+        wal_segment_size,
+        wal_buffer_size,
+        second_level,
+        node_cells,
+        ..
+    } = drawn.node;
     let usual = NodeConfig::default();
     EngineConfig {
-        node: NodeConfig { partitions, frames, wal_segment_size, wal_buffer_size, second_level, node_cells, ..usual },
+        node: NodeConfig {
+            partitions,
+            frames,
+            wal_segment_size,
+            wal_buffer_size,
+            second_level,
+            node_cells,
+            ..usual
+        },
         checkpoint_interval: drawn.checkpoint_interval,
         checkpoint_log: drawn.checkpoint_log,
         ..EngineConfig::default()
@@ -315,7 +346,12 @@ impl World {
             statements: rng.pick(&[8, 20, 40]),
             mix,
             lives: rng.pick(&[1, 2, 3]),
-            pace: Pace { switches: rng.pick(&[2, 10, 50, 200]), uneven: false, impatient: false, stalls: false },
+            pace: Pace {
+                switches: rng.pick(&[2, 10, 50, 200]),
+                uneven: false,
+                impatient: false,
+                stalls: false,
+            },
             weather: rng.pick(&Weather::ALL),
             rots: knobs.percent(30),
             flips: 0,
@@ -400,7 +436,8 @@ impl World {
         if rng.percent(50) {
             self.mix.read_only = rng.pick(&[10, 30, 60]);
             let memory = self.engine.partition.version_memory;
-            self.engine.partition.version_memory = rng.pick(&[1000, 20_000, memory, memory, memory]);
+            self.engine.partition.version_memory =
+                rng.pick(&[1000, 20_000, memory, memory, memory]);
         }
         self.draw_levels(&mut Rng::new(self.seed, "seventh generator"));
     }
@@ -412,7 +449,8 @@ impl World {
             self.mix.repeatable = rng.pick(&[0, 30, 60, 100]);
             if rng.percent(40) {
                 // Blocks over the same few rows, found by what others change.
-                self.mix = Mix { keys: 10, wide: 60, alone: 20, reads: 20, by_value: 70, ..self.mix };
+                self.mix =
+                    Mix { keys: 10, wide: 60, alone: 20, reads: 20, by_value: 70, ..self.mix };
             }
         }
         if rng.percent(15) {
@@ -439,7 +477,18 @@ impl World {
             // Single statements change what blocks read, mostly by the columns that indexes are made of.
             let (ddl, read_only) = (rng.pick(&[10, 25]), rng.pick(&[0, 30]));
             let (alone, block, reads, wide) = (rng.pick(&[50, 70]), 12, 40, 60);
-            self.mix = Mix { ddl, read_only, alone, block, reads, wide, unique: 0, scans: 0, fills: 70, ..self.mix };
+            self.mix = Mix {
+                ddl,
+                read_only,
+                alone,
+                block,
+                reads,
+                wide,
+                unique: 0,
+                scans: 0,
+                fills: 70,
+                ..self.mix
+            };
             (self.mix.levels, self.mix.repeatable) = (80, 80);
         }
         self.draw_imports(&mut Rng::new(self.seed, "tenth generator"));
@@ -461,7 +510,15 @@ impl World {
             if rng.percent(60) {
                 // The same few keys, in blocks that have looked at them before.
                 let sessions = self.sessions.max(2);
-                self.mix = Mix { keys: 10, alone: 20, reads: 30, levels: 100, repeatable: 60, ddl: 2, ..self.mix };
+                self.mix = Mix {
+                    keys: 10,
+                    alone: 20,
+                    reads: 30,
+                    levels: 100,
+                    repeatable: 60,
+                    ddl: 2,
+                    ..self.mix
+                };
                 self.sessions = sessions;
             }
         }
@@ -470,8 +527,18 @@ impl World {
     /// What came with the thirteenth generator: rows that many transactions add to, and the switch that lets them do so at once.
     fn draw_adds(&mut self, rng: &mut Rng) {
         if rng.percent(25) {
-            let (adds, alone, rollbacks) = (rng.pick(&[40, 60, 90]), rng.pick(&[10, 30]), rng.pick(&[5, 20, 50]));
-            self.mix = Mix { adds, near: rng.percent(40), alone, rollbacks, keys: 4, ddl: 2, unique: 0, ..self.mix };
+            let (adds, alone, rollbacks) =
+                (rng.pick(&[40, 60, 90]), rng.pick(&[10, 30]), rng.pick(&[5, 20, 50]));
+            self.mix = Mix {
+                adds,
+                near: rng.percent(40),
+                alone,
+                rollbacks,
+                keys: 4,
+                ddl: 2,
+                unique: 0,
+                ..self.mix
+            };
             self.sessions = self.sessions.max(3);
             self.engine.partition.increments = rng.percent(85);
             self.engine.partition.learn_after = rng.pick(&[1, 1, 2, 16]);

@@ -155,7 +155,9 @@ unsafe impl Transactions for Rtm {
     fn is_active() -> bool {
         let active: u8;
         // SAFETY: called only where `available`. It changes the flags and nothing else.
-        unsafe { std::arch::asm!("xtest", "setnz {}", out(reg_byte) active, options(nomem, nostack)) };
+        unsafe {
+            std::arch::asm!("xtest", "setnz {}", out(reg_byte) active, options(nomem, nostack))
+        };
         active != 0
     }
 

@@ -64,7 +64,12 @@ impl McsLatch {
         loop {
             if last == 0 {
                 // Acquire: pairs with the Release of the unlock that freed it.
-                match self.tail.compare_exchange_weak(0, self.me(), Ordering::Acquire, Ordering::Relaxed) {
+                match self.tail.compare_exchange_weak(
+                    0,
+                    self.me(),
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
                     Ok(_) => return,
                     Err(now) => last = now,
                 }
@@ -88,7 +93,11 @@ impl McsLatch {
             // Relaxed: read after our own unlock's Release, or by whoever links himself here.
             self.next.store(0, Ordering::Relaxed);
             // Release: whoever enters behind the latch's place sees `next` cleared before he sets it.
-            if self.tail.compare_exchange(mine, self.me(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if self
+                .tail
+                .compare_exchange(mine, self.me(), Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
                 return;
             }
             // Somebody has entered behind our node and is about to link himself.
@@ -132,7 +141,11 @@ unsafe impl RawLatch for McsLatch {
         let mut next = self.next.load(Ordering::Acquire);
         if next == 0 {
             // Release: the next holder sees what this one did.
-            if self.tail.compare_exchange(self.me(), 0, Ordering::Release, Ordering::Relaxed).is_ok() {
+            if self
+                .tail
+                .compare_exchange(self.me(), 0, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+            {
                 return;
             }
             loop {
@@ -146,6 +159,7 @@ unsafe impl RawLatch for McsLatch {
         // Relaxed: we still hold the latch; the next holder is shown it by the Release below.
         self.next.store(0, Ordering::Relaxed);
         // SAFETY: `next` is the first waiter's node, which stays until `waiting` is false; it is not touched after that.
-        unsafe { &(*std::ptr::with_exposed_provenance::<Node>(next)).waiting }.store(false, Ordering::Release);
+        unsafe { &(*std::ptr::with_exposed_provenance::<Node>(next)).waiting }
+            .store(false, Ordering::Release);
     }
 }

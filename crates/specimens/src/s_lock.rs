@@ -74,8 +74,10 @@ fn next_delay(last: u64) -> u64 {
     }
     // A linear congruential generator; its seed is the place of the thread's own cell.
     let state = RANDOM.get();
-    let state = if state == 0 { RANDOM.with(|cell| (&raw const *cell).addr() as u64) } else { state };
-    let state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    let state =
+        if state == 0 { RANDOM.with(|cell| (&raw const *cell).addr() as u64) } else { state };
+    let state =
+        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     RANDOM.set(state);
     let delay = last + last * (state >> 40) / (1 << 24);
     if delay > MAX_DELAY_US { MIN_DELAY_US } else { delay }
@@ -131,7 +133,10 @@ mod tests {
         assert_eq!(delay, MIN_DELAY_US);
         for _ in 0..1000 {
             let next = next_delay(delay);
-            assert!(next == MIN_DELAY_US || (delay..=2 * delay).contains(&next), "{delay} then {next}");
+            assert!(
+                next == MIN_DELAY_US || (delay..=2 * delay).contains(&next),
+                "{delay} then {next}"
+            );
             assert!(next <= MAX_DELAY_US);
             delay = next;
         }

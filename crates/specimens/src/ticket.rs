@@ -45,7 +45,14 @@ unsafe impl RawLatch for TicketLatch {
     fn try_lock(&self) -> bool {
         let serving = self.serving.load(Ordering::Acquire);
         // Acquire above: whoever sees this number called sees what its caller left. The exchange then proves that nobody has drawn it.
-        self.next.compare_exchange(serving, serving.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.next
+            .compare_exchange(
+                serving,
+                serving.wrapping_add(1),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+            .is_ok()
     }
 
     #[inline]

@@ -11,7 +11,9 @@
 mod steps;
 
 use clearway_env::MemDisk;
-use clearway_storage::{Addend, Addends, Incremented, Node, NodeConfig, Store, TxnLog, TxnMode, patiently, rowid_key};
+use clearway_storage::{
+    Addend, Addends, Incremented, Node, NodeConfig, Store, TxnLog, TxnMode, patiently, rowid_key,
+};
 use clearway_types::TreeId;
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -66,7 +68,8 @@ fn main() {
     let mut store = node.take_stores().pop().expect("a partition");
     patiently(node.pool(), || store.create_tree(TREE)).expect("a new tree");
     for n in 0..ROWS {
-        patiently(node.pool(), || store.insert_autocommit(TREE, &rowid_key(n), &[7; 100])).expect("a row");
+        patiently(node.pool(), || store.insert_autocommit(TREE, &rowid_key(n), &[7; 100]))
+            .expect("a row");
     }
     let state = RefCell::new((store, TxnLog::new(node.alloc_txn_id())));
     let tell = |what: &str, counted: Option<u64>| match counted {
@@ -74,7 +77,8 @@ fn main() {
         None => println!("{what}: instructions are not counted here, no trap after each"),
     };
     type Change = fn(&mut Store, &mut TxnLog, &[u8]);
-    for (what, change) in [("a read and an update", update as Change), ("an increment", increment)] {
+    for (what, change) in [("a read and an update", update as Change), ("an increment", increment)]
+    {
         let run = |key: &[u8]| {
             let (store, log) = &mut *state.borrow_mut();
             change(store, log, key);

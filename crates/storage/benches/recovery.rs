@@ -44,7 +44,8 @@ struct Dir(PathBuf);
 
 impl Dir {
     fn new(name: &str) -> Self {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let dir =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for the benchmark");
         Self(dir)
     }
@@ -68,7 +69,11 @@ fn quick() -> bool {
 }
 
 /// Fetches and retries, as the engine does.
-fn run<T>(node: &Node, store: &mut Store, mut attempt: impl FnMut(&mut Store) -> Result<T, Blocked>) -> T {
+fn run<T>(
+    node: &Node,
+    store: &mut Store,
+    mut attempt: impl FnMut(&mut Store) -> Result<T, Blocked>,
+) -> T {
     let mut kept = Vec::new();
     loop {
         match attempt(store) {
@@ -76,7 +81,10 @@ fn run<T>(node: &Node, store: &mut Store, mut attempt: impl FnMut(&mut Store) ->
             Err(Blocked::Failed(error)) => panic!("{error}"),
             Err(Blocked::Log(read)) => read.run(),
             Err(Blocked::Want(wants)) => {
-                let fetched = wants.into_iter().map(|want| node.pool().fetch_blocking(want).expect("a page")).collect();
+                let fetched = wants
+                    .into_iter()
+                    .map(|want| node.pool().fetch_blocking(want).expect("a page"))
+                    .collect();
                 drop(std::mem::replace(&mut kept, fetched));
             }
         }
@@ -106,7 +114,8 @@ fn prepare(dir: &Dir, case: &Case) {
         let mut txn = TxnLog::new(node.alloc_txn_id());
         let general = below(&random, 20) == 0;
         for _ in 0..10 {
-            let n = below(&random, case.rows / u64::from(PARTITIONS)) * u64::from(PARTITIONS) + partition;
+            let n = below(&random, case.rows / u64::from(PARTITIONS)) * u64::from(PARTITIONS)
+                + partition;
             let (key, mut row) = (key(n), row(n));
             row[40..48].copy_from_slice(&below(&random, u64::MAX).to_le_bytes());
             match (below(&random, 10), general) {
@@ -116,7 +125,9 @@ fn prepare(dir: &Dir, case: &Case) {
                     }
                 }
                 (_, false) => drop(run(&node, store, |s| s.update_autocommit(TREE, &key, &row))),
-                (_, true) => drop(run(&node, store, |s| s.update(&mut txn, TxnMode::Logged, TREE, &key, &row))),
+                (_, true) => drop(run(&node, store, |s| {
+                    s.update(&mut txn, TxnMode::Logged, TREE, &key, &row)
+                })),
             }
         }
         if general {
@@ -136,7 +147,10 @@ fn prepare(dir: &Dir, case: &Case) {
 fn main() {
     let sizes: &[u64] = if quick() { &[4] } else { &[64, 256] };
     println!("recovery: the whole open, against the log read; bar {BAR_MB_S} MB/s");
-    println!("{:<24} {:>8} {:>9} {:>9} {:>9} {:>8}", "table", "log MB", "seconds", "MB/s", "records", "");
+    println!(
+        "{:<24} {:>8} {:>9} {:>9} {:>9} {:>8}",
+        "table", "log MB", "seconds", "MB/s", "records", ""
+    );
     let mut short = false;
     let shapes: [(&'static str, u64, u32); 2] =
         [("in the pool (128 MiB)", 400_000, 16384), ("four times the pool", 1_600_000, 4096)];
@@ -155,7 +169,11 @@ fn main() {
             let verdict = if mb / seconds >= BAR_MB_S { "ok" } else { "short" };
             short |= verdict == "short";
             let Case { what, .. } = case;
-            println!("{what:<24} {mb:>8.1} {seconds:>9.3} {:>9.1} {:>9} {verdict:>8}", mb / seconds, report.redone);
+            println!(
+                "{what:<24} {mb:>8.1} {seconds:>9.3} {:>9.1} {:>9} {verdict:>8}",
+                mb / seconds,
+                report.redone
+            );
             node.shutdown();
         }
     }

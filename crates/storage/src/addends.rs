@@ -217,7 +217,9 @@ mod tests {
             let mut value = *b"0123456789abcdef";
             let mut expected = value;
             assert!(other.add_to(&mut expected));
-            assert!(one.add_to(&mut value) && other.add_to(&mut value) && one.subtract_from(&mut value));
+            assert!(
+                one.add_to(&mut value) && other.add_to(&mut value) && one.subtract_from(&mut value)
+            );
             assert_eq!(value, expected);
         }
     }

@@ -13,7 +13,9 @@ pub(crate) fn apply(page: &mut [u8], op: &PageOp<'_>) -> Result<(), Misfit> {
         PageOp::Patch { slot, prefix, suffix, middle } => {
             page::patch(page, slot.into(), prefix.into(), suffix.into(), middle)?;
         }
-        PageOp::Replace { slot, overflow, value } => page::replace(page, slot.into(), value, overflow)?,
+        PageOp::Replace { slot, overflow, value } => {
+            page::replace(page, slot.into(), value, overflow)?
+        }
         PageOp::Truncate { keep } => page::truncate(page, keep.into())?,
         PageOp::Cells { mut cells } => {
             while !cells.is_empty() {
@@ -23,7 +25,9 @@ pub(crate) fn apply(page: &mut [u8], op: &PageOp<'_>) -> Result<(), Misfit> {
                 cells = rest;
             }
         }
-        PageOp::Overflow { next, part } if part.len() <= page::OVERFLOW_ROOM => page::init_overflow(page, next, part),
+        PageOp::Overflow { next, part } if part.len() <= page::OVERFLOW_ROOM => {
+            page::init_overflow(page, next, part)
+        }
         PageOp::Overflow { .. } => return Err(Misfit),
         PageOp::Free { next } => page::init_free(page, next),
         PageOp::Meta { free_head, page_count } => page::init_meta(page, free_head, page_count),

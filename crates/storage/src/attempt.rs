@@ -51,7 +51,10 @@ impl Missed {
 }
 
 /// Repeats an attempt, fetching what it wants in between. Blocking.
-pub fn patiently<T>(pool: &Pool, mut attempt: impl FnMut() -> Result<T, Blocked>) -> Result<T, StorageError> {
+pub fn patiently<T>(
+    pool: &Pool,
+    mut attempt: impl FnMut() -> Result<T, Blocked>,
+) -> Result<T, StorageError> {
     let (mut missed, mut kept) = (Missed::default(), Vec::new());
     loop {
         match attempt() {
@@ -60,7 +63,8 @@ pub fn patiently<T>(pool: &Pool, mut attempt: impl FnMut() -> Result<T, Blocked>
             Err(Blocked::Failed(error)) => return Err(error),
             Err(Blocked::Want(wants)) => {
                 let wants = missed.recall(wants, 0).into_iter();
-                let fetched: Result<Vec<Keep>, _> = wants.map(|want| pool.fetch_blocking(want)).collect();
+                let fetched: Result<Vec<Keep>, _> =
+                    wants.map(|want| pool.fetch_blocking(want)).collect();
                 // What the last attempt had is let go only now, so that it need not be read again.
                 drop(std::mem::replace(&mut kept, fetched?));
             }
@@ -86,7 +90,10 @@ mod tests {
         let mut missed = Missed::default();
         assert_eq!(missed.recall(vec![page(1)], 0), [page(1)]);
         assert_eq!(missed.recall(vec![page(1), page(2)], 0), [page(1), page(2)]);
-        assert_eq!(missed.recall(vec![page(2), Want::Frames(1), page(3)], 0), [page(2), Want::Frames(1), page(3)]);
+        assert_eq!(
+            missed.recall(vec![page(2), Want::Frames(1), page(3)], 0),
+            [page(2), Want::Frames(1), page(3)]
+        );
         assert_eq!(missed.recall(vec![page(1)], 0), [page(1), page(2), page(3)]);
         assert_eq!(missed.recall(vec![page(2), page(4)], 0), [page(2), page(4)]);
         assert_eq!(missed.recall(vec![page(1)], 0), [page(1), page(2), page(4), page(3)]);

@@ -46,7 +46,8 @@ impl As<'_> {
     /// A record of the change is in the log, from `start` on.
     fn logged(&mut self, core: &Core, record: &[u8], start: Lsn) {
         if let Self::Txn(log) = self
-            && let Ok(Record::Pages { role: Role::Undoable { undo, .. }, .. }) = record::parse(record)
+            && let Ok(Record::Pages { role: Role::Undoable { undo, .. }, .. }) =
+                record::parse(record)
         {
             log.push(&undo, start, core.undo_memory);
         }
@@ -157,13 +158,22 @@ pub(crate) fn update(
     let node = Node::new(&page);
     let Ok(slot) = node.search(key) else { return Ok(None) };
     let old = node.cell(slot);
-    if old.overflow || !fits_inline(key, value.len()) || node.free() + old.value.len() < value.len() {
+    if old.overflow || !fits_inline(key, value.len()) || node.free() + old.value.len() < value.len()
+    {
         drop(page);
         return complex(core, buf, tree, key, What::Update(value), by);
     }
     let (prefix, suffix) = common(old.value, value);
-    let (old, middle) = (&old.value[prefix..old.value.len() - suffix], &value[prefix..value.len() - suffix]);
-    let undo = Undo { kind: UndoKind::Update, tree: tree.id, key, prefix: prefix as u32, suffix: suffix as u32, old };
+    let (old, middle) =
+        (&old.value[prefix..old.value.len() - suffix], &value[prefix..value.len() - suffix]);
+    let undo = Undo {
+        kind: UndoKind::Update,
+        tree: tree.id,
+        key,
+        prefix: prefix as u32,
+        suffix: suffix as u32,
+        old,
+    };
     start_pages(buf, core.partition, &by.role(&undo));
     let (slot, prefix, suffix) = (slot as u16, prefix as u16, suffix as u16);
     push_op(buf, no, &PageOp::Patch { slot, prefix, suffix, middle });
@@ -196,13 +206,27 @@ fn undo_of_addition<'a>(
 ) -> Undo<'a> {
     if canary::on(Bug::PatchForAddition) {
         let (prefix, suffix) = (span.start as u32, (old.len() - span.end) as u32);
-        return Undo { kind: UndoKind::Update, tree: tree.id, key, prefix, suffix, old: &old[span] };
+        return Undo {
+            kind: UndoKind::Update,
+            tree: tree.id,
+            key,
+            prefix,
+            suffix,
+            old: &old[span],
+        };
     }
     addition(tree, key, addends, written)
 }
 
 fn addition<'a>(tree: Tree, key: &'a [u8], addends: &'a [u8], written: usize) -> Undo<'a> {
-    Undo { kind: UndoKind::Add, tree: tree.id, key, prefix: written as u32, suffix: 0, old: addends }
+    Undo {
+        kind: UndoKind::Add,
+        tree: tree.id,
+        key,
+        prefix: written as u32,
+        suffix: 0,
+        old: addends,
+    }
 }
 
 /// Adds to integers of a key's value what `compute` says, which sees the value.
@@ -290,7 +314,8 @@ pub(crate) fn delete(
         drop(page);
         return complex(core, buf, tree, key, What::Delete(0), by);
     }
-    let undo = Undo { kind: UndoKind::Delete, tree: tree.id, key, prefix: 0, suffix: 0, old: old.value };
+    let undo =
+        Undo { kind: UndoKind::Delete, tree: tree.id, key, prefix: 0, suffix: 0, old: old.value };
     start_pages(buf, core.partition, &by.role(&undo));
     push_op(buf, no, &PageOp::Remove { slot: slot as u16 });
     core.admit(buf.len(), by.need(&undo))?;
@@ -325,13 +350,22 @@ fn find(core: &Core, tree: Tree, key: &[u8], by: &As<'_>) -> Result<Place, Block
     if found {
         let cell = node.cell(slot);
         if cell.overflow {
-            (old_value, old_pages) =
-                overflow::read(core, cell.value).map_err(|blocked| path.behind(core, leaf, blocked))?;
+            (old_value, old_pages) = overflow::read(core, cell.value)
+                .map_err(|blocked| path.behind(core, leaf, blocked))?;
         } else if wants_old {
             old_value = cell.value.to_vec();
         }
     }
-    Ok(Place { path, leaf, slot, found, count: node.count(), old_value, old_pages, after: after.to_vec() })
+    Ok(Place {
+        path,
+        leaf,
+        slot,
+        found,
+        count: node.count(),
+        old_value,
+        old_pages,
+        after: after.to_vec(),
+    })
 }
 
 /// A change that takes or frees pages.
@@ -355,7 +389,9 @@ pub(crate) fn complex(
     let undo = Undo { kind, tree: tree.id, key, prefix: 0, suffix: 0, old: &place.old_value };
     let (role, need) = (by.role(&undo), by.need(&undo));
     let (start, end) = match what {
-        What::Insert(value) | What::Update(value) => put(core, buf, key, New::Bytes(value), &place, &role, need)?.log,
+        What::Insert(value) | What::Update(value) => {
+            put(core, buf, key, New::Bytes(value), &place, &role, need)?.log
+        }
         What::Delete(extra) => remove(core, buf, tree, &place, extra, &role, need)?,
     };
     by.logged(core, buf, start);
@@ -366,7 +402,12 @@ pub(crate) fn complex(
 ///
 /// The page is known before the record is in the log: nothing that could have to wait comes after it, so that a call that is made again
 /// never meets its own work.
-pub(crate) fn insert_root(core: &Core, buf: &mut Vec<u8>, tree: Tree, key: &[u8]) -> Result<Option<u32>, Blocked> {
+pub(crate) fn insert_root(
+    core: &Core,
+    buf: &mut Vec<u8>,
+    tree: Tree,
+    key: &[u8],
+) -> Result<Option<u32>, Blocked> {
     let place = find(core, tree, key, &As::Auto)?;
     if place.found {
         return Ok(None);
@@ -398,7 +439,8 @@ fn put(
     };
     let long = !fits_inline(key, value.len());
     let len = if long { overflow::REFERENCE } else { value.len() };
-    let incoming = Incoming { slot: place.slot, replaces: place.found, key, len, after: &place.after };
+    let incoming =
+        Incoming { slot: place.slot, replaces: place.found, key, len, after: &place.after };
     let mut plan = split::plan(core, &place.path, place.leaf, incoming)?;
     let mut mini = Mini::new(core, need);
     plan.take(&mut mini)?;
@@ -467,14 +509,21 @@ impl Emptied {
     /// Writes what happens to the survivor if that many neighbouring children go.
     pub(crate) fn push(&self, buf: &mut Vec<u8>, children: usize) {
         match self.slot {
-            Some(slot) => (0..children).for_each(|_| push_op(buf, self.survivor, &PageOp::Remove { slot })),
+            Some(slot) => {
+                (0..children).for_each(|_| push_op(buf, self.survivor, &PageOp::Remove { slot }))
+            }
             None => push_op(buf, self.survivor, &PageOp::InitNode { level: 0 }),
         }
     }
 }
 
 /// Plans the removal of the node `no` below `path`; `None` if it is the root.
-pub(crate) fn emptied(core: &Core, tree: Tree, path: &Path, no: u32) -> Result<Option<Emptied>, Blocked> {
+pub(crate) fn emptied(
+    core: &Core,
+    tree: Tree,
+    path: &Path,
+    no: u32,
+) -> Result<Option<Emptied>, Blocked> {
     if no == tree.root {
         return Ok(None);
     }

@@ -41,11 +41,15 @@ pub(crate) fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), OpenErro
     let shown = dir.display();
     let names = disk.list(dir).map_err(OpenError::io(format!("cannot look into {shown}")))?;
     // Without a control file: what a start that died has left, a socket that is told to be here, and what a new file system has.
-    let ours = |n: &String| matches!(n.as_str(), "lock" | "wal" | "data" | "lost+found") || n.starts_with(".s.PGSQL.");
+    let ours = |n: &String| {
+        matches!(n.as_str(), "lock" | "wal" | "data" | "lost+found") || n.starts_with(".s.PGSQL.")
+    };
     match names.iter().find(|name| !ours(name)) {
-        Some(other) if !names.iter().any(|name| name == "control") => Err(OpenError::Refused(format!(
-            "{shown} is not empty and has no control file: it is no data directory of Clearway (it has {other})"
-        ))),
+        Some(other) if !names.iter().any(|name| name == "control") => {
+            Err(OpenError::Refused(format!(
+                "{shown} is not empty and has no control file: it is no data directory of Clearway (it has {other})"
+            )))
+        }
         _ => Ok(()),
     }
 }
@@ -80,12 +84,15 @@ fn encode(state: &State, generation: u64) -> [u8; SLOT] {
     out[8..12].copy_from_slice(&VERSION.to_le_bytes());
     out[12] = u8::from(state.complete);
     out[14..16].copy_from_slice(&state.partitions.to_le_bytes());
-    for (i, word) in [generation, state.redo.0, state.scan_from.0, state.next_txn].into_iter().enumerate() {
+    for (i, word) in
+        [generation, state.redo.0, state.scan_from.0, state.next_txn].into_iter().enumerate()
+    {
         out[16 + 8 * i..24 + 8 * i].copy_from_slice(&word.to_le_bytes());
     }
     out[PAGE_SIZE_AT..PAGE_SIZE_AT + 4].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
     out[BYTE_ORDER_AT..BYTE_ORDER_AT + 4].copy_from_slice(&BYTE_ORDER);
-    let beyond = u32::try_from(state.durable.0.saturating_sub(state.redo.0) / 8).unwrap_or(u32::MAX);
+    let beyond =
+        u32::try_from(state.durable.0.saturating_sub(state.redo.0) / 8).unwrap_or(u32::MAX);
     out[DURABLE_AT..DURABLE_AT + 4].copy_from_slice(&beyond.to_le_bytes());
     let crc = crc32c::crc32c(&out[..CRC_AT]);
     out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
@@ -103,7 +110,8 @@ enum Unusable {
 
 /// Whether what the slot says of its maker lets this program go on.
 fn check_maker(slot: &[u8; SLOT], whole: bool) -> Result<(), Unusable> {
-    let u32_at = |at: usize| u32::from_le_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);
+    let u32_at =
+        |at: usize| u32::from_le_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);
     let mut swapped = BYTE_ORDER;
     swapped.reverse();
     let foreign = |why: String| Err(Unusable::Foreign(why));
@@ -115,13 +123,13 @@ fn check_maker(slot: &[u8; SLOT], whole: bool) -> Result<(), Unusable> {
         (version, _) if version > VERSION => foreign(format!(
             "is of format version {version}, made by a newer release; this one reads versions {OLDEST} to {VERSION}"
         )),
-        (version, _) if version < OLDEST => {
-            foreign(format!("is of format version {version}; this release reads versions {OLDEST} to {VERSION}"))
-        }
+        (version, _) if version < OLDEST => foreign(format!(
+            "is of format version {version}; this release reads versions {OLDEST} to {VERSION}"
+        )),
         // Directories made before the size was recorded have 0.
-        (_, size) if size != 0 && size != PAGE_SIZE as u32 => {
-            foreign(format!("has pages of {size} bytes; this release has pages of {PAGE_SIZE} bytes"))
-        }
+        (_, size) if size != 0 && size != PAGE_SIZE as u32 => foreign(format!(
+            "has pages of {size} bytes; this release has pages of {PAGE_SIZE} bytes"
+        )),
         _ => Ok(()),
     }
 }
@@ -162,9 +170,13 @@ impl Control {
             let mut bytes = [0; SLOT];
             file.read_zero_filled_at(&mut bytes, slot * SLOT_STRIDE).map_err(io("cannot read"))?;
             match decode(&bytes) {
-                Ok(found) => best = best.into_iter().chain(found).max_by_key(|(generation, _)| *generation),
+                Ok(found) => {
+                    best = best.into_iter().chain(found).max_by_key(|(generation, _)| *generation)
+                }
                 Err(Unusable::Damaged) => damaged += 1,
-                Err(Unusable::Foreign(why)) => return Err(OpenError::Refused(format!("{name} {why}"))),
+                Err(Unusable::Foreign(why)) => {
+                    return Err(OpenError::Refused(format!("{name} {why}")));
+                }
             }
         }
         if best.is_none() && damaged > 0 {
@@ -201,7 +213,9 @@ impl Control {
     pub(crate) fn write(&mut self, state: State) -> Result<(), OpenError> {
         let generation = self.generation + 1;
         let io = || OpenError::io(format!("cannot write {}", self.name));
-        self.file.write_all_at(&encode(&state, generation), generation % 2 * SLOT_STRIDE).map_err(io())?;
+        self.file
+            .write_all_at(&encode(&state, generation), generation % 2 * SLOT_STRIDE)
+            .map_err(io())?;
         self.file.sync_data().map_err(io())?;
         (self.generation, self.state) = (generation, state);
         Ok(())
@@ -214,8 +228,14 @@ mod tests {
 
     #[test]
     fn a_slot_survives_the_way_to_disk_and_no_damage_passes() {
-        let state =
-            State { complete: true, partitions: 7, redo: Lsn(8), scan_from: Lsn(16), next_txn: 99, durable: Lsn(808) };
+        let state = State {
+            complete: true,
+            partitions: 7,
+            redo: Lsn(8),
+            scan_from: Lsn(16),
+            next_txn: 99,
+            durable: Lsn(808),
+        };
         let slot = encode(&state, 5);
         assert_eq!(decode(&slot), Ok(Some((5, state))));
         assert_eq!(decode(&[0; SLOT]), Ok(None));
@@ -229,8 +249,14 @@ mod tests {
     /// Disks outlive releases: these bytes are format version 2.
     #[test]
     fn the_format_stays() {
-        let state =
-            State { complete: true, partitions: 7, redo: Lsn(8), scan_from: Lsn(16), next_txn: 99, durable: Lsn(808) };
+        let state = State {
+            complete: true,
+            partitions: 7,
+            redo: Lsn(8),
+            scan_from: Lsn(16),
+            next_txn: 99,
+            durable: Lsn(808),
+        };
         let expected: [u8; SLOT] = *b"CLEARWAY\x02\0\0\0\x01\0\x07\0\x05\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\
             \x10\0\0\0\0\0\0\0\x63\0\0\0\0\0\0\0\0\x20\0\0\x04\x03\x02\x01\x64\0\0\0\x8c\x1f\xf9\x29";
         assert_eq!(encode(&state, 5), expected);
@@ -256,6 +282,9 @@ mod tests {
         says(&|slot| slot[BYTE_ORDER_AT..BYTE_ORDER_AT + 4].reverse(), "byte order");
         assert_eq!(resealed(|slot| slot[8] = 1), Ok(Some((1, State::default()))));
         // Made before page size and byte order were recorded.
-        assert_eq!(resealed(|slot| slot[PAGE_SIZE_AT..CRC_AT].fill(0)), Ok(Some((1, State::default()))));
+        assert_eq!(
+            resealed(|slot| slot[PAGE_SIZE_AT..CRC_AT].fill(0)),
+            Ok(Some((1, State::default())))
+        );
     }
 }

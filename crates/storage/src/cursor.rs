@@ -29,7 +29,8 @@ impl Cursor {
     pub fn run(&mut self, store: &Store, visit: &mut Visit<'_>) -> Result<bool, Blocked> {
         let mut last: Option<Vec<u8>> = None;
         let mut broke = false;
-        let (from, to) = (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice));
+        let (from, to) =
+            (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice));
         let result = store.scan(self.tree, from, to, self.reverse, &mut |key, value| {
             let last = last.get_or_insert_default();
             last.clear();

@@ -36,7 +36,8 @@ impl Path {
     /// Wants the missing page, and the path to it, so that a retry finds it all.
     #[cold]
     pub(crate) fn blocked(&self, core: &Core, want: Want) -> Blocked {
-        let mut wants: Vec<Want> = self.nodes().iter().map(|&(no, _)| Want::Page(core.id(no))).collect();
+        let mut wants: Vec<Want> =
+            self.nodes().iter().map(|&(no, _)| Want::Page(core.id(no))).collect();
         wants.push(want);
         Blocked::Want(wants)
     }
@@ -55,7 +56,11 @@ impl Path {
 
 fn node<'a>(core: &Core, no: u32, page: &'a [u8]) -> Result<Node<'a>, Blocked> {
     let node = Node::new(page);
-    if node.is_node() { Ok(node) } else { Err(core.corrupt(no, "a tree's node was expected").into()) }
+    if node.is_node() {
+        Ok(node)
+    } else {
+        Err(core.corrupt(no, "a tree's node was expected").into())
+    }
 }
 
 /// Goes down to a leaf; `choose` picks the slot of the child in each inner node.

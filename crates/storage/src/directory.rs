@@ -25,7 +25,10 @@ fn key(tree: TreeId) -> [u8; 4] {
 
 /// An entry of the directory: a tree and the page of its root.
 pub(crate) fn entry(key: &[u8], value: &[u8]) -> Option<(TreeId, u32)> {
-    Some((TreeId(u32::from_be_bytes(key.try_into().ok()?)), u32::from_le_bytes(value.try_into().ok()?)))
+    Some((
+        TreeId(u32::from_be_bytes(key.try_into().ok()?)),
+        u32::from_le_bytes(value.try_into().ok()?),
+    ))
 }
 
 /// Makes a tree: the page of its root, or `None` if it is there.
@@ -55,7 +58,13 @@ pub(crate) fn drop_slice(core: &Core, buf: &mut Vec<u8>, tree: Tree) -> Result<b
     Ok(false)
 }
 
-fn drop_leaves(core: &Core, buf: &mut Vec<u8>, tree: Tree, path: &Path, leaf: u32) -> Result<(), Blocked> {
+fn drop_leaves(
+    core: &Core,
+    buf: &mut Vec<u8>,
+    tree: Tree,
+    path: &Path,
+    leaf: u32,
+) -> Result<(), Blocked> {
     let Some(&(parent, _)) = path.nodes().last() else { return Ok(()) };
     // The first leaf has no long values; how many of its neighbours under this parent have none either?
     let mut leaves = vec![leaf];

@@ -83,9 +83,13 @@ impl fmt::Display for StorageError {
             Self::Corrupt { page, what } => {
                 write!(f, "{page} in {} is damaged: {what}", data_file_name(page.partition()))
             }
-            Self::BadRecord { lsn, what } => write!(f, "the log record at {lsn} is damaged: {what}"),
+            Self::BadRecord { lsn, what } => {
+                write!(f, "the log record at {lsn} is damaged: {what}")
+            }
             Self::KeyTooLong { len } => write!(f, "index row size {len} exceeds maximum {MAX_KEY}"),
-            Self::ValueTooLong { len, max } => write!(f, "row is too big: size {len}, maximum size {max}"),
+            Self::ValueTooLong { len, max } => {
+                write!(f, "row is too big: size {len}, maximum size {max}")
+            }
             Self::NoTree(tree) => write!(f, "tree {tree} does not exist"),
             Self::TreeExists(tree) => write!(f, "tree {tree} exists already"),
             Self::Log(error) => write!(f, "{error}"),
@@ -106,7 +110,8 @@ impl From<WalError> for StorageError {
 }
 
 const DAMAGED: &str = "Other tables and rows are unaffected. Restore the file from a backup.";
-const FULL: &str = "Free space on its file system: writing then goes on by itself. Reading goes on meanwhile.";
+const FULL: &str =
+    "Free space on its file system: writing then goes on by itself. Reading goes on meanwhile.";
 const FAILED: &str = "Look into the system's log for errors of the disk. What does not need this place is unaffected.";
 const STOPPED: &str = "The server stops; its next start recovers what was committed.";
 const NO_FRAMES: &str = "Enlarge buffer_pool, or let fewer statements run at once.";
@@ -120,14 +125,18 @@ fn explain_page(error: &PageError) -> (SqlState, &'static str) {
         PageError::Io { .. } | PageError::Log(_) | PageError::LogRoom(_) => (SqlState::IO, STOPPED),
         PageError::Panicked { .. } => (SqlState::INTERNAL, STOPPED),
         PageError::NoFrames => (SqlState::OUT_OF_MEMORY, NO_FRAMES),
-        PageError::Closed => (SqlState::ADMIN_SHUTDOWN, "Connect again when the server has been started again."),
+        PageError::Closed => {
+            (SqlState::ADMIN_SHUTDOWN, "Connect again when the server has been started again.")
+        }
     }
 }
 
 impl From<StorageError> for SqlError {
     fn from(error: StorageError) -> Self {
         let (state, hint) = match &error {
-            StorageError::KeyTooLong { .. } | StorageError::ValueTooLong { .. } => (SqlState::LIMIT_EXCEEDED, ""),
+            StorageError::KeyTooLong { .. } | StorageError::ValueTooLong { .. } => {
+                (SqlState::LIMIT_EXCEEDED, "")
+            }
             StorageError::NoTree(_) | StorageError::TreeExists(_) => (SqlState::INTERNAL, ""),
             StorageError::Page(page) => explain_page(page),
             StorageError::Log(WalError::Io(_)) => (SqlState::IO, FAILED),
@@ -207,9 +216,15 @@ impl Hindrance {
             Self::Refused => {
                 "Nothing was changed. Serve another directory, or use the release and settings it was made with."
             }
-            Self::Access => "The server's user must own the directory, on a file system that is mounted for writing.",
-            Self::Shared => "Nothing was changed. Take the permission away from others: chmod -R go-w DIRECTORY.",
-            Self::Full => "Nothing committed is lost. Free space on the file system and start again.",
+            Self::Access => {
+                "The server's user must own the directory, on a file system that is mounted for writing."
+            }
+            Self::Shared => {
+                "Nothing was changed. Take the permission away from others: chmod -R go-w DIRECTORY."
+            }
+            Self::Full => {
+                "Nothing committed is lost. Free space on the file system and start again."
+            }
             Self::Disk => {
                 "Nothing more was changed. Look into the system's log for errors of the disk before starting again."
             }
@@ -226,7 +241,9 @@ impl OpenError {
     pub fn hindrance(&self) -> Hindrance {
         match self {
             Self::InUse(_) => Hindrance::InUse,
-            Self::Io { error, .. } | Self::Storage(StorageError::Log(WalError::Io(error))) => Hindrance::of_io(error),
+            Self::Io { error, .. } | Self::Storage(StorageError::Log(WalError::Io(error))) => {
+                Hindrance::of_io(error)
+            }
             Self::Refused(_) => Hindrance::Refused,
             Self::Shared(_) => Hindrance::Shared,
             Self::Storage(StorageError::Page(

@@ -10,11 +10,22 @@ use crate::record::{self, Record};
 /// Reads a page in every way that there is.
 pub fn read_page(page: &[u8; PAGE_SIZE], key: &[u8]) {
     let node = Node::new(page);
-    let _ = (page::kind(page), page::next(page), page::free_head(page), page::page_count(page), page::part(page).len());
+    let _ = (
+        page::kind(page),
+        page::next(page),
+        page::free_head(page),
+        page::page_count(page),
+        page::part(page).len(),
+    );
     let _ = (node.is_node(), node.level(), node.free());
     for slot in (0..node.count()).chain([usize::from(u16::MAX)]) {
         let (key, cell) = (node.key(slot), node.cell(slot));
-        let _ = (node.search(key).is_ok(), node.child(slot), cell.child(), overflow::parse_reference(cell.value));
+        let _ = (
+            node.search(key).is_ok(),
+            node.child(slot),
+            cell.child(),
+            overflow::parse_reference(cell.value),
+        );
         assert!(cell.size() <= PAGE_SIZE);
     }
     assert!(node.search(key).unwrap_or_else(|slot| slot) <= node.count());

@@ -62,7 +62,8 @@ impl Store {
 
     /// What was replaced by the change and those behind it, `seen`.
     fn before(&self, txn: &TxnLog, undo: &Undo<'_>, seen: Option<Seen>) -> Result<Seen, Blocked> {
-        let bad = || StorageError::BadRecord { lsn: txn.head(), what: "a value is not as its undo says" };
+        let bad =
+            || StorageError::BadRecord { lsn: txn.head(), what: "a value is not as its undo says" };
         let now = match (undo.kind, seen) {
             (UndoKind::Insert, _) => return Ok(Seen::Value(None)),
             (UndoKind::Delete, _) => return Ok(Seen::Value(Some(undo.old.to_vec()))),

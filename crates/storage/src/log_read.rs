@@ -60,7 +60,10 @@ pub struct LogRead {
 
 impl fmt::Debug for LogRead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogRead").field("txn", &self.txn).field("head", &self.head).finish_non_exhaustive()
+        f.debug_struct("LogRead")
+            .field("txn", &self.txn)
+            .field("head", &self.head)
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,16 +78,23 @@ impl LogRead {
         self.wal.wait_durable(Lsn(self.head.0 + 8)).map_err(WalError::Io)?;
         let mut reader = self.wal.read_back(self.from);
         let (mut newest_first, mut at) = (UndoStack::default(), self.head);
-        while newest_first.len() < self.changes && (newest_first.is_empty() || newest_first.size() < self.budget) {
+        while newest_first.len() < self.changes
+            && (newest_first.is_empty() || newest_first.size() < self.budget)
+        {
             let entry = reader.record(at)?;
             match record::parse(entry.payload) {
-                Ok(Record::Pages { partition, role: Role::Undoable { txn, prev, undo }, .. })
-                    if txn == self.txn && partition == self.partition && prev < at =>
-                {
+                Ok(Record::Pages {
+                    partition, role: Role::Undoable { txn, prev, undo }, ..
+                }) if txn == self.txn && partition == self.partition && prev < at => {
                     newest_first.push(&undo, at);
                     at = prev;
                 }
-                _ => return Err(StorageError::BadRecord { lsn: at, what: "a change to undo was expected" }),
+                _ => {
+                    return Err(StorageError::BadRecord {
+                        lsn: at,
+                        what: "a change to undo was expected",
+                    });
+                }
             }
         }
         Ok((newest_first.reversed(), at))

@@ -117,7 +117,11 @@ impl Core {
     /// Applies a record to its pages, which must be all of them, and appends it: its start and end. A single change of a
     /// single page is done or not; else the caller puts the pages back after an error.
     #[inline]
-    pub(crate) fn log(&self, payload: &[u8], pages: &mut [(u32, PageMut<'_>)]) -> Result<(Lsn, Lsn), StorageError> {
+    pub(crate) fn log(
+        &self,
+        payload: &[u8],
+        pages: &mut [(u32, PageMut<'_>)],
+    ) -> Result<(Lsn, Lsn), StorageError> {
         self.apply(payload, pages)?;
         pages.iter().for_each(|(_, page)| page.mark_dirty_begin());
         let end = self.wal.append(&[payload]);
@@ -129,12 +133,18 @@ impl Core {
     /// If the record is none, or is of a page that was not taken: then it was planned wrongly, whatever the pages hold.
     #[inline]
     fn apply(&self, payload: &[u8], pages: &mut [(u32, PageMut<'_>)]) -> Result<(), StorageError> {
-        let Ok(Record::Pages { ops, .. }) = record::parse(payload) else { panic!("a malformed record of our own") };
+        let Ok(Record::Pages { ops, .. }) = record::parse(payload) else {
+            panic!("a malformed record of our own")
+        };
         for op in ops {
             let Ok((no, op)) = op else { panic!("a malformed page change of our own") };
             let place = pages.iter_mut().find(|(n, _)| *n == no);
-            let Some((_, page)) = place else { panic!("a change of a page that was not taken: {no}") };
-            apply(page, &op).map_err(|_| self.corrupt(no, "its content makes no sense: a change does not fit it"))?;
+            let Some((_, page)) = place else {
+                panic!("a change of a page that was not taken: {no}")
+            };
+            apply(page, &op).map_err(|_| {
+                self.corrupt(no, "its content makes no sense: a change does not fit it")
+            })?;
         }
         Ok(())
     }
@@ -155,13 +165,21 @@ pub(crate) struct Mini<'p> {
 
 impl<'p> Mini<'p> {
     pub(crate) fn new(core: &'p Core, need: Need) -> Self {
-        Self { core, need, pages: Vec::new(), meta: None, to_free: Vec::new(), moved: Moved::default() }
+        Self {
+            core,
+            need,
+            pages: Vec::new(),
+            meta: None,
+            to_free: Vec::new(),
+            moved: Moved::default(),
+        }
     }
 
     /// Wants what is missing, and all that the attempt has: a retry then finds everything at once.
     #[cold]
     fn blocked(&self, want: Want) -> Blocked {
-        let mut wants: Vec<Want> = self.pages.iter().map(|(no, _)| Want::Page(self.core.id(*no))).collect();
+        let mut wants: Vec<Want> =
+            self.pages.iter().map(|(no, _)| Want::Page(self.core.id(*no))).collect();
         wants.push(want);
         Blocked::Want(wants)
     }
@@ -200,10 +218,14 @@ impl<'p> Mini<'p> {
     /// Takes a page that was never used, as zeros.
     pub(crate) fn create(&mut self, no: u32) -> Result<(), Blocked> {
         if self.is_taken(no) {
-            return Err(self.core.corrupt(no, "it is in use, though the file is said to end before it").into());
+            return Err(self
+                .core
+                .corrupt(no, "it is in use, though the file is said to end before it")
+                .into());
         }
         let last = self.need.urgency == Urgency::Entitled;
-        let page = self.core.pool.create(self.core.id(no), last).map_err(|want| self.blocked(want))?;
+        let page =
+            self.core.pool.create(self.core.id(no), last).map_err(|want| self.blocked(want))?;
         self.pages.push((no, page));
         Ok(())
     }
@@ -227,19 +249,26 @@ impl<'p> Mini<'p> {
         self.leave_spare(free_head != 0, page_count)?;
         if free_head != 0 {
             if self.is_taken(free_head) {
-                return Err(self.core.corrupt(free_head, "it is in the free list and in use").into());
+                return Err(self
+                    .core
+                    .corrupt(free_head, "it is in the free list and in use")
+                    .into());
             }
             self.take(free_head)?;
             let page = self.page(free_head);
             if page::kind(page) != page::KIND_FREE {
-                return Err(self.core.corrupt(free_head, "it is in the free list but not free").into());
+                return Err(self
+                    .core
+                    .corrupt(free_head, "it is in the free list but not free")
+                    .into());
             }
             self.meta = Some((page::next(page), page_count));
             self.moved.listed += 1;
             return Ok(free_head);
         }
         self.create(page_count)?;
-        let grown = page_count.checked_add(1).ok_or_else(|| self.core.corrupt(0, "the file is full"))?;
+        let grown =
+            page_count.checked_add(1).ok_or_else(|| self.core.corrupt(0, "the file is full"))?;
         self.meta = Some((0, grown));
         self.moved.created += 1;
         Ok(page_count)
@@ -282,7 +311,10 @@ impl<'p> Mini<'p> {
         self.core.admit(buf.len(), self.need).map_err(|want| self.blocked(want))?;
         let before: Vec<_> = self.pages.iter().map(|(_, page)| page::copy(page)).collect();
         let logged = self.core.log(buf, &mut self.pages).inspect_err(|_| {
-            self.pages.iter_mut().zip(&before).for_each(|((_, page), before)| page.copy_from_slice(before));
+            self.pages
+                .iter_mut()
+                .zip(&before)
+                .for_each(|((_, page), before)| page.copy_from_slice(before));
         })?;
         let moved = Moved { freed: self.to_free.len() as u32, ..self.moved };
         if moved != Moved::default() {

@@ -90,7 +90,9 @@ pub struct Node {
 /// Takes a directory for ourselves; it must exist.
 pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DiskLock, OpenError> {
     disk.lock(&dir.join("lock")).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => OpenError::InUse(format!("the data directory {}", dir.display())),
+        io::ErrorKind::WouldBlock => {
+            OpenError::InUse(format!("the data directory {}", dir.display()))
+        }
         _ => OpenError::io(format!("cannot lock {}", dir.display()))(error),
     })
 }
@@ -121,7 +123,10 @@ impl Opening {
         for part in ["wal", "data"] {
             let part = self.dir.join(part);
             let io = OpenError::io(format!("cannot look into {}", part.display()));
-            let found = self.disk.exists(&part).and_then(|there| Ok(there && !self.disk.list(&part)?.is_empty()));
+            let found = self
+                .disk
+                .exists(&part)
+                .and_then(|there| Ok(there && !self.disk.list(&part)?.is_empty()));
             if found.map_err(io)? {
                 return Ok(true);
             }
@@ -144,7 +149,10 @@ impl Opening {
         let state = control.state();
         // Nothing else is made before the control file says something.
         if state == State::default() && self.has_files()? {
-            return Err(io()(io::Error::new(io::ErrorKind::InvalidData, "it has data but its control file is empty")));
+            return Err(io()(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it has data but its control file is empty",
+            )));
         }
         if state.complete {
             return match self.config.partitions {
@@ -192,7 +200,8 @@ impl Opening {
     fn io(&self) -> Result<Arc<IoPool>, OpenError> {
         let (threads, limit) = (self.config.io_threads.max(1), self.config.io_queue);
         if self.config.io_ring {
-            let io = IoPool::with_ring(threads, "page-io").map_err(OpenError::io("cannot use io_uring"))?;
+            let io = IoPool::with_ring(threads, "page-io")
+                .map_err(OpenError::io("cannot use io_uring"))?;
             let io = if self.config.io_registered { io.with_registered_buffers() } else { io };
             return Ok(Arc::new(io.with_queue_limit(limit)));
         }
@@ -234,7 +243,9 @@ impl Opening {
             io::ErrorKind::NotFound => {
                 OpenError::Refused(format!("there is no directory {dir} for a second-level cache"))
             }
-            io::ErrorKind::WouldBlock => OpenError::InUse(format!("the second-level cache in {dir}")),
+            io::ErrorKind::WouldBlock => {
+                OpenError::InUse(format!("the second-level cache in {dir}"))
+            }
             _ => OpenError::io(format!("cannot have a second-level cache in {dir}"))(error),
         };
         SecondLevel::open(&*self.disk, config).map(Some).map_err(refused)
@@ -268,7 +279,10 @@ impl Node {
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, config: NodeConfig) -> Result<Self, OpenError> {
         let began = Instant::now();
         let opening = Opening { disk, dir: dir.to_owned(), config };
-        opening.disk.create_dir_all(dir).map_err(OpenError::io(format!("cannot make {}", dir.display())))?;
+        opening
+            .disk
+            .create_dir_all(dir)
+            .map_err(OpenError::io(format!("cannot make {}", dir.display())))?;
         control::refuse_foreign(&*opening.disk, dir)?;
         access::refuse_shared(&*opening.disk, dir)?;
         let lock = lock(&*opening.disk, dir)?;
@@ -276,14 +290,18 @@ impl Node {
         let second_level = opening.second_level()?;
         let mut control = opening.control()?;
         let state = control.state();
-        let mut reader = WalReader::open(opening.disk.clone(), &opening.wal_config(), state.scan_from)?;
+        let mut reader =
+            WalReader::open(opening.disk.clone(), &opening.wal_config(), state.scan_from)?;
         let analysis = Analysis::run(&mut reader, state.partitions)?;
-        let proof = format!("the control file says that it was on the disk up to {}", state.durable);
+        let proof =
+            format!("the control file says that it was on the disk up to {}", state.durable);
         reader.must_reach(state.durable, &proof)?;
         let io = opening.io()?;
         let files = opening.files(state.partitions, io.clone())?;
         let newest = files.newest_copy()?;
-        let proof = format!("data/double-write.data has a page with changes up to {newest}, written after the log");
+        let proof = format!(
+            "data/double-write.data has a page with changes up to {newest}, written after the log"
+        );
         reader.must_reach(newest, &proof)?;
         let durable = reader.durable().max(state.durable).max(newest);
         drop(reader);
@@ -294,13 +312,16 @@ impl Node {
         control.renew()?;
         let pool = opening.pool(files.clone(), &wal, io.clone(), second_level)?;
         let log_bytes = analysis.end.0 - state.scan_from.0;
-        let mut report = RecoveryReport { log_bytes, log_end: analysis.end, mended, ..Default::default() };
-        let mut from_redo = WalReader::open(opening.disk.clone(), &opening.wal_config(), state.redo)?;
+        let mut report =
+            RecoveryReport { log_bytes, log_end: analysis.end, mended, ..Default::default() };
+        let mut from_redo =
+            WalReader::open(opening.disk.clone(), &opening.wal_config(), state.redo)?;
         report.redone = redo::redo(&pool, &mut from_redo, analysis.end, opening.config.redo_batch)?;
         let none = || CachePadded::new(AtomicU64::new(u64::MAX));
         let oldest: Oldest = (0..state.partitions).map(|_| none()).collect();
-        let max_value =
-            MAX_VALUE.min(wal.max_payload() / 4).min(opening.config.frames.max(16) as usize / 8 * PAGE_SIZE);
+        let max_value = MAX_VALUE
+            .min(wal.max_payload() / 4)
+            .min(opening.config.frames.max(16) as usize / 8 * PAGE_SIZE);
         let read_ahead = opening.config.read_ahead.min(opening.config.frames as usize / 32);
         let mut stores = Vec::new();
         for partition in (0..state.partitions).map(PartitionId) {
@@ -332,7 +353,9 @@ impl Node {
         let mut undoing = Undoing {
             pool: &pool,
             back: wal.read_back(state.scan_from),
-            forward: &|| WalReader::open(opening.disk.clone(), &opening.wal_config(), state.scan_from),
+            forward: &|| {
+                WalReader::open(opening.disk.clone(), &opening.wal_config(), state.scan_from)
+            },
             end: analysis.end,
             next_txn: TxnId(state.next_txn.max(analysis.highest_txn + 1)),
         };
@@ -344,8 +367,21 @@ impl Node {
         wal.append(&[&note]);
         let control = Monitor::new(&CONTROL, control);
         let (failed, disk, pinned) = (OnceLock::new(), opening.disk, AtomicU64::new(UNPINNED));
-        let mut node =
-            Self { wal, pool, io, stores, oldest, control, next_txn, failed, report, disk, files, pinned, _lock: lock };
+        let mut node = Self {
+            wal,
+            pool,
+            io,
+            stores,
+            oldest,
+            control,
+            next_txn,
+            failed,
+            report,
+            disk,
+            files,
+            pinned,
+            _lock: lock,
+        };
         if !state.complete {
             node.checkpoint()?;
             // The other slot says so, too: damage to one of them must not make the directory look unfinished.
@@ -409,9 +445,13 @@ impl Node {
     fn take_checkpoint(&self) -> Result<State, OpenError> {
         let mut control = self.control.lock();
         if let Some(why) = self.failed() {
-            return Err(OpenError::Io { doing: "no checkpoint".to_owned(), error: io::Error::other(why) });
+            return Err(OpenError::Io {
+                doing: "no checkpoint".to_owned(),
+                error: io::Error::other(why),
+            });
         }
-        let panicked = |message| Err(OpenError::io("a thread panicked")(io::Error::other(Panicked(message))));
+        let panicked =
+            |message| Err(OpenError::io("a thread panicked")(io::Error::other(Panicked(message))));
         let done = caught(|| self.checkpoint_locked(&mut control, &|| {})).unwrap_or_else(panicked);
         if let Err(error) = &done
             && error.hindrance() != Hindrance::Full
@@ -422,12 +462,17 @@ impl Node {
     }
 
     /// `between`: what others do between the look at the log's end and that at the transactions.
-    fn checkpoint_locked(&self, control: &mut Control, between: &dyn Fn()) -> Result<State, OpenError> {
+    fn checkpoint_locked(
+        &self,
+        control: &mut Control,
+        between: &dyn Fn(),
+    ) -> Result<State, OpenError> {
         let target = self.wal.appended();
         between();
         // Acquire: pairs with the Release in `publish_oldest`. Read after `target`: a transaction that is not seen here
         // has its first record after `target`.
-        let oldest = self.oldest.iter().map(|lsn| lsn.load(Ordering::Acquire)).min().unwrap_or(u64::MAX);
+        let oldest =
+            self.oldest.iter().map(|lsn| lsn.load(Ordering::Acquire)).min().unwrap_or(u64::MAX);
         // A transaction that has ended between these two looks is not seen, though it has records before `target`: its end is
         // before `ended`, and must be durable with `scan_from`, or the next start would take it for none to undo.
         let ended = self.wal.appended();
@@ -450,7 +495,12 @@ impl Node {
 
     /// Copies the database to `target`, which must not exist or be an empty directory, while everything else goes on.
     /// Blocking. `program`: the version that the manifest names.
-    pub fn backup(&self, target: &Path, program: &str, step: &mut Step<'_>) -> Result<BackupReport, BackupError> {
+    pub fn backup(
+        &self,
+        target: &Path,
+        program: &str,
+        step: &mut Step<'_>,
+    ) -> Result<BackupReport, BackupError> {
         let pin = LogPin::take(&self.pinned)?;
         backup::new_target(&*self.disk, target)?;
         let state = self.take_checkpoint()?;
@@ -460,7 +510,8 @@ impl Node {
             self.wal.wait_durable(end).map_err(BackupError::io("cannot write the log"))?;
             Ok(end)
         };
-        let source = backup::Source { disk: &self.disk, files: &self.files, log: self.wal.span(), state };
+        let source =
+            backup::Source { disk: &self.disk, files: &self.files, log: self.wal.span(), state };
         source.copy(target, program, end, step)
     }
 
@@ -469,7 +520,9 @@ impl Node {
     pub fn failed(&self) -> Option<String> {
         let log = self.wal.failed().map(|why| format!("the log cannot be written: {why}"));
         let pages = || self.pool.failed().map(|why| format!("pages cannot be written: {why}"));
-        log.or_else(pages).or_else(|| self.io.failed().map(str::to_owned)).or_else(|| self.failed.get().cloned())
+        log.or_else(pages)
+            .or_else(|| self.io.failed().map(str::to_owned))
+            .or_else(|| self.failed.get().cloned())
     }
     /// Lets the node fail, for instance because a thread of the engine has panicked: no checkpoint is made any more.
     pub fn fail(&self, why: String) {

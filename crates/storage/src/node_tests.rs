@@ -11,8 +11,10 @@ use crate::{TxnLog, TxnMode};
 const TREE: TreeId = TreeId(1);
 
 fn open(disk: &MemDisk) -> (Node, Store) {
-    let config = NodeConfig { partitions: Some(1), wal_segment_size: 64 << 10, ..NodeConfig::default() };
-    let mut node = Node::open(Arc::new(disk.clone()), Path::new("db"), config).expect("a sound directory");
+    let config =
+        NodeConfig { partitions: Some(1), wal_segment_size: 64 << 10, ..NodeConfig::default() };
+    let mut node =
+        Node::open(Arc::new(disk.clone()), Path::new("db"), config).expect("a sound directory");
     let store = node.take_stores().pop().expect("a partition");
     (node, store)
 }
@@ -24,10 +26,12 @@ fn a_transaction_that_ends_during_a_checkpoint_is_durable_with_it() {
     let (node, mut store) = open(&disk);
     patiently(&node.pool, || store.create_tree(TREE)).expect("a new tree");
     let mut txn = TxnLog::new(node.alloc_txn_id());
-    patiently(&node.pool, || store.insert(&mut txn, TxnMode::Logged, TREE, b"key", b"value")).expect("a row");
+    patiently(&node.pool, || store.insert(&mut txn, TxnMode::Logged, TREE, b"key", b"value"))
+        .expect("a row");
     node.wal.wait_durable(node.wal.appended()).expect("a sound disk");
     let ending = RefCell::new(Some((store, txn)));
-    let commit = || ending.take().into_iter().for_each(|(mut store, txn)| _ = store.commit_local(txn));
+    let commit =
+        || ending.take().into_iter().for_each(|(mut store, txn)| _ = store.commit_local(txn));
     node.checkpoint_locked(&mut node.control.lock(), &commit).expect("a sound disk");
     let committed = node.wal.durable() >= node.wal.appended();
     let after = disk.crash(0);

@@ -34,7 +34,8 @@ pub(crate) fn read(core: &Core, reference: &[u8]) -> Result<(Vec<u8>, Vec<u32>),
     let mut pages = Vec::new();
     while no != 0 {
         let page = core.read(no).map_err(|want| {
-            let mut wants: Vec<_> = pages.iter().map(|&no| clearway_buffer::Want::Page(core.id(no))).collect();
+            let mut wants: Vec<_> =
+                pages.iter().map(|&no| clearway_buffer::Want::Page(core.id(no))).collect();
             wants.push(want);
             Blocked::Want(wants)
         })?;
@@ -60,7 +61,11 @@ pub(crate) fn read(core: &Core, reference: &[u8]) -> Result<(Vec<u8>, Vec<u32>),
 }
 
 /// A cell's value, assembled if it is long.
-pub(crate) fn with_value<T>(core: &Core, cell: &Cell<'_>, f: impl FnOnce(&[u8]) -> T) -> Result<T, Blocked> {
+pub(crate) fn with_value<T>(
+    core: &Core,
+    cell: &Cell<'_>,
+    f: impl FnOnce(&[u8]) -> T,
+) -> Result<T, Blocked> {
     if cell.overflow { Ok(f(&read(core, cell.value)?.0)) } else { Ok(f(cell.value)) }
 }
 

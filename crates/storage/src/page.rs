@@ -379,7 +379,13 @@ pub(crate) fn truncate(page: &mut [u8], keep: usize) -> Result<(), Misfit> {
 }
 
 /// Changes the middle of a value: `prefix` bytes at its front and `suffix` at its end stay.
-pub(crate) fn patch(page: &mut [u8], slot: usize, prefix: usize, suffix: usize, middle: &[u8]) -> Result<(), Misfit> {
+pub(crate) fn patch(
+    page: &mut [u8],
+    slot: usize,
+    prefix: usize,
+    suffix: usize,
+    middle: &[u8],
+) -> Result<(), Misfit> {
     let (at, key_len, len) = locate(page, slot)?;
     check(prefix + suffix <= len)?;
     if prefix + suffix + middle.len() == len {
@@ -393,14 +399,23 @@ pub(crate) fn patch(page: &mut [u8], slot: usize, prefix: usize, suffix: usize, 
 }
 
 /// Changes a whole value.
-pub(crate) fn replace(page: &mut [u8], slot: usize, value: &[u8], overflow: bool) -> Result<(), Misfit> {
+pub(crate) fn replace(
+    page: &mut [u8],
+    slot: usize,
+    value: &[u8],
+    overflow: bool,
+) -> Result<(), Misfit> {
     let (at, key_len, len) = locate(page, slot)?;
     if len < value.len() {
         let key = Node(page).cell(slot).key.to_vec();
         check(Node(page).free() + len >= value.len())?;
         let before = copy(page);
         remove(page, slot)?;
-        return or_as_it_was(insert(page, slot, &Cell { key: &key, value, overflow }), page, &before);
+        return or_as_it_was(
+            insert(page, slot, &Cell { key: &key, value, overflow }),
+            page,
+            &before,
+        );
     }
     let value_at = at + CELL_HEAD + key_len;
     let cell = Cell { key: &[], value, overflow };
@@ -418,7 +433,11 @@ pub(crate) fn copy(page: &[u8]) -> [u8; PAGE_SIZE] {
     copy
 }
 
-fn or_as_it_was(done: Result<(), Misfit>, page: &mut [u8], before: &[u8; PAGE_SIZE]) -> Result<(), Misfit> {
+fn or_as_it_was(
+    done: Result<(), Misfit>,
+    page: &mut [u8],
+    before: &[u8; PAGE_SIZE],
+) -> Result<(), Misfit> {
     done.inspect_err(|_| page.copy_from_slice(before))
 }
 

@@ -14,7 +14,8 @@ use crate::txn::{Undo, UndoKind};
 fn keys() -> impl Strategy<Value = Vec<u8>> {
     // Short alphabets, so that keys share prefixes, are prefixes of each other, and differ only behind a hint.
     let tail = prop::collection::vec(prop::sample::select(vec![0u8, 1, 255]), 0..7);
-    (prop::sample::select(vec![0usize, 3, 8, 20]), tail).prop_map(|(n, tail)| [vec![7; n], tail].concat())
+    (prop::sample::select(vec![0usize, 3, 8, 20]), tail)
+        .prop_map(|(n, tail)| [vec![7; n], tail].concat())
 }
 
 fn agrees(page: &[u8], model: &BTreeMap<Vec<u8>, Vec<u8>>, probe: &[u8]) {
@@ -112,10 +113,25 @@ proptest! {
 /// Disks outlive releases: these bytes are format version 1, as `docs/format.md` has them.
 #[test]
 fn the_format_stays() {
-    let undo = Undo { kind: UndoKind::Update, tree: TreeId(9), key: b"k", prefix: 2, suffix: 3, old: b"old" };
+    let undo = Undo {
+        kind: UndoKind::Update,
+        tree: TreeId(9),
+        key: b"k",
+        prefix: 2,
+        suffix: 3,
+        old: b"old",
+    };
     let mut record = Vec::new();
-    record::start_pages(&mut record, PartitionId(5), &Role::Undoable { txn: TxnId(77), prev: Lsn(64), undo });
-    record::push_op(&mut record, 6, &PageOp::Patch { slot: 1, prefix: 2, suffix: 3, middle: b"new" });
+    record::start_pages(
+        &mut record,
+        PartitionId(5),
+        &Role::Undoable { txn: TxnId(77), prev: Lsn(64), undo },
+    );
+    record::push_op(
+        &mut record,
+        6,
+        &PageOp::Patch { slot: 1, prefix: 2, suffix: 3, middle: b"new" },
+    );
     record::push_op(&mut record, 0, &PageOp::Meta { free_head: 4, page_count: 70_000 });
     let expected: &[&[u8]] = &[
         &[1, 1, 5, 0, 77, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 1],
@@ -127,7 +143,8 @@ fn the_format_stays() {
     ];
     assert_eq!(record, expected.concat());
     let added = [&[1, 0, 2, 0xff, 0xff][..], &[7, 0, 8, 1, 0, 0, 0, 0, 0, 0, 0]].concat();
-    let undo = |old| Undo { kind: UndoKind::Add, tree: TreeId(9), key: b"k", prefix: 14, suffix: 0, old };
+    let undo =
+        |old| Undo { kind: UndoKind::Add, tree: TreeId(9), key: b"k", prefix: 14, suffix: 0, old };
     let with = |old| {
         let mut record = Vec::new();
         let role = Role::Undoable { txn: TxnId(77), prev: Lsn(64), undo: undo(old) };
@@ -149,7 +166,9 @@ fn the_format_stays() {
     let mut page = [0; PAGE_SIZE];
     page::init_node(&mut page, 0);
     for (slot, key) in [&b"abcd1"[..], b"abx"].into_iter().enumerate() {
-        assert!(page::insert(&mut page, slot, &Cell { key, value: b"v", overflow: slot == 1 }).is_ok());
+        assert!(
+            page::insert(&mut page, slot, &Cell { key, value: b"v", overflow: slot == 1 }).is_ok()
+        );
     }
     assert_eq!(page[24..34], [2, 0, 0xee, 0x1f, 0, 0, 0, 2, b'a', b'b']);
     assert_eq!(page[48..60], [0xf6, 0x1f, 0, b'1', b'd', b'c', 0xee, 0x1f, 0, 0, 0, b'x']);

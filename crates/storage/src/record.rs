@@ -79,7 +79,13 @@ pub(crate) fn start_pages(out: &mut Vec<u8>, partition: PartitionId, role: &Role
             out.extend_from_slice(&txn.0.to_le_bytes());
             out.extend_from_slice(&prev.0.to_le_bytes());
             out.push(undo.kind as u8);
-            for word in [undo.tree.0, undo.prefix, undo.suffix, undo.key.len() as u32, undo.old.len() as u32] {
+            for word in [
+                undo.tree.0,
+                undo.prefix,
+                undo.suffix,
+                undo.key.len() as u32,
+                undo.old.len() as u32,
+            ] {
                 out.extend_from_slice(&word.to_le_bytes());
             }
             out.extend_from_slice(undo.key);
@@ -126,7 +132,15 @@ pub(crate) fn push_op(out: &mut Vec<u8>, page: u32, op: &PageOp<'_>) {
         }
         PageOp::Free { next } => head(9, &[next as u16, (next >> 16) as u16]),
         PageOp::Meta { free_head, page_count } => {
-            head(10, &[free_head as u16, (free_head >> 16) as u16, page_count as u16, (page_count >> 16) as u16]);
+            head(
+                10,
+                &[
+                    free_head as u16,
+                    (free_head >> 16) as u16,
+                    page_count as u16,
+                    (page_count >> 16) as u16,
+                ],
+            );
         }
     }
 }
@@ -199,7 +213,8 @@ impl<'a> Reader<'a> {
             }
             3 => PageOp::Remove { slot: self.u16()? },
             4 => {
-                let (slot, prefix, suffix, len) = (self.u16()?, self.u16()?, self.u16()?, self.u16()?);
+                let (slot, prefix, suffix, len) =
+                    (self.u16()?, self.u16()?, self.u16()?, self.u16()?);
                 PageOp::Patch { slot, prefix, suffix, middle: self.bytes(len.into())? }
             }
             5 => {

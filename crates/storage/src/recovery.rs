@@ -70,7 +70,9 @@ impl Analysis {
             Record::Pages { partition, role: Role::Undoable { txn, .. }, .. } => {
                 self.head(txn, partition, entry.start);
             }
-            Record::Pages { partition, role: Role::Compensation { txn, next }, .. } => self.head(txn, partition, next),
+            Record::Pages { partition, role: Role::Compensation { txn, next }, .. } => {
+                self.head(txn, partition, next)
+            }
             Record::Commit(txn) => {
                 self.highest_txn = self.highest_txn.max(txn.0);
                 self.losers.remove(&txn);
@@ -120,13 +122,20 @@ pub(crate) fn undo(
     losers: HashMap<TxnId, Vec<(PartitionId, Lsn)>>,
 ) -> Result<u64, StorageError> {
     let mut undone = 0;
-    let all = losers.into_iter().flat_map(|(txn, heads)| heads.into_iter().map(move |(p, head)| (head, txn, p)));
-    let mut heads: BinaryHeap<_> = all.map(|(head, txn, p)| (place_in_line(head, txn), head, txn, p)).collect();
+    let all = losers
+        .into_iter()
+        .flat_map(|(txn, heads)| heads.into_iter().map(move |(p, head)| (head, txn, p)));
+    let mut heads: BinaryHeap<_> =
+        all.map(|(head, txn, p)| (place_in_line(head, txn), head, txn, p)).collect();
     while let Some((_, head, txn, partition)) = heads.pop() {
-        let store = stores.get_mut(usize::from(partition.0)).ok_or(bad(head, "there is no such partition"))?;
+        let store = stores
+            .get_mut(usize::from(partition.0))
+            .ok_or(bad(head, "there is no such partition"))?;
         let next = match head {
             Lsn(0) => head,
-            _ if canary::on(Bug::UndoneOldestFirst) => undo_oldest_first(undoing, store, txn, head)?,
+            _ if canary::on(Bug::UndoneOldestFirst) => {
+                undo_oldest_first(undoing, store, txn, head)?
+            }
             _ => undo_record(undoing, store, txn, head)?,
         };
         if next > Lsn(0) {
@@ -145,24 +154,40 @@ fn place_in_line(head: Lsn, txn: TxnId) -> Lsn {
 }
 
 /// The mistake that [`Bug::UndoneOldestFirst`] stands for.
-fn undo_oldest_first(undoing: &mut Undoing<'_>, store: &mut Store, txn: TxnId, head: Lsn) -> Result<Lsn, StorageError> {
+fn undo_oldest_first(
+    undoing: &mut Undoing<'_>,
+    store: &mut Store,
+    txn: TxnId,
+    head: Lsn,
+) -> Result<Lsn, StorageError> {
     let mut places = vec![head];
     while let Some(&place) = places.last().filter(|place| **place > Lsn(0)) {
         match record::parse(undoing.back.record(place)?.payload) {
-            Ok(Record::Pages { role: Role::Undoable { prev, .. }, .. }) if prev < place => places.push(prev),
+            Ok(Record::Pages { role: Role::Undoable { prev, .. }, .. }) if prev < place => {
+                places.push(prev)
+            }
             _ => return Err(bad(place, "a change to undo was expected")),
         }
     }
-    places.into_iter().rev().skip(1).try_for_each(|place| undo_record(undoing, store, txn, place).map(drop))?;
+    places
+        .into_iter()
+        .rev()
+        .skip(1)
+        .try_for_each(|place| undo_record(undoing, store, txn, place).map(drop))?;
     Ok(Lsn(0))
 }
 
-fn undo_record(undoing: &mut Undoing<'_>, store: &mut Store, txn: TxnId, head: Lsn) -> Result<Lsn, StorageError> {
+fn undo_record(
+    undoing: &mut Undoing<'_>,
+    store: &mut Store,
+    txn: TxnId,
+    head: Lsn,
+) -> Result<Lsn, StorageError> {
     let entry = undoing.back.record(head)?.payload.to_vec();
     match record::parse(&entry) {
-        Ok(Record::Pages { partition, role: Role::Undoable { txn: owner, prev, undo }, .. })
-            if owner == txn && partition == store.partition() && prev < head =>
-        {
+        Ok(Record::Pages {
+            partition, role: Role::Undoable { txn: owner, prev, undo }, ..
+        }) if owner == txn && partition == store.partition() && prev < head => {
             if let Some(deletion) = Deletion::in_conflict(undoing, store, &undo, txn, head)? {
                 deletion.make_way(undoing, store)?;
             }

@@ -58,7 +58,12 @@ struct Bucket {
 }
 
 /// Repeats history up to `end`, so many bytes of log at a time: how many changes were redone, those of one page in one record counted as one.
-pub(crate) fn redo(pool: &Arc<Pool>, reader: &mut WalReader, end: Lsn, batch: u64) -> Result<u64, StorageError> {
+pub(crate) fn redo(
+    pool: &Arc<Pool>,
+    reader: &mut WalReader,
+    end: Lsn,
+    batch: u64,
+) -> Result<u64, StorageError> {
     let mut buckets: Vec<Bucket> = (0..BUCKETS).map(|_| Bucket::default()).collect();
     let most = AHEAD.min(pool.stats().frames as usize / 8).max(1);
     let mut near = Vec::new();
@@ -76,7 +81,12 @@ pub(crate) fn redo(pool: &Arc<Pool>, reader: &mut WalReader, end: Lsn, batch: u6
 }
 
 /// Takes the next records; false if there are none.
-fn fill(buckets: &mut [Bucket], reader: &mut WalReader, end: Lsn, batch: u64) -> Result<bool, StorageError> {
+fn fill(
+    buckets: &mut [Bucket],
+    reader: &mut WalReader,
+    end: Lsn,
+    batch: u64,
+) -> Result<bool, StorageError> {
     for bucket in &mut *buckets {
         bucket.bytes.clear();
         bucket.changes.clear();
@@ -85,7 +95,9 @@ fn fill(buckets: &mut [Bucket], reader: &mut WalReader, end: Lsn, batch: u64) ->
     while reader.position().0 - first.0 < batch.max(1) && reader.position() < end {
         let Some(entry) = reader.next()? else { break };
         let malformed = |_| bad(entry.start, "it is malformed");
-        let Record::Pages { partition, mut ops, .. } = record::parse(entry.payload).map_err(malformed)? else {
+        let Record::Pages { partition, mut ops, .. } =
+            record::parse(entry.payload).map_err(malformed)?
+        else {
             continue;
         };
         let mut rest = ops.bytes();
@@ -103,7 +115,12 @@ fn fill(buckets: &mut [Bucket], reader: &mut WalReader, end: Lsn, batch: u64) ->
 }
 
 /// Redoes sorted changes, with at most so many pages on their way.
-fn apply_all(pool: &Arc<Pool>, most: usize, changes: &[Change], bytes: &[u8]) -> Result<u64, StorageError> {
+fn apply_all(
+    pool: &Arc<Pool>,
+    most: usize,
+    changes: &[Change],
+    bytes: &[u8],
+) -> Result<u64, StorageError> {
     let pages = || changes.chunk_by(|a, b| a.page == b.page);
     let mut ahead = Ahead::new(pool, most, pages().map(|changes| changes[0].page));
     let mut redone = 0;
@@ -124,10 +141,15 @@ fn apply_page(pool: &Pool, changes: &[Change], bytes: &[u8]) -> Result<u64, Bloc
     let before = page::copy(&page);
     let (mut redone, mut record) = (0, has);
     for change in missing {
-        let fits = record::op(&bytes[change.at as usize..]).is_ok_and(|op| apply(&mut page, &op).is_ok());
+        let fits =
+            record::op(&bytes[change.at as usize..]).is_ok_and(|op| apply(&mut page, &op).is_ok());
         if !fits {
             page.copy_from_slice(&before);
-            return Err(StorageError::Corrupt { page: id, what: "a logged change does not fit it" }.into());
+            return Err(StorageError::Corrupt {
+                page: id,
+                what: "a logged change does not fit it",
+            }
+            .into());
         }
         redone += u64::from(change.end > record);
         record = change.end;
@@ -158,7 +180,16 @@ struct Ahead<'p, I> {
 impl<'p, I: Iterator<Item = PageId>> Ahead<'p, I> {
     fn new(pool: &'p Arc<Pool>, most: usize, pages: I) -> Self {
         let (sender, receiver) = channel();
-        Self { pool, pages, sender, receiver, asked: VecDeque::with_capacity(most), first: 0, pending: 0, most }
+        Self {
+            pool,
+            pages,
+            sender,
+            receiver,
+            asked: VecDeque::with_capacity(most),
+            first: 0,
+            pending: 0,
+            most,
+        }
     }
 
     /// The next page, kept in the pool, when it is there.
@@ -170,7 +201,10 @@ impl<'p, I: Iterator<Item = PageId>> Ahead<'p, I> {
             self.asked.push_back(None);
             self.pending += 1;
             // The receiver outlives all that is pending, so that the send succeeds.
-            self.pool.fetch(Want::Page(page), Box::new(move |result| drop(sender.send((number, result)))));
+            self.pool.fetch(
+                Want::Page(page),
+                Box::new(move |result| drop(sender.send((number, result)))),
+            );
         }
         while let Some(None) = self.asked.front() {
             let (number, result) = self.receiver.recv().map_err(|_| PageError::Closed)?;

@@ -93,7 +93,11 @@ impl Deletion {
     }
 
     /// Gives the row that has the number another one.
-    pub(crate) fn make_way(&self, undoing: &mut Undoing<'_>, store: &mut Store) -> Result<(), StorageError> {
+    pub(crate) fn make_way(
+        &self,
+        undoing: &mut Undoing<'_>,
+        store: &mut Store,
+    ) -> Result<(), StorageError> {
         let evidence = self.evidence(undoing, store)?;
         let txn = undoing.next_txn;
         undoing.next_txn = TxnId(txn.0 + 1);
@@ -148,7 +152,9 @@ impl Change<'_, '_> {
         let Self { undoing, store, log, .. } = self;
         match patiently(undoing.pool, || store.insert(log, TxnMode::Logged, tree, key, value))? {
             Inserted::Ok => Ok(()),
-            Inserted::Exists => Err(bad(self.lsn, "the row whose number it frees cannot get another one")),
+            Inserted::Exists => {
+                Err(bad(self.lsn, "the row whose number it frees cannot get another one"))
+            }
         }
     }
 

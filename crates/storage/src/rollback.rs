@@ -26,13 +26,20 @@ fn old_value(core: &Core, tree: Tree, undo: &Undo<'_>) -> Result<Option<Vec<u8>>
 }
 
 /// Takes an addition back from the value as it is now, with all that others have added.
-fn subtract(core: &Core, buf: &mut Vec<u8>, tree: Tree, undo: &Undo<'_>, by: As<'_>) -> Result<(), Blocked> {
+fn subtract(
+    core: &Core,
+    buf: &mut Vec<u8>,
+    tree: Tree,
+    undo: &Undo<'_>,
+    by: As<'_>,
+) -> Result<(), Blocked> {
     let taken_back = undo.addends().map(Addends::negated);
     match change::increment(core, buf, tree, undo.key, by, &mut |_| taken_back)? {
         Added::Done(_) => Ok(()),
         Added::Beyond(no) => Err(core.corrupt(no, "a value is shorter than its undo says").into()),
         Added::Missing | Added::Refused => {
-            let (no, _) = descend::leaf(core, tree.root, &mut Path::new(), |node| node.child_slot(undo.key))?;
+            let (no, _) =
+                descend::leaf(core, tree.root, &mut Path::new(), |node| node.child_slot(undo.key))?;
             Err(core.corrupt(no, "a change to undo is not there").into())
         }
     }
@@ -68,7 +75,8 @@ pub(crate) fn undo(
     match done {
         Some(_) => Ok(()),
         None => {
-            let (no, _) = descend::leaf(core, root, &mut Path::new(), |node| node.child_slot(undo.key))?;
+            let (no, _) =
+                descend::leaf(core, root, &mut Path::new(), |node| node.child_slot(undo.key))?;
             Err(core.corrupt(no, "a change to undo is not there").into())
         }
     }

@@ -59,7 +59,13 @@ fn visit_slots(
 /// Adds the leaves that come after a missing one to what is wanted: those under the same parent, up to the range's end,
 /// if `wanted` by the separator between them and what comes before.
 #[cold]
-fn read_ahead(core: &Core, path: &Path, blocked: Blocked, reverse: bool, wanted: impl Fn(&[u8]) -> bool) -> Blocked {
+fn read_ahead(
+    core: &Core,
+    path: &Path,
+    blocked: Blocked,
+    reverse: bool,
+    wanted: impl Fn(&[u8]) -> bool,
+) -> Blocked {
     let Blocked::Want(mut wants) = blocked else { return blocked };
     if let Some(&(no, slot)) = path.nodes().last()
         && let Ok(page) = core.read(no)
@@ -117,12 +123,15 @@ pub(crate) fn forward(
         });
         // Not for the first leaf: most scans end there.
         let (no, page) = match leaf {
-            Err(blocked) if !first => return Err(read_ahead(core, &path, blocked, false, |key| !beyond(key))),
+            Err(blocked) if !first => {
+                return Err(read_ahead(core, &path, blocked, false, |key| !beyond(key)));
+            }
             leaf => leaf?,
         };
         let node = Node::new(&page);
         let (start, end) = (first_slot(node, from), end_slot(node, to));
-        let flow = visit_slots(core, node, start..end, visit).map_err(|blocked| path.behind(core, no, blocked))?;
+        let flow = visit_slots(core, node, start..end, visit)
+            .map_err(|blocked| path.behind(core, no, blocked))?;
         if flow.is_break() || end < node.count() || !has_next || beyond(&next) {
             return Ok(());
         }
@@ -167,7 +176,9 @@ pub(crate) fn backward(
             slot
         });
         let (no, page) = match leaf {
-            Err(blocked) if !first => return Err(read_ahead(core, &path, blocked, true, |key| !beyond(key))),
+            Err(blocked) if !first => {
+                return Err(read_ahead(core, &path, blocked, true, |key| !beyond(key)));
+            }
             leaf => leaf?,
         };
         let node = Node::new(&page);

@@ -43,7 +43,8 @@ impl Spare {
     /// How many pages behind the file's pages must have space if so many are taken from the free list.
     pub(crate) fn missing(&self, listed: u32) -> u64 {
         let pledged = self.pledged.load(Ordering::Relaxed);
-        pledged.saturating_sub(self.listed.load(Ordering::Relaxed).saturating_sub(u64::from(listed)))
+        pledged
+            .saturating_sub(self.listed.load(Ordering::Relaxed).saturating_sub(u64::from(listed)))
     }
 
     /// A record is in the log.

@@ -74,9 +74,15 @@ impl Slots {
 impl SpillFile {
     /// A file in this directory with at most `limit` bytes, in slots of `slot_bytes` (at least
     /// 64). Removes what an earlier process left; `None` if not even one slot fits.
-    pub fn new(disk: Arc<dyn Disk>, dir: &Path, limit: u64, slot_bytes: usize) -> Option<Arc<Self>> {
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        limit: u64,
+        slot_bytes: usize,
+    ) -> Option<Arc<Self>> {
         let path = dir.join(NAME);
-        let removed = disk.exists(&path).and_then(|there| if there { disk.remove(&path) } else { Ok(()) });
+        let removed =
+            disk.exists(&path).and_then(|there| if there { disk.remove(&path) } else { Ok(()) });
         if let Err(error) = removed {
             tracing::warn!("the temporary file of an earlier start cannot be removed: {error}");
         }
@@ -84,7 +90,8 @@ impl SpillFile {
         let limit = u32::try_from(limit / slot_bytes as u64).unwrap_or(u32::MAX);
         let (file, slots) = (OnceLock::new(), Latch::new(&SLOTS, Slots::default()));
         let (written, read) = (AtomicU64::new(0), AtomicU64::new(0));
-        (limit > 0).then(|| Arc::new(Self { disk, path, file, slot_bytes, limit, slots, written, read }))
+        (limit > 0)
+            .then(|| Arc::new(Self { disk, path, file, slot_bytes, limit, slots, written, read }))
     }
 
     /// Bytes that fill a slot.
@@ -184,7 +191,10 @@ impl Drop for SpillBlock {
 
 impl std::fmt::Debug for SpillBlock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SpillBlock").field("slots", &self.slots).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("SpillBlock")
+            .field("slots", &self.slots)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }
 
@@ -276,7 +286,8 @@ mod tests {
 
     fn write(block: &Arc<SpillBlock>, bytes: &[u8]) -> bool {
         let results = Arc::<SpillResults<bool>>::default();
-        SpillWrite { blocks: vec![(7, block.clone(), bytes.into())], results: results.clone() }.run();
+        SpillWrite { blocks: vec![(7, block.clone(), bytes.into())], results: results.clone() }
+            .run();
         let taken = results.take();
         assert_eq!((taken.len(), taken[0].0), (1, 7));
         taken[0].1

@@ -28,7 +28,11 @@ impl<'a> View<'a> {
         self.node.count() + usize::from(!self.replaces)
     }
     fn get(&self, i: usize) -> Cell<'a> {
-        if i == self.at { self.cell } else { self.node.cell(if i > self.at && !self.replaces { i - 1 } else { i }) }
+        if i == self.at {
+            self.cell
+        } else {
+            self.node.cell(if i > self.at && !self.replaces { i - 1 } else { i })
+        }
     }
     fn fits(&self, most: usize) -> bool {
         if self.replaces {
@@ -48,12 +52,16 @@ impl<'a> View<'a> {
     }
     /// Whether the cell at `i` is the one that a rollback has put back before.
     fn is_run(&self, i: Option<usize>) -> bool {
-        let cell = |i: &usize| !self.after.is_empty() && *i < self.count() && self.get(*i).key == self.after;
+        let cell = |i: &usize| {
+            !self.after.is_empty() && *i < self.count() && self.get(*i).key == self.after
+        };
         i.filter(cell).is_some()
     }
     /// Whether these cells fit in a page.
     fn fit(&self, mut range: std::ops::Range<usize>) -> bool {
-        range.try_fold(0, |all, i| Some(all + self.get(i).size() + SLOT).filter(|all| *all <= ROOM)).is_some()
+        range
+            .try_fold(0, |all, i| Some(all + self.get(i).size() + SLOT).filter(|all| *all <= ROOM))
+            .is_some()
     }
     /// The first cell of the right half. Keys that arrive in order, or in reverse order, leave full nodes behind. In a rollback they do so
     /// between others, too: it has no more pages than were freed, and brings in reverse order what a scan has deleted.
@@ -134,17 +142,31 @@ pub(crate) struct Incoming<'a> {
 }
 
 /// Plans to put a cell into `leaf`.
-pub(crate) fn plan(core: &Core, path: &Path, leaf: u32, incoming: Incoming<'_>) -> Result<Plan, Blocked> {
+pub(crate) fn plan(
+    core: &Core,
+    path: &Path,
+    leaf: u32,
+    incoming: Incoming<'_>,
+) -> Result<Plan, Blocked> {
     let Incoming { slot, replaces, key, mut len, mut after } = incoming;
     let mut steps: Vec<Step> = Vec::new();
     let mut above = path.nodes();
-    let new_step = |no, at, replaces, key| Step { no, at, replaces, key, split: None, root: false, pages: Vec::new() };
+    let new_step = |no, at, replaces, key| Step {
+        no,
+        at,
+        replaces,
+        key,
+        split: None,
+        root: false,
+        pages: Vec::new(),
+    };
     let mut step = new_step(leaf, slot, replaces, key.to_vec());
     loop {
         let page = core.read(step.no).map_err(|want| path.blocked(core, want))?;
         let value = BLANK.get(..len).ok_or_else(|| core.corrupt(step.no, "a cell is too large"))?;
         let cell = Cell { key: &step.key, value, overflow: false };
-        let view = View { node: Node::new(&page), at: step.at, replaces: step.replaces, cell, after };
+        let view =
+            View { node: Node::new(&page), at: step.at, replaces: step.replaces, cell, after };
         if view.fits(core.node_cells) {
             steps.push(step);
             break;

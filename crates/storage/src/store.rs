@@ -103,21 +103,37 @@ pub struct Store {
 impl Store {
     /// A store without trees; see [`Store::load`].
     pub(crate) fn new(core: Core) -> Self {
-        Self { core, trees: HashMap::default(), active: Vec::new(), undo_cost: 0, pledged: 0, buf: Vec::new() }
+        Self {
+            core,
+            trees: HashMap::default(),
+            active: Vec::new(),
+            undo_cost: 0,
+            pledged: 0,
+            buf: Vec::new(),
+        }
     }
     /// Reads the directory.
     pub(crate) fn load(&mut self) -> Result<(), Blocked> {
         let mut found = Vec::new();
         let mut bad = false;
-        scan::forward(&self.core, directory::ROOT, Bound::Unbounded, Bound::Unbounded, &mut |key, value| {
-            match directory::entry(key, value) {
-                Some(entry) => found.push(entry),
-                None => bad = true,
-            }
-            ControlFlow::Continue(())
-        })?;
+        scan::forward(
+            &self.core,
+            directory::ROOT,
+            Bound::Unbounded,
+            Bound::Unbounded,
+            &mut |key, value| {
+                match directory::entry(key, value) {
+                    Some(entry) => found.push(entry),
+                    None => bad = true,
+                }
+                ControlFlow::Continue(())
+            },
+        )?;
         if bad {
-            return Err(self.core.corrupt(directory::ROOT, "an entry of the directory is malformed").into());
+            return Err(self
+                .core
+                .corrupt(directory::ROOT, "an entry of the directory is malformed")
+                .into());
         }
         self.trees = found.into_iter().map(|(tree, root)| (tree, Entry::new(root))).collect();
         Ok(())
@@ -168,10 +184,12 @@ impl Store {
     pub fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked> {
         let tree = self.tree(tree)?;
         let mut path = Path::new();
-        let (leaf, page) = descend::leaf(&self.core, tree.root, &mut path, |node| node.child_slot(key))?;
+        let (leaf, page) =
+            descend::leaf(&self.core, tree.root, &mut path, |node| node.child_slot(key))?;
         let node = Node::new(&page);
         let Ok(slot) = node.search(key) else { return Ok(false) };
-        overflow::with_value(&self.core, &node.cell(slot), f).map_err(|e| path.behind(&self.core, leaf, e))?;
+        overflow::with_value(&self.core, &node.cell(slot), f)
+            .map_err(|e| path.behind(&self.core, leaf, e))?;
         Ok(true)
     }
 
@@ -275,7 +293,13 @@ impl Store {
         })
     }
     /// Deletes a key; false if it is not there.
-    pub fn delete(&mut self, txn: &mut TxnLog, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
+    pub fn delete(
+        &mut self,
+        txn: &mut TxnLog,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+    ) -> Result<bool, Blocked> {
         let Tree { id, root } = self.tree(tree)?;
         let before = txn.undo_cost;
         let by = self.by(txn, mode);
@@ -303,13 +327,23 @@ impl Store {
 
     /// Inserts a key as a transaction of its own, committed when the log is durable up to the result; `None` if the key
     /// was there already.
-    pub fn insert_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
+    pub fn insert_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Lsn>, Blocked> {
         let tree = self.tree(tree)?;
         change::insert(&self.core, &mut self.buf, tree, key, value, As::Auto)
     }
     /// Changes a key's value as a transaction of its own; `None` if the key is not there.
     #[inline]
-    pub fn update_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
+    pub fn update_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Lsn>, Blocked> {
         let tree = self.tree(tree)?;
         change::update(&self.core, &mut self.buf, tree, key, value, As::Auto)
     }
@@ -341,10 +375,19 @@ impl Store {
     /// Undoes all but the first `to` changes, newest first. After `Blocked::Want` or `Blocked::Log` call it again: it
     /// goes on where it stopped. `undone` is told each addition that has been taken back, once, in
     /// the step that logs its compensation.
-    pub fn rollback(&mut self, txn: &mut TxnLog, to: usize, undone: &mut EachUndone<'_>) -> Result<(), Blocked> {
+    pub fn rollback(
+        &mut self,
+        txn: &mut TxnLog,
+        to: usize,
+        undone: &mut EachUndone<'_>,
+    ) -> Result<(), Blocked> {
         while txn.mark() > to {
             let Some((undo, next)) = txn.last() else {
-                let from = self.active.iter().find(|(id, _)| *id == txn.id).map_or(Lsn(0), |(_, from)| *from);
+                let from = self
+                    .active
+                    .iter()
+                    .find(|(id, _)| *id == txn.id)
+                    .map_or(Lsn(0), |(_, from)| *from);
                 let Core { wal, partition, undo_memory, .. } = &self.core;
                 txn.refill(wal, *partition, from, undo_memory / 2)?;
                 continue;
@@ -379,7 +422,12 @@ impl Store {
         self.end(&txn);
     }
     /// Undoes one change that recovery read in the log.
-    pub(crate) fn undo_logged(&mut self, undo: &crate::txn::Undo<'_>, txn: TxnId, next: Lsn) -> Result<(), Blocked> {
+    pub(crate) fn undo_logged(
+        &mut self,
+        undo: &crate::txn::Undo<'_>,
+        txn: TxnId,
+        next: Lsn,
+    ) -> Result<(), Blocked> {
         let entry = self.trees.get_mut(&undo.tree);
         let (root, mut none) = (entry.as_ref().map(|e| e.root), Vec::new());
         let undone = entry.map_or(&mut none, |e| &mut e.undone);
@@ -411,16 +459,22 @@ impl Store {
             Some(next) => Some(next),
             None => {
                 let mut last = 0;
-                scan::backward(&self.core, root, Bound::Unbounded, Bound::Unbounded, &mut |key, _| {
-                    last = rowid_of_key(key).unwrap_or(0);
-                    ControlFlow::Break(())
-                })?;
+                scan::backward(
+                    &self.core,
+                    root,
+                    Bound::Unbounded,
+                    Bound::Unbounded,
+                    &mut |key, _| {
+                        last = rowid_of_key(key).unwrap_or(0);
+                        ControlFlow::Break(())
+                    },
+                )?;
                 last.max(deleted).checked_add(1)
             }
         };
-        let next = next
-            .filter(|next| *next < u64::MAX)
-            .ok_or_else(|| self.core.corrupt(root, "its last key is the last of all row numbers"))?;
+        let next = next.filter(|next| *next < u64::MAX).ok_or_else(|| {
+            self.core.corrupt(root, "its last key is the last of all row numbers")
+        })?;
         if let Some(entry) = self.trees.get_mut(&tree) {
             entry.next_rowid = Some(next + 1);
         }

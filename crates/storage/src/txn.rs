@@ -56,7 +56,8 @@ pub(crate) struct Undo<'a> {
 impl Undo<'_> {
     /// At most so many bytes of log are taken by the record that undoes it; not counted are pages that have to be split for it.
     pub(crate) fn cost(&self) -> u64 {
-        let written = if self.kind == UndoKind::Add { self.prefix as usize } else { self.old.len() };
+        let written =
+            if self.kind == UndoKind::Add { self.prefix as usize } else { self.old.len() };
         let bytes = (self.key.len() + written) as u64;
         // A long value is spread over pages, each with a header of its own in the record.
         (UNDO_RECORD + bytes + bytes / 128).next_multiple_of(8)
@@ -119,7 +120,10 @@ impl UndoStack {
         let e = self.entries.get(at)?;
         let end = self.entries.get(at + 1).map_or(self.bytes.len(), |next| next.start);
         let (key, old) = (&self.bytes[e.start..e.key_end], &self.bytes[e.key_end..end]);
-        Some((Undo { kind: e.kind, tree: e.tree, prefix: e.prefix, suffix: e.suffix, key, old }, e.lsn))
+        Some((
+            Undo { kind: e.kind, tree: e.tree, prefix: e.prefix, suffix: e.suffix, key, old },
+            e.lsn,
+        ))
     }
     fn pop(&mut self) {
         if let Some(e) = self.entries.pop() {
@@ -128,7 +132,10 @@ impl UndoStack {
     }
     /// The same undos the other way round.
     pub(crate) fn reversed(&self) -> Self {
-        let mut out = Self { entries: Vec::with_capacity(self.len()), bytes: Vec::with_capacity(self.bytes.len()) };
+        let mut out = Self {
+            entries: Vec::with_capacity(self.len()),
+            bytes: Vec::with_capacity(self.bytes.len()),
+        };
         for (undo, lsn) in (0..self.len()).rev().filter_map(|at| self.get(at)) {
             out.push(&undo, lsn);
         }
@@ -137,8 +144,10 @@ impl UndoStack {
     /// Lets go of the oldest until what stays takes no more than `keep` bytes: how many went, and the newest one's record.
     fn drop_oldest(&mut self, keep: usize) -> Option<(usize, Lsn)> {
         let (all, entry) = (self.bytes.len(), size_of::<Entry>());
-        let goes = |(i, e): &(usize, &Entry)| all - e.start + (self.entries.len() - i) * entry > keep;
-        let (last, newest) = self.entries.iter().enumerate().take_while(goes).last().map(|(i, e)| (i, e.lsn))?;
+        let goes =
+            |(i, e): &(usize, &Entry)| all - e.start + (self.entries.len() - i) * entry > keep;
+        let (last, newest) =
+            self.entries.iter().enumerate().take_while(goes).last().map(|(i, e)| (i, e.lsn))?;
         let cut = self.entries.get(last + 1).map_or(all, |e| e.start);
         self.entries.drain(..=last);
         self.bytes.drain(..cut);
@@ -223,12 +232,14 @@ impl TxnLog {
     /// The newest undo, and the record to undo after it. `None`: there is none, or it must be read back.
     pub(crate) fn last(&self) -> Option<(Undo<'_>, Lsn)> {
         let newest = self.stack.len().checked_sub(1)?;
-        let next = newest.checked_sub(1).map_or(self.spilled_head, |older| self.stack.entries[older].lsn);
+        let next =
+            newest.checked_sub(1).map_or(self.spilled_head, |older| self.stack.entries[older].lsn);
         self.stack.get(newest).map(|(undo, _)| (undo, next))
     }
     /// All undos, the newest first; `None` if some are in the log only.
     pub(crate) fn newest_first(&self) -> Option<impl Iterator<Item = Undo<'_>>> {
-        let all = (0..self.stack.len()).rev().filter_map(|at| self.stack.get(at).map(|(undo, _)| undo));
+        let all =
+            (0..self.stack.len()).rev().filter_map(|at| self.stack.get(at).map(|(undo, _)| undo));
         (self.spilled == 0).then_some(all)
     }
     pub(crate) fn pop(&mut self) {
@@ -251,7 +262,10 @@ impl TxnLog {
         if let Some(piece) = slot.take() {
             self.slot = None;
             let (stack, next) = piece?;
-            let left = self.spilled.checked_sub(stack.len()).filter(|left| (*left == 0) == (next == Lsn(0)));
+            let left = self
+                .spilled
+                .checked_sub(stack.len())
+                .filter(|left| (*left == 0) == (next == Lsn(0)));
             let what = "a transaction's records are not as many as its changes";
             self.spilled = left.ok_or(StorageError::BadRecord { lsn: self.spilled_head, what })?;
             self.spilled_head = next;
@@ -259,6 +273,15 @@ impl TxnLog {
             return Ok(());
         }
         let (wal, head, changes) = (wal.clone(), self.spilled_head, self.spilled);
-        Err(Blocked::Log(LogRead { wal, txn: self.id, partition, head, from, changes, budget, slot }))
+        Err(Blocked::Log(LogRead {
+            wal,
+            txn: self.id,
+            partition,
+            head,
+            from,
+            changes,
+            budget,
+            slot,
+        }))
     }
 }

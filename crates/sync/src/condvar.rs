@@ -98,7 +98,8 @@ impl Condvar {
     ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
         let began = crate::time::Instant::now();
         while condition(&mut *guard) {
-            let Some(left) = timeout.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else {
+            let Some(left) = timeout.checked_sub(began.elapsed()).filter(|left| !left.is_zero())
+            else {
                 return Ok((guard, WaitTimeoutResult(true)));
             };
             guard = self.wait_timeout(guard, left)?.0;

@@ -55,7 +55,9 @@ pub mod atomic {
     };
     pub use std::sync::atomic::Ordering;
     #[cfg(not(any(loom, shuttle)))]
-    pub use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub use std::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence,
+    };
 }
 
 /// Moments and how long it is between them.

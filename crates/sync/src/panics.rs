@@ -41,6 +41,9 @@ mod tests {
         assert_eq!(caught(|| 1), Ok(1));
         assert_eq!(caught(|| panic!("a text")), Err::<(), _>("a text".to_owned()));
         assert_eq!(caught(|| panic!("number {}", 7)), Err::<(), _>("number 7".to_owned()));
-        assert_eq!(caught(|| std::panic::panic_any(7)), Err::<(), _>("a panic without a message".to_owned()));
+        assert_eq!(
+            caught(|| std::panic::panic_any(7)),
+            Err::<(), _>("a panic without a message".to_owned())
+        );
     }
 }

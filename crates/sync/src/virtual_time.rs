@@ -62,7 +62,11 @@ pub fn advance(by: Duration) {
         clock.now += by;
         let now = clock.now;
         clock.alarms.retain(|(_, waiter)| waiter.strong_count() > 0);
-        clock.alarms.extract_if(.., |(at, _)| *at <= now).map(|(_, waiter)| waiter).collect::<Vec<_>>()
+        clock
+            .alarms
+            .extract_if(.., |(at, _)| *at <= now)
+            .map(|(_, waiter)| waiter)
+            .collect::<Vec<_>>()
     });
     // A waiter that did not wait for this alarm any more is woken for nothing, as a condition variable may.
     due.iter().filter_map(Weak::upgrade).for_each(|waiter| waiter.notify_all());
@@ -88,7 +92,10 @@ pub fn sleep(how_long: Duration) {
     let (mutex, condvar) = (crate::Mutex::new(()), crate::Condvar::new());
     let mut guard = mutex.lock().unwrap_or_else(crate::PoisonError::into_inner);
     while now() < ends {
-        guard = condvar.wait_timeout(guard, ends - now()).unwrap_or_else(crate::PoisonError::into_inner).0;
+        guard = condvar
+            .wait_timeout(guard, ends - now())
+            .unwrap_or_else(crate::PoisonError::into_inner)
+            .0;
     }
 }
 

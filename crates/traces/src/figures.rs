@@ -26,7 +26,11 @@ pub enum Known {
 
 use Known::{About, Misses, MissesOfFirst, Printed};
 
-const fn figure(trace: &'static str, frames: u32, known: &'static [(&'static str, Known)]) -> Figure {
+const fn figure(
+    trace: &'static str,
+    frames: u32,
+    known: &'static [(&'static str, Known)],
+) -> Figure {
     Figure { trace, frames, known }
 }
 

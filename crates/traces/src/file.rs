@@ -12,14 +12,19 @@ const ENDINGS: [&str; 3] = [".trace.gz", ".lis.zst", ".trace.xz"];
 
 /// The folder of the traces: [`DIRECTORY_VARIABLE`], else `../shared/traces` beside the repository.
 pub fn directory() -> PathBuf {
-    env::var_os(DIRECTORY_VARIABLE)
-        .map_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces").into(), PathBuf::from)
+    env::var_os(DIRECTORY_VARIABLE).map_or_else(
+        || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces").into(),
+        PathBuf::from,
+    )
 }
 
 /// The file of a trace, as `lirs_multi1` or `OLTP`; `None` if it is not there.
 pub fn find(name: &str) -> Option<PathBuf> {
     let directory = directory();
-    ENDINGS.iter().map(|ending| directory.join(format!("{name}{ending}"))).find(|path| path.is_file())
+    ENDINGS
+        .iter()
+        .map(|ending| directory.join(format!("{name}{ending}")))
+        .find(|path| path.is_file())
 }
 
 /// Reads a trace; `None` if it is not there.

@@ -81,7 +81,8 @@ pub fn oltp(leaves: u32, accesses: usize, seed: u64) -> Trace {
     const GROWING: u64 = 1 << 40;
     let (ranks, mut rng) = (Zipf::new(leaves, 0.9), Rng::new(seed));
     let (mut keys, mut newest) = (Vec::with_capacity(accesses + 512), 0u64);
-    let inner = |leaf: u32, level: u32| u64::from(level) << 32 | u64::from(leaf / FANOUT.pow(level));
+    let inner =
+        |leaf: u32, level: u32| u64::from(level) << 32 | u64::from(leaf / FANOUT.pow(level));
     while keys.len() < accesses {
         match rng.below(100) {
             0..60 => {
@@ -126,7 +127,12 @@ mod tests {
         for (a, b) in all(50, 5000, 7).iter().zip(all(50, 5000, 7)) {
             assert_eq!((a.pages.len(), a), (5000, &b));
             let misses = opt_misses(&a.pages, 50);
-            assert!((u64::from(a.distinct)..5000).contains(&misses), "{}: {misses} of {}", a.name, a.distinct);
+            assert!(
+                (u64::from(a.distinct)..5000).contains(&misses),
+                "{}: {misses} of {}",
+                a.name,
+                a.distinct
+            );
         }
         assert_ne!(zipf(100, 0.9, 1000, 1), zipf(100, 0.9, 1000, 2));
     }
@@ -138,7 +144,10 @@ mod tests {
         let harmonic: f64 = (1..=10).map(|rank| 1.0 / f64::from(rank)).sum();
         for (rank, times) in drawn.iter().enumerate() {
             let expected = 100_000.0 / (rank as f64 + 1.0) / harmonic;
-            assert!((f64::from(*times) - expected).abs() < expected * 0.1, "rank {rank}: {times} of {expected}");
+            assert!(
+                (f64::from(*times) - expected).abs() < expected * 0.1,
+                "rank {rank}: {times} of {expected}"
+            );
         }
     }
 }

@@ -50,7 +50,9 @@ mod tests {
             }
             misses += 1;
             if pool.len() == frames {
-                let next = |held: &u32| pages[at..].iter().position(|later| later == held).unwrap_or(usize::MAX);
+                let next = |held: &u32| {
+                    pages[at..].iter().position(|later| later == held).unwrap_or(usize::MAX)
+                };
                 let victim = (0..frames).max_by_key(|frame| next(&pool[*frame])).unwrap();
                 pool.swap_remove(victim);
             }
@@ -63,8 +65,13 @@ mod tests {
     fn misses_are_the_fewest() {
         let mut rng = Rng::new(3);
         for frames in [1, 2, 3, 7, 20] {
-            let pages: Vec<_> = (0..2000).map(|_| rng.below(1 + rng.clone().below(40)) as u32).collect();
-            assert_eq!(opt_misses(&pages, frames), model(&pages, frames as usize), "{frames} frames");
+            let pages: Vec<_> =
+                (0..2000).map(|_| rng.below(1 + rng.clone().below(40)) as u32).collect();
+            assert_eq!(
+                opt_misses(&pages, frames),
+                model(&pages, frames as usize),
+                "{frames} frames"
+            );
         }
         assert_eq!(opt_misses(&[], 1), 0);
     }

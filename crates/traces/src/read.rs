@@ -56,7 +56,8 @@ fn unpack_gzip(packed: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 fn unpack_zstd(packed: &[u8]) -> Result<Vec<u8>, String> {
-    let reader = ruzstd::decoding::StreamingDecoder::new(packed).map_err(|error| format!("zstd: {error}"))?;
+    let reader = ruzstd::decoding::StreamingDecoder::new(packed)
+        .map_err(|error| format!("zstd: {error}"))?;
     unpack("zstd", reader)
 }
 
@@ -94,7 +95,11 @@ impl Write for Bounded {
 
 /// The lines of a text with their numbers, without white space around them (a line may end in CRLF).
 fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).enumerate().map(|(at, line)| (at + 1, line))
+    bytes
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii)
+        .enumerate()
+        .map(|(at, line)| (at + 1, line))
 }
 
 fn parse_number(field: Option<&[u8]>) -> Option<u64> {
@@ -103,7 +108,9 @@ fn parse_number(field: Option<&[u8]>) -> Option<u64> {
 
 fn parse_lirs(bytes: &[u8]) -> Result<Vec<u64>, String> {
     let accesses = lines(bytes).filter(|(_, line)| !line.is_empty() && *line != b"*");
-    let key = |(at, line)| parse_number(Some(line)).ok_or_else(|| format!("line {at}: not a page number"));
+    let key = |(at, line)| {
+        parse_number(Some(line)).ok_or_else(|| format!("line {at}: not a page number"))
+    };
     accesses.map(key).collect()
 }
 
@@ -118,7 +125,9 @@ fn parse_arc(bytes: &[u8]) -> Result<Vec<u64>, String> {
         if count > MAX_ACCESSES - keys.len() as u64 {
             return Err(format!("line {at}: more than {MAX_ACCESSES} accesses"));
         }
-        let end = start.checked_add(count).ok_or_else(|| format!("line {at}: page numbers beyond 64 bits"))?;
+        let end = start
+            .checked_add(count)
+            .ok_or_else(|| format!("line {at}: page numbers beyond 64 bits"))?;
         keys.extend(start..end);
     }
     Ok(keys)
@@ -155,8 +164,14 @@ mod tests {
 
     #[test]
     fn each_format_is_read() {
-        assert_eq!(parse_lirs(&unpack_gzip(&gzip(b"7\r\n\r\n*\n 12\n7")).unwrap()), Ok(vec![7, 12, 7]));
-        assert_eq!(parse_arc(&unpack_zstd(&zstd(b"5 3 0 1\n\n90 1 0 2\n")).unwrap()), Ok(vec![5, 6, 7, 90]));
+        assert_eq!(
+            parse_lirs(&unpack_gzip(&gzip(b"7\r\n\r\n*\n 12\n7")).unwrap()),
+            Ok(vec![7, 12, 7])
+        );
+        assert_eq!(
+            parse_arc(&unpack_zstd(&zstd(b"5 3 0 1\n\n90 1 0 2\n")).unwrap()),
+            Ok(vec![5, 6, 7, 90])
+        );
         assert_eq!(
             parse_i32be(&unpack_xz(&xz(&[0, 0, 1, 2, 255, 255, 255, 255])).unwrap()),
             Ok(vec![258, u32::MAX.into()])
@@ -190,7 +205,8 @@ mod tests {
     /// Damaged files are read to an error or to something, and never panic.
     #[test]
     fn damage_never_panics() {
-        let text: Vec<u8> = (0..200u32).flat_map(|n| format!("{} 2 0 {n}\n", n * n % 97).into_bytes()).collect();
+        let text: Vec<u8> =
+            (0..200u32).flat_map(|n| format!("{} 2 0 {n}\n", n * n % 97).into_bytes()).collect();
         let packed = [gzip(&text), zstd(&text), xz(&text)];
         let unpackers = [unpack_gzip, unpack_zstd, unpack_xz];
         let mut rng = Rng::new(17);

@@ -16,6 +16,9 @@ fn opt_has_its_figures() {
         seen += 1;
     }
     if seen == 0 {
-        eprintln!("no traces in {}: OPT was checked against its model alone", directory().display());
+        eprintln!(
+            "no traces in {}: OPT was checked against its model alone",
+            directory().display()
+        );
     }
 }

@@ -24,7 +24,9 @@ pub fn push(out: &mut Vec<u8>, value: DatumRef<'_>) {
         DatumRef::Int4(v) | DatumRef::Date(v) => int(out, i64::from(v)),
         DatumRef::Int8(v) | DatumRef::Timestamp(v) | DatumRef::Timestamptz(v) => int(out, v),
         DatumRef::Float8(v) => float(out, v),
-        DatumRef::Numeric(v) => float(out, rust_decimal::prelude::ToPrimitive::to_f64(&v).unwrap_or(f64::NAN)),
+        DatumRef::Numeric(v) => {
+            float(out, rust_decimal::prelude::ToPrimitive::to_f64(&v).unwrap_or(f64::NAN))
+        }
         DatumRef::Text(s) => {
             // Between zeros in pieces: text has hardly any.
             for (n, piece) in s.as_bytes().split(|b| *b == 0).enumerate() {
@@ -77,9 +79,11 @@ pub fn take(key: &mut &[u8], ty: SqlType) -> Option<Datum> {
                 SqlType::Date => Datum::Date(int.try_into().ok()?),
                 SqlType::Timestamp => Datum::Timestamp(int),
                 SqlType::Timestamptz => Datum::Timestamptz(int),
-                SqlType::Float8 => {
-                    Datum::Float8(f64::from_bits(if bits >> 63 == 1 { bits ^ (1 << 63) } else { !bits }))
-                }
+                SqlType::Float8 => Datum::Float8(f64::from_bits(if bits >> 63 == 1 {
+                    bits ^ (1 << 63)
+                } else {
+                    !bits
+                })),
                 _ => return None,
             };
             (value, rest)

@@ -269,7 +269,10 @@ impl RowBatch {
         self.ends.push(self.bytes.len());
     }
     /// As [`RowBatch::push_with`], but nothing is appended if `build` fails.
-    pub fn try_push_with<E>(&mut self, build: impl FnOnce(&mut RowBuilder<'_>) -> Result<(), E>) -> Result<(), E> {
+    pub fn try_push_with<E>(
+        &mut self,
+        build: impl FnOnce(&mut RowBuilder<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let start = self.bytes.len();
         let mut row = RowBuilder::new(&mut self.bytes);
         match build(&mut row) {

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use std::cmp::Ordering;
 
 fn text() -> impl Strategy<Value = Box<str>> {
-    prop_oneof!["[a-c]{0,4}", "[\u{0}\u{1}\u{ff}a]{0,4}", ".{0,40}"].prop_map(String::into_boxed_str)
+    prop_oneof!["[a-c]{0,4}", "[\u{0}\u{1}\u{ff}a]{0,4}", ".{0,40}"]
+        .prop_map(String::into_boxed_str)
 }
 
 fn int() -> impl Strategy<Value = i64> {
@@ -37,7 +38,8 @@ fn datum() -> impl Strategy<Value = Datum> {
         int().prop_map(Datum::Timestamp),
         int().prop_map(Datum::Timestamptz),
         any::<i32>().prop_map(Datum::Date),
-        (any::<i64>(), 0u32..28).prop_map(|(v, scale)| Datum::Numeric(rust_decimal::Decimal::new(v, scale))),
+        (any::<i64>(), 0u32..28)
+            .prop_map(|(v, scale)| Datum::Numeric(rust_decimal::Decimal::new(v, scale))),
     ]
 }
 

@@ -219,7 +219,8 @@ mod tests {
     #[test]
     fn errors_name_table_column_and_constraint() {
         let mut out = Vec::new();
-        let e = SqlError::new(SqlState::UNIQUE_VIOLATION, "m").table("t").column("c").constraint("k");
+        let e =
+            SqlError::new(SqlState::UNIQUE_VIOLATION, "m").table("t").column("c").constraint("k");
         error(&mut out, Severity::Error, &e);
         assert!(out.ends_with(b"Mm\0spublic\0tt\0cc\0nk\0\0"), "{}", out.escape_ascii());
     }

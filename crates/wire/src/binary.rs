@@ -85,10 +85,16 @@ pub(crate) fn read(ty: SqlType, bytes: &[u8], number: usize) -> SqlResult<Datum>
         SqlType::Int8 => Datum::Int8(i64::from_be_bytes(fixed.array()?)),
         SqlType::Float8 => Datum::Float8(f64::from_be_bytes(fixed.array()?)),
         SqlType::Date => Datum::Date(date(i32::from_be_bytes(fixed.array()?))?),
-        SqlType::Timestamp => Datum::Timestamp(checked_timestamp(i64::from_be_bytes(fixed.array()?))?),
-        SqlType::Timestamptz => Datum::Timestamptz(checked_timestamp(i64::from_be_bytes(fixed.array()?))?),
+        SqlType::Timestamp => {
+            Datum::Timestamp(checked_timestamp(i64::from_be_bytes(fixed.array()?))?)
+        }
+        SqlType::Timestamptz => {
+            Datum::Timestamptz(checked_timestamp(i64::from_be_bytes(fixed.array()?))?)
+        }
         SqlType::Numeric => Datum::Numeric(read_numeric(bytes)?),
-        SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Name => Datum::Text(fit(text(bytes)?, ty, false)?.into()),
+        SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Name => {
+            Datum::Text(fit(text(bytes)?, ty, false)?.into())
+        }
         SqlType::Text | SqlType::Unknown => Datum::Text(text(bytes)?.into()),
         SqlType::Void => return Err(incorrect(ty)),
     })
@@ -106,7 +112,8 @@ impl Fixed<'_> {
             Some((array, [])) => Ok(*array),
             None => Err(malformed()),
             Some(_) => {
-                let text = format!("incorrect binary data format in bind parameter {}", self.number);
+                let text =
+                    format!("incorrect binary data format in bind parameter {}", self.number);
                 Err(SqlError::new(SqlState::INVALID_BINARY, text))
             }
         }
@@ -116,13 +123,20 @@ impl Fixed<'_> {
 /// As PostgreSQL's date_recv.
 fn date(days: i32) -> SqlResult<i32> {
     let good = matches!(days, i32::MIN | i32::MAX) || is_date(i64::from(days));
-    if good { Ok(days) } else { Err(SqlError::new(SqlState::DATETIME_OVERFLOW, "date out of range")) }
+    if good {
+        Ok(days)
+    } else {
+        Err(SqlError::new(SqlState::DATETIME_OVERFLOW, "date out of range"))
+    }
 }
 
 fn text(bytes: &[u8]) -> SqlResult<&str> {
     let text = crate::frontend::utf8(bytes)?;
     if text.contains('\0') {
-        return Err(SqlError::new(SqlState::NOT_IN_REPERTOIRE, "invalid byte sequence for encoding \"UTF8\": 0x00"));
+        return Err(SqlError::new(
+            SqlState::NOT_IN_REPERTOIRE,
+            "invalid byte sequence for encoding \"UTF8\": 0x00",
+        ));
     }
     Ok(text)
 }
@@ -140,7 +154,9 @@ fn read_numeric(bytes: &[u8]) -> SqlResult<Decimal> {
     }
     match sign {
         0 | NEGATIVE => {}
-        NAN | INFINITY | MINUS_INFINITY => return Err(SqlError::unsupported("numeric NaN or infinity")),
+        NAN | INFINITY | MINUS_INFINITY => {
+            return Err(SqlError::unsupported("numeric NaN or infinity"));
+        }
         _ => return Err(bad()),
     }
     let value = mantissa(&digits, weight, dscale).map(|m| if sign == NEGATIVE { -m } else { m });
@@ -156,7 +172,8 @@ fn mantissa(digits: &[u16], weight: i16, dscale: u16) -> Option<i128> {
         mantissa = mantissa.checked_mul(10_000)?.checked_add(i128::from(*d))?;
     }
     // The value is mantissa * 10^exponent.
-    let exponent = if digits.is_empty() { 0 } else { (i32::from(weight) - digits.len() as i32 + 1) * 4 };
+    let exponent =
+        if digits.is_empty() { 0 } else { (i32::from(weight) - digits.len() as i32 + 1) * 4 };
     let shift = exponent + i32::from(dscale);
     if mantissa == 0 {
         Some(0)
@@ -192,7 +209,8 @@ mod tests {
         ] {
             let mut out = Vec::new();
             numeric(&mut out, text.parse().unwrap());
-            let got: Vec<u16> = out.as_chunks::<2>().0.iter().map(|w| u16::from_be_bytes(*w)).collect();
+            let got: Vec<u16> =
+                out.as_chunks::<2>().0.iter().map(|w| u16::from_be_bytes(*w)).collect();
             assert_eq!(got, words, "{text}");
         }
     }

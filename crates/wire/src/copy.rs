@@ -83,9 +83,12 @@ fn text_field(out: &mut Vec<u8>, value: &[u8], delimiter: u8) {
 }
 
 fn csv_field(out: &mut Vec<u8>, value: &[u8], format: &CopyFormat, only_column: bool) {
-    let special = |b: &u8| *b == format.delimiter || *b == format.quote || *b == b'\n' || *b == b'\r';
+    let special =
+        |b: &u8| *b == format.delimiter || *b == format.quote || *b == b'\n' || *b == b'\r';
     // A lone `\.` would read as the end of the data.
-    let quote = value == format.null.as_bytes() || (only_column && value == b"\\.") || value.iter().any(special);
+    let quote = value == format.null.as_bytes()
+        || (only_column && value == b"\\.")
+        || value.iter().any(special);
     if !quote {
         out.extend_from_slice(value);
         return;

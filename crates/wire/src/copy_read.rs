@@ -47,7 +47,11 @@ const SHOWN: usize = 100;
 
 fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    if text.len() <= SHOWN { text.into_owned() } else { format!("{}...", &text[..text.floor_char_boundary(SHOWN)]) }
+    if text.len() <= SHOWN {
+        text.into_owned()
+    } else {
+        format!("{}...", &text[..text.floor_char_boundary(SHOWN)])
+    }
 }
 
 /// A line's bytes without its end: a range of the buffer.
@@ -109,7 +113,11 @@ impl CopyReader {
         match &self.names {
             Some((table, columns)) if error.state() != SqlState::NOT_IN_REPERTOIRE => {
                 let name = columns.get(column).map_or("?", String::as_str);
-                error.context(format!("COPY {table}, line {}, column {name}: \"{}\"", self.line, shown(value)))
+                error.context(format!(
+                    "COPY {table}, line {}, column {name}: \"{}\"",
+                    self.line,
+                    shown(value)
+                ))
             }
             _ => error,
         }
@@ -141,7 +149,13 @@ impl CopyReader {
         result
     }
 
-    fn rows_into(&mut self, last: bool, max: usize, out: &mut RowBatch, field: &mut Vec<u8>) -> SqlResult<bool> {
+    fn rows_into(
+        &mut self,
+        last: bool,
+        max: usize,
+        out: &mut RowBatch,
+        field: &mut Vec<u8>,
+    ) -> SqlResult<bool> {
         for _ in 0..max {
             let (start, eol) = (self.pos, self.eol);
             let line = match self.next_line(last) {
@@ -186,18 +200,25 @@ impl CopyReader {
         while let Some(&b) = self.buf.get(self.scanned) {
             let at = self.scanned;
             self.scanned += 1;
-            if self.format.csv && (b == self.format.quote || (self.quoted && b == self.format.escape)) {
+            if self.format.csv
+                && (b == self.format.quote || (self.quoted && b == self.format.escape))
+            {
                 self.scan_quote(b);
             } else if b == b'\\' && !self.format.csv {
                 // An escaped line feed belongs to the value.
-                self.scanned += usize::from(self.buf.get(self.scanned).is_some_and(|&n| n == b'\n' || n == b'\\'));
+                self.scanned += usize::from(
+                    self.buf.get(self.scanned).is_some_and(|&n| n == b'\n' || n == b'\\'),
+                );
             } else if b == b'\n' && !self.quoted {
                 self.pos = self.scanned;
                 return self.trim(start..at).map(Some);
             }
         }
         if self.buf.len() - start > MAX_LINE {
-            return Err(SqlError::new(SqlState::LIMIT_EXCEEDED, format!("COPY line is longer than {MAX_LINE} bytes")));
+            return Err(SqlError::new(
+                SqlState::LIMIT_EXCEEDED,
+                format!("COPY line is longer than {MAX_LINE} bytes"),
+            ));
         }
         if !last || start == self.buf.len() {
             // A quote or escape at the very end is looked at again when what follows it is there.
@@ -249,7 +270,8 @@ impl CopyReader {
         if cr && self.eol == Eol::CrLf {
             line.end -= 1;
         } else if !self.format.csv && cr {
-            return Err(bad("literal carriage return found in data").hint("Use \"\\r\" to represent carriage return."));
+            return Err(bad("literal carriage return found in data")
+                .hint("Use \"\\r\" to represent carriage return."));
         }
         Ok(line)
     }
@@ -262,11 +284,14 @@ impl CopyReader {
                 let name = name.map_or_else(|| (i + 1).to_string(), |name| format!("\"{name}\""));
                 return Err(bad(format!("missing data for column {name}")));
             };
-            let (value, after) = if self.format.csv { self.csv(input, field)? } else { self.text(input, field) };
+            let (value, after) =
+                if self.format.csv { self.csv(input, field)? } else { self.text(input, field) };
             rest = after;
             match value {
                 None => row.push(DatumRef::Null),
-                Some(bytes) => self.value(ty, bytes, row).map_err(|e| self.in_column(e, i, bytes))?,
+                Some(bytes) => {
+                    self.value(ty, bytes, row).map_err(|e| self.in_column(e, i, bytes))?
+                }
             }
         }
         // A table without columns has empty lines.
@@ -300,7 +325,9 @@ impl CopyReader {
             ));
         }
         match ty {
-            SqlType::Text | SqlType::Varchar(None) | SqlType::Unknown => row.push(DatumRef::Text(text)),
+            SqlType::Text | SqlType::Varchar(None) | SqlType::Unknown => {
+                row.push(DatumRef::Text(text))
+            }
             ty => row.push(parse_text(ty, text, &self.zone)?.as_ref()),
         }
         Ok(())
@@ -308,10 +335,16 @@ impl CopyReader {
 
     /// Takes a field of text format off the line: its value, and the rest of the line if a delimiter followed.
     fn text<'f, 'l: 'f>(&self, input: &'l [u8], field: &'f mut Vec<u8>) -> Field<'f, 'l> {
-        let plain = input.iter().position(|&b| b == self.format.delimiter || b == b'\\').unwrap_or(input.len());
+        let plain = input
+            .iter()
+            .position(|&b| b == self.format.delimiter || b == b'\\')
+            .unwrap_or(input.len());
         if input.get(plain) != Some(&b'\\') {
             let value = &input[..plain];
-            return ((value != self.format.null.as_bytes()).then_some(value), input.get(plain + 1..));
+            return (
+                (value != self.format.null.as_bytes()).then_some(value),
+                input.get(plain + 1..),
+            );
         }
         field.clear();
         let mut at = 0;
@@ -365,7 +398,8 @@ fn escape(after: &[u8], out: &mut Vec<u8>) -> usize {
         after.iter().skip(from).take(max).take_while(|&&d| char::from(d).is_digit(radix)).count()
     };
     let number = |digits: &[u8], radix: u32| {
-        digits.iter().fold(0u32, |v, &d| v * radix + char::from(d).to_digit(radix).unwrap_or(0)) as u8
+        digits.iter().fold(0u32, |v, &d| v * radix + char::from(d).to_digit(radix).unwrap_or(0))
+            as u8
     };
     match b {
         b'b' => out.push(8),
@@ -406,7 +440,8 @@ mod tests {
     }
 
     fn read(csv: bool, data: &[u8], cut: usize) -> SqlResult<Vec<Vec<Datum>>> {
-        let mut reader = CopyReader::new(format(csv), vec![SqlType::Int4, SqlType::Text], Zone::utc());
+        let mut reader =
+            CopyReader::new(format(csv), vec![SqlType::Int4, SqlType::Text], Zone::utc());
         let mut out = RowBatch::new();
         for piece in data.chunks(cut) {
             reader.feed(piece);
@@ -417,15 +452,29 @@ mod tests {
     }
 
     fn rows(rows: &[(i32, Option<&str>)]) -> Vec<Vec<Datum>> {
-        rows.iter().map(|(i, t)| vec![Datum::Int4(*i), t.map_or(Datum::Null, Datum::from)]).collect()
+        rows.iter()
+            .map(|(i, t)| vec![Datum::Int4(*i), t.map_or(Datum::Null, Datum::from)])
+            .collect()
     }
 
     #[test]
     fn any_cut_of_the_data_gives_the_same_rows() {
         let text = b"1\ta\\tb\n-2\t\\N\n3\t\n4\tx\\\ny\\\\\n5\t\\101\\x42\n\\.\nignored";
-        let want = rows(&[(1, Some("a\tb")), (-2, None), (3, Some("")), (4, Some("x\ny\\")), (5, Some("AB"))]);
+        let want = rows(&[
+            (1, Some("a\tb")),
+            (-2, None),
+            (3, Some("")),
+            (4, Some("x\ny\\")),
+            (5, Some("AB")),
+        ]);
         let csv = b"1,\"a,\"\"b\"\"\"\r\n2,\r\n3,\"\"\r\n4,\"x\ny\"\r\n5,z";
-        let csv_want = rows(&[(1, Some("a,\"b\"")), (2, None), (3, Some("")), (4, Some("x\ny")), (5, Some("z"))]);
+        let csv_want = rows(&[
+            (1, Some("a,\"b\"")),
+            (2, None),
+            (3, Some("")),
+            (4, Some("x\ny")),
+            (5, Some("z")),
+        ]);
         for cut in 1..=text.len() {
             assert_eq!(read(false, text, cut).unwrap(), want, "cut {cut}");
             assert_eq!(read(true, csv, cut).unwrap(), csv_want, "cut {cut}");
@@ -434,7 +483,9 @@ mod tests {
 
     #[test]
     fn wrong_lines_are_refused() {
-        for (csv, data) in [(false, &b"1\n"[..]), (false, b"1\ta\tb\n"), (true, b"1,\"a"), (false, b"1\t\xff\n")] {
+        for (csv, data) in
+            [(false, &b"1\n"[..]), (false, b"1\ta\tb\n"), (true, b"1,\"a"), (false, b"1\t\xff\n")]
+        {
             assert!(read(csv, data, 100).is_err(), "{data:?}");
         }
         assert!(read(false, b"", 1).unwrap().is_empty());

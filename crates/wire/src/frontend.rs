@@ -195,7 +195,9 @@ impl<'a> Frontend<'a> {
                 let n = r.count()?;
                 Self::Parse { name, sql, types: Oids(r.bytes(n * 4)?) }
             }
-            b'B' => return Ok(Self::Bind(Bind { portal: r.cstr()?, statement: r.cstr()?, rest: r })),
+            b'B' => {
+                return Ok(Self::Bind(Bind { portal: r.cstr()?, statement: r.cstr()?, rest: r }));
+            }
             b'D' | b'C' => {
                 let (kind, name) = (r.u8()?, r.cstr()?);
                 r.end()?;
@@ -209,7 +211,9 @@ impl<'a> Frontend<'a> {
                 };
             }
             // A negative limit means none, as in PostgreSQL.
-            b'E' => Self::Execute { portal: r.cstr()?, max_rows: u32::try_from(r.i32()?).unwrap_or(0) },
+            b'E' => {
+                Self::Execute { portal: r.cstr()?, max_rows: u32::try_from(r.i32()?).unwrap_or(0) }
+            }
             b'H' => Self::Flush,
             b'S' => Self::Sync,
             b'd' => return Ok(Self::CopyData(body)),
@@ -227,7 +231,10 @@ impl<'a> Frontend<'a> {
 
 /// Whether `tag` starts a message that exists: anything else means that the stream is out of step. A password exists only before a session.
 pub fn is_known(tag: u8) -> bool {
-    matches!(tag, b'Q' | b'P' | b'B' | b'D' | b'C' | b'E' | b'H' | b'S' | b'd' | b'c' | b'f' | b'X' | b'F')
+    matches!(
+        tag,
+        b'Q' | b'P' | b'B' | b'D' | b'C' | b'E' | b'H' | b'S' | b'd' | b'c' | b'f' | b'X' | b'F'
+    )
 }
 
 /// The error for a type that is not known.
@@ -275,12 +282,17 @@ mod tests {
         assert_eq!((bind.portal, bind.statement), ("p", "s"));
         let (values, formats, results) = parts(bind).unwrap();
         assert_eq!(values, [Some(&b"ab"[..]), None]);
-        assert_eq!((formats.get(0).unwrap(), formats.get(1).unwrap()), (Format::Binary, Format::Text));
+        assert_eq!(
+            (formats.get(0).unwrap(), formats.get(1).unwrap()),
+            (Format::Binary, Format::Text)
+        );
         assert_eq!(formats.get(2).unwrap_err().message(), "unsupported format code: 2");
         assert_eq!(results.get(7).unwrap(), Format::Binary);
         for cut in 0..body.len() {
             let cut = Frontend::decode(b'B', &body[..cut]);
-            assert!(cut.is_err() || matches!(cut, Ok(Frontend::Bind(bind)) if parts(bind).is_err()));
+            assert!(
+                cut.is_err() || matches!(cut, Ok(Frontend::Bind(bind)) if parts(bind).is_err())
+            );
         }
     }
 
@@ -294,7 +306,10 @@ mod tests {
         assert!(matches!(Frontend::decode(b'Q', &q[5..]).unwrap(), Frontend::Query("select 1")));
         assert_eq!(frame(&[b'Q', 0, 0, 0, 3], 100), Err(BadLength { too_long: false }));
         assert_eq!(frame(&[b'Q', 0, 0, 1, 0], 100), Err(BadLength { too_long: true }));
-        assert_eq!(frame(&[b'S', 0, 0, 0x27, 0x11], usize::MAX), Err(BadLength { too_long: false }));
+        assert_eq!(
+            frame(&[b'S', 0, 0, 0x27, 0x11], usize::MAX),
+            Err(BadLength { too_long: false })
+        );
         assert!(Frontend::decode(b'Q', b"\xff\0").is_err());
     }
 

@@ -22,8 +22,12 @@ pub fn utf8(bytes: &[u8]) -> SqlResult<&str> {
             Some(0xf0..=0xf7) => 4,
             _ => 1,
         };
-        let shown: String = bad.iter().take(announced).map(|byte| format!(" 0x{byte:02x}")).collect();
-        SqlError::new(SqlState::NOT_IN_REPERTOIRE, format!("invalid byte sequence for encoding \"UTF8\":{shown}"))
+        let shown: String =
+            bad.iter().take(announced).map(|byte| format!(" 0x{byte:02x}")).collect();
+        SqlError::new(
+            SqlState::NOT_IN_REPERTOIRE,
+            format!("invalid byte sequence for encoding \"UTF8\":{shown}"),
+        )
     })
 }
 
@@ -59,11 +63,9 @@ impl<'a> Reader<'a> {
     }
     /// A string up to its terminating zero byte, raw.
     pub(crate) fn cstr_bytes(&mut self) -> SqlResult<&'a [u8]> {
-        let end = self
-            .rest
-            .iter()
-            .position(|&b| b == 0)
-            .ok_or_else(|| SqlError::new(SqlState::PROTOCOL_VIOLATION, "invalid string in message"))?;
+        let end = self.rest.iter().position(|&b| b == 0).ok_or_else(|| {
+            SqlError::new(SqlState::PROTOCOL_VIOLATION, "invalid string in message")
+        })?;
         let head = &self.rest[..end];
         self.rest = &self.rest[end + 1..];
         Ok(head)

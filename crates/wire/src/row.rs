@@ -29,14 +29,19 @@ pub struct ColumnFormat {
 const FIRST_TABLE_OID: u32 = 16_384;
 
 /// RowDescription of columns with their [`ColumnFormat`].
-pub fn row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<Item = (&'a OutColumn, ColumnFormat)>) {
+pub fn row_description<'a>(
+    out: &mut Vec<u8>,
+    columns: impl ExactSizeIterator<Item = (&'a OutColumn, ColumnFormat)>,
+) {
     let at = backend::begin(out, b'T');
     out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
     for (shown, column) in columns {
         out.extend(shown.name.bytes().take_while(|&b| b != 0));
         out.push(0);
         let (table, number) = match shown.origin {
-            Some(origin) => (FIRST_TABLE_OID.wrapping_add(origin.table.0), origin.column as u16 + 1),
+            Some(origin) => {
+                (FIRST_TABLE_OID.wrapping_add(origin.table.0), origin.column as u16 + 1)
+            }
             None => (0, 0),
         };
         out.extend_from_slice(&table.to_be_bytes());
@@ -121,7 +126,13 @@ pub(crate) fn push_u64(out: &mut Vec<u8>, mut v: u64) {
 }
 
 /// Reads parameter `number` of a Bind, counted from 1.
-pub fn parameter(ty: SqlType, format: Format, bytes: Option<&[u8]>, zone: &Zone, number: usize) -> SqlResult<Datum> {
+pub fn parameter(
+    ty: SqlType,
+    format: Format,
+    bytes: Option<&[u8]>,
+    zone: &Zone,
+    number: usize,
+) -> SqlResult<Datum> {
     let Some(bytes) = bytes else { return Ok(Datum::Null) };
     if format == Format::Binary {
         return binary::read(ty, bytes, number);
@@ -141,7 +152,10 @@ pub fn parameter(ty: SqlType, format: Format, bytes: Option<&[u8]>, zone: &Zone,
         _ => {}
     }
     if text.contains('\0') {
-        return Err(SqlError::new(SqlState::NOT_IN_REPERTOIRE, "invalid byte sequence for encoding \"UTF8\": 0x00"));
+        return Err(SqlError::new(
+            SqlState::NOT_IN_REPERTOIRE,
+            "invalid byte sequence for encoding \"UTF8\": 0x00",
+        ));
     }
     clearway_plan::value::parse_text(ty, text, zone)
 }
@@ -174,13 +188,23 @@ mod tests {
     fn a_data_row_is_written_in_one_pass() {
         let mut row = Vec::new();
         clearway_types::row::encode(&[Datum::Int4(-12), Datum::Null, Datum::Int8(7)], &mut row);
-        let columns = [(SqlType::Int4, Format::Text), (SqlType::Int4, Format::Text), (SqlType::Int8, Format::Binary)]
-            .map(|(ty, format)| ColumnFormat { ty, format });
+        let columns = [
+            (SqlType::Int4, Format::Text),
+            (SqlType::Int4, Format::Text),
+            (SqlType::Int8, Format::Binary),
+        ]
+        .map(|(ty, format)| ColumnFormat { ty, format });
         let mut out = Vec::new();
         data_row(&mut out, RowView::new(&row), columns.into_iter(), &Zone::utc()).unwrap();
-        assert_eq!(out, b"D\0\0\0\x1d\0\x03\0\0\0\x03-12\xff\xff\xff\xff\0\0\0\x08\0\0\0\0\0\0\0\x07");
+        assert_eq!(
+            out,
+            b"D\0\0\0\x1d\0\x03\0\0\0\x03-12\xff\xff\xff\xff\0\0\0\x08\0\0\0\0\0\0\0\x07"
+        );
         let before = out.len();
-        assert!(data_row(&mut out, RowView::new(&[1, 0, 99]), columns.into_iter(), &Zone::utc()).is_err());
+        assert!(
+            data_row(&mut out, RowView::new(&[1, 0, 99]), columns.into_iter(), &Zone::utc())
+                .is_err()
+        );
         assert_eq!(out.len(), before);
     }
 

@@ -50,29 +50,40 @@ pub type Packet<'a> = (Startup<'a>, usize);
 
 /// Takes the first packet off `input`; `None` while bytes are missing. `asked_ssl` and `asked_gss`: such a request has come before, and a
 /// second one is taken for a version of the protocol.
-pub fn startup(input: &[u8], asked_ssl: bool, asked_gss: bool) -> Result<Option<SqlResult<Packet<'_>>>, BadLength> {
+pub fn startup(
+    input: &[u8],
+    asked_ssl: bool,
+    asked_gss: bool,
+) -> Result<Option<SqlResult<Packet<'_>>>, BadLength> {
     let Some(head) = input.first_chunk::<4>() else { return Ok(None) };
     let len = u32::from_be_bytes(*head) as usize;
     if !(8..=MAX_STARTUP).contains(&len) {
         return Err(BadLength);
     }
-    let Some((code, rest)) = input.get(4..len).and_then(<[u8]>::split_first_chunk::<4>) else { return Ok(None) };
+    let Some((code, rest)) = input.get(4..len).and_then(<[u8]>::split_first_chunk::<4>) else {
+        return Ok(None);
+    };
     let packet = match u32::from_be_bytes(*code) {
         SSL if !asked_ssl => Ok(Startup::Ssl),
         GSS if !asked_gss => Ok(Startup::Gss),
         CANCEL => match rest.as_chunks::<4>() {
-            ([pid, secret], []) => {
-                Ok(Startup::Cancel { pid: i32::from_be_bytes(*pid), secret: i32::from_be_bytes(*secret) })
-            }
+            ([pid, secret], []) => Ok(Startup::Cancel {
+                pid: i32::from_be_bytes(*pid),
+                secret: i32::from_be_bytes(*secret),
+            }),
             _ => return Err(BadLength),
         },
-        version if version & 0xffff_0000 == PROTOCOL_3 => {
-            parameters(rest).map(|parameters| Startup::Session { minor: version as u16, parameters })
-        }
+        version if version & 0xffff_0000 == PROTOCOL_3 => parameters(rest)
+            .map(|parameters| Startup::Session { minor: version as u16, parameters }),
         version => {
             let (major, minor) = ((version >> 16) as u16, version & 0xffff);
-            let text = format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0");
-            Ok(Startup::Unsupported { major, error: SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text) })
+            let text = format!(
+                "unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0"
+            );
+            Ok(Startup::Unsupported {
+                major,
+                error: SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text),
+            })
         }
     };
     Ok(Some(packet.map(|packet| (packet, len))))
@@ -112,11 +123,17 @@ mod tests {
         session[3] = session.len() as u8;
         let (read, n) = packet(&session).unwrap().unwrap();
         assert_eq!(n, session.len());
-        assert_eq!(read, Startup::Session { minor: 0, parameters: vec![("user", "me"), ("database", "d")] });
+        assert_eq!(
+            read,
+            Startup::Session { minor: 0, parameters: vec![("user", "me"), ("database", "d")] }
+        );
         assert_eq!(startup(&[0, 0, 0, 7, 0, 0, 0], false, false), Err(BadLength));
         assert_eq!(startup(&[0xff; 9], false, false), Err(BadLength));
         for (bytes, asked) in [([0, 0, 0, 8, 0, 2, 0, 0], false), (ssl, true)] {
-            assert!(matches!(startup(&bytes, asked, false), Ok(Some(Ok((Startup::Unsupported { .. }, 8))))));
+            assert!(matches!(
+                startup(&bytes, asked, false),
+                Ok(Some(Ok((Startup::Unsupported { .. }, 8))))
+            ));
         }
     }
 

@@ -20,19 +20,47 @@ struct Promise {
 }
 
 const ON_ARM: &[Promise] = &[
-    Promise { function: "acquire_tas", has: &["ldxr", "stxr", "dmb"], lacks: &["swp", "cas", "ldaxr"] },
-    Promise { function: "acquire_ttas", has: &["ldr", "ldxr", "stxr", "dmb"], lacks: &["swp", "cas"] },
-    Promise { function: "acquire_cas", has: &["ldaxr", "stlxr"], lacks: &["dmb", "swp", "cas", "bl"] },
-    Promise { function: "acquire_test_cas", has: &["ldr", "ldaxr", "stlxr"], lacks: &["dmb", "swp", "cas", "bl"] },
-    Promise { function: "acquire_lse_swp", has: &["swpa"], lacks: &["dmb", "ldxr", "ldaxr", "stxr", "stlxr", "bl"] },
-    Promise { function: "acquire_lse_cas", has: &["casa"], lacks: &["dmb", "ldxr", "ldaxr", "stxr", "stlxr", "bl"] },
+    Promise {
+        function: "acquire_tas",
+        has: &["ldxr", "stxr", "dmb"],
+        lacks: &["swp", "cas", "ldaxr"],
+    },
+    Promise {
+        function: "acquire_ttas",
+        has: &["ldr", "ldxr", "stxr", "dmb"],
+        lacks: &["swp", "cas"],
+    },
+    Promise {
+        function: "acquire_cas",
+        has: &["ldaxr", "stlxr"],
+        lacks: &["dmb", "swp", "cas", "bl"],
+    },
+    Promise {
+        function: "acquire_test_cas",
+        has: &["ldr", "ldaxr", "stlxr"],
+        lacks: &["dmb", "swp", "cas", "bl"],
+    },
+    Promise {
+        function: "acquire_lse_swp",
+        has: &["swpa"],
+        lacks: &["dmb", "ldxr", "ldaxr", "stxr", "stlxr", "bl"],
+    },
+    Promise {
+        function: "acquire_lse_cas",
+        has: &["casa"],
+        lacks: &["dmb", "ldxr", "ldaxr", "stxr", "stlxr", "bl"],
+    },
 ];
 
 const ON_X86: &[Promise] = &[
     Promise { function: "acquire_tas", has: &["xchg"], lacks: &["lock", "mfence", "call"] },
     Promise { function: "acquire_ttas", has: &["test", "xchg"], lacks: &["mfence", "call"] },
     Promise { function: "acquire_cas", has: &["lock cmpxchg"], lacks: &["xchg", "mfence", "call"] },
-    Promise { function: "acquire_test_cas", has: &["test", "lock cmpxchg"], lacks: &["xchg", "mfence", "call"] },
+    Promise {
+        function: "acquire_test_cas",
+        has: &["test", "lock cmpxchg"],
+        lacks: &["xchg", "mfence", "call"],
+    },
 ];
 
 /// In these no store may come before the comparison has found the word free.
@@ -56,8 +84,24 @@ pub fn run() -> Res<()> {
         compares_first(function, &instructions[*function])?;
     }
     println!("chips: aarch64: {} acquisitions are what they say", ON_ARM.len());
-    succeed(arm(tools::cargo().args(["test", "-p", "clearway-latch", "-p", "clearway-specimens", "--target", ARM])))?;
-    succeed(arm(tools::cargo().args(["run", "-p", "clearway-latch", "--example", "acquisitions", "--target", ARM])))
+    succeed(arm(tools::cargo().args([
+        "test",
+        "-p",
+        "clearway-latch",
+        "-p",
+        "clearway-specimens",
+        "--target",
+        ARM,
+    ])))?;
+    succeed(arm(tools::cargo().args([
+        "run",
+        "-p",
+        "clearway-latch",
+        "--example",
+        "acquisitions",
+        "--target",
+        ARM,
+    ])))
 }
 
 /// What is not installed that aarch64 needs.
@@ -67,15 +111,17 @@ fn missing() -> Option<String> {
             return Some(format!("{tool} is not installed"));
         }
     }
-    let libdir = Command::new("rustc").args(["--print", "target-libdir", "--target", ARM]).output().ok()?;
+    let libdir =
+        Command::new("rustc").args(["--print", "target-libdir", "--target", ARM]).output().ok()?;
     let libdir = PathBuf::from(String::from_utf8_lossy(&libdir.stdout).trim());
     (!libdir.is_dir()).then(|| format!("Rust's standard library for {ARM} is not installed"))
 }
 
 fn arm(command: &mut Command) -> &mut Command {
-    command
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", format!("{RUNNER} -L /usr/aarch64-linux-gnu"))
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER).env(
+        "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
+        format!("{RUNNER} -L /usr/aarch64-linux-gnu"),
+    )
 }
 
 fn succeed(command: &mut Command) -> Res<()> {
@@ -88,7 +134,15 @@ fn example(target: Option<&str>) -> Res<PathBuf> {
     let directory = tools::repository_root().join("target/chips");
     let mut command = tools::cargo();
     command
-        .args(["build", "--release", "-p", "clearway-latch", "--example", "acquisitions", "--target-dir"])
+        .args([
+            "build",
+            "--release",
+            "-p",
+            "clearway-latch",
+            "--example",
+            "acquisitions",
+            "--target-dir",
+        ])
         .arg(&directory);
     if let Some(target) = target {
         command.args(["--target", target]);
@@ -111,7 +165,9 @@ fn functions(listing: &str) -> BTreeMap<String, Vec<String>> {
     let mut functions: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut current = None;
     for line in listing.lines() {
-        if let Some(name) = line.strip_suffix(">:").and_then(|l| l.split_once('<')).map(|(_, name)| name) {
+        if let Some(name) =
+            line.strip_suffix(">:").and_then(|l| l.split_once('<')).map(|(_, name)| name)
+        {
             current = name.starts_with("acquire_").then(|| name.to_owned());
         } else if let (Some(name), Some((_, instruction))) = (&current, line.split_once(':')) {
             let words: Vec<&str> = instruction.split_whitespace().collect();
@@ -123,7 +179,9 @@ fn functions(listing: &str) -> BTreeMap<String, Vec<String>> {
 
 fn check(promises: &[Promise], functions: &BTreeMap<String, Vec<String>>) -> Res<()> {
     for Promise { function, has, lacks } in promises {
-        let body = functions.get(*function).ok_or_else(|| format!("{function} is not in the disassembly"))?;
+        let body = functions
+            .get(*function)
+            .ok_or_else(|| format!("{function} is not in the disassembly"))?;
         let finds = |what: &str| body.iter().any(|i| i.starts_with(what));
         if let Some(absent) = has.iter().find(|what| !finds(what)) {
             return Err(format!("{function} has no {absent}:\n  {}", body.join("\n  ")));

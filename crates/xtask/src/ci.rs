@@ -18,12 +18,10 @@ const LOOM_FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg loom");
 const SIM_CLIPPY: &str = "clippy -p clearway-sim --target-dir target/sim -- -D warnings";
 
 /// Planted bugs that the tests of the lock table and of the waits-for graph must find, and no client can see.
-const LOCK_CANARIES: &str =
-    "test -p clearway-partition -p clearway-coordinator --lib --target-dir target/sim canaries_are_found";
+const LOCK_CANARIES: &str = "test -p clearway-partition -p clearway-coordinator --lib --target-dir target/sim canaries_are_found";
 
 /// Planted bugs that the tests of additions must find.
-const ADDITION_CANARIES: &str =
-    "test -p clearway-storage -p clearway-partition --test it --target-dir target/sim canaries_are_found";
+const ADDITION_CANARIES: &str = "test -p clearway-storage -p clearway-partition --test it --target-dir target/sim canaries_are_found";
 
 /// The fabric with the provider that needs libibverbs; without a device its tests say so.
 const VERBS: &str = "-p clearway-fabric --features verbs";
@@ -32,7 +30,8 @@ const VERBS: &str = "-p clearway-fabric --features verbs";
 const LLVM: &str = "/usr/lib";
 
 fn has_libclang() -> bool {
-    let is_llvm = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("llvm-");
+    let is_llvm =
+        |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("llvm-");
     let llvm = std::fs::read_dir(LLVM).into_iter().flatten().flatten().filter(is_llvm);
     let found = llvm.map(|entry| entry.path().join("lib/libclang.so")).any(|path| path.exists());
     tools::find("cmake").is_some() && (found || std::env::var_os("LIBCLANG_PATH").is_some())
@@ -60,13 +59,21 @@ pub fn run(options: &Options) -> Res<()> {
         println!("ci: fuzz driver SKIPPED: there is no C++ compiler");
     }
     if in_ci() || has_libclang() {
-        cargo("clippy for InfiniBand", &format!("clippy {VERBS} --all-targets -- -D warnings"), &[])?;
+        cargo(
+            "clippy for InfiniBand",
+            &format!("clippy {VERBS} --all-targets -- -D warnings"),
+            &[],
+        )?;
         cargo("tests for InfiniBand", &format!("test {VERBS} --lib verbs:: -- --nocapture"), &[])?;
     } else {
         println!("ci: InfiniBand SKIPPED: there is no CMake or no libclang (see .ci/run)");
     }
     // Of what only these flags show.
-    cargo("clippy for loom", &format!("clippy {LOOM} --profile test -- -D warnings"), &[LOOM_FLAGS])?;
+    cargo(
+        "clippy for loom",
+        &format!("clippy {LOOM} --profile test -- -D warnings"),
+        &[LOOM_FLAGS],
+    )?;
     cargo("loom", &format!("test {LOOM} --release loom"), &[LOOM_FLAGS])?;
     cargo("clippy for the simulation", SIM_CLIPPY, &[crate::sim::FLAGS])?;
     step("simulation", || crate::sim::run(&Options::default()))?;
@@ -75,10 +82,16 @@ pub fn run(options: &Options) -> Res<()> {
     step("canaries", || crate::sim::run(&Options { canaries: true, ..Options::default() }))?;
     let of_histories = Options { canaries: true, histories: true, ..Options::default() };
     step("canaries of the checker of histories", || crate::sim::run(&of_histories))?;
-    step("simulation of the pool", || crate::sim::run(&Options { pool: true, ..Options::default() }))?;
-    step("canaries of the pool", || crate::sim::run(&Options { pool: true, canaries: true, ..Options::default() }))?;
+    step("simulation of the pool", || {
+        crate::sim::run(&Options { pool: true, ..Options::default() })
+    })?;
+    step("canaries of the pool", || {
+        crate::sim::run(&Options { pool: true, canaries: true, ..Options::default() })
+    })?;
     if tools::find("pgbench").is_none() || tools::find("psql").is_none() {
-        println!("ci: end-to-end tests, crashes and lab SKIPPED: pgbench or psql is not installed (see .ci/run)");
+        println!(
+            "ci: end-to-end tests, crashes and lab SKIPPED: pgbench or psql is not installed (see .ci/run)"
+        );
         return Ok(());
     }
     step("e2e", || crate::e2e::run(options))?;

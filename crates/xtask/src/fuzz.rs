@@ -49,10 +49,16 @@ pub fn run(options: &Options) -> Res<()> {
     if let Some(only) = &options.target {
         targets.retain(|name| name == only);
         if targets.is_empty() {
-            return Err(format!("there is no target {only}; there are: {}", names(&kept)?.join(" ")));
+            return Err(format!(
+                "there is no target {only}; there are: {}",
+                names(&kept)?.join(" ")
+            ));
         }
     }
-    println!("{:<14} {:>12} {:>9} {:>9} {:>9}  findings", "target", "executions", "a second", "cov from", "cov to");
+    println!(
+        "{:<14} {:>12} {:>9} {:>9} {:>9}  findings",
+        "target", "executions", "a second", "cov from", "cov to"
+    );
     let mut found = Vec::new();
     for target in &targets {
         if let Some(finding) = one(&places, target, options)? {
@@ -67,7 +73,8 @@ pub fn run(options: &Options) -> Res<()> {
 
 fn names(dir: &Path) -> Res<Vec<String>> {
     let entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let mut names: Vec<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> =
+        entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     Ok(names)
 }
@@ -82,17 +89,33 @@ fn build() -> Res<Places> {
         return Err("`c++` is not installed: libFuzzer is compiled for this; on Debian: apt-get install g++".into());
     }
     let root = repository_root();
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("fuzz");
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root.join("target"), PathBuf::from)
+        .join("fuzz");
     let host = host()?;
     let mut cargo = tools::cargo();
     // With --target the flags do not reach build scripts, which have no libFuzzer to link with.
-    cargo.args(["build", "--profile", "fuzz", "-p", "clearway-fuzz", "--features", "libfuzzer", "--bin", "libfuzzer"]);
+    cargo.args([
+        "build",
+        "--profile",
+        "fuzz",
+        "-p",
+        "clearway-fuzz",
+        "--features",
+        "libfuzzer",
+        "--bin",
+        "libfuzzer",
+    ]);
     cargo.args(["--target", &host, "--target-dir"]).arg(&target).env("RUSTFLAGS", COVERAGE);
     let status = cargo.status().map_err(|e| format!("cargo build: {e}"))?;
     if !status.success() {
         return Err(format!("cargo build: {status}"));
     }
-    Ok(Places { root, binary: target.join(host).join("fuzz/libfuzzer"), grown: target.join("corpus") })
+    Ok(Places {
+        root,
+        binary: target.join(host).join("fuzz/libfuzzer"),
+        grown: target.join("corpus"),
+    })
 }
 
 fn host() -> Res<String> {
@@ -129,7 +152,9 @@ fn one(places: &Places, target: &str, options: &Options) -> Res<Option<String>> 
     ];
     match (options.runs, options.minutes) {
         (Some(runs), None) => args.push(format!("-runs={runs}")),
-        (Some(runs), Some(_)) => args.extend([format!("-runs={runs}"), format!("-max_total_time={seconds}")]),
+        (Some(runs), Some(_)) => {
+            args.extend([format!("-runs={runs}"), format!("-max_total_time={seconds}")])
+        }
         (None, _) => args.push(format!("-max_total_time={seconds}")),
     }
     if let Some(seed) = options.seed {
@@ -138,8 +163,10 @@ fn one(places: &Places, target: &str, options: &Options) -> Res<Option<String>> 
     let output = places.driver(target, &args, &[&grown, &places.kept(target)])?;
     let log = String::from_utf8_lossy(&output.stderr);
     let report = Report::of(&log);
-    let artifact =
-        log.lines().find_map(|l| l.split("Test unit written to ").nth(1)).map(|path| PathBuf::from(path.trim()));
+    let artifact = log
+        .lines()
+        .find_map(|l| l.split("Test unit written to ").nth(1))
+        .map(|path| PathBuf::from(path.trim()));
     let shown = if artifact.is_some() || !output.status.success() { "1" } else { "none" };
     let Report { executions, per_second, from, to } = report;
     println!("{target:<14} {executions:>12} {per_second:>9} {from:>9} {to:>9}  {shown}");
@@ -166,7 +193,8 @@ fn finding(places: &Places, target: &str, path: &Path, log: &str) -> Res<String>
         std::fs::rename(&small, path).map_err(|e| format!("{}: {e}", small.display()))?;
     }
     let file = path.strip_prefix(&places.root).unwrap_or(path).display();
-    let why = log.lines().skip_while(|l| !l.contains("panicked at") && !l.contains("ERROR: libFuzzer"));
+    let why =
+        log.lines().skip_while(|l| !l.contains("panicked at") && !l.contains("ERROR: libFuzzer"));
     let why: Vec<&str> = why.take(3).collect();
     let replay = format!("cargo run -p clearway-fuzz --bin replay -- {target} {file}");
     Ok(format!(
@@ -189,7 +217,11 @@ fn merge(places: &Places, target: &str) -> Res<()> {
         std::fs::copy(kept.join(&name), to.join(&name)).map_err(|e| format!("{name}: {e}"))?;
     }
     // What seeds and regressions reach counts as reached: only inputs that add to it are put beside them.
-    let args = ["-set_cover_merge=1".to_owned(), format!("-timeout={TIMEOUT_S}"), format!("-max_len={MAX_LEN}")];
+    let args = [
+        "-set_cover_merge=1".to_owned(),
+        format!("-timeout={TIMEOUT_S}"),
+        format!("-max_len={MAX_LEN}"),
+    ];
     let output = places.driver(target, &args, &[&named, &places.grown.join(target)])?;
     if !output.status.success() {
         return Err(format!(
@@ -231,7 +263,12 @@ impl Report {
         let mut covers = log.lines().filter_map(|l| l.split("cov: ").nth(1)?.split(' ').next());
         let from = covers.next().unwrap_or("?").to_owned();
         let to = covers.next_back().unwrap_or(&from).to_owned();
-        Self { executions: stat("number_of_executed_units"), per_second: stat("average_exec_per_sec"), from, to }
+        Self {
+            executions: stat("number_of_executed_units"),
+            per_second: stat("average_exec_per_sec"),
+            from,
+            to,
+        }
     }
 }
 
@@ -243,7 +280,12 @@ mod tests {
     fn a_run_is_reported() {
         let log = "#2\tINITED cov: 7 ft: 7 corp: 1/1b exec/s: 0 rss: 27Mb\n#9\tNEW    cov: 8 ft: 8 corp: 2/8b\n\
             #30\tDONE   cov: 9 ft: 8\nstat::number_of_executed_units: 30\nstat::average_exec_per_sec:     15\n";
-        let want = Report { executions: "30".into(), per_second: "15".into(), from: "7".into(), to: "9".into() };
+        let want = Report {
+            executions: "30".into(),
+            per_second: "15".into(),
+            from: "7".into(),
+            to: "9".into(),
+        };
         assert_eq!(Report::of(log), want);
     }
 }

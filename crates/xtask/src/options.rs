@@ -60,17 +60,32 @@ impl Options {
             match arg.as_str() {
                 "--quick" => options.quick = true,
                 "--update" => options.update = true,
-                "--rounds" => options.rounds = Some(value()?.parse().map_err(|e| format!("--rounds: {e}"))?),
-                "--seed" => options.seed = Some(value()?.parse().map_err(|e| format!("--seed: {e}"))?),
+                "--rounds" => {
+                    options.rounds = Some(value()?.parse().map_err(|e| format!("--rounds: {e}"))?)
+                }
+                "--seed" => {
+                    options.seed = Some(value()?.parse().map_err(|e| format!("--seed: {e}"))?)
+                }
                 "--target" => options.target = Some(value()?),
-                "--minutes" => options.minutes = Some(value()?.parse().map_err(|e| format!("--minutes: {e}"))?),
-                "--runs" => options.runs = Some(value()?.parse().map_err(|e| format!("--runs: {e}"))?),
+                "--minutes" => {
+                    options.minutes = Some(value()?.parse().map_err(|e| format!("--minutes: {e}"))?)
+                }
+                "--runs" => {
+                    options.runs = Some(value()?.parse().map_err(|e| format!("--runs: {e}"))?)
+                }
                 "--merge" => options.merge = true,
-                "--seeds" => options.seeds = Some(value()?.parse().map_err(|e| format!("--seeds: {e}"))?),
-                "--first" => options.first = Some(value()?.parse().map_err(|e| format!("--first: {e}"))?),
-                "--clients" => options.clients = Some(value()?.parse().map_err(|e| format!("--clients: {e}"))?),
+                "--seeds" => {
+                    options.seeds = Some(value()?.parse().map_err(|e| format!("--seeds: {e}"))?)
+                }
+                "--first" => {
+                    options.first = Some(value()?.parse().map_err(|e| format!("--first: {e}"))?)
+                }
+                "--clients" => {
+                    options.clients = Some(value()?.parse().map_err(|e| format!("--clients: {e}"))?)
+                }
                 "--transactions" => {
-                    options.transactions = Some(value()?.parse().map_err(|e| format!("--transactions: {e}"))?);
+                    options.transactions =
+                        Some(value()?.parse().map_err(|e| format!("--transactions: {e}"))?);
                 }
                 "--isolation" => options.isolation = Some(value()?),
                 "--pool" => options.pool = true,

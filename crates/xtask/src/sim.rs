@@ -30,7 +30,9 @@ pub fn run(options: &Options) -> Res<()> {
     sim.current_dir(&root).arg(subject);
     match options.seed {
         Some(seed) => sim.args(["replay", &seed.to_string()]),
-        None if options.canaries => sim.arg("canaries").args(options.first.map(|first| first.to_string())),
+        None if options.canaries => {
+            sim.arg("canaries").args(options.first.map(|first| first.to_string()))
+        }
         None => {
             let usual = if options.pool { POOL_SEEDS } else { SEEDS };
             let (first, seeds) = (options.first.unwrap_or(0), options.seeds.unwrap_or(usual));

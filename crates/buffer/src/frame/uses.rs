@@ -17,7 +17,8 @@ impl Frame {
     /// Counts a use of `id`, if uses are counted, below the bound, and the page is still here.
     pub fn count_use(&self, id: PageId) {
         let warmer = |page: u64| {
-            let counts = page & !UNCOUNTED == id.to_u64() && page >= COLDER && page & UNCOUNTED != UNCOUNTED;
+            let counts =
+                page & !UNCOUNTED == id.to_u64() && page >= COLDER && page & UNCOUNTED != UNCOUNTED;
             counts.then(|| page - COLDER)
         };
         // An exchange, so that uses by two threads at once count twice.
@@ -143,7 +144,10 @@ mod tests {
                 let page = if round % 2 == 0 { a } else { b };
                 let id = frame.publish(free, page, 0, None);
                 frame.set_uses(3, Some(0));
-                assert!(frame.holds(page) && (page == a || frame.uses(3) == Some(0)), "round {round}");
+                assert!(
+                    frame.holds(page) && (page == a || frame.uses(3) == Some(0)),
+                    "round {round}"
+                );
                 free = frame.try_claim(id).expect("nobody has it pinned");
                 assert!(!frame.holds(page) && frame.uses(3).is_none(), "round {round}");
             }

@@ -35,7 +35,12 @@ impl Frame {
         let mut word = self.word.load(Ordering::Acquire);
         while word & FREE == 0 && self.holds(id) {
             assert!(word & PINS < PINS, "too many threads wait for {id}");
-            match self.word.compare_exchange_weak(word, word + PIN, Ordering::Acquire, Ordering::Acquire) {
+            match self.word.compare_exchange_weak(
+                word,
+                word + PIN,
+                Ordering::Acquire,
+                Ordering::Acquire,
+            ) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -110,7 +115,11 @@ mod tests {
                 frame.unlatch(Mode::Shared);
                 std::thread::yield_now();
             }
-            assert_eq!(word(&frame) & (WAITED | EXCL), WAITED, "the writer is parked, and goes first");
+            assert_eq!(
+                word(&frame) & (WAITED | EXCL),
+                WAITED,
+                "the writer is parked, and goes first"
+            );
             frame.unlatch(Mode::Shared);
             assert!(matches!(writer.join(), Ok(TryLatch::Yes)));
         });
@@ -125,7 +134,8 @@ mod tests {
         assert_eq!(frame.try_latch(A, Mode::Exclusive), TryLatch::Yes);
         std::thread::scope(|scope| {
             let wait = |mode| frame.latch_in_turn(A, mode);
-            let waiters = [Mode::Shared, Mode::Exclusive].map(|mode| scope.spawn(move || wait(mode)));
+            let waiters =
+                [Mode::Shared, Mode::Exclusive].map(|mode| scope.spawn(move || wait(mode)));
             while word(&frame) & WAITED == 0 {
                 std::thread::yield_now();
             }

@@ -53,7 +53,8 @@ impl Directory {
 
     fn bucket(&self, page: PageId) -> usize {
         // As in `table`.
-        (page.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - self.buckets.len().trailing_zeros())) as usize
+        (page.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            >> (64 - self.buckets.len().trailing_zeros())) as usize
     }
 
     fn slot_of(&self, page: PageId) -> Option<u32> {
@@ -81,7 +82,8 @@ impl Directory {
     /// The page's copy, if it can be read.
     pub fn find(&self, page: PageId) -> Option<Copy> {
         let slot = self.slot_of(page)?;
-        self.ready[(slot / self.region_slots) as usize].then(|| Copy { slot, crc: self.slots[slot as usize].crc })
+        self.ready[(slot / self.region_slots) as usize]
+            .then(|| Copy { slot, crc: self.slots[slot as usize].crc })
     }
 
     /// Gives the page a slot of a region that is not ready; false if it has one already.
@@ -91,7 +93,8 @@ impl Directory {
             return false;
         }
         let bucket = self.bucket(page);
-        self.slots[slot as usize] = Slot { page: page.to_u64(), crc: 0, next: self.buckets[bucket] };
+        self.slots[slot as usize] =
+            Slot { page: page.to_u64(), crc: 0, next: self.buckets[bucket] };
         self.buckets[bucket] = slot;
         self.pages += 1;
         true
@@ -185,7 +188,9 @@ mod tests {
                     let crcs: Vec<u32> = (0..each).map(|at| step + at).collect();
                     directory.written(region, &crcs);
                     let of_region = |slot: u32, region: u32| slot / each == region;
-                    for (slot, crc) in model.values_mut().filter(|(slot, _)| of_region(*slot, region)) {
+                    for (slot, crc) in
+                        model.values_mut().filter(|(slot, _)| of_region(*slot, region))
+                    {
                         *crc = Some(crcs[(*slot % each) as usize]);
                     }
                     (region, used) = ((region + 1) % regions, 0);
@@ -197,7 +202,8 @@ mod tests {
                     model.remove(&one);
                 }
                 _ => {
-                    let found = model.get(&one).and_then(|&(slot, crc)| Some(Copy { slot, crc: crc? }));
+                    let found =
+                        model.get(&one).and_then(|&(slot, crc)| Some(Copy { slot, crc: crc? }));
                     assert_eq!(directory.find(one), found, "step {step}");
                     if let Some(copy) = found
                         && random.below(8) == 0

@@ -155,7 +155,10 @@ impl SecondLevel {
     pub fn open(disk: &dyn Disk, config: &SecondLevelConfig) -> io::Result<Self> {
         let slots = config.size / PAGE_SIZE as u64;
         if slots < LEAST_SLOTS || config.size > LARGEST {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "its size must be 16 pages to 4 TiB"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "its size must be 16 pages to 4 TiB",
+            ));
         }
         let path = config.dir.join(SECOND_LEVEL_FILE);
         let lock = disk.lock(&path)?;
@@ -164,9 +167,18 @@ impl SecondLevel {
         let region_slots = (slots / REGIONS).clamp(1, REGION);
         let regions = (slots / region_slots) as u32;
         let region_slots = region_slots as u32;
-        let buffers = (0..BUFFERS).map(|_| Aligned::new(region_slots as usize * PAGE_SIZE)).collect();
+        let buffers =
+            (0..BUFFERS).map(|_| Aligned::new(region_slots as usize * PAGE_SIZE)).collect();
         let directory = Directory::new(regions, region_slots);
-        let state = State { on: true, directory, regions, next: 0, busy: Vec::new(), buffers, lock: Some(lock) };
+        let state = State {
+            on: true,
+            directory,
+            regions,
+            next: 0,
+            busy: Vec::new(),
+            buffers,
+            lock: Some(lock),
+        };
         Ok(Self {
             file,
             name: path.display().to_string().into(),
@@ -192,8 +204,15 @@ impl SecondLevel {
     }
 
     /// Whether a read has brought the copy.
-    pub(crate) fn accept(&self, page: PageId, copy: Copy, bytes: &[u8; PAGE_SIZE], read: io::Result<usize>) -> bool {
-        let verified = || canary::on(Bug::UnverifiedCopy) || verify(bytes, page, &self.name).is_ok();
+    pub(crate) fn accept(
+        &self,
+        page: PageId,
+        copy: Copy,
+        bytes: &[u8; PAGE_SIZE],
+        read: io::Result<usize>,
+    ) -> bool {
+        let verified =
+            || canary::on(Bug::UnverifiedCopy) || verify(bytes, page, &self.name).is_ok();
         let what = match read {
             Ok(PAGE_SIZE) if stored_crc(bytes) == copy.crc && verified() => {
                 count(&self.counters.hits, 1);
@@ -209,7 +228,8 @@ impl SecondLevel {
             return false;
         }
         count(&self.counters.dropped, 1);
-        let too_many = load(&self.counters.dropped) > BAD_COPIES + load(&self.counters.hits) / BAD_SHARE;
+        let too_many =
+            load(&self.counters.dropped) > BAD_COPIES + load(&self.counters.hits) / BAD_SHARE;
         let ended = too_many && state.turn_off();
         drop(state);
         tracing::debug!(file = %self.name, %page, what, "a bad copy in the second-level cache");
@@ -243,13 +263,17 @@ impl SecondLevel {
     ) {
         filling.full = filling.full.take().and_then(|job| io_pool.try_submit(job).err());
         let changed = |victim: &mut Victim| lsn(arena.free_bytes(&mut victim.frame)) != Lsn(0);
-        let mut victims: Vec<&mut Victim> = victims.iter_mut().filter_map(|v| changed(v).then_some(v)).collect();
+        let mut victims: Vec<&mut Victim> =
+            victims.iter_mut().filter_map(|v| changed(v).then_some(v)).collect();
         while !victims.is_empty() && filling.full.is_none() {
-            let Some(mut region) = filling.region.take().or_else(|| self.begin_region()) else { break };
+            let Some(mut region) = filling.region.take().or_else(|| self.begin_region()) else {
+                break;
+            };
             let places = self.reserve(&mut region, epoch, &victims);
             for (victim, at) in victims.drain(..places.len()).zip(&places) {
                 if let Some(at) = at {
-                    region.buffer[at * PAGE_SIZE..][..PAGE_SIZE].copy_from_slice(arena.free_bytes(&mut victim.frame));
+                    region.buffer[at * PAGE_SIZE..][..PAGE_SIZE]
+                        .copy_from_slice(arena.free_bytes(&mut victim.frame));
                 }
             }
             if region.pages.len() == self.region_slots as usize {
@@ -281,7 +305,12 @@ impl SecondLevel {
 
     /// Gives slots to the first of the victims: for each its place in the region's buffer, `None` for one that has a copy. Nothing if a
     /// page was invalidated since `epoch`.
-    fn reserve(&self, region: &mut Region, epoch: u64, victims: &[&mut Victim]) -> Vec<Option<usize>> {
+    fn reserve(
+        &self,
+        region: &mut Region,
+        epoch: u64,
+        victims: &[&mut Victim],
+    ) -> Vec<Option<usize>> {
         let mut state = self.state.lock();
         let mut places = Vec::new();
         if !state.on || state.directory.epoch() != epoch {

@@ -87,7 +87,12 @@ impl PageIo for CheckedIo {
         self.planted("place");
         self.files.place(id)
     }
-    fn accept(&self, id: PageId, page: &mut [u8; PAGE_SIZE], read: io::Result<usize>) -> Result<(), PageError> {
+    fn accept(
+        &self,
+        id: PageId,
+        page: &mut [u8; PAGE_SIZE],
+        read: io::Result<usize>,
+    ) -> Result<(), PageError> {
         self.reads.fetch_add(1, SeqCst);
         self.planted("accept");
         let result = self.files.accept(id, page, read);
@@ -156,14 +161,27 @@ pub fn pool_with_second_level(disk: &MemDisk, frames: u32, slots: u64) -> Fixtur
 }
 
 pub fn second_level(disk: &dyn Disk, dir: &Path, slots: u64) -> io::Result<SecondLevel> {
-    SecondLevel::open(disk, &SecondLevelConfig { dir: dir.to_owned(), size: slots * PAGE_SIZE as u64 })
+    SecondLevel::open(
+        disk,
+        &SecondLevelConfig { dir: dir.to_owned(), size: slots * PAGE_SIZE as u64 },
+    )
 }
 
-pub fn pool_over(files: Files, io_pool: Arc<IoPool>, frames: u32, replacement: ReplacementKind) -> Fixture {
+pub fn pool_over(
+    files: Files,
+    io_pool: Arc<IoPool>,
+    frames: u32,
+    replacement: ReplacementKind,
+) -> Fixture {
     pool_of(files, io_pool, PoolConfig { replacement, ..patient(frames) }, None)
 }
 
-pub fn pool_of(files: Files, io_pool: Arc<IoPool>, config: PoolConfig, second: Option<SecondLevel>) -> Fixture {
+pub fn pool_of(
+    files: Files,
+    io_pool: Arc<IoPool>,
+    config: PoolConfig,
+    second: Option<SecondLevel>,
+) -> Fixture {
     let wal = Arc::new(FakeWal::default());
     let io = Arc::new(CheckedIo {
         files: files.with_io_pool(io_pool.clone()),
@@ -200,7 +218,8 @@ pub fn stamp(page: &mut PageMut<'_>, wal: &FakeWal, stamp: u64) {
 
 /// The stamp that fills the page's body, or the text of what is wrong.
 pub fn check_content(page: &[u8]) -> Result<u64, String> {
-    let mut words = page[HEADER..].chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().unwrap()));
+    let mut words =
+        page[HEADER..].chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().unwrap()));
     let first = words.next().unwrap();
     if words.all(|w| w == first) { Ok(first) } else { Err(format!("half of stamp {first}")) }
 }

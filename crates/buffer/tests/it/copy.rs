@@ -55,7 +55,8 @@ fn setup() -> (MemDisk, Arc<Meeting>, Files) {
     let (half_written, read) = (Barrier::new(2), Barrier::new(2));
     let meeting = Arc::new(Meeting { write_stops: flag(), read_stops: flag(), half_written, read });
     disk.create_dir_all(Path::new("data")).unwrap();
-    let files = Files::open(&Intercepted::new(disk.clone(), meeting.clone()), Path::new("data"), 1).unwrap();
+    let files = Files::open(&Intercepted::new(disk.clone(), meeting.clone()), Path::new("data"), 1)
+        .unwrap();
     (disk, meeting, files)
 }
 
@@ -82,7 +83,10 @@ fn a_page_that_is_being_written_is_copied_as_a_whole() {
 fn a_damaged_page_is_not_copied() {
     let (disk, _, files) = setup();
     write(&files, 3, 1);
-    disk.open(Path::new("data/p0000.data"), Open::Existing).unwrap().write_all_at(&[7], 8192 + 99).unwrap();
+    disk.open(Path::new("data/p0000.data"), Open::Existing)
+        .unwrap()
+        .write_all_at(&[7], 8192 + 99)
+        .unwrap();
     let error = files.read_run(page(0, 0), &mut [0; 3 * PAGE_SIZE]).unwrap_err().to_string();
     assert!(error.contains("partition 0 page 1 in data/p0000.data is damaged"), "{error}");
 }

@@ -30,9 +30,15 @@ fn requests(class: &str) -> u64 {
 #[test]
 fn every_class_reports() {
     let before = CLASSES.map(requests);
-    let fixture = pool_on(&MemDisk::new(), 16, ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::Locked));
+    let fixture = pool_on(
+        &MemDisk::new(),
+        16,
+        ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::Locked),
+    );
     for no in 0..64 {
-        with(&fixture.pool, |pool| pool.create(page(0, no), false).map(|mut p| stamp(&mut p, &fixture.wal, 1)));
+        with(&fixture.pool, |pool| {
+            pool.create(page(0, no), false).map(|mut p| stamp(&mut p, &fixture.wal, 1))
+        });
     }
     assert_eq!(get(&fixture, page(0, 0)), 1);
     fixture.pool.flush_before(fixture.wal.append()).unwrap();

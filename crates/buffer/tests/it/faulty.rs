@@ -40,7 +40,8 @@ fn look(disk: &MemDisk, plan: &Arc<FaultPlan>) -> Vec<Result<u64, PageError>> {
     disk.set_faults(None);
     let f = again(disk);
     disk.set_faults(Some(plan.clone()));
-    let fetch = |no| f.pool.fetch_blocking(Want::Page(page(0, no))).map(|_keep| get(&f, page(0, no)));
+    let fetch =
+        |no| f.pool.fetch_blocking(Want::Page(page(0, no))).map(|_keep| get(&f, page(0, no)));
     (0..PAGES).map(fetch).collect()
 }
 
@@ -76,14 +77,16 @@ fn a_flipped_bit_and_an_unreadable_sector_are_found_each_time() {
     for seed in 0..20 {
         let (disk, plan) = struck_by(seed, Fault::FlippedBit, When::After(seed), 3);
         let damaged = |found: &[Result<u64, PageError>]| {
-            let damaged = |page: &Result<u64, PageError>| matches!(page, Err(PageError::Damaged { .. }));
+            let damaged =
+                |page: &Result<u64, PageError>| matches!(page, Err(PageError::Damaged { .. }));
             found.iter().filter(|page| damaged(page)).count()
         };
         let (first, again) = (look(&disk, &plan), look(&disk, &plan));
         assert_eq!((damaged(&first), damaged(&again)), (3, 3), "seed {seed}: at rest it stays");
         assert!((1..).zip(first).all(|(no, page)| page.map_or(true, |stamp| stamp == no)));
         let (disk, plan) = struck_by(seed, Fault::UnreadableSector, When::After(seed), 3);
-        let failed = |found: Vec<Result<u64, PageError>>| found.iter().filter(|page| page.is_err()).count();
+        let failed =
+            |found: Vec<Result<u64, PageError>>| found.iter().filter(|page| page.is_err()).count();
         assert_eq!((failed(look(&disk, &plan)), failed(look(&disk, &plan))), (3, 3), "seed {seed}");
     }
 }
@@ -153,16 +156,28 @@ fn after_a_failed_sync_nothing_is_written_although_the_disk_would_let_us() {
         put(&f, page(0, 3), 99);
         disk.set_faults(Some(plan));
         f.pool.flush_before(Lsn(u64::MAX)).unwrap_err();
-        disk.open(Path::new("/data/p0000.data"), Open::Existing).unwrap().sync_data().expect("as if nothing had been");
-        assert!(f.pool.flush_before(Lsn(u64::MAX)).is_err(), "seed {seed}: the pool does not believe it");
+        disk.open(Path::new("/data/p0000.data"), Open::Existing)
+            .unwrap()
+            .sync_data()
+            .expect("as if nothing had been");
+        assert!(
+            f.pool.flush_before(Lsn(u64::MAX)).is_err(),
+            "seed {seed}: the pool does not believe it"
+        );
         assert_eq!(get(&f, page(0, 5)), 6, "seed {seed}: what was not written is as it was");
-        assert!(read_again(&f, 3).is_none_or(|stamp| stamp == 99), "seed {seed}: what is lost is not read");
+        assert!(
+            read_again(&f, 3).is_none_or(|stamp| stamp == 99),
+            "seed {seed}: what is lost is not read"
+        );
         let after = files(&disk.crash(seed));
         let mut bytes = [0; PAGE_SIZE];
         torn += u32::from(after.read_run(page(0, 3), &mut bytes).is_err());
         after.restore_torn().unwrap();
         after.read_run(page(0, 3), &mut bytes).unwrap();
-        assert!(matches!(check_content(&bytes), Ok(4 | 99)), "seed {seed}: old, or mended from the copy");
+        assert!(
+            matches!(check_content(&bytes), Ok(4 | 99)),
+            "seed {seed}: old, or mended from the copy"
+        );
     }
     assert!(torn > 10, "the fault must be one that loses something");
 }

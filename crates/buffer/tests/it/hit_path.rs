@@ -13,9 +13,12 @@ fn hit_path() {
         let f = pool_on(&MemDisk::new(), pages + 1024, policy);
         let random = SeededEntropy::new(1);
         for no in 0..pages {
-            with(&f.pool, |pool| pool.create(page(0, no), false).map(|mut p| stamp(&mut p, &f.wal, u64::from(no))));
+            with(&f.pool, |pool| {
+                pool.create(page(0, no), false).map(|mut p| stamp(&mut p, &f.wal, u64::from(no)))
+            });
         }
-        let ids: Vec<PageId> = (0..1 << 12).map(|_| page(0, random.below(u64::from(pages)) as u32)).collect();
+        let ids: Vec<PageId> =
+            (0..1 << 12).map(|_| page(0, random.below(u64::from(pages)) as u32)).collect();
         let hits = if cfg!(debug_assertions) { 1 << 14 } else { 1 << 23 };
         let measure = |what: &str, access: &dyn Fn(PageId) -> u8| {
             let start = OsClock.monotonic();

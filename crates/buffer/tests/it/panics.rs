@@ -121,7 +121,10 @@ fn panicking_callback_leaves_no_pins() {
     f.pool.fetch(Want::Page(page(0, 1)), Box::new(|_| panic!("planted in a callback")));
     for _ in 0..2 {
         let sender = sender.clone();
-        f.pool.fetch(Want::Page(page(0, 1)), Box::new(move |result| sender.send(result.map(drop)).unwrap()));
+        f.pool.fetch(
+            Want::Page(page(0, 1)),
+            Box::new(move |result| sender.send(result.map(drop)).unwrap()),
+        );
     }
     drop(sender);
     f.io.hold_reads.store(false, SeqCst);
@@ -141,7 +144,8 @@ fn panic_while_a_page_is_fetched_is_answered() {
         let f = pool(16);
         plant(&f, method);
         let (sender, answer) = mpsc::channel();
-        let fetched = || f.pool.fetch(want, Box::new(move |result| sender.send(result.map(drop)).unwrap()));
+        let fetched =
+            || f.pool.fetch(want, Box::new(move |result| sender.send(result.map(drop)).unwrap()));
         tried(fetched);
         let error = answer.recv().expect("an answer").expect_err("it panicked").to_string();
         assert!(error.contains(&format!("planted in {method}")), "{error}");

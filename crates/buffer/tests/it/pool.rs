@@ -26,7 +26,10 @@ fn a_page_that_is_not_resident_is_a_want_and_reads_as_zeros_when_never_written()
     let also = f.pool.read(id).unwrap();
     assert!(read.iter().chain(also.iter()).all(|&b| b == 0));
     assert_eq!((read.id(), read.lsn()), (id, Lsn(0)));
-    assert!(matches!(f.pool.fetch_blocking(Want::Page(page(PARTITIONS, 0))), Err(PageError::NoFile(_))));
+    assert!(matches!(
+        f.pool.fetch_blocking(Want::Page(page(PARTITIONS, 0))),
+        Err(PageError::NoFile(_))
+    ));
 }
 
 #[test]
@@ -53,11 +56,17 @@ fn a_damaged_page_is_an_error_for_all_who_wait_and_for_no_other_page() {
     // Restoring at the start has mended it from the double-write file: damage it again.
     file.write_all_at(&[99], 5000).unwrap();
     let error = after.pool.fetch_blocking(Want::Page(page(0, 1))).unwrap_err().to_string();
-    assert!(error.ends_with("is damaged: an LSN up to the log's end, 0x0 expected, 0x14 found"), "{error}");
+    assert!(
+        error.ends_with("is damaged: an LSN up to the log's end, 0x0 expected, 0x14 found"),
+        "{error}"
+    );
     after.wal.go_on_after(&f.wal);
     let error = after.pool.fetch_blocking(Want::Page(page(0, 0))).unwrap_err();
     let text = error.to_string();
-    assert!(text.starts_with("partition 0 page 0 in /data/p0000.data is damaged: checksum"), "{text}");
+    assert!(
+        text.starts_with("partition 0 page 0 in /data/p0000.data is damaged: checksum"),
+        "{text}"
+    );
     assert_eq!(get(&after, page(0, 1)), 7);
     assert_eq!(after.pool.stats().free, 15, "the frame of the failed read is free again");
 }
@@ -87,10 +96,14 @@ fn a_page_created_while_it_is_read_is_the_created_one() {
 #[test]
 fn with_every_frame_kept_a_fetch_waits_until_one_is_let_go() {
     let f = pool(16);
-    let mut keeps: Vec<_> = (0..16).map(|no| f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap()).collect();
+    let mut keeps: Vec<_> =
+        (0..16).map(|no| f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap()).collect();
     assert_eq!(f.pool.create(page(1, 0), false).err(), Some(Want::Frames(1)));
     assert_eq!(f.pool.reserve_frames(2).err(), Some(Want::Frames(2)));
-    assert!(matches!(f.pool.fetch_blocking(Want::Frames(9)), Err(PageError::NoFrames)), "more than half the pool");
+    assert!(
+        matches!(f.pool.fetch_blocking(Want::Frames(9)), Err(PageError::NoFrames)),
+        "more than half the pool"
+    );
     let waiting = start(&f.pool, Want::Page(page(0, 99)));
     let frames = start(&f.pool, Want::Frames(3));
     assert!(waiting.try_recv().is_err() && frames.try_recv().is_err());
@@ -114,7 +127,8 @@ fn an_optimistic_read_gets_the_same_bytes_and_none_outside_the_page() {
     put(&f, id, 0x0102_0304_0506_0708);
     let expected = f.pool.read(id).unwrap().to_vec();
     assert_eq!(f.pool.read_optimistic(id, whole).unwrap().unwrap()[..], expected);
-    for (at, len) in (0..40).flat_map(|len| [0, 1, 30, 8190 - len, 8192 - len].map(|at| (at, len))) {
+    for (at, len) in (0..40).flat_map(|len| [0, 1, 30, 8190 - len, 8192 - len].map(|at| (at, len)))
+    {
         let look = |page: &Glimpse<'_>| {
             let mut copy = vec![0; len];
             page.copy(at, &mut copy).map(|()| copy)
@@ -218,7 +232,8 @@ fn a_log_that_is_not_durable_keeps_pages_from_the_disk() {
 #[test]
 fn shutting_down_refuses_who_waits_and_dropping_the_pool_ends_its_thread() {
     let f = pool(16);
-    let keeps: Vec<_> = (0..16).map(|no| f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap()).collect();
+    let keeps: Vec<_> =
+        (0..16).map(|no| f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap()).collect();
     let waiting = start(&f.pool, Want::Page(page(1, 0)));
     f.pool.shutdown();
     f.pool.shutdown();
@@ -234,11 +249,21 @@ fn shutting_down_refuses_who_waits_and_dropping_the_pool_ends_its_thread() {
 
 #[test]
 fn data_larger_than_the_pool_comes_back_from_disk() {
-    let f = pool_on(&MemDisk::new(), 32, ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::Locked));
+    let f = pool_on(
+        &MemDisk::new(),
+        32,
+        ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::Locked),
+    );
     for no in 0..256 {
-        with(&f.pool, |pool| pool.create(page(3, no), false).map(|mut p| stamp(&mut p, &f.wal, u64::from(no) + 1)));
+        with(&f.pool, |pool| {
+            pool.create(page(3, no), false).map(|mut p| stamp(&mut p, &f.wal, u64::from(no) + 1))
+        });
     }
-    assert_eq!(f.pool.min_rec_lsn(), Some(Lsn(0)), "the first pages were written, but never synced");
+    assert_eq!(
+        f.pool.min_rec_lsn(),
+        Some(Lsn(0)),
+        "the first pages were written, but never synced"
+    );
     for no in 0..256 {
         assert_eq!(get(&f, page(3, no)), u64::from(no) + 1);
     }
@@ -272,7 +297,10 @@ fn page_wanted_by_more_than_its_pins_is_kept_by_as_many_as_fit() {
     let fetch_all = || {
         for _ in 0..MANY {
             let sender = sender.clone();
-            f.pool.fetch(Want::Page(page(0, 1)), Box::new(move |result| sender.send(result).unwrap()));
+            f.pool.fetch(
+                Want::Page(page(0, 1)),
+                Box::new(move |result| sender.send(result).unwrap()),
+            );
         }
     };
     // While it is read, and while it is there.

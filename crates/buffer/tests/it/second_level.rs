@@ -80,7 +80,10 @@ fn what_left_the_pool_comes_back_from_the_second_level_and_is_written_there_once
     }
     let after = second(&f);
     assert!(after.hits - before.hits > u64::from(10 * PAGES), "{after:?}");
-    assert!(after.writes - before.writes <= 64, "what is there is not written again: {before:?} {after:?}");
+    assert!(
+        after.writes - before.writes <= 64,
+        "what is there is not written again: {before:?} {after:?}"
+    );
     assert_eq!(after.dropped, 0);
     assert!(after.pages <= 512 && after.pages > u64::from(PAGES / 2), "{after:?}");
 }
@@ -127,7 +130,10 @@ fn a_read_of_a_copy_that_is_overtaken_does_not_count() {
     let hold = Arc::new(AtomicBool::new(true));
     let held = hold.clone();
     f.disk.set_hook(Some(Arc::new(move |operation| {
-        if operation.kind == OpKind::Read && operation.path.starts_with("/ssd") && held.swap(false, SeqCst) {
+        if operation.kind == OpKind::Read
+            && operation.path.starts_with("/ssd")
+            && held.swap(false, SeqCst)
+        {
             let (go, wait) = mpsc::channel();
             begun.send(go).unwrap();
             wait.recv().unwrap();
@@ -175,7 +181,9 @@ fn nothing_that_was_there_at_the_start_is_believed() {
     (0..16).for_each(|no| assert_eq!(get(&f, page(0, no)), u64::from(no) + 1));
     assert_eq!((second(&f).hits, second(&f).misses), (0, 16));
     assert!(
-        second_level(&disk, Path::new("/ssd"), 64).err().is_some_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
+        second_level(&disk, Path::new("/ssd"), 64)
+            .err()
+            .is_some_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
     );
     assert!(second_level(&disk, Path::new("/none"), 64).is_err());
     assert!(second_level(&disk, Path::new("/data"), 15).is_err(), "too small");
@@ -185,8 +193,11 @@ fn nothing_that_was_there_at_the_start_is_believed() {
 /// Invariant 4: each fault by itself, often and seldom, while eight times the pool is changed.
 #[test]
 fn no_fault_in_its_file_is_anybodys() {
-    use Fault::{FailedRead, FailedWrite, FlippedBit, LostWrite, MisledWrite, ShortRead, UnreadableSector};
-    let all = [FailedRead, UnreadableSector, ShortRead, FlippedBit, LostWrite, MisledWrite, FailedWrite];
+    use Fault::{
+        FailedRead, FailedWrite, FlippedBit, LostWrite, MisledWrite, ShortRead, UnreadableSector,
+    };
+    let all =
+        [FailedRead, UnreadableSector, ShortRead, FlippedBit, LostWrite, MisledWrite, FailedWrite];
     for (seed, fault) in (0..).zip(all) {
         for when in [When::OneIn(2), When::OneIn(200), When::After(20)] {
             let disk = MemDisk::new();
@@ -211,7 +222,10 @@ fn without_faults_it_keeps_every_page_through_changes_and_checkpoints() {
         let models = work(&f, ReplacementKind::default(), 3_000);
         compare(&f, ReplacementKind::default(), &models);
         let stats = second(&f);
-        assert!(stats.writes > 0 && stats.dropped == 0 && stats.pages <= slots, "{slots}: {stats:?}");
+        assert!(
+            stats.writes > 0 && stats.dropped == 0 && stats.pages <= slots,
+            "{slots}: {stats:?}"
+        );
         assert!(slots < 320 || stats.hits > 100, "{slots}: {stats:?}");
     }
 }
@@ -230,7 +244,10 @@ fn it_ends_after_many_bad_copies() {
             }
         }
         let ended = second(&f);
-        assert!(ended.pages == 0 && ended.dropped > 16 && ended.dropped < 24, "{fault:?}: {ended:?}");
+        assert!(
+            ended.pages == 0 && ended.dropped > 16 && ended.dropped < 24,
+            "{fault:?}: {ended:?}"
+        );
         f.disk.set_faults(None);
         (0..4).for_each(|_| pass(&f));
         assert_eq!(second(&f), ended, "{fault:?}: it is off for good");
@@ -248,7 +265,8 @@ fn it_ends_after_a_failed_write_and_after_lost_ones() {
             value += 1;
             assert!(value < 1_000, "{fault:?}: {:?}", second(&f));
             (0..PAGES).for_each(|no| put(&f, page(0, no), value * 1_000 + u64::from(no)));
-            (0..PAGES).for_each(|no| assert_eq!(get(&f, page(0, no)), value * 1_000 + u64::from(no)));
+            (0..PAGES)
+                .for_each(|no| assert_eq!(get(&f, page(0, no)), value * 1_000 + u64::from(no)));
         }
         let (ended, bad) = (second(&f), fault == Fault::LostWrite);
         assert!(if bad { ended.dropped > 16 } else { ended.dropped == 0 }, "{fault:?}: {ended:?}");
@@ -273,7 +291,10 @@ fn on_a_full_disk_it_is_smaller_or_off() {
             assert!(value < 10_000, "{:?}", second(&f));
         }
         let stats = second(&f);
-        assert!(if off { stats.pages == 0 } else { stats.pages > 0 && stats.pages <= 192 }, "{room}: {stats:?}");
+        assert!(
+            if off { stats.pages == 0 } else { stats.pages > 0 && stats.pages <= 192 },
+            "{room}: {stats:?}"
+        );
         assert!(f.pool.failed().is_none());
     }
 }

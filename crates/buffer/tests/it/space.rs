@@ -12,7 +12,8 @@ fn what_has_space_can_be_written_when_there_is_none_left() {
     let disk = MemDisk::new();
     let files = files(&disk);
     disk.set_capacity(disk.used() + 60 * PAGE_SIZE as u64);
-    let refused = (0..).find_map(|no| files.make_space(page(1, no), false).err().map(|error| (no, error)));
+    let refused =
+        (0..).find_map(|no| files.make_space(page(1, no), false).err().map(|error| (no, error)));
     let (pages, error) = refused.unwrap();
     assert!(error.is_full(), "{error}");
     assert!(error.to_string().contains(&format!("cannot extend {}", page(1, pages))), "{error}");
@@ -49,7 +50,8 @@ fn a_pool_creates_no_page_without_space() {
     let disk = MemDisk::new();
     let config = PoolConfig { frames: 64, ..PoolConfig::default() };
     let threads = Arc::new(IoPool::new(1, "test-io").unwrap());
-    let f = Pool::new(config, Arc::new(files(&disk)), Arc::new(FakeWal::default()), threads).unwrap();
+    let f =
+        Pool::new(config, Arc::new(files(&disk)), Arc::new(FakeWal::default()), threads).unwrap();
     let id = page(2, 0);
     assert_eq!(f.create(id, false).err(), Some(Want::Space { page: id, last: false }));
     drop(f.fetch_blocking(Want::Space { page: id, last: false }).unwrap());
@@ -57,5 +59,8 @@ fn a_pool_creates_no_page_without_space() {
     disk.set_capacity(0);
     let far = page(2, 900);
     let error = f.fetch_blocking(Want::Space { page: far, last: true }).unwrap_err();
-    assert!(matches!(&error, PageError::Io { page: Some(at), .. } if *at == far) && error.is_full(), "{error}");
+    assert!(
+        matches!(&error, PageError::Io { page: Some(at), .. } if *at == far) && error.is_full(),
+        "{error}"
+    );
 }

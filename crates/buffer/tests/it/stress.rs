@@ -3,7 +3,9 @@
 use crate::common::*;
 use clearway_buffer::*;
 use clearway_env::{DirectDisk, Disk, Entropy, IoPool, MemDisk, OsDisk, SeededEntropy};
-use clearway_replacement::{MultilistKind, PolicyKind, ReplacementKind, UseCountedKind, WrapperKind};
+use clearway_replacement::{
+    MultilistKind, PolicyKind, ReplacementKind, UseCountedKind, WrapperKind,
+};
 use clearway_types::Lsn;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,7 +24,8 @@ fn partition(fixture: &Fixture, changing: &Changing, number: u16, seed: u64, ops
     let mut model = vec![0_u64; PAGES as usize];
     for op in 1..=ops {
         // Some pages are hot, so that pages under write-back get changed again.
-        let no = if random.below(3) == 0 { random.below(4) } else { random.below(u64::from(PAGES)) } as u32;
+        let no = if random.below(3) == 0 { random.below(4) } else { random.below(u64::from(PAGES)) }
+            as u32;
         let id = page(number, no);
         let _changing = changing.read().unwrap();
         match random.u64() % 8 {
@@ -72,7 +75,10 @@ pub fn work(fixture: &Fixture, kind: ReplacementKind, ops: u64) -> Vec<Vec<u64>>
                 let target = fixture.wal.appended();
                 drop(nobody_changes);
                 fixture.pool.flush_before(target).unwrap();
-                assert!(fixture.pool.min_rec_lsn().is_none_or(|lsn| lsn >= target), "{kind}: a change left behind");
+                assert!(
+                    fixture.pool.min_rec_lsn().is_none_or(|lsn| lsn >= target),
+                    "{kind}: a change left behind"
+                );
                 std::thread::yield_now();
             }
         });
@@ -87,15 +93,26 @@ pub fn work(fixture: &Fixture, kind: ReplacementKind, ops: u64) -> Vec<Vec<u64>>
     fixture.pool.flush_before(Lsn(u64::MAX)).unwrap();
     assert_eq!(fixture.pool.min_rec_lsn(), None);
     let stats = fixture.pool.stats();
-    assert!(stats.evictions > u64::from(FRAMES) && stats.writes > u64::from(FRAMES), "{kind}: {stats:?}");
-    assert_eq!(fixture.io.violations.load(SeqCst), 0, "{kind}: written before the log, or half a page");
+    assert!(
+        stats.evictions > u64::from(FRAMES) && stats.writes > u64::from(FRAMES),
+        "{kind}: {stats:?}"
+    );
+    assert_eq!(
+        fixture.io.violations.load(SeqCst),
+        0,
+        "{kind}: written before the log, or half a page"
+    );
     models
 }
 
 pub fn compare(after: &Fixture, kind: ReplacementKind, models: &[Vec<u64>]) {
     for (p, model) in models.iter().enumerate() {
         for (no, &value) in model.iter().enumerate() {
-            assert_eq!(get(after, page(p as u16, no as u32)), value, "{kind}: partition {p} page {no} after the crash");
+            assert_eq!(
+                get(after, page(p as u16, no as u32)),
+                value,
+                "{kind}: partition {p} page {no} after the crash"
+            );
         }
     }
 }
@@ -113,7 +130,10 @@ fn optimistic_readers_see_whole_versions_that_only_grow() {
                 while !stop.load(SeqCst) {
                     let no = random.below(u64::from(pages)) as u32;
                     let found = glimpse(fixture, page(0, no));
-                    assert!(found % u64::from(pages) == u64::from(no) || found == 0, "page {no} has {found}");
+                    assert!(
+                        found % u64::from(pages) == u64::from(no) || found == 0,
+                        "page {no} has {found}"
+                    );
                     assert!(found >= seen[no as usize], "page {no} went back to {found}");
                     seen[no as usize] = found;
                     looking.fetch_add(1, SeqCst);
@@ -123,7 +143,9 @@ fn optimistic_readers_see_whole_versions_that_only_grow() {
         for round in 1..200_u64 {
             // The readers look between the changes, whoever has the cores.
             let before = looking.load(SeqCst);
-            while looking.load(SeqCst) < before + 2 && !readers.iter().all(|reader| reader.is_finished()) {
+            while looking.load(SeqCst) < before + 2
+                && !readers.iter().all(|reader| reader.is_finished())
+            {
                 std::thread::yield_now();
             }
             for no in 0..pages {
@@ -141,12 +163,16 @@ fn clock_sweep_keeps_every_page_through_eviction_and_checkpoints() {
 
 #[test]
 fn every_policy_keeps_every_page_through_eviction_and_checkpoints() {
-    PolicyKind::ALL.iter().for_each(|policy| run(ReplacementKind::Wrapped(*policy, WrapperKind::default()), 1_000));
+    PolicyKind::ALL
+        .iter()
+        .for_each(|policy| run(ReplacementKind::Wrapped(*policy, WrapperKind::default()), 1_000));
 }
 
 #[test]
 fn every_wrapper_keeps_every_page_through_eviction_and_checkpoints() {
-    WrapperKind::ALL.iter().for_each(|wrapper| run(ReplacementKind::Wrapped(PolicyKind::Lru, *wrapper), 2_000));
+    WrapperKind::ALL
+        .iter()
+        .for_each(|wrapper| run(ReplacementKind::Wrapped(PolicyKind::Lru, *wrapper), 2_000));
     MultilistKind::ALL.iter().for_each(|kind| run(ReplacementKind::Multilist(*kind), 2_000));
     UseCountedKind::ALL.iter().for_each(|kind| run(ReplacementKind::UseCounted(*kind), 2_000));
 }
@@ -157,7 +183,9 @@ fn the_smallest_pool_makes_progress_with_many_threads() {
     std::thread::scope(|scope| {
         for p in 0..PARTITIONS {
             let fixture = &fixture;
-            scope.spawn(move || partition(fixture, &Changing::default(), p, 100 + u64::from(p), 500));
+            scope.spawn(move || {
+                partition(fixture, &Changing::default(), p, 100 + u64::from(p), 500)
+            });
         }
     });
     assert_eq!(fixture.io.violations.load(SeqCst), 0);
@@ -168,7 +196,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str) -> Self {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stress-{name}-{}", std::process::id()));
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("stress-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         Self(dir)
     }
@@ -202,7 +231,9 @@ fn run_on_files(name: &str, disk: &dyn Disk, io_pool: &dyn Fn() -> std::io::Resu
         let registered = io_pool.registered();
         match registered.refused {
             Some(error) => skipped(name, error),
-            None if name.starts_with("registered") => assert!(registered.bytes > FRAMES as usize * PAGE_SIZE),
+            None if name.starts_with("registered") => {
+                assert!(registered.bytes > FRAMES as usize * PAGE_SIZE)
+            }
             None => assert_eq!(registered.wanted, 0),
         }
         fixture

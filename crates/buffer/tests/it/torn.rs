@@ -26,7 +26,9 @@ fn a_crash_at_any_operation_leaves_each_page_old_or_new() {
             before.sync().unwrap();
             disk.fail_after(operations);
             // A larger batch, a smaller one over it, and a sync: any of it may fail.
-            let _may_fail = write(&before, 0..8, 2).and_then(|()| write(&before, 2..5, 3)).and_then(|()| before.sync());
+            let _may_fail = write(&before, 0..8, 2)
+                .and_then(|()| write(&before, 2..5, 3))
+                .and_then(|()| before.sync());
             let after = files(&disk.crash(seed));
             torn += after.restore_torn().unwrap();
             for no in 0..8 {
@@ -42,7 +44,10 @@ fn a_crash_at_any_operation_leaves_each_page_old_or_new() {
             assert_eq!(after.restore_torn().unwrap(), 0, "a second restore finds nothing to do");
         }
     }
-    assert!(torn > 0 && old > 0 && new > 0, "{torn} torn, {old} old, {new} new: the test must see all three");
+    assert!(
+        torn > 0 && old > 0 && new > 0,
+        "{torn} torn, {old} old, {new} new: the test must see all three"
+    );
 }
 
 #[test]
@@ -54,9 +59,15 @@ fn what_is_left_of_an_older_batch_is_never_restored() {
     write(&files, 0..2, 2).unwrap();
     files.sync().unwrap();
     // Page 7's copy is still in the double-write file, but the header names only the second batch.
-    disk.open("/data/p0000.data".as_ref(), Open::Existing).unwrap().write_all_at(&[9], 7 * 8192 + 100).unwrap();
+    disk.open("/data/p0000.data".as_ref(), Open::Existing)
+        .unwrap()
+        .write_all_at(&[9], 7 * 8192 + 100)
+        .unwrap();
     assert_eq!(files.restore_torn().unwrap(), 0);
-    assert!(matches!(files.read_run(page(0, 7), &mut [0; PAGE_SIZE]), Err(PageError::Damaged { .. })));
+    assert!(matches!(
+        files.read_run(page(0, 7), &mut [0; PAGE_SIZE]),
+        Err(PageError::Damaged { .. })
+    ));
 }
 
 #[test]
@@ -107,7 +118,9 @@ fn a_batch_whose_sync_has_failed_is_written_anew_by_the_next_process() {
     use clearway_env::{Fault, FaultPlan, Role, When, Zone};
     use std::sync::Arc;
     use std::time::Duration;
-    for (role, path) in [(Role::Pages, "/data/p0000.data"), (Role::Copies, "/data/double-write.data")] {
+    for (role, path) in
+        [(Role::Pages, "/data/p0000.data"), (Role::Copies, "/data/double-write.data")]
+    {
         for seed in 0..16 {
             let disk = MemDisk::new();
             let first = files(&disk);

@@ -45,7 +45,11 @@ fn what_a_user_makes_hears_of_every_hit() {
     fn make(frames: u32) -> Box<dyn Replacement> {
         ReplacementKind::default().build(frames)
     }
-    let f = pool_on(&MemDisk::new(), FRAMES, ReplacementKind::Custom(ReplacementFactory::Notified(make)));
+    let f = pool_on(
+        &MemDisk::new(),
+        FRAMES,
+        ReplacementKind::Custom(ReplacementFactory::Notified(make)),
+    );
     use_once(&f, Want::Page(page(0, 0)));
     for no in 0..10 * FRAMES {
         (0..3).for_each(|_| drop(f.pool.read(page(0, 0)).expect("what is always in use stays")));
@@ -99,7 +103,10 @@ fn dirty_neighbours_of_a_victim_are_written_with_it() {
     })));
     order.iter().for_each(|no| put(&f, page(0, *no), u64::from(*no)));
     let (pages, writes) = (f.pool.stats().writes, writes.load(SeqCst));
-    assert!(pages >= u64::from(FRAMES) && writes * 3 < pages * 2, "{pages} pages in {writes} writes");
+    assert!(
+        pages >= u64::from(FRAMES) && writes * 3 < pages * 2,
+        "{pages} pages in {writes} writes"
+    );
 }
 
 /// Misses at once that leave some of the reserve wait for no frame, whether the victims are clean or dirty.
@@ -126,7 +133,8 @@ fn misses_within_the_reserve_find_free_frames() {
     assert!(stats.evictions > u64::from(FRAMES), "{stats:?}");
     assert_eq!(stats.waits, 0, "{stats:?}");
     // More than the reserve, with every frame kept: these wait, and are counted.
-    let keeps: Vec<_> = (0..FRAMES).map(|no| f.pool.fetch_blocking(Want::Page(page(1, no))).unwrap()).collect();
+    let keeps: Vec<_> =
+        (0..FRAMES).map(|no| f.pool.fetch_blocking(Want::Page(page(1, no))).unwrap()).collect();
     let before = f.pool.stats().waits;
     let (sender, receiver) = std::sync::mpsc::channel();
     f.pool.fetch(Want::Page(page(2, 0)), Box::new(move |result| drop(sender.send(result))));
@@ -153,7 +161,11 @@ impl Replacement for Looking {
         self.pages.lock().unwrap()[frame.0 as usize] = Some(page);
         self.clock.miss(frame, page);
     }
-    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         self.clock.evict(incoming, probe)
     }
     fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
@@ -173,9 +185,13 @@ impl Replacement for Looking {
 #[test]
 fn a_page_that_had_to_be_written_leaves_before_the_policys_eyes() {
     fn make(frames: u32) -> Box<dyn Replacement> {
-        Box::new(Looking { clock: ClockSweep::new(frames), pages: Mutex::new(vec![None; frames as usize]) })
+        Box::new(Looking {
+            clock: ClockSweep::new(frames),
+            pages: Mutex::new(vec![None; frames as usize]),
+        })
     }
-    let f = pool_on(&MemDisk::new(), 16, ReplacementKind::Custom(ReplacementFactory::Notified(make)));
+    let f =
+        pool_on(&MemDisk::new(), 16, ReplacementKind::Custom(ReplacementFactory::Notified(make)));
     *LOOKED_AT.lock().unwrap() = Arc::downgrade(&f.pool);
     // A panic of the cooler ends the pool, so that the next one is refused.
     (0..200).for_each(|no| put(&f, page(0, no), 1));

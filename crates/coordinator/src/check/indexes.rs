@@ -32,7 +32,11 @@ impl Wrong {
 impl Check<'_> {
     fn tell(&mut self, name: &str, partition: PartitionId, wrong: Wrong) {
         if wrong.told.is_empty() {
-            self.damage(partition, None, format!("index \"{name}\" and its table's rows do not agree"));
+            self.damage(
+                partition,
+                None,
+                format!("index \"{name}\" and its table's rows do not agree"),
+            );
         }
         for (partition, page, what) in wrong.told {
             self.damage(partition, Some(page), what);
@@ -47,7 +51,11 @@ impl Check<'_> {
     }
 
     /// Compares the indexes of a partition that has been scanned.
-    pub(super) fn local_indexes(&mut self, partition: PartitionId, rows: &Rows) -> Result<(), OpenError> {
+    pub(super) fn local_indexes(
+        &mut self,
+        partition: PartitionId,
+        rows: &Rows,
+    ) -> Result<(), OpenError> {
         for (t, table) in self.tables.clone().into_iter().enumerate() {
             for (i, index) in table.indexes.iter().enumerate() {
                 let whole = |tree| self.checker.is_whole(partition, tree);
@@ -65,7 +73,12 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn index(&self, partition: PartitionId, table: &Arc<TableDef>, i: usize) -> Result<Wrong, OpenError> {
+    fn index(
+        &self,
+        partition: PartitionId,
+        table: &Arc<TableDef>,
+        i: usize,
+    ) -> Result<Wrong, OpenError> {
         let (mut wrong, index) = (Wrong::default(), &table.indexes[i]);
         let name = &index.name;
         let each = self.checker.each(partition, table.tree, &mut |row, get| {
@@ -75,7 +88,10 @@ impl Check<'_> {
                 Some(found) if found == row.key => {}
                 Some(found) => wrong.add(partition, row.page, || {
                     let (row, found) = (shown_key(row.key), shown_key(&found));
-                    format!("entry {} of index \"{name}\": row {row} expected, {found} found", shown_key(&key))
+                    format!(
+                        "entry {} of index \"{name}\": row {row} expected, {found} found",
+                        shown_key(&key)
+                    )
                 }),
                 None => wrong.add(partition, row.page, || {
                     let (key, row) = (shown_key(&key), shown_key(row.key));
@@ -84,7 +100,10 @@ impl Check<'_> {
             }
         });
         each.map_err(bootstrap::cannot_read)?;
-        let each = self.checker.each(partition, index.tree, &mut |entry, get| match get(table.tree, entry.value) {
+        let each = self.checker.each(partition, index.tree, &mut |entry, get| match get(
+            table.tree,
+            entry.value,
+        ) {
             None => wrong.add(partition, entry.page, || {
                 let (key, row) = (shown_key(entry.key), shown_key(entry.value));
                 format!("entry {key} of index \"{name}\": its row {row} expected, none found")
@@ -111,7 +130,9 @@ impl Check<'_> {
     pub(super) fn guards(&mut self, rows: &Rows) -> Result<(), OpenError> {
         for (t, table) in self.tables.clone().into_iter().enumerate() {
             for (g, guard) in table.guards().enumerate() {
-                let whole = |p| self.checker.is_whole(p, table.tree) && self.checker.is_whole(p, guard.tree);
+                let whole = |p| {
+                    self.checker.is_whole(p, table.tree) && self.checker.is_whole(p, guard.tree)
+                };
                 if !self.all().all(whole) {
                     self.report.not_compared += 1;
                     continue;

@@ -101,17 +101,27 @@ impl Check<'_> {
             return Ok(Vec::new());
         }
         if !self.checker.is_whole(home, CATALOG_TREE) {
-            self.damage(home, None, "the catalog is damaged: rows and indexes are not compared".to_owned());
+            self.damage(
+                home,
+                None,
+                "the catalog is damaged: rows and indexes are not compared".to_owned(),
+            );
             return Ok(Vec::new());
         }
         let (mut tables, mut bad) = (Vec::new(), Vec::new());
-        let each = self.checker.each(home, CATALOG_TREE, &mut |entry, _| match catalog_rows::decode(entry.value) {
-            Ok(table) if catalog_rows::key(table.id) == entry.key => tables.push(Arc::new(table)),
-            Ok(table) => {
-                bad.push((entry.page, format!("the catalog has table {} under the key of another", table.name)))
-            }
-            Err(error) => bad.push((entry.page, error.message().to_owned())),
-        });
+        let each =
+            self.checker.each(home, CATALOG_TREE, &mut |entry, _| match catalog_rows::decode(
+                entry.value,
+            ) {
+                Ok(table) if catalog_rows::key(table.id) == entry.key => {
+                    tables.push(Arc::new(table))
+                }
+                Ok(table) => bad.push((
+                    entry.page,
+                    format!("the catalog has table {} under the key of another", table.name),
+                )),
+                Err(error) => bad.push((entry.page, error.message().to_owned())),
+            });
         each.map_err(bootstrap::cannot_read)?;
         for (page, what) in bad {
             self.damage(home, Some(page), what);

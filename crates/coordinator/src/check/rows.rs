@@ -66,10 +66,15 @@ impl Rows {
         let mut roles = HashMap::new();
         for (t, table) in tables.iter().enumerate() {
             roles.insert(table.tree, Role::Rows(t));
-            roles.extend(table.indexes.iter().enumerate().map(|(i, index)| (index.tree, Role::Index(t, i))));
-            roles.extend(table.guards().enumerate().map(|(g, guard)| (guard.tree, Role::Guard(t, g))));
+            roles.extend(
+                table.indexes.iter().enumerate().map(|(i, index)| (index.tree, Role::Index(t, i))),
+            );
+            roles.extend(
+                table.guards().enumerate().map(|(g, guard)| (guard.tree, Role::Guard(t, g))),
+            );
         }
-        let guards = tables.iter().map(|table| vec![Pair::default(); table.guards().count()]).collect();
+        let guards =
+            tables.iter().map(|table| vec![Pair::default(); table.guards().count()]).collect();
         Self {
             tables: tables.to_vec(),
             roles,
@@ -85,7 +90,8 @@ impl Rows {
     /// The entries that follow are of this partition.
     pub(super) fn enter(&mut self, partition: PartitionId) {
         self.partition = partition;
-        self.indexes = self.tables.iter().map(|table| vec![Pair::default(); table.indexes.len()]).collect();
+        self.indexes =
+            self.tables.iter().map(|table| vec![Pair::default(); table.indexes.len()]).collect();
     }
 
     /// Counts an entry in; what is wrong with it by itself.
@@ -139,14 +145,17 @@ impl Rows {
             pair.expected.add(key, entry.key);
         }
         for (guard, pair) in table.guards().zip(&mut self.guards[t]) {
-            if let Some((key, _)) = guard::entry(guard.columns, row, self.partitions).map_err(told)? {
+            if let Some((key, _)) =
+                guard::entry(guard.columns, row, self.partitions).map_err(told)?
+            {
                 pair.expected.add(&key, &self.partition.0.to_le_bytes());
             }
         }
         match table.partition_of(row, self.partitions).map_err(told)? {
-            Some(home) if home != self.partition => {
-                Err(format!("partition {home} expected by its distribution key, {} found", self.partition))
-            }
+            Some(home) if home != self.partition => Err(format!(
+                "partition {home} expected by its distribution key, {} found",
+                self.partition
+            )),
             _ => Ok(()),
         }
     }
@@ -162,7 +171,10 @@ fn form(table: &TableDef, row: RowView<'_>, buffer: &mut Vec<u8>) -> Result<(), 
     for (i, (value, column)) in row.iter().zip(&table.columns).enumerate() {
         let value = value.map_err(|_| format!("column \"{}\" cannot be read", column.name))?;
         if !fits(column.ty, value) {
-            return Err(format!("column \"{}\": a value of type {} expected, {value:?} found", column.name, column.ty));
+            return Err(format!(
+                "column \"{}\": a value of type {} expected, {value:?} found",
+                column.name, column.ty
+            ));
         }
         if value.is_null() && (column.not_null || table.primary_key.contains(&i)) {
             return Err(format!("column \"{}\": a value expected, NULL found", column.name));
@@ -194,7 +206,12 @@ fn fits(ty: SqlType, value: DatumRef<'_>) -> bool {
 }
 
 /// The key of the entry that an index should have for a row.
-pub(super) fn index_key(table: &TableDef, index: usize, row: &[u8], row_key: &[u8]) -> SqlResult<Vec<u8>> {
+pub(super) fn index_key(
+    table: &TableDef,
+    index: usize,
+    row: &[u8],
+    row_key: &[u8],
+) -> SqlResult<Vec<u8>> {
     let mut key = Vec::with_capacity(32);
     table.indexes[index].push_entry(RowView::new(row), row_key, &mut key)?;
     Ok(key)

@@ -57,7 +57,10 @@ impl Ended {
         let ms = self.waited.as_secs_f64() * 1e3;
         match self.granted {
             true => tracing::info!(statement, "process {pid} acquired {what} after {ms:.3} ms"),
-            false => tracing::info!(statement, "process {pid} gave up waiting for {what} after {ms:.3} ms"),
+            false => tracing::info!(
+                statement,
+                "process {pid} gave up waiting for {what} after {ms:.3} ms"
+            ),
         }
     }
 }
@@ -66,7 +69,13 @@ impl WaitsFor {
     /// Claims the transaction's waits that have lasted so long; returns when the next may be that long.
     fn claim(&mut self, txn: TxnId, limit: Duration, claimed: &mut Vec<WaitId>) -> Duration {
         let mut next = limit;
-        for wait in self.waits.get_mut(&txn).into_iter().flatten().filter(|wait| matches!(wait.long, Long::No)) {
+        for wait in self
+            .waits
+            .get_mut(&txn)
+            .into_iter()
+            .flatten()
+            .filter(|wait| matches!(wait.long, Long::No))
+        {
             match limit.checked_sub(wait.since.elapsed()).filter(|left| !left.is_zero()) {
                 Some(left) => next = next.min(left),
                 None => {
@@ -94,7 +103,8 @@ impl Engine {
     pub fn wait_is_logged(&self, txn: TxnId, id: WaitId, as_what: LoggedWait) -> bool {
         let mut graph = self.waits_for();
         let waits = graph.waits.get_mut(&txn).into_iter().flatten();
-        let mut found = waits.filter(|wait| (wait.partition, wait.wait) == (id.partition, id.number));
+        let mut found =
+            waits.filter(|wait| (wait.partition, wait.wait) == (id.partition, id.number));
         found.next().map(|wait| wait.long = Long::Logged(Arc::new(as_what))).is_some()
     }
 }

@@ -82,7 +82,8 @@ const SHOWN: usize = 1024;
 
 /// A text of a client's, as one line of bounded length.
 pub fn one_line(text: &str) -> String {
-    let mut line: String = text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut line: String =
+        text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.len() > line.len() {
         line.push_str("...");
     }
@@ -147,7 +148,9 @@ impl<'a> Names<'a> {
     pub(crate) fn new(catalog: &'a Catalog) -> Self {
         let (mut tables, mut trees) = (HashMap::new(), HashMap::new());
         for table in catalog.tables.values() {
-            let types = |columns: &[usize]| columns.iter().map(|column| table.columns[*column].ty).collect();
+            let types = |columns: &[usize]| {
+                columns.iter().map(|column| table.columns[*column].ty).collect()
+            };
             tables.insert(table.id, &**table);
             // Without a primary key a row's key is its hidden number, which nobody knows.
             trees.insert(table.tree, (&**table, "", types(&table.primary_key)));
@@ -165,7 +168,8 @@ impl<'a> Names<'a> {
         let mode = wanted.mode();
         match &wanted.place {
             WantedPlace::Table(table) => {
-                let table = self.tables.get(table).map_or_else(String::new, |table| table.name.clone());
+                let table =
+                    self.tables.get(table).map_or_else(String::new, |table| table.name.clone());
                 LockName { table, mode: mode.to_owned(), ..LockName::default() }
             }
             WantedPlace::Key(tree, key) => self.of_key(*tree, key, mode),
@@ -187,9 +191,12 @@ impl<'a> Names<'a> {
     fn in_tree(&self, tree: TreeId, mode: &str, shown: impl Fn(&[SqlType]) -> String) -> LockName {
         let mode = mode.to_owned();
         match self.trees.get(&tree) {
-            Some((table, index, types)) => {
-                LockName { table: table.name.clone(), index: (*index).to_owned(), key: shown(types), mode }
-            }
+            Some((table, index, types)) => LockName {
+                table: table.name.clone(),
+                index: (*index).to_owned(),
+                key: shown(types),
+                mode,
+            },
             None => LockName { key: shown(&[]), mode, ..LockName::default() },
         }
     }
@@ -238,7 +245,10 @@ mod tests {
         };
         assert_eq!(named("t", "", ""), "shared lock on table t");
         assert_eq!(named("t", "t_k", "(a\nb)"), "shared lock on key (a b) of index t_k of table t");
-        assert_eq!(named("", "", "\\x00"), "shared lock on key \\x00 of an uncommitted or system table");
+        assert_eq!(
+            named("", "", "\\x00"),
+            "shared lock on key \\x00 of an uncommitted or system table"
+        );
         let long = one_line(&"é".repeat(SHOWN + 1));
         assert_eq!((long.chars().count(), &long[long.len() - 5..]), (SHOWN + 3, "é..."));
     }

@@ -41,7 +41,9 @@ impl Member {
 impl WaitsFor {
     /// Copies a circle as [`WaitsFor::circle`] returns it.
     pub(super) fn deadlock(&self, victim: Victim, circle: &[(TxnId, LineId)]) -> Deadlock {
-        let wait = |txn: &TxnId, line: &LineId| self.waits.get(txn)?.iter().find(|wait| wait.edge() == Some(*line));
+        let wait = |txn: &TxnId, line: &LineId| {
+            self.waits.get(txn)?.iter().find(|wait| wait.edge() == Some(*line))
+        };
         let first = circle.iter().position(|(txn, _)| *txn == victim.txn).unwrap_or_default();
         let (after, before) = circle.split_at(first + 1);
         let members = after.iter().rev().chain(before.iter().rev()).map(|(txn, line)| {
@@ -53,7 +55,11 @@ impl WaitsFor {
             }
         });
         let stake = circle.get(first).and_then(|(txn, line)| Some(wait(txn, line)?.stake));
-        Deadlock { victim, retried: matches!(stake, Some(Stake::Retry(_))), circle: members.collect() }
+        Deadlock {
+            victim,
+            retried: matches!(stake, Some(Stake::Retry(_))),
+            circle: members.collect(),
+        }
     }
 }
 
@@ -63,7 +69,10 @@ impl Deadlock {
         let names = Names::new(catalog);
         let next = self.circle.iter().cycle().skip(1);
         let line = |(member, next): (&Member, &Member)| {
-            let what = member.wanted.as_ref().map_or_else(|| "a lock".to_owned(), |w| names.of(w).to_string());
+            let what = member
+                .wanted
+                .as_ref()
+                .map_or_else(|| "a lock".to_owned(), |w| names.of(w).to_string());
             format!("{} waits for {what}; blocked by {}.", member.name(), next.name())
         };
         self.circle.iter().zip(next).take(SHOWN).map(line).collect()
@@ -88,7 +97,10 @@ impl Engine {
         let (statements, text) = (deadlock.statements(), lines.join(" "));
         let victim = deadlock.circle.first().map(Member::name).unwrap_or_default();
         match deadlock.retried {
-            true => tracing::info!(statements, "deadlock detected: {victim} runs its statement again: {text}"),
+            true => tracing::info!(
+                statements,
+                "deadlock detected: {victim} runs its statement again: {text}"
+            ),
             false => tracing::warn!(statements, "deadlock detected: {victim} fails: {text}"),
         }
         let capital = |line: &String| line[..1].to_uppercase() + &line[1..];

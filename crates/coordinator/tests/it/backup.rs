@@ -85,8 +85,17 @@ fn transactions_over_several_partitions_are_in_a_backup_as_a_whole_or_not_at_all
         let copy = restored(&disk, target);
         let mut worker = Worker::new(&copy, 0);
         let bank = Bank::find(&copy);
-        assert_eq!(bank.balance(&mut worker, apart), Some(times), "what was answered before BACKUP is in it");
-        assert_eq!(bank.total(&mut worker), i64::from(ACCOUNTS * BALANCE + times), "{}", target.display());
+        assert_eq!(
+            bank.balance(&mut worker, apart),
+            Some(times),
+            "what was answered before BACKUP is in it"
+        );
+        assert_eq!(
+            bank.total(&mut worker),
+            i64::from(ACCOUNTS * BALANCE + times),
+            "{}",
+            target.display()
+        );
         worker.close();
         copy.shutdown().unwrap();
     }
@@ -124,7 +133,10 @@ fn a_backup_can_be_cancelled_and_there_is_one_at_a_time() {
     let mut second = Worker::new(&engine, 1);
     let refused = second.plain(backup("/second", None)).unwrap_err();
     assert_eq!(refused.state(), SqlState::OBJECT_IN_USE, "{refused}");
-    first.cancel(&SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"));
+    first.cancel(&SqlError::new(
+        SqlState::QUERY_CANCELED,
+        "canceling statement due to user request",
+    ));
     let cancelled = finish(&mut first, step);
     assert_eq!(cancelled.message(), "canceling statement due to user request");
     first.plain(backup("/third", None)).unwrap();
@@ -133,7 +145,8 @@ fn a_backup_can_be_cancelled_and_there_is_one_at_a_time() {
     assert!(matches!(step, Step::Pending));
     first.close();
     let mut port = engine.port(0);
-    while second.plain(backup("/fifth", None)).is_err_and(|e| e.state() == SqlState::OBJECT_IN_USE) {
+    while second.plain(backup("/fifth", None)).is_err_and(|e| e.state() == SqlState::OBJECT_IN_USE)
+    {
         port.poll(&mut Vec::new());
     }
     engine.shutdown().unwrap();
@@ -143,9 +156,15 @@ fn a_backup_can_be_cancelled_and_there_is_one_at_a_time() {
 fn a_backup_stands_on_its_own_and_names_an_absolute_path() {
     let engine = open(&MemDisk::new(), 2, 1);
     let mut worker = Worker::new(&engine, 0);
-    assert_eq!(worker.plain(backup("here", None)).unwrap_err().state(), SqlState::INVALID_PARAMETER);
+    assert_eq!(
+        worker.plain(backup("here", None)).unwrap_err().state(),
+        SqlState::INVALID_PARAMETER
+    );
     worker.begin();
-    assert_eq!(worker.plain(backup("/there", None)).unwrap_err().state(), SqlState::ACTIVE_TRANSACTION);
+    assert_eq!(
+        worker.plain(backup("/there", None)).unwrap_err().state(),
+        SqlState::ACTIVE_TRANSACTION
+    );
     worker.rollback();
     engine.shutdown().unwrap();
 }

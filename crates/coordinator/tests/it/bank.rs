@@ -62,7 +62,11 @@ fn a_rolled_back_block_leaves_nothing_and_a_failed_one_refuses_statements() {
     for account in 0..ACCOUNTS {
         bank.add(&mut worker, account, 1).unwrap();
     }
-    assert_eq!(bank.total(&mut worker), i64::from(ACCOUNTS * (BALANCE + 1)), "a block sees its own writes");
+    assert_eq!(
+        bank.total(&mut worker),
+        i64::from(ACCOUNTS * (BALANCE + 1)),
+        "a block sees its own writes"
+    );
     worker.rollback();
     assert_eq!(bank.total(&mut worker), i64::from(ACCOUNTS * BALANCE));
 
@@ -133,7 +137,8 @@ fn statements_over_all_partitions_are_seen_whole_and_survive_deadlocks() {
                 bank.add_to_all(&mut worker, 1).unwrap();
                 // Six rows that sum up to nothing, together with each addition; a failed insert of them leaves no trace.
                 let first = ACCOUNTS + i32::from(id) * 10_000 + round * EXTRA;
-                let rows: Vec<_> = (0..EXTRA).map(|i| (first + i, if i % 2 == 0 { 5 } else { -5 })).collect();
+                let rows: Vec<_> =
+                    (0..EXTRA).map(|i| (first + i, if i % 2 == 0 { 5 } else { -5 })).collect();
                 if round == 0 {
                     let clash: Vec<_> = rows.iter().copied().chain([(1, 7)]).collect();
                     let error = bank.insert_rows(&mut worker, &clash).unwrap_err();

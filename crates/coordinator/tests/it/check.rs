@@ -15,7 +15,8 @@ const PARTITIONS: u16 = 3;
 const ROWS: i32 = 800;
 
 pub fn checked(disk: &MemDisk) -> CheckReport {
-    let mut options = CheckOptions::new(MemDisk::new().open("scratch".as_ref(), Open::Create).unwrap());
+    let mut options =
+        CheckOptions::new(MemDisk::new().open("scratch".as_ref(), Open::Create).unwrap());
     options.frames = 256;
     check(Arc::new(disk.clone()), Path::new("/data"), options, &mut ()).unwrap()
 }
@@ -39,7 +40,8 @@ fn filled() -> (MemDisk, Arc<TableDef>) {
         concurrently: false,
     };
     worker.run(&plan(index)).unwrap();
-    let users = Users { table: worker.client().catalog().table(&users.table.name).unwrap().clone() };
+    let users =
+        Users { table: worker.client().catalog().table(&users.table.name).unwrap().clone() };
     worker.run(&users.insert_series(0, ROWS, 10_000)).unwrap();
     worker.run(&users.insert(&[(-1, None, 5), (-2, None, 6)], false)).unwrap();
     worker.run(&users.add_to_n(Who::Id(17), 1)).unwrap();
@@ -65,13 +67,20 @@ impl Vandal {
         Self { node, stores }
     }
 
-    fn run<T>(&mut self, partition: usize, mut attempt: impl FnMut(&mut Store) -> Result<T, Blocked>) -> T {
+    fn run<T>(
+        &mut self,
+        partition: usize,
+        mut attempt: impl FnMut(&mut Store) -> Result<T, Blocked>,
+    ) -> T {
         let mut held = Vec::new();
         loop {
             match attempt(&mut self.stores[partition]) {
                 Ok(done) => return done,
                 Err(Blocked::Want(wants)) => {
-                    held = wants.into_iter().map(|want| self.node.pool().fetch_blocking(want).unwrap()).collect();
+                    held = wants
+                        .into_iter()
+                        .map(|want| self.node.pool().fetch_blocking(want).unwrap())
+                        .collect();
                 }
                 Err(other) => panic!("{other:?}, {} pages held", held.len()),
             }
@@ -79,17 +88,27 @@ impl Vandal {
     }
 
     /// The first entry of a tree for which `which` holds, and its partition.
-    fn find(&mut self, tree: TreeId, which: impl Fn(&[u8], &[u8]) -> bool) -> (usize, Vec<u8>, Vec<u8>) {
+    fn find(
+        &mut self,
+        tree: TreeId,
+        which: impl Fn(&[u8], &[u8]) -> bool,
+    ) -> (usize, Vec<u8>, Vec<u8>) {
         for partition in 0..self.stores.len() {
             let found = self.run(partition, |store| {
                 let mut found = None;
-                store.scan(tree, Bound::Unbounded, Bound::Unbounded, false, &mut |key, value| {
-                    if !which(key, value) {
-                        return ControlFlow::Continue(());
-                    }
-                    found = Some((key.to_vec(), value.to_vec()));
-                    ControlFlow::Break(())
-                })?;
+                store.scan(
+                    tree,
+                    Bound::Unbounded,
+                    Bound::Unbounded,
+                    false,
+                    &mut |key, value| {
+                        if !which(key, value) {
+                            return ControlFlow::Continue(());
+                        }
+                        found = Some((key.to_vec(), value.to_vec()));
+                        ControlFlow::Break(())
+                    },
+                )?;
                 Ok(found)
             });
             if let Some((key, value)) = found {
@@ -208,7 +227,8 @@ fn index_entries_without_rows_and_rows_without_entries_are_told() {
 
 #[test]
 fn guards_that_do_not_agree_are_told() {
-    let missing = ["of unique key \"users_email_key\" in partition", "index \"users_email_key\" expected"];
+    let missing =
+        ["of unique key \"users_email_key\" in partition", "index \"users_email_key\" expected"];
     assert_tells(&missing[..1], |v, table| {
         let guard = table.indexes[0].guard.unwrap();
         let (p, key, value) = v.find(guard, |_, _| true);
@@ -225,7 +245,10 @@ fn guards_that_do_not_agree_are_told() {
     // In the wrong partition, and of no row.
     let bogus = ["expected, 2 found", "its row expected at home 0700, none found"];
     assert_tells(&bogus, |v, table| {
-        let key = (0u8..).map(|n| vec![1, n]).find(|key| clearway_types::hash::partition_of(key, 3).0 != 2).unwrap();
+        let key = (0u8..)
+            .map(|n| vec![1, n])
+            .find(|key| clearway_types::hash::partition_of(key, 3).0 != 2)
+            .unwrap();
         v.insert(2, table.indexes[0].guard.unwrap(), &key, &[7, 0]);
         2
     });
@@ -273,7 +296,11 @@ fn a_catalog_that_makes_no_sense_is_told() {
     let lines = findings(&report);
     assert!(lines[0].contains("a row of the catalog cannot be read"), "{lines:#?}");
     // Nobody knows its trees any more.
-    assert!(lines[1..].iter().all(|line| line.starts_with("note: ") && line.contains("belongs to no table")));
+    assert!(
+        lines[1..]
+            .iter()
+            .all(|line| line.starts_with("note: ") && line.contains("belongs to no table"))
+    );
     assert_eq!((report.tables, report.storage.damage), (1, 1));
 }
 
@@ -281,7 +308,8 @@ fn a_catalog_that_makes_no_sense_is_told() {
 fn pages(disk: &MemDisk) -> Vec<(u16, u64, Vec<u8>)> {
     let mut pages = Vec::new();
     for partition in 0..PARTITIONS {
-        let file = disk.open(format!("/data/data/p{partition:04}.data").as_ref(), Open::Existing).unwrap();
+        let file =
+            disk.open(format!("/data/data/p{partition:04}.data").as_ref(), Open::Existing).unwrap();
         for no in 0..file.len().unwrap() / 8192 {
             let mut page = vec![0; 8192];
             file.read_exact_at(&mut page, no * 8192).unwrap();
@@ -293,9 +321,13 @@ fn pages(disk: &MemDisk) -> Vec<(u16, u64, Vec<u8>)> {
 
 /// Puts back, one at a time, the old versions of the leaves that differ between two states; whether each is told.
 fn stale(disk: &MemDisk, old: &[(u16, u64, Vec<u8>)]) -> Vec<bool> {
-    let changed = old.iter().zip(pages(disk)).filter(|(old, new)| old.2 != new.2 && old.2[5] == 2 && old.2[30] == 0);
+    let changed = old
+        .iter()
+        .zip(pages(disk))
+        .filter(|(old, new)| old.2 != new.2 && old.2[5] == 2 && old.2[30] == 0);
     let put = |partition: u16, no: u64, page: &[u8]| {
-        let file = disk.open(format!("/data/data/p{partition:04}.data").as_ref(), Open::Existing).unwrap();
+        let file =
+            disk.open(format!("/data/data/p{partition:04}.data").as_ref(), Open::Existing).unwrap();
         file.write_all_at(page, no * 8192).unwrap();
     };
     let told = changed.map(|((partition, no, old), (.., new))| {

@@ -1,15 +1,18 @@
 //! A table of accounts with hand-made plans, and workers without a network: what the engine's tests drive it with.
 
 use clearway_coordinator::{
-    Characteristics, Client, Dispatch, Engine, EngineConfig, Event, Limits, Outcome, Port, RunOptions, Step, Suspended,
-    TxnStatus, Waker,
+    Characteristics, Client, Dispatch, Engine, EngineConfig, Event, Limits, Outcome, Port,
+    RunOptions, Step, Suspended, TxnStatus, Waker,
 };
 use clearway_env::MemDisk;
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::{AggFunc, Aggregate, Env, Group};
-use clearway_plan::statement::{Finish, Insert, Isolation, Query, Route, Source, TxnOptions, unnumbered_table};
+use clearway_plan::statement::{
+    Finish, Insert, Isolation, Query, Route, Source, TxnOptions, unnumbered_table,
+};
 use clearway_plan::{
-    Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, RowLock, RowLocking, Statement, TableDef,
+    Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, RowLock, RowLocking,
+    Statement, TableDef,
 };
 use clearway_storage::NodeConfig;
 use clearway_types::{Datum, Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, SqlType};
@@ -23,7 +26,12 @@ pub fn open(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
 }
 
 /// The same with other limits of partitions.
-pub fn open_with(disk: &MemDisk, partitions: u16, workers: usize, partition: Limits) -> Arc<Engine> {
+pub fn open_with(
+    disk: &MemDisk,
+    partitions: u16,
+    workers: usize,
+    partition: Limits,
+) -> Arc<Engine> {
     open_config(disk, partitions, workers, |config| config.partition = partition)
 }
 
@@ -102,7 +110,8 @@ impl Worker {
         loop {
             match step {
                 Step::Done(result) => {
-                    *wait = result.as_ref().map_or_else(|refusal| refusal.wait, |outcome| outcome.wait);
+                    *wait =
+                        result.as_ref().map_or_else(|refusal| refusal.wait, |outcome| outcome.wait);
                     if !*lazy {
                         wait_durable(port, *wait, &mut events);
                     }
@@ -204,7 +213,8 @@ fn wait_durable(port: &mut Port, lsn: Lsn, events: &mut Vec<Event>) {
 
 /// Transactions that ask for no level are at SERIALIZABLE: these tests are about locks.
 pub fn serializable() -> RunOptions {
-    let characteristics = Characteristics { isolation: Isolation::Serializable, ..Characteristics::default() };
+    let characteristics =
+        Characteristics { isolation: Isolation::Serializable, ..Characteristics::default() };
     RunOptions { characteristics, ..RunOptions::default() }
 }
 
@@ -229,7 +239,12 @@ impl Bank {
     pub fn create(worker: &mut Worker, accounts: i32, balance: i32) -> Self {
         Self::make(worker, "accounts", vec![0], Distribution::Hash(vec![0]), accounts, balance)
     }
-    pub fn create_without_key(worker: &mut Worker, name: &str, accounts: i32, balance: i32) -> Self {
+    pub fn create_without_key(
+        worker: &mut Worker,
+        name: &str,
+        accounts: i32,
+        balance: i32,
+    ) -> Self {
         Self::make(worker, name, Vec::new(), Distribution::Random, accounts, balance)
     }
     pub fn find(engine: &Arc<Engine>) -> Self {
@@ -244,11 +259,22 @@ impl Bank {
         accounts: i32,
         balance: i32,
     ) -> Self {
-        let column = |name: &str| Column { name: name.into(), ty: SqlType::Int4, not_null: true, default: None };
-        let table = unnumbered_table(name, vec![column("id"), column("balance")], key, distribution);
+        let column = |name: &str| Column {
+            name: name.into(),
+            ty: SqlType::Int4,
+            not_null: true,
+            default: None,
+        };
+        let table =
+            unnumbered_table(name, vec![column("id"), column("balance")], key, distribution);
         worker.plain(Statement::CreateTable { table, if_not_exists: false }).unwrap();
         let bank = Self { name: name.into() };
-        let series = Source::Series { start: int(0), stop: int(accounts - 1), step: int(1), ty: SqlType::Int4 };
+        let series = Source::Series {
+            start: int(0),
+            stop: int(accounts - 1),
+            step: int(1),
+            ty: SqlType::Int4,
+        };
         let finish = vec![Finish::Project(vec![Expr::Column(0), int(balance)])];
         bank.insert_from(worker, Query { once: None, source: series, finish }).unwrap();
         bank
@@ -262,8 +288,11 @@ impl Bank {
     }
     fn inserting_from(&self, worker: &mut Worker, source: Query) -> Arc<Plan> {
         let table = self.table(worker);
-        let program =
-            Arc::new(Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail });
+        let program = Arc::new(Program::Insert {
+            table: table.clone(),
+            returning: Vec::new(),
+            on_conflict: OnConflict::Fail,
+        });
         plan(Statement::Insert(Insert { table, source, program }))
     }
     pub fn insert(&self, worker: &mut Worker, id: i32, balance: i32) -> SqlResult<Outcome> {
@@ -276,7 +305,8 @@ impl Bank {
     }
     /// The statement that inserts these.
     pub fn inserting(&self, worker: &mut Worker, rows: &[(i32, i32)]) -> Arc<Plan> {
-        let source = Source::Rows(rows.iter().map(|(id, balance)| vec![int(*id), int(*balance)]).collect());
+        let source =
+            Source::Rows(rows.iter().map(|(id, balance)| vec![int(*id), int(*balance)]).collect());
         self.inserting_from(worker, Query { once: None, source, finish: Vec::new() })
     }
     /// The partition of an account, of so many.
@@ -284,7 +314,13 @@ impl Bank {
         Route::Hash(vec![int(id)]).partition(&Env::default(), partitions).unwrap().unwrap()
     }
     fn access(&self, worker: &mut Worker, path: Path) -> Access {
-        Access { table: self.table(worker), path, filter: None, lock: None, learned: Default::default() }
+        Access {
+            table: self.table(worker),
+            path,
+            filter: None,
+            lock: None,
+            learned: Default::default(),
+        }
     }
     pub fn balance(&self, worker: &mut Worker, id: i32) -> Option<i32> {
         let plan = self.reading(worker, id);
@@ -304,9 +340,14 @@ impl Bank {
         self.reading_with(worker, id, Some(RowLock::Update))
     }
     fn reading_with(&self, worker: &mut Worker, id: i32, lock: Option<RowLock>) -> Arc<Plan> {
-        let access = Access { lock: lock.map(RowLocking::of), ..self.access(worker, Path::Point(vec![int(id)])) };
-        let program = Program::Scan { access, group: None, project: vec![Expr::Column(1)], limit: None };
-        let source = Source::Table { program: Arc::new(program), route: Route::Hash(vec![int(id)]) };
+        let access = Access {
+            lock: lock.map(RowLocking::of),
+            ..self.access(worker, Path::Point(vec![int(id)]))
+        };
+        let program =
+            Program::Scan { access, group: None, project: vec![Expr::Column(1)], limit: None };
+        let source =
+            Source::Table { program: Arc::new(program), route: Route::Hash(vec![int(id)]) };
         plan(Statement::Query(Query { once: None, source, finish: Vec::new() }))
     }
     pub fn add(&self, worker: &mut Worker, id: i32, amount: i32) -> SqlResult<Outcome> {
@@ -327,13 +368,19 @@ impl Bank {
     }
     /// The statement that adds to accounts which all have the home of this one.
     pub fn adding_to(&self, worker: &mut Worker, ids: &[i32], home: i32, amount: i32) -> Arc<Plan> {
-        self.adding_along(worker, Path::Points(ids.iter().map(|id| int(*id)).collect()), home, amount)
+        self.adding_along(
+            worker,
+            Path::Points(ids.iter().map(|id| int(*id)).collect()),
+            home,
+            amount,
+        )
     }
     fn adding_along(&self, worker: &mut Worker, path: Path, home: i32, amount: i32) -> Arc<Plan> {
         let access = self.access(worker, path);
         // Two of these wait for each other: many tests are about that.
         let (set, returning) = (vec![(1, sum(amount))], Vec::new());
-        let program = Arc::new(Program::Update { access, set, returning, moves: false, adds: false });
+        let program =
+            Arc::new(Program::Update { access, set, returning, moves: false, adds: false });
         plan(Statement::Modify { program, route: Route::Hash(vec![int(home)]) })
     }
     /// Adds to every account by one statement.
@@ -370,10 +417,16 @@ impl Bank {
         plan(Statement::Query(self.sum(worker)))
     }
     fn sum(&self, worker: &mut Worker) -> Query {
-        let sum = Aggregate { func: AggFunc::Sum, arg: Some(Expr::Column(1)), distinct: false, ty: SqlType::Int8 };
+        let sum = Aggregate {
+            func: AggFunc::Sum,
+            arg: Some(Expr::Column(1)),
+            distinct: false,
+            ty: SqlType::Int8,
+        };
         let group = Group { keys: Vec::new(), aggregates: vec![sum] };
         let access = self.access(worker, Path::Full);
-        let program = Program::Scan { access, group: Some(group.clone()), project: Vec::new(), limit: None };
+        let program =
+            Program::Scan { access, group: Some(group.clone()), project: Vec::new(), limit: None };
         let source = Source::Table { program: Arc::new(program), route: Route::All };
         Query { once: None, source, finish: vec![Finish::Merge(group)] }
     }
@@ -381,20 +434,29 @@ impl Bank {
         worker.plain(Statement::Truncate { names: vec![self.name.clone()] }).unwrap();
     }
     pub fn add_primary_key(&self, worker: &mut Worker) {
-        let statement = Statement::AddPrimaryKey { table: self.name.clone(), name: None, columns: vec![0] };
+        let statement =
+            Statement::AddPrimaryKey { table: self.name.clone(), name: None, columns: vec![0] };
         worker.plain(statement).unwrap();
     }
 }
 
 /// Several sessions of one worker move money at random, in blocks of two updates; returns how many commit.
-pub fn transfers(engine: &Arc<Engine>, bank: &Bank, worker: u16, sessions: u32, rounds: u32) -> u64 {
+pub fn transfers(
+    engine: &Arc<Engine>,
+    bank: &Bank,
+    worker: u16,
+    sessions: u32,
+    rounds: u32,
+) -> u64 {
     let mut random = u64::from(worker) + 1;
     let mut next = move |below: i32| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((random >> 33) % below as u64) as i32
     };
     let mut lone = Worker::new(engine, worker);
-    let mut clients: Vec<Transfer> = (0..sessions).map(|s| Transfer::new(&mut lone.port, s + 1)).collect();
+    let mut clients: Vec<Transfer> =
+        (0..sessions).map(|s| Transfer::new(&mut lone.port, s + 1)).collect();
     let mut committed = 0;
     let mut events = Vec::new();
     let mut left = rounds * sessions;
@@ -447,7 +509,12 @@ impl Transfer {
                     4 => plan(Statement::Commit),
                     _ => plan(Statement::Rollback),
                 };
-                self.client.start(&mut worker.port, &plan, &Arc::new(Env::default()), serializable())
+                self.client.start(
+                    &mut worker.port,
+                    &plan,
+                    &Arc::new(Env::default()),
+                    serializable(),
+                )
             };
             match step {
                 Step::Pending => return committed,

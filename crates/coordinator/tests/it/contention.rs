@@ -23,7 +23,11 @@ fn waits(class: &str, file: &str) -> (u64, Duration) {
 
 /// How many requests the classes have counted whose names begin so.
 pub fn requests(prefix: &str) -> u64 {
-    lockstat::contention().iter().filter(|row| row.name.starts_with(prefix)).map(|row| row.requests).sum()
+    lockstat::contention()
+        .iter()
+        .filter(|row| row.name.starts_with(prefix))
+        .map(|row| row.requests)
+        .sum()
 }
 
 /// Counts are the process's, and other tests wait for rows, too. True in a process that runs no other test; any other starts one that does.
@@ -31,9 +35,16 @@ pub fn is_alone(test: &str) -> bool {
     if std::env::args().any(|arg| arg == "--exact") {
         return true;
     }
-    let done = Command::new(std::env::current_exe().unwrap()).args([test, "--exact", "--nocapture"]).output().unwrap();
+    let done = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success() && said.contains("1 passed"),
+        "{said}{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
     false
 }
 
@@ -74,7 +85,10 @@ fn a_wait_for_a_row_is_counted_when_it_ends() {
     waiter.port.poll(&mut Vec::new());
     assert!(matches!(waiter.resume(), Step::Done(Err(_))));
     let (waits, both) = counted();
-    assert!(waits == 2 && both >= time + more, "{waits} waits of {both:?}, {time:?} and {more:?} expected");
+    assert!(
+        waits == 2 && both >= time + more,
+        "{waits} waits of {both:?}, {time:?} and {more:?} expected"
+    );
     holder.commit().unwrap();
     assert_eq!(bank.balance(&mut waiter, 1), Some(117));
     [holder, waiter].into_iter().for_each(Worker::close);

@@ -60,7 +60,11 @@ fn a_block_survives_a_deadlock_with_a_lone_statement() {
         }
         block.end(step).unwrap();
         block.commit().unwrap();
-        assert_eq!(lone.end(Step::Pending).unwrap().tag, Tag::Update(10), "its client sees nothing of it");
+        assert_eq!(
+            lone.end(Step::Pending).unwrap().tag,
+            Tag::Update(10),
+            "its client sees nothing of it"
+        );
         assert_eq!(bank.total(lone), 10 * 100 + 2 + 100);
         workers.into_iter().for_each(Worker::close);
         engine.shutdown().unwrap();
@@ -109,10 +113,12 @@ fn the_hottest_partition_is_released_first() {
         let wanted: Vec<i32> = here(1 - hot).take(1).chain(here(hot).take(3)).collect();
         holder.begin();
         wanted.iter().for_each(|id| drop(bank.add(&mut holder, *id, 1).unwrap()));
-        let mut clients: Vec<Client> = (1..=4).map(|session| Client::new(&mut crowd.port, session)).collect();
+        let mut clients: Vec<Client> =
+            (1..=4).map(|session| Client::new(&mut crowd.port, session)).collect();
         for (client, id) in clients.iter_mut().zip(&wanted) {
             let update = bank.adding(&mut crowd, *id, 1);
-            let step = client.start(&mut crowd.port, &update, &Arc::new(Env::default()), serializable());
+            let step =
+                client.start(&mut crowd.port, &update, &Arc::new(Env::default()), serializable());
             assert!(matches!(step, Step::Pending));
         }
         let mut events = Vec::new();
@@ -153,7 +159,10 @@ fn a_failed_fragment_ends_the_others() {
             }
             let insert = bank.inserting(&mut inserter, &[(wanted, 2), (there, 2)]);
             let step = inserter.start(&insert);
-            assert!(matches!(&step, Step::Done(Err(r)) if r.error.state() == SqlState::UNIQUE_VIOLATION), "{step:?}");
+            assert!(
+                matches!(&step, Step::Done(Err(r)) if r.error.state() == SqlState::UNIQUE_VIOLATION),
+                "{step:?}"
+            );
         }
         inserter.rollback();
         idle.rollback();

@@ -21,7 +21,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, n: i32) -> i32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % n as u64) as i32
     }
     fn email(&mut self) -> Option<i32> {
@@ -84,12 +85,15 @@ impl Stmt {
             rows.iter().filter(|(id, (email, _))| is(**id, *email)).map(|(id, _)| *id).collect()
         };
         let there = |rows: &Rows, user: &User| {
-            rows.contains_key(&user.0) || user.1.is_some() && rows.values().any(|(email, _)| *email == user.1)
+            rows.contains_key(&user.0)
+                || user.1.is_some() && rows.values().any(|(email, _)| *email == user.1)
         };
         let mut update = |who: Who, change: &dyn Fn(User) -> User| {
             let ids = ids(rows, who);
-            let olds: Vec<User> =
-                ids.iter().map(|id| rows.remove(id).map(|(email, n)| (*id, email, n)).unwrap()).collect();
+            let olds: Vec<User> = ids
+                .iter()
+                .map(|id| rows.remove(id).map(|(email, n)| (*id, email, n)).unwrap())
+                .collect();
             for user in olds.into_iter().map(change) {
                 if there(rows, &user) {
                     return Err(());
@@ -148,11 +152,18 @@ fn sound(worker: &mut Worker, users: &Users) -> Rows {
     }
     for email in -EMAILS..3 * EMAILS {
         let by_scan = rows_of(&worker.run(&users.select_without_index(email)).unwrap().rows);
-        assert_eq!(rows_of(&worker.run(&users.select(Who::Email(email))).unwrap().rows), by_scan, "by address {email}");
+        assert_eq!(
+            rows_of(&worker.run(&users.select(Who::Email(email))).unwrap().rows),
+            by_scan,
+            "by address {email}"
+        );
         worker.begin();
         match worker.run(&users.insert(&[(IDS + 1, Some(email), 0)], false)) {
             Ok(_) => assert!(by_scan.is_empty(), "address {email} could be taken twice"),
-            Err(e) => assert!(e.state() == SqlState::UNIQUE_VIOLATION && by_scan.len() == 1, "address {email}: {e}"),
+            Err(e) => assert!(
+                e.state() == SqlState::UNIQUE_VIOLATION && by_scan.len() == 1,
+                "address {email}: {e}"
+            ),
         }
         worker.rollback();
     }
@@ -169,7 +180,9 @@ fn nothing_wrong(disk: &MemDisk) {
 fn nothing_damaged(disk: &MemDisk) -> CheckReport {
     let report = checked(disk);
     assert!(report.storage.is_sound(), "{:#?}", findings(&report));
-    assert!(report.tables == 1 && report.not_compared == 0 && report.indexes > u64::from(PARTITIONS));
+    assert!(
+        report.tables == 1 && report.not_compared == 0 && report.indexes > u64::from(PARTITIONS)
+    );
     report
 }
 
@@ -255,7 +268,15 @@ struct Session {
 impl Session {
     fn new(port: &mut Port, number: u32, left: u32, seed: u64) -> Self {
         let client = Client::new(port, number);
-        Self { client, random: Random(seed), left, script: VecDeque::new(), reads: false, committed: 0, refused: 0 }
+        Self {
+            client,
+            random: Random(seed),
+            left,
+            script: VecDeque::new(),
+            reads: false,
+            committed: 0,
+            refused: 0,
+        }
     }
 
     fn over(&self) -> bool {
@@ -305,7 +326,11 @@ impl Session {
                     self.committed += u64::from(self.script.is_empty());
                 }
                 // A log that has failed may be the answer of whoever needs it, before we see for ourselves.
-                Step::Done(Err(r)) if r.error.state() == SqlState::IO && engine.failed().is_some() => return,
+                Step::Done(Err(r))
+                    if r.error.state() == SqlState::IO && engine.failed().is_some() =>
+                {
+                    return;
+                }
                 Step::Done(Err(r)) => self.failed(&r.error),
             }
         }
@@ -323,10 +348,20 @@ impl Session {
 }
 
 /// Sessions of one worker, until they are done or the log has failed; how many units committed, and how many were refused.
-fn crowd(engine: &Arc<Engine>, users: &Users, worker: u16, sessions: u32, rounds: u32, seed: u64) -> (u64, u64) {
+fn crowd(
+    engine: &Arc<Engine>,
+    users: &Users,
+    worker: u16,
+    sessions: u32,
+    rounds: u32,
+    seed: u64,
+) -> (u64, u64) {
     let mut port = engine.port(worker);
-    let seed = |n: u32| seed ^ (u64::from(worker) << 32 | u64::from(n + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut sessions: Vec<Session> = (0..sessions).map(|n| Session::new(&mut port, n, rounds, seed(n))).collect();
+    let seed = |n: u32| {
+        seed ^ (u64::from(worker) << 32 | u64::from(n + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    };
+    let mut sessions: Vec<Session> =
+        (0..sessions).map(|n| Session::new(&mut port, n, rounds, seed(n))).collect();
     let mut events = Vec::new();
     while !sessions.iter().all(Session::over) && engine.failed().is_none() {
         for session in &mut sessions {
@@ -351,8 +386,9 @@ fn crowd(engine: &Arc<Engine>, users: &Users, worker: u16, sessions: u32, rounds
 
 fn crowds(engine: &Arc<Engine>, users: &Users, rounds: u32, seed: u64) -> (u64, u64) {
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..2).map(|worker| scope.spawn(move || crowd(engine, users, worker, 6, rounds, seed))).collect();
+        let threads: Vec<_> = (0..2)
+            .map(|worker| scope.spawn(move || crowd(engine, users, worker, 6, rounds, seed)))
+            .collect();
         let counts = threads.into_iter().map(|t| t.join().unwrap());
         counts.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     })
@@ -367,7 +403,10 @@ fn many_sessions_at_once_never_make_doubles_and_guards_stay_sound() {
         let users = Users::create(&mut worker, Distribution::Hash(vec![by]));
         worker.close();
         let (committed, refused) = crowds(&engine, &users, 150, seed);
-        assert!(committed > 100 && refused > 10, "seed {seed}: {committed} committed, {refused} refused");
+        assert!(
+            committed > 100 && refused > 10,
+            "seed {seed}: {committed} committed, {refused} refused"
+        );
         let mut worker = Worker::new(&engine, 0);
         sound(&mut worker, &users);
         worker.close();
@@ -386,11 +425,16 @@ fn rows_and_guards_agree_after_a_crash_at_any_moment() {
         let mut worker = Worker::new(&engine, 0);
         let users = Users::create(&mut worker, Distribution::Hash(vec![by]));
         // The checkpoint that follows the start, now: it must not be the only one that the disk has to do with before it fails.
-        worker.plain(Statement::Maintain { kind: Maintain::Checkpoint, skipped: Vec::new() }).unwrap();
+        worker
+            .plain(Statement::Maintain { kind: Maintain::Checkpoint, skipped: Vec::new() })
+            .unwrap();
         let mut random = Random(seed);
         disk.fail_after(disk.operations() + 20 + random.below(400) as u64);
         let (committed, _) = crowds(&engine, &users, 100_000, seed);
-        assert!(committed > 0 && engine.failed().is_some(), "seed {seed}: the disk failed while they worked");
+        assert!(
+            committed > 0 && engine.failed().is_some(),
+            "seed {seed}: the disk failed while they worked"
+        );
 
         let disk = disk.crash(seed);
         nothing_damaged(&disk);
@@ -413,7 +457,10 @@ fn many_rows_in_one_statement_take_their_entries_along() {
     let users = Users::create(&mut worker, Distribution::Hash(vec![0]));
     worker.run(&users.insert_series(100, MANY, 1000)).unwrap();
     let e = worker.run(&users.insert_series(100_000, MANY, 1000 + MANY - 1)).unwrap_err();
-    assert_eq!(e.get_detail(), Some(format!("Key (email)=({}) already exists.", 1000 + MANY - 1).as_str()));
+    assert_eq!(
+        e.get_detail(),
+        Some(format!("Key (email)=({}) already exists.", 1000 + MANY - 1).as_str())
+    );
     assert_eq!(affected(worker.run(&users.add_to_email(Who::All, 1)).unwrap().tag), MANY as u64);
     assert_eq!(worker.run(&users.select(Who::Email(1000))).unwrap().rows.len(), 0);
     assert_eq!(worker.run(&users.select(Who::Email(1000 + MANY))).unwrap().rows.len(), 1);
@@ -464,7 +511,11 @@ fn who_comes_second_waits_and_then_fails_or_not() {
         match result {
             Ok(_) => assert!(!commits),
             Err(refusal) => {
-                assert!(commits && refusal.error.state() == SqlState::UNIQUE_VIOLATION, "{}", refusal.error);
+                assert!(
+                    commits && refusal.error.state() == SqlState::UNIQUE_VIOLATION,
+                    "{}",
+                    refusal.error
+                );
             }
         }
     }

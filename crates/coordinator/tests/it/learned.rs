@@ -120,7 +120,8 @@ impl Scene {
             }
         }
         let [first, second] = steps;
-        let (victim, failed, other) = if is_pending(&first) { (1, second, first) } else { (0, first, second) };
+        let (victim, failed, other) =
+            if is_pending(&first) { (1, second, first) } else { (0, first, second) };
         let failed: SqlResult<Outcome> = self.workers[victim].end(failed);
         assert_eq!(failed.unwrap_err().state(), SqlState::DEADLOCK);
         self.workers[victim].rollback();
@@ -186,7 +187,10 @@ fn rows_that_are_only_read_are_shared_for_ever() {
     let mut scene = Scene::new();
     assert!((0..MANY).all(|_| !scene.read_only(TxnOptions::default())));
     let learned = scene.learned();
-    assert_eq!((learned.is_exclusive, learned.switches, learned.changed, learned.exclusive), (false, 0, 0, 0));
+    assert_eq!(
+        (learned.is_exclusive, learned.switches, learned.changed, learned.exclusive),
+        (false, 0, 0, 0)
+    );
     assert!(learned.reads >= u64::from(MANY), "{learned:?}");
     scene.end();
 }
@@ -322,7 +326,11 @@ fn additions_that_nothing_follows_stay_beside_each_other() {
         assert!((0..MANY).all(|_| !scene.add_and(isolation, second)), "{isolation:?}");
         let learned = adding(&scene);
         assert!(learned.reads >= u64::from(MANY), "{learned:?}");
-        assert_eq!((learned.is_exclusive, learned.changed, learned.exclusive), (false, 0, 0), "{learned:?}");
+        assert_eq!(
+            (learned.is_exclusive, learned.changed, learned.exclusive),
+            (false, 0, 0),
+            "{learned:?}"
+        );
         scene.end();
     }
 }

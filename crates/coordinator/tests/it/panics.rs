@@ -24,8 +24,9 @@ fn panic_in_a_checkpoint_fails_the_engine() {
         let bank = Bank::create(&mut worker, 20, 100);
         plant(&disk, at);
         for _ in 0..2 {
-            let refused =
-                worker.plain(Statement::Maintain { kind: Maintain::Checkpoint, skipped: Vec::new() }).unwrap_err();
+            let refused = worker
+                .plain(Statement::Maintain { kind: Maintain::Checkpoint, skipped: Vec::new() })
+                .unwrap_err();
             assert!(refused.to_string().contains(&format!("planted at {at}")), "{refused}");
         }
         assert!(engine.failed().is_some_and(|why| why.contains(&format!("planted at {at}"))));
@@ -50,7 +51,11 @@ fn panic_in_a_backup_fails_the_engine() {
     let backup = Statement::Backup(Backup { target: "/copy".to_owned(), bytes_a_second: None });
     let refused = worker.plain(backup).unwrap_err();
     assert!(refused.to_string().contains("planted at /copy/"), "{refused}");
-    assert!(engine.failed().is_some_and(|why| why.contains("thread backup panicked: planted at /copy/")));
+    assert!(
+        engine
+            .failed()
+            .is_some_and(|why| why.contains("thread backup panicked: planted at /copy/"))
+    );
     disk.set_hook(None);
     worker.close();
     assert!(engine.shutdown().is_err());

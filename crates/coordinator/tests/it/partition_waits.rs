@@ -40,7 +40,10 @@ fn a_wait_for_a_partition_is_shown_until_it_ends() {
         has_it.port.poll(&mut Vec::new());
     }
     let shown = engine.lock_waits();
-    assert_eq!(shown.iter().map(LockWait::what).collect::<Vec<_>>(), ["partition 0", "partition 0"]);
+    assert_eq!(
+        shown.iter().map(LockWait::what).collect::<Vec<_>>(),
+        ["partition 0", "partition 0"]
+    );
     for (wait, worker) in shown.iter().zip([&mut *waits, &mut *cancelled]) {
         assert_eq!((worker.client().transactions(), &wait.lock), (vec![wait.waiter], &None));
         assert_eq!((wait.id.partition, wait.blockers.as_slice()), (PartitionId(0), [].as_slice()));

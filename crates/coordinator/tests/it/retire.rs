@@ -23,7 +23,8 @@ impl Scene {
     }
 
     fn with_replays(replays: u32) -> Self {
-        let limits = Limits { retire: true, retire_cold: true, increments: false, ..Limits::default() };
+        let limits =
+            Limits { retire: true, retire_cold: true, increments: false, ..Limits::default() };
         let engine = open_config(&MemDisk::new(), 2, 3, |config| {
             (config.partition, config.replays) = (limits, replays);
         });
@@ -322,7 +323,11 @@ fn one_of_two_commits_in_a_deadlock_is_refused() {
         let step = std::mem::replace(&mut steps[worker], Step::Pending);
         s.workers[worker].end(step).err().map(|error| error.state())
     });
-    assert_eq!((first, second), (None, Some(SqlState::DEADLOCK)), "the later one has as little at stake");
+    assert_eq!(
+        (first, second),
+        (None, Some(SqlState::DEADLOCK)),
+        "the later one has as little at stake"
+    );
     assert_eq!(s.workers[1].status(), TxnStatus::Idle);
     assert_eq!((s.balances(), s.replays()), ([Some(101), Some(110)], 1));
     s.close();

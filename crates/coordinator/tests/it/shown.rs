@@ -106,7 +106,10 @@ fn an_error_that_shows_no_data_waits_for_nothing() {
     let plan = bank.adding(&mut reader, 77, 1);
     let step = reader.start(&plan);
     assert!(matches!(step, Step::Pending));
-    reader.cancel(&SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"));
+    reader.cancel(&SqlError::new(
+        SqlState::QUERY_CANCELED,
+        "canceling statement due to user request",
+    ));
     assert_eq!(reader.end(step).unwrap_err().state(), SqlState::QUERY_CANCELED);
     assert_eq!(reader.wait, Lsn(0));
     writer.rollback();
@@ -130,7 +133,12 @@ fn a_commit_during_a_block_is_not_waited_for_at_its_end() {
         } else {
             reader.rollback()
         }
-        assert!((commit..later.wait).contains(&reader.wait), "{commit} {} {}", reader.wait, later.wait);
+        assert!(
+            (commit..later.wait).contains(&reader.wait),
+            "{commit} {} {}",
+            reader.wait,
+            later.wait
+        );
     }
     [writer, reader].into_iter().for_each(Worker::close);
     engine.shutdown().unwrap();

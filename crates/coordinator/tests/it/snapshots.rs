@@ -15,7 +15,8 @@ const BALANCE: i32 = 1000;
 const TOTAL: i64 = (ACCOUNTS * BALANCE) as i64;
 
 fn begin(worker: &mut Worker, isolation: Isolation) {
-    let options = TxnOptions { isolation: Some(isolation), read_only: Some(true), ..TxnOptions::default() };
+    let options =
+        TxnOptions { isolation: Some(isolation), read_only: Some(true), ..TxnOptions::default() };
     worker.plain(Statement::Begin(options)).unwrap();
 }
 
@@ -37,15 +38,25 @@ fn a_transaction_reads_one_snapshot_and_below_repeatable_read_each_query_its_own
     begin(&mut reader, Isolation::RepeatableRead);
     begin(&mut fresh, Isolation::ReadCommitted);
     assert_eq!(reads_at(&mut reader), None);
-    assert_eq!((bank.total(&mut reader), bank.total(&mut fresh)), (TOTAL, TOTAL), "they wait for nobody");
+    assert_eq!(
+        (bank.total(&mut reader), bank.total(&mut fresh)),
+        (TOTAL, TOTAL),
+        "they wait for nobody"
+    );
     writer.commit().unwrap();
     assert_eq!((bank.total(&mut reader), bank.total(&mut fresh)), (TOTAL, TOTAL + 5));
     // Nor does anyone wait for them.
     bank.add(&mut writer, 3, 2).unwrap();
     bank.add_to_all(&mut writer, 1).unwrap();
     bank.insert(&mut writer, ACCOUNTS, 7).unwrap();
-    assert_eq!((bank.balance(&mut reader, 3), bank.balance(&mut fresh, 3)), (Some(BALANCE), Some(BALANCE + 8)));
-    assert_eq!((bank.balance(&mut reader, ACCOUNTS), bank.balance(&mut fresh, ACCOUNTS)), (None, Some(7)));
+    assert_eq!(
+        (bank.balance(&mut reader, 3), bank.balance(&mut fresh, 3)),
+        (Some(BALANCE), Some(BALANCE + 8))
+    );
+    assert_eq!(
+        (bank.balance(&mut reader, ACCOUNTS), bank.balance(&mut fresh, ACCOUNTS)),
+        (None, Some(7))
+    );
     let at = reads_at(&mut reader);
     assert!(at.is_some() && at < reads_at(&mut fresh));
     reader.commit().unwrap();
@@ -84,17 +95,25 @@ fn a_snapshot_keeps_the_rows_of_an_emptied_table() {
         let [mut writer, mut reader, mut changer, mut other] = workers(&engine);
         let bank = Bank::create(&mut writer, ACCOUNTS, BALANCE);
         begin(&mut reader, Isolation::RepeatableRead);
-        let options = TxnOptions { isolation: Some(Isolation::RepeatableRead), ..TxnOptions::default() };
+        let options =
+            TxnOptions { isolation: Some(Isolation::RepeatableRead), ..TxnOptions::default() };
         changer.plain(Statement::Begin(options)).unwrap();
         assert_eq!((bank.total(&mut reader), bank.total(&mut changer)), (TOTAL, TOTAL));
         writer.begin();
         bank.truncate(&mut writer);
-        assert_eq!((bank.total(&mut reader), bank.total(&mut other)), (TOTAL, TOTAL), "it is not committed");
+        assert_eq!(
+            (bank.total(&mut reader), bank.total(&mut other)),
+            (TOTAL, TOTAL),
+            "it is not committed"
+        );
         assert_eq!(bank.balance(&mut other, 3), Some(BALANCE));
         writer.commit().unwrap();
         bank.insert(&mut writer, 3, 7).unwrap();
         assert_eq!((bank.total(&mut reader), bank.total(&mut other)), (TOTAL, 7));
-        assert_eq!((bank.balance(&mut reader, 3), bank.balance(&mut other, 3)), (Some(BALANCE), Some(7)));
+        assert_eq!(
+            (bank.balance(&mut reader, 3), bank.balance(&mut other, 3)),
+            (Some(BALANCE), Some(7))
+        );
         let refused = bank.add(&mut changer, 3, 1).unwrap_err();
         assert_eq!(refused.state(), SqlState::SERIALIZATION_FAILURE);
         if ends {
@@ -104,7 +123,10 @@ fn a_snapshot_keeps_the_rows_of_an_emptied_table() {
         changer.rollback();
         engine.shutdown().unwrap();
         drop((writer, reader, changer, other, engine));
-        let left = findings(&checked(&disk)).into_iter().filter(|what| what.contains("belongs to no table")).count();
+        let left = findings(&checked(&disk))
+            .into_iter()
+            .filter(|what| what.contains("belongs to no table"))
+            .count();
         assert_eq!(left, if ends { 0 } else { 4 }, "one tree at each partition");
         let engine = open(&disk, 4, 1);
         assert_eq!(bank.total(&mut Worker::new(&engine, 0)), 7);
@@ -169,7 +191,8 @@ fn no_snapshot_sees_half_a_transfer() {
 /// Each inserts the sum of all that is there, at every level: one of them sees what the other has inserted.
 #[test]
 fn statements_on_their_own_that_read_and_insert_are_serialisable() {
-    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable]
+    {
         let engine = open(&MemDisk::new(), 4, 3);
         let [mut holder, first, second] = workers(&engine);
         let bank = Bank::create(&mut holder, ACCOUNTS, BALANCE);
@@ -182,12 +205,15 @@ fn statements_on_their_own_that_read_and_insert_are_serialisable() {
         let mut running = [first, second].map(|worker| (worker, Step::Pending));
         for ((worker, step), id) in running.iter_mut().zip(ids) {
             let insert = bank.inserting_total(worker, id);
-            *step = worker.start_with(&insert, RunOptions { characteristics, ..RunOptions::default() });
+            *step =
+                worker.start_with(&insert, RunOptions { characteristics, ..RunOptions::default() });
             assert!(matches!(step, Step::Pending), "the holder has inserted that one");
         }
         holder.rollback();
         while running.iter().any(|(_, step)| matches!(step, Step::Pending)) {
-            for (worker, step) in running.iter_mut().filter(|(_, step)| matches!(step, Step::Pending)) {
+            for (worker, step) in
+                running.iter_mut().filter(|(_, step)| matches!(step, Step::Pending))
+            {
                 worker.port.poll(&mut Vec::new());
                 *step = worker.resume();
             }

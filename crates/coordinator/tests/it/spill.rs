@@ -35,7 +35,13 @@ fn until(done: impl Fn() -> bool) {
 
 fn begin(worker: &mut Worker) {
     let isolation = Some(Isolation::RepeatableRead);
-    worker.plain(Statement::Begin(TxnOptions { isolation, read_only: Some(true), ..Default::default() })).unwrap();
+    worker
+        .plain(Statement::Begin(TxnOptions {
+            isolation,
+            read_only: Some(true),
+            ..Default::default()
+        }))
+        .unwrap();
 }
 
 #[test]
@@ -52,7 +58,10 @@ fn a_snapshot_of_ten_times_the_memory_is_read_right() {
         bank.add_lazily(&mut writer, id, id);
     }
     // A version takes about 190 bytes in memory, and 50 in the file.
-    assert!(ACCOUNTS as usize * 190 > 10 * 2 * MEMORY && engine.version_file_bytes() > ACCOUNTS as u64 * 40);
+    assert!(
+        ACCOUNTS as usize * 190 > 10 * 2 * MEMORY
+            && engine.version_file_bytes() > ACCOUNTS as u64 * 40
+    );
     until(|| disk.exists(Path::new(FILE)).unwrap());
     assert_eq!(bank.total(&mut reader), TOTAL);
     for id in (0..ACCOUNTS).step_by(97) {

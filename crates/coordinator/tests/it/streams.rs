@@ -39,8 +39,19 @@ fn select(worker: &mut Worker, project: Expr, finish: Vec<Finish>) -> Arc<Plan> 
     select_where(worker, None, project, finish)
 }
 
-fn select_where(worker: &mut Worker, filter: Option<Expr>, project: Expr, finish: Vec<Finish>) -> Arc<Plan> {
-    let access = Access { table: table(worker), path: Path::Full, filter, lock: None, learned: Default::default() };
+fn select_where(
+    worker: &mut Worker,
+    filter: Option<Expr>,
+    project: Expr,
+    finish: Vec<Finish>,
+) -> Arc<Plan> {
+    let access = Access {
+        table: table(worker),
+        path: Path::Full,
+        filter,
+        lock: None,
+        learned: Default::default(),
+    };
     let program = Program::Scan { access, group: None, project: vec![project], limit: None };
     let source = Source::Table { program: Arc::new(program), route: Route::All };
     plan(Statement::Query(Query { once: None, source, finish }))
@@ -91,7 +102,10 @@ fn a_large_result_comes_in_bounded_parts() {
     let tag = loop {
         match wait(&mut reader, step) {
             Step::Rows(part) => {
-                assert!(part.rows.memory() <= ROUND as usize / usize::from(PARTITIONS) + 50 && !part.rows.is_empty());
+                assert!(
+                    part.rows.memory() <= ROUND as usize / usize::from(PARTITIONS) + 50
+                        && !part.rows.is_empty()
+                );
                 all.extend(numbers(&part.rows));
                 parts += 1;
             }
@@ -116,12 +130,24 @@ fn a_large_result_comes_in_bounded_parts() {
 fn a_large_result_of_one_partition_comes_in_parts() {
     let (engine, mut reader, writer, _) = setup();
     let path = Path::Full;
-    let access = Access { table: table(&mut reader), path, filter: None, lock: None, learned: Default::default() };
-    let program = Arc::new(Program::Scan { access, group: None, project: vec![Expr::Column(0)], limit: None });
+    let access = Access {
+        table: table(&mut reader),
+        path,
+        filter: None,
+        lock: None,
+        learned: Default::default(),
+    };
+    let program = Arc::new(Program::Scan {
+        access,
+        group: None,
+        project: vec![Expr::Column(0)],
+        limit: None,
+    });
     let source = Source::Table { program, route: Route::Hash(vec![int(5)]) };
     let plan = plan(Statement::Query(Query { once: None, source, finish: Vec::new() }));
     let home = Bank::home(5, PARTITIONS);
-    let expected: Vec<i64> = (0..ROWS).filter(|id| Bank::home(*id, PARTITIONS) == home).map(i64::from).collect();
+    let expected: Vec<i64> =
+        (0..ROWS).filter(|id| Bank::home(*id, PARTITIONS) == home).map(i64::from).collect();
     for block in [false, true] {
         if block {
             reader.begin();
@@ -149,7 +175,11 @@ fn a_limit_is_counted_over_all_parts() {
         (vec![limit(5_000, 1)], 999),
         (
             vec![
-                Finish::Filter(Expr::Binary(BinaryOp::Lt, Box::new(Expr::Column(0)), Box::new(int(400)))),
+                Finish::Filter(Expr::Binary(
+                    BinaryOp::Lt,
+                    Box::new(Expr::Column(0)),
+                    Box::new(int(400)),
+                )),
                 limit(350, 100),
             ],
             300,
@@ -158,9 +188,14 @@ fn a_limit_is_counted_over_all_parts() {
         let plan = select(&mut reader, Expr::Column(0), steps.clone());
         let outcome = reader.run(&plan).unwrap();
         let found = sorted(&outcome);
-        assert!(found.len() == expected && found.windows(2).all(|w| w[0] < w[1]), "{steps:?}: {}", found.len());
+        assert!(
+            found.len() == expected && found.windows(2).all(|w| w[0] < w[1]),
+            "{steps:?}: {}",
+            found.len()
+        );
         assert_eq!(outcome.tag, Tag::Select(expected as u64));
-        let source = Source::Series { start: int(0), stop: int(ROWS - 1), step: int(1), ty: SqlType::Int4 };
+        let source =
+            Source::Series { start: int(0), stop: int(ROWS - 1), step: int(1), ty: SqlType::Int4 };
         let series = Statement::Query(Query { once: None, source, finish: steps });
         assert_eq!(sorted(&reader.plain(series).unwrap()).len(), expected);
         assert!(bank.add(&mut writer, 1, 1).is_ok(), "no lock is left");
@@ -258,7 +293,10 @@ fn a_statement_suspended_on_its_own_opens_an_implicit_block() {
         } else {
             let step = reader.go_on(suspended);
             let rest = reader.end(step).unwrap();
-            assert_eq!((all.len() + rest.rows.len(), rest.tag), (ROWS as usize, Tag::Select(ROWS as u64)));
+            assert_eq!(
+                (all.len() + rest.rows.len(), rest.tag),
+                (ROWS as usize, Tag::Select(ROWS as u64))
+            );
         }
         assert!(reader.client().snapshot().is_some(), "it ends with its Sync");
         reader.end_implicit(true).unwrap();

@@ -16,7 +16,8 @@ const CHUNKS: usize = 20;
 
 fn series(finish: Vec<Finish>) -> Statement {
     let number = |n: i64| Expr::Literal(Datum::Int8(n));
-    let source = Source::Series { start: number(1), stop: number(ROWS), step: number(1), ty: SqlType::Int8 };
+    let source =
+        Source::Series { start: number(1), stop: number(ROWS), step: number(1), ty: SqlType::Int8 };
     Statement::Query(Query { once: None, source, finish })
 }
 
@@ -41,16 +42,25 @@ fn each_finishing_step_is_done_in_turns() {
     let mut worker = Worker::new(&engine, 0);
     let column = || Expr::Column(0);
     let count = Aggregate { func: AggFunc::Count, arg: None, distinct: false, ty: SqlType::Int8 };
-    let sort = || Finish::Sort(vec![SortKey { expr: column(), descending: true, nulls_first: false }]);
+    let sort =
+        || Finish::Sort(vec![SortKey { expr: column(), descending: true, nulls_first: false }]);
     let (made, rows) = turns(&mut worker, series(Vec::new()));
     assert!(made >= CHUNKS && rows == ROWS as usize, "{made} turns");
     let offset = Finish::Limit { limit: None, offset: Some(Expr::Literal(Datum::Int8(1))) };
     for (name, steps, least) in [
         ("sort", vec![sort()], 2 * (CHUNKS - 1)),
         ("distinct", vec![Finish::Distinct], CHUNKS - 1),
-        ("groups", vec![Finish::Aggregate { keys: vec![column()], aggregates: vec![count] }], 2 * (CHUNKS - 1)),
+        (
+            "groups",
+            vec![Finish::Aggregate { keys: vec![column()], aggregates: vec![count] }],
+            2 * (CHUNKS - 1),
+        ),
         ("offset", vec![Finish::Distinct, offset], 2 * (CHUNKS - 1)),
-        ("filter", vec![Finish::Distinct, Finish::Filter(Expr::Literal(Datum::Bool(true)))], 2 * (CHUNKS - 1)),
+        (
+            "filter",
+            vec![Finish::Distinct, Finish::Filter(Expr::Literal(Datum::Bool(true)))],
+            2 * (CHUNKS - 1),
+        ),
         ("project", vec![Finish::Distinct, Finish::Project(vec![column()])], 2 * (CHUNKS - 1)),
     ] {
         let (taken, rows) = turns(&mut worker, series(steps));
@@ -77,7 +87,9 @@ fn any_worker_goes_on_with_a_long_scan() {
     };
     let limits = Limits { slice_rows: SLICE, ..Limits::default() };
     let disk = MemDisk::new();
-    let engine = open_woken(&disk, PARTITIONS, vec![ringing(0), ringing(1)], |config| config.partition = limits);
+    let engine = open_woken(&disk, PARTITIONS, vec![ringing(0), ringing(1)], |config| {
+        config.partition = limits
+    });
     let mut asker = Worker::new(&engine, 0);
     let bank = Bank::create(&mut asker, ACCOUNTS, 2);
     let mut other = engine.port(1);
@@ -85,7 +97,11 @@ fn any_worker_goes_on_with_a_long_scan() {
     let before = rung[1].load(Ordering::Relaxed);
     let total = bank.totalling(&mut asker);
     assert!(matches!(asker.start(&total), Step::Pending), "each partition has had one slice");
-    assert_eq!(rung[1].load(Ordering::Relaxed), before + 1, "there is more than one worker can do at once");
+    assert_eq!(
+        rung[1].load(Ordering::Relaxed),
+        before + 1,
+        "there is more than one worker can do at once"
+    );
     let mut turns = 0;
     while other.has_work() {
         other.poll(&mut Vec::new());
@@ -93,10 +109,16 @@ fn any_worker_goes_on_with_a_long_scan() {
     }
     let slices = ACCOUNTS as usize / SLICE;
     let least = slices - usize::from(PARTITIONS);
-    assert!((least..=slices + usize::from(PARTITIONS)).contains(&turns), "{turns} turns for {slices} slices");
+    assert!(
+        (least..=slices + usize::from(PARTITIONS)).contains(&turns),
+        "{turns} turns for {slices} slices"
+    );
     asker.port.poll(&mut Vec::new());
     let Step::Done(Ok(outcome)) = asker.resume() else { panic!("all partitions have answered") };
-    assert_eq!(outcome.rows.get(0).get(0).unwrap().to_owned(), Datum::Int8(i64::from(ACCOUNTS) * 2));
+    assert_eq!(
+        outcome.rows.get(0).get(0).unwrap().to_owned(),
+        Datum::Int8(i64::from(ACCOUNTS) * 2)
+    );
     asker.close();
     engine.shutdown().unwrap();
 }

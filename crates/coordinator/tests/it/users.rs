@@ -4,8 +4,8 @@ use crate::common::{Worker, int, plan};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::statement::{Finish, Insert, Query, Route, Source, unnumbered_table};
 use clearway_plan::{
-    Access, Catalog, Column, Distribution, Expr, IndexDef, OnConflict, Path, Plan, Program, Statement, TableDef,
-    UniqueKey,
+    Access, Catalog, Column, Distribution, Expr, IndexDef, OnConflict, Path, Plan, Program,
+    Statement, TableDef, UniqueKey,
 };
 use clearway_types::{Datum, SqlType};
 use std::collections::BTreeMap;
@@ -47,8 +47,12 @@ fn equals(column: usize, v: i32) -> Expr {
 impl Users {
     /// Makes the table, distributed by these columns: of the id only the mail address has a guard, of `N` both keys.
     pub fn create(worker: &mut Worker, distribution: Distribution) -> Self {
-        let column =
-            |name: &str| Column { name: name.into(), ty: SqlType::Int4, not_null: name != "email", default: None };
+        let column = |name: &str| Column {
+            name: name.into(),
+            ty: SqlType::Int4,
+            not_null: name != "email",
+            default: None,
+        };
         let columns = vec![column("id"), column("email"), column("n")];
         let mut table = unnumbered_table("users", columns, vec![ID], distribution);
         table.indexes.push(IndexDef {
@@ -89,13 +93,26 @@ impl Users {
             }
             Who::All => (Path::Full, Route::All),
         };
-        (Access { table: self.table.clone(), path, filter: None, lock: None, learned: Default::default() }, route)
+        (
+            Access {
+                table: self.table.clone(),
+                path,
+                filter: None,
+                lock: None,
+                learned: Default::default(),
+            },
+            route,
+        )
     }
 
     fn scan(&self, access: Access, route: Route) -> Arc<Plan> {
         let project = (0..self.table.columns.len()).map(Expr::Column).collect();
         let program = Arc::new(Program::Scan { access, group: None, project, limit: None });
-        plan(Statement::Query(Query { once: None, source: Source::Table { program, route }, finish: Vec::new() }))
+        plan(Statement::Query(Query {
+            once: None,
+            source: Source::Table { program, route },
+            finish: Vec::new(),
+        }))
     }
 
     pub fn select(&self, who: Who) -> Arc<Plan> {
@@ -111,9 +128,11 @@ impl Users {
 
     pub fn insert(&self, users: &[User], ignore_conflicts: bool) -> Arc<Plan> {
         let table = self.table.clone();
-        let rows = users.iter().map(|(id, email, n)| vec![int(*id), datum(*email), int(*n)]).collect();
+        let rows =
+            users.iter().map(|(id, email, n)| vec![int(*id), datum(*email), int(*n)]).collect();
         let on_conflict = if ignore_conflicts { OnConflict::Ignore } else { OnConflict::Fail };
-        let program = Arc::new(Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict });
+        let program =
+            Arc::new(Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict });
         let source = Query { once: None, source: Source::Rows(rows), finish: Vec::new() };
         plan(Statement::Insert(Insert { table, source, program }))
     }
@@ -121,13 +140,24 @@ impl Users {
     /// `count` users from `first` on: mail addresses from `email` on.
     pub fn insert_series(&self, first: i32, count: i32, email: i32) -> Arc<Plan> {
         let table = self.table.clone();
-        let program =
-            Arc::new(Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail });
-        let source =
-            Source::Series { start: int(first), stop: int(first + count - 1), step: int(1), ty: SqlType::Int4 };
+        let program = Arc::new(Program::Insert {
+            table: table.clone(),
+            returning: Vec::new(),
+            on_conflict: OnConflict::Fail,
+        });
+        let source = Source::Series {
+            start: int(first),
+            stop: int(first + count - 1),
+            step: int(1),
+            ty: SqlType::Int4,
+        };
         let address = plus(Expr::Column(0), email - first);
         let finish = vec![Finish::Project(vec![Expr::Column(0), address, Expr::Column(0)])];
-        plan(Statement::Insert(Insert { table, source: Query { once: None, source, finish }, program }))
+        plan(Statement::Insert(Insert {
+            table,
+            source: Query { once: None, source, finish },
+            program,
+        }))
     }
 
     fn update(&self, who: Who, column: usize, value: Expr) -> Arc<Plan> {
@@ -169,7 +199,10 @@ pub fn rows_of(rows: &clearway_types::RowBatch) -> Rows {
     for row in rows.iter() {
         let row = row.to_datums().unwrap();
         let id = value(&row[0]).unwrap();
-        assert!(all.insert(id, (value(&row[1]), value(&row[2]).unwrap())).is_none(), "two rows with id {id}");
+        assert!(
+            all.insert(id, (value(&row[1]), value(&row[2]).unwrap())).is_none(),
+            "two rows with id {id}"
+        );
     }
     all
 }

@@ -2,7 +2,9 @@
 
 use crate::common::{Bank, Worker, open, open_with};
 use crate::contention::{is_alone, requests};
-use clearway_coordinator::{Characteristics, Engine, Limits, LockWait, RunOptions, Step, TxnStatus, Whole, reach};
+use clearway_coordinator::{
+    Characteristics, Engine, Limits, LockWait, RunOptions, Step, TxnStatus, Whole, reach,
+};
 use clearway_env::MemDisk;
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Isolation, TxnOptions};
@@ -57,8 +59,11 @@ fn whole_transactions_take_no_locks() {
     let bank = Bank::create(&mut worker, ACCOUNTS, 100);
     let (here, there) = (at(0), at(1));
     for ids in [[here[0], here[1]], [here[0], there[0]]] {
-        for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
-            let statements = [bank.adding(&mut worker, ids[0], 1), bank.reading(&mut worker, ids[1])];
+        for isolation in
+            [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable]
+        {
+            let statements =
+                [bank.adding(&mut worker, ids[0], 1), bank.reading(&mut worker, ids[1])];
             let insert = bank.inserting(&mut worker, &[(1000, 1)]);
             let before = row_locks();
             begin_at(&mut worker, &engine, &[&statements[0], &statements[1], &insert], isolation);
@@ -108,12 +113,14 @@ fn others_wait_for_the_partition_until_the_end() {
 
 #[test]
 fn a_failing_statement_undoes_all_before_it() {
-    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable]
+    {
         let engine = open(&MemDisk::new(), 2, 2);
         let [mut whole, mut other] = [0, 1].map(|worker| Worker::new(&engine, worker));
         let bank = Bank::create(&mut whole, ACCOUNTS, 100);
         let (here, there) = (at(0), at(1));
-        let statements = [bank.adding(&mut whole, there[0], 1), bank.adding(&mut whole, here[0], -1)];
+        let statements =
+            [bank.adding(&mut whole, there[0], 1), bank.adding(&mut whole, here[0], -1)];
         let twice = bank.inserting(&mut whole, &[(here[1], 0)]);
         begin_at(&mut whole, &engine, &[&statements[0], &statements[1], &twice], isolation);
         whole.run(&statements[0]).unwrap();
@@ -358,13 +365,15 @@ fn all_kinds_of_transactions_end_beside_each_other() {
                 for round in 0..150 {
                     let from = (round * 7 + i32::from(number) * 3) % ACCOUNTS;
                     let to = (from + 1 + round % 5) % ACCOUNTS;
-                    let statements = [bank.adding(&mut worker, from, -1), bank.adding(&mut worker, to, 1)];
+                    let statements =
+                        [bank.adding(&mut worker, from, -1), bank.adding(&mut worker, to, 1)];
                     match (round + i32::from(number)) % 4 {
                         0 => worker.begin(),
                         1 => begin(&mut worker, engine, &[&statements[0]]),
                         _ => begin(&mut worker, engine, &[&statements[1], &statements[0]]),
                     }
-                    let done = statements.iter().try_for_each(|statement| worker.run(statement).map(drop));
+                    let done =
+                        statements.iter().try_for_each(|statement| worker.run(statement).map(drop));
                     match done {
                         Ok(()) => drop(worker.commit().unwrap()),
                         Err(e) => {
@@ -394,7 +403,10 @@ fn what_cannot_be_known_is_not_whole() {
     };
     let point = bank.adding(&mut worker, 1, 1);
     let home = vec![Bank::home(1, 2)];
-    assert_eq!(reaches(&point), Some(Whole { partitions: home.clone(), writes: true, points: true }));
+    assert_eq!(
+        reaches(&point),
+        Some(Whole { partitions: home.clone(), writes: true, points: true })
+    );
     let read = bank.reading(&mut worker, 1);
     assert_eq!(reaches(&read), Some(Whole { partitions: home, writes: false, points: true }));
     let all = bank.totalling(&mut worker);

@@ -182,12 +182,15 @@ impl Content {
         self.stale.iter().for_each(|(number, sector)| put(*number, sector));
         let unsynced: Vec<_> = self.unsynced.iter().collect();
         if tear == 1 {
-            unsynced.iter().for_each(|(number, versions)| put(**number, &versions[choose(versions.len())].1));
+            unsynced
+                .iter()
+                .for_each(|(number, versions)| put(**number, &versions[choose(versions.len())].1));
             return Self { now, unreadable: self.unreadable.clone(), ..Self::default() };
         }
         // Each unit as it was at one moment, as the system writes back a page of its cache.
         for unit in unsynced.chunk_by(|(a, _), (b, _)| *a / tear == *b / tear) {
-            let mut moments: Vec<u64> = unit.iter().flat_map(|(_, v)| v.iter().map(|(change, _)| *change)).collect();
+            let mut moments: Vec<u64> =
+                unit.iter().flat_map(|(_, v)| v.iter().map(|(change, _)| *change)).collect();
             moments.sort_unstable();
             moments.dedup();
             let moment = moments[choose(moments.len())];

@@ -47,7 +47,14 @@ impl MemDisk {
         let room = Room::new(used, self.shared.room.capacity());
         let tears_blocks = guard(&self.shared.weather).tears_blocks;
         let weather = Mutex::new(Weather { tears_blocks, ..Weather::default() });
-        MemDisk { shared: Arc::new(Shared { names: Mutex::new(names), room, weather, ..Shared::default() }) }
+        MemDisk {
+            shared: Arc::new(Shared {
+                names: Mutex::new(names),
+                room,
+                weather,
+                ..Shared::default()
+            }),
+        }
     }
 }
 
@@ -80,7 +87,10 @@ mod tests {
         assert_eq!(next.copy().list(Path::new("")).unwrap(), ["a", "b"]);
         let lost = (0..50).any(|seed| read(&next.crash(seed), "a") == [1; 512]);
         assert!(lost, "it was never synced");
-        assert!((0..50).any(|seed| next.crash(seed).list(Path::new("")).unwrap() == ["a"]), "nor was its name");
+        assert!(
+            (0..50).any(|seed| next.crash(seed).list(Path::new("")).unwrap() == ["a"]),
+            "nor was its name"
+        );
         assert!((0..50).all(|seed| read(&next.copy().crash(seed), "a") == [2; 512]));
     }
 
@@ -105,7 +115,10 @@ mod tests {
             assert!((1..=3).any(|version| *first == [version; 4096]), "{seed}");
             let mut newest = [3; 4096];
             newest[1024..1536].fill(4);
-            assert!((1..=3).any(|version| *second == [version; 4096]) || *second == newest, "{seed}");
+            assert!(
+                (1..=3).any(|version| *second == [version; 4096]) || *second == newest,
+                "{seed}"
+            );
             torn |= first[0] != second[0];
         }
         assert!(torn);

@@ -105,9 +105,9 @@ impl Role {
     /// What the engine owes at such a fault in such a zone; `None` if it is not asked.
     pub fn duty(self, fault: Fault) -> Option<Duty> {
         match (self, fault) {
-            (_, Fault::Delay | Fault::ShortRead) | (Self::Pages, Fault::FailedRead) | (Self::Cache, _) => {
-                Some(Duty::GoesOn)
-            }
+            (_, Fault::Delay | Fault::ShortRead)
+            | (Self::Pages, Fault::FailedRead)
+            | (Self::Cache, _) => Some(Duty::GoesOn),
             (Self::Any, _) | (_, Fault::FlippedBit | Fault::UnreadableSector) => Some(Duty::Finds),
             (_, Fault::LostWrite | Fault::MisledWrite) => None,
             (
@@ -157,7 +157,9 @@ pub enum OpKind {
 impl Fault {
     fn hits(self, kind: OpKind) -> bool {
         match self {
-            Self::FailedRead | Self::UnreadableSector | Self::ShortRead | Self::FlippedBit => kind == OpKind::Read,
+            Self::FailedRead | Self::UnreadableSector | Self::ShortRead | Self::FlippedBit => {
+                kind == OpKind::Read
+            }
             Self::FailedWrite => matches!(kind, OpKind::Write | OpKind::SetLen),
             Self::LostWrite | Self::MisledWrite => kind == OpKind::Write,
             Self::FailedSync => kind == OpKind::Sync,
@@ -186,7 +188,11 @@ pub struct Zone {
 impl Zone {
     /// The zone of the files for which `holds` says so, none of them hit by anything. A file has the path under which it
     /// was opened.
-    pub fn new(role: Role, name: &'static str, holds: impl Fn(&Path) -> bool + Send + Sync + 'static) -> Self {
+    pub fn new(
+        role: Role,
+        name: &'static str,
+        holds: impl Fn(&Path) -> bool + Send + Sync + 'static,
+    ) -> Self {
         Self { role, name, holds: Box::new(holds), rules: Vec::new() }
     }
 
@@ -201,7 +207,12 @@ impl Zone {
     /// # Panics
     /// If the role is not asked about it.
     pub fn fault(mut self, fault: Fault, when: When, times: u64) -> Self {
-        assert!(self.role.duty(fault).is_some(), "zone {}: {:?} is not asked about {fault:?}", self.name, self.role);
+        assert!(
+            self.role.duty(fault).is_some(),
+            "zone {}: {:?} is not asked about {fault:?}",
+            self.name,
+            self.role
+        );
         self.rules.push(Rule { fault, when, times });
         self
     }
@@ -290,7 +301,8 @@ impl FaultPlan {
 
     pub(super) fn judge(&self, kind: OpKind, path: &Path) -> Verdict {
         let mut verdict = Verdict::default();
-        let Some((at, zone)) = self.zones.iter().enumerate().find(|(_, zone)| (zone.holds)(path)) else {
+        let Some((at, zone)) = self.zones.iter().enumerate().find(|(_, zone)| (zone.holds)(path))
+        else {
             return verdict;
         };
         let mut state = self.state();
@@ -311,10 +323,17 @@ impl FaultPlan {
             *hits += 1;
             if rule.fault == Fault::Delay {
                 let limit_ns = self.delay_limit.as_nanos() as u64;
-                verdict.delay += Duration::from_nanos(self.random.below(limit_ns.saturating_add(1)));
+                verdict.delay +=
+                    Duration::from_nanos(self.random.below(limit_ns.saturating_add(1)));
             } else if let Some(duty) = zone.role.duty(rule.fault) {
                 verdict.fault = Some((rule.fault, duty, struck.len()));
-                struck.push(Struck { zone: zone.name, duty, fault: rule.fault, path: path.to_owned(), at: None });
+                struck.push(Struck {
+                    zone: zone.name,
+                    duty,
+                    fault: rule.fault,
+                    path: path.to_owned(),
+                    at: None,
+                });
             }
         }
         verdict

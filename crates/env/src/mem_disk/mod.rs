@@ -185,13 +185,23 @@ impl MemDisk {
 
     /// Flips `count` bits at rest, one after the other, in the bytes `range` of a file, where `seed` says; returns the numbers
     /// of those that it flipped, counted from the file's start: none in sectors that are not synced, or behind the end.
-    pub fn flip_bits(&self, path: &Path, range: Range<u64>, count: usize, seed: u64) -> io::Result<Vec<u64>> {
+    pub fn flip_bits(
+        &self,
+        path: &Path,
+        range: Range<u64>,
+        count: usize,
+        seed: u64,
+    ) -> io::Result<Vec<u64>> {
         let names = guard(&self.shared.names);
-        let content = names.files.get(path).ok_or_else(|| error(io::ErrorKind::NotFound, "flip bits in", path))?;
+        let content = names
+            .files
+            .get(path)
+            .ok_or_else(|| error(io::ErrorKind::NotFound, "flip bits in", path))?;
         let mut content = guard(content);
         let random = SeededEntropy::new(seed);
         let bits = range.start * 8..range.end.min(content.len() as u64) * 8;
-        let drawn = (0..count).map(|_| bits.start + random.below(bits.end.saturating_sub(bits.start)));
+        let drawn =
+            (0..count).map(|_| bits.start + random.below(bits.end.saturating_sub(bits.start)));
         Ok(drawn.filter(|&bit| content.flip(bit)).collect())
     }
 }
@@ -206,15 +216,22 @@ impl Disk for MemDisk {
         let mut names = guard(&self.shared.names);
         let found = names.files.get(path).cloned();
         let content = match (found, how) {
-            (Some(_), Open::Create) => return Err(error(io::ErrorKind::AlreadyExists, "open", path)),
+            (Some(_), Open::Create) => {
+                return Err(error(io::ErrorKind::AlreadyExists, "open", path));
+            }
             (Some(content), _) => content,
             (None, Open::Existing) => return Err(error(io::ErrorKind::NotFound, "open", path)),
-            (None, _) if names.has_dir(path) => return Err(error(io::ErrorKind::IsADirectory, "open", path)),
-            (None, _) if !names.has_dir(parent(path)) => return Err(error(io::ErrorKind::NotFound, "open", path)),
+            (None, _) if names.has_dir(path) => {
+                return Err(error(io::ErrorKind::IsADirectory, "open", path));
+            }
+            (None, _) if !names.has_dir(parent(path)) => {
+                return Err(error(io::ErrorKind::NotFound, "open", path));
+            }
             (None, _) => {
                 self.shared.admit_name(blow.as_ref(), "create", path)?;
                 let content = names::Shared::default();
-                let change = Change { from: None, to: Some((path.to_owned(), Arc::clone(&content))) };
+                let change =
+                    Change { from: None, to: Some((path.to_owned(), Arc::clone(&content))) };
                 self.shared.change_names(&mut names, change);
                 content
             }
@@ -248,7 +265,8 @@ impl Disk for MemDisk {
         }
         let all = names.files.keys().chain(&names.dirs);
         let inside = all.filter(|path| path.parent() == Some(dir));
-        let mut found: Vec<String> = inside.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
+        let mut found: Vec<String> =
+            inside.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
         found.sort_unstable();
         Ok(found)
     }
@@ -331,7 +349,9 @@ impl MemFile {
     /// Takes room for the file to grow to `len` bytes; returns how far it can.
     fn room(&self, content: &Content, len: usize) -> usize {
         match len.checked_sub(content.space()) {
-            Some(growth) if !content.unlinked => content.space() + self.shared.room.take(growth as u64) as usize,
+            Some(growth) if !content.unlinked => {
+                content.space() + self.shared.room.take(growth as u64) as usize
+            }
             _ => len,
         }
     }
@@ -390,7 +410,13 @@ impl MemFile {
     }
 
     /// A write that is struck.
-    fn write_badly(&self, blow: &Blow, content: &mut Content, buf: &[u8], start: usize) -> io::Result<()> {
+    fn write_badly(
+        &self,
+        blow: &Blow,
+        content: &mut Content,
+        buf: &[u8],
+        start: usize,
+    ) -> io::Result<()> {
         let random = blow.random();
         let sectors = |bytes: usize| random.below((bytes / SECTOR) as u64 + 1) as usize * SECTOR;
         match blow.fault {

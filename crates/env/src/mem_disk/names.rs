@@ -53,7 +53,10 @@ impl Change {
 
 impl Names {
     pub(super) fn has_dir(&self, path: &Path) -> bool {
-        path.as_os_str().is_empty() || path == Path::new("/") || path == Path::new(".") || self.dirs.contains(path)
+        path.as_os_str().is_empty()
+            || path == Path::new("/")
+            || path == Path::new(".")
+            || self.dirs.contains(path)
     }
 
     /// Makes the change; returns the file that has no name any more for it, if there is one.
@@ -82,7 +85,8 @@ impl Names {
     /// The names and contents as they are now, all of it at rest.
     pub(super) fn at_rest(&self) -> Self {
         let copy = |content: &Shared| Arc::new(Mutex::new(guard(content).at_rest()));
-        let files: Files = self.files.iter().map(|(path, content)| (path.clone(), copy(content))).collect();
+        let files: Files =
+            self.files.iter().map(|(path, content)| (path.clone(), copy(content))).collect();
         Self { dirs: self.dirs.clone(), durable: files.clone(), files, unsynced: Vec::new() }
     }
 
@@ -102,8 +106,10 @@ impl Names {
         for content in files.values() {
             held.entry(Arc::as_ptr(content)).or_insert_with(|| guard(content));
         }
-        let survivor = |content| Arc::new(Mutex::new(held[&Arc::as_ptr(content)].survivors(random, tear)));
-        let files: Files = files.iter().map(|(path, content)| (path.clone(), survivor(content))).collect();
+        let survivor =
+            |content| Arc::new(Mutex::new(held[&Arc::as_ptr(content)].survivors(random, tear)));
+        let files: Files =
+            files.iter().map(|(path, content)| (path.clone(), survivor(content))).collect();
         Self { dirs: self.dirs.clone(), durable: files.clone(), files, unsynced: Vec::new() }
     }
 }

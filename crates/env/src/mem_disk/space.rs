@@ -14,7 +14,11 @@ pub(super) struct Gate {
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { done: AtomicU64::new(0), limit: AtomicU64::new(u64::MAX), read_only: AtomicBool::new(false) }
+        Self {
+            done: AtomicU64::new(0),
+            limit: AtomicU64::new(u64::MAX),
+            read_only: AtomicBool::new(false),
+        }
     }
 }
 
@@ -25,7 +29,9 @@ impl Gate {
             return Err(Refusal::ReadOnly);
         }
         let within = |done: u64| (done < self.limit.load(Ordering::Relaxed)).then_some(done + 1);
-        self.done.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).map_err(|_| Refusal::Used)?;
+        self.done
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
+            .map_err(|_| Refusal::Used)?;
         Ok(())
     }
 

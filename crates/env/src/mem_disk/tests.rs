@@ -22,7 +22,9 @@ fn synced() -> (MemDisk, Arc<dyn File>) {
 }
 
 fn after_crash(disk: &MemDisk, seed: u64) -> Vec<u8> {
-    content(&*disk.crash(seed).open(Path::new("f"), Open::Existing).expect("a synced name survives"))
+    content(
+        &*disk.crash(seed).open(Path::new("f"), Open::Existing).expect("a synced name survives"),
+    )
 }
 
 #[test]
@@ -97,7 +99,9 @@ fn a_crash_is_one_moment_for_all_files() {
     let disk = MemDisk::new();
     let create = |name: String| disk.open(Path::new(&name), Open::Create).expect("created");
     let first = create("0".to_owned());
-    (1..200).for_each(|between| create(format!("1-{between}")).write_all_at(&[0; 4096], 0).expect("written"));
+    (1..200).for_each(|between| {
+        create(format!("1-{between}")).write_all_at(&[0; 4096], 0).expect("written")
+    });
     let second = create("2".to_owned());
     disk.sync_dir(Path::new("")).expect("synced");
     let over = AtomicBool::new(false);
@@ -116,8 +120,11 @@ fn a_crash_is_one_moment_for_all_files() {
         let crashes: Vec<_> = (0..200).map(|seed| disk.crash(seed)).collect();
         over.store(true, Ordering::Relaxed);
         for crashed in crashes {
-            let of =
-                |name| count(&content(&*crashed.open(Path::new(name), Open::Existing).expect("its name survives")));
+            let of = |name| {
+                count(&content(
+                    &*crashed.open(Path::new(name), Open::Existing).expect("its name survives"),
+                ))
+            };
             assert!(of("2") <= of("0"), "{} was written before {} was synced", of("2"), of("0"));
         }
     });
@@ -145,7 +152,12 @@ fn seeds(mut check: impl FnMut(u64)) {
 }
 
 /// A synced disk under a plan of one fault, anywhere.
-fn under(fault: Fault, when: When, times: u64, seed: u64) -> (MemDisk, Arc<dyn File>, Arc<FaultPlan>) {
+fn under(
+    fault: Fault,
+    when: When,
+    times: u64,
+    seed: u64,
+) -> (MemDisk, Arc<dyn File>, Arc<FaultPlan>) {
     let (disk, file) = synced();
     let zone = Zone::new(Role::Any, "all", |_| true).fault(fault, when, times);
     let plan = Arc::new(FaultPlan::new(seed, Duration::from_millis(20), vec![zone]));
@@ -181,7 +193,8 @@ fn an_unreadable_sector_can_be_written_and_read_again() {
         let after = disk.crash(seed).open(Path::new("f"), Open::Existing).expect("opened");
         assert!(read(&*after).is_err(), "a crash mends nothing");
         let mut sector = [0; 512];
-        let unreadable: Vec<u64> = (0..3).filter(|at| file.read_exact_at(&mut sector, at * 512).is_err()).collect();
+        let unreadable: Vec<u64> =
+            (0..3).filter(|at| file.read_exact_at(&mut sector, at * 512).is_err()).collect();
         let [one] = unreadable[..] else { panic!("{unreadable:?}") };
         file.write_all_at(&[7; 512], one * 512).expect("remapped");
         assert_eq!(read(&*file).expect("readable")[one as usize * 512], 7);
@@ -196,7 +209,11 @@ fn a_short_read_brings_the_beginning() {
         let (_disk, file, _) = under(Fault::ShortRead, When::OneIn(2), FOR_EVER, seed);
         let mut buf = [9; 1536];
         let n = file.read_at(&mut buf, 0).expect("read");
-        assert!(n > 0 && buf[..n].iter().all(|&byte| byte == 1) && buf[n..].iter().all(|&byte| byte == 9));
+        assert!(
+            n > 0
+                && buf[..n].iter().all(|&byte| byte == 1)
+                && buf[n..].iter().all(|&byte| byte == 9)
+        );
         assert_eq!(read(&*file).expect("in the end all of it"), [1; 1536]);
     });
 }
@@ -205,7 +222,8 @@ fn a_short_read_brings_the_beginning() {
 fn a_flipped_bit_stays_flipped() {
     seeds(|seed| {
         let (disk, file, plan) = under(Fault::FlippedBit, When::After(0), 1, seed);
-        let flipped: u32 = read(&*file).expect("read").iter().map(|byte| (byte ^ 1).count_ones()).sum();
+        let flipped: u32 =
+            read(&*file).expect("read").iter().map(|byte| (byte ^ 1).count_ones()).sum();
         assert_eq!(flipped, 1);
         assert_eq!(read(&*file).expect("read"), after_crash(&disk, seed));
         assert_eq!(plan.struck()[0].duty, Duty::Finds);
@@ -226,7 +244,10 @@ fn in_a_cache_a_bit_flips_before_it_is_synced_too() {
         let mut states: [BTreeSet<Vec<u8>>; 3] = Default::default();
         for seed in 0..100 {
             let left = after_crash(&disk, seed);
-            states.iter_mut().zip(left.chunks(512)).for_each(|(states, sector)| states.extend([sector.to_vec()]));
+            states
+                .iter_mut()
+                .zip(left.chunks(512))
+                .for_each(|(states, sector)| states.extend([sector.to_vec()]));
         }
         let expected = bytes.chunks(512).map(|sector| if sector == [2; 512] { 2 } else { 1 });
         assert!(states.iter().map(BTreeSet::len).eq(expected), "{role:?}");
@@ -239,12 +260,18 @@ fn in_a_cache_a_bit_flips_before_it_is_synced_too() {
 fn bits_are_flipped_where_a_test_says() {
     let (disk, file) = synced();
     let flipped = disk.flip_bits(Path::new("f"), 600..700, 5, 3).expect("flipped");
-    assert!(flipped.len() == 5 && flipped.iter().all(|bit| (4800..5600).contains(bit)), "{flipped:?}");
+    assert!(
+        flipped.len() == 5 && flipped.iter().all(|bit| (4800..5600).contains(bit)),
+        "{flipped:?}"
+    );
     let mut expected = vec![1_u8; 1536];
     flipped.iter().for_each(|bit| expected[(bit / 8) as usize] ^= 1 << (bit % 8));
     assert_eq!(content(&*file), expected);
     file.write_all_at(&[2; 1], 0).expect("written");
-    assert!(disk.flip_bits(Path::new("f"), 0..512, 9, 3).expect("nothing").is_empty(), "at rest only");
+    assert!(
+        disk.flip_bits(Path::new("f"), 0..512, 9, 3).expect("nothing").is_empty(),
+        "at rest only"
+    );
     assert_eq!(kind(disk.flip_bits(Path::new("g"), 0..1, 1, 0)), Some(ErrorKind::NotFound));
 }
 
@@ -391,7 +418,12 @@ fn delays_take_virtual_time() {
     let seen = guard(&seen);
     assert_eq!((seen[0].0, seen[1].0, seen.len()), (OpKind::Write, OpKind::Sync, 200));
     let late = seen.iter().filter(|(_, delay)| !delay.is_zero()).count();
-    assert!(late > 50 && late <= 60 && seen.iter().all(|(_, delay)| *delay <= Duration::from_millis(20)), "{late}");
+    assert!(
+        late > 50
+            && late <= 60
+            && seen.iter().all(|(_, delay)| *delay <= Duration::from_millis(20)),
+        "{late}"
+    );
     assert_eq!(clock.monotonic(), seen.iter().map(|(_, delay)| *delay).sum());
     assert!(plan.struck().is_empty(), "a delay is no fault that anyone could owe something for");
 }
@@ -420,10 +452,17 @@ fn a_zone_has_its_own_budget() {
     let struck = plan.struck();
     assert_eq!(struck.len(), 7);
     assert_eq!((struck[0].zone, struck[0].duty), ("log", Duty::Stops));
-    assert_eq!((struck[6].zone, struck[6].duty, struck[6].path.as_path()), ("pages", Duty::GoesOn, Path::new("d/p")));
+    assert_eq!(
+        (struck[6].zone, struck[6].duty, struck[6].path.as_path()),
+        ("pages", Duty::GoesOn, Path::new("d/p"))
+    );
     let after = disk.crash(0);
     after.set_faults(Some(plan));
-    assert_eq!(failures(&after.open(Path::new("d/wal/1"), Open::OpenOrCreate).expect("opened")).0, 0, "used up");
+    assert_eq!(
+        failures(&after.open(Path::new("d/wal/1"), Open::OpenOrCreate).expect("opened")).0,
+        0,
+        "used up"
+    );
 }
 
 #[test]
@@ -449,7 +488,9 @@ fn the_same_seed_gives_the_same_disk() {
             Fault::Delay,
         ]
         .into_iter()
-        .fold(Zone::new(Role::Any, "all", |_| true), |zone, fault| zone.fault(fault, When::OneIn(20), FOR_EVER));
+        .fold(Zone::new(Role::Any, "all", |_| true), |zone, fault| {
+            zone.fault(fault, When::OneIn(20), FOR_EVER)
+        });
         let plan = Arc::new(FaultPlan::new(seed, Duration::from_secs(1), vec![zone]));
         let (disk, file) = synced();
         disk.set_faults(Some(Arc::clone(&plan)));

@@ -45,14 +45,19 @@ impl ChannelEnd {
     }
 
     /// Accepts the channel if it leads to this address and nobody has.
-    pub fn accept(segment: &Segment, channel: usize, address: WorkerAddr) -> Option<(Self, WorkerAddr)> {
+    pub fn accept(
+        segment: &Segment,
+        channel: usize,
+        address: WorkerAddr,
+    ) -> Option<(Self, WorkerAddr)> {
         let base = segment.layout.channel(channel);
         let state = segment.word(base + STATE);
         // Acquire: pairs with the Release in `connect`: the addresses are there.
         if state.load(Ordering::Acquire) != CONNECTED {
             return None;
         }
-        let [from, to] = [0, 1].map(|end| segment.word(base + ADDRESSES + end).load(Ordering::Relaxed)); // As above.
+        let [from, to] =
+            [0, 1].map(|end| segment.word(base + ADDRESSES + end).load(Ordering::Relaxed)); // As above.
         if to != pack(address) {
             return None;
         }
@@ -108,7 +113,8 @@ impl ChannelEnd {
         let from = self.other();
         let ring = segment.range(segment.layout.ring(self.channel, from.end));
         // Acquire: pairs with the Release in `push`.
-        let head = segment.word(segment.layout.head(self.channel, from.end)).load(Ordering::Acquire);
+        let head =
+            segment.word(segment.layout.head(self.channel, from.end)).load(Ordering::Acquire);
         let there = head.wrapping_sub(*tail).min(ring.len() as u64);
         let count = out.len().min(there as usize);
         if count == 0 {

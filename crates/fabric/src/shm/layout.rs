@@ -49,7 +49,8 @@ impl Layout {
 
     pub fn channel(&self, index: usize) -> usize {
         // A multiple of a cache line.
-        self.region(self.0.regions).next_multiple_of(8) + index * (CHANNEL_HEADER + 2 * self.0.ring_words)
+        self.region(self.0.regions).next_multiple_of(8)
+            + index * (CHANNEL_HEADER + 2 * self.0.ring_words)
     }
 
     /// Of the direction from end `from`.

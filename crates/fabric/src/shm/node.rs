@@ -49,7 +49,9 @@ impl ShmSegment {
         // Relaxed, all of it: process numbers, which publish nothing.
         let found = word.load(Ordering::Relaxed);
         let is_free = found == 0 || !self.0.process(node).is_some_and(super::worker::is_alive);
-        if !is_free || word.compare_exchange(found, pid, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        if !is_free
+            || word.compare_exchange(found, pid, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
             return Err(FabricError::Limit("processes of one node"));
         }
         let segment = Arc::clone(&self.0);
@@ -121,8 +123,9 @@ impl Fabric for ShmFabric {
         if ports.iter().any(|word| word.load(Ordering::Relaxed) == pack(address)) {
             return Err(FabricError::Limit("workers of one port"));
         }
-        let claim =
-            |word: &AtomicU64| word.compare_exchange(0, pack(address), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let claim = |word: &AtomicU64| {
+            word.compare_exchange(0, pack(address), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
         let slot = ports.iter().position(claim).ok_or(FabricError::Limit("workers"))?;
         Ok(ShmWorker::new(Arc::clone(&self.0), address, slot, scratch_words))
     }
@@ -138,7 +141,10 @@ pub struct ShmRegion {
 
 impl ShmRegion {
     fn memory(&self) -> &[AtomicU64] {
-        self.attachment.segment.find(self.key, 0, self.words).expect("the region is registered until it is dropped")
+        self.attachment
+            .segment
+            .find(self.key, 0, self.words)
+            .expect("the region is registered until it is dropped")
     }
 }
 

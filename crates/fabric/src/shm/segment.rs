@@ -1,8 +1,8 @@
 //! The segment: its limits, processes and regions.
 
 use super::layout::{
-    CHANNELS_CONNECTED, CHANNELS_TAKEN, HEAP_TAKEN, LIMITS, Layout, MAGIC, MAGIC_WORD, REGION_KEY, REGION_START,
-    REGION_WORDS,
+    CHANNELS_CONNECTED, CHANNELS_TAKEN, HEAP_TAKEN, LIMITS, Layout, MAGIC, MAGIC_WORD, REGION_KEY,
+    REGION_START, REGION_WORDS,
 };
 use crate::{FabricError, FabricNode, RegionKey, WorkerAddr};
 use clearway_env::{Entropy, OsEntropy, SharedWords};
@@ -30,7 +30,14 @@ pub struct ShmConfig {
 
 impl Default for ShmConfig {
     fn default() -> Self {
-        Self { nodes: 16, workers: 256, regions: 1024, queue_pairs: 1024, ring_words: 256, heap_words: 1 << 27 }
+        Self {
+            nodes: 16,
+            workers: 256,
+            regions: 1024,
+            queue_pairs: 1024,
+            ring_words: 256,
+            heap_words: 1 << 27,
+        }
     }
 }
 
@@ -82,13 +89,16 @@ impl Segment {
 
     pub fn attach(path: &Path) -> Result<Self, FabricError> {
         let words = SharedWords::open(path)?;
-        let bad = || FabricError::Io(io::Error::new(io::ErrorKind::InvalidData, "not a segment of a fabric"));
+        let bad = || {
+            FabricError::Io(io::Error::new(io::ErrorKind::InvalidData, "not a segment of a fabric"))
+        };
         let header = words.get(..LIMITS + 6).ok_or_else(bad)?;
         // Acquire: pairs with the Release in `create`.
         if header[MAGIC_WORD].load(Ordering::Acquire) != MAGIC {
             return Err(bad());
         }
-        let limits = std::array::from_fn(|index| header[LIMITS + index].load(Ordering::Relaxed) as usize); // As in `create`.
+        let limits =
+            std::array::from_fn(|index| header[LIMITS + index].load(Ordering::Relaxed) as usize); // As in `create`.
         let config = ShmConfig::from_limits(limits);
         if !config.is_possible() || Layout(config).heap().end != words.len() {
             return Err(bad());
@@ -111,9 +121,10 @@ impl Segment {
     /// Takes `count` of a bounded supply that a word counts; none if there are not as many left.
     fn take(&self, counter: usize, count: usize, supply: usize) -> Option<usize> {
         // Relaxed: the count hands out numbers; what they stand for is published by other words.
-        let taken = self.words[counter].fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
-            taken.checked_add(count as u64).filter(|after| *after <= supply as u64)
-        });
+        let taken =
+            self.words[counter].fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+                taken.checked_add(count as u64).filter(|after| *after <= supply as u64)
+            });
         taken.ok().map(|taken| taken as usize)
     }
 
@@ -141,10 +152,14 @@ impl Segment {
         if self.words[entry + REGION_KEY].load(Ordering::Acquire) != key.key {
             return None;
         }
-        let [start, words] = [REGION_START, REGION_WORDS].map(|at| self.words[entry + at].load(Ordering::Relaxed)); // As above.
+        let [start, words] =
+            [REGION_START, REGION_WORDS].map(|at| self.words[entry + at].load(Ordering::Relaxed)); // As above.
         let end = word.checked_add(count as u64).filter(|end| *end <= words)?;
         let heap = self.range(self.layout.heap());
-        heap.get(usize::try_from(start.checked_add(word)?).ok()?..usize::try_from(start.checked_add(end)?).ok()?)
+        heap.get(
+            usize::try_from(start.checked_add(word)?).ok()?
+                ..usize::try_from(start.checked_add(end)?).ok()?,
+        )
     }
 
     /// The process that a node runs in, if it is attached.

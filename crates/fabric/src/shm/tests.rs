@@ -1,13 +1,20 @@
 use super::*;
 use crate::{
-    Completion, Fabric, FabricNode, FabricWorker, QueueId, Region, RemoteAddr, Request, ScratchRange, Verb, VerbError,
-    WorkerAddr, conformance,
+    Completion, Fabric, FabricNode, FabricWorker, QueueId, Region, RemoteAddr, Request,
+    ScratchRange, Verb, VerbError, WorkerAddr, conformance,
 };
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 fn small() -> ShmConfig {
-    ShmConfig { nodes: 4, workers: 8, regions: 8, queue_pairs: 32, ring_words: 16, heap_words: 1024 }
+    ShmConfig {
+        nodes: 4,
+        workers: 8,
+        regions: 8,
+        queue_pairs: 32,
+        ring_words: 16,
+        heap_words: 1024,
+    }
 }
 
 fn nodes(segment: &ShmSegment, latency: Duration) -> (ShmFabric, ShmFabric) {
@@ -27,7 +34,12 @@ fn finish(worker: &mut ShmWorker, count: usize) -> Vec<Completion> {
 
 #[test]
 fn conforms() {
-    conformance::run(|| nodes(&ShmSegment::create(ShmConfig { ring_words: 4096, ..small() }).unwrap(), Duration::ZERO));
+    conformance::run(|| {
+        nodes(
+            &ShmSegment::create(ShmConfig { ring_words: 4096, ..small() }).unwrap(),
+            Duration::ZERO,
+        )
+    });
 }
 
 #[test]
@@ -55,7 +67,9 @@ fn supplies_are_bounded() {
     assert!((0..32).all(|_| worker.connect(peer).is_ok()));
     assert!(worker.connect(peer).is_err());
     assert!(worker.connect(WorkerAddr { node: FabricNode(3), port: 1 }).is_err());
-    for hostile in [ShmConfig { nodes: 0, ..small() }, ShmConfig { heap_words: usize::MAX, ..small() }] {
+    for hostile in
+        [ShmConfig { nodes: 0, ..small() }, ShmConfig { heap_words: usize::MAX, ..small() }]
+    {
         assert!(ShmSegment::create(hostile).is_err());
     }
 }
@@ -73,7 +87,9 @@ fn a_dropped_peer_fails_messages_only() {
     let send = Verb::Send { local: ScratchRange::new(0, 40) };
     client.post(queue, &[Request::new(1, faa)]).unwrap();
     drop(server);
-    client.post(queue, &[Request::new(2, faa), Request::new(3, send), Request::new(4, faa)]).unwrap();
+    client
+        .post(queue, &[Request::new(2, faa), Request::new(3, send), Request::new(4, faa)])
+        .unwrap();
     let results: Vec<_> = finish(&mut client, 4).iter().map(|c| c.result).collect();
     assert_eq!(results, [Ok(1), Ok(1), Err(VerbError::PeerDead), Err(VerbError::Flushed)]);
     assert_eq!(region.load(0), 2);
@@ -86,7 +102,8 @@ fn a_dropped_peer_fails_messages_only() {
 fn other_process() {
     let Ok(path) = std::env::var("CLEARWAY_FABRIC_TEST_SEGMENT") else { return };
     let key = std::env::var("CLEARWAY_FABRIC_TEST_KEY").unwrap().parse().unwrap();
-    let node = ShmSegment::attach(path.as_ref()).unwrap().node(FabricNode(1), Duration::ZERO).unwrap();
+    let node =
+        ShmSegment::attach(path.as_ref()).unwrap().node(FabricNode(1), Duration::ZERO).unwrap();
     let mut worker = node.worker(0, 8).unwrap();
     let queue = worker.connect(WorkerAddr { node: FabricNode(0), port: 0 }).unwrap();
     // Nothing is ever sent on this one.
@@ -147,10 +164,17 @@ fn a_process_may_be_killed_and_its_memory_stays() {
     let flushed = Completion { queue: silent, id: 4, result: Err(VerbError::Flushed) };
     assert_eq!(finish(&mut worker, 1), [flushed]);
     // A message to the dead fails, after a while; its memory is still there.
-    worker.post(accepted, &[Request::new(2, Verb::Send { local: ScratchRange::new(0, 1) })]).unwrap();
+    worker
+        .post(accepted, &[Request::new(2, Verb::Send { local: ScratchRange::new(0, 1) })])
+        .unwrap();
     assert_eq!(finish(&mut worker, 1)[0].result, Err(VerbError::PeerDead));
     let read = |worker: &mut ShmWorker, queue: QueueId| {
-        worker.post(queue, &[Request::new(3, Verb::Read { remote: theirs, local: ScratchRange::new(5, 1) })]).unwrap();
+        worker
+            .post(
+                queue,
+                &[Request::new(3, Verb::Read { remote: theirs, local: ScratchRange::new(5, 1) })],
+            )
+            .unwrap();
         finish(worker, 1)[0].result
     };
     let queue = worker.connect(WorkerAddr { node: FabricNode(1), port: 0 }).unwrap();
@@ -184,6 +208,7 @@ fn a_foreign_file_is_no_segment() {
     assert!(ShmSegment::attach(&words.path()).is_err());
     words[0].store(layout::MAGIC, std::sync::atomic::Ordering::Relaxed); // One thread.
     assert!(ShmSegment::attach(&words.path()).is_err());
-    (1..7).for_each(|limit| words[limit].store(u64::MAX >> 8, std::sync::atomic::Ordering::Relaxed)); // As above.
+    (1..7)
+        .for_each(|limit| words[limit].store(u64::MAX >> 8, std::sync::atomic::Ordering::Relaxed)); // As above.
     assert!(ShmSegment::attach(&words.path()).is_err());
 }

@@ -5,8 +5,8 @@ use super::node::{Attachment, guarantees};
 use super::segment::Segment;
 use crate::words::Executor;
 use crate::{
-    Completion, FabricError, FabricWorker, Guarantees, PostError, QueueId, Request, ScratchRange, Verb, VerbError,
-    WorkerAddr,
+    Completion, FabricError, FabricWorker, Guarantees, PostError, QueueId, Request, ScratchRange,
+    Verb, VerbError, WorkerAddr,
 };
 use clearway_env::{Clock, OsClock};
 use rustix::event::{PollFd, PollFlags};
@@ -72,7 +72,12 @@ enum Sent {
 }
 
 impl ShmWorker {
-    pub(super) fn new(attachment: Arc<Attachment>, address: WorkerAddr, slot: usize, scratch_words: usize) -> Self {
+    pub(super) fn new(
+        attachment: Arc<Attachment>,
+        address: WorkerAddr,
+        slot: usize,
+        scratch_words: usize,
+    ) -> Self {
         Self {
             attachment,
             address,
@@ -140,7 +145,8 @@ impl ShmWorker {
         } else if matches!(request.verb, Verb::Send { .. }) {
             queue.send(segment, request, carried());
         } else {
-            let result = one_sided(segment, &mut self.executor, &mut self.scratch, request.verb, None);
+            let result =
+                one_sided(segment, &mut self.executor, &mut self.scratch, request.verb, None);
             queue.end_with(segment, request.id, result);
         }
     }
@@ -155,7 +161,13 @@ impl ShmWorker {
                     break;
                 }
             } else {
-                let result = one_sided(segment, &mut self.executor, &mut self.scratch, request.verb, Some(&carried));
+                let result = one_sided(
+                    segment,
+                    &mut self.executor,
+                    &mut self.scratch,
+                    request.verb,
+                    Some(&carried),
+                );
                 queue.end_with(segment, request.id, result);
             }
         }
@@ -170,7 +182,9 @@ impl ShmWorker {
         // Acquire: pairs with the Release of who broke the queue pair.
         match queue.end.error(segment).load(Ordering::Acquire) {
             0 => {}
-            why if why == TOO_LONG + queue.end.end as u64 => queue.break_off(segment, VerbError::MessageTooLong),
+            why if why == TOO_LONG + queue.end.end as u64 => {
+                queue.break_off(segment, VerbError::MessageTooLong)
+            }
             _ => queue.break_off(segment, VerbError::Flushed),
         }
         if gone {
@@ -179,7 +193,10 @@ impl ShmWorker {
         if queue.broken {
             let flushed = queue.arriving.take().map(|(recv, ..)| recv).into_iter();
             for recv in flushed.chain(queue.recvs.drain(..).map(|(recv, _)| recv)) {
-                ready.push_back((due, Completion { queue: id, id: recv, result: Err(VerbError::Flushed) }));
+                ready.push_back((
+                    due,
+                    Completion { queue: id, id: recv, result: Err(VerbError::Flushed) },
+                ));
             }
         }
         self.complete(index);
@@ -192,7 +209,9 @@ impl ShmWorker {
         while let Some((id, sent)) = queue.sent.front() {
             let result = match *sent {
                 Sent::Done(result) => result,
-                Sent::Taken { at, words } if queue.has_taken(&self.attachment.segment, at) => Ok(words),
+                Sent::Taken { at, words } if queue.has_taken(&self.attachment.segment, at) => {
+                    Ok(words)
+                }
                 Sent::Taken { .. } => return,
             };
             let completion = Completion { queue: QueueId(index as u32), id: *id, result };
@@ -217,7 +236,8 @@ fn one_sided(
 ) -> Result<usize, VerbError> {
     let local = verb.scratch();
     let remote = verb.remote().expect("the verb is one-sided");
-    let words = segment.find(remote.key, remote.word, local.words).ok_or(VerbError::RemoteAccess)?;
+    let words =
+        segment.find(remote.key, remote.word, local.words).ok_or(VerbError::RemoteAccess)?;
     let scratch = &mut scratch[local.start..local.start + local.words];
     match verb {
         Verb::Write { .. } => executor.write(words, carried.unwrap_or(scratch)),
@@ -237,7 +257,10 @@ impl Queue {
             self.stalled.push_front((request, left));
             return false;
         }
-        self.sent.push_back((request.id, Sent::Taken { at: self.head, words: request.verb.scratch().words }));
+        self.sent.push_back((
+            request.id,
+            Sent::Taken { at: self.head, words: request.verb.scratch().words },
+        ));
         true
     }
 
@@ -247,7 +270,12 @@ impl Queue {
             self.broken = true;
             self.flush_stalled();
             // Release: pairs with the Acquire in `progress`; the first reason stays.
-            let _ = self.end.error(segment).compare_exchange(0, BROKEN, Ordering::Release, Ordering::Relaxed);
+            let _ = self.end.error(segment).compare_exchange(
+                0,
+                BROKEN,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -280,7 +308,12 @@ impl Queue {
                     ended(recv, Err(VerbError::MessageTooLong));
                     let why = TOO_LONG + self.end.other().end as u64;
                     // Release: pairs with the Acquire in `progress`; the first reason stays.
-                    let _ = self.end.error(segment).compare_exchange(0, why, Ordering::Release, Ordering::Relaxed);
+                    let _ = self.end.error(segment).compare_exchange(
+                        0,
+                        why,
+                        Ordering::Release,
+                        Ordering::Relaxed,
+                    );
                     return;
                 }
                 self.arriving = Some((recv, local, words[0] as usize, 0));
@@ -326,17 +359,26 @@ impl Queue {
         if offers || !self.stalled.is_empty() || self.sent.iter().any(waits) {
             self.break_off(segment, VerbError::PeerDead);
             // Release: pairs with the Acquire in `progress` of a worker that accepts the other end later.
-            let _ = self.end.error(segment).compare_exchange(0, BROKEN, Ordering::Release, Ordering::Relaxed);
+            let _ = self.end.error(segment).compare_exchange(
+                0,
+                BROKEN,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
         }
     }
 
     /// Whether the process that the peer was in has ended.
     fn has_lost_process(&self, segment: &Segment) -> bool {
-        self.process.is_none_or(|pid| segment.process(self.peer.node) != Some(pid) || !is_alive(pid))
+        self.process
+            .is_none_or(|pid| segment.process(self.peer.node) != Some(pid) || !is_alive(pid))
     }
 
     fn waits_for_peer(&self) -> bool {
-        !(self.sent.is_empty() && self.stalled.is_empty() && self.recvs.is_empty() && self.arriving.is_none())
+        !(self.sent.is_empty()
+            && self.stalled.is_empty()
+            && self.recvs.is_empty()
+            && self.arriving.is_none())
     }
 }
 
@@ -352,7 +394,8 @@ impl FabricWorker for ShmWorker {
     fn connect(&mut self, peer: WorkerAddr) -> Result<QueueId, FabricError> {
         let segment = &self.attachment.segment;
         segment.process(peer.node).ok_or(FabricError::UnknownPeer)?;
-        let end = ChannelEnd::connect(segment, self.address, peer).ok_or(FabricError::Limit("queue pairs"))?;
+        let end = ChannelEnd::connect(segment, self.address, peer)
+            .ok_or(FabricError::Limit("queue pairs"))?;
         debug_assert_eq!(end.end, CONNECTOR);
         Ok(self.add_queue(end, peer))
     }
@@ -411,7 +454,9 @@ impl FabricWorker for ShmWorker {
         self.waits = self.waits.wrapping_add(1);
         if self.waits.is_multiple_of(CALLS_A_LOOK) {
             let segment = &self.attachment.segment;
-            for queue in self.queues.iter_mut().filter(|queue| !queue.broken && queue.waits_for_peer()) {
+            for queue in
+                self.queues.iter_mut().filter(|queue| !queue.broken && queue.waits_for_peer())
+            {
                 queue.gone = queue.has_lost_process(segment);
             }
         }

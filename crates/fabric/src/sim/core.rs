@@ -169,7 +169,9 @@ impl Core {
     /// Lets what has arrived for a region take effect at once, in the order in which it would have.
     pub fn settle(&mut self, node: usize, region: usize) {
         let changes = |event: &Event| match event {
-            Event::Land(place, _) | Event::Fetch(_, place, _) => place.node == node && place.region == region,
+            Event::Land(place, _) | Event::Fetch(_, place, _) => {
+                place.node == node && place.region == region
+            }
             _ => false,
         };
         while let Some(event) = self.events.take_first(changes) {
@@ -212,19 +214,23 @@ impl Core {
     /// Whether the peer of this end will never answer the request.
     pub fn is_in_vain(&self, end: usize, op: &Op) -> bool {
         self.nodes[self.ends[end].there].dead
-            || (matches!(op.request.verb, Verb::Send { .. }) && !self.is_alive(self.ends[end].other))
+            || (matches!(op.request.verb, Verb::Send { .. })
+                && !self.is_alive(self.ends[end].other))
     }
 
     /// Time between two adapters, once.
     pub fn flight_ns(&self, end: usize) -> u64 {
         let end = &self.ends[end];
-        let base = if end.here == end.there { self.config.loopback_ns } else { self.config.latency_ns };
+        let base =
+            if end.here == end.there { self.config.loopback_ns } else { self.config.latency_ns };
         base + self.draw(self.config.jitter_ns)
     }
 
     /// Occupies an adapter with one request or reply, and returns when that has passed.
     pub fn occupy(free_ns: &mut u64, now_ns: u64, config: &SimConfig, words: usize) -> u64 {
-        *free_ns = (*free_ns).max(now_ns) + config.verb_ns + (words as u64 * config.word_ps).div_ceil(1000);
+        *free_ns = (*free_ns).max(now_ns)
+            + config.verb_ns
+            + (words as u64 * config.word_ps).div_ceil(1000);
         *free_ns
     }
 }

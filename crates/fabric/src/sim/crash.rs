@@ -5,10 +5,13 @@ use crate::{FabricNode, Verb, WorkerAddr};
 
 impl Core {
     pub fn crash_worker(&mut self, address: WorkerAddr) {
-        let Some(worker) = self.workers.iter().position(|w| w.address == address && !w.dead) else { return };
+        let Some(worker) = self.workers.iter().position(|w| w.address == address && !w.dead) else {
+            return;
+        };
         self.workers[worker].dead = true;
         self.workers[worker].completions.clear();
-        let owned: Vec<usize> = (0..self.ends.len()).filter(|&end| self.ends[end].worker == Some(worker)).collect();
+        let owned: Vec<usize> =
+            (0..self.ends.len()).filter(|&end| self.ends[end].worker == Some(worker)).collect();
         for end in owned {
             self.lose_requests(end);
             self.ends[end].recvs.clear();
@@ -20,7 +23,8 @@ impl Core {
     pub fn crash_node(&mut self, node: FabricNode) {
         let Some(state) = self.nodes.get_mut(node.0 as usize) else { return };
         state.dead = true;
-        let here: Vec<WorkerAddr> = self.workers.iter().map(|w| w.address).filter(|a| a.node == node).collect();
+        let here: Vec<WorkerAddr> =
+            self.workers.iter().map(|w| w.address).filter(|a| a.node == node).collect();
         for worker in here {
             self.crash_worker(worker);
         }
@@ -57,7 +61,8 @@ impl Core {
     fn tear(&mut self, end: usize, id: u64) {
         let prefix = self.draw(u64::MAX);
         let op = self.ops.get_mut(id).expect("it is under way");
-        let departs = self.ends[end].requests.iter().position(|other| *other == id) < Some(self.ends[end].departed);
+        let departs = self.ends[end].requests.iter().position(|other| *other == id)
+            < Some(self.ends[end].departed);
         if let (Verb::Write { .. }, true, true) = (op.request.verb, op.taken, departs) {
             op.payload.truncate((prefix % (op.payload.len() as u64 + 1)) as usize);
             op.cut = true;

@@ -3,8 +3,8 @@
 use super::Step;
 use super::core::{Core, End, Memory, WorkerState};
 use crate::{
-    Completion, Fabric, FabricError, FabricNode, FabricWorker, Guarantees, PostError, QueueId, Region, RegionKey,
-    Request, WorkerAddr,
+    Completion, Fabric, FabricError, FabricNode, FabricWorker, Guarantees, PostError, QueueId,
+    Region, RegionKey, Request, WorkerAddr,
 };
 use clearway_env::Entropy;
 use std::cell::RefCell;
@@ -56,7 +56,8 @@ impl Fabric for SimNode {
         }
         let index = core.workers.len();
         let unclaimed = std::mem::take(&mut core.unclaimed);
-        let (mine, others): (Vec<_>, Vec<_>) = unclaimed.into_iter().partition(|(wanted, _)| *wanted == address);
+        let (mine, others): (Vec<_>, Vec<_>) =
+            unclaimed.into_iter().partition(|(wanted, _)| *wanted == address);
         core.unclaimed = others;
         let accepts: VecDeque<usize> = mine.into_iter().map(|(_, end)| end).collect();
         for end in &accepts {
@@ -207,9 +208,22 @@ impl Core {
         let id = self.workers[worker].ends.len() as u32;
         let (first, second) = (self.ends.len(), self.ends.len() + 1);
         let acceptor = self.workers.iter().position(|w| w.address == peer);
-        self.ends.push(End { worker: Some(worker), id, here, there, other: second, ..End::default() });
-        let passive =
-            End { worker: acceptor, here: there, there: here, other: first, accepted: true, ..End::default() };
+        self.ends.push(End {
+            worker: Some(worker),
+            id,
+            here,
+            there,
+            other: second,
+            ..End::default()
+        });
+        let passive = End {
+            worker: acceptor,
+            here: there,
+            there: here,
+            other: first,
+            accepted: true,
+            ..End::default()
+        };
         self.ends.push(passive);
         self.workers[worker].ends.push(first);
         match acceptor {

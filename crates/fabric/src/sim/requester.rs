@@ -4,8 +4,14 @@ use super::core::{Core, Event, Op};
 use crate::{PostError, QueueId, Request, Verb, VerbError};
 
 impl Core {
-    pub fn post(&mut self, worker: usize, queue: QueueId, batch: &[Request]) -> Result<(), PostError> {
-        let end = *self.workers[worker].ends.get(queue.0 as usize).ok_or(PostError::UnknownQueue)?;
+    pub fn post(
+        &mut self,
+        worker: usize,
+        queue: QueueId,
+        batch: &[Request],
+    ) -> Result<(), PostError> {
+        let end =
+            *self.workers[worker].ends.get(queue.0 as usize).ok_or(PostError::UnknownQueue)?;
         let scratch_words = self.workers[worker].scratch.len();
         let max_words = self.config.guarantees().max_words;
         let recvs = batch.iter().filter(|r| matches!(r.verb, Verb::Recv { .. })).count();
@@ -19,7 +25,9 @@ impl Core {
             }
         }
         let (sent, offered) = (self.ends[end].requests.len(), self.ends[end].recvs.len());
-        if sent + batch.len() - recvs > self.config.queue_depth || offered + recvs > self.config.queue_depth {
+        if sent + batch.len() - recvs > self.config.queue_depth
+            || offered + recvs > self.config.queue_depth
+        {
             return Err(PostError::QueueFull);
         }
         if self.workers[worker].dead {
@@ -46,7 +54,15 @@ impl Core {
             }
             return;
         }
-        let mut op = Op { end, request, payload: Vec::new(), taken: false, arrived: false, cut: false, result: None };
+        let mut op = Op {
+            end,
+            request,
+            payload: Vec::new(),
+            taken: false,
+            arrived: false,
+            cut: false,
+            result: None,
+        };
         if request.verb.scratch().words <= self.config.inline_words {
             Self::take_payload(&self.workers[worker].scratch, &mut op);
         }
@@ -56,7 +72,9 @@ impl Core {
 
     /// Copies what a WRITE or SEND carries from the scratch area, once.
     fn take_payload(scratch: &[u64], op: &mut Op) {
-        if let (Verb::Write { local, .. } | Verb::Send { local }, false) = (op.request.verb, op.taken) {
+        if let (Verb::Write { local, .. } | Verb::Send { local }, false) =
+            (op.request.verb, op.taken)
+        {
             op.payload = scratch[local.start..local.start + local.words].to_vec();
             op.taken = true;
         }
@@ -66,9 +84,12 @@ impl Core {
     pub fn depart_ready(&mut self, end: usize) {
         while let Some(&id) = self.ends[end].requests.get(self.ends[end].departed) {
             let earlier = self.ends[end].requests.range(..self.ends[end].departed);
-            let answers = |op: &Op| op.request.verb.is_atomic() || matches!(op.request.verb, Verb::Read { .. });
+            let answers = |op: &Op| {
+                op.request.verb.is_atomic() || matches!(op.request.verb, Verb::Read { .. })
+            };
             let mut waits_for = earlier.map(|id| &self.ops[*id]);
-            if self.ops[id].request.fence && waits_for.any(|op| answers(op) && op.result.is_none()) {
+            if self.ops[id].request.fence && waits_for.any(|op| answers(op) && op.result.is_none())
+            {
                 return;
             }
             let words = match self.ops[id].request.verb {
@@ -76,7 +97,8 @@ impl Core {
                 _ => 0,
             };
             let here = self.ends[end].here;
-            let at_ns = Self::occupy(&mut self.nodes[here].out_free_ns, self.now_ns, &self.config, words);
+            let at_ns =
+                Self::occupy(&mut self.nodes[here].out_free_ns, self.now_ns, &self.config, words);
             self.ends[end].departed += 1;
             self.schedule(at_ns, Event::Depart(id));
         }
@@ -103,9 +125,14 @@ impl Core {
         if self.nodes[self.ends[end].there].dead {
             return;
         }
-        let words = if matches!(self.ops[id].request.verb, Verb::Read { .. }) { result.unwrap_or(0) } else { 0 };
+        let words = if matches!(self.ops[id].request.verb, Verb::Read { .. }) {
+            result.unwrap_or(0)
+        } else {
+            0
+        };
         let there = self.ends[end].there;
-        let sent_ns = Self::occupy(&mut self.nodes[there].out_free_ns, self.now_ns, &self.config, words);
+        let sent_ns =
+            Self::occupy(&mut self.nodes[there].out_free_ns, self.now_ns, &self.config, words);
         let at_ns = (sent_ns + self.flight_ns(end)).max(self.ends[end].last_reply_ns + 1);
         self.ends[end].last_reply_ns = at_ns;
         self.schedule(at_ns, Event::Reply(id, result));
@@ -124,7 +151,8 @@ impl Core {
         {
             // The scratch words change now; the completion may still wait for earlier ones.
             let local = verb.scratch();
-            self.workers[worker].scratch[local.start..local.start + local.words].copy_from_slice(&op.payload);
+            self.workers[worker].scratch[local.start..local.start + local.words]
+                .copy_from_slice(&op.payload);
         }
         if result.is_err() {
             self.break_after(end, id);
@@ -162,7 +190,11 @@ impl Core {
     }
 
     pub fn give_up(&mut self, end: usize) {
-        let mut open = self.ends[end].requests.iter().map(|id| &self.ops[*id]).filter(|op| op.result.is_none());
+        let mut open = self.ends[end]
+            .requests
+            .iter()
+            .map(|id| &self.ops[*id])
+            .filter(|op| op.result.is_none());
         let offers = !self.ends[end].recvs.is_empty() && !self.is_alive(self.ends[end].other);
         if offers || open.any(|op| self.is_in_vain(end, op)) {
             self.break_end(end, VerbError::PeerDead);

@@ -15,7 +15,10 @@ impl Core {
         let there = self.ends[end].there;
         Self::occupy(&mut self.nodes[there].in_free_ns, self.now_ns, &self.config, words);
         let Some(remote) = verb.remote() else {
-            let at_ns = self.now_ns.max(self.ends[end].writes_until_ns).max(self.ends[end].atomics_until_ns);
+            let at_ns = self
+                .now_ns
+                .max(self.ends[end].writes_until_ns)
+                .max(self.ends[end].atomics_until_ns);
             self.schedule(at_ns, Event::Deliver(id));
             return;
         };
@@ -33,7 +36,9 @@ impl Core {
 
     /// The first word of a range, if all of it is registered.
     fn find(&self, node: usize, remote: RemoteAddr, words: usize) -> Option<Place> {
-        let matches = |m: &super::core::Memory| m.registered && m.key == remote.key.key && remote.key.base == 0;
+        let matches = |m: &super::core::Memory| {
+            m.registered && m.key == remote.key.key && remote.key.base == 0
+        };
         let region = self.nodes[node].regions.iter().position(matches)?;
         let end = remote.word.checked_add(words as u64)?;
         let within = end <= self.nodes[node].regions[region].words.len() as u64;
@@ -51,7 +56,10 @@ impl Core {
         for index in 0..words {
             let at_ns = start_ns + self.draw(self.config.spread_ns);
             last_ns = last_ns.max(at_ns);
-            self.schedule(at_ns, Event::Sample(id, Place { word: place.word + index, ..place }, index));
+            self.schedule(
+                at_ns,
+                Event::Sample(id, Place { word: place.word + index, ..place }, index),
+            );
         }
         self.ends[end].reads_until_ns = last_ns;
         self.schedule(last_ns, Event::Answer(id, Ok(words)));
@@ -65,10 +73,15 @@ impl Core {
         let mut until_ns = self.ends[end].writes_until_ns;
         // Per word, this WRITE must not land before an earlier one of the queue pair.
         let earlier = std::mem::take(&mut self.ends[end].landings);
-        let mut landings: Vec<_> = earlier.into_iter().filter(|(_, at_ns)| *at_ns >= self.now_ns).collect();
+        let mut landings: Vec<_> =
+            earlier.into_iter().filter(|(_, at_ns)| *at_ns >= self.now_ns).collect();
         for (index, value) in payload.into_iter().enumerate() {
             let place = Place { word: place.word + index, ..place };
-            let before = landings.iter().filter(|(other, _)| *other == place).map(|(_, at_ns)| at_ns + 1).max();
+            let before = landings
+                .iter()
+                .filter(|(other, _)| *other == place)
+                .map(|(_, at_ns)| at_ns + 1)
+                .max();
             let at_ns = (start_ns + self.draw(self.config.spread_ns)).max(before.unwrap_or(0));
             until_ns = until_ns.max(at_ns);
             landings.push((place, at_ns));
@@ -138,7 +151,8 @@ impl Core {
 
     /// Gives messages that have arrived at this end to its RECVs.
     pub fn match_messages(&mut self, end: usize) {
-        while let (Some(&(recv, local)), Some(&message)) = (self.ends[end].recvs.front(), self.ends[end].inbox.front())
+        while let (Some(&(recv, local)), Some(&message)) =
+            (self.ends[end].recvs.front(), self.ends[end].inbox.front())
         {
             self.ends[end].inbox.pop_front();
             // A sender that has given up is gone; so is its message.
@@ -153,7 +167,8 @@ impl Core {
             }
             let payload = op.payload.clone();
             if let Some(worker) = self.ends[end].worker {
-                self.workers[worker].scratch[local.start..local.start + words].copy_from_slice(&payload);
+                self.workers[worker].scratch[local.start..local.start + words]
+                    .copy_from_slice(&payload);
             }
             self.complete(end, recv, Ok(words));
             self.schedule(self.now_ns, Event::Answer(message, Ok(words)));

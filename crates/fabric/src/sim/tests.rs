@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    Completion, Fabric, FabricWorker, QueueId, Region, RemoteAddr, Request, ScratchRange, Verb, VerbError, conformance,
+    Completion, Fabric, FabricWorker, QueueId, Region, RemoteAddr, Request, ScratchRange, Verb,
+    VerbError, conformance,
 };
 
 /// Seeds among which every weakness must show.
@@ -75,7 +76,10 @@ fn conforms() {
 fn conforms_where_reads_pass_atomics() {
     for seed in 0..20 {
         conformance::run(|| {
-            let network = Network::new(seed, SimConfig { reads_follow_atomics: false, ..SimConfig::default() });
+            let network = Network::new(
+                seed,
+                SimConfig { reads_follow_atomics: false, ..SimConfig::default() },
+            );
             (network.add_node(), network.add_node())
         });
     }
@@ -188,8 +192,10 @@ fn queue_pairs_overtake_one_another() {
 fn a_completed_write_may_not_be_visible() {
     shows_under_some_seed(|seed| {
         let mut world = World::new(seed, 1);
-        let network =
-            Network::new(seed, SimConfig { latency_ns: 10, jitter_ns: 0, spread_ns: 500, ..SimConfig::default() });
+        let network = Network::new(
+            seed,
+            SimConfig { latency_ns: 10, jitter_ns: 0, spread_ns: 500, ..SimConfig::default() },
+        );
         (world.owner, world.network) = (network.add_node(), network);
         world.region = world.owner.register(1).unwrap();
         let mut worker = world.network.add_node().worker(0, 1).unwrap();
@@ -232,7 +238,10 @@ fn a_dead_owner_is_noticed_after_the_timeout() {
         let mut done = Vec::new();
         world.workers[0].0.poll(&mut done);
         let results: Vec<_> = done.iter().map(|c: &Completion| c.result).collect();
-        assert_eq!(results, [Err(VerbError::PeerDead), Err(VerbError::Flushed), Err(VerbError::Flushed)]);
+        assert_eq!(
+            results,
+            [Err(VerbError::PeerDead), Err(VerbError::Flushed), Err(VerbError::Flushed)]
+        );
         let timeout_ns = SimConfig::default().timeout_ns;
         assert!((timeout_ns..2 * timeout_ns).contains(&world.network.now_ns()));
         let gone = WorkerAddr { node: world.owner.node(), port: 9 };
@@ -253,7 +262,8 @@ fn the_memory_of_a_dead_worker_stays_and_its_messages_do_not() {
     let mut done = Vec::new();
     world.workers[0].0.poll(&mut done);
     assert_eq!(done.iter().map(|c| c.result).collect::<Vec<_>>(), [Err(VerbError::PeerDead)]);
-    let queue = world.workers[0].0.connect(WorkerAddr { node: world.owner.node(), port: 5 }).unwrap();
+    let queue =
+        world.workers[0].0.connect(WorkerAddr { node: world.owner.node(), port: 5 }).unwrap();
     let faa = world.faa(0);
     world.workers[0].0.post(queue, &[faa]).unwrap();
     world.drain();

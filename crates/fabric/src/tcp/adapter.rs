@@ -88,7 +88,10 @@ impl Adapter {
         epoll::add(&epoll, &*bell.0, EventData::new_u64(BELL), EventFlags::IN)?;
         let watch = Watch(Arc::new(epoll));
         let connections = BTreeMap::new();
-        Ok((Self { node, listener, watch, connections, next_id: FIRST_PEER, output: Vec::new() }, bell))
+        Ok((
+            Self { node, listener, watch, connections, next_id: FIRST_PEER, output: Vec::new() },
+            bell,
+        ))
     }
 
     /// Serves until the bell rings.
@@ -123,13 +126,17 @@ impl Adapter {
             self.next_id += 1;
             let peer = Arc::new(Peer::new(id, stream, self.watch.clone()));
             let (input, server) = (Vec::new(), Server::default());
-            self.connections.insert(id, Connection { peer, phase: Phase::Hello, input, server, refused: false });
+            self.connections.insert(
+                id,
+                Connection { peer, phase: Phase::Hello, input, server, refused: false },
+            );
             self.bound_strangers();
         }
     }
 
     fn bound_strangers(&mut self) {
-        let strangers = self.connections.iter().filter(|(_, c)| !matches!(c.phase, Phase::Member { .. }));
+        let strangers =
+            self.connections.iter().filter(|(_, c)| !matches!(c.phase, Phase::Member { .. }));
         let strangers: Vec<u64> = strangers.map(|(id, _)| *id).collect();
         if strangers.len() > MAX_STRANGERS {
             self.forget(strangers[0]);
@@ -157,7 +164,11 @@ impl Adapter {
             match (&connection.peer.stream).read(bytes) {
                 Ok(0) => return self.forget(id),
                 Ok(count) => connection.input.extend_from_slice(&bytes[..count]),
-                Err(why) if matches!(why.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+                Err(why)
+                    if matches!(
+                        why.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+                    ) => {}
                 Err(_) => return self.forget(id),
             }
         }
@@ -188,7 +199,9 @@ impl Connection {
         while let Some((request, length)) = frame::decode(&input[done..]).map_err(|_| Close)? {
             done += length;
             result = self.serve(node, request, output);
-            if result.is_err() || (output.len() > super::HIGH_WATER / 2 && self.send_and_is_clogged(output)) {
+            if result.is_err()
+                || (output.len() > super::HIGH_WATER / 2 && self.send_and_is_clogged(output))
+            {
                 break;
             }
         }
@@ -210,7 +223,9 @@ impl Connection {
     fn shake_hands(&mut self, node: &NodeState) -> Result<bool, Close> {
         match &self.phase {
             Phase::Hello => {
-                let Some((hello, rest)) = self.input.split_first_chunk::<HELLO_BYTES>() else { return Ok(false) };
+                let Some((hello, rest)) = self.input.split_first_chunk::<HELLO_BYTES>() else {
+                    return Ok(false);
+                };
                 let (hello, nonce, rest) = (*hello, handshake::nonce(), rest.to_vec());
                 let (_, to) = handshake::addresses(&hello).ok_or(Close)?;
                 if to.node != node.node {
@@ -218,14 +233,21 @@ impl Connection {
                 }
                 let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
                 answer[..NONCE_BYTES].copy_from_slice(&nonce);
-                answer[NONCE_BYTES..].copy_from_slice(&handshake::proof(&node.secret, Role::Accept, &hello, &nonce));
+                answer[NONCE_BYTES..].copy_from_slice(&handshake::proof(
+                    &node.secret,
+                    Role::Accept,
+                    &hello,
+                    &nonce,
+                ));
                 self.peer.send(&answer);
                 self.input = rest;
                 self.phase = Phase::Proof(Box::new((hello, nonce)));
             }
             Phase::Proof(seen) => {
                 let (hello, nonce) = &**seen;
-                let Some((proof, rest)) = self.input.split_first_chunk::<PROOF_BYTES>() else { return Ok(false) };
+                let Some((proof, rest)) = self.input.split_first_chunk::<PROOF_BYTES>() else {
+                    return Ok(false);
+                };
                 if !handshake::is_proven(&node.secret, Role::Connect, hello, nonce, proof) {
                     return Err(Close);
                 }
@@ -242,7 +264,12 @@ impl Connection {
         Ok(true)
     }
 
-    fn serve(&mut self, node: &NodeState, request: Frame<'_>, output: &mut Vec<u8>) -> Result<(), Close> {
+    fn serve(
+        &mut self,
+        node: &NodeState,
+        request: Frame<'_>,
+        output: &mut Vec<u8>,
+    ) -> Result<(), Close> {
         if self.refused {
             return Ok(());
         }

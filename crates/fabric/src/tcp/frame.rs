@@ -143,11 +143,14 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
 }
 
 fn decode_body(code: u8, fields: &[u8]) -> Result<Frame<'_>, Malformed> {
-    let number = |at: usize| fields.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+    let number = |at: usize| {
+        fields.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes)
+    };
     let number = |at| number(at).ok_or(Malformed);
     let exactly = |bytes: usize| if fields.len() == bytes { Ok(()) } else { Err(Malformed) };
     let words = |from: usize| {
-        let words = fields.get(from..).filter(|words| !words.is_empty() && words.len().is_multiple_of(8));
+        let words =
+            fields.get(from..).filter(|words| !words.is_empty() && words.len().is_multiple_of(8));
         words.filter(|words| words.len() <= MAX_WORDS * 8).map(Words).ok_or(Malformed)
     };
     match code {
@@ -162,7 +165,12 @@ fn decode_body(code: u8, fields: &[u8]) -> Result<Frame<'_>, Malformed> {
         2 => Ok(Frame::Write { key: number(0)?, word: number(1)?, payload: words(16)? }),
         3 => {
             exactly(32)?;
-            Ok(Frame::Cas { key: number(0)?, word: number(1)?, expected: number(2)?, new: number(3)? })
+            Ok(Frame::Cas {
+                key: number(0)?,
+                word: number(1)?,
+                expected: number(2)?,
+                new: number(3)?,
+            })
         }
         4 => exactly(24).and(Ok(Frame::Faa { key: number(0)?, word: number(1)?, add: number(2)? })),
         5 => words(0).map(Frame::Send),

@@ -62,8 +62,11 @@ pub(crate) fn hello(from: WorkerAddr, to: WorkerAddr) -> Hello {
 
 /// The workers that a hello names; none if it is not one.
 pub(crate) fn addresses(hello: &Hello) -> Option<(WorkerAddr, WorkerAddr)> {
-    let number = |index: usize| hello[40..].as_chunks::<4>().0.get(index).map(|part| u32::from_le_bytes(*part));
-    let address = |index| Some(WorkerAddr { node: FabricNode(number(index)?), port: number(index + 1)? });
+    let number = |index: usize| {
+        hello[40..].as_chunks::<4>().0.get(index).map(|part| u32::from_le_bytes(*part))
+    };
+    let address =
+        |index| Some(WorkerAddr { node: FabricNode(number(index)?), port: number(index + 1)? });
     hello.starts_with(MAGIC).then(|| Some((address(0)?, address(2)?)))?
 }
 
@@ -83,14 +86,22 @@ pub(crate) fn proof(secret: &[u8], role: Role, hello: &Hello, nonce: &Nonce) -> 
 }
 
 /// Whether a proof is right, in a time that does not depend on where it is wrong.
-pub(crate) fn is_proven(secret: &[u8], role: Role, hello: &Hello, nonce: &Nonce, proof: &[u8]) -> bool {
+pub(crate) fn is_proven(
+    secret: &[u8],
+    role: Role,
+    hello: &Hello,
+    nonce: &Nonce,
+    proof: &[u8],
+) -> bool {
     mac(secret, role, hello, nonce).verify_slice(proof).is_ok()
 }
 
 /// A peer that knows another secret closes the connection.
 fn why_closed(why: io::Error) -> FabricError {
     match why.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => FabricError::Authentication,
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+            FabricError::Authentication
+        }
         _ => FabricError::Io(why),
     }
 }
@@ -112,7 +123,10 @@ pub(crate) fn connect(
     let hello = hello(from, to);
     stream.write_all(&hello)?;
     let (mut nonce, mut other) = ([0; NONCE_BYTES], [0; PROOF_BYTES]);
-    stream.read_exact(&mut nonce).and_then(|()| stream.read_exact(&mut other)).map_err(why_closed)?;
+    stream
+        .read_exact(&mut nonce)
+        .and_then(|()| stream.read_exact(&mut other))
+        .map_err(why_closed)?;
     if !is_proven(secret, Role::Accept, &hello, &nonce, &other) {
         return Err(FabricError::Authentication);
     }
@@ -132,7 +146,8 @@ pub(crate) fn accept(
     prepare(stream)?;
     let mut hello = [0; HELLO_BYTES];
     stream.read_exact(&mut hello)?;
-    let (from, to) = addresses(&hello).filter(|(_, to)| to.node == node).ok_or(FabricError::Authentication)?;
+    let (from, to) =
+        addresses(&hello).filter(|(_, to)| to.node == node).ok_or(FabricError::Authentication)?;
     let nonce = nonce();
     stream.write_all(&nonce)?;
     stream.write_all(&proof(secret, Role::Accept, &hello, &nonce))?;

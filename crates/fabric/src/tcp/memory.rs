@@ -32,7 +32,13 @@ impl Regions {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&key); // As in `add`.
     }
 
-    fn with<T>(&self, key: u64, word: u64, words: usize, access: impl FnOnce(&[AtomicU64]) -> T) -> Option<T> {
+    fn with<T>(
+        &self,
+        key: u64,
+        word: u64,
+        words: usize,
+        access: impl FnOnce(&[AtomicU64]) -> T,
+    ) -> Option<T> {
         let regions = self.0.read().unwrap_or_else(PoisonError::into_inner); // As in `add`.
         let start = usize::try_from(word).ok()?;
         let range = start..start.checked_add(words)?;
@@ -58,12 +64,14 @@ impl Server {
                 executor.read(memory, buffer);
                 frame::read_done(out, buffer);
             }),
-            Frame::Write { key, word, payload } => regions.with(key, word, payload.len(), |memory| {
-                buffer.clear();
-                buffer.extend(payload.values());
-                executor.write(memory, buffer);
-                frame::write_done(out);
-            }),
+            Frame::Write { key, word, payload } => {
+                regions.with(key, word, payload.len(), |memory| {
+                    buffer.clear();
+                    buffer.extend(payload.values());
+                    executor.write(memory, buffer);
+                    frame::write_done(out);
+                })
+            }
             Frame::Cas { key, word, expected, new } => regions.with(key, word, 1, |memory| {
                 frame::atomic_done(out, executor.cas(&memory[0], expected, new));
             }),

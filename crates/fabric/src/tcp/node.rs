@@ -52,7 +52,12 @@ impl NodeState {
     }
 
     /// Tells a worker, or who will have its port, of a new connection.
-    pub fn announce(&self, peer: &Arc<Peer>, from: WorkerAddr, to: WorkerAddr) -> std::io::Result<Arc<Mailbox>> {
+    pub fn announce(
+        &self,
+        peer: &Arc<Peer>,
+        from: WorkerAddr,
+        to: WorkerAddr,
+    ) -> std::io::Result<Arc<Mailbox>> {
         let mut ports = self.ports();
         let mailbox = match ports.get(&to.port) {
             Some(mailbox) => Arc::clone(mailbox),
@@ -131,7 +136,8 @@ impl TcpFabric {
         let listener = TcpListener::bind(config.listen)?;
         let address = listener.local_addr()?;
         let peers = Mutex::new(BTreeMap::from([(config.node, address)]));
-        let (node, secret, regions, ports) = (config.node, config.secret, Regions::default(), Mutex::default());
+        let (node, secret, regions, ports) =
+            (config.node, config.secret, Regions::default(), Mutex::default());
         let state = Arc::new(NodeState { node, secret, regions, ports, peers });
         let (adapter, bell) = Adapter::new(Arc::clone(&state), listener)?;
         let name = format!("fabric-tcp-{}", node.0);

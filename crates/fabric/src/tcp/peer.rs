@@ -87,9 +87,14 @@ impl Peer {
 }
 
 /// Writes as much as the socket takes. `bytes` is empty afterwards if that was everything.
-pub(super) fn write_some(stream: &TcpStream, bytes: &mut Vec<u8>, sent: &mut usize) -> io::Result<()> {
+pub(super) fn write_some(
+    stream: &TcpStream,
+    bytes: &mut Vec<u8>,
+    sent: &mut usize,
+) -> io::Result<()> {
     while *sent < bytes.len() {
-        match rustix::net::send(stream, &bytes[*sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        match rustix::net::send(stream, &bytes[*sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+        {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => *sent += count,
             Err(Errno::INTR) => {}

@@ -69,9 +69,13 @@ impl Queue {
         let local = request.verb.scratch();
         let words = &scratch[local.start..local.start + local.words];
         match request.verb {
-            Verb::Read { remote, .. } => frame::read(out, remote.key.key, remote.word, local.words as u32),
+            Verb::Read { remote, .. } => {
+                frame::read(out, remote.key.key, remote.word, local.words as u32)
+            }
             Verb::Write { remote, .. } => frame::write(out, remote.key.key, remote.word, words),
-            Verb::Cas { remote, expected, new, .. } => frame::cas(out, remote.key.key, remote.word, expected, new),
+            Verb::Cas { remote, expected, new, .. } => {
+                frame::cas(out, remote.key.key, remote.word, expected, new)
+            }
             Verb::Faa { remote, add, .. } => frame::faa(out, remote.key.key, remote.word, add),
             Verb::Send { .. } => frame::send(out, words),
             Verb::Recv { .. } => {}
@@ -93,7 +97,9 @@ impl Queue {
 
     /// Whether everything that this end has to say is on its way, and the next that happens is an answer on its own connection.
     pub fn waits_for_answer(&self) -> bool {
-        matches!(&self.link, Link::Connected { output, .. } if output.is_empty()) && !self.broken && !self.has_ended()
+        matches!(&self.link, Link::Connected { output, .. } if output.is_empty())
+            && !self.broken
+            && !self.has_ended()
     }
 
     /// Whether the oldest request has ended.
@@ -113,7 +119,9 @@ impl Queue {
                 taken.extend_from_slice(&buffer[..count]);
                 true
             }
-            Err(why) => matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+            Err(why) => {
+                matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+            }
         };
         let mut done = 0;
         let understood = loop {
@@ -156,7 +164,9 @@ impl Queue {
         if self.broken {
             return Ok(());
         }
-        let open = |(request, result): &&mut (Request, _)| Option::is_none(result) && request.verb.remote().is_some();
+        let open = |(request, result): &&mut (Request, _)| {
+            Option::is_none(result) && request.verb.remote().is_some()
+        };
         let (request, result) = self.requests.iter_mut().find(open).ok_or(Malformed)?;
         let local = request.verb.scratch();
         let scratch = &mut scratch[local.start..local.start + local.words];
@@ -186,7 +196,9 @@ impl Queue {
         if self.broken {
             return Ok(());
         }
-        let open = |(request, result): &(Request, Option<_>)| result.is_none() && request.verb.remote().is_none();
+        let open = |(request, result): &(Request, Option<_>)| {
+            result.is_none() && request.verb.remote().is_none()
+        };
         let index = self.requests.iter().position(open).ok_or(Malformed)?;
         match status {
             SendStatus::Taken => {
@@ -200,7 +212,9 @@ impl Queue {
     }
 
     fn break_one_sided(&mut self, why: VerbError) {
-        let open = |(request, result): &(Request, Option<_>)| result.is_none() && request.verb.remote().is_some();
+        let open = |(request, result): &(Request, Option<_>)| {
+            result.is_none() && request.verb.remote().is_some()
+        };
         if let Some(index) = self.requests.iter().position(open) {
             self.break_at(index, why);
         }

@@ -1,8 +1,8 @@
 use super::handshake::{HELLO_BYTES, NONCE_BYTES, PROOF_BYTES, Role};
 use super::*;
 use crate::{
-    Completion, Fabric, FabricError, FabricNode, FabricWorker, QueueId, Region, RemoteAddr, Request, ScratchRange,
-    Verb, VerbError, WorkerAddr, conformance,
+    Completion, Fabric, FabricError, FabricNode, FabricWorker, QueueId, Region, RemoteAddr,
+    Request, ScratchRange, Verb, VerbError, WorkerAddr, conformance,
 };
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -48,7 +48,9 @@ impl Neighbour {
 
     fn is_served(&mut self) {
         let remote = RemoteAddr { key: self.region.key(), word: 0 };
-        self.worker.post(self.queue, &[Request::new(0, Verb::Faa { remote, add: 1, old: 0 })]).unwrap();
+        self.worker
+            .post(self.queue, &[Request::new(0, Verb::Faa { remote, add: 1, old: 0 })])
+            .unwrap();
         assert_eq!(finish(&mut self.worker, 1)[0].result, Ok(1));
         self.count += 1;
         assert_eq!(self.region.load(0), self.count);
@@ -94,8 +96,9 @@ fn another_secret_is_refused() {
     let stranger = node(2, b"another secret, as long");
     stranger.add_peer(b.node(), b.address());
     a.add_peer(stranger.node(), stranger.address());
-    let connect =
-        |from: &TcpFabric, to: FabricNode| from.worker(5, 1).unwrap().connect(WorkerAddr { node: to, port: 0 });
+    let connect = |from: &TcpFabric, to: FabricNode| {
+        from.worker(5, 1).unwrap().connect(WorkerAddr { node: to, port: 0 })
+    };
     // The side that connects finds out first, whichever of them is the stranger.
     assert!(matches!(connect(&stranger, b.node()), Err(FabricError::Authentication)));
     assert!(matches!(connect(&a, stranger.node()), Err(FabricError::Authentication)));
@@ -104,14 +107,18 @@ fn another_secret_is_refused() {
     a.add_peer(FabricNode(78), b.address());
     assert!(connect(&a, FabricNode(78)).is_err());
     let listen = "127.0.0.1:0".parse().unwrap();
-    assert!(TcpFabric::bind(TcpConfig { node: FabricNode(3), listen, secret: b"short".into() }).is_err());
+    assert!(
+        TcpFabric::bind(TcpConfig { node: FabricNode(3), listen, secret: b"short".into() })
+            .is_err()
+    );
     neighbour.is_served();
 }
 
 #[test]
 fn proofs_are_of_one_side_and_one_handshake() {
     let address = |node| WorkerAddr { node: FabricNode(node), port: 1 };
-    let (first, second) = (handshake::hello(address(0), address(1)), handshake::hello(address(0), address(1)));
+    let (first, second) =
+        (handshake::hello(address(0), address(1)), handshake::hello(address(0), address(1)));
     let (nonce, other) = (handshake::nonce(), handshake::nonce());
     let proof = handshake::proof(SECRET, Role::Connect, &first, &nonce);
     assert!(handshake::is_proven(SECRET, Role::Connect, &first, &nonce, &proof));
@@ -119,7 +126,13 @@ fn proofs_are_of_one_side_and_one_handshake() {
     assert!(!handshake::is_proven(SECRET, Role::Connect, &second, &nonce, &proof));
     assert!(!handshake::is_proven(SECRET, Role::Connect, &first, &other, &proof));
     assert!(!handshake::is_proven(SECRET, Role::Accept, &first, &nonce, &proof));
-    assert!(!handshake::is_proven(b"another secret, as long", Role::Connect, &first, &nonce, &proof));
+    assert!(!handshake::is_proven(
+        b"another secret, as long",
+        Role::Connect,
+        &first,
+        &nonce,
+        &proof
+    ));
     assert_eq!(handshake::addresses(&first), Some((address(0), address(1))));
     assert_eq!(handshake::addresses(&[0; HELLO_BYTES]), None);
     assert!(!first.windows(SECRET.len()).any(|bytes| bytes == SECRET));
@@ -129,7 +142,8 @@ fn proofs_are_of_one_side_and_one_handshake() {
 fn strangers_are_bounded_and_harm_nobody() {
     let (a, b) = pair();
     let mut neighbour = Neighbour::new(&a, &b);
-    let mut silent: Vec<_> = (0..=MAX_STRANGERS).map(|_| TcpStream::connect(b.address()).unwrap()).collect();
+    let mut silent: Vec<_> =
+        (0..=MAX_STRANGERS).map(|_| TcpStream::connect(b.address()).unwrap()).collect();
     assert!(is_closed(silent.remove(0)), "the oldest makes room");
     for mut stranger in silent {
         // Verbs before any proof, in place of a hello.
@@ -147,8 +161,11 @@ fn verbs_in_place_of_a_proof_are_not_executed() {
     let (a, b) = pair();
     let mut neighbour = Neighbour::new(&a, &b);
     let mut stranger = TcpStream::connect(b.address()).unwrap();
-    let mut bytes =
-        handshake::hello(WorkerAddr { node: FabricNode(0), port: 3 }, WorkerAddr { node: b.node(), port: 3 }).to_vec();
+    let mut bytes = handshake::hello(
+        WorkerAddr { node: FabricNode(0), port: 3 },
+        WorkerAddr { node: b.node(), port: 3 },
+    )
+    .to_vec();
     bytes.extend([7; PROOF_BYTES]);
     frame::faa(&mut bytes, neighbour.region.key().key, 0, 1000);
     stranger.write_all(&bytes).unwrap();
@@ -234,7 +251,10 @@ fn a_dead_node_ends_what_is_under_way() {
     drop(b);
     let mut done = finish(&mut client, 2);
     done.sort_by_key(|c| c.id);
-    assert_eq!(done.iter().map(|c| c.result).collect::<Vec<_>>(), [Err(VerbError::PeerDead), Err(VerbError::Flushed)]);
+    assert_eq!(
+        done.iter().map(|c| c.result).collect::<Vec<_>>(),
+        [Err(VerbError::PeerDead), Err(VerbError::Flushed)]
+    );
     assert!(client.connect(peer).is_err());
 }
 
@@ -256,7 +276,9 @@ impl Neighbour {
     /// An FAA behind a SEND: executed, though its completion waits.
     fn is_served_beside_a_message(&mut self) {
         let remote = RemoteAddr { key: self.region.key(), word: 0 };
-        self.worker.post(self.queue, &[Request::new(2, Verb::Faa { remote, add: 1, old: 0 })]).unwrap();
+        self.worker
+            .post(self.queue, &[Request::new(2, Verb::Faa { remote, add: 1, old: 0 })])
+            .unwrap();
         self.count += 1;
         while self.region.load(0) != self.count {
             self.worker.wait();
@@ -276,7 +298,10 @@ fn frames_survive_the_wire() {
     let mut found = Vec::new();
     let mut rest = &bytes[..];
     while let Some((frame, length)) = frame::decode(rest).unwrap() {
-        assert!((0..length).all(|part| frame::decode(&rest[..part]).unwrap().is_none()), "a part is no frame");
+        assert!(
+            (0..length).all(|part| frame::decode(&rest[..part]).unwrap().is_none()),
+            "a part is no frame"
+        );
         found.push(format!("{frame:?}"));
         rest = &rest[length..];
     }

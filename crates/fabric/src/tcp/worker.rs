@@ -6,7 +6,8 @@ use super::node::{Attachment, guarantees};
 use super::peer::Peer;
 use super::queue::{Ended, Link, Queue};
 use crate::{
-    Completion, FabricError, FabricWorker, Guarantees, PostError, QueueId, Request, Verb, VerbError, WorkerAddr,
+    Completion, FabricError, FabricWorker, Guarantees, PostError, QueueId, Request, Verb,
+    VerbError, WorkerAddr,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
@@ -158,7 +159,12 @@ impl FabricWorker for TcpWorker {
 
     fn connect(&mut self, peer: WorkerAddr) -> Result<QueueId, FabricError> {
         let stream = self.shake_hands(peer)?;
-        self.queues.push(Queue::new(Link::Connected { stream, input: Vec::new(), output: Vec::new(), sent: 0 }));
+        self.queues.push(Queue::new(Link::Connected {
+            stream,
+            input: Vec::new(),
+            output: Vec::new(),
+            sent: 0,
+        }));
         Ok(self.number(self.queues.len() - 1))
     }
 

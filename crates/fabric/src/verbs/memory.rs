@@ -18,11 +18,16 @@ pub(super) struct Memory {
 
 impl Memory {
     /// Registers so many zeros; peers reach them only if `remote`.
-    pub fn new(domain: &Arc<ProtectionDomain>, words: usize, remote: bool) -> Result<Self, FabricError> {
+    pub fn new(
+        domain: &Arc<ProtectionDomain>,
+        words: usize,
+        remote: bool,
+    ) -> Result<Self, FabricError> {
         let words: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
         let mut access = AccessFlags::LocalWrite;
         if remote {
-            access |= AccessFlags::RemoteRead | AccessFlags::RemoteWrite | AccessFlags::RemoteAtomic;
+            access |=
+                AccessFlags::RemoteRead | AccessFlags::RemoteWrite | AccessFlags::RemoteAtomic;
         }
         // SAFETY: so many bytes are at the address until `words` is dropped, after the registration (invariant 1); whoever else
         // reads or writes them does so by atomics (invariant 2), so that the device's writes break no borrow.

@@ -42,7 +42,9 @@ mod tests {
     #[test]
     fn conforms_where_there_is_a_device() {
         match node(0) {
-            Err(FabricError::NoDevice(why)) => println!("conformance of verbs SKIPPED: no device: {why}"),
+            Err(FabricError::NoDevice(why)) => {
+                println!("conformance of verbs SKIPPED: no device: {why}")
+            }
             Err(why) => panic!("{why}"),
             Ok(_) => conformance::run(|| {
                 let (a, b) = (node(0).unwrap(), node(1).unwrap());

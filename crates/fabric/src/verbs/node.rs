@@ -94,7 +94,8 @@ impl NodeState {
     /// Answers peers until told to stop: one at a time, each within a bounded time.
     fn answer(&self, listener: &TcpListener) {
         loop {
-            let mut ready = [PollFd::new(&self.stop, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+            let mut ready =
+                [PollFd::new(&self.stop, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
             let waited = rustix::event::poll(&mut ready, None);
             if waited.is_ok() && !ready[0].revents().is_empty() {
                 return;
@@ -150,12 +151,14 @@ impl VerbsFabric {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let peers = Mutex::new(BTreeMap::from([(config.node, address)]));
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+        let stop =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let (node, secret, ports) = (config.node, config.secret, Mutex::default());
         let state = Arc::new(NodeState { ports, peers, device, node, secret, stop });
         let of_thread = Arc::clone(&state);
         let name = format!("fabric-verbs-{}", node.0);
-        let thread = thread::Builder::new().name(name).spawn(move || of_thread.answer(&listener))?;
+        let thread =
+            thread::Builder::new().name(name).spawn(move || of_thread.answer(&listener))?;
         Ok(Self(Arc::new(Attachment { state, address, thread: Some(thread) })))
     }
 

@@ -91,7 +91,9 @@ impl Device {
         let context = device.open().map_err(|why| refused("open the device", full(&why)))?;
         let domain = context.alloc_pd().map_err(|why| refused("protection domain", why))?;
         let port = context.query_port(config.port).map_err(|why| refused("port", why))?;
-        let gid = context.query_gid(config.port, config.gid_index.into()).map_err(|why| refused("gid", why))?;
+        let gid = context
+            .query_gid(config.port, config.gid_index.into())
+            .map_err(|why| refused("gid", why))?;
         let attributes = context.query_device().map_err(|why| refused("device", why))?;
         Ok(Self {
             domain,
@@ -125,25 +127,41 @@ impl Device {
     }
 
     fn initialise(&self, pair: &mut BasicQueuePair) -> Result<(), FabricError> {
-        let access =
-            AccessFlags::LocalWrite | AccessFlags::RemoteRead | AccessFlags::RemoteWrite | AccessFlags::RemoteAtomic;
+        let access = AccessFlags::LocalWrite
+            | AccessFlags::RemoteRead
+            | AccessFlags::RemoteWrite
+            | AccessFlags::RemoteAtomic;
         let mut attribute = QueuePairAttribute::new();
         attribute.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(self.port);
         attribute.setup_access_flags(access);
         pair.modify(&attribute).map_err(|why| refused("initialise the queue pair", why))
     }
 
-    fn direct(&self, pair: &mut BasicQueuePair, own: &Endpoint, peer: &Endpoint) -> Result<(), FabricError> {
+    fn direct(
+        &self,
+        pair: &mut BasicQueuePair,
+        own: &Endpoint,
+        peer: &Endpoint,
+    ) -> Result<(), FabricError> {
         let mut path = AddressHandleAttribute::new();
         path.setup_dest_lid(peer.lid).setup_port(self.port).setup_grh_src_gid_index(self.gid_index);
         path.setup_grh_dest_gid(&peer.gid).setup_grh_hop_limit(64);
         let mut receive = QueuePairAttribute::new();
-        receive.setup_state(QueuePairState::ReadyToReceive).setup_path_mtu(self.mtu).setup_dest_qp_num(peer.number);
-        receive.setup_rq_psn(peer.sequence).setup_max_dest_read_atomic(READS).setup_min_rnr_timer(UNREADY_TIMER);
+        receive
+            .setup_state(QueuePairState::ReadyToReceive)
+            .setup_path_mtu(self.mtu)
+            .setup_dest_qp_num(peer.number);
+        receive
+            .setup_rq_psn(peer.sequence)
+            .setup_max_dest_read_atomic(READS)
+            .setup_min_rnr_timer(UNREADY_TIMER);
         receive.setup_address_vector(&path);
-        pair.modify(&receive).map_err(|why| refused("make the queue pair ready to receive", why))?;
+        pair.modify(&receive)
+            .map_err(|why| refused("make the queue pair ready to receive", why))?;
         let mut send = QueuePairAttribute::new();
-        send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(own.sequence).setup_timeout(TIMEOUT);
+        send.setup_state(QueuePairState::ReadyToSend)
+            .setup_sq_psn(own.sequence)
+            .setup_timeout(TIMEOUT);
         send.setup_retry_cnt(RETRIES).setup_rnr_retry(UNREADY_RETRIES).setup_max_read_atomic(READS);
         pair.modify(&send).map_err(|why| refused("make the queue pair ready to send", why))
     }

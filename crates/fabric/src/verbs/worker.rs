@@ -4,8 +4,8 @@ use super::memory::Memory;
 use super::node::Attachment;
 use super::setup::Link;
 use crate::{
-    Completion, FabricError, FabricWorker, Guarantees, PostError, QueueId, RemoteAddr, Request, Verb, VerbError,
-    WorkerAddr,
+    Completion, FabricError, FabricWorker, Guarantees, PostError, QueueId, RemoteAddr, Request,
+    Verb, VerbError, WorkerAddr,
 };
 use sideway::ibverbs::completion::{BasicWorkCompletion, WorkCompletionStatus as Status};
 use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, WorkRequestFlags};
@@ -39,7 +39,14 @@ struct Queue {
 impl VerbsWorker {
     pub(super) fn new(attachment: Arc<Attachment>, address: WorkerAddr, scratch: Memory) -> Self {
         let scratch_words = scratch.words().len();
-        Self { queues: Vec::new(), scratch, scratch_words, address, ready: VecDeque::new(), attachment }
+        Self {
+            queues: Vec::new(),
+            scratch,
+            scratch_words,
+            address,
+            ready: VecDeque::new(),
+            attachment,
+        }
     }
 
     fn add_queue(&mut self, link: Link, accepted: bool) -> QueueId {
@@ -60,7 +67,11 @@ impl VerbsWorker {
         }
         let recvs = batch.iter().filter(|r| matches!(r.verb, Verb::Recv { .. })).count();
         let sent = queue.sent.len() + batch.len() - recvs;
-        if sent.max(queue.recvs.len() + recvs) > limits.queue_depth { Err(PostError::QueueFull) } else { Ok(()) }
+        if sent.max(queue.recvs.len() + recvs) > limits.queue_depth {
+            Err(PostError::QueueFull)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -87,13 +98,16 @@ impl Queue {
         if !sends.is_empty() {
             let mut list = self.link.pair.start_post_send();
             for request in &sends {
-                let fence = if request.fence { WorkRequestFlags::Fence } else { WorkRequestFlags::none() };
+                let fence =
+                    if request.fence { WorkRequestFlags::Fence } else { WorkRequestFlags::none() };
                 let handle = list.construct_wr(SENT, WorkRequestFlags::Signaled | fence);
                 let (key, at) = request.verb.remote().map_or((0, 0), address);
                 let buffer = match request.verb {
                     Verb::Read { .. } => handle.setup_read(key, at),
                     Verb::Write { .. } => handle.setup_write(key, at),
-                    Verb::Cas { expected, new, .. } => handle.setup_atomic_compare_swap(key, at, expected, new),
+                    Verb::Cas { expected, new, .. } => {
+                        handle.setup_atomic_compare_swap(key, at, expected, new)
+                    }
                     Verb::Faa { add, .. } => handle.setup_atomic_fetch_add(key, at, add),
                     Verb::Send { .. } | Verb::Recv { .. } => handle.setup_send(),
                 };
@@ -120,7 +134,9 @@ impl Queue {
             || (is_send && status == Status::RemoteInvalidRequestError as u32)
         {
             Err(VerbError::MessageTooLong)
-        } else if status == Status::RemoteAccessError as u32 || status == Status::RemoteInvalidRequestError as u32 {
+        } else if status == Status::RemoteAccessError as u32
+            || status == Status::RemoteInvalidRequestError as u32
+        {
             Err(VerbError::RemoteAccess)
         } else {
             Err(VerbError::PeerDead)
@@ -155,7 +171,11 @@ impl FabricWorker for VerbsWorker {
         if !queue_pair.post(&self.scratch, batch) {
             // The device takes nothing more, for a reason that is not the caller's: nobody knows what it has taken.
             for request in queue_pair.sent.drain(..).chain(queue_pair.recvs.drain(..)) {
-                self.ready.push_back(Completion { queue, id: request.id, result: Err(VerbError::PeerDead) });
+                self.ready.push_back(Completion {
+                    queue,
+                    id: request.id,
+                    result: Err(VerbError::PeerDead),
+                });
             }
         }
         Ok(())

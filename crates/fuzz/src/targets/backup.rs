@@ -19,7 +19,8 @@ pub(crate) fn base_backup() -> &'static Image {
     BASE.get_or_init(|| {
         let disk = base().disk();
         let mut step = |_| ControlFlow::Continue(());
-        take_offline(disk.clone(), Path::new(LIVE), Path::new(DIR), "0", &mut step).expect("a sound directory");
+        take_offline(disk.clone(), Path::new(LIVE), Path::new(DIR), "0", &mut step)
+            .expect("a sound directory");
         Image::of(&*disk, &["backup", "backup/data"].map(Path::new)).expect("a disk in memory")
     })
 }

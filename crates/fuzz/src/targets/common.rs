@@ -65,7 +65,13 @@ pub(crate) fn session() -> &'static Arc<SessionEnv> {
 
 /// What expressions are evaluated with.
 pub(crate) fn env(params: Vec<Datum>) -> Env {
-    Env { params, now: 812_345_678_901_234, session: Some(session().clone()), seed: 3, ..Env::default() }
+    Env {
+        params,
+        now: 812_345_678_901_234,
+        session: Some(session().clone()),
+        seed: 3,
+        ..Env::default()
+    }
 }
 
 /// Every type that a value can have.
@@ -94,7 +100,9 @@ pub(crate) fn text(data: &[u8]) -> Option<&str> {
 /// Whether two values are the same; NaN is itself.
 pub(crate) fn same(a: &Datum, b: &Datum) -> bool {
     match (a, b) {
-        (Datum::Float8(a), Datum::Float8(b)) => a.to_bits() == b.to_bits() || a == b || a.is_nan() && b.is_nan(),
+        (Datum::Float8(a), Datum::Float8(b)) => {
+            a.to_bits() == b.to_bits() || a == b || a.is_nan() && b.is_nan()
+        }
         (a, b) => a == b,
     }
 }
@@ -106,11 +114,14 @@ pub(crate) fn check_wire_forms(ty: SqlType, value: &Datum) {
         let mut rows = RowBatch::new();
         rows.push_with(|row| row.push(value.as_ref()));
         let mut out = Vec::new();
-        data_row(&mut out, rows.get(0), [ColumnFormat { ty, format }].into_iter(), zone).expect("a row of our own");
+        data_row(&mut out, rows.get(0), [ColumnFormat { ty, format }].into_iter(), zone)
+            .expect("a row of our own");
         let len = i32::from_be_bytes([out[7], out[8], out[9], out[10]]);
         let bytes = usize::try_from(len).ok().map(|len| &out[11..11 + len]);
         match parameter(ty, format, bytes, zone, 1) {
-            Ok(back) => assert!(same(&back, value), "{ty} {format:?}: {value:?} came back as {back:?}"),
+            Ok(back) => {
+                assert!(same(&back, value), "{ty} {format:?}: {value:?} came back as {back:?}")
+            }
             Err(error) => panic!("{ty} {format:?}: {value:?} cannot be read back: {error:?}"),
         }
     }

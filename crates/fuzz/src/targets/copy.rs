@@ -41,7 +41,8 @@ struct Read {
 }
 
 fn read<'a>(copy: &Copy, pieces: impl Iterator<Item = &'a [u8]>) -> Read {
-    let mut reader = CopyReader::new(copy.format.clone(), copy.types.clone(), session().zone.clone());
+    let mut reader =
+        CopyReader::new(copy.format.clone(), copy.types.clone(), session().zone.clone());
     let mut rows = RowBatch::new();
     for piece in pieces {
         reader.feed(piece);
@@ -73,13 +74,20 @@ fn write(copy: &Copy, rows: &RowBatch) -> Vec<u8> {
 }
 
 fn agree(how: &str, a: &Read, b: &Read) {
-    assert_eq!(a.error.as_ref().map(SqlError::state), b.error.as_ref().map(SqlError::state), "{how}");
+    assert_eq!(
+        a.error.as_ref().map(SqlError::state),
+        b.error.as_ref().map(SqlError::state),
+        "{how}"
+    );
     let values = |read: &Read| -> Vec<Vec<Datum>> {
         read.rows.iter().map(|row| row.to_datums().expect("a row of our own")).collect()
     };
     let (a, b) = (values(a), values(b));
     assert_eq!(a.len(), b.len(), "{how}: {a:?} and {b:?}");
     for (a, b) in a.iter().zip(&b) {
-        assert!(a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)), "{how}: {a:?} and {b:?}");
+        assert!(
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+            "{how}: {a:?} and {b:?}"
+        );
     }
 }

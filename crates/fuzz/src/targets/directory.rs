@@ -7,7 +7,9 @@ use crate::seal;
 use clearway_buffer::PAGE_SIZE;
 use clearway_env::{Disk, MemDisk};
 use clearway_storage::wal::WalError;
-use clearway_storage::{Addend, Addends, Blocked, Node, NodeConfig, StorageError, Store, TxnLog, TxnMode};
+use clearway_storage::{
+    Addend, Addends, Blocked, Node, NodeConfig, StorageError, Store, TxnLog, TxnMode,
+};
 use clearway_types::{TreeId, TxnId};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
@@ -57,8 +59,10 @@ pub(crate) fn base() -> &'static Image {
         let mut txn = TxnLog::new(TxnId(1000));
         for i in 0..20u32 {
             let key = format!("late {i}");
-            attempts(&node, &mut stores[0], |s| s.insert(&mut txn, TxnMode::Logged, TreeId(1), key.as_bytes(), b"v"))
-                .expect("a sound directory");
+            attempts(&node, &mut stores[0], |s| {
+                s.insert(&mut txn, TxnMode::Logged, TreeId(1), key.as_bytes(), b"v")
+            })
+            .expect("a sound directory");
         }
         let mut addends = Addends::default();
         assert!(addends.push(Addend { offset: 2, width: 2, delta: -1 }));
@@ -67,8 +71,10 @@ pub(crate) fn base() -> &'static Image {
         for log in [&mut txn, &mut other] {
             for (tree, key) in [(TreeId(1), &b"key 00009"[..]), (TreeId(2), &[2])] {
                 let compute = &mut |_: &[u8]| Some(addends);
-                attempts(&node, &mut stores[0], |s| s.increment(log, TxnMode::Logged, tree, key, compute))
-                    .expect("a sound directory");
+                attempts(&node, &mut stores[0], |s| {
+                    s.increment(log, TxnMode::Logged, tree, key, compute)
+                })
+                .expect("a sound directory");
             }
         }
         // The losers stay as they are: nothing ends them before the image is taken.
@@ -77,7 +83,9 @@ pub(crate) fn base() -> &'static Image {
         let names = ["db", "db/data", "db/wal"].map(Path::new);
         let mut image = Image::of(&disk, &names).expect("a disk in memory");
         // How far segments were made ahead is a matter of luck; the same input must mean the same in every process.
-        image.0.retain(|(path, _)| segment_start(path).is_none_or(|start| start < end) && !path.ends_with("next.tmp"));
+        image.0.retain(|(path, _)| {
+            segment_start(path).is_none_or(|start| start < end) && !path.ends_with("next.tmp")
+        });
         drop((txn, other, stores, node));
         image
     })
@@ -98,7 +106,9 @@ fn fill(node: &Node, store: &mut Store) -> Result<(), StorageError> {
         attempts(node, store, |s| s.insert_autocommit(TreeId(1), key.as_bytes(), &value))?;
     }
     for i in 0..4u8 {
-        attempts(node, store, |s| s.insert_autocommit(TreeId(2), &[i], &vec![i; 9_000 * usize::from(i)]))?;
+        attempts(node, store, |s| {
+            s.insert_autocommit(TreeId(2), &[i], &vec![i; 9_000 * usize::from(i)])
+        })?;
     }
     attempts(node, store, |s| s.delete_autocommit(TreeId(2), &[3]))?;
     attempts(node, store, |s| s.update_autocommit(TreeId(1), b"key 00007", b"short"))?;
@@ -151,8 +161,12 @@ fn seal_files(image: &mut Image, flags: u8) {
                 seal::records(&mut bytes[seal::SEGMENT_HEADER..], start, start.max(8));
             }
         } else if flags & SEAL_REST != 0 && name == "control" {
-            bytes.chunks_mut(4096).filter(|slot| slot.len() >= 64).for_each(|slot| seal::control_slot(&mut slot[..64]));
-        } else if flags & SEAL_REST != 0 && name == "double-write.data" && bytes.len() >= PAGE_SIZE {
+            bytes
+                .chunks_mut(4096)
+                .filter(|slot| slot.len() >= 64)
+                .for_each(|slot| seal::control_slot(&mut slot[..64]));
+        } else if flags & SEAL_REST != 0 && name == "double-write.data" && bytes.len() >= PAGE_SIZE
+        {
             seal::double_write(&mut bytes[..PAGE_SIZE]);
         }
     }
@@ -205,7 +219,8 @@ fn change(node: &Node, store: &mut Store, tree: TreeId) -> Result<(), StorageErr
 }
 
 fn scan(node: &Node, store: &mut Store, tree: TreeId, reverse: bool) -> Result<(), StorageError> {
-    let mut cursor = clearway_storage::Cursor::new(tree, Bound::Unbounded, Bound::Unbounded, reverse);
+    let mut cursor =
+        clearway_storage::Cursor::new(tree, Bound::Unbounded, Bound::Unbounded, reverse);
     let mut seen = 0;
     attempts(node, store, |store| {
         cursor.run(store, &mut |_, _| {
@@ -237,8 +252,10 @@ fn attempts<T>(
             Err(Blocked::Log(read)) => read.run(),
             Err(Blocked::Failed(error)) => return Err(error),
             Err(Blocked::Want(wants)) => {
-                let fetched =
-                    wants.into_iter().map(|want| node.pool().fetch_blocking(want)).collect::<Result<Vec<_>, _>>()?;
+                let fetched = wants
+                    .into_iter()
+                    .map(|want| node.pool().fetch_blocking(want))
+                    .collect::<Result<Vec<_>, _>>()?;
                 drop(std::mem::replace(&mut kept, fetched));
             }
         }

@@ -50,7 +50,9 @@ pub(super) fn run(data: &[u8]) {
         seal::double_write(&mut header);
     }
     let file = |partition: usize| {
-        let page = |no: usize| page(PageId::new(PartitionId(partition as u16), no as u32), places[partition][no]);
+        let page = |no: usize| {
+            page(PageId::new(PartitionId(partition as u16), no as u32), places[partition][no])
+        };
         (0..PLACES).flat_map(page).collect::<Vec<u8>>()
     };
     check(&Image(vec![
@@ -84,13 +86,16 @@ fn check(image: &Image) {
     for ((p, no), before) in places().zip(before) {
         let after = read(p, no);
         match before {
-            Some(_) => assert!(before == after, "page {no} of partition {p} was whole, and changed"),
+            Some(_) => {
+                assert!(before == after, "page {no} of partition {p} was whole, and changed")
+            }
             None => mended += usize::from(after.is_some()),
         }
     }
     // Copies of pages behind the files' ends are put there, too.
     assert!(mended <= restored);
     assert_eq!(files.restore_torn().expect("the same files"), 0);
-    let file = disk.open(Path::new("data/double-write.data"), Open::Existing).expect("it was there");
+    let file =
+        disk.open(Path::new("data/double-write.data"), Open::Existing).expect("it was there");
     assert!(file.len().expect("a length") >= PAGE_SIZE as u64);
 }

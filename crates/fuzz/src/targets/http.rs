@@ -12,9 +12,11 @@ pub(super) fn run(data: &[u8]) {
     };
     let text = String::from_utf8(response.clone()).expect("an answer is text");
     let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
-    let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..4)).expect("a status line");
+    let status =
+        head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..4)).expect("a status line");
     assert!(["200 ", "400 ", "404 ", "405 ", "431 "].contains(&status), "{head}");
-    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("a length");
+    let length =
+        head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("a length");
     assert!(body.is_empty() || length.parse() == Ok(body.len()), "{text}");
     assert!(body != PAGE || status == "200 ");
     if status == "200 " {

@@ -10,14 +10,23 @@ pub(super) fn run(data: &[u8]) {
     let insensitive = input.u8() & 1 == 1;
     let cut = usize::from(input.u8());
     let (pattern, text) = (input.bytes(cut), input.rest());
-    let (Ok(pattern), Ok(text)) = (std::str::from_utf8(pattern), std::str::from_utf8(text)) else { return };
+    let (Ok(pattern), Ok(text)) = (std::str::from_utf8(pattern), std::str::from_utf8(text)) else {
+        return;
+    };
     let literal = |s: &str| Box::new(Expr::Literal(Datum::from(s)));
-    let found = Expr::Like { expr: literal(text), pattern: literal(pattern), insensitive }.eval_const(&env(Vec::new()));
+    let found = Expr::Like { expr: literal(text), pattern: literal(pattern), insensitive }
+        .eval_const(&env(Vec::new()));
     let fold = |s: &str| -> Vec<char> {
-        if insensitive { s.chars().flat_map(char::to_lowercase).collect() } else { s.chars().collect() }
+        if insensitive {
+            s.chars().flat_map(char::to_lowercase).collect()
+        } else {
+            s.chars().collect()
+        }
     };
     match (plain(&fold(pattern), &fold(text)), found) {
-        (Some(wanted), Ok(found)) => assert_eq!(found, Datum::Bool(wanted), "{text:?} like {pattern:?}"),
+        (Some(wanted), Ok(found)) => {
+            assert_eq!(found, Datum::Bool(wanted), "{text:?} like {pattern:?}")
+        }
         (None, found) => assert!(found.is_err(), "{pattern:?} ends with an escape"),
         (_, Err(error)) => panic!("{text:?} like {pattern:?}: {error:?}"),
     }

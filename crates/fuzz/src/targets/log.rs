@@ -66,7 +66,12 @@ pub(super) fn run(data: &[u8]) {
 type Records = Vec<(Lsn, Vec<u8>)>;
 
 fn config() -> WalConfig {
-    WalConfig { dir: Path::new("wal").to_owned(), segment_size: SIZE, buffer_size: 64 << 10, ..WalConfig::default() }
+    WalConfig {
+        dir: Path::new("wal").to_owned(),
+        segment_size: SIZE,
+        buffer_size: 64 << 10,
+        ..WalConfig::default()
+    }
 }
 
 fn read(disk: &Arc<dyn Disk>, from: Lsn) -> Result<(Records, Lsn), WalError> {

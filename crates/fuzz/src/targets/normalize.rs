@@ -13,14 +13,23 @@ pub(super) fn run(data: &[u8]) {
     let own = plan(text);
     let restored = restore(&normalized);
     match (&own, plan(&restored)) {
-        (Ok(own), Ok(again)) => assert_eq!(format!("{own:?}"), format!("{again:?}"), "{text:?} and {restored:?}"),
-        (Err(own), Err(again)) => assert_eq!(own.state(), again.state(), "{text:?} and {restored:?}"),
+        (Ok(own), Ok(again)) => {
+            assert_eq!(format!("{own:?}"), format!("{again:?}"), "{text:?} and {restored:?}")
+        }
+        (Err(own), Err(again)) => {
+            assert_eq!(own.state(), again.state(), "{text:?} and {restored:?}")
+        }
         (own, again) => panic!("{text:?} gives {own:?}, but {restored:?} gives {again:?}"),
     }
-    let Some((cached, params)) = PlanCache::new().get_or_plan(text, catalog(), session()) else { return };
-    let own = own.unwrap_or_else(|error| panic!("{text:?} has a plan in the cache, but by itself: {error:?}"));
+    let Some((cached, params)) = PlanCache::new().get_or_plan(text, catalog(), session()) else {
+        return;
+    };
+    let own = own.unwrap_or_else(|error| {
+        panic!("{text:?} has a plan in the cache, but by itself: {error:?}")
+    });
     assert_eq!(cached.columns, own.columns, "{text:?}");
-    let (Statement::Query(cached), Statement::Query(own)) = (&cached.statement, &own.statement) else {
+    let (Statement::Query(cached), Statement::Query(own)) = (&cached.statement, &own.statement)
+    else {
         let kinds = [&cached.statement, &own.statement].map(std::mem::discriminant);
         assert_eq!(kinds[0], kinds[1], "{text:?}");
         return;

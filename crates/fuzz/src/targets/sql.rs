@@ -11,7 +11,8 @@ pub(super) fn run(data: &[u8]) {
     for statement in &statements {
         let planned = clearway_planner::plan(statement, catalog(), &[], session());
         let Ok(plan) = planned else { continue };
-        let again = clearway_planner::plan(statement, catalog(), &[], session()).expect("the same plan");
+        let again =
+            clearway_planner::plan(statement, catalog(), &[], session()).expect("the same plan");
         assert_eq!(format!("{plan:?}"), format!("{again:?}"));
         if let Statement::Query(query) = &plan.statement
             && plan.params.is_empty()

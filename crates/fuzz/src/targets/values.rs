@@ -18,9 +18,14 @@ pub(super) fn run(data: &[u8]) {
     let printed = to_text(ty, value.as_ref(), &zone);
     match parse_text(ty, &printed, &zone) {
         Ok(again) => {
-            assert!(same(&value, &again), "{ty}: {text:?} is {value:?}, but its text {printed:?} is {again:?}");
+            assert!(
+                same(&value, &again),
+                "{ty}: {text:?} is {value:?}, but its text {printed:?} is {again:?}"
+            );
             assert_eq!(printed, to_text(ty, again.as_ref(), &zone));
         }
-        Err(error) => panic!("{ty}: {text:?} prints as {printed:?}, which cannot be read: {error:?}"),
+        Err(error) => {
+            panic!("{ty}: {text:?} prints as {printed:?}, which cannot be read: {error:?}")
+        }
     }
 }

@@ -19,7 +19,10 @@ pub(super) fn run(data: &[u8]) {
         let (frame, length) = match frame::decode(rest) {
             Ok(Some(found)) => found,
             Ok(None) => {
-                assert!(rest.len() < 4 + 17 + MAX_WORDS * 8, "a frame of any length waits for more");
+                assert!(
+                    rest.len() < 4 + 17 + MAX_WORDS * 8,
+                    "a frame of any length waits for more"
+                );
                 return;
             }
             Err(_) => return,
@@ -31,10 +34,15 @@ pub(super) fn run(data: &[u8]) {
         check_answer(frame, served, &out);
         let for_other = matches!(
             frame,
-            Frame::Write { key: OTHER_KEY, .. } | Frame::Cas { key: OTHER_KEY, .. } | Frame::Faa { key: OTHER_KEY, .. }
+            Frame::Write { key: OTHER_KEY, .. }
+                | Frame::Cas { key: OTHER_KEY, .. }
+                | Frame::Faa { key: OTHER_KEY, .. }
         );
         // Relaxed: one thread.
-        assert!(for_other || other.iter().all(|word| word.load(Relaxed) == 0), "another region changed");
+        assert!(
+            for_other || other.iter().all(|word| word.load(Relaxed) == 0),
+            "another region changed"
+        );
         if let Frame::Write { key: KEY, word, payload } = frame
             && served
         {
@@ -57,7 +65,9 @@ fn check_answer(request: Frame<'_>, served: bool, out: &[u8]) {
     let Ok(Some((answer, length))) = frame::decode(out) else { panic!("no whole answer") };
     assert_eq!(length, out.len());
     match (request, answer) {
-        (Frame::Read { words, .. }, Frame::ReadDone(found)) => assert_eq!(found.len(), words as usize),
+        (Frame::Read { words, .. }, Frame::ReadDone(found)) => {
+            assert_eq!(found.len(), words as usize)
+        }
         (Frame::Write { .. }, Frame::WriteDone) => {}
         (Frame::Cas { .. } | Frame::Faa { .. }, Frame::AtomicDone(_)) => {}
         other => panic!("{other:?}"),

@@ -40,7 +40,8 @@ fn look(message: &Frontend<'_>, plan: &mut Option<Plan>) {
 }
 
 fn parse(sql: &str, types: Oids<'_>) -> SqlResult<Option<Plan>> {
-    let types: Vec<SqlType> = types.iter().map(|oid| SqlType::from_oid(oid).unwrap_or(SqlType::Unknown)).collect();
+    let types: Vec<SqlType> =
+        types.iter().map(|oid| SqlType::from_oid(oid).unwrap_or(SqlType::Unknown)).collect();
     let statements = clearway_planner::parse(sql)?;
     let [statement] = &statements[..] else { return Ok(None) };
     clearway_planner::plan(statement, catalog(), &types, session()).map(Some)

@@ -18,7 +18,13 @@ use std::time::{Duration, Instant};
 const LOOKS: u32 = 1_000;
 
 /// Nanoseconds to acquire the latch and to hold it, by access, with so many threads.
-pub fn lock_ns(sized: &Sized, workload: &Workload, threads: usize, length: Duration, per_ns: f64) -> Res<f64> {
+pub fn lock_ns(
+    sized: &Sized,
+    workload: &Workload,
+    threads: usize,
+    length: Duration,
+    per_ns: f64,
+) -> Res<f64> {
     let frames = workload.pages.len() as u32;
     let replacement = sized.kind().build(frames);
     for (frame, page) in workload.pages.iter().enumerate() {
@@ -39,7 +45,10 @@ pub fn lock_ns(sized: &Sized, workload: &Workload, threads: usize, length: Durat
         }
         // Relaxed: a sign, nothing is handed over by it.
         stop.store(true, Ordering::Relaxed);
-        threads.into_iter().map(|t| t.join().map_err(|_| "a thread panicked".to_owned())).collect::<Res<Vec<_>>>()
+        threads
+            .into_iter()
+            .map(|t| t.join().map_err(|_| "a thread panicked".to_owned()))
+            .collect::<Res<Vec<_>>>()
     })?;
     let accesses: u64 = parts.iter().map(|part| part.accesses).sum();
     let timed: f64 = parts.iter().map(|part| part.timed_ns - part.timed as f64 * look_ns()).sum();
@@ -53,10 +62,18 @@ struct Part {
     timed_ns: f64,
 }
 
-fn part(to: &dyn Replacement, batch: u64, workload: &Workload, seed: u64, work: Work, stop: &AtomicBool) -> Part {
+fn part(
+    to: &dyn Replacement,
+    batch: u64,
+    workload: &Workload,
+    seed: u64,
+    work: Work,
+    stop: &AtomicBool,
+) -> Part {
     let (mut rng, mut part) = (Rng::new(seed + 1), Part::default());
     loop {
-        let transaction = &workload.transactions[rng.below(workload.transactions.len() as u64) as usize];
+        let transaction =
+            &workload.transactions[rng.below(workload.transactions.len() as u64) as usize];
         for number in transaction {
             let page = workload.pages[*number as usize];
             part.accesses += 1;

@@ -8,16 +8,17 @@ use crate::simulator::{Outcome, TOLERANCE};
 
 /// The bars of figure 2.
 pub const FIG2: [&str; 2] = [FALLS_MEASURED, FALLS_SIMULATED];
-const FALLS_MEASURED: &str =
-    "measured with 8 threads: time at the latch with a batch over that with the next smaller one, the largest";
-const FALLS_SIMULATED: &str =
-    "simulated with 16 processors: time at the latch with a batch over that with the next smaller one, the largest";
+const FALLS_MEASURED: &str = "measured with 8 threads: time at the latch with a batch over that with the next smaller one, the largest";
+const FALLS_SIMULATED: &str = "simulated with 16 processors: time at the latch with a batch over that with the next smaller one, the largest";
 
 /// The bars of table II.
 pub const TABLE2: [&str; 4] = [BEATS_MEASURED, BEATS_SIMULATED, FALLS, FLAT];
-const BEATS_MEASURED: &str = "measured: throughput of S = 2 over that of prefetching alone, the least";
-const BEATS_SIMULATED: &str = "simulated: throughput of S = 2 over that of prefetching alone, the least";
-const FALLS: &str = "simulated: fall of contention from S = 2 to S = 8, of the published one, the furthest off";
+const BEATS_MEASURED: &str =
+    "measured: throughput of S = 2 over that of prefetching alone, the least";
+const BEATS_SIMULATED: &str =
+    "simulated: throughput of S = 2 over that of prefetching alone, the least";
+const FALLS: &str =
+    "simulated: fall of contention from S = 2 to S = 8, of the published one, the furthest off";
 const FLAT: &str = "measured: throughput of S = 64 over that of S = 8, the largest";
 /// The source: past S = 8 throughput hardly gains.
 const HARDLY: f64 = 1.1;
@@ -37,9 +38,17 @@ pub fn falls_all_the_way(grid: &Grid<f64>, measured: &str, simulated: &str) -> V
             points.push((cell.x, grid.at(system, cell.x, |ns| *ns)?));
         }
         let step = |pair: &[(f64, f64)]| (pair[1].1 / pair[0].1, pair[0], pair[1]);
-        let (value, smaller, larger) = points.windows(2).map(step).max_by(|a, b| a.0.total_cmp(&b.0))?;
-        let reading = |(batch, ns): (f64, f64)| Reading::new(&format!("batch of {batch}"), ns, "ns", 1);
-        Some(Bar::measured(name, value, "x", Bound::AtMost(1.0), vec![reading(larger), reading(smaller)]))
+        let (value, smaller, larger) =
+            points.windows(2).map(step).max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let reading =
+            |(batch, ns): (f64, f64)| Reading::new(&format!("batch of {batch}"), ns, "ns", 1);
+        Some(Bar::measured(
+            name,
+            value,
+            "x",
+            Bound::AtMost(1.0),
+            vec![reading(larger), reading(smaller)],
+        ))
     };
     [bar(FALLS_MEASURED, measured), bar(FALLS_SIMULATED, simulated)].into_iter().flatten().collect()
 }
@@ -86,7 +95,12 @@ impl BySize<'_> {
             Some(Ratio { value: one.value.min(1.0 / one.value), ..one })
         };
         let flat = |kind: Kind| {
-            ratio(kind, "/us", ("S = 64", self.rate(kind, 64.0)?), ("S = 8", self.rate(kind, f64::from(to))?))
+            ratio(
+                kind,
+                "/us",
+                ("S = 64", self.rate(kind, 64.0)?),
+                ("S = 8", self.rate(kind, f64::from(to))?),
+            )
         };
         let falls = Kind::ALL.into_iter().zip(published).filter_map(fall).collect();
         let bars = [
@@ -108,7 +122,10 @@ impl BySize<'_> {
             };
             Kind::ALL.into_iter().filter_map(one).collect()
         };
-        [least(LEAST, over(1), 1.0), least(SHARPLY, over(64), SHARP)].into_iter().flatten().collect()
+        [least(LEAST, over(1), 1.0), least(SHARPLY, over(64), SHARP)]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     fn rate(&self, kind: Kind, x: f64) -> Option<f64> {
@@ -121,7 +138,9 @@ impl BySize<'_> {
 }
 
 fn ratio(kind: Kind, unit: &str, over: (&str, f64), under: (&str, f64)) -> Option<Ratio> {
-    let reading = |(what, value): (&str, f64)| Reading::new(&format!("{}, {what}", kind.name()), value, unit, 2);
+    let reading = |(what, value): (&str, f64)| {
+        Reading::new(&format!("{}, {what}", kind.name()), value, unit, 2)
+    };
     let value = over.1 / under.1;
     value.is_finite().then(|| Ratio { kind, value, over: reading(over), under: reading(under) })
 }
@@ -173,9 +192,13 @@ mod tests {
             grid.record("simulated", x, 100.0 / x);
         }
         let bars = falls_all_the_way(&grid, "measured", "simulated");
-        assert_eq!(bars.iter().map(|bar| bar.verdict(false)).collect::<Vec<_>>(), [Verdict::Short, Verdict::Ok]);
+        assert_eq!(
+            bars.iter().map(|bar| bar.verdict(false)).collect::<Vec<_>>(),
+            [Verdict::Short, Verdict::Ok]
+        );
         assert!(
-            bars[0].explained().contains("1.10 x") && bars[0].explained().contains("batch of 4 66.0 ns"),
+            bars[0].explained().contains("1.10 x")
+                && bars[0].explained().contains("batch of 4 66.0 ns"),
             "{bars:?}"
         );
     }
@@ -203,7 +226,8 @@ mod tests {
             alone: 0.0,
         };
         let bars = by_size.table2(2, 8, [100.0, 105.0, 50.0]);
-        let verdicts: Vec<(&str, Verdict)> = bars.iter().map(|bar| (bar.name.as_str(), bar.verdict(false))).collect();
+        let verdicts: Vec<(&str, Verdict)> =
+            bars.iter().map(|bar| (bar.name.as_str(), bar.verdict(false))).collect();
         let expected = [
             (BEATS_MEASURED, Verdict::Short),
             (BEATS_SIMULATED, Verdict::Ok),
@@ -213,7 +237,8 @@ mod tests {
         assert_eq!(verdicts, expected);
         assert!(bars[0].explained().starts_with("0.91 x"), "{}", bars[0].explained());
         assert!(bars[0].explained().contains(Kind::Dbt2.name()), "{}", bars[0].explained());
-        let verdicts: Vec<Verdict> = by_size.table3().iter().map(|bar| bar.verdict(false)).collect();
+        let verdicts: Vec<Verdict> =
+            by_size.table3().iter().map(|bar| bar.verdict(false)).collect();
         assert_eq!(verdicts, [Verdict::Ok, Verdict::Short], "contention at T = 64 is none");
     }
 

@@ -49,15 +49,23 @@ struct Ran {
 /// The bars: what the source claims.
 pub const BARS: [&str; 3] = [COINCIDE, SMALLEST, LARGEST];
 const COINCIDE: &str = "hit ratios of 2q/locked and 2q/batched-prefetched, the furthest apart";
-const SMALLEST: &str = "smallest pool: throughput of 2q/batched-prefetched over that of clock-sweep, the lesser";
-const LARGEST: &str = "largest pool: throughput of 2q/batched-prefetched over that of clock-sweep, the lesser";
+const SMALLEST: &str =
+    "smallest pool: throughput of 2q/batched-prefetched over that of clock-sweep, the lesser";
+const LARGEST: &str =
+    "largest pool: throughput of 2q/batched-prefetched over that of clock-sweep, the lesser";
 /// Points of hit ratio: curves that are no further apart are one in the source's figure.
 const COINCIDENT: f64 = 0.5;
 /// Within a twentieth two curves of throughput are one.
 const SAME: f64 = 0.95;
 
-const HITS: Measure<Ran> =
-    Measure { name: "hit ratio", unit: "%", digits: 2, axis: Axis::linear, events: None, of: |ran| ran.hit_percent };
+const HITS: Measure<Ran> = Measure {
+    name: "hit ratio",
+    unit: "%",
+    digits: 2,
+    axis: Axis::linear,
+    events: None,
+    of: |ran| ran.hit_percent,
+};
 const RATE: Measure<Ran> = Measure {
     name: "throughput",
     unit: "1/s",
@@ -72,11 +80,15 @@ pub fn run(task: &Task) -> Res<Findings> {
     let quick = task.options.quick;
     let size = if quick { Size::of(true) } else { SIZE };
     let pools = if quick { QUICK_POOLS } else { POOLS };
-    let systems: Vec<Shared> = Shared::all(POLICY).into_iter().filter(|shared| SYSTEMS.contains(&shared.how)).collect();
+    let systems: Vec<Shared> =
+        Shared::all(POLICY).into_iter().filter(|shared| SYSTEMS.contains(&shared.how)).collect();
     let per_ns = calibrate_work();
-    let kinds: Vec<Kind> = KINDS.into_iter().filter(|kind| task.part.wants(kind.name(), true)).collect();
-    let mut progress =
-        Progress::new("bp-wrapper/fig8", kinds.len() * systems.len() * (pools * task.repetitions()) as usize);
+    let kinds: Vec<Kind> =
+        KINDS.into_iter().filter(|kind| task.part.wants(kind.name(), true)).collect();
+    let mut progress = Progress::new(
+        "bp-wrapper/fig8",
+        kinds.len() * systems.len() * (pools * task.repetitions()) as usize,
+    );
     let mut findings = Findings { seeds: vec![1], ..Findings::default() };
     let mut grids: Vec<Grid<Ran>> = Vec::new();
     let disk = Arc::new(DirectDisk::default());
@@ -97,7 +109,11 @@ pub fn run(task: &Task) -> Res<Findings> {
             let x = (mib * 100.0).round() / 100.0;
             for repetition in 1..=task.repetitions() {
                 for system in &systems {
-                    progress.step(&format!("{}, {x} MiB, {}, repetition {repetition}", kind.name(), system.name()));
+                    progress.step(&format!(
+                        "{}, {x} MiB, {}, repetition {repetition}",
+                        kind.name(),
+                        system.name()
+                    ));
                     let ran = measure(&disk, &workload, *system, frames, work, length(task))?;
                     if disk.refused() && !quick {
                         return refuse(&workload, task);
@@ -117,17 +133,27 @@ pub fn run(task: &Task) -> Res<Findings> {
     if !matches!(task.part, Part::Only(_)) {
         findings.bars = bars(&grids);
     }
-    let how = if disk.refused() { "the system's cache: the file system knows no direct I/O" } else { "direct I/O" };
+    let how = if disk.refused() {
+        "the system's cache: the file system knows no direct I/O"
+    } else {
+        "direct I/O"
+    };
     configuration.push(("disk", how.to_owned()));
-    findings.configuration =
-        configuration.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Configuration>();
+    findings.configuration = configuration
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect::<Configuration>();
     Ok(findings)
 }
 
 /// The pages of the largest pool: the source's share of the data, or less, so that the accessed pages are many times
 /// its size.
 fn largest_pool(kind: Kind, accessed: usize, in_file: u32) -> u32 {
-    let ratio = KINDS.iter().zip(DATA_OVER_POOL).find(|(of, _)| **of == kind).map_or(ACCESSED_OVER_POOL, |of| of.1);
+    let ratio = KINDS
+        .iter()
+        .zip(DATA_OVER_POOL)
+        .find(|(of, _)| **of == kind)
+        .map_or(ACCESSED_OVER_POOL, |of| of.1);
     (accessed as f64 / ACCESSED_OVER_POOL).min(f64::from(in_file) / ratio) as u32
 }
 
@@ -139,11 +165,16 @@ fn pools_of(kind: Kind) -> &'static str {
 /// Without direct I/O what a pool misses is found in the system's cache, and the figure says nothing.
 fn refuse(workload: &Workload, task: &Task) -> Res<Findings> {
     let at = workload.directory.path().display();
-    let why = format!("the file system of {at} knows no direct I/O\nhint: set TMPDIR to a folder on a disk");
+    let why = format!(
+        "the file system of {at} knows no direct I/O\nhint: set TMPDIR to a folder on a disk"
+    );
     if task.part != Part::Bars {
         return Err(why);
     }
-    Ok(Findings { bars: BARS.iter().map(|name| Bar::not_here(name, &why)).collect(), ..Findings::default() })
+    Ok(Findings {
+        bars: BARS.iter().map(|name| Bar::not_here(name, &why)).collect(),
+        ..Findings::default()
+    })
 }
 
 /// How long a pool is warmed, and how long it is measured.
@@ -160,8 +191,10 @@ fn measure(
     work: Work,
     length: Duration,
 ) -> Res<Ran> {
-    let config = NodeConfig { frames, replacement: system.kind(), read_ahead: 0, ..NodeConfig::default() };
-    let node = Node::open(disk.clone(), workload.directory.path(), config).map_err(|e| e.to_string())?;
+    let config =
+        NodeConfig { frames, replacement: system.kind(), read_ahead: 0, ..NodeConfig::default() };
+    let node =
+        Node::open(disk.clone(), workload.directory.path(), config).map_err(|e| e.to_string())?;
     let pool: &Pool = node.pool();
     let stop = AtomicBool::new(false);
     let rounds = thread::scope(|scope| {
@@ -171,18 +204,24 @@ fn measure(
             // Relaxed, here and below: a sign, nothing is handed over by it.
             stop.store(false, Ordering::Relaxed);
             let (reads, began) = (pool.stats().reads, Instant::now());
-            let part = move |thread| part(pool, workload, work, round * THREADS as u64 + thread, stop);
-            let threads: Vec<_> = (0..THREADS as u64).map(|thread| scope.spawn(move || part(thread))).collect();
+            let part =
+                move |thread| part(pool, workload, work, round * THREADS as u64 + thread, stop);
+            let threads: Vec<_> =
+                (0..THREADS as u64).map(|thread| scope.spawn(move || part(thread))).collect();
             let is_over = || {
                 let is_warm = round == 1 || pool.stats().reads - reads >= u64::from(frames);
                 began.elapsed() >= if is_warm { length } else { length * WARMED_AT_MOST }
             };
             while !is_over() {
-                thread::park_timeout(length.saturating_sub(began.elapsed()).clamp(Duration::from_millis(1), LOOK));
+                thread::park_timeout(
+                    length.saturating_sub(began.elapsed()).clamp(Duration::from_millis(1), LOOK),
+                );
             }
             stop.store(true, Ordering::Relaxed);
-            let parts: Res<Vec<(u64, u64)>> =
-                threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?).collect();
+            let parts: Res<Vec<(u64, u64)>> = threads
+                .into_iter()
+                .map(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
+                .collect();
             rounds.push((parts?, pool.stats().reads - reads, began.elapsed()));
         }
         Ok::<_, String>(rounds)
@@ -208,7 +247,13 @@ fn access(pool: &Pool, id: PageId, writes: bool) -> Result<(), Want> {
 }
 
 /// Accesses and transactions of a thread.
-fn part(pool: &Pool, workload: &Workload, work: Work, seed: u64, stop: &AtomicBool) -> Res<(u64, u64)> {
+fn part(
+    pool: &Pool,
+    workload: &Workload,
+    work: Work,
+    seed: u64,
+    stop: &AtomicBool,
+) -> Res<(u64, u64)> {
     let (mut rng, mut done) = (Rng::new(seed + 1), (0, 0));
     loop {
         let which = rng.below(workload.transactions.len() as u64) as usize;
@@ -235,10 +280,13 @@ fn bars(grids: &[Grid<Ran>]) -> Vec<Bar> {
         let name = format!("{}, {x} MiB, {}", grid.title, Shared { policy: POLICY, how }.name());
         Some(Reading::new(&name, of(grid, how, x, measure.of)?, measure.unit, measure.digits))
     };
-    let pair = |grid, a, b, x, measure| Some([reading(grid, a, x, measure)?, reading(grid, b, x, measure)?]);
+    let pair = |grid, a, b, x, measure| {
+        Some([reading(grid, a, x, measure)?, reading(grid, b, x, measure)?])
+    };
     let places = |grid: &Grid<Ran>| grid.cells.iter().map(|cell| cell.x).collect::<Vec<_>>();
     let mut apart: Option<(f64, [Reading; 2])> = None;
-    for (grid, x) in grids.iter().flat_map(|grid| places(grid).into_iter().map(move |x| (grid, x))) {
+    for (grid, x) in grids.iter().flat_map(|grid| places(grid).into_iter().map(move |x| (grid, x)))
+    {
         if let Some(both) = pair(grid, How::BatchedPrefetched, How::Locked, x, &HITS) {
             let points = (both[0].value - both[1].value).abs();
             if apart.as_ref().is_none_or(|(most, _)| points > *most) {
@@ -246,8 +294,9 @@ fn bars(grids: &[Grid<Ran>]) -> Vec<Bar> {
             }
         }
     }
-    let coincide =
-        apart.map(|(points, both)| Bar::measured(COINCIDE, points, "points", Bound::AtMost(COINCIDENT), both.into()));
+    let coincide = apart.map(|(points, both)| {
+        Bar::measured(COINCIDE, points, "points", Bound::AtMost(COINCIDENT), both.into())
+    });
     let over_clock = |name, least: f64, place: fn((f64, f64)) -> f64| {
         let one = |grid| pair(grid, How::BatchedPrefetched, How::Clock, place(names(grid)?), &RATE);
         let ratio = |[ours, clock]: &[Reading; 2]| ours.value / clock.value;
@@ -286,7 +335,10 @@ fn found(grid: &Grid<Ran>) -> Option<String> {
 fn agreement(grid: &Grid<Ran>) -> Option<String> {
     let places = grid.cells.iter().map(|cell| cell.x);
     let apart = places.filter_map(|x| {
-        Some((of(grid, How::Locked, x, HITS.of)? - of(grid, How::BatchedPrefetched, x, HITS.of)?).abs())
+        Some(
+            (of(grid, How::Locked, x, HITS.of)? - of(grid, How::BatchedPrefetched, x, HITS.of)?)
+                .abs(),
+        )
     });
     let apart = apart.max_by(f64::total_cmp)?;
     Some(format!(
@@ -303,7 +355,11 @@ mod tests {
     fn accessed_pages_are_six_times_the_largest_pool() {
         assert_eq!(largest_pool(Kind::Dbt1, 700_000, 680_000), 100_000);
         assert_eq!(largest_pool(Kind::Dbt2, 700_000, 560_000), 100_000);
-        assert_eq!(largest_pool(Kind::Dbt1, 60_000, 680_000), 10_000, "the file holds pages that nobody accesses");
+        assert_eq!(
+            largest_pool(Kind::Dbt1, 60_000, 680_000),
+            10_000,
+            "the file holds pages that nobody accesses"
+        );
     }
 
     #[test]
@@ -315,8 +371,10 @@ mod tests {
         // Told to stop from the beginning: one access, the descent of a tree, which changes nothing.
         part(node.pool(), &workload, work, 0, &AtomicBool::new(true)).unwrap();
         assert_eq!(node.pool().stats().dirty, 0);
-        let writes = |which: usize| workload.transactions[which].iter().zip(&workload.writes[which]);
-        let changed = (0..workload.transactions.len()).flat_map(writes).filter(|(_, writes)| **writes);
+        let writes =
+            |which: usize| workload.transactions[which].iter().zip(&workload.writes[which]);
+        let changed =
+            (0..workload.transactions.len()).flat_map(writes).filter(|(_, writes)| **writes);
         for (number, writes) in changed {
             let id = workload.pages[*number as usize];
             while let Err(want) = access(node.pool(), id, *writes) {
@@ -337,12 +395,24 @@ mod tests {
             (How::Locked, 1024.0, 95.0, 150.0),
             (How::BatchedPrefetched, 1024.0, 94.25, 180.0),
         ] {
-            grid.record(&Shared { policy: POLICY, how }.name(), x, Ran { hit_percent, transactions });
+            grid.record(
+                &Shared { policy: POLICY, how }.name(),
+                x,
+                Ran { hit_percent, transactions },
+            );
         }
         let bars = bars(&[grid]);
-        let lines: Vec<String> = bars.iter().map(|bar| format!("{} {}", bar.verdict(false), bar.explained())).collect();
-        assert!(lines[0].starts_with("short 0.75 points, bar at most 0.50 points (DBT-1-like, 1024 MiB"), "{lines:?}");
-        assert!(lines[1].starts_with("ok 1.20 x") && lines[2].starts_with("short 0.90 x"), "{lines:?}");
+        let lines: Vec<String> =
+            bars.iter().map(|bar| format!("{} {}", bar.verdict(false), bar.explained())).collect();
+        assert!(
+            lines[0]
+                .starts_with("short 0.75 points, bar at most 0.50 points (DBT-1-like, 1024 MiB"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[1].starts_with("ok 1.20 x") && lines[2].starts_with("short 0.90 x"),
+            "{lines:?}"
+        );
         assert_eq!(bars.iter().map(|bar| bar.name.as_str()).collect::<Vec<_>>(), BARS);
     }
 }

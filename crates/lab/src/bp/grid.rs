@@ -95,7 +95,8 @@ impl<F> Grid<F> {
     pub fn table(&self, measure: &Measure<F>) -> Table {
         let places = self.distinct(|cell| cell.x);
         let mut columns = vec![Column::ours("system", "")];
-        columns.extend(places.iter().map(|x| Column::ours(&format!("{x} {}", self.x), measure.unit)));
+        columns
+            .extend(places.iter().map(|x| Column::ours(&format!("{x} {}", self.x), measure.unit)));
         let row = |system: String| {
             let mut row = vec![table::Cell::text(system.clone())];
             row.extend(places.iter().map(|x| self.cell(&system, *x, measure)));
@@ -111,7 +112,9 @@ impl<F> Grid<F> {
             Some(_) => f64::NAN,
             None => (measure.of)(figure),
         };
-        let few = measure.events.map_or(String::new(), |(name, _)| format!(", points of {FEW} {name} or more"));
+        let few = measure
+            .events
+            .map_or(String::new(), |(name, _)| format!(", points of {FEW} {name} or more"));
         Samples {
             title: format!("{}: {}{few}", self.title, measure.name),
             x: Axis::log(self.x, ""),
@@ -132,7 +135,10 @@ impl<F> Grid<F> {
     fn series(&self, value: impl Fn(&Cell<F>, &F) -> f64) -> Vec<Series> {
         let series = |name: String| {
             let cells = self.cells.iter().filter(|cell| cell.system == name);
-            let point = |c: &Cell<F>| Point { x: c.x, y: c.figures.iter().map(|figure| value(c, figure)).collect() };
+            let point = |c: &Cell<F>| Point {
+                x: c.x,
+                y: c.figures.iter().map(|figure| value(c, figure)).collect(),
+            };
             let points = cells.map(point).collect();
             Series { name, points }
         };
@@ -148,15 +154,23 @@ mod tests {
     fn medians_stand_in_rows_and_columns() {
         let mut grid = Grid { title: "t".into(), x: "threads", cells: Vec::new() };
         // In turns, as systems are measured.
-        for (system, x, figure) in [("a", 1.0, 3.0), ("a", 2.0, 5.0), ("b", 2.0, 7.0), ("a", 1.0, 1.0), ("a", 1.0, 2.0)]
+        for (system, x, figure) in
+            [("a", 1.0, 3.0), ("a", 2.0, 5.0), ("b", 2.0, 7.0), ("a", 1.0, 1.0), ("a", 1.0, 2.0)]
         {
             grid.record(system, x, figure);
         }
-        let measure =
-            Measure { name: "rate", unit: "/us", digits: 0, axis: Axis::linear, events: None, of: |f: &f64| *f };
+        let measure = Measure {
+            name: "rate",
+            unit: "/us",
+            digits: 0,
+            axis: Axis::linear,
+            events: None,
+            of: |f: &f64| *f,
+        };
         let table = grid.table(&measure).to_string();
         assert!(
-            table.contains("1 threads, /us") && table.contains("\n  b                    -               7"),
+            table.contains("1 threads, /us")
+                && table.contains("\n  b                    -               7"),
             "{table}"
         );
         assert!(table.contains("2 ±1"), "{table}");
@@ -169,17 +183,23 @@ mod tests {
     fn few_events_are_a_count_and_not_a_rate() {
         let mut grid = Grid { title: "t".into(), x: "threads", cells: Vec::new() };
         // 99 events together, and 100.
-        for (system, events) in [("few", 49.0), ("few", 50.0), ("many", 50.0), ("many", 50.0), ("none", 0.0)] {
+        for (system, events) in
+            [("few", 49.0), ("few", 50.0), ("many", 50.0), ("many", 50.0), ("none", 0.0)]
+        {
             grid.record(system, 1.0, events);
         }
         let events: Option<Events<f64>> = Some(("waits", |events| *events));
         let of = |events: &f64| events * 1e3;
-        let measure = Measure { name: "contention", unit: "", digits: 0, axis: Axis::log, events, of };
-        let shown = ["few", "many", "none"].map(|system| grid.cell(system, 1.0, &measure).to_string());
+        let measure =
+            Measure { name: "contention", unit: "", digits: 0, axis: Axis::log, events, of };
+        let shown =
+            ["few", "many", "none"].map(|system| grid.cell(system, 1.0, &measure).to_string());
         assert_eq!(shown, ["99 waits in 2 runs", "50,000 ±0", "0 waits in 1 run"]);
         assert_eq!(grid.cell("absent", 1.0, &measure), table::Cell::Empty);
         let drawn = grid.samples(&measure).series;
-        assert!(drawn[0].points[0].y.iter().all(|y| y.is_nan()) && drawn[1].points[0].y == [5e4, 5e4]);
+        assert!(
+            drawn[0].points[0].y.iter().all(|y| y.is_nan()) && drawn[1].points[0].y == [5e4, 5e4]
+        );
         let counts = grid.counts(&measure).unwrap();
         assert!(!counts.drawn && counts.series[0].points[0].y == [49.0, 50.0]);
     }

@@ -15,7 +15,8 @@ use clearway_replacement::PolicyKind;
 pub const KINDS: [Kind; 2] = [Kind::Dbt1, Kind::TableScan];
 
 /// The bars of the source's figure 6.
-pub const FIG6: [&str; 7] = [FALLS[0], FALLS[1], RATES[0], RATES[1], OURS[0], OURS[1], point::PREDICTIONS];
+pub const FIG6: [&str; 7] =
+    [FALLS[0], FALLS[1], RATES[0], RATES[1], OURS[0], OURS[1], point::PREDICTIONS];
 /// The bars of its figure 7.
 pub const FIG7: [&str; 3] = [OTHERS[0], OTHERS[1], point::PREDICTIONS];
 const FALLS: [&str; 2] = [
@@ -84,7 +85,13 @@ fn contention(of: &Scaled, how: How, threads: usize) -> Option<f64> {
 }
 
 /// Adds the bars that have these names, where a whole run or one for bars wants them.
-pub fn with_bars(findings: Findings, names: &[&str], points: Vec<Point>, all: &[Scaled], task: &Task) -> Findings {
+pub fn with_bars(
+    findings: Findings,
+    names: &[&str],
+    points: Vec<Point>,
+    all: &[Scaled],
+    task: &Task,
+) -> Findings {
     if matches!(task.part, Part::Only(_)) {
         return findings;
     }
@@ -95,10 +102,13 @@ pub fn with_bars(findings: Findings, names: &[&str], points: Vec<Point>, all: &[
         }
     }
     if let Some(of) = all.iter().find(|scaled| scaled.kind == KINDS[0]) {
-        bars.extend(OTHER_POLICIES.into_iter().zip(OTHERS).map(|(policy, name)| falls(of, policy, name)));
+        bars.extend(
+            OTHER_POLICIES.into_iter().zip(OTHERS).map(|(policy, name)| falls(of, policy, name)),
+        );
     }
     bars.push(point::bar(points, all));
-    let bars = bars.into_iter().flatten().filter(|bar| names.contains(&bar.name.as_str())).collect();
+    let bars =
+        bars.into_iter().flatten().filter(|bar| names.contains(&bar.name.as_str())).collect();
     Findings { bars, ..findings }
 }
 
@@ -112,11 +122,22 @@ fn falls(of: &Scaled, policy: PolicyKind, name: &str) -> Option<Bar> {
     let sleeps: fn(&Ran) -> f64 = |ran| ran.sleeps;
     let [locked, batched] = [How::Locked, How::Batched].map(|how| Shared { policy, how });
     let waits = |shared, threads| Waits::of(of, shared, threads, sleeps);
-    let ratio =
-        |threads| Some(waits(locked, threads)?.per_million() / waits(batched, threads)?.at_least_one().per_million());
+    let ratio = |threads| {
+        Some(
+            waits(locked, threads)?.per_million()
+                / waits(batched, threads)?.at_least_one().per_million(),
+        )
+    };
     let value = threads(of).into_iter().filter_map(ratio).min_by(f64::total_cmp)?;
-    if threads(of).into_iter().filter_map(|threads| waits(locked, threads)).any(|waits| waits.waits < FEW) {
-        return Some(Bar::not_here(name, format!("fewer than {FEW} waits for a lock at each hit gave up the core")));
+    if threads(of)
+        .into_iter()
+        .filter_map(|threads| waits(locked, threads))
+        .any(|waits| waits.waits < FEW)
+    {
+        return Some(Bar::not_here(
+            name,
+            format!("fewer than {FEW} waits for a lock at each hit gave up the core"),
+        ));
     }
     let readings = waits_of(of, &[batched, locked], sleeps);
     Some(Bar::measured(name, value, "x", Bound::AtLeast(100.0), readings))
@@ -129,7 +150,8 @@ fn rates(of: &Scaled, name: &str) -> Option<Bar> {
     };
     let both = |threads| Some([reading(How::Batched, threads)?, reading(How::Clock, threads)?]);
     let all: Vec<[Reading; 2]> = threads(of).into_iter().filter_map(both).collect();
-    let value = all.iter().map(|[batched, clock]| batched.value / clock.value).min_by(f64::total_cmp)?;
+    let value =
+        all.iter().map(|[batched, clock]| batched.value / clock.value).min_by(f64::total_cmp)?;
     Some(Bar::measured(name, value, "x", Bound::AtLeast(SAME), all.into_iter().flatten().collect()))
 }
 
@@ -138,12 +160,21 @@ fn ours(of: &Scaled, name: &str) -> Option<Bar> {
     let [default, locked] = [How::Default, How::Locked].map(shared);
     let waits = |threads| Some(Waits::of(of, default, threads, all)?.waits);
     let value = threads(of).into_iter().filter_map(waits).max_by(f64::total_cmp)?;
-    Some(Bar::measured(name, value, "waits", Bound::AtMost(0.0), waits_of(of, &[default, locked], all)))
+    Some(Bar::measured(
+        name,
+        value,
+        "waits",
+        Bound::AtMost(0.0),
+        waits_of(of, &[default, locked], all),
+    ))
 }
 
 fn waits_of(of: &Scaled, all: &[Shared], waits: fn(&Ran) -> f64) -> Vec<Reading> {
-    let reading = |shared, threads| Some(Waits::of(of, shared, threads, waits)?.reading(shared, threads));
-    all.iter().flat_map(|shared| threads(of).into_iter().filter_map(move |t| reading(*shared, t))).collect()
+    let reading =
+        |shared, threads| Some(Waits::of(of, shared, threads, waits)?.reading(shared, threads));
+    all.iter()
+        .flat_map(|shared| threads(of).into_iter().filter_map(move |t| reading(*shared, t)))
+        .collect()
 }
 
 /// What was measured here, in words.
@@ -153,8 +184,8 @@ pub fn found(all: &[Scaled]) -> Vec<String> {
         let part = |shared: Shared| {
             let name = shared.name();
             let rate = of.measured.at(&name, threads as f64, |ran| ran.rate)?;
-            let [waits, sleeps] =
-                [&MEASURED[2], &MEASURED[3]].map(|measure| of.measured.cell(&name, threads as f64, measure));
+            let [waits, sleeps] = [&MEASURED[2], &MEASURED[3]]
+                .map(|measure| of.measured.cell(&name, threads as f64, measure));
             Some(format!("{name} {rate:.2} accesses/us, {waits} and {sleeps}"))
         };
         let policies = [POLICY].into_iter().chain(OTHER_POLICIES);
@@ -182,7 +213,9 @@ mod tests {
     fn the_worse_number_of_threads_is_judged() {
         // Locked with 8, with 16, batched with 8; batched with 16 never waited. Two repetitions of each.
         let bars = judged([450.0, 1_500.0, 2.0, 0.0]);
-        let Outcome::Measured { value, readings, .. } = &bars[0].outcome else { panic!("{bars:?}") };
+        let Outcome::Measured { value, readings, .. } = &bars[0].outcome else {
+            panic!("{bars:?}")
+        };
         assert_eq!(*value, 225.0);
         let shown: Vec<String> = readings.iter().map(|reading| reading.to_string()).collect();
         let expected = [
@@ -200,7 +233,10 @@ mod tests {
         let bars = judged([450.0, 1_500.0, 2.0, 0.0]);
         let bar = bars.iter().find(|bar| bar.name == RATES[0]).unwrap();
         assert_eq!(bar.verdict(false), Verdict::Short);
-        assert!(bar.explained().starts_with("0.90 x, bar at least 0.95 x (2q/batched with 8 9.00 /us"), "{bar:?}");
+        assert!(
+            bar.explained().starts_with("0.90 x, bar at least 0.95 x (2q/batched with 8 9.00 /us"),
+            "{bar:?}"
+        );
     }
 
     #[test]
@@ -217,15 +253,28 @@ mod tests {
             (How::Batched, 8.0, batched_8),
             (How::Batched, 16.0, batched_16),
         ] {
-            let ran = Ran { rate: 9.0, transactions: 1.0, response_us: 1.0, accesses: 1e6, waits: 0.0, sleeps };
+            let ran = Ran {
+                rate: 9.0,
+                transactions: 1.0,
+                response_us: 1.0,
+                accesses: 1e6,
+                waits: 0.0,
+                sleeps,
+            };
             measured.record(&shared(how).name(), x, ran);
             measured.record(&shared(how).name(), x, ran);
             measured.record(&shared(How::Clock).name(), x, Ran { rate: 10.0, sleeps: 0.0, ..ran });
         }
         let simulated = || Grid { title: String::new(), x: "processors", cells: Vec::new() };
-        let options = Options { quick: false, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
-        let scaled =
-            Scaled { kind: Kind::Dbt1, measured, simulated: simulated(), other: simulated(), more: simulated() };
+        let options =
+            Options { quick: false, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
+        let scaled = Scaled {
+            kind: Kind::Dbt1,
+            measured,
+            simulated: simulated(),
+            other: simulated(),
+            more: simulated(),
+        };
         let task = Task { options, part: Part::Whole };
         with_bars(Findings::default(), &FIG6, Vec::new(), &[scaled], &task).bars
     }

@@ -59,7 +59,8 @@ pub const FIG7: Experiment = Experiment {
         let policies = [POLICY, PolicyKind::Lirs, PolicyKind::Mq];
         // The clock is one system, whatever the policy beside it.
         let clock = |shared: &Shared| shared.how == How::Clock && shared.policy != POLICY;
-        let systems: Vec<Shared> = policies.into_iter().flat_map(Shared::all).filter(|shared| !clock(shared)).collect();
+        let systems: Vec<Shared> =
+            policies.into_iter().flat_map(Shared::all).filter(|shared| !clock(shared)).collect();
         let (name, source, systems) = ("bp-wrapper/fig7", &source::POWER_EDGE, &systems[..]);
         scaling::run(&Figure { name, source, systems, bars: &judge::FIG7 }, task)
     },
@@ -105,7 +106,8 @@ mod tests {
     use crate::result::Record;
 
     fn quick(experiment: &Experiment) -> Record {
-        let options = Options { quick: true, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
+        let options =
+            Options { quick: true, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
         Record::make(experiment, &Task { options, part: Part::Whole }).unwrap()
     }
 
@@ -123,12 +125,14 @@ mod tests {
         let record = quick(&FIG7);
         let judged: Vec<&str> = record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();
         assert_eq!(judged, judge::FIG7);
-        let systems: Vec<String> = record.findings.tables[2].rows.iter().map(|row| row[0].to_string()).collect();
+        let systems: Vec<String> =
+            record.findings.tables[2].rows.iter().map(|row| row[0].to_string()).collect();
         let expected = ["2q", "lirs", "mq"].into_iter().flat_map(|policy| {
             let hows = ["locked", "prefetched", "batched", "batched-prefetched", "combining"];
             hows.map(|how| format!("{policy}/{how}"))
         });
-        let expected: Vec<String> = std::iter::once("clock-sweep".to_owned()).chain(expected).collect();
+        let expected: Vec<String> =
+            std::iter::once("clock-sweep".to_owned()).chain(expected).collect();
         assert_eq!(systems, expected);
     }
 
@@ -138,7 +142,10 @@ mod tests {
         assert_eq!(record.findings.bars.len(), FIG8.bars.len());
         assert_eq!((record.findings.tables.len(), record.findings.found.len()), (4, 2));
         let hits = &record.findings.samples[0];
-        assert!(hits.series.iter().all(|s| s.points.len() == 2 && s.points[1].y[0].is_finite()), "{hits:?}");
+        assert!(
+            hits.series.iter().all(|s| s.points.len() == 2 && s.points[1].y[0].is_finite()),
+            "{hits:?}"
+        );
     }
 
     #[test]
@@ -147,7 +154,8 @@ mod tests {
             let record = quick(&experiment);
             assert_eq!(record.findings.tables[0].columns.len(), 1 + places, "{}", experiment.name);
             assert!(!record.findings.found.is_empty() && !record.findings.agreement.is_empty());
-            let judged: Vec<&str> = record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();
+            let judged: Vec<&str> =
+                record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();
             assert_eq!(judged, experiment.bars);
         }
     }

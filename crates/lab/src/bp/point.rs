@@ -90,7 +90,14 @@ struct Compared {
 }
 
 /// Reads a figure of what a run has simulated.
-pub fn look(all: &[Scaled], on: On, kind: Kind, how: How, cores: usize, of: fn(&Outcome) -> f64) -> Option<f64> {
+pub fn look(
+    all: &[Scaled],
+    on: On,
+    kind: Kind,
+    how: How,
+    cores: usize,
+    of: fn(&Outcome) -> f64,
+) -> Option<f64> {
     let scaled = all.iter().find(|scaled| scaled.kind == kind)?;
     let grid = if on == On::Own { &scaled.simulated } else { &scaled.other };
     grid.at(&Shared { policy: POLICY, how }.name(), cores as f64, of)
@@ -155,7 +162,9 @@ pub fn bar(points: Vec<Point>, all: &[Scaled]) -> Option<Bar> {
 pub fn bar_of(met: f64, all: f64, readings: impl FnOnce(f64) -> Vec<Reading>) -> Option<Bar> {
     let total = Reading::new("of", all, "predictions", 0);
     let readings = readings(met).into_iter().chain([total]).collect();
-    (all > 0.0).then(|| Bar::measured(PREDICTIONS, met * 100.0 / all, "%", Bound::AtLeast(100.0), readings))
+    (all > 0.0).then(|| {
+        Bar::measured(PREDICTIONS, met * 100.0 / all, "%", Bound::AtLeast(100.0), readings)
+    })
 }
 
 /// In words: predictions are counted, the others are named for what they are.
@@ -170,11 +179,15 @@ pub fn agreement(points: Vec<Point>, all: &[Scaled]) -> Vec<String> {
         .filter(|(point, value)| !point.is_met(*value))
         .map(|(point, value)| {
             let below = point.below.map_or_else(String::new, |below| format!(" or {below:.1}"));
-            format!("{}: {value:.1} {}, published {:.1}{below}", point.what, point.unit, point.published.0)
+            format!(
+                "{}: {value:.1} {}, published {:.1}{below}",
+                point.what, point.unit, point.published.0
+            )
         })
         .collect();
-    let met =
-        |is_met: fn(&Point, f64) -> bool| of(Basis::Predicted).filter(|(point, value)| is_met(point, *value)).count();
+    let met = |is_met: fn(&Point, f64) -> bool| {
+        of(Basis::Predicted).filter(|(point, value)| is_met(point, *value)).count()
+    };
     let mut said = Vec::new();
     if !missed.is_empty() {
         said.push(format!("Predictions that fail: {}.", missed.join("; ")));
@@ -188,7 +201,8 @@ pub fn agreement(points: Vec<Point>, all: &[Scaled]) -> Vec<String> {
     ));
     let holds = |basis| of(basis).filter(|(point, value)| point.is_met(*value)).count();
     let [_, others @ ..] = Basis::ALL;
-    let others = others.map(|basis| format!("{}: {} of {}", basis.name(), holds(basis), of(basis).count()));
+    let others =
+        others.map(|basis| format!("{}: {} of {}", basis.name(), holds(basis), of(basis).count()));
     said.push(format!("Points that prove little, and how many hold: {}.", others.join(", ")));
     said.push(
         "The simulation has no coherence traffic but the policy's own lines, no log and no I/O: that the clock \
@@ -227,15 +241,23 @@ mod tests {
         };
         let rows = table("m", points(), &[]).rows;
         let shown: Vec<String> = rows.iter().map(|row| format!("{} {}", row[1], row[2])).collect();
-        let expected = ["predicted 61.0", "predicted 90.0", "predicted 41.0", "implied 90.0", "fitted 50.0"];
+        let expected =
+            ["predicted 61.0", "predicted 90.0", "predicted 41.0", "implied 90.0", "fitted 50.0"];
         assert_eq!(shown, expected);
         let bar = bar(points(), &[]).unwrap();
         assert_eq!(bar.verdict(false), Verdict::Short);
-        assert!(bar.explained().starts_with("33.33 %, bar at least 100.00 %"), "{}", bar.explained());
+        assert!(
+            bar.explained().starts_with("33.33 %, bar at least 100.00 %"),
+            "{}",
+            bar.explained()
+        );
         assert_eq!(super::bar(vec![point(Basis::Fitted, 50.0, 50.0)], &[]), None);
         let said = agreement(points(), &[]);
         assert!(said[0].contains("61.0 %, published 40.0 or 60.0"), "{said:?}");
-        assert!(said[1].starts_with("1 of 3 predictions") && said[1].contains("1 if they are below"), "{said:?}");
+        assert!(
+            said[1].starts_with("1 of 3 predictions") && said[1].contains("1 if they are below"),
+            "{said:?}"
+        );
         assert!(said[2].ends_with("range: 0 of 0, implied: 0 of 1, fitted: 1 of 1."), "{said:?}");
     }
 }

@@ -61,9 +61,15 @@ pub struct Real<'a> {
 
 impl<'a> Real<'a> {
     /// Opens the workload's database with this replacement, and brings its pages in. Between two accesses threads do `work`. One at a time.
-    pub fn open(workload: &'a Workload, kind: ReplacementKind, frames: u32, work: Work) -> Res<Self> {
+    pub fn open(
+        workload: &'a Workload,
+        kind: ReplacementKind,
+        frames: u32,
+        work: Work,
+    ) -> Res<Self> {
         let config = NodeConfig { frames, replacement: kind, ..NodeConfig::default() };
-        let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config).map_err(|e| e.to_string())?;
+        let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config)
+            .map_err(|e| e.to_string())?;
         for page in &workload.pages {
             node.pool().fetch_blocking(Want::Page(*page)).map_err(|e| e.to_string())?;
         }
@@ -73,7 +79,8 @@ impl<'a> Real<'a> {
     /// What threads do between two accesses, whatever the replacement: what the engine took for one, less what an access of the pool took of that,
     /// which had the clock when it was recorded. Of several tries the fastest counts, as interruptions only add.
     pub fn work(workload: &'a Workload, frames: u32, per_ns: f64) -> Res<Work> {
-        let bare = Self::open(workload, ReplacementKind::ClockSweep, frames, Work::of(0.0, per_ns))?;
+        let bare =
+            Self::open(workload, ReplacementKind::ClockSweep, frames, Work::of(0.0, per_ns))?;
         let rates = (0..TRIES).map(|_| Ok(bare.run(1, TRY)?.rate)).collect::<Res<Vec<f64>>>()?;
         let fastest = rates.into_iter().fold(f64::MIN_POSITIVE, f64::max);
         Ok(Work::of((workload.ns_per_access - 1e3 / fastest).max(0.0), per_ns))
@@ -90,8 +97,11 @@ impl<'a> Real<'a> {
                 let _counted = Counted(over);
                 self.part(thread, stop)
             };
-            let threads: Vec<_> = (0..threads as u64).map(|thread| scope.spawn(move || part(thread))).collect();
-            while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+            let threads: Vec<_> =
+                (0..threads as u64).map(|thread| scope.spawn(move || part(thread))).collect();
+            while let Some(left) =
+                length.checked_sub(began.elapsed()).filter(|left| !left.is_zero())
+            {
                 thread::park_timeout(left);
             }
             // Relaxed: a sign, nothing is handed over by it.
@@ -102,7 +112,11 @@ impl<'a> Real<'a> {
             let parts = threads.into_iter().map(|t| t.join().map_err(|_| "a thread panicked")?);
             Ok::<_, String>((parts.collect::<Res<Vec<Part>>>()?, elapsed, rows))
         })?;
-        let waits: u64 = rows.iter().filter(|row| row.name.starts_with(POLICY_CLASS)).map(|row| row.contended).sum();
+        let waits: u64 = rows
+            .iter()
+            .filter(|row| row.name.starts_with(POLICY_CLASS))
+            .map(|row| row.contended)
+            .sum();
         let sum = |of: fn(&Part) -> u64| parts.iter().map(of).sum::<u64>() as f64;
         let (accesses, transactions) = (sum(|p| p.accesses), sum(|p| p.transactions));
         Ok(Ran {
@@ -125,7 +139,9 @@ impl<'a> Real<'a> {
             let transaction = &transactions[rng.below(transactions.len() as u64) as usize];
             for number in transaction {
                 let id = self.workload.pages[*number as usize];
-                let page = pool.read(id).map_err(|_| format!("{id} has left a pool that has room for all"))?;
+                let page = pool
+                    .read(id)
+                    .map_err(|_| format!("{id} has left a pool that has room for all"))?;
                 self.work.run(u64::from(page[page.len() - 1]) + 1);
                 part.accesses += 1;
                 // A scan of a table takes longer than a run may be late; what is not finished is no transaction.

@@ -57,11 +57,32 @@ pub const SLEEPING: Measure<Ran> = Measure {
 
 /// Of what was measured.
 pub const MEASURED: [Measure<Ran>; 5] = [
-    Measure { name: "throughput", unit: "1/s", digits: 0, axis: Axis::linear, events: None, of: |r| r.transactions },
-    Measure { name: "mean response time", unit: "us", digits: 1, axis: Axis::log, events: None, of: |r| r.response_us },
+    Measure {
+        name: "throughput",
+        unit: "1/s",
+        digits: 0,
+        axis: Axis::linear,
+        events: None,
+        of: |r| r.transactions,
+    },
+    Measure {
+        name: "mean response time",
+        unit: "us",
+        digits: 1,
+        axis: Axis::log,
+        events: None,
+        of: |r| r.response_us,
+    },
     CONTENTION,
     SLEEPING,
-    Measure { name: "accesses", unit: "/us", digits: 2, axis: Axis::linear, events: None, of: |r| r.rate },
+    Measure {
+        name: "accesses",
+        unit: "/us",
+        digits: 2,
+        axis: Axis::linear,
+        events: None,
+        of: |r| r.rate,
+    },
 ];
 /// Of what was simulated.
 pub const SIMULATED: [Measure<Outcome>; 3] = [
@@ -108,8 +129,9 @@ pub struct Scaled {
 /// Numbers of threads on a machine of so many cores: powers of two, the cores themselves, and more threads than cores.
 fn numbers_of_threads(cores: usize) -> Vec<usize> {
     let most = MOST_THREADS.max(2 * cores);
-    let mut threads: Vec<usize> =
-        std::iter::successors(Some(1), |threads| Some(2 * threads)).take_while(|t| *t < most).collect();
+    let mut threads: Vec<usize> = std::iter::successors(Some(1), |threads| Some(2 * threads))
+        .take_while(|t| *t < most)
+        .collect();
     threads.extend([cores, most]);
     threads.sort_unstable();
     threads.dedup();
@@ -118,7 +140,8 @@ fn numbers_of_threads(cores: usize) -> Vec<usize> {
 
 /// Every system in turn, once a repetition.
 fn turns<'a>(task: &Task, systems: &'a [Shared]) -> impl Iterator<Item = (u32, Shared)> + 'a {
-    (1..=task.repetitions()).flat_map(|repetition| systems.iter().map(move |system| (repetition, *system)))
+    (1..=task.repetitions())
+        .flat_map(|repetition| systems.iter().map(move |system| (repetition, *system)))
 }
 
 /// A figure.
@@ -138,7 +161,8 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
     let Figure { name, source, systems, bars } = *figure;
     let (quick, size) = (task.options.quick, Size::of(task.options.quick));
     // Predictions are about all workloads.
-    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|k| task.part.wants(k.name(), true)).collect();
+    let kinds: Vec<Kind> =
+        Kind::ALL.into_iter().filter(|k| task.part.wants(k.name(), true)).collect();
     let per_ns = calibrate_work();
     let here = Costs::here(0.0, POLICY);
     let rounds = task.repetitions() as usize + 1;
@@ -149,7 +173,11 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
         described.push((kind.name(), workload.described()));
         let mut scaled = Scaled {
             kind,
-            measured: Grid { title: format!("{}, measured here", kind.name()), x: "threads", cells: Vec::new() },
+            measured: Grid {
+                title: format!("{}, measured here", kind.name()),
+                x: "threads",
+                cells: Vec::new(),
+            },
             simulated: Grid {
                 title: format!("{}, simulated {}", kind.name(), source.machine),
                 x: "processors",
@@ -211,23 +239,41 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
 }
 
 /// One repetition of a system, with each number of threads.
-fn measure(grid: &mut Grid<Ran>, system: Shared, workload: &Workload, size: Size, work: Work, task: &Task) -> Res<()> {
+fn measure(
+    grid: &mut Grid<Ran>,
+    system: Shared,
+    workload: &Workload,
+    size: Size,
+    work: Work,
+    task: &Task,
+) -> Res<()> {
     let real = Real::open(workload, system.kind(), size.frames, work)?;
     let quick = task.options.quick;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let all = if quick { QUICK_THREADS.into() } else { numbers_of_threads(cores) };
     let length = if quick { QUICK_RUN } else { task.shared_time(all.len() as u32) };
-    for threads in all.into_iter().filter(|t| task.part != Part::Bars || JUDGED_THREADS.contains(t)) {
+    for threads in all.into_iter().filter(|t| task.part != Part::Bars || JUDGED_THREADS.contains(t))
+    {
         grid.record(&system.name(), threads as f64, real.run(threads, length)?);
     }
     Ok(())
 }
 
 /// A system on the source's machine and, in a whole run, on more cores like this machine's. Bars take fewer accesses.
-fn simulate_all(scaled: &mut Scaled, source: &Source, system: Shared, workload: &Workload, here: Costs, task: &Task) {
+fn simulate_all(
+    scaled: &mut Scaled,
+    source: &Source,
+    system: Shared,
+    workload: &Workload,
+    here: Costs,
+    task: &Task,
+) {
     let accesses = |many| if task.options.quick { QUICK_PLAYED } else { many };
-    let (played, seeds) =
-        if task.part == Part::Bars { (SENSITIVITY_PLAYED, &SEEDS[..1]) } else { (PLAYED, &SEEDS[..]) };
+    let (played, seeds) = if task.part == Part::Bars {
+        (SENSITIVITY_PLAYED, &SEEDS[..1])
+    } else {
+        (PLAYED, &SEEDS[..])
+    };
     if task.part != Part::Bars || system.policy == POLICY {
         let own = (source.cores, source.costs);
         play(&mut scaled.simulated, system, workload, own, accesses(played), seeds);
@@ -250,8 +296,11 @@ fn play(
     seeds: &[u64],
 ) {
     for cores in numbers.iter().copied() {
-        let machine = Machine { cores, threads: cores * THREADS_PER_CORE, costs, accesses, seed: 1 };
-        let one = |seed: &u64| simulate(&system.system(), &Machine { seed: *seed, ..machine }, &workload.transactions);
+        let machine =
+            Machine { cores, threads: cores * THREADS_PER_CORE, costs, accesses, seed: 1 };
+        let one = |seed: &u64| {
+            simulate(&system.system(), &Machine { seed: *seed, ..machine }, &workload.transactions)
+        };
         let figures = seeds.iter().map(one).collect();
         grid.cells.push(Cell { system: system.name(), x: cores as f64, figures });
     }
@@ -266,12 +315,19 @@ fn of_here(kind: Kind) -> &'static str {
     }
 }
 
-fn configuration(source: &Source, workloads: Vec<(&'static str, String)>, task: &Task) -> Configuration {
+fn configuration(
+    source: &Source,
+    workloads: Vec<(&'static str, String)>,
+    task: &Task,
+) -> Configuration {
     let mut settings = vec![
         ("simulated machine", format!("{}: {}", source.machine, source.costs.described())),
         ("threads of a simulated processor", THREADS_PER_CORE.to_string()),
         ("pool", "holds all pages, warmed up".into()),
-        ("queues", format!("S = {}, T = {}", clearway_replacement::QUEUE, clearway_replacement::THRESHOLD)),
+        (
+            "queues",
+            format!("S = {}, T = {}", clearway_replacement::QUEUE, clearway_replacement::THRESHOLD),
+        ),
         ("repetitions", task.repetitions().to_string()),
         ("seconds", task.options.seconds.to_string()),
     ];
@@ -290,7 +346,10 @@ mod tests {
         assert_eq!(numbers_of_threads(24), [1, 2, 4, 8, 16, 24, 32, 48]);
         for cores in 1..300 {
             let threads = numbers_of_threads(cores);
-            assert!(threads.contains(&cores) && threads.last().is_some_and(|most| *most >= 2 * cores), "{threads:?}");
+            assert!(
+                threads.contains(&cores) && threads.last().is_some_and(|most| *most >= 2 * cores),
+                "{threads:?}"
+            );
             assert!(JUDGED_THREADS.iter().all(|judged| threads.contains(judged)), "{threads:?}");
         }
     }

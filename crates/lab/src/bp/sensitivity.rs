@@ -28,7 +28,14 @@ struct Played<'a> {
 }
 
 impl Played<'_> {
-    fn look(&self, on: On, kind: Kind, how: How, cores: usize, of: fn(&Outcome) -> f64) -> Option<f64> {
+    fn look(
+        &self,
+        on: On,
+        kind: Kind,
+        how: How,
+        cores: usize,
+        of: fn(&Outcome) -> f64,
+    ) -> Option<f64> {
         let workload = self.workloads.iter().find(|workload| workload.kind == kind)?;
         let system = Shared { policy: POLICY, how };
         let costs = match on {
@@ -48,25 +55,43 @@ impl Played<'_> {
 }
 
 /// A table of the source's predictions, with each cost that is not 0 or infinite halved and doubled.
-pub fn table(source: &Source, workloads: &[Workload], accesses: u64, threads_per_core: usize) -> Table {
-    let predicted: Vec<Point> = (source.points)().into_iter().filter(|point| point.basis == Basis::Predicted).collect();
+pub fn table(
+    source: &Source,
+    workloads: &[Workload],
+    accesses: u64,
+    threads_per_core: usize,
+) -> Table {
+    let predicted: Vec<Point> =
+        (source.points)().into_iter().filter(|point| point.basis == Basis::Predicted).collect();
     let values = |costs: Costs| {
         let done = RefCell::default();
         let played = Played { source, costs, workloads, accesses, threads_per_core, done };
-        let value = |point: &Point| (point.of)(&|on, kind, how, cores, of| played.look(on, kind, how, cores, of));
+        let value = |point: &Point| {
+            (point.of)(&|on, kind, how, cores, of| played.look(on, kind, how, cores, of))
+        };
         predicted.iter().map(value).collect::<Vec<_>>()
     };
-    let mut columns = vec![Column::ours("prediction", ""), Column::published("", ""), Column::ours("as given", "")];
+    let mut columns = vec![
+        Column::ours("prediction", ""),
+        Column::published("", ""),
+        Column::ours("as given", ""),
+    ];
     let mut all = vec![values(source.costs)];
     for (heading, costs) in source.costs.varied() {
         columns.push(Column::ours(&heading, ""));
         all.push(values(costs));
     }
     let row = |(at, point): (usize, &Point)| {
-        let names = [Cell::text(format!("{}, {}", point.what, point.unit)), Cell::number(point.published.0, 1)];
+        let names = [
+            Cell::text(format!("{}, {}", point.what, point.unit)),
+            Cell::number(point.published.0, 1),
+        ];
         names.into_iter().chain(all.iter().map(|values| Cell::number(values[at], 1))).collect()
     };
     let rows = predicted.iter().enumerate().map(row).collect();
-    let title = format!("{}: predictions with each cost halved and doubled, the others as given", source.machine);
+    let title = format!(
+        "{}: predictions with each cost halved and doubled, the others as given",
+        source.machine
+    );
     Table { title, columns, rows }
 }

@@ -91,7 +91,13 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-fn exactly(what: String, unit: &'static str, basis: Basis, published: f64, of: Box<ReadOff>) -> Point {
+fn exactly(
+    what: String,
+    unit: &'static str,
+    basis: Basis,
+    published: f64,
+    of: Box<ReadOff>,
+) -> Point {
     Point { what, unit, basis, published: (published, published), below: None, of }
 }
 
@@ -107,7 +113,10 @@ fn of_clock(kind: Kind, cores: usize, basis: Basis, percent: f64) -> Point {
 }
 
 fn of_clocks(cores: usize, basis: Basis, percents: [f64; 3]) -> impl Iterator<Item = Point> {
-    Kind::ALL.into_iter().zip(percents).map(move |(kind, percent)| of_clock(kind, cores, basis, percent))
+    Kind::ALL
+        .into_iter()
+        .zip(percents)
+        .map(move |(kind, percent)| of_clock(kind, cores, basis, percent))
 }
 
 /// The mean response time of 2Q behind a lock, over the clock's.
@@ -116,7 +125,8 @@ fn response(kind: Kind, cores: usize, times: f64) -> Point {
         let response = |how| look(On::Own, kind, how, cores, |outcome| outcome.response_ns);
         Some(response(How::Locked)? / response(How::Clock)?)
     };
-    let what = format!("{}: pg2Q's mean response time at {cores} processors, over pgClock's", kind.name());
+    let what =
+        format!("{}: pg2Q's mean response time at {cores} processors, over pgClock's", kind.name());
     exactly(what, "x", Basis::Implied, times, Box::new(of))
 }
 
@@ -128,7 +138,8 @@ fn spared(look: Look<'_>, kind: Kind, cores: usize) -> Option<f64> {
 
 /// How far prefetching alone takes contention down, in percent, in the mean over the workloads.
 fn prefetched(cores: usize, percent: f64) -> Point {
-    let of = move |look: Look<'_>| mean(Kind::ALL.into_iter().map(|kind| spared(look, kind, cores)));
+    let of =
+        move |look: Look<'_>| mean(Kind::ALL.into_iter().map(|kind| spared(look, kind, cores)));
     let what = format!("pgPref's contention at {cores} processors, below pg2Q's, in the mean");
     exactly(what, "%", Basis::Predicted, percent, Box::new(of))
 }
@@ -141,9 +152,13 @@ fn everywhere(cores: &'static [usize]) -> impl Iterator<Item = (Kind, usize)> {
 /// The least and the most that prefetching alone takes contention down, in percent.
 fn prefetched_range(cores: &'static [usize], least: f64, most: f64) -> [Point; 2] {
     let all = move |look: Look<'_>| {
-        everywhere(cores).map(|(kind, cores)| spared(look, kind, cores)).collect::<Option<Vec<f64>>>()
+        everywhere(cores)
+            .map(|(kind, cores)| spared(look, kind, cores))
+            .collect::<Option<Vec<f64>>>()
     };
-    let what = |which| format!("pgPref's contention below pg2Q's, the {which} of all workloads and processors");
+    let what = |which| {
+        format!("pgPref's contention below pg2Q's, the {which} of all workloads and processors")
+    };
     let min = move |look: Look<'_>| all(look)?.into_iter().reduce(f64::min);
     let max = move |look: Look<'_>| all(look)?.into_iter().reduce(f64::max);
     [
@@ -166,12 +181,19 @@ fn prefetching_gains(cores: &'static [usize], rate: f64, response: f64) -> [Poin
     let what = |which| format!("pgPref's {which} pg2Q's, the most of all workloads and processors");
     [
         exactly(what("throughput above"), "%", Basis::Predicted, rate, Box::new(faster)),
-        exactly(what("mean response time below"), "%", Basis::Predicted, response, Box::new(sooner)),
+        exactly(
+            what("mean response time below"),
+            "%",
+            Basis::Predicted,
+            response,
+            Box::new(sooner),
+        ),
     ]
 }
 
 fn batched(kind: Kind, cores: usize) -> [Point; 2] {
-    let contention = move |look: Look<'_>, how| look(On::Own, kind, how, cores, Outcome::contention);
+    let contention =
+        move |look: Look<'_>, how| look(On::Own, kind, how, cores, Outcome::contention);
     let range = |what: &str, unit, published, of: Box<ReadOff>| Point {
         what: format!("{}: {what} at {cores} processors", kind.name()),
         unit,
@@ -181,7 +203,9 @@ fn batched(kind: Kind, cores: usize) -> [Point; 2] {
         of,
     };
     // A run without a wait counts as one with a single wait.
-    let fall = move |look: Look<'_>| Some(contention(look, How::Locked)? / contention(look, How::Batched)?.max(1.0));
+    let fall = move |look: Look<'_>| {
+        Some(contention(look, How::Locked)? / contention(look, How::Batched)?.max(1.0))
+    };
     let rest = move |look: Look<'_>| contention(look, How::Batched);
     [
         range("pg2Q's contention over pgBatching's", "x", (127.0, f64::INFINITY), Box::new(fall)),
@@ -207,11 +231,16 @@ fn altix() -> Vec<Point> {
     let what = "TableScan: pg2Q's throughput falls from 8 to 16 processors by".to_owned();
     let mut points = vec![exactly(what, "%", Basis::Predicted, 12.7, Box::new(falls))];
     points.extend(of_clocks(8, Basis::Predicted, ALTIX_OF_CLOCK_AT_8));
-    points.extend([(2, 82.4), (4, 60.2), (8, 46.3), (16, 38.6)].map(|(cores, percent)| prefetched(cores, percent)));
+    points.extend(
+        [(2, 82.4), (4, 60.2), (8, 46.3), (16, 38.6)]
+            .map(|(cores, percent)| prefetched(cores, percent)),
+    );
     points.extend(prefetched_range(&PREFETCHED_ON, 33.7, 82.6));
     points.extend(prefetching_gains(&PREFETCHED_ON, 26.1, 25.2));
     points.extend(of_clocks(16, Basis::Fitted, ALTIX_OF_CLOCK));
-    points.extend(Kind::ALL.into_iter().zip(ALTIX_RESPONSE).map(|(kind, times)| response(kind, 16, times)));
+    points.extend(
+        Kind::ALL.into_iter().zip(ALTIX_RESPONSE).map(|(kind, times)| response(kind, 16, times)),
+    );
     points.extend(Kind::ALL.into_iter().flat_map(|kind| batched(kind, 16)));
     points
 }
@@ -237,13 +266,26 @@ mod tests {
         let workloads = Kind::ALL.map(|kind| Workload::record(kind, Size::of(true)).unwrap());
         for (source, published) in [(&ALTIX, ALTIX_OF_CLOCK), (&POWER_EDGE, POWER_EDGE_OF_CLOCK)] {
             let cores = source.cores[source.cores.len() - 1];
-            let machine = Machine { cores, threads: 2 * cores, costs: source.costs, accesses: 60_000, seed: 1 };
+            let machine = Machine {
+                cores,
+                threads: 2 * cores,
+                costs: source.costs,
+                accesses: 60_000,
+                seed: 1,
+            };
             let percent = |workload: &Workload| {
-                let rate =
-                    |how| simulate(&Shared { policy: POLICY, how }.system(), &machine, &workload.transactions).rate();
+                let rate = |how| {
+                    simulate(
+                        &Shared { policy: POLICY, how }.system(),
+                        &machine,
+                        &workload.transactions,
+                    )
+                    .rate()
+                };
                 Some(rate(How::Locked) / rate(How::Clock) * 100.0)
             };
-            let (simulated, published) = (mean(workloads.iter().map(percent)), mean(published.map(Some).into_iter()));
+            let (simulated, published) =
+                (mean(workloads.iter().map(percent)), mean(published.map(Some).into_iter()));
             assert!(
                 (simulated.unwrap() - published.unwrap()).abs() < 2.0,
                 "{}: {simulated:?} {published:?}",

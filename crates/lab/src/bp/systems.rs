@@ -2,7 +2,8 @@
 
 use crate::simulator::{Blocks, Called, System, Wrap};
 use clearway_replacement::{
-    Batched, ClockSweep, PolicyKind, QUEUE, Replacement, ReplacementFactory, ReplacementKind, THRESHOLD, WrapperKind,
+    Batched, ClockSweep, PolicyKind, QUEUE, Replacement, ReplacementFactory, ReplacementKind,
+    THRESHOLD, WrapperKind,
 };
 
 /// A policy, shared so.
@@ -33,8 +34,14 @@ pub enum How {
 
 impl How {
     /// The source's five, in its order, and ours.
-    pub const ALL: [Self; 6] =
-        [Self::Clock, Self::Locked, Self::Prefetched, Self::Batched, Self::BatchedPrefetched, Self::Default];
+    pub const ALL: [Self; 6] = [
+        Self::Clock,
+        Self::Locked,
+        Self::Prefetched,
+        Self::Batched,
+        Self::BatchedPrefetched,
+        Self::Default,
+    ];
 
     fn wrapper(self) -> Option<WrapperKind> {
         match self {
@@ -62,7 +69,9 @@ impl Shared {
 
     /// As the pool is configured.
     pub fn kind(self) -> ReplacementKind {
-        self.how.wrapper().map_or(ReplacementKind::ClockSweep, |wrapper| ReplacementKind::Wrapped(self.policy, wrapper))
+        self.how.wrapper().map_or(ReplacementKind::ClockSweep, |wrapper| {
+            ReplacementKind::Wrapped(self.policy, wrapper)
+        })
     }
 
     /// As tables call it.
@@ -77,7 +86,9 @@ impl Shared {
             How::Locked => |policy, frames| WrapperKind::Locked.wrap(policy, frames),
             How::Prefetched => |policy, frames| WrapperKind::Prefetched.wrap(policy, frames),
             How::Batched => |policy, frames| WrapperKind::Batched.wrap(policy, frames),
-            How::BatchedPrefetched => |policy, frames| WrapperKind::BatchedPrefetched.wrap(policy, frames),
+            How::BatchedPrefetched => {
+                |policy, frames| WrapperKind::BatchedPrefetched.wrap(policy, frames)
+            }
             How::Default => |policy, frames| WrapperKind::default().wrap(policy, frames),
         };
         let (blocks, prefetches) = match self.how.wrapper() {
@@ -119,8 +130,14 @@ const fn sized<const S: u32, const T: u32>() -> Sized {
 
 impl Sized {
     /// The source's second table: S = 2 to 64, T half of it.
-    pub const HALF: [Self; 6] =
-        [sized::<2, 1>(), sized::<4, 2>(), sized::<8, 4>(), sized::<16, 8>(), sized::<32, 16>(), sized::<64, 32>()];
+    pub const HALF: [Self; 6] = [
+        sized::<2, 1>(),
+        sized::<4, 2>(),
+        sized::<8, 4>(),
+        sized::<16, 8>(),
+        sized::<32, 16>(),
+        sized::<64, 32>(),
+    ];
     /// Its third: S = 64, T = 1 to 64.
     pub const OF_64: [Self; 7] = [
         sized::<64, 1>(),

@@ -31,12 +31,15 @@ pub struct Access {
 struct Recorder(ClockSweep);
 
 fn record(page: PageId) {
-    RECORD.with_borrow_mut(|record| record.iter_mut().for_each(|all| all.push(Access { page, writes: false })));
+    RECORD.with_borrow_mut(|record| {
+        record.iter_mut().for_each(|all| all.push(Access { page, writes: false }))
+    });
 }
 
 /// A row has been changed: in the page of the last access.
 fn record_change() {
-    let last = |all: &mut Vec<Access>| all.last_mut().into_iter().for_each(|last| last.writes = true);
+    let last =
+        |all: &mut Vec<Access>| all.last_mut().into_iter().for_each(|last| last.writes = true);
     RECORD.with_borrow_mut(|record| record.iter_mut().for_each(last));
 }
 
@@ -49,7 +52,11 @@ impl Replacement for Recorder {
         record(page);
         self.0.miss(frame, page);
     }
-    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         self.0.evict(incoming, probe)
     }
     fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
@@ -78,7 +85,8 @@ impl Database {
             replacement: ReplacementKind::Custom(ReplacementFactory::Notified(recorder)),
             ..NodeConfig::default()
         };
-        let mut node = Node::open(Arc::new(OsDisk), directory.path(), config).map_err(|e| e.to_string())?;
+        let mut node =
+            Node::open(Arc::new(OsDisk), directory.path(), config).map_err(|e| e.to_string())?;
         let store = node.take_stores().pop().ok_or("a node without a partition")?;
         let mut this = Self { node, store, directory };
         for table in 1..=tables {
@@ -91,7 +99,9 @@ impl Database {
     pub fn get(&mut self, table: u32, key: &[u8]) -> Res<Option<u64>> {
         let mut first = 0;
         let there = self.attempt(|store| {
-            store.get(TreeId(table), key, &mut |row| first = row.first_chunk().map_or(0, |c| u64::from_be_bytes(*c)))
+            store.get(TreeId(table), key, &mut |row| {
+                first = row.first_chunk().map_or(0, |c| u64::from_be_bytes(*c))
+            })
         })?;
         Ok(there.then_some(first))
     }
@@ -116,18 +126,27 @@ impl Database {
         let mut seen = (0, Vec::new());
         self.attempt(|store| {
             seen = (0, Vec::new());
-            store.scan(TreeId(table), Bound::Included(from), Bound::Unbounded, false, &mut |key, _| {
-                seen.0 += 1;
-                seen.1.clear();
-                seen.1.extend_from_slice(key);
-                if seen.0 < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            })
+            store.scan(
+                TreeId(table),
+                Bound::Included(from),
+                Bound::Unbounded,
+                false,
+                &mut |key, _| {
+                    seen.0 += 1;
+                    seen.1.clear();
+                    seen.1.extend_from_slice(key);
+                    if seen.0 < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                },
+            )
         })?;
         Ok(seen)
     }
 
     /// A change of a row, if there was one to make.
-    fn change(&mut self, attempt: impl FnMut(&mut Store) -> Result<Option<Lsn>, Blocked>) -> Res<()> {
+    fn change(
+        &mut self,
+        attempt: impl FnMut(&mut Store) -> Result<Option<Lsn>, Blocked>,
+    ) -> Res<()> {
         if self.attempt(attempt)?.is_some() {
             record_change();
         }
@@ -158,8 +177,10 @@ impl Database {
                 Err(Blocked::Failed(error)) => return Err(error.to_string()),
                 Err(Blocked::Log(read)) => read.run(),
                 Err(Blocked::Want(wants)) => {
-                    let fetched = wants.into_iter().map(|want| self.node.pool().fetch_blocking(want));
-                    let fetched = fetched.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+                    let fetched =
+                        wants.into_iter().map(|want| self.node.pool().fetch_blocking(want));
+                    let fetched =
+                        fetched.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
                     drop(std::mem::replace(&mut kept, fetched));
                 }
             }

@@ -26,8 +26,14 @@ const QUICK_RUN: Duration = Duration::from_millis(3);
 const PLAYED: u64 = 1_000_000;
 const QUICK_PLAYED: u64 = 4_000;
 
-const RATE: Measure<Ran> =
-    Measure { name: "throughput", unit: "accesses/us", digits: 2, axis: Axis::linear, events: None, of: |r| r.rate };
+const RATE: Measure<Ran> = Measure {
+    name: "throughput",
+    unit: "accesses/us",
+    digits: 2,
+    axis: Axis::linear,
+    events: None,
+    of: |r| r.rate,
+};
 const PLAYED_CONTENTION: Measure<Outcome> = Measure {
     name: "contention per million accesses",
     unit: "",
@@ -36,8 +42,14 @@ const PLAYED_CONTENTION: Measure<Outcome> = Measure {
     events: Some(("waits", |o| o.waits as f64)),
     of: Outcome::contention,
 };
-const PLAYED_RATE: Measure<Outcome> =
-    Measure { name: "throughput", unit: "accesses/us", digits: 3, axis: Axis::linear, events: None, of: Outcome::rate };
+const PLAYED_RATE: Measure<Outcome> = Measure {
+    name: "throughput",
+    unit: "accesses/us",
+    digits: 3,
+    axis: Axis::linear,
+    events: None,
+    of: Outcome::rate,
+};
 const LOCK: Measure<f64> = Measure {
     name: "acquiring and holding, an access",
     unit: "ns",
@@ -74,8 +86,11 @@ struct Contender {
 impl Sizes {
     /// Every size, and prefetching alone where the source compares with it.
     fn contenders(&self) -> Vec<Contender> {
-        let sized =
-            |sized: &Sized| Contender { x: f64::from((self.of)(sized)), kind: sized.kind(), system: sized.system() };
+        let sized = |sized: &Sized| Contender {
+            x: f64::from((self.of)(sized)),
+            kind: sized.kind(),
+            system: sized.system(),
+        };
         let alone = Contender { x: NO_QUEUE, kind: PREFETCHED.kind(), system: PREFETCHED.system() };
         let alone = self.beats_prefetching.map(|_| alone);
         self.sizes.iter().map(sized).chain(alone).collect()
@@ -117,7 +132,10 @@ fn length(task: &Task) -> Duration {
 fn configuration(task: &Task, workloads: &[Workload]) -> Configuration {
     let mut settings = vec![
         ("measured", format!("{THREADS} threads on this machine")),
-        ("simulated", format!("{CORES} processors of the {}: {}", ALTIX.machine, ALTIX.costs.described())),
+        (
+            "simulated",
+            format!("{CORES} processors of the {}: {}", ALTIX.machine, ALTIX.costs.described()),
+        ),
         ("repetitions", task.repetitions().to_string()),
         ("run length", format!("{:?}", length(task))),
     ];
@@ -132,14 +150,23 @@ fn recorded(task: &Task, kinds: &[Kind]) -> Res<Vec<Workload>> {
 
 /// Table II or III.
 pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
-    let (per_ns, size, workloads) = (calibrate_work(), Size::of(task.options.quick), recorded(task, &Kind::ALL)?);
-    let mut progress =
-        Progress::new(table.name, workloads.len() * table.contenders().len() * task.repetitions() as usize);
+    let (per_ns, size, workloads) =
+        (calibrate_work(), Size::of(task.options.quick), recorded(task, &Kind::ALL)?);
+    let mut progress = Progress::new(
+        table.name,
+        workloads.len() * table.contenders().len() * task.repetitions() as usize,
+    );
     let title = |what: &str| format!("2Q, batched, {what}");
-    let mut measured =
-        Grid { title: title("measured here with 8 threads"), x: table.x, cells: Vec::<Cell<Ran>>::new() };
-    let mut simulated =
-        Grid { title: title("simulated 16 processors"), x: table.x, cells: Vec::<Cell<Outcome>>::new() };
+    let mut measured = Grid {
+        title: title("measured here with 8 threads"),
+        x: table.x,
+        cells: Vec::<Cell<Ran>>::new(),
+    };
+    let mut simulated = Grid {
+        title: title("simulated 16 processors"),
+        x: table.x,
+        cells: Vec::<Cell<Outcome>>::new(),
+    };
     let mut prefetched = Prefetched {
         measured: Grid { title: String::new(), x: table.x, cells: Vec::new() },
         simulated: Grid { title: String::new(), x: table.x, cells: Vec::new() },
@@ -158,7 +185,8 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
         }
         for contender in table.contenders() {
             let outcome = simulate(&contender.system, &machine(task), &workload.transactions);
-            let to = if contender.x == NO_QUEUE { &mut prefetched.simulated } else { &mut simulated };
+            let to =
+                if contender.x == NO_QUEUE { &mut prefetched.simulated } else { &mut simulated };
             to.record(workload.kind.name(), contender.x, outcome);
         }
     }
@@ -240,7 +268,10 @@ fn beats_prefetching(
         ))
     };
     let all: Vec<String> = Kind::ALL.into_iter().filter_map(one).collect();
-    let claim = format!("The source: {} = {size} beats prefetching alone. Here, beside prefetching", table.x);
+    let claim = format!(
+        "The source: {} = {size} beats prefetching alone. Here, beside prefetching",
+        table.x
+    );
     (!all.is_empty()).then(|| format!("{claim}: {}.", all.join("; ")))
 }
 
@@ -251,11 +282,16 @@ fn found(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
             let x = (table.of)(sized);
             Some((x, simulated.at(kind.name(), x.into(), Outcome::contention)?))
         };
-        let (x, contention) = table.sizes.iter().filter_map(at).min_by(|a, b| a.1.total_cmp(&b.1))?;
+        let (x, contention) =
+            table.sizes.iter().filter_map(at).min_by(|a, b| a.1.total_cmp(&b.1))?;
         Some(format!("{} at {} = {x} ({contention:.1})", kind.name(), table.x))
     };
     let best: Vec<String> = Kind::ALL.iter().filter_map(best).collect();
-    if best.is_empty() { best } else { vec![format!("Simulated contention is least: {}.", best.join(", "))] }
+    if best.is_empty() {
+        best
+    } else {
+        vec![format!("Simulated contention is least: {}.", best.join(", "))]
+    }
 }
 
 fn agreement(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
@@ -263,7 +299,9 @@ fn agreement(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
     let Some((from, to, published)) = table.falls else {
         let rises: Vec<String> = Kind::ALL
             .into_iter()
-            .filter_map(|kind| Some(format!("{} {:.0} and {:.0}", kind.name(), at(kind, 32)?, at(kind, 64)?)))
+            .filter_map(|kind| {
+                Some(format!("{} {:.0} and {:.0}", kind.name(), at(kind, 32)?, at(kind, 64)?))
+            })
             .collect();
         return if rises.is_empty() {
             rises
@@ -286,7 +324,11 @@ fn agreement(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
     if falls.is_empty() {
         return falls;
     }
-    vec![format!("From {x} = {from} to {x} = {to} contention falls, simulated: {}.", falls.join(", "), x = table.x)]
+    vec![format!(
+        "From {x} = {from} to {x} = {to} contention falls, simulated: {}.",
+        falls.join(", "),
+        x = table.x
+    )]
 }
 
 /// Figure 2.
@@ -297,7 +339,9 @@ pub fn fig2(task: &Task) -> Res<Findings> {
     let mut grid = Grid { title: "DBT-1-like".into(), x: "batch", cells: Vec::<Cell<f64>>::new() };
     // Batches take turns, so that a slow minute of the machine hits all of them.
     for repetition in 1..=task.repetitions() {
-        for (workload, sized) in workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized))) {
+        for (workload, sized) in
+            workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized)))
+        {
             let x = f64::from(sized.queue);
             progress.step(&format!("batches of {x}, repetition {repetition}"));
             for threads in [1, THREADS] {
@@ -306,11 +350,14 @@ pub fn fig2(task: &Task) -> Res<Findings> {
             }
         }
     }
-    for (workload, sized) in workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized))) {
+    for (workload, sized) in
+        workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized)))
+    {
         let outcome = simulate(&sized.system(), &machine(task), &workload.transactions);
         grid.record(SIMULATED_SERIES, f64::from(sized.queue), outcome.lock_ns());
     }
-    let falls = |system: &str| Some(grid.at(system, 1.0, LOCK.of)? / grid.at(system, 64.0, LOCK.of)?);
+    let falls =
+        |system: &str| Some(grid.at(system, 1.0, LOCK.of)? / grid.at(system, 64.0, LOCK.of)?);
     let eight = format!("measured here, threads: {THREADS}");
     let (measured, simulated) = (falls(&eight), falls(SIMULATED_SERIES));
     let (found, agreement) = match (measured, simulated) {

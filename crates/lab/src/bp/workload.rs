@@ -80,12 +80,17 @@ impl Workload {
     /// Makes the tables, runs the transactions, and keeps what they access.
     pub fn record(kind: Kind, size: Size) -> Res<Self> {
         let mut database = Database::new(&format!("lab-{}", kind.name()), TABLES, size.frames)?;
-        let mut shop = Shop { rng: Rng::new(1), customers: size.customers, orders: 0, delivered: 0 };
+        let mut shop =
+            Shop { rng: Rng::new(1), customers: size.customers, orders: 0, delivered: 0 };
         shop.fill(kind, &mut database)?;
         let popular = Zipf::new(shop.items() as u32, 0.8);
         let (mut recorded, mut elapsed) = (Vec::new(), 0.0);
         // Scans of whole tables are long: a few are many accesses.
-        let transactions = if kind == Kind::TableScan { size.transactions.div_ceil(50) } else { size.transactions };
+        let transactions = if kind == Kind::TableScan {
+            size.transactions.div_ceil(50)
+        } else {
+            size.transactions
+        };
         for _ in 0..transactions {
             let began = Instant::now();
             recorded.push(database.recorded(|database| match kind {
@@ -105,8 +110,13 @@ impl Workload {
             })
         };
         recorded.retain(|accessed| !accessed.is_empty());
-        let writes = recorded.iter().map(|accessed| accessed.iter().map(|access| access.writes).collect()).collect();
-        let numbered = |accessed: Vec<Access>| accessed.into_iter().map(|access| number(access.page)).collect();
+        let writes = recorded
+            .iter()
+            .map(|accessed| accessed.iter().map(|access| access.writes).collect())
+            .collect();
+        let numbered = |accessed: Vec<Access>| {
+            accessed.into_iter().map(|access| number(access.page)).collect()
+        };
         let transactions = recorded.into_iter().map(numbered).collect();
         let ns_per_access = elapsed / accesses.max(1) as f64;
         Ok(Self { kind, transactions, writes, pages, ns_per_access, directory })
@@ -120,7 +130,8 @@ impl Workload {
     /// Pages of the database, whether they are accessed or not.
     pub fn file_pages(&self) -> Res<u32> {
         let file = self.directory.path().join("data").join(data_file_name(PartitionId(0)));
-        let length = std::fs::metadata(&file).map_err(|e| format!("{}: {e}", file.display()))?.len();
+        let length =
+            std::fs::metadata(&file).map_err(|e| format!("{}: {e}", file.display()))?.len();
         Ok((length / PAGE_SIZE as u64) as u32)
     }
 
@@ -187,8 +198,9 @@ impl Shop {
     fn fill(&mut self, kind: Kind, to: &mut Database) -> Res<()> {
         let (customers, items) = (self.customers, self.items());
         if kind == Kind::TableScan {
-            return (0..customers)
-                .try_for_each(|n| (1..=SCANNED).try_for_each(|table| to.insert(table, &key(n, 0), &SCAN_ROW)));
+            return (0..customers).try_for_each(|n| {
+                (1..=SCANNED).try_for_each(|table| to.insert(table, &key(n, 0), &SCAN_ROW))
+            });
         }
         (0..customers).try_for_each(|n| to.insert(CUSTOMER, &key(n, 0), &CUSTOMER_ROW))?;
         for item in 0..items {
@@ -225,12 +237,16 @@ impl Shop {
         match self.rng.below(100) {
             0..30 => {
                 in_.get(CUSTOMER, &customer)?;
-                (0..5).try_for_each(|_| in_.get(ITEM, &key(popular.draw(&mut self.rng).into(), 0)).map(drop))
+                (0..5).try_for_each(|_| {
+                    in_.get(ITEM, &key(popular.draw(&mut self.rng).into(), 0)).map(drop)
+                })
             }
             30..65 => in_.get(ITEM, &key(popular.draw(&mut self.rng).into(), 0)).map(drop),
             65..90 => {
                 in_.scan(BY_TITLE, &key(self.rng.next(), 0), 50)?;
-                (0..10).try_for_each(|_| in_.get(ITEM, &key(popular.draw(&mut self.rng).into(), 0)).map(drop))
+                (0..10).try_for_each(|_| {
+                    in_.get(ITEM, &key(popular.draw(&mut self.rng).into(), 0)).map(drop)
+                })
             }
             90..95 => {
                 in_.get(CUSTOMER, &customer)?;
@@ -275,7 +291,9 @@ impl Shop {
                 let first = self.orders.saturating_sub(20);
                 in_.scan(LINES, &key(first, 0), 200)?;
                 let (warehouse, items) = (self.rng.below(self.warehouses()), self.items());
-                (0..100).try_for_each(|_| in_.get(STOCK, &key(warehouse, self.rng.below(items))).map(drop))
+                (0..100).try_for_each(|_| {
+                    in_.get(STOCK, &key(warehouse, self.rng.below(items))).map(drop)
+                })
             }
         }
     }
@@ -297,16 +315,33 @@ mod tests {
         for kind in Kind::ALL {
             let workload = Workload::record(kind, Size::of(true)).unwrap();
             let accesses = workload.accesses();
-            assert!(accesses > workload.transactions.len() && workload.ns_per_access > 0.0, "{}", kind.name());
-            assert!((10..4_096).contains(&workload.pages.len()), "{}: {}", kind.name(), workload.described());
+            assert!(
+                accesses > workload.transactions.len() && workload.ns_per_access > 0.0,
+                "{}",
+                kind.name()
+            );
+            assert!(
+                (10..4_096).contains(&workload.pages.len()),
+                "{}: {}",
+                kind.name(),
+                workload.described()
+            );
             let writes = workload.writes.iter().flatten().filter(|writes| **writes).count();
             match kind {
                 Kind::TableScan => assert_eq!(writes, 0),
                 // Most of TPC-C's transactions change rows, most of TPC-W's do not.
-                Kind::Dbt1 => assert!(writes > 0 && writes < accesses / 10, "{}", workload.described()),
+                Kind::Dbt1 => {
+                    assert!(writes > 0 && writes < accesses / 10, "{}", workload.described())
+                }
                 Kind::Dbt2 => assert!(writes > accesses / 20, "{}", workload.described()),
             }
-            assert!(workload.writes.iter().zip(&*workload.transactions).all(|(w, t)| w.len() == t.len()));
+            assert!(
+                workload
+                    .writes
+                    .iter()
+                    .zip(&*workload.transactions)
+                    .all(|(w, t)| w.len() == t.len())
+            );
             // Roots and inner pages are accessed again and again, except by scans, which go from leaf to leaf.
             if kind != Kind::TableScan {
                 assert!(accesses > 3 * workload.pages.len(), "{}", workload.described());
@@ -314,7 +349,10 @@ mod tests {
             // Copies of pages in the double-write file are no data.
             let last = workload.pages.iter().map(|page| page.no()).max().unwrap();
             let pages = workload.file_pages().unwrap();
-            assert!((last + 1..last + 64).contains(&pages), "{pages} pages, the last one accessed is {last}");
+            assert!(
+                (last + 1..last + 64).contains(&pages),
+                "{pages} pages, the last one accessed is {last}"
+            );
         }
     }
 }

@@ -85,8 +85,10 @@ pub fn run(endpoint: &Endpoint, work: Work, clients: u32, seed: u64, until: Unti
         all.push(Client { session, rng, draw, read: 0, begun: Instant::now(), state: State::Done });
     }
     let began = Instant::now();
-    let report = Report { committed: 0, retried: 0, took: Duration::ZERO, latencies_us: Vec::new() };
-    let mut crowd = Crowd { work, until, began, report, over: false, at_work: all.len(), values: Vec::new() };
+    let report =
+        Report { committed: 0, retried: 0, took: Duration::ZERO, latencies_us: Vec::new() };
+    let mut crowd =
+        Crowd { work, until, began, report, over: false, at_work: all.len(), values: Vec::new() };
     for client in &mut all {
         client.begun = began;
         crowd.send(client, 0)?;
@@ -127,7 +129,8 @@ impl Crowd {
         self.values.clear();
         let mut ends = Vec::with_capacity(statements.len());
         for statement in &statements[statement..=last] {
-            self.values.extend(statement.values.iter().map(|value| value.of(&client.draw, client.read)));
+            self.values
+                .extend(statement.values.iter().map(|value| value.of(&client.draw, client.read)));
             ends.push(self.values.len());
         }
         let begins = std::iter::once(0).chain(ends.iter().copied());
@@ -148,7 +151,10 @@ impl Crowd {
             (State::Statement(statement), None) => statement,
             (State::Statement(statement), Some((code, message))) => {
                 if !RETRIED.contains(&code.as_str()) {
-                    return Err(format!("{}: {code}: {message}", self.work.statements()[statement].sql));
+                    return Err(format!(
+                        "{}: {code}: {message}",
+                        self.work.statements()[statement].sql
+                    ));
                 }
                 self.report.retried += 1;
                 if !answer.in_block {
@@ -190,7 +196,9 @@ impl Crowd {
         self.look_at_the_end();
         self.report.committed += 1;
         if !self.over {
-            self.report.latencies_us.push(client.begun.elapsed().as_micros().try_into().unwrap_or(u32::MAX));
+            self.report
+                .latencies_us
+                .push(client.begun.elapsed().as_micros().try_into().unwrap_or(u32::MAX));
         }
     }
 

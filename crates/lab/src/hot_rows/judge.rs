@@ -31,15 +31,50 @@ struct Against {
 }
 
 const AGAINST: [Against; 9] = [
-    against("FOR UPDATE, then SET v in a block, 16 clients, against PostgreSQL", Work::ForUpdate, 16, 3.0),
-    against("FOR UPDATE, then SET v in a block, 100 clients, against PostgreSQL", Work::ForUpdate, 100, 3.0),
-    against("v + 1, then INSERT in a block, 100 clients, against PostgreSQL", Work::Increment, 100, 8.0),
+    against(
+        "FOR UPDATE, then SET v in a block, 16 clients, against PostgreSQL",
+        Work::ForUpdate,
+        16,
+        3.0,
+    ),
+    against(
+        "FOR UPDATE, then SET v in a block, 100 clients, against PostgreSQL",
+        Work::ForUpdate,
+        100,
+        3.0,
+    ),
+    against(
+        "v + 1, then INSERT in a block, 100 clients, against PostgreSQL",
+        Work::Increment,
+        100,
+        8.0,
+    ),
     against("tpcb-like, scale 1, 16 clients, against PostgreSQL", Work::TpcbLike, 16, 4.0),
     against("tpcb-like, scale 1, 100 clients, against PostgreSQL", Work::TpcbLike, 100, 8.0),
-    against("tpcb-like, scale 1, 5 % ROLLBACK, 100 clients, against PostgreSQL", Work::TpcbLikeRollback, 100, 6.0),
-    against("tpcb-like, scale 1, one pipeline, 16 clients, against PostgreSQL", Work::TpcbLikePipeline, 16, 10.0),
-    against("read, then SET v under SERIALIZABLE, 16 clients, against PostgreSQL", Work::ReadThenUpdate, 16, 3.0),
-    against("read, then SET v under SERIALIZABLE, 100 clients, against PostgreSQL", Work::ReadThenUpdate, 100, 3.0),
+    against(
+        "tpcb-like, scale 1, 5 % ROLLBACK, 100 clients, against PostgreSQL",
+        Work::TpcbLikeRollback,
+        100,
+        6.0,
+    ),
+    against(
+        "tpcb-like, scale 1, one pipeline, 16 clients, against PostgreSQL",
+        Work::TpcbLikePipeline,
+        16,
+        10.0,
+    ),
+    against(
+        "read, then SET v under SERIALIZABLE, 16 clients, against PostgreSQL",
+        Work::ReadThenUpdate,
+        16,
+        3.0,
+    ),
+    against(
+        "read, then SET v under SERIALIZABLE, 100 clients, against PostgreSQL",
+        Work::ReadThenUpdate,
+        100,
+        3.0,
+    ),
 ];
 
 /// The least that is left of the rate of few clients with many.
@@ -109,14 +144,21 @@ pub fn bars(cases: &[Case]) -> Vec<Bar> {
         let of = |clients| reading(bar.work, clients, 0, &RATE, &format!("{clients} clients"));
         ratio(bar.name, bar.at_least, of(bar.many), of(bar.few))
     });
-    let autocommit = |contender, name| reading(Work::Autocommit, AUTOCOMMIT_CLIENTS, contender, &RATE, name);
-    let autocommit = ratio(AUTOCOMMIT, AUTOCOMMIT_AT_LEAST, autocommit(0, CLEARWAY), autocommit(2, OFF));
+    let autocommit =
+        |contender, name| reading(Work::Autocommit, AUTOCOMMIT_CLIENTS, contender, &RATE, name);
+    let autocommit =
+        ratio(AUTOCOMMIT, AUTOCOMMIT_AT_LEAST, autocommit(0, CLEARWAY), autocommit(2, OFF));
     let try_again = TRY_AGAIN.iter().map(|(name, clients)| {
-        let of = |contender, name| reading(Work::ReadThenUpdate, *clients, contender, &RETRIED, name);
+        let of =
+            |contender, name| reading(Work::ReadThenUpdate, *clients, contender, &RETRIED, name);
         let (ours, peer) = (of(0, CLEARWAY)?, of(1, POSTGRES)?);
         let bound = Bound::AtMost(TRY_AGAIN_AT_MOST);
-        let outcome =
-            Outcome::Measured { value: ours.value, unit: RETRIED.unit.into(), bound, readings: vec![ours, peer] };
+        let outcome = Outcome::Measured {
+            value: ours.value,
+            unit: RETRIED.unit.into(),
+            bound,
+            readings: vec![ours, peer],
+        };
         Some(Bar { name: (*name).into(), outcome })
     });
     against.chain(crowds).chain([autocommit]).chain(try_again).flatten().collect()
@@ -138,12 +180,19 @@ mod tests {
         let bars = bars(&cases);
         assert_eq!(verdict(&bars, AGAINST[0].name), Some(Verdict::Ok));
         assert_eq!(verdict(&bars, AGAINST[1].name), None, "its case was not run");
-        assert_eq!(verdict(&bars, CROWDS[0].name), Some(Verdict::Short), "0.797 of the rate with 16");
+        assert_eq!(
+            verdict(&bars, CROWDS[0].name),
+            Some(Verdict::Short),
+            "0.797 of the rate with 16"
+        );
     }
 
     #[test]
     fn one_percent_may_be_told_to_try_again() {
-        let mut cases = [case(Work::ReadThenUpdate, 16, 30.0, 10.0), case(Work::ReadThenUpdate, 100, 29.9, 10.0)];
+        let mut cases = [
+            case(Work::ReadThenUpdate, 16, 30.0, 10.0),
+            case(Work::ReadThenUpdate, 100, 29.9, 10.0),
+        ];
         cases[1].samples[0].iter_mut().for_each(|sample| sample.retried = 1.1);
         let bars = bars(&cases);
         assert_eq!(verdict(&bars, AGAINST[7].name), Some(Verdict::Ok));

@@ -45,7 +45,12 @@ impl Contender {
         kind.prepare(&data)?;
         let server = kind.start(&data)?;
         work::set_up(server.endpoint()).map_err(|why| format!("{name}: {why}"))?;
-        Ok(Self { name, server, tells_waits: matches!(kind, Kind::Clearway { .. }), _directory: directory })
+        Ok(Self {
+            name,
+            server,
+            tells_waits: matches!(kind, Kind::Clearway { .. }),
+            _directory: directory,
+        })
     }
 
     /// One run; it counts only if the tables hold what it said that it did.
@@ -57,13 +62,16 @@ impl Contender {
         }
         let cpu_before = cpu::used(self.server.id());
         let report = crowd::run(endpoint, work, clients, seed, until)?;
-        let used = cpu_before.zip(cpu::used(self.server.id())).map(|(before, after)| after.saturating_sub(before));
+        let used = cpu_before
+            .zip(cpu::used(self.server.id()))
+            .map(|(before, after)| after.saturating_sub(before));
         let rows = if self.tells_waits { Some(contention::read(endpoint)?) } else { None };
         work.check(endpoint, &before, report.committed)?;
         let committed = report.committed.max(1) as f64;
         let lock_waits = |of: fn(&contention::Row) -> f64| {
             let locks = |rows: &Vec<contention::Row>| {
-                rows.iter().filter(|row| row.name.starts_with("lock.")).map(of).sum::<f64>() / committed
+                rows.iter().filter(|row| row.name.starts_with("lock.")).map(of).sum::<f64>()
+                    / committed
             };
             rows.as_ref().map_or(f64::NAN, locks)
         };

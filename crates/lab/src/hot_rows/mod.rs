@@ -65,10 +65,14 @@ struct Measure {
 const RATE: Measure = Measure { label: "throughput", unit: "TPS", digits: 0, of: |s| s.tps };
 const P99: Measure = Measure { label: "p99", unit: "ms", digits: 2, of: |s| s.p99_ms };
 const CPU: Measure = Measure { label: "CPU", unit: "us", digits: 1, of: |s| s.cpu_us };
-const RETRIED: Measure = Measure { label: "told to try again", unit: "%", digits: 2, of: |s| s.retried };
-const WAITS: Measure = Measure { label: "lock waits a transaction", unit: "", digits: 2, of: |s| s.waits };
-const WAITED: Measure = Measure { label: "waited for locks a transaction", unit: "ms", digits: 3, of: |s| s.waited_ms };
-const LATENCY: Measure = Measure { label: "mean latency", unit: "ms", digits: 2, of: |s| s.latency_ms };
+const RETRIED: Measure =
+    Measure { label: "told to try again", unit: "%", digits: 2, of: |s| s.retried };
+const WAITS: Measure =
+    Measure { label: "lock waits a transaction", unit: "", digits: 2, of: |s| s.waits };
+const WAITED: Measure =
+    Measure { label: "waited for locks a transaction", unit: "ms", digits: 3, of: |s| s.waited_ms };
+const LATENCY: Measure =
+    Measure { label: "mean latency", unit: "ms", digits: 2, of: |s| s.latency_ms };
 
 impl Case {
     fn name(work: Work, clients: u32) -> String {
@@ -97,12 +101,16 @@ impl Case {
 
 fn cases(part: &Part) -> Vec<(Work, u32)> {
     let all = Work::ALL.into_iter().flat_map(|work| CLIENTS.map(|clients| (work, clients)));
-    all.filter(|(work, clients)| part.wants(&Case::name(*work, *clients), judge::needs(*work, *clients))).collect()
+    all.filter(|(work, clients)| {
+        part.wants(&Case::name(*work, *clients), judge::needs(*work, *clients))
+    })
+    .collect()
 }
 
 fn run(task: &Task) -> Res<Findings> {
     let sizes = Sizes { pool: "256MB", scale: 1 };
-    let mut findings = Findings { configuration: configuration(task, &sizes), ..Findings::default() };
+    let mut findings =
+        Findings { configuration: configuration(task, &sizes), ..Findings::default() };
     if let Some(why) = missing_postgres()? {
         // The tables of pgbench are made by pgbench.
         findings.bars = judge::NAMES.iter().map(|name| Bar::not_here(name, &why)).collect();
@@ -156,14 +164,20 @@ fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Cas
     for (work, clients) in cases {
         let (at_once, until) = match task.options.quick {
             true => (clients.min(QUICK_CLIENTS), Until::Committed(QUICK_TRANSACTIONS)),
-            false => (clients, Until::Elapsed(Duration::from_secs(u64::from(task.options.seconds)))),
+            false => {
+                (clients, Until::Elapsed(Duration::from_secs(u64::from(task.options.seconds))))
+            }
         };
         let mut samples = vec![Vec::new(); contenders.len()];
         for seed in seeds {
             for (contender, samples) in contenders.iter().zip(&mut samples) {
                 let name = format!("{}, {}", Case::name(work, clients), contender.name);
                 progress.step(&format!("{name}, seed {seed}"));
-                samples.push(contender.run(work, at_once, *seed, until).map_err(|why| format!("{name}: {why}"))?);
+                samples.push(
+                    contender
+                        .run(work, at_once, *seed, until)
+                        .map_err(|why| format!("{name}: {why}"))?,
+                );
             }
         }
         done.push(Case { work, clients, samples });
@@ -173,15 +187,25 @@ fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Cas
 
 /// What is shown of a kind of transaction, by clients.
 fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
-    let measures =
-        [(RATE, true), (WAITED, true), (P99, true), (LATENCY, false), (CPU, false), (RETRIED, false), (WAITS, false)];
+    let measures = [
+        (RATE, true),
+        (WAITED, true),
+        (P99, true),
+        (LATENCY, false),
+        (CPU, false),
+        (RETRIED, false),
+        (WAITS, false),
+    ];
     let of = measures.map(|(measure, drawn)| {
         let series = CONTENDERS.into_iter().enumerate().map(|(at, name)| {
             let point = |case: &Case| Point {
                 x: f64::from(case.clients),
                 y: case.samples[at].iter().map(measure.of).collect(),
             };
-            Series { name: name.into(), points: cases.iter().filter(|case| case.work == work).map(point).collect() }
+            Series {
+                name: name.into(),
+                points: cases.iter().filter(|case| case.work == work).map(point).collect(),
+            }
         });
         let measured = |s: &Series| s.points.iter().flat_map(|p| &p.y).any(|y| y.is_finite());
         Samples {
@@ -232,7 +256,8 @@ fn waits(cases: &[Case]) -> Table {
         std::iter::once(Cell::text(Case::name(case.work, case.clients))).chain(cells).collect()
     };
     Table {
-        title: "Medians of Clearway, and what a transaction waited for locks (clearway.contention)".into(),
+        title: "Medians of Clearway, and what a transaction waited for locks (clearway.contention)"
+            .into(),
         columns: std::iter::once(Column::ours("case", "")).chain(columns).collect(),
         rows: cases.iter().map(row).collect(),
     }
@@ -264,7 +289,9 @@ mod tests {
             waits: f64::NAN,
             waited_ms: f64::NAN,
         };
-        let samples = [ours, theirs, ours].map(|tps| vec![sample(tps), sample(tps * 3.0), sample(tps * 2.0)]).to_vec();
+        let samples = [ours, theirs, ours]
+            .map(|tps| vec![sample(tps), sample(tps * 3.0), sample(tps * 2.0)])
+            .to_vec();
         Case { work, clients, samples }
     }
 
@@ -272,12 +299,19 @@ mod tests {
     fn tables_and_charts_show_what_was_measured() {
         let cases = [case(Work::ForUpdate, 16, 10.0, 5.0), case(Work::ForUpdate, 100, 3.0, 6.0)];
         for table in [rates(&cases), waits(&cases)] {
-            assert!(table.rows.iter().all(|row| row.len() == table.columns.len()), "{}", table.title);
+            assert!(
+                table.rows.iter().all(|row| row.len() == table.columns.len()),
+                "{}",
+                table.title
+            );
         }
         assert_eq!(rates(&cases).rows[0][13], Cell::number(2.0, 2));
         assert_eq!(rates(&cases).rows[0][1].to_string(), "20 ±10", "the median and the deviation");
         let drawn = samples(Work::ForUpdate, &cases);
-        assert!(drawn.iter().all(|s| s.series.len() == 3 && !s.title.contains("lock")), "nobody told of waits");
+        assert!(
+            drawn.iter().all(|s| s.series.len() == 3 && !s.title.contains("lock")),
+            "nobody told of waits"
+        );
         assert_eq!(samples(Work::Increment, &cases), Vec::new());
         assert!(found(&cases)[0].contains("1 of 2 cases"));
     }
@@ -286,7 +320,8 @@ mod tests {
     fn bars_need_their_cases_and_no_others() {
         assert_eq!(cases(&Part::Whole).len(), Work::ALL.len() * CLIENTS.len());
         assert!(cases(&Part::Bars).len() < cases(&Part::Whole).len());
-        let whole: Vec<Case> = cases(&Part::Bars).into_iter().map(|(w, c)| case(w, c, 2.0, 1.0)).collect();
+        let whole: Vec<Case> =
+            cases(&Part::Bars).into_iter().map(|(w, c)| case(w, c, 2.0, 1.0)).collect();
         let judged: Vec<String> = judge::bars(&whole).into_iter().map(|bar| bar.name).collect();
         assert_eq!(judged, judge::NAMES);
     }

@@ -67,13 +67,21 @@ impl Session {
             stream.set_nonblocking(true)?;
             Ok((stream, inbox))
         };
-        let (stream, inbox) = open().map_err(|e| format!("{}:{}: {e}", endpoint.host, endpoint.port))?;
-        Ok(Self { stream: TcpStream::from_std(stream), inbox, batch: Batch::default(), outbox: Vec::new() })
+        let (stream, inbox) =
+            open().map_err(|e| format!("{}:{}: {e}", endpoint.host, endpoint.port))?;
+        Ok(Self {
+            stream: TcpStream::from_std(stream),
+            inbox,
+            batch: Batch::default(),
+            outbox: Vec::new(),
+        })
     }
 
     /// Has `registry` tell of everything that can be read or written.
     pub fn register(&mut self, registry: &Registry, token: Token) -> Res<()> {
-        self.stream.register(registry, token, Interest::READABLE | Interest::WRITABLE).map_err(|e| e.to_string())
+        self.stream
+            .register(registry, token, Interest::READABLE | Interest::WRITABLE)
+            .map_err(|e| e.to_string())
     }
 
     /// Sends a statement with these values. The one before must have been answered.
@@ -82,9 +90,14 @@ impl Session {
     }
 
     /// Sends statements with their values, in one pipeline that has one answer: the first error, or the last value.
-    pub fn send_all<'v>(&mut self, statements: impl IntoIterator<Item = (usize, &'v [i64])>) -> Res<()> {
+    pub fn send_all<'v>(
+        &mut self,
+        statements: impl IntoIterator<Item = (usize, &'v [i64])>,
+    ) -> Res<()> {
         self.batch.clear();
-        statements.into_iter().for_each(|(statement, values)| self.batch.execute(statement, values));
+        statements
+            .into_iter()
+            .for_each(|(statement, values)| self.batch.execute(statement, values));
         self.batch.sync();
         self.outbox.extend_from_slice(self.batch.bytes());
         self.flush()
@@ -112,7 +125,9 @@ impl Session {
 impl Inbox {
     /// The whole answer; an error of the server is an error.
     fn wait(&mut self, from: &mut std::net::TcpStream) -> io::Result<()> {
-        let answer = self.receive(from)?.ok_or_else(|| io::Error::other(format!("no answer in {LIMIT:?}")))?;
+        let answer = self
+            .receive(from)?
+            .ok_or_else(|| io::Error::other(format!("no answer in {LIMIT:?}")))?;
         match answer.error {
             Some((code, message)) => Err(io::Error::other(format!("{code}: {message}"))),
             None => Ok(()),
@@ -146,7 +161,10 @@ impl Inbox {
         while let Some(([kind, length @ ..], rest)) = self.bytes[at..].split_first_chunk::<5>() {
             let length = u32::from_be_bytes(*length) as usize;
             if !(4..=MESSAGE_LIMIT).contains(&length) {
-                return Err(io::Error::other(format!("message {:?} of length {length}", char::from(*kind))));
+                return Err(io::Error::other(format!(
+                    "message {:?} of length {length}",
+                    char::from(*kind)
+                )));
             }
             let Some(body) = rest.get(..length - 4) else { break };
             match kind {
@@ -210,7 +228,8 @@ mod tests {
 
     #[test]
     fn an_error_is_of_one_answer_only() {
-        let bytes = [b"E\0\0\0\x10C40001\0Mno\0\0".as_slice(), b"Z\0\0\0\x05E", b"Z\0\0\0\x05I"].concat();
+        let bytes =
+            [b"E\0\0\0\x10C40001\0Mno\0\0".as_slice(), b"Z\0\0\0\x05E", b"Z\0\0\0\x05I"].concat();
         let mut inbox = Inbox::default();
         let mut from = Pieces(vec![&bytes[..bytes.len() - 6], &bytes[bytes.len() - 6..]]);
         let failed = inbox.receive(&mut from).unwrap().unwrap();

@@ -90,10 +90,19 @@ const READ_THEN_UPDATE: &[Statement] = &[
 ];
 const TPCB_LIKE: &[Statement] = &[
     BEGIN,
-    statement("UPDATE pgbench_accounts SET abalance = abalance + $1 WHERE aid = $2", &[Value::Delta, Value::Account]),
+    statement(
+        "UPDATE pgbench_accounts SET abalance = abalance + $1 WHERE aid = $2",
+        &[Value::Delta, Value::Account],
+    ),
     statement("SELECT abalance FROM pgbench_accounts WHERE aid = $1", &[Value::Account]),
-    statement("UPDATE pgbench_tellers SET tbalance = tbalance + $1 WHERE tid = $2", &[Value::Delta, Value::Teller]),
-    statement("UPDATE pgbench_branches SET bbalance = bbalance + $1 WHERE bid = 1", &[Value::Delta]),
+    statement(
+        "UPDATE pgbench_tellers SET tbalance = tbalance + $1 WHERE tid = $2",
+        &[Value::Delta, Value::Teller],
+    ),
+    statement(
+        "UPDATE pgbench_branches SET bbalance = bbalance + $1 WHERE bid = 1",
+        &[Value::Delta],
+    ),
     statement(
         "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ($1, 1, $2, $3, CURRENT_TIMESTAMP)",
         &[Value::Teller, Value::Account, Value::Delta],
@@ -155,7 +164,8 @@ impl Work {
     pub fn draw(self, rng: &mut Rng) -> Draw {
         let mut number = |low: i64, high: i64| low + rng.between(0, (high - low) as u64) as i64;
         let row = if self == Self::ReadThenUpdate { number(1, FEW) } else { 1 };
-        let (account, teller, delta) = (number(1, ACCOUNTS), number(1, TELLERS), number(-5000, 5000));
+        let (account, teller, delta) =
+            (number(1, ACCOUNTS), number(1, TELLERS), number(-5000, 5000));
         let rolls_back = self == Self::TpcbLikeRollback && number(1, 20) == 1;
         Draw { row, account, teller, delta, rolls_back }
     }
@@ -177,7 +187,9 @@ impl Work {
         let history = if self == Self::Increment { committed } else { 0 };
         let values = client.number("SELECT sum(v) FROM hot")? - before.values;
         let rows = client.number("SELECT count(*) FROM hot_history")?;
-        for (what, got, want) in [("sum(v) rose by", values, committed), ("rows of hot_history", rows, history)] {
+        for (what, got, want) in
+            [("sum(v) rose by", values, committed), ("rows of hot_history", rows, history)]
+        {
             if u64::try_from(got) != Ok(want) {
                 return Err(format!("{}: {what} {got}, expected {want}", self.name()));
             }
@@ -241,7 +253,8 @@ mod tests {
     fn only_read_then_update_has_more_than_one_row() {
         for work in Work::ALL {
             let mut rng = Rng::new(1);
-            let rows: std::collections::BTreeSet<i64> = (0..200).map(|_| work.draw(&mut rng).row).collect();
+            let rows: std::collections::BTreeSet<i64> =
+                (0..200).map(|_| work.draw(&mut rng).row).collect();
             let want = if work == Work::ReadThenUpdate { FEW } else { 1 };
             assert_eq!(rows.len() as i64, want, "{}", work.name());
         }

@@ -37,7 +37,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 const BARS: [&str; 3] = [NO_LOSS, GAIN, point::PREDICTIONS];
 /// The source: sublists lose nothing with few CPUs, and gain 225 % with 32.
 const NO_LOSS: &str = "32 threads: bandwidth of arc/multilist over that of arc/locked";
-const GAIN: &str = "32 threads on as many cores: bandwidth of arc/multilist over that of arc/locked";
+const GAIN: &str =
+    "32 threads on as many cores: bandwidth of arc/multilist over that of arc/locked";
 const GAIN_AT_LEAST: f64 = 3.25;
 /// One list and sublists.
 const JUDGED: [&str; 2] = ["arc/multilist", "arc/locked"];
@@ -78,18 +79,31 @@ const REQUESTS: Measure<Ran> = Measure {
 };
 /// What lockstat calls the latches of policies.
 const POLICY_CLASS: &str = "buffer.policy";
-const BANDWIDTH: Measure<Ran> =
-    Measure { name: "bandwidth", unit: "MB/s", digits: 1, axis: Axis::linear, events: None, of: |ran| ran.mb_s };
+const BANDWIDTH: Measure<Ran> = Measure {
+    name: "bandwidth",
+    unit: "MB/s",
+    digits: 1,
+    axis: Axis::linear,
+    events: None,
+    of: |ran| ran.mb_s,
+};
 /// The same of what was simulated.
-const PLAYED: Measure<f64> =
-    Measure { name: "bandwidth", unit: "MB/s", digits: 1, axis: Axis::linear, events: None, of: |mb_s| *mb_s };
+const PLAYED: Measure<f64> = Measure {
+    name: "bandwidth",
+    unit: "MB/s",
+    digits: 1,
+    axis: Axis::linear,
+    events: None,
+    of: |mb_s| *mb_s,
+};
 
 /// One list, sublists if the engine has them, ours, and the clock without a lock.
 fn kinds() -> Vec<ReplacementKind> {
     let wanted = |kind: &ReplacementKind| match kind {
         ReplacementKind::Wrapped(policy, wrapper) => {
             ["lru", "arc"].contains(&policy.name())
-                && (["locked", "multilist"].contains(&wrapper.name()) || *wrapper == WrapperKind::default())
+                && (["locked", "multilist"].contains(&wrapper.name())
+                    || *wrapper == WrapperKind::default())
         }
         _ => true,
     };
@@ -103,23 +117,31 @@ fn run(task: &Task) -> Res<Findings> {
     let workload = Workload::record(Kind::TableScan, size)?;
     let kinds: Vec<ReplacementKind> = kinds()
         .into_iter()
-        .filter(|kind| task.part.wants(&kind.to_string(), JUDGED.contains(&kind.to_string().as_str())))
+        .filter(|kind| {
+            task.part.wants(&kind.to_string(), JUDGED.contains(&kind.to_string().as_str()))
+        })
         .collect();
     let threads: &[usize] = match (quick, &task.part) {
         (true, _) => &QUICK_THREADS,
         (false, Part::Bars) => &THREADS[THREADS.len() - 1..],
         (false, _) => &THREADS,
     };
-    let mut progress = Progress::new(EXPERIMENT.name, kinds.len() * threads.len() * task.repetitions() as usize);
+    let mut progress =
+        Progress::new(EXPERIMENT.name, kinds.len() * threads.len() * task.repetitions() as usize);
     let mut grid = Grid { title: "Measured here".into(), x: "threads", cells: Vec::new() };
     let mut waits = Vec::new();
     // Policies take turns, so that a slow minute of the machine hits all of them.
-    let turns = (1..=task.repetitions()).flat_map(|repetition| kinds.iter().map(move |kind| (repetition, kind)));
+    let turns = (1..=task.repetitions())
+        .flat_map(|repetition| kinds.iter().map(move |kind| (repetition, kind)));
     for (repetition, kind) in turns {
-        let config = NodeConfig { frames: size.frames, replacement: *kind, ..NodeConfig::default() };
-        let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config).map_err(|e| e.to_string())?;
+        let config =
+            NodeConfig { frames: size.frames, replacement: *kind, ..NodeConfig::default() };
+        let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config)
+            .map_err(|e| e.to_string())?;
         for page in &workload.pages {
-            node.pool().fetch_blocking(clearway_buffer::Want::Page(*page)).map_err(|e| e.to_string())?;
+            node.pool()
+                .fetch_blocking(clearway_buffer::Want::Page(*page))
+                .map_err(|e| e.to_string())?;
         }
         for threads in threads {
             progress.step(&format!("{kind}, {threads} threads, repetition {repetition}"));
@@ -133,8 +155,12 @@ fn run(task: &Task) -> Res<Findings> {
     let judged = !matches!(task.part, Part::Only(_));
     let simulated = if judged { simulated::play(quick) } else { Vec::new() };
     let mut samples = vec![grid.samples(&BANDWIDTH)];
-    let mut tables =
-        vec![grid.table(&BANDWIDTH), simulated::published(&simulated), lockstat_table(waits), grid.table(&REQUESTS)];
+    let mut tables = vec![
+        grid.table(&BANDWIDTH),
+        simulated::published(&simulated),
+        lockstat_table(waits),
+        grid.table(&REQUESTS),
+    ];
     if !simulated.is_empty() {
         samples.push(simulated::beside_published(&simulated).samples(&PLAYED));
     }
@@ -157,18 +183,32 @@ fn bars(grid: &Grid<Ran>, simulated: &[simulated::Played]) -> Vec<Bar> {
     let most = THREADS[THREADS.len() - 1];
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let reading = |system: &str| {
-        Some(Reading::new(system, grid.at(system, most as f64, BANDWIDTH.of)?, BANDWIDTH.unit, BANDWIDTH.digits))
+        Some(Reading::new(
+            system,
+            grid.at(system, most as f64, BANDWIDTH.of)?,
+            BANDWIDTH.unit,
+            BANDWIDTH.digits,
+        ))
     };
-    let over = |name, least| Some(Bar::ratio(name, Bound::AtLeast(least), reading(JUDGED[0])?, reading(JUDGED[1])?));
+    let over = |name, least| {
+        Some(Bar::ratio(name, Bound::AtLeast(least), reading(JUDGED[0])?, reading(JUDGED[1])?))
+    };
     let gain = match cores >= most {
         true => over(GAIN, GAIN_AT_LEAST),
-        false => Some(Bar::not_here(GAIN, format!("{most} cores are needed, and this machine has {cores}"))),
+        false => Some(Bar::not_here(
+            GAIN,
+            format!("{most} cores are needed, and this machine has {cores}"),
+        )),
     };
     [over(NO_LOSS, 1.0), gain, simulated::bar(simulated)].into_iter().flatten().collect()
 }
 
 fn length(task: &Task) -> Duration {
-    if task.options.quick { QUICK_RUN } else { Duration::from_secs(task.options.seconds.into()).max(LEAST_RUN) }
+    if task.options.quick {
+        QUICK_RUN
+    } else {
+        Duration::from_secs(task.options.seconds.into()).max(LEAST_RUN)
+    }
 }
 
 fn configuration(task: &Task, workload: &Workload) -> Configuration {
@@ -212,18 +252,26 @@ fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> R
     };
     let reads = thread::scope(|scope| {
         let one = &one;
-        let threads: Vec<_> = (1..=threads as u64).map(|seed| scope.spawn(move || one(seed))).collect();
+        let threads: Vec<_> =
+            (1..=threads as u64).map(|seed| scope.spawn(move || one(seed))).collect();
         while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
             thread::park_timeout(left);
         }
         stop.store(true, Ordering::Relaxed);
-        threads.into_iter().map(|t| t.join().map_err(|_| "a thread panicked".to_owned())?).sum::<Res<u64>>()
+        threads
+            .into_iter()
+            .map(|t| t.join().map_err(|_| "a thread panicked".to_owned())?)
+            .sum::<Res<u64>>()
     })?;
     let elapsed = began.elapsed().as_secs_f64();
     // Every row of a class has the requests of all its callers.
     let policy = lockstat::contention().into_iter().filter(|row| row.name == POLICY_CLASS);
     let requests = policy.map(|row| row.requests).max().unwrap_or(0);
-    Ok(Ran { mb_s: reads as f64 * PAGE_SIZE as f64 / elapsed / f64::from(1 << 20), reads, requests })
+    Ok(Ran {
+        mb_s: reads as f64 * PAGE_SIZE as f64 / elapsed / f64::from(1 << 20),
+        reads,
+        requests,
+    })
 }
 
 /// A row of lockstat: the system, latch and caller, waits, their share of all, and how long one takes.
@@ -263,24 +311,48 @@ fn lockstat_table(waits: Vec<Waited>) -> Table {
         let number = |value, digits| table::Cell::number(value, digits);
         // Of too few waits there is a count and no share.
         let share = if share.is_finite() { number(share, 0) } else { table::Cell::Empty };
-        let cells = [number(count as f64, 0), share, table::Cell::Empty, number(mean, 0), table::Cell::Empty];
+        let cells = [
+            number(count as f64, 0),
+            share,
+            table::Cell::Empty,
+            number(mean, 0),
+            table::Cell::Empty,
+        ];
         [table::Cell::text(system), table::Cell::text(latch)].into_iter().chain(cells).collect()
     });
     let source = PUBLISHED_WAITS.map(|(latch, share, mean)| {
         let number = |value, digits| table::Cell::number(value, digits);
-        let cells = [table::Cell::Empty, table::Cell::Empty, number(share, 0), table::Cell::Empty, number(mean, 0)];
-        [table::Cell::text("one list, 32 CPUs"), table::Cell::text(latch)].into_iter().chain(cells).collect()
+        let cells = [
+            table::Cell::Empty,
+            table::Cell::Empty,
+            number(share, 0),
+            table::Cell::Empty,
+            number(mean, 0),
+        ];
+        [table::Cell::text("one list, 32 CPUs"), table::Cell::text(latch)]
+            .into_iter()
+            .chain(cells)
+            .collect()
     });
-    Table { title: "lockstat with the most threads".into(), columns, rows: ours.chain(source).collect() }
+    Table {
+        title: "lockstat with the most threads".into(),
+        columns,
+        rows: ours.chain(source).collect(),
+    }
 }
 
 fn found(grid: &Grid<Ran>) -> Vec<String> {
     let most = THREADS[THREADS.len() - 1] as f64;
     let mut systems: Vec<&String> = grid.cells.iter().map(|cell| &cell.system).collect();
     systems.dedup();
-    let one = |system: &&String| Some(format!("{system} {:.0}", grid.at(system, most, BANDWIDTH.of)?));
+    let one =
+        |system: &&String| Some(format!("{system} {:.0}", grid.at(system, most, BANDWIDTH.of)?));
     let all: Vec<String> = systems.iter().filter_map(one).collect();
-    if all.is_empty() { all } else { vec![format!("MB/s with {most} threads, measured here: {}.", all.join(", "))] }
+    if all.is_empty() {
+        all
+    } else {
+        vec![format!("MB/s with {most} threads, measured here: {}.", all.join(", "))]
+    }
 }
 
 #[cfg(test)]
@@ -306,7 +378,11 @@ mod tests {
         fn miss(&self, frame: FrameId, page: PageId) {
             self.0.miss(frame, page);
         }
-        fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        fn evict(
+            &self,
+            incoming: Option<PageId>,
+            probe: &mut dyn FnMut(FrameId) -> Probe,
+        ) -> Option<FrameId> {
             self.0.evict(incoming, probe)
         }
         fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
@@ -318,8 +394,9 @@ mod tests {
     fn a_read_is_told_to_the_policy_as_often_as_simulated() {
         let size = Size::of(true);
         let workload = Workload::record(Kind::TableScan, size).unwrap();
-        let replacement =
-            ReplacementKind::Custom(ReplacementFactory::Notified(|frames| Box::new(Counting(ClockSweep::new(frames)))));
+        let replacement = ReplacementKind::Custom(ReplacementFactory::Notified(|frames| {
+            Box::new(Counting(ClockSweep::new(frames)))
+        }));
         let config = NodeConfig { frames: size.frames, replacement, ..NodeConfig::default() };
         let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config).unwrap();
         for page in &workload.pages {
@@ -328,12 +405,16 @@ mod tests {
         let before = HITS.load(Ordering::Relaxed);
         let ran = read(node.pool(), &workload, 2, QUICK_RUN).unwrap();
         let told = HITS.load(Ordering::Relaxed) - before;
-        assert!(ran.reads > 0 && told == ran.reads * simulated::LOCKS_A_READ as u64, "{told} for {ran:?}");
+        assert!(
+            ran.reads > 0 && told == ran.reads * simulated::LOCKS_A_READ as u64,
+            "{told} for {ran:?}"
+        );
     }
 
     #[test]
     fn a_quick_run_reads_from_one_list_and_shows_the_published() {
-        let options = Options { quick: true, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
+        let options =
+            Options { quick: true, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
         let record = Record::make(&EXPERIMENT, &Task { options, part: Part::Whole }).unwrap();
         let measured = &record.findings.samples[0].series;
         assert!(measured.iter().any(|s| s.name == "arc/locked") && measured.len() >= 3);
@@ -344,6 +425,9 @@ mod tests {
         let judged: Vec<&str> = record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();
         assert_eq!(judged, BARS);
         let compared = &record.findings.samples[1].series;
-        assert!(compared.len() == 4 && compared.iter().all(|s| s.points.len() == simulated::PUBLISHED.len()));
+        assert!(
+            compared.len() == 4
+                && compared.iter().all(|s| s.points.len() == simulated::PUBLISHED.len())
+        );
     }
 }

@@ -11,7 +11,9 @@ use crate::bp::grid::{Cell, Grid};
 use crate::bp::point;
 use crate::number::median;
 use crate::simulator::costs::Costs;
-use crate::simulator::{Blocks, Called, Machine, Outcome, System, TOLERANCE, Transactions, simulate};
+use crate::simulator::{
+    Blocks, Called, Machine, Outcome, System, TOLERANCE, Transactions, simulate,
+};
 use crate::table::{self, Column, Table};
 use clearway_buffer::PAGE_SIZE;
 use clearway_replacement::{MultilistKind, PolicyKind, WrapperKind};
@@ -88,17 +90,21 @@ pub fn play(quick: bool) -> Vec<Played> {
 fn play_with(costs: Costs, accesses: u64, seeds: &[u64]) -> Vec<Played> {
     const PAGES: u64 = 20_000;
     const FEWEST: usize = 4;
-    let one_list = Called::Wrapped(PolicyKind::Arc, |policy, frames| WrapperKind::Locked.wrap(policy, frames));
+    let one_list =
+        Called::Wrapped(PolicyKind::Arc, |policy, frames| WrapperKind::Locked.wrap(policy, frames));
     let mut rng = Rng::new(1);
     // A read is two accesses to one page. A thread reads on and on: it gives others the core rarely, as at the end of
     // its time slice.
-    let mut turn = || (0..READS_A_TURN).flat_map(|_| [rng.below(PAGES) as u32; LOCKS_A_READ]).collect();
+    let mut turn =
+        || (0..READS_A_TURN).flat_map(|_| [rng.below(PAGES) as u32; LOCKS_A_READ]).collect();
     let reads: Transactions = (0..PAGES / READS_A_TURN).map(|_| turn()).collect();
     let played = |cores: usize| {
         let threads = THREADS[THREADS.len() - 1];
         let outcomes = |called| {
             let system = System { called, blocks: Blocks::Always, prefetches: false };
-            let one = |seed: &u64| simulate(&system, &Machine { cores, threads, costs, accesses, seed: *seed }, &reads);
+            let one = |seed: &u64| {
+                simulate(&system, &Machine { cores, threads, costs, accesses, seed: *seed }, &reads)
+            };
             seeds.iter().map(one).collect()
         };
         let sublists = Called::Sublists(MultilistKind::Arc, cores.max(FEWEST) as u32);
@@ -120,7 +126,11 @@ pub fn beside_published(simulated: &[Played]) -> Grid<f64> {
             [cell("simulated", simulated), cell("published", vec![(curve.published)(point)])]
         })
     });
-    Grid { title: "The source's machine, simulated and published".into(), x: "CPUs", cells: cells.collect() }
+    Grid {
+        title: "The source's machine, simulated and published".into(),
+        x: "CPUs",
+        cells: cells.collect(),
+    }
 }
 
 fn mb_s(outcome: &Outcome) -> f64 {
@@ -170,14 +180,19 @@ pub fn published(simulated: &[Played]) -> Table {
         let names = [table::Cell::number(*cores as f64, 0), table::Cell::text(basis)];
         names.into_iter().chain(numbers.map(|value| table::Cell::number(value, 1))).collect()
     };
-    let title = "The source's machine, simulated (medians of the seeds), beside what was published".into();
+    let title =
+        "The source's machine, simulated (medians of the seeds), beside what was published".into();
     Table { title, columns, rows: PUBLISHED.iter().map(row).collect() }
 }
 
 /// The eight predictions with each cost halved and doubled, the others as given.
 pub fn sensitivity(quick: bool) -> Table {
     let accesses = if quick { QUICK_PLAYED / 10 } else { PLAYED / 10 };
-    let mut columns = vec![Column::ours("prediction", "MB/s"), Column::published("", ""), Column::ours("as given", "")];
+    let mut columns = vec![
+        Column::ours("prediction", "MB/s"),
+        Column::published("", ""),
+        Column::ours("as given", ""),
+    ];
     let mut all = vec![play_with(SOURCE, accesses, &SEEDS[..1])];
     for (heading, costs) in SOURCE.varied() {
         columns.push(Column::ours(&heading, ""));
@@ -185,23 +200,33 @@ pub fn sensitivity(quick: bool) -> Table {
     }
     let mut rows = Vec::new();
     for curve in CURVES {
-        for (at, point) in PUBLISHED.iter().enumerate().filter(|(_, (cores, ..))| !is_fitted(*cores)) {
+        for (at, point) in
+            PUBLISHED.iter().enumerate().filter(|(_, (cores, ..))| !is_fitted(*cores))
+        {
             let names = [
                 table::Cell::text(format!("{}, {} CPUs", curve.name, point.0)),
                 table::Cell::number((curve.published)(point), 0),
             ];
-            let values = all.iter().map(|played| table::Cell::number(typical((curve.of)(&played[at]), mb_s), 0));
+            let values = all
+                .iter()
+                .map(|played| table::Cell::number(typical((curve.of)(&played[at]), mb_s), 0));
             rows.push(names.into_iter().chain(values).collect());
         }
     }
-    Table { title: "Predictions with each cost halved and doubled, the others as given".into(), columns, rows }
+    Table {
+        title: "Predictions with each cost halved and doubled, the others as given".into(),
+        columns,
+        rows,
+    }
 }
 
 /// How far each prediction is off, as a share of the published number.
 fn predictions(simulated: &[Played]) -> Vec<(Curve, usize, f64)> {
     let mut off = Vec::new();
     for curve in CURVES {
-        for (played, point) in simulated.iter().zip(&PUBLISHED).filter(|(played, _)| !is_fitted(played.cores)) {
+        for (played, point) in
+            simulated.iter().zip(&PUBLISHED).filter(|(played, _)| !is_fitted(played.cores))
+        {
             if let Some(value) = typical((curve.of)(played), mb_s) {
                 off.push((curve, played.cores, value / (curve.published)(point) - 1.0));
             }
@@ -224,10 +249,14 @@ pub fn agreement(simulated: &[Played]) -> Vec<String> {
         return Vec::new();
     }
     let off = predictions(simulated);
-    let shown =
-        |(curve, cores, off): &(Curve, usize, f64)| format!("{}, {cores} CPUs {:+.0} %", curve.name, off * 100.0);
-    let (met, missed): (Vec<_>, Vec<_>) = off.iter().partition(|(_, _, off)| off.abs() <= TOLERANCE);
-    let list = |points: Vec<&(Curve, usize, f64)>| points.into_iter().map(shown).collect::<Vec<_>>().join("; ");
+    let shown = |(curve, cores, off): &(Curve, usize, f64)| {
+        format!("{}, {cores} CPUs {:+.0} %", curve.name, off * 100.0)
+    };
+    let (met, missed): (Vec<_>, Vec<_>) =
+        off.iter().partition(|(_, _, off)| off.abs() <= TOLERANCE);
+    let list = |points: Vec<&(Curve, usize, f64)>| {
+        points.into_iter().map(shown).collect::<Vec<_>>().join("; ")
+    };
     let mut said = Vec::new();
     if !missed.is_empty() {
         said.push(format!("Predictions that fail: {}.", list(missed)));
@@ -257,7 +286,11 @@ mod tests {
             let rates = rates(curve);
             for (at, most) in [(0, 0.03), (5, 0.05)] {
                 let published = (curve.published)(&PUBLISHED[at]);
-                assert!((rates[at] / published - 1.0).abs() < most, "{}: {rates:?}, published {published}", curve.name);
+                assert!(
+                    (rates[at] / published - 1.0).abs() < most,
+                    "{}: {rates:?}, published {published}",
+                    curve.name
+                );
             }
         }
     }
@@ -274,7 +307,10 @@ mod tests {
     fn sublists_scale_and_lose_nothing_with_few_cpus() {
         let (one_list, sublists) = (rates(CURVES[0]), rates(CURVES[1]));
         assert!((0..3).all(|at| sublists[at] > 0.98 * one_list[at]), "{one_list:?} {sublists:?}");
-        assert!(sublists[3] > 7.0 * sublists[0] && sublists[5] > 2.5 * one_list[5], "{one_list:?} {sublists:?}");
+        assert!(
+            sublists[3] > 7.0 * sublists[0] && sublists[5] > 2.5 * one_list[5],
+            "{one_list:?} {sublists:?}"
+        );
         let played = &play(true)[5];
         let waiting = CURVES.map(|curve| waiting(32, (curve.of)(played)).unwrap());
         assert!(waiting[1] < waiting[0] / 5.0, "{waiting:?} % of the CPUs' time");

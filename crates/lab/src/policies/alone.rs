@@ -15,7 +15,12 @@ pub trait Told {
     /// A page was brought into a frame.
     fn miss(&mut self, access: usize, frame: FrameId, page: PageId);
     /// Proposes victims.
-    fn evict(&mut self, access: usize, incoming: PageId, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId>;
+    fn evict(
+        &mut self,
+        access: usize,
+        incoming: PageId,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId>;
 }
 
 /// A policy alone.
@@ -26,7 +31,12 @@ impl Told for Box<dyn Policy> {
     fn miss(&mut self, _: usize, frame: FrameId, page: PageId) {
         (**self).miss(frame, page);
     }
-    fn evict(&mut self, _: usize, incoming: PageId, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _: usize,
+        incoming: PageId,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         (**self).evict(Some(incoming), probe)
     }
 }
@@ -53,7 +63,8 @@ pub fn misses(told: &mut impl Told, trace: &Trace, frames: u32) -> Result<u64, S
             FrameId(holds.len() as u32 - 1)
         } else {
             let victim = told.evict(access, page(*no), &mut |_| Probe::Take);
-            let victim = victim.ok_or_else(|| format!("{}: no victim at access {access}", trace.name))?;
+            let victim =
+                victim.ok_or_else(|| format!("{}: no victim at access {access}", trace.name))?;
             let left = std::mem::replace(&mut holds[victim.0 as usize], *no);
             frame_of[left as usize] = NOWHERE;
             victim
@@ -84,7 +95,10 @@ mod tests {
             let optimum = opt_misses(&trace.pages, 50);
             for kind in PolicyKind::ALL {
                 let misses = misses(&mut kind.build(50), &trace, 50);
-                assert!(misses.as_ref().is_ok_and(|m| (optimum..=5_000).contains(m)), "{kind}: {misses:?}");
+                assert!(
+                    misses.as_ref().is_ok_and(|m| (optimum..=5_000).contains(m)),
+                    "{kind}: {misses:?}"
+                );
             }
         }
     }

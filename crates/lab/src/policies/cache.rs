@@ -247,7 +247,9 @@ mod tests {
                     scope.spawn(move || {
                         let mut x = thread + 1;
                         for _ in 0..5_000 {
-                            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                            x = x
+                                .wrapping_mul(6_364_136_223_846_793_005)
+                                .wrapping_add(1_442_695_040_888_963_407);
                             let key = (x >> 33) % 40;
                             match cache.get(key) {
                                 Some(value) => assert_eq!(value, !key, "{kind}"),

@@ -69,19 +69,30 @@ impl Case {
 pub fn cases(task: &Task) -> Res<Cases> {
     let mut cases = Cases { cases: Vec::new(), missing: Vec::new() };
     let mut last: Option<Rc<Trace>> = None;
-    for figure in FIGURES.iter().filter(|figure| !task.options.quick || figure.trace == QUICK_TRACE) {
+    for figure in FIGURES.iter().filter(|figure| !task.options.quick || figure.trace == QUICK_TRACE)
+    {
         let name = figure.trace;
         if cases.missing.contains(&name) {
             continue;
         }
-        let known_trace =
-            || cases.cases.iter().map(|case: &Case| &case.trace).find(|trace| trace.name == name).cloned();
+        let known_trace = || {
+            cases
+                .cases
+                .iter()
+                .map(|case: &Case| &case.trace)
+                .find(|trace| trace.name == name)
+                .cloned()
+        };
         last = last.filter(|trace| trace.name == name).or_else(known_trace);
         if last.is_none() {
             last = load(name).transpose().map_err(|why| why.to_string())?.map(Rc::new);
         }
         match &last {
-            Some(trace) => cases.cases.push(Case { trace: trace.clone(), frames: figure.frames, known: figure.known }),
+            Some(trace) => cases.cases.push(Case {
+                trace: trace.clone(),
+                frames: figure.frames,
+                known: figure.known,
+            }),
             None => cases.missing.push(name),
         }
     }
@@ -113,7 +124,11 @@ mod tests {
     #[test]
     fn what_is_published_is_a_hit_ratio() {
         let trace = Rc::new(Trace::new("t", [1, 1, 1, 2]));
-        let case = Case { trace, frames: 1, known: &[("lru", Known::About(33.0)), ("lirs", Known::Misses(2))] };
+        let case = Case {
+            trace,
+            frames: 1,
+            known: &[("lru", Known::About(33.0)), ("lirs", Known::Misses(2))],
+        };
         assert_eq!(
             (case.published("lru"), case.published("lirs"), case.published("2q")),
             (Some(33.0), Some(50.0), None)

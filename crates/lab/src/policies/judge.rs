@@ -23,8 +23,11 @@ const MAY_BE_BEHIND: f64 = 1.0;
 
 /// All bars.
 pub fn bars(measured: &[Measured]) -> Vec<Bar> {
-    let mut bars: Vec<Bar> =
-        LOST.into_iter().zip(THREADS).filter_map(|(name, threads)| lost(measured, name, threads)).collect();
+    let mut bars: Vec<Bar> = LOST
+        .into_iter()
+        .zip(THREADS)
+        .filter_map(|(name, threads)| lost(measured, name, threads))
+        .collect();
     bars.extend(behind(measured));
     bars
 }
@@ -50,10 +53,11 @@ fn worst<'a>(
     late: Late,
     wanted: impl Fn(&Measured, PolicyKind) -> bool,
 ) -> Option<Lost<'a>> {
-    let all = measured.iter().flat_map(|of| PolicyKind::ALL.iter().map(move |policy| (of, *policy)));
-    let lost = all
-        .filter(|(of, policy)| wanted(of, *policy))
-        .filter_map(|(of, policy)| Some(Lost { of, policy, late, points: of.lost(policy, late, threads)? }));
+    let all =
+        measured.iter().flat_map(|of| PolicyKind::ALL.iter().map(move |policy| (of, *policy)));
+    let lost = all.filter(|(of, policy)| wanted(of, *policy)).filter_map(|(of, policy)| {
+        Some(Lost { of, policy, late, points: of.lost(policy, late, threads)? })
+    });
     lost.max_by(|a, b| a.points.total_cmp(&b.points))
 }
 
@@ -64,15 +68,20 @@ fn lost(measured: &[Measured], name: &str, threads: u32) -> Option<Bar> {
     let default = worst(measured, threads, late, |_, of| of == policy)?;
     let exact = default.of.exact(policy)?;
     let ours = Reading::new(&default.place(), exact - default.points, "%", 2);
-    let (source, combining) = (Late::Kind(WrapperKind::Batched), Late::Kind(WrapperKind::default()));
+    let (source, combining) =
+        (Late::Kind(WrapperKind::Batched), Late::Kind(WrapperKind::default()));
     let beside = [
         worst(measured, threads, combining, |_, _| true),
         worst(measured, threads, source, |of, _| of.case.trace.name == MULTI1),
         worst(measured, threads, source, |_, _| true),
     ];
     let beside = beside.into_iter().flatten();
-    let beside = beside.map(|lost| Reading::new(&format!("at most lost: {}", lost.place()), lost.points, "points", 2));
-    let beside = std::iter::once(Reading::new(&format!("{policy} alone"), exact, "%", 2)).chain(beside).collect();
+    let beside = beside.map(|lost| {
+        Reading::new(&format!("at most lost: {}", lost.place()), lost.points, "points", 2)
+    });
+    let beside = std::iter::once(Reading::new(&format!("{policy} alone"), exact, "%", 2))
+        .chain(beside)
+        .collect();
     Some(bar(name, default.points, "points", Bound::AtMost(MAY_BE_LOST), ours, beside))
 }
 
@@ -90,7 +99,14 @@ fn behind(measured: &[Measured]) -> Option<Bar> {
     Some(bar(BEHIND, value, "points", Bound::AtMost(MAY_BE_BEHIND), ours, vec![best]))
 }
 
-fn bar(name: &str, value: f64, unit: &str, bound: Bound, ours: Reading, beside: Vec<Reading>) -> Bar {
+fn bar(
+    name: &str,
+    value: f64,
+    unit: &str,
+    bound: Bound,
+    ours: Reading,
+    beside: Vec<Reading>,
+) -> Bar {
     Bar::measured(name, value, unit, bound, std::iter::once(ours).chain(beside).collect())
 }
 
@@ -104,9 +120,12 @@ mod tests {
     use std::rc::Rc;
 
     fn measured() -> Measured {
-        let case = Case { trace: Rc::new(Trace::new("drawn", [1, 1, 1, 1])), frames: 1, known: &[] };
+        let case =
+            Case { trace: Rc::new(Trace::new("drawn", [1, 1, 1, 1])), frames: 1, known: &[] };
         let (policy, late) = Late::of(ReplacementKind::default()).unwrap();
-        let shared = |(policy, late, misses)| THREADS.map(|threads| Wrapped { policy, late, threads, misses });
+        let shared = |(policy, late, misses)| {
+            THREADS.map(|threads| Wrapped { policy, late, threads, misses })
+        };
         let lru = |wrapper| (PolicyKind::Lru, Late::Kind(wrapper), 4);
         let all = [(policy, late, 3), lru(WrapperKind::default()), lru(WrapperKind::Batched)];
         let wrapped = all.into_iter().flat_map(shared).collect();

@@ -63,8 +63,16 @@ impl Measured {
     }
 
     /// Every repetition of what a cache did.
-    pub fn repetitions(&self, contender: Contender, threads: usize, of: fn(&Ran) -> f64) -> Vec<f64> {
-        let raced = self.raced.iter().find(|raced| raced.contender == contender && raced.threads == threads);
+    pub fn repetitions(
+        &self,
+        contender: Contender,
+        threads: usize,
+        of: fn(&Ran) -> f64,
+    ) -> Vec<f64> {
+        let raced = self
+            .raced
+            .iter()
+            .find(|raced| raced.contender == contender && raced.threads == threads);
         raced.into_iter().flat_map(|raced| &raced.ran).map(of).collect()
     }
 }
@@ -100,7 +108,13 @@ pub fn measure(what: &'static str, cases: Vec<Case>, task: &Task) -> Res<Vec<Mea
         let lates = if task.part == Part::Bars { Late::judged() } else { Late::all() };
         let wrapped = wrapped::measure(&case, &lates)?;
         let raced = race(&case, task)?;
-        Ok(Measured { optimum: opt_misses(&case.trace.pages, case.frames), exact, wrapped, raced, case })
+        Ok(Measured {
+            optimum: opt_misses(&case.trace.pages, case.frames),
+            exact,
+            wrapped,
+            raced,
+            case,
+        })
     };
     cases.into_iter().map(one).collect()
 }
@@ -109,7 +123,8 @@ pub fn measure(what: &'static str, cases: Vec<Case>, task: &Task) -> Res<Vec<Mea
 fn race(case: &Case, task: &Task) -> Res<Vec<Raced>> {
     let trace = &*case.trace;
     let contenders = if task.part == Part::Bars { Vec::new() } else { contenders() };
-    let passes = if task.options.quick { 1 } else { RACE_ACCESSES.div_ceil(trace.pages.len().max(1)) };
+    let passes =
+        if task.options.quick { 1 } else { RACE_ACCESSES.div_ceil(trace.pages.len().max(1)) };
     let each = contenders
         .into_iter()
         .flat_map(|contender| THREADS.map(|threads| Raced { contender, threads, ran: Vec::new() }));

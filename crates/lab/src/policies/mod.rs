@@ -68,7 +68,8 @@ mod tests {
     use crate::result::Record;
 
     fn quick(part: Part) -> Task {
-        let options = Options { quick: true, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
+        let options =
+            Options { quick: true, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
         Task { options, part }
     }
 

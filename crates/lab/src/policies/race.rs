@@ -37,7 +37,9 @@ pub struct Race<'a> {
 impl Race<'_> {
     /// Runs it on a new cache of so many entries.
     pub fn run(self, contender: Contender, frames: u32) -> Res<Ran> {
-        contender.with_new(frames, self).map_err(|why| format!("{contender} on {}: {why}", self.trace.name))
+        contender
+            .with_new(frames, self)
+            .map_err(|why| format!("{contender} on {}: {why}", self.trace.name))
     }
 
     /// One thread's accesses: how many of them hit. `taken` counts what threads have taken.
@@ -87,7 +89,10 @@ impl Use for Race<'_> {
         let ended = parts.iter().map(|part| part.1).max().ok_or("no thread")?;
         let hits: u64 = parts.iter().map(|part| part.2).sum();
         let accesses = (self.trace.pages.len() * self.passes) as f64;
-        Ok(Ran { rate: accesses / (ended - began).as_secs_f64() / 1e6, hit_percent: hits as f64 / accesses * 100.0 })
+        Ok(Ran {
+            rate: accesses / (ended - began).as_secs_f64() / 1e6,
+            hit_percent: hits as f64 / accesses * 100.0,
+        })
     }
 }
 
@@ -107,7 +112,10 @@ mod tests {
                 // 100 of 500 pages have half of the weight of this law; every policy finds most of them. Moka holds more than its capacity
                 // while its housekeeping is behind.
                 let most = if contender == Contender::Moka { 100.0 } else { 90.0 };
-                assert!(ran.rate > 0.0 && (25.0..most).contains(&ran.hit_percent), "{contender} {threads}: {ran:?}");
+                assert!(
+                    ran.rate > 0.0 && (25.0..most).contains(&ran.hit_percent),
+                    "{contender} {threads}: {ran:?}"
+                );
             }
         }
     }

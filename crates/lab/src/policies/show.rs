@@ -30,7 +30,11 @@ fn hits(measured: &[Measured]) -> Table {
         row.extend(PEERS.map(|peer| Cell::number(of.raced(peer, 1, |ran| ran.hit_percent), 2)));
         row
     };
-    Table { title: "Hit ratios, one thread".into(), columns, rows: measured.iter().map(row).collect() }
+    Table {
+        title: "Hit ratios, one thread".into(),
+        columns,
+        rows: measured.iter().map(row).collect(),
+    }
 }
 
 /// A policy's published hit ratio beside ours.
@@ -60,7 +64,10 @@ fn published(measured: &[Measured]) -> Table {
     ];
     let row = |known: &Known| {
         let mut row = vec![Cell::text(known.case.clone()), Cell::text(known.policy.name())];
-        row.extend([known.ours, known.published, known.ours - known.published].map(|value| Cell::number(value, 2)));
+        row.extend(
+            [known.ours, known.published, known.ours - known.published]
+                .map(|value| Cell::number(value, 2)),
+        );
         row
     };
     let rows = known(measured).iter().map(row).collect();
@@ -83,14 +90,18 @@ fn lost(measured: &[Measured]) -> Table {
     let row = |policy: &PolicyKind| {
         let mut row = vec![Cell::text(policy.name())];
         for (late, threads) in &lates {
-            let lost = measured.iter().filter_map(|of| Some((of.lost(*policy, *late, *threads)?, of.case.name())));
+            let lost = measured
+                .iter()
+                .filter_map(|of| Some((of.lost(*policy, *late, *threads)?, of.case.name())));
             let worst = lost.max_by(|a, b| a.0.total_cmp(&b.0));
             row.push(Cell::number(worst.as_ref().map(|(lost, _)| *lost), 2));
             row.push(worst.map_or(Cell::Empty, |(_, case)| Cell::text(case)));
         }
         row
     };
-    let title = "Hit ratio lost to the exact policy by hits that are told late, the worst case of each".into();
+    let title =
+        "Hit ratio lost to the exact policy by hits that are told late, the worst case of each"
+            .into();
     Table { title, columns, rows: PolicyKind::ALL.iter().map(row).collect() }
 }
 
@@ -107,7 +118,10 @@ fn raced(of: &Measured) -> Table {
         let mut row = vec![Cell::text(contender.to_string())];
         let figures: [fn(&Ran) -> f64; 2] = [|ran| ran.rate, |ran| ran.hit_percent];
         for figure in figures {
-            row.extend(THREADS.map(|threads| Cell::measured(&of.repetitions(contender, threads, figure), 2)));
+            row.extend(
+                THREADS
+                    .map(|threads| Cell::measured(&of.repetitions(contender, threads, figure), 2)),
+            );
         }
         row
     };
@@ -125,11 +139,21 @@ pub fn samples(measured: &[Measured]) -> Vec<Samples> {
 }
 
 fn hit_chart(of: &Measured) -> Samples {
-    let peers = PEERS.iter().filter_map(|peer| Some((peer.to_string(), of.raced(*peer, 1, |ran| ran.hit_percent)?)));
+    let peers = PEERS
+        .iter()
+        .filter_map(|peer| Some((peer.to_string(), of.raced(*peer, 1, |ran| ran.hit_percent)?)));
     let mut bars = vec![("opt".to_owned(), of.case.trace.hit_percent(of.optimum))];
-    bars.extend(of.exact.iter().map(|(kind, misses)| (kind.name().to_owned(), of.case.trace.hit_percent(*misses))));
+    bars.extend(
+        of.exact
+            .iter()
+            .map(|(kind, misses)| (kind.name().to_owned(), of.case.trace.hit_percent(*misses))),
+    );
     bars.extend(peers);
-    let points = bars.iter().enumerate().map(|(at, (_, percent))| Point { x: at as f64, y: vec![*percent] }).collect();
+    let points = bars
+        .iter()
+        .enumerate()
+        .map(|(at, (_, percent))| Point { x: at as f64, y: vec![*percent] })
+        .collect();
     Samples {
         title: format!("{}: hit ratio", of.case.name()),
         x: Axis::names("policy", bars.into_iter().map(|(name, _)| name).collect()),
@@ -143,10 +167,15 @@ fn rate_chart(of: &Measured) -> Option<Samples> {
     let names: Vec<Contender> = contenders(of);
     let points = |threads| {
         let raced = of.raced.iter().filter(move |raced| raced.threads == threads);
-        raced.enumerate().map(|(at, raced)| Point { x: at as f64, y: raced.ran.iter().map(|r| r.rate).collect() })
+        raced.enumerate().map(|(at, raced)| Point {
+            x: at as f64,
+            y: raced.ran.iter().map(|r| r.rate).collect(),
+        })
     };
-    let series =
-        THREADS.map(|threads| Series { name: format!("threads: {threads}"), points: points(threads).collect() });
+    let series = THREADS.map(|threads| Series {
+        name: format!("threads: {threads}"),
+        points: points(threads).collect(),
+    });
     (!names.is_empty()).then(|| Samples {
         title: format!("{}: as a cache", of.case.name()),
         x: Axis::names("cache", names.iter().map(Contender::to_string).collect()),
@@ -161,7 +190,8 @@ pub fn found(measured: &[Measured]) -> Vec<String> {
     let mut losses: Vec<(PolicyKind, f64, f64)> = Vec::new();
     for kind in PolicyKind::ALL {
         let below = |of: &Measured| {
-            let best = PolicyKind::ALL.iter().filter_map(|kind| of.exact(*kind)).fold(0.0, f64::max);
+            let best =
+                PolicyKind::ALL.iter().filter_map(|kind| of.exact(*kind)).fold(0.0, f64::max);
             of.exact(*kind).map(|percent| best - percent)
         };
         let below: Vec<f64> = measured.iter().filter_map(below).collect();
@@ -169,12 +199,17 @@ pub fn found(measured: &[Measured]) -> Vec<String> {
         losses.push((*kind, below.iter().sum::<f64>() / below.len().max(1) as f64, worst));
     }
     losses.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let words: Vec<String> =
-        losses.iter().map(|(kind, mean, worst)| format!("{kind} {mean:.1} (at worst {worst:.1})")).collect();
+    let words: Vec<String> = losses
+        .iter()
+        .map(|(kind, mean, worst)| format!("{kind} {mean:.1} (at worst {worst:.1})"))
+        .collect();
     if measured.is_empty() {
         return Vec::new();
     }
-    vec![format!("Points of hit ratio below the best policy of each case, in the mean: {}.", words.join(", "))]
+    vec![format!(
+        "Points of hit ratio below the best policy of each case, in the mean: {}.",
+        words.join(", ")
+    )]
 }
 
 /// How far from published ratios.
@@ -183,12 +218,20 @@ pub fn agreement(measured: &[Measured]) -> Vec<String> {
     let off: Vec<String> = known
         .iter()
         .filter(|known| (known.ours - known.published).abs() > AGREES)
-        .map(|k| format!("{} on {}: {:.2} % and published {:.2} %", k.policy, k.case, k.ours, k.published))
+        .map(|k| {
+            format!(
+                "{} on {}: {:.2} % and published {:.2} %",
+                k.policy, k.case, k.ours, k.published
+            )
+        })
         .collect();
     if known.is_empty() {
         return Vec::new();
     }
-    let agree =
-        format!("{} of {} published ratios are within {AGREES} points of ours.", known.len() - off.len(), known.len());
+    let agree = format!(
+        "{} of {} published ratios are within {AGREES} points of ours.",
+        known.len() - off.len(),
+        known.len()
+    );
     if off.is_empty() { vec![agree] } else { vec![agree, format!("Not so: {}.", off.join("; "))] }
 }

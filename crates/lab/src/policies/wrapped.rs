@@ -32,8 +32,13 @@ impl Late {
     /// All that a policy may be in; of those that differ in what they prefetch only one.
     pub fn all() -> Vec<Self> {
         let prompt = [WrapperKind::Locked, WrapperKind::Prefetched, WrapperKind::BatchedPrefetched];
-        let kinds = WrapperKind::ALL.iter().filter(|kind| !prompt.contains(kind) || **kind == WrapperKind::default());
-        std::iter::once(Self::UseCounted).chain(kinds.map(|kind| Self::Kind(*kind))).chain([Self::Full]).collect()
+        let kinds = WrapperKind::ALL
+            .iter()
+            .filter(|kind| !prompt.contains(kind) || **kind == WrapperKind::default());
+        std::iter::once(Self::UseCounted)
+            .chain(kinds.map(|kind| Self::Kind(*kind)))
+            .chain([Self::Full])
+            .collect()
     }
 
     /// What the bars need: the default, and beside it the default wrapper and the source's.
@@ -46,7 +51,9 @@ impl Late {
         match kind {
             ReplacementKind::UseCounted(kind) => Some((kind.policy(), Self::UseCounted)),
             ReplacementKind::Wrapped(policy, wrapper) => Some((policy, Self::Kind(wrapper))),
-            ReplacementKind::ClockSweep | ReplacementKind::Multilist(_) | ReplacementKind::Custom(_) => None,
+            ReplacementKind::ClockSweep
+            | ReplacementKind::Multilist(_)
+            | ReplacementKind::Custom(_) => None,
         }
     }
 
@@ -58,7 +65,13 @@ impl Late {
                 Some(ReplacementKind::UseCounted(*kind).build(frames))
             }
             Self::Kind(kind) => Some(kind.wrap(policy.build(frames), frames)),
-            Self::Full => Some(Box::new(Batched::with_sizes(policy.build(frames), frames, false, QUEUE, QUEUE))),
+            Self::Full => Some(Box::new(Batched::with_sizes(
+                policy.build(frames),
+                frames,
+                false,
+                QUEUE,
+                QUEUE,
+            ))),
         }
     }
 }
@@ -104,7 +117,12 @@ impl Told for Acting {
     fn miss(&mut self, access: usize, frame: FrameId, page: PageId) {
         act_as(self.thread(access), || self.replacement.miss(frame, page));
     }
-    fn evict(&mut self, access: usize, incoming: PageId, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        access: usize,
+        incoming: PageId,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         act_as(self.thread(access), || self.replacement.evict(Some(incoming), probe))
     }
 }
@@ -113,9 +131,11 @@ impl Told for Acting {
 pub fn measure(case: &Case, lates: &[Late]) -> Res<Vec<Wrapped>> {
     let mut all = Vec::new();
     for policy in PolicyKind::ALL {
-        for (late, threads) in lates.iter().flat_map(|late| THREADS.map(|threads| (*late, threads))) {
+        for (late, threads) in lates.iter().flat_map(|late| THREADS.map(|threads| (*late, threads)))
+        {
             let Some(replacement) = late.wrap(*policy, case.frames) else { continue };
-            let misses = alone::misses(&mut Acting { replacement, threads }, &case.trace, case.frames);
+            let misses =
+                alone::misses(&mut Acting { replacement, threads }, &case.trace, case.frames);
             let misses = misses.map_err(|why| format!("{policy} in {late}: {why}"))?;
             all.push(Wrapped { policy: *policy, late, threads, misses });
         }
@@ -135,7 +155,11 @@ mod tests {
         for kind in PolicyKind::ALL {
             let exact = alone::misses(&mut kind.build(100), &trace, 100);
             let replacement = WrapperKind::Locked.wrap(kind.build(100), 100);
-            assert_eq!(alone::misses(&mut Acting { replacement, threads: 8 }, &trace, 100), exact, "{kind}");
+            assert_eq!(
+                alone::misses(&mut Acting { replacement, threads: 8 }, &trace, 100),
+                exact,
+                "{kind}"
+            );
         }
     }
 

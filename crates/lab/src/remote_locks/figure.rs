@@ -1,7 +1,9 @@
 //! Throughput and abort rate against theta.
 
 use super::measures::Shown;
-use super::systems::{Load, M, M_S, NO_WAIT, QUICK_THETAS, System, TCP, THETAS, TWO_SIDED, WAIT_DIE};
+use super::systems::{
+    Load, M, M_S, NO_WAIT, QUICK_THETAS, System, TCP, THETAS, TWO_SIDED, WAIT_DIE,
+};
 use super::{configuration, judge, protocol_name, seeds};
 use crate::bars::Bar;
 use crate::bp::grid::{Cell, Grid, Measure};
@@ -41,8 +43,16 @@ pub const FIG3: Figure = Figure {
     published: &[
         ORDER,
         OVERTAKES,
-        Published { what: "M/S over TCP, theta 0.85", ours: |grid| over_tcp(grid, M_S), source: "5.3" },
-        Published { what: "aborts of M at theta 0.8, %", ours: |grid| aborts(grid, M, 0.8), source: "20" },
+        Published {
+            what: "M/S over TCP, theta 0.85",
+            ours: |grid| over_tcp(grid, M_S),
+            source: "5.3",
+        },
+        Published {
+            what: "aborts of M at theta 0.8, %",
+            ours: |grid| aborts(grid, M, 0.8),
+            source: "20",
+        },
     ],
 };
 
@@ -54,8 +64,16 @@ pub const FIG4: Figure = Figure {
     bar: None,
     published: &[
         ORDER,
-        Published { what: "aborts of M/S at theta 0.95, %", ours: |grid| aborts(grid, M_S, 0.95), source: "0" },
-        Published { what: "aborts of M at theta 0.95, %", ours: |grid| aborts(grid, M, 0.95), source: "more than 40" },
+        Published {
+            what: "aborts of M/S at theta 0.95, %",
+            ours: |grid| aborts(grid, M_S, 0.95),
+            source: "0",
+        },
+        Published {
+            what: "aborts of M at theta 0.95, %",
+            ours: |grid| aborts(grid, M, 0.95),
+            source: "more than 40",
+        },
         Published { what: "M over TCP, theta 0.95", ours: m_over_tcp, source: "less than 1" },
     ],
 };
@@ -69,7 +87,11 @@ pub const FIG5: Figure = Figure {
     published: &[
         ORDER,
         Published { source: "above 0.9", ..OVERTAKES },
-        Published { what: "M over TCP, theta 0.85", ours: |grid| over_tcp(grid, M), source: "10.6" },
+        Published {
+            what: "M over TCP, theta 0.85",
+            ours: |grid| over_tcp(grid, M),
+            source: "10.6",
+        },
     ],
 };
 
@@ -77,7 +99,8 @@ const ORDER: Published = Published {
     what: "thetas where M/S > two-sided > TCP",
     ours: |grid| {
         let rates = |theta| [M_S, TWO_SIDED, TCP].map(|system| rate(grid, system, theta));
-        let all: Vec<bool> = thetas(grid).into_iter().map(|theta| rates(theta).is_sorted_by(|a, b| a > b)).collect();
+        let all: Vec<bool> =
+            thetas(grid).into_iter().map(|theta| rates(theta).is_sorted_by(|a, b| a > b)).collect();
         Some(format!("{} of {}", all.iter().filter(|holds| **holds).count(), all.len()))
     },
     source: "all",
@@ -115,17 +138,25 @@ fn aborts(grid: &Grid<Outcome>, system: System, theta: f64) -> Option<String> {
 /// Runs a figure's systems at every theta.
 pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
     let thetas: &[f64] = if task.options.quick { &QUICK_THETAS } else { &THETAS };
-    let all = figure.systems.into_iter().flat_map(|system| thetas.iter().map(move |theta| (system, *theta)));
+    let all = figure
+        .systems
+        .into_iter()
+        .flat_map(|system| thetas.iter().map(move |theta| (system, *theta)));
     let judged = |system: System, theta| {
         let of_bar = figure.bar.is_some_and(|bar| [bar.system, TCP].contains(&system));
         of_bar && theta == judge::THETA
     };
-    let wanted =
-        |(system, theta): &(System, f64)| task.part.wants(&format!("{} {theta}", system.name), judged(*system, *theta));
+    let wanted = |(system, theta): &(System, f64)| {
+        task.part.wants(&format!("{} {theta}", system.name), judged(*system, *theta))
+    };
     let cases: Vec<(System, f64)> = all.filter(wanted).collect();
     let seeds = seeds(task);
     let mut progress = Progress::new(figure.name, cases.len());
-    let title = format!("{}, {:.0} % writes, simulated", protocol_name(figure.protocol), figure.writes * 100.0);
+    let title = format!(
+        "{}, {:.0} % writes, simulated",
+        protocol_name(figure.protocol),
+        figure.writes * 100.0
+    );
     let mut grid = Grid { title, x: "theta", cells: Vec::new() };
     for (system, theta) in cases {
         progress.step(&format!("{}, theta {theta}", system.name));
@@ -134,11 +165,13 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
         let figures = seeds.iter().map(one).collect::<Res<_>>()?;
         grid.cells.push(Cell { system: system.name.into(), x: theta, figures });
     }
-    let mut tables = vec![grid.table(&Outcome::RATE), grid.table(&Outcome::ABORTS), published(figure, &grid)];
+    let mut tables =
+        vec![grid.table(&Outcome::RATE), grid.table(&Outcome::ABORTS), published(figure, &grid)];
     if let (Some(bar), false) = (figure.bar, task.options.quick) {
         tables.push(sensitivity(task, figure, bar)?);
     }
-    let bars: Vec<Bar> = figure.bar.into_iter().filter_map(|bar| bar.judge(&grid, Outcome::RATE.of)).collect();
+    let bars: Vec<Bar> =
+        figure.bar.into_iter().filter_map(|bar| bar.judge(&grid, Outcome::RATE.of)).collect();
     Ok(Findings {
         configuration: configuration(task),
         seeds,
@@ -160,11 +193,19 @@ fn drawn(grid: &Grid<Outcome>, measure: &Measure<Outcome>) -> Samples {
 fn published(figure: &Figure, grid: &Grid<Outcome>) -> Table {
     let text = |text: Option<String>| text.map_or(table::Cell::Empty, table::Cell::text);
     let row = |point: &Published| {
-        vec![table::Cell::text(point.what), text((point.ours)(grid)), table::Cell::text(point.source)]
+        vec![
+            table::Cell::text(point.what),
+            text((point.ours)(grid)),
+            table::Cell::text(point.source),
+        ]
     };
     Table {
         title: "What the source says of this figure".into(),
-        columns: vec![Column::ours("point", ""), Column::ours("simulated", ""), Column::published("", "")],
+        columns: vec![
+            Column::ours("point", ""),
+            Column::ours("simulated", ""),
+            Column::published("", ""),
+        ],
         rows: figure.published.iter().map(row).collect(),
     }
 }
@@ -189,10 +230,15 @@ fn sensitivity(task: &Task, figure: &Figure, bar: &OverTcp) -> Res<Table> {
         let ours = bar.system.run(task, figure.protocol, load, 1)?;
         let tcp = TCP.run(task, figure.protocol, Load { in_flight: Some(in_flight), ..load }, 1)?;
         let name = format!("TCP: {in_flight} transactions in flight a worker");
-        rows.push(vec![table::Cell::text(name), table::Cell::number(ours.rate / tcp.rate, 2), table::Cell::Empty]);
+        rows.push(vec![
+            table::Cell::text(name),
+            table::Cell::number(ours.rate / tcp.rate, 2),
+            table::Cell::Empty,
+        ]);
     }
     let columns = ["cost", "halved", "doubled"].map(|name| Column::ours(name, "")).to_vec();
-    let title = format!("{} over TCP at theta {}, with each cost changed", bar.system.name, judge::THETA);
+    let title =
+        format!("{} over TCP at theta {}, with each cost changed", bar.system.name, judge::THETA);
     Ok(Table { title, columns, rows })
 }
 
@@ -206,12 +252,16 @@ fn found(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {
     let ratios: Vec<String> = thetas(grid).iter().filter_map(over).collect();
     match ratios.is_empty() {
         true => Vec::new(),
-        false => vec![format!("{}, against the better of M and M/S: {}.", past.name, ratios.join(", "))],
+        false => {
+            vec![format!("{}, against the better of M and M/S: {}.", past.name, ratios.join(", "))]
+        }
     }
 }
 
 fn agreement(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {
-    let point = |point: &Published| Some(format!("{}: {} ({})", point.what, (point.ours)(grid)?, point.source));
+    let point = |point: &Published| {
+        Some(format!("{}: {} ({})", point.what, (point.ours)(grid)?, point.source))
+    };
     let points: Vec<String> = figure.published.iter().filter_map(point).collect();
     vec![
         format!("Simulated, in parentheses the source: {}.", points.join("; ")),

@@ -48,9 +48,15 @@ pub fn adaptive(protocol: Protocol) -> &'static str {
 impl OverTcp {
     /// The bar, if its cases were run.
     pub fn judge(&self, grid: &Grid<Outcome>, rate: fn(&Outcome) -> f64) -> Option<Bar> {
-        let reading =
-            |system: System| Some(Reading::new(system.name, grid.at(system.name, THETA, rate)?, "thousand/s", 1));
-        Some(Bar::ratio(self.name, Bound::AtLeast(self.at_least), reading(self.system)?, reading(TCP)?))
+        let reading = |system: System| {
+            Some(Reading::new(system.name, grid.at(system.name, THETA, rate)?, "thousand/s", 1))
+        };
+        Some(Bar::ratio(
+            self.name,
+            Bound::AtLeast(self.at_least),
+            reading(self.system)?,
+            reading(TCP)?,
+        ))
     }
 }
 
@@ -77,7 +83,9 @@ mod tests {
             x: "theta",
             cells: vec![cell(M_S, 0.8, 1.0), cell(M_S, THETA, ours), cell(TCP, THETA, 10.0)],
         };
-        let verdict = |ours| NO_WAIT_OVER_TCP.judge(&grid(ours), |run| run.rate).map(|bar| bar.verdict(false));
+        let verdict = |ours| {
+            NO_WAIT_OVER_TCP.judge(&grid(ours), |run| run.rate).map(|bar| bar.verdict(false))
+        };
         assert_eq!((verdict(53.0), verdict(52.9)), (Some(Verdict::Ok), Some(Verdict::Short)));
         assert!(WAIT_DIE_OVER_TCP.judge(&grid(53.0), |run| run.rate).is_none(), "M was not run");
     }

@@ -51,13 +51,23 @@ pub fn run(task: &Task) -> Res<Findings> {
         let few = task.options.quick || theta < HOT;
         &seeds[..if few { task.repetitions() as usize } else { seeds.len() }]
     };
-    let mut progress = Progress::new(NAME, PROTOCOLS.len() * writes.len() * thetas.len() * SYSTEMS.len());
+    let mut progress =
+        Progress::new(NAME, PROTOCOLS.len() * writes.len() * thetas.len() * SYSTEMS.len());
     let mut shares = Vec::new();
-    for (protocol, writes) in PROTOCOLS.into_iter().flat_map(|p| writes.iter().map(move |w| (p, *w))) {
-        let title = format!("{}, {:.0} % writes, simulated", protocol_name(protocol), writes * 100.0);
+    for (protocol, writes) in
+        PROTOCOLS.into_iter().flat_map(|p| writes.iter().map(move |w| (p, *w)))
+    {
+        let title =
+            format!("{}, {:.0} % writes, simulated", protocol_name(protocol), writes * 100.0);
         let mut grid = Grid { title, x: "theta", cells: Vec::new() };
-        for (system, theta) in SYSTEMS.into_iter().flat_map(|s| thetas.iter().map(move |t| (s, *t))) {
-            let name = format!("{}, {} % writes, {} {theta}", protocol_name(protocol), writes * 100.0, system.name);
+        for (system, theta) in SYSTEMS.into_iter().flat_map(|s| thetas.iter().map(move |t| (s, *t)))
+        {
+            let name = format!(
+                "{}, {} % writes, {} {theta}",
+                protocol_name(protocol),
+                writes * 100.0,
+                system.name
+            );
             progress.step(&name);
             if task.part.wants(&name, true) {
                 // At once: the most conflicts, and a fraction of the time to simulate.
@@ -108,7 +118,8 @@ fn worst(shares: &[Share], protocol: Protocol, thetas: &[f64]) -> Option<Bar> {
     let of_protocol = shares.iter().filter(|share| share.protocol == protocol);
     let cases = of_protocol.flat_map(|share| thetas.iter().map(move |theta| (share, *theta)));
     let compared = cases.filter_map(|(share, theta)| Some((share, theta, share.compared(theta)?)));
-    let (share, theta, (ours, better)) = compared.min_by(|(.., a), (.., b)| (a.0 / a.1).total_cmp(&(b.0 / b.1)))?;
+    let (share, theta, (ours, better)) =
+        compared.min_by(|(.., a), (.., b)| (a.0 / a.1).total_cmp(&(b.0 / b.1)))?;
     let place = format!("theta {theta}, {:.0} % writes", share.writes * 100.0);
     let ours = Reading::new(&format!("adaptive at {place}"), ours, Outcome::RATE.unit, 1);
     let better = Reading::new("the better of M and M/S", better, Outcome::RATE.unit, 1);

@@ -27,12 +27,15 @@ pub fn run(task: &Task) -> Res<Findings> {
     for theta in THETAS {
         let title = format!("NO_WAIT, 50 % writes, theta {theta}, simulated");
         let mut grid = Grid { title, x: "nodes", cells: Vec::new() };
-        for (system, nodes) in SYSTEMS.into_iter().flat_map(|system| nodes.iter().map(move |n| (system, *n))) {
+        for (system, nodes) in
+            SYSTEMS.into_iter().flat_map(|system| nodes.iter().map(move |n| (system, *n)))
+        {
             let name = format!("{} {nodes} nodes, theta {theta}", system.name);
             progress.step(&name);
             if task.part.wants(&name, false) {
                 // A back-off is as long as it takes 64 nodes to commit 60,000 transactions.
-                let load = Load { nodes: Some(nodes), ..Load::new(theta, WRITES).without_back_off() };
+                let load =
+                    Load { nodes: Some(nodes), ..Load::new(theta, WRITES).without_back_off() };
                 let one = |seed: &u64| system.run(task, Protocol::NoWait, load, *seed);
                 let figures = seeds.iter().map(one).collect::<Res<_>>()?;
                 grid.cells.push(Cell { system: system.name.into(), x: nodes as f64, figures });
@@ -44,7 +47,10 @@ pub fn run(task: &Task) -> Res<Findings> {
         configuration: configuration(task),
         seeds,
         samples: grids.iter().flat_map(drawn).collect(),
-        tables: grids.iter().flat_map(|grid| [grid.table(&Outcome::RATE), grid.table(&Outcome::ABORTS)]).collect(),
+        tables: grids
+            .iter()
+            .flat_map(|grid| [grid.table(&Outcome::RATE), grid.table(&Outcome::ABORTS)])
+            .collect(),
         found: Vec::new(),
         agreement: vec!["The source has 4 nodes.".into()],
         bars: Vec::new(),

@@ -16,11 +16,24 @@ pub fn build() -> Res<PathBuf> {
     let here = std::env::current_exe().map_err(|e| e.to_string())?;
     // <target>/<profile>/<this binary>; a test's binary lies one deeper.
     let profile = here.ancestors().find(|dir| dir.ends_with("release") || dir.ends_with("debug"));
-    let target = profile.and_then(Path::parent).ok_or("this binary has no target directory above it")?;
+    let target =
+        profile.and_then(Path::parent).ok_or("this binary has no target directory above it")?;
     let mut command = tools::cargo();
-    command.args(["build", "--release", "-p", "clearway-remote", "--bin", "clearway-remote", "--target-dir"]);
+    command.args([
+        "build",
+        "--release",
+        "-p",
+        "clearway-remote",
+        "--bin",
+        "clearway-remote",
+        "--target-dir",
+    ]);
     let status = command.arg(target).status().map_err(|e| format!("cargo build: {e}"))?;
-    if status.success() { Ok(target.join("release/clearway-remote")) } else { Err(format!("cargo build: {status}")) }
+    if status.success() {
+        Ok(target.join("release/clearway-remote"))
+    } else {
+        Err(format!("cargo build: {status}"))
+    }
 }
 
 /// What one process has counted, by name.
@@ -41,7 +54,10 @@ impl Node {
         let (Some(input), Some(output)) = (input, output) else { unreachable!("both are pipes") };
         let (tell, lines) = channel();
         std::thread::spawn(move || {
-            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
+            BufReader::new(output)
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| tell.send(line))
         });
         Ok(Self { child, input, lines })
     }
@@ -52,8 +68,12 @@ impl Node {
 
     /// What follows the word in the next line.
     fn hear(&self, word: &str, patience: Duration) -> Res<String> {
-        let line = self.lines.recv_timeout(patience).map_err(|_| format!("clearway-remote did not say `{word}`"))?;
-        let rest = line.strip_prefix(word).ok_or_else(|| format!("`{line}` instead of `{word}`"))?;
+        let line = self
+            .lines
+            .recv_timeout(patience)
+            .map_err(|_| format!("clearway-remote did not say `{word}`"))?;
+        let rest =
+            line.strip_prefix(word).ok_or_else(|| format!("`{line}` instead of `{word}`"))?;
         Ok(rest.trim().to_owned())
     }
 }
@@ -73,8 +93,12 @@ pub fn run(binary: &Path, nodes: usize, args: &[String], time: Duration) -> Res<
     let mut peers = String::from("peers");
     let mut segment = None;
     for node in 0..nodes {
-        let mut args = [args, &["--nodes".into(), nodes.to_string(), "--node".into(), node.to_string()]].concat();
-        args.extend(segment.iter().flat_map(|path: &String| ["--segment".to_owned(), path.clone()]));
+        let mut args =
+            [args, &["--nodes".into(), nodes.to_string(), "--node".into(), node.to_string()]]
+                .concat();
+        args.extend(
+            segment.iter().flat_map(|path: &String| ["--segment".to_owned(), path.clone()]),
+        );
         let process = Node::start(binary, &args)?;
         let ready = process.hear("ready", PATIENCE)?;
         let (path, place) = ready.split_once(' ').ok_or("a node that is ready has no place")?;
@@ -87,17 +111,27 @@ pub fn run(binary: &Path, nodes: usize, args: &[String], time: Duration) -> Res<
         processes.iter().map(|process| process.hear(hear, patience)).collect()
     };
     all(&mut processes, &peers, "connected", PATIENCE)?;
-    let results = all(&mut processes, &format!("run {}", time.as_millis()), "result", PATIENCE + time)?;
+    let results =
+        all(&mut processes, &format!("run {}", time.as_millis()), "result", PATIENCE + time)?;
     let counts: Vec<Counts> = results.iter().map(|line| parse(line)).collect::<Res<_>>()?;
     let rows = all(&mut processes, "check", "rows", PATIENCE)?;
-    let found = rows.iter().map(|sum| sum.parse::<u64>().map_err(|e| format!("{sum}: {e}"))).sum::<Res<u64>>()?;
-    let updates: u64 = counts.iter().map(|counts| counts.get("updates").copied().unwrap_or(0)).sum();
-    if found == updates { Ok(counts) } else { Err(format!("rows have {found} of {updates} updates")) }
+    let found = rows
+        .iter()
+        .map(|sum| sum.parse::<u64>().map_err(|e| format!("{sum}: {e}")))
+        .sum::<Res<u64>>()?;
+    let updates: u64 =
+        counts.iter().map(|counts| counts.get("updates").copied().unwrap_or(0)).sum();
+    if found == updates {
+        Ok(counts)
+    } else {
+        Err(format!("rows have {found} of {updates} updates"))
+    }
 }
 
 fn parse(line: &str) -> Res<Counts> {
     let one = |field: &str| {
-        let (name, value) = field.split_once('=').ok_or_else(|| format!("`{field}` is no count"))?;
+        let (name, value) =
+            field.split_once('=').ok_or_else(|| format!("`{field}` is no count"))?;
         Ok((name.to_owned(), value.parse().map_err(|e| format!("`{field}`: {e}"))?))
     };
     line.split_whitespace().map(one).collect()

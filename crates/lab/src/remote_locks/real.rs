@@ -80,7 +80,11 @@ impl Compared {
 impl System {
     /// Its name with the latency that is injected. The kernel's TCP has its own.
     fn at(self, latency_ns: u64) -> String {
-        if self.transport == "tcp" { self.name.into() } else { format!("{}, {} us", self.name, latency_ns / 1000) }
+        if self.transport == "tcp" {
+            self.name.into()
+        } else {
+            format!("{}, {} us", self.name, latency_ns / 1000)
+        }
     }
 
     fn latencies(self) -> &'static [u64] {
@@ -111,22 +115,35 @@ impl Shown for Run {
     }
 }
 
-fn measure(binary: &Path, system: System, latency_ns: u64, theta: f64, seed: u64, task: &Task) -> Res<Run> {
+fn measure(
+    binary: &Path,
+    system: System,
+    latency_ns: u64,
+    theta: f64,
+    seed: u64,
+    task: &Task,
+) -> Res<Run> {
     let rows = if task.options.quick { QUICK_ROWS } else { ROWS };
     let args = [
         ("--transport", system.transport.to_owned()),
         ("--locks", system.locks.to_owned()),
-        ("--protocol", if system.protocol == Protocol::NoWait { "no-wait" } else { "wait-die" }.to_owned()),
+        (
+            "--protocol",
+            if system.protocol == Protocol::NoWait { "no-wait" } else { "wait-die" }.to_owned(),
+        ),
         ("--theta", theta.to_string()),
         ("--rows", rows.to_string()),
         ("--transactions", TRANSACTIONS.to_string()),
         ("--latency-ns", latency_ns.to_string()),
         ("--seed", seed.to_string()),
     ];
-    let args: Vec<String> = args.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+    let args: Vec<String> =
+        args.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
     let counts = process::run(binary, NODES, &args, time(task))
         .map_err(|why| format!("{}, theta {theta}: {why}", system.at(latency_ns)))?;
-    let sum = |name: &str| counts.iter().map(|counts: &Counts| counts.get(name).copied().unwrap_or(0)).sum::<u64>();
+    let sum = |name: &str| {
+        counts.iter().map(|counts: &Counts| counts.get(name).copied().unwrap_or(0)).sum::<u64>()
+    };
     let (commits, aborts) = (sum("commits"), sum("aborts"));
     // NO_WAIT has no other cause than a conflict.
     let causes: &[&str] = match system.protocol {
@@ -147,16 +164,22 @@ pub fn run(task: &Task) -> Res<Findings> {
     let binary = process::build()?;
     let thetas: &[f64] = if task.options.quick { &QUICK_THETAS } else { &THETAS };
     let systems = NO_WAIT.systems().chain(WAIT_DIE.systems());
-    let cases = systems.flat_map(|system| system.latencies().iter().map(move |latency_ns| (system, *latency_ns)));
-    let cases: Vec<_> = cases.flat_map(|case| thetas.iter().map(move |theta| (case, *theta))).collect();
-    let judged = |system: System, latency_ns| system.protocol == NO_WAIT.protocol && latency_ns == LATENCIES_NS[0];
+    let cases = systems
+        .flat_map(|system| system.latencies().iter().map(move |latency_ns| (system, *latency_ns)));
+    let cases: Vec<_> =
+        cases.flat_map(|case| thetas.iter().map(move |theta| (case, *theta))).collect();
+    let judged = |system: System, latency_ns| {
+        system.protocol == NO_WAIT.protocol && latency_ns == LATENCIES_NS[0]
+    };
     let wanted = |((system, latency_ns), theta): &((System, u64), f64)| {
-        task.part.wants(&format!("{} {theta}", system.at(*latency_ns)), judged(*system, *latency_ns))
+        task.part
+            .wants(&format!("{} {theta}", system.at(*latency_ns)), judged(*system, *latency_ns))
     };
     let cases: Vec<_> = cases.into_iter().filter(wanted).collect();
     let seeds = seeds(task);
     let mut progress = Progress::new(NAME, cases.len() * seeds.len());
-    let title = "50 % writes, 4 processes on this machine, NO_WAIT unless it says otherwise".to_owned();
+    let title =
+        "50 % writes, 4 processes on this machine, NO_WAIT unless it says otherwise".to_owned();
     let cell = |((system, latency_ns), theta): &((System, u64), f64)| Cell {
         system: system.at(*latency_ns),
         x: *theta,
@@ -187,7 +210,11 @@ pub fn run(task: &Task) -> Res<Findings> {
 }
 
 fn time(task: &Task) -> Duration {
-    if task.options.quick { Duration::from_millis(100) } else { Duration::from_secs(task.options.seconds.into()) }
+    if task.options.quick {
+        Duration::from_millis(100)
+    } else {
+        Duration::from_secs(task.options.seconds.into())
+    }
 }
 
 fn configuration(task: &Task) -> crate::result::Configuration {
@@ -232,8 +259,10 @@ fn ratios(grid: &Grid<Run>, of: &Compared, thetas: &[f64]) -> Table {
 }
 
 fn bars(grid: &Grid<Run>, thetas: &[f64]) -> Vec<Bar> {
-    let all: Vec<(f64, [(String, f64); 3])> =
-        thetas.iter().filter_map(|theta| Some((*theta, compared(grid, &NO_WAIT, *theta)?))).collect();
+    let all: Vec<(f64, [(String, f64); 3])> = thetas
+        .iter()
+        .filter_map(|theta| Some((*theta, compared(grid, &NO_WAIT, *theta)?)))
+        .collect();
     let bar = |name, least, theta: f64, (ours, a): &(String, f64), (peer, b): &(String, f64)| {
         let ours = Reading::new(&format!("{ours} at theta {theta}"), *a, Run::RATE.unit, 1);
         Bar::ratio(name, Bound::AtLeast(least), ours, Reading::new(peer, *b, Run::RATE.unit, 1))
@@ -248,8 +277,9 @@ fn bars(grid: &Grid<Run>, thetas: &[f64]) -> Vec<Bar> {
         Some(bar(name, 1.0, *theta, &rates[a], &rates[b]))
     });
     let at = all.iter().find(|(theta, _)| *theta == judge::THETA);
-    let over_tcp =
-        at.map(|(theta, rates)| bar(judge::REAL_OVER_TCP, judge::REAL_OVER_TCP_AT_LEAST, *theta, &rates[0], &rates[2]));
+    let over_tcp = at.map(|(theta, rates)| {
+        bar(judge::REAL_OVER_TCP, judge::REAL_OVER_TCP_AT_LEAST, *theta, &rates[0], &rates[2])
+    });
     order.chain(over_tcp).collect()
 }
 

@@ -9,7 +9,8 @@ use crate::result::{Axis, Configuration, Findings};
 use clearway_env::{Clock, OsClock};
 use clearway_fabric::shm::{ShmConfig, ShmFabric, ShmSegment, ShmWorker};
 use clearway_fabric::{
-    Completion, Fabric, FabricNode, FabricWorker, QueueId, Region, RemoteAddr, Request, ScratchRange, Verb, WorkerAddr,
+    Completion, Fabric, FabricNode, FabricWorker, QueueId, Region, RemoteAddr, Request,
+    ScratchRange, Verb, WorkerAddr,
 };
 use clearway_harness::Res;
 use std::io::{Read, Write};
@@ -39,8 +40,14 @@ const RATE: Measure<Figures> = Measure {
     events: None,
     of: |run| run.rate / 1e3,
 };
-const LATENCY: Measure<Figures> =
-    Measure { name: "latency, median", unit: "us", digits: 2, axis: Axis::log, events: None, of: |run| run.latency_us };
+const LATENCY: Measure<Figures> = Measure {
+    name: "latency, median",
+    unit: "us",
+    digits: 2,
+    axis: Axis::log,
+    events: None,
+    of: |run| run.latency_us,
+};
 
 /// A client that fetches words.
 trait Fetch {
@@ -53,7 +60,8 @@ trait Fetch {
 
 type System = (&'static str, fn(usize, &mut dyn FnMut(&mut dyn Fetch) -> Res<()>) -> Res<()>);
 
-const SYSTEMS: [System; 3] = [("one-sided", with_reads), ("two-sided", with_messages), ("TCP", with_tcp)];
+const SYSTEMS: [System; 3] =
+    [("one-sided", with_reads), ("two-sided", with_messages), ("TCP", with_tcp)];
 
 /// Fetches for a time with so many requests under way. Returns how many were answered in a second, and the median time of
 /// one.
@@ -83,10 +91,15 @@ fn fetch(client: &mut dyn Fetch, depth: usize, time: Duration) -> Res<(f64, f64)
 /// Runs every system at every size.
 pub fn run(task: &Task) -> Res<Findings> {
     let sizes: &[usize] = if task.options.quick { &QUICK_WORDS } else { &WORDS };
-    let time = Duration::from_millis(if task.options.quick { 20 } else { 100 * u64::from(task.options.seconds) });
+    let time = Duration::from_millis(if task.options.quick {
+        20
+    } else {
+        100 * u64::from(task.options.seconds)
+    });
     let all = SYSTEMS.iter().flat_map(|system| sizes.iter().map(move |words| (system, *words)));
-    let cases: Vec<_> =
-        all.filter(|((name, _), words)| task.part.wants(&format!("{name} {}", words * 8), false)).collect();
+    let cases: Vec<_> = all
+        .filter(|((name, _), words)| task.part.wants(&format!("{name} {}", words * 8), false))
+        .collect();
     let seeds = seeds(task);
     let mut progress = Progress::new(NAME, cases.len() * seeds.len());
     let cell = |((name, _), words): &(&System, usize)| Cell {
@@ -133,7 +146,14 @@ fn failed(what: &str) -> impl Fn(clearway_fabric::FabricError) -> String + '_ {
 /// Two nodes on shared memory, with room for these words.
 fn nodes(words: usize) -> Res<[ShmFabric; 2]> {
     let heap_words = words;
-    let config = ShmConfig { nodes: 2, workers: 2, regions: 1, queue_pairs: 2, ring_words: 1 << 13, heap_words };
+    let config = ShmConfig {
+        nodes: 2,
+        workers: 2,
+        regions: 1,
+        queue_pairs: 2,
+        ring_words: 1 << 13,
+        heap_words,
+    };
     let segment = ShmSegment::create(config).map_err(failed("shared memory"))?;
     let node = |number| segment.node(FabricNode(number), Duration::ZERO).map_err(failed("a node"));
     Ok([node(0)?, node(1)?])
@@ -151,7 +171,12 @@ struct ShmClient {
 }
 
 impl ShmClient {
-    fn new(node: &ShmFabric, peer: WorkerAddr, words: usize, remote: Option<RemoteAddr>) -> Res<Self> {
+    fn new(
+        node: &ShmFabric,
+        peer: WorkerAddr,
+        words: usize,
+        remote: Option<RemoteAddr>,
+    ) -> Res<Self> {
         let mut worker = node.worker(0, (DEPTH + 1) * words).map_err(failed("a worker"))?;
         let queue = worker.connect(peer).map_err(failed("a queue pair"))?;
         Ok(Self { worker, queue, words, remote, next: 0, done: Vec::new() })
@@ -163,7 +188,8 @@ impl ShmClient {
 
     fn is_right(&self, number: usize) -> bool {
         let range = self.slot(number);
-        self.worker.load(range.start) == VALUE && self.worker.load(range.start + range.words - 1) == VALUE
+        self.worker.load(range.start) == VALUE
+            && self.worker.load(range.start + range.words - 1) == VALUE
     }
 }
 
@@ -239,7 +265,8 @@ fn serve_messages(server: &mut ShmWorker, words: usize) -> Res<()> {
             None => server.wait(),
         }
     };
-    let recv = |slot: u64| Request::new(slot, Verb::Recv { local: ScratchRange::new(slot as usize, 1) });
+    let recv =
+        |slot: u64| Request::new(slot, Verb::Recv { local: ScratchRange::new(slot as usize, 1) });
     let reply = Request::new(SENT, Verb::Send { local: ScratchRange::new(DEPTH, words) });
     let all: Vec<Request> = (0..DEPTH as u64).map(recv).collect();
     server.post(queue, &all).map_err(|why| why.to_string())?;
@@ -251,7 +278,9 @@ fn serve_messages(server: &mut ShmWorker, words: usize) -> Res<()> {
         for completion in done.drain(..) {
             match completion.result {
                 Ok(_) if completion.id == SENT => {}
-                Ok(_) => server.post(queue, &[recv(completion.id), reply]).map_err(|why| why.to_string())?,
+                Ok(_) => server
+                    .post(queue, &[recv(completion.id), reply])
+                    .map_err(|why| why.to_string())?,
                 Err(_) => return Ok(()),
             }
         }
@@ -277,9 +306,13 @@ impl Fetch for TcpClient {
 
 fn with_tcp(words: usize, act: &mut dyn FnMut(&mut dyn Fetch) -> Res<()>) -> Res<()> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
-    let stream = TcpStream::connect(listener.local_addr().map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+    let stream = TcpStream::connect(listener.local_addr().map_err(|e| e.to_string())?)
+        .map_err(|e| e.to_string())?;
     let (mut served, _) = listener.accept().map_err(|e| e.to_string())?;
-    [&stream, &served].into_iter().try_for_each(|s| s.set_nodelay(true)).map_err(|e| e.to_string())?;
+    [&stream, &served]
+        .into_iter()
+        .try_for_each(|s| s.set_nodelay(true))
+        .map_err(|e| e.to_string())?;
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let reply = VALUE.to_le_bytes().repeat(words);

@@ -33,7 +33,8 @@ const fn cached(name: &'static str, kind: LockKind) -> System {
 
 pub const M: System = one_sided("M", LockKind::Mutual);
 pub const M_S: System = one_sided("M/S", LockKind::Shared);
-pub const TWO_SIDED: System = System { transport: Transport::TwoSided, ..one_sided("two-sided", LockKind::Shared) };
+pub const TWO_SIDED: System =
+    System { transport: Transport::TwoSided, ..one_sided("two-sided", LockKind::Shared) };
 pub const TCP: System = System { transport: Transport::Tcp, ..one_sided("TCP", LockKind::Shared) };
 pub const ONE_ROUND: System = one_sided("one round", LockKind::OneRound);
 pub const ONE_ROUND_CACHED: System = cached("one round, cached locations", LockKind::OneRound);
@@ -54,10 +55,19 @@ impl System {
         // Where nobody backs off, nothing piles up that a long warm-up would wait for.
         let warm_up = if load.costs.back_off_ns == 0 { WARM_UP } else { full.warm_up };
         let nodes = load.nodes.unwrap_or(full.nodes);
-        let full = Setup { seed, cached: self.cached, costs: load.costs, in_flight, warm_up, nodes, ..full };
+        let full = Setup {
+            seed,
+            cached: self.cached,
+            costs: load.costs,
+            in_flight,
+            warm_up,
+            nodes,
+            ..full
+        };
         let full = if load.nodes.is_some() { many_nodes(full) } else { full };
-        run(&sized(task, full))
-            .map_err(|why| format!("{protocol:?}, {}, theta {}, seed {seed}: {why}", self.name, load.theta))
+        run(&sized(task, full)).map_err(|why| {
+            format!("{protocol:?}, {}, theta {}, seed {seed}: {why}", self.name, load.theta)
+        })
     }
 }
 

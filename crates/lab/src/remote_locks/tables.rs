@@ -36,14 +36,20 @@ impl Case {
     }
 }
 
-fn cases(task: &Task, name: &'static str, systems: &[(Protocol, System)], thetas: &[f64]) -> Res<Vec<Case>> {
+fn cases(
+    task: &Task,
+    name: &'static str,
+    systems: &[(Protocol, System)],
+    thetas: &[f64],
+) -> Res<Vec<Case>> {
     let all = systems.iter().flat_map(|system| thetas.iter().map(move |theta| (*system, *theta)));
     let judged = |system, theta| match system {
         LINE => theta == 0.95,
         _ => system == ONE_ROUND_CACHED,
     };
     let wanted = |((protocol, system), theta): &((Protocol, System), f64)| {
-        task.part.wants(&format!("{} {theta}", Case::name(*protocol, *system)), judged(*system, *theta))
+        task.part
+            .wants(&format!("{} {theta}", Case::name(*protocol, *system)), judged(*system, *theta))
     };
     let wanted: Vec<_> = all.filter(wanted).collect();
     let mut progress = Progress::new(name, wanted.len());
@@ -51,7 +57,12 @@ fn cases(task: &Task, name: &'static str, systems: &[(Protocol, System)], thetas
     for ((protocol, system), theta) in wanted {
         progress.step(&format!("{}, theta {theta}", Case::name(protocol, system)));
         let one = |seed: &u64| system.run(task, protocol, Load::new(theta, WRITES), *seed);
-        cases.push(Case { protocol, system, theta, runs: seeds(task).iter().map(one).collect::<Res<_>>()? });
+        cases.push(Case {
+            protocol,
+            system,
+            theta,
+            runs: seeds(task).iter().map(one).collect::<Res<_>>()?,
+        });
     }
     Ok(cases)
 }
@@ -83,8 +94,14 @@ pub fn retries(task: &Task) -> Res<Findings> {
     };
     let in_line = cases.iter().find(|case| case.system == LINE && case.theta == 0.95);
     let bar = in_line.map(|case| {
-        let waits = Reading::new("requests that waited, a transaction", case.of(RETRIES[2].2), "", 2);
-        judge::at_most(judge::VERBS_A_WAIT, judge::VERBS_A_WAIT_AT_MOST, case.of(verbs_a_wait), vec![waits])
+        let waits =
+            Reading::new("requests that waited, a transaction", case.of(RETRIES[2].2), "", 2);
+        judge::at_most(
+            judge::VERBS_A_WAIT,
+            judge::VERBS_A_WAIT_AT_MOST,
+            case.of(verbs_a_wait),
+            vec![waits],
+        )
     });
     Ok(Findings {
         configuration: configuration(task),
@@ -131,10 +148,20 @@ pub fn verbs(task: &Task) -> Res<Findings> {
     };
     let judged = cases.iter().find(|case| case.system == ONE_ROUND_CACHED);
     let bars = judged.map(|case| {
-        let rows = Reading::new("remote rows a transaction", case.of(|run| run.a_commit(run.remote_rows)), "", 2);
+        let rows = Reading::new(
+            "remote rows a transaction",
+            case.of(|run| run.a_commit(run.remote_rows)),
+            "",
+            2,
+        );
         let (rounds, verbs) = (case.of(rounds_a_row), case.of(remote_verbs));
         [
-            judge::at_most(judge::ROUNDS_A_ROW, judge::ROUNDS_A_ROW_AT_MOST, rounds, vec![rows.clone()]),
+            judge::at_most(
+                judge::ROUNDS_A_ROW,
+                judge::ROUNDS_A_ROW_AT_MOST,
+                rounds,
+                vec![rows.clone()],
+            ),
             judge::at_most(judge::VERBS, judge::VERBS_AT_MOST, verbs, vec![rows]),
         ]
     });
@@ -149,15 +176,21 @@ pub fn verbs(task: &Task) -> Res<Findings> {
     })
 }
 
-fn table(title: &str, cases: &[Case], counts: &[Count], published: Option<&dyn Fn(&Case) -> Cell>) -> Table {
+fn table(
+    title: &str,
+    cases: &[Case],
+    counts: &[Count],
+    published: Option<&dyn Fn(&Case) -> Cell>,
+) -> Table {
     let mut columns = vec![Column::ours("system", ""), Column::ours("theta", "")];
     columns.extend(counts.iter().map(|(name, ..)| Column::ours(name, "")));
     columns.extend(published.map(|_| Column::published("", "")));
     let row = |case: &Case| {
-        let mut row = vec![Cell::text(Case::name(case.protocol, case.system)), Cell::number(case.theta, 2)];
-        row.extend(
-            counts.iter().map(|(_, digits, of)| Cell::measured(&case.runs.iter().map(of).collect::<Vec<_>>(), *digits)),
-        );
+        let mut row =
+            vec![Cell::text(Case::name(case.protocol, case.system)), Cell::number(case.theta, 2)];
+        row.extend(counts.iter().map(|(_, digits, of)| {
+            Cell::measured(&case.runs.iter().map(of).collect::<Vec<_>>(), *digits)
+        }));
         row.extend(published.map(|published| published(case)));
         row
     };

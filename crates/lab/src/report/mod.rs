@@ -12,12 +12,17 @@ use std::path::{Path, PathBuf};
 /// Reads every record in `directory` and writes the page; `order` has the names of the experiments as the page shows them, others come
 /// behind. Returns how many records it has.
 pub fn write(directory: &Path, out: &Path, order: &[&str]) -> Res<usize> {
-    let mut records = files(directory)?.iter().map(|path| json::read(path)).collect::<Res<Vec<Record>>>()?;
+    let mut records =
+        files(directory)?.iter().map(|path| json::read(path)).collect::<Res<Vec<Record>>>()?;
     if records.is_empty() {
         return Err(format!("{} has no record\nhint: clearway-lab run NAME", directory.display()));
     }
-    let place = |record: &Record| order.iter().position(|name| *name == record.experiment).unwrap_or(order.len());
-    records.sort_by(|a, b| (place(a), &a.experiment, &a.date).cmp(&(place(b), &b.experiment, &b.date)));
+    let place = |record: &Record| {
+        order.iter().position(|name| *name == record.experiment).unwrap_or(order.len())
+    };
+    records.sort_by(|a, b| {
+        (place(a), &a.experiment, &a.date).cmp(&(place(b), &b.experiment, &b.date))
+    });
     std::fs::write(out, page::html(&records)?).map_err(|e| format!("{}: {e}", out.display()))?;
     Ok(records.len())
 }
@@ -29,7 +34,9 @@ fn files(directory: &Path) -> Res<Vec<PathBuf>> {
     };
     let listed = listed.map_err(|e| format!("{}: {e}", directory.display()))?;
     let paths = listed.into_iter().map(|entry| entry.path());
-    Ok(paths.filter(|path| path.extension().is_some_and(|e| e == "json") || json::is_compressed(path)).collect())
+    Ok(paths
+        .filter(|path| path.extension().is_some_and(|e| e == "json") || json::is_compressed(path))
+        .collect())
 }
 
 #[cfg(test)]
@@ -49,7 +56,8 @@ mod tests {
         let out = directory.path().join("report.html");
         assert_eq!(write(directory.path(), &out, &["pgbench", "baton"]), Ok(3));
         let page = std::fs::read_to_string(out).unwrap();
-        let places: Vec<_> = ["pgbench", "baton", "another"].map(|n| page.find(&format!("<h2>{n}</h2>"))).to_vec();
+        let places: Vec<_> =
+            ["pgbench", "baton", "another"].map(|n| page.find(&format!("<h2>{n}</h2>"))).to_vec();
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
     }
 
@@ -58,7 +66,9 @@ mod tests {
         let directory = TempDir::new("report").unwrap();
         let out = directory.path().join("report.html");
         assert!(write(directory.path(), &out, &[]).unwrap_err().contains("hint: clearway-lab run"));
-        assert!(write(&directory.path().join("none"), &out, &[]).unwrap_err().contains("has no record"));
+        assert!(
+            write(&directory.path().join("none"), &out, &[]).unwrap_err().contains("has no record")
+        );
         std::fs::write(directory.path().join("bad.json"), "{").unwrap();
         assert!(write(directory.path(), &out, &[]).unwrap_err().contains("bad.json"));
         assert!(!out.exists());

@@ -55,7 +55,8 @@ fn section(record: &Record) -> Res<String> {
         escape(&record.configuration_hash),
         escape(&record.machine.to_string())
     );
-    out += &format!("<h3>What was asked</h3>\n<p class=\"lead\">{}</p>\n", escape(&record.question));
+    out +=
+        &format!("<h3>What was asked</h3>\n<p class=\"lead\">{}</p>\n", escape(&record.question));
     out += &format!("<p class=\"source\">{}</p>\n", escape(&record.source));
     out += &paragraphs("What the source found", std::slice::from_ref(&record.source_found));
     out += &paragraphs("What we found", &findings.found);
@@ -69,7 +70,8 @@ fn section(record: &Record) -> Res<String> {
     }
     if !rest.is_empty() {
         let tables: String = rest.into_iter().map(table).collect();
-        out += &format!("<details>\n<summary>The numbers as tables</summary>\n{tables}</details>\n");
+        out +=
+            &format!("<details>\n<summary>The numbers as tables</summary>\n{tables}</details>\n");
     }
     Ok(out + &conditions(record))
 }
@@ -97,7 +99,9 @@ fn bars(record: &Record) -> String {
             Verdict::Quick => "quick",
         };
         let (name, explained) = (escape(&bar.name), escape(&bar.explained()));
-        out += &format!("<tr><td class=\"{class}\">{verdict}</td><td>{name}</td><td>{explained}</td></tr>\n");
+        out += &format!(
+            "<tr><td class=\"{class}\">{verdict}</td><td>{name}</td><td>{explained}</td></tr>\n"
+        );
     }
     out + "</table></div>\n"
 }
@@ -109,7 +113,10 @@ fn table(table: &Table) -> String {
         let classes: Vec<&str> = published.into_iter().chain(number).collect();
         if classes.is_empty() { String::new() } else { format!(" class=\"{}\"", classes.join(" ")) }
     };
-    let mut out = format!("<div class=\"scroll\"><table>\n<caption>{}</caption>\n<thead><tr>", escape(&table.title));
+    let mut out = format!(
+        "<div class=\"scroll\"><table>\n<caption>{}</caption>\n<thead><tr>",
+        escape(&table.title)
+    );
     for (at, column) in table.columns.iter().enumerate() {
         out += &format!("<th{}>{}</th>", class(at, None), escape(&column.heading()));
     }
@@ -117,7 +124,9 @@ fn table(table: &Table) -> String {
     for row in &table.rows {
         let cells = row.iter().enumerate();
         let cells: String = cells
-            .map(|(at, cell)| format!("<td{}>{}</td>", class(at, Some(cell)), escape(&cell.to_string())))
+            .map(|(at, cell)| {
+                format!("<td{}>{}</td>", class(at, Some(cell)), escape(&cell.to_string()))
+            })
             .collect();
         out += &format!("<tr>{cells}</tr>\n");
     }
@@ -127,13 +136,18 @@ fn table(table: &Table) -> String {
 fn figure(samples: &Samples) -> Res<String> {
     let title = escape(&samples.title);
     let Some(drawing) = plot::draw(samples)? else {
-        return Ok(format!("<figure><figcaption>{title}: nothing was measured.</figcaption></figure>\n"));
+        return Ok(format!(
+            "<figure><figcaption>{title}: nothing was measured.</figcaption></figure>\n"
+        ));
     };
     let left_out = match drawing.left_out {
         0 => String::new(),
         n => format!(" (left out, without a place on the axes: {n})"),
     };
-    Ok(format!("<figure>\n<figcaption><b>{title}</b>{left_out}</figcaption>\n{}</figure>\n", drawing.svg))
+    Ok(format!(
+        "<figure>\n<figcaption><b>{title}</b>{left_out}</figcaption>\n{}</figure>\n",
+        drawing.svg
+    ))
 }
 
 /// What the numbers were measured on, and how.
@@ -146,12 +160,16 @@ fn conditions(record: &Record) -> String {
         ("Conditions", record.machine.conditions()),
         ("Configuration", format!("hash {}", record.configuration_hash)),
     ];
-    lines.extend(record.findings.configuration.iter().map(|(name, value)| (name.as_str(), value.clone())));
+    lines.extend(
+        record.findings.configuration.iter().map(|(name, value)| (name.as_str(), value.clone())),
+    );
     if !seeds.is_empty() {
         lines.push(("Seeds", seeds.join(", ")));
     }
-    let lines: String =
-        lines.iter().map(|(name, value)| format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(value))).collect();
+    let lines: String = lines
+        .iter()
+        .map(|(name, value)| format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(value)))
+        .collect();
     format!("<h3>Measured on</h3>\n<dl>\n{lines}</dl>\n")
 }
 
@@ -180,7 +198,8 @@ mod tests {
     fn text_is_shown_and_never_becomes_markup() {
         assert_eq!(escape("a < b & \"c\" > 'd'"), "a &lt; b &amp; &quot;c&quot; &gt; &#39;d&#39;");
         let hostile = "<script>alert(1)</script>";
-        let mut record = Record { question: hostile.into(), only: Some(hostile.into()), ..example() };
+        let mut record =
+            Record { question: hostile.into(), only: Some(hostile.into()), ..example() };
         record.findings.found.push(hostile.into());
         record.findings.tables[0].rows[0][0] = Cell::text(hostile);
         record.findings.tables[0].columns[0].name = hostile.into();
@@ -218,7 +237,8 @@ mod tests {
         assert!(!page.contains("mean nothing"));
         assert!(
             !page.contains("http://")
-                || page.matches("http").count() == page.matches("http://www.w3.org/2000/svg").count()
+                || page.matches("http").count()
+                    == page.matches("http://www.w3.org/2000/svg").count()
         );
     }
 
@@ -230,7 +250,8 @@ mod tests {
         ours.columns.iter_mut().for_each(|column| column.published = false);
         record.findings.tables.insert(0, ours);
         let page = html(&[record]).unwrap();
-        let places = ["<caption>Rates", "<svg", "<details>", "<caption>Ours only", "</details>"].map(|p| page.find(p));
+        let places = ["<caption>Rates", "<svg", "<details>", "<caption>Ours only", "</details>"]
+            .map(|p| page.find(p));
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
         assert!(!html(&[example()]).unwrap().contains("<details>"));
     }

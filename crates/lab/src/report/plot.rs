@@ -73,7 +73,9 @@ pub fn style() -> String {
     let both = |colour: RGBColor, by: &str| {
         let RGBColor(r, g, b) = colour;
         let hex = format!("#{r:02X}{g:02X}{b:02X}");
-        format!("figure [fill=\"{hex}\"] {{ fill: {by}; }} figure [stroke=\"{hex}\"] {{ stroke: {by}; }}\n")
+        format!(
+            "figure [fill=\"{hex}\"] {{ fill: {by}; }} figure [stroke=\"{hex}\"] {{ stroke: {by}; }}\n"
+        )
     };
     let dark: String = COLOURS.iter().map(|(paper, dark)| both(*paper, dark)).collect();
     let page = both(INK, "var(--ink)") + &both(GRID, "var(--line)");
@@ -83,14 +85,16 @@ pub fn style() -> String {
 /// Draws the samples; nothing where there is nothing to draw.
 pub fn draw(samples: &Samples) -> Res<Option<Drawing>> {
     let mut left_out = 0;
-    let marks: Vec<Vec<Mark>> = samples.series.iter().map(|series| marks(samples, series, &mut left_out)).collect();
+    let marks: Vec<Vec<Mark>> =
+        samples.series.iter().map(|series| marks(samples, series, &mut left_out)).collect();
     let xs: Vec<f64> = marks.iter().flatten().map(|m| m.x).collect();
     let ys: Vec<f64> = marks.iter().flatten().flat_map(|m| [m.lower, m.upper]).collect();
     let across = Ruler::over(&samples.x, &xs, Lies::Across);
     let up = Ruler::over(&samples.y, &ys, Lies::Up);
     let Some((across, up)) = across.zip(up) else { return Ok(None) };
     let mut svg = String::new();
-    chart(&mut svg, samples, &marks, &across, &up).map_err(|e| format!("chart `{}`: {e}", samples.title))?;
+    chart(&mut svg, samples, &marks, &across, &up)
+        .map_err(|e| format!("chart `{}`: {e}", samples.title))?;
     Ok(Some(Drawing { svg: svg.replacen("<svg ", "<svg role=\"img\" ", 1), left_out }))
 }
 
@@ -108,7 +112,13 @@ fn marks(samples: &Samples, series: &Series, left_out: &mut usize) -> Vec<Mark> 
 
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-fn chart(svg: &mut String, samples: &Samples, marks: &[Vec<Mark>], across: &Ruler, up: &Ruler) -> Drawn {
+fn chart(
+    svg: &mut String,
+    samples: &Samples,
+    marks: &[Vec<Mark>],
+    across: &Ruler,
+    up: &Ruler,
+) -> Drawn {
     let height = HEIGHT_LEAST.max(ABOVE + LEGEND_LINE * samples.series.len() as i32);
     let root = SVGBackend::with_string(svg, (WIDTH as u32, height as u32)).into_drawing_area();
     let longest = samples.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0) as i32;
@@ -136,7 +146,11 @@ fn chart(svg: &mut String, samples: &Samples, marks: &[Vec<Mark>], across: &Rule
     let columns = has_columns(samples);
     for (which, marks) in marks.iter().enumerate() {
         let at = |x: f64, y: f64| chart.plotting_area().map_coordinate(&(x, y));
-        if columns { stand(&root, samples, which, marks, at)? } else { connect(&root, samples, which, marks, at)? }
+        if columns {
+            stand(&root, samples, which, marks, at)?
+        } else {
+            connect(&root, samples, which, marks, at)?
+        }
     }
     legend(&root, right + 16, samples, columns, &text)?;
     root.present()
@@ -153,7 +167,13 @@ fn beside(samples: &Samples, which: usize) -> (f64, f64) {
     (which as f64 * width - COLUMNS / 2.0, width)
 }
 
-fn stand(root: &Area, samples: &Samples, which: usize, marks: &[Mark], at: impl Fn(f64, f64) -> (i32, i32)) -> Drawn {
+fn stand(
+    root: &Area,
+    samples: &Samples,
+    which: usize,
+    marks: &[Mark],
+    at: impl Fn(f64, f64) -> (i32, i32),
+) -> Drawn {
     let (begin, width) = beside(samples, which);
     for mark in marks {
         let at = |share: f64, y: f64| at(mark.x + begin + share * width, y);
@@ -163,7 +183,13 @@ fn stand(root: &Area, samples: &Samples, which: usize, marks: &[Mark], at: impl 
     Ok(())
 }
 
-fn connect(root: &Area, samples: &Samples, which: usize, marks: &[Mark], at: impl Fn(f64, f64) -> (i32, i32)) -> Drawn {
+fn connect(
+    root: &Area,
+    samples: &Samples,
+    which: usize,
+    marks: &[Mark],
+    at: impl Fn(f64, f64) -> (i32, i32),
+) -> Drawn {
     let names = matches!(samples.x.scale, Scale::Names(_));
     let aside = if names { beside(samples, which).0 + beside(samples, which).1 / 2.0 } else { 0.0 };
     if !names {
@@ -202,7 +228,11 @@ fn whisker(root: &Area, low: (i32, i32), high: (i32, i32), colour: &RGBColor) ->
     if low == high {
         return Ok(());
     }
-    for ends in [[low, high], [(low.0 - 3, low.1), (low.0 + 3, low.1)], [(high.0 - 3, high.1), (high.0 + 3, high.1)]] {
+    for ends in [
+        [low, high],
+        [(low.0 - 3, low.1), (low.0 + 3, low.1)],
+        [(high.0 - 3, high.1), (high.0 + 3, high.1)],
+    ] {
         root.draw(&PathElement::new(ends, colour.stroke_width(1)))?;
     }
     Ok(())
@@ -216,7 +246,8 @@ fn shape(root: &Area, at: (i32, i32), which: usize) -> Drawn {
         0 => root.draw(&Circle::new(at, POINT, style)),
         1 => root.draw(&Polygon::new([corner(0, -1), corner(1, 1), corner(-1, 1)], style)),
         2 => root.draw(&Rectangle::new([corner(-1, -1), corner(1, 1)], style)),
-        _ => root.draw(&Polygon::new([corner(0, -1), corner(1, 0), corner(0, 1), corner(-1, 0)], style)),
+        _ => root
+            .draw(&Polygon::new([corner(0, -1), corner(1, 0), corner(0, 1), corner(-1, 0)], style)),
     }
 }
 
@@ -225,7 +256,10 @@ fn legend(root: &Area, left: i32, samples: &Samples, columns: bool, text: &TextS
     for (which, series) in samples.series.iter().enumerate() {
         let y = ABOVE + LEGEND_LINE / 2 + which as i32 * LEGEND_LINE;
         if columns {
-            root.draw(&Rectangle::new([(left + 16, y - 6), (left + 28, y + 6)], colour(which).filled()))?;
+            root.draw(&Rectangle::new(
+                [(left + 16, y - 6), (left + 28, y + 6)],
+                colour(which).filled(),
+            ))?;
         } else {
             path(root, &[(left, y), (left + 30, y)], which)?;
             shape(root, (left + 15, y), which)?;
@@ -262,9 +296,13 @@ mod tests {
     #[test]
     fn a_chart_has_titles_with_units_a_legend_and_whiskers() {
         let drawing = drawn(&example().findings.samples[0]);
-        for part in
-            ["clients, log scale", "throughput (TPS)", "clearway", "&lt;peer&gt; &amp; &quot;co&quot;", ">\n100\n<"]
-        {
+        for part in [
+            "clients, log scale",
+            "throughput (TPS)",
+            "clearway",
+            "&lt;peer&gt; &amp; &quot;co&quot;",
+            ">\n100\n<",
+        ] {
             assert!(drawing.svg.contains(part), "`{part}` is not in\n{}", drawing.svg);
         }
         assert_eq!(drawing.left_out, 6, "the repetitions that gave no number");
@@ -286,7 +324,10 @@ mod tests {
         assert_eq!(draw(&samples(x.clone(), y.clone(), &[(1.0, &[])])), Ok(None));
         assert_eq!(draw(&samples(x.clone(), y.clone(), &[(1.0, &[f64::NAN])])), Ok(None));
         assert_eq!(draw(&Samples { series: Vec::new(), ..samples(x, y, &[]) }), Ok(None));
-        assert_eq!(draw(&samples(Axis::log("x", ""), Axis::log("y", ""), &[(1.0, &[0.0, -1.0])])), Ok(None));
+        assert_eq!(
+            draw(&samples(Axis::log("x", ""), Axis::log("y", ""), &[(1.0, &[0.0, -1.0])])),
+            Ok(None)
+        );
     }
 
     #[test]
@@ -300,21 +341,34 @@ mod tests {
     #[test]
     fn what_is_no_number_is_left_out_and_counted() {
         let (x, y) = linear();
-        let drawing = drawn(&samples(x, y, &[(1.0, &[f64::NAN, 2.0]), (f64::NAN, &[1.0]), (2.0, &[f64::INFINITY])]));
+        let drawing = drawn(&samples(
+            x,
+            y,
+            &[(1.0, &[f64::NAN, 2.0]), (f64::NAN, &[1.0]), (2.0, &[f64::INFINITY])],
+        ));
         assert_eq!((drawing.svg.matches("<circle").count(), drawing.left_out), (2, 3));
-        let drawing = drawn(&samples(Axis::log("x", ""), Axis::log("y", ""), &[(1.0, &[0.0, 3.0]), (0.0, &[1.0])]));
+        let drawing = drawn(&samples(
+            Axis::log("x", ""),
+            Axis::log("y", ""),
+            &[(1.0, &[0.0, 3.0]), (0.0, &[1.0])],
+        ));
         assert_eq!(drawing.left_out, 2);
     }
 
     #[test]
     fn names_have_columns() {
         let names = Axis::names("protocol", vec!["simple".into(), "prepared".into()]);
-        let drawing = drawn(&samples(names, Axis::linear("y", ""), &[(0.0, &[1.0, 2.0]), (1.0, &[3.0])]));
+        let drawing =
+            drawn(&samples(names, Axis::linear("y", ""), &[(0.0, &[1.0, 2.0]), (1.0, &[3.0])]));
         assert!(drawing.svg.contains(">\nprepared\n<"));
         assert_eq!(drawing.svg.matches("<rect").count(), 3);
         let names = Axis::names("protocol", vec!["simple".into()]);
         let drawing = drawn(&samples(names, Axis::log("y", ""), &[(0.0, &[1e6])]));
-        assert_eq!(drawing.svg.matches("<circle").count(), 2, "a logarithmic axis has no zero to stand on");
+        assert_eq!(
+            drawing.svg.matches("<circle").count(),
+            2,
+            "a logarithmic axis has no zero to stand on"
+        );
     }
 
     #[test]

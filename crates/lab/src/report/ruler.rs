@@ -123,7 +123,8 @@ fn round(least: f64, most: f64) -> Ruler {
     let factors: &[f64] = if decades <= 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let every = (decades / 10.0).ceil().max(1.0) as usize;
     let powers = (least.floor() as i32..=most.ceil() as i32 + every as i32).step_by(every);
-    let all: Vec<f64> = powers.flat_map(|p| factors.iter().map(move |f| f64::from(p) + f.log10())).collect();
+    let all: Vec<f64> =
+        powers.flat_map(|p| factors.iter().map(move |f| f64::from(p) + f.log10())).collect();
     let from = all.iter().copied().rfind(|p| *p <= least).unwrap_or(least);
     let to = all.iter().copied().find(|p| *p >= most && *p > from).unwrap_or(most);
     let marks = all.into_iter().filter(|p| (from..=to).contains(p));
@@ -141,7 +142,8 @@ fn brief(value: f64) -> String {
     if !(-6..15).contains(&magnitude) {
         return format!("{value:.0e}");
     }
-    let (power, prefix) = PREFIXES.into_iter().find(|(power, _)| magnitude >= *power).unwrap_or((0, ""));
+    let (power, prefix) =
+        PREFIXES.into_iter().find(|(power, _)| magnitude >= *power).unwrap_or((0, ""));
     let digits = (DIGITS - 1 - (magnitude - power)).max(0);
     let text = shown(value / 10f64.powi(power), digits as u8);
     let text = if digits == 0 { &text } else { text.trim_end_matches('0').trim_end_matches('.') };
@@ -164,7 +166,10 @@ mod tests {
     #[test]
     fn equal_steps_begin_at_zero_and_are_round() {
         let axis = Axis::linear("", "");
-        assert_eq!(labels(&up(&axis, &[180_718.0])), ["0", "50,000", "100,000", "150,000", "200,000"]);
+        assert_eq!(
+            labels(&up(&axis, &[180_718.0])),
+            ["0", "50,000", "100,000", "150,000", "200,000"]
+        );
         assert_eq!(labels(&up(&axis, &[0.23, 0.9])), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
         assert_eq!(labels(&up(&axis, &[-1.0, 1.0])), ["-1", "-0.5", "0", "0.5", "1"]);
         assert_eq!(labels(&up(&axis, &[0.0])), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
@@ -172,15 +177,24 @@ mod tests {
 
     #[test]
     fn large_numbers_are_told_in_millions() {
-        assert_eq!(labels(&up(&Axis::linear("", ""), &[4.1e6])), ["0", "1 M", "2 M", "3 M", "4 M", "5 M"]);
-        assert_eq!(labels(&up(&Axis::log("", ""), &[2e8, 3e9])), ["200 M", "500 M", "1 G", "2 G", "5 G"]);
+        assert_eq!(
+            labels(&up(&Axis::linear("", ""), &[4.1e6])),
+            ["0", "1 M", "2 M", "3 M", "4 M", "5 M"]
+        );
+        assert_eq!(
+            labels(&up(&Axis::log("", ""), &[2e8, 3e9])),
+            ["200 M", "500 M", "1 G", "2 G", "5 G"]
+        );
         assert_eq!([999_999.0, 1.25e6, 1e30].map(brief), ["999,999", "1.25 M", "1e30"]);
     }
 
     #[test]
     fn factors_are_marked_at_round_numbers_upwards() {
         let axis = Axis::log("", "");
-        assert_eq!(labels(&up(&axis, &[1.5, 40_000.0])), ["1", "10", "100", "1,000", "10,000", "100,000"]);
+        assert_eq!(
+            labels(&up(&axis, &[1.5, 40_000.0])),
+            ["1", "10", "100", "1,000", "10,000", "100,000"]
+        );
         assert_eq!(labels(&up(&axis, &[3.0, 40.0])), ["2", "5", "10", "20", "50"]);
         assert_eq!(labels(&up(&axis, &[10.0])), ["10", "20"]);
         assert_eq!(labels(&up(&axis, &[0.002, 0.004])), ["0.002", "0.005"]);
@@ -203,7 +217,10 @@ mod tests {
                     let places = [place(&axis.scale, a).unwrap(), place(&axis.scale, b).unwrap()];
                     let ruler = Ruler::over(&axis, &places, lies).unwrap();
                     assert!(ruler.from < ruler.to && ruler.to.is_finite(), "{a} {b} {ruler:?}");
-                    assert!(places.iter().all(|p| (ruler.from..=ruler.to).contains(p)), "{a} {b} {ruler:?}");
+                    assert!(
+                        places.iter().all(|p| (ruler.from..=ruler.to).contains(p)),
+                        "{a} {b} {ruler:?}"
+                    );
                     assert!((1..=25).contains(&ruler.marks.len()), "{a} {b} {ruler:?}");
                 }
             }

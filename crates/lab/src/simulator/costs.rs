@@ -71,7 +71,8 @@ impl Costs {
     pub fn varied(self) -> impl Iterator<Item = (String, Self)> {
         Self::FIELDS.into_iter().flat_map(move |(name, field)| {
             let given = *field(&mut { self });
-            let factors: &[f64] = if given == 0.0 || !given.is_finite() { &[] } else { &[0.5, 2.0] };
+            let factors: &[f64] =
+                if given == 0.0 || !given.is_finite() { &[] } else { &[0.5, 2.0] };
             factors.iter().map(move |factor| {
                 let mut costs = self;
                 *field(&mut costs) *= factor;

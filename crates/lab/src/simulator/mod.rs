@@ -69,9 +69,10 @@ impl Called {
     /// For so many frames; and for each of them the latch that its hits take.
     fn build(self, frames: u32) -> (Arc<dyn Replacement>, Vec<u32>) {
         match self {
-            Self::Wrapped(policy, wrap) => {
-                (wrap(Box::new(Timed::new(policy.build(frames))), frames).into(), vec![0; frames as usize])
-            }
+            Self::Wrapped(policy, wrap) => (
+                wrap(Box::new(Timed::new(policy.build(frames))), frames).into(),
+                vec![0; frames as usize],
+            ),
             Self::Sublists(kind, sublists) => {
                 let multilist = Multilist::with_sublists(kind, frames, sublists);
                 let latch_of = (0..frames).map(|frame| multilist.sublist_of(page(frame))).collect();
@@ -159,7 +160,8 @@ thread_local! {
 
 /// Plays the system on the machine.
 pub fn simulate(system: &System, machine: &Machine, transactions: &Transactions) -> Outcome {
-    let frames = transactions.iter().flat_map(|pages| pages.iter()).max().map_or(1, |last| last + 1);
+    let frames =
+        transactions.iter().flat_map(|pages| pages.iter()).max().map_or(1, |last| last + 1);
     let (replacement, latch_of) = system.called.build(frames);
     // Filled before the clock runs.
     (0..frames).for_each(|frame| act_as(0, || replacement.miss(FrameId(frame), page(frame))));

@@ -113,9 +113,18 @@ fn ticks(ns: f64) -> u64 {
 
 impl Schedule {
     /// All threads at the beginning of a transaction, as many on cores as there are. `latch_of` has for each frame the latch that its hits take.
-    pub fn new(system: &System, machine: &Machine, transactions: Transactions, latch_of: Vec<u32>) -> Self {
-        let latch =
-            |_| Latch { held: false, last_holder_core: NOBODY, spinning: VecDeque::new(), sleeping: VecDeque::new() };
+    pub fn new(
+        system: &System,
+        machine: &Machine,
+        transactions: Transactions,
+        latch_of: Vec<u32>,
+    ) -> Self {
+        let latch = |_| Latch {
+            held: false,
+            last_holder_core: NOBODY,
+            spinning: VecDeque::new(),
+            sleeping: VecDeque::new(),
+        };
         let thread = |id| Thread {
             core: NOBODY,
             transaction: 0,
@@ -193,7 +202,8 @@ impl Schedule {
                     self.calls.last_mut().into_iter().for_each(|call| call.now = time);
                     return None;
                 }
-                Event::Ends(thread) | Event::Access(thread) if self.preempted(thread, time, event) => {}
+                Event::Ends(thread) | Event::Access(thread)
+                    if self.preempted(thread, time, event) => {}
                 Event::Ends(thread) => self.section_ended(thread, time),
                 Event::Access(thread) if self.yielded(thread, time) => {}
                 Event::Access(thread) if self.would_block(thread) => self.wait(thread, time),
@@ -320,7 +330,8 @@ impl Schedule {
 
     /// What a thread does of an access before it asks for the latch.
     fn ahead(&self, id: u32) -> u64 {
-        let prefetch = if self.prefetches && self.may_commit(id) { self.costs.prefetch_ns } else { 0.0 };
+        let prefetch =
+            if self.prefetches && self.may_commit(id) { self.costs.prefetch_ns } else { 0.0 };
         ticks(self.costs.note_ns + prefetch)
     }
 

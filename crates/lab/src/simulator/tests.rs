@@ -33,7 +33,9 @@ const CLOCK: System = System {
     prefetches: false,
 };
 const LOCKED: System = System {
-    called: Called::Wrapped(PolicyKind::Lru, |policy, frames| WrapperKind::Locked.wrap(policy, frames)),
+    called: Called::Wrapped(PolicyKind::Lru, |policy, frames| {
+        WrapperKind::Locked.wrap(policy, frames)
+    }),
     blocks: Blocks::Always,
     prefetches: false,
 };
@@ -90,21 +92,31 @@ fn batches_grow_when_tries_fail_and_hardly_anyone_waits() {
 /// What is asked for ahead is asked for outside of the latch: however long that takes, nobody waits for it.
 #[test]
 fn prefetching_takes_no_time_under_the_latch() {
-    let called = Called::Wrapped(PolicyKind::Lru, |policy, frames| WrapperKind::Prefetched.wrap(policy, frames));
-    let (prefetched, costs) = (System { called, prefetches: true, ..LOCKED }, Costs { prefetch_ns: 1_000.0, ..COSTS });
-    let (locked, ahead) =
-        (played(&LOCKED, 4), simulate(&prefetched, &Machine { costs, ..machine(4) }, &transactions()));
+    let called = Called::Wrapped(PolicyKind::Lru, |policy, frames| {
+        WrapperKind::Prefetched.wrap(policy, frames)
+    });
+    let (prefetched, costs) =
+        (System { called, prefetches: true, ..LOCKED }, Costs { prefetch_ns: 1_000.0, ..COSTS });
+    let (locked, ahead) = (
+        played(&LOCKED, 4),
+        simulate(&prefetched, &Machine { costs, ..machine(4) }, &transactions()),
+    );
     assert!(
         ahead.held_ns < 0.7 * locked.held_ns && ahead.contention() < 0.5 * locked.contention(),
         "{locked:?} {ahead:?}"
     );
-    assert!(ahead.rate() < 0.9 * locked.rate(), "but the thread waits for it: {locked:?} {ahead:?}");
+    assert!(
+        ahead.rate() < 0.9 * locked.rate(),
+        "but the thread waits for it: {locked:?} {ahead:?}"
+    );
 }
 
 /// Those before whom a thread waited have changed what it had asked for.
 #[test]
 fn prefetching_gains_less_the_more_wait() {
-    let called = Called::Wrapped(PolicyKind::Lru, |policy, frames| WrapperKind::Prefetched.wrap(policy, frames));
+    let called = Called::Wrapped(PolicyKind::Lru, |policy, frames| {
+        WrapperKind::Prefetched.wrap(policy, frames)
+    });
     let prefetched = System { called, prefetches: true, ..LOCKED };
     let contention = |system, cores| {
         let costs = Costs { cold_ns: 100.0, ..COSTS };
@@ -147,7 +159,8 @@ fn a_holder_that_loses_its_core_lets_full_queues_wait() {
         let costs = Costs { slice_ns, ..COSTS };
         simulate(system, &Machine { costs, accesses: 400_000, ..machine(8) }, &transactions())
     };
-    let (never, often, ours) = (slices(&source, f64::INFINITY), slices(&source, 2e6), slices(&ours, 2e6));
+    let (never, often, ours) =
+        (slices(&source, f64::INFINITY), slices(&source, 2e6), slices(&ours, 2e6));
     assert_eq!((never.waits, ours.waits), (0, 0));
     assert!(often.waits > 10 && often.held_ns > 1.02 * never.held_ns, "{never:?} {often:?}");
     assert_eq!((often.accesses, ours.accesses), (400_000, 400_000));
@@ -175,7 +188,11 @@ fn time_slices_take_no_time_from_who_takes_no_lock() {
 }
 
 fn sublists(count: u32) -> System {
-    System { called: Called::Sublists(MultilistKind::Lru, count), blocks: Blocks::Always, prefetches: false }
+    System {
+        called: Called::Sublists(MultilistKind::Lru, count),
+        blocks: Blocks::Always,
+        prefetches: false,
+    }
 }
 
 /// Of one sublist, what returns at once and then takes its time is what takes its time before it returns.

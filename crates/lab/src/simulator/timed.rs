@@ -30,7 +30,11 @@ impl Policy for Timed {
         self.0.miss(frame, page);
     }
 
-    fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         self.0.evict(incoming, probe)
     }
 

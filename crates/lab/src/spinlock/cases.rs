@@ -74,7 +74,9 @@ impl Case {
 /// The cases of this part of the experiment.
 pub fn cases(task: &Task) -> Vec<Case> {
     let threads: &[usize] = if task.options.quick { &QUICK_THREADS } else { &THREADS };
-    let all = SECTIONS.iter().flat_map(|section| threads.iter().map(|t| Case { section: *section, threads: *t }));
+    let all = SECTIONS
+        .iter()
+        .flat_map(|section| threads.iter().map(|t| Case { section: *section, threads: *t }));
     all.filter(|case| task.part.wants(&case.name(), case.has_a_bar())).collect()
 }
 
@@ -122,7 +124,11 @@ impl Figures {
         let most = taken.iter().copied().fold(0.0, f64::max);
         Self {
             rate: sum * 1e3 / round.elapsed_ns,
-            wait_us: if round.taken.len() > 1 { round.waits.quantile(0.999) as f64 / 1e3 } else { f64::NAN },
+            wait_us: if round.taken.len() > 1 {
+                round.waits.quantile(0.999) as f64 / 1e3
+            } else {
+                f64::NAN
+            },
             jain: sum * sum / (taken.len() as f64 * squares),
             least: taken.iter().copied().fold(f64::MAX, f64::min) / most,
             cpu_ns: round.cpu_ns as f64 / sum,
@@ -161,11 +167,16 @@ pub fn measure(what: &'static str, task: &Task, per_ns: f64) -> Res<Vec<Cell>> {
         let (turns, load) = load(task, &case, latches.len() as u32, per_ns);
         for _ in 0..turns {
             for (latch, rounds) in latches.iter().zip(&mut rounds) {
-                let round = (latch.round)(&load).map_err(|why| format!("{}: {}: {why}", case.name(), latch.name))?;
+                let round = (latch.round)(&load)
+                    .map_err(|why| format!("{}: {}: {why}", case.name(), latch.name))?;
                 rounds.push(Figures::of(&round));
             }
         }
-        cells.extend(latches.iter().zip(rounds).map(|(latch, rounds)| Cell { case, latch: latch.name, rounds }));
+        cells.extend(latches.iter().zip(rounds).map(|(latch, rounds)| Cell {
+            case,
+            latch: latch.name,
+            rounds,
+        }));
     }
     Ok(cells)
 }
@@ -192,7 +203,14 @@ mod tests {
     fn figures_are_read_off_a_round() {
         let mut waits = super::super::histogram::Histogram::default();
         (1..=10).for_each(|_| waits.record(10));
-        let round = Round { elapsed_ns: 2000.0, taken: vec![3, 1], waits, cpu_ns: 4000, queued_ns: 1000, switches: 1 };
+        let round = Round {
+            elapsed_ns: 2000.0,
+            taken: vec![3, 1],
+            waits,
+            cpu_ns: 4000,
+            queued_ns: 1000,
+            switches: 1,
+        };
         let f = Figures::of(&round);
         assert_eq!((f.rate, f.wait_us, f.jain, f.cpu_ns), (2.0, 0.01, 0.8, 1000.0));
         assert_eq!((f.switches, f.queued), (250.0, 0.25));
@@ -201,13 +219,30 @@ mod tests {
 
     #[test]
     fn disturbed_rounds_count_only_where_there_is_no_other() {
-        let figures =
-            |rate, queued| Figures { rate, queued, wait_us: 0.0, jain: 1.0, least: 1.0, cpu_ns: 1.0, switches: 0.0 };
-        let cell =
-            |threads, rounds: Vec<Figures>| Cell { case: Case { section: SECTIONS[0], threads }, latch: "x", rounds };
+        let figures = |rate, queued| Figures {
+            rate,
+            queued,
+            wait_us: 0.0,
+            jain: 1.0,
+            least: 1.0,
+            cpu_ns: 1.0,
+            switches: 0.0,
+        };
+        let cell = |threads, rounds: Vec<Figures>| Cell {
+            case: Case { section: SECTIONS[0], threads },
+            latch: "x",
+            rounds,
+        };
         let mixed = vec![figures(1.0, 0.5), figures(2.0, 0.5), figures(9.0, 0.0)];
         assert_eq!(cell(1, mixed.clone()).median(|f| f.rate), Some(9.0));
-        assert_eq!(cell(100_000, mixed).median(|f| f.rate), Some(2.0), "threads that share cores wait for them");
-        assert_eq!(cell(1, vec![figures(1.0, 0.5), figures(2.0, 0.5)]).median(|f| f.rate), Some(1.0));
+        assert_eq!(
+            cell(100_000, mixed).median(|f| f.rate),
+            Some(2.0),
+            "threads that share cores wait for them"
+        );
+        assert_eq!(
+            cell(1, vec![figures(1.0, 0.5), figures(2.0, 0.5)]).median(|f| f.rate),
+            Some(1.0)
+        );
     }
 }

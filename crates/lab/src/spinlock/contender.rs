@@ -5,7 +5,9 @@ use clearway_harness::Res;
 use clearway_latch::acquire::{Compare, Swap, Tested};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{Latch, Latched, ParkLatch, RawLatch, SpinLatch};
-use clearway_specimens::{ElidedLatch, McsLatch, SLockCas, SLockTas, TicketLatch, elision_available};
+use clearway_specimens::{
+    ElidedLatch, McsLatch, SLockCas, SLockTas, TicketLatch, elision_available,
+};
 
 /// What is protected: how often the latch was taken. A latch that lets two in at once loses some.
 #[derive(Debug, Default)]

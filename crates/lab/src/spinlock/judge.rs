@@ -5,16 +5,19 @@ use super::contender::{ENGINE, PARKING_LOT, SPINNING, STD};
 use crate::bars::{Bar, Bound, Outcome, Reading};
 
 /// One thread, nothing but taking and letting go.
-pub const ALONE: &str = "alone: processor time to acquire and release, against the better of std and parking_lot";
+pub const ALONE: &str =
+    "alone: processor time to acquire and release, against the better of std and parking_lot";
 /// Two threads.
-pub const TWO: &str = "2 threads: throughput against the better of std and parking_lot, mean over the sections";
+pub const TWO: &str =
+    "2 threads: throughput against the better of std and parking_lot, mean over the sections";
 /// More threads than cores: what is left of the throughput of two.
-pub const CROWDED: &str = "8 to 64 threads: throughput against its own with 2, mean over the sections, the worst crowd";
+pub const CROWDED: &str =
+    "8 to 64 threads: throughput against its own with 2, mean over the sections, the worst crowd";
 /// More threads than cores, beside the peers.
-pub const CROWDED_PEERS: &str =
-    "8 to 64 threads: throughput against the better of std and parking_lot, mean over the sections, the worst crowd";
+pub const CROWDED_PEERS: &str = "8 to 64 threads: throughput against the better of std and parking_lot, mean over the sections, the worst crowd";
 /// The longest waits.
-pub const WAITS: &str = "2 to 64 threads: p99.9 wait against the better of std and parking_lot, mean over the cases";
+pub const WAITS: &str =
+    "2 to 64 threads: p99.9 wait against the better of std and parking_lot, mean over the cases";
 
 const PEERS: [&str; 2] = [STD, PARKING_LOT];
 
@@ -36,15 +39,32 @@ impl Measured<'_> {
     }
 
     /// The engine's figure over the better one of its peers', in one case.
-    fn against_peers_in(&self, case: &Case, figure: fn(&Figures) -> f64, better: fn(f64, f64) -> f64) -> Option<f64> {
+    fn against_peers_in(
+        &self,
+        case: &Case,
+        figure: fn(&Figures) -> f64,
+        better: fn(f64, f64) -> f64,
+    ) -> Option<f64> {
         let of = |latch: &str| self.of(latch, case, figure);
-        Some(of(ENGINE)? / PEERS.iter().map(|peer| of(peer)).try_fold(f64::NAN, |a, b| Some(better(a, b?)))?)
+        Some(
+            of(ENGINE)?
+                / PEERS
+                    .iter()
+                    .map(|peer| of(peer))
+                    .try_fold(f64::NAN, |a, b| Some(better(a, b?)))?,
+        )
     }
 
     /// The same, mean over the sections.
-    fn against_peers(&self, threads: usize, figure: fn(&Figures) -> f64, better: fn(f64, f64) -> f64) -> Option<f64> {
-        let in_section =
-            |section: &Section| self.against_peers_in(&Case { section: *section, threads }, figure, better);
+    fn against_peers(
+        &self,
+        threads: usize,
+        figure: fn(&Figures) -> f64,
+        better: fn(f64, f64) -> f64,
+    ) -> Option<f64> {
+        let in_section = |section: &Section| {
+            self.against_peers_in(&Case { section: *section, threads }, figure, better)
+        };
         mean(SECTIONS.iter().map(in_section))
     }
 
@@ -56,7 +76,8 @@ impl Measured<'_> {
         better: fn(f64, f64) -> f64,
     ) -> Option<Reading> {
         let cases = threads.flat_map(|threads| SECTIONS.map(|section| Case { section, threads }));
-        let ratios = cases.filter_map(|case| Some((case, self.against_peers_in(&case, figure, better)?)));
+        let ratios =
+            cases.filter_map(|case| Some((case, self.against_peers_in(&case, figure, better)?)));
         // Of two ratios the worse is the one that the better figure is not.
         let (case, ratio) = ratios.reduce(|a, b| if better(a.1, b.1) == a.1 { b } else { a })?;
         Some(Reading::new(&format!("worst cell: {}", case.name()), ratio, "x", 2))
@@ -69,11 +90,16 @@ impl Measured<'_> {
 
     /// All bars whose cases were run.
     pub fn bars(&self) -> Vec<Bar> {
-        [self.alone(), self.two(), self.own_peak(), self.crowd(), self.waits()].into_iter().flatten().collect()
+        [self.alone(), self.two(), self.own_peak(), self.crowd(), self.waits()]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     fn alone(&self) -> Option<Bar> {
-        let of = |latch: &'static str| self.of(latch, &Case { section: SECTIONS[0], threads: 1 }, |f| f.cpu_ns);
+        let of = |latch: &'static str| {
+            self.of(latch, &Case { section: SECTIONS[0], threads: 1 }, |f| f.cpu_ns)
+        };
         let reading = |latch: &'static str| Some(Reading::new(latch, of(latch)?, "ns", 2));
         let peers = [reading(PEERS[0])?, reading(PEERS[1])?];
         let peer = peers.into_iter().min_by(|a, b| a.value.total_cmp(&b.value))?;
@@ -82,7 +108,9 @@ impl Measured<'_> {
 
     fn two(&self) -> Option<Bar> {
         let value = self.against_peers(2, |f| f.rate, f64::max)?;
-        let readings = SECTIONS.iter().filter_map(|section| self.rates(&Case { section: *section, threads: 2 }));
+        let readings = SECTIONS
+            .iter()
+            .filter_map(|section| self.rates(&Case { section: *section, threads: 2 }));
         Some(bar(TWO, value, Bound::AtLeast(1.0), readings.flatten().collect()))
     }
 
@@ -123,11 +151,18 @@ impl Measured<'_> {
 }
 
 fn bar(name: &str, value: f64, bound: Bound, readings: Vec<Reading>) -> Bar {
-    Bar { name: name.into(), outcome: Outcome::Measured { value, unit: "x".into(), bound, readings } }
+    Bar {
+        name: name.into(),
+        outcome: Outcome::Measured { value, unit: "x".into(), bound, readings },
+    }
 }
 
 fn by_threads(ratios: impl Iterator<Item = (usize, Option<f64>)>) -> Vec<Reading> {
-    ratios.filter_map(|(threads, ratio)| Some(Reading::new(&format!("{threads} threads"), ratio?, "x", 2))).collect()
+    ratios
+        .filter_map(|(threads, ratio)| {
+            Some(Reading::new(&format!("{threads} threads"), ratio?, "x", 2))
+        })
+        .collect()
 }
 
 /// The least; nothing if one is missing, or all.
@@ -139,7 +174,8 @@ fn least(ratios: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 /// The geometric mean, as fits ratios; nothing if one is missing.
 fn mean(ratios: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let logarithms = ratios.map(|ratio| ratio.map(f64::ln)).collect::<Option<Vec<f64>>>()?;
-    (!logarithms.is_empty()).then(|| (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp())
+    (!logarithms.is_empty())
+        .then(|| (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp())
 }
 
 #[cfg(test)]
@@ -151,9 +187,22 @@ mod tests {
     fn cells(latch: &'static str, rate: f64, wait_us: f64, loss: f64) -> Vec<Cell> {
         let rounds = |threads| {
             let rate = if threads > 2 { rate * loss } else { rate };
-            vec![Figures { rate, wait_us, jain: 1.0, least: 1.0, cpu_ns: 1e3 / rate, switches: 0.0, queued: 0.0 }; 3]
+            vec![
+                Figures {
+                    rate,
+                    wait_us,
+                    jain: 1.0,
+                    least: 1.0,
+                    cpu_ns: 1e3 / rate,
+                    switches: 0.0,
+                    queued: 0.0
+                };
+                3
+            ]
         };
-        let cases = SECTIONS.iter().flat_map(|s| [1, 2, 8, 64].map(|threads| Case { section: *s, threads }));
+        let cases = SECTIONS
+            .iter()
+            .flat_map(|s| [1, 2, 8, 64].map(|threads| Case { section: *s, threads }));
         cases.map(|case| Cell { case, latch, rounds: rounds(case.threads) }).collect()
     }
 
@@ -165,14 +214,24 @@ mod tests {
     #[test]
     fn bars_are_held_against_the_better_peer_and_the_worst_crowd() {
         let mut all = cells(ENGINE, 10.0, 4.0, 0.5);
-        for other in [cells(STD, 8.0, 5.0, 1.0), cells(PARKING_LOT, 12.5, 8.0, 0.4), cells(SPINNING, 9.0, 1.0, 0.01)] {
+        for other in [
+            cells(STD, 8.0, 5.0, 1.0),
+            cells(PARKING_LOT, 12.5, 8.0, 0.4),
+            cells(SPINNING, 9.0, 1.0, 0.01),
+        ] {
             all.extend(other);
         }
         let bars = Measured(&all).bars();
-        let values: Vec<(&str, f64)> = bars.iter().map(|bar| (bar.name.as_str(), value(bar))).collect();
-        let want = [(ALONE, 1.25), (TWO, 0.8), (CROWDED, 0.5), (CROWDED_PEERS, 0.625), (WAITS, 0.8)];
+        let values: Vec<(&str, f64)> =
+            bars.iter().map(|bar| (bar.name.as_str(), value(bar))).collect();
+        let want =
+            [(ALONE, 1.25), (TWO, 0.8), (CROWDED, 0.5), (CROWDED_PEERS, 0.625), (WAITS, 0.8)];
         assert_eq!(values, want);
-        assert!(bars[2].explained().contains("ttas with 64 0.01 of its 2"), "{}", bars[2].explained());
+        assert!(
+            bars[2].explained().contains("ttas with 64 0.01 of its 2"),
+            "{}",
+            bars[2].explained()
+        );
     }
 
     #[test]

@@ -45,13 +45,62 @@ struct Measure {
 }
 
 const MEASURES: [Measure; 7] = [
-    Measure { name: "throughput", unit: "/us", digits: 2, axis: Axis::linear, drawn: true, of: |f| f.rate },
-    Measure { name: "p99.9 wait", unit: "us", digits: 1, axis: Axis::log, drawn: true, of: |f| f.wait_us },
-    Measure { name: "fairness (Jain)", unit: "", digits: 2, axis: Axis::linear, drawn: false, of: |f| f.jain },
-    Measure { name: "fewest over most", unit: "", digits: 2, axis: Axis::linear, drawn: false, of: |f| f.least },
-    Measure { name: "CPU an acquisition", unit: "ns", digits: 0, axis: Axis::log, drawn: true, of: |f| f.cpu_ns },
-    Measure { name: "sleeps in 1,000", unit: "", digits: 2, axis: Axis::linear, drawn: false, of: |f| f.switches },
-    Measure { name: "ready without a core", unit: "", digits: 2, axis: Axis::linear, drawn: false, of: |f| f.queued },
+    Measure {
+        name: "throughput",
+        unit: "/us",
+        digits: 2,
+        axis: Axis::linear,
+        drawn: true,
+        of: |f| f.rate,
+    },
+    Measure {
+        name: "p99.9 wait",
+        unit: "us",
+        digits: 1,
+        axis: Axis::log,
+        drawn: true,
+        of: |f| f.wait_us,
+    },
+    Measure {
+        name: "fairness (Jain)",
+        unit: "",
+        digits: 2,
+        axis: Axis::linear,
+        drawn: false,
+        of: |f| f.jain,
+    },
+    Measure {
+        name: "fewest over most",
+        unit: "",
+        digits: 2,
+        axis: Axis::linear,
+        drawn: false,
+        of: |f| f.least,
+    },
+    Measure {
+        name: "CPU an acquisition",
+        unit: "ns",
+        digits: 0,
+        axis: Axis::log,
+        drawn: true,
+        of: |f| f.cpu_ns,
+    },
+    Measure {
+        name: "sleeps in 1,000",
+        unit: "",
+        digits: 2,
+        axis: Axis::linear,
+        drawn: false,
+        of: |f| f.switches,
+    },
+    Measure {
+        name: "ready without a core",
+        unit: "",
+        digits: 2,
+        axis: Axis::linear,
+        drawn: false,
+        of: |f| f.queued,
+    },
 ];
 /// Those of [`MEASURES`] that have tables.
 const TABLED: [usize; 5] = [0, 1, 2, 4, 5];
@@ -107,28 +156,43 @@ fn names(cells: &[Cell]) -> Vec<&'static str> {
 
 /// A measure of one section: latches down, threads across. Nothing where the section was not measured.
 fn by_threads(cells: &[Cell], section: &Section, measure: &Measure) -> Option<Table> {
-    let of_section: Vec<&Cell> = cells.iter().filter(|cell| cell.case.section == *section).collect();
+    let of_section: Vec<&Cell> =
+        cells.iter().filter(|cell| cell.case.section == *section).collect();
     let mut threads: Vec<usize> = of_section.iter().map(|cell| cell.case.threads).collect();
     threads.dedup();
     let shown = |latch: &str| {
         let mut row = vec![table::Cell::text(latch)];
         row.extend(threads.iter().map(|t| {
-            let cell = of_section.iter().find(|cell| cell.latch == latch && cell.case.threads == *t);
-            table::Cell::measured(&cell.map(|cell| cell.values(measure.of)).unwrap_or_default(), measure.digits)
+            let cell =
+                of_section.iter().find(|cell| cell.latch == latch && cell.case.threads == *t);
+            table::Cell::measured(
+                &cell.map(|cell| cell.values(measure.of)).unwrap_or_default(),
+                measure.digits,
+            )
         }));
         row
     };
     let mut columns = vec![Column::ours("latch", "")];
     columns.extend(threads.iter().map(|t| Column::ours(&format!("{t} threads"), measure.unit)));
     let title = format!("{}: {}, medians", section.name(), measure.name);
-    (!threads.is_empty()).then(|| Table { title, columns, rows: names(cells).into_iter().map(shown).collect() })
+    (!threads.is_empty()).then(|| Table {
+        title,
+        columns,
+        rows: names(cells).into_iter().map(shown).collect(),
+    })
 }
 
 /// Every round of a section, a chart a measure.
 fn samples(cells: &[Cell], section: &Section) -> Vec<Samples> {
     let points = |latch: &str, measure: &Measure| {
-        let cells = cells.iter().filter(|cell| cell.latch == latch && cell.case.section == *section);
-        cells.map(|c| Point { x: c.case.threads as f64, y: c.rounds.iter().map(measure.of).collect() }).collect()
+        let cells =
+            cells.iter().filter(|cell| cell.latch == latch && cell.case.section == *section);
+        cells
+            .map(|c| Point {
+                x: c.case.threads as f64,
+                y: c.rounds.iter().map(measure.of).collect(),
+            })
+            .collect()
     };
     let chart = |measure: &Measure| Samples {
         title: format!("{}: {}", section.name(), measure.name),
@@ -155,14 +219,23 @@ fn times(measured: &Measured, latch: &str, other: &str) -> Option<f64> {
 
 /// Compare-and-swap over test-and-set, and std over parking_lot, as published.
 const PUBLISHED: [(&str, &str, &str, f64); 2] = [
-    ("s_lock by compare-and-swap over s_lock by test-and-set", SLockCas::NAME, SLockTas::NAME, 3652.0 / 805.0),
+    (
+        "s_lock by compare-and-swap over s_lock by test-and-set",
+        SLockCas::NAME,
+        SLockTas::NAME,
+        3652.0 / 805.0,
+    ),
     ("std over parking_lot", STD, PARKING_LOT, 403.0 / 113.0),
 ];
 
 fn published(measured: &Measured) -> Table {
     let row = |(what, latch, other, theirs): &(&str, &str, &str, f64)| {
         let ours = times(measured, latch, other);
-        vec![table::Cell::text(*what), table::Cell::number(ours, 2), table::Cell::number(*theirs, 2)]
+        vec![
+            table::Cell::text(*what),
+            table::Cell::number(ours, 2),
+            table::Cell::number(*theirs, 2),
+        ]
     };
     Table {
         title: "Throughput ratios of a crowd at one latch (theirs: whole servers, and a bench on 120 cores)".into(),
@@ -175,12 +248,16 @@ fn found(measured: &Measured) -> Vec<String> {
     let kept = |latch: &str| {
         let kept: Vec<String> = measured
             .crowds()
-            .filter_map(|crowd| Some(format!("{:.2} with {crowd}", measured.crowded(latch, crowd)?)))
+            .filter_map(|crowd| {
+                Some(format!("{:.2} with {crowd}", measured.crowded(latch, crowd)?))
+            })
             .collect();
         (!kept.is_empty()).then(|| format!("{latch} {}", kept.join(", ")))
     };
-    let kept: Vec<String> =
-        [ENGINE, SPINNING, "ticket", "mcs", STD, PARKING_LOT].into_iter().filter_map(kept).collect();
+    let kept: Vec<String> = [ENGINE, SPINNING, "ticket", "mcs", STD, PARKING_LOT]
+        .into_iter()
+        .filter_map(kept)
+        .collect();
     if kept.is_empty() {
         return Vec::new();
     }

@@ -97,7 +97,12 @@ struct Start {
 
 impl Start {
     fn of(threads: usize) -> Self {
-        Self { barrier: Barrier::new(threads + 1), there: AtomicUsize::new(0), threads, go: AtomicBool::new(false) }
+        Self {
+            barrier: Barrier::new(threads + 1),
+            there: AtomicUsize::new(0),
+            threads,
+            go: AtomicBool::new(false),
+        }
     }
 
     /// For whoever takes the time: returns when the round began.
@@ -145,10 +150,13 @@ pub fn round<C: Contender>(load: &Load) -> Res<Round> {
     let stop = CachePadded::new(AtomicBool::new(false));
     let start = Start::of(load.threads);
     let (elapsed, accounts) = thread::scope(|scope| {
-        let threads: Vec<_> = (0..load.threads).map(|_| scope.spawn(|| work(&*latch, load, &stop, &start))).collect();
+        let threads: Vec<_> =
+            (0..load.threads).map(|_| scope.spawn(|| work(&*latch, load, &stop, &start))).collect();
         let began = start.give();
         // A loop: the end of an earlier scope's last thread may have left a permit to go on.
-        while let Some(left) = load.length.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+        while let Some(left) =
+            load.length.checked_sub(began.elapsed()).filter(|left| !left.is_zero())
+        {
             thread::park_timeout(left);
         }
         // Relaxed: a sign, nothing is handed over by it.
@@ -168,7 +176,9 @@ pub fn round<C: Contender>(load: &Load) -> Res<Round> {
     accounts.iter().for_each(|a| all.waits.add(&a.waits));
     let (taken, counted) = (all.taken.iter().sum::<u64>(), latch.with(|p| p.taken));
     if taken != counted {
-        return Err(format!("{taken} sections ran, but only {counted} are counted: the latch let two in at once"));
+        return Err(format!(
+            "{taken} sections ran, but only {counted} are counted: the latch let two in at once"
+        ));
     }
     Ok(all)
 }
@@ -274,11 +284,18 @@ mod tests {
         for threads in [1, 3] {
             let load = Load { threads, inside, outside, length: Duration::from_millis(1) };
             for kind in kinds() {
-                let round = (kind.round)(&load).unwrap_or_else(|why| panic!("{}: {why}", kind.name));
+                let round =
+                    (kind.round)(&load).unwrap_or_else(|why| panic!("{}: {why}", kind.name));
                 assert_eq!(round.taken.len(), threads, "{}", kind.name);
                 assert!(round.elapsed_ns >= 1e6 && round.cpu_ns > 0, "{}", kind.name);
-                assert!(round.taken.iter().all(|taken| *taken > 0), "{}: {:?}", kind.name, round.taken);
-                let timed: u64 = round.taken.iter().map(|taken| taken.div_ceil(load.sampled())).sum();
+                assert!(
+                    round.taken.iter().all(|taken| *taken > 0),
+                    "{}: {:?}",
+                    kind.name,
+                    round.taken
+                );
+                let timed: u64 =
+                    round.taken.iter().map(|taken| taken.div_ceil(load.sampled())).sum();
                 assert_eq!(round.waits.count(), timed, "{}", kind.name);
             }
         }

@@ -87,14 +87,35 @@ const MEASURES: [Measure; 6] = [
         digits: 2,
         of: |f| f.waits.policy_share,
     },
-    Measure { name: "waiting for any latch", unit: "% of the workers' time", digits: 2, of: |f| f.waits.latch_share },
+    Measure {
+        name: "waiting for any latch",
+        unit: "% of the workers' time",
+        digits: 2,
+        of: |f| f.waits.latch_share,
+    },
     Measure { name: WAITED, unit: "%", digits: 3, of: |f| f.waits.policy_contended },
-    Measure { name: "server's CPU time a transaction", unit: "us", digits: 1, of: |f| f.sample.server_cpu_us },
-    Measure { name: "requests for the policy's latch a transaction", unit: "", digits: 1, of: Figures::requests },
+    Measure {
+        name: "server's CPU time a transaction",
+        unit: "us",
+        digits: 1,
+        of: |f| f.sample.server_cpu_us,
+    },
+    Measure {
+        name: "requests for the policy's latch a transaction",
+        unit: "",
+        digits: 1,
+        of: Figures::requests,
+    },
 ];
 /// The same in the table, where a heading has no room for more.
-const SHORT: [&str; 6] =
-    ["", "waiting for the policy", "for any latch", "requests that waited", "CPU", "requests a transaction"];
+const SHORT: [&str; 6] = [
+    "",
+    "waiting for the policy",
+    "for any latch",
+    "requests that waited",
+    "CPU",
+    "requests a transaction",
+];
 
 /// What the source measured: the acquisition, transactions a second, and percent of CPU time in `s_lock`.
 const PUBLISHED: [(&str, f64, f64); 4] = [
@@ -129,9 +150,17 @@ fn variants() -> Vec<Variant> {
         specimen,
     };
     let locked = Specimen::Wrapped(PolicyKind::Lru, WrapperKind::Locked);
-    let variant = |what: &str, args: &[&str]| served(format!("{}, {what}", locked.name()), Some(locked), args);
-    let mut variants = vec![served(format!("{UNLATCHED}, no latch on a hit"), None, &["--replacement", UNLATCHED])];
-    variants.extend(Choice::all().into_iter().map(|choice| variant(choice.name(), &["--latch", choice.name()])));
+    let variant = |what: &str, args: &[&str]| {
+        served(format!("{}, {what}", locked.name()), Some(locked), args)
+    };
+    let mut variants = vec![served(
+        format!("{UNLATCHED}, no latch on a hit"),
+        None,
+        &["--replacement", UNLATCHED],
+    )];
+    variants.extend(
+        Choice::all().into_iter().map(|choice| variant(choice.name(), &["--latch", choice.name()])),
+    );
     variants.push(variant("sleeps at once", &["--latch-spins", "0"]));
     variants.push(variant("hardly sleeps", &["--latch-spins", ONLY_SPINS]));
     variants.extend(Specimen::S_LOCKS.map(|specimen| served(specimen.name(), Some(specimen), &[])));
@@ -144,8 +173,12 @@ impl Variant {
         let workers = workers.to_string();
         let args = self.args.iter().map(String::as_str).chain(["--workers", workers.as_str()]);
         let kind = clearway(task, sizes, &args.collect::<Vec<_>>())?;
-        let (Some(specimen), Kind::Clearway { mut args, .. }) = (self.specimen, kind.clone()) else { return Ok(kind) };
-        let binary = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
+        let (Some(specimen), Kind::Clearway { mut args, .. }) = (self.specimen, kind.clone())
+        else {
+            return Ok(kind);
+        };
+        let binary =
+            std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
         args.extend(["--specimen".into(), specimen.name()]);
         Ok(Kind::Clearway { binary, args })
     }
@@ -154,19 +187,30 @@ impl Variant {
 /// The cases of this part of the experiment: as many workers as cores, and a crowd. It has no bar.
 fn cases(task: &Task) -> Vec<Case> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let workers = if task.options.quick { vec![QUICK_WORKERS] } else { vec![cores, CROWD.max(4 * cores)] };
-    let all =
-        workers.into_iter().flat_map(|workers| variants().into_iter().map(move |variant| Case { variant, workers }));
+    let workers =
+        if task.options.quick { vec![QUICK_WORKERS] } else { vec![cores, CROWD.max(4 * cores)] };
+    let all = workers
+        .into_iter()
+        .flat_map(|workers| variants().into_iter().map(move |variant| Case { variant, workers }));
     all.filter(|case| task.part.wants(&case.name(), false)).collect()
 }
 
 fn load(task: &Task) -> Run {
-    sized(&Run { script: Script::SelectOnly, mode: Mode::Prepared, clients: 100, length: Length::Seconds(0) }, task)
+    sized(
+        &Run {
+            script: Script::SelectOnly,
+            mode: Mode::Prepared,
+            clients: 100,
+            length: Length::Seconds(0),
+        },
+        task,
+    )
 }
 
 fn run(task: &Task) -> Res<Findings> {
     let (cases, sizes) = (cases(task), Sizes::of(task));
-    let mut findings = Findings { configuration: configuration(task, &sizes), ..Findings::default() };
+    let mut findings =
+        Findings { configuration: configuration(task, &sizes), ..Findings::default() };
     findings.configuration.insert("load".into(), load(task).name());
     if task.part == Part::Bars {
         return Ok(findings);
@@ -174,7 +218,11 @@ fn run(task: &Task) -> Res<Findings> {
     if tools::find("pgbench").is_none() {
         let why = "`pgbench` is not installed";
         findings.found.push(format!("Nothing was measured: {why}."));
-        return if tools::in_ci() { Err(format!("{why}, and CI skips nothing")) } else { Ok(findings) };
+        return if tools::in_ci() {
+            Err(format!("{why}, and CI skips nothing"))
+        } else {
+            Ok(findings)
+        };
     }
     let measured = measure(task, cases, &sizes)?;
     findings.seeds = seeds(task);
@@ -193,7 +241,8 @@ fn measure(task: &Task, cases: Vec<Case>, sizes: &Sizes) -> Res<Vec<(Case, Vec<F
         contenders.push(Contender::start(&case.name(), &kind, sizes.scale)?);
     }
     let mut progress = Progress::new(EXPERIMENT.name, cases.len() * seeds(task).len());
-    let mut measured: Vec<(Case, Vec<Figures>)> = cases.into_iter().map(|case| (case, Vec::new())).collect();
+    let mut measured: Vec<(Case, Vec<Figures>)> =
+        cases.into_iter().map(|case| (case, Vec::new())).collect();
     for seed in seeds(task) {
         for (contender, (case, runs)) in contenders.iter_mut().zip(&mut measured) {
             progress.step(&format!("{}, seed {seed}", case.name()));
@@ -231,7 +280,9 @@ fn samples(measured: &[(Case, Vec<Figures>)], measure: &Measure) -> Samples {
 
 fn table(measured: &[(Case, Vec<Figures>)]) -> Table {
     let mut columns = vec![Column::ours("server", ""), Column::ours("workers", "")];
-    columns.extend(MEASURES.iter().zip(SHORT).map(|(measure, short)| Column::ours(short, measure.unit)));
+    columns.extend(
+        MEASURES.iter().zip(SHORT).map(|(measure, short)| Column::ours(short, measure.unit)),
+    );
     columns.extend([Column::published("", "TPS"), Column::published("CPU in s_lock", "%")]);
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     for (case, runs) in measured {
@@ -251,12 +302,18 @@ fn table(measured: &[(Case, Vec<Figures>)]) -> Table {
         row.extend([Cell::number(tps, 0), Cell::number(share, 2)]);
         rows.push(row);
     }
-    Table { title: "Medians; the source's numbers are of another database on another machine".into(), columns, rows }
+    Table {
+        title: "Medians; the source's numbers are of another database on another machine".into(),
+        columns,
+        rows,
+    }
 }
 
 /// The cases with the latch and so many workers.
 fn latched(measured: &[(Case, Vec<Figures>)], workers: usize) -> Vec<(&Case, &[Figures])> {
-    let of = |(case, _): &&(Case, Vec<Figures>)| case.workers == workers && case.variant.name.starts_with(LATCHED);
+    let of = |(case, _): &&(Case, Vec<Figures>)| {
+        case.workers == workers && case.variant.name.starts_with(LATCHED)
+    };
     measured.iter().filter(of).map(|(case, runs)| (case, runs.as_slice())).collect()
 }
 
@@ -269,7 +326,8 @@ fn worker_counts(measured: &[(Case, Vec<Figures>)]) -> Vec<usize> {
 
 fn found(measured: &[(Case, Vec<Figures>)]) -> Vec<String> {
     let of = |workers| [found_with(measured, workers), found_before(measured, workers)];
-    let mut found: Vec<String> = worker_counts(measured).into_iter().flat_map(of).flatten().collect();
+    let mut found: Vec<String> =
+        worker_counts(measured).into_iter().flat_map(of).flatten().collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     found.push(format!(
         "This machine has {cores} cores, which pgbench shares: no more threads than that can want the latch at a moment, and what one holds \
@@ -283,15 +341,19 @@ fn found_with(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<Strin
     let latched = latched(measured, workers);
     let spread = |of: fn(&Figures) -> f64, digits| {
         let medians: Vec<f64> = latched.iter().filter_map(|(_, runs)| middle(runs, of)).collect();
-        number::spread(&medians)
-            .map(|(least, most)| (number::shown(least, digits), number::shown(most, digits), least, most))
+        number::spread(&medians).map(|(least, most)| {
+            (number::shown(least, digits), number::shown(most, digits), least, most)
+        })
     };
     let (least, most, low, high) = spread(MEASURES[0].of, 0)?;
     let (share_least, share_most, ..) = spread(MEASURES[1].of, 2)?;
     let (waited_least, waited_most, ..) = spread(MEASURES[3].of, 3)?;
-    let without = measured.iter().find(|(case, _)| case.workers == workers && case.variant.name.starts_with(UNLATCHED));
+    let without = measured
+        .iter()
+        .find(|(case, _)| case.workers == workers && case.variant.name.starts_with(UNLATCHED));
     let without = without.and_then(|(_, runs)| middle(runs, MEASURES[0].of));
-    let without = without.map_or(String::new(), |tps| format!("; without the latch {}", number::shown(tps, 0)));
+    let without = without
+        .map_or(String::new(), |tps| format!("; without the latch {}", number::shown(tps, 0)));
     let ratio = number::shown(high / low, 2);
     Some(format!(
         "{workers} workers: {least} to {most} transactions a second by acquisition and spinning ({ratio} times){without}. {waited_least} to \
@@ -302,7 +364,9 @@ fn found_with(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<Strin
 /// A sentence on the source's "before": `s_lock` by test-and-set and by compare-and-swap.
 fn found_before(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<String> {
     let of = |specimen: Specimen, of: fn(&Figures) -> f64| {
-        let is = |(case, _): &&(Case, Vec<Figures>)| case.workers == workers && case.variant.specimen == Some(specimen);
+        let is = |(case, _): &&(Case, Vec<Figures>)| {
+            case.workers == workers && case.variant.specimen == Some(specimen)
+        };
         middle(&measured.iter().find(is)?.1, of)
     };
     let ours = middle(latched(measured, workers).first()?.1, MEASURES[0].of)?;
@@ -322,8 +386,10 @@ fn found_before(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<Str
 
 fn agreement(measured: &[(Case, Vec<Figures>)]) -> Vec<String> {
     let ratio = |workers: usize| {
-        let rates: Vec<f64> =
-            latched(measured, workers).iter().filter_map(|(_, r)| middle(r, MEASURES[0].of)).collect();
+        let rates: Vec<f64> = latched(measured, workers)
+            .iter()
+            .filter_map(|(_, r)| middle(r, MEASURES[0].of))
+            .collect();
         let (least, most) = number::spread(&rates)?;
         Some(format!("{} times with {workers} workers", number::shown(most / least, 2)))
     };
@@ -349,7 +415,10 @@ mod tests {
     use crate::experiment::Options;
 
     fn task(quick: bool, part: Part) -> Task {
-        Task { options: Options { quick, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() }, part }
+        Task {
+            options: Options { quick, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() },
+            part,
+        }
     }
 
     fn measured() -> Vec<(Case, Vec<Figures>)> {
@@ -372,7 +441,9 @@ mod tests {
             },
         };
         let cases = cases(&task(false, Part::Whole)).into_iter().enumerate();
-        cases.map(|(at, case)| (case, vec![figures(100.0 * (at + 1) as f64, at as f64); 3])).collect()
+        cases
+            .map(|(at, case)| (case, vec![figures(100.0 * (at + 1) as f64, at as f64); 3]))
+            .collect()
     }
 
     #[test]
@@ -380,7 +451,9 @@ mod tests {
         let whole = cases(&task(false, Part::Whole));
         assert_eq!(whole.len(), 2 * (Choice::all().len() + 3 + Specimen::S_LOCKS.len()));
         assert!(
-            Choice::all().iter().all(|c| whole.iter().any(|case| case.variant.args.contains(&c.name().to_owned())))
+            Choice::all()
+                .iter()
+                .all(|c| whole.iter().any(|case| case.variant.args.contains(&c.name().to_owned())))
         );
         assert_eq!(cases(&task(false, Part::Bars)), []);
         assert_eq!(cases(&task(false, Part::Only("sleeps at once, 3".into()))).len(), 1);
@@ -395,15 +468,27 @@ mod tests {
         assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
         assert_eq!(table.rows[0][2], Cell::measured(&[100.0; 3], 0));
         assert_eq!(table.rows[0][7], Cell::measured(&[4.0; 3], 1));
-        assert_eq!(table.rows[measured.len()][8..], [Cell::number(805.0, 0), Cell::number(82.42, 2)]);
+        assert_eq!(
+            table.rows[measured.len()][8..],
+            [Cell::number(805.0, 0), Cell::number(82.42, 2)]
+        );
         // 800 requests, of which half a percent waited, in each of three runs; then twice as many, and so on.
         assert_eq!(table.rows[0][5], Cell::text("12 waits in 3 runs"));
         assert_eq!(table.rows[9][5], Cell::measured(&[0.5; 3], 3));
-        let published: Vec<String> = table.rows[measured.len()..].iter().map(|row| row[8].to_string()).collect();
-        assert_eq!(published, ["805", "577", "3,652", "2,985"], "TPS, as the source has them without and with LSE");
+        let published: Vec<String> =
+            table.rows[measured.len()..].iter().map(|row| row[8].to_string()).collect();
+        assert_eq!(
+            published,
+            ["805", "577", "3,652", "2,985"],
+            "TPS, as the source has them without and with LSE"
+        );
         let found = found(&measured);
         assert_eq!(found.len(), 5);
-        assert!(found[1].contains("s_lock") && found[1].contains("the engine's latch 200."), "{}", found[1]);
+        assert!(
+            found[1].contains("s_lock") && found[1].contains("the engine's latch 200."),
+            "{}",
+            found[1]
+        );
         assert!(found[0].contains("; without the latch 100."), "{}", found[0]);
         let variants = variants().len();
         let samples = samples(&measured, &MEASURES[0]);

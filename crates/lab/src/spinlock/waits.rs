@@ -55,7 +55,12 @@ mod tests {
 
     #[test]
     fn shares_are_of_the_workers_time_and_a_classs_requests_count_once() {
-        let row = |name: &str, requests, contended, wait_us| Row { name: name.into(), requests, contended, wait_us };
+        let row = |name: &str, requests, contended, wait_us| Row {
+            name: name.into(),
+            requests,
+            contended,
+            wait_us,
+        };
         let rows = [
             row(POLICY, 1000.0, 30.0, 150_000.0),
             row(POLICY, 1000.0, 20.0, 50_000.0),

@@ -140,7 +140,9 @@ fn a_message_that_meets_a_backlog_goes_behind_it() {
         assert!(place(&handled, 4) < place(&handled, 5));
         if handled.len() > 3 {
             assert_eq!(sorted(handled.clone()), [1, 2, 3, 4, 5]);
-            assert!(place(&handled, 1) < place(&handled, 2) && place(&handled, 2) < place(&handled, 3));
+            assert!(
+                place(&handled, 1) < place(&handled, 2) && place(&handled, 2) < place(&handled, 3)
+            );
         } else {
             assert_eq!(sorted(handled), [1, 4, 5]);
         }

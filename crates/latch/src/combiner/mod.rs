@@ -156,7 +156,8 @@ impl<S: Send, M: Send> Combiner<S, M> {
         }
         let poison = PoisonOnUnwind(&self.inbox);
         let result = self.enter(|inside| f(&mut inside.state));
-        let more = self.drain(0, &mut |_: &mut S, _| unreachable!("a drain of no messages handles none"));
+        let more =
+            self.drain(0, &mut |_: &mut S, _| unreachable!("a drain of no messages handles none"));
         mem::forget(poison);
         (result, more)
     }
@@ -182,7 +183,8 @@ impl<S: Send, M: Send> Combiner<S, M> {
     fn run<H: FnMut(&mut S, M) + ?Sized>(&self, message: M, handle: &mut H) -> Submitted {
         let poison = PoisonOnUnwind(&self.inbox);
         self.enter(|inside| handle(&mut inside.state, message));
-        let more = if self.inbox.let_go(false) { false } else { self.drain(self.limit - 1, handle) };
+        let more =
+            if self.inbox.let_go(false) { false } else { self.drain(self.limit - 1, handle) };
         mem::forget(poison);
         Submitted::Ran { more }
     }

@@ -130,7 +130,9 @@ fn many_threads_lose_nothing_and_keep_their_order() {
             scope.spawn(move || {
                 let mut handle = |state: &mut _, message| handle(state, message);
                 for number in 0..each {
-                    if let Submitted::Ran { more: true } = counts.submit((thread, number), &mut handle) {
+                    if let Submitted::Ran { more: true } =
+                        counts.submit((thread, number), &mut handle)
+                    {
                         while counts.poll(&mut handle) {}
                     }
                 }

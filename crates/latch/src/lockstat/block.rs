@@ -56,7 +56,10 @@ impl Waits {
     fn read(&self) -> Histogram {
         // Relaxed: see `add`. A wait that is being counted may be in the one and not yet in the other.
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Histogram { buckets: std::array::from_fn(|at| load(&self.buckets[at])), sum_ns: load(&self.sum_ns) }
+        Histogram {
+            buckets: std::array::from_fn(|at| load(&self.buckets[at])),
+            sum_ns: load(&self.sum_ns),
+        }
     }
 }
 
@@ -83,12 +86,15 @@ impl Block {
     /// The row of class and caller, old or new; none if all are taken.
     fn row(&self, slot: u32, caller: &'static Location<'static>) -> Option<&Row> {
         // Locations are some words apart; the multiplication spreads them over the upper bits.
-        let hash = (ptr::from_ref(caller).addr() as u64 ^ u64::from(slot)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let hash = (ptr::from_ref(caller).addr() as u64 ^ u64::from(slot))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            >> 32;
         let from = hash as usize % ROWS;
         let row = self.rows[from..].iter().chain(&self.rows[..from]).find(|row| {
             // Relaxed, both: written by this thread.
             let taken_by = row.caller.load(Ordering::Relaxed).cast_const();
-            taken_by.is_null() || (ptr::eq(taken_by, caller) && row.class.load(Ordering::Relaxed) == slot)
+            taken_by.is_null()
+                || (ptr::eq(taken_by, caller) && row.class.load(Ordering::Relaxed) == slot)
         })?;
         if row.caller.load(Ordering::Relaxed).is_null() {
             // Relaxed: published by the Release below, which pairs with the Acquire in `add_to`.
@@ -108,7 +114,11 @@ impl Block {
             let caller = row.caller.load(Ordering::Acquire);
             // SAFETY: null, or made from a `&'static Location`.
             if let Some(caller) = unsafe { caller.as_ref() } {
-                totals.merge(row.class.load(Ordering::Relaxed), Some(Caller::from(caller)), &row.waits.read());
+                totals.merge(
+                    row.class.load(Ordering::Relaxed),
+                    Some(Caller::from(caller)),
+                    &row.waits.read(),
+                );
             }
         }
         totals.others.merge(&self.others.read());

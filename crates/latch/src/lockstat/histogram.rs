@@ -57,7 +57,10 @@ impl Histogram {
 
     /// Takes away what it had counted earlier.
     pub(super) fn subtract(&mut self, earlier: &Self) {
-        self.buckets.iter_mut().zip(&earlier.buckets).for_each(|(from, less)| *from = from.saturating_sub(*less));
+        self.buckets
+            .iter_mut()
+            .zip(&earlier.buckets)
+            .for_each(|(from, less)| *from = from.saturating_sub(*less));
         self.sum_ns = self.sum_ns.saturating_sub(earlier.sum_ns);
     }
 
@@ -84,7 +87,9 @@ impl Histogram {
     pub fn quantile_ns(&self, q: f64) -> f64 {
         let wanted = q.clamp(0.0, 1.0) * self.count() as f64;
         let (mut below, mut lower) = (0.0, 0.0);
-        for (count, upper) in self.buckets.iter().enumerate().map(|(at, count)| (*count as f64, upper_ns(at) as f64)) {
+        for (count, upper) in
+            self.buckets.iter().enumerate().map(|(at, count)| (*count as f64, upper_ns(at) as f64))
+        {
             if count > 0.0 && below + count >= wanted {
                 return lower + (upper - lower) * ((wanted - below) / count);
             }

@@ -100,12 +100,19 @@ impl Class {
     pub fn waited(&'static self, caller: &'static Location<'static>, ns: u64) {
         match self.place() {
             OFF => {}
-            slot => block::with(|block| block.waited(slot, caller, ns), |gone| gone.waited(slot, caller, ns)),
+            slot => block::with(
+                |block| block.waited(slot, caller, ns),
+                |gone| gone.waited(slot, caller, ns),
+            ),
         }
     }
 
     /// Does what waits, and counts how long it took. The request itself has been counted.
-    pub fn timed<R>(&'static self, caller: &'static Location<'static>, wait: impl FnOnce() -> R) -> R {
+    pub fn timed<R>(
+        &'static self,
+        caller: &'static Location<'static>,
+        wait: impl FnOnce() -> R,
+    ) -> R {
         let waiting = self.wait(caller);
         let result = wait();
         waiting.end();
@@ -148,7 +155,8 @@ impl Wait {
     /// It is over: granted, or given up.
     pub fn end(self) {
         if let Some(since) = self.since {
-            self.class.waited(self.caller, u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            self.class
+                .waited(self.caller, u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
         }
     }
 }

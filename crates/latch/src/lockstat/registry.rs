@@ -2,7 +2,9 @@
 
 use super::block::Block;
 use super::histogram::Histogram;
-use super::{CLASSES, Caller, Class, Contention, NEW, OFF, OTHER_CALLERS, OTHER_CLASSES, SUMMED_ROWS};
+use super::{
+    CLASSES, Caller, Class, Contention, NEW, OFF, OTHER_CALLERS, OTHER_CLASSES, SUMMED_ROWS,
+};
 use std::collections::BTreeMap;
 use std::panic::Location;
 // Plain std, also under a model checker: no thread waits here for what another does (see the module above).
@@ -37,13 +39,18 @@ impl Totals {
         let full = self.waits.len() >= SUMMED_ROWS;
         match self.waits.entry((slot, caller)) {
             std::collections::btree_map::Entry::Occupied(mut row) => row.get_mut().merge(waits),
-            std::collections::btree_map::Entry::Vacant(row) if !full => drop(row.insert(waits.clone())),
+            std::collections::btree_map::Entry::Vacant(row) if !full => {
+                drop(row.insert(waits.clone()))
+            }
             std::collections::btree_map::Entry::Vacant(_) => self.others.merge(waits),
         }
     }
 
     fn subtract(&mut self, earlier: &Self) {
-        self.requests.iter_mut().zip(&earlier.requests).for_each(|(now, then)| *now = now.saturating_sub(*then));
+        self.requests
+            .iter_mut()
+            .zip(&earlier.requests)
+            .for_each(|(now, then)| *now = now.saturating_sub(*then));
         for (row, then) in &earlier.waits {
             if let Some(now) = self.waits.get_mut(row) {
                 now.subtract(then);
@@ -134,7 +141,8 @@ pub fn contention() -> Vec<Contention> {
     for (slot, name) in names(&classes) {
         let requests = totals.requests[slot];
         let from = rows.len();
-        let waits = totals.waits.extract_if((slot as u32, None)..(slot as u32 + 1, None), |_, _| true);
+        let waits =
+            totals.waits.extract_if((slot as u32, None)..(slot as u32 + 1, None), |_, _| true);
         rows.extend(waits.map(|((_, caller), waits)| Contention {
             name,
             caller,
@@ -143,22 +151,37 @@ pub fn contention() -> Vec<Contention> {
             waits,
         }));
         if rows.len() == from {
-            rows.push(Contention { name, caller: None, requests, contended: 0, waits: Histogram::default() });
+            rows.push(Contention {
+                name,
+                caller: None,
+                requests,
+                contended: 0,
+                waits: Histogram::default(),
+            });
         }
         rows[from..].sort_by_key(|row| std::cmp::Reverse(row.waits.sum_ns()));
     }
     let contended = totals.others.count();
     if contended > 0 {
-        rows.push(Contention { name: OTHER_CALLERS, caller: None, requests: 0, contended, waits: totals.others });
+        rows.push(Contention {
+            name: OTHER_CALLERS,
+            caller: None,
+            requests: 0,
+            contended,
+            waits: totals.others,
+        });
     }
     rows
 }
 
 /// The slots that are in use, and the names of their rows.
 fn names(classes: &[&'static Class]) -> Vec<(usize, &'static str)> {
-    let first_of_its_name = |index: &usize| classes.iter().position(|c| c.name == classes[*index].name) == Some(*index);
-    let mut names: Vec<_> =
-        (0..classes.len()).filter(first_of_its_name).map(|index| (index, classes[index].name)).collect();
+    let first_of_its_name =
+        |index: &usize| classes.iter().position(|c| c.name == classes[*index].name) == Some(*index);
+    let mut names: Vec<_> = (0..classes.len())
+        .filter(first_of_its_name)
+        .map(|index| (index, classes[index].name))
+        .collect();
     if names.last().is_some_and(|(slot, _)| *slot >= CLASSES - 1) {
         names.retain(|(slot, _)| *slot < CLASSES - 1);
         names.push((CLASSES - 1, OTHER_CLASSES));

@@ -87,7 +87,8 @@ fn a_monitor_counts_waits_for_its_mutex_and_not_for_its_condition() {
         while requests("test.monitor") < 1 {
             thread::yield_now();
         }
-        let (guard, over) = monitor.wait_timeout_while(monitor.lock(), Duration::from_millis(1), |done| !*done);
+        let (guard, over) =
+            monitor.wait_timeout_while(monitor.lock(), Duration::from_millis(1), |done| !*done);
         assert!(over && !*guard);
         drop(guard);
         *monitor.lock() = true;
@@ -229,18 +230,30 @@ fn what_finds_no_row_is_counted_in_the_last() {
     .join()
     .unwrap();
     let rows = rows("test.full");
-    assert_eq!((rows.len(), rows[0].contended), (1, ROWS as u64), "copies of a location are one caller in the sum");
-    assert_eq!(contention().pop().unwrap().contended, 10, "what found no row stays when the thread is gone");
+    assert_eq!(
+        (rows.len(), rows[0].contended),
+        (1, ROWS as u64),
+        "copies of a location are one caller in the sum"
+    );
+    assert_eq!(
+        contention().pop().unwrap().contended,
+        10,
+        "what found no row stays when the thread is gone"
+    );
     reset();
 }
 
 #[test]
 fn buckets_cover_all_times_and_quantiles_lie_in_theirs() {
     let mut last = 0;
-    for ns in (0..40).flat_map(|doublings| [1 << doublings, (1 << doublings) + 1, 3 << doublings]).chain([u64::MAX]) {
+    for ns in (0..40)
+        .flat_map(|doublings| [1 << doublings, (1 << doublings) + 1, 3 << doublings])
+        .chain([u64::MAX])
+    {
         let mut one = Histogram::default();
         one.add(ns);
-        let (at, (upper, count)) = one.buckets().enumerate().find(|(_, (_, count))| *count == 1).unwrap();
+        let (at, (upper, count)) =
+            one.buckets().enumerate().find(|(_, (_, count))| *count == 1).unwrap();
         assert_eq!((at, count), (bucket(ns), 1));
         assert!(ns < upper || at == BUCKETS - 1, "{ns} is in the bucket below {upper}");
         let lower = one.buckets().nth(at.wrapping_sub(1)).map_or(0, |(upper, _)| upper);

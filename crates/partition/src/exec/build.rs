@@ -19,14 +19,21 @@ pub(super) struct Build {
 }
 
 impl Build {
-    pub(super) fn run<T: Trees>(&mut self, cx: &mut Cx<'_, T>, program: &Program, env: &Env) -> Result<bool, Stop> {
+    pub(super) fn run<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        program: &Program,
+        env: &Env,
+    ) -> Result<bool, Stop> {
         let Program::BuildIndex { table, index } = program else {
             return Err(SqlError::internal("not an index to build").into());
         };
         loop {
             while let Some((entry, row_key)) = self.entries.last() {
                 cx.spend()?;
-                if cx.trees.insert(cx.log, cx.mode, table.indexes[*index].tree, entry, row_key)? == Inserted::Exists {
+                if cx.trees.insert(cx.log, cx.mode, table.indexes[*index].tree, entry, row_key)?
+                    == Inserted::Exists
+                {
                     return Err(duplicate_of(cx, table, *index, row_key, env)?.into());
                 }
                 self.entries.pop();
@@ -38,7 +45,12 @@ impl Build {
         }
     }
 
-    fn read<T: Trees>(&mut self, cx: &mut Cx<'_, T>, table: &TableDef, index: usize) -> Result<(), Stop> {
+    fn read<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        table: &TableDef,
+        index: usize,
+    ) -> Result<(), Stop> {
         let Self { last, entries, .. } = self;
         let from = last.clone();
         let from = from.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -72,7 +84,9 @@ fn duplicate_of<T: Trees>(
     env: &Env,
 ) -> Result<SqlError, Stop> {
     let mut error = None;
-    cx.trees.get(table.tree, row_key, &mut |row| error = Some(duplicated(table, index, RowView::new(row), env)))?;
+    cx.trees.get(table.tree, row_key, &mut |row| {
+        error = Some(duplicated(table, index, RowView::new(row), env))
+    })?;
     match error {
         Some(e) => Ok(e?),
         None => Ok(super::scan::missing_row(&table.name)),

@@ -36,9 +36,9 @@ pub(super) enum Step {
 impl Step {
     fn place(&self) -> (TreeId, &[u8]) {
         match self {
-            Self::Insert { tree, key, .. } | Self::Update { tree, key, .. } | Self::Delete { tree, key, .. } => {
-                (*tree, key)
-            }
+            Self::Insert { tree, key, .. }
+            | Self::Update { tree, key, .. }
+            | Self::Delete { tree, key, .. } => (*tree, key),
         }
     }
 }
@@ -107,7 +107,11 @@ impl Steps {
     }
 
     #[track_caller]
-    pub(super) fn lock<T: Trees>(&mut self, cx: &mut Cx<'_, T>, table: &TableDef) -> Result<(), Stop> {
+    pub(super) fn lock<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        table: &TableDef,
+    ) -> Result<(), Stop> {
         while let Some(step) = self.steps.get(self.locked) {
             let (tree, key) = step.place();
             // A row that stays where it is has been locked as its change wants it. A new row is locked even under a hidden number: who skips locked rows
@@ -219,14 +223,24 @@ pub(super) fn damaged(table: &TableDef) -> SqlError {
 
 /// 23505.
 #[cold]
-pub(super) fn duplicate(table: &TableDef, unique: UniqueKey, row: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
+pub(super) fn duplicate(
+    table: &TableDef,
+    unique: UniqueKey,
+    row: RowView<'_>,
+    env: &Env,
+) -> SqlResult<SqlError> {
     let columns = table.unique_key(unique).1;
     violation(table, unique, row, |i| columns[i], env)
 }
 
 /// 23505 of a guard, whose rows are the key's columns.
 #[cold]
-pub(super) fn duplicate_key(table: &TableDef, unique: UniqueKey, key: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
+pub(super) fn duplicate_key(
+    table: &TableDef,
+    unique: UniqueKey,
+    key: RowView<'_>,
+    env: &Env,
+) -> SqlResult<SqlError> {
     violation(table, unique, key, |i| i, env)
 }
 
@@ -240,15 +254,26 @@ fn violation(
     let (name, columns) = table.unique_key(unique);
     let message = format!("duplicate key value violates unique constraint \"{name}\"");
     let detail = format!("{} already exists.", key_text(table, columns, row, at, env)?);
-    Ok(SqlError::new(SqlState::UNIQUE_VIOLATION, message).detail(detail).table(&table.name).constraint(name))
+    Ok(SqlError::new(SqlState::UNIQUE_VIOLATION, message)
+        .detail(detail)
+        .table(&table.name)
+        .constraint(name))
 }
 
 /// 23505 of CREATE UNIQUE INDEX.
 #[cold]
-pub(super) fn duplicated(table: &TableDef, index: usize, row: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
+pub(super) fn duplicated(
+    table: &TableDef,
+    index: usize,
+    row: RowView<'_>,
+    env: &Env,
+) -> SqlResult<SqlError> {
     let index = &table.indexes[index];
     let message = format!("could not create unique index \"{}\"", index.name);
-    let detail = format!("{} is duplicated.", key_text(table, &index.columns, row, |i| index.columns[i], env)?);
+    let detail = format!(
+        "{} is duplicated.",
+        key_text(table, &index.columns, row, |i| index.columns[i], env)?
+    );
     let error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).detail(detail);
     Ok(error.table(&table.name).constraint(&index.name))
 }
@@ -258,7 +283,12 @@ const SHOWN: usize = 64;
 
 /// 23502: `column` of `row` is NULL and must not be. The detail shows the row as PostgreSQL does.
 #[cold]
-pub fn not_null_violation(table: &TableDef, column: usize, row: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
+pub fn not_null_violation(
+    table: &TableDef,
+    column: usize,
+    row: RowView<'_>,
+    env: &Env,
+) -> SqlResult<SqlError> {
     let message = format!(
         "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
         table.columns[column].name, table.name

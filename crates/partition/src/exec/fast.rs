@@ -24,17 +24,22 @@ pub(crate) struct Scratch {
 pub(crate) fn is_atomic(program: &Program, rows: Option<&RowBatch>) -> bool {
     let point = |access: &Access| matches!(access.path, Path::Point(_));
     match program {
-        Program::Scan { access, group, limit, .. } => point(access) && group.is_none() && limit.is_none(),
+        Program::Scan { access, group, limit, .. } => {
+            point(access) && group.is_none() && limit.is_none()
+        }
         Program::Update { access, set, moves, .. } => {
             let table = &access.table;
             point(access)
                 && !moves
                 && set.iter().all(|(c, _)| {
-                    !table.primary_key.contains(c) && !table.indexes.iter().any(|i| i.columns.contains(c))
+                    !table.primary_key.contains(c)
+                        && !table.indexes.iter().any(|i| i.columns.contains(c))
                 })
         }
         Program::Delete { access, .. } => point(access) && access.table.indexes.is_empty(),
-        Program::Insert { table, .. } => table.indexes.is_empty() && rows.is_some_and(|r| r.len() == 1),
+        Program::Insert { table, .. } => {
+            table.indexes.is_empty() && rows.is_some_and(|r| r.len() == 1)
+        }
         Program::BuildIndex { .. } | Program::Guard { .. } => false,
     }
 }
@@ -136,7 +141,9 @@ fn add<T: Trees>(
         result = set_columns(table, set, row, env, new);
         if result.is_ok() {
             let new = RowView::new(new);
-            added = addends(set, row, (open.unwrap_or(0), false), |(column, _)| integer(new.get(*column).ok()?));
+            added = addends(set, row, (open.unwrap_or(0), false), |(column, _)| {
+                integer(new.get(*column).ok()?)
+            });
         }
     })?;
     let commit = match added {
@@ -169,7 +176,13 @@ fn filtered(
 
 /// Makes the point's key and looks at its lock; false if a NULL in it finds nothing.
 #[inline]
-fn find<T: Trees>(cx: &mut Cx<'_, T>, access: &Access, env: &Env, mode: Mode, key: &mut Vec<u8>) -> Result<bool, Stop> {
+fn find<T: Trees>(
+    cx: &mut Cx<'_, T>,
+    access: &Access,
+    env: &Env,
+    mode: Mode,
+    key: &mut Vec<u8>,
+) -> Result<bool, Stop> {
     let Path::Point(exprs) = &access.path else { return Ok(false) };
     if !push_exprs(exprs, env, key)? {
         return Ok(false);

@@ -55,7 +55,9 @@ impl Guard {
                     if let Some(as_of) = cx.as_of.filter(|as_of| as_of.repeatable) {
                         recheck::is_not_hidden(cx, as_of, table, guard.tree, &entry)?;
                     }
-                    if cx.trees.insert(cx.log, cx.mode, guard.tree, &entry, &home)? == Inserted::Exists {
+                    if cx.trees.insert(cx.log, cx.mode, guard.tree, &entry, &home)?
+                        == Inserted::Exists
+                    {
                         return Err(duplicate_key(table, *key, row, env)?.into());
                     }
                 }
@@ -64,7 +66,9 @@ impl Guard {
                         return Err(vanished(table).into());
                     }
                 }
-                GuardOp::Find { .. } if cx.by_table => out.rows.push_with(|r| r.push(DatumRef::Null)),
+                GuardOp::Find { .. } if cx.by_table => {
+                    out.rows.push_with(|r| r.push(DatumRef::Null))
+                }
                 GuardOp::Find { .. } | GuardOp::Clash => {
                     let mut found = None;
                     let mut show = |value: &[u8]| found = Some(value.try_into());
@@ -80,7 +84,8 @@ impl Guard {
                         recheck::since(cx, as_of, table, guard.tree, &entry)?;
                     }
                     if let Some(value) = found {
-                        let home = value.map(u16::from_le_bytes).map_err(|_| damaged_entry(table))?;
+                        let home =
+                            value.map(u16::from_le_bytes).map_err(|_| damaged_entry(table))?;
                         out.rows.push_with(|r| r.push(DatumRef::Int4(i32::from(home))));
                     }
                 }
@@ -103,9 +108,9 @@ fn entry_key(table: &TableDef, columns: usize, row: RowView<'_>) -> SqlResult<Ve
 /// The value of an entry: the home that comes behind the key's columns.
 fn home(table: &TableDef, row: RowView<'_>, at: usize) -> SqlResult<[u8; 2]> {
     match row.get(at) {
-        Ok(DatumRef::Int4(home)) => {
-            u16::try_from(home).map(u16::to_le_bytes).map_err(|_| SqlError::internal("no such partition"))
-        }
+        Ok(DatumRef::Int4(home)) => u16::try_from(home)
+            .map(u16::to_le_bytes)
+            .map_err(|_| SqlError::internal("no such partition")),
         _ => Err(damaged(table)),
     }
 }

@@ -107,7 +107,8 @@ impl Modify {
         if !cx.lock_add(access, key)? {
             return Ok(false);
         }
-        let whole = cx.locks.covered(cx.txn, Target::Table(table.id), Mode::NoKeyExclusive.of_table());
+        let whole =
+            cx.locks.covered(cx.txn, Target::Table(table.id), Mode::NoKeyExclusive.of_table());
         if whole || cx.locks.covered(cx.txn, row, Mode::NoKeyExclusive) {
             return Ok(false);
         }

@@ -45,7 +45,8 @@ impl Insert {
         out: &mut Output,
         batch: &Batch,
     ) -> Result<bool, Stop> {
-        let (Program::Insert { table, returning, on_conflict }, Some(rows)) = (program, rows) else {
+        let (Program::Insert { table, returning, on_conflict }, Some(rows)) = (program, rows)
+        else {
             return Err(SqlError::internal("an insert without rows").into());
         };
         if !self.locked {
@@ -82,12 +83,22 @@ impl Insert {
         }
     }
 
-    fn note<T: Trees>(&mut self, cx: &mut Cx<'_, T>, table: &TableDef, row: RowView<'_>) -> Result<(), Stop> {
+    fn note<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        table: &TableDef,
+        row: RowView<'_>,
+    ) -> Result<(), Stop> {
         self.steps.clear();
         let mut key = Vec::with_capacity(32);
         key_of(cx, table, row, &mut key)?;
         let unique = UniqueKey::Primary;
-        self.steps.push(Step::Insert { tree: table.tree, key: key.clone(), value: row.bytes().to_vec(), unique });
+        self.steps.push(Step::Insert {
+            tree: table.tree,
+            key: key.clone(),
+            value: row.bytes().to_vec(),
+            unique,
+        });
         index_steps(table, None, Some((row.bytes(), &key)), &mut self.steps)?;
         self.noted = true;
         Ok(())

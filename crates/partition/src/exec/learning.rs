@@ -19,7 +19,8 @@ pub(crate) struct Learning<'a> {
 impl<T: Trees> Cx<'_, T> {
     /// What is learned of the plan, if the statement takes part in that.
     fn learned<'p>(&self, access: &'p Access) -> Option<&'p Arc<LearnedLock>> {
-        let learns = self.locking == Locking::Take && self.learning.as_ref().is_some_and(|l| l.learns);
+        let learns =
+            self.locking == Locking::Take && self.learning.as_ref().is_some_and(|l| l.learns);
         access.learned.get().filter(|learned| learns && (learned.adds || access.lock.is_none()))
     }
 
@@ -28,13 +29,22 @@ impl<T: Trees> Cx<'_, T> {
     pub(super) fn row_mode(&self, access: &Access, mode: Mode) -> Mode {
         let whole = Target::Table(access.table.id);
         let exclusive = self.learned(access).is_some_and(|learned| learned.is_exclusive());
-        if exclusive && !self.locks.covered(self.txn, whole, Mode::Shared) { Mode::Exclusive } else { mode }
+        if exclusive && !self.locks.covered(self.txn, whole, Mode::Shared) {
+            Mode::Exclusive
+        } else {
+            mode
+        }
     }
 
     /// Locks a row for a read, or for FOR UPDATE and FOR NO KEY UPDATE; `mode`: [`Cx::row_mode`]. A row that the transaction has locked is no evidence, and
     /// its lock is not upgraded for a guess.
     #[track_caller]
-    pub(super) fn lock_read(&mut self, access: &Access, key: &[u8], mut mode: Mode) -> Result<(), Stop> {
+    pub(super) fn lock_read(
+        &mut self,
+        access: &Access,
+        key: &[u8],
+        mut mode: Mode,
+    ) -> Result<(), Stop> {
         let (table, tree) = (access.table.id, access.table.tree);
         if access.read_lock() > RowLock::Share {
             return self.lock_change(table, tree, key, mode);
@@ -47,7 +57,9 @@ impl<T: Trees> Cx<'_, T> {
                 return Ok(());
             }
             let whole = self.locks.covered(self.txn, Target::Table(table), Mode::Shared);
-            if let Some(Learning { reads, gathering, .. }) = self.learning.as_mut().filter(|_| !whole) {
+            if let Some(Learning { reads, gathering, .. }) =
+                self.learning.as_mut().filter(|_| !whole)
+            {
                 if reads.is_full() {
                     mode = Mode::Shared;
                 }
@@ -59,7 +71,13 @@ impl<T: Trees> Cx<'_, T> {
 
     /// Locks a row to change it: a read of it, or an addition to it, in the same transaction is evidence.
     #[track_caller]
-    pub(super) fn lock_change(&mut self, table: TableId, tree: TreeId, key: &[u8], mode: Mode) -> Result<(), Stop> {
+    pub(super) fn lock_change(
+        &mut self,
+        table: TableId,
+        tree: TreeId,
+        key: &[u8],
+        mode: Mode,
+    ) -> Result<(), Stop> {
         self.uses(tree, key, mode);
         self.lock_row(table, tree, key, mode)
     }
@@ -73,7 +91,9 @@ impl<T: Trees> Cx<'_, T> {
         if let Some(learned) = self.learned(access) {
             let covered = |mode| self.locks.covered(self.txn, Target::Key(tree, key), mode);
             let known = covered(Mode::Shared) || covered(Mode::Increment);
-            if let Some(Learning { reads, gathering, .. }) = self.learning.as_mut().filter(|_| !known) {
+            if let Some(Learning { reads, gathering, .. }) =
+                self.learning.as_mut().filter(|_| !known)
+            {
                 let exclusive = learned.is_exclusive() && !reads.is_full();
                 gathering.note(reads, learned, tree, key, exclusive);
                 if exclusive {

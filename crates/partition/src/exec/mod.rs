@@ -134,7 +134,9 @@ impl<T: Trees> Cx<'_, T> {
         match self.locking {
             Locking::None => Ok(()),
             _ if canary::on(Bug::SkippedRangeLock) && matches!(target, Target::Range(..)) => Ok(()),
-            Locking::Check if canary::on(Bug::UncheckedLock) || self.locks.free(self.txn, target, mode) => {
+            Locking::Check
+                if canary::on(Bug::UncheckedLock) || self.locks.free(self.txn, target, mode) =>
+            {
                 class(target, mode).request();
                 Ok(())
             }
@@ -144,7 +146,13 @@ impl<T: Trees> Cx<'_, T> {
     }
 
     #[track_caller]
-    fn lock_row(&mut self, table: TableId, tree: TreeId, key: &[u8], mode: Mode) -> Result<(), Stop> {
+    fn lock_row(
+        &mut self,
+        table: TableId,
+        tree: TreeId,
+        key: &[u8],
+        mode: Mode,
+    ) -> Result<(), Stop> {
         self.lock_in(table, Target::Key(tree, key), mode)
     }
 
@@ -157,7 +165,9 @@ impl<T: Trees> Cx<'_, T> {
             return Err(Stop::Reclaim(tree, key.into()));
         }
         match self.locking {
-            Locking::Take if !canary::on(Bug::SkippedRangeLock) || !matches!(target, Target::Range(..)) => {
+            Locking::Take
+                if !canary::on(Bug::SkippedRangeLock) || !matches!(target, Target::Range(..)) =>
+            {
                 granted(self.locks.acquire_in(self.txn, table, target, mode), target, mode)
             }
             _ => self.lock(target, mode),
@@ -166,7 +176,13 @@ impl<T: Trees> Cx<'_, T> {
 
     /// Locks a key or a range of a table whose intent is held; false if it is to be skipped.
     #[track_caller]
-    fn try_lock_in(&mut self, table: &TableDef, target: Target<'_>, mode: Mode, wait: LockWait) -> Result<bool, Stop> {
+    fn try_lock_in(
+        &mut self,
+        table: &TableDef,
+        target: Target<'_>,
+        mode: Mode,
+        wait: LockWait,
+    ) -> Result<bool, Stop> {
         if wait != LockWait::Wait && !self.is_free_in(table, target, mode) {
             return unavailable(table, wait);
         }
@@ -176,7 +192,12 @@ impl<T: Trees> Cx<'_, T> {
     /// Locks a table; false if all of it is to be skipped. Who may not wait for locks of rows waits for a change of the table itself, which
     /// then comes after the transaction.
     #[track_caller]
-    fn try_lock_table(&mut self, table: &TableDef, mode: Mode, wait: LockWait) -> Result<bool, Stop> {
+    fn try_lock_table(
+        &mut self,
+        table: &TableDef,
+        mode: Mode,
+        wait: LockWait,
+    ) -> Result<bool, Stop> {
         let whole = Target::Table(table.id);
         if wait != LockWait::Wait && !self.is_free_in(table, whole, mode) {
             self.lock(whole, Mode::AccessShared)?;
@@ -229,7 +250,9 @@ fn unavailable(table: &TableDef, wait: LockWait) -> Result<bool, Stop> {
 pub(crate) fn granted(acquired: Acquired, target: Target<'_>, mode: Mode) -> Result<(), Stop> {
     match acquired {
         Acquired::Granted => Ok(()),
-        Acquired::Waits(line) => Err(Stop::Wait(Wait { line, class: class(target, mode), caller: Location::caller() })),
+        Acquired::Waits(line) => {
+            Err(Stop::Wait(Wait { line, class: class(target, mode), caller: Location::caller() }))
+        }
     }
 }
 
@@ -254,14 +277,17 @@ struct Output {
 
 impl Output {
     fn project(&mut self, exprs: &[Expr], row: RowView<'_>, env: &Env) -> SqlResult<()> {
-        self.rows.try_push_with(|out| exprs.iter().try_for_each(|expr| expr.push_to(out, row, env)))?;
+        self.rows
+            .try_push_with(|out| exprs.iter().try_for_each(|expr| expr.push_to(out, row, env)))?;
         self.account(0, env)
     }
 
     /// Whether the statement pauses before the next row.
     fn is_full(&self, batch: &Batch) -> bool {
         let (rows, bytes) = (self.rows.len() as u64, self.rows.memory() as u64);
-        *batch != Batch::ALL && rows > 0 && (rows >= u64::from(batch.rows) || bytes >= u64::from(batch.bytes))
+        *batch != Batch::ALL
+            && rows > 0
+            && (rows >= u64::from(batch.rows) || bytes >= u64::from(batch.bytes))
     }
 
     /// Charges the statement for the rows, and for `more` bytes that are not rows yet.
@@ -293,8 +319,12 @@ impl Work {
 /// The table that a program works on.
 pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
     match program {
-        Program::Scan { access, .. } | Program::Update { access, .. } | Program::Delete { access, .. } => &access.table,
-        Program::Insert { table, .. } | Program::BuildIndex { table, .. } | Program::Guard { table, .. } => table,
+        Program::Scan { access, .. }
+        | Program::Update { access, .. }
+        | Program::Delete { access, .. } => &access.table,
+        Program::Insert { table, .. }
+        | Program::BuildIndex { table, .. }
+        | Program::Guard { table, .. } => table,
     }
 }
 
@@ -318,7 +348,12 @@ pub(crate) fn is_point(program: &Program) -> bool {
 }
 
 impl Exec {
-    pub(crate) fn new(program: Arc<Program>, env: Arc<Env>, rows: Option<RowBatch>, batch: Batch) -> Self {
+    pub(crate) fn new(
+        program: Arc<Program>,
+        env: Arc<Env>,
+        rows: Option<RowBatch>,
+        batch: Batch,
+    ) -> Self {
         let work = Work::new(&program);
         Self { program, env, rows, batch, out: Output::default(), work }
     }
@@ -359,7 +394,9 @@ impl Exec {
         let (program, env, out) = (&*self.program, &*self.env, &mut self.out);
         match &mut self.work {
             Work::Scan(scan) => scan.run(cx, program, env, out, &self.batch),
-            Work::Insert(insert) => insert.run(cx, program, env, self.rows.as_ref(), out, &self.batch),
+            Work::Insert(insert) => {
+                insert.run(cx, program, env, self.rows.as_ref(), out, &self.batch)
+            }
             Work::Modify(modify) => modify.run(cx, program, env, out, &self.batch),
             Work::Build(build) => build.run(cx, program, env),
             Work::Guard(guard) => guard.run(cx, program, env, self.rows.as_ref(), out),

@@ -190,12 +190,19 @@ impl Modify {
     }
 
     /// Reads the next row, and notes the steps of its change. Nothing is changed yet.
-    fn prepare<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<(), Stop> {
+    fn prepare<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        plan: &Plan<'_>,
+        out: &mut Output,
+    ) -> Result<(), Stop> {
         if let Some(as_of) = cx.as_of {
             return self.prepare_as_of(cx, as_of, plan, out);
         }
         let table = &*plan.access.table;
-        if let Some(set) = plan.set.filter(|_| plan.adds && !self.exclusive && cx.adds_beside_others()) {
+        if let Some(set) =
+            plan.set.filter(|_| plan.adds && !self.exclusive && cx.adds_beside_others())
+        {
             let key = std::mem::take(&mut self.found[self.at]);
             let added = self.add(cx, plan.access, &key, set, plan.env, out);
             self.found[self.at] = key;
@@ -240,7 +247,13 @@ impl Modify {
         out: &mut Output,
     ) -> Result<(), Stop> {
         let Some(keys) = &self.keys else { return Ok(()) };
-        let wanted = Wanted { access: plan.access, keys, env: plan.env, mode: plan.mode, wait: LockWait::Wait };
+        let wanted = Wanted {
+            access: plan.access,
+            keys,
+            env: plan.env,
+            mode: plan.mode,
+            wait: LockWait::Wait,
+        };
         if !wanted.take(cx, as_of, &self.found[self.at], &mut self.old)? {
             self.at += 1;
             return Ok(());
@@ -298,7 +311,12 @@ fn note_steps(
         steps.push(Step::Update { tree, key: key.to_vec(), value: new.clone() });
     } else {
         steps.push(Step::Delete { tree, key: key.to_vec(), moves: true });
-        steps.push(Step::Insert { tree, key: new_key.clone(), value: new.clone(), unique: UniqueKey::Primary });
+        steps.push(Step::Insert {
+            tree,
+            key: new_key.clone(),
+            value: new.clone(),
+            unique: UniqueKey::Primary,
+        });
     }
     index_steps(table, Some((old, key)), Some((new, &new_key)), steps)?;
     give(plan, new, out)

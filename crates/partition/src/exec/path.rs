@@ -82,28 +82,43 @@ pub(super) fn push_exprs(exprs: &[Expr], env: &Env, out: &mut Vec<u8>) -> SqlRes
 /// Appends the key of the one row that a program looks for; false if it looks for none, or not by one key.
 pub(crate) fn push_point(program: &Program, env: &Env, out: &mut Vec<u8>) -> SqlResult<bool> {
     match program {
-        Program::Scan { access: Access { path: Path::Point(exprs), .. }, .. } => push_exprs(exprs, env, out),
+        Program::Scan { access: Access { path: Path::Point(exprs), .. }, .. } => {
+            push_exprs(exprs, env, out)
+        }
         _ => Ok(false),
     }
 }
 
 /// The key of the row that the program changes without looking at it otherwise: the answer is the same whatever is in the row, and no
 /// key, index or home changes. False if it is another program, or there is no such row. `adds`: additions share the row.
-pub(crate) fn push_blind(program: &Program, env: &Env, adds: bool, out: &mut Vec<u8>) -> SqlResult<bool> {
+pub(crate) fn push_blind(
+    program: &Program,
+    env: &Env,
+    adds: bool,
+    out: &mut Vec<u8>,
+) -> SqlResult<bool> {
     if !is_blind(program, adds) {
         return Ok(false);
     }
     match program {
-        Program::Update { access: Access { path: Path::Point(exprs), .. }, .. } => push_exprs(exprs, env, out),
+        Program::Update { access: Access { path: Path::Point(exprs), .. }, .. } => {
+            push_exprs(exprs, env, out)
+        }
         _ => Ok(false),
     }
 }
 
 /// As [`push_blind`].
 pub(crate) fn is_blind(program: &Program, adds: bool) -> bool {
-    let Program::Update { access, set, returning, moves, adds: only_adds } = program else { return false };
-    let indexed = |column: &usize| access.table.indexes.iter().any(|index| index.columns.contains(column));
-    let plain = matches!(access.path, Path::Point(_)) && access.filter.is_none() && returning.is_empty() && !moves;
+    let Program::Update { access, set, returning, moves, adds: only_adds } = program else {
+        return false;
+    };
+    let indexed =
+        |column: &usize| access.table.indexes.iter().any(|index| index.columns.contains(column));
+    let plain = matches!(access.path, Path::Point(_))
+        && access.filter.is_none()
+        && returning.is_empty()
+        && !moves;
     plain
         && !(*only_adds && adds)
         && !set.iter().any(|(column, _)| indexed(column))
@@ -171,7 +186,12 @@ impl Keys {
 
     /// Locks the table and the range, to change what is there; single keys are locked as they are visited.
     #[track_caller]
-    pub(super) fn lock<T: Trees>(&self, cx: &mut Cx<'_, T>, access: &Access, mode: Mode) -> Result<(), Stop> {
+    pub(super) fn lock<T: Trees>(
+        &self,
+        cx: &mut Cx<'_, T>,
+        access: &Access,
+        mode: Mode,
+    ) -> Result<(), Stop> {
         self.try_lock(cx, access, mode, LockWait::Wait).map(drop)
     }
 
@@ -223,7 +243,11 @@ fn range(
         if !push_exprs(std::slice::from_ref(e), env, &mut k)? {
             return Ok(None);
         }
-        from = if *inclusive { Bound::Included(k) } else { above(&k).map_or(Bound::Unbounded, Bound::Included) };
+        from = if *inclusive {
+            Bound::Included(k)
+        } else {
+            above(&k).map_or(Bound::Unbounded, Bound::Included)
+        };
     } else if start.is_empty() {
         from = Bound::Unbounded;
     }
@@ -232,7 +256,11 @@ fn range(
         if !push_exprs(std::slice::from_ref(e), env, &mut k)? {
             return Ok(None);
         }
-        if *inclusive { above(&k).map_or(Bound::Unbounded, Bound::Excluded) } else { Bound::Excluded(k) }
+        if *inclusive {
+            above(&k).map_or(Bound::Unbounded, Bound::Excluded)
+        } else {
+            Bound::Excluded(k)
+        }
     } else if low.is_some() {
         // A comparison is not true of NULL.
         start.push(NULL_MARKER);

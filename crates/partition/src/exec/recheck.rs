@@ -29,13 +29,18 @@ pub(super) struct Wanted<'a> {
 
 impl Wanted<'_> {
     fn satisfies(&self, row: &[u8]) -> SqlResult<bool> {
-        self.access.filter.as_ref().map_or(Ok(true), |filter| filter.eval_bool(RowView::new(row), self.env))
+        self.access
+            .filter
+            .as_ref()
+            .map_or(Ok(true), |filter| filter.eval_bool(RowView::new(row), self.env))
     }
 
     /// Whether the path still leads to the row.
     fn leads_to(&self, row: &[u8], key: &[u8]) -> SqlResult<bool> {
         match self.keys {
-            Keys::Range(range) if range.by_index => entry_is_within(&self.access.table, range, row, key),
+            Keys::Range(range) if range.by_index => {
+                entry_is_within(&self.access.table, range, row, key)
+            }
             _ => Ok(true),
         }
     }
@@ -104,7 +109,9 @@ pub(super) fn is_not_hidden<T: Trees>(
 
 /// Whether the row's entry in the index lies in the range as it was at the beginning.
 fn entry_is_within(table: &TableDef, range: &Range, row: &[u8], key: &[u8]) -> SqlResult<bool> {
-    let Some(index) = table.indexes.iter().find(|index| index.tree == range.tree) else { return Ok(false) };
+    let Some(index) = table.indexes.iter().find(|index| index.tree == range.tree) else {
+        return Ok(false);
+    };
     let mut entry = Vec::with_capacity(32);
     index.push_entry(RowView::new(row), key, &mut entry)?;
     Ok(range.held(&entry))
@@ -114,12 +121,17 @@ fn entry_is_within(table: &TableDef, range: &Range, row: &[u8], key: &[u8]) -> S
 #[cold]
 fn changed(table: &TableDef) -> SqlError {
     let text = "could not serialize access due to concurrent update";
-    SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.").table(&table.name)
+    SqlError::new(SqlState::SERIALIZATION_FAILURE, text)
+        .hint("Run the transaction again.")
+        .table(&table.name)
 }
 
 /// 40001, of a row that is to be found elsewhere now.
 #[cold]
 fn moved(table: &TableDef) -> SqlError {
-    let text = "tuple to be locked was already moved to another key or partition due to concurrent update";
-    SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.").table(&table.name)
+    let text =
+        "tuple to be locked was already moved to another key or partition due to concurrent update";
+    SqlError::new(SqlState::SERIALIZATION_FAILURE, text)
+        .hint("Run the transaction again.")
+        .table(&table.name)
 }

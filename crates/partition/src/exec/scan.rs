@@ -68,7 +68,10 @@ struct Plan<'a> {
 
 /// An index entry or a key without its row.
 pub(super) fn missing_row(table: &str) -> SqlError {
-    SqlError::new(SqlState::DATA_CORRUPTED, format!("an index of table \"{table}\" has an entry without its row"))
+    SqlError::new(
+        SqlState::DATA_CORRUPTED,
+        format!("an index of table \"{table}\" has an entry without its row"),
+    )
 }
 
 impl Scan {
@@ -124,7 +127,12 @@ impl State {
         })
     }
 
-    fn run<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<bool, Stop> {
+    fn run<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        plan: &Plan<'_>,
+        out: &mut Output,
+    ) -> Result<bool, Stop> {
         if !self.locked {
             if self.row_mode != plan.mode {
                 cx.lock(Target::Table(plan.access.table.id), self.row_mode.intent())?;
@@ -160,7 +168,12 @@ impl State {
     }
 
     /// Follows the path a little; false at its end.
-    fn advance<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<bool, Stop> {
+    fn advance<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        plan: &Plan<'_>,
+        out: &mut Output,
+    ) -> Result<bool, Stop> {
         let takes = cx.as_of.filter(|_| plan.access.lock.is_some());
         match &mut self.keys {
             Keys::Points { keys, next } if takes.is_some() => {
@@ -172,9 +185,12 @@ impl State {
                 let Some(key) = keys.get_mut(*next) else { return Ok(false) };
                 cx.spend()?;
                 if may_take(cx, plan, key, self.row_mode)? {
-                    let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
+                    let mut rows =
+                        Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
                     let mut result = Ok(());
-                    cx.get(plan.access.table.tree, key, &mut |value| result = rows.take(RowView::new(value)))?;
+                    cx.get(plan.access.table.tree, key, &mut |value| {
+                        result = rows.take(RowView::new(value))
+                    })?;
                     result?;
                 }
                 *next += 1;
@@ -201,7 +217,12 @@ impl State {
         }
     }
 
-    fn visit_ahead<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<(), Stop> {
+    fn visit_ahead<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        plan: &Plan<'_>,
+        out: &mut Output,
+    ) -> Result<(), Stop> {
         let key = &self.ahead[self.ahead_at];
         cx.spend()?;
         let table = &plan.access.table;
@@ -242,7 +263,12 @@ impl State {
 /// found: it locks the row only if it is there and satisfies the filter, of which no path is a part then. While others have the row locked it does not look at it:
 /// they may not have committed what is there.
 #[track_caller]
-fn may_take<T: Trees>(cx: &mut Cx<'_, T>, plan: &Plan<'_>, key: &[u8], mode: Mode) -> Result<bool, Stop> {
+fn may_take<T: Trees>(
+    cx: &mut Cx<'_, T>,
+    plan: &Plan<'_>,
+    key: &[u8],
+    mode: Mode,
+) -> Result<bool, Stop> {
     let table = &*plan.access.table;
     if plan.wait != LockWait::Wait && !cx.is_free_in(table, Target::Key(table.tree, key), mode) {
         return unavailable(table, plan.wait);
@@ -283,9 +309,10 @@ fn go_on<T: Trees>(
     };
     let (from, to) = r.bounds();
     let result = match cx.as_of {
-        None => {
-            cx.trees.scan(r.tree, from, to, r.reverse, &mut |key, value| each(key, Some(value))).map_err(Stop::from)
-        }
+        None => cx
+            .trees
+            .scan(r.tree, from, to, r.reverse, &mut |key, value| each(key, Some(value)))
+            .map_err(Stop::from),
         Some(as_of) => cx.trees.scan_at(r.tree, (from, to), r.reverse, as_of, &mut each),
     };
     if !last.is_empty() {

@@ -26,24 +26,34 @@ pub(crate) static PARTITION: Class = Class::new("lock.partition");
 pub(crate) fn class(target: Target<'_>, mode: Mode) -> &'static Class {
     match (target, mode) {
         (Target::Key(..), Mode::KeyShared) => &KEY_KEY_SHARE,
-        (Target::Key(..), Mode::NoKeyExclusive | Mode::Behind | Mode::Settled) => &KEY_NO_KEY_UPDATE,
+        (Target::Key(..), Mode::NoKeyExclusive | Mode::Behind | Mode::Settled) => {
+            &KEY_NO_KEY_UPDATE
+        }
         (Target::Key(..), Mode::Increment) => &KEY_INCREMENT,
         (Target::Range(..), Mode::KeyShared) => &RANGE_KEY_SHARE,
-        (Target::Range(..), Mode::NoKeyExclusive | Mode::Increment | Mode::Behind | Mode::Settled) => {
-            &RANGE_NO_KEY_UPDATE
-        }
+        (
+            Target::Range(..),
+            Mode::NoKeyExclusive | Mode::Increment | Mode::Behind | Mode::Settled,
+        ) => &RANGE_NO_KEY_UPDATE,
         (Target::Key(..), Mode::Shared | Mode::IntentShared | Mode::AccessShared) => &KEY_SHARED,
-        (Target::Key(..), Mode::Exclusive | Mode::IntentExclusive | Mode::AccessExclusive) => &KEY_EXCLUSIVE,
-        (Target::Range(..), Mode::Shared | Mode::IntentShared | Mode::AccessShared) => &RANGE_SHARED,
-        (Target::Range(..), Mode::Exclusive | Mode::IntentExclusive | Mode::AccessExclusive) => &RANGE_EXCLUSIVE,
+        (Target::Key(..), Mode::Exclusive | Mode::IntentExclusive | Mode::AccessExclusive) => {
+            &KEY_EXCLUSIVE
+        }
+        (Target::Range(..), Mode::Shared | Mode::IntentShared | Mode::AccessShared) => {
+            &RANGE_SHARED
+        }
+        (Target::Range(..), Mode::Exclusive | Mode::IntentExclusive | Mode::AccessExclusive) => {
+            &RANGE_EXCLUSIVE
+        }
         (Target::Table(_), Mode::AccessShared) => &TABLE_ACCESS_SHARED,
         (Target::Table(_), Mode::AccessExclusive) => &TABLE_ACCESS_EXCLUSIVE,
         (Target::Table(_), Mode::IntentShared) => &TABLE_INTENT_SHARED,
         (Target::Table(_), Mode::IntentExclusive) => &TABLE_INTENT_EXCLUSIVE,
         (Target::Table(_), Mode::Shared | Mode::KeyShared) => &TABLE_SHARED,
-        (Target::Table(_), Mode::Exclusive | Mode::NoKeyExclusive | Mode::Increment | Mode::Behind | Mode::Settled) => {
-            &TABLE_EXCLUSIVE
-        }
+        (
+            Target::Table(_),
+            Mode::Exclusive | Mode::NoKeyExclusive | Mode::Increment | Mode::Behind | Mode::Settled,
+        ) => &TABLE_EXCLUSIVE,
     }
 }
 

@@ -34,7 +34,11 @@ impl<T: Ord> Few<T> {
     }
 
     /// Those from `from` on as long as they are `within`, which is true of one stretch of their order.
-    pub(super) fn stretch<'a>(&'a self, from: &'a T, within: &'a dyn Fn(&T) -> bool) -> impl Iterator<Item = &'a T> {
+    pub(super) fn stretch<'a>(
+        &'a self,
+        from: &'a T,
+        within: &'a dyn Fn(&T) -> bool,
+    ) -> impl Iterator<Item = &'a T> {
         let first = self.first.iter().filter(move |first| *first >= from && within(first));
         first.chain(self.more.range(from..).take_while(move |element| within(element)))
     }
@@ -81,7 +85,8 @@ mod tests {
                 assert_eq!((few.is_empty(), few.len()), (set.is_empty(), set.len()));
                 assert_eq!(few.iter().copied().collect::<BTreeSet<_>>(), set);
                 assert!((0..6).all(|element| few.contains(&element) == set.contains(&element)));
-                let stretch: BTreeSet<u64> = few.stretch(&2, &|element| *element < 5).copied().collect();
+                let stretch: BTreeSet<u64> =
+                    few.stretch(&2, &|element| *element < 5).copied().collect();
                 assert_eq!(stretch, set.range(2..5).copied().collect());
             }
         }

@@ -61,7 +61,10 @@ impl Holders {
             return self.against_newcomer().any(is);
         }
         let shared = self.mode == Mode::Increment && canary::on(Bug::SharedIncrement);
-        if mode.conflicts() & self.mode.bit() != 0 && !shared && self.txns.iter().any(|txn| is(*txn)) {
+        if mode.conflicts() & self.mode.bit() != 0
+            && !shared
+            && self.txns.iter().any(|txn| is(*txn))
+        {
             return true;
         }
         mode.conflicts() & Mode::KeyShared.bit() != 0
@@ -142,7 +145,9 @@ pub(super) const CHAIN: usize = 64;
 impl Holders {
     /// Retires a holder; false if it is none that may be retired.
     pub(super) fn retire(&mut self, txn: TxnId) -> bool {
-        let may = self.mode == Mode::NoKeyExclusive && self.txns.contains(&txn) && self.chain.len() < CHAIN;
+        let may = self.mode == Mode::NoKeyExclusive
+            && self.txns.contains(&txn)
+            && self.chain.len() < CHAIN;
         if !may || self.chain.contains(&txn) {
             return false;
         }

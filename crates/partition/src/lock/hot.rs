@@ -51,7 +51,8 @@ impl LockTable {
                     _ if holders.has_chain() => Some("retired"),
                     mode => mode.map(row_mode_name),
                 };
-                let behind = if holders.has_chain() { holders.in_order().skip(1).count() } else { 0 };
+                let behind =
+                    if holders.has_chain() { holders.in_order().skip(1).count() } else { 0 };
                 let (key, learned, holders) = (key.clone(), holders.is_learned(), holders.len());
                 rows.push(HotRow { tree, key, locked, holders, waiters, behind, learned });
             }

@@ -17,7 +17,9 @@ impl LockTable {
     #[inline]
     pub(super) fn joined(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> Mode {
         match (target, mode) {
-            (Target::Key(tree, key), Mode::Shared | Mode::Increment) => self.joined_at(txn, tree, key, mode),
+            (Target::Key(tree, key), Mode::Shared | Mode::Increment) => {
+                self.joined_at(txn, tree, key, mode)
+            }
             _ => mode,
         }
     }
@@ -25,8 +27,12 @@ impl LockTable {
     fn joined_at(&self, txn: TxnId, tree: TreeId, key: &[u8], mode: Mode) -> Mode {
         let Some(owner) = self.owners.get(&txn) else { return mode };
         match (self.holders(tree, key).and_then(|holders| holders.mode_of(txn)), mode) {
-            (Some(Mode::Shared), Mode::Increment) | (Some(Mode::Increment), Mode::Shared) => Mode::NoKeyExclusive,
-            (None | Some(Mode::KeyShared), Mode::Increment) if owner.packs(self.many) => Mode::NoKeyExclusive,
+            (Some(Mode::Shared), Mode::Increment) | (Some(Mode::Increment), Mode::Shared) => {
+                Mode::NoKeyExclusive
+            }
+            (None | Some(Mode::KeyShared), Mode::Increment) if owner.packs(self.many) => {
+                Mode::NoKeyExclusive
+            }
             _ => mode,
         }
     }

@@ -68,7 +68,11 @@ pub(super) struct Asked<'a> {
 impl Asked<'_> {
     fn of<'a>(&self, numbers: &'a ByMode) -> impl Iterator<Item = u64> + 'a {
         let modes = self.modes;
-        ROW_MODES.into_iter().zip(numbers).filter(move |(mode, _)| modes & mode.bit() != 0).map(|(_, number)| *number)
+        ROW_MODES
+            .into_iter()
+            .zip(numbers)
+            .filter(move |(mode, _)| modes & mode.bit() != 0)
+            .map(|(_, number)| *number)
     }
 
     fn least(&self, numbers: &ByMode) -> u64 {
@@ -128,14 +132,25 @@ impl Intervals {
     }
 
     /// The owner of the first span that is asked for and accepted, in the order of their begins.
-    pub(super) fn find(&self, asked: &Asked<'_>, mut accept: impl FnMut(u64) -> bool) -> Option<u64> {
+    pub(super) fn find(
+        &self,
+        asked: &Asked<'_>,
+        mut accept: impl FnMut(u64) -> bool,
+    ) -> Option<u64> {
         self.find_in(self.root, asked, &mut accept)
     }
 
-    fn find_in<F: FnMut(u64) -> bool>(&self, at: usize, asked: &Asked<'_>, accept: &mut F) -> Option<u64> {
+    fn find_in<F: FnMut(u64) -> bool>(
+        &self,
+        at: usize,
+        asked: &Asked<'_>,
+        accept: &mut F,
+    ) -> Option<u64> {
         let node = self.nodes.get(at)?;
         look();
-        if asked.least(&node.least) >= asked.before || !asked.keys.begin_before(&self.nodes[node.far].span) {
+        if asked.least(&node.least) >= asked.before
+            || !asked.keys.begin_before(&self.nodes[node.far].span)
+        {
             return None;
         }
         if let Some(found) = self.find_in(node.left, asked, accept) {
@@ -145,7 +160,9 @@ impl Intervals {
             return None;
         }
         let (owner, mode) = node.id;
-        let fits = mode.bit() & asked.modes != 0 && node.number < asked.before && asked.keys.begin_before(&node.span);
+        let fits = mode.bit() & asked.modes != 0
+            && node.number < asked.before
+            && asked.keys.begin_before(&node.span);
         if fits && accept(owner) {
             return Some(owner);
         }
@@ -154,7 +171,11 @@ impl Intervals {
 
     /// The owner with the greatest number of those that are asked for and accepted: the last that `accept` has accepted. Whatever number
     /// they have: [`Asked::before`] does not count.
-    pub(super) fn newest(&self, asked: &Asked<'_>, mut accept: impl FnMut(u64) -> bool) -> Option<u64> {
+    pub(super) fn newest(
+        &self,
+        asked: &Asked<'_>,
+        mut accept: impl FnMut(u64) -> bool,
+    ) -> Option<u64> {
         let mut best = None;
         self.newest_in(self.root, asked, &mut accept, &mut best);
         best.map(|(_, owner)| owner)
@@ -175,7 +196,8 @@ impl Intervals {
             return;
         }
         let right = if asked.keys.end_behind(&node.span.from) { node.right } else { NONE };
-        let (first, second) = if most(node.left) > most(right) { (node.left, right) } else { (right, node.left) };
+        let (first, second) =
+            if most(node.left) > most(right) { (node.left, right) } else { (right, node.left) };
         self.newest_in(first, asked, accept, best);
         let newer = best.is_none_or(|(number, _)| node.number > number);
         let fits = node.id.1.bit() & asked.modes != 0 && asked.keys.end_behind(&node.span.from);
@@ -283,7 +305,9 @@ mod tests {
     fn finds_what_a_list_has() {
         let mut state = 7_u64;
         let mut below = |n: u32| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as u32 % n
         };
         for _ in 0..50 {
@@ -313,8 +337,9 @@ mod tests {
                     None
                 );
                 found.sort_unstable();
-                let fits =
-                    |e: &&(u32, u32, Id, u64)| e.0 < to && from < e.1 && e.2.1.bit() & modes != 0 && e.3 < before;
+                let fits = |e: &&(u32, u32, Id, u64)| {
+                    e.0 < to && from < e.1 && e.2.1.bit() & modes != 0 && e.3 < before
+                };
                 let mut listed: Vec<u64> = list.iter().filter(fits).map(|e| e.2.0).collect();
                 listed.sort_unstable();
                 assert_eq!(found, listed);
@@ -335,14 +360,33 @@ mod tests {
         }
         let all = Keys::Span(Span::of(Unbounded, Unbounded).expect("all"));
         let begin = steps();
-        assert_eq!(set.find(&Asked { keys: &all, modes: Mode::Exclusive.bit(), before: 10 }, |_| true), None);
-        assert_eq!(set.find(&Asked { keys: &all, modes: Mode::Shared.bit(), before: 100 }, |_| true), None);
-        let gap = 1_001_u32.to_be_bytes();
         assert_eq!(
-            set.find(&Asked { keys: &Keys::One(&gap), modes: Mode::Exclusive.conflicts(), before: u64::MAX }, |_| true),
+            set.find(&Asked { keys: &all, modes: Mode::Exclusive.bit(), before: 10 }, |_| true),
             None
         );
-        assert!(set.find(&Asked { keys: &all, modes: Mode::Exclusive.conflicts(), before: 5_000 }, |_| true).is_some());
+        assert_eq!(
+            set.find(&Asked { keys: &all, modes: Mode::Shared.bit(), before: 100 }, |_| true),
+            None
+        );
+        let gap = 1_001_u32.to_be_bytes();
+        assert_eq!(
+            set.find(
+                &Asked {
+                    keys: &Keys::One(&gap),
+                    modes: Mode::Exclusive.conflicts(),
+                    before: u64::MAX
+                },
+                |_| true
+            ),
+            None
+        );
+        assert!(
+            set.find(
+                &Asked { keys: &all, modes: Mode::Exclusive.conflicts(), before: 5_000 },
+                |_| true
+            )
+            .is_some()
+        );
         assert!(steps() - begin < 300, "{} steps", steps() - begin);
     }
 }

@@ -48,7 +48,8 @@ impl LockTable {
 
     /// The members of all lines that name the transaction as in their way. Looks at every line.
     pub(crate) fn waiters_of(&self, txn: TxnId) -> Vec<TxnId> {
-        let naming = self.lines.values().filter(|line| line.on.contains(&txn)).map(|line| line.at.id);
+        let naming =
+            self.lines.values().filter(|line| line.on.contains(&txn)).map(|line| line.at.id);
         let mut lines: Vec<u64> = naming.collect();
         // The order of a hash map is nobody's.
         lines.sort_unstable();

@@ -27,7 +27,15 @@ pub(super) struct Owner {
 
 impl Owner {
     /// Records a lock, here and in its scope. From `many` keys on, further keys are packed.
-    pub(super) fn take(&mut self, scope: &mut Scope, txn: TxnId, id: ScopeId, place: &Place, mode: Mode, many: usize) {
+    pub(super) fn take(
+        &mut self,
+        scope: &mut Scope,
+        txn: TxnId,
+        id: ScopeId,
+        place: &Place,
+        mode: Mode,
+        many: usize,
+    ) {
         if mode == Mode::Settled {
             return;
         }
@@ -70,7 +78,8 @@ impl Owner {
             ScopeId::Table(table) => self.tables.contains(&table),
             ScopeId::Tree(tree) => {
                 let first = (tree, Arc::default());
-                self.sets.contains(&tree) || self.keys.stretch(&first, &|(t, _)| *t == tree).next().is_some()
+                self.sets.contains(&tree)
+                    || self.keys.stretch(&first, &|(t, _)| *t == tree).next().is_some()
             }
         }
     }

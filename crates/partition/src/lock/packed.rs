@@ -38,8 +38,15 @@ impl PackedKeys {
     /// Returns true if a key of the set lies in the span.
     pub(super) fn overlaps(&self, span: &Span) -> bool {
         let from = span.from.as_slice();
-        let here = self.block(from).and_then(|block| block.key(block.search(from).unwrap_or_else(|at| at)));
-        let next = || self.blocks.range::<[u8], _>((Excluded(from), Unbounded)).next().and_then(|(_, b)| b.key(0));
+        let here = self
+            .block(from)
+            .and_then(|block| block.key(block.search(from).unwrap_or_else(|at| at)));
+        let next = || {
+            self.blocks
+                .range::<[u8], _>((Excluded(from), Unbounded))
+                .next()
+                .and_then(|(_, b)| b.key(0))
+        };
         here.or_else(next).is_some_and(|key| span.to.as_ref().is_none_or(|to| key < to.as_slice()))
     }
 
@@ -133,7 +140,8 @@ mod tests {
                 let (lo, hi) = (Excluded(asked.as_slice()), draw());
                 let hi = if hi.is_empty() { Unbounded } else { Included(hi.as_slice()) };
                 let Some(span) = Span::of(lo, hi) else { continue };
-                let inside = |key: &Vec<u8>| *key >= span.from && span.to.as_ref().is_none_or(|to| key < to);
+                let inside =
+                    |key: &Vec<u8>| *key >= span.from && span.to.as_ref().is_none_or(|to| key < to);
                 assert_eq!(packed.overlaps(&span), set.iter().any(inside), "{span:?} in {set:?}");
             }
         }

@@ -105,7 +105,8 @@ impl LockTable {
         if !always && !self.heat.is_warm(tree, key) {
             return;
         }
-        let holders = self.scopes.get_mut(&ScopeId::Tree(tree)).and_then(|scope| scope.holders_of_mut(key));
+        let holders =
+            self.scopes.get_mut(&ScopeId::Tree(tree)).and_then(|scope| scope.holders_of_mut(key));
         let Some(owner) = self.owners.get_mut(&txn) else { return };
         if !holders.is_some_and(|holders| holders.retire(txn)) {
             return;
@@ -122,7 +123,9 @@ impl LockTable {
         let before = owner.retired.len();
         owner.retired.retain(|(t, k)| (*t, &**k) != (tree, key));
         self.retired -= before - owner.retired.len();
-        if let Some(holders) = self.scopes.get_mut(&ScopeId::Tree(tree)).and_then(|s| s.holders_of_mut(key)) {
+        if let Some(holders) =
+            self.scopes.get_mut(&ScopeId::Tree(tree)).and_then(|s| s.holders_of_mut(key))
+        {
             holders.unretire(txn);
         }
         self.heat.cool(tree, key);
@@ -131,13 +134,15 @@ impl LockTable {
     /// Those directly behind the transaction.
     fn behind(&self, txn: TxnId) -> impl Iterator<Item = TxnId> + '_ {
         let keys = self.owners.get(&txn).into_iter().flat_map(|owner| &owner.retired);
-        keys.filter_map(|(tree, key)| self.chain(*tree, key)).flat_map(move |holders| holders.behind(txn))
+        keys.filter_map(|(tree, key)| self.chain(*tree, key))
+            .flat_map(move |holders| holders.behind(txn))
     }
 
     /// Those directly ahead of the transaction.
     fn ahead(&self, txn: TxnId) -> impl Iterator<Item = TxnId> + '_ {
         let keys = self.owners.get(&txn).into_iter().flat_map(|owner| &owner.behind);
-        keys.filter_map(|(tree, key)| self.chain(*tree, key)).flat_map(move |holders| holders.ahead_of(txn))
+        keys.filter_map(|(tree, key)| self.chain(*tree, key))
+            .flat_map(move |holders| holders.ahead_of(txn))
     }
 
     /// All that are behind the transaction, directly or through others.
@@ -198,13 +203,22 @@ impl LockTable {
     /// Waits for one of those ahead of the transaction; `None`: there is nobody.
     pub(crate) fn settle(&mut self, txn: TxnId) -> Option<(InLine, TreeId, Arc<[u8]>)> {
         while let Some((tree, key)) = self.owners.get(&txn)?.behind.last().cloned() {
-            let on: Vec<TxnId> =
-                self.chain(tree, &key).map(|h| h.ahead_of(txn).take(super::line::NAMED).collect()).unwrap_or_default();
+            let on: Vec<TxnId> = self
+                .chain(tree, &key)
+                .map(|h| h.ahead_of(txn).take(super::line::NAMED).collect())
+                .unwrap_or_default();
             if on.is_empty() {
                 self.owners.get_mut(&txn)?.behind.pop();
                 continue;
             }
-            let line = self.open(txn, ScopeId::Tree(tree), Place::Key(key.clone()), Mode::Settled, true, on);
+            let line = self.open(
+                txn,
+                ScopeId::Tree(tree),
+                Place::Key(key.clone()),
+                Mode::Settled,
+                true,
+                on,
+            );
             return Some((line, tree, key));
         }
         None
@@ -213,7 +227,9 @@ impl LockTable {
     /// What is in the way of a request to settle.
     pub(super) fn unsettled(&self, r: &Request<'_>) -> Vec<TxnId> {
         let (ScopeId::Tree(tree), Keys::One(key)) = (r.scope, &r.keys) else { return Vec::new() };
-        self.chain(tree, key).map(|h| h.ahead_of(r.txn).take(super::line::NAMED).collect()).unwrap_or_default()
+        self.chain(tree, key)
+            .map(|h| h.ahead_of(r.txn).take(super::line::NAMED).collect())
+            .unwrap_or_default()
     }
 
     /// Somebody goes behind others on the key, if they have retired.

@@ -100,8 +100,13 @@ pub(super) struct Scope {
 
 impl Scope {
     pub(super) fn is_empty(&self) -> bool {
-        let held = self.whole.holders.iter().any(|h| !h.is_empty()) || !self.keys.is_empty() || !self.ranges.is_empty();
-        !held && self.packed.is_empty() && self.whole.lines.is_empty() && self.range_lines.is_empty()
+        let held = self.whole.holders.iter().any(|h| !h.is_empty())
+            || !self.keys.is_empty()
+            || !self.ranges.is_empty();
+        !held
+            && self.packed.is_empty()
+            && self.whole.lines.is_empty()
+            && self.range_lines.is_empty()
     }
 
     /// An empty scope is as a new one.
@@ -146,7 +151,10 @@ impl Scope {
             return true;
         }
         match &self.held {
-            None => self.ranges.iter().any(|(t, ranges)| *t != txn && ranges.held.clash(place, mode) && other(*t)),
+            None => self
+                .ranges
+                .iter()
+                .any(|(t, ranges)| *t != txn && ranges.held.clash(place, mode) && other(*t)),
             Some(held) => {
                 let asked = Asked { keys: place, modes: mode.conflicts(), before: u64::MAX };
                 held.find(&asked, |t| other(TxnId(t))).is_some()
@@ -169,11 +177,17 @@ impl Scope {
         mut own: impl Iterator<Item = Arc<[u8]>>,
     ) -> bool {
         let in_conflict = |held: Mode| held.bit() & mode.conflicts() != 0;
-        let key = |key: &[u8]| self.keys.get(key).and_then(|k| k.holders.mode_of(txn)).is_some_and(in_conflict);
+        let key = |key: &[u8]| {
+            self.keys.get(key).and_then(|k| k.holders.mode_of(txn)).is_some_and(in_conflict)
+        };
         let keys = match place {
             Keys::None => {
                 let clash = |(held, _): &(&Mode, _)| held.bit() & mode.conflicts() != 0;
-                return MODES.iter().zip(&self.whole.holders).filter(clash).any(|(_, holders)| holders.contains(&txn));
+                return MODES
+                    .iter()
+                    .zip(&self.whole.holders)
+                    .filter(clash)
+                    .any(|(_, holders)| holders.contains(&txn));
             }
             Keys::One(at) => key(at),
             Keys::Span(_) => own.any(|at| key(&at)),
@@ -187,7 +201,11 @@ impl Scope {
         let in_key = match place {
             Keys::None => {
                 let covers = |(held, _): &(&Mode, _)| held.bit() & mode.covered_by() != 0;
-                return MODES.iter().zip(&self.whole.holders).filter(covers).any(|(_, holders)| holders.contains(&txn));
+                return MODES
+                    .iter()
+                    .zip(&self.whole.holders)
+                    .filter(covers)
+                    .any(|(_, holders)| holders.contains(&txn));
             }
             Keys::One(key) => {
                 let held = self.keys.get(*key).and_then(|k| k.holders.mode_of(txn));
@@ -196,8 +214,10 @@ impl Scope {
             Keys::Span(_) => false,
         };
         in_key
-            || (!self.ranges.is_empty() && self.ranges.get(&txn).is_some_and(|r| r.held.cover(place, mode)))
-            || (!self.packed.is_empty() && self.packed.get(&txn).is_some_and(|p| p.cover(place, mode)))
+            || (!self.ranges.is_empty()
+                && self.ranges.get(&txn).is_some_and(|r| r.held.cover(place, mode)))
+            || (!self.packed.is_empty()
+                && self.packed.get(&txn).is_some_and(|p| p.cover(place, mode)))
     }
 
     /// How many ranges that do not touch the transaction holds in this mode.
@@ -222,7 +242,9 @@ impl Scope {
         match place {
             Place::Whole => {
                 let new = self.whole.holders.iter().all(|h| !h.contains(&txn));
-                for (_, holders) in MODES.iter().zip(&mut self.whole.holders).filter(|(m, _)| **m == mode) {
+                for (_, holders) in
+                    MODES.iter().zip(&mut self.whole.holders).filter(|(m, _)| **m == mode)
+                {
                     holders.insert(txn);
                 }
                 new
@@ -234,7 +256,9 @@ impl Scope {
                 if let Some(span) = span {
                     let set = own.held.of_mut(mode);
                     let (held, id) = (&mut self.held, (txn.0, mode));
-                    let whole = set.insert(span.clone(), |gone| held.iter_mut().for_each(|h| h.remove(gone, id)));
+                    let whole = set.insert(span.clone(), |gone| {
+                        held.iter_mut().for_each(|h| h.remove(gone, id))
+                    });
                     held.iter_mut().for_each(|h| h.insert(whole.clone(), id, 0));
                 }
                 if self.held.is_none() && self.ranges.len() > FEW {
@@ -274,7 +298,9 @@ impl Scope {
         let Some(ranges) = self.ranges.remove(&txn) else { return };
         for (mode, set) in ranges.held.by_mode() {
             let held = self.held.iter_mut();
-            held.for_each(|held| set.spans().for_each(|span| held.remove(&span.from, (txn.0, mode))));
+            held.for_each(|held| {
+                set.spans().for_each(|span| held.remove(&span.from, (txn.0, mode)))
+            });
         }
     }
 
@@ -323,11 +349,21 @@ impl Scope {
         }
         let asked = Asked { keys: place, modes: mode.conflicts(), before };
         // All are older than a new request.
-        if before == u64::MAX { waiting.newest(&asked, accept) } else { waiting.find(&asked, accept) }
+        if before == u64::MAX {
+            waiting.newest(&asked, accept)
+        } else {
+            waiting.find(&asked, accept)
+        }
     }
 
     /// Notes a line whose first member has this number; `number_of`: that of another line.
-    pub(super) fn add_line(&mut self, place: &Place, line: LineRef, number: u64, number_of: impl Fn(u64) -> u64) {
+    pub(super) fn add_line(
+        &mut self,
+        place: &Place,
+        line: LineRef,
+        number: u64,
+        number_of: impl Fn(u64) -> u64,
+    ) {
         match place {
             Place::Whole | Place::Range(None) => self.whole.lines.push(line),
             Place::Key(key) => {
@@ -339,8 +375,11 @@ impl Scope {
             Place::Range(Some(span)) => {
                 if self.waiting.is_none() {
                     let mut waiting = Intervals::default();
-                    let of_keys = self.keys.iter().flat_map(|(key, k)| k.lines.iter().map(move |l| (key, l)));
-                    of_keys.for_each(|(key, l)| waiting.insert(Span::of_key(key), (l.id, l.mode), number_of(l.id)));
+                    let of_keys =
+                        self.keys.iter().flat_map(|(key, k)| k.lines.iter().map(move |l| (key, l)));
+                    of_keys.for_each(|(key, l)| {
+                        waiting.insert(Span::of_key(key), (l.id, l.mode), number_of(l.id))
+                    });
                     self.waiting = Some(waiting);
                 }
                 self.range_lines.entry(span.clone()).or_default().push(line);

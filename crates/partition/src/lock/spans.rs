@@ -135,7 +135,10 @@ impl Spans {
         loop {
             let near = self.last(to.as_deref().map_or(Unbounded, Included));
             let touches = |end: &Option<Vec<u8>>| end.as_ref().is_none_or(|end| *end >= from);
-            let Some(begin) = near.filter(|(_, end)| touches(end)).map(|(begin, _)| begin.clone()) else { break };
+            let Some(begin) = near.filter(|(_, end)| touches(end)).map(|(begin, _)| begin.clone())
+            else {
+                break;
+            };
             let end = self.spans.remove(&begin).flatten();
             gone(&begin);
             from = from.min(begin);
@@ -192,7 +195,9 @@ mod tests {
         let keys = keys();
         let mut state = 1_u64;
         let mut below = |n: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % n
         };
         for _ in 0..2_000 {
@@ -204,18 +209,31 @@ mod tests {
             let ranges: Vec<_> = (0..3).map(|_| (bound(), bound())).collect();
             let asked = (bound(), bound());
             let mut set = Spans::default();
-            ranges.iter().filter_map(|(lo, hi)| Span::of(*lo, *hi)).for_each(|span| drop(set.insert(span, |_| ())));
+            ranges
+                .iter()
+                .filter_map(|(lo, hi)| Span::of(*lo, *hi))
+                .for_each(|span| drop(set.insert(span, |_| ())));
             let listed = |key: &[u8]| ranges.iter().any(|(lo, hi)| inside(*lo, *hi, key));
             for key in &keys {
                 assert_eq!(set.contains(key), listed(key), "{ranges:?} {key:?}");
             }
             let Some(span) = Span::of(asked.0, asked.1) else { continue };
             // Longer keys lie between those of the list: where none of the list decides, they do.
-            let mut probes: Vec<Vec<u8>> =
-                keys.iter().flat_map(|k| [k.clone(), behind(k), [k, &[0, 0][..]].concat()]).collect();
+            let mut probes: Vec<Vec<u8>> = keys
+                .iter()
+                .flat_map(|k| [k.clone(), behind(k), [k, &[0, 0][..]].concat()])
+                .collect();
             probes.retain(|key| inside(asked.0, asked.1, key));
-            assert_eq!(set.overlaps(&span), probes.iter().any(|key| listed(key)), "{ranges:?} {asked:?}");
-            assert_eq!(set.covers(&span), probes.iter().all(|key| listed(key)), "{ranges:?} {asked:?}");
+            assert_eq!(
+                set.overlaps(&span),
+                probes.iter().any(|key| listed(key)),
+                "{ranges:?} {asked:?}"
+            );
+            assert_eq!(
+                set.covers(&span),
+                probes.iter().all(|key| listed(key)),
+                "{ranges:?} {asked:?}"
+            );
         }
     }
 
@@ -228,7 +246,11 @@ mod tests {
         };
         assert_eq!(add(Included(&b"a"[..]), Excluded(&b"b"[..])), 1);
         assert_eq!(add(Included(&b"c"[..]), Included(&b"d"[..])), 2);
-        assert_eq!(add(Excluded(&b"d"[..]), Excluded(&b"e"[..])), 2, "behind d goes on where d ends");
+        assert_eq!(
+            add(Excluded(&b"d"[..]), Excluded(&b"e"[..])),
+            2,
+            "behind d goes on where d ends"
+        );
         assert_eq!(add(Included(&b"b"[..]), Excluded(&b"c"[..])), 1);
         assert_eq!(add(Included(&b"x"[..]), Unbounded), 2);
         assert_eq!(add(Unbounded, Unbounded), 1);

@@ -156,7 +156,9 @@ impl LockTable {
 
     /// Whether the transaction holds as much already.
     pub(crate) fn covered(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> bool {
-        self.scopes.get(&ScopeId::of(target)).is_some_and(|s| s.covered(txn, &keys_of(target), mode))
+        self.scopes
+            .get(&ScopeId::of(target))
+            .is_some_and(|s| s.covered(txn, &keys_of(target), mode))
     }
 
     /// Takes a lock, or its place in line for it. What the transaction has already is no request.
@@ -171,7 +173,10 @@ impl LockTable {
         let owner = self.owners.entry(txn).or_default();
         assert!(owner.waits.is_none(), "invariant 4: {txn} waits already");
         let place = Place::of(target);
-        if self.lines.is_empty() && mode != Mode::Behind && !scope.any_holder(txn, &keys, mode, |_| true) {
+        if self.lines.is_empty()
+            && mode != Mode::Behind
+            && !scope.any_holder(txn, &keys, mode, |_| true)
+        {
             owner.take(scope, txn, id, &place, mode, self.many);
             return Acquired::Granted;
         }
@@ -197,7 +202,13 @@ impl LockTable {
     }
 
     /// Takes the lock of a key or a range unless the table's lock covers it; the table's intent is held.
-    pub(crate) fn acquire_in(&mut self, txn: TxnId, table: TableId, target: Target<'_>, mode: Mode) -> Acquired {
+    pub(crate) fn acquire_in(
+        &mut self,
+        txn: TxnId,
+        table: TableId,
+        target: Target<'_>,
+        mode: Mode,
+    ) -> Acquired {
         if self.covered(txn, Target::Table(table), mode.of_table()) {
             return Acquired::Granted;
         }
@@ -211,7 +222,11 @@ impl LockTable {
     /// number of ranges falls though the caller adds one.
     pub(super) fn join_ranges(&mut self, txn: TxnId, id: ScopeId, mode: Mode) {
         for _ in 0..2 {
-            let Some(scope) = self.scopes.get_mut(&id).filter(|s| s.ranges_of(txn, mode) >= self.many) else { return };
+            let Some(scope) =
+                self.scopes.get_mut(&id).filter(|s| s.ranges_of(txn, mode) >= self.many)
+            else {
+                return;
+            };
             let Some(gap) = scope.next_gap(txn, mode) else { return };
             let keys = Keys::Span(gap.clone());
             if self.is_free(&Request { txn, scope: id, keys, mode, line: None, number: u64::MAX }) {
@@ -289,7 +304,9 @@ impl LockTable {
             return false;
         }
         let Some(scope) = self.lines.get(&line).map(|l| l.scope) else { return false };
-        let Some(owner) = self.owners.get(&txn).filter(|owner| owner.holds_in(scope)) else { return false };
+        let Some(owner) = self.owners.get(&txn).filter(|owner| owner.holds_in(scope)) else {
+            return false;
+        };
         let mut at = line;
         for _ in 0..FAR {
             look();
@@ -297,7 +314,9 @@ impl LockTable {
                 return true;
             }
             let watched = self.lines.get(&at).and_then(|l| l.on.first());
-            let Some(next) = watched.and_then(|txn| self.owners.get(txn)?.waits) else { return false };
+            let Some(next) = watched.and_then(|txn| self.owners.get(txn)?.waits) else {
+                return false;
+            };
             at = next.line;
         }
         false
@@ -312,20 +331,28 @@ impl LockTable {
         let keys = line.place.keys();
         // The own keys from where a range begins to where it ends.
         let begin = match (&keys, line.scope) {
-            (Keys::Span(span), ScopeId::Tree(tree)) => Some((tree, Arc::from(span.from.as_slice()))),
+            (Keys::Span(span), ScopeId::Tree(tree)) => {
+                Some((tree, Arc::from(span.from.as_slice())))
+            }
             _ => None,
         };
-        let inside = |(tree, key): &(TreeId, Arc<[u8]>)| line.scope == ScopeId::Tree(*tree) && keys.has(key);
-        let own = begin.iter().flat_map(|begin| owner.keys.stretch(begin, &inside)).map(|(_, key)| key.clone());
+        let inside =
+            |(tree, key): &(TreeId, Arc<[u8]>)| line.scope == ScopeId::Tree(*tree) && keys.has(key);
+        let own = begin
+            .iter()
+            .flat_map(|begin| owner.keys.stretch(begin, &inside))
+            .map(|(_, key)| key.clone());
         scope.holds_against(txn, &keys, line.at.mode, own)
     }
 
     /// If the line goes before the request: the last of it that does. One that waits for the request's transaction does not: `passes` is set.
     fn goes_first(&self, line: u64, r: &Request<'_>, passes: &Cell<bool>) -> Option<TxnId> {
         look();
-        let found = self.lines.get(&line).filter(|l| Some(line) != r.line && l.at.mode != Mode::Settled)?;
+        let found =
+            self.lines.get(&line).filter(|l| Some(line) != r.line && l.at.mode != Mode::Settled)?;
         let earlier = |txn: &TxnId| {
-            *txn != r.txn && self.owners.get(txn).and_then(|o| o.waits).is_some_and(|w| w.number < r.number)
+            *txn != r.txn
+                && self.owners.get(txn).and_then(|o| o.waits).is_some_and(|w| w.number < r.number)
         };
         let one = [found.last, found.first].into_iter().find(earlier)?;
         if self.waits_for(line, r.txn) {
@@ -341,7 +368,11 @@ impl LockTable {
             return None;
         }
         let clash = |l: &&LineRef| l.mode.bit() & r.mode.conflicts() != 0;
-        let here = scope.lines_at(&r.keys).iter().filter(clash).find_map(|l| self.goes_first(l.id, r, passes));
+        let here = scope
+            .lines_at(&r.keys)
+            .iter()
+            .filter(clash)
+            .find_map(|l| self.goes_first(l.id, r, passes));
         if here.is_some() {
             return here;
         }
@@ -392,7 +423,8 @@ impl LockTable {
         if let Some(waiting) = self.owners.get_mut(&last).and_then(|o| o.waits.as_mut()) {
             waiting.behind = Some(txn);
         }
-        self.owners.entry(txn).or_default().waits = Some(Waiting { line, number, before: Some(last), behind: None });
+        self.owners.entry(txn).or_default().waits =
+            Some(Waiting { line, number, before: Some(last), behind: None });
         joined
     }
 
@@ -413,7 +445,8 @@ impl LockTable {
             first.map_or(0, |waiting| waiting.number)
         };
         self.scopes.entry(scope).or_default().add_line(&place, at, number, number_of);
-        self.owners.entry(txn).or_default().waits = Some(Waiting { line: id, number, before: None, behind: None });
+        self.owners.entry(txn).or_default().waits =
+            Some(Waiting { line: id, number, before: None, behind: None });
         self.lines.insert(id, Line { at, scope, place, first: txn, last: txn, on: Vec::new() });
         self.point(id, on.clone());
         InLine { line: id, on }
@@ -438,10 +471,14 @@ impl LockTable {
 
     /// Takes a member out of its line; true if it was the first.
     fn leave(&mut self, waiting: Waiting) -> bool {
-        if let Some(before) = waiting.before.and_then(|txn| self.owners.get_mut(&txn)?.waits.as_mut()) {
+        if let Some(before) =
+            waiting.before.and_then(|txn| self.owners.get_mut(&txn)?.waits.as_mut())
+        {
             before.behind = waiting.behind;
         }
-        if let Some(behind) = waiting.behind.and_then(|txn| self.owners.get_mut(&txn)?.waits.as_mut()) {
+        if let Some(behind) =
+            waiting.behind.and_then(|txn| self.owners.get_mut(&txn)?.waits.as_mut())
+        {
             behind.before = waiting.before;
         }
         let Some(line) = self.lines.get_mut(&waiting.line) else { return false };
@@ -479,7 +516,8 @@ impl LockTable {
             let (txn, scope, mode) = (line.first, line.scope, line.at.mode);
             let Some(waiting) = self.owners.get(&txn).and_then(|o| o.waits) else { return };
             let keys = line.place.keys();
-            let request = Request { txn, scope, keys, mode, line: Some(id), number: waiting.number };
+            let request =
+                Request { txn, scope, keys, mode, line: Some(id), number: waiting.number };
             let on = self.obstacles(&request).on;
             if !on.is_empty() {
                 return self.point(id, on);

@@ -75,12 +75,20 @@ mod tests {
 
     #[test]
     fn row_modes_have_their_names() {
-        let names = |place: WantedPlace| ROW_MODES.map(|mode| Wanted { place: place.clone(), mode }.mode());
+        let names =
+            |place: WantedPlace| ROW_MODES.map(|mode| Wanted { place: place.clone(), mode }.mode());
         let rows = ["key share", "share", "increment", "no key update", "update"];
         assert_eq!(names(WantedPlace::Key(TreeId(1), Arc::default())), rows);
         assert_eq!(names(WantedPlace::Range(TreeId(1), Vec::new(), None)), rows);
         let of_table = |mode| Wanted { place: WantedPlace::Table(TableId(1)), mode }.mode();
-        let names = ["access shared", "intent shared", "intent exclusive", "shared", "exclusive", "access exclusive"];
+        let names = [
+            "access shared",
+            "intent shared",
+            "intent exclusive",
+            "shared",
+            "exclusive",
+            "access exclusive",
+        ];
         assert_eq!(MODES.map(of_table), names);
     }
 }

@@ -108,7 +108,8 @@ impl<T: Trees> Partition<T> {
         let given = self.scheme.blocks(self.locks.is_empty()) && self.locks.is_empty();
         if given {
             self.blocking.by = Some(id);
-            self.txns.entry(id).or_insert_with(|| Box::new(Txn::new(id, Stake::Retry(0)))).short = true;
+            self.txns.entry(id).or_insert_with(|| Box::new(Txn::new(id, Stake::Retry(0)))).short =
+                true;
         }
         self.reply(origin, Ok(Reply { count: given.into(), ..Reply::default() }), out);
     }
@@ -127,14 +128,20 @@ impl<T: Trees> Partition<T> {
     }
 
     /// How a statement of the transaction locks.
-    pub(super) fn statement_locking(&mut self, id: TxnId, program: &Program, fresh: bool) -> Locking {
+    pub(super) fn statement_locking(
+        &mut self,
+        id: TxnId,
+        program: &Program,
+        fresh: bool,
+    ) -> Locking {
         if fresh {
             return Locking::None;
         }
         if !self.blocking.is_by(id) {
             return Locking::Take;
         }
-        let for_update = matches!(program, Program::Scan { access, .. } if access.read_lock() > RowLock::Share);
+        let for_update =
+            matches!(program, Program::Scan { access, .. } if access.read_lock() > RowLock::Share);
         self.blocking.note(table_of(program).id, for_update || !only_reads(program));
         Locking::None
     }
@@ -147,7 +154,18 @@ impl<T: Trees> Partition<T> {
         self.blocking.line.push_back((wait, message));
         let partition = self.id;
         let (line, wanted, class) = (None, None, &PARTITION);
-        out.push(Out::Waits { txn, partition, order, wait, stake, asker, line, wanted, class, caller });
+        out.push(Out::Waits {
+            txn,
+            partition,
+            order,
+            wait,
+            stake,
+            asker,
+            line,
+            wanted,
+            class,
+            caller,
+        });
     }
 
     /// Takes the transaction's call out of the line and answers it with the error. False if none was there, or only a resumption that nobody
@@ -160,9 +178,12 @@ impl<T: Trees> Partition<T> {
             return true;
         }
         let is_resumption = |message: &Message| matches!(message.body, Body::Resume(_));
-        let of_txn = |call: bool| move |(_, m): &(u64, Message)| m.txn == id && is_resumption(m) != call;
+        let of_txn =
+            |call: bool| move |(_, m): &(u64, Message)| m.txn == id && is_resumption(m) != call;
         let call = self.blocking.line.iter().position(of_txn(true));
-        let Some(at) = call.or_else(|| self.blocking.line.iter().position(of_txn(false))) else { return false };
+        let Some(at) = call.or_else(|| self.blocking.line.iter().position(of_txn(false))) else {
+            return false;
+        };
         if call.is_none() && self.must_go_on(id) {
             return true;
         }
@@ -186,6 +207,9 @@ impl<T: Trees> Partition<T> {
     }
 
     fn must_go_on(&self, id: TxnId) -> bool {
-        self.txns.get(&id).and_then(|txn| txn.task.as_ref()).is_some_and(|task| task.job.must_go_on())
+        self.txns
+            .get(&id)
+            .and_then(|txn| txn.task.as_ref())
+            .is_some_and(|task| task.job.must_go_on())
     }
 }

@@ -32,7 +32,12 @@ impl<T: Trees> Cx<'_, T> {
 }
 
 /// Waits for those who have changed the row.
-fn wait_for(locks: &mut LockTable, id: TxnId, table: &TableDef, row: Target<'_>) -> Result<(), Stop> {
+fn wait_for(
+    locks: &mut LockTable,
+    id: TxnId,
+    table: &TableDef,
+    row: Target<'_>,
+) -> Result<(), Stop> {
     let (whole, intent) = (Target::Table(table.id), Mode::IntentShared);
     granted(locks.acquire(id, whole, intent), whole, intent)?;
     granted(locks.acquire_in(id, table.id, row, Mode::Shared), row, Mode::Shared)
@@ -40,7 +45,12 @@ fn wait_for(locks: &mut LockTable, id: TxnId, table: &TableDef, row: Target<'_>)
 
 impl<T: Trees> Partition<T> {
     /// What others, who are not over, have replaced under the key that a statement reads which sees this. None: the key's value, or its images, are good.
-    pub(super) fn replaced(&mut self, id: TxnId, exec: &Exec, as_of: Option<AsOf>) -> Result<Option<Before>, Stop> {
+    pub(super) fn replaced(
+        &mut self,
+        id: TxnId,
+        exec: &Exec,
+        as_of: Option<AsOf>,
+    ) -> Result<Option<Before>, Stop> {
         if !matches!(as_of, Some(AsOf { at: COMMITTED, .. })) {
             return Ok(None);
         }
@@ -75,7 +85,9 @@ impl<T: Trees> Partition<T> {
             let Some(txn) = self.txns.get(&writer) else { continue };
             match self.trees.replaced(&txn.log, table.tree, key)? {
                 Replaced::Nothing => {}
-                Replaced::Value(_) | Replaced::Added(_) if self.trees.versions.is_undecided(writer) => {
+                Replaced::Value(_) | Replaced::Added(_)
+                    if self.trees.versions.is_undecided(writer) =>
+                {
                     return Err(Stop::Commit(writer));
                 }
                 Replaced::Value(before) => return Ok(Some(before)),

@@ -23,7 +23,9 @@ impl<T: Trees> Partition<T> {
                     }
                     _ => true,
                 },
-                Program::Guard { key, .. } => table.guard(*key).is_some_and(|g| self.trees.has_tree(g.tree)),
+                Program::Guard { key, .. } => {
+                    table.guard(*key).is_some_and(|g| self.trees.has_tree(g.tree))
+                }
                 _ => !all || table.indexes.iter().all(|i| self.trees.has_tree(i.tree)),
             };
         let current = match at {

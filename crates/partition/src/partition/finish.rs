@@ -15,7 +15,13 @@ fn over() -> SqlError {
 }
 
 impl<T: Trees> Partition<T> {
-    pub(super) fn finish(&mut self, id: TxnId, origin: Origin, commit: Option<Lsn>, out: &mut Outbox) {
+    pub(super) fn finish(
+        &mut self,
+        id: TxnId,
+        origin: Origin,
+        commit: Option<Lsn>,
+        out: &mut Outbox,
+    ) {
         if self.blocking.has_waiters() {
             self.leave_line(id, &over(), out);
         }
@@ -55,7 +61,10 @@ impl<T: Trees> Partition<T> {
     ) -> Result<(), Stop> {
         if let Some(commit) = commit {
             let skipped = canary::on(Bug::SkippedDependency) || canary::on(Bug::KeptSuccessor);
-            assert!(skipped || !txn.doomed && !self.locks.rests(id), "{id} is committed before one that it is behind");
+            assert!(
+                skipped || !txn.doomed && !self.locks.rests(id),
+                "{id} is committed before one that it is behind"
+            );
             self.told(id, commit);
             self.tables.end(txn.changed.drain(..), Some(commit), self.trees.versions.floor());
             self.drop_trees(id, &mut txn.drops)?;
@@ -104,7 +113,13 @@ impl<T: Trees> Partition<T> {
 
     /// Leaves a tree that cannot be dropped, as one of its pages cannot be read, to the next start, which drops what no table has. False if
     /// the transaction's end is not about to drop one.
-    pub(super) fn leave_tree(&mut self, id: TxnId, txn: &mut Txn<T::Log>, job: &Job, why: &SqlError) -> bool {
+    pub(super) fn leave_tree(
+        &mut self,
+        id: TxnId,
+        txn: &mut Txn<T::Log>,
+        job: &Job,
+        why: &SqlError,
+    ) -> bool {
         let left = match job {
             Job::Finish { commit: Some(_) } => txn.drops.pop(),
             Job::Finish { commit: None } if txn.log.mark() == 0 => txn.created.pop(),

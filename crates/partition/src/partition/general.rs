@@ -12,7 +12,14 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowBatch, SqlError, TxnId};
 
 impl<T: Trees> Partition<T> {
-    pub(super) fn general(&mut self, id: TxnId, stake: Stake, origin: Origin, body: Body, out: &mut Outbox) {
+    pub(super) fn general(
+        &mut self,
+        id: TxnId,
+        stake: Stake,
+        origin: Origin,
+        body: Body,
+        out: &mut Outbox,
+    ) {
         let mut txn = self.txns.remove(&id).unwrap_or_else(|| Box::new(Txn::new(id, stake)));
         (txn.stake, txn.origin) = (stake, origin);
         if txn.task.is_some() {
@@ -50,7 +57,12 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    pub(super) fn run_general(&mut self, id: TxnId, txn: &mut Txn<T::Log>, job: &mut Job) -> Result<Reply, Stop> {
+    pub(super) fn run_general(
+        &mut self,
+        id: TxnId,
+        txn: &mut Txn<T::Log>,
+        job: &mut Job,
+    ) -> Result<Reply, Stop> {
         self.settle_before(id, job)?;
         match job {
             Job::Settle(failure) => match failure.take() {
@@ -63,7 +75,11 @@ impl<T: Trees> Partition<T> {
                     None => self.check_plan(&s.exec.program, None).map(|()| false)?,
                 };
                 // Undo is needed as soon as there is a savepoint to come back to.
-                let mode = if s.fresh && txn.savepoints.is_empty() { TxnMode::Fresh } else { TxnMode::Logged };
+                let mode = if s.fresh && txn.savepoints.is_empty() {
+                    TxnMode::Fresh
+                } else {
+                    TxnMode::Logged
+                };
                 let locking = self.statement_locking(
                     id,
                     &s.exec.program,
@@ -71,7 +87,8 @@ impl<T: Trees> Partition<T> {
                 );
                 let replaced = self.replaced(id, &s.exec, s.as_of)?;
                 let retires = self.retires(txn, s) && locking == Locking::Take;
-                let (mut cx, _) = self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
+                let (mut cx, _) =
+                    self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
                 cx.see(s.as_of, replaced, by_table);
                 cx.moved = Some(&mut txn.moved);
                 cx.goes_behind = retires;
@@ -86,12 +103,16 @@ impl<T: Trees> Partition<T> {
                     self.unblock(id);
                     txn.short = false;
                 }
-                if more && let Job::Statement(s) = std::mem::replace(job, Job::Finish { commit: None }) {
+                if more
+                    && let Job::Statement(s) = std::mem::replace(job, Job::Finish { commit: None })
+                {
                     txn.paused.push(s);
                 }
                 Ok(Reply { more, behind, ..answer(rows, count) })
             }
-            Job::KeepVersions { generation, misses } => self.keep_versions((id, txn), *generation, misses),
+            Job::KeepVersions { generation, misses } => {
+                self.keep_versions((id, txn), *generation, misses)
+            }
             Job::LockTable { table, .. } => {
                 let mode = Mode::AccessExclusive;
                 let target = Target::Table(*table);
@@ -124,18 +145,27 @@ pub(super) fn answer(rows: RowBatch, count: u64) -> Reply {
 fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlError> {
     let mark = txn.log.mark();
     Ok(match body {
-        Body::Statement { program, env, rows, batch, fresh, learns, goes_behind } => Some(Job::Statement(Statement {
-            exec: Box::new(Exec::new(program, env, rows, batch)),
-            mark,
-            fresh,
-            learns,
-            goes_behind,
-            as_of: None,
-        })),
+        Body::Statement { program, env, rows, batch, fresh, learns, goes_behind } => {
+            Some(Job::Statement(Statement {
+                exec: Box::new(Exec::new(program, env, rows, batch)),
+                mark,
+                fresh,
+                learns,
+                goes_behind,
+                as_of: None,
+            }))
+        }
         Body::StatementAt { at, repeatable, program, env, rows, batch } => {
             let exec = Box::new(Exec::new(program, env, rows, batch));
             let as_of = Some(AsOf { at, me: txn.log.txn(), repeatable });
-            Some(Job::Statement(Statement { exec, mark, fresh: false, learns: false, goes_behind: !repeatable, as_of }))
+            Some(Job::Statement(Statement {
+                exec,
+                mark,
+                fresh: false,
+                learns: false,
+                goes_behind: !repeatable,
+                as_of,
+            }))
         }
         Body::Next(id) => {
             let paused = txn.paused.iter().position(|s| s.exec.id() == id);
@@ -145,7 +175,12 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             Some(Job::Statement(Statement { as_of, ..paused }))
         }
         Body::Savepoint(id) => {
-            txn.savepoints.push(Savepoint { id, mark, drops: txn.drops.len(), changed: txn.changed.len() });
+            txn.savepoints.push(Savepoint {
+                id,
+                mark,
+                drops: txn.drops.len(),
+                changed: txn.changed.len(),
+            });
             None
         }
         Body::RollbackTo(id) => {

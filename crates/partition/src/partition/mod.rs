@@ -87,14 +87,26 @@ enum After {
 impl<T: Trees> Partition<T> {
     /// A partition of these trees, with the scheme that locks general transactions and lets one-shots run alone.
     pub fn new(trees: T, limits: Limits, snapshots: Arc<Snapshots>) -> Self {
-        Self::with_scheme(trees, limits, snapshots, Box::new(BlockingLocking { misses: limits.misses }))
+        Self::with_scheme(
+            trees,
+            limits,
+            snapshots,
+            Box::new(BlockingLocking { misses: limits.misses }),
+        )
     }
 
     /// A partition with another scheme.
-    pub fn with_scheme(trees: T, limits: Limits, snapshots: Arc<Snapshots>, scheme: Box<dyn Scheme + Send>) -> Self {
+    pub fn with_scheme(
+        trees: T,
+        limits: Limits,
+        snapshots: Arc<Snapshots>,
+        scheme: Box<dyn Scheme + Send>,
+    ) -> Self {
         let limits = limits.sane();
-        let trees =
-            Versioned { trees, versions: Versions::new(snapshots, limits.version_memory, limits.version_linger) };
+        let trees = Versioned {
+            trees,
+            versions: Versions::new(snapshots, limits.version_memory, limits.version_linger),
+        };
         Self {
             id: trees.partition(),
             trees,
@@ -190,7 +202,9 @@ impl<T: Trees> Partition<T> {
     fn take_up(&mut self, message: Message, out: &mut Outbox) {
         let Message { txn, stake, origin, body } = message;
         match body {
-            Body::OneShot { program, env, rows } => self.one_shot(txn, origin, program, env, rows, out),
+            Body::OneShot { program, env, rows } => {
+                self.one_shot(txn, origin, program, env, rows, out)
+            }
             Body::Resume(held) => {
                 self.resume(txn, out);
                 drop(held);
@@ -218,7 +232,10 @@ impl<T: Trees> Partition<T> {
 
     /// What the transaction's task waits for.
     fn waiting(&self, id: TxnId) -> Waiting {
-        self.txns.get(&id).and_then(|txn| txn.task.as_ref()).map_or(Waiting::No, |task| task.waiting)
+        self.txns
+            .get(&id)
+            .and_then(|txn| txn.task.as_ref())
+            .map_or(Waiting::No, |task| task.waiting)
     }
 
     fn resume(&mut self, id: TxnId, out: &mut Outbox) {
@@ -265,7 +282,13 @@ impl<T: Trees> Partition<T> {
         self.txns.insert(id, txn);
     }
 
-    fn run_task(&mut self, id: TxnId, txn: &mut Txn<T::Log>, mut task: Task, out: &mut Outbox) -> After {
+    fn run_task(
+        &mut self,
+        id: TxnId,
+        txn: &mut Txn<T::Log>,
+        mut task: Task,
+        out: &mut Outbox,
+    ) -> After {
         loop {
             self.trees.versions.lend(task.loaded.take());
             let stop = match &mut task.job {
@@ -283,10 +306,12 @@ impl<T: Trees> Partition<T> {
                     }
                     Err(stop) => stop,
                 },
-                Job::Undo { to, .. } => match self.trees.rollback(&mut txn.log, *to, &mut |_, _, _| {}) {
-                    Ok(()) => return self.undone(id, txn, task, out),
-                    Err(blocked) => blocked.into(),
-                },
+                Job::Undo { to, .. } => {
+                    match self.trees.rollback(&mut txn.log, *to, &mut |_, _, _| {}) {
+                        Ok(()) => return self.undone(id, txn, task, out),
+                        Err(blocked) => blocked.into(),
+                    }
+                }
                 _ => match self.run_general(id, txn, &mut task.job) {
                     Ok(reply) => {
                         self.reply(task.origin, Ok(reply), out);
@@ -315,7 +340,9 @@ impl<T: Trees> Partition<T> {
     ) -> Option<After> {
         let partition = self.id;
         let stop = self.without_those_behind(id, stop, out)?;
-        if matches!(stop, Stop::Want(_) | Stop::Log(_) | Stop::Spilled(_) | Stop::Slice) && self.blocking.is_by(id) {
+        if matches!(stop, Stop::Want(_) | Stop::Log(_) | Stop::Spilled(_) | Stop::Slice)
+            && self.blocking.is_by(id)
+        {
             self.unblock(id);
             out.push(Out::Stalled { to: task.origin });
         }
@@ -355,7 +382,18 @@ impl<T: Trees> Partition<T> {
                 task.waiting = Waiting::Lock(wait);
                 let (stake, asker) = (task.job.stake(txn.stake), task.job.asker());
                 let (wanted, line) = (self.locks.wanted(line), Some(line));
-                out.push(Out::Waits { txn: id, partition, order, wait, stake, asker, line, wanted, class, caller });
+                out.push(Out::Waits {
+                    txn: id,
+                    partition,
+                    order,
+                    wait,
+                    stake,
+                    asker,
+                    line,
+                    wanted,
+                    class,
+                    caller,
+                });
             }
             Stop::Commit(writer) => {
                 task.waiting = Waiting::Resume;
@@ -406,7 +444,12 @@ impl<T: Trees> Partition<T> {
         match then {
             Then::Fail(failure) => self.reply(task.origin, Err(failure), out),
             Then::Settle(failure) => {
-                return self.run_task(id, txn, Task::new(task.origin, Job::Settle(Some(failure))), out);
+                return self.run_task(
+                    id,
+                    txn,
+                    Task::new(task.origin, Job::Settle(Some(failure))),
+                    out,
+                );
             }
             Then::Done => self.reply(task.origin, Ok(Reply::default()), out),
             Then::End(failure) => {
@@ -455,7 +498,8 @@ impl<T: Trees> Partition<T> {
             Some(mut task) if task.waiting == Waiting::Resume => {
                 task.waiting = Waiting::No;
                 if task.job.must_go_on()
-                    && (txn.try_again(self.limits.retries) || self.leave_tree(id, &mut txn, &task.job, &error))
+                    && (txn.try_again(self.limits.retries)
+                        || self.leave_tree(id, &mut txn, &task.job, &error))
                 {
                     self.run_task(id, &mut txn, task, out)
                 } else {

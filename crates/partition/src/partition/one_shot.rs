@@ -2,7 +2,9 @@
 
 use super::Partition;
 use super::general::answer;
-use crate::exec::{Exec, Locking, Stop, is_atomic, is_point, only_reads, reads_freely, run_atomic, table_of};
+use crate::exec::{
+    Exec, Locking, Stop, is_atomic, is_point, only_reads, reads_freely, run_atomic, table_of,
+};
 use crate::lock::{Mode, Target};
 use crate::message::COMMITTED;
 use crate::message::{Batch, Failure, Origin, Outbox, Reply, Stake};
@@ -56,13 +58,14 @@ impl<T: Trees> Partition<T> {
         let exec = Box::new(Exec::new(program, env, rows, Batch { bytes, ..Batch::ALL }));
         let mut txn = Box::new(Txn { short: true, ..Txn::new(id, Stake::Retry(0)) });
         let mut task = Task::new(origin, Job::OneShot(OneShot { exec, locking, misses: 0 }));
-        let after = match first_stop.and_then(|stop| self.stopped(id, &mut txn, &mut task, stop, out)) {
-            Some(after) => {
-                txn.task = Some(task);
-                after
-            }
-            None => self.run_task(id, &mut txn, task, out),
-        };
+        let after =
+            match first_stop.and_then(|stop| self.stopped(id, &mut txn, &mut task, stop, out)) {
+                Some(after) => {
+                    txn.task = Some(task);
+                    after
+                }
+                None => self.run_task(id, &mut txn, task, out),
+            };
         if let super::After::Keep = after {
             self.txns.insert(id, txn);
         }
@@ -87,7 +90,12 @@ impl<T: Trees> Partition<T> {
         Ok(Reply { commit, ..answer(rows, count) })
     }
 
-    pub(super) fn run_one_shot(&mut self, id: TxnId, txn: &mut Txn<T::Log>, task: &mut Task) -> Result<Reply, Stop> {
+    pub(super) fn run_one_shot(
+        &mut self,
+        id: TxnId,
+        txn: &mut Txn<T::Log>,
+        task: &mut Task,
+    ) -> Result<Reply, Stop> {
         let Job::OneShot(shot) = &mut task.job else {
             return Err(clearway_types::SqlError::internal("not a one-shot").into());
         };
@@ -96,15 +104,19 @@ impl<T: Trees> Partition<T> {
             shot.locking = self.admit(&shot.exec.program, shot.exec.rows(), shot.misses);
             if shot.locking != Locking::Take && is_atomic(&shot.exec.program, shot.exec.rows()) {
                 let (program, env) = (shot.exec.program.clone(), shot.exec.env.clone());
-                return self.attempt(id, &mut txn.log, &program, &env, shot.exec.rows(), shot.locking);
+                return self.attempt(
+                    id,
+                    &mut txn.log,
+                    &program,
+                    &env,
+                    shot.exec.rows(),
+                    shot.locking,
+                );
             }
         }
         // A read waits for nobody.
-        let as_of = (shot.locking == Locking::Take && reads_freely(&shot.exec.program)).then_some(AsOf {
-            at: COMMITTED,
-            me: id,
-            repeatable: false,
-        });
+        let as_of = (shot.locking == Locking::Take && reads_freely(&shot.exec.program))
+            .then_some(AsOf { at: COMMITTED, me: id, repeatable: false });
         if as_of.is_some() && !is_point(&shot.exec.program) {
             return Err(Stop::Fail(Failure::NeedsSnapshot));
         }
@@ -173,7 +185,11 @@ impl<T: Trees> Partition<T> {
         }
         let table = table_of(&shot.exec.program).id;
         let acquired = self.locks.acquire(id, Target::Table(table), Mode::Exclusive);
-        assert_eq!(acquired, crate::lock::Acquired::Granted, "invariant 3: there was no lock at all");
+        assert_eq!(
+            acquired,
+            crate::lock::Acquired::Granted,
+            "invariant 3: there was no lock at all"
+        );
         shot.locking = Locking::Take;
     }
 }

@@ -30,7 +30,18 @@ impl<T: Trees> Partition<T> {
         PARTITION.request();
         self.blocking.quiet.push((wait, message));
         let (partition, asker, line, wanted, class) = (self.id(), None, None, None, &PARTITION);
-        out.push(Out::Waits { txn, partition, order, wait, stake, asker, line, wanted, class, caller });
+        out.push(Out::Waits {
+            txn,
+            partition,
+            order,
+            wait,
+            stake,
+            asker,
+            line,
+            wanted,
+            class,
+            caller,
+        });
     }
 
     fn quiet(&self) -> Option<u64> {

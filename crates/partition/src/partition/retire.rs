@@ -42,7 +42,12 @@ impl<T: Trees> Partition<T> {
         let key = &mut self.scratch.key;
         key.clear();
         if push_blind(&exec.program, &exec.env, self.limits.increments, key)? {
-            self.locks.retire(id, crate::exec::table_of(&exec.program).tree, key, self.limits.retire_cold);
+            self.locks.retire(
+                id,
+                crate::exec::table_of(&exec.program).tree,
+                key,
+                self.limits.retire_cold,
+            );
         }
         Ok(())
     }
@@ -54,7 +59,8 @@ impl<T: Trees> Partition<T> {
         }
         let independent = match job {
             Job::Statement(s) => {
-                matches!(&*s.exec.program, Program::Insert { .. }) || is_blind(&s.exec.program, self.limits.increments)
+                matches!(&*s.exec.program, Program::Insert { .. })
+                    || is_blind(&s.exec.program, self.limits.increments)
             }
             Job::KeepVersions { .. } => true,
             _ => false,
@@ -72,7 +78,10 @@ impl<T: Trees> Partition<T> {
     pub(super) fn after_failure(&self, id: TxnId, failure: Failure) -> Then {
         let answered = match &failure {
             Failure::Sql(error) => {
-                matches!(error.state(), SqlState::QUERY_CANCELED | SqlState::DEADLOCK | SqlState::SERIALIZATION_FAILURE)
+                matches!(
+                    error.state(),
+                    SqlState::QUERY_CANCELED | SqlState::DEADLOCK | SqlState::SERIALIZATION_FAILURE
+                )
             }
             Failure::StalePlan | Failure::NeedsSnapshot | Failure::Undone => true,
         };
@@ -83,7 +92,12 @@ impl<T: Trees> Partition<T> {
     }
 
     /// What is left of a stop that those behind the transaction are the reason of; `None`: nothing, it goes on.
-    pub(super) fn without_those_behind(&mut self, id: TxnId, stop: Stop, out: &mut Outbox) -> Option<Stop> {
+    pub(super) fn without_those_behind(
+        &mut self,
+        id: TxnId,
+        stop: Stop,
+        out: &mut Outbox,
+    ) -> Option<Stop> {
         match stop {
             Stop::Reclaim(tree, key) => match self.undo_those_behind(id, out) {
                 Ok(()) => {

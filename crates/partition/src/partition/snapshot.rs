@@ -60,13 +60,20 @@ impl<T: Trees> Partition<T> {
             images.clear();
         }
         self.trees.versions.keep(generation, images, made);
-        moved.into_iter().for_each(|(writer, tree, key)| self.trees.versions.moves(writer, tree, key));
+        moved
+            .into_iter()
+            .for_each(|(writer, tree, key)| self.trees.versions.moves(writer, tree, key));
         kept
     }
 
     /// Makes sure that a statement can see its table as of a snapshot. Returns true if the program's index, or its guard, lacks rows: see
     /// [`crate::exec::Cx::by_table`]. A read takes no lock: it goes on with the trees that it was planned with, whoever changes the table meanwhile.
-    pub(super) fn check_table(&mut self, id: TxnId, program: &Program, as_of: AsOf) -> Result<bool, Stop> {
+    pub(super) fn check_table(
+        &mut self,
+        id: TxnId,
+        program: &Program,
+        as_of: AsOf,
+    ) -> Result<bool, Stop> {
         let table = table_of(program);
         // Whether it sees the change is known when that has been told.
         if let Some(changer) = self.tables.changer(table.id).filter(|changer| *changer != id)
@@ -79,15 +86,17 @@ impl<T: Trees> Partition<T> {
         let versions = &self.trees.versions;
         versions.check(as_of)?;
         match program {
-            Program::Scan { access, .. } | Program::Update { access, .. } | Program::Delete { access, .. } => {
-                match &access.path {
-                    Path::Range { index: Some(index), .. } => {
-                        let index = table.indexes.get(*index);
-                        index.map_or(Ok(false), |index| versions.is_complete(index.tree, as_of).map(|all| !all))
-                    }
-                    _ => Ok(false),
+            Program::Scan { access, .. }
+            | Program::Update { access, .. }
+            | Program::Delete { access, .. } => match &access.path {
+                Path::Range { index: Some(index), .. } => {
+                    let index = table.indexes.get(*index);
+                    index.map_or(Ok(false), |index| {
+                        versions.is_complete(index.tree, as_of).map(|all| !all)
+                    })
                 }
-            }
+                _ => Ok(false),
+            },
             // The guard of a new table has entries of all rows in it that the reader sees: those of its own.
             Program::Guard { key, .. } => match table.guard(*key) {
                 Some(guard) if versions.is_complete(table.tree, as_of)? => {

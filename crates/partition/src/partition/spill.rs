@@ -32,7 +32,12 @@ impl<T: Trees> Partition<T> {
     }
 
     /// What brings a task the blocks that it lacks.
-    pub(super) fn read_spilled(&mut self, txn: TxnId, task: &mut Task, lacking: Vec<Lacking>) -> Out {
+    pub(super) fn read_spilled(
+        &mut self,
+        txn: TxnId,
+        task: &mut Task,
+        lacking: Vec<Lacking>,
+    ) -> Out {
         let (read, loaded) = self.trees.versions.spill.read(task.loaded.take(), lacking);
         task.loaded = Some(loaded);
         Out::ReadSpill { partition: self.id, txn, read }

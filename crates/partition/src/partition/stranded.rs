@@ -64,7 +64,10 @@ fn in_the_way(failure: &Failure) -> SqlError {
     };
     match failure {
         Failure::Sql(cause) => {
-            let text = format!("a transaction that is in the way could not be rolled back: {}", cause.message());
+            let text = format!(
+                "a transaction that is in the way could not be rolled back: {}",
+                cause.message()
+            );
             SqlError::new(cause.state(), text).hint(hint)
         }
         Failure::StalePlan | Failure::NeedsSnapshot | Failure::Undone => {
@@ -114,7 +117,9 @@ impl<T: Trees> Partition<T> {
         if is_last(&task.job) {
             // A partition that it has to itself would be nobody's any more; its locks are enough.
             self.unblock(id);
-            self.stranded.waiters.extend(self.locks.waiters_of(id).into_iter().map(|waiter| (waiter, id)));
+            self.stranded
+                .waiters
+                .extend(self.locks.waiters_of(id).into_iter().map(|waiter| (waiter, id)));
             self.stranded.txns.push(Entry { txn: id, error: in_the_way(&failure), retry });
         }
         self.reply(task.origin, Err(failure), out);
@@ -124,8 +129,15 @@ impl<T: Trees> Partition<T> {
     #[inline]
     pub(super) fn turn_away_line(&mut self, line: u64, on: &[TxnId]) {
         if self.stranded.among(on).is_some() {
-            let stranded = self.stranded.txns.iter().find(|entry| on.contains(&entry.txn)).map(|entry| entry.txn);
-            let told = stranded.into_iter().flat_map(|on| self.locks.members(line).map(move |waiter| (waiter, on)));
+            let stranded = self
+                .stranded
+                .txns
+                .iter()
+                .find(|entry| on.contains(&entry.txn))
+                .map(|entry| entry.txn);
+            let told = stranded
+                .into_iter()
+                .flat_map(|on| self.locks.members(line).map(move |waiter| (waiter, on)));
             self.stranded.waiters.extend(told);
         }
     }
@@ -142,19 +154,28 @@ impl<T: Trees> Partition<T> {
     /// Whether somebody is still to be told, or a rollback to be tried again.
     #[inline]
     pub(super) fn has_stranded_work(&self) -> bool {
-        !self.stranded.waiters.is_empty() || self.stranded.txns.iter().any(|entry| entry.retry == Retry::Due)
+        !self.stranded.waiters.is_empty()
+            || self.stranded.txns.iter().any(|entry| entry.retry == Retry::Due)
     }
 
     /// Tells one of those who wait for a stranded transaction, or tries a rollback again; false if there is nothing to do.
     pub(super) fn run_stranded(&mut self, out: &mut Outbox) -> bool {
         if let Some((waiter, on)) = self.stranded.waiters.pop() {
-            let error = self.stranded.txns.iter().find(|entry| entry.txn == on).map(|entry| entry.error.clone());
+            let error = self
+                .stranded
+                .txns
+                .iter()
+                .find(|entry| entry.txn == on)
+                .map(|entry| entry.error.clone());
             if let Some(error) = error.filter(|_| self.locks.waits(waiter)) {
                 self.cancel(waiter, error, out);
             }
             return true;
         }
-        let Some(entry) = self.stranded.txns.iter_mut().find(|entry| entry.retry == Retry::Due) else { return false };
+        let Some(entry) = self.stranded.txns.iter_mut().find(|entry| entry.retry == Retry::Due)
+        else {
+            return false;
+        };
         entry.retry = Retry::UnderWay;
         let id = entry.txn;
         if let Some(mut txn) = self.txns.remove(&id) {

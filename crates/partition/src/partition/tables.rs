@@ -34,7 +34,10 @@ impl Tables {
     /// Whether the table is as it was planned, or was when the snapshot was opened.
     pub(super) fn was_current(&self, table: &TableDef, at: Lsn) -> bool {
         let changes = self.past.get(&table.id).into_iter().flatten();
-        let next = changes.filter(|(version, _)| *version > table.version).map(|(_, commit)| *commit).min();
+        let next = changes
+            .filter(|(version, _)| *version > table.version)
+            .map(|(_, commit)| *commit)
+            .min();
         self.is_current(table) || next.is_some_and(|commit| commit > at)
     }
 
@@ -49,7 +52,12 @@ impl Tables {
     }
 
     /// The transaction that changes these is over. `commit`: where its commit record ends; `floor`: [`crate::Snapshots::floor`] since then.
-    pub(super) fn end(&mut self, changed: impl Iterator<Item = (TableId, u64)>, commit: Option<Lsn>, floor: Lsn) {
+    pub(super) fn end(
+        &mut self,
+        changed: impl Iterator<Item = (TableId, u64)>,
+        commit: Option<Lsn>,
+        floor: Lsn,
+    ) {
         let mut some = false;
         for (table, version) in changed {
             some = true;

@@ -39,7 +39,8 @@ impl Versions {
         let chains = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree));
         let keys = chains.filter(|_| !empty).map(|chains| chains.range::<[u8], _>((from, to)));
         let spilled = !empty && !self.spill.is_empty();
-        let spilled = spilled.then(|| Spilled::new(&self.spill, tree, (from, to), reverse, as_of.at));
+        let spilled =
+            spilled.then(|| Spilled::new(&self.spill, tree, (from, to), reverse, as_of.at));
         Between { versions: self, as_of, keys, reverse, next: None, spilled }
     }
 }
@@ -49,7 +50,10 @@ pub(super) fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
     match (from, to) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
         (Bound::Included(from), Bound::Included(to)) => from > to,
-        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from >= to,
+        (
+            Bound::Included(from) | Bound::Excluded(from),
+            Bound::Included(to) | Bound::Excluded(to),
+        ) => from >= to,
     }
 }
 
@@ -82,7 +86,11 @@ impl<'v> Between<'v> {
     }
 
     /// The value of the key that comes first, which it takes; `now`: the one in the tree.
-    fn resolve<'a>(&mut self, key: &[u8], now: Option<&'a [u8]>) -> Result<Option<Cow<'a, [u8]>>, Stop>
+    fn resolve<'a>(
+        &mut self,
+        key: &[u8],
+        now: Option<&'a [u8]>,
+    ) -> Result<Option<Cow<'a, [u8]>>, Stop>
     where
         'v: 'a,
     {
@@ -103,7 +111,11 @@ impl<'v> Between<'v> {
 
     /// Shows the keys with images before this one (`None`: all that are left), which are not in the
     /// tree. True: `visit` has broken off.
-    pub(crate) fn before(&mut self, key: Option<&[u8]>, visit: &mut VisitAt<'_>) -> Result<bool, Stop> {
+    pub(crate) fn before(
+        &mut self,
+        key: Option<&[u8]>,
+        visit: &mut VisitAt<'_>,
+    ) -> Result<bool, Stop> {
         while let Some(behind) = self.first()? {
             let ahead = |key: &[u8]| if self.reverse { behind <= key } else { behind >= key };
             if key.is_some_and(ahead) {
@@ -119,10 +131,18 @@ impl<'v> Between<'v> {
 
     /// The value as of the snapshot of a key that is in the tree, behind all that
     /// [`Between::before`] has shown.
-    pub(crate) fn value<'a>(&mut self, key: &[u8], now: &'a [u8]) -> Result<Option<Cow<'a, [u8]>>, Stop>
+    pub(crate) fn value<'a>(
+        &mut self,
+        key: &[u8],
+        now: &'a [u8],
+    ) -> Result<Option<Cow<'a, [u8]>>, Stop>
     where
         'v: 'a,
     {
-        if self.first()? == Some(key) { self.resolve(key, Some(now)) } else { Ok(Some(Cow::Borrowed(now))) }
+        if self.first()? == Some(key) {
+            self.resolve(key, Some(now))
+        } else {
+            Ok(Some(Cow::Borrowed(now)))
+        }
     }
 }

@@ -44,7 +44,9 @@ impl Births {
 
     /// The maker is committed by the record that ends there.
     pub(super) fn committed(&mut self, maker: TxnId, commit: Lsn) {
-        for birth in self.0.values_mut().filter(|birth| birth.maker == maker && birth.commit.is_none()) {
+        for birth in
+            self.0.values_mut().filter(|birth| birth.maker == maker && birth.commit.is_none())
+        {
             birth.commit = Some(commit);
         }
     }
@@ -63,7 +65,9 @@ impl Births {
 impl Versions {
     /// Returns the birth of a tree that is newer than the snapshot.
     fn newer(&self, tree: TreeId, as_of: AsOf) -> Result<Option<&Birth>, Stop> {
-        let Some(birth) = self.kept.as_ref().and_then(|kept| kept.births.get(tree)) else { return Ok(None) };
+        let Some(birth) = self.kept.as_ref().and_then(|kept| kept.births.get(tree)) else {
+            return Ok(None);
+        };
         match self.sees(as_of.at, birth.maker, birth.commit) {
             Seen::Yes => Ok(None),
             Seen::No => Ok(Some(birth)),
@@ -86,22 +90,40 @@ impl Versions {
     }
 
     /// What the reader itself has put into a tree that is newer than its snapshot; `now`: the value in the tree.
-    pub(crate) fn own<'v>(&self, tree: TreeId, key: &[u8], now: Option<&'v [u8]>, me: TxnId) -> Option<&'v [u8]> {
+    pub(crate) fn own<'v>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        now: Option<&'v [u8]>,
+        me: TxnId,
+    ) -> Option<&'v [u8]> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
         let mut own = chain?.iter().rev().filter(|image| image.is_of(me) && !image.is_nothing());
         // After ROLLBACK TO its change may be undone. Whoever has replaced a value has left that after what it has added.
         now.filter(|_| match own.next() {
-            Some(Image { change: Change::Replaced(before), .. }) => now != before.as_deref() || own.next().is_some(),
+            Some(Image { change: Change::Replaced(before), .. }) => {
+                now != before.as_deref() || own.next().is_some()
+            }
             Some(_) => true,
             None => false,
         })
     }
 
     /// The keys between the bounds that an active transaction has changed, in order.
-    pub(crate) fn changed_by(&self, tree: TreeId, (from, to): (Bound<&[u8]>, Bound<&[u8]>), writer: TxnId) -> Vec<Key> {
+    pub(crate) fn changed_by(
+        &self,
+        tree: TreeId,
+        (from, to): (Bound<&[u8]>, Bound<&[u8]>),
+        writer: TxnId,
+    ) -> Vec<Key> {
         let chains = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree));
-        let between = chains.filter(|_| !is_empty(from, to)).map(|chains| chains.range::<[u8], _>((from, to)));
-        let changed = between.into_iter().flatten().filter(|(_, chain)| chain.iter().any(|image| image.is_of(writer)));
+        let between = chains
+            .filter(|_| !is_empty(from, to))
+            .map(|chains| chains.range::<[u8], _>((from, to)));
+        let changed = between
+            .into_iter()
+            .flatten()
+            .filter(|(_, chain)| chain.iter().any(|image| image.is_of(writer)));
         changed.map(|(key, _)| key.clone()).collect()
     }
 }

@@ -103,7 +103,9 @@ impl Versions {
         {
             kept.remove(tree, &key, |image| image.commit == Some(commit));
         }
-        let early = canary::on(Bug::EarlyBlock).then(|| self.snapshots.newest()).filter(|newest| *newest < u64::MAX);
+        let early = canary::on(Bug::EarlyBlock)
+            .then(|| self.snapshots.newest())
+            .filter(|newest| *newest < u64::MAX);
         self.spill.trim(horizon.max(early.unwrap_or(0)));
     }
 
@@ -191,7 +193,8 @@ impl Kept {
                 let count = movable(chain, takes_all);
                 let size: usize = chain[..count].iter().map(|image| packed_size(key, image)).sum();
                 visits += 1;
-                if visits > VISITS || !found.packer.is_empty() && found.packer.size() + size > bytes {
+                if visits > VISITS || !found.packer.is_empty() && found.packer.size() + size > bytes
+                {
                     found.last = last;
                     return found;
                 }
@@ -205,7 +208,12 @@ impl Kept {
                     for image in &chain[..count] {
                         let prior = image.change.packed(&mut addends);
                         let commit = image.commit.unwrap_or_default();
-                        found.packer.push(Entry { key: &joined, commit, moved: image.moved, prior });
+                        found.packer.push(Entry {
+                            key: &joined,
+                            commit,
+                            moved: image.moved,
+                            prior,
+                        });
                     }
                     found.taken.push((at, key.clone(), count));
                 }

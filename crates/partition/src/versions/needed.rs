@@ -35,13 +35,22 @@ impl Kept {
 
     /// Whether an older value of the key was replaced by a commit after every open snapshot: none needs an image of what is there now.
     pub(super) fn is_unneeded(&mut self, tree: TreeId, key: &[u8], newest: u64) -> bool {
-        let last = self.chain(tree, key).and_then(|chain| chain.iter_mut().rfind(|image| !image.change.is_added()));
+        let last = self
+            .chain(tree, key)
+            .and_then(|chain| chain.iter_mut().rfind(|image| !image.change.is_added()));
         let newer = last.filter(|image| image.is_behind(newest));
         newer.map(|image| image.hot = true).is_some()
     }
 
     /// Stamps the writer's newest image; false if it has gone, as no snapshot needs it, or is a part of another one.
-    pub(super) fn stamp(&mut self, tree: TreeId, key: &Key, writer: TxnId, commit: Lsn, newest: u64) -> bool {
+    pub(super) fn stamp(
+        &mut self,
+        tree: TreeId,
+        key: &Key,
+        writer: TxnId,
+        commit: Lsn,
+        newest: u64,
+    ) -> bool {
         let Some(chain) = self.chain(tree, key) else { return false };
         let Some(at) = chain.iter().rposition(|image| image.is_of(writer)) else { return false };
         let value = chain[..at].iter_mut().rfind(|image| !image.change.is_added());
@@ -78,9 +87,16 @@ impl Kept {
         if !chain[at].change.is_added() || !chain[at].is_behind(newest) {
             return false;
         }
-        let from = chain[..at].iter().rposition(|image| !image.change.is_added()).map_or(0, |value| value + 1);
-        let to = chain[at..].iter().position(|image| !image.change.is_added()).map_or(chain.len(), |value| at + value);
-        let Some(other) = (from..to).find(|other| *other != at && chain[*other].is_behind(newest)) else {
+        let from = chain[..at]
+            .iter()
+            .rposition(|image| !image.change.is_added())
+            .map_or(0, |value| value + 1);
+        let to = chain[at..]
+            .iter()
+            .position(|image| !image.change.is_added())
+            .map_or(chain.len(), |value| at + value);
+        let Some(other) = (from..to).find(|other| *other != at && chain[*other].is_behind(newest))
+        else {
             return false;
         };
         let Change::Added(more) = chain[at].change.clone() else { return false };

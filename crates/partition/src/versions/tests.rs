@@ -32,7 +32,9 @@ struct Writer {
 impl Writer {
     fn take_off(&self, row: &Row, value: &mut [u8]) {
         let own = self.added.iter().filter(|(at, _)| at == row);
-        own.for_each(|(_, addends)| assert!(addends.subtract_from(value), "the row is long enough"));
+        own.for_each(|(_, addends)| {
+            assert!(addends.subtract_from(value), "the row is long enough")
+        });
     }
 
     /// Its changes, as those of the undo that it has.
@@ -44,7 +46,9 @@ impl Writer {
             image(row, Change::Replaced(before.map(Into::into)))
         });
         let added = self.added.iter().filter(|(row, _)| !self.undo.contains_key(row));
-        replaced.chain(added.map(|(row, addends)| image(row, Change::Added(Sum::of(addends))))).collect()
+        replaced
+            .chain(added.map(|(row, addends)| image(row, Change::Added(Sum::of(addends)))))
+            .collect()
     }
 }
 
@@ -94,7 +98,11 @@ fn random_addends(rng: &mut Rng) -> Addends {
     let mut addends = Addends::default();
     for (offset, width) in [(1, 4), (5, 2), (7, 8)] {
         if rng.below(2) == 0 {
-            addends.push(Addend { offset, width, delta: (rng.below(1 << 31) as i64 - (1 << 30)) * 0x1_0000_0001 });
+            addends.push(Addend {
+                offset,
+                width,
+                delta: (rng.below(1 << 31) as i64 - (1 << 30)) * 0x1_0000_0001,
+            });
         }
     }
     addends
@@ -105,11 +113,19 @@ impl Twins {
         let (disk, dir) = (MemDisk::new(), Path::new("/db"));
         disk.create_dir_all(dir).expect("a directory");
         let zone = Zone::under(Role::Cache, "versions", dir);
-        let zone = setting.faults.iter().fold(zone, |zone, fault| zone.fault(*fault, When::OneIn(15), FOR_EVER));
+        let zone = setting
+            .faults
+            .iter()
+            .fold(zone, |zone, fault| zone.fault(*fault, When::OneIn(15), FOR_EVER));
         disk.set_faults(Some(Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]))));
         let snapshots = Arc::<Snapshots>::default();
         let mut small = Versions::new(snapshots.clone(), setting.budget, u32::MAX);
-        small.spill.use_file(SpillFile::new(Arc::new(disk), dir, setting.slots * setting.slot as u64, setting.slot));
+        small.spill.use_file(SpillFile::new(
+            Arc::new(disk),
+            dir,
+            setting.slots * setting.slot as u64,
+            setting.slot,
+        ));
         Self {
             rng: Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             setting,
@@ -150,8 +166,9 @@ impl Twins {
     /// A row that no writer but this one has changed.
     fn free_row(&mut self, writer: Option<usize>) -> Option<Row> {
         let row = self.random_row();
-        let locked =
-            |(at, w): (usize, &Writer)| Some(at) != writer && (w.undo.contains_key(&row) || w.locks.contains(&row));
+        let locked = |(at, w): (usize, &Writer)| {
+            Some(at) != writer && (w.undo.contains_key(&row) || w.locks.contains(&row))
+        };
         (!self.writers.iter().enumerate().any(locked)).then_some(row)
     }
 
@@ -191,7 +208,8 @@ impl Twins {
 
     /// Adds to a row beside others, alone or as an active transaction.
     fn add(&mut self) {
-        let row = (TREES[self.rng.below(2) as usize], key(self.rng.below(1 + self.setting.keys / 20)));
+        let row =
+            (TREES[self.rng.below(2) as usize], key(self.rng.below(1 + self.setting.keys / 20)));
         let at = if self.rng.below(2) == 0 { None } else { self.writer() };
         let addends = random_addends(&mut self.rng);
         let mut others = self.writers.iter().enumerate().filter(|(n, _)| Some(*n) != at);
@@ -335,17 +353,33 @@ impl Twins {
         let (row, reverse) = (self.random_row(), self.rng.below(2) == 0);
         let (from, to) = (self.random_bound(), self.random_bound());
         let point = |v: &Versions, now: &BTreeMap<Row, Vec<u8>>| {
-            let value = v.value_at(row.0, &row.1, now.get(&row).map(Vec::as_slice), as_of)?.map(Cow::into_owned);
+            let value = v
+                .value_at(row.0, &row.1, now.get(&row).map(Vec::as_slice), as_of)?
+                .map(Cow::into_owned);
             Ok((value, v.since(row.0, &row.1, as_of)?))
         };
-        let range = |v: &Versions, now: &BTreeMap<Row, Vec<u8>>| scan(v, now, row.0, (&from, &to), reverse, as_of);
-        let expected = (point(&self.large, &self.now).expect("memory"), range(&self.large, &self.now).expect("memory"));
+        let range = |v: &Versions, now: &BTreeMap<Row, Vec<u8>>| {
+            scan(v, now, row.0, (&from, &to), reverse, as_of)
+        };
+        let expected = (
+            point(&self.large, &self.now).expect("memory"),
+            range(&self.large, &self.now).expect("memory"),
+        );
         if me == TxnId(u64::MAX) {
             let sees = &self.open[n].sees;
-            assert!(expected.0.0.as_ref() == sees.get(&row), "{as_of:?} {row:?}: {:?}", expected.0.0);
+            assert!(
+                expected.0.0.as_ref() == sees.get(&row),
+                "{as_of:?} {row:?}: {:?}",
+                expected.0.0
+            );
             let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-            let within = |at: &Row| at.0 == row.0 && std::ops::RangeBounds::<[u8]>::contains(&bounds, at.1.as_slice());
-            let rows = sees.iter().filter(|(at, _)| within(at)).map(|(at, value)| (at.1.clone(), value.clone()));
+            let within = |at: &Row| {
+                at.0 == row.0 && std::ops::RangeBounds::<[u8]>::contains(&bounds, at.1.as_slice())
+            };
+            let rows = sees
+                .iter()
+                .filter(|(at, _)| within(at))
+                .map(|(at, value)| (at.1.clone(), value.clone()));
             let mut rows: Vec<KeyValue> = rows.collect();
             if reverse {
                 rows.reverse();
@@ -358,7 +392,12 @@ impl Twins {
         match got {
             Some(got) => {
                 assert!(!failed_before, "a snapshot that has failed stays so");
-                assert!(got.0 == expected.0, "{as_of:?} {row:?}: {:?} instead of {:?}", got.0, expected.0);
+                assert!(
+                    got.0 == expected.0,
+                    "{as_of:?} {row:?}: {:?} instead of {:?}",
+                    got.0,
+                    expected.0
+                );
                 assert!(got.1 == expected.1, "{as_of:?} {from:?} {to:?} {reverse}");
                 self.reads += 1;
                 self.old += u64::from(got.0.0.as_ref() != self.now.get(&row));
@@ -366,7 +405,10 @@ impl Twins {
             None => {
                 self.failed += u64::from(!failed_before);
                 let at = as_of.at;
-                self.open.iter_mut().filter(|o| o.snapshot.lsn() <= at).for_each(|o| o.failed = true);
+                self.open
+                    .iter_mut()
+                    .filter(|o| o.snapshot.lsn() <= at)
+                    .for_each(|o| o.failed = true);
             }
         }
     }
@@ -418,7 +460,8 @@ fn scan(
         rows.extend(value.map(|value| (key.to_vec(), value.to_vec())));
         ControlFlow::Continue(())
     };
-    let within = |row: &Row| row.0 == tree && std::ops::RangeBounds::<[u8]>::contains(&bounds, &row.1[..]);
+    let within =
+        |row: &Row| row.0 == tree && std::ops::RangeBounds::<[u8]>::contains(&bounds, &row.1[..]);
     let mut keys: Vec<_> = now.iter().filter(|(row, _)| within(row)).collect();
     if reverse {
         keys.reverse();
@@ -450,7 +493,12 @@ fn run(seeds: u64, setting: Setting) -> Twins {
         twins.open.clear();
         twins.both(|v| v.tidy());
         twins.writers.clear();
-        sums = (sums.0 + twins.reads, sums.1 + twins.old, sums.2 + twins.spilled, sums.3 + twins.failed);
+        sums = (
+            sums.0 + twins.reads,
+            sums.1 + twins.old,
+            sums.2 + twins.spilled,
+            sums.3 + twins.failed,
+        );
         last = Some(twins);
     }
     let mut last = last.expect("a seed");
@@ -464,7 +512,13 @@ const ROOMY: Setting = Setting { keys: 300, budget: 3_000, slot: 1024, slots: 10
 fn spilled_images_are_seen_as_those_in_memory() {
     let seen = run(30, ROOMY);
     assert_eq!(seen.failed, 0, "there is room for all");
-    assert!(seen.reads > 1500 && seen.old > 150 && seen.spilled > 1500, "{} {} {}", seen.reads, seen.old, seen.spilled);
+    assert!(
+        seen.reads > 1500 && seen.old > 150 && seen.spilled > 1500,
+        "{} {} {}",
+        seen.reads,
+        seen.old,
+        seen.spilled
+    );
 }
 
 /// Invariant 4: where the file does not do, snapshots fail, and those that do not see what they
@@ -480,7 +534,12 @@ fn a_full_file_fails_the_oldest_snapshots_only() {
         seen.failed
     );
     let without = run(20, Setting { slots: 0, ..ROOMY });
-    assert!(without.reads > 100 && without.spilled == 0 && without.failed > 10, "{} {}", without.reads, without.failed);
+    assert!(
+        without.reads > 100 && without.spilled == 0 && without.failed > 10,
+        "{} {}",
+        without.reads,
+        without.failed
+    );
 }
 
 #[test]

@@ -13,7 +13,15 @@ const BACKWARDS: Find = Find::Ids { low: None, high: None, reverse: true };
 fn batched(find: Find, batch: Batch) -> Body {
     let program = Arc::new(select(find).program(&table()));
     let env = Arc::new(Env::default());
-    Body::Statement { program, env, rows: None, batch, fresh: false, learns: false, goes_behind: false }
+    Body::Statement {
+        program,
+        env,
+        rows: None,
+        batch,
+        fresh: false,
+        learns: false,
+        goes_behind: false,
+    }
 }
 
 fn of_rows(id: u32, rows: u32) -> Batch {
@@ -36,7 +44,9 @@ fn rest(d: &mut D, t: TxnId, id: u32, mut reply: Reply) -> Vec<i32> {
 
 #[test]
 fn a_statement_pauses_when_its_batch_is_full() {
-    for (batch, most) in [(of_rows(7, 4), 4), (Batch { id: 7, rows: 100, bytes: 1 }, 1), (of_rows(7, 10), 10)] {
+    for (batch, most) in
+        [(of_rows(7, 4), 4), (Batch { id: 7, rows: 100, bytes: 1 }, 1), (of_rows(7, 10), 10)]
+    {
         let mut d = driver(&numbers(10));
         let t = d.txn();
         let mut reply = d.call(t, batched(BACKWARDS, batch)).unwrap();
@@ -107,7 +117,13 @@ fn a_large_one_shot_is_refused_and_leaves_nothing() {
     let mut d = driver(&numbers(30_000));
     let txn = d.txn();
     assert_eq!(d.call(txn, select(ALL).one_shot(&table())), Err(Failure::NeedsSnapshot));
-    assert_eq!(one(&mut d, &select(Find::Ids { low: None, high: Some(9), reverse: false })).unwrap().rows.len(), 10);
+    assert_eq!(
+        one(&mut d, &select(Find::Ids { low: None, high: Some(9), reverse: false }))
+            .unwrap()
+            .rows
+            .len(),
+        10
+    );
     assert!(d.owes_nothing() && d.partition.active() == 0);
     assert!(one(&mut d, &add(1)).is_ok(), "no lock is left");
 }

@@ -25,7 +25,10 @@ fn all_others_wait_in_line_and_go_on_in_their_order() {
     let g = d.send(general, add(2).statement(&table()));
     let s = d.send(single, share(Find::All { a_less: None }).one_shot(&table()));
     assert!(
-        d.take(g).is_none() && d.take(s).is_none() && d.in_way_of(general).is_empty() && d.in_way_of(single).is_empty()
+        d.take(g).is_none()
+            && d.take(s).is_none()
+            && d.in_way_of(general).is_empty()
+            && d.in_way_of(single).is_empty()
     );
     assert_eq!(d.waiting(), 2, "to wait in line is told, too");
     commit(&mut d, multi);
@@ -76,7 +79,8 @@ fn whoever_is_cancelled_leaves_the_line() {
     assert!(block(&mut d, multi));
     let g = d.send(general, add(1).statement(&table()));
     let s = d.send(single, add(1).one_shot(&table()));
-    let error = || SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
+    let error =
+        || SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
     d.send(single, Body::Cancel(error()));
     assert_eq!(state_of(&d.take(s).unwrap()), Some(SqlState::QUERY_CANCELED));
     d.call(general, Body::Finish { commit: None }).expect("an end does not wait");
@@ -94,16 +98,35 @@ fn a_cancelled_rollback_in_line_goes_on() {
     d.call(maker, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");
     d.call(maker, Body::Savepoint(0)).expect("a mark");
     let insert = Stmt::Insert { rows: numbers(60), ignore: false };
-    let Body::Statement { program, env, rows, batch, .. } = insert.statement(&table()) else { panic!() };
-    d.call(maker, Body::Statement { program, env, rows, batch, fresh: true, learns: false, goes_behind: false })
-        .expect("rows");
+    let Body::Statement { program, env, rows, batch, .. } = insert.statement(&table()) else {
+        panic!()
+    };
+    d.call(
+        maker,
+        Body::Statement {
+            program,
+            env,
+            rows,
+            batch,
+            fresh: true,
+            learns: false,
+            goes_behind: false,
+        },
+    )
+    .expect("rows");
     let rollback = d.send(maker, Body::Finish { commit: None });
     assert_eq!(d.suspended.len(), 1, "it waits for a page");
     let given = d.send(multi, Body::Block);
     assert_eq!(d.take(given).unwrap().unwrap().count, 1);
     d.resume(0);
     assert_eq!(d.waiting(), 1, "in line");
-    d.send(maker, Body::Cancel(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")));
+    d.send(
+        maker,
+        Body::Cancel(SqlError::new(
+            SqlState::QUERY_CANCELED,
+            "canceling statement due to user request",
+        )),
+    );
     assert!(d.take(rollback).is_none());
     commit(&mut d, multi);
     assert!(d.take(rollback).is_some(), "nobody goes on with it");
@@ -118,7 +141,13 @@ fn a_savepoint_is_set_at_once_in_a_blocked_partition() {
     assert!(block(&mut d, multi));
     d.call(general, Body::Savepoint(0)).expect("a mark");
     let s = d.send(general, add(1).statement(&table()));
-    d.send(general, Body::Cancel(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")));
+    d.send(
+        general,
+        Body::Cancel(SqlError::new(
+            SqlState::QUERY_CANCELED,
+            "canceling statement due to user request",
+        )),
+    );
     assert_eq!(state_of(&d.take(s).unwrap()), Some(SqlState::QUERY_CANCELED));
     commit(&mut d, multi);
     d.call(general, Body::RollbackTo(0)).expect("the mark is there");
@@ -186,10 +215,14 @@ fn nobody_passes_a_line_that_is_taken_up_in_several_turns() {
     let last = d.txn();
     calls.push(d.send(last, Body::Block));
     d.settle();
-    let answered: Vec<u32> = d.answers.iter().map(|(seq, _)| *seq).filter(|seq| calls.contains(seq)).collect();
+    let answered: Vec<u32> =
+        d.answers.iter().map(|(seq, _)| *seq).filter(|seq| calls.contains(seq)).collect();
     assert_eq!(answered, calls);
     abort(&mut d, last);
-    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(1))).unwrap()), [(1, Some(LINE as i32), 1)]);
+    assert_eq!(
+        rows_of(&one(&mut d, &select(Find::Point(1))).unwrap()),
+        [(1, Some(LINE as i32), 1)]
+    );
     assert!(d.partition.active() == 0);
 }
 

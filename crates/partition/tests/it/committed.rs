@@ -9,8 +9,16 @@ use clearway_types::{Lsn, TxnId};
 use std::sync::Arc;
 
 fn read_body(id: i32) -> Body {
-    let (program, env) = (Arc::new(select(Find::Point(id)).program(&table())), Arc::new(Env::default()));
-    Body::StatementAt { at: COMMITTED, repeatable: false, program, env, rows: None, batch: Batch::ALL }
+    let (program, env) =
+        (Arc::new(select(Find::Point(id)).program(&table())), Arc::new(Env::default()));
+    Body::StatementAt {
+        at: COMMITTED,
+        repeatable: false,
+        program,
+        env,
+        rows: None,
+        batch: Batch::ALL,
+    }
 }
 
 fn read(d: &mut D, reader: TxnId, id: i32) -> Vec<Row> {
@@ -55,7 +63,8 @@ fn it_sees_what_is_committed_and_its_own_changes() {
             change(&mut d, writer, &stmt).expect("a change");
         }
         let late = keep(&mut d, kept && !before);
-        let old = [vec![(1, Some(1), 1001)], vec![(2, Some(2), 1002)], vec![], vec![(3, Some(3), 1003)]];
+        let old =
+            [vec![(1, Some(1), 1001)], vec![(2, Some(2), 1002)], vec![], vec![(3, Some(3), 1003)]];
         assert_eq!([1, 2, 7, 3].map(|id| read(&mut d, reader, id)), old);
         // No lock of the row is left behind, and what it changes itself it sees.
         change(&mut d, reader, &add(0)).expect("a change");
@@ -97,7 +106,10 @@ fn it_waits_to_be_told_of_a_commit() {
         assert_eq!(read(&mut d, TxnId(9999), 1), [(1, Some(1), 1001)], "another row");
         d.call(writer, Body::Finish { commit: Some(lsn) }).expect("commit");
         drop(committing);
-        assert_eq!(rows_of(&d.take(answer).expect("it was told").expect("rows")), [(2, Some(3), 1002)]);
+        assert_eq!(
+            rows_of(&d.take(answer).expect("it was told").expect("rows")),
+            [(2, Some(3), 1002)]
+        );
         assert_eq!(d.depends_on, lsn);
         abort(&mut d, reader);
         abort(&mut d, TxnId(9999));

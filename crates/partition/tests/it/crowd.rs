@@ -47,10 +47,9 @@ impl Crowd {
     /// Ends a transaction; who goes on then.
     fn end(&self, txn: TxnId) -> Option<TxnId> {
         self.send(txn, Body::Finish { commit: Some(Lsn(900)) });
-        self.out
-            .borrow()
-            .iter()
-            .find_map(|o| if let Out::Over { txn, granted: true, .. } = o { Some(*txn) } else { None })
+        self.out.borrow().iter().find_map(|o| {
+            if let Out::Over { txn, granted: true, .. } = o { Some(*txn) } else { None }
+        })
     }
 }
 
@@ -118,7 +117,9 @@ fn a_wait_costs_the_same_in_any_crowd() {
     let mut short = Vec::new();
     for (name, cost) in cases {
         let (Some(few), Some(many)) = (cost(FEW), cost(MANY)) else {
-            println!("SKIPPED: instructions are counted by traps, which this system does not deliver");
+            println!(
+                "SKIPPED: instructions are counted by traps, which this system does not deliver"
+            );
             return;
         };
         println!("{name}: {few} instructions among {FEW}, {many} among {MANY}");

@@ -3,7 +3,8 @@
 use crate::trees::MemTrees;
 use clearway_buffer::{Keep, Want};
 use clearway_partition::{
-    Body, Failure, Limits, Message, Opening, Origin, Out, Partition, Reply, Snapshot, Snapshots, Stake, Trees,
+    Body, Failure, Limits, Message, Opening, Origin, Out, Partition, Reply, Snapshot, Snapshots,
+    Stake, Trees,
 };
 use clearway_storage::{Node, Store};
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};

@@ -123,16 +123,27 @@ fn who_waits_for_what_cannot_be_undone_is_told_and_its_locks_stay() {
     let (t, bystander, first, second) = (d.txn(), d.txn(), d.txn(), d.txn());
     d.call(t, add(1).statement(&table())).unwrap();
     d.partition.trees().nonsense.extend([ROWS, BY_A, BY_B]);
-    let waiting = [d.send(first, add(1).statement(&table())), d.send(second, share(Find::Point(1)).one_shot(&table()))];
+    let waiting = [
+        d.send(first, add(1).statement(&table())),
+        d.send(second, share(Find::Point(1)).one_shot(&table())),
+    ];
     assert_eq!(d.waiting(), 2);
     assert_eq!(state_of(&d.call(t, Body::Finish { commit: None })), Some(SqlState::DATA_CORRUPTED));
     for seq in waiting {
         assert_eq!(state_of(&d.take(seq).expect("an answer")), Some(SqlState::DATA_CORRUPTED));
     }
     abort(&mut d, first);
-    d.call(bystander, Stmt::Insert { rows: vec![(9, Some(9), 9)], ignore: false }.statement(&table())).unwrap();
+    d.call(
+        bystander,
+        Stmt::Insert { rows: vec![(9, Some(9), 9)], ignore: false }.statement(&table()),
+    )
+    .unwrap();
     d.call(bystander, Body::Finish { commit: Some(Lsn(900)) }).unwrap();
-    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(9))).unwrap()).len(), 1, "other rows are unaffected");
+    assert_eq!(
+        rows_of(&one(&mut d, &select(Find::Point(9))).unwrap()).len(),
+        1,
+        "other rows are unaffected"
+    );
     one(&mut d, &add(2)).unwrap();
     assert_eq!(state_of(&one(&mut d, &add(1))), Some(SqlState::DATA_CORRUPTED));
     assert!(d.owes_nothing() && d.partition.active() == 1);
@@ -177,9 +188,13 @@ fn who_has_the_partition_to_himself_and_cannot_be_undone_keeps_only_what_he_has_
     let in_line = d.txn();
     let waits = d.send(in_line, add(2).one_shot(&table()));
     d.partition.trees().nonsense.extend([ROWS, BY_A, BY_B]);
-    assert_eq!(state_of(&d.call(multi, Body::Finish { commit: None })), Some(SqlState::DATA_CORRUPTED));
+    assert_eq!(
+        state_of(&d.call(multi, Body::Finish { commit: None })),
+        Some(SqlState::DATA_CORRUPTED)
+    );
     assert_eq!(state_of(&d.take(waits).expect("an answer")), Some(SqlState::DATA_CORRUPTED));
-    let elsewhere = Arc::new(TableDef { id: TableId(70), tree: other, indexes: Vec::new(), ..plain_table() });
+    let elsewhere =
+        Arc::new(TableDef { id: TableId(70), tree: other, indexes: Vec::new(), ..plain_table() });
     let txn = d.txn();
     d.call(txn, select(Find::Point(1)).one_shot(&elsewhere)).unwrap();
     assert!(d.owes_nothing());

@@ -3,7 +3,9 @@
 
 use crate::driver::{Driver, Paged, state_of};
 use crate::readers::Readers;
-use crate::sql::{BY_A, BY_B, Expected, Find, Model, ROWS, Row, Stmt, as_expected, plain_table, table};
+use crate::sql::{
+    BY_A, BY_B, Expected, Find, Model, ROWS, Row, Stmt, as_expected, plain_table, table,
+};
 use crate::trees::{MemTrees, Paging};
 use clearway_partition::{Body, Committing, Failure};
 use clearway_plan::{RowLock, TableDef};
@@ -63,19 +65,31 @@ fn random_stmt(rng: &mut Rng, plain: bool) -> Stmt {
     let row = |rng: &mut Rng| -> Row { (rng.int(IDS), rng.maybe(VALUES), rng.int(VALUES)) };
     if plain && rng.below(3) == 0 {
         // A few rows are hot.
-        return Stmt::Bump { id: rng.int(3), column: 1 + rng.below(2) as usize, by: rng.int(7) - 3 };
+        return Stmt::Bump {
+            id: rng.int(3),
+            column: 1 + rng.below(2) as usize,
+            by: rng.int(7) - 3,
+        };
     }
     match rng.below(10) {
-        0..=2 => Stmt::Select { find: random_find(rng), limit: rng.maybe(3), lock: random_lock(rng) },
-        3..=5 => Stmt::Add { find: random_find(rng), column: rng.below(3) as usize, by: 1 + rng.int(3) },
+        0..=2 => {
+            Stmt::Select { find: random_find(rng), limit: rng.maybe(3), lock: random_lock(rng) }
+        }
+        3..=5 => {
+            Stmt::Add { find: random_find(rng), column: rng.below(3) as usize, by: 1 + rng.int(3) }
+        }
         6 => Stmt::Delete(random_find(rng)),
-        _ => Stmt::Insert { rows: (0..=rng.below(3)).map(|_| row(rng)).collect(), ignore: rng.below(2) == 0 },
+        _ => Stmt::Insert {
+            rows: (0..=rng.below(3)).map(|_| row(rng)).collect(),
+            ignore: rng.below(2) == 0,
+        },
     }
 }
 
 /// Reads of whole rows take FOR SHARE at least.
 fn random_lock(rng: &mut Rng) -> Option<RowLock> {
-    [Some(RowLock::Share), Some(RowLock::NoKeyUpdate), Some(RowLock::Update), None][rng.below(8).min(3) as usize]
+    [Some(RowLock::Share), Some(RowLock::NoKeyUpdate), Some(RowLock::Update), None]
+        [rng.below(8).min(3) as usize]
 }
 
 /// What a transaction has done, to be replayed when it commits.
@@ -213,14 +227,17 @@ impl<T: Paged> World<T> {
             let at = self
                 .clients
                 .iter()
-                .position(|c| c.as_ref().is_some_and(|c| c.pending.as_ref().is_some_and(|(s, _)| *s == seq)))
+                .position(|c| {
+                    c.as_ref().is_some_and(|c| c.pending.as_ref().is_some_and(|(s, _)| *s == seq))
+                })
                 .expect("whose answer");
             let Some(mut client) = self.clients[at].take() else { continue };
             let Some((_, call)) = client.pending.take() else { continue };
             match (call, state_of(&answer)) {
-                (Call::Block | Call::Run(_) | Call::RollbackTo(_) | Call::Savepoint(_), Some(SqlState::DEADLOCK)) => {
-                    client.doomed = true
-                }
+                (
+                    Call::Block | Call::Run(_) | Call::RollbackTo(_) | Call::Savepoint(_),
+                    Some(SqlState::DEADLOCK),
+                ) => client.doomed = true,
                 (Call::Block, None) => self.blocked += answer.map_or(0, |r| r.count),
                 (
                     Call::Block | Call::Run(_) | Call::Savepoint(_) | Call::RollbackTo(_),
@@ -271,7 +288,10 @@ impl<T: Paged> World<T> {
             Some(c) if c.pending.is_some() => {
                 if self.rng.below(40) == 0 {
                     let txn = c.txn;
-                    let error = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
+                    let error = SqlError::new(
+                        SqlState::QUERY_CANCELED,
+                        "canceling statement due to user request",
+                    );
                     self.driver.send(txn, Body::Cancel(error));
                     self.take_answers();
                 }
@@ -305,11 +325,20 @@ impl<T: Paged> World<T> {
         assert!(self.clients.iter().all(Option::is_none), "seed {}", self.seed);
         assert!(self.driver.owes_nothing(), "seed {}", self.seed);
         assert_eq!(self.driver.partition.active(), 0, "seed {}", self.seed);
-        assert!(self.driver.partition.trees().idle(), "seed {}: an undo log was forgotten", self.seed);
+        assert!(
+            self.driver.partition.trees().idle(),
+            "seed {}: an undo log was forgotten",
+            self.seed
+        );
         assert_eq!(self.driver.snapshots.open(), 0, "seed {}", self.seed);
         let nobody = self.driver.txn();
         self.driver.call(nobody, Body::Finish { commit: None }).expect("nothing");
-        assert_eq!(self.driver.partition.version_memory(), 0, "seed {}: versions stay behind", self.seed);
+        assert_eq!(
+            self.driver.partition.version_memory(),
+            0,
+            "seed {}: versions stay behind",
+            self.seed
+        );
     }
 
     /// What is there now is what the model has, found by every path.
@@ -325,15 +354,17 @@ impl<T: Paged> World<T> {
             }
             let stmt = Stmt::Select { find, limit: None, lock: None };
             let table = self.table();
-            let answer =
-                self.driver.alone(|one_shot| if one_shot { stmt.one_shot(&table) } else { stmt.statement(&table) });
+            let answer = self.driver.alone(|one_shot| {
+                if one_shot { stmt.one_shot(&table) } else { stmt.statement(&table) }
+            });
             self.check(&stmt, &as_expected(&answer));
         }
         for b in 0..if indexed { VALUES + 20 } else { 0 } {
             let stmt = Stmt::Select { find: Find::ByB(b), limit: None, lock: None };
             let table = self.table();
-            let answer =
-                self.driver.alone(|one_shot| if one_shot { stmt.one_shot(&table) } else { stmt.statement(&table) });
+            let answer = self.driver.alone(|one_shot| {
+                if one_shot { stmt.one_shot(&table) } else { stmt.statement(&table) }
+            });
             self.check(&stmt, &as_expected(&answer));
         }
     }
@@ -419,7 +450,10 @@ pub fn run_each(
         let driver = ready(Driver::new(MemTrees::new(paging), ()));
         seen.add(&run(driver, seed, 2 + (seed % 5) as usize, 300));
     }
-    assert!(seen.committed > 10 * seeds && seen.deadlocks > 0 && seen.blocked > seeds / 2, "{seen:?}");
+    assert!(
+        seen.committed > 10 * seeds && seen.deadlocks > 0 && seen.blocked > seeds / 2,
+        "{seen:?}"
+    );
     assert!(seen.snapshots > seeds && seen.reads > 10 * seeds && seen.old > seeds, "{seen:?}");
     seen
 }

@@ -43,8 +43,16 @@ fn commit(d: &mut D, txn: TxnId) {
 
 /// What READ COMMITTED reads of the row by its key.
 fn committed_for(d: &mut D, reader: TxnId) -> Option<i32> {
-    let (program, env) = (Arc::new(select(Find::Point(1)).program(&table())), Arc::new(Env::default()));
-    let body = Body::StatementAt { at: COMMITTED, repeatable: false, program, env, rows: None, batch: Batch::ALL };
+    let (program, env) =
+        (Arc::new(select(Find::Point(1)).program(&table())), Arc::new(Env::default()));
+    let body = Body::StatementAt {
+        at: COMMITTED,
+        repeatable: false,
+        program,
+        env,
+        rows: None,
+        batch: Batch::ALL,
+    };
     rows_of(&d.call(reader, body).expect("it waits for nobody"))[0].1
 }
 
@@ -108,7 +116,10 @@ fn rollback_to_takes_back_what_was_added_since_and_keeps_the_lock() {
         commit(&mut d, second);
         assert_eq!((d.take(waits), d.waiting()), (None, 1), "the lock is kept");
         commit(&mut d, first);
-        assert_eq!(rows_of(&d.take(waits).expect("its turn").expect("a row")), [(1, Some(1101), 1)]);
+        assert_eq!(
+            rows_of(&d.take(waits).expect("its turn").expect("a row")),
+            [(1, Some(1101), 1)]
+        );
         abort(&mut d, reader);
         held.into_iter().for_each(|held| close(&mut d, held));
         assert!(d.owes_nothing());
@@ -145,10 +156,13 @@ fn snapshots_see_the_additions_that_were_committed_before_them() {
                 }
             }
             for (reader, sees) in &held {
-                for find in
-                    [Find::Point(1), Find::All { a_less: None }, Find::Ids { low: None, high: None, reverse: true }]
-                {
-                    let rows = rows_of(&d.call(reader.0, read_in(&table(), reader, find)).expect("rows"));
+                for find in [
+                    Find::Point(1),
+                    Find::All { a_less: None },
+                    Find::Ids { low: None, high: None, reverse: true },
+                ] {
+                    let rows =
+                        rows_of(&d.call(reader.0, read_in(&table(), reader, find)).expect("rows"));
                     assert_eq!(rows, [(1, Some(*sees), 1)], "step {step}");
                 }
             }
@@ -168,10 +182,17 @@ fn an_addition_since_the_snapshot_is_a_change() {
     let change = |d: &mut D| {
         let (program, env) = (Arc::new(bump(5).program(&table())), Arc::new(Env::default()));
         let at = reader.1.lsn();
-        d.send(reader.0, Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: Batch::ALL })
+        d.send(
+            reader.0,
+            Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: Batch::ALL },
+        )
     };
     let answer = change(&mut d);
-    assert_eq!((d.take(answer), d.in_way_of(reader.0)), (None, &[adder][..]), "it takes the exclusive lock");
+    assert_eq!(
+        (d.take(answer), d.in_way_of(reader.0)),
+        (None, &[adder][..]),
+        "it takes the exclusive lock"
+    );
     commit(&mut d, adder);
     let answer = d.take(answer).expect("its turn");
     assert_eq!(state_of(&answer), Some(SqlState::SERIALIZATION_FAILURE));
@@ -184,7 +205,8 @@ fn an_addition_since_the_snapshot_is_a_change() {
     commit(&mut d, adder);
     let (program, env) = (Arc::new(bump(5).program(&table())), Arc::new(Env::default()));
     let at = reader.1.lsn();
-    let body = Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: Batch::ALL };
+    let body =
+        Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: Batch::ALL };
     assert_eq!(d.call(reader.0, body).expect("it is as it was").count, 1);
     close(&mut d, reader);
     assert_eq!(a(&mut d), Some(106));
@@ -204,19 +226,24 @@ fn whoever_changes_what_it_has_added_to_waits_for_the_others() {
         let answer = d.send(first, change.statement(&table()));
         assert_eq!((d.take(answer), d.in_way_of(first)), (None, &[second][..]));
         commit(&mut d, second);
-        assert_eq!(rows_of(&d.take(answer).expect("its turn").expect("a row")), [(1, Some(116), 1)]);
+        assert_eq!(
+            rows_of(&d.take(answer).expect("its turn").expect("a row")),
+            [(1, Some(116), 1)]
+        );
         adds(&mut d, first, 1);
         assert_eq!((committed_for(&mut d, first), a(&mut d)), (Some(117), Some(110)));
         d.call(first, Body::RollbackTo(1)).expect("the way back");
         assert_eq!((committed_for(&mut d, first), a(&mut d)), (Some(111), Some(110)));
         let late = open(&mut d);
-        let rows = rows_of(&d.call(late.0, read_in(&table(), &late, Find::Point(1))).expect("rows"));
+        let rows =
+            rows_of(&d.call(late.0, read_in(&table(), &late, Find::Point(1))).expect("rows"));
         assert_eq!(rows, [(1, Some(110), 1)]);
         close(&mut d, late);
         commit(&mut d, first);
         assert_eq!(a(&mut d), Some(111));
         held.into_iter().for_each(|held| {
-            let rows = rows_of(&d.call(held.0, read_in(&table(), &held, Find::Point(1))).expect("rows"));
+            let rows =
+                rows_of(&d.call(held.0, read_in(&table(), &held, Find::Point(1))).expect("rows"));
             assert_eq!(rows, [(1, Some(100), 1)]);
             close(&mut d, held);
         });
@@ -231,8 +258,9 @@ fn two_that_read_what_both_have_added_to_are_in_a_deadlock() {
     txns.iter().for_each(|txn| adds(&mut d, *txn, 1));
     let answers = txns.map(|txn| d.send(txn, share(Find::Point(1)).statement(&table())));
     assert_eq!(d.deadlocks, 1);
-    let failed =
-        answers.map(|answer| d.take(answer).is_some_and(|answer| state_of(&answer) == Some(SqlState::DEADLOCK)));
+    let failed = answers.map(|answer| {
+        d.take(answer).is_some_and(|answer| state_of(&answer) == Some(SqlState::DEADLOCK))
+    });
     let victim = failed.iter().position(|failed| *failed).expect("a victim");
     abort(&mut d, txns[victim]);
     let row = d.take(answers[1 - victim]).expect("its turn").expect("a row");
@@ -251,7 +279,8 @@ fn no_abort_brings_a_sum_out_of_its_type() {
         let (first, second) = (d.txn(), d.txn());
         adds(&mut d, first, -8);
         // If the first one aborts there is room for 10, and not for 12.
-        let body = if one_shot { bump(12).one_shot(&table()) } else { bump(12).statement(&table()) };
+        let body =
+            if one_shot { bump(12).one_shot(&table()) } else { bump(12).statement(&table()) };
         let answer = d.send(second, body);
         assert_eq!((d.take(answer), d.in_way_of(second)), (None, &[first][..]));
         let third = d.txn();
@@ -310,9 +339,13 @@ fn one_shots_add_beside_open_transactions() {
         assert_eq!(d.take(answer), None);
         abort(&mut d, first);
         commit(&mut d, second);
-        assert_eq!(rows_of(&d.take(answer).expect("its turn").expect("a row")), [(1, Some(2111), 1)]);
+        assert_eq!(
+            rows_of(&d.take(answer).expect("its turn").expect("a row")),
+            [(1, Some(2111), 1)]
+        );
         held.into_iter().for_each(|held| {
-            let rows = rows_of(&d.call(held.0, read_in(&table(), &held, Find::Point(1))).expect("rows"));
+            let rows =
+                rows_of(&d.call(held.0, read_in(&table(), &held, Find::Point(1))).expect("rows"));
             assert_eq!(rows, [(1, Some(100), 1)]);
             close(&mut d, held);
         });
@@ -325,7 +358,9 @@ fn both(first: i32, second: Option<i32>) -> Body {
     let path = Path::Point(vec![int(1)]);
     let lock = Some(RowLocking::of(RowLock::NoKeyUpdate));
     let access = Access { table: table(), path, filter: None, lock, learned: Default::default() };
-    let plus = |column, by| Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(column)), Box::new(Expr::Literal(by)));
+    let plus = |column, by| {
+        Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(column)), Box::new(Expr::Literal(by)))
+    };
     let second = second.map_or(Datum::Null, Datum::Int4);
     let set = vec![(1, plus(1, Datum::Int4(first))), (2, plus(2, second))];
     let program = Program::update(access, set, Vec::new(), false);
@@ -378,7 +413,10 @@ fn a_row_that_is_not_there_is_locked_all_the_same() {
 /// Off, or with so many locks that they are packed: as any other UPDATE.
 #[test]
 fn additions_that_are_not_shared_wait_for_each_other() {
-    for limits in [Limits { increments: false, ..Limits::default() }, Limits { many_locks: 0, ..Limits::default() }] {
+    for limits in [
+        Limits { increments: false, ..Limits::default() },
+        Limits { many_locks: 0, ..Limits::default() },
+    ] {
         let mut d = driver(&[]);
         d.partition = Partition::new(MemTrees::new(None), limits, d.snapshots.clone());
         make_trees(&mut d, &[ROWS]);
@@ -410,13 +448,24 @@ fn a_reader_waits_to_be_told_of_an_addition() {
         adds(&mut d, second, 10);
         let committing = d.snapshots.commit(second);
         let lsn = d.append_commit(second);
-        let (program, env) = (Arc::new(select(Find::Point(1)).program(&table())), Arc::new(Env::default()));
-        let body = Body::StatementAt { at: COMMITTED, repeatable: false, program, env, rows: None, batch: Batch::ALL };
+        let (program, env) =
+            (Arc::new(select(Find::Point(1)).program(&table())), Arc::new(Env::default()));
+        let body = Body::StatementAt {
+            at: COMMITTED,
+            repeatable: false,
+            program,
+            env,
+            rows: None,
+            batch: Batch::ALL,
+        };
         let answer = d.send(reader, body);
         assert_eq!(d.take(answer), None);
         d.call(second, Body::Finish { commit: Some(lsn) }).expect("commit");
         drop(committing);
-        assert_eq!(rows_of(&d.take(answer).expect("it was told").expect("a row")), [(1, Some(110), 1)]);
+        assert_eq!(
+            rows_of(&d.take(answer).expect("it was told").expect("a row")),
+            [(1, Some(110), 1)]
+        );
         abort(&mut d, reader);
         abort(&mut d, first);
         held.into_iter().for_each(|held| close(&mut d, held));
@@ -444,7 +493,8 @@ fn a_hot_row_costs_one_version_a_snapshot() {
     }
     assert!(bytes[3] - bytes[0] <= 3 * bytes[0] && bytes[0] < 1000, "{bytes:?}");
     for (reader, sees) in held {
-        let rows = rows_of(&d.call(reader.0, read_in(&table(), &reader, Find::Point(1))).expect("rows"));
+        let rows =
+            rows_of(&d.call(reader.0, read_in(&table(), &reader, Find::Point(1))).expect("rows"));
         assert_eq!(rows, [(1, Some(sees), 1)]);
         close(&mut d, reader);
     }

@@ -29,7 +29,15 @@ fn fill(d: &mut D, changer: TxnId, table: &Arc<TableDef>, rows: &[Row]) {
     let (env, rows) = (Arc::new(Env::default()), Some(batch(rows)));
     d.call(
         changer,
-        Body::Statement { program, env, rows, batch: Batch::ALL, fresh: true, learns: false, goes_behind: false },
+        Body::Statement {
+            program,
+            env,
+            rows,
+            batch: Batch::ALL,
+            fresh: true,
+            learns: false,
+            goes_behind: false,
+        },
     )
     .expect("rows");
 }
@@ -48,7 +56,13 @@ fn refill(d: &mut D, rows: &[Row]) {
     commit(d, changer);
 }
 
-fn run_at(d: &mut D, table: &Arc<TableDef>, (txn, snapshot): &Reader, stmt: &Stmt, repeatable: bool) -> Answer {
+fn run_at(
+    d: &mut D,
+    table: &Arc<TableDef>,
+    (txn, snapshot): &Reader,
+    stmt: &Stmt,
+    repeatable: bool,
+) -> Answer {
     let (program, env) = (Arc::new(stmt.program(table)), Arc::new(Env::default()));
     let at = snapshot.lsn();
     d.call(*txn, Body::StatementAt { at, repeatable, program, env, rows: None, batch: Batch::ALL })
@@ -91,9 +105,12 @@ fn a_table_is_empty_to_snapshots_that_are_older() {
     d.call(older.0, Body::Savepoint(1)).expect("a savepoint");
     let own = Stmt::Insert { rows: vec![(8, Some(8), 1007 + 1)], ignore: false };
     d.call(older.0, own.statement(&truncated)).expect("its own row");
-    let added = Stmt::Add { find: Find::ByA { low: None, high: None, reverse: false }, column: 1, by: 1 };
+    let added =
+        Stmt::Add { find: Find::ByA { low: None, high: None, reverse: false }, column: 1, by: 1 };
     assert_eq!(run_at(&mut d, &truncated, &older, &added, true).expect("its own row").count, 1);
-    let seen = |d: &mut D, find| d.call(older.0, read_in(&truncated, &older, find)).map(|reply| rows_of(&reply));
+    let seen = |d: &mut D, find| {
+        d.call(older.0, read_in(&truncated, &older, find)).map(|reply| rows_of(&reply))
+    };
     for (find, rows) in finds(0, 9).into_iter().zip([1, 1, 1, 1, 0, 1]) {
         assert_eq!(seen(&mut d, find), Ok(vec![(8, Some(9), 1008); rows]));
     }
@@ -122,8 +139,13 @@ fn a_table_that_is_being_made_is_empty_to_the_first_snapshot() {
     let newer = open(&mut d);
     let truncated = truncated();
     let all = Find::All { a_less: None };
-    let answers = [&older, &newer].map(|reader| d.send(reader.0, read_in(&truncated, reader, all.clone())));
-    assert_eq!(answers.map(|answer| d.take(answer)), [None, None], "who is told of the commit knows");
+    let answers =
+        [&older, &newer].map(|reader| d.send(reader.0, read_in(&truncated, reader, all.clone())));
+    assert_eq!(
+        answers.map(|answer| d.take(answer)),
+        [None, None],
+        "who is told of the commit knows"
+    );
     d.call(changer, Body::Finish { commit: Some(lsn) }).expect("commit");
     drop(committing);
     let rows = answers.map(|answer| rows_of(&d.take(answer).expect("it was told").expect("rows")));
@@ -138,7 +160,8 @@ fn a_reader_and_ddl_do_not_wait_for_each_other() {
     let mut d = driver(&numbers(3));
     let (reader, all) = (open(&mut d), Find::All { a_less: None });
     let values = |answer: Answer| answer.map(|reply| rows_of(&reply));
-    let (program, env) = (Arc::new(select(all.clone()).program(&table())), Arc::new(Env::default()));
+    let (program, env) =
+        (Arc::new(select(all.clone()).program(&table())), Arc::new(Env::default()));
     let (at, batch) = (reader.1.lsn(), Batch { id: 1, rows: 1, bytes: u32::MAX });
     let first = Body::StatementAt { at, repeatable: true, program, env, rows: None, batch };
     assert_eq!(values(d.call(reader.0, first)), Ok(vec![numbers(3)[0]]));
@@ -160,14 +183,21 @@ fn a_reader_and_ddl_do_not_wait_for_each_other() {
     let lsn = d.append_commit(changer);
     let after = open(&mut d);
     let answers = [&other, &after].map(|who| d.send(who.0, read_in(&table(), who, all.clone())));
-    assert_eq!(answers.map(|answer| d.take(answer)), [None, None], "who is told of the commit knows");
+    assert_eq!(
+        answers.map(|answer| d.take(answer)),
+        [None, None],
+        "who is told of the commit knows"
+    );
     d.call(changer, Body::Finish { commit: Some(lsn) }).expect("commit");
     drop(committing);
     let answers = answers.map(|answer| values(d.take(answer).expect("it was told")));
     assert_eq!(answers, [Ok(numbers(3)), Err(Failure::StalePlan)]);
 
     assert_eq!(values(d.call(reader.0, Body::Next(1))), Ok(vec![numbers(3)[1]]));
-    assert_eq!(values(d.call(other.0, read_in(&table(), &other, Find::ByB(1002)))), Ok(vec![numbers(3)[2]]));
+    assert_eq!(
+        values(d.call(other.0, read_in(&table(), &other, Find::ByB(1002)))),
+        Ok(vec![numbers(3)[2]])
+    );
     let stale = run_at(&mut d, &table(), &other, &add(1), true);
     assert_eq!(stale, Err(Failure::StalePlan), "the old trees are not to be changed");
     assert_eq!(values(d.call(after.0, read_in(&truncated(), &after, all))), Ok(vec![(1, None, 7)]));
@@ -188,10 +218,21 @@ fn build_index(d: &mut D, maker: TxnId) -> Arc<TableDef> {
     let indexed = Arc::new(indexed);
     d.call(maker, Body::LockTable { table: table().id, asker: None }).expect("nobody has it");
     d.call(maker, Body::CreateTrees(vec![moved(BY_A)])).expect("a tree");
-    let (program, env) = (Arc::new(Program::BuildIndex { table: indexed.clone(), index: 0 }), Arc::new(Env::default()));
+    let (program, env) = (
+        Arc::new(Program::BuildIndex { table: indexed.clone(), index: 0 }),
+        Arc::new(Env::default()),
+    );
     d.call(
         maker,
-        Body::Statement { program, env, rows: None, batch: Batch::ALL, fresh: true, learns: false, goes_behind: false },
+        Body::Statement {
+            program,
+            env,
+            rows: None,
+            batch: Batch::ALL,
+            fresh: true,
+            learns: false,
+            goes_behind: false,
+        },
     )
     .expect("rows");
     indexed
@@ -215,7 +256,8 @@ fn an_index_is_not_used_by_snapshots_that_are_older() {
         let older = open(&mut d);
         one(&mut d, &Stmt::Delete(Find::Point(3))).expect("a change");
         one(&mut d, &Stmt::Add { find: Find::Point(4), column: 1, by: 100 }).expect("a change");
-        one(&mut d, &Stmt::Insert { rows: vec![(20, Some(5), 1020)], ignore: false }).expect("a change");
+        one(&mut d, &Stmt::Insert { rows: vec![(20, Some(5), 1020)], ignore: false })
+            .expect("a change");
         let maker = if own { older.0 } else { d.txn() };
         let indexed = build_index(&mut d, maker);
         if !own {
@@ -223,7 +265,8 @@ fn an_index_is_not_used_by_snapshots_that_are_older() {
         }
         let by_a = |reverse| Find::ByA { low: Some(1), high: Some(5), reverse };
         let read = |d: &mut D, find| as_expected(&d.call(older.0, read_in(&indexed, &older, find)));
-        let mut expected: Vec<Row> = numbers(12).into_iter().filter(|row| (1..=5).contains(&row.0)).collect();
+        let mut expected: Vec<Row> =
+            numbers(12).into_iter().filter(|row| (1..=5).contains(&row.0)).collect();
         expected.push((11, Some(1), 1011));
         expected.sort_by_key(|row| (row.1, row.0));
         assert_eq!(read(&mut d, by_a(false)), Ok(expected.clone()));
@@ -237,8 +280,11 @@ fn an_index_is_not_used_by_snapshots_that_are_older() {
         let find = Find::ByA { low: Some(5), high: Some(9), reverse: false };
         let added = Stmt::Add { find, column: 1, by: -4 };
         assert_eq!(run_at(&mut d, &indexed, &older, &added, true).expect("changes").count, 5);
-        let of = |row: &Row| if (5..10).contains(&row.0) { (row.0, row.1.map(|a| a - 4), row.2) } else { *row };
-        let mut expected: Vec<Row> = numbers(12).iter().map(of).filter(|row| row.1 <= Some(5)).collect();
+        let of = |row: &Row| {
+            if (5..10).contains(&row.0) { (row.0, row.1.map(|a| a - 4), row.2) } else { *row }
+        };
+        let mut expected: Vec<Row> =
+            numbers(12).iter().map(of).filter(|row| row.1 <= Some(5)).collect();
         expected.retain(|row| row.1 >= Some(1));
         expected.sort_by_key(|row| (row.1, row.0));
         assert_eq!(read(&mut d, by_a(false)), Ok(expected));

@@ -27,12 +27,15 @@ impl Query {
     }
 
     fn program(&self) -> Arc<Program> {
-        let stmt = Stmt::Select { find: self.find.clone(), limit: self.limit, lock: Some(self.lock) };
+        let stmt =
+            Stmt::Select { find: self.find.clone(), limit: self.limit, lock: Some(self.lock) };
         let mut program = stmt.program(&table());
         if let Program::Scan { access, project, .. } = &mut program {
             access.lock = Some(RowLocking { wait: self.wait, ..RowLocking::of(self.lock) });
             let most = |a| Box::new(Expr::Literal(Datum::Int4(a)));
-            access.filter = self.a_at_most.map(|a| Expr::Binary(BinaryOp::Le, Box::new(Expr::Column(1)), most(a)));
+            access.filter = self
+                .a_at_most
+                .map(|a| Expr::Binary(BinaryOp::Le, Box::new(Expr::Column(1)), most(a)));
             if self.only_ids {
                 project.truncate(1);
             }
@@ -76,12 +79,19 @@ const POINT: Find = Find::Point(2);
 /// What holds a lock in the way of row 2, and how it is taken.
 fn holders() -> Vec<(&'static str, Vec<Body>)> {
     let table = table();
-    let range = |lock| Query::new(Find::Ids { low: Some(1), high: Some(3), reverse: false }, lock, LockWait::Wait);
+    let range = |lock| {
+        Query::new(Find::Ids { low: Some(1), high: Some(3), reverse: false }, lock, LockWait::Wait)
+    };
     vec![
         ("a row", vec![add(2).statement(&table)]),
         ("a range", vec![range(RowLock::Update).statement()]),
         ("all rows", vec![Stmt::Delete(Find::All { a_less: Some(-1) }).statement(&table)]),
-        ("the whole table", vec![Query::new(Find::All { a_less: None }, RowLock::Update, LockWait::Wait).statement()]),
+        (
+            "the whole table",
+            vec![
+                Query::new(Find::All { a_less: None }, RowLock::Update, LockWait::Wait).statement(),
+            ],
+        ),
         ("an absent row", vec![Stmt::Delete(POINT).statement(&table)]),
     ]
 }
@@ -103,7 +113,11 @@ fn nowait_and_skip_locked_wait_for_no_kind_of_row_lock() {
         for find in all_finds() {
             for lock in [RowLock::Share, RowLock::NoKeyUpdate, RowLock::Update] {
                 for answer in both(&mut d, &Query::new(find.clone(), lock, LockWait::Fail)) {
-                    assert_eq!(state_of(&answer), Some(SqlState::LOCK_NOT_AVAILABLE), "{what} {find:?} {lock:?}");
+                    assert_eq!(
+                        state_of(&answer),
+                        Some(SqlState::LOCK_NOT_AVAILABLE),
+                        "{what} {find:?} {lock:?}"
+                    );
                 }
                 for answer in both(&mut d, &Query::new(find.clone(), lock, LockWait::Skip)) {
                     assert!(!ids(answer).contains(&2), "{what} {find:?} {lock:?}");
@@ -118,7 +132,9 @@ fn nowait_and_skip_locked_wait_for_no_kind_of_row_lock() {
 /// Only locks of rows are not waited for, as in PostgreSQL.
 #[test]
 fn nowait_and_skip_locked_wait_for_who_changes_the_table() {
-    for (find, wait) in all_finds().into_iter().flat_map(|f| [(f.clone(), LockWait::Fail), (f, LockWait::Skip)]) {
+    for (find, wait) in
+        all_finds().into_iter().flat_map(|f| [(f.clone(), LockWait::Fail), (f, LockWait::Skip)])
+    {
         let mut d = driver(&numbers(5));
         let changer = d.txn();
         d.call(changer, Body::LockTable { table: table().id, asker: None }).expect("DDL");
@@ -170,8 +186,14 @@ fn nowait_does_not_join_or_pass_a_line() {
         assert_eq!(ids(answer), []);
     }
     // Its own lock is no obstacle, nor are those who wait for it.
-    assert_eq!(ids(d.call(reader, Query::new(POINT, RowLock::Share, LockWait::Fail).statement())), [2]);
-    assert_eq!(ids(d.call(reader, Query::new(POINT, RowLock::Update, LockWait::Skip).statement())), [2]);
+    assert_eq!(
+        ids(d.call(reader, Query::new(POINT, RowLock::Share, LockWait::Fail).statement())),
+        [2]
+    );
+    assert_eq!(
+        ids(d.call(reader, Query::new(POINT, RowLock::Update, LockWait::Skip).statement())),
+        [2]
+    );
     end(&mut d, reader);
     assert!(d.take(waits).expect("its turn").is_ok());
     end(&mut d, writer);
@@ -188,7 +210,11 @@ fn skip_locked_locks_the_rows_that_it_returns_and_no_others() {
         Find::Points((0..9).collect()),
     ] {
         let mut d = driver(&numbers(9));
-        let take = Query { limit: Some(2), a_at_most: Some(6), ..Query::new(find, RowLock::Update, LockWait::Skip) };
+        let take = Query {
+            limit: Some(2),
+            a_at_most: Some(6),
+            ..Query::new(find, RowLock::Update, LockWait::Skip)
+        };
         let txns: Vec<TxnId> = (0..5).map(|_| d.txn()).collect();
         for (n, txn) in (0..).zip(&txns) {
             let taken: Vec<i32> = (0..7).skip(2 * n).take(2).collect();
@@ -253,7 +279,11 @@ fn skip_locked_returns_a_row_that_moves_in_the_index_once() {
 /// What a foreign key's check does: parents are updated at the same time, and neither deleted nor given another key.
 #[test]
 fn key_share_stops_deletes_and_changes_of_keys_only() {
-    for find in [POINT, Find::Ids { low: Some(1), high: Some(3), reverse: false }, Find::All { a_less: None }] {
+    for find in [
+        POINT,
+        Find::Ids { low: Some(1), high: Some(3), reverse: false },
+        Find::All { a_less: None },
+    ] {
         let mut d = driver(&numbers(5));
         let check = d.txn();
         let query = Query::new(find.clone(), RowLock::KeyShare, LockWait::Wait);
@@ -267,7 +297,10 @@ fn key_share_stops_deletes_and_changes_of_keys_only() {
         // Not one that reads what is being changed.
         let reader = d.txn();
         let whole = Query::new(find.clone(), RowLock::Share, LockWait::Fail);
-        assert_eq!(state_of(&d.call(reader, whole.statement())), Some(SqlState::LOCK_NOT_AVAILABLE));
+        assert_eq!(
+            state_of(&d.call(reader, whole.statement())),
+            Some(SqlState::LOCK_NOT_AVAILABLE)
+        );
         end(&mut d, block);
         end(&mut d, reader);
         for stmt in [add(0), add(2), Stmt::Delete(POINT)] {
@@ -284,7 +317,8 @@ fn key_share_stops_deletes_and_changes_of_keys_only() {
 
 #[test]
 fn all_rows_of_a_table_without_a_primary_key_are_locked_against_phantoms() {
-    let keyless = Arc::new(TableDef { primary_key: Vec::new(), indexes: Vec::new(), ..(*table()).clone() });
+    let keyless =
+        Arc::new(TableDef { primary_key: Vec::new(), indexes: Vec::new(), ..(*table()).clone() });
     let all = Find::All { a_less: None };
     let select = |lock| Stmt::Select { find: all.clone(), limit: None, lock: Some(lock) };
     let locks = [RowLock::KeyShare, RowLock::Share, RowLock::NoKeyUpdate, RowLock::Update];
@@ -306,13 +340,16 @@ fn all_rows_of_a_table_without_a_primary_key_are_locked_against_phantoms() {
 /// A new row is locked though nobody else knows its hidden number.
 #[test]
 fn skip_locked_reads_no_uncommitted_row_without_a_primary_key() {
-    let keyless = Arc::new(TableDef { primary_key: Vec::new(), indexes: Vec::new(), ..(*table()).clone() });
+    let keyless =
+        Arc::new(TableDef { primary_key: Vec::new(), indexes: Vec::new(), ..(*table()).clone() });
     for wait in [LockWait::Skip, LockWait::Fail] {
         let mut d = driver(&[]);
         let (writer, reader) = (d.txn(), d.txn());
         let insert = Stmt::Insert { rows: vec![(1, Some(1), 1)], ignore: false };
         d.call(writer, insert.statement(&keyless)).expect("a row");
-        let mut program = Stmt::Select { find: Find::All { a_less: None }, limit: None, lock: None }.program(&keyless);
+        let mut program =
+            Stmt::Select { find: Find::All { a_less: None }, limit: None, lock: None }
+                .program(&keyless);
         let Program::Scan { access, .. } = &mut program else { panic!("a scan") };
         access.lock = Some(RowLocking { wait, ..RowLocking::of(RowLock::Update) });
         let answer = d.call(reader, statement(Arc::new(program), None));
@@ -332,7 +369,8 @@ fn a_holder_of_key_share_may_strengthen_its_lock() {
     let mut d = driver(&numbers(5));
     let (one, other, third) = (d.txn(), d.txn(), d.txn());
     for txn in [one, other] {
-        d.call(txn, Query::new(POINT, RowLock::KeyShare, LockWait::Wait).statement()).expect("a check");
+        d.call(txn, Query::new(POINT, RowLock::KeyShare, LockWait::Wait).statement())
+            .expect("a check");
     }
     let waits = d.send(third, Stmt::Delete(POINT).statement(&table()));
     d.call(one, add(2).statement(&table())).expect("it passes the line");

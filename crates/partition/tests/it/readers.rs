@@ -42,7 +42,14 @@ impl Readers {
     }
 
     /// A reader's next call, or a new reader.
-    pub fn step<T: Paged>(&mut self, d: &mut Driver<T>, rng: &mut Rng, now: &Model, find: Find, table: &Arc<TableDef>) {
+    pub fn step<T: Paged>(
+        &mut self,
+        d: &mut Driver<T>,
+        rng: &mut Rng,
+        now: &Model,
+        find: Find,
+        table: &Arc<TableDef>,
+    ) {
         let at = rng.below(READERS as u64) as usize;
         let Some(reader) = self.readers.get_mut(at) else { return self.begin(d, now) };
         if reader.pending.is_some() {
@@ -54,8 +61,14 @@ impl Readers {
         }
         let stmt = Stmt::Select { find, limit: None, lock: None };
         let Body::Statement { program, env, .. } = stmt.statement(table) else { return };
-        let body =
-            Body::StatementAt { at: snapshot.lsn(), repeatable: true, program, env, rows: None, batch: Batch::ALL };
+        let body = Body::StatementAt {
+            at: snapshot.lsn(),
+            repeatable: true,
+            program,
+            env,
+            rows: None,
+            batch: Batch::ALL,
+        };
         reader.pending = Some((d.send(reader.txn, body), Some(stmt)));
     }
 
@@ -84,13 +97,21 @@ impl Readers {
     }
 
     /// `now`: what is committed.
-    pub fn answered<T: Paged>(&mut self, d: &mut Driver<T>, now: &Model, seq: u32, answer: &Answer) {
+    pub fn answered<T: Paged>(
+        &mut self,
+        d: &mut Driver<T>,
+        now: &Model,
+        seq: u32,
+        answer: &Answer,
+    ) {
         let awaits = |reader: &Reader| reader.pending.as_ref().is_some_and(|(s, _)| *s == seq);
         let at = self.readers.iter().position(awaits).expect("whose answer");
         let stmt = self.readers[at].pending.take().and_then(|(_, stmt)| stmt);
         match (&mut self.readers[at].snapshot, stmt) {
             (Phase::Opening(opening), _) => {
-                let Ok(Reply { count, .. }) = answer else { panic!("seed {}: {answer:?}", self.seed) };
+                let Ok(Reply { count, .. }) = answer else {
+                    panic!("seed {}: {answer:?}", self.seed)
+                };
                 let opening = opening.take().filter(|_| *count == 1);
                 let Some(opening) = opening else {
                     self.seen.refused += 1;
@@ -101,7 +122,11 @@ impl Readers {
             }
             (Phase::Open(_, then), Some(stmt)) => {
                 let (got, expected) = (as_expected(answer), then.clone().run(&stmt));
-                assert_eq!(got, expected, "seed {}: {stmt:?} on {then:?}, and now {now:?}", self.seed);
+                assert_eq!(
+                    got, expected,
+                    "seed {}: {stmt:?} on {then:?}, and now {now:?}",
+                    self.seed
+                );
                 self.seen.reads += 1;
                 self.seen.old += u64::from(now.clone().run(&stmt) != expected);
             }

@@ -76,7 +76,10 @@ fn fetched_pages_stay_until_the_retry_has_run() {
     }
     let missed = (0..6000).step_by(100).find_map(|id| {
         let reader = d.txn();
-        let s = d.send(reader, Stmt::Select { find: Find::Point(id), limit: None, lock: None }.one_shot(&table()));
+        let s = d.send(
+            reader,
+            Stmt::Select { find: Find::Point(id), limit: None, lock: None }.one_shot(&table()),
+        );
         (d.suspended.len() == 1).then_some((id, s))
     });
     let (id, s) = missed.expect("a row that is not in the pool");
@@ -154,7 +157,9 @@ fn a_table_larger_than_the_pool() {
     let lsn = node.commit(t);
     d.call(t, Body::Finish { commit: Some(lsn) }).expect("commit");
     for from in (0..ROWS_THERE).step_by(1000) {
-        let rows: Vec<_> = (from..from + 1000).map(|i| (i, Some(i * 7919 % ROWS_THERE), i * 31 % 100_003)).collect();
+        let rows: Vec<_> = (from..from + 1000)
+            .map(|i| (i, Some(i * 7919 % ROWS_THERE), i * 31 % 100_003))
+            .collect();
         model.0.extend(rows.iter().map(|r| (r.0, (r.1, r.2))));
         let t = d.txn();
         d.call(t, Stmt::Insert { rows, ignore: false }.one_shot(&table())).expect("rows");
@@ -188,7 +193,12 @@ fn a_table_larger_than_the_pool() {
     }
     for find in [Find::All { a_less: None }, Find::ByA { low: None, high: None, reverse: true }] {
         let stmt = Stmt::Select { find, limit: None, lock: None };
-        let answer = d.alone(|one_shot| if one_shot { stmt.one_shot(&table()) } else { stmt.statement(&table()) });
+        let answer =
+            d.alone(
+                |one_shot| {
+                    if one_shot { stmt.one_shot(&table()) } else { stmt.statement(&table()) }
+                },
+            );
         assert_eq!(as_expected(&answer), model.run(&stmt));
     }
     assert!(d.suspensions > 100, "{}", d.suspensions);

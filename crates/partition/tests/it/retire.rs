@@ -33,7 +33,14 @@ fn driver(paging: Option<Paging>) -> D {
 /// A statement at READ COMMITTED.
 fn body(stmt: &Stmt) -> Body {
     let (program, env) = (Arc::new(stmt.program(&table())), Arc::new(Env::default()));
-    Body::StatementAt { at: COMMITTED, repeatable: false, program, env, rows: None, batch: Batch::ALL }
+    Body::StatementAt {
+        at: COMMITTED,
+        repeatable: false,
+        program,
+        env,
+        rows: None,
+        batch: Batch::ALL,
+    }
 }
 
 fn bump(id: i32, by: i32) -> Body {
@@ -43,9 +50,15 @@ fn bump(id: i32, by: i32) -> Body {
 /// `seen`: it finds the row as it is committed, as REPEATABLE READ does.
 fn bump_from(id: i32, by: i32, seen: bool) -> Body {
     match body(&Stmt::Bump { id, column: 1, by }) {
-        Body::StatementAt { program, env, rows, batch, .. } if !seen => {
-            Body::Statement { program, env, rows, batch, fresh: false, learns: false, goes_behind: true }
-        }
+        Body::StatementAt { program, env, rows, batch, .. } if !seen => Body::Statement {
+            program,
+            env,
+            rows,
+            batch,
+            fresh: false,
+            learns: false,
+            goes_behind: true,
+        },
         body => body,
     }
 }
@@ -238,9 +251,12 @@ fn others_wait_as_if_nobody_had_retired() {
     let [first] = chain(&mut d, [1]);
     let (marked, deleter, one_shot, strict) = (d.txn(), d.txn(), d.txn(), d.txn());
     d.call(marked, Body::Savepoint(1)).expect("a savepoint");
-    let Body::StatementAt { program, env, .. } = bump_from(1, 1, true) else { panic!("a statement") };
+    let Body::StatementAt { program, env, .. } = bump_from(1, 1, true) else {
+        panic!("a statement")
+    };
     let at = snapshot.1.lsn();
-    let repeatable = Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: Batch::ALL };
+    let repeatable =
+        Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: Batch::ALL };
     let mut serializable = bump(1, 1);
     if let Body::Statement { learns, goes_behind, .. } = &mut serializable {
         (*learns, *goes_behind) = (true, false);
@@ -315,7 +331,10 @@ impl History {
                 }
                 (answer, _) => {
                     let state = state_of(&answer).expect("an error of SQL");
-                    assert!([SqlState::SERIALIZATION_FAILURE, SqlState::DEADLOCK].contains(&state), "{state:?}");
+                    assert!(
+                        [SqlState::SERIALIZATION_FAILURE, SqlState::DEADLOCK].contains(&state),
+                        "{state:?}"
+                    );
                     self.ends[1] += u32::from(state == SqlState::SERIALIZATION_FAILURE);
                     self.roll_back(at);
                 }
@@ -354,8 +373,14 @@ impl History {
     /// What everybody may see.
     fn check(&mut self, held: Option<&(TxnId, clearway_partition::Snapshot)>) {
         if let Some(held) = held {
-            let rows = self.d.call(held.0, read_in(&table(), held, Find::All { a_less: None })).expect("rows");
-            assert!(rows_of(&rows).iter().all(|row| row.1 == Some(100)), "the snapshot stays as it was");
+            let rows = self
+                .d
+                .call(held.0, read_in(&table(), held, Find::All { a_less: None }))
+                .expect("rows");
+            assert!(
+                rows_of(&rows).iter().all(|row| row.1 == Some(100)),
+                "the snapshot stays as it was"
+            );
             let rows: Vec<_> = (1..=3).map(|id| a(&mut self.d, id)).collect();
             assert_eq!(rows, self.committed.map(Some));
         }

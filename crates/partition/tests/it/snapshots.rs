@@ -49,7 +49,11 @@ fn a_reader_waits_for_no_writer_and_no_writer_for_it() {
     let all = Find::All { a_less: None };
     assert_eq!(rows_of(&read(&mut d, &reader, all.clone()).expect("rows")), numbers(5));
     // A row that has been read is changed, and so are those that are to come.
-    for change in [add(1), Stmt::Delete(Find::Point(3)), Stmt::Insert { rows: vec![(9, None, 9)], ignore: false }] {
+    for change in [
+        add(1),
+        Stmt::Delete(Find::Point(3)),
+        Stmt::Insert { rows: vec![(9, None, 9)], ignore: false },
+    ] {
         d.call(writer, change.statement(&table())).expect("a change");
     }
     one(&mut d, &Stmt::Delete(Find::Point(4))).expect("a change");
@@ -64,7 +68,10 @@ fn a_reader_waits_for_no_writer_and_no_writer_for_it() {
     assert_eq!(d.depends_on, commit);
     close(&mut d, reader);
     close(&mut d, later);
-    assert_eq!((d.partition.version_memory(), d.partition.active(), d.owes_nothing()), (0, 0, true));
+    assert_eq!(
+        (d.partition.version_memory(), d.partition.active(), d.owes_nothing()),
+        (0, 0, true)
+    );
 }
 
 /// Its commit record is in the log, and the partition has not been told: whether the snapshot sees it is known when it has.
@@ -77,7 +84,8 @@ fn a_reader_waits_to_be_told_of_a_commit() {
     let committing = d.snapshots.commit(writer);
     let commit = d.append_commit(writer);
     let after = open(&mut d);
-    let answers = [&before, &after].map(|reader| d.send(reader.0, read_in(&table(), reader, Find::Point(2))));
+    let answers =
+        [&before, &after].map(|reader| d.send(reader.0, read_in(&table(), reader, Find::Point(2))));
     assert_eq!(answers.map(|answer| d.take(answer)), [None, None]);
     d.call(writer, Body::Finish { commit: Some(commit) }).expect("commit");
     drop(committing);
@@ -108,9 +116,15 @@ fn a_writer_that_opens_the_first_snapshot_is_seen_by_himself_alone() {
                 .collect::<Vec<_>>()
         })
     };
-    assert_eq!(values(&mut d), [[Some(0), Some(2), Some(3)], [Some(0), Some(1), Some(2)]].map(Vec::from));
+    assert_eq!(
+        values(&mut d),
+        [[Some(0), Some(2), Some(3)], [Some(0), Some(1), Some(2)]].map(Vec::from)
+    );
     d.call(writer, Body::RollbackTo(1)).expect("the way back");
-    assert_eq!(values(&mut d), [[Some(0), Some(2), Some(2)], [Some(0), Some(1), Some(2)]].map(Vec::from));
+    assert_eq!(
+        values(&mut d),
+        [[Some(0), Some(2), Some(2)], [Some(0), Some(1), Some(2)]].map(Vec::from)
+    );
     close(&mut d, reader);
     drop(own);
     d.call(writer, Body::Finish { commit: None }).expect("the end");
@@ -126,22 +140,41 @@ fn a_change_looks_at_the_newest_version() {
     let change = |d: &mut D, who: &(TxnId, Snapshot), repeatable: bool, find: Find| {
         let program = Arc::new(Stmt::Add { find, column: 1, by: 10 }.program(&table()));
         let env = Arc::new(Env::default());
-        d.call(who.0, Body::StatementAt { at: who.1.lsn(), repeatable, program, env, rows: None, batch: Batch::ALL })
+        d.call(
+            who.0,
+            Body::StatementAt {
+                at: who.1.lsn(),
+                repeatable,
+                program,
+                env,
+                rows: None,
+                batch: Batch::ALL,
+            },
+        )
     };
     let by_a = |low, high| Find::ByA { low: Some(low), high: Some(high), reverse: false };
     for find in [Find::All { a_less: None }, by_a(2, 2), Find::Points(vec![1, 3])] {
         let refused = change(&mut d, &repeatable, true, find);
         assert_eq!(state_of(&refused), Some(SqlState::SERIALIZATION_FAILURE));
     }
-    assert_eq!(change(&mut d, &repeatable, true, Find::Point(0)).expect("it is as it was").count, 1);
+    assert_eq!(
+        change(&mut d, &repeatable, true, Find::Point(0)).expect("it is as it was").count,
+        1
+    );
     d.call(repeatable.0, Body::Finish { commit: None }).expect("the end");
     // Row 1 has left the range, row 2 is gone.
     for find in [by_a(1, 1), by_a(2, 2)] {
         assert_eq!(change(&mut d, &early, false, find).expect("no change").count, 0);
     }
-    assert_eq!(change(&mut d, &early, false, Find::All { a_less: Some(2) }).expect("a change").count, 1);
+    assert_eq!(
+        change(&mut d, &early, false, Find::All { a_less: Some(2) }).expect("a change").count,
+        1
+    );
     let rows = rows_of(&read(&mut d, &early, Find::All { a_less: None }).expect("rows"));
-    assert_eq!(rows, [(0, Some(10), 1000), (1, Some(1), 1001), (2, Some(2), 1002), (3, Some(3), 1003)]);
+    assert_eq!(
+        rows,
+        [(0, Some(10), 1000), (1, Some(1), 1001), (2, Some(2), 1002), (3, Some(3), 1003)]
+    );
     close(&mut d, early);
 }
 
@@ -170,8 +203,8 @@ fn a_hot_row_costs_one_image_a_snapshot() {
     let second = open(&mut d);
     assert_eq!(changes(&mut d), 2 * one);
     assert_eq!(changes(&mut d), 2 * one);
-    let values =
-        [&reader, &second].map(|reader| read(&mut d, reader, Find::Point(1)).map(|reply| rows_of(&reply)[0].1));
+    let values = [&reader, &second]
+        .map(|reader| read(&mut d, reader, Find::Point(1)).map(|reply| rows_of(&reply)[0].1));
     assert_eq!(values, [Ok(Some(1)), Ok(Some(401))]);
     close(&mut d, reader);
     assert_eq!(changes(&mut d), one, "the older one's image has gone");
@@ -227,7 +260,10 @@ fn a_snapshot_fails_when_its_images_take_too_much_memory() {
         one(&mut d, &add(id)).expect("a change");
         assert!(d.partition.version_memory() < 12_000);
     }
-    assert_eq!(state_of(&read(&mut d, &reader, Find::Point(299))), Some(SqlState::SNAPSHOT_TOO_OLD));
+    assert_eq!(
+        state_of(&read(&mut d, &reader, Find::Point(299))),
+        Some(SqlState::SNAPSHOT_TOO_OLD)
+    );
     let new = open(&mut d);
     assert_eq!(as_expected(&read(&mut d, &new, Find::Point(299))), Ok(vec![(299, Some(10), 1299)]));
     close(&mut d, reader);
@@ -241,13 +277,23 @@ fn a_row_that_was_changed_and_then_moved_has_moved() {
         let mut d = driver(&numbers(3));
         let (txn, snapshot) = open(&mut d);
         for column in changes {
-            one(&mut d, &Stmt::Add { find: Find::Point(2), column: *column, by: 50 }).expect("a change");
+            one(&mut d, &Stmt::Add { find: Find::Point(2), column: *column, by: 50 })
+                .expect("a change");
         }
         let lock = Stmt::Select { find: Find::Point(2), limit: None, lock: Some(RowLock::Update) };
         let (program, env) = (Arc::new(lock.program(&table())), Arc::new(Env::default()));
         let at = snapshot.lsn();
-        let answer =
-            d.call(txn, Body::StatementAt { at, repeatable: false, program, env, rows: None, batch: Batch::ALL });
+        let answer = d.call(
+            txn,
+            Body::StatementAt {
+                at,
+                repeatable: false,
+                program,
+                env,
+                rows: None,
+                batch: Batch::ALL,
+            },
+        );
         assert_eq!(state_of(&answer), Some(SqlState::SERIALIZATION_FAILURE), "{changes:?}");
         close(&mut d, (txn, snapshot));
     }

@@ -32,7 +32,8 @@ fn file(disk: &MemDisk, slots: u64) -> Arc<SpillFile> {
 fn spilling(file: &Arc<SpillFile>, memory: usize) -> D {
     let mut d = Driver::new(MemTrees::new(None), ());
     let limits = Limits { version_memory: memory, ..Limits::default() };
-    d.partition = Partition::new(MemTrees::new(None), limits, d.snapshots.clone()).with_spill(Some(file.clone()));
+    d.partition = Partition::new(MemTrees::new(None), limits, d.snapshots.clone())
+        .with_spill(Some(file.clone()));
     make_trees(&mut d, &[ROWS, BY_A, BY_B]);
     d
 }
@@ -52,7 +53,11 @@ fn change_everything(d: &mut D, model: &mut Model, rows: i32) {
             _ => Stmt::Add { find, column: 1, by: 3 },
         };
         change(d, model, &stmt);
-        change(d, model, &Stmt::Insert { rows: vec![(-1 - id, Some(id % 10), -1 - id)], ignore: false });
+        change(
+            d,
+            model,
+            &Stmt::Insert { rows: vec![(-1 - id, Some(id % 10), -1 - id)], ignore: false },
+        );
     }
 }
 
@@ -72,11 +77,15 @@ fn finds() -> Vec<Find> {
 
 /// What a reader finds, a few rows at a time.
 fn in_batches(d: &mut D, reader: &(TxnId, Snapshot), find: Find) -> Expected {
-    let Body::StatementAt { at, repeatable, program, env, rows, .. } = read_in(&table(), reader, find) else {
+    let Body::StatementAt { at, repeatable, program, env, rows, .. } =
+        read_in(&table(), reader, find)
+    else {
         panic!("a statement")
     };
     let batch = Batch { id: 3, rows: 7, bytes: u32::MAX };
-    let mut reply = d.call(reader.0, Body::StatementAt { at, repeatable, program, env, rows, batch }).expect("rows");
+    let mut reply = d
+        .call(reader.0, Body::StatementAt { at, repeatable, program, env, rows, batch })
+        .expect("rows");
     let mut all = rows_of(&reply);
     while reply.more {
         reply = d.call(reader.0, Body::Next(3)).expect("rows");
@@ -96,12 +105,17 @@ fn a_reader_finds_spilled_versions_by_every_path() {
     let mut readers = Vec::new();
     for _ in 0..3 {
         readers.push((open(&mut d), model.clone()));
-        let now: Vec<i32> = model.0.keys().copied().filter(|id| (0..ROW_COUNT).contains(id)).collect();
+        let now: Vec<i32> =
+            model.0.keys().copied().filter(|id| (0..ROW_COUNT).contains(id)).collect();
         if now.len() == ROW_COUNT as usize {
             change_everything(&mut d, &mut model, ROW_COUNT);
         } else {
             now.iter().for_each(|id| change(&mut d, &mut model, &Stmt::Delete(Find::Point(*id))));
-            change(&mut d, &mut model, &Stmt::Insert { rows: numbers(ROW_COUNT / 2), ignore: true });
+            change(
+                &mut d,
+                &mut model,
+                &Stmt::Insert { rows: numbers(ROW_COUNT / 2), ignore: true },
+            );
         }
     }
     assert!(file.bytes() > 60_000, "{}", file.bytes());
@@ -130,17 +144,25 @@ fn a_change_since_the_snapshot_is_known_from_the_file() {
     (0..99).for_each(|id| _ = one(&mut d, &add(id)).expect("a change"));
     assert!(file.bytes() > 0);
     let locking = |d: &mut D, id: i32| {
-        let Body::StatementAt { at, repeatable, env, .. } = read_in(&table(), &writer, Find::Point(id)) else {
+        let Body::StatementAt { at, repeatable, env, .. } =
+            read_in(&table(), &writer, Find::Point(id))
+        else {
             panic!("a statement")
         };
         let lock = Stmt::Select { find: Find::Point(id), limit: None, lock: Some(RowLock::Update) };
         let program = Arc::new(lock.program(&table()));
-        d.call(writer.0, Body::StatementAt { at, repeatable, program, env, rows: None, batch: Batch::ALL })
+        d.call(
+            writer.0,
+            Body::StatementAt { at, repeatable, program, env, rows: None, batch: Batch::ALL },
+        )
     };
     for id in 0..99 {
         assert_eq!(state_of(&locking(&mut d, id)), Some(SqlState::SERIALIZATION_FAILURE), "{id}");
     }
-    assert_eq!(rows_of(&locking(&mut d, 99).expect("nobody has changed it")), [(99, Some(9), 1099)]);
+    assert_eq!(
+        rows_of(&locking(&mut d, 99).expect("nobody has changed it")),
+        [(99, Some(9), 1099)]
+    );
     assert!(d.spill_reads > 0);
     drop(writer.1);
     abort(&mut d, writer.0);
@@ -162,11 +184,18 @@ fn a_deletion_since_the_snapshot_is_known_from_the_file() {
         else {
             panic!("a statement")
         };
-        d.call(writer.0, Body::StatementAt { at: writer.1.lsn(), repeatable, program, env, rows, batch })
+        d.call(
+            writer.0,
+            Body::StatementAt { at: writer.1.lsn(), repeatable, program, env, rows, batch },
+        )
     };
     for id in 0..99 {
         for row in [(id, None, 5_000 + id), (500 + id, None, 1_000 + id)] {
-            assert_eq!(state_of(&insert(&mut d, row, true)), Some(SqlState::SERIALIZATION_FAILURE), "{row:?}");
+            assert_eq!(
+                state_of(&insert(&mut d, row, true)),
+                Some(SqlState::SERIALIZATION_FAILURE),
+                "{row:?}"
+            );
         }
     }
     assert!(d.spill_reads > 0);
@@ -188,8 +217,9 @@ fn a_full_file_fails_the_oldest_snapshot() {
     (0..570).for_each(|id| _ = one(&mut d, &add(id)).expect("a change"));
     let newer = open(&mut d);
     (570..575).for_each(|id| _ = one(&mut d, &add(id)).expect("a change"));
-    let reads =
-        |d: &mut D, reader: &(TxnId, Snapshot), id: i32| d.call(reader.0, read_in(&table(), reader, Find::Point(id)));
+    let reads = |d: &mut D, reader: &(TxnId, Snapshot), id: i32| {
+        d.call(reader.0, read_in(&table(), reader, Find::Point(id)))
+    };
     assert_eq!(state_of(&reads(&mut d, &old, 1)), Some(SqlState::SNAPSHOT_TOO_OLD));
     assert_eq!(as_expected(&reads(&mut d, &newer, 570)), Ok(vec![(570, Some(0), 1570)]));
     assert!(file.bytes() <= 4 * SLOT as u64);
@@ -202,7 +232,8 @@ fn a_full_file_fails_the_oldest_snapshot() {
 fn a_block_that_cannot_be_read_or_written_fails_snapshots_only() {
     for fault in [Fault::FailedWrite, Fault::FailedRead, Fault::LostWrite, Fault::FailedOpen] {
         let disk = disk();
-        let zone = Zone::under(Role::Cache, "versions", "/db").fault(fault, When::After(0), FOR_EVER);
+        let zone =
+            Zone::under(Role::Cache, "versions", "/db").fault(fault, When::After(0), FOR_EVER);
         disk.set_faults(Some(Arc::new(FaultPlan::new(1, Duration::ZERO, vec![zone]))));
         let file = file(&disk, 10_000);
         let mut d = spilling(&file, 8_000);

@@ -5,7 +5,9 @@
 use clearway_partition::{Batch, Body, Failure, Reply};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{Column, Distribution, Expr, IndexDef, OnConflict, Program, RowLock, RowLocking, TableDef};
+use clearway_plan::{
+    Column, Distribution, Expr, IndexDef, OnConflict, Program, RowLock, RowLocking, TableDef,
+};
 use clearway_types::{Datum, RowBatch, SqlType, TableId, TreeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +17,12 @@ pub const BY_A: TreeId = TreeId(21);
 pub const BY_B: TreeId = TreeId(22);
 
 pub fn plain_table() -> TableDef {
-    let column = |name: &str, not_null| Column { name: name.to_owned(), ty: SqlType::Int4, not_null, default: None };
+    let column = |name: &str, not_null| Column {
+        name: name.to_owned(),
+        ty: SqlType::Int4,
+        not_null,
+        default: None,
+    };
     TableDef {
         id: TableId(5),
         version: 1,
@@ -101,21 +108,41 @@ impl Find {
         let path = match self {
             Self::Point(id) => Path::Point(vec![int(*id)]),
             Self::Points(ids) => Path::Points(ids.iter().map(|i| int(*i)).collect()),
-            Self::Ids { low, high, reverse } => {
-                Path::Range { index: None, prefix: vec![], low: bound(low), high: bound(high), reverse: *reverse }
-            }
-            Self::ByA { low, high, reverse } => {
-                Path::Range { index: Some(0), prefix: vec![], low: bound(low), high: bound(high), reverse: *reverse }
-            }
-            Self::ByB(b) => {
-                Path::Range { index: Some(1), prefix: vec![int(*b)], low: None, high: None, reverse: false }
-            }
+            Self::Ids { low, high, reverse } => Path::Range {
+                index: None,
+                prefix: vec![],
+                low: bound(low),
+                high: bound(high),
+                reverse: *reverse,
+            },
+            Self::ByA { low, high, reverse } => Path::Range {
+                index: Some(0),
+                prefix: vec![],
+                low: bound(low),
+                high: bound(high),
+                reverse: *reverse,
+            },
+            Self::ByB(b) => Path::Range {
+                index: Some(1),
+                prefix: vec![int(*b)],
+                low: None,
+                high: None,
+                reverse: false,
+            },
             Self::All { a_less } => {
-                filter = a_less.map(|v| Expr::Binary(BinaryOp::Lt, Box::new(Expr::Column(1)), Box::new(int(v))));
+                filter = a_less.map(|v| {
+                    Expr::Binary(BinaryOp::Lt, Box::new(Expr::Column(1)), Box::new(int(v)))
+                });
                 Path::Full
             }
         };
-        Access { table: table.clone(), path, filter, lock: lock.map(RowLocking::of), learned: Default::default() }
+        Access {
+            table: table.clone(),
+            path,
+            filter,
+            lock: lock.map(RowLocking::of),
+            learned: Default::default(),
+        }
     }
 }
 
@@ -146,18 +173,37 @@ impl Stmt {
             },
             Self::Add { find, column, by } => Program::update(
                 // `a` is in no unique key.
-                find.access(table, Some(if *column == 1 { RowLock::NoKeyUpdate } else { RowLock::Update })),
-                vec![(*column, Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(*column)), Box::new(int(*by))))],
+                find.access(
+                    table,
+                    Some(if *column == 1 { RowLock::NoKeyUpdate } else { RowLock::Update }),
+                ),
+                vec![(
+                    *column,
+                    Expr::Binary(
+                        BinaryOp::Add,
+                        Box::new(Expr::Column(*column)),
+                        Box::new(int(*by)),
+                    ),
+                )],
                 all_columns(),
                 false,
             ),
             Self::Bump { id, column, by } => Program::update(
                 Find::Point(*id).access(table, Some(RowLock::NoKeyUpdate)),
-                vec![(*column, Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(*column)), Box::new(int(*by))))],
+                vec![(
+                    *column,
+                    Expr::Binary(
+                        BinaryOp::Add,
+                        Box::new(Expr::Column(*column)),
+                        Box::new(int(*by)),
+                    ),
+                )],
                 vec![],
                 false,
             ),
-            Self::Delete(find) => Program::Delete { access: find.access(table, None), returning: all_columns() },
+            Self::Delete(find) => {
+                Program::Delete { access: find.access(table, None), returning: all_columns() }
+            }
             Self::Insert { ignore, .. } => Program::Insert {
                 table: table.clone(),
                 returning: all_columns(),
@@ -174,7 +220,11 @@ impl Stmt {
     }
 
     pub fn one_shot(&self, table: &Arc<TableDef>) -> Body {
-        Body::OneShot { program: Arc::new(self.program(table)), env: Arc::new(Env::default()), rows: self.rows() }
+        Body::OneShot {
+            program: Arc::new(self.program(table)),
+            env: Arc::new(Env::default()),
+            rows: self.rows(),
+        }
     }
 
     pub fn statement(&self, table: &Arc<TableDef>) -> Body {
@@ -185,7 +235,15 @@ impl Stmt {
 /// A statement of a general transaction, with its answer in one piece.
 pub fn statement(program: Arc<Program>, rows: Option<RowBatch>) -> Body {
     let env = Arc::new(Env::default());
-    Body::Statement { program, env, rows, batch: Batch::ALL, fresh: false, learns: false, goes_behind: false }
+    Body::Statement {
+        program,
+        env,
+        rows,
+        batch: Batch::ALL,
+        fresh: false,
+        learns: false,
+        goes_behind: false,
+    }
 }
 
 /// A row that was changed by a statement that returns none.
@@ -216,13 +274,16 @@ pub struct Model(pub BTreeMap<i32, (Option<i32>, i32)>, pub bool);
 
 impl Model {
     fn find(&self, find: &Find) -> Vec<Row> {
-        let within =
-            |v: i32, low: &Option<i32>, high: &Option<i32>| low.is_none_or(|l| v >= l) && high.is_none_or(|h| v <= h);
+        let within = |v: i32, low: &Option<i32>, high: &Option<i32>| {
+            low.is_none_or(|l| v >= l) && high.is_none_or(|h| v <= h)
+        };
         let all = self.0.iter().map(|(id, (a, b))| (*id, *a, *b));
         let (mut rows, reverse): (Vec<Row>, bool) = match find {
             Find::Point(id) => (all.filter(|r| r.0 == *id).collect(), false),
             Find::Points(ids) => (all.filter(|r| ids.contains(&r.0)).collect(), false),
-            Find::Ids { low, high, reverse } => (all.filter(|r| within(r.0, low, high)).collect(), *reverse),
+            Find::Ids { low, high, reverse } => {
+                (all.filter(|r| within(r.0, low, high)).collect(), *reverse)
+            }
             Find::ByA { low, high, reverse } => {
                 let mut rows: Vec<Row> = all
                     .filter(|r| match r.1 {

@@ -3,7 +3,8 @@
 use clearway_buffer::Want;
 use clearway_partition::{Compute, Trees, UndoLog, Undone, Visit};
 use clearway_storage::{
-    Addend, Addends, Blocked, EachImage, Incremented, Inserted, Prior, Replaced, StorageError, TxnMode,
+    Addend, Addends, Blocked, EachImage, Incremented, Inserted, Prior, Replaced, StorageError,
+    TxnMode,
 };
 use clearway_types::{Lsn, PageId, PartitionId, TreeId, TxnId};
 use std::cell::RefCell;
@@ -163,7 +164,11 @@ impl MemTrees {
     fn makes_sense(&self, tree: TreeId) -> Result<(), Blocked> {
         let page = PageId::new(PartitionId(0), tree.0);
         let what = "it makes no sense";
-        if self.nonsense.contains(&tree) { Err(StorageError::Corrupt { page, what }.into()) } else { Ok(()) }
+        if self.nonsense.contains(&tree) {
+            Err(StorageError::Corrupt { page, what }.into())
+        } else {
+            Ok(())
+        }
     }
 
     fn has(&self, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
@@ -234,20 +239,36 @@ impl Trees for MemTrees {
         }
         self.set(logged(log, mode), tree, key, Some(value)).map(|_| true)
     }
-    fn delete(&mut self, log: &mut MemLog, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
+    fn delete(
+        &mut self,
+        log: &mut MemLog,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+    ) -> Result<bool, Blocked> {
         self.active.insert(log.id);
         if !self.has(tree, key)? {
             return Ok(false);
         }
         self.set(logged(log, mode), tree, key, None).map(|_| true)
     }
-    fn insert_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
+    fn insert_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Lsn>, Blocked> {
         if self.has(tree, key)? {
             return Ok(None);
         }
         self.set(None, tree, key, Some(value)).map(Some)
     }
-    fn update_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
+    fn update_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Lsn>, Blocked> {
         if !self.has(tree, key)? {
             return Ok(None);
         }
@@ -285,7 +306,12 @@ impl Trees for MemTrees {
         self.append();
         Ok(Incremented::Done(addends))
     }
-    fn rollback(&mut self, log: &mut MemLog, to: usize, undone: &mut Undone<'_>) -> Result<(), Blocked> {
+    fn rollback(
+        &mut self,
+        log: &mut MemLog,
+        to: usize,
+        undone: &mut Undone<'_>,
+    ) -> Result<(), Blocked> {
         while log.undo.len() > to {
             let (tree, key, old) = &log.undo[log.undo.len() - 1];
             self.makes_sense(*tree)?;
@@ -297,7 +323,11 @@ impl Trees for MemTrees {
                     self.set(None, tree, &key, old.as_deref())?;
                 }
                 Undo::Added(addends) => {
-                    let value = self.trees.get_mut(&tree).and_then(|rows| rows.get_mut(&key)).expect("it is locked");
+                    let value = self
+                        .trees
+                        .get_mut(&tree)
+                        .and_then(|rows| rows.get_mut(&key))
+                        .expect("it is locked");
                     assert!(addends.subtract_from(value));
                     self.append();
                     undone(tree, &key, &addends);
@@ -355,7 +385,9 @@ impl Trees for MemTrees {
                 befores.insert((*tree, key), self.before(log, *tree, key)?);
             }
         }
-        befores.iter().for_each(|((tree, key), before)| each(*tree, key, Prior::Value(before.as_deref())));
+        befores
+            .iter()
+            .for_each(|((tree, key), before)| each(*tree, key, Prior::Value(before.as_deref())));
         for (tree, key, undo) in &log.undo {
             if let (Undo::Added(addends), true) = (undo, log.only_adds(*tree, key)) {
                 each(*tree, key, Prior::Added(addends));

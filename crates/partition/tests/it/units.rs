@@ -2,7 +2,8 @@
 
 use crate::driver::{Answer, Driver, state_of};
 use crate::sql::{
-    BY_A, BY_B, Find, ROWS, Row, Stmt, all_columns, as_expected, batch, int, plain_table, rows_of, table,
+    BY_A, BY_B, Find, ROWS, Row, Stmt, all_columns, as_expected, batch, int, plain_table, rows_of,
+    table,
 };
 use crate::trees::{MemTrees, Paging};
 use clearway_partition::{Batch, Body, Failure, Limits, RawOp, Reply};
@@ -57,7 +58,10 @@ fn statement(program: Program, rows: Option<RowBatch>, fresh: bool) -> Body {
 
 fn one_program(d: &mut D, program: Program) -> Answer {
     let txn = d.txn();
-    d.call(txn, Body::OneShot { program: Arc::new(program), env: Arc::new(Env::default()), rows: None })
+    d.call(
+        txn,
+        Body::OneShot { program: Arc::new(program), env: Arc::new(Env::default()), rows: None },
+    )
 }
 
 pub fn abort(d: &mut D, txn: TxnId) {
@@ -65,7 +69,13 @@ pub fn abort(d: &mut D, txn: TxnId) {
 }
 
 fn full(table: &Arc<TableDef>) -> Access {
-    Access { table: table.clone(), path: Path::Full, filter: None, lock: None, learned: Default::default() }
+    Access {
+        table: table.clone(),
+        path: Path::Full,
+        filter: None,
+        lock: None,
+        learned: Default::default(),
+    }
 }
 
 pub fn numbers(n: i32) -> Vec<Row> {
@@ -159,7 +169,10 @@ fn waiting_is_in_order_and_ends_with_the_holder() {
     let s3 = d.send(t3, share(Find::Point(1)).one_shot(&table()));
     assert_eq!(d.in_way_of(t2), [t1]);
     assert_eq!(d.in_way_of(t3), [t2, t1]);
-    assert!(rows_of(&one(&mut d, &select(Find::Point(2))).unwrap()).is_empty(), "another key is free");
+    assert!(
+        rows_of(&one(&mut d, &select(Find::Point(2))).unwrap()).is_empty(),
+        "another key is free"
+    );
     abort(&mut d, t1);
     assert_eq!(as_expected(&d.take(s2).unwrap()), Ok(vec![(1, Some(2), 1)]));
     assert!(d.take(s3).is_none());
@@ -186,14 +199,21 @@ fn a_message_brings_a_bounded_number_of_waiters_with_it() {
     d.send(holder, Body::Finish { commit: Some(Lsn(500)) });
     let mut messages = 1;
     while d.answers.len() <= WAITERS {
-        assert!(d.answers.len() <= messages * turns + 1, "{} answers to {messages} messages", d.answers.len());
+        assert!(
+            d.answers.len() <= messages * turns + 1,
+            "{} answers to {messages} messages",
+            d.answers.len()
+        );
         assert_eq!(d.suspended.len(), 1, "the partition asks for one turn, not for several");
         d.resume(0);
         messages += 1;
     }
     assert!(calls.iter().all(|seq| d.take(*seq).unwrap().is_ok()));
     d.settle();
-    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(1))).unwrap()), [(1, Some(1 + WAITERS as i32), 1)]);
+    assert_eq!(
+        rows_of(&one(&mut d, &select(Find::Point(1))).unwrap()),
+        [(1, Some(1 + WAITERS as i32), 1)]
+    );
 }
 
 /// Whoever has a lock and waits for his turn can still be cancelled, and nothing of him is left.
@@ -204,12 +224,19 @@ fn a_waiter_is_cancelled_between_its_lock_and_its_turn() {
     d.call(holder, add(1).statement(&table())).unwrap();
     let waiters: Vec<TxnId> = (0..100).map(|_| d.txn()).collect();
     let read = select(Find::Point(1));
-    let calls: Vec<u32> = waiters.iter().map(|txn| d.send(*txn, read.statement(&table()))).collect();
+    let calls: Vec<u32> =
+        waiters.iter().map(|txn| d.send(*txn, read.statement(&table()))).collect();
     d.send(holder, Body::Finish { commit: Some(Lsn(500)) });
     assert_eq!(d.waiting(), 0, "all have their locks");
     let (last, unanswered) = (waiters[99], calls[99]);
     assert!(d.answers.iter().all(|(seq, _)| *seq != unanswered));
-    d.send(last, Body::Cancel(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")));
+    d.send(
+        last,
+        Body::Cancel(SqlError::new(
+            SqlState::QUERY_CANCELED,
+            "canceling statement due to user request",
+        )),
+    );
     assert_eq!(state_of(&d.take(unanswered).unwrap()), Some(SqlState::QUERY_CANCELED));
     d.settle();
     assert_eq!(d.answers.len(), 1 + 99, "the holder's end and the others");
@@ -259,7 +286,8 @@ fn an_absent_key_and_a_range_are_locked_against_phantoms() {
 fn a_failed_statement_leaves_no_trace_and_a_savepoint_is_kept() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let t = d.txn();
-    d.call(t, Stmt::Insert { rows: vec![(2, None, 2)], ignore: false }.statement(&table())).unwrap();
+    d.call(t, Stmt::Insert { rows: vec![(2, None, 2)], ignore: false }.statement(&table()))
+        .unwrap();
     d.call(t, Body::Savepoint(0)).unwrap();
     let clash = Stmt::Insert { rows: vec![(3, None, 3), (4, None, 1)], ignore: false };
     let Err(Failure::Sql(e)) = d.call(t, clash.statement(&table())) else { panic!("a violation") };
@@ -321,7 +349,11 @@ fn plans_of_dropped_trees_and_of_changed_tables_are_stale() {
     let txn = d.txn();
     d.call(txn, select(Find::Point(1)).one_shot(&newer)).unwrap();
     let txn = d.txn();
-    assert_eq!(d.call(txn, add(1).one_shot(&newer)), Err(Failure::StalePlan), "an index's tree is gone");
+    assert_eq!(
+        d.call(txn, add(1).one_shot(&newer)),
+        Err(Failure::StalePlan),
+        "an index's tree is gone"
+    );
 }
 
 #[test]
@@ -368,16 +400,24 @@ fn long_scans_and_changes_run_in_slices() {
     assert_eq!(d.take(s).unwrap().unwrap().count, 5000);
     d.take(blocked).unwrap().unwrap();
     assert_eq!(one(&mut d, &select(Find::All { a_less: None })).unwrap().count, 5000);
-    let up = Stmt::Add { find: Find::ByA { low: Some(0), high: None, reverse: false }, column: 1, by: 100 };
+    let up = Stmt::Add {
+        find: Find::ByA { low: Some(0), high: None, reverse: false },
+        column: 1,
+        by: 100,
+    };
     assert_eq!(one(&mut d, &up).unwrap().count, 5000, "no row twice");
     assert_eq!(one(&mut d, &Stmt::Delete(Find::All { a_less: Some(105) })).unwrap().count, 2500);
-    assert_eq!(one(&mut d, &select(Find::ByA { low: None, high: None, reverse: true })).unwrap().count, 2500);
+    assert_eq!(
+        one(&mut d, &select(Find::ByA { low: None, high: None, reverse: true })).unwrap().count,
+        2500
+    );
 }
 
 #[test]
 fn a_cancel_ends_a_wait_and_a_suspension() {
     let mut d = driver(&numbers(5000));
-    let error = || SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
+    let error =
+        || SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
     let t1 = d.txn();
     d.call(t1, add(1).statement(&table())).unwrap();
     let (t2, t3) = (d.txn(), d.txn());
@@ -400,8 +440,12 @@ fn a_cancel_ends_a_wait_and_a_suspension() {
 #[test]
 fn groups_are_partial_and_an_empty_grouping_has_one() {
     let mut d = driver(&numbers(40));
-    let aggregate =
-        |func, arg: Option<usize>| Aggregate { func, arg: arg.map(Expr::Column), distinct: false, ty: SqlType::Int8 };
+    let aggregate = |func, arg: Option<usize>| Aggregate {
+        func,
+        arg: arg.map(Expr::Column),
+        distinct: false,
+        ty: SqlType::Int8,
+    };
     let aggregates = vec![aggregate(AggFunc::Count, None), aggregate(AggFunc::Sum, Some(0))];
     let scan = |keys, filter| Program::Scan {
         access: Access { filter, ..full(&table()) },
@@ -469,7 +513,8 @@ fn a_table_without_a_primary_key_takes_equal_rows() {
     d.call(t3, insert.one_shot(&heap)).unwrap();
     abort(&mut d, t1);
     d.call(t2, Body::Finish { commit: Some(Lsn(3)) }).unwrap();
-    let program = Program::Scan { access: full(&heap), group: None, project: all_columns(), limit: None };
+    let program =
+        Program::Scan { access: full(&heap), group: None, project: all_columns(), limit: None };
     assert_eq!(rows_of(&one_program(&mut d, program).unwrap()).len(), 2);
 }
 
@@ -478,7 +523,8 @@ fn raw_rows_are_locked_and_undone() {
     let mut d = Driver::new(MemTrees::new(None), ());
     let tree = TreeId(1);
     make_trees(&mut d, &[tree]);
-    let put = |k: &[u8], v: &[u8]| Body::Raw(RawOp::Put { tree, key: k.to_vec(), value: v.to_vec() });
+    let put =
+        |k: &[u8], v: &[u8]| Body::Raw(RawOp::Put { tree, key: k.to_vec(), value: v.to_vec() });
     let get = |k: &[u8]| Body::Raw(RawOp::Get { tree, key: k.to_vec() });
     let t = d.txn();
     d.call(t, put(b"a", b"1")).unwrap();

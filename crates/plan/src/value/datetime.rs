@@ -4,8 +4,12 @@
 //! `20240229`, `1999.008`, `J2451187`, `12:30 PM`. Words that mean the present moment (`now`, `today`) are refused: a literal is read
 //! when a statement is planned, and a plan may be used again.
 
-use super::fields::{Bad, Done, Kind, Prefix, Word, fields, integer, leading_digits, micros, offset, word};
-use super::time::{DAY, HOUR, MINUTE, RANGE, SECOND, civil_from_days, date_of, days_from_civil, is_date};
+use super::fields::{
+    Bad, Done, Kind, Prefix, Word, fields, integer, leading_digits, micros, offset, word,
+};
+use super::time::{
+    DAY, HOUR, MINUTE, RANGE, SECOND, civil_from_days, date_of, days_from_civil, is_date,
+};
 use super::zone::{Abbreviation, Zone, abbreviation, to_utc};
 use clearway_types::{SqlError, SqlResult, SqlState};
 
@@ -21,13 +25,18 @@ pub(super) fn timestamp(text: &str, zone: Option<&Zone>) -> SqlResult<i64> {
         Read::Moment(at) => return Ok(at),
         Read::Fields(moment) => moment,
     };
-    let out = || SqlError::new(SqlState::DATETIME_OVERFLOW, format!("timestamp out of range: \"{text}\""));
-    let local = moment.days().and_then(|d| d.checked_mul(DAY)?.checked_add(moment.time)).ok_or_else(out)?;
+    let out = || {
+        SqlError::new(SqlState::DATETIME_OVERFLOW, format!("timestamp out of range: \"{text}\""))
+    };
+    let local =
+        moment.days().and_then(|d| d.checked_mul(DAY)?.checked_add(moment.time)).ok_or_else(out)?;
     let at = match (zone, &moment.zone) {
         (None, _) => local,
         (Some(session), None) => to_utc(local, session),
         (Some(_), Some(Place::Zone(named))) => to_utc(local, named),
-        (Some(_), Some(Place::Offset(seconds))) => local.checked_sub(seconds * SECOND).ok_or_else(out)?,
+        (Some(_), Some(Place::Offset(seconds))) => {
+            local.checked_sub(seconds * SECOND).ok_or_else(out)?
+        }
     };
     if RANGE.contains(&at) { Ok(at) } else { Err(out()) }
 }
@@ -38,8 +47,9 @@ pub(super) fn date(text: &str) -> SqlResult<i32> {
         Read::Moment(at) => Ok(date_of(at)),
         Read::Fields(moment) => {
             let days = moment.days().filter(|d| is_date(*d));
-            days.map(|d| d as i32)
-                .ok_or_else(|| SqlError::new(SqlState::DATETIME_OVERFLOW, format!("date out of range: \"{text}\"")))
+            days.map(|d| d as i32).ok_or_else(|| {
+                SqlError::new(SqlState::DATETIME_OVERFLOW, format!("date out of range: \"{text}\""))
+            })
         }
     }
 }
@@ -239,8 +249,12 @@ impl Decoder {
                 self.zone = Some(Place::Offset(0));
                 bit::TIME | bit::ZONE
             }
-            Some(Word::Present) => return Err(Bad::Unsupported(format!("the date \"{field}\" in a text"))),
-            Some(Word::DaylightSaving) => return Err(Bad::Unsupported("DST behind a time zone".to_owned())),
+            Some(Word::Present) => {
+                return Err(Bad::Unsupported(format!("the date \"{field}\" in a text")));
+            }
+            Some(Word::DaylightSaving) => {
+                return Err(Bad::Unsupported("DST behind a time zone".to_owned()));
+            }
             Some(Word::Prefix(prefix)) => {
                 let undated = prefix == Prefix::Time && self.seen & bit::DATE != bit::DATE;
                 if undated || self.prefix.is_some() {
@@ -272,7 +286,10 @@ impl Decoder {
     fn clock(&mut self, text: &str) -> Done<()> {
         let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
         let parts: Vec<&str> = whole.split(':').collect();
-        let values = parts.iter().map(|p| integer(if p.is_empty() { "0" } else { p })).collect::<Done<Vec<_>>>()?;
+        let values = parts
+            .iter()
+            .map(|p| integer(if p.is_empty() { "0" } else { p }))
+            .collect::<Done<Vec<_>>>()?;
         (self.hour, self.minute, self.second) = match values[..] {
             [minute, second] if !fraction.is_empty() => (0, minute, second),
             [hour, minute] => (hour, minute, 0),
@@ -323,7 +340,11 @@ impl Decoder {
             }
             (taken, seen) = (taken | new, seen | new);
         }
-        if seen & !(bit::DAY_OF_YEAR | bit::ZONE) == bit::DATE { Ok(taken) } else { Err(Bad::Format) }
+        if seen & !(bit::DAY_OF_YEAR | bit::ZONE) == bit::DATE {
+            Ok(taken)
+        } else {
+            Err(Bad::Format)
+        }
     }
 
     /// A single number: a part of the date by what is known of it, else a time.
@@ -383,7 +404,8 @@ impl Decoder {
         if !fraction.is_empty() {
             self.micros = micros(fraction)?;
         } else if seen & bit::DATE != bit::DATE && len >= 6 {
-            (self.year, self.month, self.day) = (part(0, len - 4)?, part(len - 4, len - 2)?, part(len - 2, len)?);
+            (self.year, self.month, self.day) =
+                (part(0, len - 4)?, part(len - 4, len - 2)?, part(len - 2, len)?);
             self.short_year |= len == 6;
             return Ok(bit::DATE);
         }
@@ -437,7 +459,13 @@ impl Decoder {
             return Err(Bad::Format);
         }
         let time = self.time();
-        Ok(Read::Fields(Decoded { year: self.year, month: self.month, day: self.day, time, zone: self.zone }))
+        Ok(Read::Fields(Decoded {
+            year: self.year,
+            month: self.month,
+            day: self.day,
+            time,
+            zone: self.zone,
+        }))
     }
 }
 

@@ -27,16 +27,24 @@ impl Bad {
     pub(super) fn reported(self, text: &str, ty: &str) -> SqlError {
         let range = |what: &str| format!("{what} out of range: \"{text}\"");
         match self {
-            Self::Format => {
-                SqlError::new(SqlState::INVALID_DATETIME, format!("invalid input syntax for type {ty}: \"{text}\""))
+            Self::Format => SqlError::new(
+                SqlState::INVALID_DATETIME,
+                format!("invalid input syntax for type {ty}: \"{text}\""),
+            ),
+            Self::Range => {
+                SqlError::new(SqlState::DATETIME_OVERFLOW, range("date/time field value"))
             }
-            Self::Range => SqlError::new(SqlState::DATETIME_OVERFLOW, range("date/time field value")),
-            Self::MonthOrDay => SqlError::new(SqlState::DATETIME_OVERFLOW, range("date/time field value"))
-                .hint("Perhaps you need a different \"datestyle\" setting."),
-            Self::Displacement => SqlError::new(SqlState(*b"22009"), range("time zone displacement")),
-            Self::Zone(name) => {
-                SqlError::new(SqlState::INVALID_PARAMETER, format!("time zone \"{name}\" not recognized"))
+            Self::MonthOrDay => {
+                SqlError::new(SqlState::DATETIME_OVERFLOW, range("date/time field value"))
+                    .hint("Perhaps you need a different \"datestyle\" setting.")
             }
+            Self::Displacement => {
+                SqlError::new(SqlState(*b"22009"), range("time zone displacement"))
+            }
+            Self::Zone(name) => SqlError::new(
+                SqlState::INVALID_PARAMETER,
+                format!("time zone \"{name}\" not recognized"),
+            ),
             Self::Unsupported(what) => SqlError::unsupported(what),
         }
     }
@@ -62,8 +70,9 @@ pub(super) fn fields(text: &str) -> Option<Vec<(Kind, String)>> {
     let mut at = 0;
     while let Some(&c) = bytes.get(at) {
         let start = at;
-        let run =
-            |from: usize, more: &dyn Fn(u8) -> bool| from + bytes[from..].iter().take_while(|b| more(**b)).count();
+        let run = |from: usize, more: &dyn Fn(u8) -> bool| {
+            from + bytes[from..].iter().take_while(|b| more(**b)).count()
+        };
         let digit = |b: u8| b.is_ascii_digit();
         let next = |at: usize| bytes.get(at).copied().unwrap_or(0);
         let kind;
@@ -100,7 +109,10 @@ pub(super) fn fields(text: &str) -> Option<Vec<(Kind, String)>> {
             let more = next(at) == b'+' || next(at).is_ascii_digit();
             if punctuated || more && word(&text[start..at].to_ascii_lowercase()).is_none() {
                 kind = Kind::Date;
-                at = run(at, &|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'/' | b'_' | b'.' | b':'));
+                at = run(at, &|b| {
+                    b.is_ascii_alphanumeric()
+                        || matches!(b, b'+' | b'-' | b'/' | b'_' | b'.' | b':')
+                });
             } else {
                 kind = Kind::Word;
             }
@@ -188,7 +200,9 @@ pub(super) fn word(lower: &str) -> Option<Word> {
         "saturday",
     ];
     let lower = lower.get(..MAX_WORD).unwrap_or(lower);
-    let month = MONTHS.iter().position(|m| *m == lower || m[..3] == *lower || lower == "sept" && *m == "september");
+    let month = MONTHS
+        .iter()
+        .position(|m| *m == lower || m[..3] == *lower || lower == "sept" && *m == "september");
     if let Some(n) = month {
         return Some(Word::Month(n as i64 + 1));
     }
@@ -206,7 +220,9 @@ pub(super) fn word(lower: &str) -> Option<Word> {
         "at" | "on" => Word::Ignored,
         "t" => Word::Prefix(Prefix::Time),
         "j" | "jd" | "julian" => Word::Prefix(Prefix::Julian),
-        "d" | "dow" | "doy" | "h" | "isodow" | "isoyear" | "m" | "mm" | "s" | "y" => Word::Prefix(Prefix::Unit),
+        "d" | "dow" | "doy" | "h" | "isodow" | "isoyear" | "m" | "mm" | "s" | "y" => {
+            Word::Prefix(Prefix::Unit)
+        }
         day if DAYS.contains(&day) => Word::Weekday,
         _ => return None,
     })
@@ -240,7 +256,11 @@ pub(super) fn offset(text: &str) -> Done<i64> {
         let (digits, more) = rest.split_at(leading_digits(rest));
         let colon = more.starts_with(':');
         rest = if colon { &more[1..] } else { more };
-        let value = if digits.is_empty() { Ok(0) } else { digits.parse::<i32>().map_err(|_| Bad::Displacement) };
+        let value = if digits.is_empty() {
+            Ok(0)
+        } else {
+            digits.parse::<i32>().map_err(|_| Bad::Displacement)
+        };
         value.map(|v| (i64::from(v), colon))
     };
     let (mut hours, colon) = number()?;
@@ -251,7 +271,11 @@ pub(super) fn offset(text: &str) -> Done<i64> {
         if colon {
             // A third colon stays as junk.
             let digits = leading_digits(rest);
-            seconds = if digits == 0 { 0 } else { rest[..digits].parse().map_err(|_| Bad::Displacement)? };
+            seconds = if digits == 0 {
+                0
+            } else {
+                rest[..digits].parse().map_err(|_| Bad::Displacement)?
+            };
             rest = &rest[digits..];
         }
     } else if rest.is_empty() && text.len() > 3 {

@@ -6,7 +6,9 @@ mod number;
 mod time;
 mod zone;
 
-pub(crate) use time::{DAY, HOUR, MINUTE, SECOND, civil_from_days, date_of, days_from_civil, midnight};
+pub(crate) use time::{
+    DAY, HOUR, MINUTE, SECOND, civil_from_days, date_of, days_from_civil, midnight,
+};
 pub use time::{checked as checked_timestamp, is_date};
 pub use zone::Zone;
 pub(crate) use zone::{to_local, to_utc};

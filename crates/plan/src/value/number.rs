@@ -12,17 +12,20 @@ pub(super) fn parse_int<T: TryFrom<i128>>(text: &str, ty: SqlType) -> SqlResult<
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err(invalid(ty, text));
     }
-    word.parse::<i128>()
-        .ok()
-        .and_then(|v| T::try_from(v).ok())
-        .ok_or_else(|| SqlError::new(SqlState::OUT_OF_RANGE, format!("value \"{text}\" is out of range for type {ty}")))
+    word.parse::<i128>().ok().and_then(|v| T::try_from(v).ok()).ok_or_else(|| {
+        SqlError::new(
+            SqlState::OUT_OF_RANGE,
+            format!("value \"{text}\" is out of range for type {ty}"),
+        )
+    })
 }
 
 pub(super) fn parse_float(text: &str) -> SqlResult<f64> {
     let word = text.trim_matches(is_space);
     let v: f64 = word.parse().map_err(|_| invalid(SqlType::Float8, text))?;
     let named = word.bytes().any(|b| matches!(b, b'n' | b'N'));
-    let nonzero = || word.bytes().take_while(|b| !matches!(b, b'e' | b'E')).any(|b| matches!(b, b'1'..=b'9'));
+    let nonzero =
+        || word.bytes().take_while(|b| !matches!(b, b'e' | b'E')).any(|b| matches!(b, b'1'..=b'9'));
     if !named && (v.is_infinite() || v == 0.0 && nonzero()) {
         return Err(SqlError::new(
             SqlState::OUT_OF_RANGE,

@@ -96,9 +96,13 @@ pub(super) fn write(out: &mut Vec<u8>, micros: i64, zone: Option<&Zone>) {
     let (year, month, day) = civil_from_days(local.div_euclid(DAY));
     let time = local.rem_euclid(DAY);
     padded(out, if year > 0 { year } else { 1 - year }, 4);
-    for (mark, value) in
-        [(b'-', month), (b'-', day), (b' ', time / HOUR), (b':', time / MINUTE % 60), (b':', time / SECOND % 60)]
-    {
+    for (mark, value) in [
+        (b'-', month),
+        (b'-', day),
+        (b' ', time / HOUR),
+        (b':', time / MINUTE % 60),
+        (b':', time / SECOND % 60),
+    ] {
         out.push(mark);
         padded(out, value, 2);
     }

@@ -71,11 +71,16 @@ impl Zone {
         let labelled = name.strip_prefix('<').and_then(|n| n.split_once('>')).map(|(_, west)| west);
         if let Some(west) = labelled.or_else(|| name.starts_with(['+', '-']).then_some(name)) {
             let seconds = clock(west.strip_prefix(['+', '-']).unwrap_or(west))?;
-            return Some((Self::fixed(if west.starts_with('-') { seconds } else { -seconds })?, upper));
+            return Some((
+                Self::fixed(if west.starts_with('-') { seconds } else { -seconds })?,
+                upper,
+            ));
         }
         let posix = |spec: &str| TimeZone::posix(spec).ok();
         let digits = upper.bytes().any(|b| b.is_ascii_digit());
-        let zone = posix(&upper).or_else(|| posix(&format!("{upper}{DEFAULT_RULE}"))).filter(|_| digits)?;
+        let zone = posix(&upper)
+            .or_else(|| posix(&format!("{upper}{DEFAULT_RULE}")))
+            .filter(|_| digits)?;
         Some((Self(zone), upper))
     }
 
@@ -84,7 +89,8 @@ impl Zone {
         let seconds = (micros.div_euclid(SECOND) + EPOCH).max(-377_705_023_201);
         let beyond = (seconds - LAST).max(0);
         let seconds = seconds - (beyond + CYCLE - 1) / CYCLE * CYCLE;
-        jiff::Timestamp::from_second(seconds).map_or(0, |t| i64::from(self.0.to_offset(t).seconds()))
+        jiff::Timestamp::from_second(seconds)
+            .map_or(0, |t| i64::from(self.0.to_offset(t).seconds()))
     }
 }
 
@@ -102,7 +108,11 @@ fn clock(text: &str) -> Option<i64> {
 
 /// Local time of a moment.
 pub(crate) fn to_local(micros: i64, zone: &Zone) -> i64 {
-    if is_infinite(micros) { micros } else { micros.saturating_add(zone.offset_at(micros) * SECOND) }
+    if is_infinite(micros) {
+        micros
+    } else {
+        micros.saturating_add(zone.offset_at(micros) * SECOND)
+    }
 }
 
 /// The moment of a local time: in a gap by the offset before it, in a fold by the offset after it, as PostgreSQL.

@@ -23,14 +23,31 @@ fn literals_leave_the_text() {
         "UPDATE a SET b = b + $1 WHERE c = $2",
         &[Datum::Int4(-9461), Datum::Int4(3)],
     );
-    check("select a-1, a - 1, (-1)", "select a-$1, a - $2, ($3)", &[Datum::Int4(1), Datum::Int4(1), Datum::Int4(-1)]);
+    check(
+        "select a-1, a - 1, (-1)",
+        "select a-$1, a - $2, ($3)",
+        &[Datum::Int4(1), Datum::Int4(1), Datum::Int4(-1)],
+    );
     check(
         "insert into t values (1, 'it''s', -3000000000, 1.5)",
         "insert into t values ($1, $2, $3, $4)",
-        &[Datum::Int4(1), "it's".into(), Datum::Int8(-3_000_000_000), Datum::Numeric("1.5".parse().unwrap())],
+        &[
+            Datum::Int4(1),
+            "it's".into(),
+            Datum::Int8(-3_000_000_000),
+            Datum::Numeric("1.5".parse().unwrap()),
+        ],
     );
-    check("select a  from\n t order by 1 limit 5", "select a from t order by 1 limit $1", &[Datum::Int4(5)]);
-    check("select 'x'::char(5), \"a 1\" from t1", "select $1::char(5), \"a 1\" from t1", &["x".into()]);
+    check(
+        "select a  from\n t order by 1 limit 5",
+        "select a from t order by 1 limit $1",
+        &[Datum::Int4(5)],
+    );
+    check(
+        "select 'x'::char(5), \"a 1\" from t1",
+        "select $1::char(5), \"a 1\" from t1",
+        &["x".into()],
+    );
 }
 
 #[test]
@@ -63,9 +80,12 @@ fn types_are_part_of_the_key() {
 #[test]
 fn plans_are_reused_until_the_catalog_changes() {
     let (mut cache, mut c, s) = (PlanCache::new(), catalog(), SessionEnv::default());
-    let (p1, v1) = cache.get_or_plan("select abalance from accounts where aid = 1", &c, &s).unwrap();
-    let (p2, v2) = cache.get_or_plan("select abalance from accounts where aid = '2'", &c, &s).unwrap();
-    let (p3, v3) = cache.get_or_plan("select abalance from accounts where aid = 3", &c, &s).unwrap();
+    let (p1, v1) =
+        cache.get_or_plan("select abalance from accounts where aid = 1", &c, &s).unwrap();
+    let (p2, v2) =
+        cache.get_or_plan("select abalance from accounts where aid = '2'", &c, &s).unwrap();
+    let (p3, v3) =
+        cache.get_or_plan("select abalance from accounts where aid = 3", &c, &s).unwrap();
     assert_eq!((v1, v2, v3), (vec![Datum::Int4(1)], vec![Datum::Int4(2)], vec![Datum::Int4(3)]));
     assert!(std::sync::Arc::ptr_eq(&p1, &p3) && !std::sync::Arc::ptr_eq(&p1, &p2));
     assert_eq!(cache.len(), 2);
@@ -83,7 +103,11 @@ fn plans_are_reused_until_the_catalog_changes() {
 #[test]
 fn a_cached_plan_gives_what_the_text_gives() {
     let (mut cache, c, s) = (PlanCache::new(), catalog(), SessionEnv::default());
-    for sql in ["select 1 + -2", "select 7 / 2, 'a' || 'b', -5 % 3", "select 1.50 * 2, 'x' = 'x ', null is null"] {
+    for sql in [
+        "select 1 + -2",
+        "select 7 / 2, 'a' || 'b', -5 % 3",
+        "select 1.50 * 2, 'x' = 'x ', null is null",
+    ] {
         let value = |plan: &clearway_plan::Plan, params: Vec<Datum>| {
             let clearway_plan::Statement::Query(q) = &plan.statement else { panic!() };
             let clearway_plan::statement::Source::Rows(rows) = &q.source else { panic!() };
@@ -91,6 +115,10 @@ fn a_cached_plan_gives_what_the_text_gives() {
             rows[0].iter().map(|e| e.eval_const(&env).unwrap()).collect::<Vec<_>>()
         };
         let (plan, params) = cache.get_or_plan(sql, &c, &s).unwrap();
-        assert_eq!(value(&plan, params), value(&crate::common::plan(sql).unwrap(), Vec::new()), "{sql}");
+        assert_eq!(
+            value(&plan, params),
+            value(&crate::common::plan(sql).unwrap(), Vec::new()),
+            "{sql}"
+        );
     }
 }

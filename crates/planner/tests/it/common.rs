@@ -9,7 +9,12 @@ use std::sync::Arc;
 fn table(name: &str, columns: &[(&str, SqlType, bool)], key: &[usize]) -> TableDef {
     let columns = columns
         .iter()
-        .map(|(name, ty, not_null)| Column { name: (*name).to_owned(), ty: *ty, not_null: *not_null, default: None })
+        .map(|(name, ty, not_null)| Column {
+            name: (*name).to_owned(),
+            ty: *ty,
+            not_null: *not_null,
+            default: None,
+        })
         .collect();
     let distribution = key.first().map_or(Distribution::Random, |c| Distribution::Hash(vec![*c]));
     unnumbered_table(name, columns, key.to_vec(), distribution)
@@ -20,7 +25,12 @@ pub fn catalog() -> Catalog {
     use SqlType::{Char, Int4, Int8, Text, Timestamp};
     let accounts = table(
         "accounts",
-        &[("aid", Int4, true), ("bid", Int4, false), ("abalance", Int4, false), ("filler", Char(84), false)],
+        &[
+            ("aid", Int4, true),
+            ("bid", Int4, false),
+            ("abalance", Int4, false),
+            ("filler", Char(84), false),
+        ],
         &[0],
     );
     let history = table(
@@ -35,8 +45,11 @@ pub fn catalog() -> Catalog {
         ],
         &[],
     );
-    let mut pairs =
-        table("pairs", &[("a", Int8, true), ("b", Int4, true), ("k", Int4, false), ("v", Text, false)], &[0, 1]);
+    let mut pairs = table(
+        "pairs",
+        &[("a", Int8, true), ("b", Int4, true), ("k", Int4, false), ("v", Text, false)],
+        &[0, 1],
+    );
     pairs.indexes.push(IndexDef {
         name: "pairs_k".to_owned(),
         tree: TreeId(9),
@@ -44,10 +57,20 @@ pub fn catalog() -> Catalog {
         unique: false,
         guard: None,
     });
-    let mut users = table("users", &[("id", Int4, true), ("email", Text, false), ("n", Int4, false)], &[0]);
+    let mut users =
+        table("users", &[("id", Int4, true), ("email", Text, false), ("n", Int4, false)], &[0]);
     let (tree, guard) = (TreeId(10), Some(TreeId(11)));
-    users.indexes.push(IndexDef { name: "users_email_key".to_owned(), tree, columns: vec![1], unique: true, guard });
-    let tables = [accounts, history, pairs, users].into_iter().map(|t| (t.name.clone(), Arc::new(t))).collect();
+    users.indexes.push(IndexDef {
+        name: "users_email_key".to_owned(),
+        tree,
+        columns: vec![1],
+        unique: true,
+        guard,
+    });
+    let tables = [accounts, history, pairs, users]
+        .into_iter()
+        .map(|t| (t.name.clone(), Arc::new(t)))
+        .collect();
     Catalog { version: 7, tables }
 }
 

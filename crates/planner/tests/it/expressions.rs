@@ -7,14 +7,16 @@ use clearway_types::{Datum, SqlResult};
 
 fn evaluate(expression: &str) -> SqlResult<String> {
     let parsed = clearway_planner::parse(&format!("select {expression}"))?;
-    let plan = clearway_planner::plan(&parsed[0], &Catalog::default(), &[], &SessionEnv::default())?;
+    let plan =
+        clearway_planner::plan(&parsed[0], &Catalog::default(), &[], &SessionEnv::default())?;
     value_of(&plan, Vec::new())
 }
 
 /// As [`evaluate`], with the literals as parameters; `None`: the cache leaves this text to the planner.
 fn evaluate_cached(expression: &str) -> Option<SqlResult<String>> {
     let sql = format!("select {expression}");
-    let (plan, params) = PlanCache::new().get_or_plan(&sql, &Catalog::default(), &SessionEnv::default())?;
+    let (plan, params) =
+        PlanCache::new().get_or_plan(&sql, &Catalog::default(), &SessionEnv::default())?;
     Some(value_of(&plan, params))
 }
 
@@ -30,7 +32,9 @@ fn value_of(plan: &Plan, params: Vec<Datum>) -> SqlResult<String> {
 
 #[test]
 fn a_chain_of_operators_is_evaluated() {
-    let chain = |first: &str, unit: &str, n: usize| evaluate(&format!("{first}{}", unit.repeat(n))).unwrap();
+    let chain = |first: &str, unit: &str, n: usize| {
+        evaluate(&format!("{first}{}", unit.repeat(n))).unwrap()
+    };
     assert_eq!(chain("0", " + 1", 1499), "1499");
     assert_eq!(chain("true", " and true", 1499), "t");
     assert_eq!(chain("1 = 0", " or 1 = 1", 749), "t");
@@ -43,7 +47,9 @@ fn expressions_give_what_postgresql_gives() {
     for line in include_str!("expressions.tsv").lines() {
         let (expression, expected) = line.split_once('\t').unwrap_or((line, ""));
         let planned = Some(("planned", evaluate(expression)));
-        for (how, got) in planned.into_iter().chain(evaluate_cached(expression).map(|got| ("cached", got))) {
+        for (how, got) in
+            planned.into_iter().chain(evaluate_cached(expression).map(|got| ("cached", got)))
+        {
             let got = got.unwrap_or_else(|e| format!("ERROR: {} {}", e.state(), e.message()));
             if got != expected {
                 wrong.push(format!("{expression}: {how} {got}, PostgreSQL {expected}"));
@@ -79,8 +85,15 @@ fn what_we_cannot_answer_is_refused() {
         "sqrt(4)",
     ] {
         let planned = evaluate(expression);
-        assert_eq!(planned.map_err(|e| e.state().to_string()), Err("0A000".to_owned()), "{expression}");
-        assert!(evaluate_cached(expression).is_none_or(|r| r.is_err_and(|e| e.state().as_str() == "0A000")));
+        assert_eq!(
+            planned.map_err(|e| e.state().to_string()),
+            Err("0A000".to_owned()),
+            "{expression}"
+        );
+        assert!(
+            evaluate_cached(expression)
+                .is_none_or(|r| r.is_err_and(|e| e.state().as_str() == "0A000"))
+        );
     }
 }
 

@@ -16,8 +16,11 @@ fn fails(sql: &str, state: &str, message: &str) {
 
 #[test]
 fn a_full_key_is_a_point_lookup() {
-    let point =
-        ["Point Lookup using accounts_pkey on accounts", "  Key: aid = $1", "  Partitions: the one of hash($1)"];
+    let point = [
+        "Point Lookup using accounts_pkey on accounts",
+        "  Key: aid = $1",
+        "  Partitions: the one of hash($1)",
+    ];
     check("SELECT abalance FROM accounts WHERE aid = $1", &point);
     check(
         "select * from public.accounts as a where $1 = a.aid for update",
@@ -53,7 +56,11 @@ fn a_full_key_is_a_point_lookup() {
 fn keys_of_wider_types_still_use_the_key() {
     check(
         "select 1 from accounts where aid = $1::int8",
-        &["Point Lookup using accounts_pkey on accounts", "  Key: aid = $1", "  Partitions: the one of hash($1)"],
+        &[
+            "Point Lookup using accounts_pkey on accounts",
+            "  Key: aid = $1",
+            "  Partitions: the one of hash($1)",
+        ],
     );
     check(
         "select 1 from accounts where aid = 2.0",
@@ -78,7 +85,11 @@ fn keys_of_wider_types_still_use_the_key() {
 fn in_lists_and_ranges() {
     check(
         "select 1 from accounts where aid in (1, 2, $1)",
-        &["Point Lookups using accounts_pkey on accounts", "  Key: aid IN (1, 2, $1)", "  Partitions: all"],
+        &[
+            "Point Lookups using accounts_pkey on accounts",
+            "  Key: aid IN (1, 2, $1)",
+            "  Partitions: all",
+        ],
     );
     check(
         "select filler from accounts where aid between $1 and $2 order by filler",
@@ -130,7 +141,12 @@ fn sort_stays_where_several_partitions_answer() {
     );
     check(
         "select * from accounts limit 1",
-        &["Limit 1", "  ->  Limit 1 in each partition", "      ->  Seq Scan on accounts", "          Partitions: all"],
+        &[
+            "Limit 1",
+            "  ->  Limit 1 in each partition",
+            "      ->  Seq Scan on accounts",
+            "          Partitions: all",
+        ],
     );
 }
 
@@ -158,15 +174,27 @@ fn grouping() {
     );
     check(
         "select count(distinct bid) from accounts",
-        &["Aggregate: count(DISTINCT column 1)", "  ->  Seq Scan on accounts", "      Partitions: all"],
+        &[
+            "Aggregate: count(DISTINCT column 1)",
+            "  ->  Seq Scan on accounts",
+            "      Partitions: all",
+        ],
     );
     fails(
         "select aid, count(*) from accounts",
         "42803",
         "column \"accounts.aid\" must appear in the GROUP BY clause or be used in an aggregate function",
     );
-    fails("select 1 from accounts where count(*) > 1", "42803", "aggregate functions are not allowed in WHERE");
-    fails("select sum(count(*)) from accounts", "42803", "aggregate function calls cannot be nested");
+    fails(
+        "select 1 from accounts where count(*) > 1",
+        "42803",
+        "aggregate functions are not allowed in WHERE",
+    );
+    fails(
+        "select sum(count(*)) from accounts",
+        "42803",
+        "aggregate function calls cannot be nested",
+    );
 }
 
 #[test]
@@ -175,7 +203,10 @@ fn parameters_take_the_type_of_their_use() {
         let p = plan(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
         p.params.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ")
     };
-    assert_eq!(params("UPDATE accounts SET abalance = abalance + $1 WHERE aid = $2"), "integer, integer");
+    assert_eq!(
+        params("UPDATE accounts SET abalance = abalance + $1 WHERE aid = $2"),
+        "integer, integer"
+    );
     assert_eq!(params("select $1"), "text");
     assert_eq!(params("select aid from accounts limit $1 offset $2"), "bigint, bigint");
     assert_eq!(
@@ -183,7 +214,10 @@ fn parameters_take_the_type_of_their_use() {
         "integer, integer, integer, character(4294967295)"
     );
     assert_eq!(params("select $1::int8 + 1"), "bigint");
-    assert_eq!(params("insert into history (mtime, tid) values ($1, $2)"), "timestamp without time zone, integer");
+    assert_eq!(
+        params("insert into history (mtime, tid) values ($1, $2)"),
+        "timestamp without time zone, integer"
+    );
     assert_eq!(params("select 1 from accounts where aid in ($1, $2)"), "integer, integer");
     assert_eq!(params("select 1 from accounts where filler like $1"), "text");
 }
@@ -203,7 +237,10 @@ fn result_columns_are_named_and_typed() {
         "aid bigint, count bigint, now timestamp with time zone, int4 integer"
     );
     assert_eq!(columns("select * from generate_series(1, 10)"), "generate_series integer");
-    assert_eq!(columns("select bid, 0 from generate_series(1, $1::int8) as bid"), "bid bigint, ?column? integer");
+    assert_eq!(
+        columns("select bid, 0 from generate_series(1, $1::int8) as bid"),
+        "bid bigint, ?column? integer"
+    );
     assert_eq!(columns("values (1, 'a'), (2.5, 'b')"), "column1 numeric, column2 text");
     assert_eq!(
         columns("insert into history default values returning *"),
@@ -236,12 +273,32 @@ fn errors_in_postgresqls_words() {
     fails("select 1 +", "42601", "syntax error at end of input");
     fails("select (1", "42601", "syntax error at end of input");
     fails("select 1 where aid = 'x'", "42703", "column \"aid\" does not exist");
-    fails("select 1 from accounts where aid = 'x'", "22P02", "invalid input syntax for type integer: \"x\"");
-    fails("select 1 from accounts where aid", "42804", "argument of WHERE must be type boolean, not type integer");
-    fails("select 1 from accounts where aid = filler", "42883", "operator does not exist: integer = character");
+    fails(
+        "select 1 from accounts where aid = 'x'",
+        "22P02",
+        "invalid input syntax for type integer: \"x\"",
+    );
+    fails(
+        "select 1 from accounts where aid",
+        "42804",
+        "argument of WHERE must be type boolean, not type integer",
+    );
+    fails(
+        "select 1 from accounts where aid = filler",
+        "42883",
+        "operator does not exist: integer = character",
+    );
     fails("select foo(1)", "42883", "function foo(integer) does not exist");
-    fails("update accounts set x = 1", "42703", "column \"x\" of relation \"accounts\" does not exist");
-    fails("insert into accounts (aid) values (1, 2)", "42601", "INSERT has more expressions than target columns");
+    fails(
+        "update accounts set x = 1",
+        "42703",
+        "column \"x\" of relation \"accounts\" does not exist",
+    );
+    fails(
+        "insert into accounts (aid) values (1, 2)",
+        "42601",
+        "INSERT has more expressions than target columns",
+    );
     fails(
         "insert into accounts (aid) values (true)",
         "42804",
@@ -272,7 +329,10 @@ fn what_does_not_exist_is_named() {
         ("update accounts set abalance = 1 where current of c", "WHERE CURRENT OF"),
         ("create table t (a int) partition by hash (a)", "PARTITION BY"),
         ("create table t (a numeric)", "a column of type numeric"),
-        ("alter table accounts add constraint f foreign key (bid) references branches", "a FOREIGN KEY constraint"),
+        (
+            "alter table accounts add constraint f foreign key (bid) references branches",
+            "a FOREIGN KEY constraint",
+        ),
         ("copy accounts from stdin (format binary)", "COPY in binary format"),
         ("select array[1,2]", "an array"),
         ("select '{}'::jsonb", "type jsonb"),
@@ -315,7 +375,11 @@ fn what_the_range_does_not_say_stays_in_the_filter() {
     );
     check(
         "select 1 from accounts where aid = abs(bid) or aid in (bid)",
-        &["Seq Scan on accounts", "  Filter: ((aid = abs(bid)) OR (aid IN (bid)))", "  Partitions: all"],
+        &[
+            "Seq Scan on accounts",
+            "  Filter: ((aid = abs(bid)) OR (aid IN (bid)))",
+            "  Partitions: all",
+        ],
     );
     check(
         "select 1 from accounts where not aid = 1",
@@ -327,7 +391,9 @@ fn what_the_range_does_not_say_stays_in_the_filter() {
 #[test]
 fn no_text_overflows_the_stack() {
     let long = |unit: &str, n: usize| format!("select 1 {}", unit.repeat(n));
-    for unit in ["+ 1 ", "and true ", "::int", "is null ", "|| 'a' ", "union select 1 ", "+ (1) ", "+ - 1 "] {
+    for unit in
+        ["+ 1 ", "and true ", "::int", "is null ", "|| 'a' ", "union select 1 ", "+ (1) ", "+ - 1 "]
+    {
         assert_eq!(error(&long(unit, 100_000)).state().as_str(), "54001", "{unit}");
     }
     assert_eq!(error(&format!("select {}", "(".repeat(100_000))).state().as_str(), "54001");
@@ -338,9 +404,11 @@ fn no_text_overflows_the_stack() {
     }
     for n in [100, 501, 1499] {
         plan(&long("+ 1 ", n)).unwrap();
-        plan(&format!("select 1 from accounts where aid = 1 {}", "or aid = 1 ".repeat(n / 2 - 1))).unwrap();
+        plan(&format!("select 1 from accounts where aid = 1 {}", "or aid = 1 ".repeat(n / 2 - 1)))
+            .unwrap();
     }
-    let deep = format!("select {}1{}", format!("{}1 + (", "1 + ".repeat(10)).repeat(40), ")".repeat(40));
+    let deep =
+        format!("select {}1{}", format!("{}1 + (", "1 + ".repeat(10)).repeat(40), ")".repeat(40));
     let _ = plan(&deep);
     let list = vec!["1"; 10_000].join(", ");
     plan(&format!("select 1 from accounts where aid in ({list})")).unwrap();
@@ -367,7 +435,10 @@ fn a_guarded_key_leads_to_its_row_and_goes_along_with_changes() {
             "  Partitions: the one of hash(1)",
         ],
     );
-    check("insert into users values (1)", &["Insert on users", "  Guards: users_email_key", "  ->  Result"]);
+    check(
+        "insert into users values (1)",
+        &["Insert on users", "  Guards: users_email_key", "  ->  Result"],
+    );
     check(
         "delete from users where email = 'x'",
         &[
@@ -378,16 +449,33 @@ fn a_guarded_key_leads_to_its_row_and_goes_along_with_changes() {
             &format!("      {knows}"),
         ],
     );
-    let by_id =
-        ["  ->  Point Lookup using users_pkey on users", "      Key: id = 1", "      Partitions: the one of hash(1)"];
+    let by_id = [
+        "  ->  Point Lookup using users_pkey on users",
+        "      Key: id = 1",
+        "      Partitions: the one of hash(1)",
+    ];
     let with = |head: &[&'static str]| [head, &by_id].concat();
     check("update users set n = 1 where id = 1", &with(&["Update on users"]));
-    check("update users set email = 'y' where id = 1", &with(&["Update on users", "  Guards: users_email_key"]));
+    check(
+        "update users set email = 'y' where id = 1",
+        &with(&["Update on users", "  Guards: users_email_key"]),
+    );
     check(
         "update users set id = 2 where id = 1",
-        &with(&["Update on users (may move rows to other partitions)", "  Guards: users_email_key"]),
+        &with(&[
+            "Update on users (may move rows to other partitions)",
+            "  Guards: users_email_key",
+        ]),
     );
-    let Statement::Modify { program, .. } = plan("delete from users returning n").unwrap().statement else { panic!() };
+    let Statement::Modify { program, .. } =
+        plan("delete from users returning n").unwrap().statement
+    else {
+        panic!()
+    };
     let Program::Delete { returning, .. } = &*program else { panic!() };
-    assert_eq!(returning, &[Expr::Column(2), Expr::Column(1)], "the guarded column comes behind what is returned");
+    assert_eq!(
+        returning,
+        &[Expr::Column(2), Expr::Column(1)],
+        "the guarded column comes behind what is returned"
+    );
 }

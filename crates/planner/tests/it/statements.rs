@@ -13,7 +13,9 @@ fn statement(sql: &str) -> Statement {
 
 #[test]
 fn pgbench_initialises() {
-    let Statement::DropTable { names, if_exists: true, .. } = statement("drop table if exists a, public.b, c") else {
+    let Statement::DropTable { names, if_exists: true, .. } =
+        statement("drop table if exists a, public.b, c")
+    else {
         panic!()
     };
     assert_eq!(names, ["a", "b", "c"]);
@@ -23,19 +25,31 @@ fn pgbench_initialises() {
     ] {
         assert!(matches!(statement(sql), Statement::CreateTable { if_not_exists: false, .. }));
     }
-    let Statement::Truncate { names } = statement("truncate table accounts, history") else { panic!() };
+    let Statement::Truncate { names } = statement("truncate table accounts, history") else {
+        panic!()
+    };
     assert_eq!(names, ["accounts", "history"]);
-    let Statement::Copy(copy) = statement("copy accounts from stdin with (freeze on)") else { panic!() };
+    let Statement::Copy(copy) = statement("copy accounts from stdin with (freeze on)") else {
+        panic!()
+    };
     let CopyDirection::From { row, .. } = copy.direction else { panic!() };
     assert_eq!(row, (0..4).map(Expr::Column).collect::<Vec<_>>());
     assert!(matches!(statement("vacuum analyze accounts"), Statement::Maintain { .. }));
-    let Statement::Backup(backup) = statement("backup to '/there/it''s' rate 1048576") else { panic!() };
+    let Statement::Backup(backup) = statement("backup to '/there/it''s' rate 1048576") else {
+        panic!()
+    };
     assert_eq!((backup.target.as_str(), backup.bytes_a_second), ("/there/it's", Some(1 << 20)));
-    for bad in ["backup", "backup to there", "backup to '/x' rate 0", "backup to '/x' rate fast", "backup to '/x' '/y'"]
-    {
+    for bad in [
+        "backup",
+        "backup to there",
+        "backup to '/x' rate 0",
+        "backup to '/x' rate fast",
+        "backup to '/x' '/y'",
+    ] {
         assert!(parse(bad).is_err(), "{bad}");
     }
-    let Statement::AddPrimaryKey { name: None, columns, .. } = statement("alter table history add primary key (tid)")
+    let Statement::AddPrimaryKey { name: None, columns, .. } =
+        statement("alter table history add primary key (tid)")
     else {
         panic!()
     };
@@ -62,36 +76,60 @@ fn tables_and_their_distribution() {
     assert_eq!((t.primary_key.as_slice(), t.primary_key_name.as_str()), (&[1, 0][..], "t_pkey"));
     assert!(t.columns[0].not_null);
     assert_eq!(t.columns[1].default, Some(Expr::Literal(Datum::Int4(5))));
-    assert_eq!(table("create table t (a int primary key, b int)").distribution, Distribution::Hash(vec![0]));
-    assert_eq!(table("create table t (a int) distributed randomly").distribution, Distribution::Random);
+    assert_eq!(
+        table("create table t (a int primary key, b int)").distribution,
+        Distribution::Hash(vec![0])
+    );
+    assert_eq!(
+        table("create table t (a int) distributed randomly").distribution,
+        Distribution::Random
+    );
     let t = table("create table t (a int unique, b text, constraint u unique (a, b))");
     assert_eq!(t.distribution, Distribution::Hash(vec![0]));
     assert_eq!(t.indexes.iter().map(|i| i.name.as_str()).collect::<Vec<_>>(), ["t_a_key", "u"]);
     let t = table("create table t (a int primary key, b int) distributed by (b)");
     assert_eq!((t.primary_key.as_slice(), t.distribution), (&[0][..], Distribution::Hash(vec![1])));
     assert!(matches!(
-        statement("create index concurrently if not exists i on accounts using btree (bid, aid asc)"),
+        statement(
+            "create index concurrently if not exists i on accounts using btree (bid, aid asc)"
+        ),
         Statement::CreateIndex { if_not_exists: true, unique: false, .. }
     ));
-    let Statement::CreateIndex { name, .. } = statement("create index on accounts (bid)") else { panic!() };
+    let Statement::CreateIndex { name, .. } = statement("create index on accounts (bid)") else {
+        panic!()
+    };
     assert_eq!(name, "accounts_bid_idx");
 }
 
 #[test]
 fn transactions_and_settings() {
-    let options =
-        TxnOptions { read_only: Some(true), isolation: Some(Isolation::Serializable), deferrable: None, start: true };
-    assert_eq!(statement("START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY"), Statement::Begin(options));
+    let options = TxnOptions {
+        read_only: Some(true),
+        isolation: Some(Isolation::Serializable),
+        deferrable: None,
+        start: true,
+    };
+    assert_eq!(
+        statement("START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY"),
+        Statement::Begin(options)
+    );
     assert_eq!(statement("end"), Statement::Commit);
     assert_eq!(statement("abort work"), Statement::Rollback);
-    assert_eq!(statement("ROLLBACK TO SAVEPOINT \"_Pg3_1\""), Statement::RollbackTo("_Pg3_1".into()));
+    assert_eq!(
+        statement("ROLLBACK TO SAVEPOINT \"_Pg3_1\""),
+        Statement::RollbackTo("_Pg3_1".into())
+    );
     assert_eq!(statement("release s"), Statement::Release("s".into()));
     assert!(matches!(
         statement("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE"),
         Statement::SetTransaction { session: true, .. }
     ));
     for (sql, name, value) in [
-        ("SET application_name = 'PostgreSQL JDBC Driver'", "application_name", Some("PostgreSQL JDBC Driver")),
+        (
+            "SET application_name = 'PostgreSQL JDBC Driver'",
+            "application_name",
+            Some("PostgreSQL JDBC Driver"),
+        ),
         ("set client_encoding to 'utf8'", "client_encoding", Some("utf8")),
         ("SET SESSION search_path TO 'public'", "search_path", Some("public")),
         ("set datestyle = ISO, MDY", "datestyle", Some("iso, mdy")),
@@ -101,11 +139,21 @@ fn transactions_and_settings() {
         ("set timezone to default", "timezone", None),
     ] {
         let value = value.map(str::to_owned);
-        assert_eq!(statement(sql), Statement::Set { name: name.to_owned(), value, local: false }, "{sql}");
+        assert_eq!(
+            statement(sql),
+            Statement::Set { name: name.to_owned(), value, local: false },
+            "{sql}"
+        );
     }
     assert_eq!(statement("reset all"), Statement::Reset("all".into()));
-    assert!(matches!(statement("set local statement_timeout = 5"), Statement::Set { local: true, .. }));
-    assert_eq!(statement("SHOW TRANSACTION ISOLATION LEVEL"), Statement::Show("transaction_isolation".into()));
+    assert!(matches!(
+        statement("set local statement_timeout = 5"),
+        Statement::Set { local: true, .. }
+    ));
+    assert_eq!(
+        statement("SHOW TRANSACTION ISOLATION LEVEL"),
+        Statement::Show("transaction_isolation".into())
+    );
     assert_eq!(statement("discard all"), Statement::Noop("DISCARD ALL"));
     assert_eq!(statement("CLOSE ALL"), Statement::Close(None));
     assert_eq!(statement("CLOSE c"), Statement::Close(Some("c".into())));
@@ -117,7 +165,8 @@ fn transactions_and_settings() {
 fn several_statements_keep_their_places() {
     let parsed = parse("select 1; select 2 ;; update x set y = 1").unwrap();
     assert_eq!(parsed.len(), 3);
-    let e = clearway_planner::plan(&parsed[2], &crate::common::catalog(), &[], &Default::default()).unwrap_err();
+    let e = clearway_planner::plan(&parsed[2], &crate::common::catalog(), &[], &Default::default())
+        .unwrap_err();
     assert_eq!((e.state().as_str(), e.position()), ("42P01", Some(30)));
 }
 
@@ -157,16 +206,17 @@ fn copy_options() {
 
 #[test]
 fn inserts() {
-    let Statement::Insert(i) = statement("insert into accounts (filler, aid) values ('a  ', default), (null, 2)")
+    let Statement::Insert(i) =
+        statement("insert into accounts (filler, aid) values ('a  ', default), (null, 2)")
     else {
         panic!()
     };
     let Source::Rows(rows) = &i.source.source else { panic!() };
     assert_eq!(rows[0], [Datum::Null, Datum::Null, Datum::Null, "a".into()].map(Expr::Literal));
     assert_eq!(rows[1][0], Expr::Literal(Datum::Int4(2)));
-    let Statement::Insert(i) =
-        statement("insert into accounts values (1) on conflict (aid) do nothing returning aid + 1 as x")
-    else {
+    let Statement::Insert(i) = statement(
+        "insert into accounts values (1) on conflict (aid) do nothing returning aid + 1 as x",
+    ) else {
         panic!()
     };
     let Program::Insert { on_conflict, returning, .. } = &*i.program else { panic!() };
@@ -176,18 +226,26 @@ fn inserts() {
         ("(email)", OnConflict::IgnoreKey(UniqueKey::Index(0))),
         ("on constraint users_pkey", OnConflict::IgnoreKey(UniqueKey::Primary)),
     ] {
-        let Statement::Insert(i) = statement(&format!("insert into users values (1) on conflict {target} do nothing"))
+        let Statement::Insert(i) =
+            statement(&format!("insert into users values (1) on conflict {target} do nothing"))
         else {
             panic!()
         };
-        assert!(matches!(&*i.program, Program::Insert { on_conflict: found, .. } if *found == on_conflict), "{target}");
+        assert!(
+            matches!(&*i.program, Program::Insert { on_conflict: found, .. } if *found == on_conflict),
+            "{target}"
+        );
     }
     assert_eq!(
-        crate::common::error("insert into accounts values (1) on conflict (bid) do nothing").state().as_str(),
+        crate::common::error("insert into accounts values (1) on conflict (bid) do nothing")
+            .state()
+            .as_str(),
         "42P10"
     );
     assert_eq!(
-        crate::common::error("insert into accounts values (1) on conflict do update set bid = 1").state().as_str(),
+        crate::common::error("insert into accounts values (1) on conflict do update set bid = 1")
+            .state()
+            .as_str(),
         "0A000"
     );
     // An undecided literal of a query takes the column's type.
@@ -198,7 +256,9 @@ fn inserts() {
 #[test]
 fn updates_say_whether_rows_move() {
     let moves = |sql: &str| match statement(sql) {
-        Statement::Modify { program, .. } => matches!(&*program, Program::Update { moves: true, .. }),
+        Statement::Modify { program, .. } => {
+            matches!(&*program, Program::Update { moves: true, .. })
+        }
         other => panic!("{other:?}"),
     };
     assert!(!moves("update accounts set abalance = default, filler = 'x' where aid = 1"));
@@ -210,17 +270,36 @@ fn updates_say_whether_rows_move() {
 #[test]
 fn updates_say_whether_they_only_add() {
     let adds = |sql: &str| match statement(sql) {
-        Statement::Modify { program, .. } => matches!(&*program, Program::Update { adds: true, .. }),
+        Statement::Modify { program, .. } => {
+            matches!(&*program, Program::Update { adds: true, .. })
+        }
         other => panic!("{other:?}"),
     };
-    for sum in ["n + 1", "n - $1", "$1 + n", "n + abs(-3) * 2", "n + 1::int8", "n + 1::int2", "n::int8 + 1", "n + null"]
-    {
+    for sum in [
+        "n + 1",
+        "n - $1",
+        "$1 + n",
+        "n + abs(-3) * 2",
+        "n + 1::int8",
+        "n + 1::int2",
+        "n::int8 + 1",
+        "n + null",
+    ] {
         assert!(adds(&format!("update users set n = {sum} where id = $2")), "{sum}");
     }
     assert!(adds("update accounts set abalance = abalance + 1, bid = bid - 2 where aid = 1"));
-    for sum in
-        ["n", "1 - n", "n + n", "n * 2", "-n + 1", "n + 1.5", "n + 1::float8", "n + id", "(n + 1)::int8 + 1", "7"]
-    {
+    for sum in [
+        "n",
+        "1 - n",
+        "n + n",
+        "n * 2",
+        "-n + 1",
+        "n + 1.5",
+        "n + 1::float8",
+        "n + id",
+        "(n + 1)::int8 + 1",
+        "7",
+    ] {
         assert!(!adds(&format!("update users set n = {sum} where id = 1")), "{sum}");
     }
     for refused in [
@@ -240,7 +319,10 @@ fn updates_say_whether_they_only_add() {
 
 #[test]
 fn prepare_and_execute() {
-    let Statement::Prepare { name, plan } = statement("prepare p (int, text) as select $1 + 1, $2") else { panic!() };
+    let Statement::Prepare { name, plan } = statement("prepare p (int, text) as select $1 + 1, $2")
+    else {
+        panic!()
+    };
     assert_eq!((name.as_str(), plan.params.len()), ("p", 2));
     let Statement::Execute { args, .. } = statement("execute p (1 + 1, 'x')") else { panic!() };
     assert_eq!(args.len(), 2);

@@ -47,7 +47,13 @@ impl Access {
     }
 
     /// Tells the one before of this access, or hands the lock over.
-    fn tell<W: FabricWorker>(&mut self, to: Stand, word: Word, step: Step, cx: &mut Context<'_, W>) -> Progress {
+    fn tell<W: FabricWorker>(
+        &mut self,
+        to: Stand,
+        word: Word,
+        step: Step,
+        cx: &mut Context<'_, W>,
+    ) -> Progress {
         let from = self.stand(cx);
         if word == Word::Next {
             cx.stats.wait_retries += 1;
@@ -78,7 +84,11 @@ impl Access {
         self.look(word, cx)
     }
 
-    pub(super) fn look<W: FabricWorker>(&mut self, word: Word, cx: &mut Context<'_, W>) -> Progress {
+    pub(super) fn look<W: FabricWorker>(
+        &mut self,
+        word: Word,
+        cx: &mut Context<'_, W>,
+    ) -> Progress {
         match (cx.mailbox().take(self.place, word), word) {
             (None, _) => Progress::Parked,
             (Some(_), Word::HandOver) => {
@@ -89,7 +99,11 @@ impl Access {
         }
     }
 
-    pub(super) fn release_line<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> Progress {
+    pub(super) fn release_line<W: FabricWorker>(
+        &mut self,
+        commit: bool,
+        cx: &mut Context<'_, W>,
+    ) -> Progress {
         let write = commit && self.dirty;
         let late = cx.planted.has(Trap::PayloadAfterRelease);
         if write && !late {

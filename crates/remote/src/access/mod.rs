@@ -355,7 +355,8 @@ impl Access {
             return Some([holder.0, 0, 0, 0]);
         }
         let array = self.array(cx);
-        (holders(word) == array.iter().filter(|holder| **holder != 0).count() as u64).then_some(array)
+        (holders(word) == array.iter().filter(|holder| **holder != 0).count() as u64)
+            .then_some(array)
     }
 
     /// Reads the metadata again: word and array contradict each other. That is no conflict, and no reason to abort.
@@ -437,7 +438,10 @@ impl Access {
     }
 
     fn cas<W>(&self, expected: u64, new: u64, cx: &mut Context<'_, W>) {
-        self.push(Verb::Cas { remote: cx.table.word(self.row, 0), expected, new, old: self.scratch }, cx);
+        self.push(
+            Verb::Cas { remote: cx.table.word(self.row, 0), expected, new, old: self.scratch },
+            cx,
+        );
     }
 
     fn faa<W>(&self, add: u64, cx: &mut Context<'_, W>) {
@@ -477,7 +481,10 @@ impl Access {
 
     fn payload_read<W>(&self, cx: &Context<'_, W>) -> Request {
         let local = ScratchRange::new(self.payload(), cx.table.payload_words_of(self.row));
-        Request::new(0, Verb::Read { remote: cx.table.word(self.row, cx.table.mode.header_words()), local })
+        Request::new(
+            0,
+            Verb::Read { remote: cx.table.word(self.row, cx.table.mode.header_words()), local },
+        )
     }
 
     fn post(&mut self, step: Step) -> Progress {

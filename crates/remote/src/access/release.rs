@@ -6,7 +6,11 @@ use crate::traps::Trap;
 use clearway_fabric::{FabricWorker, ScratchRange, Verb};
 
 impl Access {
-    pub(super) fn release_exclusive<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> Progress {
+    pub(super) fn release_exclusive<W: FabricWorker>(
+        &mut self,
+        commit: bool,
+        cx: &mut Context<'_, W>,
+    ) -> Progress {
         let mode = cx.table.mode;
         if self.plant_release(commit, cx) {
             return self.post(Step::ReleaseExclusive);
@@ -32,7 +36,8 @@ impl Access {
         slot: u64,
         cx: &mut Context<'_, W>,
     ) -> Progress {
-        let unverified = cx.planted.has(Trap::UnlockWithPayload) || cx.planted.has(Trap::ReleaseByWrite);
+        let unverified =
+            cx.planted.has(Trap::UnlockWithPayload) || cx.planted.has(Trap::ReleaseByWrite);
         // A planted word is not the table's.
         let own_word = found == self.exclusive_word(cx) || cx.table.says_exclusive(found, cx.txn);
         if !unverified && !(own_word && (!self.entered || slot == cx.txn.0)) {
@@ -41,7 +46,11 @@ impl Access {
         self.gone()
     }
 
-    pub(super) fn release_shared<W: FabricWorker>(&mut self, word: u64, cx: &mut Context<'_, W>) -> Progress {
+    pub(super) fn release_shared<W: FabricWorker>(
+        &mut self,
+        word: u64,
+        cx: &mut Context<'_, W>,
+    ) -> Progress {
         if holders(word) == 0 || is_exclusive(word) {
             return Progress::LockLost;
         }
@@ -80,7 +89,11 @@ impl Access {
     }
 
     /// Pushes a release that the source names as a trap.
-    pub(super) fn plant_release<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> bool {
+    pub(super) fn plant_release<W: FabricWorker>(
+        &mut self,
+        commit: bool,
+        cx: &mut Context<'_, W>,
+    ) -> bool {
         let header = cx.table.mode.header_words();
         let payload = ScratchRange::new(self.payload(), cx.table.payload_words_of(self.row));
         let word = cx.table.word(self.row, 0);

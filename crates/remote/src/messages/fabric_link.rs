@@ -10,7 +10,8 @@
 use super::link::{Incoming, Link};
 use crate::RemoteError;
 use clearway_fabric::{
-    Completion, FabricWorker, PostError, QueueId, Request, ScratchRange, Verb, VerbError, WorkerAddr,
+    Completion, FabricWorker, PostError, QueueId, Request, ScratchRange, Verb, VerbError,
+    WorkerAddr,
 };
 use std::collections::VecDeque;
 
@@ -90,7 +91,8 @@ impl<W: FabricWorker> FabricLink<W> {
         let start = self.start(peer, buffer);
         self.fabric.store_range(start, words);
         let send = Verb::Send { local: ScratchRange::new(start, words.len()) };
-        match self.fabric.post(self.peers[peer].queue, &[Request::new(self.id(peer, buffer), send)]) {
+        match self.fabric.post(self.peers[peer].queue, &[Request::new(self.id(peer, buffer), send)])
+        {
             Ok(()) => Ok(true),
             Err(PostError::QueueFull) => {
                 self.peers[peer].free.push(buffer);
@@ -118,7 +120,12 @@ impl<W: FabricWorker> FabricLink<W> {
                 }
                 Ok(())
             }
-            Err(VerbError::RemoteAccess | VerbError::MessageTooLong | VerbError::Flushed | VerbError::PeerDead) => {
+            Err(
+                VerbError::RemoteAccess
+                | VerbError::MessageTooLong
+                | VerbError::Flushed
+                | VerbError::PeerDead,
+            ) => {
                 if !std::mem::replace(&mut self.peers[peer].gone, true) {
                     self.incoming.push(Incoming::Gone(peer));
                 }

@@ -34,7 +34,11 @@ struct Lock {
 
 impl Lock {
     /// The holders that keep a transaction from the lock.
-    fn conflicts(&self, txn: StartTimestamp, exclusive: bool) -> impl Iterator<Item = StartTimestamp> {
+    fn conflicts(
+        &self,
+        txn: StartTimestamp,
+        exclusive: bool,
+    ) -> impl Iterator<Item = StartTimestamp> {
         let conflict = exclusive || self.exclusive;
         self.holders.iter().copied().filter(move |holder| conflict && *holder != txn)
     }
@@ -75,7 +79,9 @@ impl LockTable {
     }
 
     pub fn holds(&self, row: u32, txn: StartTimestamp, exclusive: bool) -> bool {
-        self.rows.get(&row).is_some_and(|lock| lock.holders.contains(&txn) && (lock.exclusive || !exclusive))
+        self.rows
+            .get(&row)
+            .is_some_and(|lock| lock.holders.contains(&txn) && (lock.exclusive || !exclusive))
     }
 
     /// Takes a holder or waiter from a row, and settles who waits there.

@@ -64,7 +64,8 @@ impl<L: Link> MessageServer<L> {
 
     /// The words of a row's payload.
     fn place(&self, row: u32) -> Range<usize> {
-        let (in_table, behind) = (row.min(self.table.rows) as usize, row.saturating_sub(self.table.rows) as usize);
+        let (in_table, behind) =
+            (row.min(self.table.rows) as usize, row.saturating_sub(self.table.rows) as usize);
         let first = in_table * self.table.payload_words + behind * self.table.buckets.payload_words;
         first..first + self.table.payload_words_of(RowId { owner: 0, index: row })
     }
@@ -124,7 +125,9 @@ impl<L: Link> MessageServer<L> {
         own && match &asked.request {
             Request::Lock { .. } | Request::Peek { .. } => true,
             Request::Release { row } => self.locks.holds(*row, asked.start, false),
-            Request::End { writes } => writes.iter().all(|(row, _)| self.locks.holds(*row, asked.start, true)),
+            Request::End { writes } => {
+                writes.iter().all(|(row, _)| self.locks.holds(*row, asked.start, true))
+            }
         }
     }
 

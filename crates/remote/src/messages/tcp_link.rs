@@ -41,7 +41,11 @@ impl TcpLink {
     ///
     /// # Errors
     /// [`RemoteError::Fabric`] if the address cannot be used.
-    pub fn listen(address: SocketAddr, max_peers: usize, message_words: usize) -> Result<Self, RemoteError> {
+    pub fn listen(
+        address: SocketAddr,
+        max_peers: usize,
+        message_words: usize,
+    ) -> Result<Self, RemoteError> {
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(Self { listener: Some(listener), max_peers, ..Self::new(message_words) })
@@ -52,7 +56,8 @@ impl TcpLink {
     /// # Errors
     /// [`RemoteError::Fabric`] if it does not.
     pub fn address(&self) -> Result<SocketAddr, RemoteError> {
-        let listener = self.listener.as_ref().ok_or(RemoteError::Fabric(FabricError::UnknownPeer))?;
+        let listener =
+            self.listener.as_ref().ok_or(RemoteError::Fabric(FabricError::UnknownPeer))?;
         listener.local_addr().map_err(failed)
     }
 
@@ -167,7 +172,9 @@ impl Link for TcpLink {
         self.accept()?;
         for (number, peer) in self.peers.iter_mut().enumerate().filter(|(_, peer)| !peer.gone) {
             let open = peer.flush() && peer.fill();
-            let sound = peer.take_messages(self.message_words, |words| incoming.push(Incoming::Message(number, words)));
+            let sound = peer.take_messages(self.message_words, |words| {
+                incoming.push(Incoming::Message(number, words))
+            });
             if !(open && sound) {
                 peer.gone = true;
                 // The other end learns of it, if it still lives.

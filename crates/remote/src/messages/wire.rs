@@ -53,11 +53,14 @@ impl Asked {
     pub fn encode(&self) -> Vec<u64> {
         let head = |kind| vec![kind, self.tag, self.start.0];
         match &self.request {
-            Request::Lock { row, exclusive } => [head(1), vec![u64::from(*row), u64::from(*exclusive)]].concat(),
+            Request::Lock { row, exclusive } => {
+                [head(1), vec![u64::from(*row), u64::from(*exclusive)]].concat()
+            }
             Request::Peek { row } => [head(2), vec![u64::from(*row)]].concat(),
             Request::Release { row } => [head(3), vec![u64::from(*row)]].concat(),
             Request::End { writes } => {
-                let write = |(row, payload): &(u32, Vec<u64>)| [&[u64::from(*row)], &payload[..]].concat();
+                let write =
+                    |(row, payload): &(u32, Vec<u64>)| [&[u64::from(*row)], &payload[..]].concat();
                 [head(4), writes.iter().flat_map(write).collect()].concat()
             }
         }
@@ -66,17 +69,21 @@ impl Asked {
     /// None if it is not a request for rows of this table.
     pub fn decode(words: &[u64], table: &Table) -> Option<Self> {
         let [kind, tag, start, rest @ ..] = words else { return None };
-        let known = |word: &u64| u32::try_from(*word).ok().filter(|row| *row < table.rows + table.buckets.rows);
+        let known = |word: &u64| {
+            u32::try_from(*word).ok().filter(|row| *row < table.rows + table.buckets.rows)
+        };
         let request = match (kind, rest) {
-            (1, [row, exclusive @ (0 | 1)]) => Request::Lock { row: known(row)?, exclusive: *exclusive == 1 },
+            (1, [row, exclusive @ (0 | 1)]) => {
+                Request::Lock { row: known(row)?, exclusive: *exclusive == 1 }
+            }
             (2, [row]) => Request::Peek { row: known(row)? },
             (3, [row]) => Request::Release { row: known(row)? },
             (4, mut rest) => {
                 let mut writes = Vec::new();
                 while let [row, behind @ ..] = rest {
                     let row = known(row)?;
-                    let (payload, others) =
-                        behind.split_at_checked(table.payload_words_of(RowId { owner: 0, index: row }))?;
+                    let (payload, others) = behind
+                        .split_at_checked(table.payload_words_of(RowId { owner: 0, index: row }))?;
                     writes.push((row, payload.to_vec()));
                     rest = others;
                 }
@@ -91,7 +98,9 @@ impl Asked {
 impl Reply {
     pub fn encode(&self, tag: u64) -> Vec<u64> {
         match self {
-            Self::Locked { waited, payload } => [&[1, tag, u64::from(*waited)], &payload[..]].concat(),
+            Self::Locked { waited, payload } => {
+                [&[1, tag, u64::from(*waited)], &payload[..]].concat()
+            }
             Self::Refused { cause, newest } => {
                 let older = if let AbortCause::Older(holder) = cause { holder.0 } else { 0 };
                 vec![2, tag, older, newest.0]
@@ -106,9 +115,15 @@ impl Reply {
     pub fn decode(words: &[u64]) -> Option<(u64, Self)> {
         let [kind, tag, rest @ ..] = words else { return None };
         let reply = match (kind, rest) {
-            (1, [waited, payload @ ..]) => Self::Locked { waited: *waited == 1, payload: payload.to_vec() },
+            (1, [waited, payload @ ..]) => {
+                Self::Locked { waited: *waited == 1, payload: payload.to_vec() }
+            }
             (2, [older, newest]) => {
-                let cause = if *older == 0 { AbortCause::Conflict } else { AbortCause::Older(StartTimestamp(*older)) };
+                let cause = if *older == 0 {
+                    AbortCause::Conflict
+                } else {
+                    AbortCause::Older(StartTimestamp(*older))
+                };
                 Self::Refused { cause, newest: StartTimestamp(*newest) }
             }
             (3, payload) => Self::Payload(payload.to_vec()),

@@ -9,7 +9,8 @@
 use super::link::{Incoming, Link};
 use super::wire::{Asked, Reply, Request};
 use crate::{
-    AbortCause, Event, Phase, RemoteError, RowClient, RowId, StartTimestamp, Stats, Table, TxnHandle, WorkerLimits,
+    AbortCause, Event, Phase, RemoteError, RowClient, RowId, StartTimestamp, Stats, Table,
+    TxnHandle, WorkerLimits,
 };
 use clearway_fabric::VerbError;
 use std::collections::VecDeque;
@@ -136,7 +137,13 @@ impl<L: Link> MessageWorker<L> {
         self.ask(txn.slot, row.owner as usize, request, Phase::Lock)
     }
 
-    fn ask(&mut self, slot: usize, owner: usize, request: Request, phase: Phase) -> Result<(), RemoteError> {
+    fn ask(
+        &mut self,
+        slot: usize,
+        owner: usize,
+        request: Request,
+        phase: Phase,
+    ) -> Result<(), RemoteError> {
         // The request and its reply.
         self.stats.count_batch(phase, 2);
         let asked = Asked { tag: slot as u64, start: self.txns[slot].start, request };
@@ -152,7 +159,9 @@ impl<L: Link> MessageWorker<L> {
         owners.dedup();
         self.txns[slot].ending = owners.len();
         for owner in &owners {
-            let changed = |access: &&Access| access.row.owner == *owner && access.dirty && state == State::Committing;
+            let changed = |access: &&Access| {
+                access.row.owner == *owner && access.dirty && state == State::Committing
+            };
             let write = |access: &Access| (access.row.index, access.payload.clone());
             let writes = accesses.iter().filter(changed).map(write).collect();
             self.ask(slot, *owner as usize, Request::End { writes }, phase)?;
@@ -181,7 +190,10 @@ impl<L: Link> MessageWorker<L> {
 
     fn handle(&mut self, words: &[u64]) -> Result<(), RemoteError> {
         let (tag, reply) = Reply::decode(words).ok_or(RemoteError::BadMessage)?;
-        let slot = usize::try_from(tag).ok().filter(|slot| *slot < self.txns.len()).ok_or(RemoteError::BadMessage)?;
+        let slot = usize::try_from(tag)
+            .ok()
+            .filter(|slot| *slot < self.txns.len())
+            .ok_or(RemoteError::BadMessage)?;
         let txn = &mut self.txns[slot];
         if txn.ending > 0 && reply == Reply::Done {
             txn.ending -= 1;
@@ -192,10 +204,20 @@ impl<L: Link> MessageWorker<L> {
         }
         let (call, row) = txn.call.take().ok_or(RemoteError::BadMessage)?;
         let handle = txn.handle;
-        let access = txn.accesses.iter_mut().find(|access| access.row == row).expect("it was made for the call");
+        let access = txn
+            .accesses
+            .iter_mut()
+            .find(|access| access.row == row)
+            .expect("it was made for the call");
         match (call, reply) {
-            (Call::Lock { update }, Reply::Locked { waited, payload }) if payload.len() == access.payload.len() => {
-                access.held = if update || !self.table.mode.shares() { Held::Exclusive } else { Held::Shared };
+            (Call::Lock { update }, Reply::Locked { waited, payload })
+                if payload.len() == access.payload.len() =>
+            {
+                access.held = if update || !self.table.mode.shares() {
+                    Held::Exclusive
+                } else {
+                    Held::Shared
+                };
                 access.update = update;
                 access.payload = payload;
                 self.stats.wait_retries += u64::from(waited);

@@ -45,7 +45,14 @@ impl StoreLayout {
     pub fn table(&self, owners: Vec<Owner>) -> Table {
         let buckets = Buckets { payload_words: self.bucket_words(), rows: self.buckets };
         let rows = self.buckets * self.entries;
-        Table { mode: self.mode, payload_words: 1 + self.value_words, rows, buckets, log: LogLayout::default(), owners }
+        Table {
+            mode: self.mode,
+            payload_words: 1 + self.value_words,
+            rows,
+            buckets,
+            log: LogLayout::default(),
+            owners,
+        }
     }
 
     /// Limits of a worker that runs `transactions` at a time with at most `operations` each.
@@ -71,7 +78,10 @@ impl StoreLayout {
         let hash = mix(key.get());
         let owner = (hash >> 32) % owners as u64;
         let home = (hash & u64::from(u32::MAX)) % u64::from(self.buckets);
-        Bucket { owner: owner as u32, number: ((home + u64::from(probe)) % u64::from(self.buckets)) as u32 }
+        Bucket {
+            owner: owner as u32,
+            number: ((home + u64::from(probe)) % u64::from(self.buckets)) as u32,
+        }
     }
 
     /// Buckets that may have a key; no bucket twice.

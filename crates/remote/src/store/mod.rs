@@ -142,7 +142,10 @@ impl<R: RowClient> StoreWorker<R> {
         let expected = layout.table(Vec::new());
         let same = (table.mode, table.payload_words, table.rows, table.buckets)
             == (expected.mode, expected.payload_words, expected.rows, expected.buckets);
-        assert!(same && layout.value_words > 0 && layout.entries > 0, "the table is not that of the layout");
+        assert!(
+            same && layout.value_words > 0 && layout.entries > 0,
+            "the table is not that of the layout"
+        );
         Self {
             rows,
             layout,
@@ -200,7 +203,12 @@ impl<R: RowClient> StoreWorker<R> {
     }
 
     /// Adds a key that is absent.
-    pub fn insert(&mut self, txn: TxnHandle, key: StoreKey, value: &[u64]) -> Result<(), RemoteError> {
+    pub fn insert(
+        &mut self,
+        txn: TxnHandle,
+        key: StoreKey,
+        value: &[u64],
+    ) -> Result<(), RemoteError> {
         assert_eq!(value.len(), self.layout.value_words);
         self.start_call(txn, key, Operation::Insert(value.to_vec()))
     }

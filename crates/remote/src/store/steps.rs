@@ -14,7 +14,10 @@ impl<R: RowClient> StoreWorker<R> {
         key: StoreKey,
         operation: Operation,
     ) -> Result<(), RemoteError> {
-        assert!(self.calls.iter().all(|call| call.txn != txn), "the transaction has a call under way");
+        assert!(
+            self.calls.iter().all(|call| call.txn != txn),
+            "the transaction has a call under way"
+        );
         let call = Call { txn, key, operation, step: Step::Peek(0), free: None };
         if call.operation.changes_index() {
             return self.search(call, 0);
@@ -49,7 +52,9 @@ impl<R: RowClient> StoreWorker<R> {
             }
             Event::Released(txn, _) => {
                 let call = self.take_call(txn);
-                let Step::Release { cached } = call.step else { unreachable!("no release was asked for") };
+                let Step::Release { cached } = call.step else {
+                    unreachable!("no release was asked for")
+                };
                 self.look_elsewhere(call, cached)
             }
             Event::Committed(txn) => {
@@ -66,7 +71,8 @@ impl<R: RowClient> StoreWorker<R> {
     }
 
     fn take_call(&mut self, txn: TxnHandle) -> Call {
-        let call = self.calls.iter().position(|call| call.txn == txn).expect("rows change by calls only");
+        let call =
+            self.calls.iter().position(|call| call.txn == txn).expect("rows change by calls only");
         self.calls.swap_remove(call)
     }
 
@@ -89,8 +95,16 @@ impl<R: RowClient> StoreWorker<R> {
         self.rows.get(txn, row, update)
     }
 
-    fn tried_row(&mut self, mut call: Call, row: RowId, cached: bool, held: bool) -> Result<(), RemoteError> {
-        if self.key_of(call.txn, row) == call.key.get() || (cached && self.planted.has(Trap::TrustLocation)) {
+    fn tried_row(
+        &mut self,
+        mut call: Call,
+        row: RowId,
+        cached: bool,
+        held: bool,
+    ) -> Result<(), RemoteError> {
+        if self.key_of(call.txn, row) == call.key.get()
+            || (cached && self.planted.has(Trap::TrustLocation))
+        {
             *(if cached { &mut self.stats.cached } else { &mut self.stats.peeked }) += 1;
             return self.has_row(&call, row);
         }

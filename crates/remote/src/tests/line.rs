@@ -2,7 +2,8 @@
 
 use super::runner::{Setup, run};
 use crate::{
-    AbortCause, Buckets, Event, LogLayout, Mailbox, Mode, Owner, RowClient, RowId, RowWorker, Table, WorkerLimits,
+    AbortCause, Buckets, Event, LogLayout, Mailbox, Mode, Owner, RowClient, RowId, RowWorker,
+    Table, WorkerLimits,
 };
 use clearway_fabric::sim::{Network, SimConfig, SimRegion, SimWorker};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
@@ -11,7 +12,11 @@ const ROW: RowId = RowId { owner: 0, index: 0 };
 const LIMITS: WorkerLimits = WorkerLimits { transactions: 1, rows: 1 };
 
 /// Moves time by this much, with all workers polling, and appends their events.
-fn pass(network: &Network, workers: &mut [RowWorker<'_, SimWorker>], events: &mut Vec<(usize, Event)>) {
+fn pass(
+    network: &Network,
+    workers: &mut [RowWorker<'_, SimWorker>],
+    events: &mut Vec<(usize, Event)>,
+) {
     let until_ns = network.now_ns() + 50_000;
     let mut found = Vec::new();
     while network.now_ns() < until_ns {
@@ -40,9 +45,11 @@ fn lock_goes_from_one_in_line_to_the_next() {
         log: LogLayout::default(),
         owners,
     };
-    let mailboxes: Vec<SimRegion> = nodes.iter().map(|node| node.register(LIMITS.mailbox_words()).unwrap()).collect();
+    let mailboxes: Vec<SimRegion> =
+        nodes.iter().map(|node| node.register(LIMITS.mailbox_words()).unwrap()).collect();
     let all = nodes.iter().zip(&mailboxes);
-    let all: Vec<Owner> = all.map(|(n, m)| Owner { address: address(n.node()), region: m.key() }).collect();
+    let all: Vec<Owner> =
+        all.map(|(n, m)| Owner { address: address(n.node()), region: m.key() }).collect();
     let worker = |number: usize| {
         let fabric = nodes[number].worker(0, LIMITS.scratch_words(1)).unwrap();
         let worker = RowWorker::new(fabric, table.clone(), number as u16, LIMITS, None).unwrap();
@@ -64,7 +71,9 @@ fn lock_goes_from_one_in_line_to_the_next() {
         for _ in 0..5 {
             workers[3].get(intruder, ROW, true).unwrap();
             pass(&network, &mut workers, &mut events);
-            let [(3, Event::Aborted(_, start, AbortCause::Older(_)))] = events[..] else { panic!("{events:?}") };
+            let [(3, Event::Aborted(_, start, AbortCause::Older(_)))] = events[..] else {
+                panic!("{events:?}")
+            };
             intruder = workers[3].restart(start).unwrap();
             events.clear();
         }
@@ -72,7 +81,10 @@ fn lock_goes_from_one_in_line_to_the_next() {
         workers[next + 1].commit(txns[next + 1]).unwrap();
         pass(&network, &mut workers, &mut events);
         events.sort_by_key(|(number, _)| *number);
-        assert_eq!(events, [(next, Event::Locked(txns[next], ROW)), (next + 1, Event::Committed(txns[next + 1]))]);
+        assert_eq!(
+            events,
+            [(next, Event::Locked(txns[next], ROW)), (next + 1, Event::Committed(txns[next + 1]))]
+        );
         let mut payload = [9];
         workers[next].payload(txns[next], ROW, &mut payload);
         assert_eq!(payload, [next as u64]);
@@ -80,7 +92,11 @@ fn lock_goes_from_one_in_line_to_the_next() {
     }
     for (number, before) in before.into_iter().enumerate() {
         let stats = workers[number].stats();
-        assert_eq!((before.waits, before.wait_verbs), (1, 2), "a CAS to stand in line, a WRITE to the one before");
+        assert_eq!(
+            (before.waits, before.wait_verbs),
+            (1, 2),
+            "a CAS to stand in line, a WRITE to the one before"
+        );
         assert_eq!((stats.waits, stats.wait_verbs), (1, 2), "nothing while it waited");
     }
     workers[0].commit(txns[0]).unwrap();
@@ -94,7 +110,8 @@ fn wait_in_line_takes_two_verbs_where_polling_takes_more() {
     let verbs_a_wait = |mode| {
         let (nodes, workers, clients, rows, rows_per_txn) = (4, 8, 1, 500, 10);
         let setup = Setup::new(1, mode, 300);
-        let setup = Setup { nodes, workers, clients, rows, rows_per_txn, theta: Some(0.95), ..setup };
+        let setup =
+            Setup { nodes, workers, clients, rows, rows_per_txn, theta: Some(0.95), ..setup };
         let found = run(setup);
         assert!(found.is_clean(), "{mode:?}: {:?}\n{}", found.broken, found.checked);
         let stats = found.stats;

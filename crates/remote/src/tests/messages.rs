@@ -3,8 +3,8 @@
 use super::runner::{Setup, message_worker, run, servers};
 use super::{PAYLOAD, store_runner, threads};
 use crate::{
-    Buckets, FabricLink, Incoming, Link, LogLayout, MessageServer, MessageWorker, Mode, Owner, RemoteError, RowClient,
-    RowId, Stats, Table, TcpLink, WorkerLimits, message_words,
+    Buckets, FabricLink, Incoming, Link, LogLayout, MessageServer, MessageWorker, Mode, Owner,
+    RemoteError, RowClient, RowId, Stats, Table, TcpLink, WorkerLimits, message_words,
 };
 use clearway_env::SeededEntropy;
 use clearway_fabric::shm::{ShmConfig, ShmSegment};
@@ -26,7 +26,12 @@ fn messages_are_strictly_serializable_in_every_mode() {
         for seed in 0..SEEDS {
             let setup = Setup { messages: true, ..Setup::new(seed, mode, 400) };
             let found = run(setup);
-            assert!(found.is_clean(), "SEED={seed} {mode:?}: {:?}\n{}", found.broken, found.checked);
+            assert!(
+                found.is_clean(),
+                "SEED={seed} {mode:?}: {:?}\n{}",
+                found.broken,
+                found.checked
+            );
             assert!(found.checked.counts.committed >= 400, "SEED={seed}: {}", found.checked);
             sum.add(&found.stats);
         }
@@ -40,8 +45,14 @@ fn messages_are_strictly_serializable_in_every_mode() {
 fn stores_by_messages_are_strictly_serializable() {
     for mode in Mode::PUBLISHED {
         for seed in 0..SEEDS / 2 {
-            let (found, _) = store_runner::run(Setup { messages: true, ..Setup::new(seed, mode, 300) });
-            assert!(found.is_clean(), "SEED={seed} {mode:?}: {:?}\n{}", found.broken, found.checked);
+            let (found, _) =
+                store_runner::run(Setup { messages: true, ..Setup::new(seed, mode, 300) });
+            assert!(
+                found.is_clean(),
+                "SEED={seed} {mode:?}: {:?}\n{}",
+                found.broken,
+                found.checked
+            );
         }
     }
 }
@@ -89,7 +100,9 @@ fn run_threads<L: Link + Send>(
                 let owners = table.owners.len() as u32;
                 let mut client = MessageWorker::new(connect(number), table, number as u16, LIMITS);
                 let wait = |client: &mut MessageWorker<L>| wait(client.link());
-                let records = threads::work(&mut client, number as u32, (owners, ROWS), 200, shared, wait).unwrap();
+                let records =
+                    threads::work(&mut client, number as u32, (owners, ROWS), 200, shared, wait)
+                        .unwrap();
                 // Release: pairs with the Acquire above.
                 left.fetch_sub(1, Ordering::Release);
                 records
@@ -99,7 +112,10 @@ fn run_threads<L: Link + Send>(
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect::<Vec<_>>()
     });
     let report = threads::check(records);
-    assert!(report.is_clean() && report.counts.committed == 200 * CLIENTS as u64, "{mode:?}: {report}");
+    assert!(
+        report.is_clean() && report.counts.committed == 200 * CLIENTS as u64,
+        "{mode:?}: {report}"
+    );
 }
 
 #[test]
@@ -107,7 +123,8 @@ fn tcp_is_strictly_serializable_in_every_mode() {
     for mode in Mode::PUBLISHED {
         let words = message_words(&table(mode, 2), LIMITS.rows);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let links: Vec<TcpLink> = (0..2).map(|_| TcpLink::listen(any, CLIENTS, words).unwrap()).collect();
+        let links: Vec<TcpLink> =
+            (0..2).map(|_| TcpLink::listen(any, CLIENTS, words).unwrap()).collect();
         let addresses: Vec<SocketAddr> = links.iter().map(|link| link.address().unwrap()).collect();
         let connect = |_| {
             let mut link = TcpLink::new(words);
@@ -121,13 +138,21 @@ fn tcp_is_strictly_serializable_in_every_mode() {
 #[test]
 fn shared_memory_is_strictly_serializable_in_every_mode() {
     for mode in Mode::PUBLISHED {
-        let config = ShmConfig { nodes: 3, workers: 8, regions: 1, queue_pairs: 32, ring_words: 256, heap_words: 1024 };
+        let config = ShmConfig {
+            nodes: 3,
+            workers: 8,
+            regions: 1,
+            queue_pairs: 32,
+            ring_words: 256,
+            heap_words: 1024,
+        };
         let segment = ShmSegment::create(config).unwrap();
         let nodes = [0, 1, 2].map(|node| segment.node(FabricNode(node), Duration::ZERO).unwrap());
         let table = table(mode, 2);
         let words = message_words(&table, LIMITS.rows);
         let link = |node: usize, port, peers| {
-            let scratch = FabricLink::<clearway_fabric::shm::ShmWorker>::scratch_words(peers, 2, words);
+            let scratch =
+                FabricLink::<clearway_fabric::shm::ShmWorker>::scratch_words(peers, 2, words);
             FabricLink::new(nodes[node].worker(port, scratch).unwrap(), peers, 2, words)
         };
         let links = vec![link(0, 0, CLIENTS), link(1, 0, CLIENTS)];
@@ -196,7 +221,10 @@ fn bad_requests_are_answered_and_change_nothing() {
     }
     // Another peer's transaction.
     assert_eq!(ask(&mut server, 1, &[END, 7, 50, 1, 9, 9, 9]), [(1, vec![BAD, 7])]);
-    assert_eq!((server.bad_requests(), server.payload(1), server.is_free()), (13, &[0; PAYLOAD][..], false));
+    assert_eq!(
+        (server.bad_requests(), server.payload(1), server.is_free()),
+        (13, &[0; PAYLOAD][..], false)
+    );
     let rng = SeededEntropy::new(1);
     for _ in 0..20_000 {
         let words: Vec<u64> = (0..rng.below(8)).map(|_| rng.below(6)).collect();
@@ -213,7 +241,11 @@ fn locks_of_a_peer_that_is_gone_come_free() {
     let mut server = MessageServer::new(Script::default(), table(Mode::PUBLISHED[2], 1));
     ask(&mut server, 0, &[LOCK, 0, 70, 1, 1]);
     assert_eq!(ask(&mut server, 1, &[LOCK, 3, 60, 1, 1]), [], "the older one waits");
-    assert_eq!(ask(&mut server, 2, &[LOCK, 0, 80, 1, 1]), [(2, vec![2, 0, 70, 70])], "the younger one dies");
+    assert_eq!(
+        ask(&mut server, 2, &[LOCK, 0, 80, 1, 1]),
+        [(2, vec![2, 0, 70, 70])],
+        "the younger one dies"
+    );
     server.link().incoming.push(Incoming::Gone(0));
     server.poll().unwrap();
     assert_eq!(std::mem::take(&mut server.link().sent), [(1, vec![1, 3, 1, 0, 0, 0])]);
@@ -295,7 +327,9 @@ fn a_message_too_long_ends_its_connection_only() {
         server.wait().unwrap();
     }
     incoming.sort_by_key(|incoming| matches!(incoming, Incoming::Gone(_)));
-    let [Incoming::Message(good_peer, words), Incoming::Gone(bad)] = &incoming[..] else { panic!("{incoming:?}") };
+    let [Incoming::Message(good_peer, words), Incoming::Gone(bad)] = &incoming[..] else {
+        panic!("{incoming:?}")
+    };
     assert_eq!((good_peer + bad, words), (1, &vec![1; 4]));
 }
 
@@ -307,5 +341,9 @@ fn upgrades_are_granted_to_a_lone_reader() {
     assert_eq!(ask(&mut server, 0, &[LOCK, 0, 70, 0, 1])[0].1[0], 1);
     ask(&mut server, 0, &[LOCK, 0, 70, 1, 0]);
     ask(&mut server, 1, &[LOCK, 0, 80, 1, 0]);
-    assert_eq!(ask(&mut server, 0, &[LOCK, 0, 70, 1, 1]), [(0, vec![2, 0, 0, 80])], "refused for a conflict");
+    assert_eq!(
+        ask(&mut server, 0, &[LOCK, 0, 70, 1, 1]),
+        [(0, vec![2, 0, 0, 80])],
+        "refused for a conflict"
+    );
 }

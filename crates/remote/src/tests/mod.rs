@@ -32,7 +32,13 @@ const TRAP_SEEDS: u64 = 300;
 
 fn assert_clean(setup: Setup, found: &Found) {
     let broken = &found.broken;
-    assert!(found.is_clean(), "SEED={} {:?}: {broken:?}\n{}", setup.seed, setup.mode, found.checked);
+    assert!(
+        found.is_clean(),
+        "SEED={} {:?}: {broken:?}\n{}",
+        setup.seed,
+        setup.mode,
+        found.checked
+    );
 }
 
 /// Runs one mode under all seeds, or under that of `SEED`, and returns what its workers counted.
@@ -44,7 +50,11 @@ fn run_mode(mode: Mode) -> Stats {
         let setup = Setup::new(seed, mode, COMMITS / SEEDS);
         let found = run(setup);
         assert_clean(setup, &found);
-        assert!(found.checked.counts.committed >= COMMITS / SEEDS, "SEED={seed}: {}", found.checked);
+        assert!(
+            found.checked.counts.committed >= COMMITS / SEEDS,
+            "SEED={seed}: {}",
+            found.checked
+        );
         sum.add(&found.stats);
     }
     println!("{mode:?}, seeds {seeds:?}: {sum:?}");
@@ -87,7 +97,10 @@ fn adaptive_locks_are_strictly_serializable() {
     for mode in Mode::ADAPTIVE {
         let Stats { reads_alone, reads_shared, commits, .. } = run_mode(mode);
         let least = commits / 50;
-        assert!(reads_alone > least && reads_shared > least, "{mode:?}: {reads_alone} alone, {reads_shared} shared");
+        assert!(
+            reads_alone > least && reads_shared > least,
+            "{mode:?}: {reads_alone} alone, {reads_shared} shared"
+        );
     }
 }
 
@@ -97,7 +110,11 @@ fn assert_caught(trap: Trap, mode: Mode) {
     for seed in 0..TRAP_SEEDS {
         let found = run(setup(seed, Some(trap)));
         if !found.is_clean() {
-            println!("{trap:?}, {mode:?}: SEED={seed}: {:?} {}", found.broken, found.checked.summary());
+            println!(
+                "{trap:?}, {mode:?}: SEED={seed}: {:?} {}",
+                found.broken,
+                found.checked.summary()
+            );
             return assert_clean(setup(seed, None), &run(setup(seed, None)));
         }
     }
@@ -130,7 +147,10 @@ fn comparing_owner_is_caught() {
 
 #[test]
 fn abort_on_busy_metadata_is_caught() {
-    assert_caught(Trap::AbortOnBusyMetadata, Mode { protocol: Protocol::WaitDie, kind: LockKind::Shared });
+    assert_caught(
+        Trap::AbortOnBusyMetadata,
+        Mode { protocol: Protocol::WaitDie, kind: LockKind::Shared },
+    );
 }
 
 /// A lock word that says something else to the readers that may share the row.

@@ -17,8 +17,10 @@ fn run<F: Fabric + Sync>(mode: Mode, nodes: &[F])
 where
     F::Region: Sync,
 {
-    let register = |words: usize| nodes.iter().map(|node| node.register(words).unwrap()).collect::<Vec<_>>();
-    let (regions, mailboxes) = (register(Table::region_words(mode, PAYLOAD, ROWS)), register(LIMITS.mailbox_words()));
+    let register =
+        |words: usize| nodes.iter().map(|node| node.register(words).unwrap()).collect::<Vec<_>>();
+    let (regions, mailboxes) =
+        (register(Table::region_words(mode, PAYLOAD, ROWS)), register(LIMITS.mailbox_words()));
     let places = |regions: &[F::Region]| {
         let owner = |(node, region): (&F, &F::Region)| Owner {
             address: WorkerAddr { node: node.node(), port: 9 },
@@ -42,14 +44,16 @@ where
             let (node, region, own) = (&nodes[number], &regions[number], &mailboxes[number]);
             scope.spawn(move || {
                 let fabric = node.worker(0, LIMITS.scratch_words(PAYLOAD)).unwrap();
-                let worker = RowWorker::new(fabric, table, number as u16, LIMITS, Some(region)).unwrap();
+                let worker =
+                    RowWorker::new(fabric, table, number as u16, LIMITS, Some(region)).unwrap();
                 let mut worker = worker.with_mailbox(Mailbox { own, all }).unwrap();
                 let wait = |worker: &mut RowWorker<'_, F::Worker>| {
                     worker.fabric().wait();
                     Ok(())
                 };
                 let rows = (nodes.len() as u32, ROWS);
-                let records = threads::work(&mut worker, number as u32, rows, COMMITS, shared, wait).unwrap();
+                let records =
+                    threads::work(&mut worker, number as u32, rows, COMMITS, shared, wait).unwrap();
                 (records, *crate::RowClient::stats(&worker))
             })
         };
@@ -63,12 +67,19 @@ where
         (records, stats)
     });
     let report = threads::check(records);
-    assert!(report.is_clean() && report.counts.committed == (COMMITS * nodes.len()) as u64, "{mode:?}: {report}");
+    assert!(
+        report.is_clean() && report.counts.committed == (COMMITS * nodes.len()) as u64,
+        "{mode:?}: {report}"
+    );
     assert!(stats.direct > 0, "local rows were not accessed directly: {stats:?}");
     let header = mode.header_words();
-    let words = |row: u32| row as usize * (header + PAYLOAD)..row as usize * (header + PAYLOAD) + header;
+    let words =
+        |row: u32| row as usize * (header + PAYLOAD)..row as usize * (header + PAYLOAD) + header;
     for region in &regions {
-        assert!((0..ROWS).flat_map(words).all(|word| region.load(word) == 0), "{mode:?}: a lock leaked");
+        assert!(
+            (0..ROWS).flat_map(words).all(|word| region.load(word) == 0),
+            "{mode:?}: a lock leaked"
+        );
     }
 }
 
@@ -79,7 +90,14 @@ fn modes() -> impl Iterator<Item = Mode> {
 #[test]
 fn shared_memory_is_strictly_serializable_in_every_mode() {
     for mode in modes() {
-        let config = ShmConfig { nodes: 3, workers: 3, regions: 6, queue_pairs: 32, ring_words: 4, heap_words: 256 };
+        let config = ShmConfig {
+            nodes: 3,
+            workers: 3,
+            regions: 6,
+            queue_pairs: 32,
+            ring_words: 4,
+            heap_words: 256,
+        };
         let segment = ShmSegment::create(config).unwrap();
         let nodes = [0, 1, 2].map(|node| segment.node(FabricNode(node), Duration::ZERO).unwrap());
         run(mode, &nodes);
@@ -91,7 +109,8 @@ fn tcp_is_strictly_serializable_in_every_mode() {
     for mode in modes() {
         let bind = |node| {
             let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-            TcpFabric::bind(TcpConfig { node: FabricNode(node), listen, secret: vec![7; 16] }).unwrap()
+            TcpFabric::bind(TcpConfig { node: FabricNode(node), listen, secret: vec![7; 16] })
+                .unwrap()
         };
         let nodes = [0, 1, 2].map(bind);
         for node in &nodes {

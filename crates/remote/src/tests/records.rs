@@ -20,32 +20,53 @@ fn complete_held_rows(mode: Mode, beside: u64) {
     let network = Network::new(1, SimConfig::default());
     let nodes = [network.add_node(), network.add_node()];
     let log = LogLayout { workers: 1, transactions: 2, rows: 3 };
-    let mut table = Table { mode, payload_words: 1, rows: 4, buckets: Buckets::default(), log, owners: Vec::new() };
+    let mut table = Table {
+        mode,
+        payload_words: 1,
+        rows: 4,
+        buckets: Buckets::default(),
+        log,
+        owners: Vec::new(),
+    };
     let regions = [0, 1].map(|node| nodes[node].register(table.words()).unwrap());
     table.owners = owners(&regions, &nodes);
     let (ended, half) = (StartTimestamp::new(5, 0), StartTimestamp::new(6, 0));
     let row = |index| RowId { owner: 0, index };
-    let store = |index, word, value| regions[0].store(table.word(row(index), word).word as usize, value);
+    let store =
+        |index, word, value| regions[0].store(table.word(row(index), word).word as usize, value);
     let record = |slot, start: StartTimestamp, owners, changes: [(u64, u64); 2]| {
         let words = [start.0, owners, 0b11, changes[0].0, changes[0].1, changes[1].0, changes[1].1];
-        (table.record(0, slot)..).zip(words).for_each(|(word, value)| regions[0].store(word, value));
+        (table.record(0, slot)..)
+            .zip(words)
+            .for_each(|(word, value)| regions[0].store(word, value));
     };
     // Slot 0 has committed at its only owner, and has released row 1, which has another value since. Slot 1 lacks a
     // record at owner 1.
     record(0, ended, 0b01, [(0, 70), (1, 71)]);
     record(1, half, 0b11, [(2, 80), (3, 81)]);
     let exclusive = |start| mode.exclusive_word(start, true);
-    for (index, word, value) in [(0, exclusive(ended) + beside, 1), (1, 0, 9), (2, exclusive(half), 2), (3, 6, 3)] {
+    for (index, word, value) in
+        [(0, exclusive(ended) + beside, 1), (1, 0, 9), (2, exclusive(half), 2), (3, 6, 3)]
+    {
         store(index, 0, word);
         store(index, 1, value);
     }
     // Row 3 has 3 readers, of which one survives.
-    let reader = HeldLock { row: row(3), holder: StartTimestamp::new(7, 1), exclusive: false, slot: None, place: 0 };
+    let reader = HeldLock {
+        row: row(3),
+        holder: StartTimestamp::new(7, 1),
+        exclusive: false,
+        slot: None,
+        place: 0,
+    };
     let outcomes = rebuild(&table, &[Some(&regions[0]), Some(&regions[1])], &[reader]);
     assert!(outcomes.has_committed(ended) && !outcomes.has_committed(half));
     assert_eq!((outcomes.rows_completed, outcomes.exclusive_freed), (1, 2));
     let load = |index, word| regions[0].load(table.word(row(index), word).word as usize);
-    assert_eq!([0, 1, 2, 3].map(|index| (load(index, 0), load(index, 1))), [(0, 70), (0, 9), (0, 2), (2, 3)]);
+    assert_eq!(
+        [0, 1, 2, 3].map(|index| (load(index, 0), load(index, 1))),
+        [(0, 70), (0, 9), (0, 2), (2, 3)]
+    );
     // Once: a second recovery finds nothing to complete or to free.
     let again = rebuild(&table, &[Some(&regions[0]), Some(&regions[1])], &[reader]);
     assert_eq!((again.rows_completed, again.exclusive_freed, load(3, 0)), (0, 0, 2));
@@ -58,7 +79,14 @@ fn records_of_a_lost_owner_are_not_waited_for() {
     let network = Network::new(1, SimConfig::default());
     let nodes = [network.add_node(), network.add_node(), network.add_node()];
     let log = LogLayout { workers: 1, transactions: 3, rows: 1 };
-    let mut table = Table { mode, payload_words: 1, rows: 3, buckets: Buckets::default(), log, owners: Vec::new() };
+    let mut table = Table {
+        mode,
+        payload_words: 1,
+        rows: 3,
+        buckets: Buckets::default(),
+        log,
+        owners: Vec::new(),
+    };
     let regions = [0, 1, 2].map(|node| nodes[node].register(table.words()).unwrap());
     table.owners = owners(&regions, &nodes);
     let word = |index, word| table.word(RowId { owner: 0, index }, word).word as usize;
@@ -67,14 +95,20 @@ fn records_of_a_lost_owner_are_not_waited_for() {
     for (slot, owners) in [(0_u64, 0b011), (1, 0b101), (2, 0b011)] {
         let start = StartTimestamp::new(5 + slot, 0);
         let record = [start.0, owners, 0b1, slot, 70 + slot];
-        (table.record(0, slot as usize)..).zip(record).for_each(|(word, value)| regions[0].store(word, value));
+        (table.record(0, slot as usize)..)
+            .zip(record)
+            .for_each(|(word, value)| regions[0].store(word, value));
         regions[0].store(word(slot as u32, 0), if slot == 2 { 0 } else { start.0 });
         regions[0].store(word(slot as u32, 1), 1);
     }
     let outcomes = rebuild(&table, &[Some(&regions[0]), None, Some(&regions[2])], &[]);
     assert_eq!((outcomes.rows_completed, outcomes.exclusive_freed), (1, 2));
-    assert!(outcomes.has_committed(StartTimestamp::new(5, 0)) && !outcomes.has_committed(StartTimestamp::new(6, 0)));
-    let rows = [0, 1, 2].map(|index| (regions[0].load(word(index, 0)), regions[0].load(word(index, 1))));
+    assert!(
+        outcomes.has_committed(StartTimestamp::new(5, 0))
+            && !outcomes.has_committed(StartTimestamp::new(6, 0))
+    );
+    let rows =
+        [0, 1, 2].map(|index| (regions[0].load(word(index, 0)), regions[0].load(word(index, 1))));
     assert_eq!(rows, [(0, 70), (0, 1), (0, 1)]);
 }
 
@@ -103,7 +137,9 @@ fn leases_run_out_by_the_time_that_the_owner_looked() {
     assert!(watch.look(200, &region).is_empty());
     // An owner that was stopped starts all leases anew.
     renew(1, 7);
-    for (now_ns, dead) in [(210, vec![]), (900, vec![]), (950, vec![]), (999, vec![]), (1000, vec![1])] {
+    for (now_ns, dead) in
+        [(210, vec![]), (900, vec![]), (950, vec![]), (999, vec![]), (1000, vec![1])]
+    {
         assert_eq!(watch.look(now_ns, &region), dead, "at {now_ns}");
     }
 }
@@ -120,9 +156,12 @@ fn locks_and_outcomes_survive_a_message() {
         assert_eq!(HeldLock::from_words(lock.to_words(), &table), Some(lock));
         // Another owner, row, holder or slot than there is.
         let [place, start, kind] = lock.to_words();
-        for bad in
-            [[place + (1 << 32), start, kind], [place + 1, start, kind], [place, 0, kind], [place, start, 5 << 1]]
-        {
+        for bad in [
+            [place + (1 << 32), start, kind],
+            [place + 1, start, kind],
+            [place, 0, kind],
+            [place, start, 5 << 1],
+        ] {
             assert_eq!(HeldLock::from_words(bad, &table), None);
         }
     }

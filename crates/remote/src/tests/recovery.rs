@@ -7,8 +7,8 @@ use super::runner::Found;
 use crate::recovery::rebuild_with;
 use crate::traps::{Planted, Trap};
 use crate::{
-    Buckets, Event, LeaseWatch, LogLayout, Mailbox, Mode, Owner, RemoteError, RowClient, RowId, RowWorker, Table,
-    TxnHandle, WorkerLimits,
+    Buckets, Event, LeaseWatch, LogLayout, Mailbox, Mode, Owner, RemoteError, RowClient, RowId,
+    RowWorker, Table, TxnHandle, WorkerLimits,
 };
 use clearway_env::SeededEntropy;
 use clearway_fabric::sim::{Network, SimConfig, SimNode, SimRegion, SimWorker, Step};
@@ -88,21 +88,42 @@ fn run(seed: u64, mode: Mode, trap: Option<Trap>) -> (Found, u64, u64) {
     })
 }
 
-fn with_cluster<T>(seed: u64, mode: Mode, trap: Option<Trap>, act: impl FnOnce(&mut Run<'_>, &[SimNode]) -> T) -> T {
+fn with_cluster<T>(
+    seed: u64,
+    mode: Mode,
+    trap: Option<Trap>,
+    act: impl FnOnce(&mut Run<'_>, &[SimNode]) -> T,
+) -> T {
     let rng = SeededEntropy::new(seed ^ 0xdead);
-    let (jitter_ns, spread_ns) = ([200, 5_000][rng.below(2) as usize], [150, 3_000][rng.below(2) as usize]);
+    let (jitter_ns, spread_ns) =
+        ([200, 5_000][rng.below(2) as usize], [150, 3_000][rng.below(2) as usize]);
     let queue_depth = [128, 3][rng.below(2) as usize];
     let reads_follow_atomics = rng.below(2) == 0;
-    let config = SimConfig { jitter_ns, spread_ns, queue_depth, reads_follow_atomics, ..SimConfig::default() };
+    let config = SimConfig {
+        jitter_ns,
+        spread_ns,
+        queue_depth,
+        reads_follow_atomics,
+        ..SimConfig::default()
+    };
     let network = Network::new(seed, config);
     let nodes: Vec<SimNode> = (0..NODES + WORKERS).map(|_| network.add_node()).collect();
-    let log = LogLayout { workers: WORKERS, transactions: LIMITS.transactions as u32, rows: LIMITS.rows as u32 };
+    let log = LogLayout {
+        workers: WORKERS,
+        transactions: LIMITS.transactions as u32,
+        rows: LIMITS.rows as u32,
+    };
     let buckets = Buckets::default();
-    let mut table = Table { mode, payload_words: PAYLOAD, rows: ROWS, buckets, log, owners: Vec::new() };
-    let regions: Vec<_> = nodes[..NODES as usize].iter().map(|node| node.register(table.words()).unwrap()).collect();
+    let mut table =
+        Table { mode, payload_words: PAYLOAD, rows: ROWS, buckets, log, owners: Vec::new() };
+    let regions: Vec<_> =
+        nodes[..NODES as usize].iter().map(|node| node.register(table.words()).unwrap()).collect();
     table.owners = owners(&regions, &nodes);
     let mailboxes = |_| -> Vec<SimRegion> {
-        nodes[NODES as usize..].iter().map(|node| node.register(LIMITS.mailbox_words()).unwrap()).collect()
+        nodes[NODES as usize..]
+            .iter()
+            .map(|node| node.register(LIMITS.mailbox_words()).unwrap())
+            .collect()
     };
     let mailboxes: Vec<Vec<SimRegion>> = (0..=DEATHS).map(mailboxes).collect();
     let mut workers = Vec::new();
@@ -111,13 +132,17 @@ fn with_cluster<T>(seed: u64, mode: Mode, trap: Option<Trap>, act: impl FnOnce(&
         let fabric = node.worker(0, LIMITS.scratch_words(PAYLOAD)).unwrap();
         let worker = RowWorker::new(fabric, table.clone(), number as u16, LIMITS, None).unwrap();
         let all = owners(&mailboxes[0], &nodes[NODES as usize..]);
-        let mut worker = worker.with_mailbox(Mailbox { own: &mailboxes[0][number as usize], all }).unwrap();
+        let mut worker =
+            worker.with_mailbox(Mailbox { own: &mailboxes[0][number as usize], all }).unwrap();
         if let Some(trap) = trap {
             worker.plant(trap, None);
         }
         workers.push(worker);
     }
-    let addresses = nodes[NODES as usize..].iter().map(|node| WorkerAddr { node: node.node(), port: 0 }).collect();
+    let addresses = nodes[NODES as usize..]
+        .iter()
+        .map(|node| WorkerAddr { node: node.node(), port: 0 })
+        .collect();
     let each = WORKERS as usize;
     let watches = regions.iter().map(|_| LeaseWatch::new(&table, LEASE_NS)).collect();
     let mut run = Run {
@@ -171,7 +196,8 @@ impl Run<'_> {
         self.begin_all();
         for death in 1..=DEATHS {
             self.advance(|run| run.committed >= death * COMMITS / (DEATHS + 1));
-            let victims: Vec<usize> = (0..self.lives.len()).filter(|w| self.lives[*w] == Life::Alive).collect();
+            let victims: Vec<usize> =
+                (0..self.lives.len()).filter(|w| self.lives[*w] == Life::Alive).collect();
             let victim = victims[self.rng.below(victims.len() as u64) as usize];
             // At any of the events to come, not only after a commit.
             let mut events = self.rng.below(200);
@@ -192,12 +218,16 @@ impl Run<'_> {
                 return;
             }
             if self.expired != [victim as u16] {
-                return self.found.broken.push(format!("worker {victim} died, leases of {:?} ran out", self.expired));
+                return self
+                    .found
+                    .broken
+                    .push(format!("worker {victim} died, leases of {:?} ran out", self.expired));
             }
             self.recover(nodes, victim as u16);
         }
         self.advance(|run| {
-            let mut alive = run.clients.iter().zip(&run.lives).filter(|(_, life)| **life == Life::Alive);
+            let mut alive =
+                run.clients.iter().zip(&run.lives).filter(|(_, life)| **life == Life::Alive);
             alive.all(|(clients, _)| clients.is_empty())
         });
     }
@@ -212,7 +242,8 @@ impl Run<'_> {
             self.stopped.fill(false);
             self.fencing(until_ns);
         }
-        let alive: Vec<usize> = (0..self.lives.len()).filter(|w| self.lives[*w] == Life::Alive).collect();
+        let alive: Vec<usize> =
+            (0..self.lives.len()).filter(|w| self.lives[*w] == Life::Alive).collect();
         alive.iter().for_each(|worker| self.stopped[*worker] = true);
         while !alive.iter().all(|worker| self.workers[*worker].drain()) {
             if let Step::Timer(_) = self.network.advance().unwrap() {
@@ -220,7 +251,8 @@ impl Run<'_> {
             }
         }
         let locks: Vec<_> = alive.iter().flat_map(|worker| self.workers[*worker].pause()).collect();
-        let regions: Vec<_> = self.regions.iter().map(|region| Some(region as &dyn Region)).collect();
+        let regions: Vec<_> =
+            self.regions.iter().map(|region| Some(region as &dyn Region)).collect();
         let outcomes = rebuild_with(&self.table, &regions, &locks, Planted(self.trap));
         self.completed += outcomes.rows_completed;
         self.freed += outcomes.exclusive_freed;
@@ -244,7 +276,10 @@ impl Run<'_> {
     /// Lets time pass while some regions are fenced: survivors notice, and stop.
     fn fencing(&mut self, until_ns: u64) {
         let lives = self.lives.clone();
-        self.lives.iter_mut().filter(|life| **life == Life::Alive).for_each(|life| *life = Life::Suspected);
+        self.lives
+            .iter_mut()
+            .filter(|life| **life == Life::Alive)
+            .for_each(|life| *life = Life::Suspected);
         self.advance(|run| run.network.now_ns() >= until_ns);
         for (now, before) in self.lives.iter_mut().zip(lives) {
             if before == Life::Alive {
@@ -294,7 +329,11 @@ impl Run<'_> {
                 self.workers[worker].renew_leases().unwrap();
             }
         }
-        let looks = self.watches.iter_mut().zip(&self.regions).map(|(watch, region)| watch.look(now_ns, region));
+        let looks = self
+            .watches
+            .iter_mut()
+            .zip(&self.regions)
+            .map(|(watch, region)| watch.look(now_ns, region));
         self.expired = looks.max_by_key(Vec::len).unwrap_or_default();
     }
 
@@ -305,7 +344,8 @@ impl Run<'_> {
             }
             let mut events = Vec::new();
             if let Err(why) = self.workers[worker].poll(&mut events) {
-                let noticed = self.owner_lost && matches!(why, RemoteError::Verb(VerbError::PeerDead));
+                let noticed =
+                    self.owner_lost && matches!(why, RemoteError::Verb(VerbError::PeerDead));
                 if !noticed && self.lives[worker] == Life::Alive {
                     self.found.broken.push(format!("worker {worker}: {why}"));
                 }
@@ -345,7 +385,8 @@ impl Run<'_> {
         let row = |_| (RowId { owner: draw(NODES), index: draw(ROWS) }, draw(3) > 0);
         let plan = (0..=draw(LIMITS.rows as u32 - 1)).map(row).collect();
         let begun_ns = self.network.now_ns();
-        self.clients[worker].insert(txn, Client { begun_ns, plan, commits: false, ops: Vec::new() });
+        self.clients[worker]
+            .insert(txn, Client { begun_ns, plan, commits: false, ops: Vec::new() });
         self.go_on(worker, txn);
     }
 
@@ -389,9 +430,12 @@ impl Run<'_> {
 
     fn check(&mut self) {
         for worker in 0..self.workers.len() {
-            let left: Vec<(TxnHandle, bool)> = self.clients[worker].iter().map(|(t, c)| (*t, c.commits)).collect();
+            let left: Vec<(TxnHandle, bool)> =
+                self.clients[worker].iter().map(|(t, c)| (*t, c.commits)).collect();
             if self.lives[worker] == Life::Alive && !left.is_empty() {
-                self.found.broken.push(format!("worker {worker}: {} transactions did not end", left.len()));
+                self.found
+                    .broken
+                    .push(format!("worker {worker}: {} transactions did not end", left.len()));
             }
             for (txn, commits) in left {
                 self.end(worker, txn, if commits { Outcome::Unknown } else { Outcome::Aborted });
@@ -401,7 +445,8 @@ impl Run<'_> {
         for (owner, region) in (0..).zip(&self.regions) {
             for index in 0..ROWS {
                 let first = self.table.word(RowId { owner, index }, 0).word as usize;
-                let words: Vec<u64> = (first..first + header + PAYLOAD).map(|word| region.load(word)).collect();
+                let words: Vec<u64> =
+                    (first..first + header + PAYLOAD).map(|word| region.load(word)).collect();
                 let torn = words[header..].iter().any(|word| *word != words[header]);
                 if torn || words[..header].iter().any(|word| *word != 0) {
                     self.found.broken.push(format!("row {owner}.{index}: {words:?}"));
@@ -422,10 +467,16 @@ fn deaths_leave_no_lock_and_no_half_written_row() {
             let broken = &found.broken;
             assert!(found.is_clean(), "SEED={seed} {mode:?}: {broken:?}\n{}", found.checked);
             assert!(found.checked.counts.committed >= COMMITS, "SEED={seed}: {}", found.checked);
-            (completed, freed, unknown) = (completed + rows, freed + locks, unknown + found.checked.counts.unknown);
+            (completed, freed, unknown) =
+                (completed + rows, freed + locks, unknown + found.checked.counts.unknown);
         }
-        println!("{mode:?}: {completed} rows completed, {freed} exclusive locks freed, {unknown} unknown outcomes");
-        assert!(given.is_some() || (completed > 10 && freed > 10 && unknown > 5), "{completed} {freed} {unknown}");
+        println!(
+            "{mode:?}: {completed} rows completed, {freed} exclusive locks freed, {unknown} unknown outcomes"
+        );
+        assert!(
+            given.is_some() || (completed > 10 && freed > 10 && unknown > 5),
+            "{completed} {freed} {unknown}"
+        );
     }
 }
 

@@ -3,8 +3,8 @@
 use super::PAYLOAD;
 use crate::traps::Trap;
 use crate::{
-    AbortCause, Buckets, Event, FabricLink, LogLayout, Mailbox, MessageServer, MessageWorker, Mode, Owner, RowClient,
-    RowId,
+    AbortCause, Buckets, Event, FabricLink, LogLayout, Mailbox, MessageServer, MessageWorker, Mode,
+    Owner, RowClient, RowId,
 };
 use crate::{RowWorker, StartTimestamp, Stats, Table, TxnHandle, WorkerLimits, message_words};
 use clearway_env::SeededEntropy;
@@ -62,7 +62,14 @@ impl Setup {
         let atomic_ns = [100, 1_000, 3_000][draw.below(3) as usize];
         let reads_follow_atomics = draw.below(2) == 0;
         let queue_depth = [128, 6][draw.below(2) as usize];
-        SimConfig { jitter_ns, spread_ns, atomic_ns, reads_follow_atomics, queue_depth, ..SimConfig::default() }
+        SimConfig {
+            jitter_ns,
+            spread_ns,
+            atomic_ns,
+            reads_follow_atomics,
+            queue_depth,
+            ..SimConfig::default()
+        }
     }
 }
 
@@ -96,11 +103,21 @@ pub type SimLink = FabricLink<SimWorker>;
 pub type SimServer = MessageServer<SimLink>;
 
 /// A server of messages at each owner, where the table's owners say.
-pub fn servers(nodes: &[SimNode], table: &Table, limits: WorkerLimits, clients: usize) -> Vec<(WorkerAddr, SimServer)> {
+pub fn servers(
+    nodes: &[SimNode],
+    table: &Table,
+    limits: WorkerLimits,
+    clients: usize,
+) -> Vec<(WorkerAddr, SimServer)> {
     let words = message_words(table, limits.rows);
     let scratch = SimLink::scratch_words(clients, limits.transactions, words);
     let server = |(node, owner): (&SimNode, &Owner)| {
-        let link = SimLink::new(node.worker(owner.address.port, scratch).unwrap(), clients, limits.transactions, words);
+        let link = SimLink::new(
+            node.worker(owner.address.port, scratch).unwrap(),
+            clients,
+            limits.transactions,
+            words,
+        );
         (owner.address, MessageServer::new(link, table.clone()))
     };
     nodes.iter().zip(&table.owners).map(server).collect()
@@ -148,16 +165,23 @@ pub fn run(setup: Setup) -> Found {
     let words = Table::region_words(setup.mode, PAYLOAD, setup.rows);
     let regions: Vec<SimRegion> = nodes.iter().map(|node| node.register(words).unwrap()).collect();
     let address = |node| WorkerAddr { node, port: 100 };
-    let owners = nodes.iter().zip(&regions).map(|(n, r)| Owner { address: address(n.node()), region: r.key() });
-    let (mode, rows, buckets, owners) = (setup.mode, setup.rows, Buckets::default(), owners.collect());
-    let table = Table { mode, payload_words: PAYLOAD, rows, buckets, log: LogLayout::default(), owners };
+    let owners = nodes
+        .iter()
+        .zip(&regions)
+        .map(|(n, r)| Owner { address: address(n.node()), region: r.key() });
+    let (mode, rows, buckets, owners) =
+        (setup.mode, setup.rows, Buckets::default(), owners.collect());
+    let table =
+        Table { mode, payload_words: PAYLOAD, rows, buckets, log: LogLayout::default(), owners };
     let limits = WorkerLimits { transactions: setup.clients, rows: setup.rows_per_txn };
     let mailbox = |node: &SimNode| (node.node(), node.register(limits.mailbox_words()).unwrap());
-    let mailboxes: Vec<_> = nodes.iter().flat_map(|node| (0..setup.workers).map(move |_| mailbox(node))).collect();
+    let mailboxes: Vec<_> =
+        nodes.iter().flat_map(|node| (0..setup.workers).map(move |_| mailbox(node))).collect();
     let mut workers: Vec<Box<dyn RowClient + '_>> = Vec::new();
     let mut addresses = Vec::new();
     let clients = (setup.nodes * setup.workers) as usize;
-    let servers = if setup.messages { servers(&nodes, &table, limits, clients) } else { Vec::new() };
+    let servers =
+        if setup.messages { servers(&nodes, &table, limits, clients) } else { Vec::new() };
     for (node, region) in nodes.iter().zip(&regions) {
         for port in 0..setup.workers {
             let number = workers.len() as u16;
@@ -167,10 +191,12 @@ pub fn run(setup: Setup) -> Found {
                 continue;
             }
             let fabric = node.worker(port, limits.scratch_words(PAYLOAD)).unwrap();
-            let mut worker = RowWorker::new(fabric, table.clone(), number, limits, Some(region)).unwrap();
+            let mut worker =
+                RowWorker::new(fabric, table.clone(), number, limits, Some(region)).unwrap();
             if setup.mode.has_line() {
-                let all =
-                    mailboxes.iter().map(|(node, region)| Owner { address: address(*node), region: region.key() });
+                let all = mailboxes
+                    .iter()
+                    .map(|(node, region)| Owner { address: address(*node), region: region.key() });
                 let own = &mailboxes[usize::from(number)].1;
                 worker = worker.with_mailbox(Mailbox { own, all: all.collect() }).unwrap();
             }
@@ -181,8 +207,10 @@ pub fn run(setup: Setup) -> Found {
         }
     }
     let mut history = History::new();
-    let rows = (0..setup.nodes).flat_map(|owner| (0..setup.rows).map(move |index| RowId { owner, index }));
-    let keys = rows.map(|row| (row, history.key(&format!("{}.{}", row.owner, row.index)))).collect();
+    let rows =
+        (0..setup.nodes).flat_map(|owner| (0..setup.rows).map(move |index| RowId { owner, index }));
+    let keys =
+        rows.map(|row| (row, history.key(&format!("{}.{}", row.owner, row.index)))).collect();
     let clients = workers.iter().map(|_| BTreeMap::new()).collect();
     let timers = vec![false; workers.len()];
     let weights = |theta: f64| {
@@ -256,7 +284,8 @@ impl Run<'_> {
         // Far more than a run needs: transactions that make no progress are a finding, too.
         let limit = 2_000 * (self.setup.commits + 100);
         while self.found.broken.is_empty()
-            && let Some((step, worker)) = advance(&mut self.network, &self.addresses, &mut self.servers)
+            && let Some((step, worker)) =
+                advance(&mut self.network, &self.addresses, &mut self.servers)
         {
             if let Step::Timer(worker) = step {
                 self.timers[worker as usize] = false;
@@ -335,7 +364,8 @@ impl Run<'_> {
         let gets = 1 + self.rng.below(self.setup.rows_per_txn as u64);
         let plan = (0..gets).map(|_| (self.draw_row(), self.rng.below(2) == 0)).collect();
         let start = self.workers[worker].start(txn);
-        let client = Client { txn, session, begun_ns: self.network.now_ns(), start, plan, ops: Vec::new() };
+        let client =
+            Client { txn, session, begun_ns: self.network.now_ns(), start, plan, ops: Vec::new() };
         self.go_on(worker, client);
     }
 
@@ -344,7 +374,8 @@ impl Run<'_> {
         if let Some(total) = self.zipf.last() {
             let drawn = self.rng.below(1 << 53) as f64 / (1_u64 << 53) as f64 * total;
             let rank = self.zipf.partition_point(|sum| *sum <= drawn) as u64;
-            let (owner, index) = (rank % u64::from(self.setup.nodes), rank / u64::from(self.setup.nodes));
+            let (owner, index) =
+                (rank % u64::from(self.setup.nodes), rank / u64::from(self.setup.nodes));
             return RowId { owner: owner as u32, index: index.min(rows - 1) as u32 };
         }
         let owner = self.rng.below(u64::from(self.setup.nodes)) as u32;
@@ -398,15 +429,20 @@ impl Run<'_> {
         for (owner, region) in regions.iter().enumerate() {
             for index in 0..self.setup.rows as usize {
                 let first = index * (header + PAYLOAD);
-                let mut words: Vec<_> = (0..header + PAYLOAD).map(|word| region.load(first + word)).collect();
+                let mut words: Vec<_> =
+                    (0..header + PAYLOAD).map(|word| region.load(first + word)).collect();
                 if let Some((_, server)) = self.servers.get(owner) {
                     words[header..].copy_from_slice(server.payload(index as u32));
                 }
                 if words[..header].iter().any(|word| *word != 0) {
-                    self.found.broken.push(format!("row {owner}.{index}: the lock leaked: {words:?}"));
+                    self.found
+                        .broken
+                        .push(format!("row {owner}.{index}: the lock leaked: {words:?}"));
                 }
                 if words[header..].iter().any(|word| *word != words[header]) {
-                    self.found.broken.push(format!("row {owner}.{index}: the payload is torn: {words:?}"));
+                    self.found
+                        .broken
+                        .push(format!("row {owner}.{index}: the payload is torn: {words:?}"));
                 }
             }
         }

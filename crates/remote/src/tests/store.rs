@@ -3,7 +3,10 @@
 use super::runner::{Found, Setup};
 use super::store_runner::run;
 use crate::traps::Trap;
-use crate::{Answer, Mode, Owner, RowClient, RowWorker, StoreEvent, StoreKey, StoreLayout, StoreStats, StoreWorker};
+use crate::{
+    Answer, Mode, Owner, RowClient, RowWorker, StoreEvent, StoreKey, StoreLayout, StoreStats,
+    StoreWorker,
+};
 use clearway_fabric::sim::{Network, SimConfig, SimRegion, SimWorker};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
 
@@ -12,7 +15,13 @@ const COMMITS: u64 = 300;
 
 fn assert_clean(setup: Setup, found: &Found) {
     let broken = &found.broken;
-    assert!(found.is_clean(), "SEED={} {:?}: {broken:?}\n{}", setup.seed, setup.mode, found.checked);
+    assert!(
+        found.is_clean(),
+        "SEED={} {:?}: {broken:?}\n{}",
+        setup.seed,
+        setup.mode,
+        found.checked
+    );
 }
 
 #[test]
@@ -25,10 +34,14 @@ fn stores_of_every_mode_are_strictly_serializable() {
             let (found, stats) = run(setup);
             assert_clean(setup, &found);
             assert!(found.checked.counts.committed >= COMMITS, "SEED={seed}: {}", found.checked);
-            (cached, stale, peeked) = (cached + stats.cached, stale + stats.stale, peeked + stats.peeked);
+            (cached, stale, peeked) =
+                (cached + stats.cached, stale + stats.stale, peeked + stats.peeked);
         }
         println!("{mode:?}: locations cached {cached}, stale {stale}, peeked {peeked}");
-        assert!(given.is_some() || (cached > 100 && stale > 100 && peeked > 100), "{cached} {stale} {peeked}");
+        assert!(
+            given.is_some() || (cached > 100 && stale > 100 && peeked > 100),
+            "{cached} {stale} {peeked}"
+        );
     }
 }
 
@@ -36,7 +49,8 @@ fn assert_caught(trap: Trap) {
     for mode in Mode::PUBLISHED {
         let setup = |seed, trap| Setup { trap, ..Setup::new(seed, mode, 200) };
         let caught = (0..20).find(|seed| !run(setup(*seed, Some(trap))).0.is_clean());
-        let seed = caught.unwrap_or_else(|| panic!("no seed below 20 catches {trap:?} in {mode:?}"));
+        let seed =
+            caught.unwrap_or_else(|| panic!("no seed below 20 catches {trap:?} in {mode:?}"));
         println!("{trap:?}, {mode:?}: SEED={seed}");
         assert_clean(setup(seed, None), &run(setup(seed, None)).0);
     }
@@ -69,8 +83,13 @@ impl Pair {
         let table = layout.table(vec![Owner { address, region: region.key() }]);
         let limits = layout.limits(1, 4);
         let store = |number: u16| {
-            let fabric = user.worker(number.into(), limits.scratch_words(table.longest_payload())).unwrap();
-            StoreWorker::new(RowWorker::new(fabric, table.clone(), number, limits, None).unwrap(), layout, 16)
+            let fabric =
+                user.worker(number.into(), limits.scratch_words(table.longest_payload())).unwrap();
+            StoreWorker::new(
+                RowWorker::new(fabric, table.clone(), number, limits, None).unwrap(),
+                layout,
+                16,
+            )
         };
         Self { stores: vec![store(0), store(1)], network, _region: region }
     }
@@ -99,7 +118,9 @@ impl Pair {
             _ => self.stores[store].put(txn, key, &[200 + key.get()]),
         };
         started.unwrap();
-        let StoreEvent::Done(_, _, answer) = self.wait(store) else { panic!("the transaction was aborted") };
+        let StoreEvent::Done(_, _, answer) = self.wait(store) else {
+            panic!("the transaction was aborted")
+        };
         let mut value = [0];
         self.stores[store].value(txn, key, &mut value);
         self.stores[store].commit(txn).unwrap();

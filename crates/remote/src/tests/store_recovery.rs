@@ -35,7 +35,8 @@ fn run(setup: Setup) -> (Found, Left) {
     let nodes: Vec<SimNode> = (0..OWNERS + WORKERS).map(|_| network.add_node()).collect();
     let mut table = layout.table(Vec::new());
     table.log = layout.log(WORKERS as u32, setup.clients, OPERATIONS);
-    let mut regions: Vec<SimRegion> = nodes[..OWNERS].iter().map(|n| n.register(table.words()).unwrap()).collect();
+    let mut regions: Vec<SimRegion> =
+        nodes[..OWNERS].iter().map(|n| n.register(table.words()).unwrap()).collect();
     table.owners = owners(&regions, &nodes);
     let limits = layout.limits(setup.clients, OPERATIONS);
     let worker = |(number, node): (u16, &SimNode)| {
@@ -47,7 +48,8 @@ fn run(setup: Setup) -> (Found, Left) {
         StoreWorker::new(rows, layout, 4)
     };
     let workers = (0..).zip(&nodes[OWNERS..]).map(worker).collect();
-    let addresses = nodes[OWNERS..].iter().map(|node| WorkerAddr { node: node.node(), port: 0 }).collect();
+    let addresses =
+        nodes[OWNERS..].iter().map(|node| WorkerAddr { node: node.node(), port: 0 }).collect();
     let mut run = Run::new(setup, network, workers, addresses, Vec::new());
     let mut left = Left::default();
     run.begin_all();
@@ -103,7 +105,8 @@ fn recover(
     while !survivors.clone().all(|worker| run.workers[worker].rows().drain()) {
         run.network.advance().unwrap();
     }
-    let locks: Vec<_> = survivors.clone().flat_map(|worker| run.workers[worker].rows().pause()).collect();
+    let locks: Vec<_> =
+        survivors.clone().flat_map(|worker| run.workers[worker].rows().pause()).collect();
     let mut table = run.workers[WORKERS - 1].rows().table().clone();
     let all: Vec<_> = regions.iter().map(|region| Some(region as &dyn Region)).collect();
     let outcomes = rebuild_with(&table, &all, &locks, Planted(setup.trap));
@@ -146,7 +149,10 @@ fn deaths_leave_a_whole_index() {
 /// Prints the seed that catches a trap.
 fn assert_caught(trap: Trap, mode: Mode) {
     let caught = (0..100).find(|seed| !run(setup(*seed, mode, Some(trap))).0.is_clean());
-    println!("{trap:?}, {mode:?}: SEED={}", caught.unwrap_or_else(|| panic!("no seed below 100 in {mode:?}")));
+    println!(
+        "{trap:?}, {mode:?}: SEED={}",
+        caught.unwrap_or_else(|| panic!("no seed below 100 in {mode:?}"))
+    );
 }
 
 /// An index entry without its row, or a row without its entry.

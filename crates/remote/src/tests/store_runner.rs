@@ -4,7 +4,9 @@
 //! index, is one on the register of each bucket that is locked: its value is the bucket's last change.
 
 use super::runner::{Found, Setup, SimServer, advance, message_worker, servers};
-use crate::{Answer, RowClient, RowWorker, StartTimestamp, StoreEvent, StoreKey, StoreLayout, StoreStats};
+use crate::{
+    Answer, RowClient, RowWorker, StartTimestamp, StoreEvent, StoreKey, StoreLayout, StoreStats,
+};
 use crate::{Owner, RowId, StoreWorker, TxnHandle};
 use clearway_env::SeededEntropy;
 use clearway_fabric::sim::{Network, SimRegion};
@@ -65,23 +67,32 @@ pub fn run(setup: Setup) -> (Found, StoreStats) {
     let layout = layout(setup);
     let network = Network::new(setup.seed, setup.config());
     let nodes: Vec<_> = (0..setup.nodes).map(|_| network.add_node()).collect();
-    let regions: Vec<SimRegion> = nodes.iter().map(|node| node.register(layout.region_words()).unwrap()).collect();
+    let regions: Vec<SimRegion> =
+        nodes.iter().map(|node| node.register(layout.region_words()).unwrap()).collect();
     let address = |node| WorkerAddr { node, port: 100 };
-    let owners = nodes.iter().zip(&regions).map(|(n, r)| Owner { address: address(n.node()), region: r.key() });
+    let owners = nodes
+        .iter()
+        .zip(&regions)
+        .map(|(n, r)| Owner { address: address(n.node()), region: r.key() });
     let table = layout.table(owners.collect());
     let limits = layout.limits(setup.clients, OPERATIONS);
     let ports = (0..nodes.len()).flat_map(|node| (0..setup.workers).map(move |port| (node, port)));
     let ports: Vec<(usize, u32)> = ports.collect();
-    let addresses = ports.iter().map(|(node, port)| WorkerAddr { node: nodes[*node].node(), port: *port }).collect();
+    let addresses = ports
+        .iter()
+        .map(|(node, port)| WorkerAddr { node: nodes[*node].node(), port: *port })
+        .collect();
     if setup.messages {
         let servers = servers(&nodes, &table, limits, ports.len());
-        let worker =
-            |(number, (node, port)): (u16, &(usize, u32))| message_worker(&nodes[*node], *port, &table, number, limits);
+        let worker = |(number, (node, port)): (u16, &(usize, u32))| {
+            message_worker(&nodes[*node], *port, &table, number, limits)
+        };
         let workers = (0..).zip(&ports).map(worker).collect();
         return run_workers(setup, network, &regions, workers, addresses, servers);
     }
     let worker = |(number, (node, port)): (u16, &(usize, u32))| {
-        let fabric = nodes[*node].worker(*port, limits.scratch_words(table.longest_payload())).unwrap();
+        let fabric =
+            nodes[*node].worker(*port, limits.scratch_words(table.longest_payload())).unwrap();
         RowWorker::new(fabric, table.clone(), number, limits, Some(&regions[*node])).unwrap()
     };
     let workers = (0..).zip(&ports).map(worker).collect();
@@ -165,7 +176,8 @@ impl<R: RowClient> Run<R> {
         let limit = 5_000 * (self.setup.commits + 100);
         while self.found.broken.is_empty()
             && !until(self)
-            && let Some((_, worker)) = advance(&mut self.network, &self.addresses, &mut self.servers)
+            && let Some((_, worker)) =
+                advance(&mut self.network, &self.addresses, &mut self.servers)
         {
             if let Some(worker) = worker {
                 self.poll(worker);
@@ -238,7 +250,8 @@ impl<R: RowClient> Run<R> {
         let start = self.workers[worker].rows().start(txn);
         let begun_ns = self.network.now_ns();
         let (looked, ops, commits) = (false, Vec::new(), false);
-        self.clients[worker].insert(txn, Client { session, begun_ns, start, plan, looked, ops, commits });
+        self.clients[worker]
+            .insert(txn, Client { session, begun_ns, start, plan, looked, ops, commits });
         self.go_on(worker, txn);
     }
 
@@ -254,7 +267,9 @@ impl<R: RowClient> Run<R> {
         self.values += 1;
         let value = [self.values; VALUE];
         let result = match (wish, client.looked) {
-            (Wish::Get, _) | (Wish::Insert { look_first: true }, false) => store.get(txn, key, false),
+            (Wish::Get, _) | (Wish::Insert { look_first: true }, false) => {
+                store.get(txn, key, false)
+            }
             (Wish::Put | Wish::Delete, false) => store.get(txn, key, true),
             (Wish::Put, true) => store.put(txn, key, &value),
             (Wish::Insert { .. }, _) => store.insert(txn, key, &value),
@@ -273,7 +288,9 @@ impl<R: RowClient> Run<R> {
         let (looks, changes) = match wish {
             Wish::Get => (true, false),
             Wish::Put | Wish::Delete => (!client.looked, client.looked),
-            Wish::Insert { look_first } => (look_first && !client.looked, !look_first || client.looked),
+            Wish::Insert { look_first } => {
+                (look_first && !client.looked, !look_first || client.looked)
+            }
         };
         let mut value = [0; VALUE];
         if looks && answer == Answer::Present {
@@ -316,13 +333,21 @@ impl<R: RowClient> Run<R> {
     }
 
     /// Records what the transaction knows of the buckets that it has locked for a key.
-    fn record_buckets(&mut self, worker: usize, txn: TxnHandle, key: StoreKey, client: &mut Client) {
+    fn record_buckets(
+        &mut self,
+        worker: usize,
+        txn: TxnHandle,
+        key: StoreKey,
+        client: &mut Client,
+    ) {
         for probe in 0..self.layout.probes() {
             let bucket = self.layout.bucket(key, probe, self.setup.nodes as usize);
             let rows = self.workers[worker].rows();
             if !rows.holds(txn, self.layout.bucket_row(bucket)) {
                 if probe == 0 {
-                    self.found.broken.push(format!("{key} is said to be absent, but its bucket is not locked"));
+                    self.found
+                        .broken
+                        .push(format!("{key} is said to be absent, but its bucket is not locked"));
                 }
                 return;
             }
@@ -389,11 +414,14 @@ impl<R: RowClient> Run<R> {
             for number in 0..self.layout.buckets {
                 let bucket = super::Bucket { owner, number };
                 let index = self.layout.bucket_row(bucket);
-                let rows = (0..self.layout.entries as usize).map(|entry| self.layout.row(bucket, entry));
+                let rows =
+                    (0..self.layout.entries as usize).map(|entry| self.layout.row(bucket, entry));
                 for (entry, row) in rows.enumerate() {
                     let (named, key) = (load(index, header + 1 + entry), load(row, header));
                     if named != key || (key != 0 && seen.contains(&key)) {
-                        self.found.broken.push(format!("the index has {named} for {key} in {row:?}"));
+                        self.found
+                            .broken
+                            .push(format!("the index has {named} for {key} in {row:?}"));
                     }
                     seen.push(key);
                     let held = |row| (0..header).any(|word| load(row, word) != 0);

@@ -49,7 +49,10 @@ pub fn work<C: RowClient>(
             Some(start) => client.restart(start).unwrap(),
             None => client.begin().unwrap(),
         };
-        let draw = |_| RowId { owner: rng.below(owners.into()) as u32, index: rng.below(rows.into()) as u32 };
+        let draw = |_| RowId {
+            owner: rng.below(owners.into()) as u32,
+            index: rng.below(rows.into()) as u32,
+        };
         let mut plan: Vec<RowId> = (0..1 + rng.below(ROWS_PER_TXN as u64)).map(draw).collect();
         let mut ops = Vec::new();
         let outcome = loop {
@@ -67,7 +70,10 @@ pub fn work<C: RowClient>(
                 Some(Event::Locked(_, row)) => {
                     let mut payload = [0; PAYLOAD];
                     client.payload(txn, row, &mut payload);
-                    assert!(payload.iter().all(|word| *word == payload[0]), "torn read: {payload:?}");
+                    assert!(
+                        payload.iter().all(|word| *word == payload[0]),
+                        "torn read: {payload:?}"
+                    );
                     let mut written = None;
                     if client.is_for_update(txn, row) {
                         // Only uniqueness matters.

@@ -1,8 +1,8 @@
 //! Verbs and rounds of a transaction without conflicts.
 
 use crate::{
-    Buckets, Event, LockKind, LogLayout, Mode, Owner, Phase, Protocol, RowClient, RowId, RowWorker, Stats, Table,
-    WorkerLimits,
+    Buckets, Event, LockKind, LogLayout, Mode, Owner, Phase, Protocol, RowClient, RowId, RowWorker,
+    Stats, Table, WorkerLimits,
 };
 use clearway_fabric::sim::{Network, SimConfig};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
@@ -12,9 +12,16 @@ fn count(mode: Mode, updates: u32, reads: u32) -> Stats {
     let network = Network::new(1, SimConfig::default());
     let (owner, user) = (network.add_node(), network.add_node());
     let region = owner.register(Table::region_words(mode, 2, 20)).unwrap();
-    let owners = vec![Owner { address: WorkerAddr { node: owner.node(), port: 0 }, region: region.key() }];
-    let table =
-        Table { mode, payload_words: 2, rows: 20, buckets: Buckets::default(), log: LogLayout::default(), owners };
+    let owners =
+        vec![Owner { address: WorkerAddr { node: owner.node(), port: 0 }, region: region.key() }];
+    let table = Table {
+        mode,
+        payload_words: 2,
+        rows: 20,
+        buckets: Buckets::default(),
+        log: LogLayout::default(),
+        owners,
+    };
     let limits = WorkerLimits { transactions: 1, rows: 20 };
     let fabric = user.worker(0, limits.scratch_words(2)).unwrap();
     let mut worker = RowWorker::new(fabric, table, 1, limits, None).unwrap();
@@ -59,7 +66,8 @@ fn one_round_locks_keep_their_budget() {
 
 #[test]
 fn verbs_of_each_mode_are_the_sources() {
-    let [nw_m, nw_ms, wd_m, wd_ms] = Mode::PUBLISHED.map(|mode| (sum(&count(mode, 1, 0)), sum(&count(mode, 0, 1))));
+    let [nw_m, nw_ms, wd_m, wd_ms] =
+        Mode::PUBLISHED.map(|mode| (sum(&count(mode, 1, 0)), sum(&count(mode, 0, 1))));
     // (verbs, rounds) of an update, then of a read.
     assert_eq!(nw_m, ((4, 3), (3, 3)));
     assert_eq!(nw_ms, ((4, 3), (5, 5)));

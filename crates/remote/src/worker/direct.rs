@@ -17,7 +17,9 @@ pub(super) fn execute<W: FabricWorker>(fabric: &mut W, region: &dyn Region, verb
                 region.store(word + index, fabric.load(local.start + index));
             }
         }
-        Verb::Cas { expected, new, old, .. } => fabric.store(old, region.compare_exchange(word, expected, new)),
+        Verb::Cas { expected, new, old, .. } => {
+            fabric.store(old, region.compare_exchange(word, expected, new))
+        }
         Verb::Faa { add, old, .. } => fabric.store(old, region.fetch_add(word, add)),
         Verb::Send { .. } | Verb::Recv { .. } => unreachable!("locks need one-sided verbs only"),
     }

@@ -21,7 +21,11 @@ impl<W: FabricWorker> RowWorker<'_, W> {
     pub(super) fn logged(&mut self, txn: usize) -> Result<(), RemoteError> {
         self.txns[txn].releasing -= 1;
         if self.planted.has(Trap::EarlyWrite) && self.txns[txn].state == State::Logging {
-            return if self.txns[txn].releasing > 0 { Ok(()) } else { self.release_all(txn, State::Committing) };
+            return if self.txns[txn].releasing > 0 {
+                Ok(())
+            } else {
+                self.release_all(txn, State::Committing)
+            };
         }
         match self.txns[txn].state {
             _ if self.txns[txn].releasing > 0 => Ok(()),
@@ -37,7 +41,8 @@ impl<W: FabricWorker> RowWorker<'_, W> {
         let owners = dirty.iter().fold(0, |owners, access| owners | 1 << owner_of(access));
         let firsts: Vec<(usize, usize, u64)> = (0..u64::BITS)
             .filter_map(|owner| {
-                let of_owner: Vec<usize> = dirty.iter().copied().filter(|access| owner_of(access) == owner).collect();
+                let of_owner: Vec<usize> =
+                    dirty.iter().copied().filter(|access| owner_of(access) == owner).collect();
                 let entries = of_owner.iter().fold(0, |entries, access| entries | 1 << access);
                 Some((*of_owner.first()?, owner as usize, entries))
             })
@@ -48,7 +53,9 @@ impl<W: FabricWorker> RowWorker<'_, W> {
             let start = self.txns[txn].start;
             let place = txn * self.table.owners.len() + owner;
             let mark = std::mem::replace(&mut self.marks[place], start.0);
-            self.step(txn, access, Phase::Log, |access, cx| access.seal((owners, entries), mark, cx))?;
+            self.step(txn, access, Phase::Log, |access, cx| {
+                access.seal((owners, entries), mark, cx)
+            })?;
         }
         self.logged(txn)
     }

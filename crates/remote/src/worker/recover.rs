@@ -10,10 +10,19 @@ use clearway_fabric::FabricWorker;
 
 pub(super) fn assert_recoverable(table: &Table, number: u16, limits: WorkerLimits) {
     let log = table.log;
-    assert!((log.transactions as usize, log.rows as usize) == (limits.transactions, limits.rows), "another log");
-    assert!(u32::from(number) < log.workers && log.rows <= 64 && table.owners.len() <= 64, "too much for the log");
+    assert!(
+        (log.transactions as usize, log.rows as usize) == (limits.transactions, limits.rows),
+        "another log"
+    );
+    assert!(
+        u32::from(number) < log.workers && log.rows <= 64 && table.owners.len() <= 64,
+        "too much for the log"
+    );
     let readers = u64::from(log.workers) * u64::from(log.transactions);
-    assert!(!table.mode.is_one_round() || readers <= MAX_READERS, "too many readers for the lock word");
+    assert!(
+        !table.mode.is_one_round() || readers <= MAX_READERS,
+        "too many readers for the lock word"
+    );
 }
 
 impl<'a, W: FabricWorker> RowWorker<'a, W> {
@@ -48,9 +57,11 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             }
             let logs = txn.state != State::Running;
             let held = |access: &&Access| {
-                access.held != Held::Not && (logs || access.interrupted != Some(Interrupted::Release))
+                access.held != Held::Not
+                    && (logs || access.interrupted != Some(Interrupted::Release))
             };
-            locks.extend(txn.accesses.iter().filter(held).map(|access| access.held_lock(txn.start)));
+            locks
+                .extend(txn.accesses.iter().filter(held).map(|access| access.held_lock(txn.start)));
         }
         locks
     }
@@ -74,7 +85,8 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
     /// If the table has lines, and the worker no new mailbox.
     pub fn resume(&mut self, table: Table, outcomes: &Outcomes) -> Result<(), RemoteError> {
         assert!(!table.mode.has_line() || self.mailbox.is_some(), "no new mailbox");
-        let connect = |owner: &crate::Owner| self.fabric.connect(owner.address).map_err(RemoteError::Fabric);
+        let connect =
+            |owner: &crate::Owner| self.fabric.connect(owner.address).map_err(RemoteError::Fabric);
         self.queues = table.owners.iter().map(connect).collect::<Result<_, _>>()?;
         self.table = table;
         self.marks.fill(0);
@@ -82,7 +94,11 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             match self.txns[txn].state {
                 State::Free => {}
                 State::Running => self.resume_call(txn)?,
-                State::Logging | State::Sealing if !outcomes.has_committed(self.txns[txn].start) => self.log(txn)?,
+                State::Logging | State::Sealing
+                    if !outcomes.has_committed(self.txns[txn].start) =>
+                {
+                    self.log(txn)?
+                }
                 State::Logging | State::Sealing => {
                     self.txns[txn].state = State::Committing;
                     self.end_now(txn);

@@ -81,7 +81,13 @@ impl<'a> Cluster<'a> {
             workers,
             servers,
             rng: SeededEntropy::new(setup.seed),
-            plans: Plans::new(setup.nodes as u32, setup.rows, setup.operations, setup.theta, setup.writes),
+            plans: Plans::new(
+                setup.nodes as u32,
+                setup.rows,
+                setup.operations,
+                setup.theta,
+                setup.writes,
+            ),
             changes: BTreeMap::new(),
             commits: 0,
             warmed_up: None,
@@ -93,13 +99,16 @@ impl<'a> Cluster<'a> {
 
     pub fn run(mut self, table: &Table, regions: &[SimRegion]) -> Result<Outcome, RunError> {
         for client in (0..self.setup.in_flight).rev() {
-            (0..self.workers.len()).rev().for_each(|worker| self.fresh_of(worker).push((worker, client)));
+            (0..self.workers.len())
+                .rev()
+                .for_each(|worker| self.fresh_of(worker).push((worker, client)));
         }
         (0..self.fresh.len()).for_each(|queue| self.look_for_idle(queue));
         while let Some(step) = self.network.advance() {
             match step {
                 Step::Worker(address) => {
-                    let worker = address.node.0 as usize * self.setup.workers + address.port as usize;
+                    let worker =
+                        address.node.0 as usize * self.setup.workers + address.port as usize;
                     let done_ns = self.model.borrow_mut().work(worker, self.setup.costs.verb_ns);
                     self.model.borrow_mut().at(done_ns, Action::Poll(worker));
                 }
@@ -111,7 +120,8 @@ impl<'a> Cluster<'a> {
         self.workers.iter().for_each(|worker| outcome.stats.add(worker.stats()));
         let (before, from_ns) = self.warmed_up.unwrap_or((self.commits, 0));
         let measured = (self.commits - before).min(self.setup.commits);
-        outcome.rate = measured as f64 * 1e9 / self.measured_ns.saturating_sub(from_ns).max(1) as f64;
+        outcome.rate =
+            measured as f64 * 1e9 / self.measured_ns.saturating_sub(from_ns).max(1) as f64;
         outcome.latency_ns = self.latency_ns as f64 / self.commits.max(1) as f64;
         Ok(outcome)
     }
@@ -157,7 +167,8 @@ impl<'a> Cluster<'a> {
     }
 
     fn is_over(&self) -> bool {
-        let enough = self.warmed_up.is_some_and(|(before, _)| self.commits >= before + self.setup.commits);
+        let enough =
+            self.warmed_up.is_some_and(|(before, _)| self.commits >= before + self.setup.commits);
         enough || self.network.now_ns() >= MAX_VIRTUAL_NS
     }
 
@@ -168,7 +179,10 @@ impl<'a> Cluster<'a> {
 
     /// Looks for new transactions as soon as a processor of the queue is idle.
     fn look_for_idle(&mut self, queue: usize) {
-        if !self.fresh[queue].is_empty() && !self.is_over() && !std::mem::replace(&mut self.idling[queue], true) {
+        if !self.fresh[queue].is_empty()
+            && !self.is_over()
+            && !std::mem::replace(&mut self.idling[queue], true)
+        {
             let mut model = self.model.borrow_mut();
             let at_ns = model.idle_ns(queue);
             model.at(at_ns, Action::Idle(queue));
@@ -179,11 +193,13 @@ impl<'a> Cluster<'a> {
     fn idle(&mut self, queue: usize) {
         let is_idle = self.model.borrow().idle_ns(queue) <= self.network.now_ns();
         if is_idle && !self.is_over() {
-            let may_begin = |(worker, _): &(usize, usize)| self.begun[*worker] < self.setup.transactions;
+            let may_begin =
+                |(worker, _): &(usize, usize)| self.begun[*worker] < self.setup.transactions;
             let Some(place) = self.fresh[queue].iter().rposition(may_begin) else { return };
             let (worker, client) = self.fresh[queue].remove(place);
             let plan = self.plans.draw(&self.rng);
-            self.clients[worker][client] = Client { plan, begun_ns: self.network.now_ns(), ..Client::default() };
+            self.clients[worker][client] =
+                Client { plan, begun_ns: self.network.now_ns(), ..Client::default() };
             self.begin(worker, client);
         }
         self.look_for_idle(queue);
@@ -220,7 +236,9 @@ impl<'a> Cluster<'a> {
         let client = &self.clients[worker][self.running[&(worker, txn)]];
         let of_worker = &mut self.workers[worker];
         let next = client.plan.get(client.done);
-        self.remote_rows += u64::from(next.is_some_and(|(row, _)| row.owner as usize != worker / self.setup.workers));
+        self.remote_rows += u64::from(
+            next.is_some_and(|(row, _)| row.owner as usize != worker / self.setup.workers),
+        );
         match next {
             None => of_worker.commit(txn)?,
             Some((row, _)) if self.setup.reads_index() => {
@@ -312,7 +330,10 @@ impl<'a> Cluster<'a> {
     /// Each changed row has all of its changes, and is free.
     fn verify(&self, table: &Table, regions: &[SimRegion]) -> Result<(), RunError> {
         if !self.running.is_empty() {
-            return Err(RunError::WrongRows(format!("{} transactions did not end", self.running.len())));
+            return Err(RunError::WrongRows(format!(
+                "{} transactions did not end",
+                self.running.len()
+            )));
         }
         let header = self.setup.mode.header_words();
         for (row, changes) in &self.changes {
@@ -322,12 +343,18 @@ impl<'a> Cluster<'a> {
                 None => {
                     let first = table.word(*row, 0).word as usize;
                     let region = &regions[row.owner as usize];
-                    words.iter_mut().enumerate().for_each(|(at, word)| *word = region.load(first + at));
+                    words
+                        .iter_mut()
+                        .enumerate()
+                        .for_each(|(at, word)| *word = region.load(first + at));
                 }
             }
             let (metadata, payload) = words.split_at(header);
-            if metadata.iter().any(|word| *word != 0) || payload.iter().any(|word| word != changes) {
-                return Err(RunError::WrongRows(format!("{row:?} after {changes} changes: {words:?}")));
+            if metadata.iter().any(|word| *word != 0) || payload.iter().any(|word| word != changes)
+            {
+                return Err(RunError::WrongRows(format!(
+                    "{row:?} after {changes} changes: {words:?}"
+                )));
             }
         }
         match self.servers.iter().find(|server| !server.is_free() || server.bad_requests() > 0) {

@@ -64,7 +64,11 @@ pub type CostField = (&'static str, fn(&mut Costs) -> Vec<&mut u64>);
 impl Costs {
     /// The network for verbs.
     pub(super) fn network(&self) -> SimConfig {
-        SimConfig { latency_ns: self.verb_wire_ns, loopback_ns: self.loopback_ns, ..SimConfig::default() }
+        SimConfig {
+            latency_ns: self.verb_wire_ns,
+            loopback_ns: self.loopback_ns,
+            ..SimConfig::default()
+        }
     }
 
     /// The costs by name, each with a way to change it: for the sensitivity of a result.

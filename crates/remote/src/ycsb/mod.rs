@@ -24,8 +24,8 @@ pub use costs::{CostField, Costs, MessageCosts};
 pub use plans::Plans;
 
 use crate::{
-    Buckets, LogLayout, Mailbox, MessageServer, MessageWorker, Mode, Owner, RemoteError, RowClient, RowWorker, Stats,
-    Table, WorkerLimits,
+    Buckets, LogLayout, Mailbox, MessageServer, MessageWorker, Mode, Owner, RemoteError, RowClient,
+    RowWorker, Stats, Table, WorkerLimits,
 };
 use clearway_fabric::sim::{Network, SimNode, SimRegion};
 use clearway_fabric::{Fabric, Region as _, WorkerAddr};
@@ -199,37 +199,61 @@ pub fn run(setup: &Setup) -> Result<Outcome, RunError> {
         mode: setup.mode,
         payload_words: PAYLOAD_WORDS,
         rows: setup.rows,
-        buckets: Buckets { payload_words: BUCKET_WORDS, rows: if setup.reads_index() { setup.rows } else { 0 } },
+        buckets: Buckets {
+            payload_words: BUCKET_WORDS,
+            rows: if setup.reads_index() { setup.rows } else { 0 },
+        },
         log: LogLayout::default(),
         owners: Vec::new(),
     };
-    let memory =
-        |words: usize| move |node| register(node, if setup.transport == Transport::OneSided { words } else { 1 });
-    let regions: Vec<SimRegion> = nodes.iter().map(memory(table.words())).collect::<Result<_, _>>()?;
-    let owner = |(node, region): (&SimNode, &SimRegion)| Owner { address: address(node), region: region.key() };
+    let memory = |words: usize| {
+        move |node| register(node, if setup.transport == Transport::OneSided { words } else { 1 })
+    };
+    let regions: Vec<SimRegion> =
+        nodes.iter().map(memory(table.words())).collect::<Result<_, _>>()?;
+    let owner = |(node, region): (&SimNode, &SimRegion)| Owner {
+        address: address(node),
+        region: region.key(),
+    };
     table.owners = nodes.iter().zip(&regions).map(owner).collect();
-    let homes: Vec<&SimNode> = nodes.iter().flat_map(|node| (0..setup.workers).map(move |_| node)).collect();
+    let homes: Vec<&SimNode> =
+        nodes.iter().flat_map(|node| (0..setup.workers).map(move |_| node)).collect();
     let mailbox = |node: &&SimNode| register(node, setup.limits().mailbox_words());
     let mailboxes: Vec<SimRegion> = homes.iter().map(mailbox).collect::<Result<_, _>>()?;
-    let all: Vec<Owner> = homes.iter().zip(&mailboxes).map(|(node, region)| owner((node, region))).collect();
-    let model = Model::new(network.clone(), setup.costs, setup.messages(), (setup.nodes, setup.workers));
-    let model = if setup.transport == Transport::OneSided { model } else { model.with_shared_queues() };
+    let all: Vec<Owner> =
+        homes.iter().zip(&mailboxes).map(|(node, region)| owner((node, region))).collect();
+    let model =
+        Model::new(network.clone(), setup.costs, setup.messages(), (setup.nodes, setup.workers));
+    let model =
+        if setup.transport == Transport::OneSided { model } else { model.with_shared_queues() };
     let model = Rc::new(RefCell::new(model));
     let limits = setup.limits();
     let link = |endpoint| ModelLink { model: Rc::clone(&model), endpoint };
-    let worker = |(number, node): (usize, &&SimNode)| -> Result<Box<dyn RowClient + '_>, RemoteError> {
-        if setup.transport != Transport::OneSided {
-            return Ok(Box::new(MessageWorker::new(link(number), table.clone(), number as u16, limits)));
-        }
-        let scratch = limits.scratch_words(PAYLOAD_WORDS);
-        let fabric = node.worker((number % setup.workers) as u32, scratch).map_err(RemoteError::Fabric)?;
-        let worker = RowWorker::new(fabric, table.clone(), number as u16, limits, None)?;
-        Ok(Box::new(worker.with_mailbox(Mailbox { own: &mailboxes[number], all: all.clone() })?))
-    };
+    let worker =
+        |(number, node): (usize, &&SimNode)| -> Result<Box<dyn RowClient + '_>, RemoteError> {
+            if setup.transport != Transport::OneSided {
+                return Ok(Box::new(MessageWorker::new(
+                    link(number),
+                    table.clone(),
+                    number as u16,
+                    limits,
+                )));
+            }
+            let scratch = limits.scratch_words(PAYLOAD_WORDS);
+            let fabric = node
+                .worker((number % setup.workers) as u32, scratch)
+                .map_err(RemoteError::Fabric)?;
+            let worker = RowWorker::new(fabric, table.clone(), number as u16, limits, None)?;
+            Ok(Box::new(
+                worker.with_mailbox(Mailbox { own: &mailboxes[number], all: all.clone() })?,
+            ))
+        };
     let workers = homes.iter().enumerate().map(worker).collect::<Result<Vec<_>, _>>()?;
     let servers: Vec<Server> = match setup.transport {
         Transport::OneSided => Vec::new(),
-        _ => (0..setup.nodes).map(|owner| MessageServer::new(link(homes.len() + owner), table.clone())).collect(),
+        _ => (0..setup.nodes)
+            .map(|owner| MessageServer::new(link(homes.len() + owner), table.clone()))
+            .collect(),
     };
     Cluster::new(setup, network, model, workers, servers).run(&table, &regions)
 }

@@ -19,7 +19,10 @@ impl Plans {
     /// # Panics
     /// Unless theta is from 0 to below 1, and there are at least 2 rows and as many as operations.
     pub fn new(nodes: u32, rows: u32, operations: usize, theta: f64, writes: f64) -> Self {
-        assert!(u64::from(nodes) * u64::from(rows) >= operations as u64, "more operations than rows");
+        assert!(
+            u64::from(nodes) * u64::from(rows) >= operations as u64,
+            "more operations than rows"
+        );
         Self { nodes, operations, writes, zipf: Zipf::new(rows, theta) }
     }
 

@@ -23,8 +23,13 @@ fn rows_have_the_changes_of_committed_transactions() {
                 continue;
             }
             for (theta, transactions) in [(0.0, 1), (0.9, 2)] {
-                let setup =
-                    Setup { rows: 5_000, transactions, workers: 4, commits: 100, ..small(mode, transport, theta) };
+                let setup = Setup {
+                    rows: 5_000,
+                    transactions,
+                    workers: 4,
+                    commits: 100,
+                    ..small(mode, transport, theta)
+                };
                 let found = run(&setup).unwrap_or_else(|why| panic!("{setup:?}: {why}"));
                 assert!(found.stats.commits >= 150 && found.rate > 0.0, "{setup:?}: {found:?}");
                 assert!(theta == 0.0 || found.abort_rate() > 0.2, "{setup:?}: {found:?}");
@@ -44,7 +49,8 @@ fn same_seed_gives_the_same_run() {
 /// 7.5 remote rows a transaction: at most 2 rounds for each and 27 verbs together.
 #[test]
 fn one_round_keeps_its_budget_of_verbs_and_rounds() {
-    let found = run(&Setup { cached: true, ..small(Mode::ONE_ROUND, Transport::OneSided, 0.0) }).unwrap();
+    let found =
+        run(&Setup { cached: true, ..small(Mode::ONE_ROUND, Transport::OneSided, 0.0) }).unwrap();
     let remote = found.stats.remote();
     let rows = found.remote_rows as f64;
     let (verbs, rounds) = (remote.verbs as f64 * 7.5 / rows, remote.rounds as f64 / rows);
@@ -59,7 +65,10 @@ fn one_round_keeps_its_budget_of_verbs_and_rounds() {
 fn waits_in_line_take_about_two_verbs() {
     let found = run(&small(Mode::LINE, Transport::OneSided, 0.95)).unwrap();
     println!("{} verbs of {} waits", found.stats.wait_verbs, found.stats.waits);
-    assert!(found.stats.waits > 100 && found.stats.wait_verbs * 100 <= 205 * found.stats.waits, "{found:?}");
+    assert!(
+        found.stats.waits > 100 && found.stats.wait_verbs * 100 <= 205 * found.stats.waits,
+        "{found:?}"
+    );
 }
 
 /// After a warm-up in which each worker learns which rows are hot.
@@ -67,12 +76,18 @@ fn waits_in_line_take_about_two_verbs() {
 fn adaptive_locks_keep_up_with_the_better_kind() {
     for protocol in [Protocol::NoWait, Protocol::WaitDie] {
         for (theta, writes, commits) in [(0.0, 0.5, 300), (0.9, 0.5, 1_500)] {
-            let [mutual, shared, adaptive] = [LockKind::Mutual, LockKind::Shared, LockKind::Adaptive].map(|kind| {
-                let setup = Setup { writes, ..small(Mode { protocol, kind }, Transport::OneSided, theta) };
-                run(&Setup { warm_up: commits, commits, ..setup }).unwrap().rate
-            });
+            let [mutual, shared, adaptive] =
+                [LockKind::Mutual, LockKind::Shared, LockKind::Adaptive].map(|kind| {
+                    let setup = Setup {
+                        writes,
+                        ..small(Mode { protocol, kind }, Transport::OneSided, theta)
+                    };
+                    run(&Setup { warm_up: commits, commits, ..setup }).unwrap().rate
+                });
             let ratio = adaptive / mutual.max(shared);
-            println!("{protocol:?}, theta {theta}, writes {writes}: {ratio:.3} of the better of M and M/S");
+            println!(
+                "{protocol:?}, theta {theta}, writes {writes}: {ratio:.3} of the better of M and M/S"
+            );
             assert!(ratio > 0.97, "{protocol:?}, theta {theta}, writes {writes}: {ratio}");
         }
     }
@@ -83,7 +98,11 @@ fn adaptive_locks_keep_up_with_the_better_kind() {
 fn two_sided_is_to_tcp_as_calibrated_at_theta_0() {
     let shared = Mode { protocol: Protocol::NoWait, kind: LockKind::Shared };
     let [two_sided, tcp] = [Transport::TwoSided, Transport::Tcp]
-        .map(|transport| Setup { warm_up: 5_000, commits: 5_000, ..Setup::new(shared, transport, 0.0, 0.5) })
+        .map(|transport| Setup {
+            warm_up: 5_000,
+            commits: 5_000,
+            ..Setup::new(shared, transport, 0.0, 0.5)
+        })
         .map(|setup| run(&setup));
     let ratio = two_sided.unwrap().rate / tcp.unwrap().rate;
     println!("two-sided is {ratio:.3} times TCP");
@@ -113,6 +132,9 @@ fn aborted_transactions_wait_before_they_begin_again() {
         let latencies_ns = waited.latency_ns * waited.stats.commits as f64;
         // Those that have waited when enough have committed do not commit any more.
         assert!(latencies_ns >= waits_ns / 2.0 && waits_ns > 0.0, "{transport:?}: {waited:?}");
-        assert!(waited.abort_rate() < at_once.abort_rate(), "{transport:?}: {waited:?}, at once {at_once:?}");
+        assert!(
+            waited.abort_rate() < at_once.abort_rate(),
+            "{transport:?}: {waited:?}, at once {at_once:?}"
+        );
     }
 }

@@ -18,7 +18,8 @@ impl Zipf {
         assert!((0.0..1.0).contains(&theta) && count >= 2, "theta {theta}, {count} ranks");
         let zeta = (1..=count).map(|rank| f64::from(rank).powf(-theta)).sum::<f64>();
         let count = f64::from(count);
-        let eta = (1.0 - (2.0 / count).powf(1.0 - theta)) / (1.0 - (1.0 + 0.5_f64.powf(theta)) / zeta);
+        let eta =
+            (1.0 - (2.0 / count).powf(1.0 - theta)) / (1.0 - (1.0 + 0.5_f64.powf(theta)) / zeta);
         Self { count, theta, zeta, eta }
     }
 
@@ -31,7 +32,8 @@ impl Zipf {
         if weight < 1.0 + 0.5_f64.powf(self.theta) {
             return 1;
         }
-        let rank = self.count * (self.eta * uniform - self.eta + 1.0).powf(1.0 / (1.0 - self.theta));
+        let rank =
+            self.count * (self.eta * uniform - self.eta + 1.0).powf(1.0 / (1.0 - self.theta));
         (rank as u32).min(self.count as u32 - 1)
     }
 }
@@ -49,8 +51,12 @@ mod tests {
             let first = f64::from(drawn[0]) / f64::from(draws);
             assert!((first * zipf.zeta - 1.0).abs() < 0.3, "theta {theta}: {first}");
             let half: u32 = drawn[500..].iter().sum();
-            let weight = (501..=1000).map(|rank| f64::from(rank).powf(-theta)).sum::<f64>() / zipf.zeta;
-            assert!((f64::from(half) / f64::from(draws) / weight - 1.0).abs() < 0.1, "theta {theta}: {half}");
+            let weight =
+                (501..=1000).map(|rank| f64::from(rank).powf(-theta)).sum::<f64>() / zipf.zeta;
+            assert!(
+                (f64::from(half) / f64::from(draws) / weight - 1.0).abs() < 0.1,
+                "theta {theta}: {half}"
+            );
         }
     }
 }

@@ -19,7 +19,8 @@ impl Node {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let (input, output) =
+            (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Self { child, input, output }
     }
 
@@ -30,7 +31,8 @@ impl Node {
     fn hear(&mut self, word: &str) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
-        let rest = line.strip_prefix(word).unwrap_or_else(|| panic!("`{line}` instead of `{word}`"));
+        let rest =
+            line.strip_prefix(word).unwrap_or_else(|| panic!("`{line}` instead of `{word}`"));
         rest.trim().to_owned()
     }
 
@@ -44,9 +46,12 @@ impl Node {
 
 /// Starts all nodes and connects them.
 fn connected(args: &str) -> Vec<Node> {
-    let (mut nodes, mut peers, mut segment): (Vec<Node>, _, _) = (Vec::new(), String::from("peers"), String::new());
+    let (mut nodes, mut peers, mut segment): (Vec<Node>, _, _) =
+        (Vec::new(), String::from("peers"), String::new());
     for number in 0..NODES {
-        let mut node = Node::start(&format!("serve --nodes {NODES} --node {number} --rows 50 {args}{segment}"));
+        let mut node = Node::start(&format!(
+            "serve --nodes {NODES} --node {number} --rows 50 {args}{segment}"
+        ));
         let ready = node.hear("ready");
         let (path, place) = ready.split_once(' ').unwrap();
         if number == 0 && path != "-" {
@@ -80,10 +85,15 @@ fn rows_hold_the_updates_of_all_processes() {
         nodes.iter_mut().for_each(|node| node.say("run 100"));
         let results: Vec<String> = nodes.iter_mut().map(|node| node.hear("result")).collect();
         nodes.iter_mut().for_each(|node| node.say("check"));
-        let rows: u64 = nodes.iter_mut().map(|node| node.hear("rows").parse::<u64>().unwrap()).sum();
+        let rows: u64 =
+            nodes.iter_mut().map(|node| node.hear("rows").parse::<u64>().unwrap()).sum();
         let sum = |name| results.iter().map(|result| count(result, name)).sum::<u64>();
         assert_eq!(rows, sum("updates"), "{transport}: {results:?}");
-        assert_eq!(sum("aborts"), sum("conflicts") + sum("older") + sum("too_many_readers"), "{transport}");
+        assert_eq!(
+            sum("aborts"),
+            sum("conflicts") + sum("older") + sum("too_many_readers"),
+            "{transport}"
+        );
         assert!(sum("commits") > 0, "{transport}: {results:?}");
         assert!(nodes.into_iter().all(|node| node.end() == Some(0)), "{transport}");
     }
@@ -94,7 +104,9 @@ fn a_process_ends_with_its_parent() {
     let mut alone = Node::start("serve --nodes 1 --node 0 --transport tcp");
     alone.hear("ready");
     assert_eq!(alone.end(), Some(1));
-    for (node, args) in ["", "--transport two-sided", "--transport tcp"].into_iter().map(|args| (connected(args), args))
+    for (node, args) in ["", "--transport two-sided", "--transport tcp"]
+        .into_iter()
+        .map(|args| (connected(args), args))
     {
         assert!(node.into_iter().all(|node| node.end() == Some(1)), "{args}");
     }

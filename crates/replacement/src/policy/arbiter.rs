@@ -78,7 +78,13 @@ pub struct ArbiterParameters {
 
 impl Default for ArbiterParameters {
     fn default() -> Self {
-        let candidates = [PolicyKind::Lirs, PolicyKind::WTinyLfu, PolicyKind::S3Fifo, PolicyKind::Lru, PolicyKind::Mq];
+        let candidates = [
+            PolicyKind::Lirs,
+            PolicyKind::WTinyLfu,
+            PolicyKind::S3Fifo,
+            PolicyKind::Lru,
+            PolicyKind::Mq,
+        ];
         Self { candidates: candidates.into(), places: 1024 }
     }
 }
@@ -137,7 +143,11 @@ impl Arbiter {
         assert!(!candidates.is_empty() && !candidates.contains(&PolicyKind::Arbiter));
         let places = places.clamp(1, frames.max(1));
         let sample = (u128::from(places) << 64) / u128::from(frames.max(1));
-        let candidate = |kind: &PolicyKind| Candidate { kind: *kind, shadow: Shadow::new(*kind, places), lead: 0 };
+        let candidate = |kind: &PolicyKind| Candidate {
+            kind: *kind,
+            shadow: Shadow::new(*kind, places),
+            lead: 0,
+        };
         let lru = candidates.iter().position(|kind| *kind == PolicyKind::Lru);
         let leader = lru.unwrap_or(0);
         Self {
@@ -273,7 +283,8 @@ impl Arbiter {
             self.patience = (WORTH_ASKING - lead) as u32;
             return;
         }
-        let [leader, next] = self.candidates.get_disjoint_mut([self.leader, best]).expect("the leader has no lead");
+        let [leader, next] =
+            self.candidates.get_disjoint_mut([self.leader, best]).expect("the leader has no lead");
         let cost = next.shadow.cost_after(&leader.shadow).max(self.places / PLACES_PER_LEAST_LEAD);
         let cost = LEAST_LEAD.max(i64::from(cost));
         if lead >= cost {
@@ -286,7 +297,8 @@ impl Arbiter {
     /// The pages in the pool in the order in which they would leave; the leader's directory has
     /// none then.
     fn drain(&mut self) -> Vec<PageId> {
-        let mut pages: Vec<_> = self.strangers.iter(STRANGERS).map(|frame| self.pages[frame as usize]).collect();
+        let mut pages: Vec<_> =
+            self.strangers.iter(STRANGERS).map(|frame| self.pages[frame as usize]).collect();
         while let Some(place) = self.directory().evict(None, &mut |_| Probe::Take) {
             let frame = self.frame_of[place as usize];
             if frame != NONE {
@@ -300,7 +312,8 @@ impl Arbiter {
     fn switch(&mut self, to: usize, anew: bool) {
         let pages = if anew || self.full.is_some() { self.drain() } else { Vec::new() };
         if anew {
-            let sampled: Vec<_> = pages.iter().copied().filter(|page| self.is_in_sample(*page)).collect();
+            let sampled: Vec<_> =
+                pages.iter().copied().filter(|page| self.is_in_sample(*page)).collect();
             for candidate in &mut self.candidates {
                 candidate.shadow = filled(candidate.kind, self.places, &sampled);
             }
@@ -345,7 +358,11 @@ impl Policy for Arbiter {
 
     /// Strangers first. Pages that the leader would evict, and that are in no frame, it evicts at
     /// once.
-    fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let stranger = offer(self.strangers.iter(STRANGERS), probe).break_value();
         if let Some(found) = stranger {
             self.forget(found?.0);
@@ -353,10 +370,11 @@ impl Policy for Arbiter {
         }
         loop {
             let frame_of = std::mem::take(&mut self.frame_of);
-            let place = self.directory().evict(incoming, &mut |place| match frame_of[place as usize] {
-                NONE => Probe::Take,
-                frame => probe(FrameId(frame)),
-            });
+            let place =
+                self.directory().evict(incoming, &mut |place| match frame_of[place as usize] {
+                    NONE => Probe::Take,
+                    frame => probe(FrameId(frame)),
+                });
             self.frame_of = frame_of;
             let frame = self.frame_of[place? as usize];
             if frame != NONE {
@@ -380,19 +398,26 @@ impl Policy for Arbiter {
     fn validate(&self) -> Result<(), String> {
         self.strangers.validate()?;
         let opening = self.opening != Opening::Over;
-        ensure(!opening || self.leader() == PolicyKind::Lru, || format!("{} leads in the opening", self.leader()))?;
+        ensure(!opening || self.leader() == PolicyKind::Lru, || {
+            format!("{} leads in the opening", self.leader())
+        })?;
         let shadows = self.candidates.iter().map(|candidate| &candidate.shadow).chain(&self.full);
         shadows.into_iter().try_for_each(Shadow::validate)?;
         let directory = self.full.as_ref().unwrap_or(&self.candidates[self.leader].shadow);
         for (frame, page) in self.pages.iter().enumerate() {
             let (place, stranger) = (self.place_of[frame], self.strangers.is_linked(frame as u32));
             let bound = place != NONE && directory.page(place) == Some(*page);
-            let right = if *page == NO_PAGE { !stranger && place == NONE } else { stranger != bound };
-            ensure(right, || format!("frame {frame} with {page:?} is bound to {place}, a stranger: {stranger}"))?;
+            let right =
+                if *page == NO_PAGE { !stranger && place == NONE } else { stranger != bound };
+            ensure(right, || {
+                format!("frame {frame} with {page:?} is bound to {place}, a stranger: {stranger}")
+            })?;
         }
         for (place, frame) in self.frame_of.iter().enumerate() {
             let right = *frame == NONE || self.place_of[*frame as usize] == place as u32;
-            ensure(right, || format!("place {place} is bound to frame {frame}, which is not to it"))?;
+            ensure(right, || {
+                format!("place {place} is bound to frame {frame}, which is not to it")
+            })?;
         }
         Ok(())
     }

@@ -106,12 +106,20 @@ impl Policy for ArcPolicy {
 
     /// The paper's REPLACE; where all frames of the list that it takes from are skipped, those of
     /// the other are proposed.
-    fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let ghost = incoming.and_then(|page| self.directory.ghost(page));
         ghost.into_iter().for_each(|ghost| self.learn(ghost));
         let from_b2 = ghost.is_some_and(|ghost| self.queues.list_of(ghost) == Some(B2));
         let recent = f64::from(self.queues.len(T1));
-        let order = if recent > self.target || (from_b2 && recent == self.target) { [T1, T2] } else { [T2, T1] };
+        let order = if recent > self.target || (from_b2 && recent == self.target) {
+            [T1, T2]
+        } else {
+            [T2, T1]
+        };
         let frames = order.into_iter().flat_map(|list| self.queues.iter_back(list));
         let taken = offer(frames, probe).break_value()??;
         self.leave(taken.0);
@@ -131,11 +139,18 @@ impl Policy for ArcPolicy {
         self.directory.validate()?;
         let [t1, t2, b1, b2] = [T1, T2, B1, B2].map(|list| self.queues.len(list));
         ensure(t1 + b1 <= self.frames, || format!("{t1} recent pages and {b1} ghosts of such"))?;
-        ensure(t1 + t2 + b1 + b2 <= 2 * self.frames, || format!("{t2} frequent pages and {b2} ghosts of such"))?;
-        ensure((0.0..=f64::from(self.frames)).contains(&self.target), || format!("the target is {}", self.target))?;
-        ensure(b1 + b2 == self.directory.ghosts(), || format!("{} ghosts", self.directory.ghosts()))?;
+        ensure(t1 + t2 + b1 + b2 <= 2 * self.frames, || {
+            format!("{t2} frequent pages and {b2} ghosts of such")
+        })?;
+        ensure((0.0..=f64::from(self.frames)).contains(&self.target), || {
+            format!("the target is {}", self.target)
+        })?;
+        ensure(b1 + b2 == self.directory.ghosts(), || {
+            format!("{} ghosts", self.directory.ghosts())
+        })?;
         let twice = (0..self.frames).find(|frame| {
-            self.queues.list_of(*frame).is_some() && self.directory.ghost(self.directory.page(*frame)).is_some()
+            self.queues.list_of(*frame).is_some()
+                && self.directory.ghost(self.directory.page(*frame)).is_some()
         });
         ensure(twice.is_none(), || format!("the page of frame {twice:?} is a ghost, too"))
     }

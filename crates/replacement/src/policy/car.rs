@@ -82,7 +82,8 @@ impl Car {
     fn clock(&self, skipped: [u32; 2]) -> Option<ListId> {
         let (recent, frequent) = (self.queues.len(T1), self.queues.len(T2));
         let choice = if f64::from(recent) >= self.target.max(1.0) { [T1, T2] } else { [T2, T1] };
-        let left = |list: &ListId| skipped[list.0 as usize] < 2 * [recent, frequent][list.0 as usize];
+        let left =
+            |list: &ListId| skipped[list.0 as usize] < 2 * [recent, frequent][list.0 as usize];
         choice.into_iter().find(left)
     }
 }
@@ -107,7 +108,11 @@ impl Policy for Car {
 
     /// The paper's replace(). A step clears a mark, or proposes a page; the latter at most twice as
     /// often as there are pages.
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let mut skipped = [0; 2];
         while let Some(clock) = self.clock(skipped) {
             let frame = self.queues.front(clock)?;
@@ -143,11 +148,18 @@ impl Policy for Car {
         self.directory.validate()?;
         let [t1, t2, b1, b2] = [T1, T2, B1, B2].map(|list| self.queues.len(list));
         ensure(t1 + b1 <= self.frames, || format!("{t1} recent pages and {b1} ghosts of such"))?;
-        ensure(t1 + t2 + b1 + b2 <= 2 * self.frames, || format!("{t2} frequent pages and {b2} ghosts of such"))?;
-        ensure((0.0..=f64::from(self.frames)).contains(&self.target), || format!("the target is {}", self.target))?;
-        ensure(b1 + b2 == self.directory.ghosts(), || format!("{} ghosts", self.directory.ghosts()))?;
+        ensure(t1 + t2 + b1 + b2 <= 2 * self.frames, || {
+            format!("{t2} frequent pages and {b2} ghosts of such")
+        })?;
+        ensure((0.0..=f64::from(self.frames)).contains(&self.target), || {
+            format!("the target is {}", self.target)
+        })?;
+        ensure(b1 + b2 == self.directory.ghosts(), || {
+            format!("{} ghosts", self.directory.ghosts())
+        })?;
         let twice = (0..self.frames).find(|frame| {
-            self.queues.list_of(*frame).is_some() && self.directory.ghost(self.directory.page(*frame)).is_some()
+            self.queues.list_of(*frame).is_some()
+                && self.directory.ghost(self.directory.page(*frame)).is_some()
         });
         ensure(twice.is_none(), || format!("the page of frame {twice:?} is a ghost, too"))
     }

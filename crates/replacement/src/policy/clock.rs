@@ -41,7 +41,11 @@ impl Policy for ClockPolicy {
     }
 
     /// Two rounds at most: the first may only clear the marks.
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         for _ in 0..self.frames.len() * 2 {
             let at = self.hand;
             self.hand = (at + 1) % self.frames.len();

@@ -260,7 +260,11 @@ impl Policy for ClockPro {
         }
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let mut skipped = 0;
         while skipped < self.cold || self.cold == 0 && self.hot > 0 && skipped == 0 {
             if self.cold == 0 {
@@ -309,22 +313,32 @@ impl Policy for ClockPro {
             if self.is_ghost(node) {
                 ghosts += 1;
                 let bits = self.bits[node as usize];
-                ensure(bits == Bits(Bits::TEST), || format!("ghost {node} has the bits {}", bits.0))?;
+                ensure(bits == Bits(Bits::TEST), || {
+                    format!("ghost {node} has the bits {}", bits.0)
+                })?;
                 continue;
             }
             hot += u32::from(is_hot);
             cold += u32::from(!is_hot);
-            ensure(!is_hot || !self.has(node, Bits::TEST), || format!("frame {node} is hot and in a test period"))?;
+            ensure(!is_hot || !self.has(node, Bits::TEST), || {
+                format!("frame {node} is hot and in a test period")
+            })?;
             ensure(self.pages.ghost(self.pages.page(node)).is_none(), || {
                 format!("the page of frame {node} is a ghost")
             })?;
         }
         let counted = (self.hot, self.cold, self.pages.ghosts());
-        ensure((hot, cold, ghosts) == counted, || format!("{hot} hot, {cold} cold, {ghosts} ghosts; not {counted:?}"))?;
+        ensure((hot, cold, ghosts) == counted, || {
+            format!("{hot} hot, {cold} cold, {ghosts} ghosts; not {counted:?}")
+        })?;
         let target = self.cold_target;
-        ensure((self.min_cold..=self.frames()).contains(&target), || format!("{target} frames for cold pages"))?;
+        ensure((self.min_cold..=self.frames()).contains(&target), || {
+            format!("{target} frames for cold pages")
+        })?;
         let empty = self.clock.front(CLOCK).is_none();
         let on_clock = |hand: Option<u32>| hand.map_or(empty, |node| self.clock.is_linked(node));
-        ensure(on_clock(self.hand_cold) && on_clock(self.hand_test), || "a hand is on a node that has left".into())
+        ensure(on_clock(self.hand_cold) && on_clock(self.hand_test), || {
+            "a hand is on a node that has left".into()
+        })
     }
 }

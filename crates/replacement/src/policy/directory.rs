@@ -122,13 +122,20 @@ impl Directory {
         let places = |first| walk(first).take(self.chain.len() + 1);
         let free = places(self.free).count();
         let ghosts: usize = self.heads.iter().map(|head| places(*head).count()).sum();
-        ensure(ghosts == self.ghosts as usize, || format!("{ghosts} ghosts are in chains, {} counted", self.ghosts))?;
-        ensure(free + ghosts == self.chain.len(), || format!("{free} places are free beside {ghosts} ghosts"))?;
-        let stray = (0..self.heads.len()).flat_map(|head| places(self.heads[head]).map(move |at| (head, at)));
+        ensure(ghosts == self.ghosts as usize, || {
+            format!("{ghosts} ghosts are in chains, {} counted", self.ghosts)
+        })?;
+        ensure(free + ghosts == self.chain.len(), || {
+            format!("{free} places are free beside {ghosts} ghosts")
+        })?;
+        let stray = (0..self.heads.len())
+            .flat_map(|head| places(self.heads[head]).map(move |at| (head, at)));
         for (head, at) in stray {
             let page = self.pages[(self.frames + at) as usize];
             let found = self.ghost(page) == Some(self.frames + at);
-            ensure(self.head(page) == head && found, || format!("the ghost of {page:?} is lost, or there are two"))?;
+            ensure(self.head(page) == head && found, || {
+                format!("the ghost of {page:?} is lost, or there are two")
+            })?;
         }
         Ok(())
     }
@@ -160,7 +167,10 @@ mod tests {
                 None => {
                     directory.set(2, page);
                     let ghost = directory.retire(2);
-                    assert!((3..8).contains(&ghost) && !model.values().any(|g| *g == ghost), "a place of its own");
+                    assert!(
+                        (3..8).contains(&ghost) && !model.values().any(|g| *g == ghost),
+                        "a place of its own"
+                    );
                     model.insert(page, ghost);
                 }
             }
@@ -176,6 +186,9 @@ mod tests {
     #[test]
     fn a_directory_may_have_no_room_for_ghosts() {
         let directory = Directory::new(3, 0);
-        assert_eq!((directory.is_full(), directory.nodes(), directory.ghost(PageId::from_u64(0))), (true, 3, None));
+        assert_eq!(
+            (directory.is_full(), directory.nodes(), directory.ghost(PageId::from_u64(0))),
+            (true, 3, None)
+        );
     }
 }

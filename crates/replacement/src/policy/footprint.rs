@@ -87,13 +87,25 @@ mod tests {
                 (0..in_from).for_each(|node| queues.push_front(FROM, node));
                 (in_from..in_from + in_to).for_each(|node| queues.push_front(TO, node));
                 let mut told = BTreeSet::new();
-                queues.footprint([TO]).visit(std::iter::once(moved), |address| _ = told.insert(address));
+                queues
+                    .footprint([TO])
+                    .visit(std::iter::once(moved), |address| _ = told.insert(address));
                 let links = queues.links();
-                let all = || (0..NODES + 4).flat_map(|at| links.places(at).into_iter().zip(links.neighbours(at)));
+                let all = || {
+                    (0..NODES + 4)
+                        .flat_map(|at| links.places(at).into_iter().zip(links.neighbours(at)))
+                };
                 let before: Vec<_> = all().collect();
                 queues.move_to_front(TO, moved);
-                let changed: Vec<_> = before.into_iter().zip(all()).filter(|(before, after)| before != after).collect();
-                assert!(changed.len() >= 6 && changed.iter().all(|((address, _), _)| told.contains(address)));
+                let changed: Vec<_> = before
+                    .into_iter()
+                    .zip(all())
+                    .filter(|(before, after)| before != after)
+                    .collect();
+                assert!(
+                    changed.len() >= 6
+                        && changed.iter().all(|((address, _), _)| told.contains(address))
+                );
             }
         }
     }

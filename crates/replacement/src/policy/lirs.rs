@@ -60,7 +60,11 @@ impl Lirs {
     /// A policy for frames `0 .. frames` with the parameters of the authors' program: a hundredth
     /// of the frames for HIR pages, at least two (here: and no more than half).
     pub fn new(frames: u32) -> Self {
-        Self::with(frames, (frames / 100).max(2).min(frames / 2), frames.saturating_mul(GHOSTS_PER_FRAME))
+        Self::with(
+            frames,
+            (frames / 100).max(2).min(frames / 2),
+            frames.saturating_mul(GHOSTS_PER_FRAME),
+        )
     }
 
     /// A policy with `hir` frames for HIR pages, less than all, that remembers at most `max_ghosts`
@@ -127,7 +131,9 @@ impl Lirs {
         if self.queues.remove(frame.0).is_none() || !self.stack.is_linked(frame.0) {
             return;
         }
-        while self.queues.len(GHOSTS) > self.max_ghosts.saturating_sub(1) + u32::from(incoming.is_some()) {
+        while self.queues.len(GHOSTS)
+            > self.max_ghosts.saturating_sub(1) + u32::from(incoming.is_some())
+        {
             let oldest = self.queues.iter_back(GHOSTS).find(|ghost| Some(*ghost) != incoming);
             self.forget(oldest.expect("more ghosts than the one that is kept"));
         }
@@ -168,7 +174,11 @@ impl Policy for Lirs {
     }
 
     /// If no HIR page can be taken, LIR pages are offered from the bottom of `S`.
-    fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let lir = self.stack.iter_back(S).filter(|node| self.queues.list_of(*node).is_none());
         let victim = offer(self.queues.iter_back(Q).chain(lir), probe).break_value()??;
         self.leave(victim, incoming.and_then(|page| self.pages.ghost(page)));
@@ -188,12 +198,20 @@ impl Policy for Lirs {
         self.queues.validate()?;
         self.pages.validate()?;
         let lir = self.stack.iter(S).filter(|node| self.is_lir(*node)).count() as u32;
-        ensure(lir == self.lir && lir <= self.max_lir, || format!("{lir} LIR pages, {} counted", self.lir))?;
+        ensure(lir == self.lir && lir <= self.max_lir, || {
+            format!("{lir} LIR pages, {} counted", self.lir)
+        })?;
         let bottom = self.stack.back(S);
-        ensure(lir == 0 || bottom.is_some_and(|node| self.is_lir(node)), || format!("bottom of S: {bottom:?}"))?;
+        ensure(lir == 0 || bottom.is_some_and(|node| self.is_lir(node)), || {
+            format!("bottom of S: {bottom:?}")
+        })?;
         let ghosts = self.queues.len(GHOSTS);
-        ensure(ghosts == self.pages.ghosts() && ghosts <= self.max_ghosts + 1, || format!("{ghosts} ghosts"))?;
-        ensure(self.queues.iter(GHOSTS).all(|ghost| self.stack.is_linked(ghost)), || "a ghost is not in S".into())?;
+        ensure(ghosts == self.pages.ghosts() && ghosts <= self.max_ghosts + 1, || {
+            format!("{ghosts} ghosts")
+        })?;
+        ensure(self.queues.iter(GHOSTS).all(|ghost| self.stack.is_linked(ghost)), || {
+            "a ghost is not in S".into()
+        })?;
         let lir = self.stack.iter(S).filter(|node| self.is_lir(*node));
         for frame in self.queues.iter(Q).chain(lir) {
             ensure(self.pages.ghost(self.pages.page(frame)).is_none(), || {

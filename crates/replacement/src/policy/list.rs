@@ -40,7 +40,11 @@ pub struct ListId(pub u32);
 impl Links {
     /// `lists` empty lists over the nodes `0 .. nodes`.
     pub fn new(nodes: u32, lists: u32) -> Self {
-        let links = || (0..nodes + lists).map(|at| AtomicU32::new(if at < nodes { UNLINKED } else { at })).collect();
+        let links = || {
+            (0..nodes + lists)
+                .map(|at| AtomicU32::new(if at < nodes { UNLINKED } else { at }))
+                .collect()
+        };
         Self { next: links(), prev: links(), nodes }
     }
 
@@ -123,8 +127,12 @@ impl Links {
             let mut at = end;
             loop {
                 let next = self.next_of(at);
-                ensure(next != UNLINKED && self.prev_of(next) == at, || format!("{at} and {next} disagree"))?;
-                ensure(next < self.nodes || next == end, || format!("list {} runs into {next}", end - self.nodes))?;
+                ensure(next != UNLINKED && self.prev_of(next) == at, || {
+                    format!("{at} and {next} disagree")
+                })?;
+                ensure(next < self.nodes || next == end, || {
+                    format!("list {} runs into {next}", end - self.nodes)
+                })?;
                 at = next;
                 if at == end {
                     break;
@@ -144,7 +152,8 @@ impl Links {
     /// What the node's links lead to now, if this is a node: its neighbours, nodes or ends, or
     /// `UNLINKED`.
     pub fn neighbours(&self, node: u32) -> [Option<u32>; 2] {
-        [&self.next, &self.prev].map(|links| links.get(node as usize).map(|link| link.load(Relaxed)))
+        [&self.next, &self.prev]
+            .map(|links| links.get(node as usize).map(|link| link.load(Relaxed)))
     }
 }
 
@@ -238,7 +247,10 @@ mod tests {
         lists.replace(1, 4);
         assert!(lists.remove(5) && !lists.remove(5) && !lists.is_linked(1));
         assert_eq!((nodes(&lists, a), nodes(&lists, b)), (vec![0, 4, 2, 3], vec![]));
-        assert_eq!((lists.front(a), lists.back(a), lists.prev(2), lists.next(3)), (Some(0), Some(3), Some(4), None));
+        assert_eq!(
+            (lists.front(a), lists.back(a), lists.prev(2), lists.next(3)),
+            (Some(0), Some(3), Some(4), None)
+        );
         assert_eq!((lists.front(b), lists.back(b)), (None, None));
         assert_eq!(lists.iter_back(a).collect::<Vec<_>>(), [3, 2, 4, 0]);
         assert_eq!(lists.validate(), Ok(()));

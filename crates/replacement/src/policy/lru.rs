@@ -28,7 +28,11 @@ impl Policy for Lru {
         self.0.push_front(ALL, frame.0);
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let taken = offer(self.0.iter_back(ALL), probe).break_value()??;
         self.0.remove(taken.0);
         Some(taken)

@@ -79,7 +79,11 @@ pub trait Policy: Send {
     /// `incoming` is the page that the frame is for, where that is known. A policy whose choice
     /// depends on it (ARC) learns from it here, and not again at the miss. A pool that frees frames
     /// ahead of need has none.
-    fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId>;
+    fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId>;
     /// Reports that the page in `frame` has left, although it was not taken when it was proposed:
     /// it had to be written first. The policy remembers it as a victim. Ignores a frame that it
     /// does not know.
@@ -210,7 +214,9 @@ impl FromStr for PolicyKind {
     fn from_str(name: &str) -> Result<Self, String> {
         let names = || Self::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
         let found = Self::ALL.iter().find(|kind| kind.name() == name);
-        found.copied().ok_or_else(|| format!("unknown replacement policy \"{name}\"; there are {}", names()))
+        found
+            .copied()
+            .ok_or_else(|| format!("unknown replacement policy \"{name}\"; there are {}", names()))
     }
 }
 

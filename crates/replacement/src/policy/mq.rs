@@ -65,7 +65,8 @@ impl Mq {
     pub fn with(frames: u32, life_time: u64, qout: u32) -> Self {
         assert!(qout > 0, "MQ must remember a page");
         let pages = Directory::new(frames, qout);
-        let (queues, uses) = (Queues::new(pages.nodes(), QUEUES + 1), vec![Uses::default(); pages.nodes() as usize]);
+        let (queues, uses) =
+            (Queues::new(pages.nodes(), QUEUES + 1), vec![Uses::default(); pages.nodes() as usize]);
         Self { queues, pages, uses, now: 0, life_time }
     }
 
@@ -119,14 +120,19 @@ impl Policy for Mq {
     fn miss(&mut self, frame: FrameId, page: PageId) {
         self.pages.set(frame.0, page);
         let ghost = self.pages.ghost(page);
-        self.uses[frame.0 as usize] = ghost.map_or(Uses::default(), |ghost| self.uses[ghost as usize]);
+        self.uses[frame.0 as usize] =
+            ghost.map_or(Uses::default(), |ghost| self.uses[ghost as usize]);
         if let Some(ghost) = ghost {
             self.forget(ghost);
         }
         self.used(frame);
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let frames = (0..QUEUES).flat_map(|queue| self.queues.iter_back(ListId(queue)));
         let victim = offer(frames, probe).break_value()??;
         self.leave(victim);
@@ -145,12 +151,18 @@ impl Policy for Mq {
         self.queues.validate()?;
         self.pages.validate()?;
         let ghosts = self.queues.len(QOUT);
-        ensure(ghosts == self.pages.ghosts(), || format!("{ghosts} pages in Qout, {} ghosts", self.pages.ghosts()))?;
+        ensure(ghosts == self.pages.ghosts(), || {
+            format!("{ghosts} pages in Qout, {} ghosts", self.pages.ghosts())
+        })?;
         for queue in (0..QUEUES).map(ListId) {
             for frame in self.queues.iter(queue) {
                 let Uses { count, expires } = self.uses[frame as usize];
-                ensure(queue.0 <= level(count), || format!("frame {frame}, used {count} times, is in Q[{}]", queue.0))?;
-                ensure(expires <= self.now + self.life_time, || format!("frame {frame} expires at {expires}"))?;
+                ensure(queue.0 <= level(count), || {
+                    format!("frame {frame}, used {count} times, is in Q[{}]", queue.0)
+                })?;
+                ensure(expires <= self.now + self.life_time, || {
+                    format!("frame {frame} expires at {expires}")
+                })?;
                 ensure(self.pages.ghost(self.pages.page(frame)).is_none(), || {
                     format!("the page of frame {frame} is a ghost")
                 })?;

@@ -26,7 +26,11 @@ impl Queues {
     /// `lists` empty lists over the nodes `0 .. nodes`.
     pub fn new(nodes: u32, lists: u32) -> Self {
         assert!(lists <= u32::from(NOWHERE));
-        Self { lists: Lists::new(nodes, lists), of: vec![NOWHERE; nodes as usize], lens: vec![0; lists as usize] }
+        Self {
+            lists: Lists::new(nodes, lists),
+            of: vec![NOWHERE; nodes as usize],
+            lens: vec![0; lists as usize],
+        }
     }
 
     /// The list that the node is in.
@@ -73,12 +77,19 @@ impl Queues {
         self.lists.validate()?;
         for list in (0..self.lens.len() as u32).map(ListId) {
             let len = self.iter(list).count() as u32;
-            ensure(len == self.len(list), || format!("list {} has {len} nodes, not {}", list.0, self.len(list)))?;
+            ensure(len == self.len(list), || {
+                format!("list {} has {len} nodes, not {}", list.0, self.len(list))
+            })?;
             let stray = self.iter(list).find(|node| self.list_of(*node) != Some(list));
-            ensure(stray.is_none(), || format!("{stray:?} is in list {}, and does not know it", list.0))?;
+            ensure(stray.is_none(), || {
+                format!("{stray:?} is in list {}, and does not know it", list.0)
+            })?;
         }
-        let stray = (0..self.of.len() as u32).find(|node| self.list_of(*node).is_some() != self.is_linked(*node));
-        ensure(stray.is_none(), || format!("{stray:?} is said to be in a list or in none, and is not"))
+        let stray = (0..self.of.len() as u32)
+            .find(|node| self.list_of(*node).is_some() != self.is_linked(*node));
+        ensure(stray.is_none(), || {
+            format!("{stray:?} is said to be in a list or in none, and is not")
+        })
     }
 
     /// What a hit on a frame touches that moves it to the front of one of these lists, if the
@@ -105,7 +116,10 @@ mod tests {
         queues.push_back(b, 3);
         queues.move_to_front(b, 1);
         assert_eq!((queues.len(a), queues.len(b)), (2, 2));
-        assert_eq!((queues.iter(a).collect::<Vec<_>>(), queues.iter(b).collect::<Vec<_>>()), (vec![2, 0], vec![1, 3]));
+        assert_eq!(
+            (queues.iter(a).collect::<Vec<_>>(), queues.iter(b).collect::<Vec<_>>()),
+            (vec![2, 0], vec![1, 3])
+        );
         assert_eq!((queues.remove(3), queues.remove(3), queues.list_of(3)), (Some(b), None, None));
         assert_eq!((queues.len(b), queues.list_of(1), queues.back(b)), (1, Some(b), Some(1)));
         assert_eq!(queues.validate(), Ok(()));

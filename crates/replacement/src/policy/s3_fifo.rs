@@ -84,7 +84,10 @@ impl S3Fifo {
 
     /// Breaks with what [`Policy::evict`] returns, goes on if all that is left in the queue was
     /// skipped.
-    fn evict_small(&mut self, probe: &mut dyn FnMut(FrameId) -> Probe) -> ControlFlow<Option<FrameId>> {
+    fn evict_small(
+        &mut self,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> ControlFlow<Option<FrameId>> {
         let mut next = self.queues.back(SMALL);
         while let Some(frame) = next {
             next = self.queues.prev(frame);
@@ -109,7 +112,10 @@ impl S3Fifo {
     }
 
     /// The same of the main queue. A page that was skipped goes another round.
-    fn evict_main(&mut self, probe: &mut dyn FnMut(FrameId) -> Probe) -> ControlFlow<Option<FrameId>> {
+    fn evict_main(
+        &mut self,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> ControlFlow<Option<FrameId>> {
         let (len, mut skipped) = (self.queues.len(MAIN), 0);
         let rounds = |n: u8| len * u32::from(n);
         for step in 0..rounds(2 * MOST_USES + 1) {
@@ -152,7 +158,11 @@ impl Policy for S3Fifo {
 
     /// Where frames are free, new pages will come to the small queue: it counts as if they were
     /// there.
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let (small, main) = (self.queues.len(SMALL), self.queues.len(MAIN));
         let free = self.small + self.main - (small + main);
         let found = if small + free >= self.small {
@@ -178,11 +188,15 @@ impl Policy for S3Fifo {
         self.queues.validate()?;
         self.directory.validate()?;
         let ghosts = self.queues.len(GHOSTS);
-        ensure(ghosts <= self.main && ghosts == self.directory.ghosts(), || format!("{ghosts} ghosts"))?;
-        let mut frames = self.queues.iter(SMALL).chain(self.queues.iter(MAIN)).collect::<Vec<_>>().into_iter();
+        ensure(ghosts <= self.main && ghosts == self.directory.ghosts(), || {
+            format!("{ghosts} ghosts")
+        })?;
+        let mut frames =
+            self.queues.iter(SMALL).chain(self.queues.iter(MAIN)).collect::<Vec<_>>().into_iter();
         let many = frames.clone().find(|frame| self.uses.of(FrameId(*frame)) > Some(MOST_USES));
         ensure(many.is_none(), || format!("frame {many:?} has too many uses"))?;
-        let twice = frames.find(|frame| self.directory.ghost(self.directory.page(*frame)).is_some());
+        let twice =
+            frames.find(|frame| self.directory.ghost(self.directory.page(*frame)).is_some());
         ensure(twice.is_none(), || format!("the page of frame {twice:?} is a ghost, too"))
     }
 }

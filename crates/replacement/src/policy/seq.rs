@@ -78,7 +78,11 @@ impl Sequence {
 
     /// When its `n`-th last miss was; 0 if there were fewer.
     fn time(&self, n: usize) -> u64 {
-        if self.misses < n as u64 { 0 } else { self.times[(self.misses - n as u64) as usize % FAULTS] }
+        if self.misses < n as u64 {
+            0
+        } else {
+            self.times[(self.misses - n as u64) as usize % FAULTS]
+        }
     }
 
     fn record(&mut self, now: u64) {
@@ -150,7 +154,8 @@ impl Seq {
             return free as u32;
         }
         let long = u64::from(self.parameters.length);
-        let age = |number: &u32| self.sequences[*number as usize].map(|s| (s.len() >= long, s.time(1)));
+        let age =
+            |number: &u32| self.sequences[*number as usize].map(|s| (s.len() >= long, s.time(1)));
         let oldest = (0..SEQUENCES).min_by_key(age).expect("there are sequences");
         self.end(oldest);
         oldest
@@ -158,8 +163,13 @@ impl Seq {
 
     fn begin(&mut self, page: u64) -> u32 {
         let number = self.free_number();
-        let mut sequence =
-            Sequence { low: page, high: page, direction: Direction::Unknown, times: [0; FAULTS], misses: 0 };
+        let mut sequence = Sequence {
+            low: page,
+            high: page,
+            direction: Direction::Unknown,
+            times: [0; FAULTS],
+            misses: 0,
+        };
         sequence.record(self.now);
         self.sequences[number as usize] = Some(sequence);
         self.by_low.insert(page, number);
@@ -169,7 +179,8 @@ impl Seq {
     /// The sequence that a miss of `page` continues; of two the one with the later miss, and the
     /// other ends.
     fn going_on(&mut self, page: u64) -> Option<u32> {
-        let continues = |number: &u32| self.sequences[*number as usize].is_some_and(|s| s.goes_on_with(page));
+        let continues =
+            |number: &u32| self.sequences[*number as usize].is_some_and(|s| s.goes_on_with(page));
         let below = page.checked_sub(1).and_then(|before| self.with_page(before)).filter(continues);
         let above = page.checked_add(1).and_then(|after| self.with_page(after)).filter(continues);
         let (Some(below), Some(above)) = (below, above) else { return below.or(above) };
@@ -223,17 +234,26 @@ impl Seq {
     /// The sequence to evict from: long enough, with a page far enough behind its head.
     fn choose(&self) -> Option<(u32, u32)> {
         let long = u64::from(self.parameters.length);
-        let time = |number: u32| self.sequences[number as usize].map_or(0, |s| s.time(self.parameters.faults));
-        let is_long = |number: &u32| self.sequences[*number as usize].is_some_and(|s| s.len() >= long);
+        let time = |number: u32| {
+            self.sequences[number as usize].map_or(0, |s| s.time(self.parameters.faults))
+        };
+        let is_long =
+            |number: &u32| self.sequences[*number as usize].is_some_and(|s| s.len() >= long);
         let with_victim = |number| self.behind_head(number).next().map(|frame| (number, frame));
-        (0..SEQUENCES).filter(is_long).filter_map(with_victim).max_by_key(|(number, _)| time(*number))
+        (0..SEQUENCES)
+            .filter(is_long)
+            .filter_map(with_victim)
+            .max_by_key(|(number, _)| time(*number))
     }
 
     /// Its frames from the head on, without those too near to it.
     fn behind_head(&self, number: u32) -> impl Iterator<Item = u32> {
         let sequence = self.sequences[number as usize];
-        let head = sequence.map_or(0, |s| if s.direction == Direction::Down { s.low } else { s.high });
-        let near = move |frame: &u32| self.pages[*frame as usize].abs_diff(head) < u64::from(self.parameters.distance);
+        let head =
+            sequence.map_or(0, |s| if s.direction == Direction::Down { s.low } else { s.high });
+        let near = move |frame: &u32| {
+            self.pages[*frame as usize].abs_diff(head) < u64::from(self.parameters.distance)
+        };
         self.in_sequence.iter_back(ListId(number)).skip_while(near)
     }
 }
@@ -263,7 +283,11 @@ impl Policy for Seq {
         self.in_sequence.push_back(ListId(number), frame.0);
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let from_sequence = match self.choose() {
             Some((number, _)) => offer(self.behind_head(number), probe),
             None => ControlFlow::Continue(()),
@@ -291,19 +315,30 @@ impl Policy for Seq {
         self.in_sequence.validate()?;
         let mut after = 0;
         for (low, number) in &self.by_low {
-            let s = self.sequences[*number as usize].ok_or_else(|| format!("sequence {number} has ended"))?;
-            ensure(s.low == *low && after <= s.low && s.low <= s.high, || format!("{}..={} overlaps", s.low, s.high))?;
+            let s = self.sequences[*number as usize]
+                .ok_or_else(|| format!("sequence {number} has ended"))?;
+            ensure(s.low == *low && after <= s.low && s.low <= s.high, || {
+                format!("{}..={} overlaps", s.low, s.high)
+            })?;
             after = s.high + 1;
-            let pages: Vec<_> =
-                self.in_sequence.iter(ListId(*number)).map(|frame| self.pages[frame as usize]).collect();
+            let pages: Vec<_> = self
+                .in_sequence
+                .iter(ListId(*number))
+                .map(|frame| self.pages[frame as usize])
+                .collect();
             let inside = pages.iter().all(|page| (s.low..=s.high).contains(page));
-            let ordered = pages.is_sorted_by(|a, b| if s.direction == Direction::Down { a > b } else { a < b });
-            ensure(inside && ordered, || format!("{}..={} has the pages {pages:?}", s.low, s.high))?;
+            let ordered = pages
+                .is_sorted_by(|a, b| if s.direction == Direction::Down { a > b } else { a < b });
+            ensure(inside && ordered, || {
+                format!("{}..={} has the pages {pages:?}", s.low, s.high)
+            })?;
         }
         let ended = (0..SEQUENCES).filter(|number| self.sequences[*number as usize].is_none());
         let mut left = ended.filter(|number| self.in_sequence.front(ListId(*number)).is_some());
         ensure(left.next().is_none(), || "a sequence that has ended has frames".into())?;
         let known = self.sequences.iter().flatten().count();
-        ensure(known == self.by_low.len(), || format!("{known} sequences, {} in order", self.by_low.len()))
+        ensure(known == self.by_low.len(), || {
+            format!("{known} sequences, {} in order", self.by_low.len())
+        })
     }
 }

@@ -50,7 +50,11 @@ pub(super) struct Shadow {
 impl Shadow {
     /// An empty one of `places` places, `0 .. places`.
     pub fn new(kind: PolicyKind, places: u32) -> Self {
-        Self { policy: kind.build(places), pages: Directory::new(0, places), cohort: Cohort::default() }
+        Self {
+            policy: kind.build(places),
+            pages: Directory::new(0, places),
+            cohort: Cohort::default(),
+        }
     }
 
     /// Where the page is.
@@ -93,7 +97,11 @@ impl Shadow {
 
     /// Proposes places as [`Policy::evict`] proposes frames; the page at the one that is returned
     /// is forgotten.
-    pub fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(u32) -> Probe) -> Option<u32> {
+    pub fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(u32) -> Probe,
+    ) -> Option<u32> {
         let place = self.policy.evict(incoming, &mut |frame| probe(frame.0))?.0;
         self.pages.forget(place);
         Some(place)
@@ -110,7 +118,8 @@ impl Shadow {
     /// longer like what there is. O(places).
     pub fn cost_after(&mut self, leader: &Self) -> u32 {
         let cohort = &self.cohort;
-        let missing = self.pages.all_ghosts().filter(|page| leader.find(*page).is_none()).count() as u32;
+        let missing =
+            self.pages.all_ghosts().filter(|page| leader.find(*page).is_none()).count() as u32;
         let cost = match cohort.size {
             0 => missing,
             size => (u64::from(missing) * u64::from(size - cohort.unused) / u64::from(size)) as u32,
@@ -118,7 +127,12 @@ impl Shadow {
         if cohort.waiting == 0 || missing > 2 * cohort.size {
             let places = 0..self.pages.nodes();
             let waits = |place| self.page(place).is_some_and(|page| leader.find(page).is_none());
-            self.cohort = Cohort { waits: places.map(waits).collect(), size: missing, waiting: missing, unused: 0 };
+            self.cohort = Cohort {
+                waits: places.map(waits).collect(),
+                size: missing,
+                waiting: missing,
+                unused: 0,
+            };
         }
         cost
     }

@@ -60,7 +60,11 @@ impl Policy for Sieve {
     }
 
     /// Two rounds at most: the first may only clear the marks.
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         for step in 0..2 * self.len {
             let at = self.hand.or_else(|| self.list.back(ALL))?;
             self.hand = Some(at);
@@ -95,6 +99,8 @@ impl Policy for Sieve {
         self.list.validate()?;
         let len = self.list.iter(ALL).count();
         ensure(len == self.len as usize, || format!("{len} frames, not {}", self.len))?;
-        ensure(self.hand.is_none_or(|at| self.list.is_linked(at)), || format!("the hand is at {:?}", self.hand))
+        ensure(self.hand.is_none_or(|at| self.list.is_linked(at)), || {
+            format!("the hand is at {:?}", self.hand)
+        })
     }
 }

@@ -15,7 +15,8 @@
 use super::ensure;
 use clearway_types::PageId;
 
-const SEEDS: [u64; 4] = [0xc3a5_c85c_97cb_3127, 0xb492_b66f_be98_f273, 0x9ae1_6a3b_2f90_404f, 0xcbf2_9ce4_8422_2325];
+const SEEDS: [u64; 4] =
+    [0xc3a5_c85c_97cb_3127, 0xb492_b66f_be98_f273, 0x9ae1_6a3b_2f90_404f, 0xcbf2_9ce4_8422_2325];
 const ROWS: u32 = SEEDS.len() as u32;
 const MOST: u64 = 15;
 const LOW_BITS: u64 = 0x1111_1111_1111_1111;
@@ -73,7 +74,9 @@ impl Sketch {
 
     /// Whether the invariants hold.
     pub fn validate(&self) -> Result<(), String> {
-        ensure(self.uses < self.sample, || format!("{} uses in a sample of {}", self.uses, self.sample))
+        ensure(self.uses < self.sample, || {
+            format!("{} uses in a sample of {}", self.uses, self.sample)
+        })
     }
 
     /// The word and the bit of the page's counter in a row. Which four of a word's sixteen counters

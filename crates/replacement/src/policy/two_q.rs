@@ -89,7 +89,11 @@ impl Policy for TwoQ {
         }
     }
 
-    fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let order = if self.queues.len(A1IN) > self.kin { [A1IN, AM] } else { [AM, A1IN] };
         let frames = order.into_iter().flat_map(|list| self.queues.iter_back(list));
         let victim = offer(frames, probe).break_value()??;

@@ -66,7 +66,8 @@ impl Uses for Counts {
         let count = self.at(frame);
         if count.load(Relaxed) < self.most {
             // An exchange, not a store: else uses by two threads at once would count once. What fails is a count at the bound by now.
-            let _at_bound = count.fetch_update(Relaxed, Relaxed, |now| (now < self.most).then(|| now + 1));
+            let _at_bound =
+                count.fetch_update(Relaxed, Relaxed, |now| (now < self.most).then(|| now + 1));
         }
     }
 
@@ -118,14 +119,18 @@ mod tests {
         let policies: [Box<dyn Policy>; 2] =
             [Box::new(S3Fifo::over(FRAMES, hot(3))), Box::new(Sieve::over(FRAMES, hot(1)))];
         for mut policy in policies {
-            (0..FRAMES).for_each(|frame| policy.miss(FrameId(frame), PageId::new(PartitionId(0), frame)));
+            (0..FRAMES)
+                .for_each(|frame| policy.miss(FrameId(frame), PageId::new(PartitionId(0), frame)));
             let mut probes = 0;
             assert!(policy.evict(None, &mut |_| Probe::Take).is_some());
             let found = policy.evict(None, &mut |_| {
                 probes += 1;
                 Probe::Skip
             });
-            assert!(found.is_none() && (FRAMES - 1..100 * FRAMES).contains(&probes), "{found:?} after {probes}");
+            assert!(
+                found.is_none() && (FRAMES - 1..100 * FRAMES).contains(&probes),
+                "{found:?} after {probes}"
+            );
         }
     }
 

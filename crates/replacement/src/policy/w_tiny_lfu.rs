@@ -143,8 +143,11 @@ impl WTinyLfu {
 
     fn used(&mut self, page: PageId, hit: bool) {
         self.sketch.count(page);
-        if let Some(change) = self.climber.as_mut().and_then(|climber| climber.count(hit, self.frames)) {
-            self.window = (self.window + change).clamp(1.0, (f64::from(self.frames) * 0.8).max(1.0));
+        if let Some(change) =
+            self.climber.as_mut().and_then(|climber| climber.count(hit, self.frames))
+        {
+            self.window =
+                (self.window + change).clamp(1.0, (f64::from(self.frames) * 0.8).max(1.0));
         }
     }
 
@@ -159,7 +162,9 @@ impl WTinyLfu {
     /// The window's oldest page, if it must prove itself: if the window would be too large with the
     /// pages that will come to free frames.
     fn candidate(&self) -> Option<u32> {
-        self.queues.back(WINDOW).filter(|_| self.queues.len(WINDOW) + self.free() >= self.limits()[0])
+        self.queues
+            .back(WINDOW)
+            .filter(|_| self.queues.len(WINDOW) + self.free() >= self.limits()[0])
     }
 
     /// Gives to probation, unproved, what the window has too many.
@@ -197,16 +202,26 @@ impl Policy for WTinyLfu {
         self.missed = true;
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         if std::mem::take(&mut self.missed) {
             self.slack = std::mem::take(&mut self.most_free).saturating_sub(1);
             self.spill();
         }
-        let (candidate, victim) = (self.candidate(), self.queues.back(PROBATION).or(self.queues.back(PROTECTED)));
-        let rejects = |victim| candidate.is_some_and(|page| self.frequency(page) <= self.frequency(victim));
-        let order =
-            if victim.is_none_or(rejects) { [WINDOW, PROBATION, PROTECTED] } else { [PROBATION, PROTECTED, WINDOW] };
-        let taken = offer(order.into_iter().flat_map(|list| self.queues.iter_back(list)), probe).break_value()??;
+        let (candidate, victim) =
+            (self.candidate(), self.queues.back(PROBATION).or(self.queues.back(PROTECTED)));
+        let rejects =
+            |victim| candidate.is_some_and(|page| self.frequency(page) <= self.frequency(victim));
+        let order = if victim.is_none_or(rejects) {
+            [WINDOW, PROBATION, PROTECTED]
+        } else {
+            [PROBATION, PROTECTED, WINDOW]
+        };
+        let taken = offer(order.into_iter().flat_map(|list| self.queues.iter_back(list)), probe)
+            .break_value()??;
         if self.leave(taken.0) != Some(WINDOW)
             && order[0] != WINDOW
             && let Some(proved) = candidate
@@ -229,8 +244,14 @@ impl Policy for WTinyLfu {
         self.sketch.validate()?;
         let ([window, _, protected], limits) = (self.sizes(), self.limits());
         let fixed = self.climber.is_none();
-        ensure(!fixed || window <= limits[0] + self.slack, || format!("{window} pages in a window of {}", limits[0]))?;
-        ensure(!fixed || protected <= limits[1], || format!("{protected} protected pages, not {}", limits[1]))?;
-        ensure((1..=self.frames.max(1)).contains(&limits[0]), || format!("a window of {} frames", limits[0]))
+        ensure(!fixed || window <= limits[0] + self.slack, || {
+            format!("{window} pages in a window of {}", limits[0])
+        })?;
+        ensure(!fixed || protected <= limits[1], || {
+            format!("{protected} protected pages, not {}", limits[1])
+        })?;
+        ensure((1..=self.frames.max(1)).contains(&limits[0]), || {
+            format!("a window of {} frames", limits[0])
+        })
     }
 }

@@ -87,7 +87,13 @@ impl Batched {
 
     /// Wraps a policy of `frames` frames. `queue` is S, `threshold` T: at least 1 each, and T at
     /// most S.
-    pub fn with_sizes(policy: Box<dyn Policy>, frames: u32, prefetch: bool, queue: u32, threshold: u32) -> Self {
+    pub fn with_sizes(
+        policy: Box<dyn Policy>,
+        frames: u32,
+        prefetch: bool,
+        queue: u32,
+        threshold: u32,
+    ) -> Self {
         let queue = queue.max(1);
         let policy = Tagged::new(policy, frames);
         Self(Arc::new(Shared {
@@ -157,7 +163,11 @@ impl Replacement for Batched {
         self.lock().miss(frame, page);
     }
 
-    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         self.lock().evict(incoming, probe)
     }
 

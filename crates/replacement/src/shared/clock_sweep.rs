@@ -49,7 +49,11 @@ impl Replacement for ClockSweep {
         self.marks.set(frame, Some(USED));
     }
 
-    fn evict(&self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         for _ in 0..self.frames * 2 {
             let frame = FrameId((self.hand.fetch_add(1, Relaxed) % self.frames) as u32);
             // None: no page, or none that the policy knows.

@@ -30,7 +30,11 @@ impl Replacement for Locked {
     fn miss(&self, frame: FrameId, page: PageId) {
         self.0.lock().miss(frame, page);
     }
-    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         self.0.lock().evict(incoming, probe)
     }
     fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {

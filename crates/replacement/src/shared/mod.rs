@@ -67,7 +67,11 @@ pub trait Replacement: Send + Sync {
     /// Reports that `page` was brought into `frame`.
     fn miss(&self, frame: FrameId, page: PageId);
     /// Proposes victims; see [`crate::Policy::evict`].
-    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId>;
+    fn evict(
+        &self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId>;
     /// Removes the page in `frame`, which could not be taken when it was proposed. Calls `take`
     /// once; if that returns true, the page is gone and the policy forgets it as it forgets a
     /// victim. `take` runs where a probe would, so that the policy hears of the page's return only
@@ -93,7 +97,8 @@ pub enum WrapperKind {
 
 impl WrapperKind {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Combining, Self::Locked, Self::Prefetched, Self::Batched, Self::BatchedPrefetched];
+    pub const ALL: &[Self] =
+        &[Self::Combining, Self::Locked, Self::Prefetched, Self::Batched, Self::BatchedPrefetched];
 
     /// Wraps a policy of `frames` frames.
     pub fn wrap(self, policy: Box<dyn Policy>, frames: u32) -> Box<dyn Replacement> {
@@ -129,7 +134,9 @@ impl FromStr for WrapperKind {
     fn from_str(name: &str) -> Result<Self, String> {
         let names = || Self::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
         let found = Self::ALL.iter().find(|kind| kind.name() == name);
-        found.copied().ok_or_else(|| format!("unknown wrapper of policies \"{name}\"; there are {}", names()))
+        found
+            .copied()
+            .ok_or_else(|| format!("unknown wrapper of policies \"{name}\"; there are {}", names()))
     }
 }
 
@@ -193,7 +200,11 @@ impl ReplacementKind {
 
     /// As [`Self::build`]; if uses of frames are counted, they are counted in what `uses` returns
     /// for the bound.
-    pub fn build_over(self, frames: u32, uses: impl FnOnce(u8) -> Arc<dyn Uses>) -> Box<dyn Replacement> {
+    pub fn build_over(
+        self,
+        frames: u32,
+        uses: impl FnOnce(u8) -> Arc<dyn Uses>,
+    ) -> Box<dyn Replacement> {
         match self {
             Self::ClockSweep => Box::new(ClockSweep::over(frames, uses(clock_sweep::USED))),
             Self::UseCounted(kind) => {
@@ -214,13 +225,16 @@ impl ReplacementKind {
             Self::ClockSweep => Some(clock_sweep::USED),
             Self::UseCounted(kind) => Some(kind.most_uses()),
             Self::Custom(ReplacementFactory::UseCounted(most, _)) => Some(most),
-            Self::Custom(ReplacementFactory::Notified(_)) | Self::Wrapped(..) | Self::Multilist(_) => None,
+            Self::Custom(ReplacementFactory::Notified(_))
+            | Self::Wrapped(..)
+            | Self::Multilist(_) => None,
         }
     }
 
     /// Returns every policy in every wrapper, and the others except [`ReplacementKind::Custom`].
     pub fn all() -> impl Iterator<Item = Self> {
-        let wrapped = |policy| WrapperKind::ALL.iter().map(move |wrapper| Self::Wrapped(policy, *wrapper));
+        let wrapped =
+            |policy| WrapperKind::ALL.iter().map(move |wrapper| Self::Wrapped(policy, *wrapper));
         let multilists = MultilistKind::ALL.iter().copied().map(Self::Multilist);
         let marked = UseCountedKind::ALL.iter().copied().map(Self::UseCounted);
         let wrapped = PolicyKind::ALL.iter().copied().flat_map(wrapped);
@@ -235,31 +249,49 @@ impl FromStr for ReplacementKind {
         if name == "clock-sweep" {
             return Ok(Self::ClockSweep);
         }
-        let (policy, wrapper) = name.split_once('/').map_or((name, None), |(policy, how)| (policy, Some(how)));
+        let (policy, wrapper) =
+            name.split_once('/').map_or((name, None), |(policy, how)| (policy, Some(how)));
         let policy: PolicyKind = policy.parse().map_err(|error| format!("{error}, clock-sweep"))?;
-        let marked = UseCountedKind::ALL.iter().find(|kind| kind.policy() == policy).copied().map(Self::UseCounted);
+        let marked = UseCountedKind::ALL
+            .iter()
+            .find(|kind| kind.policy() == policy)
+            .copied()
+            .map(Self::UseCounted);
         let Some(wrapper) = wrapper else {
             return Ok(marked.unwrap_or(Self::Wrapped(policy, WrapperKind::default())));
         };
         let only = |works: Vec<PolicyKind>, what: &str| {
-            let works = works.iter().map(|policy| format!("{policy}/{wrapper}")).collect::<Vec<_>>().join(" and ");
-            format!("\"{name}\": only {works} {what}; use {policy}/{}", WrapperKind::default().name())
+            let works = works
+                .iter()
+                .map(|policy| format!("{policy}/{wrapper}"))
+                .collect::<Vec<_>>()
+                .join(" and ");
+            format!(
+                "\"{name}\": only {works} {what}; use {policy}/{}",
+                WrapperKind::default().name()
+            )
         };
         match wrapper {
             MULTILIST => {
                 let kind = MultilistKind::ALL.iter().find(|kind| kind.policy() == policy);
                 let works = || MultilistKind::ALL.iter().map(|kind| kind.policy()).collect();
-                kind.copied().map(Self::Multilist).ok_or_else(|| only(works(), "keep their order in sublists"))
+                kind.copied()
+                    .map(Self::Multilist)
+                    .ok_or_else(|| only(works(), "keep their order in sublists"))
             }
             MARKED => {
                 let works = || UseCountedKind::ALL.iter().map(|kind| kind.policy()).collect();
                 marked.ok_or_else(|| only(works(), "hear of hits by marks alone"))
             }
             wrapper => {
-                let offered = WrapperKind::ALL.iter().find(|kind| kind.is_offered() && kind.name() == wrapper);
+                let offered = WrapperKind::ALL
+                    .iter()
+                    .find(|kind| kind.is_offered() && kind.name() == wrapper);
                 let unknown = || {
                     let offered = WrapperKind::default().name();
-                    format!("unknown wrapper of policies \"{wrapper}\"; there are {offered}, {MULTILIST}, {MARKED}")
+                    format!(
+                        "unknown wrapper of policies \"{wrapper}\"; there are {offered}, {MULTILIST}, {MARKED}"
+                    )
                 };
                 offered.map(|wrapper| Self::Wrapped(policy, *wrapper)).ok_or_else(unknown)
             }

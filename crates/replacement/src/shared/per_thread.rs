@@ -41,7 +41,9 @@ impl<P> PerThread<P> {
     /// is scheduled meanwhile.
     #[cold]
     fn more(&self, segment: usize) -> &[CachePadded<P>] {
-        self.segments[segment].get_or_init(|| (0..FIRST << segment).map(|_| CachePadded::new((self.make)())).collect())
+        self.segments[segment].get_or_init(|| {
+            (0..FIRST << segment).map(|_| CachePadded::new((self.make)())).collect()
+        })
     }
 }
 
@@ -54,7 +56,8 @@ mod tests {
     fn every_index_has_a_part_of_its_own() {
         let parts = PerThread::new(|| 0_u8);
         let last = FIRST as u32 * 7;
-        let places: HashSet<_> = (0..last).rev().map(|index| std::ptr::from_ref(parts.of(index)).addr()).collect();
+        let places: HashSet<_> =
+            (0..last).rev().map(|index| std::ptr::from_ref(parts.of(index)).addr()).collect();
         assert_eq!(places.len(), last as usize);
     }
 }

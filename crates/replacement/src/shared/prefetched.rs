@@ -40,7 +40,11 @@ impl Replacement for Prefetched {
         self.locked.miss(frame, page);
     }
 
-    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         self.locked.evict(incoming, probe)
     }
 

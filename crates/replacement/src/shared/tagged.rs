@@ -78,7 +78,11 @@ impl Tagged {
         self.policy.miss(frame, page);
     }
 
-    pub fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    pub fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let taken = self.policy.evict(incoming, probe)?;
         self.held[taken.0 as usize] = Entry::NONE;
         Some(taken)

@@ -40,7 +40,11 @@ impl Policy for Recorder {
         self.frames.push(frame.0);
         self.told.lock().unwrap().push(Event::Miss(frame.0));
     }
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         for at in 0..self.frames.len() {
             match probe(FrameId(self.frames[at])) {
                 Probe::Take => return Some(FrameId(self.frames.remove(at))),
@@ -87,22 +91,42 @@ fn names_are_read_back() {
         let read = kind.to_string().parse::<ReplacementKind>();
         match kind {
             ReplacementKind::Wrapped(_, wrapper) if !wrapper.is_offered() => {
-                assert!(read.is_err_and(|error| error.contains("there are combining, multilist, marked")), "{kind}");
+                assert!(
+                    read.is_err_and(
+                        |error| error.contains("there are combining, multilist, marked")
+                    ),
+                    "{kind}"
+                );
                 assert_eq!(wrapper.name().parse(), Ok(wrapper));
             }
             _ => assert_eq!(read, Ok(kind)),
         }
     }
-    assert_eq!("lru".parse(), Ok(ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::default())));
+    assert_eq!(
+        "lru".parse(),
+        Ok(ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::default()))
+    );
     assert_eq!("s3-fifo".parse(), Ok(ReplacementKind::UseCounted(UseCountedKind::S3Fifo)));
     let error = "fifo".parse::<ReplacementKind>().unwrap_err();
-    assert!(error.contains("\"fifo\"") && error.contains("lru") && error.contains("clock-sweep"), "{error}");
+    assert!(
+        error.contains("\"fifo\"") && error.contains("lru") && error.contains("clock-sweep"),
+        "{error}"
+    );
     let error = "lru/free".parse::<ReplacementKind>().unwrap_err();
-    assert!(error.contains("\"free\"") && error.contains("combining") && error.contains("multilist"), "{error}");
+    assert!(
+        error.contains("\"free\"") && error.contains("combining") && error.contains("multilist"),
+        "{error}"
+    );
     let error = "2q/multilist".parse::<ReplacementKind>().unwrap_err();
-    assert!(error.contains("lru/multilist and arc/multilist") && error.contains("2q/combining"), "{error}");
+    assert!(
+        error.contains("lru/multilist and arc/multilist") && error.contains("2q/combining"),
+        "{error}"
+    );
     let error = "lru/marked".parse::<ReplacementKind>().unwrap_err();
-    assert!(error.contains("s3-fifo/marked and sieve/marked") && error.contains("lru/combining"), "{error}");
+    assert!(
+        error.contains("s3-fifo/marked and sieve/marked") && error.contains("lru/combining"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -118,12 +142,19 @@ fn a_queue_is_committed_at_its_threshold_in_order() {
     assert_eq!(recorder.hits(), [5, 1, 5]);
     hit(2);
     pages.miss(FrameId(0), page(100));
-    assert_eq!(recorder.told.lock().unwrap()[11..], [Event::Hit(2), Event::Miss(0)], "a miss commits first");
+    assert_eq!(
+        recorder.told.lock().unwrap()[11..],
+        [Event::Hit(2), Event::Miss(0)],
+        "a miss commits first"
+    );
     hit(3);
     assert!(pages.evict(None, &mut |_| Probe::Stop).is_none());
     hit(4);
     pages.remove(FrameId(4), &mut || true);
-    assert_eq!(recorder.told.lock().unwrap()[13..], [Event::Hit(3), Event::Hit(4), Event::Remove(4)]);
+    assert_eq!(
+        recorder.told.lock().unwrap()[13..],
+        [Event::Hit(3), Event::Hit(4), Event::Remove(4)]
+    );
 }
 
 /// The source's pseudocode: between T and S each hit tries, at S it waits. The latch is held by an
@@ -182,14 +213,19 @@ fn batches_follow_the_pool_and_the_threads() {
     assert_eq!(pages.batch(), 0);
     let pages = Arc::new(Combining::new(Box::new(Recorder::default()), 1000));
     let other = pages.clone();
-    std::thread::spawn(move || (0..64).for_each(|thread| act_as(thread, || other.hit(FrameId(0), page(0)))))
-        .join()
-        .unwrap();
+    std::thread::spawn(move || {
+        (0..64).for_each(|thread| act_as(thread, || other.hit(FrameId(0), page(0))))
+    })
+    .join()
+    .unwrap();
     assert_eq!(pages.batch(), 7, "who is gone counts no more");
 }
 
 fn queueing() -> impl Iterator<Item = WrapperKind> {
-    WrapperKind::ALL.iter().copied().filter(|kind| !matches!(kind, WrapperKind::Locked | WrapperKind::Prefetched))
+    WrapperKind::ALL
+        .iter()
+        .copied()
+        .filter(|kind| !matches!(kind, WrapperKind::Locked | WrapperKind::Prefetched))
 }
 
 /// A page that has left is not hit, nor is the next one in its frame.
@@ -211,7 +247,12 @@ fn a_hit_that_waited_past_its_pages_eviction_is_skipped() {
         pages.remove(FrameId(1), &mut || true);
         other(&|| pages.remove(FrameId(1), &mut || true));
         let told = recorder.told.lock().unwrap();
-        assert_eq!(told[2..6], [Event::Hit(1), Event::Miss(0), Event::Hit(0), Event::Remove(1)], "{}", kind.name());
+        assert_eq!(
+            told[2..6],
+            [Event::Hit(1), Event::Miss(0), Event::Hit(0), Event::Remove(1)],
+            "{}",
+            kind.name()
+        );
         assert_eq!(recorder.frames.len(), 0);
     }
 }
@@ -225,7 +266,9 @@ fn a_thread_that_ends_leaves_no_hit_behind() {
         (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
         for round in 1..=20 {
             let pages = pages.clone();
-            std::thread::spawn(move || (0..7).for_each(|f| pages.hit(FrameId(f), page(f)))).join().unwrap();
+            std::thread::spawn(move || (0..7).for_each(|f| pages.hit(FrameId(f), page(f))))
+                .join()
+                .unwrap();
             assert_eq!(recorder.hits().len(), 7 * round, "{}", kind.name());
         }
         assert_eq!(Arc::strong_count(&pages), 1);
@@ -248,7 +291,9 @@ fn one_thread_evicts_as_the_plain_policy_does() {
         let mut held: Vec<Option<u32>> = vec![None; FRAMES as usize];
         let mut random = 1_u64;
         for _ in 0..20_000 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let no = ((random >> 40) as u32 % 200).min((random >> 33) as u32 % 120);
             if let Some(frame) = held.iter().position(|held| *held == Some(no)) {
                 plain.hit(FrameId(frame as u32));

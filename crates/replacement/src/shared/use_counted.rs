@@ -13,7 +13,9 @@
 //! 2024).
 
 use super::{POLICY, Replacement};
-use crate::policy::{Policy, PolicyKind, Probe, S3_FIFO_MOST_USES, S3Fifo, SIEVE_MOST_USES, Sieve, Uses};
+use crate::policy::{
+    Policy, PolicyKind, Probe, S3_FIFO_MOST_USES, S3Fifo, SIEVE_MOST_USES, Sieve, Uses,
+};
 use clearway_latch::Latch;
 use clearway_types::{FrameId, PageId};
 use std::sync::Arc;
@@ -77,7 +79,11 @@ impl Replacement for UseCounted {
         self.policy.lock().miss(frame, page);
     }
 
-    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         self.policy.lock().evict(incoming, probe)
     }
 

@@ -15,7 +15,8 @@ struct Pool {
 
 impl Pool {
     fn new(frames: u32, places: u32) -> Self {
-        let arbiter = Arbiter::with(frames, ArbiterParameters { places, ..ArbiterParameters::default() });
+        let arbiter =
+            Arbiter::with(frames, ArbiterParameters { places, ..ArbiterParameters::default() });
         Self { arbiter, page_of: vec![None; frames as usize], frame_of: HashMap::new() }
     }
 
@@ -84,14 +85,16 @@ fn the_leader_changes_with_the_accesses_and_no_page_is_lost() {
             let (switches, before) = (pool.arbiter.switches(), pool.page_of.clone());
             hits += u64::from(pool.access(*no));
             if pool.arbiter.switches() > switches {
-                let left = before.iter().zip(&pool.page_of).filter(|(before, now)| before != now).count();
+                let left =
+                    before.iter().zip(&pool.page_of).filter(|(before, now)| before != now).count();
                 assert!(left <= 1, "{left} pages left at a switch");
                 pool.assert_all_proposed();
                 kept += 1;
             }
         }
         assert!(kept > 0 && pool.arbiter.leader() != leader, "{leader} leads all the time");
-        let alone = |kind: PolicyKind| then.len() as u64 - misses(&mut *kind.build(frames), frames, &then);
+        let alone =
+            |kind: PolicyKind| then.len() as u64 - misses(&mut *kind.build(frames), frames, &then);
         let (old, lru) = (alone(leader), alone(PolicyKind::Lru));
         assert!(hits > old, "{hits} hits, {old} if {leader} had led on, {lru} with LRU");
         assert!(hits as f64 > 0.93 * lru as f64, "{hits} hits, LRU {lru}");
@@ -119,7 +122,10 @@ fn a_loop_hits_the_pages_of_the_first_pass_as_soon_as_it_comes_round() {
         assert_eq!(hits(), 0);
         for round in 0..3 {
             let found = hits();
-            assert!(found * 100 > frames * 97, "{found} hits in round {round} with {frames} frames");
+            assert!(
+                found * 100 > frames * 97,
+                "{found} hits in round {round} with {frames} frames"
+            );
         }
         assert_eq!(pool.arbiter.leader(), PolicyKind::Lirs);
         pool.assert_all_proposed();
@@ -171,25 +177,37 @@ fn renumbered(trace: &Trace) -> Trace {
 #[test]
 fn it_is_nowhere_far_below_the_best_single_policy() {
     let wanted = FIGURES.iter().map(|figure| (figure.trace, figure.frames)).take(16);
-    let traces =
-        wanted.filter_map(|(name, frames)| Some((load(name)?.unwrap_or_else(|error| panic!("{error}")), frames)));
+    let traces = wanted.filter_map(|(name, frames)| {
+        Some((load(name)?.unwrap_or_else(|error| panic!("{error}")), frames))
+    });
     // The two longest have a minute's work for a debug build and all policies: the lab runs them.
-    let mut traces: Vec<(Trace, u32)> = traces.filter(|(trace, _)| trace.pages.len() < 1_000_000).collect();
+    let mut traces: Vec<(Trace, u32)> =
+        traces.filter(|(trace, _)| trace.pages.len() < 1_000_000).collect();
     if traces.is_empty() {
         eprintln!("no traces in {}: generated ones are used", directory().display());
         traces = generate::all(300, 100_000, 22).into_iter().map(|trace| (trace, 300)).collect();
     }
     let short = traces.iter().filter(|(trace, _)| trace.pages.len() < SHORT);
-    let renumbered: Vec<_> = short.clone().map(|(trace, frames)| (renumbered(trace), *frames)).collect();
-    let sizes = short.flat_map(|(trace, frames)| OTHER_SIZES.map(|quarters| (trace, frames * quarters / 4)));
+    let renumbered: Vec<_> =
+        short.clone().map(|(trace, frames)| (renumbered(trace), *frames)).collect();
+    let sizes = short
+        .flat_map(|(trace, frames)| OTHER_SIZES.map(|quarters| (trace, frames * quarters / 4)));
     let mut faults = Vec::new();
-    for (trace, frames) in traces.iter().chain(&renumbered).map(|(trace, frames)| (trace, *frames)).chain(sizes) {
-        let percent = |kind: PolicyKind| trace.hit_percent(misses(&mut *kind.build(frames), frames, &trace.pages));
+    for (trace, frames) in
+        traces.iter().chain(&renumbered).map(|(trace, frames)| (trace, *frames)).chain(sizes)
+    {
+        let percent = |kind: PolicyKind| {
+            trace.hit_percent(misses(&mut *kind.build(frames), frames, &trace.pages))
+        };
         let others = PolicyKind::ALL.iter().filter(|kind| **kind != PolicyKind::Arbiter);
-        let best = others.map(|kind| (percent(*kind), *kind)).max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
+        let best =
+            others.map(|kind| (percent(*kind), *kind)).max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
         let found = percent(PolicyKind::Arbiter);
         if found < best.0 - BAR {
-            faults.push(format!("{} at {frames}: {found:.2} %, {} has {:.2} %", trace.name, best.1, best.0));
+            faults.push(format!(
+                "{} at {frames}: {found:.2} %, {} has {:.2} %",
+                trace.name, best.1, best.0
+            ));
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));

@@ -24,7 +24,9 @@ pub fn misses(policy: &mut dyn Policy, frames: u32, pages: &[u32]) -> u64 {
             page_of.push(*no);
             FrameId(page_of.len() as u32 - 1)
         } else {
-            let frame = policy.evict(Some(page(*no)), &mut |_| Probe::Take).expect("a full cache has a victim");
+            let frame = policy
+                .evict(Some(page(*no)), &mut |_| Probe::Take)
+                .expect("a full cache has a victim");
             let left = std::mem::replace(&mut page_of[frame.0 as usize], *no);
             frame_of[left as usize] = None;
             frame
@@ -37,7 +39,12 @@ pub fn misses(policy: &mut dyn Policy, frames: u32, pages: &[u32]) -> u64 {
 
 /// The misses of the accesses in a pool of so many frames that frees `ahead` at once when none is free, for no page in particular: as
 /// the pool's cooler does.
-pub fn misses_when_freed_ahead(policy: &mut dyn Policy, frames: u32, ahead: u32, pages: &[u32]) -> u64 {
+pub fn misses_when_freed_ahead(
+    policy: &mut dyn Policy,
+    frames: u32,
+    ahead: u32,
+    pages: &[u32],
+) -> u64 {
     let distinct = pages.iter().max().map_or(0, |last| *last as usize + 1);
     let mut frame_of: Vec<Option<FrameId>> = vec![None; distinct];
     let mut page_of = vec![0; frames as usize];
@@ -51,7 +58,8 @@ pub fn misses_when_freed_ahead(policy: &mut dyn Policy, frames: u32, ahead: u32,
         misses += 1;
         if free.is_empty() {
             for _ in 0..ahead {
-                let frame = policy.evict(None, &mut |_| Probe::Take).expect("a full pool has a victim");
+                let frame =
+                    policy.evict(None, &mut |_| Probe::Take).expect("a full pool has a victim");
                 frame_of[page_of[frame.0 as usize] as usize] = None;
                 free.push(frame);
             }

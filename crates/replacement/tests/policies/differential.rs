@@ -61,7 +61,8 @@ impl Pair {
         if full || pool && self.rng.permille(100) {
             self.evict((!pool).then_some(page(no)), asking);
         }
-        let free: Vec<_> = (0..self.page_of.len()).filter(|frame| self.page_of[*frame].is_none()).collect();
+        let free: Vec<_> =
+            (0..self.page_of.len()).filter(|frame| self.page_of[*frame].is_none()).collect();
         if free.is_empty() {
             return;
         }
@@ -94,7 +95,10 @@ impl Pair {
         let (found, expected) = (ask(&mut *self.policy), ask(&mut *self.model));
         assert_eq!(found, expected, "proposals and victim, not the model's");
         self.policy.validate().unwrap();
-        assert!(found.0.iter().all(|frame| self.page_of[frame.0 as usize].is_some()), "an empty frame was proposed");
+        assert!(
+            found.0.iter().all(|frame| self.page_of[frame.0 as usize].is_some()),
+            "an empty frame was proposed"
+        );
         if let Some(victim) = found.1 {
             self.left(victim);
         }
@@ -159,10 +163,14 @@ fn every_policy_does_what_its_model_does() {
 #[test]
 fn every_policy_misses_as_often_as_its_model() {
     let wanted = [("lirs_cpp", 35), ("lirs_cs", 500), ("lirs_gli", 1000), ("lirs_ps", 500)];
-    let loaded = wanted.map(|(name, frames)| Some((load(name)?.unwrap_or_else(|error| panic!("{error}")), frames)));
+    let loaded = wanted.map(|(name, frames)| {
+        Some((load(name)?.unwrap_or_else(|error| panic!("{error}")), frames))
+    });
     let mut traces: Vec<_> = loaded.into_iter().flatten().collect();
     if traces.len() < wanted.len() {
-        eprintln!("not all traces of the literature are there: models are compared on generated ones");
+        eprintln!(
+            "not all traces of the literature are there: models are compared on generated ones"
+        );
         traces = generate::all(300, 10_000, 12).into_iter().map(|trace| (trace, 300)).collect();
     }
     for (trace, frames) in traces {

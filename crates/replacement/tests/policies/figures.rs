@@ -21,14 +21,30 @@ fn printed_tolerance(kind: PolicyKind) -> f64 {
 }
 
 /// What is wrong with a policy's misses.
-fn judge(kind: PolicyKind, frames: u32, trace: &Trace, known: Known, found: u64) -> Result<(), String> {
+fn judge(
+    kind: PolicyKind,
+    frames: u32,
+    trace: &Trace,
+    known: Known,
+    found: u64,
+) -> Result<(), String> {
     let percent = trace.hit_percent(found);
     let (right, expected) = match known {
-        Known::Misses(misses) | Known::MissesOfFirst(misses, _) => (found == misses, format!("{misses} misses")),
-        Known::Printed(printed) => ((percent - printed).abs() <= printed_tolerance(kind), format!("{printed} %")),
-        Known::About(about) => ((percent - about).abs() <= tolerance(kind, frames), format!("about {about} %")),
+        Known::Misses(misses) | Known::MissesOfFirst(misses, _) => {
+            (found == misses, format!("{misses} misses"))
+        }
+        Known::Printed(printed) => {
+            ((percent - printed).abs() <= printed_tolerance(kind), format!("{printed} %"))
+        }
+        Known::About(about) => {
+            ((percent - about).abs() <= tolerance(kind, frames), format!("about {about} %"))
+        }
     };
-    if right { Ok(()) } else { Err(format!("{kind} has {found} misses, {percent:.3} %, not {expected}")) }
+    if right {
+        Ok(())
+    } else {
+        Err(format!("{kind} has {found} misses, {percent:.3} %, not {expected}"))
+    }
 }
 
 fn check(figure: &Figure, trace: &Trace) -> Vec<String> {
@@ -63,7 +79,10 @@ fn known_figures_come_out() {
         }
     }
     if seen == 0 {
-        eprintln!("no traces in {}: no figure was checked, generated traces only", directory().display());
+        eprintln!(
+            "no traces in {}: no figure was checked, generated traces only",
+            directory().display()
+        );
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
@@ -76,10 +95,18 @@ fn no_policy_is_better_than_the_optimum() {
             let fewest = opt_misses(&trace.pages, frames);
             for kind in PolicyKind::ALL {
                 let found = misses(&mut *kind.build(frames), frames, &trace.pages);
-                assert!(found >= fewest, "{kind} on {}, {frames} frames: {found} misses, OPT {fewest}", trace.name);
+                assert!(
+                    found >= fewest,
+                    "{kind} on {}, {frames} frames: {found} misses, OPT {fewest}",
+                    trace.name
+                );
                 let skewed = frames == 500 && trace.name == "zipf";
                 let gain = trace.hit_percent(found) / trace.hit_percent(fewest);
-                assert!(!skewed || gain > 0.7, "{kind} has {gain:.2} of the hits that OPT has on {}", trace.name);
+                assert!(
+                    !skewed || gain > 0.7,
+                    "{kind} has {gain:.2} of the hits that OPT has on {}",
+                    trace.name
+                );
             }
         }
     }
@@ -92,10 +119,15 @@ fn frames_freed_ahead_cost_no_more_than_they_are_worth() {
     let (frames, ahead) = (640, 20);
     for trace in generate::all(frames, 60_000, 14) {
         for kind in PolicyKind::ALL {
-            let freed = misses_when_freed_ahead(&mut *kind.build(frames), frames, ahead, &trace.pages);
+            let freed =
+                misses_when_freed_ahead(&mut *kind.build(frames), frames, ahead, &trace.pages);
             let smaller = misses(&mut *kind.build(frames - ahead), frames - ahead, &trace.pages);
             let (found, expected) = (trace.hit_percent(freed), trace.hit_percent(smaller));
-            assert!(found > expected - 1.0, "{kind} on {}: {found:.2} % of hits, not {expected:.2}", trace.name);
+            assert!(
+                found > expected - 1.0,
+                "{kind} on {}: {found:.2} % of hits, not {expected:.2}",
+                trace.name
+            );
         }
     }
 }

@@ -18,13 +18,22 @@ const THREADS: [u32; 2] = [64, 128];
 
 /// Past the test's capture: a test that has not run says so whoever runs it.
 fn skipped(what: &str) {
-    writeln!(std::io::stderr(), "SKIPPED {what}: not there; the generated traces are played anyway").expect("said");
+    writeln!(
+        std::io::stderr(),
+        "SKIPPED {what}: not there; the generated traces are played anyway"
+    )
+    .expect("said");
 }
 
 /// That the default wrapper loses no more points than it may, under every policy.
 fn check(trace: &Trace, frames: u32, may_lose: f64) {
     for policy in PolicyKind::ALL {
-        let exact = replay::hit_percent(ReplacementKind::Wrapped(*policy, WrapperKind::Locked), frames, trace, 1);
+        let exact = replay::hit_percent(
+            ReplacementKind::Wrapped(*policy, WrapperKind::Locked),
+            frames,
+            trace,
+            1,
+        );
         for threads in THREADS {
             let kind = ReplacementKind::Wrapped(*policy, WrapperKind::default());
             let ours = replay::hit_percent(kind, frames, trace, threads);
@@ -40,8 +49,12 @@ fn check(trace: &Trace, frames: u32, may_lose: f64) {
 #[test]
 fn the_default_loses_no_hit_ratio_on_generated_traces() {
     // Pools in which 64 threads keep back nothing, and some.
-    for (frames, accesses, may_lose) in [(100, 10_000, OURS), (700, 10_000, OURS), (16_384, 100_000, OURS_BY_CHANCE)] {
-        clearway_traces::generate::all(frames, accesses, 7).iter().for_each(|trace| check(trace, frames, may_lose));
+    for (frames, accesses, may_lose) in
+        [(100, 10_000, OURS), (700, 10_000, OURS), (16_384, 100_000, OURS_BY_CHANCE)]
+    {
+        clearway_traces::generate::all(frames, accesses, 7)
+            .iter()
+            .for_each(|trace| check(trace, frames, may_lose));
     }
 }
 
@@ -69,7 +82,9 @@ fn marks_lose_no_hit_whatsoever() {
             for kind in UseCountedKind::ALL {
                 let plain = ReplacementKind::Wrapped(kind.policy(), WrapperKind::Locked);
                 let exact = replay::hit_percent(plain, frames, &trace, 1);
-                let ours = THREADS.map(|n| replay::hit_percent(ReplacementKind::UseCounted(*kind), frames, &trace, n));
+                let ours = THREADS.map(|n| {
+                    replay::hit_percent(ReplacementKind::UseCounted(*kind), frames, &trace, n)
+                });
                 assert_eq!(ours, [exact; 2], "{} at {frames}, {kind:?}", trace.name);
             }
         }
@@ -82,7 +97,12 @@ fn a_fixed_queue_of_the_source_loses_where_threads_times_queue_nears_the_pool() 
     const PAGES: u64 = 750;
     let walk = (0..12 * PAGES).map(|at| (at % (2 * PAGES)).min(2 * PAGES - 1 - at % (2 * PAGES)));
     let trace = Trace::new("back and forth", walk);
-    let exact = replay::hit_percent(ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::Locked), 400, &trace, 1);
+    let exact = replay::hit_percent(
+        ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::Locked),
+        400,
+        &trace,
+        1,
+    );
     for threads in THREADS {
         let batched = Batched::new(PolicyKind::Lru.build(400), 400, false);
         let fixed = trace.hit_percent(replay::misses(&batched, 400, &trace, threads));
@@ -92,7 +112,9 @@ fn a_fixed_queue_of_the_source_loses_where_threads_times_queue_nears_the_pool() 
             &trace,
             threads,
         );
-        println!("LRU of 400 frames, {threads} threads: exact {exact:.2}, ours {ours:.2}, 64 hits a thread {fixed:.2}");
+        println!(
+            "LRU of 400 frames, {threads} threads: exact {exact:.2}, ours {ours:.2}, 64 hits a thread {fixed:.2}"
+        );
         assert!(fixed < exact - 2.0 && ours > exact - OURS, "{exact} {ours} {fixed}");
     }
 }
@@ -102,7 +124,11 @@ fn a_fixed_queue_of_the_source_loses_where_threads_times_queue_nears_the_pool() 
 fn the_multilist_is_near_the_policy_that_it_is_a_variant_of() {
     let mut traces: Vec<(Trace, u32)> = Vec::new();
     for (frames, accesses) in [(700, 20_000), (4_096, 60_000)] {
-        traces.extend(clearway_traces::generate::all(frames, accesses, 7).into_iter().map(|trace| (trace, frames)));
+        traces.extend(
+            clearway_traces::generate::all(frames, accesses, 7)
+                .into_iter()
+                .map(|trace| (trace, frames)),
+        );
     }
     for figure in clearway_traces::FIGURES {
         match clearway_traces::load(figure.trace) {
@@ -119,7 +145,11 @@ fn the_multilist_is_near_the_policy_that_it_is_a_variant_of() {
             for cores in [4, 16] {
                 let pages = Multilist::with_cores(*kind, *frames, cores);
                 let ours = trace.hit_percent(replay::misses(&pages, *frames, trace, 64));
-                assert!(ours > exact - 0.3, "{} at {frames}, {kind:?}, {cores} cores: {ours}, not {exact}", trace.name);
+                assert!(
+                    ours > exact - 0.3,
+                    "{} at {frames}, {kind:?}, {cores} cores: {ours}, not {exact}",
+                    trace.name
+                );
             }
         }
     }

@@ -24,7 +24,9 @@ pub fn misses(pages: &dyn Replacement, frames: u32, trace: &Trace, threads: u32)
                 page_of.push(*no);
                 FrameId(page_of.len() as u32 - 1)
             } else {
-                let frame = pages.evict(Some(page(*no)), &mut |_| Probe::Take).expect("a full cache has a victim");
+                let frame = pages
+                    .evict(Some(page(*no)), &mut |_| Probe::Take)
+                    .expect("a full cache has a victim");
                 let left = std::mem::replace(&mut page_of[frame.0 as usize], *no);
                 frame_of[left as usize] = None;
                 frame
@@ -37,6 +39,11 @@ pub fn misses(pages: &dyn Replacement, frames: u32, trace: &Trace, threads: u32)
 }
 
 /// The hit ratio in percent of a kind of replacement, as `lru/combining`.
-pub fn hit_percent(kind: clearway_replacement::ReplacementKind, frames: u32, trace: &Trace, threads: u32) -> f64 {
+pub fn hit_percent(
+    kind: clearway_replacement::ReplacementKind,
+    frames: u32,
+    trace: &Trace,
+    threads: u32,
+) -> f64 {
     trace.hit_percent(misses(&*kind.build(frames), frames, trace, threads))
 }

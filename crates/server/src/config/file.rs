@@ -25,7 +25,8 @@ impl File {
     /// # Errors
     /// It is not TOML, or has a key twice.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let keys: BTreeMap<Spanned<String>, Value> = toml::from_str(text).map_err(|e| e.to_string())?;
+        let keys: BTreeMap<Spanned<String>, Value> =
+            toml::from_str(text).map_err(|e| e.to_string())?;
         let mut file = Self::default();
         for (key, value) in keys {
             let line = 1 + text[..key.span().start].matches('\n').count();
@@ -38,14 +39,21 @@ impl File {
     }
 
     /// Takes a setting out, parsed as its flag is.
-    pub(super) fn take<T: FromStr<Err: Display>>(&mut self, key: &str) -> Result<Option<T>, String> {
+    pub(super) fn take<T: FromStr<Err: Display>>(
+        &mut self,
+        key: &str,
+    ) -> Result<Option<T>, String> {
         let Some(Setting { line, value }) = self.settings.remove(key) else { return Ok(None) };
         let text = match value {
             Value::String(text) => text,
             Value::Integer(number) => number.to_string(),
             Value::Boolean(true) => "on".to_owned(),
             Value::Boolean(false) => "off".to_owned(),
-            _ => return Err(format!("{key}: the value in line {line} is neither a string nor an integer")),
+            _ => {
+                return Err(format!(
+                    "{key}: the value in line {line} is neither a string nor an integer"
+                ));
+            }
         };
         text.parse().map(Some).map_err(|e| format!("{key}: {e}"))
     }
@@ -54,9 +62,9 @@ impl File {
     pub(super) fn is_used_up(&self) -> Result<(), String> {
         match self.settings.iter().min_by_key(|(_, setting)| setting.line) {
             None => Ok(()),
-            Some((key, Setting { line, .. })) => {
-                Err(format!("unknown setting {key} in line {line}; `clearway serve --help` lists the settings"))
-            }
+            Some((key, Setting { line, .. })) => Err(format!(
+                "unknown setting {key} in line {line}; `clearway serve --help` lists the settings"
+            )),
         }
     }
 }
@@ -80,9 +88,18 @@ mod tests {
             file.take::<u8>("a_b")?;
             file.is_used_up()
         };
-        assert_eq!(refused("\na-b = 1\na_b = 2\n").unwrap_err(), "duplicate setting a_b, in lines 2 and 3");
-        assert_eq!(refused("a_b = 256").unwrap_err(), "a_b: number too large to fit in target type");
-        assert_eq!(refused("a_b = [1]").unwrap_err(), "a_b: the value in line 1 is neither a string nor an integer");
+        assert_eq!(
+            refused("\na-b = 1\na_b = 2\n").unwrap_err(),
+            "duplicate setting a_b, in lines 2 and 3"
+        );
+        assert_eq!(
+            refused("a_b = 256").unwrap_err(),
+            "a_b: number too large to fit in target type"
+        );
+        assert_eq!(
+            refused("a_b = [1]").unwrap_err(),
+            "a_b: the value in line 1 is neither a string nor an integer"
+        );
         assert!(refused("x = 1\n\ny = 2").unwrap_err().starts_with("unknown setting x in line 1;"));
         assert!(refused("a_b = ").unwrap_err().contains("line 1"));
     }

@@ -20,7 +20,8 @@ fn flags_win_over_the_file_and_the_file_over_defaults() {
 #[test]
 fn keys_take_dashes_and_addresses_take_names() {
     let parse = |text: &str| Config::parse(Flags::default(), text);
-    let c = parse("buffer-pool = \"2MiB\"\nlog-filter = \"warn\"\nlisten = \"localhost:5433\"\n").unwrap();
+    let c = parse("buffer-pool = \"2MiB\"\nlog-filter = \"warn\"\nlisten = \"localhost:5433\"\n")
+        .unwrap();
     assert_eq!((c.buffer_pool, c.log_filter.as_str(), c.listen.port()), (2 << 20, "warn", 5433));
     assert!(c.listen.ip().is_loopback());
     assert!(parse("buffer-pool = 1\nbuffer_pool = 2\n").unwrap_err().contains("duplicate"));
@@ -62,7 +63,10 @@ fn a_second_level_is_off_unless_it_has_a_directory() {
     let told = |text: &str| parse(text).unwrap().second_level().unwrap();
     let dir = PathBuf::from("/ssd");
     let file = "second_level = \"/ssd\"\n";
-    assert_eq!(told(&format!("{file}buffer_pool = \"2MiB\"")), SecondLevelConfig { dir, size: 16 << 20 });
+    assert_eq!(
+        told(&format!("{file}buffer_pool = \"2MiB\"")),
+        SecondLevelConfig { dir, size: 16 << 20 }
+    );
     assert_eq!(told(&format!("{file}second_level_size = \"5GiB\"")).size, 5 << 30);
     let flags = Flags { second_level_size: Some(Size(1 << 21)), ..Flags::default() };
     let both = Config::parse(flags, &format!("{file}second_level_size = \"5GiB\"")).unwrap();
@@ -100,15 +104,32 @@ fn sizes() {
 /// default depends on the machine, or that have none, are examples.
 #[test]
 fn the_sample_file_shows_every_default() {
-    const EXAMPLES: [&str; 7] =
-        ["unix_socket", "partitions", "second_level", "second_level_size", "workers", "query_memory", "metrics"];
+    const EXAMPLES: [&str; 7] = [
+        "unix_socket",
+        "partitions",
+        "second_level",
+        "second_level_size",
+        "workers",
+        "query_memory",
+        "metrics",
+    ];
     let sample = include_str!("../../../../packaging/clearway.toml");
-    let key = |line: &str| line.split_once(" = ").filter(|(key, _)| KEYS.contains(key)).map(|(key, _)| key.to_owned());
-    let lines: Vec<&str> =
-        sample.lines().filter_map(|line| line.strip_prefix("# ")).filter(|line| key(line).is_some()).collect();
+    let key = |line: &str| {
+        line.split_once(" = ").filter(|(key, _)| KEYS.contains(key)).map(|(key, _)| key.to_owned())
+    };
+    let lines: Vec<&str> = sample
+        .lines()
+        .filter_map(|line| line.strip_prefix("# "))
+        .filter(|line| key(line).is_some())
+        .collect();
     assert_eq!(lines.iter().filter_map(|line| key(line)).collect::<Vec<_>>(), KEYS);
     Config::parse(Flags::default(), &lines.join("\n")).unwrap();
-    let defaults: Vec<&str> =
-        lines.into_iter().filter(|line| key(line).is_some_and(|key| !EXAMPLES.contains(&key.as_str()))).collect();
-    assert_eq!(Config::parse(Flags::default(), &defaults.join("\n")), Config::parse(Flags::default(), ""));
+    let defaults: Vec<&str> = lines
+        .into_iter()
+        .filter(|line| key(line).is_some_and(|key| !EXAMPLES.contains(&key.as_str())))
+        .collect();
+    assert_eq!(
+        Config::parse(Flags::default(), &defaults.join("\n")),
+        Config::parse(Flags::default(), "")
+    );
 }

@@ -50,8 +50,9 @@ impl FromStr for Size {
             "tib" | "tb" | "t" => 1 << 40,
             other => return Err(format!("unknown unit \"{other}\": use KiB, MiB, GiB or TiB")),
         };
-        let number: u64 =
-            text[..digits].parse().map_err(|_| format!("\"{text}\" is not a size: write for example 128MiB"))?;
+        let number: u64 = text[..digits]
+            .parse()
+            .map_err(|_| format!("\"{text}\" is not a size: write for example 128MiB"))?;
         number.checked_mul(unit).map(Self).ok_or_else(|| format!("\"{text}\" is too large"))
     }
 }
@@ -75,7 +76,8 @@ pub struct Address(pub SocketAddr);
 impl FromStr for Address {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let found: Vec<SocketAddr> = text.to_socket_addrs().map_err(|e| format!("\"{text}\": {e}"))?.collect();
+        let found: Vec<SocketAddr> =
+            text.to_socket_addrs().map_err(|e| format!("\"{text}\": {e}"))?.collect();
         let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
         first.copied().map(Self).ok_or_else(|| format!("\"{text}\" has no address"))
     }
@@ -157,10 +159,13 @@ impl FromStr for LogLockWaits {
             "s" => 1_000,
             "min" => 60_000,
             "h" => 3_600_000,
-            other => return Err(format!("unknown unit \"{other}\": use ms, s, min or h, or write off")),
+            other => {
+                return Err(format!("unknown unit \"{other}\": use ms, s, min or h, or write off"));
+            }
         };
-        let number: u64 =
-            text[..digits].parse().map_err(|_| format!("\"{text}\" is not a time: write for example 1s, or off"))?;
+        let number: u64 = text[..digits]
+            .parse()
+            .map_err(|_| format!("\"{text}\" is not a time: write for example 1s, or off"))?;
         match number.checked_mul(unit) {
             Some(ms @ 1..=DAY_MS) => Ok(Self(Some(Duration::from_millis(ms)))),
             _ => Err(format!("\"{text}\" is not between 1ms and 24h; write off to log no waits")),
@@ -275,7 +280,9 @@ mod tests {
         for bad in ["", "on", "increments,", "increments off", "off, increments", "retired"] {
             assert!(bad.parse::<HotRows>().is_err(), "{bad}");
         }
-        let parse = |text: &str| Config::parse(Flags::default(), text).map(|config| config.hot_rows.increments);
+        let parse = |text: &str| {
+            Config::parse(Flags::default(), text).map(|config| config.hot_rows.increments)
+        };
         assert_eq!(
             (parse(""), parse("hot_rows = \"off\""), parse("hot-rows = \"increments\"")),
             (Ok(true), Ok(false), Ok(true))
@@ -288,20 +295,41 @@ mod tests {
     #[test]
     fn lock_waits_are_logged_after_a_time_with_a_unit() {
         let after = |ms| Ok(LogLockWaits(Some(Duration::from_millis(ms))));
-        for (text, wanted) in [("250", after(250)), ("1ms", after(1)), (" 2 s ", after(2_000)), ("24h", after(DAY_MS))]
-        {
+        for (text, wanted) in [
+            ("250", after(250)),
+            ("1ms", after(1)),
+            (" 2 s ", after(2_000)),
+            ("24h", after(DAY_MS)),
+        ] {
             assert_eq!(text.parse(), wanted, "{text}");
         }
-        assert_eq!(("off".parse(), LogLockWaits::default()), (Ok(LogLockWaits(None)), LogLockWaits(None)));
-        for bad in ["", "0", "-1", "1.5s", "s", "25h", "1 week", "99999999999999999999", "18446744073709551615h", "on"]
-        {
+        assert_eq!(
+            ("off".parse(), LogLockWaits::default()),
+            (Ok(LogLockWaits(None)), LogLockWaits(None))
+        );
+        for bad in [
+            "",
+            "0",
+            "-1",
+            "1.5s",
+            "s",
+            "25h",
+            "1 week",
+            "99999999999999999999",
+            "18446744073709551615h",
+            "on",
+        ] {
             assert!(bad.parse::<LogLockWaits>().is_err(), "{bad}");
         }
-        let parse = |text: &str| Config::parse(Flags::default(), text).map(|config| config.log_lock_waits);
+        let parse =
+            |text: &str| Config::parse(Flags::default(), text).map(|config| config.log_lock_waits);
         assert_eq!(parse("log_lock_waits = \"1min\""), after(60_000));
         assert_eq!(parse("log-lock-waits = 5"), after(5));
         assert!(parse("log_lock_waits = \"never\"").unwrap_err().starts_with("log_lock_waits: "));
         let flags = Flags { log_lock_waits: Some(LogLockWaits(None)), ..Flags::default() };
-        assert_eq!(Config::parse(flags, "log_lock_waits = 5").unwrap().log_lock_waits, LogLockWaits(None));
+        assert_eq!(
+            Config::parse(flags, "log_lock_waits = 5").unwrap().log_lock_waits,
+            LogLockWaits(None)
+        );
     }
 }

@@ -21,7 +21,9 @@ pub fn answer(received: &[u8], page: impl FnOnce() -> String) -> Option<Vec<u8>>
     let parsed = match request.parse(received) {
         Ok(Status::Partial) if received.len() < MAX_HEAD => return None,
         Ok(Status::Complete(head)) if head <= MAX_HEAD => Ok(()),
-        Ok(_) | Err(httparse::Error::TooManyHeaders) => Err(("431 Request Header Fields Too Large", "too long\n")),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => {
+            Err(("431 Request Header Fields Too Large", "too long\n"))
+        }
         Err(_) => Err(("400 Bad Request", "this is not HTTP\n")),
     };
     if let Err((status, text)) = parsed {
@@ -31,8 +33,16 @@ pub fn answer(received: &[u8], page: impl FnOnce() -> String) -> Option<Vec<u8>>
     let whole = request.method != Some("HEAD");
     Some(match (request.method, path) {
         (Some("GET" | "HEAD"), "/metrics") => response("200 OK", TEXT_FORMAT, "", &page(), whole),
-        (Some("GET" | "HEAD"), _) => response("404 Not Found", PLAIN, "", "there is only /metrics\n", whole),
-        _ => response("405 Method Not Allowed", PLAIN, "Allow: GET, HEAD\r\n", "there is only GET /metrics\n", true),
+        (Some("GET" | "HEAD"), _) => {
+            response("404 Not Found", PLAIN, "", "there is only /metrics\n", whole)
+        }
+        _ => response(
+            "405 Method Not Allowed",
+            PLAIN,
+            "Allow: GET, HEAD\r\n",
+            "there is only GET /metrics\n",
+            true,
+        ),
     })
 }
 
@@ -56,8 +66,14 @@ mod tests {
     #[test]
     fn the_page_is_given_to_get_and_its_length_to_head() {
         let page = said("GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\n");
-        assert!(page.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4;"), "{page}");
-        assert!(page.contains("\r\nContent-Length: 5\r\n") && page.ends_with("\r\n\r\npage\n"), "{page}");
+        assert!(
+            page.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4;"),
+            "{page}"
+        );
+        assert!(
+            page.contains("\r\nContent-Length: 5\r\n") && page.ends_with("\r\n\r\npage\n"),
+            "{page}"
+        );
         let head = said("HEAD /metrics HTTP/1.0\r\n\r\n");
         assert!(head.contains("\r\nContent-Length: 5\r\n") && head.ends_with("\r\n\r\n"), "{head}");
     }
@@ -71,13 +87,22 @@ mod tests {
             ("GET /metrics HTTP/9.9\r\n\r\n", "400"),
             ("GET /metrics HTTP/1.1\r\nno colon\r\n\r\n", "400"),
         ] {
-            assert!(said(request).starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {}", said(request));
+            assert!(
+                said(request).starts_with(&format!("HTTP/1.1 {status} ")),
+                "{request:?}: {}",
+                said(request)
+            );
         }
         let fields = "a: b\r\n".repeat(MAX_FIELDS + 1);
-        assert!(said(&format!("GET /metrics HTTP/1.1\r\n{fields}\r\n")).starts_with("HTTP/1.1 431 "));
+        assert!(
+            said(&format!("GET /metrics HTTP/1.1\r\n{fields}\r\n")).starts_with("HTTP/1.1 431 ")
+        );
         let long = "x".repeat(MAX_HEAD);
         assert!(said(&format!("GET /{long}")).starts_with("HTTP/1.1 431 "));
-        assert!(said(&format!("GET /metrics HTTP/1.1\r\na: {long}\r\n\r\n")).starts_with("HTTP/1.1 431 "));
+        assert!(
+            said(&format!("GET /metrics HTTP/1.1\r\na: {long}\r\n\r\n"))
+                .starts_with("HTTP/1.1 431 ")
+        );
     }
 
     #[test]

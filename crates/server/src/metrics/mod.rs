@@ -52,7 +52,8 @@ impl Endpoint {
         engine: Arc<Engine>,
         observed: Observed,
     ) -> io::Result<Self> {
-        let page = move || text::page(&observed.activity(), &shared.latches, &lockstat::contention());
+        let page =
+            move || text::page(&observed.activity(), &shared.latches, &lockstat::contention());
         Self::start_with(listener, engine, page)
     }
 
@@ -68,7 +69,8 @@ impl Endpoint {
         let waker = Waker::new(poll.registry(), STOP)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = stop.clone();
-        let mut server = Server { poll, listener, connections: Slab::new(), accept_after: None, page };
+        let mut server =
+            Server { poll, listener, connections: Slab::new(), accept_after: None, page };
         // Acquire: pairs with the Release in `stop`.
         let serve = move || while server.turn() && !stopping.load(Ordering::Acquire) {};
         let run = move || engine.watch("metrics", serve);
@@ -105,7 +107,8 @@ impl<F: Fn() -> String> Server<F> {
     fn turn(&mut self) -> bool {
         let mut events = Events::with_capacity(MAX_CONNECTIONS + 2);
         let next = self.connections.iter().map(|(_, c)| c.until).chain(self.accept_after).min();
-        let wait = next.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_micros(999));
+        let wait = next
+            .map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_micros(999));
         match self.poll.poll(&mut events, wait) {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => {
                 tracing::error!("no more metrics: their event loop fails: {e}");
@@ -134,7 +137,11 @@ impl<F: Fn() -> String> Server<F> {
             match self.listener.accept() {
                 Ok((stream, _)) => self.open(stream),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                    ) => {}
                 Err(e) => {
                     tracing::warn!("a connection for metrics could not be accepted: {e}");
                     self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
@@ -152,7 +159,11 @@ impl<F: Fn() -> String> Server<F> {
         let at = entry.key();
         let both = Interest::READABLE | Interest::WRITABLE;
         if self.poll.registry().register(&mut stream, Token(at), both).is_ok() {
-            entry.insert(Connection { stream, state: State::Request(Vec::new()), until: Instant::now() + PATIENCE });
+            entry.insert(Connection {
+                stream,
+                state: State::Request(Vec::new()),
+                until: Instant::now() + PATIENCE,
+            });
             self.drive(at);
         }
     }
@@ -234,12 +245,20 @@ mod tests {
     /// As a panic of any other thread that looks into the engine: the process ends with its message.
     #[test]
     fn panic_of_the_metrics_thread_fails_the_engine() {
-        let node = NodeConfig { partitions: Some(1), frames: 64, wal_segment_size: 1 << 20, ..NodeConfig::default() };
+        let node = NodeConfig {
+            partitions: Some(1),
+            frames: 64,
+            wal_segment_size: 1 << 20,
+            ..NodeConfig::default()
+        };
         let config = EngineConfig { node, ..EngineConfig::default() };
         let disk = MemDisk::new();
-        let engine = Engine::open(Arc::new(disk.clone()), Path::new("/data"), config, Vec::new()).unwrap();
+        let engine =
+            Engine::open(Arc::new(disk.clone()), Path::new("/data"), config, Vec::new()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let endpoint = Endpoint::start_with(listener, engine.clone(), || panic!("planted in the page")).unwrap();
+        let endpoint =
+            Endpoint::start_with(listener, engine.clone(), || panic!("planted in the page"))
+                .unwrap();
         let mut client = std::net::TcpStream::connect(endpoint.address()).unwrap();
         client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         let mut answer = Vec::new();

@@ -38,7 +38,12 @@ fn server(page: &mut Page, activity: &Activity) {
     }
     page.one("received_bytes_total", "counter", "Bytes received from clients.", totals.received);
     page.one("sent_bytes_total", "counter", "Bytes sent to clients.", totals.sent);
-    page.one("commits_waiting", "gauge", "Sessions whose replies wait for the log now.", totals.commits_waiting);
+    page.one(
+        "commits_waiting",
+        "gauge",
+        "Sessions whose replies wait for the log now.",
+        totals.commits_waiting,
+    );
 }
 
 fn engine(page: &mut Page, activity: &Activity) {
@@ -51,8 +56,16 @@ fn engine(page: &mut Page, activity: &Activity) {
         ("pool_frames", "Frames of the buffer pool.", engine.pool_frames),
         ("pool_used_frames", "Frames with a page.", used),
         ("pool_free_frames", "Frames without a page.", engine.pool_free),
-        ("pool_dirty_frames", "Frames with a page that differs from the disk's.", engine.pool_dirty),
-        ("second_level_pages", "Pages with a copy in the second-level cache.", engine.second_level_pages),
+        (
+            "pool_dirty_frames",
+            "Frames with a page that differs from the disk's.",
+            engine.pool_dirty,
+        ),
+        (
+            "second_level_pages",
+            "Pages with a copy in the second-level cache.",
+            engine.second_level_pages,
+        ),
     ] {
         page.one(name, "gauge", help, frames);
     }
@@ -61,11 +74,27 @@ fn engine(page: &mut Page, activity: &Activity) {
         ("page_writes_total", "Pages written to disk.", engine.page_writes),
         ("page_evictions_total", "Pages that left the buffer pool.", engine.page_evictions),
         ("frame_waits_total", "Reads of pages that waited for a free frame.", engine.frame_waits),
-        ("second_level_hits_total", "Reads answered by the second-level cache.", engine.second_level_hits),
+        (
+            "second_level_hits_total",
+            "Reads answered by the second-level cache.",
+            engine.second_level_hits,
+        ),
         ("second_level_misses_total", "Reads that it did not answer.", engine.second_level_misses),
-        ("second_level_writes_total", "Pages written to the second-level cache.", engine.second_level_writes),
-        ("second_level_dropped_total", "Copies in it that were bad or unreadable.", engine.second_level_dropped),
-        ("second_level_skipped_total", "Pages that its disk had no time for.", engine.second_level_skipped),
+        (
+            "second_level_writes_total",
+            "Pages written to the second-level cache.",
+            engine.second_level_writes,
+        ),
+        (
+            "second_level_dropped_total",
+            "Copies in it that were bad or unreadable.",
+            engine.second_level_dropped,
+        ),
+        (
+            "second_level_skipped_total",
+            "Pages that its disk had no time for.",
+            engine.second_level_skipped,
+        ),
         ("log_bytes_total", "Bytes of log since the database was made.", engine.log_bytes),
         ("log_syncs_total", "Syncs of the log for those who commit.", engine.log_syncs),
         ("checkpoints_total", "Checkpoints made.", engine.checkpoints),
@@ -77,17 +106,30 @@ fn engine(page: &mut Page, activity: &Activity) {
 
 /// What the lockstat has counted. `clearway.reset_contention()` sets these counters to 0, as a restart would.
 fn waits(page: &mut Page, contention: &[Contention]) {
-    let requests: BTreeMap<&str, u64> = contention.iter().map(|row| (row.name, row.requests)).collect();
-    page.family("contention_requests_total", "counter", "Requests for latches and locks of a class.");
+    let requests: BTreeMap<&str, u64> =
+        contention.iter().map(|row| (row.name, row.requests)).collect();
+    page.family(
+        "contention_requests_total",
+        "counter",
+        "Requests for latches and locks of a class.",
+    );
     for (name, requests) in requests {
         page.sample("contention_requests_total", &[("name", name)], requests);
     }
     let waited = || contention.iter().filter(|row| row.contended > 0);
-    page.family("contention_contended_total", "counter", "Requests that had to wait, by class and caller.");
+    page.family(
+        "contention_contended_total",
+        "counter",
+        "Requests that had to wait, by class and caller.",
+    );
     for row in waited() {
         page.sample("contention_contended_total", &labels(row, &caller(row)), row.contended);
     }
-    page.family("contention_wait_seconds", "histogram", "Time waited for latches and locks, by class and caller.");
+    page.family(
+        "contention_wait_seconds",
+        "histogram",
+        "Time waited for latches and locks, by class and caller.",
+    );
     for row in waited() {
         histogram(page, row);
     }
@@ -129,7 +171,8 @@ impl Page {
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
+        let labels: Vec<String> =
+            labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
         match labels.as_slice() {
             [] => self.line(format_args!("clearway_{name} {value}")),
             labels => self.line(format_args!("clearway_{name}{{{}}} {value}", labels.join(","))),
@@ -169,11 +212,19 @@ mod tests {
         let mut page = Page(String::new());
         waits(&mut page, &[contended(&[10, 100, 1_000, 1_000_000_000_000])]);
         let labels = r#"name="a\"b\\c\n",caller="""#;
-        assert!(page.0.contains(&format!("\nclearway_contention_wait_seconds_count{{{labels}}} 4\n")), "{}", page.0);
+        assert!(
+            page.0.contains(&format!("\nclearway_contention_wait_seconds_count{{{labels}}} 4\n")),
+            "{}",
+            page.0
+        );
         let buckets: Vec<(f64, u64)> = page
             .0
             .lines()
-            .filter_map(|line| line.strip_prefix(&format!("clearway_contention_wait_seconds_bucket{{{labels},le=\"")))
+            .filter_map(|line| {
+                line.strip_prefix(&format!(
+                    "clearway_contention_wait_seconds_bucket{{{labels},le=\""
+                ))
+            })
             .map(|rest| rest.split_once("\"} ").unwrap())
             .map(|(bound, count)| (bound.parse().unwrap(), count.parse().unwrap()))
             .collect();
@@ -188,7 +239,8 @@ mod tests {
         let mut page = Page(String::new());
         waits(&mut page, &[contended(&[])]);
         assert!(
-            page.0.contains("clearway_contention_requests_total{name=") && !page.0.contains("caller="),
+            page.0.contains("clearway_contention_requests_total{name=")
+                && !page.0.contains("caller="),
             "{}",
             page.0
         );

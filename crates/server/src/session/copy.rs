@@ -39,19 +39,31 @@ impl Session {
         let plan = run.plan.clone();
         let Statement::Copy(copy) = &plan.statement else { return };
         let Some(client) = &mut self.client else { return };
-        let options = RunOptions { implicit_block: run.implicit_block, characteristics: self.characteristics };
+        let options = RunOptions {
+            implicit_block: run.implicit_block,
+            characteristics: self.characteristics,
+        };
         self.implicit_open |= run.implicit_block;
         if let Err(e) = client.copy_in_start(cx.port, copy, &run.env, options) {
             return self.complete(cx, run, Err(e));
         }
-        let reader = CopyReader::new(copy.format.clone(), copy.types.clone(), self.env.zone.clone());
+        let reader =
+            CopyReader::new(copy.format.clone(), copy.types.clone(), self.env.zone.clone());
         let reader = match &copy.direction {
             CopyDirection::From { table, .. } => reader.of(&table.name, &copy.names),
             CopyDirection::To(_) => reader,
         };
         let Run { env, origin, plan, .. } = run;
         backend::copy_response(&mut self.io.out, true, copy.types.len());
-        self.copy = Some(CopyIn { reader, incoming: RowBatch::new(), plan, env, origin, all: false, lost_sync: false });
+        self.copy = Some(CopyIn {
+            reader,
+            incoming: RowBatch::new(),
+            plan,
+            env,
+            origin,
+            all: false,
+            lost_sync: false,
+        });
         self.io.release();
         self.limit_wait(cx);
         self.phase = Phase::CopyIn;
@@ -102,7 +114,9 @@ impl Session {
         loop {
             let rows = match self.next_batch() {
                 Ok(Some(rows)) => rows,
-                Ok(None) if self.copy.as_ref().is_some_and(|c| c.all) => return self.end_copy(cx, None),
+                Ok(None) if self.copy.as_ref().is_some_and(|c| c.all) => {
+                    return self.end_copy(cx, None);
+                }
                 Ok(None) => return,
                 Err(e) => return self.abort_copy(cx, e),
             };
@@ -182,10 +196,13 @@ impl Session {
 
 /// The table's rows that the incoming values make.
 fn table_rows(plan: &Plan, incoming: RowBatch, env: &Env) -> SqlResult<RowBatch> {
-    let Statement::Copy(Copy { direction: CopyDirection::From { row, .. }, types, .. }) = &plan.statement else {
+    let Statement::Copy(Copy { direction: CopyDirection::From { row, .. }, types, .. }) =
+        &plan.statement
+    else {
         return Err(SqlError::internal("COPY TO has no input"));
     };
-    let same = row.len() == types.len() && row.iter().enumerate().all(|(i, e)| *e == Expr::Column(i));
+    let same =
+        row.len() == types.len() && row.iter().enumerate().all(|(i, e)| *e == Expr::Column(i));
     if same {
         return Ok(incoming);
     }

@@ -134,7 +134,9 @@ impl Run {
         let by_fetch = self.fetching().map_or(usize::MAX, |fetching| fetching.take);
         match self.origin {
             // A COPY has no columns, and no limit.
-            Origin::Portal { max_rows, .. } if max_rows > 0 && self.shows_rows() => by_fetch.min(max_rows as usize),
+            Origin::Portal { max_rows, .. } if max_rows > 0 && self.shows_rows() => {
+                by_fetch.min(max_rows as usize)
+            }
             _ => by_fetch,
         }
     }
@@ -166,7 +168,9 @@ impl Session {
     }
 
     fn begin_declare(&self, run: &mut Run) -> SqlResult<()> {
-        let Statement::Declare { name, plan, binary, no_scroll } = &run.plan.statement else { return Ok(()) };
+        let Statement::Declare { name, plan, binary, no_scroll } = &run.plan.statement else {
+            return Ok(());
+        };
         // Several statements in one message are a block here, as in PostgreSQL.
         let in_block = matches!(run.origin, Origin::Simple) && run.implicit_block;
         if !in_block && self.status() != TxnStatus::InBlock {
@@ -174,9 +178,15 @@ impl Session {
             return Err(SqlError::new(SqlState::NO_ACTIVE_TRANSACTION, text));
         }
         if self.portals.contains_key(name.as_str()) {
-            return Err(SqlError::new(SqlState(*b"42P03"), format!("cursor \"{name}\" already exists")));
+            return Err(SqlError::new(
+                SqlState(*b"42P03"),
+                format!("cursor \"{name}\" already exists"),
+            ));
         }
-        let outer = run.statement.as_ref().ok_or_else(|| SqlError::internal("a DECLARE without its text"))?;
+        let outer = run
+            .statement
+            .as_ref()
+            .ok_or_else(|| SqlError::internal("a DECLARE without its text"))?;
         run.statement = Some(Rc::new(outer.inner(plan.clone())));
         let declared = Declared { no_scroll: *no_scroll, binary: *binary, ..Declared::default() };
         run.cursor = Some(CursorUse::Declare { name: name.as_str().into(), declared });
@@ -190,9 +200,11 @@ impl Session {
         self.warn_of_unknown();
         let Run { statement, plan, env, origin, cursor, .. } = run;
         let Some(CursorUse::Declare { name, declared }) = cursor else { return };
-        let formats = ResultFormats::All(if declared.binary { Format::Binary } else { Format::Text });
+        let formats =
+            ResultFormats::All(if declared.binary { Format::Binary } else { Format::Text });
         let (state, depth) = (PortalState::Rows { rows, pos: 0, rest }, self.settings.savepoints());
-        let portal = Portal { statement, plan, env, formats, state, depth, declared: Some(declared) };
+        let portal =
+            Portal { statement, plan, env, formats, state, depth, declared: Some(declared) };
         self.portals.insert(name, portal);
         self.say_done(cx, &origin, Tag::Plain("DECLARE CURSOR"));
     }
@@ -206,17 +218,21 @@ impl Session {
             Ok(Motion::Stay) => self.stay(cx, run, &fetch),
             Ok(Motion::Forward { skip, take }) => {
                 let Fetch { cursor, moves, .. } = fetch;
-                let fetching = Fetching { cursor: cursor.as_str().into(), skip, take, moves, skipped: 0 };
+                let fetching =
+                    Fetching { cursor: cursor.as_str().into(), skip, take, moves, skipped: 0 };
                 self.go_forward(cx, run, fetching);
             }
         }
     }
 
     fn motion(&self, fetch: &Fetch) -> SqlResult<Motion> {
-        let portal = self.portals.get(fetch.cursor.as_str()).ok_or_else(|| no_cursor(&fetch.cursor))?;
+        let portal =
+            self.portals.get(fetch.cursor.as_str()).ok_or_else(|| no_cursor(&fetch.cursor))?;
         let can_run = match portal.state {
             PortalState::New => matches!(portal.plan.statement, Statement::Query(_)),
-            PortalState::Rows { .. } | PortalState::Done { tag: Some(_) } => !portal.plan.columns.is_empty(),
+            PortalState::Rows { .. } | PortalState::Done { tag: Some(_) } => {
+                !portal.plan.columns.is_empty()
+            }
             PortalState::Undefined | PortalState::Done { tag: None } => false,
         };
         if !can_run {
@@ -246,7 +262,11 @@ impl Session {
         run.binary = declared.is_some_and(|declared| declared.binary);
         run.plan = portal.plan.clone();
         self.statement_ended();
-        self.deliver(cx, run, Outcome { rows, tag: Tag::Fetch(count), wait: Lsn(0), notices: Vec::new() });
+        self.deliver(
+            cx,
+            run,
+            Outcome { rows, tag: Tag::Fetch(count), wait: Lsn(0), notices: Vec::new() },
+        );
     }
 
     fn go_forward(&mut self, cx: &mut Context<'_>, mut run: Run, fetching: Fetching) {
@@ -304,7 +324,8 @@ impl Session {
         };
         let fetch = Fetch { cursor: fetching.cursor.to_string(), rows: left, moves: false };
         let columns = run.plan.columns.clone();
-        let plan = Plan { params: Vec::new(), columns, statement: Statement::Fetch(fetch), catalog: None };
+        let plan =
+            Plan { params: Vec::new(), columns, statement: Statement::Fetch(fetch), catalog: None };
         if let Origin::Portal { name, .. } = &run.origin
             && let Some(portal) = self.portal_mut(name.as_deref())
         {
@@ -324,8 +345,14 @@ impl Session {
 
     /// The plan, with the columns that it will have if it is a FETCH.
     pub(super) fn with_columns(&self, plan: Arc<Plan>) -> Arc<Plan> {
-        let Statement::Fetch(Fetch { cursor, moves: false, .. }) = &plan.statement else { return plan };
-        let columns = self.portals.get(cursor.as_str()).map(Portal::columns).map_or(Vec::new(), <[OutColumn]>::to_vec);
+        let Statement::Fetch(Fetch { cursor, moves: false, .. }) = &plan.statement else {
+            return plan;
+        };
+        let columns = self
+            .portals
+            .get(cursor.as_str())
+            .map(Portal::columns)
+            .map_or(Vec::new(), <[OutColumn]>::to_vec);
         Arc::new(Plan { columns, ..Plan::clone(&plan) })
     }
 

@@ -73,7 +73,8 @@ impl Session {
 
     /// A statement begins: its time runs from here.
     pub(super) fn statement_begins(&mut self, cx: &Context<'_>) {
-        self.deadlines.statement_ends = self.deadlines.limits.statement.map(|limit| cx.now() + limit);
+        self.deadlines.statement_ends =
+            self.deadlines.limits.statement.map(|limit| cx.now() + limit);
     }
 
     /// The statement is over: its time no longer runs.
@@ -153,7 +154,8 @@ impl Session {
             self.deadlines.statement = cx.timers.set(ends, self.slot);
             return;
         }
-        let e = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout");
+        let e =
+            SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout");
         self.interrupt(cx, e);
     }
 
@@ -170,7 +172,10 @@ impl Session {
         match limit.checked_sub(waited).filter(|left| !left.is_zero()) {
             Some(left) => self.deadlines.lock = cx.timers.set(cx.now() + left, self.slot),
             None => {
-                let e = SqlError::new(SqlState::LOCK_NOT_AVAILABLE, "canceling statement due to lock timeout");
+                let e = SqlError::new(
+                    SqlState::LOCK_NOT_AVAILABLE,
+                    "canceling statement due to lock timeout",
+                );
                 self.interrupt(cx, e);
             }
         }
@@ -189,7 +194,10 @@ impl Session {
     }
 
     fn silence_is_due(&mut self, cx: &mut Context<'_>) {
-        let (Some(limit), Some(since)) = (self.deadlines.limits.idle, self.deadlines.idle_since) else { return };
+        let (Some(limit), Some(since)) = (self.deadlines.limits.idle, self.deadlines.idle_since)
+        else {
+            return;
+        };
         if !matches!(self.phase, Phase::Idle) || self.status() == TxnStatus::Idle {
             return;
         }
@@ -203,7 +211,10 @@ impl Session {
         if read.is_err() || !matches!(frame(self.input.bytes(), MAX_MESSAGE), Ok(None)) {
             return;
         }
-        let e = SqlError::new(SqlState(*b"25P03"), "terminating connection due to idle-in-transaction timeout");
+        let e = SqlError::new(
+            SqlState(*b"25P03"),
+            "terminating connection due to idle-in-transaction timeout",
+        );
         self.fatal(cx, &e);
     }
 }

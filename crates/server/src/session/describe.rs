@@ -37,7 +37,9 @@ impl Session {
     }
 
     fn state(&self) -> &'static str {
-        let idle = matches!(self.phase, Phase::Idle) && !self.implicit_open && self.io.waits_for().is_none();
+        let idle = matches!(self.phase, Phase::Idle)
+            && !self.implicit_open
+            && self.io.waits_for().is_none();
         match self.status() {
             _ if !idle => ACTIVE,
             TxnStatus::Idle => "idle",
@@ -61,8 +63,11 @@ impl Session {
     /// The session has said ReadyForQuery. What ended in the turn in which it began has ended when it began, as far as anyone looks:
     /// that saves a look at the clock.
     pub(super) fn becomes_idle(&mut self, cx: &Context<'_>) {
-        self.idle_since =
-            if std::mem::take(&mut self.has_waited) { cx.shared.clock.wall_micros() } else { self.statement_now };
+        self.idle_since = if std::mem::take(&mut self.has_waited) {
+            cx.shared.clock.wall_micros()
+        } else {
+            self.statement_now
+        };
     }
 }
 

@@ -61,7 +61,14 @@ impl Session {
     }
 
     /// The next rows of a portal that has run; `pos`: those before it have gone out.
-    pub(super) fn hand_out(&mut self, cx: &mut Context<'_>, run: Run, rows: RowBatch, pos: usize, rest: Rest) {
+    pub(super) fn hand_out(
+        &mut self,
+        cx: &mut Context<'_>,
+        run: Run,
+        rows: RowBatch,
+        pos: usize,
+        rest: Rest,
+    ) {
         let next = match rest {
             Rest::End(tag) => Next::End(tag),
             Rest::Suspended(suspended) => Next::WakeUp(suspended),
@@ -99,16 +106,23 @@ impl Session {
     }
 
     /// Hands out the next rows of a portal that has run.
-    pub(super) fn emit_portal(&mut self, cx: &mut Context<'_>, name: Option<Box<str>>, max_rows: u32) {
+    pub(super) fn emit_portal(
+        &mut self,
+        cx: &mut Context<'_>,
+        name: Option<Box<str>>,
+        max_rows: u32,
+    ) {
         let Some(portal) = self.portal_mut(name.as_deref()) else { return };
-        let (plan, env, statement) = (portal.plan.clone(), portal.env.clone(), portal.statement.clone());
+        let (plan, env, statement) =
+            (portal.plan.clone(), portal.env.clone(), portal.statement.clone());
         let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
         let (rows, pos, rest) = match state {
             PortalState::Rows { rows, pos, rest } => (rows, pos, rest),
             PortalState::Done { tag: Some(tag) } => (RowBatch::new(), 0, Rest::End(tag)),
             _ => {
                 let shown = name.as_deref().unwrap_or("");
-                let e = SqlError::new(SqlState(*b"55000"), format!("portal \"{shown}\" cannot be run"));
+                let e =
+                    SqlError::new(SqlState(*b"55000"), format!("portal \"{shown}\" cannot be run"));
                 return self.fail(cx, &Origin::Portal { name, max_rows }, &e);
             }
         };
@@ -139,11 +153,14 @@ impl Session {
         while pos < emit.end && out.len() < limit {
             let values = rows.get(pos);
             let written = match &plan.statement {
-                Statement::Copy(c) => copy::data_line(out, values, &c.types, &c.format, zone, &mut scratch),
+                Statement::Copy(c) => {
+                    copy::data_line(out, values, &c.types, &c.format, zone, &mut scratch)
+                }
                 _ => row::data_row(out, values, formats.apply(&plan.columns).map(|(_, c)| c), zone),
             };
             if written.is_err() {
-                let e = SqlError::new(SqlState::DATA_CORRUPTED, "a row read from a table is damaged");
+                let e =
+                    SqlError::new(SqlState::DATA_CORRUPTED, "a row read from a table is damaged");
                 return self.break_off(cx, emit, e);
             }
             pos += 1;
@@ -180,7 +197,9 @@ impl Session {
             Next::End(tag) if is_full || run.fetches() => {
                 self.leave(cx, run, rows, pos, Rest::End(tag), !is_full);
             }
-            Next::WakeUp(suspended) if is_full => self.leave(cx, run, rows, pos, Rest::Suspended(suspended), false),
+            Next::WakeUp(suspended) if is_full => {
+                self.leave(cx, run, rows, pos, Rest::Suspended(suspended), false)
+            }
             Next::GoOn if is_full => {
                 let Some(suspended) = client.suspend() else { return };
                 // The Sync to come ends its transaction.
@@ -203,8 +222,17 @@ impl Session {
     }
 
     /// Leaves what has not gone out for the next Execute or FETCH; `at_end`: that is nothing, and this one has asked for more.
-    fn leave(&mut self, cx: &mut Context<'_>, run: Run, rows: RowBatch, pos: usize, rest: Rest, at_end: bool) {
-        let last = pos.checked_sub(1).filter(|_| run.fetches()).map(|last| rows.get(last).bytes().into());
+    fn leave(
+        &mut self,
+        cx: &mut Context<'_>,
+        run: Run,
+        rows: RowBatch,
+        pos: usize,
+        rest: Rest,
+        at_end: bool,
+    ) {
+        let last =
+            pos.checked_sub(1).filter(|_| run.fetches()).map(|last| rows.get(last).bytes().into());
         let state = PortalState::Rows { rows, pos, rest };
         if run.fetches() {
             self.fetched(cx, run, state, last, at_end);

@@ -26,7 +26,11 @@ fn no_portal(name: &str) -> SqlError {
 
 impl Session {
     /// Every message of the extended protocol but Execute, Sync and Flush.
-    pub(super) fn extended(&mut self, cx: &mut Context<'_>, message: Frontend<'_>) -> SqlResult<()> {
+    pub(super) fn extended(
+        &mut self,
+        cx: &mut Context<'_>,
+        message: Frontend<'_>,
+    ) -> SqlResult<()> {
         match message {
             Frontend::Parse { name, sql, types } => self.parse(cx, name, sql, types),
             Frontend::Bind(bind) => self.bind(cx, bind),
@@ -54,7 +58,13 @@ impl Session {
         }
     }
 
-    fn parse(&mut self, cx: &mut Context<'_>, name: &str, sql: &str, types: Oids<'_>) -> SqlResult<()> {
+    fn parse(
+        &mut self,
+        cx: &mut Context<'_>,
+        name: &str,
+        sql: &str,
+        types: Oids<'_>,
+    ) -> SqlResult<()> {
         if name.is_empty() {
             // Also if no other takes its place.
             self.unnamed = None;
@@ -62,7 +72,9 @@ impl Session {
         let catalog = self.catalog(cx);
         let statement = cx.plans.prepared(sql, types, &catalog, &self.env);
         let statement = match statement {
-            Err(e) if self.status() == TxnStatus::Failed && e.state() != SqlState::SYNTAX => return Err(failed_block()),
+            Err(e) if self.status() == TxnStatus::Failed && e.state() != SqlState::SYNTAX => {
+                return Err(failed_block());
+            }
             other => other?,
         };
         self.refuse_in_failed_block(&statement.plan())?;
@@ -94,7 +106,11 @@ impl Session {
 
     /// In a failed block nothing is described that has columns.
     fn refuse_rows_in_failed_block(&self, columns: &[OutColumn]) -> SqlResult<()> {
-        if self.status() == TxnStatus::Failed && !columns.is_empty() { Err(failed_block()) } else { Ok(()) }
+        if self.status() == TxnStatus::Failed && !columns.is_empty() {
+            Err(failed_block())
+        } else {
+            Ok(())
+        }
     }
 
     /// Checks are in PostgreSQL's order: the first that fails decides what the client is told.
@@ -102,7 +118,10 @@ impl Session {
         let statement = self.statement(bind.statement)?.clone();
         let (formats, count) = (bind.formats()?, bind.count()?);
         if formats.len() > 1 && formats.len() != count {
-            let text = format!("bind message has {} parameter formats but {count} parameters", formats.len());
+            let text = format!(
+                "bind message has {} parameter formats but {count} parameters",
+                formats.len()
+            );
             return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
         }
         let catalog = self.catalog(cx);
@@ -128,8 +147,10 @@ impl Session {
         }
         let name = bind.portal;
         let values = values(bind, formats, &plan, &self.env.zone);
-        let formats =
-            values.as_ref().map_err(Clone::clone).and_then(|(_, f)| ResultFormats::new(*f, plan.columns.len()));
+        let formats = values
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|(_, f)| ResultFormats::new(*f, plan.columns.len()));
         let state = if values.is_ok() { PortalState::New } else { PortalState::Undefined };
         let text = StatementText::Parsed(statement.text().clone());
         let env = self.make_env(text, values.map(|(params, _)| params).unwrap_or_default());
@@ -138,7 +159,8 @@ impl Session {
             Err(e) => (ResultFormats::All(Format::Text), Err(e)),
         };
         let depth = self.settings.savepoints();
-        let portal = Portal { statement: Some(statement), plan, env, formats, state, depth, declared: None };
+        let portal =
+            Portal { statement: Some(statement), plan, env, formats, state, depth, declared: None };
         // Also if its Bind fails: in a block it is there until the block ends.
         if name.is_empty() {
             self.unnamed_portal = Some(portal);
@@ -170,7 +192,8 @@ impl Session {
     }
 
     fn describe_portal(&mut self, name: &str) -> SqlResult<()> {
-        let portal = if name.is_empty() { self.unnamed_portal.as_ref() } else { self.portals.get(name) };
+        let portal =
+            if name.is_empty() { self.unnamed_portal.as_ref() } else { self.portals.get(name) };
         let portal = portal.ok_or_else(|| no_portal(name))?;
         self.refuse_rows_in_failed_block(portal.columns())?;
         let out = &mut self.io.out;
@@ -183,7 +206,13 @@ impl Session {
     }
 
     /// Execute. `implicit_block`: the Sync to come commits it, not itself.
-    pub(super) fn execute(&mut self, cx: &mut Context<'_>, name: &str, max_rows: u32, implicit_block: bool) {
+    pub(super) fn execute(
+        &mut self,
+        cx: &mut Context<'_>,
+        name: &str,
+        max_rows: u32,
+        implicit_block: bool,
+    ) {
         let key: Option<Box<str>> = (!name.is_empty()).then(|| name.into());
         let Some(portal) = self.portal_mut(key.as_deref()) else {
             return self.fail(cx, &Origin::Portal { name: key, max_rows }, &no_portal(name));
@@ -237,7 +266,12 @@ pub(super) fn values<'a>(
 
 /// Names the parameter that an error is about. PostgreSQL hides the value, if it has come so far as to have one.
 fn in_parameter(portal: &str, number: usize, is_text: bool, error: SqlError) -> SqlError {
-    let portal = if portal.is_empty() { "unnamed portal".to_owned() } else { format!("portal \"{portal}\"") };
-    let value = if is_text && error.state() != SqlState::NOT_IN_REPERTOIRE { " = '...'" } else { "" };
+    let portal = if portal.is_empty() {
+        "unnamed portal".to_owned()
+    } else {
+        format!("portal \"{portal}\"")
+    };
+    let value =
+        if is_text && error.state() != SqlState::NOT_IN_REPERTOIRE { " = '...'" } else { "" };
     error.context(format!("{portal} parameter ${number}{value}"))
 }

@@ -26,7 +26,9 @@ impl Session {
                 self.set(name, None, false, run.implicit_block)?;
                 done("RESET")
             }
-            Statement::SetTransaction { options, .. } => self.set_characteristics(*options, run.implicit_block),
+            Statement::SetTransaction { options, .. } => {
+                self.set_characteristics(*options, run.implicit_block)
+            }
             Statement::Show(name) => self.show(name),
             Statement::Prepare { name, plan } => {
                 if self.statements.contains_key(name.as_str()) {
@@ -34,7 +36,10 @@ impl Session {
                     return Err(SqlError::new(SqlState::DUPLICATE_STATEMENT, text));
                 }
                 self.hold_for_catalog(cx, plan);
-                let outer = run.statement.as_ref().ok_or_else(|| SqlError::internal("a PREPARE without its text"))?;
+                let outer = run
+                    .statement
+                    .as_ref()
+                    .ok_or_else(|| SqlError::internal("a PREPARE without its text"))?;
                 let statement = Rc::new(outer.inner(plan.clone()));
                 self.statements.insert(name.as_str().into(), statement);
                 done("PREPARE")
@@ -79,7 +84,11 @@ impl Session {
                 SqlState::SYNTAX,
                 format!("wrong number of parameters for prepared statement \"{name}\""),
             )
-            .detail(format!("Expected {} parameters but got {}.", plan.params.len(), args.len())));
+            .detail(format!(
+                "Expected {} parameters but got {}.",
+                plan.params.len(),
+                args.len()
+            )));
         }
         let mut params = Vec::with_capacity(args.len());
         for (arg, ty) in args.iter().zip(&plan.params) {
@@ -103,7 +112,13 @@ impl Session {
         Ok(())
     }
 
-    fn set(&mut self, name: &str, value: Option<&str>, local: bool, implicit_block: bool) -> SqlResult<()> {
+    fn set(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+        local: bool,
+        implicit_block: bool,
+    ) -> SqlResult<()> {
         let in_block = implicit_block || self.status() == TxnStatus::InBlock;
         if local && !in_block {
             let text = "SET LOCAL can only be used in transaction blocks".to_owned();
@@ -136,7 +151,11 @@ impl Session {
     }
 
     /// SET SESSION CHARACTERISTICS: what later transactions begin with.
-    fn set_characteristics(&mut self, options: TxnOptions, implicit_block: bool) -> SqlResult<Outcome> {
+    fn set_characteristics(
+        &mut self,
+        options: TxnOptions,
+        implicit_block: bool,
+    ) -> SqlResult<Outcome> {
         let switch = |on| if on { "on" } else { "off" };
         for (name, value) in [
             ("default_transaction_isolation", options.isolation.map(Isolation::name)),
@@ -165,7 +184,9 @@ impl Session {
         let mut rows = RowBatch::new();
         if name == "all" {
             for (name, value) in self.settings.all() {
-                rows.push_with(|r| [name.as_str(), value, ""].iter().for_each(|s| r.push(DatumRef::Text(s))));
+                rows.push_with(|r| {
+                    [name.as_str(), value, ""].iter().for_each(|s| r.push(DatumRef::Text(s)))
+                });
             }
         } else {
             let value = self.settings.get(name)?;
@@ -209,7 +230,10 @@ impl Session {
 
     /// A transaction may have ended: its SET LOCALs end with it, and all its SETs if it was aborted.
     pub(super) fn settle_settings(&mut self, committed: bool) {
-        if !self.implicit_open && self.status() == TxnStatus::Idle && self.settings.end_txn(committed) {
+        if !self.implicit_open
+            && self.status() == TxnStatus::Idle
+            && self.settings.end_txn(committed)
+        {
             self.report_settings();
         }
     }

@@ -112,7 +112,11 @@ impl Session {
             Frontend::FunctionCall(_) => {
                 let failed = self.status() == TxnStatus::Failed;
                 let unsupported = || SqlError::unsupported("the function call protocol");
-                self.fail(cx, &Origin::Simple, &if failed { run::failed_block() } else { unsupported() });
+                self.fail(
+                    cx,
+                    &Origin::Simple,
+                    &if failed { run::failed_block() } else { unsupported() },
+                );
             }
             other => {
                 if let Err(e) = self.extended(cx, other) {

@@ -182,7 +182,11 @@ impl Session {
             pid: 0,
             user: String::new(),
             database: String::new(),
-            settings: Settings::new("", shared.config.synchronous_commit, shared.config.default_transaction_isolation),
+            settings: Settings::new(
+                "",
+                shared.config.synchronous_commit,
+                shared.config.default_transaction_isolation,
+            ),
             synchronous_commit: true,
             characteristics: Characteristics::default(),
             shown_characteristics: Characteristics::default(),
@@ -278,7 +282,10 @@ impl Session {
                 }
             }
             match &mut self.phase {
-                Phase::Running { .. } | Phase::Sleeping { .. } | Phase::Ending(_) | Phase::Closing => {
+                Phase::Running { .. }
+                | Phase::Sleeping { .. }
+                | Phase::Ending(_)
+                | Phase::Closing => {
                     return Turn::Waits;
                 }
                 Phase::Emitting(_) => {

@@ -25,7 +25,12 @@ pub struct Prepared {
 
 impl Prepared {
     /// Plans a statement with the types that the client declared for its parameters.
-    pub fn new(parsed: ParsedStatement, types: Vec<SqlType>, catalog: &Catalog, env: &SessionEnv) -> SqlResult<Self> {
+    pub fn new(
+        parsed: ParsedStatement,
+        types: Vec<SqlType>,
+        catalog: &Catalog,
+        env: &SessionEnv,
+    ) -> SqlResult<Self> {
         let plan = RefCell::new(Arc::new(clearway_planner::plan(&parsed, catalog, &types, env)?));
         Ok(Self { parsed, types, inner: false, plan, path: RefCell::new(env.path.clone()) })
     }
@@ -43,7 +48,11 @@ impl Prepared {
 
     /// The statement, if it has no parameters: nobody could give them values.
     pub fn without_parameters(self) -> SqlResult<Self> {
-        if self.plan.borrow().params.is_empty() { Ok(self) } else { Err(self.parsed.no_parameter()) }
+        if self.plan.borrow().params.is_empty() {
+            Ok(self)
+        } else {
+            Err(self.parsed.no_parameter())
+        }
     }
 
     /// Its text, with that of the other statements of the same message.
@@ -58,14 +67,16 @@ impl Prepared {
 
     /// Whether the plan was made with this catalog, or needs none, and with the session's search path.
     pub fn is_fresh(&self, catalog: &Catalog, env: &SessionEnv) -> bool {
-        self.plan.borrow().catalog.is_none_or(|v| v == catalog.version) && *self.path.borrow() == env.path
+        self.plan.borrow().catalog.is_none_or(|v| v == catalog.version)
+            && *self.path.borrow() == env.path
     }
 
     /// Plans again. `fixed`: the client has seen the columns, and they must stay what they were.
     pub fn replan(&self, catalog: &Catalog, env: &SessionEnv, fixed: bool) -> SqlResult<()> {
         let mut plan = Arc::new(clearway_planner::plan(&self.parsed, catalog, &self.types, env)?);
         if self.inner
-            && let Statement::Prepare { plan: inside, .. } | Statement::Declare { plan: inside, .. } = &plan.statement
+            && let Statement::Prepare { plan: inside, .. } | Statement::Declare { plan: inside, .. } =
+                &plan.statement
         {
             plan = inside.clone();
         }
@@ -73,7 +84,10 @@ impl Prepared {
         let same = old.columns.len() == plan.columns.len()
             && old.columns.iter().zip(&plan.columns).all(|(old, new)| old.reads_as(new));
         if fixed && !(same && old.params == plan.params) {
-            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type"));
+            return Err(SqlError::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "cached plan must not change result type",
+            ));
         }
         self.plan.replace(plan);
         self.path.replace(env.path.clone());
@@ -96,7 +110,9 @@ impl ResultFormats {
         match codes.len() {
             0 => Ok(Self::All(Format::Text)),
             1 => Ok(Self::All(codes.get(0)?)),
-            n if n == columns => Ok(Self::Each((0..n).map(|i| codes.get(i)).collect::<SqlResult<_>>()?)),
+            n if n == columns => {
+                Ok(Self::Each((0..n).map(|i| codes.get(i)).collect::<SqlResult<_>>()?))
+            }
             n => Err(SqlError::new(
                 SqlState::PROTOCOL_VIOLATION,
                 format!("bind message has {n} result formats but query has {columns} columns"),

@@ -36,8 +36,12 @@ enum Change {
 fn change(statement: &Statement) -> Change {
     match statement {
         Statement::Insert(insert) => Change::Table(insert.table.id),
-        Statement::Modify { program, .. } => table_of(program).map_or(Change::Anything, Change::Table),
-        Statement::Copy(Copy { direction: CopyDirection::From { table, .. }, .. }) => Change::Table(table.id),
+        Statement::Modify { program, .. } => {
+            table_of(program).map_or(Change::Anything, Change::Table)
+        }
+        Statement::Copy(Copy { direction: CopyDirection::From { table, .. }, .. }) => {
+            Change::Table(table.id)
+        }
         Statement::RollbackTo(_)
         | Statement::CreateTable { .. }
         | Statement::DropTable { .. }
@@ -51,9 +55,9 @@ fn change(statement: &Statement) -> Change {
 
 fn table_of(program: &Program) -> Option<TableId> {
     match program {
-        Program::Scan { access, .. } | Program::Update { access, .. } | Program::Delete { access, .. } => {
-            Some(access.table.id)
-        }
+        Program::Scan { access, .. }
+        | Program::Update { access, .. }
+        | Program::Delete { access, .. } => Some(access.table.id),
         _ => None,
     }
 }
@@ -86,20 +90,28 @@ impl Session {
             return Some(run);
         }
         let change = change(&run.plan.statement);
-        let unnamed = self.unnamed_portal.as_ref().filter(|portal| is_in_way(portal, change)).map(|_| None);
+        let unnamed =
+            self.unnamed_portal.as_ref().filter(|portal| is_in_way(portal, change)).map(|_| None);
         let mut named = self.portals.iter().filter(|(_, portal)| is_in_way(portal, change));
-        let Some(name) = unnamed.or_else(|| named.next().map(|(name, _)| Some(name.clone()))) else {
+        let Some(name) = unnamed.or_else(|| named.next().map(|(name, _)| Some(name.clone())))
+        else {
             return Some(run);
         };
         let Some(portal) = self.portal_mut(name.as_deref()) else { return Some(run) };
         let env = portal.env.clone();
         let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
-        let PortalState::Rows { rows, pos, rest: Rest::Suspended(suspended) } = state else { return Some(run) };
+        let PortalState::Rows { rows, pos, rest: Rest::Suspended(suspended) } = state else {
+            return Some(run);
+        };
         let mut left = RowBatch::new();
         (pos..rows.len()).for_each(|i| left.push_encoded(rows.get(i).bytes()));
         let Some(client) = &mut self.client else { return Some(run) };
         let step = client.go_on(cx.port, suspended);
-        self.drained(cx, Drain { portal: name, env, rows: left, charge: Charge::default(), run }, step);
+        self.drained(
+            cx,
+            Drain { portal: name, env, rows: left, charge: Charge::default(), run },
+            step,
+        );
         None
     }
 
@@ -124,7 +136,11 @@ impl Session {
                         Ok(outcome) => {
                             rows.append(&outcome.rows);
                             if let Some(portal) = self.portal_mut(portal.as_deref()) {
-                                portal.state = PortalState::Rows { rows, pos: 0, rest: Rest::End(outcome.tag) };
+                                portal.state = PortalState::Rows {
+                                    rows,
+                                    pos: 0,
+                                    rest: Rest::End(outcome.tag),
+                                };
                             }
                             self.carry_out(cx, run)
                         }
@@ -132,7 +148,10 @@ impl Session {
                     };
                 }
                 Step::Replan => {
-                    let e = SqlError::new(SqlState::SERIALIZATION_FAILURE, "the portal's tables have changed");
+                    let e = SqlError::new(
+                        SqlState::SERIALIZATION_FAILURE,
+                        "the portal's tables have changed",
+                    );
                     return self.complete(cx, drain.run, Err(e));
                 }
             }

@@ -118,16 +118,22 @@ impl Session {
             Statement::Declare { .. } => self.run_declare(cx, run),
             Statement::Fetch(_) => self.run_fetch(cx, run),
             Statement::Backup(_) if !self.control => {
-                let e =
-                    SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, "BACKUP is for the data directory's own socket")
-                        .hint("Use `clearway backup`, or psql -h /absolute/path/of/the/directory -p 1.");
+                let e = SqlError::new(
+                    SqlState::INSUFFICIENT_PRIVILEGE,
+                    "BACKUP is for the data directory's own socket",
+                )
+                .hint("Use `clearway backup`, or psql -h /absolute/path/of/the/directory -p 1.");
                 self.complete(cx, run, Err(e));
             }
-            Statement::Backup(b) if crate::backup::is_inside(&cx.shared.config.data, Path::new(&b.target)) => {
+            Statement::Backup(b)
+                if crate::backup::is_inside(&cx.shared.config.data, Path::new(&b.target)) =>
+            {
                 let text = format!("\"{}\" is inside the data directory", b.target);
                 self.complete(cx, run, Err(SqlError::new(SqlState::INVALID_PARAMETER, text)));
             }
-            Statement::Copy(Copy { direction: CopyDirection::From { .. }, .. }) => self.start_copy_in(cx, run),
+            Statement::Copy(Copy { direction: CopyDirection::From { .. }, .. }) => {
+                self.start_copy_in(cx, run)
+            }
             _ if terminate::first_call(&run.plan).is_some() => self.end_backends(cx, run),
             _ => match sleep::duration(&run.plan, &run.env) {
                 None => self.start_in_engine(cx, run),
@@ -153,7 +159,10 @@ impl Session {
 
     pub(super) fn start_in_engine(&mut self, cx: &mut Context<'_>, run: Run) {
         let Some(client) = &mut self.client else { return };
-        let options = RunOptions { implicit_block: run.implicit_block, characteristics: self.characteristics };
+        let options = RunOptions {
+            implicit_block: run.implicit_block,
+            characteristics: self.characteristics,
+        };
         self.implicit_open |= run.implicit_block;
         let step = client.start(cx.port, &run.plan, &run.env, options);
         self.after_statement_step(cx, run, step);
@@ -164,7 +173,9 @@ impl Session {
             Step::Pending => self.wait(cx, Task::Statement(run)),
             Step::Rows(part) if run.declares() => {
                 self.hold(cx, part.wait);
-                let Some(suspended) = self.client.as_mut().and_then(Client::suspend) else { return };
+                let Some(suspended) = self.client.as_mut().and_then(Client::suspend) else {
+                    return;
+                };
                 self.declared(cx, run, part.rows, Rest::Suspended(suspended));
             }
             Step::Rows(part) => self.deliver_part(cx, run, part),
@@ -178,8 +189,10 @@ impl Session {
             Step::Replan => {
                 run.replans += 1;
                 if run.replans > MAX_REPLANS {
-                    let e =
-                        SqlError::new(SqlState::SERIALIZATION_FAILURE, "the tables of this statement keep changing");
+                    let e = SqlError::new(
+                        SqlState::SERIALIZATION_FAILURE,
+                        "the tables of this statement keep changing",
+                    );
                     return self.complete(cx, run, Err(e));
                 }
                 match self.replan(cx, &mut run) {
@@ -227,7 +240,9 @@ impl Session {
             }
             return;
         }
-        let Phase::Running { task } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let Phase::Running { task } = std::mem::replace(&mut self.phase, Phase::Idle) else {
+            return;
+        };
         let Some(client) = &mut self.client else { return };
         match client.resume(cx.port) {
             Step::Pending => {
@@ -260,11 +275,15 @@ impl Session {
                 let result = self.answered(cx, result);
                 self.failed(cx, extended, result);
             }
-            (Task::Fail { extended }, Step::Replan | Step::Rows(_)) => self.failed(cx, extended, Err(unplanned())),
+            (Task::Fail { extended }, Step::Replan | Step::Rows(_)) => {
+                self.failed(cx, extended, Err(unplanned()))
+            }
             (Task::EndImplicit { .. }, Step::Replan | Step::Rows(_)) => {
                 self.implicit_ended(cx, false, Err(unplanned()))
             }
-            (Task::CopyRows | Task::CopyEnd, Step::Replan | Step::Rows(_)) => self.copy_ended(cx, Err(unplanned())),
+            (Task::CopyRows | Task::CopyEnd, Step::Replan | Step::Rows(_)) => {
+                self.copy_ended(cx, Err(unplanned()))
+            }
         }
     }
 
@@ -299,14 +318,20 @@ impl Session {
 
     /// A simple query has failed: in a block the unnamed portal, in which it ran, is there until the block ends.
     pub(super) fn leave_portal(&mut self, plan: Arc<Plan>, env: Arc<Env>) {
-        let (formats, state) = (ResultFormats::All(row::Format::Text), PortalState::Done { tag: None });
+        let (formats, state) =
+            (ResultFormats::All(row::Format::Text), PortalState::Done { tag: None });
         let depth = self.settings.savepoints();
-        self.unnamed_portal = Some(Portal { statement: None, plan, env, formats, state, depth, declared: None });
+        self.unnamed_portal =
+            Some(Portal { statement: None, plan, env, formats, state, depth, declared: None });
     }
 
     /// Holds what follows until what the engine's answer shows is durable.
     #[track_caller]
-    pub(super) fn answered(&mut self, cx: &Context<'_>, result: Result<Outcome, Refusal>) -> SqlResult<Outcome> {
+    pub(super) fn answered(
+        &mut self,
+        cx: &Context<'_>,
+        result: Result<Outcome, Refusal>,
+    ) -> SqlResult<Outcome> {
         self.hold(cx, result.as_ref().map_or_else(|refusal| refusal.wait, |outcome| outcome.wait));
         result.map_err(SqlError::from)
     }
@@ -329,7 +354,11 @@ impl Session {
 
     pub(super) fn notices(&mut self, notices: &[(SqlState, String)]) {
         for (state, text) in notices {
-            let severity = if matches!(&state.0, [b'2', b'5', ..] | [b'0', b'1', ..]) { "WARNING" } else { "NOTICE" };
+            let severity = if matches!(&state.0, [b'2', b'5', ..] | [b'0', b'1', ..]) {
+                "WARNING"
+            } else {
+                "NOTICE"
+            };
             backend::notice(&mut self.io.out, severity, &SqlError::new(*state, text.as_str()));
         }
     }
@@ -421,7 +450,10 @@ fn unplanned() -> SqlError {
 
 /// Whether a failed block lets the statement through.
 pub(super) fn ends_failed_block(statement: &Statement) -> bool {
-    matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_) | Statement::Empty)
+    matches!(
+        statement,
+        Statement::Commit | Statement::Rollback | Statement::RollbackTo(_) | Statement::Empty
+    )
 }
 
 /// What a failed block answers to everything but its end.

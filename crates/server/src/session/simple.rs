@@ -66,7 +66,8 @@ impl Session {
         match clearway_planner::parse(sql) {
             Err(e) => self.fail(cx, &Origin::Simple, &e),
             Ok(statements) => {
-                let statements: VecDeque<_> = statements.into_iter().map(|s| Item::Parsed(Box::new(s))).collect();
+                let statements: VecDeque<_> =
+                    statements.into_iter().map(|s| Item::Parsed(Box::new(s))).collect();
                 if statements.is_empty() {
                     clearway_wire::backend::empty_query(&mut self.io.out);
                     return self.ready(cx);
@@ -95,7 +96,8 @@ impl Session {
         };
         match self.plan_simple(cx, item) {
             Ok(statement) => {
-                let env = self.make_env(StatementText::Parsed(statement.text().clone()), Vec::new());
+                let env =
+                    self.make_env(StatementText::Parsed(statement.text().clone()), Vec::new());
                 let plan = statement.plan();
                 if several {
                     self.look_ahead_in_query(cx, &plan, &env);
@@ -111,7 +113,9 @@ impl Session {
         let result = match item {
             Item::Parsed(parsed) => Prepared::new(*parsed, Vec::new(), &catalog, &self.env),
             Item::Planned(statement) if statement.is_fresh(&catalog, &self.env) => Ok(*statement),
-            Item::Planned(statement) => statement.replan(&catalog, &self.env, false).map(|()| *statement),
+            Item::Planned(statement) => {
+                statement.replan(&catalog, &self.env, false).map(|()| *statement)
+            }
         };
         let result = result.and_then(Prepared::without_parameters);
         // Only what ends a failed block is looked at in one; that needs no catalog, so anything that fails to plan is not it.

@@ -64,21 +64,32 @@ impl Session {
         Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, text).detail(detail))
     }
 
-    fn begin(&mut self, cx: &mut Context<'_>, minor: u16, parameters: &[(&str, &str)]) -> SqlResult<()> {
+    fn begin(
+        &mut self,
+        cx: &mut Context<'_>,
+        minor: u16,
+        parameters: &[(&str, &str)],
+    ) -> SqlResult<()> {
         let get = |name: &str| parameters.iter().rfind(|(n, _)| *n == name).map(|(_, v)| *v);
         if let Some(replication) = get("replication") {
             refuse_replication(replication)?;
         }
-        let unknown: Vec<&str> = parameters.iter().map(|(n, _)| *n).filter(|n| n.starts_with("_pq_.")).collect();
+        let unknown: Vec<&str> =
+            parameters.iter().map(|(n, _)| *n).filter(|n| n.starts_with("_pq_.")).collect();
         if minor > 0 || !unknown.is_empty() {
             backend::negotiate_protocol(&mut self.io.out, &unknown);
         }
-        self.user = get("user")
-            .filter(|u| !u.is_empty())
-            .map(str::to_owned)
-            .ok_or_else(|| SqlError::new(SqlState(*b"28000"), "no PostgreSQL user name specified in startup packet"))?;
+        self.user = get("user").filter(|u| !u.is_empty()).map(str::to_owned).ok_or_else(|| {
+            SqlError::new(
+                SqlState(*b"28000"),
+                "no PostgreSQL user name specified in startup packet",
+            )
+        })?;
         if self.refused {
-            return Err(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
+            return Err(SqlError::new(
+                SqlState::TOO_MANY_CONNECTIONS,
+                "sorry, too many clients already",
+            ));
         }
         // Whoever it is: what is wrong from here on is said to a user.
         backend::authentication_ok(&mut self.io.out);
@@ -90,7 +101,11 @@ impl Session {
             return Err(SqlError::new(SqlState::UNDEFINED_DATABASE, text));
         }
         let config = &cx.shared.config;
-        self.settings = Settings::new(&self.user, config.synchronous_commit, config.default_transaction_isolation);
+        self.settings = Settings::new(
+            &self.user,
+            config.synchronous_commit,
+            config.default_transaction_isolation,
+        );
         for (name, value) in parameters {
             match *name {
                 "user" | "database" | "replication" => {}
@@ -122,12 +137,13 @@ impl Session {
                 Some(rest) => rest.to_owned(),
                 None => word.strip_prefix("--").map(|w| w.replace('-', "_")).ok_or_else(|| {
                     let text = format!("invalid command-line argument for server process: {word}");
-                    SqlError::new(SqlState::SYNTAX, text).hint("Try \"postgres --help\" for more information.")
+                    SqlError::new(SqlState::SYNTAX, text)
+                        .hint("Try \"postgres --help\" for more information.")
                 })?,
             };
-            let (name, value) = setting
-                .split_once('=')
-                .ok_or_else(|| SqlError::new(SqlState::SYNTAX, format!("-c {setting} requires a value")))?;
+            let (name, value) = setting.split_once('=').ok_or_else(|| {
+                SqlError::new(SqlState::SYNTAX, format!("-c {setting} requires a value"))
+            })?;
             self.settings.set(name, Some(value), false)?;
         }
         Ok(())

@@ -47,7 +47,9 @@ fn is_call(e: &Expr) -> bool {
 
 /// The arguments of the first call with a timeout.
 pub(super) fn first_call(plan: &Plan) -> Option<&[Expr]> {
-    let Statement::Query(Query { source: Source::Rows(rows), .. }) = &plan.statement else { return None };
+    let Statement::Query(Query { source: Source::Rows(rows), .. }) = &plan.statement else {
+        return None;
+    };
     rows.iter().flatten().find_map(|e| match e {
         Expr::Func(Func::PgTerminateBackend, args) if args.len() == 2 => Some(args.as_slice()),
         _ => None,
@@ -116,7 +118,9 @@ impl Session {
 
     /// The deadline with this ticket has come.
     pub(super) fn ending_is_due(&mut self, cx: &mut Context<'_>, ticket: u64) {
-        let Some(Ending { run, pid, timeout_ms, .. }) = self.take_ending(|ending| ending.ticket == ticket) else {
+        let Some(Ending { run, pid, timeout_ms, .. }) =
+            self.take_ending(|ending| ending.ticket == ticket)
+        else {
             return;
         };
         let unit = if timeout_ms == 1 { "millisecond" } else { "milliseconds" };

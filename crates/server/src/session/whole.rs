@@ -86,7 +86,13 @@ struct Pipeline<'m> {
 
 impl Session {
     /// A statement is about to be executed: `rest` has come after its Execute.
-    pub(super) fn look_ahead_in_pipeline(&mut self, cx: &mut Context<'_>, portal: &str, max_rows: u32, rest: &[u8]) {
+    pub(super) fn look_ahead_in_pipeline(
+        &mut self,
+        cx: &mut Context<'_>,
+        portal: &str,
+        max_rows: u32,
+        rest: &[u8],
+    ) {
         if self.client.as_ref().is_none_or(Client::in_transaction) {
             return;
         }
@@ -113,7 +119,8 @@ impl Session {
             rest = after;
             match Frontend::decode(message[0], &message[5..]).ok()? {
                 Frontend::Parse { name, sql, types } => {
-                    let statement = cx.plans.prepared(sql, types, &self.catalog(cx), &self.env).ok()?;
+                    let statement =
+                        cx.plans.prepared(sql, types, &self.catalog(cx), &self.env).ok()?;
                     pipeline.statements.retain(|(known, _)| *known != name);
                     pipeline.statements.push((name, statement));
                 }

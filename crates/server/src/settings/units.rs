@@ -14,10 +14,21 @@ pub(super) enum Unit {
 /// A factor to the base unit for each name, the longest first.
 type Names = &'static [(&'static str, f64)];
 
-const TIMES: Names =
-    &[("d", 86_400_000.0), ("h", 3_600_000.0), ("min", 60_000.0), ("s", 1_000.0), ("ms", 1.0), ("us", 0.001)];
-const MEMORY: Names =
-    &[("TB", 1_073_741_824.0), ("GB", 1_048_576.0), ("MB", 1_024.0), ("kB", 1.0), ("B", 1.0 / 1_024.0)];
+const TIMES: Names = &[
+    ("d", 86_400_000.0),
+    ("h", 3_600_000.0),
+    ("min", 60_000.0),
+    ("s", 1_000.0),
+    ("ms", 1.0),
+    ("us", 0.001),
+];
+const MEMORY: Names = &[
+    ("TB", 1_073_741_824.0),
+    ("GB", 1_048_576.0),
+    ("MB", 1_024.0),
+    ("kB", 1.0),
+    ("B", 1.0 / 1_024.0),
+];
 
 impl Unit {
     fn names(self) -> Names {
@@ -37,8 +48,12 @@ impl Unit {
     pub(super) fn hint(self) -> Option<&'static str> {
         match self {
             Self::None => None,
-            Self::Ms => Some("Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\"."),
-            Self::KiB => Some("Valid units for this parameter are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\"."),
+            Self::Ms => Some(
+                "Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".",
+            ),
+            Self::KiB => Some(
+                "Valid units for this parameter are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\".",
+            ),
         }
     }
 }

@@ -32,7 +32,10 @@ pub(super) enum Kind {
 pub(super) const MS: Kind = Kind::Int(Unit::Ms, 0, i32::MAX);
 
 pub(super) fn invalid(name: &str, value: &str) -> SqlError {
-    SqlError::new(SqlState::INVALID_PARAMETER, format!("invalid value for parameter \"{name}\": \"{value}\""))
+    SqlError::new(
+        SqlState::INVALID_PARAMETER,
+        format!("invalid value for parameter \"{name}\": \"{value}\""),
+    )
 }
 
 fn refused(name: &str, value: &str) -> SqlError {
@@ -57,14 +60,18 @@ pub(super) fn check(name: &str, kind: Kind, value: &str) -> SqlResult<String> {
         },
         Kind::OneOf(_) => return Err(wrong()),
         Kind::First([first, ..]) if *first == lower => lower,
-        Kind::First(values) if values.contains(&lower.as_str()) => return Err(refused(name, value)),
+        Kind::First(values) if values.contains(&lower.as_str()) => {
+            return Err(refused(name, value));
+        }
         // As in PostgreSQL, the error names it as it was written.
         Kind::First(_) => return Err(invalid(&name.to_ascii_lowercase(), value)),
         Kind::Isolation => Isolation::named(&lower).ok_or_else(wrong)?.name().to_owned(),
         Kind::Encoding => encoding(value)?,
         Kind::DateStyle => date_style(name, value)?,
         Kind::Tablespace if value.is_empty() || value == "pg_default" => value.to_owned(),
-        Kind::Tablespace => return Err(wrong().detail(format!("Tablespace \"{value}\" does not exist."))),
+        Kind::Tablespace => {
+            return Err(wrong().detail(format!("Tablespace \"{value}\" does not exist.")));
+        }
         Kind::Zone if lower == "default" => "UTC".to_owned(),
         Kind::Zone => Zone::setting(value).ok_or_else(wrong)?.1,
         Kind::Fixed => {
@@ -92,8 +99,9 @@ fn integer(name: &str, value: &str, unit: Unit, least: i32, most: i32) -> SqlRes
         Ok(n) => {
             let space = if unit == Unit::None { "" } else { " " };
             let base = unit.name();
-            let text =
-                format!("{n}{space}{base} is outside the valid range for parameter \"{name}\" ({least} .. {most})");
+            let text = format!(
+                "{n}{space}{base} is outside the valid range for parameter \"{name}\" ({least} .. {most})"
+            );
             Err(SqlError::new(SqlState::INVALID_PARAMETER, text))
         }
         Err(units::Wrong::Number) => Err(wrong),
@@ -108,14 +116,16 @@ fn integer(name: &str, value: &str, unit: Unit, least: i32, most: i32) -> SqlRes
 fn float(name: &str, value: &str) -> SqlResult<String> {
     let n: f64 = value.trim().parse().map_err(|_| invalid(name, value))?;
     if n.is_nan() || n < 0.0 {
-        let text = format!("{n} is outside the valid range for parameter \"{name}\" (0 .. 1.79769e+308)");
+        let text =
+            format!("{n} is outside the valid range for parameter \"{name}\" (0 .. 1.79769e+308)");
         return Err(SqlError::new(SqlState::INVALID_PARAMETER, text));
     }
     Ok(n.to_string())
 }
 
 fn encoding(value: &str) -> SqlResult<String> {
-    let plain: String = value.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let plain: String =
+        value.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     match plain.as_str() {
         "utf8" | "unicode" | "default" => Ok("UTF8".to_owned()),
         "sqlascii" => Ok("SQL_ASCII".to_owned()),
@@ -149,7 +159,11 @@ fn date_style(name: &str, value: &str) -> SqlResult<String> {
                 other_style = true;
                 continue;
             }
-            _ => return Err(invalid(name, value).detail(format!("Unrecognized key word: \"{word}\"."))),
+            _ => {
+                return Err(
+                    invalid(name, value).detail(format!("Unrecognized key word: \"{word}\"."))
+                );
+            }
         };
         conflict |= order.is_some_and(|earlier| earlier != given);
         order = Some(given);

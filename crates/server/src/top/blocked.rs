@@ -46,15 +46,20 @@ impl Blocked {
         let mut read = Self::default();
         let mut waiters = HashSet::new();
         for row in locks {
-            let [waiter, blocker, waited_s, table, index, key, mode, statement, blocker_statement] = row.as_slice()
+            let [waiter, blocker, waited_s, table, index, key, mode, statement, blocker_statement] =
+                row.as_slice()
             else {
                 return None;
             };
             let place = [mode, table, index, key].map(String::as_str);
             let words: Vec<&str> = place.into_iter().filter(|word| !word.is_empty()).collect();
             let what = if words.is_empty() { "partition".to_owned() } else { words.join(" ") };
-            let wait =
-                Wait { waiter: waiter.clone(), waited_s: waited_s.parse().ok()?, what, statement: statement.clone() };
+            let wait = Wait {
+                waiter: waiter.clone(),
+                waited_s: waited_s.parse().ok()?,
+                what,
+                statement: statement.clone(),
+            };
             read.below.entry(blocker.clone()).or_default().push(wait);
             read.statements.insert(blocker.clone(), blocker_statement.clone());
             waiters.insert(waiter.clone());
@@ -137,14 +142,21 @@ impl Blocked {
             match next {
                 Next::Wait(Wait { waiter, waited_s, what, statement }) => {
                     let statement = one_line(statement);
-                    out.push(format!("{indent}{waiter} waits {}, {what}: {statement}", time(*waited_s)));
+                    out.push(format!(
+                        "{indent}{waiter} waits {}, {what}: {statement}",
+                        time(*waited_s)
+                    ));
                     if shown.insert(waiter.as_str()) {
                         below(waiter, depth + 1, &mut stack);
                     }
                 }
                 Next::Left(waits) => {
                     let shortest = waits.last().map_or(0.0, |wait| wait.waited_s);
-                    out.push(format!("{indent}and {} more, the last for {}", waits.len(), time(shortest)));
+                    out.push(format!(
+                        "{indent}and {} more, the last for {}",
+                        waits.len(),
+                        time(shortest)
+                    ));
                 }
             }
         }
@@ -176,7 +188,8 @@ pub(super) mod tests {
         let locks: Vec<Vec<String>> = waits
             .iter()
             .map(|wait| {
-                let [waiter, blocker, seconds, table, key] = wait.split(',').collect::<Vec<_>>().try_into().unwrap();
+                let [waiter, blocker, seconds, table, key] =
+                    wait.split(',').collect::<Vec<_>>().try_into().unwrap();
                 let statement = format!("update {table}\n  set n = {waiter}");
                 let mode = if table.is_empty() { "" } else { "exclusive" };
                 let row = [waiter, blocker, seconds, table, "", key, mode, &statement, "update\tt"];
@@ -207,7 +220,8 @@ pub(super) mod tests {
 
     #[test]
     fn of_a_crowd_the_longest_waits_and_the_number_are_shown() {
-        let waits: Vec<String> = (2..1002).map(|at| format!("{at},1,{},t,(1)", 2000 - at)).collect();
+        let waits: Vec<String> =
+            (2..1002).map(|at| format!("{at},1,{},t,(1)", 2000 - at)).collect();
         let waits: Vec<&str> = waits.iter().map(String::as_str).collect();
         let lines = blocked(&waits).lines(99);
         assert_eq!((lines.len(), lines[5].as_str()), (6, "  and 996 more, the last for 17 min"));
@@ -218,7 +232,8 @@ pub(super) mod tests {
     #[test]
     fn a_circle_has_a_line_for_each() {
         let lines = blocked(&["2,1,5,t,(1)", "1,2,4,t,(2)", "3,1,1,t,(1)"]).lines(99);
-        let pids: Vec<&str> = lines.iter().map(|line| line.trim_start().split(' ').next().unwrap()).collect();
+        let pids: Vec<&str> =
+            lines.iter().map(|line| line.trim_start().split(' ').next().unwrap()).collect();
         assert_eq!(pids, ["1", "2", "1", "3"]);
     }
 

@@ -59,11 +59,13 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// There is no such server, it is none of ours, or it is gone.
 pub fn top(flags: &TopFlags) -> Result<(), Failure> {
     let mut server = Server::reach(flags)?;
-    let stop = signals().map_err(|e| Failure::new(ExitCode::Other, format!("cannot handle signals: {e}")))?;
+    let stop = signals()
+        .map_err(|e| Failure::new(ExitCode::Other, format!("cannot handle signals: {e}")))?;
     if flags.once || !io::stdout().is_terminal() {
         return once(&mut server, flags, &stop);
     }
-    let mut terminal = Terminal::enter().map_err(|e| Failure::new(ExitCode::Other, format!("the terminal: {e}")))?;
+    let mut terminal = Terminal::enter()
+        .map_err(|e| Failure::new(ExitCode::Other, format!("the terminal: {e}")))?;
     // Left, and so restored, before anything else is said.
     let result = watch(&mut server, flags, &stop, &mut terminal);
     drop(terminal);
@@ -85,15 +87,23 @@ fn once(server: &mut Server, flags: &TopFlags, stop: &AtomicBool) -> Result<(), 
     let (lines, _) = view::lines(&server.name, &after.since(&before), &blocked, usize::MAX);
     let text = lines.join("\n") + "\n";
     match io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(ExitCode::Other, format!("output: {e}"))),
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(ExitCode::Other, format!("output: {e}")))
+        }
         _ => Ok(()),
     }
 }
 
-fn watch(server: &mut Server, flags: &TopFlags, stop: &AtomicBool, terminal: &mut Terminal) -> Result<(), Failure> {
+fn watch(
+    server: &mut Server,
+    flags: &TopFlags,
+    stop: &AtomicBool,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
     let lost = |e| Failure::new(ExitCode::Other, format!("the terminal: {e}"));
     let mut before = server.sample()?;
-    let (mut lines, mut head) = (vec![format!("{}: the first figures come in {:?}", server.name, flags.interval)], 1);
+    let (mut lines, mut head) =
+        (vec![format!("{}: the first figures come in {:?}", server.name, flags.interval)], 1);
     loop {
         terminal.draw(&lines, head).map_err(lost)?;
         let until = Instant::now() + flags.interval;
@@ -182,9 +192,11 @@ impl Server {
     }
 
     fn refused(&self, error: &SqlError) -> Failure {
-        let foreign = [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_SCHEMA].contains(&error.state());
+        let foreign =
+            [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_SCHEMA].contains(&error.state());
         let message = format!("the server at {} refuses: {error}", self.name);
-        let hint = foreign.then_some("It is not Clearway, or an older release: it has no system views.");
+        let hint =
+            foreign.then_some("It is not Clearway, or an older release: it has no system views.");
         Failure { hint, ..Failure::new(ExitCode::Other, message) }
     }
 }
@@ -220,7 +232,13 @@ fn unix(dir: &Path) -> io::Result<Box<dyn Stream>> {
             stream.set_read_timeout(Some(PATIENCE))?;
             Ok(Box::new(stream))
         }
-        [] => Err(io::Error::new(io::ErrorKind::NotFound, "there is no socket .s.PGSQL.PORT in the directory")),
-        several => Err(io::Error::other(format!("there are several sockets in the directory: {}", several.join(", ")))),
+        [] => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "there is no socket .s.PGSQL.PORT in the directory",
+        )),
+        several => Err(io::Error::other(format!(
+            "there are several sockets in the directory: {}",
+            several.join(", ")
+        ))),
     }
 }

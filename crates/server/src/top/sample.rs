@@ -140,9 +140,17 @@ impl Sample {
         let mut lines = Vec::new();
         for (name, now) in &self.requests {
             let requests = grown(*now, before.requests.get(name).copied().unwrap_or_default());
-            let line = |caller: &str, waits| Line { name: name.clone(), caller: caller.to_owned(), requests, waits };
-            let of_class: Vec<Line> =
-                waited.iter().filter(|((n, _), _)| n == name).map(|((_, caller), w)| line(caller, *w)).collect();
+            let line = |caller: &str, waits| Line {
+                name: name.clone(),
+                caller: caller.to_owned(),
+                requests,
+                waits,
+            };
+            let of_class: Vec<Line> = waited
+                .iter()
+                .filter(|((n, _), _)| n == name)
+                .map(|((_, caller), w)| line(caller, *w))
+                .collect();
             if of_class.is_empty() && requests > 0.0 {
                 lines.push(line("", Waits::default()));
             }
@@ -151,7 +159,12 @@ impl Sample {
         let lost = |line: &Line| (line.waits.total_us, line.requests);
         lines.sort_by(|a, b| lost(b).partial_cmp(&lost(a)).unwrap_or(Ordering::Equal));
         let seconds = grown(self.state.uptime_s, before.state.uptime_s).max(1e-3);
-        Interval { state: self.state.clone(), seconds, counts: self.counts.since(&before.counts), lines }
+        Interval {
+            state: self.state.clone(),
+            seconds,
+            counts: self.counts.since(&before.counts),
+            lines,
+        }
     }
 }
 
@@ -186,7 +199,9 @@ pub(super) mod tests {
 
     /// A sample of a server that has run so long, committed so much, and of these rows of contention.
     pub(in crate::top) fn sample(uptime_s: f64, committed: u64, contention: &[&str]) -> Sample {
-        let activity = texts(&format!("0.1.0,{uptime_s},3,1,1024,1000,7,{committed},{committed},0,0,0,0,0,0,0,0"));
+        let activity = texts(&format!(
+            "0.1.0,{uptime_s},3,1,1024,1000,7,{committed},{committed},0,0,0,0,0,0,0,0"
+        ));
         let contention: Vec<Vec<String>> = contention.iter().map(|row| texts(row)).collect();
         Sample::read(&[activity], &contention).unwrap()
     }
@@ -197,14 +212,28 @@ pub(super) mod tests {
         let after = sample(
             12.0,
             300,
-            &["a,y:2,60,2,90,50", "b,x:1,90,4,40,9", "b,z:3,90,1,500,500", "c,,5,0,0,0", "d,,8,0,0,0"],
+            &[
+                "a,y:2,60,2,90,50",
+                "b,x:1,90,4,40,9",
+                "b,z:3,90,1,500,500",
+                "c,,5,0,0,0",
+                "d,,8,0,0,0",
+            ],
         );
         let interval = after.since(&before);
         assert_eq!((interval.seconds, interval.counts.committed), (2.0, 200.0));
         let lines: Vec<(&str, &str, f64, f64, f64)> = interval
             .lines
             .iter()
-            .map(|l| (l.name.as_str(), l.caller.as_str(), l.requests, l.waits.contended, l.waits.total_us))
+            .map(|l| {
+                (
+                    l.name.as_str(),
+                    l.caller.as_str(),
+                    l.requests,
+                    l.waits.contended,
+                    l.waits.total_us,
+                )
+            })
             .collect();
         let expected = [
             ("b", "z:3", 20.0, 1.0, 500.0),

@@ -7,7 +7,12 @@ use super::sample::{Interval, Line};
 const BLOCKED: usize = 100;
 
 /// The lines, at most so many, and which of them is the head of the table.
-pub(super) fn lines(server: &str, interval: &Interval, blocked: &Blocked, most: usize) -> (Vec<String>, usize) {
+pub(super) fn lines(
+    server: &str,
+    interval: &Interval,
+    blocked: &Blocked,
+    most: usize,
+) -> (Vec<String>, usize) {
     let Interval { state, seconds, counts, lines } = interval;
     let per_s = |count: f64| short(count / seconds);
     let lost_us: f64 = lines.iter().map(|line| line.waits.total_us).sum();
@@ -43,7 +48,10 @@ pub(super) fn lines(server: &str, interval: &Interval, blocked: &Blocked, most: 
     ];
     if blocked.waiters > 0 {
         let s = if blocked.waiters == 1 { " waits" } else { "s wait" };
-        out.push(format!("{} session{s} for a lock, each below the one that blocks it:", blocked.waiters));
+        out.push(format!(
+            "{} session{s} for a lock, each below the one that blocks it:",
+            blocked.waiters
+        ));
         // Half of the screen.
         out.extend(blocked.lines((most / 2).saturating_sub(out.len()).clamp(1, BLOCKED)));
         out.push(String::new());
@@ -56,7 +64,8 @@ pub(super) fn lines(server: &str, interval: &Interval, blocked: &Blocked, most: 
     out.extend(lines.iter().map(|line| row(line, *seconds)));
     out.truncate(most);
     // What a server says is shown, never obeyed: no control characters reach the terminal.
-    let plain = out.iter().map(|line| line.chars().map(|c| if c.is_control() { '?' } else { c }).collect());
+    let plain =
+        out.iter().map(|line| line.chars().map(|c| if c.is_control() { '?' } else { c }).collect());
     (plain.collect(), head)
 }
 
@@ -64,7 +73,10 @@ fn row(line: &Line, seconds: f64) -> String {
     let Line { name, caller, requests, waits } = line;
     let asked = short(requests / seconds);
     if waits.contended == 0.0 {
-        return format!("{:>9} {:>9} {asked:>11} {:>9} {:>9} {:>9}  {name}", "-", "-", "-", "-", "-");
+        return format!(
+            "{:>9} {:>9} {asked:>11} {:>9} {:>9} {:>9}  {name}",
+            "-", "-", "-", "-", "-"
+        );
     }
     format!(
         "{:>9} {:>9} {asked:>11} {:>9} {:>9} {:>9}  {name:<28} {caller}",
@@ -81,7 +93,9 @@ fn short(value: f64) -> String {
     let (value, unit) = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")]
         .into_iter()
         .find(|(at, _)| value >= *at)
-        .map_or((value, ""), |(at, unit)| (if unit == "k" { value / 1e3 } else { value / at }, unit));
+        .map_or((value, ""), |(at, unit)| {
+            (if unit == "k" { value / 1e3 } else { value / at }, unit)
+        });
     let digits = match value {
         v if v == 0.0 || v >= 100.0 => 0,
         v if v >= 10.0 => 1,
@@ -109,11 +123,18 @@ mod tests {
     #[test]
     fn the_first_row_is_that_of_the_most_time_lost() {
         let before = sample(10.0, 0, &[]);
-        let after =
-            sample(12.0, 50_000, &["a.little,f.rs:1,100,1,10,10", "a.lot,g.rs:2,1000,10,4000,900", "none,,7,0,0,0"]);
+        let after = sample(
+            12.0,
+            50_000,
+            &["a.little,f.rs:1,100,1,10,10", "a.lot,g.rs:2,1000,10,4000,900", "none,,7,0,0,0"],
+        );
         let interval = after.since(&before);
         let (shown, head) = lines("there\u{1b}[2J", &interval, &blocked(&[]), 8);
-        assert!(shown[0].starts_with("clearway 0.1.0 at there?[2J, up 0:00:12: 3 sessions, 1 "), "{}", shown[0]);
+        assert!(
+            shown[0].starts_with("clearway 0.1.0 at there?[2J, up 0:00:12: 3 sessions, 1 "),
+            "{}",
+            shown[0]
+        );
         assert!(shown[1].starts_with("25.0k transactions/s committed"), "{}", shown[1]);
         assert_eq!(
             shown[6].split_whitespace().collect::<Vec<_>>(),
@@ -127,7 +148,8 @@ mod tests {
     #[test]
     fn waits_for_locks_have_half_of_the_screen() {
         let (before, after) = (sample(10.0, 0, &[]), sample(12.0, 0, &["a,,1,0,0,0"]));
-        let waits: Vec<String> = (0..20).map(|at| format!("{},{},{at},t,(1)", at + 2, at + 1)).collect();
+        let waits: Vec<String> =
+            (0..20).map(|at| format!("{},{},{at},t,(1)", at + 2, at + 1)).collect();
         let waits: Vec<&str> = waits.iter().map(String::as_str).collect();
         let (shown, head) = lines("there", &after.since(&before), &blocked(&waits), 24);
         assert_eq!((shown.len(), head), (15, 13));
@@ -135,19 +157,32 @@ mod tests {
         assert!(shown[11].starts_with("... more") && shown[14].ends_with("  a"), "{shown:?}");
         let (shown, head) = lines("there", &after.since(&before), &blocked(&waits), usize::MAX);
         assert!(
-            head == 28 && shown[5].starts_with("20 ") && shown[26].starts_with("            21 waits"),
+            head == 28
+                && shown[5].starts_with("20 ")
+                && shown[26].starts_with("            21 waits"),
             "{shown:?}"
         );
-        assert!(lines("there", &after.since(&before), &blocked(&waits[..1]), 24).0[5].starts_with("1 session waits "));
+        assert!(
+            lines("there", &after.since(&before), &blocked(&waits[..1]), 24).0[5]
+                .starts_with("1 session waits ")
+        );
     }
 
     #[test]
     fn figures_are_short() {
-        for (value, text) in
-            [(0.0, "0"), (0.126, "0.13"), (12.34, "12.3"), (9_999.0, "9999"), (12_345.0, "12.3k"), (5.5e6, "5.50M")]
-        {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.126, "0.13"),
+            (12.34, "12.3"),
+            (9_999.0, "9999"),
+            (12_345.0, "12.3k"),
+            (5.5e6, "5.50M"),
+        ] {
             assert_eq!(short(value), text);
         }
-        assert_eq!((duration(59.9), duration(90_061.0)), ("0:00:59".to_owned(), "1 d 1:01:01".to_owned()));
+        assert_eq!(
+            (duration(59.9), duration(90_061.0)),
+            ("0:00:59".to_owned(), "1 d 1:01:01".to_owned())
+        );
     }
 }

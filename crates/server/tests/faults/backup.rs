@@ -47,7 +47,11 @@ fn stop(server: Running) {
 fn fill(client: &mut Client) {
     for table in ["a", "b"] {
         client.query(&format!("create table {table} (id int primary key, v int8)")).unwrap();
-        client.query(&format!("insert into {table} select i, 0 from generate_series(1, {ACCOUNTS}) i")).unwrap();
+        client
+            .query(&format!(
+                "insert into {table} select i, 0 from generate_series(1, {ACCOUNTS}) i"
+            ))
+            .unwrap();
     }
     client.query("create table h (id int primary key, v int8)").unwrap();
 }
@@ -77,7 +81,8 @@ fn add(mut client: Client, writer: i64, stop: &AtomicBool) {
 
 /// Rows of the history, after a look whether the three sums agree.
 fn consistent(client: &mut Client) -> i64 {
-    let sums = ["a", "b", "h"].map(|t| client.number(&format!("select coalesce(sum(v), 0) from {t}")).unwrap());
+    let sums = ["a", "b", "h"]
+        .map(|t| client.number(&format!("select coalesce(sum(v), 0) from {t}")).unwrap());
     assert!(sums[0] == sums[1] && sums[1] == sums[2], "{sums:?}");
     client.number("select count(*) from h").unwrap()
 }
@@ -111,7 +116,10 @@ fn what_is_restored_is_what_was_answered_when_the_backup_ended() {
         done(&mut restore(&copy, &new));
         let other = started(&new);
         let rows = consistent(&mut client(&other));
-        assert!((before..=after).contains(&rows), "backup {i}: {rows} rows, {before} before it and {after} after it");
+        assert!(
+            (before..=after).contains(&rows),
+            "backup {i}: {rows} rows, {before} before it and {after} after it"
+        );
         stop(other);
     }
     let rows = consistent(&mut client(&server));
@@ -138,7 +146,9 @@ fn what_stands_in_the_way_of_a_backup() {
     let by_tcp = client.query(&format!("backup to '{}'", target("tcp").display()));
     assert!(matches!(by_tcp, Err(QueryError::Sql { code, .. }) if code == "42501"));
     // One at a time; a client that goes takes its backup with it.
-    let mut slow = Running::start(backup(&place.data(), &target("slow")).args(["--rate", "1KiB"]), "").unwrap();
+    let mut slow =
+        Running::start(backup(&place.data(), &target("slow")).args(["--rate", "1KiB"]), "")
+            .unwrap();
     let told = slow.line(LIMIT).unwrap().unwrap();
     assert!(told.ends_with("bytes copied"), "{told}");
     refused(&mut backup(&place.data(), &target("second")), 4, "another backup is being taken");
@@ -148,16 +158,28 @@ fn what_stands_in_the_way_of_a_backup() {
     refused(&mut backup(&place.data(), &target("third")), 5, "is not an empty directory");
     refused(&mut backup(&target("nothing"), &target("fourth")), 5, "is not a data directory");
     refused(&mut restore(&target("third"), &place.data()), 5, "is not an empty directory");
-    let file = std::fs::OpenOptions::new().write(true).read(true).open(target("third/data/p0001.data")).unwrap();
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .read(true)
+        .open(target("third/data/p0001.data"))
+        .unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, 8192 + 77).unwrap();
     file.write_all_at(&[!byte[0]], 8192 + 77).unwrap();
     let says = "third/data/p0001.data is damaged at byte 8192: partition 1 page 1";
     refused(&mut restore(&target("third"), &target("new")), 9, says);
     refused(&mut started_on(&target("new")), 5, "has data");
-    assert!(run(Command::new(binary()).arg("restore").arg("--verify").arg(target("third"))).output.contains(says));
+    assert!(
+        run(Command::new(binary()).arg("restore").arg("--verify").arg(target("third")))
+            .output
+            .contains(says)
+    );
     if let Some(small) = Place::mount("backup-full", "size=64k") {
-        refused(&mut backup(&place.data(), &small.path().join("copy")), 7, "No space left on device");
+        refused(
+            &mut backup(&place.data(), &small.path().join("copy")),
+            7,
+            "No space left on device",
+        );
         client.query("insert into h values (-1, 0)").unwrap();
     }
     stop(server);
@@ -176,12 +198,17 @@ fn a_server_that_stops_ends_its_backup() {
     let server = started(&place.data());
     fill(&mut client(&server));
     let target = place.path().join("copy");
-    let mut slow = Running::start(backup(&place.data(), &target).args(["--rate", "1KiB"]), "").unwrap();
+    let mut slow =
+        Running::start(backup(&place.data(), &target).args(["--rate", "1KiB"]), "").unwrap();
     assert!(slow.line(LIMIT).unwrap().unwrap().ends_with("bytes copied"));
     stop(server);
     let ended = slow.finish(LIMIT).unwrap();
     assert_eq!(ended.status.code(), Some(1), "{}", ended.output);
-    assert!(ended.output.contains("terminating connection due to administrator command"), "{}", ended.output);
+    assert!(
+        ended.output.contains("terminating connection due to administrator command"),
+        "{}",
+        ended.output
+    );
     assert!(!target.join("manifest").exists());
     // Now nobody has it.
     done(&mut backup(&place.data(), &place.path().join("another")));

@@ -20,7 +20,8 @@ pub fn check(data: &Path) -> Command {
 }
 
 pub fn kind() -> Kind {
-    let args = ["--partitions", "2", "--workers", "1", "--buffer-pool", "8MiB", "--log-segment", "1MiB"];
+    let args =
+        ["--partitions", "2", "--workers", "1", "--buffer-pool", "8MiB", "--log-segment", "1MiB"];
     let more = ["--log-buffer", "1MiB", "--checkpoint-interval-s", "3600", "--log-filter", "warn"];
     let args = args.into_iter().chain(more).map(str::to_owned).collect();
     Kind::Clearway { binary: binary().to_owned(), args }
@@ -56,7 +57,10 @@ pub fn filled(data: &Path) -> Server {
 
 /// The content of all files below.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    pack::files(dir).into_iter().map(|path| (path.clone(), std::fs::read(dir.join(path)).unwrap())).collect()
+    pack::files(dir)
+        .into_iter()
+        .map(|path| (path.clone(), std::fs::read(dir.join(path)).unwrap()))
+        .collect()
 }
 
 /// The first page of partition 0 that is a leaf with this text in it.
@@ -64,12 +68,17 @@ fn leaf_with(data: &Path, text: &str) -> u64 {
     let bytes = std::fs::read(data.join("data/p0000.data")).unwrap();
     let is_leaf = |page: &[u8]| page[5] == 2 && page[30] == 0;
     let has = |page: &[u8]| page.windows(text.len()).any(|part| part == text.as_bytes());
-    bytes.chunks_exact(PAGE as usize).position(|page| is_leaf(page) && has(page)).expect("there is such a page") as u64
+    bytes
+        .chunks_exact(PAGE as usize)
+        .position(|page| is_leaf(page) && has(page))
+        .expect("there is such a page") as u64
 }
 
 /// Changes a byte in the middle of a page of partition 0, and takes the double-write file's copies away.
 fn damage(data: &Path, page: u64) {
-    let open = |name: &str| std::fs::OpenOptions::new().read(true).write(true).open(data.join(name)).unwrap();
+    let open = |name: &str| {
+        std::fs::OpenOptions::new().read(true).write(true).open(data.join(name)).unwrap()
+    };
     let file = open("data/p0000.data");
     let mut byte = [0];
     file.read_exact_at(&mut byte, page * PAGE + 5000).unwrap();
@@ -86,8 +95,16 @@ fn a_directory_is_found_sound_and_left_as_it_is() {
     let before = contents(&place.data());
     let done = run(&mut check(&place.data()));
     assert_eq!(done.status.code(), Some(0), "{}", done.output);
-    assert!(done.output.contains("2 tables, 5046 rows") && done.output.contains("sound: "), "{}", done.output);
-    assert!(!done.output.contains("not shut down cleanly") && !done.output.contains("damage"), "{}", done.output);
+    assert!(
+        done.output.contains("2 tables, 5046 rows") && done.output.contains("sound: "),
+        "{}",
+        done.output
+    );
+    assert!(
+        !done.output.contains("not shut down cleanly") && !done.output.contains("damage"),
+        "{}",
+        done.output
+    );
     assert!(contents(&place.data()) == before, "the directory was changed");
 }
 
@@ -98,7 +115,11 @@ fn a_killed_servers_directory_is_checked_as_it_will_be_recovered() {
     let before = contents(&place.data());
     let done = run(&mut check(&place.data()));
     assert_eq!(done.status.code(), Some(0), "{}", done.output);
-    assert!(done.output.contains("not shut down cleanly") && done.output.contains("5046 rows"), "{}", done.output);
+    assert!(
+        done.output.contains("not shut down cleanly") && done.output.contains("5046 rows"),
+        "{}",
+        done.output
+    );
     assert!(contents(&place.data()) == before, "the directory was changed");
 }
 
@@ -108,7 +129,11 @@ fn what_is_not_a_data_directory_is_refused() {
     refused(&mut check(place.path()), 5, "is not a data directory");
     refused(&mut check(&place.path().join("nowhere")), 5, "is not a data directory");
     let help = run(check(place.path()).arg("--help"));
-    assert!(help.status.success() && help.output.contains("9  damage was found"), "{}", help.output);
+    assert!(
+        help.status.success() && help.output.contains("9  damage was found"),
+        "{}",
+        help.output
+    );
 }
 
 /// A damaged page is told by `check` with its place; a server on the directory answers for all that does not need the page, writes,
@@ -122,9 +147,17 @@ fn a_damaged_page_costs_what_it_holds_and_nothing_else() {
     let done = run(&mut check(&place.data()));
     assert_eq!(done.status.code(), Some(9), "{}", done.output);
     let line = format!("damage: data/p0000.data page {page} offset {}: checksum 0x", page * PAGE);
-    let found = done.output.lines().find(|told| told.starts_with(&line)).unwrap_or_else(|| panic!("{}", done.output));
+    let found = done
+        .output
+        .lines()
+        .find(|told| told.starts_with(&line))
+        .unwrap_or_else(|| panic!("{}", done.output));
     assert!(found.contains(" expected, 0x") && found.ends_with(" found"), "{found}");
-    assert!(done.output.contains("is damaged: ") && done.output.contains("hint: "), "{}", done.output);
+    assert!(
+        done.output.contains("is damaged: ") && done.output.contains("hint: "),
+        "{}",
+        done.output
+    );
 
     let server = kind().start(&place.data()).unwrap();
     let mut client = connect(&server);
@@ -139,7 +172,10 @@ fn a_damaged_page_costs_what_it_holds_and_nothing_else() {
                 assert_eq!(code, "XX001", "{message}");
                 let told = format!("partition 0 page {page} in ");
                 let whole = ["p0000.data is damaged: checksum 0x", " expected, 0x", " found"];
-                assert!(message.contains(&told) && whole.iter().all(|part| message.contains(part)), "{message}");
+                assert!(
+                    message.contains(&told) && whole.iter().all(|part| message.contains(part)),
+                    "{message}"
+                );
                 refused += 1;
             }
             Err(other) => panic!("{other}"),
@@ -153,7 +189,10 @@ fn a_damaged_page_costs_what_it_holds_and_nothing_else() {
     drop(client);
     server.stop().unwrap();
     let server = kind().start(&place.data()).unwrap();
-    assert_eq!(connect(&server).number("SELECT count(*) FROM other WHERE note = 'new'").unwrap(), 500);
+    assert_eq!(
+        connect(&server).number("SELECT count(*) FROM other WHERE note = 'new'").unwrap(),
+        500
+    );
     server.stop().unwrap();
     assert_eq!(run(&mut check(&place.data())).status.code(), Some(9));
 }
@@ -192,7 +231,9 @@ fn flip(segment: &Path, offset: u64) {
 fn ends_with_a_mark(segment: &Path) -> bool {
     let bytes = std::fs::read(segment).unwrap();
     let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return false };
-    (last / 8 * 8).checked_sub(8).is_some_and(|start| bytes[start..].starts_with(&0x8000_0010_u32.to_le_bytes()))
+    (last / 8 * 8)
+        .checked_sub(8)
+        .is_some_and(|start| bytes[start..].starts_with(&0x8000_0010_u32.to_le_bytes()))
 }
 
 /// No acknowledged commit is lost silently: damage to the log behind the last checkpoint, the last record included, keeps the server from

@@ -23,10 +23,12 @@ fn waits_for(observer: &mut Client, pid: i64, what: &str) {
 fn terminate_waits_for_the_end_as_long_as_its_timeout() {
     let disk = MemDisk::new();
     let server = start(&disk, Arc::new(OsClock));
-    let (mut victim, mut asker, mut observer) = (connect(&server), connect(&server), connect(&server));
+    let (mut victim, mut asker, mut observer) =
+        (connect(&server), connect(&server), connect(&server));
     observer.query("create table t (a int primary key)").unwrap();
     observer.query("insert into t values (1)").unwrap();
-    let [pid, asking] = [&mut victim, &mut asker].map(|client| client.number("select pg_backend_pid()").unwrap());
+    let [pid, asking] =
+        [&mut victim, &mut asker].map(|client| client.number("select pg_backend_pid()").unwrap());
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let held = gate.clone();
     disk.set_hook(Some(Arc::new(move |operation| {
@@ -36,13 +38,20 @@ fn terminate_waits_for_the_end_as_long_as_its_timeout() {
     })));
     victim.send("checkpoint").unwrap();
     waits_for(&mut observer, pid, "state = 'active'");
-    let messages =
-        asker.messages(&format!("select pg_terminate_backend({pid}, 1), pg_terminate_backend({pid}, 20)"), None);
+    let messages = asker.messages(
+        &format!("select pg_terminate_backend({pid}, 1), pg_terminate_backend({pid}, 20)"),
+        None,
+    );
     let messages = messages.unwrap();
-    let warnings: Vec<_> = messages.iter().filter(|(tag, _)| *tag == b'N').map(|(_, body)| field(body, b'M')).collect();
+    let warnings: Vec<_> = messages
+        .iter()
+        .filter(|(tag, _)| *tag == b'N')
+        .map(|(_, body)| field(body, b'M'))
+        .collect();
     let text = |rest| format!("backend with PID {pid} did not terminate within {rest}");
     assert_eq!(warnings, [text("1 millisecond"), text("20 milliseconds")]);
-    let row = messages.iter().find(|(tag, _)| *tag == b'D').and_then(|(_, body)| data_row(body)).unwrap();
+    let row =
+        messages.iter().find(|(tag, _)| *tag == b'D').and_then(|(_, body)| data_row(body)).unwrap();
     assert_eq!(row, [Some("f".to_owned()), Some("f".to_owned())]);
     // A wait that is cancelled, and one that has an end.
     asker.send(&format!("select pg_terminate_backend({pid}, 100000000)")).unwrap();
@@ -55,7 +64,13 @@ fn terminate_waits_for_the_end_as_long_as_its_timeout() {
     *gate.0.lock().unwrap() = true;
     gate.1.notify_all();
     let answer = asker.receive().unwrap();
-    assert_eq!((answer.rows, answer.notices), (vec![vec![Some("t".into()), Some("5".into())]], Vec::new()));
-    assert_eq!(observer.number(&format!("select count(*) from clearway.sessions where pid = {pid}")), Ok(0));
+    assert_eq!(
+        (answer.rows, answer.notices),
+        (vec![vec![Some("t".into()), Some("5".into())]], Vec::new())
+    );
+    assert_eq!(
+        observer.number(&format!("select count(*) from clearway.sessions where pid = {pid}")),
+        Ok(0)
+    );
     server.stop().unwrap();
 }

@@ -8,8 +8,18 @@ use std::time::Instant;
 
 pub fn serve(data: &Path) -> Command {
     let mut command = Command::new(binary());
-    command.args(["serve", "--listen", "127.0.0.1:0", "--log-filter", "off", "--buffer-pool", "8MiB"]);
-    command.args(["--log-segment", "1MiB", "--partitions", "2", "--workers", "1", "--data"]).arg(data);
+    command.args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--log-filter",
+        "off",
+        "--buffer-pool",
+        "8MiB",
+    ]);
+    command
+        .args(["--log-segment", "1MiB", "--partitions", "2", "--workers", "1", "--data"])
+        .arg(data);
     command
 }
 
@@ -43,7 +53,8 @@ pub fn refused(command: &mut Command, code: i32, says: &str) {
 /// Writes a format version into both slots of a control file, as its maker would have.
 fn set_version(data: &Path, version: u32) {
     use std::os::unix::fs::FileExt;
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(data.join("control")).unwrap();
+    let file =
+        std::fs::OpenOptions::new().read(true).write(true).open(data.join("control")).unwrap();
     for at in [0, 4096] {
         let mut slot = [0; 64];
         file.read_exact_at(&mut slot, at).unwrap();
@@ -68,7 +79,9 @@ fn a_directory_of_another_kind() {
     let place = Place::new("kind");
     make(&place.data());
     let mut three = Command::new(binary());
-    three.args(["serve", "--listen", "127.0.0.1:0", "--partitions", "3", "--data"]).arg(place.data());
+    three
+        .args(["serve", "--listen", "127.0.0.1:0", "--partitions", "3", "--data"])
+        .arg(place.data());
     refused(&mut three, 5, "made with 2 partitions, not 3");
     set_version(&place.data(), 3);
     refused(&mut serve(&place.data()), 5, "made by a newer release");
@@ -107,7 +120,8 @@ fn a_read_only_file_system() {
 fn a_file_system_too_small_for_a_start() {
     let Some(place) = Place::mount("too-small", "size=1m") else { return };
     refused(&mut serve(&place.data()), 7, "No space left on device");
-    let free = Command::new("mount").args(["-o", "remount,size=32m"]).arg(place.path()).status().unwrap();
+    let free =
+        Command::new("mount").args(["-o", "remount,size=32m"]).arg(place.path()).status().unwrap();
     assert!(free.success());
     make(&place.data());
 }
@@ -117,14 +131,17 @@ fn permissions() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new("permissions");
     make(&place.data());
-    let close = |mode| std::fs::set_permissions(place.data(), std::fs::Permissions::from_mode(mode)).unwrap();
+    let close = |mode| {
+        std::fs::set_permissions(place.data(), std::fs::Permissions::from_mode(mode)).unwrap()
+    };
     close(0o555);
     let mut command = if is_root() {
         // Permissions are nothing to root. The other user must reach the binary.
         let copy = place.path().join("clearway");
         std::fs::copy(binary(), &copy).unwrap();
         // Whatever another test starts meanwhile has the copy open for writing until it is another program: "text file busy".
-        let runs = || Command::new(&copy).arg("--help").output().is_ok_and(|done| done.status.success());
+        let runs =
+            || Command::new(&copy).arg("--help").output().is_ok_and(|done| done.status.success());
         let patience = Instant::now() + LIMIT;
         while !runs() {
             assert!(Instant::now() < patience, "the copy of the binary does not run");
@@ -134,7 +151,8 @@ fn permissions() {
         command.args(serve(&place.data()).get_args());
         command
     } else {
-        std::fs::set_permissions(place.data().join("lock"), std::fs::Permissions::from_mode(0o444)).unwrap();
+        std::fs::set_permissions(place.data().join("lock"), std::fs::Permissions::from_mode(0o444))
+            .unwrap();
         serve(&place.data())
     };
     refused(&mut command, 6, "Permission denied");

@@ -16,7 +16,8 @@ const WRITERS: u64 = 4;
 const ROWS: u64 = 40;
 
 fn start(place: &Place) -> Server {
-    let args = ["--partitions", "2", "--workers", "2", "--buffer-pool", "2MiB", "--log-segment", "1MiB"];
+    let args =
+        ["--partitions", "2", "--workers", "2", "--buffer-pool", "2MiB", "--log-segment", "1MiB"];
     let more = ["--log-buffer", "1MiB", "--checkpoint-interval-s", "1", "--log-filter", "info"];
     let args = args.iter().chain(&more).map(|a| (*a).to_owned()).collect();
     Kind::Clearway { binary: binary().to_owned(), args }.start(&place.data()).unwrap()
@@ -47,7 +48,10 @@ impl Told {
         let from: Vec<u64> = counts.iter().map(|c| c.load(SeqCst)).collect();
         let began = Instant::now();
         while counts.iter().zip(&from).any(|(c, from)| c.load(SeqCst) < from + more) {
-            assert!(began.elapsed() < LIMIT, "not every writer is {what}: {counts:?} after {from:?}");
+            assert!(
+                began.elapsed() < LIMIT,
+                "not every writer is {what}: {counts:?} after {from:?}"
+            );
             std::thread::yield_now();
         }
     }
@@ -63,7 +67,8 @@ fn write(endpoint: &Endpoint, told: &Told, writer: u64) {
         }
         let first = (writer << 32) + round * ROWS;
         let ids = if writer.is_multiple_of(2) { first..first + 1 } else { first..first + ROWS };
-        let inserts = ids.clone().map(|id| format!("insert into t values ({id}, repeat('x', 700))"));
+        let inserts =
+            ids.clone().map(|id| format!("insert into t values ({id}, repeat('x', 700))"));
         let mut statements: Vec<String> = inserts.collect();
         if statements.len() > 1 {
             statements.insert(0, "begin".into());
@@ -80,7 +85,9 @@ fn write(endpoint: &Endpoint, told: &Told, writer: u64) {
                     assert_eq!(code, "53100", "{message}");
                     told.refused[at].fetch_add(1, SeqCst);
                 }
-                if statements.len() > 1 && matches!(client.query("rollback"), Err(QueryError::Lost(_))) {
+                if statements.len() > 1
+                    && matches!(client.query("rollback"), Err(QueryError::Lost(_)))
+                {
                     return;
                 }
             }
@@ -103,7 +110,10 @@ fn check(server: &Server, told: &Told) {
     assert!(missing.is_empty(), "acknowledged and gone: {missing:?} and maybe more");
     for id in found.iter().filter(|id| (*id >> 32) % 2 == 1) {
         let first = id - (id & 0xffff_ffff) % ROWS;
-        assert!((first..first + ROWS).all(|id| found.contains(&id)), "half a transaction at {first}");
+        assert!(
+            (first..first + ROWS).all(|id| found.contains(&id)),
+            "half a transaction at {first}"
+        );
     }
 }
 
@@ -158,10 +168,14 @@ fn a_crash_while_it_is_full_loses_nothing() {
         check(&server, told);
         let mut client = connect(&server);
         let refused = (0..100_000u64).find_map(|i| {
-            let statement = format!("insert into t values ({}, repeat('x', 700))", (8u64 << 32) + i);
+            let statement =
+                format!("insert into t values ({}, repeat('x', 700))", (8u64 << 32) + i);
             client.query(&statement).err()
         });
-        assert!(matches!(&refused, Some(QueryError::Sql { code, .. }) if code == "53100"), "{refused:?}");
+        assert!(
+            matches!(&refused, Some(QueryError::Sql { code, .. }) if code == "53100"),
+            "{refused:?}"
+        );
         check(&server, told);
         std::fs::remove_file(place.path().join("ballast")).unwrap();
         server
@@ -203,7 +217,10 @@ fn a_log_that_a_transaction_has_filled_empties_when_it_ends() {
     busy.query("insert into t select i, repeat('x', 700) from generate_series(0, 99) i").unwrap();
     idle.query("begin; insert into t values (1000, 'idle')").unwrap();
     let message = until_refused(&mut busy, update);
-    assert!(message.starts_with("cannot write to the log: ") && message.contains("No space left"), "{message}");
+    assert!(
+        message.starts_with("cannot write to the log: ") && message.contains("No space left"),
+        "{message}"
+    );
     assert_eq!(busy.number("select count(*) from t where id < 1000").unwrap(), 100);
     // Whoever has written may still commit or go back.
     idle.query("commit").unwrap();
@@ -215,7 +232,10 @@ fn a_log_that_a_transaction_has_filled_empties_when_it_ends() {
     until_written(&mut busy, "update t set filler = '' where id < 100");
     assert_eq!(busy.number("select count(*) from t").unwrap(), 101);
     let log = server.stop().unwrap();
-    assert!(log.contains("the log is full") && log.contains("there is room for the log again"), "{log}");
+    assert!(
+        log.contains("the log is full") && log.contains("there is room for the log again"),
+        "{log}"
+    );
     let server = start(&place);
     assert_eq!(connect(&server).number("select count(*) from t where filler = ''").unwrap(), 100);
     server.stop().unwrap();

@@ -21,7 +21,8 @@ impl ClosedGate {
         let open = Arc::new((Mutex::new(false), Condvar::new()));
         let gate = open.clone();
         disk.set_hook(Some(Arc::new(move |operation| {
-            if operation.kind == OpKind::Sync && operation.path.starts_with(Path::new("/data/wal")) {
+            if operation.kind == OpKind::Sync && operation.path.starts_with(Path::new("/data/wal"))
+            {
                 drop(gate.1.wait_while(gate.0.lock().unwrap(), |open| !*open).unwrap());
             }
         })));
@@ -45,7 +46,11 @@ struct Probe {
     expected: &'static str,
 }
 
-const fn probe(before: &'static [&'static str], sql: &'static str, expected: &'static str) -> Probe {
+const fn probe(
+    before: &'static [&'static str],
+    sql: &'static str,
+    expected: &'static str,
+) -> Probe {
     Probe { before, sql, extended: false, expected }
 }
 
@@ -62,7 +67,8 @@ fn ask(server: &Server, number: usize, probe: &Probe, told: &Sender<Told>) {
         // Answered at once, also where it fails.
         drop(client.query(sql));
     }
-    let sent = if probe.extended { client.send_extended(probe.sql) } else { client.send(probe.sql) };
+    let sent =
+        if probe.extended { client.send_extended(probe.sql) } else { client.send(probe.sql) };
     sent.unwrap();
     let told = told.clone();
     std::thread::spawn(move || told.send((number, client.receive())));
@@ -73,7 +79,9 @@ fn wait_for_held(observer: &mut Client, sessions: usize, told: &Receiver<Told>, 
     let began = Instant::now();
     loop {
         match told.try_recv() {
-            Ok((number, answer)) => panic!("{} was answered before the log was synced: {answer:?}", probes[number].sql),
+            Ok((number, answer)) => {
+                panic!("{} was answered before the log was synced: {answer:?}", probes[number].sql)
+            }
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => panic!("nobody asks"),
         }

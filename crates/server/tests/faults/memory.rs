@@ -9,8 +9,10 @@ use std::net::TcpStream;
 use std::path::Path;
 
 fn start(data: &Path, query_memory: &str) -> Server {
-    let args = ["--partitions", "4", "--workers", "1", "--buffer-pool", "32MiB", "--log-filter", "warn"];
-    let args = args.into_iter().chain(["--query-memory", query_memory]).map(str::to_owned).collect();
+    let args =
+        ["--partitions", "4", "--workers", "1", "--buffer-pool", "32MiB", "--log-filter", "warn"];
+    let args =
+        args.into_iter().chain(["--query-memory", query_memory]).map(str::to_owned).collect();
     Kind::Clearway { binary: binary().to_owned(), args }.start(data).unwrap()
 }
 
@@ -49,7 +51,8 @@ fn statements_over_their_memory_are_refused() {
         assert!(refused.starts_with("53200: out of memory"), "{sql}: {refused}");
     }
     // What goes to the client in parts needs no more than a part.
-    for sql in ["SELECT * FROM t", "COPY t TO STDOUT", "SELECT i FROM generate_series(1, 100000) i"] {
+    for sql in ["SELECT * FROM t", "COPY t TO STDOUT", "SELECT i FROM generate_series(1, 100000) i"]
+    {
         assert!(client.query(sql).is_ok(), "{sql}");
     }
     for (sql, expected) in [
@@ -128,17 +131,26 @@ fn a_result_of_200_mb_takes_less_than_16_mb() {
     asker.query("INSERT INTO t SELECT i FROM generate_series(1, 21000) i").unwrap();
     let wide = "SELECT id, repeat('x', 10000) FROM t";
     let mut reader = Reader::connect(&server);
-    for sql in [wide.to_owned(), format!("COPY ({wide}) TO STDOUT"), format!("BEGIN; {wide}; COMMIT")] {
+    for sql in
+        [wide.to_owned(), format!("COPY ({wide}) TO STDOUT"), format!("BEGIN; {wide}; COMMIT")]
+    {
         peak(&server);
         let before = peak(&server);
         reader.send(b'Q', format!("{sql}\0").as_bytes());
         // It reads nothing until the server cannot send any more.
-        while asker.number("SELECT count(*) FROM clearway.sessions WHERE waits_for = 'client'").unwrap() == 0 {}
+        while asker
+            .number("SELECT count(*) FROM clearway.sessions WHERE waits_for = 'client'")
+            .unwrap()
+            == 0
+        {}
         let (bytes, _) = reader.until_ready();
         let after = peak(&server);
         assert!(bytes > RESULT, "{sql}: {bytes} bytes of rows");
         assert!(after < before + MOST, "{sql}: from {before} to {after} bytes of memory");
-        println!("{sql}: {bytes} bytes of rows, {} bytes of memory more", after.saturating_sub(before));
+        println!(
+            "{sql}: {bytes} bytes of rows, {} bytes of memory more",
+            after.saturating_sub(before)
+        );
     }
     reader.send(b'Q', b"BEGIN\0");
     reader.until_ready();
@@ -157,7 +169,10 @@ fn a_result_of_200_mb_takes_less_than_16_mb() {
         }
     }
     let after = peak(&server);
-    assert!(all > RESULT && after < before + MOST, "{all} bytes of rows, from {before} to {after} bytes of memory");
+    assert!(
+        all > RESULT && after < before + MOST,
+        "{all} bytes of rows, from {before} to {after} bytes of memory"
+    );
     drop(reader);
     drop(asker);
     server.stop().unwrap();

@@ -7,8 +7,10 @@ use std::path::Path;
 use std::process::Command;
 
 fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -77,7 +79,11 @@ fn every_signal_stops_cleanly_and_says_so() {
         running.signal(signal).unwrap();
         let done = running.finish(LIMIT).unwrap();
         assert_eq!(done.status.code(), Some(0), "{}", done.output);
-        assert!(done.output.contains("stopping") && done.output.contains("stopped"), "{}", done.output);
+        assert!(
+            done.output.contains("stopping") && done.output.contains("stopped"),
+            "{}",
+            done.output
+        );
         assert!(done.output.contains("no authentication"), "{}", done.output);
         // Only the first start makes the directory; the others recover it.
         assert_eq!(done.output.contains("a new data directory"), n == 0, "{}", done.output);
@@ -87,14 +93,24 @@ fn every_signal_stops_cleanly_and_says_so() {
 
 #[test]
 fn memory_that_the_system_refuses_is_an_error() {
-    let overcommits = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|text| text.trim() == "1");
+    let overcommits = std::fs::read_to_string("/proc/sys/vm/overcommit_memory")
+        .is_ok_and(|text| text.trim() == "1");
     if overcommits {
         println!("SKIPPED: this system refuses no memory");
         return;
     }
     let place = Place::new("memory");
     let mut command = Command::new(binary());
-    command.args(["serve", "--listen", "127.0.0.1:0", "--log-filter", "off", "--buffer-pool", "15TiB", "--data"]);
+    command.args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--log-filter",
+        "off",
+        "--buffer-pool",
+        "15TiB",
+        "--data",
+    ]);
     refused(command.arg(place.data()), 2, "the system refuses");
     assert!(!place.data().exists());
 }

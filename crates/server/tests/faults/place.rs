@@ -33,7 +33,8 @@ impl Place {
     pub fn new(name: &str) -> Self {
         // A developer's umask may let the group write to what tests make, and servers would refuse it.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-        let path = std::env::temp_dir().join(format!("clearway-faults-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("clearway-faults-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self { path, mounted: false }

@@ -11,7 +11,10 @@ use std::process::Command;
 /// The command in a shell that takes no permission away.
 fn generous(command: &Command) -> Command {
     let mut shell = Command::new("sh");
-    shell.args(["-c", "umask 0; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
+    shell
+        .args(["-c", "umask 0; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args());
     shell
 }
 
@@ -90,8 +93,10 @@ fn a_directory_that_others_may_write_to_is_refused() {
     let place = Place::new("shared");
     stop(started(&place.data()));
     let says = |path: &Path| format!("users other than its owner may write to {}", path.display());
-    let segment = std::fs::read_dir(place.data().join("wal")).unwrap().next().unwrap().unwrap().path();
-    let data = ["", "control", "lock", "wal", "data", "data/p0000.data"].map(|name| place.data().join(name));
+    let segment =
+        std::fs::read_dir(place.data().join("wal")).unwrap().next().unwrap().unwrap().path();
+    let data = ["", "control", "lock", "wal", "data", "data/p0000.data"]
+        .map(|name| place.data().join(name));
     for (path, shared) in data.iter().chain([&segment]).zip([0o720, 0o602].into_iter().cycle()) {
         let before = mode(path);
         set_mode(path, shared | before);

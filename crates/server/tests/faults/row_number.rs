@@ -13,7 +13,8 @@ use clearway_harness::server::{Kind, Server};
 use std::path::Path;
 
 fn start(data: &Path) -> Server {
-    let args = ["--partitions", "1", "--workers", "1", "--buffer-pool", "8MiB", "--log-segment", "1MiB"];
+    let args =
+        ["--partitions", "1", "--workers", "1", "--buffer-pool", "8MiB", "--log-segment", "1MiB"];
     let more = ["--log-buffer", "1MiB", "--checkpoint-interval-s", "3600", "--log-filter", "warn"];
     let args = args.into_iter().chain(more).map(str::to_owned).collect();
     Kind::Clearway { binary: binary().to_owned(), args }.start(data).unwrap()
@@ -41,7 +42,12 @@ fn delete_and_insert(data: &Path) -> (Server, Client) {
     let mut deleting = connect(&server);
     execute(
         &mut deleting,
-        &["BEGIN", "UPDATE h SET v = 'changed' WHERE u = 5", "DELETE FROM h WHERE u = 5", "DELETE FROM h WHERE u = 4"],
+        &[
+            "BEGIN",
+            "UPDATE h SET v = 'changed' WHERE u = 5",
+            "DELETE FROM h WHERE u = 5",
+            "DELETE FROM h WHERE u = 4",
+        ],
     );
     for row in ["(6, 'row 6')", "(7, 'row 7')", "(8, 'row 8')"] {
         execute(&mut connect(&server), &[&format!("INSERT INTO h VALUES {row}")]);
@@ -89,12 +95,16 @@ fn recovery_restores_rows_that_were_deleted_last() {
 fn directories_with_reused_row_numbers_open_again() {
     for name in ["open", "failed"] {
         let place = Place::new(&format!("row-number-{name}"));
-        let fixture = format!("{}/tests/fixtures/row-number-{name}.pack", env!("CARGO_MANIFEST_DIR"));
+        let fixture =
+            format!("{}/tests/fixtures/row-number-{name}.pack", env!("CARGO_MANIFEST_DIR"));
         pack::unpack(&std::fs::read(fixture).unwrap(), &place.data());
         let server = start(&place.data());
         verify(&server);
         // New rows get numbers above all of these.
-        execute(&mut connect(&server), &["INSERT INTO h VALUES (9, 'row 9')", "DELETE FROM h WHERE u = 9"]);
+        execute(
+            &mut connect(&server),
+            &["INSERT INTO h VALUES (9, 'row 9')", "DELETE FROM h WHERE u = 9"],
+        );
         verify(&server);
         stop_and_check(server, &place.data());
     }

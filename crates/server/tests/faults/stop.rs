@@ -11,8 +11,20 @@ const ROOM: &str = "1MiB";
 
 fn start(place: &Place) -> (Running, Endpoint) {
     let mut command = Command::new(binary());
-    command.args(["serve", "--listen", "127.0.0.1:0", "--partitions", "2", "--workers", "1", "--buffer-pool", "8MiB"]);
-    command.args(["--log-segment", ROOM, "--log-buffer", ROOM, "--log-filter", "off", "--data"]).arg(place.data());
+    command.args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--partitions",
+        "2",
+        "--workers",
+        "1",
+        "--buffer-pool",
+        "8MiB",
+    ]);
+    command
+        .args(["--log-segment", ROOM, "--log-buffer", ROOM, "--log-filter", "off", "--data"])
+        .arg(place.data());
     let mut running = Running::start(&mut command, "").unwrap();
     loop {
         assert!(running.line(LIMIT).unwrap().is_some(), "it does not start:\n{}", running.output());
@@ -25,7 +37,10 @@ fn start(place: &Place) -> (Running, Endpoint) {
 
 /// No write to any file succeeds any more: a limit on the size of the process's files, which it may not exceed.
 fn forbid_writes(server: &Running) {
-    let status = Command::new("prlimit").args(["--fsize=0:0", "--pid", &server.id().to_string()]).status().unwrap();
+    let status = Command::new("prlimit")
+        .args(["--fsize=0:0", "--pid", &server.id().to_string()])
+        .status()
+        .unwrap();
     assert!(status.success());
 }
 
@@ -49,7 +64,8 @@ fn a_log_that_cannot_be_written_ends_the_server() {
     assert_eq!(done.status.code(), Some(10), "{}", done.output);
     let said: Vec<&str> = done.output.lines().filter(|line| !line.contains("listens on")).collect();
     assert!(
-        said[0].starts_with("clearway: the log cannot be written: ") && said[0].contains("File too large"),
+        said[0].starts_with("clearway: the log cannot be written: ")
+            && said[0].contains("File too large"),
         "{said:?}"
     );
     assert!(said[1].starts_with("hint: "), "{said:?}");

@@ -58,7 +58,10 @@ fn verify(data: &Path, version: u32) {
     let mut client = connect(&server);
     for (sql, expected) in [
         ("SELECT count(*) FROM account", 150),
-        ("SELECT sum(balance) FROM account", 150 * 151 / 2 * 10 + 100 + if version > 1 { 7 } else { 0 }),
+        (
+            "SELECT sum(balance) FROM account",
+            150 * 151 / 2 * 10 + 100 + if version > 1 { 7 } else { 0 },
+        ),
         (
             "SELECT count(*) FROM account WHERE opened = '2024-02-29 12:00:00+00' AND rate = id / 4.0 AND open = (id % 2 = 0)",
             150,
@@ -74,7 +77,8 @@ fn verify(data: &Path, version: u32) {
     ] {
         assert_eq!(client.number(sql).unwrap(), expected, "{sql}");
     }
-    let taken = client.query("INSERT INTO city VALUES ('c8', 'another', 1)").unwrap_err().to_string();
+    let taken =
+        client.query("INSERT INTO city VALUES ('c8', 'another', 1)").unwrap_err().to_string();
     assert!(taken.starts_with("23505"), "{taken}");
     client.query("INSERT INTO account VALUES (5000, 'new', 1, NULL, NULL, NULL)").unwrap();
     drop(client);
@@ -96,7 +100,11 @@ fn directories_of_all_versions_are_recovered() {
         pack::unpack(&std::fs::read(fixture(version)).unwrap(), &place.data());
         let done = run(&mut check(&place.data()));
         assert_eq!(done.status.code(), Some(0), "version {version}: {}", done.output);
-        assert!(done.output.contains("not shut down cleanly"), "version {version}: {}", done.output);
+        assert!(
+            done.output.contains("not shut down cleanly"),
+            "version {version}: {}",
+            done.output
+        );
         verify(&place.data(), version);
         // The format versions in the two slots.
         let control = std::fs::read(place.data().join("control")).unwrap();

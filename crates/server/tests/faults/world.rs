@@ -1,7 +1,10 @@
 //! Faults that take a world of the test's own: a disk whose syncs fail, a clock that is set back.
 
 use crate::place::LIMIT;
-use clearway_env::{Clock, Disk, FOR_EVER, Fault, FaultPlan, ManualClock, MemDisk, OpKind, OsClock, Role, When, Zone};
+use clearway_env::{
+    Clock, Disk, FOR_EVER, Fault, FaultPlan, ManualClock, MemDisk, OpKind, OsClock, Role, When,
+    Zone,
+};
 use clearway_harness::Endpoint;
 use clearway_harness::client::{Client, QueryError};
 use clearway_server::exit::{ExitCode, Failure};
@@ -47,7 +50,9 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
                 let mut session = Client::connect(&endpoint, LIMIT).unwrap();
                 for i in 0.. {
                     let was_failed = failed.load(SeqCst);
-                    match session.query(&format!("insert into t values ({})", ((client as u64) << 32) + i)) {
+                    match session
+                        .query(&format!("insert into t values ({})", ((client as u64) << 32) + i))
+                    {
                         Ok(_) => assert!(!was_failed, "acknowledged after the failure"),
                         Err(QueryError::Sql { code, message, .. }) => {
                             assert_eq!(code, "58030", "{message}");
@@ -64,7 +69,8 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
             assert!(began.elapsed() < LIMIT);
             std::thread::yield_now();
         }
-        let zone = Zone::under(Role::Log, "log", "/data/wal").fault(Fault::FailedSync, When::After(0), 1);
+        let zone =
+            Zone::under(Role::Log, "log", "/data/wal").fault(Fault::FailedSync, When::After(0), 1);
         disk.set_faults(Some(Arc::new(FaultPlan::new(3, Duration::ZERO, vec![zone]))));
         let reason = loop {
             if let Some(reason) = server.failed() {
@@ -76,7 +82,10 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
         failed.store(true, SeqCst);
         // A new client, too: reading goes on until the process ends, writing does not.
         let refused = connect(&server).query("insert into t values (-1)");
-        assert!(matches!(&refused, Err(QueryError::Sql { code, .. }) if code == "58030"), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(QueryError::Sql { code, .. }) if code == "58030"),
+            "{refused:?}"
+        );
         // What the process's end leaves, as far as the disk is concerned.
         let after = disk.crash(5);
         assert!(server.stop().is_err());
@@ -102,18 +111,26 @@ fn a_read_that_fails_is_58030_and_the_rest_goes_on() {
     session.query("create table t (a int primary key, b text)").unwrap();
     session.query("create table u (a int primary key)").unwrap();
     session.query("insert into u select i from generate_series(1, 10) i").unwrap();
-    session.query("insert into t select i, repeat('x', 1000) from generate_series(1, 3000) i").unwrap();
+    session
+        .query("insert into t select i, repeat('x', 1000) from generate_series(1, 3000) i")
+        .unwrap();
     server.stop().unwrap();
     let server = start(&disk, Arc::new(OsClock));
     let mut session = connect(&server);
     assert_eq!(session.number("select count(*) from u").unwrap(), 10);
-    let zone =
-        Zone::under(Role::Pages, "pages", "/data/data/p0001.data").fault(Fault::FailedRead, When::After(0), FOR_EVER);
+    let zone = Zone::under(Role::Pages, "pages", "/data/data/p0001.data").fault(
+        Fault::FailedRead,
+        When::After(0),
+        FOR_EVER,
+    );
     disk.set_faults(Some(Arc::new(FaultPlan::new(3, Duration::ZERO, vec![zone]))));
     match session.query("select count(*) from t") {
         Err(QueryError::Sql { code, message, .. }) => {
             assert_eq!(code, "58030");
-            assert!(message.contains("partition 1 page ") && message.contains("p0001.data"), "{message}");
+            assert!(
+                message.contains("partition 1 page ") && message.contains("p0001.data"),
+                "{message}"
+            );
         }
         other => panic!("{other:?}"),
     }
@@ -151,7 +168,10 @@ fn a_clock_that_is_set_back_changes_nothing_but_now() {
     session.query("select pg_sleep(0.01)").unwrap();
     session.query("set statement_timeout = 20").unwrap();
     let cancelled = session.query("select pg_sleep(60)");
-    assert!(matches!(&cancelled, Err(QueryError::Sql { code, .. }) if code == "57014"), "{cancelled:?}");
+    assert!(
+        matches!(&cancelled, Err(QueryError::Sql { code, .. }) if code == "57014"),
+        "{cancelled:?}"
+    );
     session.query("set statement_timeout = 0").unwrap();
     server.stop().unwrap();
     // A start in the past of what the log says goes on after it: transactions are numbered, not dated.
@@ -221,7 +241,8 @@ fn panic_in_a_start_is_told_as_a_panic() {
         let disk = made.crash(0);
         disk.set_hook(Some(Arc::new(move |operation| {
             let here = (std::thread::current().id() == starter) == by_starter;
-            let hit = here && operation.kind == kind && operation.path.to_string_lossy().starts_with(at);
+            let hit =
+                here && operation.kind == kind && operation.path.to_string_lossy().starts_with(at);
             assert!(!hit, "planted at {at}");
         })));
         let failure = try_start(&disk, Arc::new(OsClock)).err().expect("a panic");

@@ -43,7 +43,10 @@ fn lock_timeout_lets_a_long_statement_run() {
     c.query("set lock_timeout = 1");
     assert_eq!(c.column("select pg_sleep(0.05)"), [""]);
     c.query("create table t (a int primary key)");
-    assert_eq!(c.query("insert into t select * from generate_series(1, 50000)")[0].text(), "INSERT 0 50000");
+    assert_eq!(
+        c.query("insert into t select * from generate_series(1, 50000)")[0].text(),
+        "INSERT 0 50000"
+    );
 }
 
 #[test]
@@ -99,7 +102,12 @@ fn silence_outside_a_transaction_ends_nothing() {
     c.query("set idle_in_transaction_session_timeout = 20");
     // Each of these lasts longer than the limit, and none is silence in a transaction.
     assert_eq!(c.column("begin; select pg_sleep(0.06); rollback"), [""]);
-    c.send_all(&[parse("", "select pg_sleep(0.06)", &[]), bind("", "", &[], false), execute("", 0), flush()]);
+    c.send_all(&[
+        parse("", "select pg_sleep(0.06)", &[]),
+        bind("", "", &[], false),
+        execute("", 0),
+        flush(),
+    ]);
     let tags: String = (0..4).map(|_| c.next().tag).collect();
     assert_eq!(tags, "12DC");
     c.send(&sync());

@@ -6,7 +6,8 @@ use crate::raw::{Fixture, bind, close, describe, execute, flush, message, parse,
 fn a_pipeline_is_answered_in_order() {
     let server = Fixture::new("pipeline");
     let mut c = server.connect();
-    let group = |n: &str| [bind("", "s", &[n], true), describe('P', ""), execute("", 0), sync()].concat();
+    let group =
+        |n: &str| [bind("", "s", &[n], true), describe('P', ""), execute("", 0), sync()].concat();
     c.send_all(&[
         parse("s", "select $1::int4 + 1", &[23]),
         describe('S', "s"),
@@ -50,7 +51,12 @@ fn an_error_before_flush_is_sent_at_once() {
         (vec![parse("", "select * from nosuch", &[])], "", "42P01"),
         (vec![parse("", "select 1", &[]), bind("", "", &["x"], false), flush()], "1", "08P01"),
         (
-            vec![parse("", "insert into t values (1)", &[]), bind("", "", &[], false), execute("", 0), flush()],
+            vec![
+                parse("", "insert into t values (1)", &[]),
+                bind("", "", &[], false),
+                execute("", 0),
+                flush(),
+            ],
             "12",
             "23505",
         ),
@@ -131,7 +137,8 @@ fn a_suspended_portal_ends_with_the_tag_of_its_command() {
         assert_eq!(c.tags(), "12DDsZT", "{sql}");
         c.send_all(&[execute("", 0), execute("", 0), sync()]);
         let messages = c.until_ready();
-        let tags: Vec<String> = messages.iter().filter(|m| m.tag == 'C').map(|m| m.text()).collect();
+        let tags: Vec<String> =
+            messages.iter().filter(|m| m.tag == 'C').map(|m| m.text()).collect();
         assert_eq!(tags, [first, again], "{sql}");
     }
 }
@@ -176,7 +183,12 @@ fn portals_end_with_their_transaction() {
 fn a_failed_block_refuses_everything_but_its_end() {
     let server = Fixture::new("failed-block");
     let mut c = server.connect();
-    c.send_all(&[query("begin"), query("bogus"), query("select 1"), query("create table x (a int)")]);
+    c.send_all(&[
+        query("begin"),
+        query("bogus"),
+        query("select 1"),
+        query("create table x (a int)"),
+    ]);
     assert_eq!(c.tags(), "CZT");
     assert_eq!(c.tags(), "EZE");
     for _ in 0..2 {

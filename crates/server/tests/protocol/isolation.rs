@@ -46,7 +46,8 @@ fn show(answer: Result<Answer, clearway_harness::client::QueryError>) -> String 
     match answer {
         Ok(answer) if answer.tag.starts_with("SELECT") => {
             let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "null".into());
-            let rows = answer.rows.iter().map(|row| row.iter().map(text).collect::<Vec<_>>().join(" "));
+            let rows =
+                answer.rows.iter().map(|row| row.iter().map(text).collect::<Vec<_>>().join(" "));
             format!("[{}]", rows.collect::<Vec<_>>().join(", "))
         }
         Ok(answer) => answer.tag,
@@ -68,7 +69,9 @@ fn play(who: Who, endpoint: &Endpoint, title: &str, steps: &[&str]) -> Result<()
         let session = sessions.get_mut(name).ok_or("no session")?;
         let (kind, rest) = rest.split_at(1);
         let found = match kind {
-            ":" => show(session.query(&rest.split(" => ").next().unwrap_or_default().replace("$id", &id))),
+            ":" => show(
+                session.query(&rest.split(" => ").next().unwrap_or_default().replace("$id", &id)),
+            ),
             "~" => {
                 session.send(rest).map_err(|e| e.to_string())?;
                 waits += 1;

@@ -38,13 +38,20 @@ fn a_chain_of_waits_is_shown_with_its_holder() {
     for waiter in &mut c[2..4] {
         waiter.send(&query("select n from t where a = 2 and b = 'two' for update"));
     }
-    let row = |waiter: usize, on: usize, rest: &str| format!("{}>{}>{} {rest}", pids[waiter], pids[on], pids[0]);
+    let row = |waiter: usize, on: usize, rest: &str| {
+        format!("{}>{}>{} {rest}", pids[waiter], pids[on], pids[0])
+    };
     let (first, second) = (row(1, 0, "t|(1, one)|no key update"), row(2, 1, "t|(2, two)|update"));
     let third = row(3, 1, "t|(2, two)|update");
-    let chain = "waiter, '>', blocked_by, '>', holder, ' ', table_name, '|', key, '|', mode, index_name";
+    let chain =
+        "waiter, '>', blocked_by, '>', holder, ' ', table_name, '|', key, '|', mode, index_name";
     becomes(&mut asker, chain, "order by waiter", &[&first, &second, &third]);
     // Before the transaction's other wait: what it runs, and what its blocker ran last.
-    let texts = rows(&mut asker, "since <= now(), '|', statement, '|', blocker_statement", "order by waiter limit 1");
+    let texts = rows(
+        &mut asker,
+        "since <= now(), '|', statement, '|', blocker_statement",
+        "order by waiter limit 1",
+    );
     let own = "update t set n = 2 where a = 1 and b = 'one'";
     assert_eq!(texts, [format!("t|{own}|begin; update t set n = 1 where a = 1 and b = 'one'")]);
     c[4].send(&query("truncate t"));
@@ -53,7 +60,8 @@ fn a_chain_of_waits_is_shown_with_its_holder() {
     // It asks for the table at all partitions, and waits where one of the others is.
     loop {
         let found = rows(&mut asker, "table_name, key, mode, blocked_by", &table);
-        let names = |row: &String| pids[..4].iter().any(|pid| *row == format!("taccess exclusive{pid}"));
+        let names =
+            |row: &String| pids[..4].iter().any(|pid| *row == format!("taccess exclusive{pid}"));
         if !found.is_empty() && found.iter().all(names) {
             break;
         }
@@ -77,15 +85,24 @@ fn a_chain_of_waits_is_shown_with_its_holder() {
 #[test]
 fn keys_ranges_and_tables_are_shown_in_words() {
     let server = Fixture::with("lock-words", |config| config.partitions = Some(1));
-    let (mut holder, mut waiter, mut asker) = (server.connect(), server.connect(), server.connect());
+    let (mut holder, mut waiter, mut asker) =
+        (server.connect(), server.connect(), server.connect());
     asker.query("create table t (a int primary key, k int)");
     asker.query("create index t_k on t (k)");
     asker.query("insert into t values (1, 10), (5, 50)");
     holder.query("set default_transaction_isolation = serializable");
     let cases = [
-        ("insert into t values (7, 70)", "select k from t where a > 2 and a < 9 for share", "t||(3) .. (9)|share"),
+        (
+            "insert into t values (7, 70)",
+            "select k from t where a > 2 and a < 9 for share",
+            "t||(3) .. (9)|share",
+        ),
         ("select k from t where a > 2 and a < 9", "insert into t values (8, 80)", "t||(8)|update"),
-        ("update t set k = 11 where a = 1", "select a from t where k = 11 for share", "t|t_k|(11) .. (12)|share"),
+        (
+            "update t set k = 11 where a = 1",
+            "select a from t where k = 11 for share",
+            "t|t_k|(11) .. (12)|share",
+        ),
         ("select count(*) from t", "insert into t values (9, 90)", "t|||intent exclusive"),
     ];
     for (holds, waits, wanted) in cases {

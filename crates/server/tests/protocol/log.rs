@@ -17,7 +17,10 @@ struct Log;
 
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        LINES.lock().unwrap_or_else(PoisonError::into_inner).push(String::from_utf8_lossy(line).into_owned());
+        LINES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(String::from_utf8_lossy(line).into_owned());
         MORE.notify_all();
         Ok(line.len())
     }
@@ -36,9 +39,12 @@ fn listen() {
 #[track_caller]
 fn line(parts: &[&str]) -> String {
     let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-    let find = |lines: &[String]| lines.iter().find(|line| parts.iter().all(|part| line.contains(part))).cloned();
-    let (lines, timeout) =
-        MORE.wait_timeout_while(lines, LIMIT, |lines| find(lines).is_none()).unwrap_or_else(PoisonError::into_inner);
+    let find = |lines: &[String]| {
+        lines.iter().find(|line| parts.iter().all(|part| line.contains(part))).cloned()
+    };
+    let (lines, timeout) = MORE
+        .wait_timeout_while(lines, LIMIT, |lines| find(lines).is_none())
+        .unwrap_or_else(PoisonError::into_inner);
     assert!(!timeout.timed_out(), "no line with {parts:?} in {lines:#?}");
     find(&lines).unwrap()
 }
@@ -67,24 +73,36 @@ fn a_long_wait_and_its_end_are_logged_with_both_statements() {
     c[0].query("begin; update long set n = 'held' where a = 1");
     c[1].query("begin; update long set n = 'first' where a = 2");
     c[1].send(&query("update long set n = 'first'\n where a = 1"));
-    let waits = format!("{first} still waits for no key update lock on key (1) of table long after ");
+    let waits =
+        format!("{first} still waits for no key update lock on key (1) of table long after ");
     let logged = line(&[&waits, " INFO ", &format!(" ms; blocked by {holder} statement")]);
     let its = "statement=\"update long set n = 'first'  where a = 1\"";
     let of_holder = "blocker_statement=\"begin; update long set n = 'held' where a = 1\"";
     assert!(logged.contains(its) && logged.contains(of_holder), "{logged}");
     assert!(
-        logged.contains("blocker_state=\"idle in transaction\"") && !logged.contains("holder_statement"),
+        logged.contains("blocker_state=\"idle in transaction\"")
+            && !logged.contains("holder_statement"),
         "{logged}"
     );
     c[2].send(&query("update long set n = 'second' where a = 2"));
     let chain = format!("blocked by {first}; the chain ends at {holder} ");
-    let logged =
-        line(&[&format!("{second} still waits for"), &chain, "'second'", &of_holder.replace("blocker", "holder")]);
-    assert!(logged.contains("blocker_state=\"active\" blocker_statement=\"update long set n = 'first'"), "{logged}");
+    let logged = line(&[
+        &format!("{second} still waits for"),
+        &chain,
+        "'second'",
+        &of_holder.replace("blocker", "holder"),
+    ]);
+    assert!(
+        logged.contains("blocker_state=\"active\" blocker_statement=\"update long set n = 'first'"),
+        "{logged}"
+    );
     let mut asker = c.pop().unwrap();
     assert_eq!(asker.column(&format!("select pg_cancel_backend({})", pids[2])), ["t"]);
     assert_eq!(c[2].until_ready()[0].code(), "57014");
-    line(&[&format!("{second} gave up waiting for no key update lock on key (2) of table long after "), "'second'"]);
+    line(&[
+        &format!("{second} gave up waiting for no key update lock on key (2) of table long after "),
+        "'second'",
+    ]);
     c[0].query("commit");
     c[1].until_ready();
     line(&[&format!("{first} acquired no key update lock on key (1) of table long after "), its]);
@@ -159,12 +177,21 @@ fn a_deadlock_is_told_and_logged_with_all_of_its_waits() {
     assert_eq!((error.code(), error.primary()), ("40P01".into(), "deadlock detected".into()));
     let waits = |mode: &str, at: usize, key: usize, on: usize| {
         let (waiter, blocker) = (pids[at], pids[on]);
-        format!("rocess {waiter} waits for {mode} lock on key ({key}) of table dead; blocked by process {blocker}.")
+        format!(
+            "rocess {waiter} waits for {mode} lock on key ({key}) of table dead; blocked by process {blocker}."
+        )
     };
-    let circle = [waits("no key update", 2, 1, 0), waits("no key update", 0, 2, 1), waits("update", 1, 3, 2)];
+    let circle = [
+        waits("no key update", 2, 1, 0),
+        waits("no key update", 0, 2, 1),
+        waits("update", 1, 3, 2),
+    ];
     assert_eq!(error.detail(), format!("P{}", circle.join("\nP")));
     assert_eq!(error.hint(), "Run the transaction again. The server's log has the statements.");
-    let logged = line(&[" WARN ", &format!("deadlock detected: process {} fails: p{}", pids[2], circle.join(" p"))]);
+    let logged = line(&[
+        " WARN ",
+        &format!("deadlock detected: process {} fails: p{}", pids[2], circle.join(" p")),
+    ]);
     let [a, b, c_] = [pids[2], pids[0], pids[1]];
     let statements = format!(
         "statements=\"process {a}: update dead set n = $1 where a = 1 | process {b}: update dead set n = 2 where a = 2 | \
@@ -189,7 +216,8 @@ fn a_deadlock_with_ddl_is_logged_with_both_statements() {
     c[1].query("begin; update ddl_two set n = 1");
     c[1].send(&query("truncate ddl_one"));
     let began = Instant::now();
-    while asker.column("select count(*) from clearway.locks where table_name = 'ddl_one'") == ["0"] {
+    while asker.column("select count(*) from clearway.locks where table_name = 'ddl_one'") == ["0"]
+    {
         assert!(began.elapsed() < LIMIT, "nobody waits");
     }
     c[0].send(&query("update ddl_two set n = 2"));
@@ -215,7 +243,10 @@ fn a_deadlock_after_which_a_statement_is_run_again_is_logged() {
     lone.send(&query("update lone set n = n + 10 where a in (1, 2)"));
     in_progress(&mut asker, 1);
     block.query("update lone set n = 1 where a = 1");
-    let again = format!(" INFO clearway_coordinator::deadlock::report: deadlock detected: process {} runs", lone.pid);
+    let again = format!(
+        " INFO clearway_coordinator::deadlock::report: deadlock detected: process {} runs",
+        lone.pid
+    );
     let logged = line(&[
         &again,
         "table lone",

@@ -8,7 +8,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 fn with_metrics(name: &str) -> (Fixture, SocketAddr) {
-    let server = Fixture::with(name, |config| config.metrics = Some("127.0.0.1:0".parse().unwrap()));
+    let server =
+        Fixture::with(name, |config| config.metrics = Some("127.0.0.1:0".parse().unwrap()));
     let address = server.metrics_address();
     (server, address)
 }
@@ -32,7 +33,10 @@ fn page(address: SocketAddr) -> String {
     let answer = ask(address, b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-    assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{head}");
+    assert!(
+        head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"),
+        "{head}"
+    );
     assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
     body.to_owned()
 }
@@ -41,7 +45,8 @@ fn page(address: SocketAddr) -> String {
 type Sample = (String, String, f64);
 
 fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
 fn sample(line: &str) -> Sample {
@@ -69,13 +74,20 @@ fn parsed(page: &str) -> Vec<Sample> {
             assert!(helped.insert(name) && text.ends_with('.'), "{line}");
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
             let (name, kind) = kind.split_once(' ').unwrap();
-            assert!(kinds.insert(name.to_owned(), kind).is_none() && helped.contains(name), "{line}");
+            assert!(
+                kinds.insert(name.to_owned(), kind).is_none() && helped.contains(name),
+                "{line}"
+            );
             assert!(name.starts_with("clearway_"), "{line}");
             assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
         } else {
             let (name, labels, value) = sample(line);
-            let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
-            let kind = kinds.get(&name).or(kinds.get(family)).unwrap_or_else(|| panic!("no type: {line}"));
+            let family = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end))
+                .unwrap_or(&name);
+            let kind =
+                kinds.get(&name).or(kinds.get(family)).unwrap_or_else(|| panic!("no type: {line}"));
             assert!(*kind == "gauge" || value >= 0.0, "{line}");
             assert!(seen.insert((name.clone(), labels.clone())), "told twice: {line}");
             samples.push((name, labels, value));
@@ -99,14 +111,20 @@ fn the_page_is_in_the_text_format_and_counts_what_sessions_do() {
     c.query("insert into t values (1)");
     c.query("selec");
     let after = parsed(&page(address));
-    let grown = |name: &str, labels: &str| value(&after, name, labels) - value(&before, name, labels);
+    let grown =
+        |name: &str, labels: &str| value(&after, name, labels) - value(&before, name, labels);
     assert_eq!(grown("clearway_transactions_total", "outcome=\"committed\""), 2.0);
     assert_eq!(grown("clearway_transactions_total", "outcome=\"aborted\""), 1.0);
     assert_eq!(grown("clearway_statements_total", ""), 3.0);
     assert_eq!(grown("clearway_errors_total", "class=\"23\""), 1.0);
     assert_eq!(grown("clearway_errors_total", "class=\"42\""), 1.0);
-    assert!(grown("clearway_received_bytes_total", "") > 50.0 && grown("clearway_sent_bytes_total", "") > 50.0);
-    assert!(grown("clearway_log_bytes_total", "") > 0.0 && grown("clearway_log_syncs_total", "") > 0.0);
+    assert!(
+        grown("clearway_received_bytes_total", "") > 50.0
+            && grown("clearway_sent_bytes_total", "") > 50.0
+    );
+    assert!(
+        grown("clearway_log_bytes_total", "") > 0.0 && grown("clearway_log_syncs_total", "") > 0.0
+    );
     assert!(grown("clearway_uptime_seconds", "") > 0.0);
     assert_eq!(value(&after, "clearway_sessions", ""), 1.0);
     assert_eq!(value(&after, "clearway_commits_waiting", ""), 0.0);

@@ -49,11 +49,17 @@ fn a_read_is_followed_by_a_change_of_any_kind() {
     let server = Fixture::new("plans-changes");
     let mut c = connect(&server);
     for _ in 0..MANY {
-        c.query("begin; select u from t where a = 6; select a from t where a = 6 for update; commit");
-        c.query("begin; select a, n from t where u = 50; update t set n = n + 1 where a = 5; commit");
+        c.query(
+            "begin; select u from t where a = 6; select a from t where a = 6 for update; commit",
+        );
+        c.query(
+            "begin; select a, n from t where u = 50; update t set n = n + 1 where a = 5; commit",
+        );
         c.query("begin; select n, u from t where a = 9; insert into t values (9, 90, 0); commit");
         c.query("begin; select n + 1 from t where a in (9, 10) order by a; delete from t where a = 9; commit");
-        c.query("begin; select a + 1 from t where a = 7; update t set n = n + 1 where a = 5; commit");
+        c.query(
+            "begin; select a + 1 from t where a = 7; update t set n = n + 1 where a = 5; commit",
+        );
         c.query("begin; select count(*) from t where a between 5 and 6; update t set n = 0 where a = 5; commit");
     }
     let plans = plans(&mut c);
@@ -65,8 +71,14 @@ fn a_read_is_followed_by_a_change_of_any_kind() {
     assert_eq!(lock("SELECT a, n FROM t WHERE u = ?"), format!("exclusive {MANY} {MANY}"));
     assert_eq!(lock("SELECT n, u FROM t WHERE a = ?"), format!("exclusive {MANY} {MANY}"));
     assert_eq!(lock("SELECT (a + ?) FROM t WHERE a = ?"), format!("shared {MANY} 0"));
-    assert!(plans.iter().any(|plan| plan.starts_with("SELECT (n + ?)") && plan.contains(" WHERE a IN (?): ")));
-    let update = plans.iter().position(|plan| plan.starts_with("UPDATE t SET n = (n + ?) WHERE a = ?: increment "));
+    assert!(
+        plans
+            .iter()
+            .any(|plan| plan.starts_with("SELECT (n + ?)") && plan.contains(" WHERE a IN (?): "))
+    );
+    let update = plans
+        .iter()
+        .position(|plan| plan.starts_with("UPDATE t SET n = (n + ?) WHERE a = ?: increment "));
     assert!(update.is_some(), "it adds beside others: {plans:?}");
     assert_eq!(plans.len(), 6, "neither FOR UPDATE nor ranges of the primary key: {plans:?}");
 }
@@ -81,6 +93,9 @@ fn an_addition_before_for_update_locks_exclusively() {
         c.query("select n from t where a = 5 for update");
         c.query("commit");
     }
-    assert_eq!(plans(&mut c), [format!("UPDATE t SET n = (n + ?) WHERE a = ?: exclusive {MANY} {MANY}")]);
+    assert_eq!(
+        plans(&mut c),
+        [format!("UPDATE t SET n = (n + ?) WHERE a = ?: exclusive {MANY} {MANY}")]
+    );
     assert_eq!(c.column("select n from t where a = 5"), [MANY.to_string()]);
 }

@@ -252,7 +252,8 @@ impl Raw {
         if let Some(e) = messages.iter().find(|m| m.tag == 'E') {
             return vec![e.code()];
         }
-        let first = |m: &Message| String::from_utf8(m.values()[0].clone().unwrap_or_default()).unwrap();
+        let first =
+            |m: &Message| String::from_utf8(m.values()[0].clone().unwrap_or_default()).unwrap();
         messages.iter().filter(|m| m.tag == 'D').map(first).collect()
     }
 }

@@ -133,7 +133,10 @@ fn very_many_statements_and_rows_in_one_message() {
     assert_eq!(c.next().tag, 'G');
     c.send_all(&[message(b'd', rows.as_bytes()), message(b'c', b"")]);
     assert_eq!(c.until_ready()[0].text(), "COPY 200000");
-    assert_eq!(c.query(&"select 1;".repeat(20_000)).iter().filter(|m| m.tag == 'D').count(), 20_000);
+    assert_eq!(
+        c.query(&"select 1;".repeat(20_000)).iter().filter(|m| m.tag == 'D').count(),
+        20_000
+    );
 }
 
 #[test]
@@ -141,9 +144,11 @@ fn a_copy_that_fails_leaves_nothing() {
     let server = Fixture::new("copy-fail");
     let mut c = server.connect();
     c.query("create table t (a int primary key)");
-    for (end, code) in
-        [(message(b'f', b"enough\0"), "57014"), (message(b'd', b"x\n"), "22P02"), (message(b'd', b"1\n"), "23505")]
-    {
+    for (end, code) in [
+        (message(b'f', b"enough\0"), "57014"),
+        (message(b'd', b"x\n"), "22P02"),
+        (message(b'd', b"1\n"), "23505"),
+    ] {
         c.send(&query("copy t from stdin"));
         assert_eq!(c.next().tag, 'G');
         // What follows the error up to the end of the data is ignored.
@@ -180,7 +185,8 @@ fn a_copy_of_a_key_deleted_since_the_snapshot_fails() {
 #[test]
 fn a_cancel_request_ends_what_runs() {
     let server = Fixture::new("cancel");
-    let (mut sleeper, mut waiter, mut holder) = (server.connect(), server.connect(), server.connect());
+    let (mut sleeper, mut waiter, mut holder) =
+        (server.connect(), server.connect(), server.connect());
     holder.query("create table t (a int primary key, b int)");
     holder.query("insert into t values (1, 1)");
     let cancel = |c: &Raw, secret: i32| {
@@ -231,7 +237,10 @@ fn settings_follow_transactions() {
     c.query("begin; set application_name = 'y'; set local jit = on");
     assert_eq!(c.column("show jit"), ["on"]);
     c.query("commit");
-    assert_eq!((c.column("show jit"), c.column("show application_name")), (vec!["off".into()], vec!["y".into()]));
+    assert_eq!(
+        (c.column("show jit"), c.column("show application_name")),
+        (vec!["off".into()], vec!["y".into()])
+    );
     c.query("begin; set application_name = 'z'");
     c.query("rollback");
     assert_eq!(c.column("show application_name"), ["y"]);

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 /// What `clearway.sessions` says of the session with this backend id: these columns of it, in one text.
 fn shown(asker: &mut Raw, pid: i32, columns: &str) -> String {
-    asker.column(&format!("select concat({columns}) from clearway.sessions where pid = {pid}")).join(";")
+    asker
+        .column(&format!("select concat({columns}) from clearway.sessions where pid = {pid}"))
+        .join(";")
 }
 
 /// Asks until it says so.
@@ -49,7 +51,8 @@ fn snapshots_are_shown_with_their_sessions() {
 #[test]
 fn sessions_show_what_each_client_does_and_waits_for() {
     let server = Fixture::new("sessions");
-    let (mut asker, mut holder, mut waiter) = (server.connect(), server.connect(), server.connect());
+    let (mut asker, mut holder, mut waiter) =
+        (server.connect(), server.connect(), server.connect());
     asker.query("create table t (a int primary key, n int)");
     asker.query("insert into t values (1, 0)");
     becomes(&mut asker, holder.pid, STATE, "idle|||");
@@ -58,11 +61,19 @@ fn sessions_show_what_each_client_does_and_waits_for() {
     let text = "begin; update t set n = 1 where a = 1";
     becomes(&mut asker, holder.pid, STATE, &format!("idle in transaction|||{text}"));
     assert_eq!(
-        shown(&mut asker, holder.pid, "application, ' ', user_name, ' ', client like '127.0.0.1:%'"),
+        shown(
+            &mut asker,
+            holder.pid,
+            "application, ' ', user_name, ' ', client like '127.0.0.1:%'"
+        ),
         "holder tester t"
     );
     assert_eq!(
-        shown(&mut asker, holder.pid, "transaction > 0, transaction_since <= statement_since, state_since < now()"),
+        shown(
+            &mut asker,
+            holder.pid,
+            "transaction > 0, transaction_since <= statement_since, state_since < now()"
+        ),
         "ttt"
     );
     // By a prepared statement, of a block.
@@ -77,7 +88,14 @@ fn sessions_show_what_each_client_does_and_waits_for() {
     holder.query("commit");
     waiter.until_ready();
     becomes(&mut asker, waiter.pid, STATE, "idle|||update t set n = $1 where a = 1");
-    assert_eq!(shown(&mut asker, waiter.pid, "transaction, transaction_since, state_since > statement_since"), "t");
+    assert_eq!(
+        shown(
+            &mut asker,
+            waiter.pid,
+            "transaction, transaction_since, state_since > statement_since"
+        ),
+        "t"
+    );
     becomes(&mut asker, holder.pid, STATE, "idle|||commit");
     holder.query("begin; select 1 / 0");
     becomes(&mut asker, holder.pid, STATE, "idle in transaction (aborted)|||begin; select 1 / 0");
@@ -87,7 +105,10 @@ fn sessions_show_what_each_client_does_and_waits_for() {
     holder.send(&query("copy t from stdin"));
     becomes(&mut asker, holder.pid, STATE, "active|client||copy t from stdin");
     let own = asker.pid;
-    assert_eq!(asker.column(&format!("select state from clearway.sessions where pid = {own}")), ["active"]);
+    assert_eq!(
+        asker.column(&format!("select state from clearway.sessions where pid = {own}")),
+        ["active"]
+    );
 }
 
 #[test]
@@ -114,7 +135,11 @@ fn with_a_row(name: &str) -> (Fixture, Raw) {
 }
 
 fn warnings(messages: &[Message]) -> Vec<String> {
-    messages.iter().filter(|m| m.tag == 'N').map(|m| format!("{} {}", m.severity(), m.primary())).collect()
+    messages
+        .iter()
+        .filter(|m| m.tag == 'N')
+        .map(|m| format!("{} {}", m.severity(), m.primary()))
+        .collect()
 }
 
 fn cancel(asker: &mut Raw, pid: i32) {
@@ -128,23 +153,41 @@ fn cancel_and_terminate_answer_as_postgresql() {
     let nobody = "WARNING PID 999999 is not a PostgreSQL backend process";
     for function in ["pg_cancel_backend", "pg_terminate_backend"] {
         let answer = c.query(&format!("select {function}(999999)"));
-        assert_eq!((warnings(&answer), &answer[2].values()), (vec![nobody.to_owned()], &vec![Some(b"f".to_vec())]));
+        assert_eq!(
+            (warnings(&answer), &answer[2].values()),
+            (vec![nobody.to_owned()], &vec![Some(b"f".to_vec())])
+        );
         assert_eq!(c.column(&format!("select {function}(null)")), [""]);
         assert_eq!(c.column(&format!("select {function}('x')")), ["22P02"]);
     }
     assert_eq!(c.column("select pg_cancel_backend(1::bigint)"), ["42883"]);
     let answer = c.query("select pg_terminate_backend(999999, 1000)");
-    assert_eq!((warnings(&answer), &answer[2].values()), (vec![nobody.to_owned()], &vec![Some(b"f".to_vec())]));
+    assert_eq!(
+        (warnings(&answer), &answer[2].values()),
+        (vec![nobody.to_owned()], &vec![Some(b"f".to_vec())])
+    );
     assert_eq!(warnings(&c.query("select pg_terminate_backend(999999, 0) from t")), [nobody]);
-    for (arguments, answer) in [("null, 5", ""), ("5, null", ""), ("5, -1", "22003"), ("5, 1.5", "42883")] {
-        assert_eq!(c.column(&format!("select pg_terminate_backend({arguments})")), [answer], "{arguments}");
+    for (arguments, answer) in
+        [("null, 5", ""), ("5, null", ""), ("5, -1", "22003"), ("5, 1.5", "42883")]
+    {
+        assert_eq!(
+            c.column(&format!("select pg_terminate_backend({arguments})")),
+            [answer],
+            "{arguments}"
+        );
     }
     assert_eq!(c.column("select pg_terminate_backend(1, 1, 1)"), ["42883"]);
     // For each row; in a read-only transaction; not by an EXPLAIN.
     c.query("insert into t values (2, 0)");
     assert_eq!(warnings(&c.query("select pg_cancel_backend(999999) from t")), [nobody, nobody]);
-    assert_eq!(warnings(&c.query("select 1 from t where a = 1 and pg_cancel_backend(999999)")), [nobody]);
-    assert_eq!(warnings(&c.query("begin read only; select pg_cancel_backend(999999); commit")), [nobody]);
+    assert_eq!(
+        warnings(&c.query("select 1 from t where a = 1 and pg_cancel_backend(999999)")),
+        [nobody]
+    );
+    assert_eq!(
+        warnings(&c.query("begin read only; select pg_cancel_backend(999999); commit")),
+        [nobody]
+    );
     assert_eq!(warnings(&c.query("explain select pg_cancel_backend(999999)")), [""; 0]);
     // Itself: the statement fails, and with it its block.
     let own = c.query("begin; insert into t values (3, pg_cancel_backend(pg_backend_pid())::int)");
@@ -168,7 +211,11 @@ fn is_terminated(c: &mut Raw) {
         last = next;
     }
     assert_eq!((last.severity(), last.code(), last.primary()), {
-        ("FATAL".into(), "57P01".into(), "terminating connection due to administrator command".into())
+        (
+            "FATAL".into(),
+            "57P01".into(),
+            "terminating connection due to administrator command".into(),
+        )
     });
 }
 
@@ -201,7 +248,9 @@ fn cancel_ends_what_runs_and_leaves_the_idle_alone() {
     becomes(&mut asker, waiter.pid, "waits_for", "sleep");
     cancel(&mut asker, waiter.pid);
     assert_eq!(waiter.until_ready()[0].code(), "57014");
-    waiter.send(&query("select n from generate_series(1, 20000000) as s(n) order by md5(n::text) limit 1"));
+    waiter.send(&query(
+        "select n from generate_series(1, 20000000) as s(n) order by md5(n::text) limit 1",
+    ));
     becomes(&mut asker, waiter.pid, "state", "active");
     cancel(&mut asker, waiter.pid);
     assert_eq!(waiter.until_ready()[0].code(), "57014");
@@ -229,7 +278,9 @@ fn terminate_ends_a_session_wherever_it_is() {
         becomes(&mut asker, victim.pid, column, seen);
         let pid = victim.pid;
         assert_eq!(
-            asker.column(&format!("select pg_terminate_backend(pid) from clearway.sessions where pid = {pid}")),
+            asker.column(&format!(
+                "select pg_terminate_backend(pid) from clearway.sessions where pid = {pid}"
+            )),
             ["t"]
         );
         if !sql.contains("repeat") {
@@ -252,10 +303,16 @@ fn terminate_ends_a_session_wherever_it_is() {
     let mut idle = server.connect();
     let pid = idle.pid;
     assert_eq!(asker.column(&format!("select pg_terminate_backend({pid}, 100000000)")), ["t"]);
-    assert_eq!(asker.column(&format!("select count(*) from clearway.sessions where pid = {pid}")), ["0"]);
+    assert_eq!(
+        asker.column(&format!("select count(*) from clearway.sessions where pid = {pid}")),
+        ["0"]
+    );
     is_terminated(&mut idle);
     // PostgreSQL waits there, too.
-    let elsewhere = format!("select pg_terminate_backend(pid, 5) from clearway.sessions where pid = {}", holder.pid);
+    let elsewhere = format!(
+        "select pg_terminate_backend(pid, 5) from clearway.sessions where pid = {}",
+        holder.pid
+    );
     assert_eq!(asker.column(&elsewhere), ["0A000"]);
     assert_eq!(holder.column("select 1"), ["1"]);
     let gone = waiter.pid;

@@ -1,7 +1,9 @@
 //! Results that are larger than what the server and the network hold: they go out as fast as the client takes them, and end in every way that a
 //! statement can end.
 
-use crate::raw::{Fixture, LIMIT, Message, Raw, bind, close, describe, execute, parse, query, sync};
+use crate::raw::{
+    Fixture, LIMIT, Message, Raw, bind, close, describe, execute, parse, query, sync,
+};
 use clearway_server::Config;
 use std::time::Instant;
 
@@ -31,7 +33,9 @@ fn fixture_with(name: &str, change: impl FnOnce(&mut Config)) -> (Fixture, Raw) 
 #[track_caller]
 fn waits_for_client(asker: &mut Raw, pid: i32) {
     let began = Instant::now();
-    while asker.column(&format!("select waits_for from clearway.sessions where pid = {pid}")) != ["client"] {
+    while asker.column(&format!("select waits_for from clearway.sessions where pid = {pid}"))
+        != ["client"]
+    {
         assert!(began.elapsed() < LIMIT, "it does not wait for its client");
     }
 }
@@ -67,8 +71,16 @@ fn a_slow_client_stops_only_itself() {
     for (messages, before, after) in [
         (query(WIDE), "T", "SELECT"),
         (query(&format!("copy ({WIDE}) to stdout")), "Hc", "COPY"),
-        ([wide_portal("").concat(), describe('P', ""), execute("", 0), sync()].concat(), "12T", "SELECT"),
-        (query(&format!("select i, repeat('x', 1000) from generate_series(1, {ROWS}) i")), "T", "SELECT"),
+        (
+            [wide_portal("").concat(), describe('P', ""), execute("", 0), sync()].concat(),
+            "12T",
+            "SELECT",
+        ),
+        (
+            query(&format!("select i, repeat('x', 1000) from generate_series(1, {ROWS}) i")),
+            "T",
+            "SELECT",
+        ),
         (query(&format!("begin; {WIDE}")), "CT", "SELECT"),
     ] {
         slow.send(&messages);
@@ -101,7 +113,11 @@ fn an_error_comes_behind_the_rows_before_it() {
     c.send_all(&[parse("", &failing, &[]), bind("", "", &[], false), execute("", 0), sync()]);
     let (others, rows) = summary(&mut c);
     assert_eq!((tags(&others).as_str(), rows > 100), ("12EZ", true));
-    assert_eq!(asker.query("update t set n = n")[0].text(), format!("UPDATE {ROWS}"), "no lock is left");
+    assert_eq!(
+        asker.query("update t set n = n")[0].text(),
+        format!("UPDATE {ROWS}"),
+        "no lock is left"
+    );
     server.stop();
 }
 
@@ -152,7 +168,9 @@ fn read_portal(c: &mut Raw, portal: &str, most: u32) -> (i64, usize) {
         c.send_all(&[execute(portal, most), sync()]);
         let messages = c.until_ready();
         let rows: Vec<_> = messages.iter().filter(|m| m.tag == 'D').collect();
-        let n = |row: &&Message| String::from_utf8(row.values()[2].clone().unwrap()).unwrap().parse::<i64>().unwrap();
+        let n = |row: &&Message| {
+            String::from_utf8(row.values()[2].clone().unwrap()).unwrap().parse::<i64>().unwrap()
+        };
         sum += rows.iter().map(n).sum::<i64>();
         count += rows.len();
         let end = &messages[messages.len() - 2];
@@ -176,10 +194,18 @@ fn portals_are_read_in_parts_beside_other_statements() {
     assert_eq!(c.tags(), format!("12{}sZT", "D".repeat(10)));
     c.send_all(&[wide_portal("q").concat(), execute("q", 3), sync()]);
     assert_eq!(c.tags(), "12DDDsZT");
-    c.send_all(&[wide_portal("closed").concat(), execute("closed", 3), close('P', "closed"), sync()]);
+    c.send_all(&[
+        wide_portal("closed").concat(),
+        execute("closed", 3),
+        close('P', "closed"),
+        sync(),
+    ]);
     assert_eq!(c.tags(), "12DDDs3ZT");
     assert_eq!(c.column("select count(*) from t"), [ROWS.to_string()]);
-    assert_eq!(c.query("insert into other select i from generate_series(1, 1000) i")[0].text(), "INSERT 0 1000");
+    assert_eq!(
+        c.query("insert into other select i from generate_series(1, 1000) i")[0].text(),
+        "INSERT 0 1000"
+    );
     assert_eq!(read_portal(&mut c, "p", 20_000), (0, ROWS - 10));
     // What is left of the other is as it was before the change.
     assert_eq!(c.query("savepoint s; update t set n = 1")[1].text(), format!("UPDATE {ROWS}"));
@@ -233,7 +259,10 @@ fn a_slow_reader_of_a_snapshot_stops_no_writer() {
         assert_eq!(slow.column("select count(*) from t"), [ROWS.to_string()]);
         slow.send(&query(WIDE));
         waits_for_client(&mut writer, slow.pid);
-        assert_eq!(writer.query(&format!("update t set n = {value}"))[0].text(), format!("UPDATE {ROWS}"));
+        assert_eq!(
+            writer.query(&format!("update t set n = {value}"))[0].text(),
+            format!("UPDATE {ROWS}")
+        );
         let (others, rows) = summary(&mut slow);
         assert_eq!((rows, tags(&others)), (ROWS, "TCZ".to_owned()));
         assert_eq!(read_portal(&mut slow, "p", 0), ((value - 1) * (ROWS as i64 - 10), ROWS - 10));
@@ -246,7 +275,9 @@ fn a_slow_reader_of_a_snapshot_stops_no_writer() {
 fn fetch(c: &mut Raw, which: &str) -> (i64, usize) {
     let messages = c.query(&format!("fetch {which}"));
     let rows: Vec<_> = messages.iter().filter(|m| m.tag == 'D').collect();
-    let n = |row: &&Message| String::from_utf8(row.values()[2].clone().unwrap()).unwrap().parse::<i64>().unwrap();
+    let n = |row: &&Message| {
+        String::from_utf8(row.values()[2].clone().unwrap()).unwrap().parse::<i64>().unwrap()
+    };
     assert_eq!(messages[messages.len() - 2].text(), format!("FETCH {}", rows.len()), "{which}");
     (rows.iter().map(n).sum(), rows.len())
 }
@@ -256,11 +287,15 @@ fn fetch(c: &mut Raw, which: &str) -> (i64, usize) {
 fn a_cursor_stops_no_writer_and_shows_the_moment_of_its_declare() {
     let (server, mut writer) = fixture("stream-cursor");
     let mut c = server.connect();
-    let snapshots =
-        |asker: &mut Raw, pid: i32| asker.column(&format!("select count(*) from clearway.snapshots where pid = {pid}"));
+    let snapshots = |asker: &mut Raw, pid: i32| {
+        asker.column(&format!("select count(*) from clearway.snapshots where pid = {pid}"))
+    };
     for (value, level) in [(1, "read committed"), (2, "repeatable read")] {
         c.query(&format!("begin isolation level {level}; declare c cursor for {WIDE}"));
-        assert_eq!(writer.query(&format!("update t set n = {value}"))[0].text(), format!("UPDATE {ROWS}"));
+        assert_eq!(
+            writer.query(&format!("update t set n = {value}"))[0].text(),
+            format!("UPDATE {ROWS}")
+        );
         let before = value - 1;
         assert_eq!(fetch(&mut c, "10 from c"), (10 * before, 10));
         assert_eq!(snapshots(&mut writer, c.pid), ["1"]);
@@ -272,7 +307,10 @@ fn a_cursor_stops_no_writer_and_shows_the_moment_of_its_declare() {
         assert_eq!(fetch(&mut c, "relative 1000 from c"), (before, 1));
         c.send(&query("fetch all from c"));
         waits_for_client(&mut writer, c.pid);
-        assert_eq!(writer.column("update t set n = n where id = 5 returning n"), [value.to_string()]);
+        assert_eq!(
+            writer.column("update t set n = n where id = 5 returning n"),
+            [value.to_string()]
+        );
         let (others, rows) = summary(&mut c);
         assert_eq!((tags(&others), rows), ("TCZ".to_owned(), ROWS - 6010));
         assert_eq!(others[1].text(), format!("FETCH {rows}"));
@@ -353,8 +391,15 @@ fn fetch_works_in_the_extended_protocol() {
     c.send_all(&[execute("f", 2), execute("f", 2), execute("f", 2), sync()]);
     let messages = c.until_ready();
     assert_eq!(tags(&messages[..messages.len() - 1]), "DDsDCC");
-    assert_eq!(messages[0].values()[0], Some(3i32.to_be_bytes().to_vec()), "in binary, as Bind has asked");
-    assert_eq!((messages[4].text(), messages[5].text()), ("FETCH 1".to_owned(), "FETCH 0".to_owned()));
+    assert_eq!(
+        messages[0].values()[0],
+        Some(3i32.to_be_bytes().to_vec()),
+        "in binary, as Bind has asked"
+    );
+    assert_eq!(
+        (messages[4].text(), messages[5].text()),
+        ("FETCH 1".to_owned(), "FETCH 0".to_owned())
+    );
     // The cursor is a portal as others are.
     c.send_all(&[execute("c", 2), describe('P', "c"), sync()]);
     let messages = c.until_ready();
@@ -375,7 +420,12 @@ fn fetch_works_in_the_extended_protocol() {
     ]);
     assert_eq!(c.tags(), "12CZT");
     assert_eq!(c.column("fetch d"), ["9"]);
-    c.send_all(&[parse("", "move from nothing", &[]), bind("", "", &[], false), execute("", 0), sync()]);
+    c.send_all(&[
+        parse("", "move from nothing", &[]),
+        bind("", "", &[], false),
+        execute("", 0),
+        sync(),
+    ]);
     assert_eq!(c.until_ready()[2].code(), "34000");
     c.query("rollback");
     server.stop();

@@ -32,7 +32,8 @@ fn waits_are_seen_by_a_prepared_statement_until_they_are_reset() {
     let mut seen = || {
         c.send_all(&[bind("", "waits", &["test.waited_for"], false), execute("", 0), sync()]);
         let row = c.until_ready().into_iter().find(|m| m.tag == 'D')?;
-        let texts = row.values().into_iter().map(|v| String::from_utf8(v.unwrap_or_default()).unwrap());
+        let texts =
+            row.values().into_iter().map(|v| String::from_utf8(v.unwrap_or_default()).unwrap());
         Some(texts.collect::<Vec<_>>().join(" "))
     };
     assert_eq!(seen().unwrap(), "3 1 333333 40 t t");
@@ -83,7 +84,8 @@ fn activity_counts_what_sessions_do() {
     };
     assert_eq!(figures("sessions"), 2);
     c.query("create table t (a int primary key)");
-    let before: Vec<i64> = ["committed", "aborted", "errors", "statements"].map(&mut figures).to_vec();
+    let before: Vec<i64> =
+        ["committed", "aborted", "errors", "statements"].map(&mut figures).to_vec();
     // Committed: two statements on their own, a block, two that are one. Aborted: one on its own, a block by ROLLBACK, one by its error.
     c.query("insert into t values (1)");
     c.query("select * from t");
@@ -93,7 +95,8 @@ fn activity_counts_what_sessions_do() {
     c.query("begin; insert into t values (5); rollback");
     c.query("insert into t values (6); select 1 / 0");
     c.query("nonsense");
-    let after: Vec<i64> = ["committed", "aborted", "errors", "statements"].map(&mut figures).to_vec();
+    let after: Vec<i64> =
+        ["committed", "aborted", "errors", "statements"].map(&mut figures).to_vec();
     let grown: Vec<i64> = after.iter().zip(&before).map(|(a, b)| a - b).collect();
     // The asker's own: a transaction and a statement for each figure between.
     assert_eq!(grown, [4 + 4, 3, 3, 13 + 4]);
@@ -123,7 +126,11 @@ fn who_would_change_a_view_is_told_how_to_read_it() {
     let server = Fixture::new("views");
     let mut c = server.connect();
     for (sql, code, hint) in [
-        ("delete from clearway.contention", "42809", "It can only be read: SELECT * FROM clearway.contention."),
+        (
+            "delete from clearway.contention",
+            "42809",
+            "It can only be read: SELECT * FROM clearway.contention.",
+        ),
         (
             "select * from clearway.waits",
             "42P01",
@@ -135,7 +142,11 @@ fn who_would_change_a_view_is_told_how_to_read_it() {
             "42501",
             "Schema clearway is for the server's own views. Use a name without a schema.",
         ),
-        ("select 1 + clearway.reset_contention()", "0A000", "It stands alone: SELECT clearway.reset_contention()."),
+        (
+            "select 1 + clearway.reset_contention()",
+            "0A000",
+            "It stands alone: SELECT clearway.reset_contention().",
+        ),
     ] {
         let answer = c.query(sql);
         assert_eq!((answer[0].code().as_str(), answer[0].hint().as_str()), (code, hint), "{sql}");

@@ -64,8 +64,14 @@ fn once_shows_an_interval_sorted_by_the_time_lost() {
     let server = Fixture::with("top", |config| config.unix_socket = Some(sockets.clone()));
     let address = server.address().to_string();
     let shown = once(&server, &["--connect", &address, "--interval", "0.5", "--once"]);
-    assert!(shown[0].starts_with(&format!("clearway {} at {address}, up ", env!("CARGO_PKG_VERSION"))), "{shown:?}");
-    assert!(shown[1].contains(" transactions/s committed, ") && !shown[1].starts_with("0 "), "{shown:?}");
+    assert!(
+        shown[0].starts_with(&format!("clearway {} at {address}, up ", env!("CARGO_PKG_VERSION"))),
+        "{shown:?}"
+    );
+    assert!(
+        shown[1].contains(" transactions/s committed, ") && !shown[1].starts_with("0 "),
+        "{shown:?}"
+    );
     let first: Vec<&str> = shown[6].split_whitespace().collect();
     assert!(first[6] == "test.top" && first[7].contains("top.rs:"), "{shown:?}");
     // Not a terminal: once, without being told.
@@ -78,7 +84,8 @@ fn once_shows_an_interval_sorted_by_the_time_lost() {
 #[test]
 fn sessions_are_below_the_one_that_blocks_them() {
     let server = Fixture::new("top-blocked");
-    let (mut holder, mut first, mut second) = (server.connect(), server.connect(), server.connect());
+    let (mut holder, mut first, mut second) =
+        (server.connect(), server.connect(), server.connect());
     holder.query("create table t (a int primary key, n int)");
     holder.query("insert into t values (1, 0), (2, 0)");
     holder.query("begin; update t set n = 1 where a = 1");
@@ -89,7 +96,10 @@ fn sessions_are_below_the_one_that_blocks_them() {
         "2 sessions wait for a lock, each below the one that blocks it:".to_owned(),
         format!("{} idle in transaction: begin; update t set n = 1 where a = 1", holder.pid),
         format!("  {} waits T ms, no key update t (1): update t set n = 2 where a = 1", first.pid),
-        format!("    {} waits T ms, no key update t (2): update t set n = 3 where a = 2", second.pid),
+        format!(
+            "    {} waits T ms, no key update t (2): update t set n = 3 where a = 2",
+            second.pid
+        ),
     ];
     let began = Instant::now();
     // How long they have waited is nobody's to know: one word, and the next is its unit.
@@ -102,7 +112,8 @@ fn sessions_are_below_the_one_that_blocks_them() {
     };
     let address = server.address().to_string();
     loop {
-        let (code, out, err) = said(&top(&["--connect", &address, "--interval", "0.1", "--once"]).output().unwrap());
+        let (code, out, err) =
+            said(&top(&["--connect", &address, "--interval", "0.1", "--once"]).output().unwrap());
         assert_eq!((code, err.as_str()), (Some(0), ""));
         let shown: Vec<String> = out.lines().map(str::to_owned).collect();
         let found: Vec<String> = shown[5..].iter().take(4).map(without_time).collect();
@@ -171,7 +182,10 @@ fn a_server_that_is_not_there_is_said_so() {
         let (code, out, err) = said(&top(&args).output().unwrap());
         assert_eq!((code, out.as_str()), (Some(1), ""));
         let lines: Vec<&str> = err.lines().collect();
-        assert!(lines[0].starts_with(&format!("clearway: no server answers at {}: ", args[1])), "{err}");
+        assert!(
+            lines[0].starts_with(&format!("clearway: no server answers at {}: ", args[1])),
+            "{err}"
+        );
         assert!(lines[1].starts_with("hint: Is the server running?") && lines.len() == 2, "{err}");
     }
     let (code, _, err) = said(&top(&["--interval", "0"]).output().unwrap());

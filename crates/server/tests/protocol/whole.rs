@@ -4,7 +4,9 @@
 //! `whole.out` has the recorded answers. To record them again: `BLESS=1 cargo test -p clearway-server --test protocol recorded_whole`. Where
 //! PostgreSQL 15 is installed, the same test without BLESS checks that the recorded answers are its own.
 
-use crate::raw::{Fixture, LIMIT, Message, Raw, bind, close, describe, execute, flush, parse, query, sync};
+use crate::raw::{
+    Fixture, LIMIT, Message, Raw, bind, close, describe, execute, flush, parse, query, sync,
+};
 use clearway_harness::client::Client;
 use clearway_harness::server::Kind;
 use clearway_harness::tools::{self, TempDir};
@@ -37,34 +39,79 @@ fn cases() -> Vec<(&'static str, Vec<u8>, usize)> {
     let in_pipeline = |name, statements: &[&str]| (name, pipe(statements), 1);
     let joined = |statements: &[&str]| statements.join("; ");
     vec![
-        simple("query: block", &joined(&["begin", ADD, ADD_2, "select v from t where k = 1", "commit"])),
-        simple("query: rolled back", &joined(&["begin", ADD, "insert into t values (9, 9)", "rollback"])),
+        simple(
+            "query: block",
+            &joined(&["begin", ADD, ADD_2, "select v from t where k = 1", "commit"]),
+        ),
+        simple(
+            "query: rolled back",
+            &joined(&["begin", ADD, "insert into t values (9, 9)", "rollback"]),
+        ),
         simple("query: fails in the middle", &joined(&["begin", ADD, TWICE, ADD_2, "commit"])),
-        simple("query: divides by zero", &joined(&["begin", ADD, "update t set v = 1 / 0 where k = 2", "commit"])),
+        simple(
+            "query: divides by zero",
+            &joined(&["begin", ADD, "update t set v = 1 / 0 where k = 2", "commit"]),
+        ),
         simple("query: implicit", &joined(&[ADD, ADD_2])),
         simple("query: implicit that fails", &joined(&[ADD, TWICE, ADD_2])),
         simple("query: begin in an implicit block", &joined(&[ADD, "begin", ADD_2, "commit"])),
         simple("query: no commit", &joined(&["begin", ADD])),
-        simple("query: commit and more", &joined(&["begin", ADD, "commit", ADD_2, "begin", ADD, "rollback"])),
-        simple("query: more fails after a commit", &joined(&["begin", ADD, "commit", ADD_2, TWICE])),
+        simple(
+            "query: commit and more",
+            &joined(&["begin", ADD, "commit", ADD_2, "begin", ADD, "rollback"]),
+        ),
+        simple(
+            "query: more fails after a commit",
+            &joined(&["begin", ADD, "commit", ADD_2, TWICE]),
+        ),
         simple(
             "query: savepoint",
-            &joined(&["begin", ADD, "savepoint s", ADD_2, "rollback to s", "release s", ADD, "commit"]),
+            &joined(&[
+                "begin",
+                ADD,
+                "savepoint s",
+                ADD_2,
+                "rollback to s",
+                "release s",
+                ADD,
+                "commit",
+            ]),
         ),
-        simple("query: fails behind a savepoint", &joined(&["begin", ADD, "savepoint s", TWICE, "commit"])),
+        simple(
+            "query: fails behind a savepoint",
+            &joined(&["begin", ADD, "savepoint s", TWICE, "commit"]),
+        ),
         simple(
             "query: set",
-            &joined(&["begin", "set local extra_float_digits = 1", ADD, "show extra_float_digits", "commit"]),
+            &joined(&[
+                "begin",
+                "set local extra_float_digits = 1",
+                ADD,
+                "show extra_float_digits",
+                "commit",
+            ]),
         ),
         simple(
             "query: table made",
-            &joined(&["begin", ADD, "create table n (a int primary key)", "insert into n values (1)", "commit"]),
+            &joined(&[
+                "begin",
+                ADD,
+                "create table n (a int primary key)",
+                "insert into n values (1)",
+                "commit",
+            ]),
         ),
         simple("query: no such table", &joined(&["begin", ADD, "select * from nowhere", "commit"])),
         simple("query: syntax", &joined(&["begin", ADD, "selec", "commit"])),
         simple(
             "query: many rows",
-            &joined(&["begin", ADD, "select * from generate_series(1, 30)", "update t set v = v + 1", "commit"]),
+            &joined(&[
+                "begin",
+                ADD,
+                "select * from generate_series(1, 30)",
+                "update t set v = v + 1",
+                "commit",
+            ]),
         ),
         simple(
             "query: serializable",
@@ -72,11 +119,23 @@ fn cases() -> Vec<(&'static str, Vec<u8>, usize)> {
         ),
         simple(
             "query: repeatable read",
-            &joined(&["begin isolation level repeatable read", ADD, "select v from t where k = 1", ADD, "commit"]),
+            &joined(&[
+                "begin isolation level repeatable read",
+                ADD,
+                "select v from t where k = 1",
+                ADD,
+                "commit",
+            ]),
         ),
-        simple("query: read only", &joined(&["begin read only", "select v from t where k = 1", ADD, "commit"])),
+        simple(
+            "query: read only",
+            &joined(&["begin read only", "select v from t where k = 1", ADD, "commit"]),
+        ),
         simple("query: begin twice", &joined(&["begin", ADD, "begin", ADD, "commit", "commit"])),
-        in_pipeline("pipeline: block", &["begin", ADD, ADD_2, "select v from t where k = 1", "commit"]),
+        in_pipeline(
+            "pipeline: block",
+            &["begin", ADD, ADD_2, "select v from t where k = 1", "commit"],
+        ),
         in_pipeline("pipeline: rolled back", &["begin", ADD, "rollback"]),
         in_pipeline("pipeline: fails in the middle", &["begin", ADD, TWICE, ADD_2, "commit"]),
         in_pipeline("pipeline: implicit", &[ADD, ADD_2, "select v from t where k = 2"]),
@@ -84,11 +143,20 @@ fn cases() -> Vec<(&'static str, Vec<u8>, usize)> {
         in_pipeline("pipeline: begin in an implicit block", &[ADD, "begin", ADD_2, "commit"]),
         in_pipeline("pipeline: no commit", &["begin", ADD]),
         in_pipeline("pipeline: commit and more", &["begin", ADD, "commit", ADD_2]),
-        in_pipeline("pipeline: savepoint", &["begin", ADD, "savepoint s", ADD_2, "rollback to s", "commit"]),
-        in_pipeline("pipeline: fails behind a savepoint", &["begin", ADD, "savepoint s", TWICE, "commit"]),
+        in_pipeline(
+            "pipeline: savepoint",
+            &["begin", ADD, "savepoint s", ADD_2, "rollback to s", "commit"],
+        ),
+        in_pipeline(
+            "pipeline: fails behind a savepoint",
+            &["begin", ADD, "savepoint s", TWICE, "commit"],
+        ),
         in_pipeline("pipeline: syntax", &["begin", ADD, "selec", "commit"]),
         in_pipeline("pipeline: no such table", &["begin", ADD, "select * from nowhere", "commit"]),
-        in_pipeline("pipeline: table made", &["begin", ADD, "create table n (a int primary key)", "commit"]),
+        in_pipeline(
+            "pipeline: table made",
+            &["begin", ADD, "create table n (a int primary key)", "commit"],
+        ),
         (
             "pipeline: parameters",
             [
@@ -129,7 +197,11 @@ fn cases() -> Vec<(&'static str, Vec<u8>, usize)> {
             .concat(),
             1,
         ),
-        ("pipeline: flush", [run("begin"), run(ADD), flush(), run(ADD_2), run("commit"), sync()].concat(), 1),
+        (
+            "pipeline: flush",
+            [run("begin"), run(ADD), flush(), run(ADD_2), run("commit"), sync()].concat(),
+            1,
+        ),
         (
             "pipeline: row limit",
             [
@@ -147,12 +219,18 @@ fn cases() -> Vec<(&'static str, Vec<u8>, usize)> {
         ),
         (
             "pipeline: two",
-            [pipe(&["begin", ADD, "commit"]), pipe(&["begin", ADD_2, TWICE, "commit"]), pipe(&["rollback"])].concat(),
+            [
+                pipe(&["begin", ADD, "commit"]),
+                pipe(&["begin", ADD_2, TWICE, "commit"]),
+                pipe(&["rollback"]),
+            ]
+            .concat(),
             3,
         ),
         (
             "pipeline: query behind it",
-            [run("begin"), run(ADD), query("select v from t where k = 1"), run("commit"), sync()].concat(),
+            [run("begin"), run(ADD), query("select v from t where k = 1"), run("commit"), sync()]
+                .concat(),
             2,
         ),
     ]
@@ -166,7 +244,9 @@ fn told(m: &Message) -> String {
         'Z' => format!("Z {}", char::from(m.body[0])),
         'D' => {
             let values = m.values();
-            let values = values.iter().map(|v| String::from_utf8_lossy(v.as_deref().unwrap_or(b"null")).into_owned());
+            let values = values
+                .iter()
+                .map(|v| String::from_utf8_lossy(v.as_deref().unwrap_or(b"null")).into_owned());
             format!("D {}", values.collect::<Vec<_>>().join(","))
         }
         'T' => format!("T {}", m.body[1]),
@@ -192,10 +272,17 @@ fn play(address: SocketAddr) -> String {
             writeln!(out, "{}", texts.join("\n")).unwrap();
         }
         // What the transaction has left: its own session first, as it may still be in a block.
-        let mut left = client.query("rollback").iter().filter(|m| m.tag != 'N').map(told).collect::<Vec<_>>();
+        let mut left =
+            client.query("rollback").iter().filter(|m| m.tag != 'N').map(told).collect::<Vec<_>>();
         let rows = control.query("select k, v from t where v <> 100 order by k");
         left.extend(rows.iter().filter(|m| m.tag == 'D').map(told));
-        left.extend(control.query("select count(*) from n").iter().filter(|m| "DE".contains(m.tag)).map(told));
+        left.extend(
+            control
+                .query("select count(*) from n")
+                .iter()
+                .filter(|m| "DE".contains(m.tag))
+                .map(told),
+        );
         writeln!(out, "left: {}", left.join("; ")).unwrap();
     }
     out
@@ -213,7 +300,11 @@ fn whole_transactions_are_answered_as_postgres_15_does() {
         server.stop();
         let recorded = std::fs::read_to_string(path()).unwrap();
         let differs = recorded.lines().zip(answers.lines()).position(|(a, b)| a != b);
-        let case = recorded.lines().take(differs.unwrap_or(0) + 1).filter(|line| line.starts_with('#')).last();
+        let case = recorded
+            .lines()
+            .take(differs.unwrap_or(0) + 1)
+            .filter(|line| line.starts_with('#'))
+            .last();
         let line = differs.map(|at| (recorded.lines().nth(at), answers.lines().nth(at)));
         assert!(recorded == answers, "{hot_rows:?}: {case:?}: {line:?}");
     }
@@ -231,7 +322,9 @@ fn recorded_whole_transactions_are_those_of_postgres_15() {
     let directory = TempDir::new("whole-postgres").unwrap();
     let data = directory.path().join("data");
     let socket_in = format!("unix_socket_directories={}", data.display());
-    let kind = Kind::Postgres { settings: vec![socket_in, "timezone=UTC".to_owned(), "fsync=off".to_owned()] };
+    let kind = Kind::Postgres {
+        settings: vec![socket_in, "timezone=UTC".to_owned(), "fsync=off".to_owned()],
+    };
     kind.prepare(&data).unwrap();
     let server = kind.start(&data).unwrap();
     let mut client = Client::connect(server.endpoint(), LIMIT).unwrap();
@@ -243,7 +336,10 @@ fn recorded_whole_transactions_are_those_of_postgres_15() {
     if bless {
         std::fs::write(path(), answers).unwrap();
     } else {
-        assert!(std::fs::read_to_string(path()).unwrap() == answers, "PostgreSQL answers otherwise than recorded");
+        assert!(
+            std::fs::read_to_string(path()).unwrap() == answers,
+            "PostgreSQL answers otherwise than recorded"
+        );
     }
 }
 

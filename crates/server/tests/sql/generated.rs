@@ -156,10 +156,12 @@ const ONE: &[&str] = &[
     "concat",
 ];
 const TWO: &[&str] = &[
-    "nullif", "coalesce", "greatest", "least", "round", "substr", "left", "right", "strpos", "btrim", "rtrim", "concat",
+    "nullif", "coalesce", "greatest", "least", "round", "substr", "left", "right", "strpos",
+    "btrim", "rtrim", "concat",
 ];
 const THREE: &[&str] = &["replace", "substr", "coalesce", "greatest", "least", "concat"];
-const UNITS: &[&str] = &["day", "hour", "month", "week", "year", "quarter", "decade", "century", "second", "nope"];
+const UNITS: &[&str] =
+    &["day", "hour", "month", "week", "year", "quarter", "decade", "century", "second", "nope"];
 
 fn pick<'a>(rng: &mut Rng, list: &[&'a str]) -> &'a str {
     list[rng.between(0, list.len() as u64 - 1) as usize]
@@ -258,7 +260,9 @@ fn generated_expressions_agree_with_postgres_15() {
         let depth = rng.between(1, 3) as u32;
         let sql = format!("select {}", expression(&mut rng, depth));
         let right = asked(&mut postgres, &sql);
-        for (how, said) in [("simple", asked(&mut ours, &sql)), ("prepared", prepared(&mut ours, &sql))] {
+        for (how, said) in
+            [("simple", asked(&mut ours, &sql)), ("prepared", prepared(&mut ours, &sql))]
+        {
             if !agrees(&said, &right) {
                 wrong += &format!("\n{sql}\n  PostgreSQL {right:?}\n  {how} {said:?}");
             }

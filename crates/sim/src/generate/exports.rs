@@ -11,9 +11,12 @@ impl Script {
             return None;
         }
         if may_import && !exported.is_empty() && self.rng.percent(self.mix.imports) {
-            return Some(Stmt::Import(exported[self.rng.below(exported.len() as u64) as usize].clone()));
+            return Some(Stmt::Import(
+                exported[self.rng.below(exported.len() as u64) as usize].clone(),
+            ));
         }
-        let exports = self.exports && self.savepoints.is_empty() && self.rng.percent(self.mix.imports / 2);
+        let exports =
+            self.exports && self.savepoints.is_empty() && self.rng.percent(self.mix.imports / 2);
         exports.then_some(Stmt::Export)
     }
 }

@@ -36,22 +36,34 @@ pub fn row(k: i32, v: Arc<str>) -> Row {
 /// The values that a text holds.
 pub fn values(text: &str) -> Result<Vec<u64>, String> {
     let elements = text.split(',').filter(|element| !element.is_empty());
-    elements.map(|element| element.trim_end_matches('x').parse().map_err(|e| format!("{element:.40}: {e}"))).collect()
+    elements
+        .map(|element| {
+            element.trim_end_matches('x').parse().map_err(|e| format!("{element:.40}: {e}"))
+        })
+        .collect()
 }
 
 /// The first value of a session: its name's digits are no other's.
 pub(super) fn first_value(session: &str) -> u64 {
-    session.bytes().filter(u8::is_ascii_digit).fold(1, |number, digit| number * 10 + u64::from(digit - b'0')) * 10_000
+    session
+        .bytes()
+        .filter(u8::is_ascii_digit)
+        .fold(1, |number, digit| number * 10 + u64::from(digit - b'0'))
+        * 10_000
 }
 
 impl Script {
     /// A statement over one of the tables of lists and registers, or one that makes such a table.
     pub(super) fn unique_work(&mut self, tables: &[&Arc<TableDef>]) -> Stmt {
-        let own: Vec<&Arc<TableDef>> = tables.iter().copied().filter(|table| is_unique(&table.name)).collect();
+        let own: Vec<&Arc<TableDef>> =
+            tables.iter().copied().filter(|table| is_unique(&table.name)).collect();
         if own.is_empty() || (own.len() < TABLES && self.rng.percent(2)) {
             let prefix = self.rng.pick(&[LISTS, LISTS, REGISTERS]);
             let kind = self.rng.pick(&KINDS);
-            return Stmt::CreateTable { table: self.fresh_name(prefix.trim_end_matches('_')), kind };
+            return Stmt::CreateTable {
+                table: self.fresh_name(prefix.trim_end_matches('_')),
+                kind,
+            };
         }
         let table = own[self.rng.below(own.len() as u64) as usize];
         if self.rng.percent(self.mix.ddl) {
@@ -94,7 +106,8 @@ impl Script {
     fn fresh_text(&mut self, table: &str) -> Arc<str> {
         self.values += 1;
         let (percent, longest) = self.mix.long;
-        let padding = if self.rng.percent(percent) { self.rng.below(longest as u64 / 4) } else { 0 };
+        let padding =
+            if self.rng.percent(percent) { self.rng.below(longest as u64 / 4) } else { 0 };
         let before = if table.starts_with(LISTS) { "," } else { "" };
         format!("{before}{}{}", self.values, "x".repeat(padding as usize)).into()
     }
@@ -103,7 +116,9 @@ impl Script {
     fn one_row(&mut self, kind: Kind) -> Pred {
         let row = row(self.rng.within(0..=KEYS - 1), "".into());
         let key = self.rng.pick(kind.uniques());
-        Pred::Equal(key.iter().filter_map(|column| row.n[*column].map(|value| (*column, value))).collect())
+        Pred::Equal(
+            key.iter().filter_map(|column| row.n[*column].map(|value| (*column, value))).collect(),
+        )
     }
 
     fn several_rows(&mut self) -> Pred {
@@ -133,7 +148,9 @@ mod tests {
 
     #[test]
     fn sessions_write_different_values() {
-        let names = (0..3).flat_map(|life| (0..3).flat_map(move |w| (0..3).map(move |s| format!("{life}_{w}_{s}"))));
+        let names = (0..3).flat_map(|life| {
+            (0..3).flat_map(move |w| (0..3).map(move |s| format!("{life}_{w}_{s}")))
+        });
         let mut first: Vec<u64> = names.map(|name| first_value(&name)).collect();
         first.sort_unstable();
         assert!(first.windows(2).all(|pair| pair[1] - pair[0] >= 10_000));

@@ -8,7 +8,10 @@ impl Script {
     /// Makes up the statements of a block that is about to begin, if it is to arrive whole.
     pub(super) fn make_whole(&mut self, begin: &Stmt, catalog: &Catalog) {
         self.ahead.clear();
-        if self.mix.whole == 0 || matches!(begin, Stmt::BeginReadOnly { .. }) || !self.rng.percent(self.mix.whole) {
+        if self.mix.whole == 0
+            || matches!(begin, Stmt::BeginReadOnly { .. })
+            || !self.rng.percent(self.mix.whole)
+        {
             return;
         }
         for _ in 0..std::mem::take(&mut self.left) {

@@ -49,8 +49,9 @@ impl Story<'_> {
         let copy = disk.copy();
         self.check(&copy).map_err(|why| format!("after the {what}: {why}"))?;
         self.note("the judge opens a copy");
-        let (engine, bells) =
-            self.open(&copy).map_err(|e| format!("the directory cannot be opened after a {what}: {e}"))?;
+        let (engine, bells) = self
+            .open(&copy)
+            .map_err(|e| format!("the directory cannot be opened after a {what}: {e}"))?;
         self.undecided = shared.commits_unanswered();
         if self.undecided {
             self.note("a commit was never answered: this life is judged by its history alone");
@@ -66,7 +67,8 @@ impl Story<'_> {
         drop(engine);
         self.judge_backups(&before, shared, &disk)?;
         if self.world.log_rots {
-            self.flip_log(&disk.copy(), end.0).map_err(|why| format!("after a bit of the log has flipped: {why}"))?;
+            self.flip_log(&disk.copy(), end.0)
+                .map_err(|why| format!("after a bit of the log has flipped: {why}"))?;
         }
         let (disk, shortest) = self.recover(disk, end, &mut kills)?;
         if shortest < end {
@@ -75,8 +77,9 @@ impl Story<'_> {
         }
         let copy = disk.copy();
         self.check(&copy).map_err(|why| format!("after crashes of recovery: {why}"))?;
-        let (engine, bells) =
-            self.open(&copy).map_err(|e| format!("the directory cannot be opened after crashes of recovery: {e}"))?;
+        let (engine, bells) = self.open(&copy).map_err(|e| {
+            format!("the directory cannot be opened after crashes of recovery: {e}")
+        })?;
         self.judge(&engine, &bells).map_err(|why| format!("after crashes of recovery: {why}"))?;
         self.chronicle_state(&engine, &bells)?;
         engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
@@ -89,7 +92,11 @@ impl Story<'_> {
     }
 
     /// As [`Story::afterwards`], where nobody but the checker of histories judges.
-    pub(super) fn only_look(&mut self, disk: &MemDisk, mut kills: Option<Rng>) -> Result<MemDisk, String> {
+    pub(super) fn only_look(
+        &mut self,
+        disk: &MemDisk,
+        mut kills: Option<Rng>,
+    ) -> Result<MemDisk, String> {
         let seed = self.rng.u64();
         let disk = self.end(disk, kills.is_some(), seed);
         let (engine, _) = self.open(&disk.copy()).map_err(|e| e.to_string())?;
@@ -105,13 +112,22 @@ impl Story<'_> {
     /// The disk for whoever comes next.
     fn end(&mut self, disk: &MemDisk, killed: bool, seed: u64) -> MemDisk {
         self.report.count(if killed { "kills" } else { "crashes" }, 1);
-        self.note(if killed { "the process is killed, the machine goes on" } else { "the machine crashes" });
+        self.note(if killed {
+            "the process is killed, the machine goes on"
+        } else {
+            "the machine crashes"
+        });
         if killed { disk.kill() } else { disk.crash(seed) }
     }
 
     /// Recovers in earnest, with a disk that stops, in some seeds with opens and lists that fail, until it is left alone; the disk, and where the log has
     /// ended at its shortest. `end`: where it ends.
-    fn recover(&mut self, mut disk: MemDisk, end: Lsn, kills: &mut Option<Rng>) -> Result<(MemDisk, Lsn), String> {
+    fn recover(
+        &mut self,
+        mut disk: MemDisk,
+        end: Lsn,
+        kills: &mut Option<Rng>,
+    ) -> Result<(MemDisk, Lsn), String> {
         let (mut shortest, mut promised, mut again) = (end, Lsn(0), kills.is_some());
         let mut denials = Rng::new(self.world.seed ^ end.0, "denials");
         while std::mem::take(&mut again) || self.rng.percent(40) {
@@ -140,12 +156,16 @@ impl Story<'_> {
             let seed = self.rng.u64();
             disk = self.end(&disk, killed, seed);
             if kills.is_some() && !killed {
-                let (engine, _) = self.open(&disk.copy()).map_err(|e| format!("after crashes of recovery: {e}"))?;
+                let (engine, _) = self
+                    .open(&disk.copy())
+                    .map_err(|e| format!("after crashes of recovery: {e}"))?;
                 let found = engine.report().log_end;
                 engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
                 shortest = shortest.min(found);
                 if found < promised {
-                    return Err(format!("a start found log up to {promised}, but after a crash it ends at {found}"));
+                    return Err(format!(
+                        "a start found log up to {promised}, but after a crash it ends at {found}"
+                    ));
                 }
             }
         }
@@ -153,12 +173,22 @@ impl Story<'_> {
     }
 
     /// Each backup that was reported complete holds exactly what was committed up to its end.
-    fn judge_backups(&mut self, before: &Model, shared: &Shared, disk: &MemDisk) -> Result<(), String> {
+    fn judge_backups(
+        &mut self,
+        before: &Model,
+        shared: &Shared,
+        disk: &MemDisk,
+    ) -> Result<(), String> {
         for backup in shared.backups() {
             self.note(&format!("the judge restores {}", backup.target));
-            let what = |why: String| format!("backup {}, which ends at {}: {why}", backup.target, backup.end);
+            let what = |why: String| {
+                format!("backup {}, which ends at {}: {why}", backup.target, backup.end)
+            };
             if backup.end < backup.acknowledged {
-                return Err(what(format!("a commit at {} was acknowledged before it began", backup.acknowledged)));
+                return Err(what(format!(
+                    "a commit at {} was acknowledged before it began",
+                    backup.acknowledged
+                )));
             }
             let copy = disk.copy();
             let (from, to) = (Path::new(&backup.target), Path::new(RESTORED));

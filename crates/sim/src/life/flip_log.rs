@@ -60,7 +60,11 @@ fn scan_from(disk: &MemDisk) -> Result<u64, String> {
             slots.push((double(&slot, 16), double(&slot, 32)));
         }
     }
-    slots.into_iter().max().map(|(_, from)| from).ok_or("no slot of the control file is valid".into())
+    slots
+        .into_iter()
+        .max()
+        .map(|(_, from)| from)
+        .ok_or("no slot of the control file is valid".into())
 }
 
 fn read(disk: &MemDisk, path: &Path, at: u64, len: usize) -> Result<Vec<u8>, String> {
@@ -74,7 +78,8 @@ impl Log {
     /// Reads the log up to `end`.
     fn read(disk: &MemDisk, end: u64) -> Result<Self, String> {
         let names = disk.list(Path::new("/db/wal")).map_err(|e| e.to_string())?;
-        let any = names.iter().find(|name| name.ends_with(".wal")).ok_or("the log has no segment")?;
+        let any =
+            names.iter().find(|name| name.ends_with(".wal")).ok_or("the log has no segment")?;
         let segment = double(&read(disk, &Path::new("/db/wal").join(any), 24, 8)?, 0);
         let from = scan_from(disk)?.max(8);
         let mut log = Self { disk: disk.clone(), segment, records: Vec::new(), marked: 0, from };
@@ -113,7 +118,11 @@ impl Log {
             let (path, offset) = self.place(at);
             let n = (from + len - at).min(SEGMENT_HEADER + self.segment - offset);
             let there = self.disk.exists(&path).map_err(|e| e.to_string())?;
-            bytes.extend(if there { read(&self.disk, &path, offset, n as usize)? } else { vec![0; n as usize] });
+            bytes.extend(if there {
+                read(&self.disk, &path, offset, n as usize)?
+            } else {
+                vec![0; n as usize]
+            });
             at += n;
         }
         Ok(bytes)
@@ -137,7 +146,8 @@ impl Story<'_> {
         let mut rng = Rng::new(self.world.seed ^ end, "bits of the log");
         let log = Log::read(disk, end)?;
         // Often near the end, where proof is scarce.
-        let from = if rng.percent(50) { log.from } else { end.saturating_sub(BEHIND).max(log.from) };
+        let from =
+            if rng.percent(50) { log.from } else { end.saturating_sub(BEHIND).max(log.from) };
         let at = from + rng.below(end + BEHIND - from);
         let (path, byte) = log.place(at);
         if disk.exists(&path).is_ok_and(|there| !there) {
@@ -146,7 +156,10 @@ impl Story<'_> {
         disk.flip_bits(&path, byte..byte + 1, 1, rng.u64()).map_err(|e| e.to_string())?;
         let hit = log.hit(at);
         let proof = hit.is_some_and(|record| log.proves(record));
-        let what = format!("a bit at {at} of a log that ends at {end}, in {}, proof {proof}", path.display());
+        let what = format!(
+            "a bit at {at} of a log that ends at {end}, in {}, proof {proof}",
+            path.display()
+        );
         self.note(&what);
         if proof && self.check(disk).is_ok() {
             return Err(format!("check has not found it ({what})"));
@@ -156,12 +169,17 @@ impl Story<'_> {
             (Err(error), Some(_)) => {
                 let (hindrance, text) = (error.hindrance(), error.to_string());
                 let named = text.contains(".wal") || text.contains(".data");
-                if hindrance == Hindrance::Damaged && named { Ok(()) } else { Err(format!("{text} ({what})")) }
+                if hindrance == Hindrance::Damaged && named {
+                    Ok(())
+                } else {
+                    Err(format!("{text} ({what})"))
+                }
             }
             (Err(error), None) => Err(format!("it cannot be opened: {error} ({what})")),
             (Ok(_), Some(_)) if proof => Err(format!("it was opened all the same ({what})")),
             (Ok((engine, bells)), hit) => {
-                let (found, expected) = (engine.report().log_end.0, hit.map_or(end, |record| record.start));
+                let (found, expected) =
+                    (engine.report().log_end.0, hit.map_or(end, |record| record.start));
                 if found != expected {
                     return Err(format!("the log ends at {found} instead of {expected} ({what})"));
                 }

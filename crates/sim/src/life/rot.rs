@@ -54,7 +54,8 @@ impl Rotten {
     fn read(&self, disk: &MemDisk) -> Result<[u8; PAGE_SIZE], String> {
         let mut page = [0; PAGE_SIZE];
         let file = disk.open(&self.path, Open::Existing).map_err(|e| e.to_string())?;
-        file.read_zero_filled_at(&mut page, self.no * PAGE_SIZE as u64).map_err(|e| e.to_string())?;
+        file.read_zero_filled_at(&mut page, self.no * PAGE_SIZE as u64)
+            .map_err(|e| e.to_string())?;
         Ok(page)
     }
     /// Whether the damage is there still: the page may have been written since.
@@ -97,9 +98,16 @@ impl Story<'_> {
         let named: Vec<bool> = match self.report(disk) {
             Ok(report) => {
                 let is_named = |hit: &Rotten| {
-                    let file = format!("data/{}", hit.path.file_name().unwrap_or_default().to_string_lossy());
+                    let file = format!(
+                        "data/{}",
+                        hit.path.file_name().unwrap_or_default().to_string_lossy()
+                    );
                     let page = u32::try_from(hit.no).ok();
-                    report.storage.findings.iter().any(|found| found.file == file && found.page == page)
+                    report
+                        .storage
+                        .findings
+                        .iter()
+                        .any(|found| found.file == file && found.page == page)
                 };
                 hits.keys().map(is_named).collect()
             }
@@ -110,7 +118,9 @@ impl Story<'_> {
         let (engine, bells) = match self.open(disk) {
             Ok(opened) => opened,
             Err(error) if is_explained(&error.to_string(), hits.keys()) => return Ok(()),
-            Err(error) => return Err(format!("it cannot be opened: {error} (bits flipped in {names:?})")),
+            Err(error) => {
+                return Err(format!("it cannot be opened: {error} (bits flipped in {names:?})"));
+            }
         };
         for ((page, bytes), named) in hits.iter().zip(named) {
             if !named && page.read(disk)? == *bytes {
@@ -132,7 +142,9 @@ impl Story<'_> {
             self.answer(&mut reader, &mut model, &all, hits)?;
         }
         reader.close();
-        engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e} (bits flipped in {names:?})"))
+        engine
+            .shutdown()
+            .map_err(|e| format!("an orderly shutdown failed: {e} (bits flipped in {names:?})"))
     }
 
     /// Flips a bit in some pages that are in use.
@@ -143,7 +155,10 @@ impl Story<'_> {
         let files: Vec<&String> = files.iter().filter(|name| name.starts_with('p')).collect();
         for _ in 0..1 + self.rng.below(MOST_HITS) {
             let path = dir.join(files[self.rng.below(files.len() as u64) as usize]);
-            let len = disk.open(&path, Open::Existing).and_then(|file| file.len()).map_err(|e| e.to_string())?;
+            let len = disk
+                .open(&path, Open::Existing)
+                .and_then(|file| file.len())
+                .map_err(|e| e.to_string())?;
             let no = self.rng.below(len / PAGE_SIZE as u64);
             let seed = self.rng.u64();
             let page = Rotten::new(path, no);
@@ -163,18 +178,33 @@ impl Story<'_> {
     }
 
     /// Runs a statement: in the model, too, unless damage is in its way.
-    fn answer(&self, reader: &mut Reader, model: &mut Model, stmt: &Stmt, hits: &Hits) -> Result<(), String> {
-        let answer = reader.outcome(&stmt.to_string()).and_then(|outcome| answers::answer(stmt, &outcome));
+    fn answer(
+        &self,
+        reader: &mut Reader,
+        model: &mut Model,
+        stmt: &Stmt,
+        hits: &Hits,
+    ) -> Result<(), String> {
+        let answer =
+            reader.outcome(&stmt.to_string()).and_then(|outcome| answers::answer(stmt, &outcome));
         self.watch.progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) if error.contains(": 23505 ") => Answer::Duplicate,
             // A sum may be out of range: the model knows.
-            Err(error) if error.contains(": 22003 ") && matches!(model.execute(stmt), Ok(Answer::Refused(_))) => {
+            Err(error)
+                if error.contains(": 22003 ")
+                    && matches!(model.execute(stmt), Ok(Answer::Refused(_))) =>
+            {
                 return Ok(());
             }
-            Err(error) if error.contains(": XX001 ") && is_explained(&error, hits.keys()) => return Ok(()),
-            Err(error) if stmt.writes() && OTHER_CAUSES.iter().any(|c| error.contains(&format!(": {c} "))) => {
+            Err(error) if error.contains(": XX001 ") && is_explained(&error, hits.keys()) => {
+                return Ok(());
+            }
+            Err(error)
+                if stmt.writes()
+                    && OTHER_CAUSES.iter().any(|c| error.contains(&format!(": {c} "))) =>
+            {
                 return Ok(());
             }
             Err(error) => return Err(format!("an error without a cause: {error}")),
@@ -196,7 +226,11 @@ fn statements(table: &str, keys: i32) -> Vec<Stmt> {
     all.extend((0..keys.min(20)).map(|k| select(equal(K, k))));
     all.extend([select(Pred::Between(U, 0, keys / 2)), select(equal(A, 3))]);
     all.extend((0..3).map(|n| Stmt::Insert { table: table(), rows: vec![new(1_000_000 + n)] }));
-    all.extend((0..keys.min(20)).map(|k| Stmt::Update { table: table(), set: Set::Add(A, 1), pred: equal(K, k) }));
+    all.extend((0..keys.min(20)).map(|k| Stmt::Update {
+        table: table(),
+        set: Set::Add(A, 1),
+        pred: equal(K, k),
+    }));
     all.push(Stmt::Update { table: table(), set: Set::Add(A, 1), pred: Pred::All });
     all.push(Stmt::Delete { table: table(), pred: equal(D, 3) });
     all.push(Stmt::Delete { table: table(), pred: Pred::All });

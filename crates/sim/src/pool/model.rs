@@ -68,8 +68,11 @@ impl Model {
     /// The number of the version that a page's bytes are, header's LSN included; else what is wrong with them.
     pub fn number(&self, id: PageId, bytes: &[u8]) -> Result<usize, String> {
         let stamp = stamp(id, bytes)?;
-        let found = self.state().versions(id).iter().position(|v| v.stamp == stamp && v.end == lsn(bytes));
-        found.ok_or_else(|| format!("{id} has stamp {stamp} with {}, which nobody wrote", lsn(bytes)))
+        let found =
+            self.state().versions(id).iter().position(|v| v.stamp == stamp && v.end == lsn(bytes));
+        found.ok_or_else(|| {
+            format!("{id} has stamp {stamp} with {}, which nobody wrote", lsn(bytes))
+        })
     }
 
     /// It was said that every change before `lsn` is on the disk.
@@ -85,11 +88,20 @@ impl Model {
 
     /// Whether this number of a version may be what a disk has of the page, by what was said before `floor` and was in the log up to
     /// `durable`.
-    pub fn judge_disk(&self, id: PageId, number: usize, floor: Lsn, durable: Lsn) -> Result<(), String> {
+    pub fn judge_disk(
+        &self,
+        id: PageId,
+        number: usize,
+        floor: Lsn,
+        durable: Lsn,
+    ) -> Result<(), String> {
         let mut state = self.state();
         let versions = state.versions(id);
         if versions[number].end > durable {
-            return Err(format!("{id} is on the disk as {:?}, the log only up to {durable}", versions[number]));
+            return Err(format!(
+                "{id} is on the disk as {:?}, the log only up to {durable}",
+                versions[number]
+            ));
         }
         match versions[number + 1..].iter().find(|later| later.start < floor) {
             None => Ok(()),

@@ -34,14 +34,19 @@ fn comes(within: Duration, mut done: impl FnMut() -> bool) -> bool {
 pub fn look_at_all_pages(stage: &Stage) -> Result<(), String> {
     for id in stage.world.all_pages() {
         if let Ok(_keep) = stage.fetch(Want::Page(id)) {
-            let page = stage.pool.read(id).map_err(|want| format!("{id} is kept, but it is not there: {want:?}"))?;
+            let page = stage
+                .pool
+                .read(id)
+                .map_err(|want| format!("{id} is kept, but it is not there: {want:?}"))?;
             stage.check_newest(id, &page);
             if !stage.view.has(id) && !stage.was_scanned(id) {
                 return Err(format!("{id} is in the pool, and the policy does not know it"));
             }
         }
         if !comes(SETTLING, || stage.is_over() || stage.pool.stats().free >= LOW) {
-            return Err("nobody holds anything, and hardly a frame is free, but the cooler sleeps".into());
+            return Err(
+                "nobody holds anything, and hardly a frame is free, but the cooler sleeps".into()
+            );
         }
     }
     Ok(())
@@ -64,7 +69,9 @@ pub fn starve(stage: &Arc<Stage>) -> Result<(), String> {
     for id in pages.take(LOW as usize) {
         stage.ask_for(Want::Page(id), drop);
         if !comes(LONG / 2, || stage.all_answered()) {
-            return Err(format!("nobody holds anything, but {id} waits for a frame, and the cooler sleeps"));
+            return Err(format!(
+                "nobody holds anything, but {id} waits for a frame, and the cooler sleeps"
+            ));
         }
     }
     Ok(())
@@ -79,7 +86,9 @@ pub fn take_all_frames(stage: &Stage) -> Result<(), String> {
         let promise = stage.fetch(Want::Frames(1));
         match stage.pool.reserve_frames(1) {
             Ok(frame) => reserved.push(frame),
-            Err(_) if virtual_time::now() - began < PATIENCE => virtual_time::sleep(Duration::from_millis(1)),
+            Err(_) if virtual_time::now() - began < PATIENCE => {
+                virtual_time::sleep(Duration::from_millis(1))
+            }
             Err(want) => {
                 let had = reserved.len();
                 return Err(format!(

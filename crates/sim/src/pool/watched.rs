@@ -95,7 +95,13 @@ struct Seen {
 
 impl Seen {
     fn new(rng: Rng) -> Self {
-        Self { rng, reading: BTreeMap::new(), failed_reads: 0, writing: false, written: BTreeMap::new() }
+        Self {
+            rng,
+            reading: BTreeMap::new(),
+            failed_reads: 0,
+            writing: false,
+            written: BTreeMap::new(),
+        }
     }
 }
 
@@ -129,9 +135,15 @@ impl PageIo for WatchedIo {
         self.files.place(id)
     }
 
-    fn accept(&self, id: PageId, page: &mut [u8; PAGE_SIZE], read: io::Result<usize>) -> Result<(), PageError> {
+    fn accept(
+        &self,
+        id: PageId,
+        page: &mut [u8; PAGE_SIZE],
+        read: io::Result<usize>,
+    ) -> Result<(), PageError> {
         let mut seen = self.seen();
-        let late = seen.rng.percent(self.late).then(|| Duration::from_micros(seen.rng.below(50_000)));
+        let late =
+            seen.rng.percent(self.late).then(|| Duration::from_micros(seen.rng.below(50_000)));
         drop(seen);
         if let Some(late) = late {
             virtual_time::sleep(late);
@@ -157,10 +169,18 @@ impl PageIo for WatchedIo {
         let mut seen = self.seen();
         assert!(!std::mem::replace(&mut seen.writing, true), "two batches are written at once");
         for &(id, copy) in pages {
-            assert!(lsn(copy) <= durable, "{id} is written with {}, the log is durable up to {durable}", lsn(copy));
-            let number = self.model.number(id, copy).unwrap_or_else(|wrong| panic!("written: {wrong}"));
+            assert!(
+                lsn(copy) <= durable,
+                "{id} is written with {}, the log is durable up to {durable}",
+                lsn(copy)
+            );
+            let number =
+                self.model.number(id, copy).unwrap_or_else(|wrong| panic!("written: {wrong}"));
             let before = seen.written.insert(id, number);
-            assert!(before.is_none_or(|before| before <= number), "{id}: an older version is written after a newer");
+            assert!(
+                before.is_none_or(|before| before <= number),
+                "{id}: an older version is written after a newer"
+            );
         }
         drop(seen);
         let result = self.files.write(pages);

@@ -8,7 +8,9 @@
 //! 3. The policy hears the same from its wrapper, and its invariants hold after each thing that it hears.
 
 use clearway_buffer::Pool;
-use clearway_replacement::{Footprint, Policy, Probe, Replacement, ReplacementFactory, ReplacementKind, Uses};
+use clearway_replacement::{
+    Footprint, Policy, Probe, Replacement, ReplacementFactory, ReplacementKind, Uses,
+};
 use clearway_types::{FrameId, PageId};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -53,7 +55,10 @@ impl View {
     fn ask(&self, frame: FrameId) -> Option<PageId> {
         let page = self.state().pages[frame.0 as usize];
         if let (Some(page), Some(pool)) = (page, self.pool.get().and_then(Weak::upgrade)) {
-            assert!(pool.is_resident(page), "{page} has left before the replacement could hear of it");
+            assert!(
+                pool.is_resident(page),
+                "{page} has left before the replacement could hear of it"
+            );
         }
         self.state().asked = Some(frame);
         page
@@ -72,7 +77,8 @@ impl View {
 pub fn witnessed(kind: ReplacementKind, view: &Arc<View>) -> ReplacementKind {
     NEXT.set((kind, view.clone()));
     let told = ReplacementFactory::Notified(|frames| make(frames, None));
-    let counted = |most| ReplacementFactory::UseCounted(most, |frames, uses| make(frames, Some(uses)));
+    let counted =
+        |most| ReplacementFactory::UseCounted(most, |frames, uses| make(frames, Some(uses)));
     ReplacementKind::Custom(kind.counts_uses().map_or(told, counted))
 }
 
@@ -83,7 +89,9 @@ fn make(frames: u32, uses: Option<Arc<dyn Uses>>) -> Box<dyn Replacement> {
     view.state().pages.clone_from(&pages);
     let witness = |policy| Box::new(PolicyWitness { policy, pages });
     let replacement = match kind {
-        ReplacementKind::Wrapped(policy, wrapper) => wrapper.wrap(witness(policy.build(frames)), frames),
+        ReplacementKind::Wrapped(policy, wrapper) => {
+            wrapper.wrap(witness(policy.build(frames)), frames)
+        }
         ReplacementKind::UseCounted(kind) => {
             let uses = uses.expect("it counts uses");
             kind.wrap(witness(kind.build(frames, uses.clone())), uses)
@@ -118,7 +126,11 @@ impl Replacement for Witness {
         self.replacement.miss(frame, page);
     }
 
-    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         self.replacement.evict(incoming, &mut |frame| {
             assert!(self.view.ask(frame).is_some(), "a frame is proposed that holds nothing");
             let answer = probe(frame);
@@ -146,7 +158,9 @@ struct PolicyWitness {
 
 impl PolicyWitness {
     fn validate_after(&self, what: &str) {
-        self.policy.validate().unwrap_or_else(|wrong| panic!("after {what} the policy is wrong: {wrong}"));
+        self.policy
+            .validate()
+            .unwrap_or_else(|wrong| panic!("after {what} the policy is wrong: {wrong}"));
     }
 }
 
@@ -163,12 +177,19 @@ impl Policy for PolicyWitness {
             self.pages
         );
         let before = self.pages[frame.0 as usize].replace(page);
-        assert!(before.is_none(), "{page} comes into a frame that the policy knows to hold {before:?}");
+        assert!(
+            before.is_none(),
+            "{page} comes into a frame that the policy knows to hold {before:?}"
+        );
         self.policy.miss(frame, page);
         self.validate_after("a miss");
     }
 
-    fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let pages = &self.pages;
         let taken = self.policy.evict(incoming, &mut |frame| {
             assert!(pages[frame.0 as usize].is_some(), "a frame is proposed that holds nothing");

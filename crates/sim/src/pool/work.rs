@@ -35,7 +35,11 @@ impl<T> Drop for Keeps<T> {
 
 impl Worker {
     pub fn new(stage: &Arc<Stage>, name: &str) -> Self {
-        Self { stage: stage.clone(), rng: Rng::new(stage.world.seed, name), kept: Keeps(VecDeque::new()) }
+        Self {
+            stage: stage.clone(),
+            rng: Rng::new(stage.world.seed, name),
+            kept: Keeps(VecDeque::new()),
+        }
     }
 
     /// Does what the seed says.
@@ -129,8 +133,12 @@ impl Worker {
         });
         if let Some((oldest, copy, newest)) = seen {
             let copy = copy.expect("both halves are in the page");
-            let number = self.stage.model.number(id, &copy).unwrap_or_else(|wrong| panic!("seen: {wrong}"));
-            assert!((oldest..=newest).contains(&number), "{id}: version {number} seen, of {oldest} to {newest}");
+            let number =
+                self.stage.model.number(id, &copy).unwrap_or_else(|wrong| panic!("seen: {wrong}"));
+            assert!(
+                (oldest..=newest).contains(&number),
+                "{id}: version {number} seen, of {oldest} to {newest}"
+            );
         }
     }
 
@@ -197,7 +205,11 @@ impl Worker {
     }
 
     fn ask_for(&mut self, id: PageId) {
-        let want = if self.stage.world.scans && self.rng.percent(30) { Want::Scan(id) } else { Want::Page(id) };
+        let want = if self.stage.world.scans && self.rng.percent(30) {
+            Want::Scan(id)
+        } else {
+            Want::Page(id)
+        };
         let stage = self.stage.clone();
         self.stage.ask_for(want, move |keep| stage.inbox().push((id, keep)));
         if self.stage.inbox().len() > self.stage.world.threads as usize {
@@ -258,9 +270,13 @@ impl Stage {
     /// What is under a latch is the newest version, and stays it as long as the latch is held.
     pub fn check_newest(&self, id: PageId, page: &[u8]) {
         for _ in 0..2 {
-            let number = self.model.number(id, page).unwrap_or_else(|wrong| panic!("latched: {wrong}"));
+            let number =
+                self.model.number(id, page).unwrap_or_else(|wrong| panic!("latched: {wrong}"));
             let (newest, version) = self.model.newest(id);
-            assert!(number == newest, "{id} has version {number}, the newest is {newest}: {version:?}");
+            assert!(
+                number == newest,
+                "{id} has version {number}, the newest is {newest}: {version:?}"
+            );
             self.step();
         }
     }

@@ -84,7 +84,12 @@ impl World {
             // All may be kept at once, and each waits for the others: not for long.
             rng.pick(&[(3, ms(0)), (40, ms(1))])
         } else {
-            rng.pick(&[(usual.starved_rounds, usual.retry), (usual.starved_rounds, ms(0)), (3, ms(0)), (40, ms(1))])
+            rng.pick(&[
+                (usual.starved_rounds, usual.retry),
+                (usual.starved_rounds, ms(0)),
+                (3, ms(0)),
+                (40, ms(1)),
+            ])
         };
         let waits = FrameWaits {
             starved_rounds,
@@ -109,7 +114,8 @@ impl World {
         // From the smallest, of regions of two pages, to one that may have everything.
         let mut second = Rng::new(seed, "pool's second level");
         let size = second.pick(&[16, 16, 17, 40, 120]) * PAGE_SIZE as u64;
-        let second_level = second.percent(40).then(|| SecondLevelConfig { dir: SECOND_LEVEL.into(), size });
+        let second_level =
+            second.percent(40).then(|| SecondLevelConfig { dir: SECOND_LEVEL.into(), size });
         Self {
             seed,
             pool,
@@ -152,8 +158,9 @@ impl World {
 
     /// All pages.
     pub fn all_pages(&self) -> impl Iterator<Item = PageId> {
-        (0..self.partitions)
-            .flat_map(move |partition| self.pages.iter().map(move |no| PageId::new(PartitionId(partition), *no)))
+        (0..self.partitions).flat_map(move |partition| {
+            self.pages.iter().map(move |no| PageId::new(PartitionId(partition), *no))
+        })
     }
 
     /// Whether a thread may be told that there is no frame: it is impatient, or so much is kept at once that it may be true.
@@ -172,12 +179,14 @@ impl World {
                 zone.fault(Fault::ShortRead, rare, FOR_EVER).fault(Fault::Delay, rare, FOR_EVER)
             }
             Weather::Breaking => {
-                let zone = zone.fault(Fault::FailedWrite, rare, 1).fault(Fault::FailedSync, rare, 1);
+                let zone =
+                    zone.fault(Fault::FailedWrite, rare, 1).fault(Fault::FailedSync, rare, 1);
                 zone.fault(Fault::Delay, rare, FOR_EVER)
             }
         };
         let is_copies = |path: &std::path::Path| path.ends_with("double-write.data");
-        let is_pages = move |path: &std::path::Path| path.starts_with(super::DIR) && !is_copies(path);
+        let is_pages =
+            move |path: &std::path::Path| path.starts_with(super::DIR) && !is_copies(path);
         let mut pages = bad(Zone::new(Role::Pages, "pages", is_pages));
         if self.weather == Weather::FailingReads {
             pages = pages.fault(Fault::FailedRead, rare, 20);

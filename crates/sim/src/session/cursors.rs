@@ -65,7 +65,9 @@ impl Session {
             (Rest::Suspended(_), stmt) if stmt.is_ddl() => true,
             (Rest::Suspended(_), stmt) => stmt.writes() && stmt.table() == Some(&cursor.table),
         };
-        let Some(cursor) = self.cursors.iter().find(is_in_way).map(|cursor| cursor.number) else { return stmt };
+        let Some(cursor) = self.cursors.iter().find(is_in_way).map(|cursor| cursor.number) else {
+            return stmt;
+        };
         self.postponed = Some(stmt);
         Stmt::Cursor(CursorStmt::Fetch { cursor, rows: None })
     }
@@ -95,7 +97,13 @@ impl Session {
     }
 
     /// A statement about a cursor has come so far.
-    pub(super) fn cursor_step(&mut self, port: &mut Port, stmt: Stmt, replans: u32, step: Step) -> Result<(), String> {
+    pub(super) fn cursor_step(
+        &mut self,
+        port: &mut Port,
+        stmt: Stmt,
+        replans: u32,
+        step: Step,
+    ) -> Result<(), String> {
         let Stmt::Cursor(what) = &stmt else { return Ok(()) };
         match step {
             Step::Pending => {
@@ -111,9 +119,10 @@ impl Session {
                     self.state = State::Running { stmt, replans, rows: RowBatch::new() };
                     return Ok(());
                 }
-                let suspended = self.client.as_mut().and_then(clearway_coordinator::Client::suspend);
                 let suspended =
-                    suspended.ok_or_else(|| format!("{stmt}: a statement with rows cannot be suspended"))?;
+                    self.client.as_mut().and_then(clearway_coordinator::Client::suspend);
+                let suspended = suspended
+                    .ok_or_else(|| format!("{stmt}: a statement with rows cannot be suspended"))?;
                 self.leave_rest(what, Rest::Suspended(suspended));
                 self.done(port, stmt, Ok(plain(part.wait)))
             }
@@ -126,41 +135,61 @@ impl Session {
                 self.cursors.retain(|cursor| cursor.number != what.cursor());
                 self.done(port, stmt, Err(refusal))
             }
-            Step::Replan if what.query().is_some() && replans < REPLANS => self.start(port, stmt, replans + 1),
-            Step::Replan => Err(format!("{stmt}: to be planned again after {replans} times, or with rows handed out")),
+            Step::Replan if what.query().is_some() && replans < REPLANS => {
+                self.start(port, stmt, replans + 1)
+            }
+            Step::Replan => Err(format!(
+                "{stmt}: to be planned again after {replans} times, or with rows handed out"
+            )),
         }
     }
 
     /// The cursor has brought these rows. The first make it.
     fn bring(&mut self, what: &CursorStmt, rows: &RowBatch) -> Result<(), String> {
         let rows = answers::rows(rows)?;
-        self.shared.trace.event("cursor", format!("{} {what} {rows:?}", self.name).as_bytes(), || {
-            format!("{} {what}: {} rows", self.name, rows.len())
-        });
+        self.shared.trace.event(
+            "cursor",
+            format!("{} {what} {rows:?}", self.name).as_bytes(),
+            || format!("{} {what}: {} rows", self.name, rows.len()),
+        );
         if let CursorStmt::Declare { cursor, table, .. } = what {
             let (number, table, depth) = (*cursor, table.clone(), self.savepoints.len());
             let rest = Rest::Running;
-            self.cursors.push(Cursor { number, table, place: None, rows: Vec::new(), fetched: 0, rest, depth });
+            self.cursors.push(Cursor {
+                number,
+                table,
+                place: None,
+                rows: Vec::new(),
+                fetched: 0,
+                rest,
+                depth,
+            });
         }
-        if let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.number == what.cursor()) {
+        if let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.number == what.cursor())
+        {
             cursor.rows.extend(rows);
         }
         Ok(())
     }
 
     fn has_enough(&self, what: &CursorStmt) -> bool {
-        let Some(cursor) = self.cursors.iter().find(|cursor| cursor.number == what.cursor()) else { return true };
+        let Some(cursor) = self.cursors.iter().find(|cursor| cursor.number == what.cursor()) else {
+            return true;
+        };
         match what {
             CursorStmt::Fetch { .. } if matches!(cursor.rest, Rest::End) => true,
             CursorStmt::Fetch { rows: None, .. } => false,
-            CursorStmt::Fetch { rows: Some(rows), .. } => cursor.fetched + rows <= cursor.rows.len(),
+            CursorStmt::Fetch { rows: Some(rows), .. } => {
+                cursor.fetched + rows <= cursor.rows.len()
+            }
             CursorStmt::Declare { .. } | CursorStmt::Close(_) => true,
         }
     }
 
     /// The statement is over, and this is left of the cursor.
     fn leave_rest(&mut self, what: &CursorStmt, rest: Rest) {
-        if let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.number == what.cursor()) {
+        if let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.number == what.cursor())
+        {
             cursor.rest = rest;
         }
         self.fetched(what);
@@ -209,7 +238,11 @@ impl Session {
             let place = *cursor.place.get_or_insert(alone.map_or(Place::Open(last), Place::Alone));
             let mut rows = cursor.rows.clone();
             rows.sort_unstable();
-            let answer = if matches!(cursor.rest, Rest::End) { Answer::Rows(rows) } else { Answer::Some(rows) };
+            let answer = if matches!(cursor.rest, Rest::End) {
+                Answer::Rows(rows)
+            } else {
+                Answer::Some(rows)
+            };
             match place {
                 Place::Open(at) => self.open[at].1 = answer,
                 Place::Alone(number) => self.shared.history.amend(number, answer),

@@ -37,8 +37,13 @@ impl Session {
     pub(super) fn share(&mut self, stmt: &Stmt, outcome: &Outcome) -> Result<(), String> {
         match stmt {
             Stmt::Export => {
-                let at = self.client.as_ref().and_then(Client::reads_at).ok_or("an export of no snapshot")?;
-                let Some(Datum::Text(id)) = datums(&outcome.rows)?.into_iter().flatten().next() else {
+                let at = self
+                    .client
+                    .as_ref()
+                    .and_then(Client::reads_at)
+                    .ok_or("an export of no snapshot")?;
+                let Some(Datum::Text(id)) = datums(&outcome.rows)?.into_iter().flatten().next()
+                else {
                     return Err("an export without an id".into());
                 };
                 let mut exports = self.shared.exports();
@@ -59,11 +64,19 @@ impl Session {
     }
 
     /// A statement has seen this: an error if its transaction has imported another snapshot.
-    pub(super) fn check_view(&self, stmt: &Stmt, answer: &Answer, saw: Option<Lsn>) -> Result<(), String> {
+    pub(super) fn check_view(
+        &self,
+        stmt: &Stmt,
+        answer: &Answer,
+        saw: Option<Lsn>,
+    ) -> Result<(), String> {
         let strays = self.imported.is_some() && saw != self.imported;
         if strays && stmt.finds() && !matches!(answer, Answer::Refused(_) | Answer::Duplicate) {
             let (name, imported) = (&self.name, self.imported);
-            return Err(format!("session {name}: {}: saw {saw:?}, but has imported {imported:?}", stmt.short()));
+            return Err(format!(
+                "session {name}: {}: saw {saw:?}, but has imported {imported:?}",
+                stmt.short()
+            ));
         }
         Ok(())
     }

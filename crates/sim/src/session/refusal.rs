@@ -30,9 +30,11 @@ impl Session {
             SqlState::DUPLICATE_TABLE,
             SqlState::IN_FAILED_TRANSACTION,
         ];
-        let failing =
-            self.shared.faults.load(Relaxed) || self.shared.stopping.load(Relaxed) || port.engine().failed().is_some();
-        let expected = if e.state() == SqlState::DATA_CORRUPTED && port.engine().failed().is_none() {
+        let failing = self.shared.faults.load(Relaxed)
+            || self.shared.stopping.load(Relaxed)
+            || port.engine().failed().is_some();
+        let expected = if e.state() == SqlState::DATA_CORRUPTED && port.engine().failed().is_none()
+        {
             self.shared.rotten().iter().any(|page| page.explains(e.message()))
         } else {
             let busy = matches!(stmt, Stmt::Backup(_)) && e.state() == SqlState::OBJECT_IN_USE;
@@ -44,8 +46,8 @@ impl Session {
             // Another session has given it one meanwhile.
             let again = e.state() == SqlState::INVALID_TABLE_DEFINITION;
             let has_key = matches!(stmt, Stmt::AddKey(_)) && again;
-            let overflows =
-                matches!(stmt, Stmt::Update { set: Set::Add(..), .. }) && e.state() == SqlState::OUT_OF_RANGE;
+            let overflows = matches!(stmt, Stmt::Update { set: Set::Add(..), .. })
+                && e.state() == SqlState::OUT_OF_RANGE;
             let foreseen = foreseen.contains(&e.state()) || has_key;
             foreseen || failing || busy || locked || ended || unshared || overflows
         };

@@ -8,17 +8,24 @@ use clearway_coordinator::Client;
 impl Session {
     /// If the block has been run again, its statements saw what they saw then.
     pub(super) fn follow_replay(&mut self) -> Result<(), String> {
-        let Some(read) = self.client.as_ref().and_then(Client::take_replayed) else { return Ok(()) };
+        let Some(read) = self.client.as_ref().and_then(Client::take_replayed) else {
+            return Ok(());
+        };
         // Relaxed: one thread of the operating system.
         self.shared.replays.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let ran = |(at, (stmt, _)): (usize, &(Stmt, Answer))| {
-            let kept = matches!(stmt, Stmt::Cursor(CursorStmt::Fetch { .. } | CursorStmt::Close(_)));
+            let kept =
+                matches!(stmt, Stmt::Cursor(CursorStmt::Fetch { .. } | CursorStmt::Close(_)));
             (!stmt.begins() && !kept).then_some(at)
         };
         let ran: Vec<usize> = self.open.iter().enumerate().filter_map(ran).collect();
         let below = matches!(self.open.first(), Some((Stmt::BeginAt { repeatable: false }, _)));
         if !below || ran.len() != read.len() {
-            return Err(format!("{} statements of a block of {} were run again", read.len(), ran.len()));
+            return Err(format!(
+                "{} statements of a block of {} were run again",
+                read.len(),
+                ran.len()
+            ));
         }
         for (at, read) in ran.into_iter().zip(read) {
             self.views[at] = read.filter(|_| self.open[at].0.looks());

@@ -123,9 +123,11 @@ impl Session {
             !is_due
         });
         for signal in due {
-            self.shared.trace.event("signal", format!("{} {signal:?}", self.name).as_bytes(), || {
-                format!("{} is told to {signal:?}", self.name)
-            });
+            self.shared.trace.event(
+                "signal",
+                format!("{} {signal:?}", self.name).as_bytes(),
+                || format!("{} is told to {signal:?}", self.name),
+            );
             self.inbox.terminating |= signal == Signal::Terminate;
             if self.interrupt(port, &signal.error()) {
                 // Relaxed: one thread of the operating system.

@@ -9,10 +9,20 @@ impl Session {
     /// Writes the open transaction down; its number.
     pub(super) fn write_down(&mut self, end: End, lsn: Lsn) -> usize {
         let statements = std::mem::take(&mut self.open);
-        let (session, began, snapshot) = (self.name_of(&statements), self.began, self.snapshot.take());
+        let (session, began, snapshot) =
+            (self.name_of(&statements), self.began, self.snapshot.take());
         self.imported = None;
         let views = std::mem::take(&mut self.views);
-        self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, views, began, told: None })
+        self.shared.history.add(Transaction {
+            session,
+            statements,
+            end,
+            lsn,
+            snapshot,
+            views,
+            began,
+            told: None,
+        })
     }
 
     /// A query that has read a snapshot of its own has its own place in the serial order: the number
@@ -26,7 +36,16 @@ impl Session {
             // Its client heard of it at once, and does not wait for what it saw before the block's end.
             let (end, lsn, snapshot) = (End::RolledBack, snapshot, Some(snapshot));
             let views = Vec::new();
-            self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, views, began, told: None })
+            self.shared.history.add(Transaction {
+                session,
+                statements,
+                end,
+                lsn,
+                snapshot,
+                views,
+                began,
+                told: None,
+            })
         })
     }
 }

@@ -30,14 +30,18 @@ impl CursorStmt {
     /// The cursor's number.
     pub fn cursor(&self) -> u8 {
         match self {
-            Self::Declare { cursor, .. } | Self::Fetch { cursor, .. } | Self::Close(cursor) => *cursor,
+            Self::Declare { cursor, .. } | Self::Fetch { cursor, .. } | Self::Close(cursor) => {
+                *cursor
+            }
         }
     }
 
     /// The query that DECLARE starts.
     pub fn query(&self) -> Option<String> {
         match self {
-            Self::Declare { table, pred, .. } => Some(format!("SELECT d, k, a, u, v FROM {table}{pred}")),
+            Self::Declare { table, pred, .. } => {
+                Some(format!("SELECT d, k, a, u, v FROM {table}{pred}"))
+            }
             Self::Fetch { .. } | Self::Close(_) => None,
         }
     }

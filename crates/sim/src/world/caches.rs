@@ -24,7 +24,11 @@ fn bad_cache(rng: &mut Rng, name: &'static str, path: &str) -> Zone {
     // No delays: a write that is left over when the engine is dropped would sleep in a time that the one who drops it is to move.
     let zone = Zone::under(Role::Cache, name, path);
     // After the first failed write there is none any more.
-    let zone = if rng.percent(30) { zone.fault(Fault::FailedWrite, When::OneIn(20), FOR_EVER) } else { zone };
+    let zone = if rng.percent(30) {
+        zone.fault(Fault::FailedWrite, When::OneIn(20), FOR_EVER)
+    } else {
+        zone
+    };
     all.into_iter().fold(zone, |zone, fault| zone.fault(fault, when, FOR_EVER))
 }
 
@@ -45,6 +49,7 @@ impl World {
         self.engine.partition.version_memory = rng.pick(&[0, 0, 500, 3_000]);
         let slot = rng.pick(&[64, 64, 300, 2_048]);
         self.engine.node.version_slot = slot;
-        self.engine.node.version_spill = slot as u64 * rng.pick(&[0, 20, 100, 100_000, 100_000, 100_000]);
+        self.engine.node.version_spill =
+            slot as u64 * rng.pick(&[0, 20, 100, 100_000, 100_000, 100_000]);
     }
 }

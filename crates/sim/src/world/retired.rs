@@ -9,8 +9,10 @@ impl World {
         if !rng.percent(25) {
             return;
         }
-        let (adds, alone, rollbacks) = (rng.pick(&[40, 60, 90]), rng.pick(&[0, 10]), rng.pick(&[5, 20]));
-        let (levels, repeatable, near) = (rng.pick(&[80, 100]), rng.pick(&[0, 10]), rng.percent(20));
+        let (adds, alone, rollbacks) =
+            (rng.pick(&[40, 60, 90]), rng.pick(&[0, 10]), rng.pick(&[5, 20]));
+        let (levels, repeatable, near) =
+            (rng.pick(&[80, 100]), rng.pick(&[0, 10]), rng.percent(20));
         let whole = if rng.percent(20) { self.mix.whole } else { 0 };
         let mix = Mix { adds, near, alone, rollbacks, levels, repeatable, whole, ..self.mix };
         self.mix = Mix { keys: 4, ddl: 2, unique: 0, imports: 0, block: rng.pick(&[2, 4]), ..mix };
@@ -23,8 +25,18 @@ impl World {
         if rng.percent(70) {
             // Blocks that can be run again, and have seen what others change.
             let (reads, rollbacks) = (rng.pick(&[20, 40]), rng.pick(&[5, 20, 40]));
-            let mix = Mix { plain: true, reads, rollbacks, wide: 5, repeatable: 0, ddl: 0, alone: 10, ..self.mix };
-            let mix = Mix { hang_ups: 0, cancels: 0, scans: 0, updates_read: 0, levels: 100, ..mix };
+            let mix = Mix {
+                plain: true,
+                reads,
+                rollbacks,
+                wide: 5,
+                repeatable: 0,
+                ddl: 0,
+                alone: 10,
+                ..self.mix
+            };
+            let mix =
+                Mix { hang_ups: 0, cancels: 0, scans: 0, updates_read: 0, levels: 100, ..mix };
             self.mix = Mix { block: rng.pick(&[3, 5]), ..mix };
             self.engine.partition.retire_cold = true;
         }

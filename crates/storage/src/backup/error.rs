@@ -86,7 +86,9 @@ impl fmt::Display for BackupError {
             Self::Io { doing, error } => write!(f, "{doing}: {error}"),
             Self::Source(error) => write!(f, "{error}"),
             Self::Incomplete(why) => f.write_str(why),
-            Self::Damaged { file, offset, what } => write!(f, "{file} is damaged at byte {offset}: {what}"),
+            Self::Damaged { file, offset, what } => {
+                write!(f, "{file} is damaged at byte {offset}: {what}")
+            }
         }
     }
 }

@@ -70,7 +70,10 @@ fn value<'a>(lines: &mut impl Iterator<Item = &'a str>, key: &str) -> Result<&'a
         .ok_or_else(|| format!("`{key}` was expected, not `{line}`"))
 }
 
-fn number<'a, T: std::str::FromStr>(lines: &mut impl Iterator<Item = &'a str>, key: &str) -> Result<T, String> {
+fn number<'a, T: std::str::FromStr>(
+    lines: &mut impl Iterator<Item = &'a str>,
+    key: &str,
+) -> Result<T, String> {
     let text = value(lines, key)?;
     text.parse().map_err(|_| format!("`{key} {text}` makes no sense"))
 }
@@ -120,8 +123,10 @@ impl Manifest {
             _ => return Err("it does not begin as a manifest does".to_owned()),
         }
         let sum_at = text.len().saturating_sub(SUM_LINE.len() + 9);
-        let sum = text.get(sum_at..).and_then(|line| line.strip_prefix(SUM_LINE)?.strip_suffix('\n'));
-        let sum = sum.and_then(|sum| u32::from_str_radix(sum, 16).ok()).ok_or("its end is missing")?;
+        let sum =
+            text.get(sum_at..).and_then(|line| line.strip_prefix(SUM_LINE)?.strip_suffix('\n'));
+        let sum =
+            sum.and_then(|sum| u32::from_str_radix(sum, 16).ok()).ok_or("its end is missing")?;
         let computed = crc32c::crc32c(&bytes[..sum_at]);
         if sum != computed {
             return Err(format!("its checksum should be {computed:08x}, but it says {sum:08x}"));
@@ -151,15 +156,23 @@ impl Manifest {
     fn check(&self) -> Result<(), String> {
         let names = (0..self.partitions).map(data_name).chain([LOG.to_owned()]);
         if !self.files.iter().map(|entry| &entry.name).eq(&names.collect::<Vec<_>>()) {
-            return Err(format!("its files are not those of {} partitions and a log", self.partitions));
+            return Err(format!(
+                "its files are not those of {} partitions and a log",
+                self.partitions
+            ));
         }
-        if let Some(data) =
-            self.files.iter().find(|file| file.name != LOG && !file.size.is_multiple_of(PAGE_SIZE as u64))
+        if let Some(data) = self
+            .files
+            .iter()
+            .find(|file| file.name != LOG && !file.size.is_multiple_of(PAGE_SIZE as u64))
         {
             return Err(format!("{} has half a page", data.name));
         }
         let log = self.files.last().map_or(0, |log| log.size);
-        if [self.begin, self.redo, self.end].iter().any(|lsn| lsn.0 > MAX_LOG || !lsn.0.is_multiple_of(8)) {
+        if [self.begin, self.redo, self.end]
+            .iter()
+            .any(|lsn| lsn.0 > MAX_LOG || !lsn.0.is_multiple_of(8))
+        {
             return Err("it names a place that no log has".to_owned());
         }
         if self.begin > self.redo || self.redo > self.end || self.end.0 - self.begin.0 != log {
@@ -168,7 +181,8 @@ impl Manifest {
                 self.begin, self.redo, self.end
             ));
         }
-        let sized = (1..=MAX_SEGMENT).contains(&self.segment_size) && self.segment_size.is_multiple_of(4096);
+        let sized = (1..=MAX_SEGMENT).contains(&self.segment_size)
+            && self.segment_size.is_multiple_of(4096);
         if self.partitions == 0 || !sized {
             return Err("it has no partitions, or segments of a size that none has".to_owned());
         }
@@ -177,7 +191,9 @@ impl Manifest {
 
     /// As [`Manifest::parse`], as an error of the backup at `path`.
     pub(super) fn read(bytes: &[u8], path: &str) -> Result<Self, BackupError> {
-        Self::parse(bytes).map_err(|why| BackupError::Incomplete(format!("{path} is not a valid manifest: {why}")))
+        Self::parse(bytes).map_err(|why| {
+            BackupError::Incomplete(format!("{path} is not a valid manifest: {why}"))
+        })
     }
 }
 
@@ -188,9 +204,14 @@ fn parse_file<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Result<Entry, St
     let blocks = size.div_ceil(BLOCK as u64);
     let mut sums = Vec::new();
     while (sums.len() as u64) < blocks {
-        let line = lines.next().ok_or_else(|| format!("{name} has {} checksums, not {blocks}", sums.len()))?;
+        let line = lines
+            .next()
+            .ok_or_else(|| format!("{name} has {} checksums, not {blocks}", sums.len()))?;
         for sum in line.split(' ') {
-            sums.push(u32::from_str_radix(sum, 16).map_err(|_| format!("`{sum}` is no checksum of {name}"))?);
+            sums.push(
+                u32::from_str_radix(sum, 16)
+                    .map_err(|_| format!("`{sum}` is no checksum of {name}"))?,
+            );
         }
     }
     if sums.len() as u64 != blocks {
@@ -204,8 +225,11 @@ mod tests {
     use super::*;
 
     fn sample() -> Manifest {
-        let data =
-            |p| Entry { name: data_name(p), size: (30 << 20) + 8192, sums: (0..31).map(|i| i * 0x0801_0203).collect() };
+        let data = |p| Entry {
+            name: data_name(p),
+            size: (30 << 20) + 8192,
+            sums: (0..31).map(|i| i * 0x0801_0203).collect(),
+        };
         let log = Entry { name: LOG.to_owned(), size: 24, sums: vec![7] };
         Manifest {
             program: "1.2.3".to_owned(),
@@ -253,7 +277,11 @@ mod tests {
             let body = body.replacen("BACKUP 2\n", &format!("BACKUP {version}\n"), 1);
             let text = format!("{body}{SUM_LINE}{:08x}\n", crc32c::crc32c(body.as_bytes()));
             let parsed = Manifest::parse(text.as_bytes());
-            assert_eq!(parsed.clone().ok(), is_read.then(|| manifest.clone()), "{version}: {parsed:?}");
+            assert_eq!(
+                parsed.clone().ok(),
+                is_read.then(|| manifest.clone()),
+                "{version}: {parsed:?}"
+            );
         }
     }
 

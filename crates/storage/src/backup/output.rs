@@ -21,13 +21,19 @@ impl Output {
     pub(super) fn create(disk: &dyn Disk, target: &Path, name: &str) -> Result<Self, BackupError> {
         let path = target.join(name);
         let shown = path.display().to_string();
-        let file = disk.open(&path, Open::Create).map_err(BackupError::io(format!("cannot make {shown}")))?;
+        let file = disk
+            .open(&path, Open::Create)
+            .map_err(BackupError::io(format!("cannot make {shown}")))?;
         let entry = Entry { name: name.to_owned(), size: 0, sums: Vec::new() };
         Ok(Self { entry, file, shown, block: Vec::new() })
     }
 
     /// Appends bytes.
-    pub(super) fn write(&mut self, mut bytes: &[u8], meter: &mut Meter<'_>) -> Result<(), BackupError> {
+    pub(super) fn write(
+        &mut self,
+        mut bytes: &[u8],
+        meter: &mut Meter<'_>,
+    ) -> Result<(), BackupError> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(BLOCK - self.block.len()));
             self.block.extend_from_slice(now);

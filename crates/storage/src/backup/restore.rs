@@ -32,7 +32,10 @@ fn read_manifest(disk: &dyn Disk, backup: &Path) -> Result<Manifest, BackupError
     let file = match disk.open(&path, Open::Existing) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let why = format!("{} has no manifest: it is no backup, or one that was not finished", backup.display());
+            let why = format!(
+                "{} has no manifest: it is no backup, or one that was not finished",
+                backup.display()
+            );
             return Err(BackupError::Incomplete(why));
         }
         Err(error) => return Err(BackupError::io(format!("cannot open {shown}"))(error)),
@@ -53,7 +56,9 @@ fn first_bad_page(partition: u16, first: u64, block: &[u8]) -> Option<(u64, Stri
     let (pages, _) = block.as_chunks::<PAGE_SIZE>();
     pages.iter().zip(first..).find_map(|(page, no)| {
         let id = PageId::new(PartitionId(partition), no as u32);
-        verify_page(page, id, &file).err().map(|_| (no * PAGE_SIZE as u64, format!("{id} has a wrong checksum")))
+        verify_page(page, id, &file)
+            .err()
+            .map(|_| (no * PAGE_SIZE as u64, format!("{id} has a wrong checksum")))
     })
 }
 
@@ -64,7 +69,11 @@ impl<'a> Backup<'a> {
     }
 
     fn report(&self) -> BackupReport {
-        BackupReport { bytes: self.manifest.bytes(), begin: self.manifest.begin, end: self.manifest.end }
+        BackupReport {
+            bytes: self.manifest.bytes(),
+            begin: self.manifest.begin,
+            end: self.manifest.end,
+        }
     }
 
     /// Reads a file of it, each block verified before `sink` gets it with its place.
@@ -87,7 +96,10 @@ impl<'a> Backup<'a> {
         let doing = || BackupError::io(format!("cannot read {shown}"));
         let len = file.len().map_err(doing())?;
         if len != entry.size {
-            return Err(damaged(len.min(entry.size), format!("it has {len} bytes, {} were expected", entry.size)));
+            return Err(damaged(
+                len.min(entry.size),
+                format!("it has {len} bytes, {} were expected", entry.size),
+            ));
         }
         let mut block = vec![0; BLOCK];
         for (i, &expected) in (0_u64..).zip(&entry.sums) {
@@ -96,10 +108,15 @@ impl<'a> Backup<'a> {
             file.read_exact_at(block, at).map_err(doing())?;
             let found = crc32c::crc32c(block);
             if found != expected {
-                let pages = (entry.name != LOG).then(|| first_bad_page(number as u16, at / PAGE_SIZE as u64, block));
-                let (offset, place) =
-                    pages.flatten().unwrap_or_else(|| (at, format!("somewhere up to {}", at + block.len() as u64)));
-                return Err(damaged(offset, format!("{place}; checksum {expected:08x} expected, {found:08x} found")));
+                let pages = (entry.name != LOG)
+                    .then(|| first_bad_page(number as u16, at / PAGE_SIZE as u64, block));
+                let (offset, place) = pages.flatten().unwrap_or_else(|| {
+                    (at, format!("somewhere up to {}", at + block.len() as u64))
+                });
+                return Err(damaged(
+                    offset,
+                    format!("{place}; checksum {expected:08x} expected, {found:08x} found"),
+                ));
             }
             sink(block, at)?;
             meter.more(block.len() as u64)?;
@@ -115,7 +132,8 @@ impl<'a> Backup<'a> {
         for (number, entry) in self.manifest.files.iter().enumerate() {
             if entry.name == LOG {
                 let Manifest { begin, end, segment_size, .. } = self.manifest;
-                let segments = wal::Restored::create(self.disk.clone(), &log, segment_size, begin, end)?;
+                let segments =
+                    wal::Restored::create(self.disk.clone(), &log, segment_size, begin, end)?;
                 self.read(number, entry, meter, &mut |bytes, at| {
                     segments.write(Lsn(begin.0 + at), bytes).map_err(io("cannot write", &log))
                 })?;
@@ -123,7 +141,8 @@ impl<'a> Backup<'a> {
                 continue;
             }
             let path = dir.join(&entry.name);
-            let file: Arc<dyn File> = self.disk.open(&path, Open::Create).map_err(io("cannot make", &path))?;
+            let file: Arc<dyn File> =
+                self.disk.open(&path, Open::Create).map_err(io("cannot make", &path))?;
             self.read(number, entry, meter, &mut |bytes, at| {
                 file.write_all_at(bytes, at).map_err(io("cannot write", &path))
             })?;
@@ -154,7 +173,11 @@ pub fn restore(
 }
 
 /// Checks a backup: every checksum, and nothing else.
-pub fn verify(disk: Arc<dyn Disk>, backup: &Path, step: &mut Step<'_>) -> Result<BackupReport, BackupError> {
+pub fn verify(
+    disk: Arc<dyn Disk>,
+    backup: &Path,
+    step: &mut Step<'_>,
+) -> Result<BackupReport, BackupError> {
     let backup = Backup::open(&disk, backup)?;
     let progress = Progress { done: 0, total: backup.manifest.bytes() };
     let mut meter = Meter { progress, step: &mut |p| step(p) };

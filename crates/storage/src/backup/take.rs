@@ -84,13 +84,17 @@ impl Source<'_> {
     ) -> Result<BackupReport, BackupError> {
         let partitions = self.state.partitions;
         let data = target.join("data");
-        self.disk.create_dir_all(&data).map_err(BackupError::io(format!("cannot make {}", data.display())))?;
+        self.disk
+            .create_dir_all(&data)
+            .map_err(BackupError::io(format!("cannot make {}", data.display())))?;
         let mut pages = 0;
         for partition in (0..partitions).map(PartitionId) {
             pages += u64::from(self.files.page_count(partition)?);
         }
-        let mut meter =
-            Meter { progress: Progress { done: 0, total: pages * PAGE_SIZE as u64 }, step: &mut |p| step(p) };
+        let mut meter = Meter {
+            progress: Progress { done: 0, total: pages * PAGE_SIZE as u64 },
+            step: &mut |p| step(p),
+        };
         let mut entries = Vec::new();
         let mut newest = (Lsn(0), PageId::new(PartitionId(0), 0));
         for partition in (0..partitions).map(PartitionId) {
@@ -113,7 +117,16 @@ impl Source<'_> {
         entries.push(log.finish(&mut meter)?);
         let State { redo, next_txn, .. } = self.state;
         let (program, segment_size) = (program.to_owned(), self.log.segment_size());
-        let manifest = Manifest { program, partitions, redo, begin, end, next_txn, segment_size, files: entries };
+        let manifest = Manifest {
+            program,
+            partitions,
+            redo,
+            begin,
+            end,
+            next_txn,
+            segment_size,
+            files: entries,
+        };
         self.finish(target, &data, &manifest)?;
         Ok(BackupReport { bytes: manifest.bytes(), begin, end })
     }
@@ -169,16 +182,20 @@ pub fn take_offline(
     let control = dir.join("control");
     let io = || BackupError::io(format!("cannot use {}", dir.display()));
     if !disk.exists(&control).map_err(io())? {
-        return Err(
-            OpenError::Refused(format!("{} is not a data directory: it has no control file", dir.display())).into()
-        );
+        return Err(OpenError::Refused(format!(
+            "{} is not a data directory: it has no control file",
+            dir.display()
+        ))
+        .into());
     }
     let _lock = crate::node::lock(&*disk, dir)?;
     let state = Control::open(&*disk, &control)?.state();
     if !state.complete {
-        return Err(
-            OpenError::Refused(format!("{} has never been completed: there is nothing in it", dir.display())).into()
-        );
+        return Err(OpenError::Refused(format!(
+            "{} has never been completed: there is nothing in it",
+            dir.display()
+        ))
+        .into());
     }
     for partition in 0..state.partitions {
         let path = dir.join(data_name(partition));
@@ -193,9 +210,15 @@ pub fn take_offline(
     while reader.next()?.is_some() {}
     let end = reader.position();
     if end < state.redo {
-        let reason = format!("it ends before {}, from where the last checkpoint needs it", state.redo);
+        let reason =
+            format!("it ends before {}, from where the last checkpoint needs it", state.redo);
         return Err(WalError::Corrupt { lsn: end, reason }.into());
     }
     new_target(&*disk, target)?;
-    Source { disk: &disk, files: &files, log: reader.into_span(), state }.copy(target, program, || Ok(end), step)
+    Source { disk: &disk, files: &files, log: reader.into_span(), state }.copy(
+        target,
+        program,
+        || Ok(end),
+        step,
+    )
 }

@@ -35,7 +35,9 @@ pub(super) fn scan(map: &Map, out: &mut Out<'_>, visit: &mut dyn FnMut(Entry<'_>
     while from < map.file.pages {
         let readable = map.file.stride(from, &mut buffer);
         let count = readable.len() as u32;
-        for ((page, readable), no) in buffer.as_chunks::<PAGE_SIZE>().0.iter().zip(readable).zip(from..) {
+        for ((page, readable), no) in
+            buffer.as_chunks::<PAGE_SIZE>().0.iter().zip(readable).zip(from..)
+        {
             let leaf = map.leaves.get(no as usize).copied().flatten().filter(|_| readable);
             let Some(tree) = leaf.and_then(|tree| map.trees.get(tree as usize)) else { continue };
             for slot in 0..node::count(page) {
@@ -112,19 +114,29 @@ impl<'m> Reader<'m> {
             let found = slots.binary_search_by(|&slot| node::cell(&*page, slot).key.cmp(key));
             let Ok(slot) = found else { return Ok(None) };
             let mut value = Vec::new();
-            return whole_value(self.map, &node::cell(&*page, slot), &mut value).map(|value| Some(value.to_vec()));
+            return whole_value(self.map, &node::cell(&*page, slot), &mut value)
+                .map(|value| Some(value.to_vec()));
         }
     }
 
     /// Shows a tree in the order of its keys.
-    pub(super) fn each(&mut self, tree: TreeId, visit: &mut dyn FnMut(&mut Self, Entry<'_>)) -> io::Result<()> {
+    pub(super) fn each(
+        &mut self,
+        tree: TreeId,
+        visit: &mut dyn FnMut(&mut Self, Entry<'_>),
+    ) -> io::Result<()> {
         match self.root(tree) {
             Some(root) => self.below(tree, root, visit),
             None => Ok(()),
         }
     }
 
-    fn below(&mut self, tree: TreeId, no: u32, visit: &mut dyn FnMut(&mut Self, Entry<'_>)) -> io::Result<()> {
+    fn below(
+        &mut self,
+        tree: TreeId,
+        no: u32,
+        visit: &mut dyn FnMut(&mut Self, Entry<'_>),
+    ) -> io::Result<()> {
         let page = self.page(no)?;
         let mut value = Vec::new();
         for slot in 0..node::count(&*page) {

@@ -163,20 +163,34 @@ impl Checker {
             Err(error) => return self.cannot_recover("control", error, progress),
         };
         let state = control.state();
-        for offset in control.damaged_slots().map_err(OpenError::io("cannot read the control file"))? {
-            let what = "a whole or an empty slot expected, neither found; the other one counts".to_owned();
+        for offset in
+            control.damaged_slots().map_err(OpenError::io("cannot read the control file"))?
+        {
+            let what =
+                "a whole or an empty slot expected, neither found; the other one counts".to_owned();
             self.tell(Severity::Damage, "control", Some(offset), what, progress);
         }
         if !state.complete {
-            self.note("control", "the directory was not made to the end: the next start makes it anew", progress);
+            self.note(
+                "control",
+                "the directory was not made to the end: the next start makes it anew",
+                progress,
+            );
             return Ok(());
         }
         self.report.partitions = state.partitions;
         self.maps.resize_with(state.partitions.into(), || None);
         let disk: Arc<dyn Disk> = overlay.clone();
-        let copies = Files::open(&*disk, &self.dir.join("data"), state.partitions).and_then(|files| files.bad_copies());
+        let copies = Files::open(&*disk, &self.dir.join("data"), state.partitions)
+            .and_then(|files| files.bad_copies());
         for (offset, what) in copies? {
-            self.tell(Severity::Note, "data/double-write.data", Some(offset), what.to_owned(), progress);
+            self.tell(
+                Severity::Note,
+                "data/double-write.data",
+                Some(offset),
+                what.to_owned(),
+                progress,
+            );
         }
         if self.check_log(&state, progress)? {
             self.run_recovery(overlay, config, progress)?;
@@ -198,7 +212,10 @@ impl Checker {
             while let Some(entry) = reader.next()? {
                 self.report.log_bytes += entry.end.0 - entry.start.0;
             }
-            let proof = format!("the control file says that the log was on the disk up to {}", state.durable);
+            let proof = format!(
+                "the control file says that the log was on the disk up to {}",
+                state.durable
+            );
             reader.must_reach(state.durable, &proof)
         };
         let (error, place) = match opened {
@@ -231,13 +248,17 @@ impl Checker {
     ) -> Result<(), OpenError> {
         let disk: Arc<dyn Disk> = overlay.clone();
         // The checkpoint brings what was recovered into the overlay's files.
-        match Node::open(disk, &self.dir, config).and_then(|node| node.checkpoint().map(|()| node)) {
+        match Node::open(disk, &self.dir, config).and_then(|node| node.checkpoint().map(|()| node))
+        {
             Ok(node) => {
                 let report = node.recovery().clone();
                 self.ends = Some((report.log_end, node.wal().appended()));
                 node.shutdown();
                 if report.mended > 0 {
-                    let what = format!("{} pages are half written: the next start mends them", report.mended);
+                    let what = format!(
+                        "{} pages are half written: the next start mends them",
+                        report.mended
+                    );
                     self.note("data/double-write.data", &what, progress);
                 }
                 self.report.recovery = Some(report);
@@ -249,7 +270,12 @@ impl Checker {
     }
 
     /// Damage is a finding; what else stands in the way is an error.
-    fn cannot_recover(&mut self, file: &str, error: OpenError, progress: &mut dyn Progress) -> Result<(), OpenError> {
+    fn cannot_recover(
+        &mut self,
+        file: &str,
+        error: OpenError,
+        progress: &mut dyn Progress,
+    ) -> Result<(), OpenError> {
         let damaged = match &error {
             error if error.hindrance() == Hindrance::Panicked => false,
             OpenError::Storage(_) | OpenError::Catalog(_) => true,
@@ -268,8 +294,16 @@ impl Checker {
         self.tell(Severity::Note, file, None, what.to_owned(), progress);
     }
 
-    fn tell(&mut self, severity: Severity, file: &str, offset: Option<u64>, what: String, progress: &mut dyn Progress) {
-        self.report.add(Finding { severity, file: file.to_owned(), page: None, offset, what }, progress);
+    fn tell(
+        &mut self,
+        severity: Severity,
+        file: &str,
+        offset: Option<u64>,
+        what: String,
+        progress: &mut dyn Progress,
+    ) {
+        self.report
+            .add(Finding { severity, file: file.to_owned(), page: None, offset, what }, progress);
     }
 
     fn page_file(&self, partition: PartitionId) -> Result<PageFile, OpenError> {
@@ -295,7 +329,11 @@ impl Checker {
     }
 
     /// Checks a partition's pages, its free list and its trees. Once for each partition, before any other question about it.
-    pub fn structure(&mut self, partition: PartitionId, progress: &mut dyn Progress) -> Result<(), OpenError> {
+    pub fn structure(
+        &mut self,
+        partition: PartitionId,
+        progress: &mut dyn Progress,
+    ) -> Result<(), OpenError> {
         let file = self.page_file(partition)?;
         let limit = Limit { ends: self.ends, overlay: self.recovered.as_deref() };
         let mut out = Out { report: &mut self.report, progress, done: &mut self.done, of: self.of };
@@ -331,7 +369,9 @@ impl Checker {
         progress: &mut dyn Progress,
         visit: &mut dyn FnMut(Entry<'_>) -> Option<String>,
     ) {
-        let Some(map) = self.maps.get_mut(usize::from(partition.0)).and_then(Option::as_mut) else { return };
+        let Some(map) = self.maps.get_mut(usize::from(partition.0)).and_then(Option::as_mut) else {
+            return;
+        };
         let mut out = Out { report: &mut self.report, progress, done: &mut self.done, of: self.of };
         contents::scan(map, &mut out, &mut |entry, out| {
             if let Some(what) = visit(entry) {
@@ -361,7 +401,12 @@ impl Checker {
     ///
     /// # Errors
     /// The disk's.
-    pub fn get(&self, partition: PartitionId, tree: TreeId, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    pub fn get(
+        &self,
+        partition: PartitionId,
+        tree: TreeId,
+        key: &[u8],
+    ) -> io::Result<Option<Vec<u8>>> {
         self.map(partition).map_or(Ok(None), |map| contents::Reader::new(map).get(tree, key))
     }
 

@@ -65,7 +65,9 @@ pub(super) fn problem(page: &[u8]) -> Result<(), String> {
     let (heap, dead, level) = (u16_at(page, HEAP), u16_at(page, DEAD), level(page));
     let slots_end = SLOTS + SLOT * count;
     if !(slots_end..=PAGE_SIZE).contains(&heap) {
-        return Err(format!("lowest cell between {slots_end} and {PAGE_SIZE} expected, at {heap} found"));
+        return Err(format!(
+            "lowest cell between {slots_end} and {PAGE_SIZE} expected, at {heap} found"
+        ));
     }
     let mut extents = Vec::with_capacity(count);
     for slot in 0..count {
@@ -80,7 +82,10 @@ pub(super) fn problem(page: &[u8]) -> Result<(), String> {
     }
     let used: usize = extents.iter().map(|(from, to)| to - from).sum();
     if used + dead != PAGE_SIZE - heap {
-        return Err(format!("{} dead bytes expected, {dead} found", (PAGE_SIZE - heap) as i64 - used as i64));
+        return Err(format!(
+            "{} dead bytes expected, {dead} found",
+            (PAGE_SIZE - heap) as i64 - used as i64
+        ));
     }
     keys(page, count, level)
 }
@@ -102,10 +107,16 @@ fn extent(page: &[u8], slot: usize, heap: usize, level: u8) -> Result<(usize, us
     }
     let cell = cell(page, slot);
     if level > 0 && (long || len != 4 || cell.child() == 0) {
-        return Err(format!("slot {slot}: a child's page number expected, {:02x?} found", cell.value));
+        return Err(format!(
+            "slot {slot}: a child's page number expected, {:02x?} found",
+            cell.value
+        ));
     }
     if long && (len != 8 || cell.chain().0 == 0 || cell.chain().1 == 0) {
-        return Err(format!("slot {slot}: a reference to overflow pages expected, {:02x?} found", cell.value));
+        return Err(format!(
+            "slot {slot}: a reference to overflow pages expected, {:02x?} found",
+            cell.value
+        ));
     }
     Ok((at, at + size))
 }
@@ -125,14 +136,21 @@ fn keys(page: &[u8], count: usize, level: u8) -> Result<(), String> {
     for slot in first..count {
         let key = cell(page, slot).key;
         if !key.starts_with(prefix) {
-            return Err(format!("slot {slot}: a key that starts with {prefix:02x?} expected, {} found", shown(key)));
+            return Err(format!(
+                "slot {slot}: a key that starts with {prefix:02x?} expected, {} found",
+                shown(key)
+            ));
         }
         let (expected, found) = (hint(key, len), u32_at(page, SLOTS + SLOT * slot + 2));
         if expected != found {
             return Err(format!("slot {slot}: hint {expected:#x} expected, {found:#x} found"));
         }
         if let Some(before) = before.filter(|before| *before >= key) {
-            return Err(format!("slot {slot}: a key above {} expected, {} found", shown(before), shown(key)));
+            return Err(format!(
+                "slot {slot}: a key above {} expected, {} found",
+                shown(before),
+                shown(key)
+            ));
         }
         before = Some(key);
     }

@@ -76,7 +76,11 @@ impl Overlay {
         let base = if there { Some(self.base.open(path, Open::Existing)?) } else { None };
         let len = base.as_ref().map_or(Ok(0), |base| base.len())?;
         let state = State { len, base_len: len, blocks: HashMap::new() };
-        let file = Arc::new(OverFile { base, scratch: self.scratch.clone(), state: Monitor::new(&FILE, state) });
+        let file = Arc::new(OverFile {
+            base,
+            scratch: self.scratch.clone(),
+            state: Monitor::new(&FILE, state),
+        });
         names.files.insert(path.to_owned(), Some(file.clone()));
         Ok(file)
     }
@@ -111,8 +115,11 @@ impl Disk for Overlay {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let names = self.names.lock();
-        let below =
-            if names.dirs.contains(dir) && !self.base.exists(dir)? { Vec::new() } else { self.base.list(dir)? };
+        let below = if names.dirs.contains(dir) && !self.base.exists(dir)? {
+            Vec::new()
+        } else {
+            self.base.list(dir)?
+        };
         let mut all: BTreeSet<String> = below.into_iter().collect();
         for (path, file) in names.files.iter().filter(|(path, _)| path.parent() == Some(dir)) {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
@@ -200,7 +207,9 @@ impl OverFile {
             match state.blocks.get(&(at / BLOCK)) {
                 None => self.read_below(state, part, at)?,
                 Some(None) => part.fill(0),
-                Some(Some(slot)) => self.scratch.file.read_zero_filled_at(part, slot * BLOCK + at % BLOCK)?,
+                Some(Some(slot)) => {
+                    self.scratch.file.read_zero_filled_at(part, slot * BLOCK + at % BLOCK)?
+                }
             }
             done += n;
         }
@@ -296,7 +305,10 @@ mod tests {
         let base = MemDisk::new();
         base.create_dir_all("d".as_ref()).unwrap();
         for name in ["d/a", "d/b"] {
-            base.open(name.as_ref(), Open::Create).unwrap().write_all_at(name.as_bytes(), 0).unwrap();
+            base.open(name.as_ref(), Open::Create)
+                .unwrap()
+                .write_all_at(name.as_bytes(), 0)
+                .unwrap();
         }
         let before = base.operations();
         let over = Overlay::new(Arc::new(base.clone()), scratch());

@@ -15,7 +15,9 @@ use clearway_types::{Lsn, PageId, PartitionId};
 use super::node;
 use super::report::{Finding, Severity};
 use super::{Out, overlay::Overlay};
-use crate::page::{KIND_FREE, KIND_META, KIND_NODE, KIND_OVERFLOW, OVERFLOW_ROOM, next, part, u16_at};
+use crate::page::{
+    KIND_FREE, KIND_META, KIND_NODE, KIND_OVERFLOW, OVERFLOW_ROOM, next, part, u16_at,
+};
 
 /// Pages that are read at once.
 pub(super) const STRIDE: usize = 128;
@@ -82,7 +84,12 @@ impl PageFile {
         self.finding(Severity::Damage, Some(page), what)
     }
 
-    pub(super) fn finding(&self, severity: Severity, page: Option<u32>, what: impl Into<String>) -> Finding {
+    pub(super) fn finding(
+        &self,
+        severity: Severity,
+        page: Option<u32>,
+        what: impl Into<String>,
+    ) -> Finding {
         let offset = page.map(|no| u64::from(no) * PAGE_SIZE as u64);
         Finding { severity, file: self.shown.clone(), page, offset, what: what.into() }
     }
@@ -120,7 +127,9 @@ impl Summary {
         let count = node::count(page);
         let cells = (0..count).map(|slot| node::cell(page, slot));
         if node::level(page) == 0 {
-            let key = |slot: usize| if count > 0 { node::cell(page, slot).key.into() } else { Box::default() };
+            let key = |slot: usize| {
+                if count > 0 { node::cell(page, slot).key.into() } else { Box::default() }
+            };
             let chains = cells.filter(|cell| cell.long).map(|cell| cell.chain()).collect();
             return Self::Leaf { count, first: key(0), last: key(count.saturating_sub(1)), chains };
         }
@@ -132,7 +141,9 @@ impl Summary {
     fn size(&self) -> usize {
         const EACH: usize = 24;
         match self {
-            Self::Leaf { first, last, chains, .. } => 2 * EACH + first.len() + last.len() + 8 * chains.len() + 64,
+            Self::Leaf { first, last, chains, .. } => {
+                2 * EACH + first.len() + last.len() + 8 * chains.len() + 64
+            }
             Self::Inner { keys, children } => {
                 keys.iter().map(|key| EACH + key.len()).sum::<usize>() + 4 * children.len() + 64
             }
@@ -168,14 +179,21 @@ impl Limit<'_> {
 
 impl Pages {
     /// Looks at every page of a file. `memory`: bytes for summaries.
-    pub(super) fn look(file: PageFile, limit: &Limit<'_>, memory: usize, out: &mut Out<'_>) -> Self {
+    pub(super) fn look(
+        file: PageFile,
+        limit: &Limit<'_>,
+        memory: usize,
+        out: &mut Out<'_>,
+    ) -> Self {
         let mut pages = Self { facts: Vec::new(), summaries: HashMap::new(), meta: None, file };
         let shown: Arc<str> = pages.file.shown.as_str().into();
         let (mut buffer, mut left) = (Vec::new(), memory);
         let mut from = 0;
         while from < pages.file.pages {
             let readable = pages.file.stride(from, &mut buffer);
-            for ((bytes, readable), no) in buffer.as_chunks::<PAGE_SIZE>().0.iter().zip(readable).zip(from..) {
+            for ((bytes, readable), no) in
+                buffer.as_chunks::<PAGE_SIZE>().0.iter().zip(readable).zip(from..)
+            {
                 let told = if readable {
                     examine(bytes, &pages.file, no, limit, &shown)
                 } else {
@@ -205,7 +223,12 @@ impl Pages {
 
     /// What a page is; one behind the file's end was never written.
     pub(super) fn fact(&self, no: u32) -> Fact {
-        self.facts.get(no as usize).copied().unwrap_or(Fact { kind: UNWRITTEN, level: 0, part: 0, next: 0 })
+        self.facts.get(no as usize).copied().unwrap_or(Fact {
+            kind: UNWRITTEN,
+            level: 0,
+            part: 0,
+            next: 0,
+        })
     }
 
     /// The summary of a page that is a node, once.
@@ -220,7 +243,13 @@ impl Pages {
 }
 
 /// What a page is, or what is wrong with it.
-fn examine(page: &Page, file: &PageFile, no: u32, limit: &Limit<'_>, shown: &Arc<str>) -> Result<Fact, String> {
+fn examine(
+    page: &Page,
+    file: &PageFile,
+    no: u32,
+    limit: &Limit<'_>,
+    shown: &Arc<str>,
+) -> Result<Fact, String> {
     verify(page, file.id(no), shown).map_err(|error| match error {
         PageError::Damaged { damage, expected, found, .. } => {
             let what = match damage {
@@ -235,7 +264,11 @@ fn examine(page: &Page, file: &PageFile, no: u32, limit: &Limit<'_>, shown: &Arc
     })?;
     let mut fact = Fact { kind: kind(page), level: 0, part: 0, next: 0 };
     if fact.kind == UNWRITTEN {
-        return if page.iter().all(|&byte| byte == 0) { Ok(fact) } else { Err("kind 1 to 4 expected, 0 found".into()) };
+        return if page.iter().all(|&byte| byte == 0) {
+            Ok(fact)
+        } else {
+            Err("kind 1 to 4 expected, 0 found".into())
+        };
     }
     if let Some(end) = limit.of(file, no).filter(|end| lsn(page) > *end) {
         return Err(format!("an LSN up to the log's end, {end}, expected, {} found", lsn(page)));
@@ -249,7 +282,10 @@ fn examine(page: &Page, file: &PageFile, no: u32, limit: &Limit<'_>, shown: &Arc
         KIND_OVERFLOW => {
             (fact.part, fact.next) = (u16_at(page, PART) as u16, next(page));
             if part(page).is_empty() {
-                return Err(format!("1 to {OVERFLOW_ROOM} bytes of a value expected, {} found", fact.part));
+                return Err(format!(
+                    "1 to {OVERFLOW_ROOM} bytes of a value expected, {} found",
+                    fact.part
+                ));
             }
         }
         KIND_FREE => fact.next = next(page),

@@ -59,7 +59,8 @@ struct Range<'k> {
 /// Walks all lists and trees of a partition.
 pub(super) fn walk(pages: Pages, out: &mut Out<'_>) -> Map {
     let owners = vec![0; pages.facts.len()];
-    let mut walk = Walk { pages, owners, trees: Vec::new(), count: 0, cut: false, directory_whole: true, out };
+    let mut walk =
+        Walk { pages, owners, trees: Vec::new(), count: 0, cut: false, directory_whole: true, out };
     if let Some(meta) = walk.pages.meta.take() {
         walk.all(&meta);
     } else if walk.pages.file.is_there() && walk.pages.fact(0).kind != BAD {
@@ -69,7 +70,8 @@ pub(super) fn walk(pages: Pages, out: &mut Out<'_>) -> Map {
     let Walk { pages, owners, trees, .. } = walk;
     let leaf = |(no, owner): (usize, u32)| {
         let fact = pages.facts[no];
-        (owner >= FIRST_TREE && fact.kind == KIND_NODE && fact.level == 0).then(|| owner - FIRST_TREE)
+        (owner >= FIRST_TREE && fact.kind == KIND_NODE && fact.level == 0)
+            .then(|| owner - FIRST_TREE)
     };
     let leaves = owners.into_iter().enumerate().map(leaf).collect();
     Map { file: pages.file, trees, leaves }
@@ -84,7 +86,10 @@ impl Walk<'_, '_> {
         self.owners[0] = SYSTEM;
         self.count = page_count(meta);
         if self.count > self.pages.file.pages {
-            let what = format!("{} pages expected in the file, {} found", self.count, self.pages.file.pages);
+            let what = format!(
+                "{} pages expected in the file, {} found",
+                self.count, self.pages.file.pages
+            );
             self.damage(0, what);
         }
         self.free_list(free_head(meta));
@@ -105,15 +110,21 @@ impl Walk<'_, '_> {
             SYSTEM => "the file's head".to_owned(),
             FREE => "the free list".to_owned(),
             DIRECTORY => "the directory".to_owned(),
-            other => self.trees.get((other - FIRST_TREE) as usize).map_or(String::new(), |t| format!("tree {}", t.id)),
+            other => self
+                .trees
+                .get((other - FIRST_TREE) as usize)
+                .map_or(String::new(), |t| format!("tree {}", t.id)),
         }
     }
 
     /// Claims a page that page `from` refers to; false if that cannot be, which is told.
     fn claim(&mut self, no: u32, owner: u32, from: u32) -> bool {
         if no == 0 || no >= self.count.min(self.owners.len() as u32) {
-            let what =
-                format!("{} refers to a page below {} expected, to page {no} found", self.name(owner), self.count);
+            let what = format!(
+                "{} refers to a page below {} expected, to page {no} found",
+                self.name(owner),
+                self.count
+            );
             self.damage(from, what);
             return false;
         }
@@ -141,7 +152,10 @@ impl Walk<'_, '_> {
             let fact = self.pages.fact(no);
             if fact.kind != KIND_FREE {
                 if fact.kind != BAD {
-                    self.damage(no, format!("a free page expected, {} found", kind_name(fact.kind)));
+                    self.damage(
+                        no,
+                        format!("a free page expected, {} found", kind_name(fact.kind)),
+                    );
                 }
                 self.cut = true;
                 return;
@@ -156,7 +170,14 @@ impl Walk<'_, '_> {
         self.node(root, from, owner, None, Range { low: None, high: None })
     }
 
-    fn node(&mut self, no: u32, from: u32, owner: u32, level: Option<u8>, range: Range<'_>) -> bool {
+    fn node(
+        &mut self,
+        no: u32,
+        from: u32,
+        owner: u32,
+        level: Option<u8>,
+        range: Range<'_>,
+    ) -> bool {
         if !self.claim(no, owner, from) {
             self.cut = true;
             return false;
@@ -168,7 +189,9 @@ impl Walk<'_, '_> {
             }
             (KIND_NODE, _) => None,
             (BAD, _) => Some(String::new()),
-            (other, _) => Some(format!("a node of {} expected, {} found", self.name(owner), kind_name(other))),
+            (other, _) => {
+                Some(format!("a node of {} expected, {} found", self.name(owner), kind_name(other)))
+            }
         };
         if let Some(what) = wrong {
             if !what.is_empty() {
@@ -181,7 +204,9 @@ impl Walk<'_, '_> {
             Ok(Summary::Leaf { count, first, last, chains }) => {
                 self.leaf(no, owner, level.is_none(), (count, &first, &last), &chains, range)
             }
-            Ok(Summary::Inner { keys, children }) => self.inner(no, owner, fact.level, &keys, &children, range),
+            Ok(Summary::Inner { keys, children }) => {
+                self.inner(no, owner, fact.level, &keys, &children, range)
+            }
             Err(error) => {
                 self.damage(no, format!("it cannot be read: {error}"));
                 self.cut = true;
@@ -238,11 +263,21 @@ impl Walk<'_, '_> {
     }
 
     /// Whether a node's least and greatest key lie in its range; `above`: the least not at its beginning.
-    fn inside(&mut self, no: u32, first: &[u8], last: &[u8], range: Range<'_>, above: bool) -> bool {
+    fn inside(
+        &mut self,
+        no: u32,
+        first: &[u8],
+        last: &[u8],
+        range: Range<'_>,
+        above: bool,
+    ) -> bool {
         let low = range.low.filter(|low| first < *low || (above && first == *low));
         let high = range.high.filter(|high| last >= *high);
         if let Some(low) = low {
-            self.damage(no, format!("keys from {} on expected, {} found", shown(low), shown(first)));
+            self.damage(
+                no,
+                format!("keys from {} on expected, {} found", shown(low), shown(first)),
+            );
         }
         if let Some(high) = high {
             self.damage(no, format!("keys below {} expected, {} found", shown(high), shown(last)));
@@ -261,7 +296,10 @@ impl Walk<'_, '_> {
             let fact = self.pages.fact(no);
             if fact.kind != KIND_OVERFLOW {
                 if fact.kind != BAD {
-                    self.damage(no, format!("a part of a long value expected, {} found", kind_name(fact.kind)));
+                    self.damage(
+                        no,
+                        format!("a part of a long value expected, {} found", kind_name(fact.kind)),
+                    );
                 }
                 self.cut = true;
                 return false;
@@ -280,7 +318,10 @@ impl Walk<'_, '_> {
             (before, no) = (no, fact.next);
         }
         if left > 0 {
-            self.damage(before, format!("{left} more bytes of a value of {len} expected, none found"));
+            self.damage(
+                before,
+                format!("{left} more bytes of a value of {len} expected, none found"),
+            );
         }
         left == 0
     }
@@ -302,9 +343,13 @@ impl Walk<'_, '_> {
                 let cell = node::cell(&page, slot);
                 match directory::entry(cell.key, cell.value) {
                     Some((id, root)) if !cell.long => entries.push((id, root, no)),
-                    _ => {
-                        self.damage(no, format!("slot {slot}: a tree and its root expected, {} found", shown(cell.key)))
-                    }
+                    _ => self.damage(
+                        no,
+                        format!(
+                            "slot {slot}: a tree and its root expected, {} found",
+                            shown(cell.key)
+                        ),
+                    ),
                 }
             }
         }
@@ -335,7 +380,9 @@ impl Walk<'_, '_> {
         }
         let file = &self.pages.file;
         if lost > 0 {
-            let what = format!("{lost} pages are in no tree that could be walked and not on the free list");
+            let what = format!(
+                "{lost} pages are in no tree that could be walked and not on the free list"
+            );
             self.out.add(file.finding(Severity::Damage, None, what));
         }
         if beyond > 0 {

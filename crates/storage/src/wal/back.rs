@@ -36,7 +36,15 @@ impl BackReader {
     pub(super) fn new(source: Source, from: Lsn, longest: u64) -> Self {
         let longest = longest.max(SHORTEST);
         let length = longest.min(16 * SHORTEST);
-        Self { source, from: from.0 / 8 * 8, window: Vec::new(), window_at: 0, length, longest, asked: 0 }
+        Self {
+            source,
+            from: from.0 / 8 * 8,
+            window: Vec::new(),
+            window_at: 0,
+            length,
+            longest,
+            asked: 0,
+        }
     }
 
     /// The record that starts at `start`, which must be durable.
@@ -69,12 +77,15 @@ impl BackReader {
         }
         if !self.window.is_empty() {
             let dense = self.asked * DENSE >= self.window.len() as u64;
-            self.length = if dense { self.length * 2 } else { self.length / 2 }.clamp(SHORTEST, self.longest);
+            self.length =
+                if dense { self.length * 2 } else { self.length / 2 }.clamp(SHORTEST, self.longest);
         }
         self.asked = 0;
         self.window.clear();
         self.source.read(start, start + HEADER as u64, &mut self.window)?;
-        let Some(header) = Header::parse(&self.window, start) else { return Err(self.corrupt(start)) };
+        let Some(header) = Header::parse(&self.window, start) else {
+            return Err(self.corrupt(start));
+        };
         self.window.clear();
         self.window_at = header.end().saturating_sub(self.length).max(self.from).min(start);
         self.source.read(self.window_at, header.end(), &mut self.window)?;

@@ -48,12 +48,19 @@ pub(super) struct Pace {
 impl Pace {
     /// Within the bounds that invariant 2 needs.
     pub(super) fn new(write_limit: usize, sync_every: u64) -> Self {
-        Self { write_limit: write_limit.clamp(1, WRITE_LIMIT), sync_every: sync_every.min(SYNC_EVERY) }
+        Self {
+            write_limit: write_limit.clamp(1, WRITE_LIMIT),
+            sync_every: sync_every.min(SYNC_EVERY),
+        }
     }
 }
 
 /// Starts the flusher, which writes from the ring's start on; `file` is the segment that holds it.
-pub(super) fn spawn(shared: Arc<Shared>, file: Arc<dyn File>, pace: Pace) -> io::Result<JoinHandle<()>> {
+pub(super) fn spawn(
+    shared: Arc<Shared>,
+    file: Arc<dyn File>,
+    pace: Pace,
+) -> io::Result<JoinHandle<()>> {
     let written = shared.durable();
     let mut flusher = Flusher {
         shared,
@@ -144,7 +151,8 @@ impl Flusher {
             && self.written != durable
             && let Err(error) = self.write(from).and_then(|()| self.sync_if_due(durable))
         {
-            self.shared.fail((error.kind(), format!("{error} (between {durable} and {})", self.written)));
+            self.shared
+                .fail((error.kind(), format!("{error} (between {durable} and {})", self.written)));
         }
         if !drained && self.shared.durable() == durable {
             // Someone has reserved his record and not yet filled it: a matter of less than a microsecond, unless the

@@ -73,7 +73,10 @@ pub struct Wal {
 impl fmt::Debug for Wal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (appended, durable) = (self.appended(), self.durable());
-        f.debug_struct("Wal").field("appended", &appended).field("durable", &durable).finish_non_exhaustive()
+        f.debug_struct("Wal")
+            .field("appended", &appended)
+            .field("durable", &durable)
+            .finish_non_exhaustive()
     }
 }
 
@@ -88,10 +91,18 @@ impl Wal {
     }
 
     /// As [`Wal::open`] for a log of which all before `durable` is known to be on the disk: less is written anew.
-    pub(crate) fn resume(disk: Arc<dyn Disk>, config: WalConfig, end: Lsn, durable: Lsn) -> io::Result<Arc<Wal>> {
+    pub(crate) fn resume(
+        disk: Arc<dyn Disk>,
+        config: WalConfig,
+        end: Lsn,
+        durable: Lsn,
+    ) -> io::Result<Arc<Wal>> {
         let end = end.max(LOG_START).0;
         if !end.is_multiple_of(8) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{end} is not a place in a log")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{end} is not a place in a log"),
+            ));
         }
         let capacity = config.buffer_size.max(4096).next_power_of_two();
         let pace = Pace::new(config.write_limit, config.sync_every);
@@ -138,7 +149,11 @@ impl Wal {
         RING.request();
         let shared = &*self.shared;
         let len = HEADER + payload.iter().map(|part| part.len()).sum::<usize>();
-        assert!(len <= self.max_record, "a log record of {len} bytes, more than {}", self.max_record);
+        assert!(
+            len <= self.max_record,
+            "a log record of {len} bytes, more than {}",
+            self.max_record
+        );
         let crc = record::payload_crc(payload);
         let start = shared.ring.reserve(record_size(len - HEADER));
         let end = start + record_size(len - HEADER);

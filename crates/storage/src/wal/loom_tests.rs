@@ -31,7 +31,11 @@ fn append(ring: &Ring, n: u8) -> u64 {
         thread::yield_now();
     }
     let crc = record::payload_crc(&[&payload]);
-    ring.fill(start, record::seal(crc, HEADER + payload.len(), start, start), &[&payload[..3], &payload[3..]]);
+    ring.fill(
+        start,
+        record::seal(crc, HEADER + payload.len(), start, start),
+        &[&payload[..3], &payload[3..]],
+    );
     start + size
 }
 
@@ -103,10 +107,13 @@ fn log(capacity: usize) -> (MemDisk, std::sync::Arc<Wal>) {
     let shared_disk = std::sync::Arc::new(disk.clone());
     // Nothing was ever written: there is nothing to wipe, which each of many executions would do.
     let tail = Tail { durable: LOG_START.0, end: LOG_START.0, unsynced: 0 };
-    let segments = Segments::open(shared_disk, "wal".into(), SEGMENT, tail, 4).expect("a disk in order");
+    let segments =
+        Segments::open(shared_disk, "wal".into(), SEGMENT, tail, 4).expect("a disk in order");
     let file = segments.enter(0).expect("the first segment");
-    let shared = std::sync::Arc::new(Shared::new(capacity, LOG_START.0, segments, SpaceWaits::default()));
-    let flusher = flusher::spawn(shared.clone(), file, Pace::new(usize::MAX, u64::MAX)).expect("a thread");
+    let shared =
+        std::sync::Arc::new(Shared::new(capacity, LOG_START.0, segments, SpaceWaits::default()));
+    let flusher =
+        flusher::spawn(shared.clone(), file, Pace::new(usize::MAX, u64::MAX)).expect("a thread");
     (disk, std::sync::Arc::new(Wal::of(shared, vec![flusher], 4096)))
 }
 

@@ -92,7 +92,8 @@ impl WalReader {
     /// `Corrupt` if no segment holds `from` (but nothing at all is a log that ends at 0), or one after it is missing.
     pub fn open(disk: Arc<dyn Disk>, config: &WalConfig, from: Lsn) -> Result<Self, WalError> {
         let position = from.max(LOG_START).0;
-        let segment::Found { starts, size } = segment::find(&*disk, &config.dir, config.segment_size)?;
+        let segment::Found { starts, size } =
+            segment::find(&*disk, &config.dir, config.segment_size)?;
         let corrupt = |reason: String| Err(WalError::Corrupt { lsn: Lsn(position), reason });
         if !position.is_multiple_of(8) || position > segment::MAX_LOG {
             return corrupt("no record starts at such a place".to_owned());
@@ -105,12 +106,18 @@ impl WalReader {
             && !starts.contains(&expected)
             && starts.last().is_some_and(|last| last + size != position)
         {
-            return corrupt(format!("{} is missing", segment::path(&config.dir, expected).display()));
+            return corrupt(format!(
+                "{} is missing",
+                segment::path(&config.dir, expected).display()
+            ));
         }
         for &start in starts.iter().filter(|&&start| start > position) {
             expected += size;
             if start != expected {
-                return corrupt(format!("{} is missing", segment::path(&config.dir, expected).display()));
+                return corrupt(format!(
+                    "{} is missing",
+                    segment::path(&config.dir, expected).display()
+                ));
             }
         }
         let source = Source::new(disk, config.dir.clone(), size);
@@ -127,7 +134,10 @@ impl WalReader {
     }
 
     /// The next record; `None` at the log's end, be it clean or torn, and from then on.
-    #[allow(clippy::should_implement_trait, reason = "it lends the record, which an Iterator cannot")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "it lends the record, which an Iterator cannot"
+    )]
     pub fn next(&mut self) -> Result<Option<WalEntry<'_>>, WalError> {
         if self.ended {
             return Ok(None);
@@ -182,11 +192,16 @@ impl WalReader {
     fn damaged(&mut self, at: u64, proof: &str) -> io::Result<WalError> {
         self.single.clear();
         self.source.read(at, at + HEADER as u64, &mut self.single)?;
-        let what = match (record::header_problem(&self.single, at), Header::parse(&self.single, at)) {
+        let what = match (record::header_problem(&self.single, at), Header::parse(&self.single, at))
+        {
             (None, Some(header)) => {
                 self.source.read(at + HEADER as u64, at + header.len() as u64, &mut self.single)?;
                 if self.single.len() < header.len() {
-                    format!("a record of {} bytes expected, {} found", header.len(), self.single.len())
+                    format!(
+                        "a record of {} bytes expected, {} found",
+                        header.len(),
+                        self.single.len()
+                    )
                 } else {
                     let (expected, found) = header.checksums(&self.single);
                     format!("checksum {expected:#x} expected, {found:#x} found")
@@ -205,7 +220,8 @@ impl WalReader {
         if !self.need(HEADER)? {
             return Ok(None);
         }
-        let Some(header) = Header::parse(&self.window[(start - self.window_at) as usize..], start) else {
+        let Some(header) = Header::parse(&self.window[(start - self.window_at) as usize..], start)
+        else {
             return Ok(None);
         };
         if !self.need(header.len())? {
@@ -251,7 +267,8 @@ impl WalReader {
             }
             // Records start at multiples of 8; the last half header is looked at again with the next chunk.
             let places = (0..=chunk.len() - HEADER).step_by(8);
-            let likely = places.filter(|&place| Header::tag_fits(&chunk[place..], at + place as u64));
+            let likely =
+                places.filter(|&place| Header::tag_fits(&chunk[place..], at + place as u64));
             let likely: Vec<u64> = likely.map(|place| at + place as u64).collect();
             for start in likely {
                 let durable = if record::is_mark(&chunk[(start - at) as usize..], start) {
@@ -260,7 +277,9 @@ impl WalReader {
                     self.load(start)?.map_or(0, Header::durable_before)
                 };
                 if durable > end {
-                    let proof = format!("what lies at {start} shows that the log was on the disk up to {durable}");
+                    let proof = format!(
+                        "what lies at {start} shows that the log was on the disk up to {durable}"
+                    );
                     return Err(self.damaged(end, &proof)?);
                 }
                 self.durable = self.durable.max(durable);

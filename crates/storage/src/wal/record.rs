@@ -69,9 +69,13 @@ pub(super) fn is_mark(bytes: &[u8], start: u64) -> bool {
 /// What is wrong with `bytes`, a header long or less, as a header at `start`; `None`: nothing but its checksum can be.
 pub(super) fn header_problem(bytes: &[u8], start: u64) -> Option<String> {
     let Some(bytes) = bytes.first_chunk::<HEADER>() else {
-        return Some(format!("a record expected, the end of the log's files found after {} bytes", bytes.len()));
+        return Some(format!(
+            "a record expected, the end of the log's files found after {} bytes",
+            bytes.len()
+        ));
     };
-    let field = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let field =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     if bytes.iter().all(|byte| *byte == 0) {
         Some("a record expected, zeros found".to_owned())
     } else if is_mark(bytes, start) {
@@ -137,7 +141,11 @@ impl Header {
 
     /// What was durable when this record was made, as far as it tells. Only to be believed of a verified record.
     pub(super) fn durable_before(self) -> u64 {
-        if self.unsynced == UNKNOWN { 0 } else { self.start.saturating_sub(u64::from(self.unsynced) * 8) }
+        if self.unsynced == UNKNOWN {
+            0
+        } else {
+            self.start.saturating_sub(u64::from(self.unsynced) * 8)
+        }
     }
 }
 
@@ -151,7 +159,8 @@ mod tests {
     }
 
     fn valid(bytes: &[u8], start: u64) -> bool {
-        Header::parse(bytes, start).is_some_and(|header| bytes.len() == header.len() && header.verify(bytes))
+        Header::parse(bytes, start)
+            .is_some_and(|header| bytes.len() == header.len() && header.verify(bytes))
     }
 
     /// Disks outlive releases: these bytes are format version 1.
@@ -176,7 +185,10 @@ mod tests {
         for bit in 0..HEADER * 8 {
             let mut flipped = mark(start);
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(!is_mark(&flipped, start) && Header::parse(&flipped, start).is_none_or(|h| !h.verify(&flipped)));
+            assert!(
+                !is_mark(&flipped, start)
+                    && Header::parse(&flipped, start).is_none_or(|h| !h.verify(&flipped))
+            );
         }
     }
 

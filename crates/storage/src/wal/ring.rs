@@ -47,7 +47,10 @@ pub(super) struct Ring {
 impl Ring {
     /// An empty ring of `capacity` bytes, a power of two, for a log that goes on at `start`.
     pub(super) fn new(capacity: usize, start: u64) -> Self {
-        assert!(capacity.is_power_of_two() && capacity >= 64, "the log's ring has a power of two of bytes");
+        assert!(
+            capacity.is_power_of_two() && capacity >= 64,
+            "the log's ring has a power of two of bytes"
+        );
         assert!(start.is_multiple_of(8), "log positions are multiples of 8");
         Self {
             words: (0..capacity / 8).map(|_| AtomicU64::new(0)).collect(),
@@ -93,7 +96,12 @@ impl Ring {
 
     /// Blocks until there is room for what ends at `end`, or `give_up` says so; whether there is room.
     /// `nudge` must keep the flusher from sleeping.
-    pub(super) fn wait_for_room(&self, end: u64, nudge: impl Fn(), give_up: impl Fn() -> bool) -> bool {
+    pub(super) fn wait_for_room(
+        &self,
+        end: u64,
+        nudge: impl Fn(),
+        give_up: impl Fn() -> bool,
+    ) -> bool {
         // Relaxed: the fence orders it.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         // SeqCst: pairs with the fence in `wake_waiting`. We count ourselves, then look at `freed`; the flusher stores `freed`,
@@ -136,7 +144,8 @@ impl Ring {
     pub(super) fn fill(&self, start: u64, header: [u64; 2], payload: &[&[u8]]) {
         // Relaxed, here and below: the Release store of the first word publishes them all.
         self.word(start + 8).store(header[1], Ordering::Relaxed);
-        let mut filler = Filler { ring: self, at: start + record::HEADER as u64, pending: 0, bits: 0 };
+        let mut filler =
+            Filler { ring: self, at: start + record::HEADER as u64, pending: 0, bits: 0 };
         for part in payload {
             filler.put(part);
         }
@@ -159,7 +168,9 @@ impl Ring {
             let (old, index) = (out.len(), (at / 8) as usize & (self.words.len() - 1));
             out.resize(old + size, 0);
             let (tail, front) = (&self.words[index..], &self.words[..index]);
-            for (bytes, word) in out[old..].as_chunks_mut::<8>().0.iter_mut().zip(tail.iter().chain(front)) {
+            for (bytes, word) in
+                out[old..].as_chunks_mut::<8>().0.iter_mut().zip(tail.iter().chain(front))
+            {
                 *bytes = word.load(Ordering::Relaxed).to_le_bytes();
                 word.store(0, Ordering::Relaxed);
             }

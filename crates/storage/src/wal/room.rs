@@ -41,7 +41,11 @@ pub struct SpaceWaits {
 
 impl Default for SpaceWaits {
     fn default() -> Self {
-        Self { retry: Duration::from_millis(250), patience: Duration::from_secs(3), stall: Duration::from_secs(60) }
+        Self {
+            retry: Duration::from_millis(250),
+            patience: Duration::from_secs(3),
+            stall: Duration::from_secs(60),
+        }
     }
 }
 
@@ -152,12 +156,16 @@ impl Room {
             Instant::now()
         });
         let needed = !state.waiters.is_empty();
-        if needed && state.full.is_none() && (state.helped || since.elapsed() >= self.waits.patience) {
+        if needed
+            && state.full.is_none()
+            && (state.helped || since.elapsed() >= self.waits.patience)
+        {
             tracing::error!("the log is full, statements that write are refused: {error}");
             state.full = Some((error.kind(), error.to_string()));
         }
         state.helped = false;
-        let asks = (needed || state.full.is_some()) && state.asked.is_none_or(|at| at.elapsed() >= self.waits.retry);
+        let asks = (needed || state.full.is_some())
+            && state.asked.is_none_or(|at| at.elapsed() >= self.waits.retry);
         if asks {
             state.asked = Some(Instant::now());
         }
@@ -193,7 +201,9 @@ impl Shared {
     #[inline]
     pub(super) fn has_room(&self, bytes: u64, must: bool) -> bool {
         ROOM.request();
-        self.has_room_on_disk(bytes, must) && self.has_room_in_ring(bytes) && self.failure().is_none()
+        self.has_room_on_disk(bytes, must)
+            && self.has_room_in_ring(bytes)
+            && self.failure().is_none()
     }
 
     /// See [`Wal::when_room`](super::Wal::when_room).
@@ -230,8 +240,12 @@ impl Shared {
                 let on_disk = self.has_room_on_disk(waiter.bytes, waiter.must);
                 let refusal = over.as_ref().or(full.as_ref().filter(|_| !on_disk && !waiter.must));
                 match refusal {
-                    Some((kind, text)) => answers.push((waiter, Err(io::Error::new(*kind, text.clone())))),
-                    None if on_disk && self.has_room_in_ring(waiter.bytes) => answers.push((waiter, Ok(()))),
+                    Some((kind, text)) => {
+                        answers.push((waiter, Err(io::Error::new(*kind, text.clone()))))
+                    }
+                    None if on_disk && self.has_room_in_ring(waiter.bytes) => {
+                        answers.push((waiter, Ok(())))
+                    }
                     None => {
                         lacking |= !on_disk;
                         state.waiters.push(waiter);

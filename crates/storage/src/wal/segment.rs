@@ -69,9 +69,12 @@ fn header_crc(fields: &[u8]) -> u32 {
 /// Reads a segment's header, which must say `start`; returns the segment's size.
 fn read_header(file: &dyn File, path: &Path, start: u64) -> io::Result<u64> {
     let mut fields = [0; FIELDS];
-    file.read_exact_at(&mut fields, 0)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: reading the header: {error}", path.display())))?;
-    let u32_at = |at: usize| u32::from_le_bytes([fields[at], fields[at + 1], fields[at + 2], fields[at + 3]]);
+    file.read_exact_at(&mut fields, 0).map_err(|error| {
+        io::Error::new(error.kind(), format!("{}: reading the header: {error}", path.display()))
+    })?;
+    let u32_at = |at: usize| {
+        u32::from_le_bytes([fields[at], fields[at + 1], fields[at + 2], fields[at + 3]])
+    };
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
     if &fields[..8] != MAGIC {
         return Err(invalid(format!("{}: not a segment of a log", path.display())));
@@ -81,13 +84,17 @@ fn read_header(file: &dyn File, path: &Path, start: u64) -> io::Result<u64> {
     }
     if u32_at(8) != VERSION {
         let found = u32_at(8);
-        let message = format!("{}: format version {found}, this program reads {VERSION}", path.display());
+        let message =
+            format!("{}: format version {found}, this program reads {VERSION}", path.display());
         return Err(io::Error::new(io::ErrorKind::Unsupported, message));
     }
     let (found, size) = (u64_at(16), u64_at(24));
     let sized = size > 0 && size <= MAX_SIZE && size.is_multiple_of(BLOCK);
     if found != start || start > MAX_LOG || !sized || !start.is_multiple_of(size) {
-        return Err(invalid(format!("{}: the header says start {found:#x}, size {size}", path.display())));
+        return Err(invalid(format!(
+            "{}: the header says start {found:#x}, size {size}",
+            path.display()
+        )));
     }
     Ok(size)
 }
@@ -103,20 +110,25 @@ pub(super) struct Found {
 /// Lists the segments in `dir` and checks their headers. A directory that is not there has none.
 pub(super) fn find(disk: &dyn Disk, dir: &Path, default_size: u64) -> io::Result<Found> {
     if default_size == 0 || !default_size.is_multiple_of(BLOCK) {
-        let message = format!("a log segment's size must be a multiple of {BLOCK} bytes, not {default_size}");
+        let message =
+            format!("a log segment's size must be a multiple of {BLOCK} bytes, not {default_size}");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     if !disk.exists(dir)? {
         return Ok(Found { starts: Vec::new(), size: default_size });
     }
-    let mut starts: Vec<u64> = disk.list(dir)?.iter().filter_map(|name| start_of_name(name)).collect();
+    let mut starts: Vec<u64> =
+        disk.list(dir)?.iter().filter_map(|name| start_of_name(name)).collect();
     starts.sort_unstable();
     let mut size = None;
     for &start in &starts {
         let path = path(dir, start);
         let found = read_header(&*disk.open(&path, Open::Existing)?, &path, start)?;
         if size.is_some_and(|size| size != found) {
-            return Err(invalid(format!("{}: {found} bytes, other segments differ", path.display())));
+            return Err(invalid(format!(
+                "{}: {found} bytes, other segments differ",
+                path.display()
+            )));
         }
         size = Some(found);
     }
@@ -130,7 +142,13 @@ pub(super) fn remove_unfinished(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
 }
 
 /// Makes a segment of zeros. `abandon` is asked now and then; if it says so, the error is `Interrupted`.
-pub(super) fn make(disk: &dyn Disk, dir: &Path, start: u64, size: u64, abandon: &dyn Fn() -> bool) -> io::Result<()> {
+pub(super) fn make(
+    disk: &dyn Disk,
+    dir: &Path,
+    start: u64,
+    size: u64,
+    abandon: &dyn Fn() -> bool,
+) -> io::Result<()> {
     let unfinished = dir.join(UNFINISHED);
     let file = disk.open(&unfinished, Open::OpenOrCreate)?;
     file.set_len(0)?;
@@ -158,7 +176,13 @@ pub(super) fn make(disk: &dyn Disk, dir: &Path, start: u64, size: u64, abandon: 
 }
 
 /// Gives the segment that starts at `old`, and whose log nobody needs, a second life as the one that starts at `start`.
-pub(super) fn recycle(disk: &dyn Disk, dir: &Path, old: u64, start: u64, size: u64) -> io::Result<()> {
+pub(super) fn recycle(
+    disk: &dyn Disk,
+    dir: &Path,
+    old: u64,
+    start: u64,
+    size: u64,
+) -> io::Result<()> {
     let unfinished = dir.join(UNFINISHED);
     disk.rename(&path(dir, old), &unfinished)?;
     // The old name must be gone for good before the header says something else than it.
@@ -259,9 +283,14 @@ mod tests {
         assert!(header[32..].iter().all(|byte| *byte == 0));
         assert_eq!(path(Path::new("wal"), 0x4000), Path::new("wal/0000000000004000.wal"));
         assert_eq!(start_of_name("0000000000004000.wal"), Some(0x4000));
-        for name in
-            ["4000.wal", "0000000000004000.WAL", "000000000000400g.wal", "next.tmp", ".wal", "+000000000004000.wal"]
-        {
+        for name in [
+            "4000.wal",
+            "0000000000004000.WAL",
+            "000000000000400g.wal",
+            "next.tmp",
+            ".wal",
+            "+000000000004000.wal",
+        ] {
             assert_eq!(start_of_name(name), None, "{name}");
         }
     }

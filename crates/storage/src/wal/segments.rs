@@ -177,7 +177,9 @@ impl Segments {
             }
             // Before the I/O: if that fails half way, the name may be gone, and the next start sees to the file.
             state.oldest += self.size;
-            if state.next <= state.current.saturating_add(self.recycle_ahead.saturating_mul(self.size)) {
+            if state.next
+                <= state.current.saturating_add(self.recycle_ahead.saturating_mul(self.size))
+            {
                 segment::recycle(&*self.disk, &self.dir, old, state.next, self.size)?;
                 self.grow(&mut state);
             } else {
@@ -201,7 +203,9 @@ fn settle_tail(source: &mut Source, state: &State, tail: Tail) -> io::Result<()>
         file.write_all_at(&bytes[..n], offset)
     })?;
     bytes.fill(0);
-    source.pieces(end, end + unsynced, &mut |file, offset, _, n| file.write_all_at(&bytes[..n], offset))
+    source.pieces(end, end + unsynced, &mut |file, offset, _, n| {
+        file.write_all_at(&bytes[..n], offset)
+    })
 }
 
 /// Syncs the segments, in order: what the log holds may have been written by a process that did not live to sync it.

@@ -275,7 +275,10 @@ impl Shared {
     /// Runs a thread of the log; a panic of it fails the log.
     pub(super) fn or_fail(&self, doing: &str, work: impl FnOnce()) {
         if let Err(message) = caught(work) {
-            self.fail((io::ErrorKind::Other, format!("a thread panicked while {doing}: {message}")));
+            self.fail((
+                io::ErrorKind::Other,
+                format!("a thread panicked while {doing}: {message}"),
+            ));
         }
     }
 

@@ -43,7 +43,8 @@ impl Span {
             if at + (window.len() as u64) < until {
                 return Err(self.corrupt(at + window.len() as u64, "it is missing").into());
             }
-            let whole = whole_records(&window, at).map_err(|bad| self.corrupt(bad, "there is no valid record"))?;
+            let whole = whole_records(&window, at)
+                .map_err(|bad| self.corrupt(bad, "there is no valid record"))?;
             if whole == 0 && until == to {
                 return Err(self.corrupt(at, "the record does not end where the log does").into());
             }
@@ -55,7 +56,10 @@ impl Span {
     }
 
     fn corrupt(&self, lsn: u64, what: &str) -> WalError {
-        WalError::Corrupt { lsn: Lsn(lsn), reason: format!("{}: {what}", self.source.path_of(lsn).display()) }
+        WalError::Corrupt {
+            lsn: Lsn(lsn),
+            reason: format!("{}: {what}", self.source.path_of(lsn).display()),
+        }
     }
 }
 
@@ -87,7 +91,13 @@ pub(crate) struct Restored {
 
 impl Restored {
     /// Makes segments of zeros for the log from `from` to `to`, and for what will be appended next.
-    pub(crate) fn create(disk: Arc<dyn Disk>, dir: &Path, size: u64, from: Lsn, to: Lsn) -> Result<Self, WalError> {
+    pub(crate) fn create(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        size: u64,
+        from: Lsn,
+        to: Lsn,
+    ) -> Result<Self, WalError> {
         disk.create_dir_all(dir)?;
         let starts: Vec<u64> = (from.0 / size..=to.0 / size).map(|i| i * size).collect();
         for &start in &starts {

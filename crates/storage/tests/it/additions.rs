@@ -5,7 +5,8 @@ use crate::check::assert_sound;
 use crate::common::{World, config};
 use clearway_env::MemDisk;
 use clearway_storage::{
-    Addend, Addends, Incremented, Inserted, NodeConfig, Prior, Replaced, StorageError, TxnLog, TxnMode,
+    Addend, Addends, Incremented, Inserted, NodeConfig, Prior, Replaced, StorageError, TxnLog,
+    TxnMode,
 };
 use clearway_types::{Lsn, TreeId};
 
@@ -119,7 +120,8 @@ fn an_addition_behind_the_value_is_refused() {
         let mut world = with_row(&MemDisk::new(), 1 << 20, &vec![7; len]);
         let mut log = begin(&world);
         let behind = addends(&[(0, 2, 1), (len as u16 - 7, 8, 1)]);
-        let refused = world.run(0, |s| s.increment(&mut log, TxnMode::Logged, TREE, KEY, &mut |_| Some(behind)));
+        let refused = world
+            .run(0, |s| s.increment(&mut log, TxnMode::Logged, TREE, KEY, &mut |_| Some(behind)));
         assert_eq!(refused.unwrap(), Incremented::Refused);
         assert_eq!((log.mark(), value(&mut world)), (0, vec![7; len]));
         world.stores[0].aborted(log);
@@ -236,7 +238,8 @@ fn images_tell_additions_unless_there_was_another_change() {
         let base = vec![3; len];
         let mut world = with_row(&disk, 1 << 20, &base);
         let (mut log, mut other) = (begin(&world), begin(&world));
-        let replaced = |world: &mut World, log: &TxnLog| world.run(0, |s| s.replaced(log, TREE, KEY)).unwrap();
+        let replaced =
+            |world: &mut World, log: &TxnLog| world.run(0, |s| s.replaced(log, TREE, KEY)).unwrap();
         assert_image(&mut world, &log, &[]);
         assert_eq!(replaced(&mut world, &log), Replaced::Nothing);
         let (one, two) = (addends(&[(9, 4, 1)]), addends(&[(9, 4, 5), (0, 2, -1)]));
@@ -255,7 +258,8 @@ fn images_tell_additions_unless_there_was_another_change() {
             assert_image(&mut world, &log, &[Prior::Value(Some(&before))]);
             assert_eq!(replaced(&mut world, &log), Replaced::Value(Some(before.clone().into())));
             world.run(0, |s| s.delete(&mut log, TxnMode::Logged, TREE, KEY)).unwrap();
-            let inserted = world.run(0, |s| s.insert(&mut log, TxnMode::Logged, TREE, KEY, &[1; 9]));
+            let inserted =
+                world.run(0, |s| s.insert(&mut log, TxnMode::Logged, TREE, KEY, &[1; 9]));
             assert_eq!(inserted.unwrap(), Inserted::Ok);
             add(&mut world, &mut log, addends(&[(0, 8, -5)]));
         }
@@ -334,7 +338,8 @@ fn record_of_addition(world: &World, prev: Lsn, addends: &[u8]) -> Vec<u8> {
 #[test]
 fn a_malformed_addition_in_the_log_is_an_error_with_its_place() {
     let whole = [0, 0, 2, 1, 0];
-    let malformed: [&[u8]; 5] = [&[], &[0, 0, 3, 1, 0, 0], &[0, 0, 9, 1, 0], &whole[..4], &whole.repeat(5)];
+    let malformed: [&[u8]; 5] =
+        [&[], &[0, 0, 3, 1, 0, 0], &[0, 0, 9, 1, 0], &whole[..4], &whole.repeat(5)];
     for (i, bad) in malformed.into_iter().enumerate() {
         let disk = MemDisk::new();
         let world = with_row(&disk, 0, &[0; 24]);
@@ -345,7 +350,8 @@ fn a_malformed_addition_in_the_log_is_an_error_with_its_place() {
         drop(world);
         let Err(error) = World::open(&crashed, 1, 64) else { panic!("record {i} was accepted") };
         assert!(error.to_string().contains(&place.to_string()), "{error}");
-        let found = crate::check::try_check(&crashed).map(|report| format!("{:?}", report.findings));
+        let found =
+            crate::check::try_check(&crashed).map(|report| format!("{:?}", report.findings));
         let found = found.unwrap_or_else(|error| error.to_string());
         assert!(found.contains(&place.to_string()), "{found}");
     }

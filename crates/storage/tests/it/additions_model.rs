@@ -9,7 +9,9 @@ use crate::additions::addends;
 use crate::check::assert_sound;
 use crate::common::{Model, Random, World, as_model, config};
 use clearway_env::MemDisk;
-use clearway_storage::{Addends, Incremented, Inserted, NodeConfig, OpenError, Prior, TxnLog, TxnMode};
+use clearway_storage::{
+    Addends, Incremented, Inserted, NodeConfig, OpenError, Prior, TxnLog, TxnMode,
+};
 use clearway_types::{Lsn, TreeId};
 
 const TREE: TreeId = TreeId(1);
@@ -78,7 +80,9 @@ fn draw(random: &Random, len: usize) -> Addends {
     while chosen.is_empty() {
         chosen.extend(places.iter().filter(|_| random.below(2) == 0));
     }
-    let delta = || random.pick(&[1, -1, 1 << 15, i64::MAX, i64::MIN, -70_000, random.below(u64::MAX) as i64]);
+    let delta = || {
+        random.pick(&[1, -1, 1 << 15, i64::MAX, i64::MIN, -70_000, random.below(u64::MAX) as i64])
+    };
     let all: Vec<_> = chosen.into_iter().map(|(offset, width)| (offset, width, delta())).collect();
     addends(&all)
 }
@@ -93,7 +97,9 @@ impl Run<'_> {
 
     fn change(&mut self, at: usize) {
         let key = format!("key {:02}", self.random.below(KEYS)).into_bytes();
-        let others = || self.txns.iter().enumerate().filter(|(i, _)| *i != at).filter_map(|(_, t)| t.as_ref());
+        let others = || {
+            self.txns.iter().enumerate().filter(|(i, _)| *i != at).filter_map(|(_, t)| t.as_ref())
+        };
         let owned = others().any(|txn| txn.owned.contains(&key));
         let shared = others().any(|txn| txn.added.contains(&key));
         let now = self.now().remove(&key);
@@ -121,10 +127,12 @@ impl Run<'_> {
             now => {
                 let new = value(self.random);
                 if now.is_some() {
-                    let done = self.world.run(0, |s| s.update(log, TxnMode::Logged, TREE, &key, &new));
+                    let done =
+                        self.world.run(0, |s| s.update(log, TxnMode::Logged, TREE, &key, &new));
                     assert!(done.unwrap());
                 } else {
-                    let done = self.world.run(0, |s| s.insert(log, TxnMode::Logged, TREE, &key, &new));
+                    let done =
+                        self.world.run(0, |s| s.insert(log, TxnMode::Logged, TREE, &key, &new));
                     assert_eq!(done.unwrap(), Inserted::Ok);
                 }
                 Some(What::Set(Some(new)))
@@ -173,8 +181,11 @@ impl Run<'_> {
     /// What `images` tells of a transaction: what it has added to keys that it has only added to,
     /// and the committed values of the others, which nobody else has changed.
     fn check_images(&mut self, at: usize) {
-        let (Some(txn), Some((_, committed))) = (&self.txns[at], self.history.last()) else { return };
-        let sets = |key: &[u8]| txn.ops.iter().any(|op| op.key == key && matches!(op.what, What::Set(_)));
+        let (Some(txn), Some((_, committed))) = (&self.txns[at], self.history.last()) else {
+            return;
+        };
+        let sets =
+            |key: &[u8]| txn.ops.iter().any(|op| op.key == key && matches!(op.what, What::Set(_)));
         let mut expected = BTreeMap::<_, Vec<Addends>>::new();
         for op in txn.ops.iter().rev() {
             match &op.what {
@@ -209,7 +220,8 @@ impl Run<'_> {
         let Some(txn) = &mut self.txns[at] else {
             let log = TxnLog::new(self.world.node.alloc_txn_id());
             let (added, owned) = (BTreeSet::new(), BTreeSet::new());
-            self.txns[at] = Some(Txn { log, ops: Vec::new(), savepoints: Vec::new(), added, owned });
+            self.txns[at] =
+                Some(Txn { log, ops: Vec::new(), savepoints: Vec::new(), added, owned });
             return;
         };
         match self.random.below(100) {

@@ -101,7 +101,9 @@ fn under_load(seed: u64) {
             .into_iter()
             .map(|mut store| {
                 let p = u64::from(store.partition().0);
-                scope.spawn(move || work(node, &mut store, &Random::new(seed * 10 + p), first + p * 1000))
+                scope.spawn(move || {
+                    work(node, &mut store, &Random::new(seed * 10 + p), first + p * 1000)
+                })
             })
             .collect();
         let histories: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
@@ -112,7 +114,9 @@ fn under_load(seed: u64) {
         let (fresh, again, mut world) = restored(disk, &target);
         assert_eq!(again, report);
         for (partition, history) in histories.iter().enumerate() {
-            let Some(last) = history.iter().rposition(|(lsn, _)| *lsn <= report.end) else { continue };
+            let Some(last) = history.iter().rposition(|(lsn, _)| *lsn <= report.end) else {
+                continue;
+            };
             let found = as_model(world.all(partition, TREE, false));
             assert!(
                 found == history[last].1,
@@ -146,7 +150,14 @@ fn a_directory_that_a_crash_has_left_is_copied_as_recovery_would_make_it() {
             world.node.checkpoint().unwrap();
         }
         let after = disk.crash(seed);
-        let report = backup::take_offline(arc(&after), Path::new("db"), Path::new("copy"), "test", &mut go_on).unwrap();
+        let report = backup::take_offline(
+            arc(&after),
+            Path::new("db"),
+            Path::new("copy"),
+            "test",
+            &mut go_on,
+        )
+        .unwrap();
         assert!(report.end >= world.node.wal().durable());
         let (_, _, mut found) = restored(&after, Path::new("copy"));
         assert!(as_model(found.all(0, TREE, false)) == rows, "seed {seed}");
@@ -165,7 +176,8 @@ fn a_directory_in_use_or_of_something_else_is_not_copied_offline() {
     let disk = MemDisk::new();
     let (world, _, _open) = filled(&disk, 10);
     let take = |dir: &str| {
-        backup::take_offline(arc(&disk), Path::new(dir), Path::new("copy"), "test", &mut go_on).unwrap_err()
+        backup::take_offline(arc(&disk), Path::new(dir), Path::new("copy"), "test", &mut go_on)
+            .unwrap_err()
     };
     assert!(matches!(take("db"), BackupError::Source(OpenError::InUse(_))));
     assert!(take("elsewhere").to_string().contains("no control file"));
@@ -195,7 +207,9 @@ fn checkpoints_keep_the_log_that_a_backup_needs() {
             crate::concurrent::run(node, &mut stores[1], |s| {
                 s.insert(&mut txn, TxnMode::Logged, TREE, key.as_bytes(), &large)
             });
-            crate::concurrent::run(node, &mut stores[1], |s| s.delete(&mut txn, TxnMode::Logged, TREE, key.as_bytes()));
+            crate::concurrent::run(node, &mut stores[1], |s| {
+                s.delete(&mut txn, TxnMode::Logged, TREE, key.as_bytes())
+            });
             stores[1].commit_local(txn);
             node.checkpoint().unwrap();
         }
@@ -222,13 +236,16 @@ fn there_is_one_backup_at_a_time_and_one_that_is_cancelled_is_none() {
     assert!(matches!(cancelled, Err(BackupError::Cancelled)));
     assert_eq!(SqlError::from(second.unwrap()).state(), SqlState::OBJECT_IN_USE);
     assert!(!disk.exists(Path::new("second")).unwrap());
-    let refused = backup::restore(arc(&disk), Path::new("first"), Path::new("new"), &mut go_on).unwrap_err();
+    let refused =
+        backup::restore(arc(&disk), Path::new("first"), Path::new("new"), &mut go_on).unwrap_err();
     assert!(refused.to_string().contains("has no manifest"), "{refused}");
     let again = SqlError::from(node.backup(Path::new("first"), "test", &mut go_on).unwrap_err());
     assert_eq!(again.state(), SqlState::DUPLICATE_FILE);
     disk.create_dir_all(Path::new("second")).unwrap();
     let report = node.backup(Path::new("second"), "test", &mut go_on).unwrap();
-    assert!(report.begin < report.end && report.end <= node.wal().durable() && report.begin > Lsn(0));
+    assert!(
+        report.begin < report.end && report.end <= node.wal().durable() && report.begin > Lsn(0)
+    );
     let (_, _, mut found) = restored(&disk, Path::new("second"));
     assert!(as_model(found.all(0, TREE, false)) == rows);
     found.node.shutdown();

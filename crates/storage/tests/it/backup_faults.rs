@@ -40,9 +40,13 @@ fn only_a_backup() -> MemDisk {
 
 fn check(disk: &MemDisk) -> BackupError {
     let verified = backup::verify(arc(disk), Path::new("copy"), &mut go_on).unwrap_err();
-    let restored = backup::restore(arc(disk), Path::new("copy"), Path::new("new"), &mut go_on).unwrap_err();
+    let restored =
+        backup::restore(arc(disk), Path::new("copy"), Path::new("new"), &mut go_on).unwrap_err();
     assert_eq!(verified.to_string(), restored.to_string());
-    assert!(!disk.exists(Path::new("new/control")).unwrap(), "a database was made of a damaged backup");
+    assert!(
+        !disk.exists(Path::new("new/control")).unwrap(),
+        "a database was made of a damaged backup"
+    );
     assert_eq!(verified.hindrance(), Hindrance::Damaged, "{verified}");
     verified
 }
@@ -59,7 +63,9 @@ fn a_flipped_byte_anywhere_in_a_backup_is_found_and_placed() {
             let disk = MemDisk::new();
             copy_dir(&backup, &disk, Path::new("copy"));
             flip(&disk, &path, at);
-            let BackupError::Damaged { file, offset, what } = check(&disk) else { panic!("{name} at {at}") };
+            let BackupError::Damaged { file, offset, what } = check(&disk) else {
+                panic!("{name} at {at}")
+            };
             assert_eq!(Path::new(&file), path);
             let unit = if name == "log" { BLOCK } else { PAGE };
             assert_eq!(offset, at / unit * unit, "{name} at {at}: {what}");
@@ -76,7 +82,9 @@ fn a_backup_that_is_cut_or_lacks_a_file_is_refused() {
             let disk = MemDisk::new();
             copy_dir(&backup, &disk, Path::new("copy"));
             disk.open(&path, Open::Existing).unwrap().set_len(cut).unwrap();
-            let BackupError::Damaged { file, offset, .. } = check(&disk) else { panic!("{name} cut at {cut}") };
+            let BackupError::Damaged { file, offset, .. } = check(&disk) else {
+                panic!("{name} cut at {cut}")
+            };
             assert_eq!((PathBuf::from(file), offset), (path.clone(), cut));
         }
         let disk = MemDisk::new();
@@ -141,7 +149,9 @@ fn a_page_that_is_newer_than_the_log_is_an_error() {
             file.write_all_at(&vec![0; (4096 + SEGMENT - from) as usize], from).unwrap();
         }
     }
-    let error = backup::take_offline(arc(&after), Path::new("db"), Path::new("copy"), "test", &mut go_on).unwrap_err();
+    let error =
+        backup::take_offline(arc(&after), Path::new("db"), Path::new("copy"), "test", &mut go_on)
+            .unwrap_err();
     assert!(error.to_string().contains("its LSN is beyond the end of the log"), "{error}");
     world.node.shutdown();
 }
@@ -167,7 +177,8 @@ impl Intercept for Full {
 fn a_full_disk_at_the_target_ends_the_backup_and_nothing_else() {
     let inner = MemDisk::new();
     let room = Arc::new(AtomicI64::new(40_000));
-    let full = Intercepted::new(inner.clone(), Arc::new(Full { below: "copy", room: room.clone() }));
+    let full =
+        Intercepted::new(inner.clone(), Arc::new(Full { below: "copy", room: room.clone() }));
     let mut node = Node::open(Arc::new(full), Path::new("db"), config(PARTITIONS, FRAMES)).unwrap();
     let stores = node.take_stores();
     let mut world = World { node, stores, retries: 0 };
@@ -182,7 +193,8 @@ fn a_full_disk_at_the_target_ends_the_backup_and_nothing_else() {
     for i in 0..100_u8 {
         fill(&mut world, &[i]);
     }
-    let error = SqlError::from(world.node.backup(Path::new("copy"), "test", &mut go_on).unwrap_err());
+    let error =
+        SqlError::from(world.node.backup(Path::new("copy"), "test", &mut go_on).unwrap_err());
     assert_eq!(error.state(), SqlState::DISK_FULL, "{error}");
     assert!(error.get_hint().is_some_and(|hint| hint.contains("remove it")));
     assert!(!inner.exists(Path::new("copy/manifest")).unwrap());

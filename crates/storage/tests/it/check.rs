@@ -32,7 +32,9 @@ pub fn try_check(disk: &MemDisk) -> Result<Report, OpenError> {
             None
         });
         let mut ordered = 0;
-        for tree in checker.trees(partition).into_iter().filter(|tree| checker.is_whole(partition, *tree)) {
+        for tree in
+            checker.trees(partition).into_iter().filter(|tree| checker.is_whole(partition, *tree))
+        {
             let mut found = true;
             checker
                 .each(partition, tree, &mut |entry, get| {
@@ -119,18 +121,25 @@ fn u16_at(page: &[u8], at: usize) -> usize {
 /// The first page of partition 1 of a kind for which `which` holds.
 fn find(disk: &MemDisk, kind: u8, which: impl Fn(&[u8]) -> bool) -> u32 {
     let count = (data(disk, 1).len().unwrap() / PAGE_SIZE as u64) as u32;
-    (2..count).find(|&no| page(disk, no)[5] == kind && which(&page(disk, no))).expect("there is such a page")
+    (2..count)
+        .find(|&no| page(disk, no)[5] == kind && which(&page(disk, no)))
+        .expect("there is such a page")
 }
 
 /// What is told of partition 1's page `no`.
 fn told(disk: &MemDisk, no: u32) -> String {
     let report = check(disk);
     assert!(!report.is_sound());
-    let of_page: Vec<String> =
-        report.findings.iter().filter(|finding| finding.page == Some(no)).map(ToString::to_string).collect();
+    let of_page: Vec<String> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.page == Some(no))
+        .map(ToString::to_string)
+        .collect();
     let all: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
     assert!(!of_page.is_empty(), "nothing is told of page {no}, but {all:#?}");
-    let place = format!("damage: data/p0001.data page {no} offset {}: ", u64::from(no) * PAGE_SIZE as u64);
+    let place =
+        format!("damage: data/p0001.data page {no} offset {}: ", u64::from(no) * PAGE_SIZE as u64);
     assert!(of_page.iter().all(|line| line.starts_with(&place)), "{of_page:#?}");
     of_page.join("\n")
 }
@@ -187,7 +196,11 @@ fn pages_in_each_others_place_are_told() {
     assert_told(
         &disk,
         a,
-        &format!("page id {:#x} expected, {:#x} found", 1u64 << 32 | u64::from(a), 1u64 << 32 | u64::from(b)),
+        &format!(
+            "page id {:#x} expected, {:#x} found",
+            1u64 << 32 | u64::from(a),
+            1u64 << 32 | u64::from(b)
+        ),
     );
     assert_told(&disk, b, "page id");
 }
@@ -203,7 +216,10 @@ fn what_is_cut_off_is_told() {
     disk.remove("db/data/p0001.data".as_ref()).unwrap();
     let report = check(&disk);
     let told: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
-    assert!(told.iter().any(|line| line == "damage: data/p0001.data: the file is missing"), "{told:#?}");
+    assert!(
+        told.iter().any(|line| line == "damage: data/p0001.data: the file is missing"),
+        "{told:#?}"
+    );
 }
 
 #[test]
@@ -218,7 +234,10 @@ fn lost_and_shared_pages_are_told() {
     let leaf = find(&disk, 2, |p| p[30] == 0);
     change(&disk, head, |page| page[24..28].copy_from_slice(&leaf.to_le_bytes()));
     let told = told(&disk, leaf);
-    assert!(told.contains("a free page expected, a node found") && told.contains("two found"), "{told}");
+    assert!(
+        told.contains("a free page expected, a node found") && told.contains("two found"),
+        "{told}"
+    );
 }
 
 #[test]

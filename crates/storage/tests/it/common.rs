@@ -54,8 +54,10 @@ impl World {
                 Err(Blocked::Failed(error)) => return Err(error),
                 Err(Blocked::Want(wants)) => {
                     self.retries += 1;
-                    let fetched: Result<Vec<_>, _> =
-                        wants.into_iter().map(|want| self.node.pool().fetch_blocking(want)).collect();
+                    let fetched: Result<Vec<_>, _> = wants
+                        .into_iter()
+                        .map(|want| self.node.pool().fetch_blocking(want))
+                        .collect();
                     drop(std::mem::replace(&mut kept, fetched?));
                 }
             }
@@ -63,7 +65,12 @@ impl World {
     }
 
     /// All of a tree, in order or in reverse order.
-    pub fn all(&mut self, partition: usize, tree: TreeId, reverse: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub fn all(
+        &mut self,
+        partition: usize,
+        tree: TreeId,
+        reverse: bool,
+    ) -> Vec<(Vec<u8>, Vec<u8>)> {
         self.range(partition, tree, Bound::Unbounded, Bound::Unbounded, reverse)
     }
 

@@ -12,7 +12,11 @@ use clearway_types::{Lsn, TreeId, TxnId};
 const PARTITIONS: u16 = 3;
 const TREE: TreeId = TreeId(1);
 
-pub fn run<T>(node: &Node, store: &mut Store, mut attempt: impl FnMut(&mut Store) -> Result<T, Blocked>) -> T {
+pub fn run<T>(
+    node: &Node,
+    store: &mut Store,
+    mut attempt: impl FnMut(&mut Store) -> Result<T, Blocked>,
+) -> T {
     let mut kept = Vec::new();
     loop {
         match attempt(store) {
@@ -20,7 +24,10 @@ pub fn run<T>(node: &Node, store: &mut Store, mut attempt: impl FnMut(&mut Store
             Err(Blocked::Log(read)) => read.run(),
             Err(Blocked::Failed(error)) => panic!("{error}"),
             Err(Blocked::Want(wants)) => {
-                let fetched: Vec<_> = wants.into_iter().map(|want| node.pool().fetch_blocking(want).unwrap()).collect();
+                let fetched: Vec<_> = wants
+                    .into_iter()
+                    .map(|want| node.pool().fetch_blocking(want).unwrap())
+                    .collect();
                 drop(std::mem::replace(&mut kept, fetched));
             }
         }
@@ -38,7 +45,13 @@ pub fn work(node: &Node, store: &mut Store, random: &Random, ids: u64) -> Vec<(L
         for _ in 0..1 + random.below(5) {
             let (key, value) = (random.key(400), random.value(4000));
             if changed.insert(key.clone(), value.clone()).is_some() {
-                assert!(run(node, store, |s| s.update(&mut txn, TxnMode::Logged, TREE, &key, &value)));
+                assert!(run(node, store, |s| s.update(
+                    &mut txn,
+                    TxnMode::Logged,
+                    TREE,
+                    &key,
+                    &value
+                )));
             } else {
                 run(node, store, |s| s.insert(&mut txn, TxnMode::Logged, TREE, &key, &value));
             }
@@ -56,7 +69,8 @@ pub fn work(node: &Node, store: &mut Store, random: &Random, ids: u64) -> Vec<(L
 
 fn concurrent_run(seed: u64) {
     let disk = MemDisk::new();
-    let mut node = Node::open(Arc::new(disk.clone()), Path::new("db"), config(PARTITIONS, 96)).unwrap();
+    let mut node =
+        Node::open(Arc::new(disk.clone()), Path::new("db"), config(PARTITIONS, 96)).unwrap();
     let stores = node.take_stores();
     let (node, stop) = (&node, &AtomicBool::new(false));
     let (histories, durable, after) = std::thread::scope(|scope| {
@@ -71,7 +85,9 @@ fn concurrent_run(seed: u64) {
             .into_iter()
             .map(|mut store| {
                 let p = u64::from(store.partition().0);
-                scope.spawn(move || work(node, &mut store, &Random::new(seed * 10 + p), first + p * 1000))
+                scope.spawn(move || {
+                    work(node, &mut store, &Random::new(seed * 10 + p), first + p * 1000)
+                })
             })
             .collect();
         let histories: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
@@ -85,7 +101,11 @@ fn concurrent_run(seed: u64) {
         let found = as_model(world.all(partition, TREE, false));
         let least = history.iter().rposition(|(lsn, _)| *lsn <= durable).unwrap();
         let good = history[least..].iter().any(|(_, model)| *model == found);
-        assert!(good, "seed {seed}, partition {partition}: no committed state from {least} on of {}", history.len());
+        assert!(
+            good,
+            "seed {seed}, partition {partition}: no committed state from {least} on of {}",
+            history.len()
+        );
     }
     world.node.shutdown();
 }

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use crate::check::assert_sound;
 use crate::common::{Model, Random, World, as_model, config};
 use clearway_env::MemDisk;
-use clearway_storage::{Addend, Addends, Incremented, Inserted, NodeConfig, OpenError, TxnLog, TxnMode};
+use clearway_storage::{
+    Addend, Addends, Incremented, Inserted, NodeConfig, OpenError, TxnLog, TxnMode,
+};
 use clearway_types::{Lsn, TreeId};
 
 const PARTITIONS: u16 = 2;
@@ -78,7 +80,9 @@ fn apply(state: &mut State, changes: &[Change]) {
         match value {
             New::Value(Some(value)) => drop(model.insert(key.clone(), value.clone())),
             New::Value(None) => drop(model.remove(key)),
-            New::Added(addends) => assert!(model.get_mut(key).is_some_and(|value| addends.add_to(value))),
+            New::Added(addends) => {
+                assert!(model.get_mut(key).is_some_and(|value| addends.add_to(value)))
+            }
         }
     }
 }
@@ -97,7 +101,8 @@ impl Run {
     }
 
     fn change(&mut self, slot: usize) {
-        let (partition, tree) = (self.random.below(PARTITIONS.into()) as usize, 1 + self.random.below(2) as u32);
+        let (partition, tree) =
+            (self.random.below(PARTITIONS.into()) as usize, 1 + self.random.below(2) as u32);
         let key = key_of(&self.random, slot);
         let now = self.current(slot, partition, tree, &key);
         let value = (self.random.below(3) > 0).then(|| self.random.value(9000));
@@ -106,14 +111,21 @@ impl Run {
         let world = &mut self.world;
         match &value {
             Some(value) if now.is_none() => {
-                let done = world.run(partition, |s| s.insert(log, TxnMode::Logged, id, &key, value)).unwrap();
+                let done = world
+                    .run(partition, |s| s.insert(log, TxnMode::Logged, id, &key, value))
+                    .unwrap();
                 assert_eq!(done, Inserted::Ok);
             }
             Some(value) => {
-                assert!(world.run(partition, |s| s.update(log, TxnMode::Logged, id, &key, value)).unwrap());
+                assert!(
+                    world
+                        .run(partition, |s| s.update(log, TxnMode::Logged, id, &key, value))
+                        .unwrap()
+                );
             }
             None => {
-                let done = world.run(partition, |s| s.delete(log, TxnMode::Logged, id, &key)).unwrap();
+                let done =
+                    world.run(partition, |s| s.delete(log, TxnMode::Logged, id, &key)).unwrap();
                 assert_eq!(done, now.is_some());
             }
         }
@@ -123,8 +135,10 @@ impl Run {
 
     /// Adds to a counter, whoever else has; alone: by a transaction that is one record.
     fn add(&mut self, slot: usize, alone: bool) {
-        let (partition, tree) = (self.random.below(PARTITIONS.into()) as usize, 1 + self.random.below(2) as u32);
-        let ((key, _), addends) = (counter(self.random.below(COUNTERS)), random_addends(&self.random));
+        let (partition, tree) =
+            (self.random.below(PARTITIONS.into()) as usize, 1 + self.random.below(2) as u32);
+        let ((key, _), addends) =
+            (counter(self.random.below(COUNTERS)), random_addends(&self.random));
         let id = TreeId(tree);
         let change = (partition, tree, key.clone(), New::Added(addends));
         let world = &mut self.world;
@@ -139,19 +153,26 @@ impl Run {
                     .unwrap()
             );
             assert!(addends.add_to(&mut value));
-            let lsn = world.run(partition, |s| s.update_autocommit(id, &key, &value)).unwrap().expect("it is there");
+            let lsn = world
+                .run(partition, |s| s.update_autocommit(id, &key, &value))
+                .unwrap()
+                .expect("it is there");
             return self.commit(lsn, &[change]);
         }
         let Some(running) = &mut self.running[slot] else { return };
         let log = &mut running.logs[partition];
-        let done = world.run(partition, |s| s.increment(log, TxnMode::Logged, id, &key, &mut |_| Some(addends)));
+        let done = world.run(partition, |s| {
+            s.increment(log, TxnMode::Logged, id, &key, &mut |_| Some(addends))
+        });
         assert_eq!(done.unwrap(), Incremented::Done(addends));
         running.changes.push(change);
     }
 
     fn rollback(&mut self, running: &mut Running, marks: &[usize]) {
         for (partition, log) in running.logs.iter_mut().enumerate() {
-            self.world.run(partition, |s| s.rollback(log, marks[partition], &mut |_, _, _| {})).unwrap();
+            self.world
+                .run(partition, |s| s.rollback(log, marks[partition], &mut |_, _, _| {}))
+                .unwrap();
         }
     }
 
@@ -182,13 +203,19 @@ impl Run {
     }
 
     fn autocommit(&mut self) {
-        let (partition, tree) = (self.random.below(PARTITIONS.into()) as usize, 1 + self.random.below(2) as u32);
+        let (partition, tree) =
+            (self.random.below(PARTITIONS.into()) as usize, 1 + self.random.below(2) as u32);
         let (key, value) = (key_of(&self.random, SLOTS), self.random.value(5000));
         let id = TreeId(tree);
-        let lsn = match self.world.run(partition, |s| s.update_autocommit(id, &key, &value)).unwrap() {
-            Some(lsn) => lsn,
-            None => self.world.run(partition, |s| s.insert_autocommit(id, &key, &value)).unwrap().unwrap(),
-        };
+        let lsn =
+            match self.world.run(partition, |s| s.update_autocommit(id, &key, &value)).unwrap() {
+                Some(lsn) => lsn,
+                None => self
+                    .world
+                    .run(partition, |s| s.insert_autocommit(id, &key, &value))
+                    .unwrap()
+                    .unwrap(),
+            };
         self.commit(lsn, &[(partition, tree, key, New::Value(Some(value)))]);
     }
 
@@ -227,7 +254,8 @@ impl Run {
         let Some(running) = &mut self.running[slot] else {
             let id = self.world.node.alloc_txn_id();
             let logs = (0..PARTITIONS).map(|_| TxnLog::new(id)).collect();
-            self.running[slot] = Some(Running { logs, changes: Vec::new(), savepoints: Vec::new() });
+            self.running[slot] =
+                Some(Running { logs, changes: Vec::new(), savepoints: Vec::new() });
             return;
         };
         match choice {
@@ -355,7 +383,11 @@ fn crash_run(seed: u64, kills: u64) {
         history.iter_mut().for_each(|(_, state)| state.retain(|_, model| !model.is_empty()));
         let least = history.iter().rposition(|(lsn, _)| *lsn <= durable).unwrap();
         let at = (least..history.len()).find(|&i| history[i].1 == found);
-        assert!(at.is_some(), "seed {seed}, crash {crash}: no committed state from {least} on of {}", history.len());
+        assert!(
+            at.is_some(),
+            "seed {seed}, crash {crash}: no committed state from {least} on of {}",
+            history.len()
+        );
         history = vec![(Lsn(0), found)];
         world.node.checkpoint().unwrap();
         assert_sound(&disk.crash(seed));

@@ -26,7 +26,8 @@ fn live(name: &str, disk: Arc<dyn Disk>, (io_ring, io_registered): (bool, bool))
     if let (true, Err(error)) = (io_ring, IoPool::try_ring()) {
         return skipped(name, error);
     }
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("engines-{name}-{}", std::process::id()));
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("engines-{name}-{}", std::process::id()));
     let random = Random::new(17);
     let mut model = Model::new();
     for life in 0..3 {
@@ -48,7 +49,8 @@ fn live(name: &str, disk: Arc<dyn Disk>, (io_ring, io_registered): (bool, bool))
         }
         assert!(world.all(0, TREE, false).into_iter().eq(model.clone()), "{name}, life {life}");
         for step in 0..1500 {
-            let (key, value) = (random.key(4000), vec![step as u8; 200 + random.below(400) as usize]);
+            let (key, value) =
+                (random.key(4000), vec![step as u8; 200 + random.below(400) as usize]);
             if model.remove(&key).is_some() {
                 world.run(0, |s| s.delete_autocommit(TREE, &key)).unwrap();
             }
@@ -60,7 +62,10 @@ fn live(name: &str, disk: Arc<dyn Disk>, (io_ring, io_registered): (bool, bool))
         }
         let lsn = world.node.wal().appended();
         world.node.wal().wait_durable(lsn).unwrap();
-        assert!(world.node.pool().stats().evictions > 100, "{name}: the data must be larger than the pool");
+        assert!(
+            world.node.pool().stats().evictions > 100,
+            "{name}: the data must be larger than the pool"
+        );
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -22,7 +22,10 @@ fn made() -> MemDisk {
 }
 
 fn overwrite(disk: &MemDisk, offset: u64, bytes: &[u8]) {
-    disk.open(Path::new("db/control"), Open::Existing).unwrap().write_all_at(bytes, offset).unwrap();
+    disk.open(Path::new("db/control"), Open::Existing)
+        .unwrap()
+        .write_all_at(bytes, offset)
+        .unwrap();
 }
 
 fn refused(disk: &MemDisk) -> OpenError {
@@ -84,7 +87,10 @@ fn a_directory_of_a_newer_release_is_refused_untouched() {
     }
     let error = refused(&disk);
     assert_eq!(error.hindrance(), Hindrance::Refused);
-    assert!(error.to_string().contains("db/control is of format version 3, made by a newer release"), "{error}");
+    assert!(
+        error.to_string().contains("db/control is of format version 3, made by a newer release"),
+        "{error}"
+    );
     for (at, slot) in [0, 4096].into_iter().zip(before) {
         let mut now = [0; 64];
         file.read_exact_at(&mut now, at).unwrap();
@@ -101,7 +107,9 @@ fn with_rows() -> (MemDisk, World) {
     for partition in 0..2 {
         world.run(partition, |s| s.create_tree(TREE)).unwrap();
         for i in 0..1000u32 {
-            world.run(partition, |s| s.insert_autocommit(TREE, &i.to_be_bytes(), &[b'x'; 500])).unwrap();
+            world
+                .run(partition, |s| s.insert_autocommit(TREE, &i.to_be_bytes(), &[b'x'; 500]))
+                .unwrap();
         }
     }
     world.node.checkpoint().unwrap();
@@ -129,7 +137,8 @@ fn a_page_that_cannot_be_read_is_named_and_the_rest_goes_on() {
     let error = get(&mut world, 0, 500).unwrap_err();
     assert_eq!(error.state(), SqlState::IO, "{error}");
     assert!(
-        error.message().contains("cannot read partition 0 page ") && error.message().contains("p0000.data"),
+        error.message().contains("cannot read partition 0 page ")
+            && error.message().contains("p0000.data"),
         "{error}"
     );
     assert!(error.get_hint().is_some());
@@ -145,9 +154,16 @@ fn a_page_that_cannot_be_read_is_named_and_the_rest_goes_on() {
 #[test]
 fn a_page_that_has_rotted_is_named_and_the_rest_goes_on() {
     let (disk, mut world) = with_rows();
-    let pages = disk.open(Path::new("db/data/p0000.data"), Open::Existing).unwrap().len().unwrap() / 8192;
+    let pages =
+        disk.open(Path::new("db/data/p0000.data"), Open::Existing).unwrap().len().unwrap() / 8192;
     for page in 2..pages {
-        disk.flip_bits(Path::new("db/data/p0000.data"), page * 8192 + 4..(page + 1) * 8192, 1, page).unwrap();
+        disk.flip_bits(
+            Path::new("db/data/p0000.data"),
+            page * 8192 + 4..(page + 1) * 8192,
+            1,
+            page,
+        )
+        .unwrap();
     }
     let error = get(&mut world, 0, 500).unwrap_err();
     assert_eq!(error.state(), SqlState::DATA_CORRUPTED, "{error}");
@@ -174,7 +190,8 @@ fn a_failed_write_or_sync_is_the_end() {
             let plan = strike(&disk, role, path, fault, 1);
             let mut durable = 0;
             for i in 0..u32::MAX {
-                let lsn = world.run(0, |s| s.insert_autocommit(TREE, &(2000 + i).to_be_bytes(), b"more"));
+                let lsn =
+                    world.run(0, |s| s.insert_autocommit(TREE, &(2000 + i).to_be_bytes(), b"more"));
                 let synced = lsn.map(|lsn| world.node.wal().wait_durable(lsn.unwrap()));
                 if !matches!(synced, Ok(Ok(()))) {
                     break;
@@ -196,7 +213,10 @@ fn a_failed_write_or_sync_is_the_end() {
             drop(world);
             let mut world = World::open(&after, 2, 48).unwrap();
             for i in 0..durable {
-                assert!(get(&mut world, 0, 2000 + i).unwrap(), "{path} {fault:?}: row {i} of {durable}");
+                assert!(
+                    get(&mut world, 0, 2000 + i).unwrap(),
+                    "{path} {fault:?}: row {i} of {durable}"
+                );
             }
         }
     }
@@ -215,29 +235,35 @@ fn a_restart_after_a_failed_sync_shows_nothing_that_a_crash_takes_back() {
     for (role, path) in zones {
         for seed in 0..8 {
             let (disk, mut world) = with_rows();
-            let zone = Zone::under(role, "hit", path).fault(Fault::FailedSync, When::After(seed % 3), 1);
+            let zone =
+                Zone::under(role, "hit", path).fault(Fault::FailedSync, When::After(seed % 3), 1);
             disk.set_faults(Some(Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]))));
             let mut rows = 0u32;
             while world.node.failed().is_none() {
-                let lsn = world.run(0, |s| s.insert_autocommit(TREE, &(2000 + rows).to_be_bytes(), b"more"));
+                let lsn = world
+                    .run(0, |s| s.insert_autocommit(TREE, &(2000 + rows).to_be_bytes(), b"more"));
                 let synced = lsn.map(|lsn| world.node.wal().wait_durable(lsn.unwrap()));
                 rows += 1;
                 // It fails the node, or there is nothing to see.
-                let _checkpoint =
-                    (rows.is_multiple_of(8) && matches!(synced, Ok(Ok(())))).then(|| world.node.checkpoint());
+                let _checkpoint = (rows.is_multiple_of(8) && matches!(synced, Ok(Ok(()))))
+                    .then(|| world.node.checkpoint());
             }
             drop(world);
             disk.set_faults(None);
             let mut world = World::open(&disk, 2, 48).unwrap();
-            let shown: Vec<bool> = (0..rows).map(|i| get(&mut world, 0, 2000 + i).unwrap()).collect();
+            let shown: Vec<bool> =
+                (0..rows).map(|i| get(&mut world, 0, 2000 + i).unwrap()).collect();
             for i in 0..100u32 {
-                world.run(1, |s| s.insert_autocommit(TREE, &(2000 + i).to_be_bytes(), b"more")).unwrap();
+                world
+                    .run(1, |s| s.insert_autocommit(TREE, &(2000 + i).to_be_bytes(), b"more"))
+                    .unwrap();
             }
             world.node.checkpoint().unwrap();
             let after = disk.crash(seed);
             drop(world);
             let mut world = World::open(&after, 2, 48).unwrap();
-            let found: Vec<bool> = (0..rows).map(|i| get(&mut world, 0, 2000 + i).unwrap()).collect();
+            let found: Vec<bool> =
+                (0..rows).map(|i| get(&mut world, 0, 2000 + i).unwrap()).collect();
             assert_eq!(found, shown, "{path}, seed {seed}");
         }
     }
@@ -252,7 +278,8 @@ fn a_directory_whose_maker_was_killed_survives_a_later_crash() {
         let made = World::open(&disk, 1, 48).is_ok();
         disk.fail_after(u64::MAX);
         let mut world = World::open(&disk, 1, 48).unwrap();
-        let lsn = world.run(0, |s| s.create_tree(TREE)).map(|()| world.node.wal().appended()).unwrap();
+        let lsn =
+            world.run(0, |s| s.create_tree(TREE)).map(|()| world.node.wal().appended()).unwrap();
         world.node.wal().wait_durable(lsn).unwrap();
         for seed in 0..4 {
             let world = World::open(&disk.crash(seed), 1, 48).unwrap();

@@ -63,7 +63,12 @@ fn a_rollback_on_a_full_disk_has_the_pages_that_it_freed() {
 }
 
 /// Others take what they can; the transaction's rollback must bring back all rows nevertheless.
-fn assert_rolled_back(disk: &MemDisk, world: &mut World, mut txn: TxnLog, before: Vec<(Vec<u8>, Vec<u8>)>) {
+fn assert_rolled_back(
+    disk: &MemDisk,
+    world: &mut World,
+    mut txn: TxnLog,
+    before: Vec<(Vec<u8>, Vec<u8>)>,
+) {
     others_fill(world, 0);
     world.run(0, |s| s.rollback(&mut txn, 0, &mut |_, _, _| {})).unwrap();
     world.stores[0].aborted(txn);
@@ -81,7 +86,11 @@ fn pages_are_for_others_when_the_transaction_has_ended() {
         let mut txn = TxnLog::new(world.node.alloc_txn_id());
         for _ in 0..3 {
             for i in (0..1000u32).step_by(50) {
-                assert!(world.run(0, |s| s.delete(&mut txn, TxnMode::Logged, ROWS, &i.to_be_bytes())).unwrap());
+                assert!(
+                    world
+                        .run(0, |s| s.delete(&mut txn, TxnMode::Logged, ROWS, &i.to_be_bytes()))
+                        .unwrap()
+                );
             }
             if round < 2 {
                 world.run(0, |s| s.rollback(&mut txn, 0, &mut |_, _, _| {})).unwrap();
@@ -111,7 +120,11 @@ fn a_rollback_on_a_full_disk_restores_a_range_within_a_tree() {
         let mut txn = TxnLog::new(world.node.alloc_txn_id());
         for i in 101..900u32 {
             let i = if ascending { i } else { 1000 - i };
-            assert!(world.run(0, |s| s.delete(&mut txn, TxnMode::Logged, ROWS, &i.to_be_bytes())).unwrap());
+            assert!(
+                world
+                    .run(0, |s| s.delete(&mut txn, TxnMode::Logged, ROWS, &i.to_be_bytes()))
+                    .unwrap()
+            );
         }
         assert_rolled_back(&disk, &mut world, txn, before);
     }
@@ -125,7 +138,11 @@ fn a_rollback_splits_leaves_with_cells_of_all_sizes() {
         let mut world = World::open(&MemDisk::new(), 1, 256).unwrap();
         world.run(0, |s| s.create_tree(ROWS)).unwrap();
         for i in 0..1500u32 {
-            world.run(0, |s| s.insert_autocommit(ROWS, &(2 * i).to_be_bytes(), &value(i * 7 + round))).unwrap();
+            world
+                .run(0, |s| {
+                    s.insert_autocommit(ROWS, &(2 * i).to_be_bytes(), &value(i * 7 + round))
+                })
+                .unwrap();
         }
         let mut txn = TxnLog::new(world.node.alloc_txn_id());
         for i in 0..1500u32 {
@@ -135,7 +152,11 @@ fn a_rollback_splits_leaves_with_cells_of_all_sizes() {
             }
         }
         for i in (0..1500u32).step_by(1 + round as usize) {
-            world.run(0, |s| s.insert_autocommit(ROWS, &(2 * i + 1).to_be_bytes(), &value(i / 3 * round))).unwrap();
+            world
+                .run(0, |s| {
+                    s.insert_autocommit(ROWS, &(2 * i + 1).to_be_bytes(), &value(i / 3 * round))
+                })
+                .unwrap();
         }
         world.run(0, |s| s.rollback(&mut txn, 0, &mut |_, _, _| {})).unwrap();
         world.stores[0].aborted(txn);
@@ -155,7 +176,9 @@ fn a_rollback_that_lacks_pages_goes_on_when_there_is_space() {
     let before = world.all(0, ROWS, false);
     let mut txn = TxnLog::new(world.node.alloc_txn_id());
     for i in (0..1000u32).filter(|i| i % 3 == 1 && !i.is_multiple_of(50)) {
-        assert!(world.run(0, |s| s.delete(&mut txn, TxnMode::Logged, ROWS, &i.to_be_bytes())).unwrap());
+        assert!(
+            world.run(0, |s| s.delete(&mut txn, TxnMode::Logged, ROWS, &i.to_be_bytes())).unwrap()
+        );
     }
     let mut others = Vec::new();
     for i in (0..1000u32).filter(|i| i % 3 == 0) {

@@ -4,7 +4,9 @@ use crate::check::assert_sound;
 use crate::common::{Model, World, as_model, config};
 use clearway_buffer::Want;
 use clearway_env::{Disk, MemDisk};
-use clearway_storage::{Blocked, Cursor, LogRead, Missed, Node, NodeConfig, Store, TxnLog, TxnMode};
+use clearway_storage::{
+    Blocked, Cursor, LogRead, Missed, Node, NodeConfig, Store, TxnLog, TxnMode,
+};
 use clearway_types::{PageId, PartitionId, TreeId, TxnId};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
@@ -62,7 +64,11 @@ fn change(store: &mut Store, log: &mut TxnLog, n: u64) -> Result<(), Blocked> {
 fn change_all(world: &mut World, log: &mut TxnLog, rows: std::ops::Range<u64>, memory: usize) {
     for n in rows {
         world.run(0, |s| change(s, log, n)).unwrap();
-        assert!(log.size() <= 2 * memory + 2 * ROW as usize, "{} bytes of undo in memory", log.size());
+        assert!(
+            log.size() <= 2 * memory + 2 * ROW as usize,
+            "{} bytes of undo in memory",
+            log.size()
+        );
     }
 }
 
@@ -111,7 +117,8 @@ fn a_transaction_of_ten_times_the_pool_aborts_in_proportion_to_its_writes() {
         let (appended, reads) = (world.node.wal().appended().0, world.node.pool().stats().reads);
         let mut log = TxnLog::new(TxnId(7));
         change_all(&mut world, &mut log, 0..ROWS, memory);
-        let (logged, read) = (world.node.wal().appended().0 - appended, world.node.pool().stats().reads - reads);
+        let (logged, read) =
+            (world.node.wal().appended().0 - appended, world.node.pool().stats().reads - reads);
         let (appended, reads) = (world.node.wal().appended().0, world.node.pool().stats().reads);
         world.run(0, |s| s.rollback(&mut log, 0, &mut |_, _, _| {})).unwrap();
         assert!(log.size() <= 2 * memory + (2 << 10), "{} bytes of undo in memory", log.size());
@@ -165,7 +172,9 @@ fn a_rollback_that_tries_again_early_gets_on() {
                 tries += 1;
                 assert!(tries < 4 * ROWS, "the rollback makes no progress");
                 match s.rollback(&mut log, 0, &mut |_, _, _| {}) {
-                    Err(Blocked::Log(read)) => earlier.replace(read).into_iter().for_each(LogRead::run),
+                    Err(Blocked::Log(read)) => {
+                        earlier.replace(read).into_iter().for_each(LogRead::run)
+                    }
                     other => return other,
                 }
             }
@@ -176,7 +185,10 @@ fn a_rollback_that_tries_again_early_gets_on() {
 }
 
 /// Repeats an attempt until it is done or the disk has failed: whether it is done.
-fn until_failure(world: &mut World, mut attempt: impl FnMut(&mut Store) -> Result<(), Blocked>) -> bool {
+fn until_failure(
+    world: &mut World,
+    mut attempt: impl FnMut(&mut Store) -> Result<(), Blocked>,
+) -> bool {
     let mut kept = Vec::new();
     loop {
         match attempt(&mut world.stores[0]) {
@@ -218,7 +230,8 @@ fn a_crash_anywhere_in_an_abort_is_recovered_from() {
         drop(world);
         for attempt in 0..seed % 3 {
             after.fail_after(attempt * 30 + seed);
-            let opened = Node::open(std::sync::Arc::new(after.clone()), Path::new("db"), config(1, FRAMES));
+            let opened =
+                Node::open(std::sync::Arc::new(after.clone()), Path::new("db"), config(1, FRAMES));
             let again = after.crash(attempt);
             drop(opened);
             after = again;
@@ -244,13 +257,20 @@ fn among_others<T>(
             Err(Blocked::Want(wants)) => {
                 kept.clear();
                 for no in 1..200 {
-                    drop(world.node.pool().fetch_blocking(Want::Page(PageId::new(PartitionId(0), no))));
+                    drop(
+                        world
+                            .node
+                            .pool()
+                            .fetch_blocking(Want::Page(PageId::new(PartitionId(0), no))),
+                    );
                 }
                 let wants = match &mut missed {
                     Some(missed) => missed.recall(wants, 0),
                     None => wants,
                 };
-                kept.extend(wants.into_iter().map(|want| world.node.pool().fetch_blocking(want).unwrap()));
+                kept.extend(
+                    wants.into_iter().map(|want| world.node.pool().fetch_blocking(want).unwrap()),
+                );
             }
         }
     }
@@ -271,7 +291,8 @@ fn a_long_value_is_found_though_nothing_stays_in_the_pool() {
     let key = |n: u64| n.to_be_bytes().to_vec();
     for reverse in [false, true] {
         let mut found = Vec::new();
-        let mut cursor = Cursor::new(TREE, Bound::Included(key(490)), Bound::Included(key(510)), reverse);
+        let mut cursor =
+            Cursor::new(TREE, Bound::Included(key(490)), Bound::Included(key(510)), reverse);
         // Every attempt goes on behind what was found: only what there is at once counts.
         let whole = among_others(&mut world, None, |s| {
             cursor.run(s, &mut |key, value| {
@@ -283,13 +304,20 @@ fn a_long_value_is_found_though_nothing_stays_in_the_pool() {
     }
     let get = |world: &mut World| {
         let mut found = Vec::new();
-        assert!(among_others(world, None, |s| s.get(TREE, &key(500), &mut |value| found = value.to_vec())));
+        assert!(among_others(world, None, |s| s
+            .get(TREE, &key(500), &mut |value| found = value.to_vec())));
         found
     };
     assert_eq!(get(&mut world), long(1));
     let mut log = TxnLog::new(TxnId(7));
     let some = || Some(Missed::default());
-    assert!(among_others(&mut world, some(), |s| s.update(&mut log, TxnMode::Logged, TREE, &key(500), &long(2))));
+    assert!(among_others(&mut world, some(), |s| s.update(
+        &mut log,
+        TxnMode::Logged,
+        TREE,
+        &key(500),
+        &long(2)
+    )));
     assert_eq!(get(&mut world), long(2));
     among_others(&mut world, some(), |s| s.rollback(&mut log, 0, &mut |_, _, _| {}));
     world.stores[0].aborted(log);
@@ -308,7 +336,10 @@ fn the_log_is_kept_for_the_oldest_transaction_and_no_longer() {
     let writes = |world: &mut World| {
         for round in 0..100u8 {
             for n in (0..200).step_by(2) {
-                world.run(0, |s| s.update_autocommit(TREE, &key(n), &value(n, round))).unwrap().unwrap();
+                world
+                    .run(0, |s| s.update_autocommit(TREE, &key(n), &value(n, round)))
+                    .unwrap()
+                    .unwrap();
             }
             world.node.checkpoint().unwrap();
         }

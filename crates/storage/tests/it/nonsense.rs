@@ -25,7 +25,9 @@ fn made() -> MemDisk {
         world.run(partition, |s| s.create_tree(TREE)).unwrap();
         for i in 0..ROWS {
             let len = if i % 50 == 0 { 9000 } else { 200 };
-            world.run(partition, |s| s.insert_autocommit(TREE, &key(i), &vec![i as u8; len])).unwrap();
+            world
+                .run(partition, |s| s.insert_autocommit(TREE, &key(i), &vec![i as u8; len]))
+                .unwrap();
         }
     }
     world.node.checkpoint().unwrap();
@@ -55,8 +57,12 @@ fn work(world: &mut World, random: &Random) -> Vec<StorageError> {
         let key = key(random.below(u64::from(ROWS) + 20) as u32);
         let value = vec![7; random.pick(&[0, 200, 201, 1500, 9000])];
         let done = match random.below(3) {
-            0 => world.run(0, |s| s.insert(&mut txn, TxnMode::Logged, TREE, &key, &value)).map(drop),
-            1 => world.run(0, |s| s.update(&mut txn, TxnMode::Logged, TREE, &key, &value)).map(drop),
+            0 => {
+                world.run(0, |s| s.insert(&mut txn, TxnMode::Logged, TREE, &key, &value)).map(drop)
+            }
+            1 => {
+                world.run(0, |s| s.update(&mut txn, TxnMode::Logged, TREE, &key, &value)).map(drop)
+            }
             _ => world.run(0, |s| s.delete(&mut txn, TxnMode::Logged, TREE, &key)).map(drop),
         };
         errors.extend(done.err());
@@ -92,7 +98,18 @@ fn any_change_meets_nonsense_without_a_panic() {
             // Not page 0: a file that says that it has four billion pages asks the disk for them.
             change(&disk, 1 + random.below(pages - 1) as u32, |page| {
                 for _ in 0..=random.below(3) {
-                    let at = random.pick(&[5, 24, 26, 28, 30, 32, 48, 54, PAGE_SIZE - 220, PAGE_SIZE - 8]) as u64;
+                    let at = random.pick(&[
+                        5,
+                        24,
+                        26,
+                        28,
+                        30,
+                        32,
+                        48,
+                        54,
+                        PAGE_SIZE - 220,
+                        PAGE_SIZE - 8,
+                    ]) as u64;
                     page[(at + random.below(8)) as usize] = random.below(256) as u8;
                 }
             });
@@ -105,9 +122,13 @@ fn any_change_meets_nonsense_without_a_panic() {
                 continue;
             }
             let error = SqlError::from(error);
-            let named = error.message().contains("partition 0 page ") && error.message().contains("p0000.data");
+            let named = error.message().contains("partition 0 page ")
+                && error.message().contains("p0000.data");
             let limit = error.state() == SqlState::LIMIT_EXCEEDED;
-            assert!(error.state() == SqlState::DATA_CORRUPTED && named || limit, "seed {seed}: {error}");
+            assert!(
+                error.state() == SqlState::DATA_CORRUPTED && named || limit,
+                "seed {seed}: {error}"
+            );
         }
         assert_eq!(world.all(1, TREE, false).len(), ROWS as usize, "seed {seed}");
         world.run(1, |s| s.insert_autocommit(TREE, b"new", b"row")).unwrap();
@@ -131,8 +152,9 @@ fn what_does_not_fit_is_neither_done_nor_logged() {
     });
     let mut world = World::open(&disk, 2, 64).unwrap();
     let logged = world.node.wal().appended();
-    let error =
-        world.run(0, |s| s.insert_autocommit(TREE, &[key(0).as_slice(), &[1]].concat(), &[1; 100])).unwrap_err();
+    let error = world
+        .run(0, |s| s.insert_autocommit(TREE, &[key(0).as_slice(), &[1]].concat(), &[1; 100]))
+        .unwrap_err();
     assert!(matches!(error, StorageError::Corrupt { page, .. } if page.no() == leaf), "{error}");
     assert_eq!(world.node.wal().appended(), logged);
     assert_eq!(world.all(1, TREE, false).len(), ROWS as usize);
@@ -142,7 +164,9 @@ fn what_does_not_fit_is_neither_done_nor_logged() {
 /// The first leaf of the tree in partition 0.
 fn leaf(disk: &MemDisk) -> u32 {
     let (file, mut page) = (file(disk), [0; PAGE_SIZE]);
-    let is_first_leaf = |page: &[u8; PAGE_SIZE]| page[5] == 2 && page[30] == 0 && page.windows(4).any(|w| w == key(1));
+    let is_first_leaf = |page: &[u8; PAGE_SIZE]| {
+        page[5] == 2 && page[30] == 0 && page.windows(4).any(|w| w == key(1))
+    };
     let found = (2..).find(|no| {
         file.read_exact_at(&mut page, u64::from(*no) * PAGE_SIZE as u64).unwrap();
         is_first_leaf(&page)
@@ -165,7 +189,9 @@ fn redo_that_does_not_fit_is_damage() {
     for _ in 0..3 {
         let error = World::open(&disk, 2, 64).map(|_| ()).unwrap_err();
         assert_eq!(error.hindrance(), Hindrance::Damaged, "{error}");
-        let says = format!("partition 0 page {leaf} in p0000.data is damaged: a logged change does not fit it");
+        let says = format!(
+            "partition 0 page {leaf} in p0000.data is damaged: a logged change does not fit it"
+        );
         assert!(error.to_string().contains(&says), "{error}");
     }
 }

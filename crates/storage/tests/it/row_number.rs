@@ -66,7 +66,8 @@ fn rows(world: &mut World) -> BTreeMap<u64, u64> {
         assert_eq!(rows.insert(row, number), None, "row {row} is there twice");
     }
     for (at, tree) in [UNIQUE, PLAIN].into_iter().enumerate() {
-        let expected = rows.iter().map(|(row, n)| (entries(*row, *n)[at].1.clone(), rowid_key(*n).to_vec()));
+        let expected =
+            rows.iter().map(|(row, n)| (entries(*row, *n)[at].1.clone(), rowid_key(*n).to_vec()));
         assert_eq!(world.all(0, tree, false), expected.collect::<Vec<_>>(), "tree {tree}");
     }
     rows
@@ -122,7 +123,10 @@ fn reused(seed: u64) {
     let mut world = World::open(&after, 1, 48).unwrap();
     let rows = rows(&mut world);
     assert!(rows.keys().copied().eq(1..=expected), "seed {seed}: {rows:?} of {expected}");
-    assert!((1..=n).all(|row| rows[&row] == row), "seed {seed}: a restored row has another number: {rows:?}");
+    assert!(
+        (1..=n).all(|row| rows[&row] == row),
+        "seed {seed}: a restored row has another number: {rows:?}"
+    );
     let next = world.run(0, |s| s.next_rowid(TABLE)).unwrap();
     assert!(rows.values().all(|number| *number < next), "seed {seed}: {next} after {rows:?}");
     world.node.checkpoint().unwrap();

@@ -51,7 +51,9 @@ fn step(world: &mut World, model: &mut Model, random: &Random, space: u64, delet
             let value = random.value(20_000);
             if world.run(0, |s| s.insert_autocommit(TREE, &key, &value)).unwrap().is_none() {
                 assert!(model.contains_key(&key));
-                assert!(world.run(0, |s| s.update_autocommit(TREE, &key, &value)).unwrap().is_some());
+                assert!(
+                    world.run(0, |s| s.update_autocommit(TREE, &key, &value)).unwrap().is_some()
+                );
             } else {
                 assert!(!model.contains_key(&key));
             }
@@ -59,7 +61,8 @@ fn step(world: &mut World, model: &mut Model, random: &Random, space: u64, delet
         }
         _ => {
             let mut found = None;
-            let there = world.run(0, |s| s.get(TREE, &key, &mut |v| found = Some(v.to_vec()))).unwrap();
+            let there =
+                world.run(0, |s| s.get(TREE, &key, &mut |v| found = Some(v.to_vec()))).unwrap();
             assert_eq!(there, found.is_some());
             assert_eq!(found.as_ref(), model.get(&key));
         }
@@ -132,7 +135,11 @@ fn keys_in_order_fill_pages_and_all_deleted_ones_give_them_back() {
         while !world.run(0, |s| s.drop_tree(tree)).unwrap() {}
         assert!(!world.stores[0].has_tree(tree));
         world.node.checkpoint().unwrap();
-        let file = clearway_env::Disk::open(&disk, "db/data/p0000.data".as_ref(), clearway_env::Open::Existing);
+        let file = clearway_env::Disk::open(
+            &disk,
+            "db/data/p0000.data".as_ref(),
+            clearway_env::Open::Existing,
+        );
         sizes.push(file.unwrap().len().unwrap());
     }
     // 4000 rows of 107 bytes: 54 full pages.

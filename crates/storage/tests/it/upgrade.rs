@@ -97,7 +97,8 @@ fn pack(disk: &MemDisk) -> Vec<u8> {
     }
     for path in paths {
         let bytes = contents(disk, Path::new(&path));
-        let runs: Vec<_> = bytes.chunks(64).enumerate().filter(|(_, run)| run.iter().any(|b| *b != 0)).collect();
+        let runs: Vec<_> =
+            bytes.chunks(64).enumerate().filter(|(_, run)| run.iter().any(|b| *b != 0)).collect();
         out.extend_from_slice(&(path.len() as u16).to_le_bytes());
         out.extend_from_slice(path.as_bytes());
         for word in [bytes.len(), runs.len()] {

@@ -72,7 +72,9 @@ impl Load {
         for client in 0..TELLERS {
             let (endpoint, tx) = (endpoint.clone(), tx.clone());
             let rng = Rng::new(seed.wrapping_add(u64::from(client)));
-            threads.push(std::thread::spawn(move || teller(&endpoint, &format!("r{round}c{client}n"), rng, &tx)));
+            threads.push(std::thread::spawn(move || {
+                teller(&endpoint, &format!("r{round}c{client}n"), rng, &tx)
+            }));
         }
         for counter in 0..COUNTERS {
             let (endpoint, tx) = (endpoint.clone(), tx.clone());
@@ -98,7 +100,12 @@ impl Load {
 }
 
 /// TPC-B transactions until the connection is lost.
-fn teller(endpoint: &Endpoint, prefix: &str, mut rng: Rng, acknowledged: &Sender<()>) -> Res<Outcome> {
+fn teller(
+    endpoint: &Endpoint,
+    prefix: &str,
+    mut rng: Rng,
+    acknowledged: &Sender<()>,
+) -> Res<Outcome> {
     let mut outcome = Outcome::default();
     let Ok(mut client) = Client::connect(endpoint, LIMIT) else { return Ok(outcome) };
     for number in 0_u64.. {
@@ -126,12 +133,19 @@ fn teller(endpoint: &Endpoint, prefix: &str, mut rng: Rng, acknowledged: &Sender
 }
 
 fn transaction(client: &mut Client, tag: &str, rng: &mut Rng) -> Result<(), QueryError> {
-    let (aid, tid, delta) = (rng.between(1, 100_000), rng.between(1, 10), rng.between(1, 10_000) as i64 - 5_000);
+    let (aid, tid, delta) =
+        (rng.between(1, 100_000), rng.between(1, 10), rng.between(1, 10_000) as i64 - 5_000);
     client.query("begin")?;
-    client.query(&format!("update pgbench_accounts set abalance = abalance + {delta} where aid = {aid}"))?;
+    client.query(&format!(
+        "update pgbench_accounts set abalance = abalance + {delta} where aid = {aid}"
+    ))?;
     client.query(&format!("select abalance from pgbench_accounts where aid = {aid}"))?;
-    client.query(&format!("update pgbench_tellers set tbalance = tbalance + {delta} where tid = {tid}"))?;
-    client.query(&format!("update pgbench_branches set bbalance = bbalance + {delta} where bid = 1"))?;
+    client.query(&format!(
+        "update pgbench_tellers set tbalance = tbalance + {delta} where tid = {tid}"
+    ))?;
+    client.query(&format!(
+        "update pgbench_branches set bbalance = bbalance + {delta} where bid = 1"
+    ))?;
     client.query(&format!(
         "insert into pgbench_history (tid, bid, aid, delta, mtime, filler) \
          values ({tid}, 1, {aid}, {delta}, current_timestamp, '{tag}')"

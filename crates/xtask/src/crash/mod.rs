@@ -41,8 +41,15 @@ pub fn run(options: &Options) -> Res<()> {
     let seed = options.seed.unwrap_or_else(Rng::fresh_seed);
     println!("crash: seed {seed}");
     let directory = TempDir::new("crash")?;
-    let result = rounds(&kind, &directory.path().join("data"), options.rounds.unwrap_or(ROUNDS), Rng::new(seed));
-    result.map_err(|why| format!("{why}\nseed {seed}; the data directory stays at {}", directory.keep().display()))
+    let result = rounds(
+        &kind,
+        &directory.path().join("data"),
+        options.rounds.unwrap_or(ROUNDS),
+        Rng::new(seed),
+    );
+    result.map_err(|why| {
+        format!("{why}\nseed {seed}; the data directory stays at {}", directory.keep().display())
+    })
 }
 
 fn rounds(kind: &Kind, data: &Path, rounds: u32, mut rng: Rng) -> Res<()> {
@@ -59,7 +66,8 @@ fn rounds(kind: &Kind, data: &Path, rounds: u32, mut rng: Rng) -> Res<()> {
             None => restart(&kind, data, &mut rng)?,
         };
         let recovered = running.start_took;
-        let checked = verdict::check(running.endpoint(), &mut seen).map_err(|why| failed(round, &why, running.id()))?;
+        let checked = verdict::check(running.endpoint(), &mut seen)
+            .map_err(|why| failed(round, &why, running.id()))?;
         let load = Load::start(running.endpoint(), round, rng.number());
         let progress = until_a_random_moment(&load, &mut rng);
         running.kill();
@@ -75,7 +83,8 @@ fn rounds(kind: &Kind, data: &Path, rounds: u32, mut rng: Rng) -> Res<()> {
         seen.add(outcome);
     }
     let last = kind.start(data)?;
-    let checked = verdict::check(last.endpoint(), &mut seen).map_err(|why| failed(rounds + 1, &why, last.id()))?;
+    let checked = verdict::check(last.endpoint(), &mut seen)
+        .map_err(|why| failed(rounds + 1, &why, last.id()))?;
     last.stop()?;
     println!("crash: {rounds} rounds, {checked} transactions acknowledged and there");
     Ok(())
@@ -87,14 +96,19 @@ fn failed(round: u32, why: &str, pid: u32) -> String {
 
 /// Every second round runs with a pool that cannot hold the data.
 fn variant(kind: &Kind, round: u32) -> Kind {
-    if round.is_multiple_of(2) { kind.with(&["--buffer-pool", SMALL_POOL], &[]) } else { kind.clone() }
+    if round.is_multiple_of(2) {
+        kind.with(&["--buffer-pool", SMALL_POOL], &[])
+    } else {
+        kind.clone()
+    }
 }
 
 /// Starts the server again; one time in three it is first killed in the middle of its recovery.
 fn restart(kind: &Kind, data: &Path, rng: &mut Rng) -> Res<Server> {
     if rng.between(1, 3) == 1 {
         let mut command = kind.command(data, 0)?;
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.as_mut().map_err(|e| e.to_string())?;
         let (_nobody_sends, never) = std::sync::mpsc::channel::<()>();
         // Nothing ever comes: this is a moment of random length.

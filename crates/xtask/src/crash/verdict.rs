@@ -15,10 +15,13 @@ pub fn check(endpoint: &Endpoint, seen: &mut Outcome) -> Res<usize> {
     let mut client = Client::connect(endpoint, LIMIT)?;
     let mut rows = |sql: &str| client.query(sql).map(|a| a.rows).map_err(|e| format!("{sql}: {e}"));
     tags(&rows("select filler from pgbench_history")?, seen)?;
-    for (table, id, balance) in
-        [("accounts", "aid", "abalance"), ("tellers", "tid", "tbalance"), ("branches", "bid", "bbalance")]
-    {
-        let kept = rows(&format!("select {id}, {balance} from pgbench_{table} where {balance} <> 0"))?;
+    for (table, id, balance) in [
+        ("accounts", "aid", "abalance"),
+        ("tellers", "tid", "tbalance"),
+        ("branches", "bid", "bbalance"),
+    ] {
+        let kept =
+            rows(&format!("select {id}, {balance} from pgbench_{table} where {balance} <> 0"))?;
         let told = rows(&format!("select {id}, sum(delta) from pgbench_history group by {id}"))?;
         same_balances(table, &numbers(&kept)?, &numbers(&told)?)?;
     }
@@ -38,11 +41,16 @@ fn tags(rows: &Rows, seen: &mut Outcome) -> Res<()> {
             return Err(format!("transaction {tag} is there, but was rolled back or never was"));
         }
     }
-    let lost: Vec<&String> = seen.committed.iter().filter(|tag| !there.contains(tag.as_str())).collect();
+    let lost: Vec<&String> =
+        seen.committed.iter().filter(|tag| !there.contains(tag.as_str())).collect();
     if let Some(example) = lost.first() {
-        return Err(format!("{} acknowledged transactions are lost, {example} for example", lost.len()));
+        return Err(format!(
+            "{} acknowledged transactions are lost, {example} for example",
+            lost.len()
+        ));
     }
-    let settled = std::mem::take(&mut seen.in_doubt).into_iter().filter(|tag| there.contains(tag.as_str()));
+    let settled =
+        std::mem::take(&mut seen.in_doubt).into_iter().filter(|tag| there.contains(tag.as_str()));
     seen.committed.extend(settled);
     Ok(())
 }
@@ -52,7 +60,9 @@ fn same_balances(table: &str, kept: &BTreeMap<i64, i64>, told: &BTreeMap<i64, i6
     for id in kept.keys().chain(told.keys()) {
         let (kept, told) = (kept.get(id).unwrap_or(&0), told.get(id).unwrap_or(&0));
         if kept != told {
-            return Err(format!("pgbench_{table} {id}: balance {kept}, but its history sums to {told}"));
+            return Err(format!(
+                "pgbench_{table} {id}: balance {kept}, but its history sums to {told}"
+            ));
         }
     }
     Ok(())
@@ -65,11 +75,17 @@ fn counters(found: &BTreeMap<i64, i64>, seen: &mut Outcome) -> Res<()> {
         let counted = seen.counted.entry(id).or_default();
         let most = *counted + i64::from(seen.counting.remove(&id));
         if !(*counted..=most).contains(n) {
-            return Err(format!("counter {id} is {n}; acknowledged were {counted}, at most {most} possible"));
+            return Err(format!(
+                "counter {id} is {n}; acknowledged were {counted}, at most {most} possible"
+            ));
         }
         *counted = *n;
     }
-    if found.len() == super::load::COUNTERS as usize { Ok(()) } else { Err(format!("counters left: {found:?}")) }
+    if found.len() == super::load::COUNTERS as usize {
+        Ok(())
+    } else {
+        Err(format!("counters left: {found:?}"))
+    }
 }
 
 fn numbers(rows: &Rows) -> Res<BTreeMap<i64, i64>> {
@@ -125,7 +141,11 @@ mod tests {
     #[test]
     fn a_counter_may_be_ahead_by_the_statement_under_way_only() {
         let at = |n: i64| BTreeMap::from([(0, n), (1, 0), (2, 0), (3, 0)]);
-        let seen = || Outcome { counted: [(0, 10)].into(), counting: HashSet::from([0]), ..Outcome::default() };
+        let seen = || Outcome {
+            counted: [(0, 10)].into(),
+            counting: HashSet::from([0]),
+            ..Outcome::default()
+        };
         counters(&at(10), &mut seen()).unwrap();
         counters(&at(11), &mut seen()).unwrap();
         assert!(counters(&at(12), &mut seen()).is_err());

@@ -33,7 +33,12 @@ pub fn under_load(kind: &Kind) -> Res<()> {
     let at = |name: &str| directory.path().join(name);
     let server = kind.start(&at("data"))?;
     pgbench::init(server.endpoint(), "dtgvp", 1)?;
-    let run = Run { script: Script::TpcbLike, mode: Mode::Prepared, clients: 8, length: Length::Seconds(SECONDS) };
+    let run = Run {
+        script: Script::TpcbLike,
+        mode: Mode::Prepared,
+        clients: 8,
+        length: Length::Seconds(SECONDS),
+    };
     let endpoint = server.endpoint();
     let (report, taken) = std::thread::scope(|scope| {
         let load = scope.spawn(move || run.execute(endpoint));
@@ -46,10 +51,17 @@ pub fn under_load(kind: &Kind) -> Res<()> {
         command(binary, &["restore"], &[&copy, &new])?;
         let other = kind.start(&new)?;
         let sums = Sums::read(other.endpoint())?;
-        sums.check(&Sums { account_rows: 100_000, ..Sums::default() }, Script::TpcbLike, sums.history as u64)
-            .map_err(|why| format!("backup {i}: {why}"))?;
+        sums.check(
+            &Sums { account_rows: 100_000, ..Sums::default() },
+            Script::TpcbLike,
+            sums.history as u64,
+        )
+        .map_err(|why| format!("backup {i}: {why}"))?;
         if !(before..=after).contains(&sums.history) {
-            return Err(format!("backup {i}: {} rows of history, not between {before} and {after}", sums.history));
+            return Err(format!(
+                "backup {i}: {} rows of history, not between {before} and {after}",
+                sums.history
+            ));
         }
         println!("     backup {i}: {} of {} transactions", sums.history, report.processed);
         other.stop()?;
@@ -65,7 +77,11 @@ fn backups(binary: &Path, data: &Path, endpoint: &Endpoint) -> Res<Vec<Taken>> {
     let mut taken = Vec::new();
     for (i, flags) in BACKUPS.into_iter().enumerate() {
         let before = history()?;
-        command(binary, &[&["backup"], flags].concat(), &[data, &data.with_extension(i.to_string())])?;
+        command(
+            binary,
+            &[&["backup"], flags].concat(),
+            &[data, &data.with_extension(i.to_string())],
+        )?;
         taken.push(Taken { before, after: history()? });
     }
     Ok(taken)

@@ -16,9 +16,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub fn idle_and_busy(setting: &Setting) -> Res<()> {
     let endpoint = &setting.endpoint;
     pgbench::init(endpoint, "dtgvp", 1)?;
-    let connect = |n: usize| Client::connect(endpoint, LIMIT).map_err(|e| format!("connection {n}: {e}"));
+    let connect =
+        |n: usize| Client::connect(endpoint, LIMIT).map_err(|e| format!("connection {n}: {e}"));
     let mut idle = (0..IDLE).map(connect).collect::<Res<Vec<_>>>()?;
-    let run = Run { script: Script::SelectOnly, mode: Mode::Prepared, clients: BUSY, length: Length::Transactions(20) };
+    let run = Run {
+        script: Script::SelectOnly,
+        mode: Mode::Prepared,
+        clients: BUSY,
+        length: Length::Transactions(20),
+    };
     let report = run.execute(endpoint)?;
     println!("     {IDLE} idle, {BUSY} busy: {:.0} tps", report.tps);
     for (n, client) in idle.iter_mut().enumerate() {

@@ -14,7 +14,12 @@ pub const NAME: &str = "a clean stop keeps everything, and a directory has one s
 pub fn run(kind: &Kind, server: Server, data: &Path) -> Res<()> {
     pgbench::init(server.endpoint(), "dtgvp", 1)?;
     let before = Sums::read(server.endpoint())?;
-    let run = Run { script: Script::TpcbLike, mode: Mode::Prepared, clients: 8, length: Length::Transactions(50) };
+    let run = Run {
+        script: Script::TpcbLike,
+        mode: Mode::Prepared,
+        clients: 8,
+        length: Length::Transactions(50),
+    };
     let report = run.execute(server.endpoint())?;
     refuses_a_second(kind, data)?;
     let left = Sums::read(server.endpoint())?;
@@ -27,7 +32,11 @@ pub fn run(kind: &Kind, server: Server, data: &Path) -> Res<()> {
     same(&left, &Sums::read(server.endpoint())?, "after SIGTERM and a new start")?;
     server.kill();
     let server = kind.start(data)?;
-    same(&left, &Sums::read(server.endpoint())?, "after SIGKILL of an idle server and a new start")?;
+    same(
+        &left,
+        &Sums::read(server.endpoint())?,
+        "after SIGKILL of an idle server and a new start",
+    )?;
     server.stop().map(|_| ())
 }
 
@@ -41,7 +50,10 @@ fn refuses_a_second(kind: &Kind, data: &Path) -> Res<()> {
     let port = if matches!(kind, Kind::Postgres { .. }) { 1 } else { 0 };
     let second = process::run(&mut kind.command(data, port)?, "", START_LIMIT)?;
     if second.status.success() || second.output.trim().is_empty() {
-        return Err(format!("a second server on the same directory: {}, said:\n{}", second.status, second.output));
+        return Err(format!(
+            "a second server on the same directory: {}, said:\n{}",
+            second.status, second.output
+        ));
     }
     Ok(())
 }

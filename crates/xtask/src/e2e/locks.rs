@@ -40,8 +40,12 @@ const ASKS: [(&str, usize, bool); 13] = [
 ];
 
 /// Table 13.3 of PostgreSQL's manual.
-const CONFLICTS: [[bool; 4]; 4] =
-    [[false, false, false, true], [false, false, true, true], [false, true, true, true], [true, true, true, true]];
+const CONFLICTS: [[bool; 4]; 4] = [
+    [false, false, false, true],
+    [false, false, true, true],
+    [false, true, true, true],
+    [true, true, true, true],
+];
 
 /// What a statement answered: the number of rows, or SQLSTATE and text.
 fn outcome(client: &mut Client, sql: &str) -> Result<usize, String> {
@@ -77,13 +81,18 @@ pub fn all_pairs(setting: &Setting) -> Res<()> {
             for wait in waits {
                 let sql = format!("{ask}{wait}");
                 let what = format!("{sql}, beside {hold}");
-                first.query("begin").and_then(|_| first.query(hold)).map_err(|e| format!("{hold}: {e}"))?;
+                first
+                    .query("begin")
+                    .and_then(|_| first.query(hold))
+                    .map_err(|e| format!("{hold}: {e}"))?;
                 second.query("begin")?;
                 let found = outcome(&mut second, &sql);
                 let wanted = match (CONFLICTS[held][asked], *wait) {
                     (false, _) => Ok(1),
                     (true, "") => Err("55P03: canceling statement due to lock timeout"),
-                    (true, " nowait") => Err("55P03: could not obtain lock on row in relation \"e2e_lock\""),
+                    (true, " nowait") => {
+                        Err("55P03: could not obtain lock on row in relation \"e2e_lock\"")
+                    }
                     (true, _) => Ok(0),
                 };
                 expect(&what, &found, wanted)?;
@@ -108,7 +117,11 @@ fn queue(first: &mut Client, second: &mut Client) -> Res<()> {
         return Err(format!("{take}: {a}, and beside it {b}"));
     }
     expect(take, &outcome(second, take), Ok(1))?;
-    expect(take, &outcome(second, &format!("select id from e2e_lock where id = {a} for share skip locked")), Ok(0))?;
+    expect(
+        take,
+        &outcome(second, &format!("select id from e2e_lock where id = {a} for share skip locked")),
+        Ok(0),
+    )?;
     first.query(&format!("delete from e2e_lock where id = {a}"))?;
     first.query("commit")?;
     second.query("rollback")?;

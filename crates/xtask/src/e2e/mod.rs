@@ -87,7 +87,10 @@ fn all(
     } else {
         server.stop()?;
     }
-    OWN_SERVER.iter().filter(|(name, _)| wanted(name)).try_for_each(|(name, body)| one(name, || body(kind)))
+    OWN_SERVER
+        .iter()
+        .filter(|(name, _)| wanted(name))
+        .try_for_each(|(name, body)| one(name, || body(kind)))
 }
 
 fn setting(endpoint: Endpoint, options: &Options) -> Setting {

@@ -21,7 +21,12 @@ pub fn server_side(setting: &Setting) -> Res<()> {
 /// Scale 1 has one branch, so 64 clients stand in line for one row.
 pub fn crowded(setting: &Setting) -> Res<()> {
     pgbench::init(&setting.endpoint, "dtgvp", 1)?;
-    let run = Run { script: Script::TpcbLike, mode: Mode::Simple, clients: 64, length: Length::Transactions(10) };
+    let run = Run {
+        script: Script::TpcbLike,
+        mode: Mode::Simple,
+        clients: 64,
+        length: Length::Transactions(10),
+    };
     checked(setting, &run, Sums::read(&setting.endpoint)?).map(|_| ())
 }
 
@@ -59,7 +64,14 @@ fn all_runs(setting: &Setting, steps: &str) -> Res<()> {
 fn checked(setting: &Setting, run: &Run, before: Sums) -> Res<Sums> {
     let report = run.execute(&setting.endpoint)?;
     let after = Sums::read(&setting.endpoint)?;
-    after.check(&before, run.script, report.processed).map_err(|why| format!("pgbench {}: {why}", run.name()))?;
-    println!("     {:<36} {:>8} transactions {:>9.0} tps", run.name(), report.processed, report.tps);
+    after
+        .check(&before, run.script, report.processed)
+        .map_err(|why| format!("pgbench {}: {why}", run.name()))?;
+    println!(
+        "     {:<36} {:>8} transactions {:>9.0} tps",
+        run.name(),
+        report.processed,
+        report.tps
+    );
     Ok(after)
 }

@@ -35,7 +35,8 @@ fn expect(output: &str, wanted: &[&str]) -> Res<()> {
 
 /// A connection by host and port and one by a connection string, and `\timing`.
 pub fn connects(setting: &Setting) -> Res<()> {
-    let output = script(&setting.endpoint, "\\timing on\nselect 6 * 7;\nselect 'a' || 'b', null, true;\n")?;
+    let output =
+        script(&setting.endpoint, "\\timing on\nselect 6 * 7;\nselect 'a' || 'b', null, true;\n")?;
     expect(&output, &["42\n", "ab||t\n", "Time: ", " ms"])?;
     let e = &setting.endpoint;
     let url = format!("postgresql://{}@{}:{}/{}", e.user, e.host, e.port, e.database);
@@ -116,7 +117,12 @@ pub fn copies(setting: &Setting) -> Res<()> {
         ),
     )?;
     let numbers = "|2003|2002|2002|2007006|250123.5\n";
-    let wanted = ["COPY 2003\nCOPY 2003\nCOPY 2003\nCOPY 2003\n", "same|t\nsame|t\n", "duplicate key", "still|2003\n"];
+    let wanted = [
+        "COPY 2003\nCOPY 2003\nCOPY 2003\nCOPY 2003\n",
+        "same|t\nsame|t\n",
+        "duplicate key",
+        "still|2003\n",
+    ];
     expect(&output, &wanted)?;
     for which in ["from", "text", "csv"] {
         expect(&output, &[&format!("{which}{numbers}")])?;
@@ -137,8 +143,7 @@ pub fn cancels(setting: &Setting) -> Res<()> {
     ] {
         holder.query(sql).map_err(|e| format!("{sql}: {e}"))?;
     }
-    let waiting =
-        "\\set VERBOSITY verbose\nselect 'ready';\nupdate e2e_cancel set v = 2 where id = 1;\nselect 'alive';\n";
+    let waiting = "\\set VERBOSITY verbose\nselect 'ready';\nupdate e2e_cancel set v = 2 where id = 1;\nselect 'alive';\n";
     let deadline = Instant::now() + LIMIT;
     let output = loop {
         let output = interrupted(Running::start(&mut psql(endpoint)?, waiting)?, deadline)?;
@@ -151,7 +156,11 @@ pub fn cancels(setting: &Setting) -> Res<()> {
     holder.query("commit")?;
     let value = holder.number("select v from e2e_cancel")?;
     holder.query("drop table e2e_cancel")?;
-    if value == 1 { Ok(()) } else { Err(format!("the cancelled update left its mark: v = {value}")) }
+    if value == 1 {
+        Ok(())
+    } else {
+        Err(format!("the cancelled update left its mark: v = {value}"))
+    }
 }
 
 /// What a psql has printed that is interrupted, again and again from its second statement on, until it has ended.

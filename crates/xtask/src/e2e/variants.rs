@@ -18,7 +18,8 @@ const SMALL_POOL: &str = "2MB";
 
 /// Data eight times the buffer pool; a transaction that writes more than the pool holds, rolled back and committed; a kill afterwards.
 pub fn small_pool(kind: &Kind) -> Res<()> {
-    let kind = kind.with(&["--buffer-pool", SMALL_POOL], &[&format!("shared_buffers={SMALL_POOL}")]);
+    let kind =
+        kind.with(&["--buffer-pool", SMALL_POOL], &[&format!("shared_buffers={SMALL_POOL}")]);
     let directory = TempDir::new("small-pool")?;
     let data = directory.path().join("data");
     kind.prepare(&data)?;
@@ -26,10 +27,13 @@ pub fn small_pool(kind: &Kind) -> Res<()> {
     pgbench::init(server.endpoint(), "dtgvp", 1)?;
     let mut before = Sums::read(server.endpoint())?;
     for script in Script::ALL {
-        let run = Run { script, mode: Mode::Prepared, clients: 16, length: Length::Transactions(40) };
+        let run =
+            Run { script, mode: Mode::Prepared, clients: 16, length: Length::Transactions(40) };
         let report = run.execute(server.endpoint())?;
         let after = Sums::read(server.endpoint())?;
-        after.check(&before, script, report.processed).map_err(|why| format!("pgbench {}: {why}", run.name()))?;
+        after
+            .check(&before, script, report.processed)
+            .map_err(|why| format!("pgbench {}: {why}", run.name()))?;
         before = after;
     }
     let mut client = Client::connect(server.endpoint(), LIMIT)?;
@@ -64,13 +68,25 @@ pub fn unix_socket(kind: &Kind) -> Res<()> {
     let mut endpoint = server.endpoint().clone();
     endpoint.host = path;
     let mut psql = Command::new(need("psql")?);
-    psql.args(endpoint.client_args()).args(["-X", "-A", "-t", "-c", "select 6 * 7", &endpoint.database]);
+    psql.args(endpoint.client_args()).args([
+        "-X",
+        "-A",
+        "-t",
+        "-c",
+        "select 6 * 7",
+        &endpoint.database,
+    ]);
     let output = process::run(&mut psql, "", LIMIT)?.success("psql over a Unix socket")?;
     if output != "42\n" {
         return Err(format!("psql printed {output:?}"));
     }
     pgbench::init(&endpoint, "dtgvp", 1)?;
-    let run = Run { script: Script::TpcbLike, mode: Mode::Prepared, clients: 16, length: Length::Transactions(20) };
+    let run = Run {
+        script: Script::TpcbLike,
+        mode: Mode::Prepared,
+        clients: 16,
+        length: Length::Transactions(20),
+    };
     let report = run.execute(&endpoint)?;
     // Our own client speaks TCP only.
     let filled = Sums { account_rows: 100_000, ..Sums::default() };
@@ -81,7 +97,8 @@ pub fn unix_socket(kind: &Kind) -> Res<()> {
 fn open_to_all(directory: &Path) -> Res<()> {
     use std::os::unix::fs::PermissionsExt;
     let open = std::fs::Permissions::from_mode(0o777);
-    let made = std::fs::create_dir(directory).and_then(|()| std::fs::set_permissions(directory, open));
+    let made =
+        std::fs::create_dir(directory).and_then(|()| std::fs::set_permissions(directory, open));
     made.map_err(|e| format!("{}: {e}", directory.display()))
 }
 

@@ -24,7 +24,9 @@ impl Isolation {
             Some("read committed") => Ok(Self::ReadCommitted),
             Some("repeatable read") => Ok(Self::RepeatableRead),
             None | Some("serializable") => Ok(Self::Serializable),
-            Some(other) => Err(format!("--isolation `{other}`: `read committed`, `repeatable read` or `serializable`")),
+            Some(other) => Err(format!(
+                "--isolation `{other}`: `read committed`, `repeatable read` or `serializable`"
+            )),
         }
     }
 
@@ -40,7 +42,9 @@ impl Isolation {
     /// The anomalies that it allows.
     fn allowed(self) -> &'static [Anomaly] {
         match self {
-            Self::ReadCommitted => &[Anomaly::GSingle, Anomaly::G2, Anomaly::LostUpdate, Anomaly::Internal],
+            Self::ReadCommitted => {
+                &[Anomaly::GSingle, Anomaly::G2, Anomaly::LostUpdate, Anomaly::Internal]
+            }
             // Snapshot isolation.
             Self::RepeatableRead => &[Anomaly::G2],
             Self::Serializable => &[],
@@ -51,7 +55,9 @@ impl Isolation {
     pub fn judge(self, report: &Report) -> Res<()> {
         match report.anomalies().find(|anomaly| !self.allowed().contains(anomaly)) {
             None => Ok(()),
-            Some(anomaly) => Err(format!("history: {} does not allow {}", self.name(), anomaly.name())),
+            Some(anomaly) => {
+                Err(format!("history: {} does not allow {}", self.name(), anomaly.name()))
+            }
         }
     }
 
@@ -79,8 +85,14 @@ const COMMIT: Step = Step::Control("commit");
 
 /// Schedules over registers 0 and 1, which hold 1 and 2, with the anomaly that each one shows.
 const SCHEDULES: [(Anomaly, &[Move]); 4] = [
-    (Anomaly::LostUpdate, &[(0, read(0)), (1, read(0)), (0, write(0, 3)), (0, COMMIT), (1, write(0, 4)), (1, COMMIT)]),
-    (Anomaly::GSingle, &[(0, read(0)), (1, write(0, 3)), (1, write(1, 4)), (1, COMMIT), (0, read(1)), (0, COMMIT)]),
+    (
+        Anomaly::LostUpdate,
+        &[(0, read(0)), (1, read(0)), (0, write(0, 3)), (0, COMMIT), (1, write(0, 4)), (1, COMMIT)],
+    ),
+    (
+        Anomaly::GSingle,
+        &[(0, read(0)), (1, write(0, 3)), (1, write(1, 4)), (1, COMMIT), (0, read(1)), (0, COMMIT)],
+    ),
     (Anomaly::Internal, &[(0, read(0)), (1, write(0, 3)), (1, COMMIT), (0, read(0)), (0, COMMIT)]),
     (
         Anomaly::G2,
@@ -100,13 +112,23 @@ const SCHEDULES: [(Anomaly, &[Move]); 4] = [
 /// Runs the schedules; each anomaly must be found exactly if the level allows it.
 pub fn run(endpoint: &Endpoint, isolation: Isolation) -> Res<()> {
     for (anomaly, moves) in SCHEDULES {
-        let report = schedule(endpoint, moves).map_err(|why| format!("history: {}: {why}", anomaly.name()))?;
+        let report = schedule(endpoint, moves)
+            .map_err(|why| format!("history: {}: {why}", anomaly.name()))?;
         let found: Vec<Anomaly> = report.anomalies().collect();
         if found.contains(&anomaly) != isolation.allowed().contains(&anomaly) {
-            return Err(format!("history: {} at {}: found {found:?}\n{report}", anomaly.name(), isolation.name()));
+            return Err(format!(
+                "history: {} at {}: found {found:?}\n{report}",
+                anomaly.name(),
+                isolation.name()
+            ));
         }
         isolation.judge(&report)?;
-        println!("history: schedule of {} at {}: {}", anomaly.name(), isolation.name(), report.summary());
+        println!(
+            "history: schedule of {} at {}: {}",
+            anomaly.name(),
+            isolation.name(),
+            report.summary()
+        );
     }
     Ok(())
 }
@@ -184,12 +206,20 @@ mod tests {
 
     #[test]
     fn each_level_bears_what_it_allows_and_nothing_else() {
-        for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+        for isolation in
+            [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable]
+        {
             assert_eq!(Isolation::parse(Some(isolation.name())), Ok(isolation));
             assert!(isolation.judge(&Report::default()).is_ok());
             assert!(isolation.judge(&found(Anomaly::G1a)).is_err());
-            assert_eq!(isolation.judge(&found(Anomaly::G2)).is_ok(), isolation != Isolation::Serializable);
-            assert_eq!(isolation.judge(&found(Anomaly::LostUpdate)).is_ok(), isolation == Isolation::ReadCommitted);
+            assert_eq!(
+                isolation.judge(&found(Anomaly::G2)).is_ok(),
+                isolation != Isolation::Serializable
+            );
+            assert_eq!(
+                isolation.judge(&found(Anomaly::LostUpdate)).is_ok(),
+                isolation == Isolation::ReadCommitted
+            );
         }
         assert!(Isolation::parse(Some("chaos")).unwrap_err().contains("chaos"));
     }

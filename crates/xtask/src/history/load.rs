@@ -102,7 +102,8 @@ pub fn run(
     let client = connect(endpoint)?;
     drop(ready);
     let (batch, answers, ops, undone) = Default::default();
-    let mut worker = Worker { shared, session, rng: Rng::new(seed), client, batch, answers, ops, undone };
+    let mut worker =
+        Worker { shared, session, rng: Rng::new(seed), client, batch, answers, ops, undone };
     while !shared.stop.load(Ordering::Relaxed) {
         let start = shared.now();
         worker.ops.clear();
@@ -219,7 +220,11 @@ impl Worker<'_> {
         {
             return Ok(event);
         }
-        let ending = if self.rng.between(1, if writes { 6 } else { 2 }) == 1 { "rollback" } else { "commit" };
+        let ending = if self.rng.between(1, if writes { 6 } else { 2 }) == 1 {
+            "rollback"
+        } else {
+            "commit"
+        };
         let event = self.one(&Step::Control(ending))?;
         let tag = self.answers.last().map_or("", |answer| &answer.tag);
         Ok(event.unwrap_or(if tag == "COMMIT" { Event::Committed } else { Event::RolledBack }))
@@ -254,7 +259,10 @@ impl Worker<'_> {
             // From here on they are taken back, whatever happens.
             self.undone.extend(self.ops.drain(kept..));
         }
-        self.all(&[Step::Control(if keep { "release" } else { "undo" }), Step::Read { table, first: id, last: id }])
+        self.all(&[
+            Step::Control(if keep { "release" } else { "undo" }),
+            Step::Read { table, first: id, last: id },
+        ])
     }
 
     /// Runs steps; `Some` if the transaction is over.

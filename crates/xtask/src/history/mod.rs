@@ -50,11 +50,14 @@ pub fn run(options: &Options) -> Res<()> {
         let report = check(&mut history);
         judge(&report, kind.name(), isolation).map_err(|why| {
             let file = directory.path().join("history.jsonl");
-            let saved = std::fs::File::create(&file).and_then(|f| jsonl::write(&history, std::io::BufWriter::new(f)));
+            let saved = std::fs::File::create(&file)
+                .and_then(|f| jsonl::write(&history, std::io::BufWriter::new(f)));
             format!("{report}\n{why}\nthe history: {} ({saved:?})", file.display())
         })
     });
-    result.map_err(|why| format!("{why}\nseed {seed}; the data directory stays at {}", directory.keep().display()))
+    result.map_err(|why| {
+        format!("{why}\nseed {seed}; the data directory stays at {}", directory.keep().display())
+    })
 }
 
 fn check(history: &mut History) -> Report {
@@ -111,7 +114,11 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
     let mut worked = Duration::ZERO;
     let mut server = Some(server);
     for round in 0_u32.. {
-        let variant = if round % 2 == 1 { kind.with(&["--buffer-pool", SMALL_POOL], &[]) } else { kind.clone() };
+        let variant = if round % 2 == 1 {
+            kind.with(&["--buffer-pool", SMALL_POOL], &[])
+        } else {
+            kind.clone()
+        };
         let running = match server.take() {
             Some(running) => running,
             None => {
@@ -127,7 +134,11 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
         };
         let moment = Duration::from_millis(rng.between(low, high));
         let left = length.saturating_sub(worked);
-        let one = Round { number: round, clients: options.clients.unwrap_or(CLIENTS), seed: rng.number() };
+        let one = Round {
+            number: round,
+            clients: options.clients.unwrap_or(CLIENTS),
+            seed: rng.number(),
+        };
         let is_last = moment >= left || options.rounds.is_some_and(|rounds| round + 1 >= rounds);
         let (took, is_last) = one.run(&shared, running, moment.min(left), is_last)?;
         worked += took;
@@ -149,7 +160,13 @@ fn read_all(shared: &Shared, server: &Server, round: u32) -> Res<()> {
     let start = shared.now();
     let ops = steps::read_all(server.endpoint(), &shared.keys, shared.last_used())?;
     // Sessions from the top are those of these reads.
-    let txn = Txn { session: u32::MAX - round, start, end: Some(shared.now()), outcome: Outcome::Committed, ops };
+    let txn = Txn {
+        session: u32::MAX - round,
+        start,
+        end: Some(shared.now()),
+        outcome: Outcome::Committed,
+        ops,
+    };
     shared.push(txn)
 }
 
@@ -163,7 +180,13 @@ struct Round {
 impl Round {
     /// Returns how long the load ran, and whether it was the last round: because it was said to be, or because the
     /// transactions are done.
-    fn run(&self, shared: &Shared, server: Server, length: Duration, is_last: bool) -> Res<(Duration, bool)> {
+    fn run(
+        &self,
+        shared: &Shared,
+        server: Server,
+        length: Duration,
+        is_last: bool,
+    ) -> Res<(Duration, bool)> {
         let endpoint: Endpoint = server.endpoint().clone();
         let (end, ended) = sync_channel(1);
         let (ready, all_ready) = channel();
@@ -175,7 +198,9 @@ impl Round {
                 let (endpoint, end, ready) = (&endpoint, end.clone(), ready.clone());
                 let session = self.number * self.clients + client;
                 let seed = self.seed.wrapping_add(u64::from(client));
-                threads.push(scope.spawn(move || load::run(shared, endpoint, session, seed, &end, ready)));
+                threads.push(
+                    scope.spawn(move || load::run(shared, endpoint, session, seed, &end, ready)),
+                );
             }
             drop((end, ready));
             // Nobody sends: the channel closes when all clients have connected, or failed.
@@ -195,9 +220,15 @@ impl Round {
             };
             let (mut unknown, mut failure) = (Vec::new(), None);
             for thread in threads {
-                match thread.join().map_err(|_| "a client panicked".to_owned()).and_then(|result| result) {
+                match thread
+                    .join()
+                    .map_err(|_| "a client panicked".to_owned())
+                    .and_then(|result| result)
+                {
                     Ok(end) if end.lost.is_some_and(|lost| is_last || lost < stopped) => {
-                        failure.get_or_insert("a connection was lost, or an answer did not come".into());
+                        failure.get_or_insert(
+                            "a connection was lost, or an answer did not come".into(),
+                        );
                     }
                     Ok(end) => unknown.extend(end.unknown),
                     Err(why) => {

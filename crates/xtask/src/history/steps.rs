@@ -97,7 +97,9 @@ impl Step {
         let text = |n: &u64| n.to_string();
         match self {
             Self::Control(name) => batch.execute(name, &[""; 0]),
-            Self::Append { table: ROWS, id, value } => batch.execute("append2", &[&text(id), &text(value)]),
+            Self::Append { table: ROWS, id, value } => {
+                batch.execute("append2", &[&text(id), &text(value)])
+            }
             Self::Append { table, id, value } => {
                 batch.execute(["append0", "append1"][*table], &[&text(id), &format!(",{value}")]);
             }
@@ -105,13 +107,21 @@ impl Step {
                 batch.execute(["point0", "point1", "point2", "point3"][*table], &[&text(first)]);
             }
             Self::Read { table, first, last } => {
-                batch.execute(["read0", "read1", "read2", "read3"][*table], &[&text(first), &text(last)]);
+                batch.execute(
+                    ["read0", "read1", "read2", "read3"][*table],
+                    &[&text(first), &text(last)],
+                );
             }
             Self::Lock { table, id } => batch.execute(["lock0", "lock1"][*table], &[&text(id)]),
             Self::Group { table, group } => {
-                batch.execute(if *table == REGISTERS { "group3" } else { "group1" }, &[&text(group)]);
+                batch.execute(
+                    if *table == REGISTERS { "group3" } else { "group1" },
+                    &[&text(group)],
+                );
             }
-            Self::Insert { id, value } => batch.execute("insert", &[&text(id), &text(&(id / GROUP)), &text(value)]),
+            Self::Insert { id, value } => {
+                batch.execute("insert", &[&text(id), &text(&(id / GROUP)), &text(value)])
+            }
             Self::Update { id, value } => batch.execute("update", &[&text(id), &text(value)]),
             Self::Delete { id } => batch.execute("delete", &[&text(id)]),
         }
@@ -120,7 +130,9 @@ impl Step {
     /// What it writes if it writes.
     pub fn write(&self, keys: &Keys) -> Option<Op> {
         match self {
-            Self::Append { table, id, value } => Some(Op::Append { key: keys.key(*table, *id), value: *value }),
+            Self::Append { table, id, value } => {
+                Some(Op::Append { key: keys.key(*table, *id), value: *value })
+            }
             Self::Insert { id, value } | Self::Update { id, value } => {
                 Some(Op::Write { key: keys.key(REGISTERS, *id), value: *value })
             }
@@ -134,7 +146,10 @@ impl Step {
             Self::Control(_) | Self::Delete { .. } => {}
             Self::Append { table, id, .. } => {
                 if !matches!(answer.tag.as_str(), "UPDATE 1" | "INSERT 0 1") {
-                    return Err(format!("an append to {} {id} answers `{}`", TABLES[*table], answer.tag));
+                    return Err(format!(
+                        "an append to {} {id} answers `{}`",
+                        TABLES[*table], answer.tag
+                    ));
                 }
                 ops.extend(self.write(keys));
             }
@@ -161,8 +176,17 @@ impl Step {
 }
 
 /// The rows of an answer as reads of all keys from `first` to `last`.
-fn read(table: usize, first: u64, last: u64, answer: &Answer, keys: &Keys, ops: &mut Vec<Op>) -> Res<()> {
-    let bad = || format!("{}: keys {first} to {last} were asked for, {:?} came", TABLES[table], answer.rows);
+fn read(
+    table: usize,
+    first: u64,
+    last: u64,
+    answer: &Answer,
+    keys: &Keys,
+    ops: &mut Vec<Op>,
+) -> Res<()> {
+    let bad = || {
+        format!("{}: keys {first} to {last} were asked for, {:?} came", TABLES[table], answer.rows)
+    };
     let mut lists = vec![None; (last - first + 1) as usize];
     for row in &answer.rows {
         let [Some(id), Some(value)] = row.as_slice() else { return Err(bad()) };
@@ -193,7 +217,8 @@ pub struct Keys(Vec<Key>);
 impl Keys {
     /// Names all keys.
     pub fn new(history: &mut History) -> Self {
-        let names = TABLES.iter().flat_map(|table| (0..KEYS).map(move |id| format!("{table}[{id}]")));
+        let names =
+            TABLES.iter().flat_map(|table| (0..KEYS).map(move |id| format!("{table}[{id}]")));
         Self(names.map(|name| history.key(&name)).collect())
     }
 
@@ -206,7 +231,9 @@ impl Keys {
 /// Makes the tables.
 pub fn create(endpoint: &Endpoint) -> Res<()> {
     let mut client = Client::connect(endpoint, LIMIT)?;
-    SCHEMA.iter().try_for_each(|sql| client.query(sql).map(|_| ()).map_err(|e| format!("{sql}: {e}")))
+    SCHEMA
+        .iter()
+        .try_for_each(|sql| client.query(sql).map(|_| ()).map_err(|e| format!("{sql}: {e}")))
 }
 
 /// A connection with all statements prepared.
@@ -222,7 +249,8 @@ pub fn connect(endpoint: &Endpoint) -> Res<Client> {
 pub fn read_all(endpoint: &Endpoint, keys: &Keys, last: u64) -> Res<Vec<Op>> {
     let mut client = connect(endpoint)?;
     let mut batch = Batch::default();
-    let steps: Vec<Step> = (0..TABLES.len()).map(|table| Step::Read { table, first: 0, last }).collect();
+    let steps: Vec<Step> =
+        (0..TABLES.len()).map(|table| Step::Read { table, first: 0, last }).collect();
     batch.execute("begin", &[""; 0]);
     steps.iter().for_each(|step| step.add(&mut batch));
     batch.execute("commit", &[""; 0]);
@@ -240,7 +268,10 @@ mod tests {
     use super::*;
 
     fn answer(rows: &[(&str, &str)]) -> Answer {
-        let rows = rows.iter().map(|(id, v)| vec![Some((*id).to_owned()), Some((*v).to_owned())]).collect();
+        let rows = rows
+            .iter()
+            .map(|(id, v)| vec![Some((*id).to_owned()), Some((*v).to_owned())])
+            .collect();
         Answer { rows, ..Answer::default() }
     }
 
@@ -252,7 +283,10 @@ mod tests {
         range(0).record(&answer(&[("4", ",1,2"), ("5", "")]), &keys, &mut ops).unwrap();
         range(ROWS).record(&answer(&[("6", "7"), ("6", "8")]), &keys, &mut ops).unwrap();
         range(REGISTERS).record(&answer(&[("5", "9")]), &keys, &mut ops).unwrap();
-        let list = |table, id, values: &[u64]| Op::List { key: keys.key(table, id), values: values.to_vec() };
+        let list = |table, id, values: &[u64]| Op::List {
+            key: keys.key(table, id),
+            values: values.to_vec(),
+        };
         let register = |id, value| Op::Read { key: keys.key(REGISTERS, id), value };
         let expected = [
             [list(0, 4, &[1, 2]), list(0, 5, &[]), list(0, 6, &[])],
@@ -278,7 +312,8 @@ mod tests {
     fn an_update_that_finds_nothing_is_a_read() {
         let keys = Keys::new(&mut History::new());
         let key = keys.key(REGISTERS, 3);
-        for (tag, expected) in [("UPDATE 0", Op::Read { key, value: None }), ("UPDATE 1", Op::Write { key, value: 8 })]
+        for (tag, expected) in
+            [("UPDATE 0", Op::Read { key, value: None }), ("UPDATE 1", Op::Write { key, value: 8 })]
         {
             let mut ops = Vec::new();
             let answer = Answer { tag: tag.into(), ..Answer::default() };

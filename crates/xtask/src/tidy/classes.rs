@@ -6,8 +6,17 @@ use std::collections::BTreeSet;
 pub const TABLE: &str = "docs/lockstat.md";
 
 /// Crates whose latches and locks are counted.
-const COUNTED: [&str; 9] =
-    ["env", "latch", "replacement", "buffer", "storage", "partition", "coordinator", "planner", "server"];
+const COUNTED: [&str; 9] = [
+    "env",
+    "latch",
+    "replacement",
+    "buffer",
+    "storage",
+    "partition",
+    "coordinator",
+    "planner",
+    "server",
+];
 /// Nobody waits for the disk in memory but tests.
 const FOR_TESTS: [&str; 2] = ["tests", "/mem_disk/"];
 /// Where the counted ones are made of the others.
@@ -17,7 +26,9 @@ const CLASS: &str = concat!("Class", "::new(\"");
 
 /// Findings in one Rust file of the engine; its classes are added to `classes`.
 pub fn check(file: &str, text: &str, classes: &mut BTreeSet<String>) -> Vec<String> {
-    let Some(name) = COUNTED.into_iter().find(|name| file.starts_with(&format!("crates/{name}/src/"))) else {
+    let Some(name) =
+        COUNTED.into_iter().find(|name| file.starts_with(&format!("crates/{name}/src/")))
+    else {
         return Vec::new();
     };
     if FOR_TESTS.iter().any(|part| file.contains(part)) {
@@ -32,7 +43,8 @@ pub fn check(file: &str, text: &str, classes: &mut BTreeSet<String>) -> Vec<Stri
         }
         let word = |word: &&str| code.split(|c: char| !c.is_alphanumeric()).any(|w| w == *word);
         if let Some(found) = UNCOUNTED.iter().find(|w| word(w)).filter(|_| name != MAKES_LATCHES) {
-            let what = "nobody counts it: use `Latch`, or `Monitor` where its holder waits or does I/O";
+            let what =
+                "nobody counts it: use `Latch`, or `Monitor` where its holder waits or does I/O";
             findings.push(format!("{file}:{}: `{found}`: {what}", number + 1));
         }
     }
@@ -41,11 +53,14 @@ pub fn check(file: &str, text: &str, classes: &mut BTreeSet<String>) -> Vec<Stri
 
 /// Where the table and the classes differ.
 pub fn compare(table: &str, classes: &BTreeSet<String>) -> Vec<String> {
-    let rows: Vec<&str> = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let rows: Vec<&str> =
+        table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let listed: BTreeSet<String> = rows.iter().map(|row| row.to_string()).collect();
     let twice = rows.len() - listed.len();
-    let missing = classes.difference(&listed).map(|class| format!("{TABLE}: no row for class `{class}`"));
-    let gone = listed.difference(classes).map(|class| format!("{TABLE}: there is no class `{class}`"));
+    let missing =
+        classes.difference(&listed).map(|class| format!("{TABLE}: no row for class `{class}`"));
+    let gone =
+        listed.difference(classes).map(|class| format!("{TABLE}: there is no class `{class}`"));
     let double = (twice > 0).then(|| format!("{TABLE}: {twice} classes have more than one row"));
     missing.chain(gone).chain(double).collect()
 }
@@ -93,6 +108,9 @@ mod tests {
         assert_eq!(compare(table, &names(&["log.a", "log.b"])), Vec::<String>::new());
         assert_eq!(compare(table, &names(&["log.a"])).len(), 1);
         assert_eq!(compare(table, &names(&["log.a", "log.b", "log.c"])).len(), 1);
-        assert_eq!(compare(&format!("{table}| `log.a` | . |"), &names(&["log.a", "log.b"])).len(), 1);
+        assert_eq!(
+            compare(&format!("{table}| `log.a` | . |"), &names(&["log.a", "log.b"])).len(),
+            1
+        );
     }
 }

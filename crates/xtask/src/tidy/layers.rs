@@ -35,7 +35,8 @@ pub struct Crate {
 /// The workspace's crates out of `cargo metadata --no-deps`.
 pub fn from_metadata(json: &str) -> Res<Vec<Crate>> {
     let value: Value = serde_json::from_str(json).map_err(|e| format!("cargo metadata: {e}"))?;
-    let short = |v: &Value| v["name"].as_str().and_then(|n| n.strip_prefix(PREFIX)).map(String::from);
+    let short =
+        |v: &Value| v["name"].as_str().and_then(|n| n.strip_prefix(PREFIX)).map(String::from);
     let packages = value["packages"].as_array().ok_or("cargo metadata: no packages")?;
     let starred = |v: &Value| {
         let star = if v["kind"] == "dev" { TESTS_ONLY.to_string() } else { String::new() };
@@ -46,8 +47,9 @@ pub fn from_metadata(json: &str) -> Res<Vec<Crate>> {
             package["dependencies"].as_array().into_iter().flatten().filter_map(starred).collect();
         uses.sort_unstable();
         uses.dedup();
-        let name =
-            short(package).ok_or_else(|| format!("{}: the name of a crate begins with {PREFIX}", package["name"]))?;
+        let name = short(package).ok_or_else(|| {
+            format!("{}: the name of a crate begins with {PREFIX}", package["name"])
+        })?;
         Ok(Crate { name, uses })
     };
     packages.iter().map(one).collect()
@@ -64,11 +66,17 @@ pub fn check(map: &str, crates: &[Crate]) -> Vec<String> {
         for used in &row.uses {
             let used = used.trim_end_matches(TESTS_ONLY);
             if !rows[at + 1..].iter().any(|below| below.name == used) {
-                findings.push(format!("ARCHITECTURE.md: `{}` may use `{used}`, which is not below it", row.name));
+                findings.push(format!(
+                    "ARCHITECTURE.md: `{}` may use `{used}`, which is not below it",
+                    row.name
+                ));
             }
         }
         if !crates.iter().any(|c| c.name == row.name) {
-            findings.push(format!("ARCHITECTURE.md: `{}` is on the map, but no such crate exists", row.name));
+            findings.push(format!(
+                "ARCHITECTURE.md: `{}` is on the map, but no such crate exists",
+                row.name
+            ));
         }
     }
     for c in crates {
@@ -77,7 +85,10 @@ pub fn check(map: &str, crates: &[Crate]) -> Vec<String> {
             continue;
         };
         for used in c.uses.iter().filter(|used| !row.allows(used)) {
-            findings.push(format!("crates/{}/Cargo.toml: depends on `{used}`, which the map does not allow", c.name));
+            findings.push(format!(
+                "crates/{}/Cargo.toml: depends on `{used}`, which the map does not allow",
+                c.name
+            ));
         }
     }
     findings
@@ -85,17 +96,27 @@ pub fn check(map: &str, crates: &[Crate]) -> Vec<String> {
 
 fn parse(map: &str) -> Vec<Row> {
     let cells = |line: &str| -> Vec<String> {
-        line.trim().trim_matches('|').split('|').map(|cell| cell.replace('`', "").trim().to_owned()).collect()
+        line.trim()
+            .trim_matches('|')
+            .split('|')
+            .map(|cell| cell.replace('`', "").trim().to_owned())
+            .collect()
     };
     let lines: Vec<&str> = map.lines().collect();
     let header = |line: &&str| line.starts_with('|') && cells(line)[0] == "crate";
     let Some(start) = lines.iter().position(header) else { return Vec::new() };
-    let Some(column) = cells(lines[start]).iter().position(|c| c == "may use") else { return Vec::new() };
+    let Some(column) = cells(lines[start]).iter().position(|c| c == "may use") else {
+        return Vec::new();
+    };
     let body = lines[start + 1..].iter().take_while(|line| line.starts_with('|')).skip(1);
     body.map(|line| {
         let cells = cells(line);
         let uses = cells.get(column).map_or("", String::as_str);
-        let uses = uses.split([',', ' ']).filter(|u| !u.is_empty() && *u != "-").map(String::from).collect();
+        let uses = uses
+            .split([',', ' '])
+            .filter(|u| !u.is_empty() && *u != "-")
+            .map(String::from)
+            .collect();
         Row { name: cells[0].clone(), uses }
     })
     .collect()
@@ -109,30 +130,45 @@ mod tests {
         | `server` | s | `planner`, `types` |\n| `planner` | p | `types` |\n| `types` | t | - |\n\nmore\n";
 
     fn crates(list: &[(&str, &[&str])]) -> Vec<Crate> {
-        list.iter().map(|(n, u)| Crate { name: (*n).into(), uses: u.iter().map(|u| (*u).into()).collect() }).collect()
+        list.iter()
+            .map(|(n, u)| Crate {
+                name: (*n).into(),
+                uses: u.iter().map(|u| (*u).into()).collect(),
+            })
+            .collect()
     }
 
     #[test]
     fn what_agrees_gives_no_finding() {
-        let good = crates(&[("server", &["planner", "types"]), ("planner", &["types"]), ("types", &[])]);
+        let good =
+            crates(&[("server", &["planner", "types"]), ("planner", &["types"]), ("types", &[])]);
         assert_eq!(check(MAP, &good), Vec::<String>::new());
     }
 
     #[test]
     fn an_upward_dependency_is_found() {
         let bad = crates(&[("server", &[]), ("planner", &["server"]), ("types", &[])]);
-        assert_eq!(check(MAP, &bad), ["crates/planner/Cargo.toml: depends on `server`, which the map does not allow"]);
+        assert_eq!(
+            check(MAP, &bad),
+            ["crates/planner/Cargo.toml: depends on `server`, which the map does not allow"]
+        );
         let upside_down = MAP.replace("| p | `types` |", "| p | `server` |");
-        let found = check(&upside_down, &crates(&[("server", &[]), ("planner", &[]), ("types", &[])]));
+        let found =
+            check(&upside_down, &crates(&[("server", &[]), ("planner", &[]), ("types", &[])]));
         assert_eq!(found, ["ARCHITECTURE.md: `planner` may use `server`, which is not below it"]);
     }
 
     #[test]
     fn what_only_tests_may_use_is_told_apart() {
         let map = MAP.replace("| p | `types` |", "| p | `types`* |");
-        let check = |uses: &str| check(&map, &crates(&[("server", &[]), ("planner", &[uses]), ("types", &[])]));
+        let check = |uses: &str| {
+            check(&map, &crates(&[("server", &[]), ("planner", &[uses]), ("types", &[])]))
+        };
         assert_eq!(check("types*"), Vec::<String>::new());
-        assert_eq!(check("types"), ["crates/planner/Cargo.toml: depends on `types`, which the map does not allow"]);
+        assert_eq!(
+            check("types"),
+            ["crates/planner/Cargo.toml: depends on `types`, which the map does not allow"]
+        );
     }
 
     #[test]

@@ -18,7 +18,10 @@ pub fn check(root: &Path, file: &str, text: &str) -> Vec<String> {
             let path = target.split('#').next().unwrap_or_default();
             let outside = target.contains("://") || target.starts_with("mailto:");
             if !outside && !path.is_empty() && !directory.join(path).exists() {
-                findings.push(format!("{file}:{}: link to `{target}`, which does not exist", number + 1));
+                findings.push(format!(
+                    "{file}:{}: link to `{target}`, which does not exist",
+                    number + 1
+                ));
             }
         }
     }

@@ -25,7 +25,8 @@ pub fn run(update: bool) -> Res<()> {
     let mut findings = Vec::new();
     let map = read(&root, "ARCHITECTURE.md")?;
     findings.extend(layers::check(&map, &layers::from_metadata(&metadata()?)?));
-    let (mut sizes, mut names, mut imports) = (Vec::new(), BTreeSet::new(), modules::Imports::default());
+    let (mut sizes, mut names, mut imports) =
+        (Vec::new(), BTreeSet::new(), modules::Imports::default());
     for file in &files {
         let text = read(&root, file)?;
         findings.extend(source::machine_paths(file, &text));

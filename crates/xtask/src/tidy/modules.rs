@@ -27,7 +27,8 @@ impl Imports {
             let code = line.split("//").next().unwrap_or_default();
             // What stands first is no import.
             for rest in code.split(OWN).skip(1) {
-                let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_' && !c.is_ascii_digit());
+                let end =
+                    rest.find(|c: char| !c.is_ascii_lowercase() && c != '_' && !c.is_ascii_digit());
                 let other = &rest[..end.unwrap_or(rest.len())];
                 if !other.is_empty() && other != module {
                     imported.insert(other.to_owned());
@@ -40,7 +41,10 @@ impl Imports {
     pub fn cycles(&self) -> Vec<String> {
         let of = |(name, modules): (&&str, &BTreeMap<String, BTreeSet<String>>)| {
             let cycle = cycle(modules)?;
-            Some(format!("crates/{name}/src: modules import each other in a cycle: {}", cycle.join(" -> ")))
+            Some(format!(
+                "crates/{name}/src: modules import each other in a cycle: {}",
+                cycle.join(" -> ")
+            ))
         };
         self.0.iter().filter_map(of).collect()
     }
@@ -48,8 +52,10 @@ impl Imports {
 
 /// Modules of which each imports the next, and the last is the first again.
 fn cycle(modules: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<&str>> {
-    let mut left: BTreeMap<&str, BTreeSet<&str>> =
-        modules.iter().map(|(name, used)| (&**name, used.iter().map(String::as_str).collect())).collect();
+    let mut left: BTreeMap<&str, BTreeSet<&str>> = modules
+        .iter()
+        .map(|(name, used)| (&**name, used.iter().map(String::as_str).collect()))
+        .collect();
     // Takes away layer for layer what imports nothing that is left.
     loop {
         let names: BTreeSet<&str> = left.keys().copied().collect();
@@ -88,7 +94,10 @@ mod tests {
     fn layers_give_no_finding() {
         let files = [
             ("crates/buffer/src/lib.rs", "pub use crate::pool::Pool;"),
-            ("crates/buffer/src/pool.rs", "use crate::core::Core;\nuse crate::PageIo;\n/// [`crate::pool::Pool`]\n"),
+            (
+                "crates/buffer/src/pool.rs",
+                "use crate::core::Core;\nuse crate::PageIo;\n/// [`crate::pool::Pool`]\n",
+            ),
             (
                 "crates/buffer/src/core.rs",
                 "use crate::frame::Frame; // crate::pool\nmod tests {\nuse crate::pool::Pool;\n",
@@ -112,6 +121,9 @@ mod tests {
         ];
         let found = findings(&files);
         let cycle = "crates/buffer/src: modules import each other in a cycle: pool -> guard -> core -> pool";
-        assert!(found.len() == 1 && cycle.split(" -> ").all(|part| found[0].contains(part)), "{found:?}");
+        assert!(
+            found.len() == 1 && cycle.split(" -> ").all(|part| found[0].contains(part)),
+            "{found:?}"
+        );
     }
 }

@@ -7,7 +7,7 @@ use clearway_harness::Res;
 use std::fmt::Write;
 
 /// Lines that a source file may have without being listed.
-pub const LIMIT: usize = 500;
+pub const LIMIT: usize = 600;
 
 const HEADER: &str = "# Source files over the limit, with their size. It may only shrink: split the file, then run\n\
     # `cargo xtask tidy --update`. A new line here needs a reason in the commit message.\n";
@@ -22,17 +22,24 @@ pub fn check(recorded: &str, sizes: &[(String, usize)]) -> Vec<String> {
     for (file, lines) in sizes {
         let allowed = listed.iter().find(|(name, _)| name == file).map(|(_, n)| *n);
         match allowed {
-            Some(n) if *lines > n => findings.push(format!("{file}: {lines} lines; the ratchet allows {n}")),
-            Some(n) if *lines < n => {
-                findings.push(format!("{file}: {lines} lines, the ratchet says {n}: run `cargo xtask tidy --update`"));
+            Some(n) if *lines > n => {
+                findings.push(format!("{file}: {lines} lines; the ratchet allows {n}"))
             }
-            None if *lines > LIMIT => findings.push(format!("{file}: {lines} lines; the limit is {LIMIT}")),
+            Some(n) if *lines < n => {
+                findings.push(format!(
+                    "{file}: {lines} lines, the ratchet says {n}: run `cargo xtask tidy --update`"
+                ));
+            }
+            None if *lines > LIMIT => {
+                findings.push(format!("{file}: {lines} lines; the limit is {LIMIT}"))
+            }
             _ => {}
         }
     }
     for (file, _) in &listed {
         if !sizes.iter().any(|(name, _)| name == file) {
-            findings.push(format!("{file}: in the ratchet, but gone: run `cargo xtask tidy --update`"));
+            findings
+                .push(format!("{file}: in the ratchet, but gone: run `cargo xtask tidy --update`"));
         }
     }
     findings
@@ -55,7 +62,10 @@ fn parse(recorded: &str) -> Res<Vec<(String, usize)>> {
     lines
         .map(|line| {
             let (count, file) = line.split_once(' ').ok_or_else(|| format!("ratchet: `{line}`"))?;
-            Ok((file.trim().to_owned(), count.parse().map_err(|e| format!("ratchet: `{line}`: {e}"))?))
+            Ok((
+                file.trim().to_owned(),
+                count.parse().map_err(|e| format!("ratchet: `{line}`: {e}"))?,
+            ))
         })
         .collect()
 }
@@ -71,7 +81,7 @@ mod tests {
     #[test]
     fn a_file_over_the_limit_is_found() {
         assert_eq!(check("", &sizes(LIMIT)), Vec::<String>::new());
-        assert_eq!(check("", &sizes(LIMIT + 1)), ["a.rs: 501 lines; the limit is 500"]);
+        assert_eq!(check("", &sizes(LIMIT + 1)), ["a.rs: 601 lines; the limit is 600"]);
     }
 
     #[test]

@@ -7,8 +7,12 @@ const UNSAFE_CRATES: [&str; 5] = ["latch", "buffer", "fabric", "env", "specimens
 /// Lines above an `unsafe` among which its `SAFETY:` comment is looked for, past attributes and comment lines.
 const SAFETY_DISTANCE: usize = 12;
 
-const UNFINISHED: [&str; 4] =
-    [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("FIX", "ME"), concat!("XX", "X")];
+const UNFINISHED: [&str; 4] = [
+    concat!("to", "do!("),
+    concat!("unimple", "mented!("),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+];
 const SILENCED: [&str; 3] = [
     concat!("allow(dead", "_code"),
     concat!("allow(unu", "sed"),
@@ -22,7 +26,8 @@ const MACHINE_PATHS: [&str; 4] =
 /// Findings in one Rust file; `file` is relative to the repository's root.
 pub fn check(file: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
-    let mut found = |line: usize, what: String| findings.push(format!("{file}:{}: {what}", line + 1));
+    let mut found =
+        |line: usize, what: String| findings.push(format!("{file}:{}: {what}", line + 1));
     let lines: Vec<&str> = text.lines().collect();
     let may_be_unsafe = UNSAFE_CRATES.iter().any(|c| file.starts_with(&format!("crates/{c}/")));
     for (number, line) in lines.iter().enumerate() {
@@ -56,11 +61,15 @@ pub fn machine_paths(file: &str, text: &str) -> Vec<String> {
     let hit = |line: &str| {
         MACHINE_PATHS.iter().any(|path| {
             let mut starts = line.match_indices(path).map(|(at, _)| line[..at].chars().next_back());
-            starts.any(|before| before.is_none_or(|c| !c.is_ascii_alphanumeric() && !"_-./}*".contains(c)))
+            starts.any(|before| {
+                before.is_none_or(|c| !c.is_ascii_alphanumeric() && !"_-./}*".contains(c))
+            })
         })
     };
     let lines = text.lines().enumerate().filter(|(_, line)| hit(line));
-    lines.map(|(number, _)| format!("{file}:{}: an absolute path of one machine", number + 1)).collect()
+    lines
+        .map(|(number, _)| format!("{file}:{}: an absolute path of one machine", number + 1))
+        .collect()
 }
 
 /// The line without its comment and string literals: enough to tell a keyword from a mention of it.
@@ -79,12 +88,15 @@ fn needs_safety(code: &str) -> bool {
 }
 
 fn has_safety(lines: &[&str], at: usize) -> bool {
-    lines[at].contains("SAFETY:") || lines[at.saturating_sub(SAFETY_DISTANCE)..at].iter().any(|l| l.contains("SAFETY:"))
+    lines[at].contains("SAFETY:")
+        || lines[at.saturating_sub(SAFETY_DISTANCE)..at].iter().any(|l| l.contains("SAFETY:"))
 }
 
 fn is_crate_root(file: &str) -> bool {
     let mut parts = file.split('/');
-    parts.next() == Some("crates") && parts.nth(1) == Some("src") && matches!(parts.next(), Some("lib.rs" | "main.rs"))
+    parts.next() == Some("crates")
+        && parts.nth(1) == Some("src")
+        && matches!(parts.next(), Some("lib.rs" | "main.rs"))
 }
 
 #[cfg(test)]
@@ -102,7 +114,10 @@ mod tests {
     #[test]
     fn clean_text_gives_no_finding() {
         assert_eq!(check("crates/plan/src/lib.rs", GOOD), Vec::<String>::new());
-        assert_eq!(machine_paths("a.md", "see /usr/lib, src/work/a and $HOME/x"), Vec::<String>::new());
+        assert_eq!(
+            machine_paths("a.md", "see /usr/lib, src/work/a and $HOME/x"),
+            Vec::<String>::new()
+        );
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub fn text_files(root: &Path) -> Res<Vec<String>> {
         return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr)));
     }
     let names = String::from_utf8(output.stdout).map_err(|e| e.to_string())?;
-    let is_text = |name: &&str| !name.is_empty() && std::fs::read_to_string(root.join(name)).is_ok();
+    let is_text =
+        |name: &&str| !name.is_empty() && std::fs::read_to_string(root.join(name)).is_ok();
     Ok(names.split('\0').filter(is_text).map(String::from).collect())
 }

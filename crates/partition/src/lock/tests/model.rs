@@ -11,7 +11,8 @@ use std::ops::Bound;
 const KEYS: u8 = 6;
 
 /// No range is locked to add to its rows.
-const RANGE_MODES: [Mode; 4] = [Mode::KeyShared, Mode::Shared, Mode::NoKeyExclusive, Mode::Exclusive];
+const RANGE_MODES: [Mode; 4] =
+    [Mode::KeyShared, Mode::Shared, Mode::NoKeyExclusive, Mode::Exclusive];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
@@ -77,7 +78,8 @@ fn acquire(table: &mut LockTable, lock: Lock) -> Option<InLine> {
         What::Key(k) => Target::Key(TREE, at(k)),
         What::Range(lo, hi) => Target::Range(TREE, lo.map(at), hi.map(at)),
     };
-    let free = table.covered(lock.txn, target, lock.mode) || table.free(lock.txn, target, lock.mode);
+    let free =
+        table.covered(lock.txn, target, lock.mode) || table.free(lock.txn, target, lock.mode);
     let line = match table.acquire(lock.txn, target, lock.mode) {
         Acquired::Granted => None,
         Acquired::Waits(line) => Some(line),
@@ -100,7 +102,9 @@ impl Graph {
         while let Some(txn) = stack.pop() {
             match self.waits.get(&txn) {
                 Some(at) if *at == line => return Some(txn),
-                Some(at) if seen.insert(*at) => stack.extend(self.lines.get(at).into_iter().flatten()),
+                Some(at) if seen.insert(*at) => {
+                    stack.extend(self.lines.get(at).into_iter().flatten())
+                }
                 _ => {}
             }
         }
@@ -156,14 +160,19 @@ impl World {
         let held: Vec<_> = self.held.iter().filter(|h| conflict(want, h)).collect();
         assert!(held.is_empty(), "seed {}: {want:?} is granted beside {held:?}", self.seed);
         for earlier in self.waiting[..at].iter().filter(|w| conflict(want, w)) {
-            assert!(self.leads_to(earlier.txn, want.txn), "seed {}: {want:?} passes {earlier:?}", self.seed);
+            assert!(
+                self.leads_to(earlier.txn, want.txn),
+                "seed {}: {want:?} passes {earlier:?}",
+                self.seed
+            );
         }
     }
 
     /// Invariant 2: what is in the way of a waiter: no lock of his own keeps it from going first.
     fn has_reason(&self, want: &Lock, at: usize) -> bool {
         let own = |w: &Lock| self.held.iter().any(|h| h.txn == want.txn && conflict(h, w));
-        self.held.iter().any(|h| conflict(want, h)) || self.waiting[..at].iter().any(|w| conflict(want, w) && !own(w))
+        self.held.iter().any(|h| conflict(want, h))
+            || self.waiting[..at].iter().any(|w| conflict(want, w) && !own(w))
     }
 
     fn events(&mut self) {
@@ -178,7 +187,10 @@ impl World {
                     self.graph.waits.remove(&txn).expect("told");
                 }
                 Event::Line(InLine { line, on }) if on.is_empty() => {
-                    assert!(self.graph.lines.remove(&line).is_some() && !self.graph.waits.values().any(|l| *l == line));
+                    assert!(
+                        self.graph.lines.remove(&line).is_some()
+                            && !self.graph.waits.values().any(|l| *l == line)
+                    );
                 }
                 Event::Line(InLine { line, on }) => {
                     let found = self.graph.member_behind(&on, line);
@@ -208,7 +220,9 @@ impl World {
                 behind => vec![behind / 2 - 1, 1],
             };
             let held = Lock { places: 1 << place, ..want };
-            if self.table.covered(want.txn, Target::Key(TREE, &key), want.mode) && !self.holds(&held) {
+            if self.table.covered(want.txn, Target::Key(TREE, &key), want.mode)
+                && !self.holds(&held)
+            {
                 self.check_grant(&held, self.waiting.len());
                 self.joined += 1;
                 self.held.push(held);
@@ -225,7 +239,9 @@ impl World {
     fn comes_to(&self, want: Lock, k: u8) -> Mode {
         let mode = self.table.joined(want.txn, Target::Key(TREE, &[k]), want.mode);
         if mode != want.mode {
-            assert!(matches!(want.mode, Mode::Shared | Mode::Increment) && mode == Mode::NoKeyExclusive);
+            assert!(
+                matches!(want.mode, Mode::Shared | Mode::Increment) && mode == Mode::NoKeyExclusive
+            );
         }
         mode
     }
@@ -244,7 +260,11 @@ impl World {
                 self.events();
             }
             Some(line) => {
-                assert!(self.has_reason(&want, waiting), "seed {}: {want:?} waits for nothing", self.seed);
+                assert!(
+                    self.has_reason(&want, waiting),
+                    "seed {}: {want:?} waits for nothing",
+                    self.seed
+                );
                 self.events();
                 self.waiting.push(want);
                 self.graph.waits.insert(want.txn, line.line);
@@ -305,7 +325,11 @@ impl World {
             assert!(watched || on[0] == w.txn, "seed {seed}: invariant 3: {w:?} {on:?}");
         }
         assert_eq!(self.graph.waits.len(), self.waiting.len());
-        assert_eq!(self.table.is_empty(), self.held.is_empty() && self.waiting.is_empty(), "seed {seed}");
+        assert_eq!(
+            self.table.is_empty(),
+            self.held.is_empty() && self.waiting.is_empty(),
+            "seed {seed}"
+        );
     }
 }
 
@@ -348,7 +372,9 @@ fn run(seed: u64, txns: u64, steps: usize) -> [u64; 3] {
     while !active.is_empty() {
         let free = active.iter().position(|txn| w.waits(*txn).is_none());
         let told = || active.iter().position(|txn| w.victims.contains(txn));
-        let at = free.or_else(told).unwrap_or_else(|| panic!("seed {seed}: a deadlock is not found: {:?}", w.waiting));
+        let at = free
+            .or_else(told)
+            .unwrap_or_else(|| panic!("seed {seed}: a deadlock is not found: {:?}", w.waiting));
         w.end(active.swap_remove(at));
         w.check();
     }
@@ -365,7 +391,10 @@ fn what_the_table_does_is_what_it_may() {
         sums.iter_mut().zip(found).for_each(|(sum, n)| *sum += n);
     }
     let [deadlocks, passed, joined] = sums;
-    assert!(deadlocks > 1_000 && passed > 100 && joined > 50, "{deadlocks}, {passed} passed, {joined} joined");
+    assert!(
+        deadlocks > 1_000 && passed > 100 && joined > 50,
+        "{deadlocks}, {passed} passed, {joined} joined"
+    );
 }
 
 /// The model finds what nobody else would: a deadlock that need not be looks to clients like one that must.

@@ -142,7 +142,11 @@ fn a_spread_lasts_while_somebody_adds() {
     t.widen(TREE, b"k", u64::MAX);
     assert_eq!(spread(&t), u64::MAX);
     t.release(TxnId(2));
-    assert_eq!((spread(&t), t.open_spread(TREE, b"k")), (0, None), "though others wait or share the key");
+    assert_eq!(
+        (spread(&t), t.open_spread(TREE, b"k")),
+        (0, None),
+        "though others wait or share the key"
+    );
     t.release(TxnId(9));
     assert_eq!(granted(&mut t), [3]);
     assert_eq!((spread(&t), t.open_spread(TREE, b"k")), (0, None));
@@ -171,12 +175,18 @@ fn an_upgrade_that_waits_goes_first() {
 fn a_holder_passes_those_who_wait_for_it_through_others() {
     let mut t = LockTable::new(MANY);
     let at = |k: &'static [u8]| Target::Key(TREE, k);
-    let span = |lo: &'static [u8], hi: &'static [u8]| Target::Range(TREE, Bound::Included(lo), Bound::Included(hi));
+    let span = |lo: &'static [u8], hi: &'static [u8]| {
+        Target::Range(TREE, Bound::Included(lo), Bound::Included(hi))
+    };
     assert_eq!(ask(&mut t, 1, span(b"b", b"d"), Mode::Shared), []);
     assert_eq!(ask(&mut t, 2, at(b"c"), Mode::Exclusive), [1]);
     assert_eq!(ask(&mut t, 3, span(b"c", b"x"), Mode::Shared), [2]);
     assert_eq!(ask(&mut t, 4, at(b"x"), Mode::Exclusive), [3], "nobody waits for it");
-    assert_eq!(ask(&mut t, 1, at(b"w"), Mode::Exclusive), [], "the third waits for it through the second");
+    assert_eq!(
+        ask(&mut t, 1, at(b"w"), Mode::Exclusive),
+        [],
+        "the third waits for it through the second"
+    );
     t.release(TxnId(1));
     assert_eq!(granted(&mut t), [2]);
     t.release(TxnId(2));
@@ -194,12 +204,21 @@ fn a_free_lock_is_granted_at_the_end_of_any_chain() {
         assert_eq!(ask(&mut t, 1, Target::Key(TREE, &[0]), Mode::Exclusive), []);
         // Each waits for the one before it; the last shares the row.
         for n in 1..lines - 1 {
-            assert_eq!(ask(&mut t, 100 + u64::from(n), Target::Key(TREE, &[n]), Mode::Exclusive), []);
+            assert_eq!(
+                ask(&mut t, 100 + u64::from(n), Target::Key(TREE, &[n]), Mode::Exclusive),
+                []
+            );
             let before = if n == 1 { 1 } else { 99 + u64::from(n) };
-            assert_eq!(ask(&mut t, 100 + u64::from(n), Target::Key(TREE, &[n - 1]), Mode::Exclusive), [before]);
+            assert_eq!(
+                ask(&mut t, 100 + u64::from(n), Target::Key(TREE, &[n - 1]), Mode::Exclusive),
+                [before]
+            );
         }
         assert_eq!(ask(&mut t, 2, row, Mode::Shared), []);
-        assert_eq!(ask(&mut t, 2, Target::Key(TREE, &[lines - 2]), Mode::Exclusive), [98 + u64::from(lines)]);
+        assert_eq!(
+            ask(&mut t, 2, Target::Key(TREE, &[lines - 2]), Mode::Exclusive),
+            [98 + u64::from(lines)]
+        );
         assert_eq!(ask(&mut t, 3, row, Mode::Exclusive), [2], "its line is the last of so many");
         assert_eq!(ask(&mut t, 4, row, Mode::Shared), [3], "and this is one more");
         let free = t.free(TxnId(1), row, Mode::Shared);
@@ -232,7 +251,10 @@ fn a_transaction_with_many_keys_takes_no_others() {
     assert_eq!(t.acquire(load, Target::Table(TABLE), Mode::IntentExclusive), Acquired::Granted);
     for k in 0..KEYS {
         let key = (2 * k).to_be_bytes();
-        assert_eq!(t.acquire_in(load, TABLE, Target::Key(TREE, &key), Mode::Exclusive), Acquired::Granted);
+        assert_eq!(
+            t.acquire_in(load, TABLE, Target::Key(TREE, &key), Mode::Exclusive),
+            Acquired::Granted
+        );
         assert!(t.covered(load, Target::Key(TREE, &key), Mode::Shared));
     }
     assert_eq!(ask(&mut t, 2, Target::Table(TABLE), Mode::IntentExclusive), []);
@@ -245,7 +267,11 @@ fn a_transaction_with_many_keys_takes_no_others() {
     }
     let last = (2 * KEYS - 2).to_be_bytes();
     assert_eq!(ask(&mut t, 2, Target::Key(TREE, &last), Mode::Shared), [1]);
-    assert_eq!(ask(&mut t, 1, Target::Key(TREE, &last), Mode::Exclusive), [], "it passes those who wait for it");
+    assert_eq!(
+        ask(&mut t, 1, Target::Key(TREE, &last), Mode::Exclusive),
+        [],
+        "it passes those who wait for it"
+    );
     t.release(load);
     assert_eq!(granted(&mut t), [2]);
     t.release(TxnId(2));
@@ -272,8 +298,13 @@ fn hot_rows_are_the_most_wanted_first() {
         let rows = t.hot_rows(most).into_iter();
         rows.map(|row| (row.key.to_vec(), row.locked, row.holders, row.waiters)).collect()
     };
-    let (b, d) = ((b"b".to_vec(), Some("increment"), 2, 0), (b"d".to_vec(), Some("increment"), 3, 0));
-    assert_eq!(hot(&t, 9), [d.clone(), b.clone()], "one holder, or several who only read, are not hot");
+    let (b, d) =
+        ((b"b".to_vec(), Some("increment"), 2, 0), (b"d".to_vec(), Some("increment"), 3, 0));
+    assert_eq!(
+        hot(&t, 9),
+        [d.clone(), b.clone()],
+        "one holder, or several who only read, are not hot"
+    );
     ask(&mut t, 9, key(b"c"), Mode::Exclusive);
     ask(&mut t, 10, key(b"c"), Mode::Exclusive);
     let c = (b"c".to_vec(), Some("share"), 2, 2);
@@ -307,10 +338,16 @@ fn a_transaction_with_many_ranges_takes_what_lies_between_them() {
     let range_of = |n: u32| n.to_be_bytes();
     let mut free = Vec::new();
     for n in 0..100_000_u32 {
-        assert_eq!(t.acquire_in(txn, TABLE, lookup(&range_of(2 * n)), Mode::Shared), Acquired::Granted);
+        assert_eq!(
+            t.acquire_in(txn, TABLE, lookup(&range_of(2 * n)), Mode::Shared),
+            Acquired::Granted
+        );
         if n == MANY as u32 - 1 {
-            free =
-                (0..n).filter(|n| t.free(TxnId(3), Target::Key(TREE, &range_of(2 * n + 1)), Mode::Exclusive)).collect();
+            free = (0..n)
+                .filter(|n| {
+                    t.free(TxnId(3), Target::Key(TREE, &range_of(2 * n + 1)), Mode::Exclusive)
+                })
+                .collect();
         }
     }
     assert_eq!(free.len(), MANY - 2, "few ranges are what they were, and the second has one key");
@@ -320,7 +357,10 @@ fn a_transaction_with_many_ranges_takes_what_lies_between_them() {
         assert!(t.covered(txn, Target::Key(TREE, &range_of(2 * n)), Mode::Shared), "{n}");
     }
     assert!(!t.covered(txn, Target::Key(TREE, &foreign), Mode::Shared), "the second's key");
-    assert!(t.free(TxnId(3), Target::Key(TREE, &200_001_u32.to_be_bytes()), Mode::Exclusive), "behind all of them");
+    assert!(
+        t.free(TxnId(3), Target::Key(TREE, &200_001_u32.to_be_bytes()), Mode::Exclusive),
+        "behind all of them"
+    );
     assert_eq!(ask(&mut t, 3, Target::Table(TABLE), Mode::IntentExclusive), []);
     t.release(txn);
     t.release(TxnId(2));
@@ -351,5 +391,9 @@ fn neither_lookups_nor_foreign_writes_walk_along_ranges() {
         assert!(t.free(writer, Target::Key(TREE, &free), Mode::Exclusive));
         assert!(t.covered(reader, Target::Key(TREE, &locked), Mode::Shared));
     }
-    assert!(steps() - before <= 7_000, "{} spans and holders looked at for 3000 questions", steps() - before);
+    assert!(
+        steps() - before <= 7_000,
+        "{} spans and holders looked at for 3000 questions",
+        steps() - before
+    );
 }

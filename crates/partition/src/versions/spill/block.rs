@@ -155,7 +155,10 @@ impl<'b> Block<'b> {
     }
 
     /// The number of entries whose key satisfies this, which those of a front part do.
-    pub(in crate::versions) fn partition_point(&self, mut holds: impl FnMut(&[u8]) -> bool) -> usize {
+    pub(in crate::versions) fn partition_point(
+        &self,
+        mut holds: impl FnMut(&[u8]) -> bool,
+    ) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -181,7 +184,8 @@ mod tests {
 
     #[test]
     fn a_block_gives_back_what_was_packed() {
-        let keys: Vec<Vec<u8>> = [1, 1, 2, 7].iter().zip(0..).map(|(t, n)| joined(TreeId(*t), &[n / 2; 3])).collect();
+        let keys: Vec<Vec<u8>> =
+            [1, 1, 2, 7].iter().zip(0..).map(|(t, n)| joined(TreeId(*t), &[n / 2; 3])).collect();
         let added = [7; PackedAddends::SIZE];
         let values = [
             Prior::Value(Some(&b"old"[..])),

@@ -147,7 +147,8 @@ impl Loaded {
             match bytes {
                 Some(bytes) => self.blocks.push((id, bytes, self.uses.clone())),
                 None => {
-                    let newest = self.coming.iter().find(|(n, _)| *n == id).map(|(_, newest)| *newest);
+                    let newest =
+                        self.coming.iter().find(|(n, _)| *n == id).map(|(_, newest)| *newest);
                     failed = failed.max(newest);
                 }
             }
@@ -213,11 +214,7 @@ impl Spill {
         let rounds = self.rounds.len() + usize::from(!self.rounds.contains_key(&self.round));
         match &self.file {
             Some(file) if !self.broken && rounds <= ROUNDS && file.has_room() => {
-                if self.writing.len() < IN_FLIGHT {
-                    Room::Yes
-                } else {
-                    Room::Later
-                }
+                if self.writing.len() < IN_FLIGHT { Room::Yes } else { Room::Later }
             }
             _ => Room::No,
         }
@@ -226,10 +223,19 @@ impl Spill {
     /// Adds a block behind all others of the round; false if the file has no room for it.
     pub(super) fn add(&mut self, packer: Packer) -> bool {
         let Packed { bytes, first, last, newest, filter } = packer.finish();
-        let Some(stored) = self.file.as_ref().and_then(|file| file.reserve(&bytes)) else { return false };
+        let Some(stored) = self.file.as_ref().and_then(|file| file.reserve(&bytes)) else {
+            return false;
+        };
         let id = self.next_id;
         self.next_id += 1;
-        let meta = Meta { id, last, newest, filter, stored: Some(stored.clone()), resident: Some(bytes.clone()) };
+        let meta = Meta {
+            id,
+            last,
+            newest,
+            filter,
+            stored: Some(stored.clone()),
+            resident: Some(bytes.clone()),
+        };
         self.memory += meta.memory(&first);
         self.in_flight += bytes.len();
         self.by_newest.insert((newest, self.round, first.clone()));
@@ -249,7 +255,10 @@ impl Spill {
         if self.outgoing.is_empty() {
             return None;
         }
-        Some(SpillWrite { blocks: std::mem::take(&mut self.outgoing), results: self.results.clone() })
+        Some(SpillWrite {
+            blocks: std::mem::take(&mut self.outgoing),
+            results: self.results.clone(),
+        })
     }
 
     /// Takes note of what has been written.
@@ -259,7 +268,10 @@ impl Spill {
         }
         for (id, written) in self.results.take() {
             let Some((round, first)) = self.writing.remove(&id) else { continue };
-            let Some(meta) = self.rounds.get_mut(&round).and_then(|round| round.get_mut(&first)) else { continue };
+            let Some(meta) = self.rounds.get_mut(&round).and_then(|round| round.get_mut(&first))
+            else {
+                continue;
+            };
             if written {
                 self.in_flight -= meta.resident.take().map_or(0, |bytes| bytes.len());
             } else {
@@ -315,7 +327,11 @@ impl Spill {
     }
 
     /// What brings a reader the blocks that it lacks, and where its next attempt finds them.
-    pub(crate) fn read(&self, loaded: Option<Box<Loaded>>, lacking: Vec<Lacking>) -> (SpillRead, Box<Loaded>) {
+    pub(crate) fn read(
+        &self,
+        loaded: Option<Box<Loaded>>,
+        lacking: Vec<Lacking>,
+    ) -> (SpillRead, Box<Loaded>) {
         let mut loaded = loaded.unwrap_or_default();
         loaded.keep(2 * self.rounds.len() + KEPT);
         loaded.coming = lacking.iter().map(|block| (block.id, block.newest)).collect();
@@ -340,7 +356,8 @@ impl Spill {
     fn blocks_of<'v>(&'v self, key: &[u8], at: Lsn) -> impl Iterator<Item = &'v Meta> {
         let hash = hash(key);
         self.rounds.values().filter_map(move |round| {
-            let (_, meta) = round.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+            let (_, meta) =
+                round.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
             (meta.newest > at && *meta.last >= *key && meta.filter.may_have(hash)).then_some(meta)
         })
     }

@@ -63,7 +63,13 @@ enum Front<'v> {
 }
 
 impl<'v> Spilled<'v> {
-    pub(in crate::versions) fn new(spill: &'v Spill, tree: TreeId, bounds: Bounds<'_>, reverse: bool, at: Lsn) -> Self {
+    pub(in crate::versions) fn new(
+        spill: &'v Spill,
+        tree: TreeId,
+        bounds: Bounds<'_>,
+        reverse: bool,
+        at: Lsn,
+    ) -> Self {
         let from = match bounds.0 {
             Bound::Unbounded => Bound::Included(joined(tree, &[])),
             bound => bound.map(|key| joined(tree, key)),
@@ -156,7 +162,9 @@ impl<'v> Spilled<'v> {
                 Front::Lacking(meta, at) if self.order(*at, head).is_le() => {
                     now.extend(meta.lacking());
                     let mut next = cursor.blocks.clone();
-                    let next = std::iter::from_fn(|| if self.reverse { next.next_back() } else { next.next() });
+                    let next = std::iter::from_fn(|| {
+                        if self.reverse { next.next_back() } else { next.next() }
+                    });
                     let next = next.map(|(_, meta)| meta).filter(|meta| meta.newest > self.at);
                     let next = next.filter(|meta| self.spill.bytes_of(meta).is_none());
                     later.extend(next.take(AHEAD - 1).filter_map(Meta::lacking));
@@ -208,7 +216,12 @@ impl<'v> Spilled<'v> {
         if inside { At::Key(&edge[TREE..]) } else { At::Start }
     }
 
-    fn next_in(&self, id: Option<u64>, block: Block<'v>, (mut low, mut high): (usize, usize)) -> Option<Front<'v>> {
+    fn next_in(
+        &self,
+        id: Option<u64>,
+        block: Block<'v>,
+        (mut low, mut high): (usize, usize),
+    ) -> Option<Front<'v>> {
         while low < high {
             let key = block.entry(if self.reverse { high - 1 } else { low }).key;
             let same = |n: &usize| block.entry(*n).key == key;
@@ -221,11 +234,18 @@ impl<'v> Spilled<'v> {
                 low += len;
                 low - len..low
             };
-            let mut unseen = group.map(|n| block.entry(n)).filter(|entry| entry.commit > self.at).peekable();
+            let mut unseen =
+                group.map(|n| block.entry(n)).filter(|entry| entry.commit > self.at).peekable();
             if unseen.peek().is_some() {
                 let mut older = Older::default();
                 unseen.any(|entry| older.then(entry.prior));
-                return Some(Front::Image { id, key: &key[TREE..], older, block, left: (low, high) });
+                return Some(Front::Image {
+                    id,
+                    key: &key[TREE..],
+                    older,
+                    block,
+                    left: (low, high),
+                });
             }
         }
         None

@@ -19,20 +19,26 @@ fn a_hot_row_leaves_one_image_for_each_snapshot() {
                 let commit = Lsn(twins.end);
                 let before = twins.now.get(&row).cloned();
                 twins.put(&row, Some(commit.0.to_le_bytes().to_vec()));
-                twins.both(|v| v.changed_for_good(commit, row.0, &row.1, before.clone().map(Into::into)));
+                twins.both(|v| {
+                    v.changed_for_good(commit, row.0, &row.1, before.clone().map(Into::into))
+                });
             }
             twins.writes.drain(..).for_each(SpillWrite::run);
         }
         let images = |v: &Versions| {
             let kept = v.kept.as_ref().expect("images are kept");
-            kept.chains.get(&hot.0).and_then(|chains| Some(chains.get(&hot.1[..])?.len())).unwrap_or(0)
+            kept.chains
+                .get(&hot.0)
+                .and_then(|chains| Some(chains.get(&hot.1[..])?.len()))
+                .unwrap_or(0)
         };
         assert_eq!((images(&twins.large), kept_lost(&twins.small)), (snapshots, Lsn(0)));
         assert!(twins.small.spill.bytes() > 0 && images(&twins.small) <= snapshots);
         let at = twins.open.last().expect("it is open").snapshot.lsn();
         let as_of = AsOf { at, me: TxnId(u64::MAX), repeatable: true };
         let (tree, key) = hot.clone();
-        let spilled = twins.patiently(as_of, move |v, _| Ok(v.spill.before(tree, &key, at)?.value.is_some()));
+        let spilled =
+            twins.patiently(as_of, move |v, _| Ok(v.spill.before(tree, &key, at)?.value.is_some()));
         // What the newest snapshot needs is in memory alone.
         assert_eq!(spilled, Some(false));
     }
@@ -61,7 +67,8 @@ fn a_row_that_is_added_to_leaves_one_image_for_each_snapshot() {
                 twins.both(|v| v.committed(txn, commit));
             }
         }
-        let images = twins.large.kept.as_ref().map_or(0, |kept| kept.chains[&tree][&key[..]].len() as u64);
+        let images =
+            twins.large.kept.as_ref().map_or(0, |kept| kept.chains[&tree][&key[..]].len() as u64);
         // Of each snapshot one, and those whose writers are active now.
         assert!(images <= snapshots + 2, "{images} images with {snapshots} snapshots");
     }

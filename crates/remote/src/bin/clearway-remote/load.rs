@@ -19,9 +19,15 @@ pub struct Done {
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stats { commits, aborts, conflicts, older, too_many_readers, wait_retries, waits, .. } = self.stats;
+        let Stats {
+            commits, aborts, conflicts, older, too_many_readers, wait_retries, waits, ..
+        } = self.stats;
         let (took, latency) = (self.took.as_nanos(), self.latency.as_nanos());
-        write!(f, "took_ns={took} commits={commits} updates={} latency_ns={latency} aborts={aborts} ", self.updates)?;
+        write!(
+            f,
+            "took_ns={took} commits={commits} updates={} latency_ns={latency} aborts={aborts} ",
+            self.updates
+        )?;
         write!(f, "conflicts={conflicts} older={older} too_many_readers={too_many_readers} ")?;
         write!(f, "wait_retries={wait_retries} waits={waits}")
     }
@@ -62,7 +68,11 @@ impl<C: RowClient> Load<C> {
                 return Ok(Done { stats, updates: all.updates, latency: all.latency, took });
             }
             while !is_over && all.running.len() < self.transactions {
-                let running = Running { plan: self.plans.draw(&self.rng), done: 0, begun: OsClock.monotonic() };
+                let running = Running {
+                    plan: self.plans.draw(&self.rng),
+                    done: 0,
+                    begun: OsClock.monotonic(),
+                };
                 self.begin(&mut all, running, None)?;
             }
             self.client.poll(&mut events)?;
@@ -76,7 +86,12 @@ impl<C: RowClient> Load<C> {
         }
     }
 
-    fn begin(&mut self, all: &mut All, running: Running, start: Option<StartTimestamp>) -> Result<(), RemoteError> {
+    fn begin(
+        &mut self,
+        all: &mut All,
+        running: Running,
+        start: Option<StartTimestamp>,
+    ) -> Result<(), RemoteError> {
         let txn = match start {
             Some(start) => self.client.restart(start),
             None => self.client.begin(),
@@ -125,7 +140,11 @@ impl<C: RowClient> Load<C> {
             }
             Event::Aborted(txn, start, _) => {
                 let aborted = all.running.remove(&txn).expect("it ran");
-                if is_over { Ok(()) } else { self.begin(all, Running { done: 0, ..aborted }, Some(start)) }
+                if is_over {
+                    Ok(())
+                } else {
+                    self.begin(all, Running { done: 0, ..aborted }, Some(start))
+                }
             }
             Event::Released(..) => unreachable!("nobody asks for it"),
         }

@@ -7,8 +7,8 @@ use clearway_fabric::shm::{ShmConfig, ShmFabric, ShmSegment, ShmWorker};
 use clearway_fabric::{Fabric, FabricNode, FabricWorker, Region, RegionKey, WorkerAddr};
 use clearway_remote::ycsb::{BUCKET_WORDS, PAYLOAD_WORDS, Transport};
 use clearway_remote::{
-    Buckets, FabricLink, Link, LogLayout, Mailbox, MessageServer, MessageWorker, Owner, RowClient, RowWorker, Table,
-    TcpLink, message_words,
+    Buckets, FabricLink, Link, LogLayout, Mailbox, MessageServer, MessageWorker, Owner, RowClient,
+    RowWorker, Table, TcpLink, message_words,
 };
 use std::error::Error;
 use std::io::Write;
@@ -28,7 +28,9 @@ struct Parent(Receiver<String>);
 impl Parent {
     fn new() -> Self {
         let (tell, lines) = channel();
-        std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        std::thread::spawn(move || {
+            std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
+        });
         Self(lines)
     }
 
@@ -70,13 +72,20 @@ fn run_time(line: &str) -> Res<Duration> {
 fn peers(line: &str, options: &Options) -> Res<Vec<[String; 3]>> {
     let fields: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let peers = fields.as_chunks::<3>().0.to_vec();
-    if peers.len() == options.nodes as usize { Ok(peers) } else { Err("not all nodes are named".into()) }
+    if peers.len() == options.nodes as usize {
+        Ok(peers)
+    } else {
+        Err("not all nodes are named".into())
+    }
 }
 
 fn table(options: &Options) -> Table {
     let index = if options.read_index { options.rows } else { 0 };
     let no_region = RegionKey { key: 0, base: 0 };
-    let owner = |node| Owner { address: WorkerAddr { node: FabricNode(node), port: SERVER_PORT }, region: no_region };
+    let owner = |node| Owner {
+        address: WorkerAddr { node: FabricNode(node), port: SERVER_PORT },
+        region: no_region,
+    };
     Table {
         mode: options.mode,
         payload_words: PAYLOAD_WORDS,
@@ -89,7 +98,8 @@ fn table(options: &Options) -> Table {
 
 fn load<C: RowClient>(client: C, options: &Options) -> Load<C> {
     let rng = SeededEntropy::new(options.seed << 8 | u64::from(options.node));
-    let (plans, transactions, read_index) = (options.plans(), options.transactions, options.read_index);
+    let (plans, transactions, read_index) =
+        (options.plans(), options.transactions, options.read_index);
     Load { client, plans, rng, transactions, read_index }
 }
 
@@ -98,7 +108,8 @@ fn sum(rows: u32, read: impl Fn(u32) -> (Vec<u64>, [u64; PAYLOAD_WORDS])) -> Res
     let mut sum = 0;
     for row in 0..rows {
         let (metadata, payload) = read(row);
-        if metadata.iter().any(|word| *word != 0) || payload.iter().any(|word| *word != payload[0]) {
+        if metadata.iter().any(|word| *word != 0) || payload.iter().any(|word| *word != payload[0])
+        {
             return Err(format!("row {row} is locked or torn: {metadata:?} {payload:?}").into());
         }
         sum += payload[0];
@@ -142,7 +153,9 @@ fn one_sided(options: &Options, parent: &Parent) -> Res<()> {
     say(&format!("ready {path} {} {} -", region.key().key, own.key().key))?;
     let mut all = table.owners.clone();
     let peers = peers(&parent.hear("peers")?, options)?;
-    for ([rows, mailbox, _], (owner, place)) in peers.iter().zip(table.owners.iter_mut().zip(&mut all)) {
+    for ([rows, mailbox, _], (owner, place)) in
+        peers.iter().zip(table.owners.iter_mut().zip(&mut all))
+    {
         owner.region.key = rows.parse()?;
         place.region.key = mailbox.parse()?;
     }
@@ -184,15 +197,22 @@ fn two_sided(options: &Options, parent: &Parent) -> Res<()> {
     let (node, path) = shared_memory(options, &table)?;
     let words = message_words(&table, limits.rows);
     let link = |port| -> Res<FabricLink<ShmWorker>> {
-        let scratch = FabricLink::<ShmWorker>::scratch_words(table.owners.len(), options.transactions, words);
-        Ok(FabricLink::new(node.worker(port, scratch)?, table.owners.len(), options.transactions, words))
+        let scratch =
+            FabricLink::<ShmWorker>::scratch_words(table.owners.len(), options.transactions, words);
+        Ok(FabricLink::new(
+            node.worker(port, scratch)?,
+            table.owners.len(),
+            options.transactions,
+            words,
+        ))
     };
     let mut server = MessageServer::new(link(SERVER_PORT)?, table.clone());
     let mut client = link(CLIENT_PORT)?;
     say(&format!("ready {path} - - -"))?;
     peers(&parent.hear("peers")?, options)?;
     table.owners.iter().try_for_each(|owner| client.connect(owner.address))?;
-    let mut load = load(MessageWorker::new(client, table.clone(), options.node as u16, limits), options);
+    let mut load =
+        load(MessageWorker::new(client, table.clone(), options.node as u16, limits), options);
     say("connected")?;
     let time = run_time(&parent.hear("run")?)?;
     let done = load.run(time, |client, busy| {
@@ -221,7 +241,10 @@ fn tcp(options: &Options, parent: &Parent) -> Res<()> {
     for [_, _, address] in peers(&parent.hear("peers")?, options)? {
         client.connect(address.parse()?)?;
     }
-    let mut load = load(MessageWorker::new(client, table.clone(), options.node as u16, options.limits()), options);
+    let mut load = load(
+        MessageWorker::new(client, table.clone(), options.node as u16, options.limits()),
+        options,
+    );
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let served = scope.spawn(|| {
@@ -236,7 +259,8 @@ fn tcp(options: &Options, parent: &Parent) -> Res<()> {
         let mut run = || -> Res<()> {
             say("connected")?;
             let time = run_time(&parent.hear("run")?)?;
-            let done = load.run(time, |client, busy| if busy { Ok(()) } else { client.link().wait() })?;
+            let done =
+                load.run(time, |client, busy| if busy { Ok(()) } else { client.link().wait() })?;
             say(&format!("result {done}"))?;
             parent.hear("check")?;
             Ok(())

@@ -105,11 +105,17 @@ impl Options {
             (self.node < self.nodes, "--node must be less than --nodes"),
             (self.rows >= 2 && self.rows < 1 << 30, "--rows must be at least 2 and less than 2^30"),
             ((1..=64).contains(&self.operations), "--operations must be from 1 to 64"),
-            (self.operations as u64 <= u64::from(self.rows), "--rows must be at least --operations"),
+            (
+                self.operations as u64 <= u64::from(self.rows),
+                "--rows must be at least --operations",
+            ),
             ((0.0..1.0).contains(&self.theta), "--theta must be from 0 to below 1"),
             ((0.0..=1.0).contains(&self.writes), "--writes must be from 0 to 1"),
             ((1..=32).contains(&self.transactions), "--transactions must be from 1 to 32"),
-            (self.segment.is_some() || self.node == 0 || self.transport == Transport::Tcp, "--segment is missing"),
+            (
+                self.segment.is_some() || self.node == 0 || self.transport == Transport::Tcp,
+                "--segment is missing",
+            ),
         ];
         match limits.into_iter().find(|(holds, _)| !holds) {
             Some((_, why)) => Err(why.into()),
@@ -141,8 +147,13 @@ mod tests {
 
     #[test]
     fn options_are_read_and_bounded() {
-        let options = parse("serve --node 3 --theta 0.85 --transport two-sided --locks line --segment /x").unwrap();
-        assert_eq!((options.node, options.theta, options.transport), (3, 0.85, Transport::TwoSided));
+        let options =
+            parse("serve --node 3 --theta 0.85 --transport two-sided --locks line --segment /x")
+                .unwrap();
+        assert_eq!(
+            (options.node, options.theta, options.transport),
+            (3, 0.85, Transport::TwoSided)
+        );
         assert_eq!(options.mode, Mode { protocol: Protocol::NoWait, kind: LockKind::Line });
         let bad = [
             "work --node 0",

@@ -45,7 +45,11 @@ const LEASE: Duration = Duration::from_secs(1);
 const SECRET: [u8; 16] = *b"of this test run";
 
 fn table_of(mode: Mode, keys: &[u64]) -> Table {
-    let log = LogLayout { workers: WORKERS, transactions: LIMITS.transactions as u32, rows: LIMITS.rows as u32 };
+    let log = LogLayout {
+        workers: WORKERS,
+        transactions: LIMITS.transactions as u32,
+        rows: LIMITS.rows as u32,
+    };
     let owner = |(node, key): (u32, &u64)| Owner {
         address: WorkerAddr { node: FabricNode(node), port: 9 },
         region: RegionKey { key: *key, base: 0 },
@@ -75,7 +79,10 @@ fn child() {
     let fields: Vec<&str> = told.split(' ').collect();
     let [kind, number, mode, place @ ..] = &fields[..] else { panic!("{told}") };
     let (number, mode): (u16, usize) = (number.parse().unwrap(), mode.parse().unwrap());
-    let keys = place[place.len() - OWNERS as usize..].iter().map(|key| key.parse().unwrap()).collect::<Vec<u64>>();
+    let keys = place[place.len() - OWNERS as usize..]
+        .iter()
+        .map(|key| key.parse().unwrap())
+        .collect::<Vec<u64>>();
     let table = table_of(all_modes()[mode], &keys);
     let node = FabricNode(OWNERS + u32::from(number));
     if *kind == "shm" {
@@ -84,7 +91,9 @@ fn child() {
     }
     let listen = "127.0.0.1:0".parse().unwrap();
     let fabric = TcpFabric::bind(TcpConfig { node, listen, secret: SECRET.to_vec() }).unwrap();
-    (0..OWNERS).for_each(|owner| fabric.add_peer(FabricNode(owner), place[owner as usize].parse().unwrap()));
+    (0..OWNERS).for_each(|owner| {
+        fabric.add_peer(FabricNode(owner), place[owner as usize].parse().unwrap())
+    });
     Work::new(&fabric, table, number).run();
 }
 
@@ -151,7 +160,11 @@ impl<R: Region> Owners<R> {
         let table = table_of(all_modes()[mode], &keys);
         let (tell, lines) = channel();
         let start = |number| {
-            let told = format!("{} {}", place.replace("NUMBER", &format!("{number} {mode}")), joined(keys.clone()));
+            let told = format!(
+                "{} {}",
+                place.replace("NUMBER", &format!("{number} {mode}")),
+                joined(keys.clone())
+            );
             spawn(number, &told, tell.clone())
         };
         let workers = (0..WORKERS as usize).map(start).collect();
@@ -175,7 +188,8 @@ impl<R: Region> Owners<R> {
     /// All leases begin anew.
     fn watch(&mut self) {
         let lease_ns = LEASE.as_nanos() as u64;
-        self.watches = self.regions.iter().map(|_| LeaseWatch::new(&self.table, lease_ns)).collect();
+        self.watches =
+            self.regions.iter().map(|_| LeaseWatch::new(&self.table, lease_ns)).collect();
     }
 
     fn alive(&self) -> usize {
@@ -196,7 +210,9 @@ impl<R: Region> Owners<R> {
                 Ok((worker, line)) => self.hear(worker, &line),
                 Err(_) => {
                     assert!(self.alive() > 0, "every process was taken for dead");
-                    for worker in self.workers.iter_mut().filter(|worker| worker.alive && !worker.killed) {
+                    for worker in
+                        self.workers.iter_mut().filter(|worker| worker.alive && !worker.killed)
+                    {
                         assert!(worker.child.try_wait().unwrap().is_none(), "a worker has failed");
                     }
                 }
@@ -227,12 +243,17 @@ impl<R: Region> Owners<R> {
                     ops.push(Op::Read { key, value: values.next().filter(|value| *value > 0) });
                     ops.extend(values.next().map(|value| Op::Write { key, value }));
                 }
-                self.commits.insert(session, Txn { session, start, end: None, outcome: Outcome::Unknown, ops });
+                self.commits.insert(
+                    session,
+                    Txn { session, start, end: None, outcome: Outcome::Unknown, ops },
+                );
             }
             "committed" => {
                 let [session, end] = words(rest)[..] else { panic!("{line}") };
                 let txn = self.commits.remove(&(session as u32)).unwrap();
-                self.history.push(Txn { end: Some(end), outcome: Outcome::Committed, ..txn }).unwrap();
+                self.history
+                    .push(Txn { end: Some(end), outcome: Outcome::Committed, ..txn })
+                    .unwrap();
                 self.committed += 1;
             }
             "holds" => self.held.push((worker, words(rest))),
@@ -259,9 +280,12 @@ impl<R: Region> Owners<R> {
         let survivors = self.alive();
         self.until(|owners| owners.held.len() == survivors);
         let table = &self.table;
-        let lock = |words: &[u64; 3]| HeldLock::from_words(*words, table).expect("a lock of this table");
-        let locks: Vec<HeldLock> = self.held.iter().flat_map(|(_, words)| words.as_chunks().0).map(lock).collect();
-        let regions: Vec<_> = self.regions.iter().map(|region| Some(region as &dyn Region)).collect();
+        let lock =
+            |words: &[u64; 3]| HeldLock::from_words(*words, table).expect("a lock of this table");
+        let locks: Vec<HeldLock> =
+            self.held.iter().flat_map(|(_, words)| words.as_chunks().0).map(lock).collect();
+        let regions: Vec<_> =
+            self.regions.iter().map(|region| Some(region as &dyn Region)).collect();
         let outcomes = rebuild(table, &regions, &locks);
         self.freed += outcomes.exclusive_freed;
         self.watch();
@@ -316,9 +340,16 @@ impl<R: Region> Owners<R> {
         for (owner, region) in (0..).zip(&self.regions) {
             for index in 0..ROWS {
                 let first = self.table.word(RowId { owner, index }, 0).word as usize;
-                let row: Vec<u64> = (first..first + header + PAYLOAD).map(|word| region.load(word)).collect();
-                assert!(row[..header].iter().all(|word| *word == 0), "row {owner}.{index}: the lock leaked: {row:?}");
-                assert!(row[header..].iter().all(|word| *word == row[header]), "row {owner}.{index}: torn: {row:?}");
+                let row: Vec<u64> =
+                    (first..first + header + PAYLOAD).map(|word| region.load(word)).collect();
+                assert!(
+                    row[..header].iter().all(|word| *word == 0),
+                    "row {owner}.{index}: the lock leaked: {row:?}"
+                );
+                assert!(
+                    row[header..].iter().all(|word| *word == row[header]),
+                    "row {owner}.{index}: torn: {row:?}"
+                );
             }
         }
         (self.freed, unknown)
@@ -339,11 +370,15 @@ fn killed_processes_leave_histories_serializable_on_shared_memory() {
             heap_words: OWNERS as usize * words,
         };
         let segment = ShmSegment::create(config).unwrap();
-        let nodes: Vec<_> = (0..OWNERS).map(|n| segment.node(FabricNode(n), Duration::ZERO).unwrap()).collect();
+        let nodes: Vec<_> =
+            (0..OWNERS).map(|n| segment.node(FabricNode(n), Duration::ZERO).unwrap()).collect();
         let regions = nodes.iter().map(|node| node.register(words).unwrap()).collect();
         let place = format!("shm NUMBER {}", segment.path().display());
         let (freed, unknown) = Owners::new(mode, regions, &place).run();
-        println!("{:?}: {freed} exclusive locks freed, {unknown} unknown outcomes", all_modes()[mode]);
+        println!(
+            "{:?}: {freed} exclusive locks freed, {unknown} unknown outcomes",
+            all_modes()[mode]
+        );
     }
 }
 
@@ -351,12 +386,19 @@ fn killed_processes_leave_histories_serializable_on_shared_memory() {
 fn killed_processes_leave_histories_serializable_on_tcp() {
     for mode in 0..all_modes().len() {
         let listen = "127.0.0.1:0".parse().unwrap();
-        let bind = |n| TcpFabric::bind(TcpConfig { node: FabricNode(n), listen, secret: SECRET.to_vec() }).unwrap();
+        let bind = |n| {
+            TcpFabric::bind(TcpConfig { node: FabricNode(n), listen, secret: SECRET.to_vec() })
+                .unwrap()
+        };
         let nodes: Vec<_> = (0..OWNERS).map(bind).collect();
         let words = table_of(all_modes()[mode], &[0; OWNERS as usize]).words();
         let regions = nodes.iter().map(|node| node.register(words).unwrap()).collect();
         let addresses: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
-        let (freed, unknown) = Owners::new(mode, regions, &format!("tcp NUMBER {}", addresses.join(" "))).run();
-        println!("{:?}: {freed} exclusive locks freed, {unknown} unknown outcomes", all_modes()[mode]);
+        let (freed, unknown) =
+            Owners::new(mode, regions, &format!("tcp NUMBER {}", addresses.join(" "))).run();
+        println!(
+            "{:?}: {freed} exclusive locks freed, {unknown} unknown outcomes",
+            all_modes()[mode]
+        );
     }
 }

@@ -29,7 +29,9 @@ impl<W: FabricWorker> Work<W> {
     pub fn new<F: Fabric<Worker = W>>(node: &F, table: Table, number: u16) -> Self {
         let fabric = node.worker(0, LIMITS.scratch_words(PAYLOAD)).unwrap();
         let (tell, orders) = channel();
-        std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        std::thread::spawn(move || {
+            std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
+        });
         let rows = RowWorker::new(fabric, table, number, LIMITS, None).unwrap();
         let rng = SeededEntropy::new(number.into());
         let running = BTreeMap::new();
@@ -55,7 +57,9 @@ impl<W: FabricWorker> Work<W> {
                 self.rows.renew_leases().unwrap();
             }
             match self.rows.poll(&mut events) {
-                Ok(()) => std::mem::take(&mut events).into_iter().for_each(|event| self.handle(event)),
+                Ok(()) => {
+                    std::mem::take(&mut events).into_iter().for_each(|event| self.handle(event))
+                }
                 Err(RemoteError::Verb(_)) => {
                     // The fence came before its order. Or this worker was taken for dead, and is killed.
                     let order = self.orders.recv().unwrap();

@@ -27,7 +27,8 @@ impl Run<'_> {
         let mut ops = Vec::new();
         for index in 0..ROWS {
             let row = RowId { owner: 0, index };
-            let value = self.regions[0].load(self.table.word(row, self.table.mode.header_words()).word as usize);
+            let value = self.regions[0]
+                .load(self.table.word(row, self.table.mode.header_words()).word as usize);
             let key = self.history.key(&format!("0.{index}"));
             ops.push(Op::Read { key, value: (value > 0).then_some(value) });
         }
@@ -37,7 +38,8 @@ impl Run<'_> {
         self.clients.push(BTreeMap::new());
         let last = TxnHandle { slot: 0, serial: u64::MAX };
         let reader = self.clients.len() - 1;
-        self.clients[reader].insert(last, Client { begun_ns, plan: Vec::new(), commits: true, ops });
+        self.clients[reader]
+            .insert(last, Client { begun_ns, plan: Vec::new(), commits: true, ops });
         self.end(reader, last, Outcome::Committed);
         self.check();
     }
@@ -54,7 +56,12 @@ fn an_owners_death_leaves_other_rows_whole_and_free() {
                 run.lose_owner(nodes);
                 (std::mem::take(&mut run.found), run.completed, run.freed)
             });
-            assert!(found.is_clean(), "SEED={seed} {mode:?}: {:?}\n{}", found.broken, found.checked);
+            assert!(
+                found.is_clean(),
+                "SEED={seed} {mode:?}: {:?}\n{}",
+                found.broken,
+                found.checked
+            );
             (completed, freed) = (completed + rows, freed + locks);
         }
         println!("{mode:?}: {freed} exclusive locks freed");

@@ -22,7 +22,11 @@ impl Policy for Recorder {
         self.0.lock().unwrap().push(frame.0);
     }
     fn miss(&mut self, _frame: FrameId, _page: PageId) {}
-    fn evict(&mut self, _incoming: Option<PageId>, _probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        _probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         None
     }
     fn remove(&mut self, _frame: FrameId) {}

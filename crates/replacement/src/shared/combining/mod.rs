@@ -151,7 +151,12 @@ impl Shared {
                 ring.next().store(first, Ordering::Relaxed);
                 // Release: pairs with the Acquire in `take_handed`: the link above. Acquire: pairs with the Release in `let_go`: a holder that did
                 // not see this queue had let go before it looked, and so the attempt below succeeds or there is another holder.
-                match self.handed.compare_exchange_weak(first, index, Ordering::AcqRel, Ordering::Relaxed) {
+                match self.handed.compare_exchange_weak(
+                    first,
+                    index,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                ) {
                     Ok(_) => break,
                     Err(now) => first = now,
                 }
@@ -226,7 +231,11 @@ impl Replacement for Combining {
         self.0.let_go(policy);
     }
 
-    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let mut policy = self.0.lock();
         let taken = policy.policy.evict(incoming, probe);
         self.0.let_go(policy);

@@ -77,7 +77,8 @@ impl Overflow {
         const NONE: u32 = u32::MAX;
         let frames = self.hits.iter().map(|(entry, _)| entry.frame().0 + 1).max().unwrap_or(0);
         // By frame, where among the kept ones its newest hit is. An older page of the frame is kept apart, for it has no place here.
-        let (mut newest_first, mut places) = (Vec::<(Entry, u64)>::new(), vec![NONE; frames as usize]);
+        let (mut newest_first, mut places) =
+            (Vec::<(Entry, u64)>::new(), vec![NONE; frames as usize]);
         for (entry, times) in self.hits.drain(..).rev() {
             let place = &mut places[entry.frame().0 as usize];
             match newest_first.get_mut(*place as usize) {
@@ -168,7 +169,11 @@ impl Ring {
         let tail = self.own.tail.load(Ordering::Relaxed);
         // A hint is enough: only the owner puts an overflow there; that it is gone already is no harm.
         let in_order = self.shared.overflow.is_empty();
-        let room = if batch > 0 && in_order && self.is_free(tail.wrapping_add(batch - 1)) { batch } else { 0 };
+        let room = if batch > 0 && in_order && self.is_free(tail.wrapping_add(batch - 1)) {
+            batch
+        } else {
+            0
+        };
         self.own.limit.store(tail.wrapping_add(room), Ordering::Relaxed);
     }
 
@@ -205,7 +210,8 @@ impl Ring {
             (entry != Entry::NONE).then_some(())
         };
         // A hint first, which spares an exchange; the owner hands over what it misses.
-        let overflow = (!self.shared.overflow.is_empty()).then(|| self.shared.overflow.take()).flatten();
+        let overflow =
+            (!self.shared.overflow.is_empty()).then(|| self.shared.overflow.take()).flatten();
         if let Some(overflow) = overflow {
             // Invariant 2: first what is older.
             let older = overflow.from.wrapping_sub(began);

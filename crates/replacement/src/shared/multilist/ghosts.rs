@@ -21,7 +21,8 @@ impl Ghosts {
         self.next += 1;
         if self.oldest_first.len() > 2 * self.by_page.len() + 16 {
             let by_page = &self.by_page;
-            self.oldest_first.retain(|(page, number)| by_page.get(page).is_some_and(|(own, _)| own == number));
+            self.oldest_first
+                .retain(|(page, number)| by_page.get(page).is_some_and(|(own, _)| own == number));
         }
     }
 

@@ -128,7 +128,9 @@ impl Multilist {
             kind,
             frames: i64::from(frames),
             links: Links::new(frames, sublists * ENDS),
-            sublists: (0..sublists).map(|_| CachePadded::new(Latch::new(&POLICY, Sublist::default()))).collect(),
+            sublists: (0..sublists)
+                .map(|_| CachePadded::new(Latch::new(&POLICY, Sublist::default())))
+                .collect(),
             pages: (0..frames).map(|_| AtomicU64::new(NO_PAGE)).collect(),
             states: (0..frames).map(|_| AtomicU8::new(MRU)).collect(),
             sizes: Default::default(),
@@ -205,7 +207,8 @@ impl Multilist {
     fn learn(&self, page: PageId) {
         let at = self.sublist_of(page);
         let mut sublist = self.lock(at);
-        let back = [MRU, MFU].into_iter().find(|state| sublist.ghosts[usize::from(*state)].learn(page));
+        let back =
+            [MRU, MFU].into_iter().find(|state| sublist.ghosts[usize::from(*state)].learn(page));
         drop(sublist);
         if let Some(state) = back {
             self.adapt(state);
@@ -213,7 +216,11 @@ impl Multilist {
     }
 
     /// Proposes the frames of a state from the tails of its sublists.
-    fn evict_from(&self, state: u8, probe: &mut dyn FnMut(FrameId) -> Probe) -> ControlFlow<Option<FrameId>> {
+    fn evict_from(
+        &self,
+        state: u8,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> ControlFlow<Option<FrameId>> {
         for at in self.in_turn() {
             let mut sublist = self.lock(at);
             let mut next = self.links.back(Self::list(at, state));
@@ -234,7 +241,8 @@ impl Multilist {
 
     /// `arc_adjust`, for the ghosts: forgets what is beyond the bounds.
     fn forget(&self) {
-        let size = |of: &[CachePadded<AtomicI64>; 2], state: u8| of[usize::from(state)].load(Relaxed);
+        let size =
+            |of: &[CachePadded<AtomicI64>; 2], state: u8| of[usize::from(state)].load(Relaxed);
         while size(&self.sizes, MRU) + size(&self.ghost_sizes, MRU) > self.frames {
             if !self.forget_one(MRU) {
                 break;
@@ -276,10 +284,14 @@ impl Multilist {
             let of = |at| self.lock(at).ghosts[usize::from(state)].len() as i64;
             (0..self.sublists.len() as u32).map(of).sum::<i64>()
         });
-        let (told, told_ghosts) =
-            (self.sizes.each_ref().map(|n| n.load(Relaxed)), self.ghost_sizes.each_ref().map(|n| n.load(Relaxed)));
+        let (told, told_ghosts) = (
+            self.sizes.each_ref().map(|n| n.load(Relaxed)),
+            self.ghost_sizes.each_ref().map(|n| n.load(Relaxed)),
+        );
         if (told, told_ghosts) != (sizes, ghosts) {
-            return Err(format!("sizes are {sizes:?} and {ghosts:?}, not {told:?} and {told_ghosts:?}"));
+            return Err(format!(
+                "sizes are {sizes:?} and {ghosts:?}, not {told:?} and {told_ghosts:?}"
+            ));
         }
         let forgotten = sizes[0] + ghosts[0] <= self.frames && ghosts[0] + ghosts[1] <= self.frames;
         if forgotten { Ok(()) } else { Err(format!("too many ghosts: {ghosts:?}")) }
@@ -299,7 +311,9 @@ impl Replacement for Multilist {
     fn miss(&self, frame: FrameId, page: PageId) {
         let at = self.sublist_of(page);
         let mut sublist = self.lock(at);
-        let mut back = |state: u8| sublist.ghosts[usize::from(state)].remove(page).map(|learned| (state, learned));
+        let mut back = |state: u8| {
+            sublist.ghosts[usize::from(state)].remove(page).map(|learned| (state, learned))
+        };
         let ghost = back(MRU).or_else(|| back(MFU));
         self.pages[frame.0 as usize].store(page.to_u64(), Relaxed);
         self.enter(at, if ghost.is_some() { MFU } else { MRU }, frame.0);
@@ -315,11 +329,17 @@ impl Replacement for Multilist {
         }
     }
 
-    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         if let (MultilistKind::Arc, Some(page)) = (self.kind, incoming) {
             self.learn(page);
         }
-        let first = if self.kind == MultilistKind::Arc && self.sizes[0].load(Relaxed) <= self.p.load(Relaxed) {
+        let first = if self.kind == MultilistKind::Arc
+            && self.sizes[0].load(Relaxed) <= self.p.load(Relaxed)
+        {
             MFU
         } else {
             MRU

@@ -85,7 +85,9 @@ fn invariants_hold_over_a_long_run() {
         let mut held: Vec<Option<u32>> = vec![None; FRAMES as usize];
         let mut random = 1_u64;
         for step in 0..30_000 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let no = ((random >> 40) as u32 % 300).min((random >> 33) as u32 % 200);
             if let Some(frame) = held.iter().position(|held| *held == Some(no)) {
                 pages.hit(FrameId(frame as u32), page(no));
@@ -93,7 +95,9 @@ fn invariants_hold_over_a_long_run() {
             }
             let frame = match held.iter().position(Option::is_none) {
                 Some(free) => FrameId(free as u32),
-                None => pages.evict((step % 2 == 0).then(|| page(no)), &mut |_| Probe::Take).unwrap(),
+                None => {
+                    pages.evict((step % 2 == 0).then(|| page(no)), &mut |_| Probe::Take).unwrap()
+                }
             };
             pages.miss(frame, page(no));
             held[frame.0 as usize] = Some(no);

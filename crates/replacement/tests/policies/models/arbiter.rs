@@ -27,7 +27,13 @@ enum Fate {
 
 impl Shadow {
     fn new(kind: PolicyKind, places: u32) -> Self {
-        Self { kind, policy: super::build(kind, places), pages: vec![None; places as usize], lead: 0, cohort: vec![] }
+        Self {
+            kind,
+            policy: super::build(kind, places),
+            pages: vec![None; places as usize],
+            lead: 0,
+            cohort: vec![],
+        }
     }
 
     fn find(&self, page: PageId) -> Option<FrameId> {
@@ -54,7 +60,10 @@ impl Shadow {
     }
 
     fn settle(&mut self, page: Option<PageId>, fate: Fate) {
-        let open = self.cohort.iter_mut().filter(|(member, fate)| Some(*member) == page && *fate == Fate::Open);
+        let open = self
+            .cohort
+            .iter_mut()
+            .filter(|(member, fate)| Some(*member) == page && *fate == Fate::Open);
         open.for_each(|member| member.1 = fate);
     }
 
@@ -77,7 +86,13 @@ pub struct Model {
 impl Model {
     pub fn new(frames: u32) -> Self {
         assert!(frames <= 1024);
-        let kinds = [PolicyKind::Lirs, PolicyKind::WTinyLfu, PolicyKind::S3Fifo, PolicyKind::Lru, PolicyKind::Mq];
+        let kinds = [
+            PolicyKind::Lirs,
+            PolicyKind::WTinyLfu,
+            PolicyKind::S3Fifo,
+            PolicyKind::Lru,
+            PolicyKind::Mq,
+        ];
         Self {
             frames: vec![None; frames as usize],
             shadows: kinds.map(|kind| Shadow::new(kind, frames)).into(),
@@ -144,7 +159,8 @@ impl Model {
             return;
         }
         let its = self.shadows[best].pages.iter().flatten();
-        let missing: Vec<_> = its.filter(|page| self.shadows[self.leader].find(**page).is_none()).copied().collect();
+        let missing: Vec<_> =
+            its.filter(|page| self.shadows[self.leader].find(**page).is_none()).copied().collect();
         let next = &mut self.shadows[best];
         let size = next.cohort.len();
         let may_be_used = size - next.count(Fate::Wasted);
@@ -167,7 +183,8 @@ impl Model {
         }
         self.wait = self.frames.len() as i64 / 2;
         let strange = |page: &PageId| self.shadows[to].find(*page).is_none();
-        let held = self.frames.iter().enumerate().filter(|(_, page)| page.as_ref().is_some_and(strange));
+        let held =
+            self.frames.iter().enumerate().filter(|(_, page)| page.as_ref().is_some_and(strange));
         self.strangers = held.map(|(frame, _)| FrameId(frame as u32)).collect();
     }
 }
@@ -184,7 +201,11 @@ impl Policy for Model {
         self.used(frame, page);
     }
 
-    fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         for frame in self.strangers.clone() {
             match probe(frame) {
                 Probe::Take => {
@@ -203,7 +224,9 @@ impl Policy for Model {
                 let page = shadow.pages[place.0 as usize];
                 frames.iter().position(|held| *held == page).map(|frame| FrameId(frame as u32))
             };
-            let place = shadow.policy.evict(incoming, &mut |place| frame_at(place).map_or(Probe::Take, &mut *probe))?;
+            let place = shadow
+                .policy
+                .evict(incoming, &mut |place| frame_at(place).map_or(Probe::Take, &mut *probe))?;
             let taken = frame_at(place);
             shadow.pages[place.0 as usize] = None;
             if let Some(frame) = taken {
@@ -218,7 +241,8 @@ impl Policy for Model {
         self.strangers.retain(|stranger| *stranger != frame);
         self.left |= self.frames[frame.0 as usize].is_some();
         let shadow = &mut self.shadows[self.leader];
-        if let Some(place) = self.frames[frame.0 as usize].take().and_then(|page| shadow.find(page)) {
+        if let Some(place) = self.frames[frame.0 as usize].take().and_then(|page| shadow.find(page))
+        {
             shadow.policy.remove(place);
             shadow.pages[place.0 as usize] = None;
         }

@@ -61,7 +61,11 @@ impl Policy for Model {
         }
     }
 
-    fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let mut in_b2 = false;
         if let Some(page) = incoming {
             self.adapt(page);
@@ -69,7 +73,8 @@ impl Policy for Model {
         }
         let t1 = self.t1.len() as f64;
         let mut order: Vec<FrameId> = vec![];
-        let (once, again) = (self.t1.iter().map(|(frame, _)| *frame), self.t2.iter().map(|(frame, _)| *frame));
+        let (once, again) =
+            (self.t1.iter().map(|(frame, _)| *frame), self.t2.iter().map(|(frame, _)| *frame));
         if t1 >= 1.0 && (t1 > self.p || (in_b2 && t1 == self.p)) {
             order.extend(once.chain(again));
         } else {

@@ -24,13 +24,24 @@ pub struct Model {
 
 impl Model {
     pub fn new(frames: u32) -> Self {
-        Self { c: frames as usize, p: 0.0, t1: VecDeque::new(), t2: VecDeque::new(), b1: vec![], b2: vec![] }
+        Self {
+            c: frames as usize,
+            p: 0.0,
+            t1: VecDeque::new(),
+            t2: VecDeque::new(),
+            b1: vec![],
+            b2: vec![],
+        }
     }
 }
 
 impl Policy for Model {
     fn hit(&mut self, frame: FrameId) {
-        self.t1.iter_mut().chain(&mut self.t2).filter(|e| e.frame == frame).for_each(|e| e.referenced = true);
+        self.t1
+            .iter_mut()
+            .chain(&mut self.t2)
+            .filter(|e| e.frame == frame)
+            .for_each(|e| e.referenced = true);
     }
 
     fn miss(&mut self, frame: FrameId, page: PageId) {
@@ -55,7 +66,11 @@ impl Policy for Model {
     }
 
     /// replace(), but that a page may be refused: it goes another round. A clock whose pages were all refused, in two rounds, is done.
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let (mut refused1, mut refused2) = (0, 0);
         loop {
             let (done1, done2) = (refused1 >= 2 * self.t1.len(), refused2 >= 2 * self.t2.len());

@@ -30,7 +30,11 @@ impl Policy for Model {
         *self.bit(frame) = Some(true);
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         for _round in 0..2 {
             for _frame in 0..self.row.len() {
                 self.row.rotate_left(1);

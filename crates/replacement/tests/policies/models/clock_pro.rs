@@ -33,7 +33,13 @@ pub struct Model {
 impl Model {
     pub fn new(frames: u32) -> Self {
         let (frames, min_cold) = (frames as usize, usize::max(frames as usize / 100, 1));
-        Self { clock: VecDeque::from([HandCold, HandTest]), frames, min_cold, cold_target: min_cold, started: false }
+        Self {
+            clock: VecDeque::from([HandCold, HandTest]),
+            frames,
+            min_cold,
+            cold_target: min_cold,
+            started: false,
+        }
     }
 
     fn count(&self, which: impl Fn(&Entry) -> bool) -> usize {
@@ -161,7 +167,11 @@ impl Policy for Model {
         }
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         self.position(|_| true)?;
         let mut skipped = 0;
         loop {
@@ -181,7 +191,11 @@ impl Policy for Model {
                 let entry = self.take_out(at);
                 match entry.in_test {
                     true => self.become_hot(entry),
-                    false => self.insert_at_list_head(Entry { in_test: true, referenced: false, ..entry }),
+                    false => self.insert_at_list_head(Entry {
+                        in_test: true,
+                        referenced: false,
+                        ..entry
+                    }),
                 }
                 continue;
             }
@@ -194,7 +208,10 @@ impl Policy for Model {
                 Probe::Stop => return None,
             }
         }
-        let pages = self.clock.iter().filter_map(|item| if let Page(entry) = item { Some(*entry) } else { None });
+        let pages = self
+            .clock
+            .iter()
+            .filter_map(|item| if let Page(entry) = item { Some(*entry) } else { None });
         for entry in pages.filter(|entry| entry.hot).collect::<Vec<_>>() {
             match probe(entry.frame.unwrap()) {
                 Probe::Take => {

@@ -134,7 +134,11 @@ impl Policy for Model {
         }
     }
 
-    fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let lir = self.s.iter().filter(|page| self.status[*page] == Lir);
         for page in self.q.iter().chain(lir).copied().collect::<Vec<_>>() {
             let frame = self.frame_of[&page];

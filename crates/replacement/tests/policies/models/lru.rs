@@ -19,7 +19,11 @@ impl Policy for Model {
         self.0.push_back(frame);
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         for at in 0..self.0.len() {
             match probe(self.0[at]) {
                 Probe::Take => return self.0.remove(at),

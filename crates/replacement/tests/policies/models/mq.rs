@@ -33,7 +33,8 @@ impl Model {
 
     /// Takes the block out of the queue that it is in.
     fn take(&mut self, frame: FrameId) -> Option<Block> {
-        let queue = self.q.iter_mut().find(|queue| queue.iter().any(|block| block.frame == frame))?;
+        let queue =
+            self.q.iter_mut().find(|queue| queue.iter().any(|block| block.frame == frame))?;
         let at = queue.iter().position(|block| block.frame == frame)?;
         queue.remove(at)
     }
@@ -77,7 +78,11 @@ impl Policy for Model {
         self.access(Block { frame, page, reference, expire_time: 0 });
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         for block in self.q.iter().flatten().copied().collect::<Vec<_>>() {
             match probe(block.frame) {
                 Probe::Take => {

@@ -27,7 +27,13 @@ pub struct Model {
 impl Model {
     pub fn new(frames: u32) -> Self {
         let frames = frames as usize;
-        Self { frames, small_size: (frames / 10).max(1), small: vec![], main: vec![], ghost: vec![] }
+        Self {
+            frames,
+            small_size: (frames / 10).max(1),
+            small: vec![],
+            main: vec![],
+            ghost: vec![],
+        }
     }
 
     fn main_size(&self) -> usize {
@@ -89,7 +95,9 @@ impl Model {
 
 impl Policy for Model {
     fn hit(&mut self, frame: FrameId) {
-        for entry in self.small.iter_mut().chain(&mut self.main).filter(|entry| entry.frame == frame) {
+        for entry in
+            self.small.iter_mut().chain(&mut self.main).filter(|entry| entry.frame == frame)
+        {
             entry.freq = (entry.freq + 1).min(3);
         }
     }
@@ -104,7 +112,11 @@ impl Policy for Model {
         }
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let free = self.frames - self.small.len() - self.main.len();
         let small_first = self.small.len() + free >= self.small_size;
         for small in [small_first, !small_first] {

@@ -34,7 +34,8 @@ impl Sequence {
     }
 
     fn extends(&self, page: u64) -> bool {
-        (self.direction >= 0 && page == self.high + 1) || (self.direction <= 0 && page + 1 == self.low)
+        (self.direction >= 0 && page == self.high + 1)
+            || (self.direction <= 0 && page + 1 == self.low)
     }
 }
 
@@ -82,7 +83,12 @@ impl Model {
             let oldest = may_go.map(Sequence::last).min().unwrap();
             self.sequences.retain(|sequence| sequence.last() != oldest);
         }
-        self.sequences.push(Sequence { low: page, high: page, direction: 0, faults: vec![self.now] });
+        self.sequences.push(Sequence {
+            low: page,
+            high: page,
+            direction: 0,
+            faults: vec![self.now],
+        });
     }
 
     /// The pages of the sequence in memory, from `M` behind its head on.
@@ -92,7 +98,8 @@ impl Model {
             pages.reverse();
         }
         let far = pages.into_iter().skip(M as usize);
-        far.filter_map(|page| Some(self.resident.iter().find(|(_, held)| *held == page)?.0)).collect()
+        far.filter_map(|page| Some(self.resident.iter().find(|(_, held)| *held == page)?.0))
+            .collect()
     }
 }
 
@@ -109,7 +116,11 @@ impl Policy for Model {
         self.resident.push((frame, page.to_u64()));
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let long = self.sequences.iter().filter(|sequence| sequence.is_long());
         let usable = long.filter(|sequence| !self.behind_head(sequence).is_empty());
         let chosen = usable.max_by_key(|sequence| sequence.nth_last());

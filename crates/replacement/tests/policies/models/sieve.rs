@@ -24,7 +24,10 @@ impl Model {
 
 impl Policy for Model {
     fn hit(&mut self, frame: FrameId) {
-        self.queue.iter_mut().filter(|(held, _)| *held == frame).for_each(|(_, visited)| *visited = true);
+        self.queue
+            .iter_mut()
+            .filter(|(held, _)| *held == frame)
+            .for_each(|(_, visited)| *visited = true);
     }
 
     fn miss(&mut self, frame: FrameId, _page: PageId) {
@@ -32,7 +35,11 @@ impl Policy for Model {
         self.hand = self.hand.map(|hand| hand + 1);
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         for _step in 0..2 * self.queue.len() {
             let at = self.hand.unwrap_or(self.queue.len() - 1);
             self.hand = Some(at);

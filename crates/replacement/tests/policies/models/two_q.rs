@@ -22,7 +22,8 @@ impl Model {
     fn remember(&mut self, page: PageId, incoming: Option<PageId>) {
         let awaited = incoming.filter(|page| self.a1out.contains(page));
         self.a1out.push_back(page);
-        let others = |a1out: &VecDeque<PageId>| a1out.iter().filter(|page| Some(**page) != awaited).count();
+        let others =
+            |a1out: &VecDeque<PageId>| a1out.iter().filter(|page| Some(**page) != awaited).count();
         while others(&self.a1out) > self.kout {
             let oldest = self.a1out.iter().position(|page| Some(*page) != awaited).unwrap();
             self.a1out.remove(oldest);
@@ -47,7 +48,11 @@ impl Policy for Model {
         }
     }
 
-    fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         let (first, second) = match self.a1in.len() > self.kin {
             true => (&self.a1in, &self.am),
             false => (&self.am, &self.a1in),

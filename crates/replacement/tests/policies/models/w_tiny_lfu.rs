@@ -21,7 +21,12 @@ impl Sketch {
     }
 
     fn counters(&mut self, page: PageId) -> [&mut u32; 4] {
-        let seeds = [0xc3a5_c85c_97cb_3127, 0xb492_b66f_be98_f273, 0x9ae1_6a3b_2f90_404f, 0xcbf2_9ce4_8422_2325_u64];
+        let seeds = [
+            0xc3a5_c85c_97cb_3127,
+            0xb492_b66f_be98_f273,
+            0x9ae1_6a3b_2f90_404f,
+            0xcbf2_9ce4_8422_2325_u64,
+        ];
         let mixed = page.to_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let folded = mixed ^ (mixed >> 32);
         let mut seeds = seeds.into_iter();
@@ -114,7 +119,8 @@ impl Policy for Model {
             self.sketch.count(entry.1);
             self.window.push(entry);
         }
-        let main = Self::take(&mut self.probation, frame).or_else(|| Self::take(&mut self.protected, frame));
+        let main = Self::take(&mut self.probation, frame)
+            .or_else(|| Self::take(&mut self.protected, frame));
         if let Some(entry) = main {
             self.sketch.count(entry.1);
             self.protected.push(entry);
@@ -131,14 +137,19 @@ impl Policy for Model {
         self.round_over = true;
     }
 
-    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(
+        &mut self,
+        _incoming: Option<PageId>,
+        probe: &mut dyn FnMut(FrameId) -> Probe,
+    ) -> Option<FrameId> {
         if self.round_over {
             (self.were_free, self.most_free, self.round_over) = (self.most_free, 0, false);
             self.overflow();
         }
         let contest = self.contest();
-        let candidate_wins = contest
-            .is_some_and(|(candidate, victim)| self.sketch.frequency(candidate.1) > self.sketch.frequency(victim.1));
+        let candidate_wins = contest.is_some_and(|(candidate, victim)| {
+            self.sketch.frequency(candidate.1) > self.sketch.frequency(victim.1)
+        });
         let main = [self.probation.clone(), self.protected.clone()].concat();
         let order = if contest.is_some() && !candidate_wins {
             [self.window.clone(), main.clone()].concat()

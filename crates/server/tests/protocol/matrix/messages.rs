@@ -77,7 +77,10 @@ fn extended() -> Vec<Named> {
         ("close portal", close('P', "p")),
         ("close no portal", close('P', "nosuch")),
         ("bind and execute", [bind("", "s", &["4"], false), execute("", 0)].concat()),
-        ("bind and execute two rows", [bind("", "s", &["4"], false), execute("", 1), execute("", 1)].concat()),
+        (
+            "bind and execute two rows",
+            [bind("", "s", &["4"], false), execute("", 1), execute("", 1)].concat(),
+        ),
         ("flush", flush()),
         ("sync", sync()),
     ]
@@ -197,7 +200,10 @@ pub fn packets() -> Vec<Named> {
         ("startup without a user", startup(&[("database", "postgres")])),
         ("startup with an empty user", startup(&[("user", "")])),
         ("startup with settings", with(b"application_name\0matrix\0datestyle\0ISO, DMY\0")),
-        ("startup with options", with(b"options\0-c application_name=one\\ two --extra_float_digits=3\0")),
+        (
+            "startup with options",
+            with(b"options\0-c application_name=one\\ two --extra_float_digits=3\0"),
+        ),
         ("startup with options that are none", with(b"options\0nonsense\0")),
         ("startup with an unknown setting", with(b"nosuch\0x\0")),
         ("startup with a bad setting", with(b"extra_float_digits\0x\0")),
@@ -216,7 +222,10 @@ pub fn packets() -> Vec<Named> {
         ("startup with a value without an end", packet(VERSION_3, b"user\0postgres")),
         ("startup that goes on", packet(VERSION_3, &[&user[..], b"\0more"].concat())),
         ("startup without a body", packet(VERSION_3, b"")),
-        ("startup with a user that is no text", packet(VERSION_3, b"user\0\xff\0database\0postgres\0\0")),
+        (
+            "startup with a user that is no text",
+            packet(VERSION_3, b"user\0\xff\0database\0postgres\0\0"),
+        ),
         ("startup twice", [with(b""), with(b"")].concat()),
         ("request for SSL", packet(SSL, b"")),
         ("request for SSL with a body", packet(SSL, b"more")),

@@ -152,24 +152,31 @@ fn differences(recorded: &Answers, cells: &[Cell], ours: bool) -> String {
             writeln!(out, "\n{message} / {state}: not recorded").unwrap();
             continue;
         };
-        for (what, expected, actual) in
-            [("alone", &expected.alone, &answer.alone), ("going on", &expected.going_on, &answer.going_on)]
-        {
+        for (what, expected, actual) in [
+            ("alone", &expected.alone, &answer.alone),
+            ("going on", &expected.going_on, &answer.going_on),
+        ] {
             if expected == actual {
                 continue;
             }
             if let Some(entry) = allowed(message, expected, actual).filter(|_| ours) {
                 used[entry] = true;
             } else {
-                write!(out, "\n{message} / {state} / {what}\n  recorded: {expected}\n  answered: {actual}").unwrap();
+                write!(
+                    out,
+                    "\n{message} / {state} / {what}\n  recorded: {expected}\n  answered: {actual}"
+                )
+                .unwrap();
             }
         }
     }
     for (entry, _) in ALLOWED.iter().zip(used).filter(|(_, used)| ours && !used) {
-        write!(out, "\n{}: it no longer differs as the list says: take it off", entry.message).unwrap();
+        write!(out, "\n{}: it no longer differs as the list says: take it off", entry.message)
+            .unwrap();
     }
     if recorded.len() != cells.len() {
-        write!(out, "\n{} cells are recorded, {} were played", recorded.len(), cells.len()).unwrap();
+        write!(out, "\n{} cells are recorded, {} were played", recorded.len(), cells.len())
+            .unwrap();
     }
     out
 }
@@ -185,7 +192,8 @@ fn socket(directory: &Path, port: u16) -> PathBuf {
 #[test]
 fn matrix_is_answered_as_postgres_15_does() {
     let directory = TempDir::new("matrix-socket").unwrap();
-    let server = Fixture::with("matrix", |config| config.unix_socket = Some(directory.path().to_owned()));
+    let server =
+        Fixture::with("matrix", |config| config.unix_socket = Some(directory.path().to_owned()));
     let cells = play_all(&socket(directory.path(), server.address().port()), &["postgres"]);
     server.stop();
     if let Some(to) = std::env::var_os("MATRIX_OUT") {
@@ -206,7 +214,9 @@ fn recorded_matrix_is_that_of_postgres_15() {
     let directory = TempDir::new("matrix-postgres").unwrap();
     let data = directory.path().join("data");
     let socket_in = format!("unix_socket_directories={}", data.display());
-    let kind = Kind::Postgres { settings: vec![socket_in, "timezone=UTC".to_owned(), "fsync=off".to_owned()] };
+    let kind = Kind::Postgres {
+        settings: vec![socket_in, "timezone=UTC".to_owned(), "fsync=off".to_owned()],
+    };
     kind.prepare(&data).unwrap();
     let server = kind.start(&data).unwrap();
     let mut client = Client::connect(server.endpoint(), LIMIT).unwrap();
@@ -219,6 +229,10 @@ fn recorded_matrix_is_that_of_postgres_15() {
     if bless {
         std::fs::write(path(), text(&cells)).unwrap();
     } else {
-        assert_eq!(differences(&recorded(), &cells, false), "", "PostgreSQL answers otherwise than recorded");
+        assert_eq!(
+            differences(&recorded(), &cells, false),
+            "",
+            "PostgreSQL answers otherwise than recorded"
+        );
     }
 }

@@ -50,7 +50,9 @@ impl Player {
                 n > 0
             }
             Err(e) if e.kind() == ErrorKind::ConnectionReset => false,
-            Err(e) => panic!("{}: {e} after {:?}", self.name, self.heard.escape_ascii().to_string()),
+            Err(e) => {
+                panic!("{}: {e} after {:?}", self.name, self.heard.escape_ascii().to_string())
+            }
         }
     }
 
@@ -63,7 +65,13 @@ impl Player {
                 }
                 assert!(self.hear(), "{}: closed before {tag} of {tags}", self.name);
             };
-            assert_eq!(char::from(self.heard[0]), tag, "{}: {}", self.name, shown(&self.heard[..len]));
+            assert_eq!(
+                char::from(self.heard[0]),
+                tag,
+                "{}: {}",
+                self.name,
+                shown(&self.heard[..len])
+            );
             self.heard.drain(..len);
         }
     }
@@ -96,7 +104,10 @@ const SHORT: [(&str, &str); 6] = [
     ("E ERROR C26000 Munnamed prepared statement does not exist", "(no statement)"),
     (r#"E ERROR C34000 Mportal \"\" does not exist"#, "(no portal)"),
     (r#"E ERROR C34000 Mportal \"p\" does not exist"#, "(no portal p)"),
-    (r"T \x00\x01count\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x14\x00\x08\xff\xff\xff\xff\x00\x00", "(count)"),
+    (
+        r"T \x00\x01count\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x14\x00\x08\xff\xff\xff\xff\x00\x00",
+        "(count)",
+    ),
     ("E FATAL C08P01 Mterminating connection because protocol synchronization was lost", "(lost)"),
 ];
 
@@ -109,7 +120,9 @@ fn shown(message: &[u8]) -> String {
     let (tag, body) = (char::from(message[0]), &message[5..]);
     let text = match tag {
         'E' | 'N' => {
-            let fields = body.split(|b| *b == 0).filter(|f| f.first().is_some_and(|code| !SOURCE.contains(code)));
+            let fields = body
+                .split(|b| *b == 0)
+                .filter(|f| f.first().is_some_and(|code| !SOURCE.contains(code)));
             let mut fields: Vec<String> = fields.map(|f| f.escape_ascii().to_string()).collect();
             if fields.len() > 1 && fields[0][1..] == fields[1][1..] {
                 // Severity, and severity in English.
@@ -197,22 +210,23 @@ pub const BEFORE: [(&str, &[u32]); 5] = [
 
 /// Plays a packet that comes before a session.
 pub fn play_packet(socket: &Path, (when, before): &(&str, &[u32]), (name, bytes): &Named) -> Cell {
-    let [alone, going_on] = [vec![], [query("select 1"), crate::raw::message(b'X', b"")].concat()].map(|end| {
-        let mut player = Player::new(socket, format!("{when} / {name}"));
-        for code in *before {
-            player.send(&encryption(*code));
-            while player.heard.is_empty() {
-                assert!(player.hear(), "{}: closed", player.name);
+    let [alone, going_on] = [vec![], [query("select 1"), crate::raw::message(b'X', b"")].concat()]
+        .map(|end| {
+            let mut player = Player::new(socket, format!("{when} / {name}"));
+            for code in *before {
+                player.send(&encryption(*code));
+                while player.heard.is_empty() {
+                    assert!(player.hear(), "{}: closed", player.name);
+                }
+                assert_eq!(std::mem::take(&mut player.heard), b"N");
             }
-            assert_eq!(std::mem::take(&mut player.heard), b"N");
-        }
-        player.send(&[bytes.clone(), end].concat());
-        let heard = player.rest();
-        // The answer to a request for encryption is a letter, not a message.
-        let letters = heard.iter().take_while(|b| **b == b'N').count();
-        let (letters, messages) = heard.split_at(letters);
-        format!("{}{}", String::from_utf8_lossy(letters), all_shown(messages))
-    });
+            player.send(&[bytes.clone(), end].concat());
+            let heard = player.rest();
+            // The answer to a request for encryption is a letter, not a message.
+            let letters = heard.iter().take_while(|b| **b == b'N').count();
+            let (letters, messages) = heard.split_at(letters);
+            format!("{}{}", String::from_utf8_lossy(letters), all_shown(messages))
+        });
     (format!("packet: {name}"), (*when).to_owned(), Answer { alone, going_on })
 }
 
@@ -232,7 +246,8 @@ pub fn play_all(socket: &Path, databases: &[&str]) -> Vec<Cell> {
     };
     let mut parts: Vec<_> = std::thread::scope(|scope| {
         let part = &part;
-        let threads: Vec<_> = (0..databases.len()).map(|first| scope.spawn(move || part(first))).collect();
+        let threads: Vec<_> =
+            (0..databases.len()).map(|first| scope.spawn(move || part(first))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap().into_iter()).collect()
     });
     let turns = (0..messages.len()).map(|i| i % databases.len());

@@ -55,7 +55,11 @@ pub fn states() -> Vec<State> {
         state("suspended in a block", "CZ12DDsZ", &[begin(), run("p", SERIES, 2), sync()]),
         state("finished in a block", "CZ12DDDDCZ", &[begin(), run("p", SERIES, 0), sync()]),
         state("written in a block", "CZ12CZ", &[begin(), run("p", INSERT, 0), sync()]),
-        state("suspended in a failed block", "CZ12DDsZEZ", &[begin(), run("p", SERIES, 2), sync(), query(FAILS)]),
+        state(
+            "suspended in a failed block",
+            "CZ12DDsZEZ",
+            &[begin(), run("p", SERIES, 2), sync(), query(FAILS)],
+        ),
         state("bound in a failed block", "CZ12ZEZ", &[begin(), bound(), sync(), query(FAILS)]),
         state("ended by execute", "CZ12C", &[begin(), run("", "commit", 0), flush()]),
     ]);

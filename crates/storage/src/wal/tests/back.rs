@@ -30,11 +30,17 @@ fn reads_in_proportion_to_what_is_asked_for() {
         let mut back = wal.read_back(LOG_START);
         let mut asked = 0;
         for n in (0..RECORDS).rev().step_by(step) {
-            assert_eq!(back.record(starts[n as usize]).unwrap().payload, payload(n, (n % 90) as usize));
+            assert_eq!(
+                back.record(starts[n as usize]).unwrap().payload,
+                payload(n, (n % 90) as usize)
+            );
             asked += 1;
         }
         let read = control.bytes_read() - before;
-        assert!(read < asked * per_record + (2 << 20), "every {step}th: {read} bytes for {asked} records");
+        assert!(
+            read < asked * per_record + (2 << 20),
+            "every {step}th: {read} bytes for {asked} records"
+        );
     }
     wal.shutdown();
 }

@@ -35,7 +35,8 @@ fn unmark(disk: &MemDisk, end: Lsn) {
 
 /// The next sync fails, and leaves of what it should have written what the seed says.
 fn fail_a_sync(disk: &MemDisk, seed: u64) {
-    let zone = Zone::under(Role::Log, "log", "/data/wal").fault(Fault::FailedSync, When::After(0), 1);
+    let zone =
+        Zone::under(Role::Log, "log", "/data/wal").fault(Fault::FailedSync, When::After(0), 1);
     disk.set_faults(Some(Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]))));
 }
 
@@ -73,7 +74,11 @@ fn a_tail_torn_at_any_byte_ends_the_log() {
             let padding = end.0 - cut <= 2;
             let (records, found) = read(&disk, Lsn(0)).unwrap();
             let complete = same || padding;
-            assert_eq!((records.len() as u64, found), if complete { (n + 1, end) } else { (n, last) }, "cut at {cut}");
+            assert_eq!(
+                (records.len() as u64, found),
+                if complete { (n + 1, end) } else { (n, last) },
+                "cut at {cut}"
+            );
         }
         let again = Wal::open(Arc::new(disk.clone()), small(), last).unwrap();
         again.append(&[b"in its place"]);
@@ -102,7 +107,9 @@ fn damage_in_the_middle_is_told() {
             match read(&disk, Lsn(0)) {
                 Err(WalError::Corrupt { lsn, reason }) => {
                     assert!(
-                        lsn == *start && reason.contains(".wal offset ") && reason.contains("expected"),
+                        lsn == *start
+                            && reason.contains(".wal offset ")
+                            && reason.contains("expected"),
                         "record {n}: {reason}"
                     );
                 }

@@ -19,7 +19,12 @@ use super::{Wal, WalConfig, WalError, WalReader};
 
 /// A log so small that rings wrap and segments end all the time.
 fn small() -> WalConfig {
-    WalConfig { dir: PathBuf::from("/data/wal"), segment_size: 8192, buffer_size: 4096, ..WalConfig::default() }
+    WalConfig {
+        dir: PathBuf::from("/data/wal"),
+        segment_size: 8192,
+        buffer_size: 4096,
+        ..WalConfig::default()
+    }
 }
 
 fn open(disk: &MemDisk, end: Lsn) -> Arc<Wal> {

@@ -60,6 +60,9 @@ fn a_panic_of_the_segment_maker_fails_the_log() {
     let (tell, told) = channel();
     wal.when_room(1 << 20, true, Box::new(move |result| tell.send(result).unwrap()));
     let error = told.recv_timeout(LIMIT).unwrap().unwrap_err();
-    assert!(error.to_string().contains("making a segment of the log: planted in next.tmp"), "{error}");
+    assert!(
+        error.to_string().contains("making a segment of the log: planted in next.tmp"),
+        "{error}"
+    );
     assert!(wal.failed().is_some());
 }

@@ -74,7 +74,8 @@ fn a_full_log_asks_for_a_checkpoint_once_in_a_while() {
     const RETRY: Duration = Duration::from_millis(10);
     const ASKED: usize = 10;
     let disk = MemDisk::new();
-    let config = WalConfig { space: SpaceWaits { retry: RETRY, ..SpaceWaits::default() }, ..config() };
+    let config =
+        WalConfig { space: SpaceWaits { retry: RETRY, ..SpaceWaits::default() }, ..config() };
     let wal = Arc::new(Wal::open(Arc::new(disk.clone()), config, Lsn(0)).unwrap());
     disk.set_capacity(10 * SEGMENT);
     let (tell, asked) = channel();

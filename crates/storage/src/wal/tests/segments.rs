@@ -36,7 +36,12 @@ fn recycled_segments_hold_no_ghosts() {
             wal.remove_before(before).unwrap();
             assert!(names(&disk).len() <= 12, "{:?}", names(&disk));
             let (records, _) = read(&disk, before).unwrap();
-            assert!(records.iter().map(|(_, _, bytes)| bytes.clone()).eq((n - 120..n).map(|n| payload(n, 200))));
+            assert!(
+                records
+                    .iter()
+                    .map(|(_, _, bytes)| bytes.clone())
+                    .eq((n - 120..n).map(|n| payload(n, 200)))
+            );
         }
         // Stop in the middle of a recycled segment.
         fill(&wal, n..n + 1 + life);
@@ -81,11 +86,17 @@ fn remove_before_keeps_what_is_needed() {
     let ends = fill(&wal, 0..400);
     for end in ends.iter().step_by(7) {
         wal.remove_before(*end).unwrap();
-        assert_eq!(read(&disk, *end).unwrap().0.len(), ends.iter().filter(|other| *other > end).count());
+        assert_eq!(
+            read(&disk, *end).unwrap().0.len(),
+            ends.iter().filter(|other| *other > end).count()
+        );
     }
     wal.remove_before(Lsn(u64::MAX)).unwrap();
     fill(&wal, 0..10);
-    assert!(matches!(WalReader::open(Arc::new(disk.clone()), &small(), Lsn(0)), Err(WalError::Corrupt { .. })));
+    assert!(matches!(
+        WalReader::open(Arc::new(disk.clone()), &small(), Lsn(0)),
+        Err(WalError::Corrupt { .. })
+    ));
 }
 
 /// A removed segment that a crash brought back before a gap goes again at the next start; what is needed stays.
@@ -134,7 +145,8 @@ fn missing_and_foreign_segments_are_refused() {
     disk.rename(&second, aside).unwrap();
     let error = read(&disk, Lsn(0)).unwrap_err();
     assert!(
-        matches!(&error, WalError::Corrupt { .. }) && error.to_string().contains("0000000000002000.wal"),
+        matches!(&error, WalError::Corrupt { .. })
+            && error.to_string().contains("0000000000002000.wal"),
         "{error}"
     );
     disk.rename(aside, &second).unwrap();
