@@ -1,10 +1,12 @@
-//! What a hit costs: a bare lookup in the page table, a pin with its latch, an optimistic read; by one thread and by two, on the same hot
-//! pages and on disjoint ones.
+//! What a hit costs: a bare lookup in the page table, a pin with its latch, an optimistic read; by
+//! one thread and by two, on the same hot pages and on disjoint ones.
 //!
-//! `cargo bench -p clearway-buffer --bench hit -- [--pages N] [--replacement HOW] [--threads N] [--millis N] [--rounds N]`. Times are of the
-//! threads' processor time, rounds of all ways follow one another, and the medians are told, so that what else the machine does counts little. Then
-//! a line for each bar, `ok` or `short`. Processor time says of two threads what they take from each other in the caches, not that there are two
-//! cores for them. Instructions of each way, and of a change, are counted one by one. Without arguments it runs tiny, and judges nothing: to be sure that it runs.
+//! `cargo bench -p clearway-buffer --bench hit -- [--pages N] [--replacement HOW] [--threads N] [--millis N] [--rounds N]`.
+//! Times are of the threads' processor time, rounds of all ways follow one another, and the medians
+//! are told, so that what else the machine does counts little. Then a line for each bar, `ok` or
+//! `short`. Processor time says of two threads what they take from each other in the caches, not
+//! that there are two cores for them. Instructions of each way, and of a change, are counted one by
+//! one. Without arguments it runs tiny, and judges nothing: to be sure that it runs.
 
 #[path = "../../latch/benches/steps/mod.rs"]
 mod steps;
@@ -41,15 +43,16 @@ impl WalBarrier for NoWal {
     }
 }
 
-/// The most that an optimistic read may cost, against the lookup, and the least throughput of two threads against one's.
+/// The most that an optimistic read may cost, against the lookup, and the least throughput of two
+/// threads against one's.
 const BARS: (f64, f64) = (1.3, 1.8);
 /// Shorter runs mean nothing.
 const JUDGED_MILLIS: u64 = 20;
 
 type Hit = fn(&Pool, PageId) -> u64;
 
-/// The ways to find a resident page; the lookup is what the others are held against. They do not look into the page: that costs the same
-/// cache misses whoever has found it.
+/// The ways to find a resident page; the lookup is what the others are held against. They do not
+/// look into the page: that costs the same cache misses whoever has found it.
 const WAYS: [(&str, Hit); 3] = [
     ("lookup", |pool, id| u64::from(pool.is_resident(id))),
     ("pin and latch", |pool, id| u64::from(pool.read(id).is_ok())),
@@ -92,7 +95,8 @@ fn cost(pool: &Pool, hit: Hit, ids: &[Vec<PageId>], run: Duration) -> f64 {
     })
 }
 
-/// Instructions of each way, and of an exclusive latch, at a hot page in the first frame of its chain.
+/// Instructions of each way, and of an exclusive latch, at a hot page in the first frame of its
+/// chain.
 fn count_instructions(pool: &Pool) {
     const CHANGE: (&str, Hit) = ("exclusive latch", |pool, id| u64::from(pool.write(id).is_ok()));
     for (way, hit) in WAYS.into_iter().chain([CHANGE]) {

@@ -1,11 +1,14 @@
-//! What a page miss costs: by threads and by io_uring, through the operating system's cache and past it.
+//! What a page miss costs: by threads and by io_uring, through the operating system's cache and
+//! past it.
 //!
-//! `cargo bench -p clearway-buffer --bench page_miss -- --dir DIR --pages N [--frames N] [--millis N] [--rounds N] [--write-percent N]
-//! [--only "cold direct 64"] [--second-level DIR [--second-level-pages N]]`. Each figure is the median of the rounds, in which the engines take turns.
-//! Some chains of fetches of random pages run at once, each page fetched from the callback of the one before, as the partitions'
-//! transactions would. First a page is read into every frame, so that no engine is charged for the first touch of its memory; then `cold` empties the
-//! system's cache of the files, `warm` fills it. With `--second-level` a miss goes there first; the level is filled for as long as each run
-//! takes before it is measured, and the reads are those of both files. Without arguments it runs tiny: to be sure that it runs.
+//! `cargo bench -p clearway-buffer --bench page_miss -- --dir DIR --pages N [--frames N] [--millis N] [--rounds N] [--write-percent N] [--only "cold direct 64"] [--second-level DIR [--second-level-pages N]]`.
+//! Each figure is the median of the rounds, in which the engines take turns. Some chains of fetches
+//! of random pages run at once, each page fetched from the callback of the one before, as the
+//! partitions' transactions would. First a page is read into every frame, so that no engine is
+//! charged for the first touch of its memory; then `cold` empties the system's cache of the files,
+//! `warm` fills it. With `--second-level` a miss goes there first; the level is filled for as long
+//! as each run takes before it is measured, and the reads are those of both files. Without
+//! arguments it runs tiny: to be sure that it runs.
 
 use clearway_buffer::{
     Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, SecondLevel, SecondLevelConfig,
@@ -140,12 +143,14 @@ impl Chain {
         }
         drop(keep);
         self.fetched.fetch_add(1, Relaxed);
-        // A hit calls back at once, on this stack: with a pool that is small beside the data, few follow one another.
+        // A hit calls back at once, on this stack: with a pool that is small beside the data, few
+        // follow one another.
         self.step();
     }
 }
 
-/// Of a second, but for the processor time of a read and the share of the reads that the second level has answered.
+/// Of a second, but for the processor time of a read and the share of the reads that the second
+/// level has answered.
 struct Figures {
     reads: f64,
     cpu_us: f64,

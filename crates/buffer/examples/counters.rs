@@ -1,10 +1,11 @@
 //! Another engine on this pool: a million counters in a file, with a log of its own.
 //!
-//! `cargo run -p clearway-buffer --example counters` works in a new directory and removes it. The engine opens the pool over a file,
-//! creates pages, changes and reads more of them than the pool has frames, takes checkpoints, and recovers from a loss of power.
+//! `cargo run -p clearway-buffer --example counters` works in a new directory and removes it. The
+//! engine opens the pool over a file, creates pages, changes and reads more of them than the pool
+//! has frames, takes checkpoints, and recovers from a loss of power.
 //!
-//! What an engine owes the pool is in [`Log`] (the write-ahead rule), [`Counters::add`] (the order of a change) and
-//! [`Counters::open`] (what comes before the first read).
+//! What an engine owes the pool is in [`Log`] (the write-ahead rule), [`Counters::add`] (the order
+//! of a change) and [`Counters::open`] (what comes before the first read).
 
 use clearway_buffer::{
     Files, HEADER, Keep, PAGE_SIZE, PageError, PageIo, PageMut, Pool, PoolConfig, WalBarrier, Want,
@@ -20,7 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counters of 8 bytes behind the header, which is the pool's.
 const PER_PAGE: u32 = ((PAGE_SIZE - HEADER) / 8) as u32;
-/// A record's bytes: page, the counter's first byte there, its new value, a checksum of these; little endian.
+/// A record's bytes: page, the counter's first byte there, its new value, a checksum of these;
+/// little endian.
 const RECORD: usize = 20;
 
 /// A record's end, page, first byte there, and new value.
@@ -43,7 +45,8 @@ struct Log {
     tail: Mutex<Vec<u8>>,
     appended: AtomicU64,
     durable: AtomicU64,
-    /// Held through a write and its sync. Who appends does not need it: that is done under a page's latch, which waits for no I/O.
+    /// Held through a write and its sync. Who appends does not need it: that is done under a page's
+    /// latch, which waits for no I/O.
     writing: Mutex<()>,
 }
 
@@ -150,7 +153,8 @@ impl Counters {
         Ok(counters)
     }
 
-    /// Makes the attempt until all that it wants is in the pool. The attempt changes nothing before it has everything.
+    /// Makes the attempt until all that it wants is in the pool. The attempt changes nothing before
+    /// it has everything.
     fn with<T>(&self, attempt: impl Fn(&Pool) -> Result<T, Want>) -> Result<T, PageError> {
         let mut _keep: Keep;
         loop {
@@ -162,7 +166,8 @@ impl Counters {
         }
     }
 
-    /// Makes room for so many counters, all zero. A page that was never written reads as zeros, so that this needs no record.
+    /// Makes room for so many counters, all zero. A page that was never written reads as zeros, so
+    /// that this needs no record.
     fn create(&self, counters: u32) -> Result<(), PageError> {
         (0..counters.div_ceil(PER_PAGE))
             .try_for_each(|no| self.with(|pool| pool.create(page(no), false).map(drop)))
@@ -212,7 +217,8 @@ impl Counters {
                 Ok(())
             })?;
         }
-        // The changes were marked with the log's end: no checkpoint before all of them are on the disk.
+        // The changes were marked with the log's end: no checkpoint before all of them are on the
+        // disk.
         self.pool.flush_before(Lsn(u64::MAX))?;
         Ok(())
     }

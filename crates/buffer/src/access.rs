@@ -19,7 +19,8 @@ const GLIMPSES: u32 = 4;
 struct Busy(FrameId);
 
 impl PoolCore {
-    /// Pins and latches a resident page; waits while the latch is held in a way that excludes `mode`.
+    /// Pins and latches a resident page; waits while the latch is held in a way that excludes
+    /// `mode`.
     #[inline]
     #[track_caller]
     pub fn latch(&self, id: PageId, mode: Mode) -> Option<FrameId> {
@@ -50,7 +51,8 @@ impl PoolCore {
         }
     }
 
-    /// A look without a latch at a page that `is_here`, in that frame of the pool, if it is not changed meanwhile.
+    /// A look without a latch at a page that `is_here`, in that frame of the pool, if it is not
+    /// changed meanwhile.
     #[inline(always)]
     pub fn glimpse<T>(
         &self,
@@ -67,7 +69,8 @@ impl PoolCore {
         state.unchanged_since(version).then_some(found)
     }
 
-    /// A look at a page that is not hot, if it is in the first frame of its chain. Out of line, so that the look at a hot one is short.
+    /// A look at a page that is not hot, if it is in the first frame of its chain. Out of line, so
+    /// that the look at a hot one is short.
     #[inline(never)]
     #[track_caller]
     pub fn read_cold<T>(
@@ -131,7 +134,8 @@ impl PoolCore {
         attempt.unwrap_or(None)
     }
 
-    /// One attempt, in which a page that is not found is not resident, or lost in a panic; an error if it is busy.
+    /// One attempt, in which a page that is not found is not resident, or lost in a panic; an error
+    /// if it is busy.
     fn latch_confirmed(&self, id: PageId, mode: Mode) -> Result<Option<FrameId>, Busy> {
         let shard = self.table.latch(id);
         let Some(frame) = self.table.find_latched(&shard, &self.frames, id) else {
@@ -148,7 +152,8 @@ impl PoolCore {
         }
     }
 
-    /// A zeroed page under the exclusive latch, in the frame that has it already or in a free one, if `free` has one.
+    /// A zeroed page under the exclusive latch, in the frame that has it already or in a free one,
+    /// if `free` has one.
     #[track_caller]
     pub fn create(
         self: &Arc<Self>,

@@ -1,8 +1,10 @@
 //! The cooler: a thread that frees frames ahead of need.
 //!
-//! When free frames run low it takes victims, what scans have brought first and then as the policy proposes them: clean ones leave at once,
-//! dirty ones are written in a batch first, together with their dirty neighbours in the file. What leaves is copied
-//! for the second level, if there is one, but for what scans have brought. Nobody who wants a frame writes a page or searches for a victim itself.
+//! When free frames run low it takes victims, what scans have brought first and then as the policy
+//! proposes them: clean ones leave at once, dirty ones are written in a batch first, together with
+//! their dirty neighbours in the file. What leaves is copied for the second level, if there is one,
+//! but for what scans have brought. Nobody who wants a frame writes a page or searches for a victim
+//! itself.
 
 use crate::error::PageError;
 use crate::frame::FreeFrame;
@@ -36,8 +38,8 @@ impl Cooler {
         Ok(Self { thread: Latch::new(&COOLER, Some(thread)) })
     }
 
-    /// Waits for the thread's end, which the free list's `stop` has brought about; unless it is this very thread, when a
-    /// callback in it has dropped the pool.
+    /// Waits for the thread's end, which the free list's `stop` has brought about; unless it is
+    /// this very thread, when a callback in it has dropped the pool.
     pub fn join(&self) {
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
@@ -50,7 +52,8 @@ impl Cooler {
 }
 
 impl PoolCore {
-    /// Runs the cooler's work. After a panic the pool has failed and gives out no more frames, and so says the answer to all who wait.
+    /// Runs the cooler's work. After a panic the pool has failed and gives out no more frames, and
+    /// so says the answer to all who wait.
     fn cool_or_fail(self: &Arc<Self>, work: impl FnOnce(&Arc<Self>)) {
         if let Err(message) = caught(|| work(self)) {
             let error = self.fail(PageError::panicked("freeing frames", &message));
@@ -115,8 +118,9 @@ impl PoolCore {
         victims.into_iter().map(|victim| victim.frame)
     }
 
-    /// Takes up to `need` clean victims, and names dirty ones for the rest: those of scans first, then in the policy's order, so that a
-    /// dirty page is not passed over for a clean one that is more useful.
+    /// Takes up to `need` clean victims, and names dirty ones for the rest: those of scans first,
+    /// then in the policy's order, so that a dirty page is not passed over for a clean one that is
+    /// more useful.
     fn choose_victims(&self, need: usize) -> Victims {
         let mut victims = Victims::default();
         self.choose_of_scans(need, false, &mut victims);
@@ -148,7 +152,8 @@ impl PoolCore {
         victims
     }
 
-    /// As [`crate::core::Core::claim`], of a page that the policy does not propose now: it hears that the page has left before the page can be read again.
+    /// As [`crate::core::Core::claim`], of a page that the policy does not propose now: it hears
+    /// that the page has left before the page can be read again.
     fn claim_unproposed(&self, frame: FrameId) -> Option<Victim> {
         let mut claimed = if canary::on(Bug::LateLeaving) { self.claim(frame) } else { None };
         self.replacement.remove(frame, &mut || {
@@ -196,8 +201,8 @@ impl PoolCore {
         entries.for_each(|entry| self.scans.keep(entry));
     }
 
-    /// The victims that are to be written, and dirty pages that lie beside them in the file and nobody uses now: they go along in
-    /// the same write, and need none of their own later.
+    /// The victims that are to be written, and dirty pages that lie beside them in the file and
+    /// nobody uses now: they go along in the same write, and need none of their own later.
     fn with_neighbours(&self, victims: &[FrameId]) -> Vec<FrameId> {
         let mut frames = victims.to_vec();
         for &victim in victims {

@@ -1,7 +1,9 @@
-//! Reading the partitions' files for a copy, many pages at a time, while the pool may be writing to them.
+//! Reading the partitions' files for a copy, many pages at a time, while the pool may be writing to
+//! them.
 //!
-//! Invariant: a page that is returned is one version that was written as a whole. A read that meets a write in progress may see
-//! a half of each; under the latch of the double-write file no place is being written, so what fails there too is damaged.
+//! Invariant: a page that is returned is one version that was written as a whole. A read that meets
+//! a write in progress may see a half of each; under the latch of the double-write file no place is
+//! being written, so what fails there too is damaged.
 
 use crate::error::PageError;
 use crate::files::{Files, Named, offset, read_zero_filled};
@@ -16,8 +18,8 @@ impl Files {
         Ok(len.div_ceil(PAGE_SIZE as u64) as u32)
     }
 
-    /// Reads the pages from `first` on into `into`, whose length is a multiple of [`PAGE_SIZE`], and verifies each. What lies
-    /// behind the file's end is zeros.
+    /// Reads the pages from `first` on into `into`, whose length is a multiple of [`PAGE_SIZE`],
+    /// and verifies each. What lies behind the file's end is zeros.
     pub fn read_run(&self, first: PageId, into: &mut [u8]) -> Result<(), PageError> {
         let Named { name, file, .. } = self.partition(first)?;
         read_zero_filled(file, name, into, offset(first))?;

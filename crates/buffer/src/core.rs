@@ -1,9 +1,9 @@
 //! What the pool's threads and guards share, and the steps that all of them are made of.
 //!
-//! The modules above are layers: `guard` and `optimistic` look into pages, `loader` brings pages in,
-//! `write_back` writes them, `cooler` frees frames by means of both, `access` finds and creates pages,
-//! and `pool` is what the engine sees. None of them is known here: who waits for a page or a frame is a
-//! `W`.
+//! The modules above are layers: `guard` and `optimistic` look into pages, `loader` brings pages
+//! in, `write_back` writes them, `cooler` frees frames by means of both, `access` finds and creates
+//! pages, and `pool` is what the engine sees. None of them is known here: who waits for a page or a
+//! frame is a `W`.
 //!
 //! # Invariants and locking
 //! Those of `pool`.
@@ -62,7 +62,8 @@ impl<W> Core<W> {
         self.frame(frame.id()).publish(frame, id, pins, mode)
     }
 
-    /// Takes the frame from its page, if that is clean and nobody holds it. The policy is to be told.
+    /// Takes the frame from its page, if that is clean and nobody holds it. The policy is to be
+    /// told.
     pub fn claim(&self, frame: FrameId) -> Option<Victim> {
         let id = self.frame(frame).page();
         let shard = self.table.latch(id);

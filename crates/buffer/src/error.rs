@@ -18,10 +18,12 @@ pub enum Damage {
     Lsn,
 }
 
-/// Why a page could not be read, written or given a frame. Cheap to clone: all who wait for one read get the same error.
+/// Why a page could not be read, written or given a frame. Cheap to clone: all who wait for one
+/// read get the same error.
 #[derive(Clone, Debug)]
 pub enum PageError {
-    /// The page's bytes are not what was written. Reject what needs this page; all others are unaffected.
+    /// The page's bytes are not what was written. Reject what needs this page; all others are
+    /// unaffected.
     Damaged {
         /// The file.
         file: Arc<str>,
@@ -51,11 +53,13 @@ pub enum PageError {
     LogRoom(Arc<io::Error>),
     /// The page belongs to a partition that has no file.
     NoFile(PageId),
-    /// No frame could be freed: too many pages are kept or latched at once. Retry with fewer, or with a larger pool.
+    /// No frame could be freed: too many pages are kept or latched at once. Retry with fewer, or
+    /// with a larger pool.
     NoFrames,
     /// The pool was shut down.
     Closed,
-    /// A thread panicked in the middle of this. The pool writes no more, and fetches nothing: stop the node.
+    /// A thread panicked in the middle of this. The pool writes no more, and fetches nothing: stop
+    /// the node.
     Panicked {
         /// What it was doing.
         doing: &'static str,

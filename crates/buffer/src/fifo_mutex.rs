@@ -1,7 +1,7 @@
 //! A mutex that serves its waiters first in, first out.
 //!
-//! For the write-back, whose holders do I/O. A checkpoint takes it again at once for its next batch.
-//! With a latch it could keep the cooler out, and with it everyone who waits for a frame.
+//! For the write-back, whose holders do I/O. A checkpoint takes it again at once for its next
+//! batch. With a latch it could keep the cooler out, and with it everyone who waits for a frame.
 //!
 //! # Invariants
 //! 1. `serving` is the number of the holder, or of the next one. It grows by one at each release.

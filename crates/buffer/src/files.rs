@@ -1,32 +1,38 @@
 //! Pages in files: one a partition, and one for double writing.
 //!
-//! A batch is written to the double-write file and synced there before it is written in place. A crash can tear pages in
-//! only one of the two, and [`Files::restore_torn`] mends the places from the copies.
+//! A batch is written to the double-write file and synced there before it is written in place. A
+//! crash can tear pages in only one of the two, and [`Files::restore_torn`] mends the places from
+//! the copies.
 //!
-//! The double-write file is a header page and then the batch's pages, back to back. Header, little endian: 0..8 magic,
-//! 8..12 CRC-32C of bytes 12..8192, 12..16 number of pages, then for each page 8 bytes id and 4 bytes the page's checksum.
+//! The double-write file is a header page and then the batch's pages, back to back. Header, little
+//! endian: 0..8 magic, 8..12 CRC-32C of bytes 12..8192, 12..16 number of pages, then for each page
+//! 8 bytes id and 4 bytes the page's checksum.
 //!
 //! # Invariants
-//! 1. The double-write file is overwritten with another batch only when all pages of its batch are synced in place, whichever
-//!    process has written them.
+//! 1. The double-write file is overwritten with another batch only when all pages of its batch are
+//!    synced in place, whichever process has written them.
 //! 2. A place is written only when the batch that has the page is synced in the double-write file.
-//! 3. A copy counts only if the header names it with its checksum: what is left of older batches does not.
-//! 4. No write needs space: the double-write file has its blocks from the start, and a page is created only when its place has
-//!    them ([`PageIo::make_space`]). A crash of the operating system may lose blocks that were never written; the next start
-//!    gets them again before it serves.
+//! 3. A copy counts only if the header names it with its checksum: what is left of older batches
+//!    does not.
+//! 4. No write needs space: the double-write file has its blocks from the start, and a page is
+//!    created only when its place has them ([`PageIo::make_space`]). A crash of the operating
+//!    system may lose blocks that were never written; the next start gets them again before it
+//!    serves.
 //!
 //! # Locking
-//! One latch over the double-write file, held through a batch, I/O included: who waits for it, the write-back or a copy, does I/O
-//! itself. One for the growth of each partition's file. Reads take none: the pool never reads a page that it is writing.
+//! One latch over the double-write file, held through a batch, I/O included: who waits for it, the
+//! write-back or a copy, does I/O itself. One for the growth of each partition's file. Reads take
+//! none: the pool never reads a page that it is writing.
 //!
 //! # What a crash leaves
-//! By 2 either the header or a copy does not verify, and then the places are whole; or all copies do, and each place is
-//! old, new, or torn and mended.
+//! By 2 either the header or a copy does not verify, and then the places are whole; or all copies
+//! do, and each place is old, new, or torn and mended.
 //!
 //! # What a killed process leaves
-//! Its last batch, in the operating system's cache: the medium may have any of it, and if a sync has failed, no later sync
-//! writes the rest. [`Files::restore_torn`] therefore writes the batch anew as it is read, first the double-write file, then the
-//! places, and syncs all files. (A batch whose copies are not all intact was never written in place.)
+//! Its last batch, in the operating system's cache: the medium may have any of it, and if a sync
+//! has failed, no later sync writes the rest. [`Files::restore_torn`] therefore writes the batch
+//! anew as it is read, first the double-write file, then the places, and syncs all files. (A batch
+//! whose copies are not all intact was never written in place.)
 //!
 //! # Source
 //! The double-write buffer of InnoDB.
@@ -57,12 +63,14 @@ static FILE_GROWTH: Class = Class::new("buffer.file_growth");
 pub(crate) struct Named {
     pub(crate) name: Arc<str>,
     pub(crate) file: Arc<dyn File>,
-    /// So many pages from the file's start have their blocks for sure; not counted yet after an open.
+    /// So many pages from the file's start have their blocks for sure; not counted yet after an
+    /// open.
     allocated: AtomicU32,
     allocating: Latch<()>,
 }
 
-/// The pages of all partitions, in `p0000.data`, `p0001.data` and so on, and `double-write.data` beside them.
+/// The pages of all partitions, in `p0000.data`, `p0001.data` and so on, and `double-write.data`
+/// beside them.
 pub struct Files {
     partitions: Vec<Named>,
     double_write: Named,
@@ -116,7 +124,8 @@ impl Files {
         Ok(files)
     }
 
-    /// Has the pool do the writes of each batch, side by side if it can. Without one they are done one after another.
+    /// Has the pool do the writes of each batch, side by side if it can. Without one they are done
+    /// one after another.
     pub fn with_io_pool(mut self, io_pool: Arc<IoPool>) -> Self {
         io_pool.register(self.state.lock().buffer.memory());
         self.io_pool = Some(io_pool);
@@ -199,12 +208,14 @@ impl Files {
         })
     }
 
-    /// The highest LSN of the double-write file's intact copies: the log was on the disk up to there when they were written.
+    /// The highest LSN of the double-write file's intact copies: the log was on the disk up to
+    /// there when they were written.
     pub fn newest_copy(&self) -> Result<Lsn, PageError> {
         Ok(self.copies()?.iter().map(|(_, copy)| lsn(copy)).max().unwrap_or_default())
     }
 
-    /// What does not verify in the double-write file, and where: left by a crash, or damage, and harmless unless a place is torn, too.
+    /// What does not verify in the double-write file, and where: left by a crash, or damage, and
+    /// harmless unless a place is torn, too.
     pub fn bad_copies(&self) -> Result<Vec<(u64, &'static str)>, PageError> {
         let Named { name, file, .. } = &self.double_write;
         let mut header = [0; PAGE_SIZE];
@@ -241,7 +252,8 @@ impl Files {
     }
 }
 
-/// How many pages at the end of what a file of so many has are kept for those who cannot be refused.
+/// How many pages at the end of what a file of so many has are kept for those who cannot be
+/// refused.
 fn kept(pages: u32) -> u32 {
     (pages / 16).clamp(2, 16)
 }
@@ -326,7 +338,8 @@ impl PageIo for Files {
         }
         let have = named.allocated.load(Ordering::Acquire);
         let need = id.no().saturating_add(1);
-        // From the pages that a file has, the same count is kept before and after the addition, or one less.
+        // From the pages that a file has, the same count is kept before and after the addition, or
+        // one less.
         let least = if last { need } else { need.saturating_add(kept(need) + 1) };
         let grow = |pages: u32| {
             let (from, to) =

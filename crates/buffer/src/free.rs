@@ -1,17 +1,20 @@
 //! Free frames, who waits for them, and when the cooler must work.
 //!
 //! # Invariants
-//! 1. Every frame is in this list, in a [`crate::Reservation`], held by one read job, or holds a page.
-//! 2. Frames promised to a `Want::Frames` stay free for creations and reservations: reads leave so many in the list. (A read
-//!    that has waited [`FrameWaits::promise_rounds`] may take them: a promise's holder could wait for just that page.)
-//! 3. Whoever waits here is answered: with a frame, or after [`FrameWaits::starved_rounds`] rounds of the cooler in which no frame
-//!    became free, or when the pool fails or shuts down.
-//! 4. What becomes free is collected for the oldest `Want::Frames` that waits: reads that come after it leave it so many, with the exception of 2.
-//!    Else it might wait for ever while the frames become free one by one, as each read that gets one is a fruitful round.
+//! 1. Every frame is in this list, in a [`crate::Reservation`], held by one read job, or holds a
+//!    page.
+//! 2. Frames promised to a `Want::Frames` stay free for creations and reservations: reads leave so
+//!    many in the list. (A read that has waited [`FrameWaits::promise_rounds`] may take them: a
+//!    promise's holder could wait for just that page.)
+//! 3. Whoever waits here is answered: with a frame, or after [`FrameWaits::starved_rounds`] rounds
+//!    of the cooler in which no frame became free, or when the pool fails or shuts down.
+//! 4. What becomes free is collected for the oldest `Want::Frames` that waits: reads that come
+//!    after it leave it so many, with the exception of 2. Else it might wait for ever while the
+//!    frames become free one by one, as each read that gets one is a fruitful round.
 //!
 //! # Locking
-//! One monitor, the last in the order: nothing else is taken and nothing is called back under it, and nothing panics. A hit does not
-//! come here.
+//! One monitor, the last in the order: nothing else is taken and nothing is called back under it,
+//! and nothing panics. A hit does not come here.
 
 use crate::error::PageError;
 use crate::frame::FreeFrame;
@@ -26,12 +29,13 @@ use std::time::Duration;
 /// How long a free frame is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameWaits {
-    /// Fruitless rounds of the cooler, `retry` apart, after which a waiter gets [`PageError::NoFrames`]. Default 5000.
+    /// Fruitless rounds of the cooler, `retry` apart, after which a waiter gets
+    /// [`PageError::NoFrames`]. Default 5000.
     pub starved_rounds: u32,
     /// Fruitless rounds after which a read may take promised frames. Default 20.
     pub promise_rounds: u32,
-    /// How long the cooler waits after a fruitless round with someone waiting: unpinning wakes nobody, since a hit must be cheap. At least 0.1 ms;
-    /// default a millisecond.
+    /// How long the cooler waits after a fruitless round with someone waiting: unpinning wakes
+    /// nobody, since a hit must be cheap. At least 0.1 ms; default a millisecond.
     pub retry: Duration,
     /// The same with nobody waiting. At least 0.1 ms; default 20 ms.
     pub idle_retry: Duration,
@@ -114,12 +118,14 @@ impl<W> State<W> {
         self.frames.len() < low + self.promised || !self.starved.is_empty()
     }
 
-    /// How many frames must be free for the need to be granted, as it leaves those that are promised and collected; `starved` has who waits longer.
+    /// How many frames must be free for the need to be granted, as it leaves those that are
+    /// promised and collected; `starved` has who waits longer.
     fn least(&self, need: &Need<W>, over_promises: bool) -> usize {
         match need {
             Need::Page(_) if over_promises => 1,
             Need::Page(_) => {
-                // The oldest is enough to look at: while it waits for a page, no more frames are free than are promised, and nobody's are collected.
+                // The oldest is enough to look at: while it waits for a page, no more frames are
+                // free than are promised, and nobody's are collected.
                 let collected = self.starved.front().map_or(0, |oldest| oldest.need.many());
                 self.promised + collected + 1
             }
@@ -138,7 +144,8 @@ impl<W> State<W> {
         }
     }
 
-    /// Grants what can be granted, oldest first; a need that must wait longer does not hold up those behind it.
+    /// Grants what can be granted, oldest first; a need that must wait longer does not hold up
+    /// those behind it.
     fn serve(&mut self) -> Vec<Granted<W>> {
         let (mut granted, mut at) = (Vec::new(), 0);
         // Most often the oldest get all that is free, however many wait behind them.
@@ -364,7 +371,8 @@ mod tests {
         assert!(matches!(list.ask(Need::Page(id)), Some(Granted::Page(..))));
     }
 
-    /// What the list is to grant, by invariants 2 and 4 as they stand: a need is its number of frames, a page's is 0.
+    /// What the list is to grant, by invariants 2 and 4 as they stand: a need is its number of
+    /// frames, a page's is 0.
     struct Model {
         free: usize,
         promised: usize,

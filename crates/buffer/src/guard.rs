@@ -9,7 +9,8 @@ use clearway_types::{FrameId, Lsn, PageId};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// A page under the shared latch. It cannot change or leave until this is dropped. Hold it for a short time: no I/O, no wait.
+/// A page under the shared latch. It cannot change or leave until this is dropped. Hold it for a
+/// short time: no I/O, no wait.
 pub struct PageRef<'a> {
     frame: &'a Frame,
     bytes: NonNull<[u8; PAGE_SIZE]>,
@@ -19,7 +20,8 @@ impl<'a> PageRef<'a> {
     /// Takes over a shared latch.
     #[inline]
     pub(crate) fn new<W>(core: &'a Core<W>, id: FrameId) -> Self {
-        // SAFETY: there is such a frame, as `Core::frame` has just checked, and the arena has been made for as many.
+        // SAFETY: there is such a frame, as `Core::frame` has just checked, and the arena has been
+        // made for as many.
         Self { frame: core.frame(id), bytes: unsafe { core.arena.bytes_of(id) } }
     }
 
@@ -39,8 +41,8 @@ impl Deref for PageRef<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: we hold the shared latch, so that nobody writes the bytes while the borrow of us lasts; the arena
-        // outlives us because we borrow from the pool.
+        // SAFETY: we hold the shared latch, so that nobody writes the bytes while the borrow of us
+        // lasts; the arena outlives us because we borrow from the pool.
         unsafe { self.bytes.as_ref() }
     }
 }
@@ -52,10 +54,11 @@ impl Drop for PageRef<'_> {
     }
 }
 
-/// A page under the exclusive latch. A thread that has the page latched already must not ask for this: it would wait for
-/// itself.
+/// A page under the exclusive latch. A thread that has the page latched already must not ask for
+/// this: it would wait for itself.
 ///
-/// If a thread panics while it has one, the page may be half changed: the pool has failed then, and nobody sees or writes the page again.
+/// If a thread panics while it has one, the page may be half changed: the pool has failed then, and
+/// nobody sees or writes the page again.
 pub struct PageMut<'a> {
     health: &'a Health,
     frame: &'a Frame,
@@ -84,14 +87,16 @@ impl<'a> PageMut<'a> {
         page::lsn(self)
     }
 
-    /// Must be called before the change's log record is appended, and so before the latch is let go. A page that is not
-    /// marked must not be changed: it may be dropped from the pool without being written.
+    /// Must be called before the change's log record is appended, and so before the latch is let
+    /// go. A page that is not marked must not be changed: it may be dropped from the pool without
+    /// being written.
     #[inline]
     pub fn mark_dirty_begin(&self) {
         self.frame.mark_dirty(|| self.health.wal.appended());
     }
 
-    /// Sets the page's LSN to the end of the change's log record, so that the page is not written before that is durable.
+    /// Sets the page's LSN to the end of the change's log record, so that the page is not written
+    /// before that is durable.
     #[inline]
     pub fn set_lsn(&mut self, lsn: Lsn) {
         page::set_lsn(self, lsn);
@@ -103,7 +108,8 @@ impl Deref for PageMut<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: we hold the exclusive latch, so that nobody else reaches the bytes; the arena outlives us.
+        // SAFETY: we hold the exclusive latch, so that nobody else reaches the bytes; the arena
+        // outlives us.
         unsafe { self.bytes.as_ref() }
     }
 }
@@ -117,7 +123,8 @@ impl DerefMut for PageMut<'_> {
 }
 
 impl PageMut<'_> {
-    /// Instead of letting go of a page that a panicking thread may have half changed. Not by reference to the guard, which stays in registers.
+    /// Instead of letting go of a page that a panicking thread may have half changed. Not by
+    /// reference to the guard, which stays in registers.
     #[cold]
     #[inline(never)]
     fn lose(health: &Health, frame: &Frame) {

@@ -1,11 +1,13 @@
 //! The buffer pool: frames, page table, pins, write-back.
 //!
-//! [`Pool::read`] and [`Pool::write`] find a resident page without a lock and never block on I/O: a page that is not
-//! resident is a [`Want`], which [`Pool::fetch`] turns into a [`Keep`] asynchronously. The pool keeps the write-ahead
-//! rule through [`WalBarrier`] without knowing the log, and reaches the disk through [`PageIo`]. Which page leaves is decided
-//! by `clearway-replacement`.
+//! [`Pool::read`] and [`Pool::write`] find a resident page without a lock and never block on I/O: a
+//! page that is not resident is a [`Want`], which [`Pool::fetch`] turns into a [`Keep`]
+//! asynchronously. The pool keeps the write-ahead rule through [`WalBarrier`] without knowing the
+//! log, and reaches the disk through [`PageIo`]. Which page leaves is decided by
+//! `clearway-replacement`.
 //!
-//! It can be used alone: the crate's README says what an engine owes it, and `examples/counters.rs` is one.
+//! It can be used alone: the crate's README says what an engine owes it, and `examples/counters.rs`
+//! is one.
 
 mod access;
 mod batch;

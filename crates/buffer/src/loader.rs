@@ -1,11 +1,13 @@
-//! Bringing pages in, asynchronously: each page is read once however many wait for it. What was fetched is kept by a [`Keep`], free frames by a
-//! [`Reservation`].
+//! Bringing pages in, asynchronously: each page is read once however many wait for it. What was
+//! fetched is kept by a [`Keep`], free frames by a [`Reservation`].
 //!
-//! A read that is under way has an entry in the page table's `loading`, with its waiters. The frame enters the page table
-//! only when the page is in it, so that no frame ever holds half a page. If the page is created meanwhile
-//! (`superseded`), the waiters get the created one; if that has left the pool again, the page is read again.
+//! A read that is under way has an entry in the page table's `loading`, with its waiters. The frame
+//! enters the page table only when the page is in it, so that no frame ever holds half a page. If
+//! the page is created meanwhile (`superseded`), the waiters get the created one; if that has left
+//! the pool again, the page is read again.
 //!
-//! Where there is a second level (module `second_level`), the page's copy there is read instead; if that is not good, its place.
+//! Where there is a second level (module `second_level`), the page's copy there is read instead; if
+//! that is not good, its place.
 //!
 //! A page that was written and is not synced counts only as it was written (module `unsynced`).
 
@@ -32,12 +34,14 @@ use std::sync::Arc;
 pub enum Want {
     /// This page in the pool.
     Page(PageId),
-    /// This page in the pool, for a scan: one of many pages, and most likely not needed again soon. Unless it is missed again soon, it leaves
-    /// before those that were wanted otherwise, so that a scan of any length leaves the pool nearly as it was.
+    /// This page in the pool, for a scan: one of many pages, and most likely not needed again soon.
+    /// Unless it is missed again soon, it leaves before those that were wanted otherwise, so that a
+    /// scan of any length leaves the pool nearly as it was.
     Scan(PageId),
     /// So many free frames.
     Frames(u32),
-    /// Space on the disk for a page that is to be created; `last`: in what is kept for those who cannot be refused.
+    /// Space on the disk for a page that is to be created; `last`: in what is kept for those who
+    /// cannot be refused.
     Space {
         /// The page.
         page: PageId,
@@ -59,8 +63,8 @@ pub type FetchDone = Box<dyn FnOnce(Result<Keep, PageError>) + Send>;
 /// What the pool's threads share: whoever waits is called back.
 pub(crate) type PoolCore = Core<FetchDone>;
 
-/// Keeps what was fetched until dropped: a page in its frame, or so many frames free for creations. Excludes nobody from
-/// the page. It may outlive the [`crate::Pool`].
+/// Keeps what was fetched until dropped: a page in its frame, or so many frames free for creations.
+/// Excludes nobody from the page. It may outlive the [`crate::Pool`].
 pub struct Keep {
     core: Arc<PoolCore>,
     kept: Kept,
@@ -245,7 +249,8 @@ impl PoolCore {
             return self.load(id, frame);
         }
         let (waiters, scan) = end_loading(&mut shard, id);
-        // Not before: a read that has been overtaken by a creation may have begun before the page was written.
+        // Not before: a read that has been overtaken by a creation may have begun before the page
+        // was written.
         if let Err(error) = self.check_written(id, self.arena.free_bytes(&mut frame), result) {
             drop(shard);
             self.dispatch(self.free.put([frame]));
@@ -256,14 +261,16 @@ impl PoolCore {
         let frame = self.publish(frame, id, kept, None);
         self.table.link(&shard, self.frames(), id, frame);
         drop(shard);
-        // While the waiters' pins keep the page, so that it cannot have left the policy before it comes.
+        // While the waiters' pins keep the page, so that it cannot have left the policy before it
+        // comes.
         if !(scan && self.scans.admit(frame, id)) {
             self.replacement.miss(frame, id);
         }
         self.complete(waiters, frame, kept);
     }
 
-    /// A page that has changes which the log does not have is as damaged as the log that has lost them.
+    /// A page that has changes which the log does not have is as damaged as the log that has lost
+    /// them.
     fn check_lsn(&self, id: PageId, page: &[u8; PAGE_SIZE]) -> Result<(), PageError> {
         let (found, end) = (lsn(page), self.health.wal.appended());
         if found <= end {
@@ -279,8 +286,8 @@ impl PoolCore {
         })
     }
 
-    /// What is to be made of a page that was accepted or not. One that is not what was written, and not synced, shows that the disk has lost the
-    /// write, whatever it will say at the next sync.
+    /// What is to be made of a page that was accepted or not. One that is not what was written, and
+    /// not synced, shows that the disk has lost the write, whatever it will say at the next sync.
     fn check_written(
         &self,
         id: PageId,
@@ -315,7 +322,8 @@ impl PoolCore {
         }
     }
 
-    /// Gives each waiter one of the `kept` pins that the page has for them; those for whom there is none are refused.
+    /// Gives each waiter one of the `kept` pins that the page has for them; those for whom there is
+    /// none are refused.
     fn complete(self: &Arc<Self>, waiters: Vec<FetchDone>, frame: FrameId, kept: u64) {
         for (number, done) in (0..).zip(waiters) {
             let keep = (number < kept).then(|| Keep::page(self.clone(), frame));
@@ -340,8 +348,8 @@ struct Target {
     copy: Option<(Arc<SecondLevel>, Copy)>,
 }
 
-// SAFETY: the bytes are in the arena, which `core` keeps where it is; they are the same each time, and nobody else's as long
-// as the frame is free and this its owner (`frame`, invariant 1).
+// SAFETY: the bytes are in the arena, which `core` keeps where it is; they are the same each time,
+// and nobody else's as long as the frame is free and this its owner (`frame`, invariant 1).
 unsafe impl ReadTarget for Target {
     fn buffer(&mut self) -> &mut [u8] {
         self.core.arena.free_bytes(&mut self.frame)

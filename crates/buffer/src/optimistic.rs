@@ -1,18 +1,21 @@
 //! Reading a page that may be changed meanwhile.
 //!
-//! An optimistic reader holds nothing that keeps a writer, an eviction or the kernel from the bytes. Afterwards it looks whether the frame's
-//! version is still the same, and else forgets what it has read (`frame`, invariant 5).
+//! An optimistic reader holds nothing that keeps a writer, an eviction or the kernel from the
+//! bytes. Afterwards it looks whether the frame's version is still the same, and else forgets what
+//! it has read (`frame`, invariant 5).
 //!
 //! # Why by assembly
-//! Those who change a page do it with plain stores (`PageMut` is a `&mut [u8]`), and the kernel reads from the disk into it. In Rust's model
-//! any load beside them, an atomic one too, is a data race and so undefined, whatever becomes of the value. A load instruction in an `asm!`
-//! block is none of the model's accesses: to the model the block *makes up* a value. So nothing is undefined here, and no reader may rely on
-//! what it gets. That the value is the page's when the version has not changed is a property of the processor, whose loads and stores the fences in
-//! `frame` order. Where there is no such instruction below, and under Miri, every look takes the latch.
+//! Those who change a page do it with plain stores (`PageMut` is a `&mut [u8]`), and the kernel
+//! reads from the disk into it. In Rust's model any load beside them, an atomic one too, is a data
+//! race and so undefined, whatever becomes of the value. A load instruction in an `asm!` block is
+//! none of the model's accesses: to the model the block *makes up* a value. So nothing is undefined
+//! here, and no reader may rely on what it gets. That the value is the page's when the version has
+//! not changed is a property of the processor, whose loads and stores the fences in `frame` order.
+//! Where there is no such instruction below, and under Miri, every look takes the latch.
 //!
 //! # Source
-//! Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?", MSPC 2012; Leis, Haubenschild, Neumann, "Optimistic Lock
-//! Coupling", IEEE Data Eng. Bull. 2019.
+//! Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?", MSPC 2012; Leis,
+//! Haubenschild, Neumann, "Optimistic Lock Coupling", IEEE Data Eng. Bull. 2019.
 
 use crate::core::Core;
 use crate::frame::Arena;
@@ -23,7 +26,8 @@ use std::ptr::NonNull;
 
 const WORD: usize = size_of::<u64>();
 
-/// A page as it is at a moment, or at several: what is read counts only if [`crate::Pool::read_optimistic`] says so, by returning it.
+/// A page as it is at a moment, or at several: what is read counts only if
+/// [`crate::Pool::read_optimistic`] says so, by returning it.
 pub struct Glimpse<'a> {
     bytes: NonNull<u8>,
     pool: PhantomData<&'a Arena>,
@@ -44,7 +48,8 @@ impl<'a> Glimpse<'a> {
         Self { bytes: unsafe { core.arena.bytes_of(frame) }.cast(), pool: PhantomData }
     }
 
-    /// Fills `into` with the page's bytes from `at` on; `None`, and nothing is read, if they are not all in the page.
+    /// Fills `into` with the page's bytes from `at` on; `None`, and nothing is read, if they are
+    /// not all in the page.
     #[inline]
     pub fn copy(&self, at: usize, into: &mut [u8]) -> Option<()> {
         if into.len() > PAGE_SIZE || at > PAGE_SIZE - into.len() {
@@ -79,8 +84,8 @@ impl<'a> Glimpse<'a> {
     #[inline]
     fn word(&self, at: usize) -> u64 {
         assert!(at <= PAGE_SIZE - WORD, "outside the page");
-        // SAFETY: the word is in the frame, as just checked, and the arena lives as long as the pool that we borrow; without POSSIBLE a
-        // latch is held.
+        // SAFETY: the word is in the frame, as just checked, and the arena lives as long as the
+        // pool that we borrow; without POSSIBLE a latch is held.
         unsafe { load(self.bytes.add(at)) }
     }
 }
@@ -91,8 +96,9 @@ impl<'a> Glimpse<'a> {
 #[inline]
 unsafe fn load(from: NonNull<u8>) -> u64 {
     let value: u64;
-    // SAFETY: one load of mapped memory, for which the caller answers; to Rust's model no access at all (see the module's header). Without
-    // `nomem`, so that the compiler moves no access across it.
+    // SAFETY: one load of mapped memory, for which the caller answers; to Rust's model no access at
+    // all (see the module's header). Without `nomem`, so that the compiler moves no access across
+    // it.
     unsafe {
         std::arch::asm!("mov {value}, qword ptr [{from}]", from = in(reg) from.as_ptr(), value = out(reg) value,
             options(nostack, preserves_flags));

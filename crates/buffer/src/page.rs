@@ -10,8 +10,8 @@
 //! | 16..24 | page id, little endian |
 //! | 24..32 | storage's own |
 //!
-//! A page of zeros is valid: it was never written. Checksum, version and id are set when the page is written
-//! ([`seal`]); in the pool they are stale.
+//! A page of zeros is valid: it was never written. Checksum, version and id are set when the page
+//! is written ([`seal`]); in the pool they are stale.
 
 use crate::error::{Damage, PageError};
 use clearway_sync::canary::{self, Bug};
@@ -51,7 +51,8 @@ pub fn set_kind(page: &mut [u8], kind: u8) {
     page[5] = kind;
 }
 
-/// Sets what makes the page verifiable: version, id, checksum. A page of zeros becomes one that was written.
+/// Sets what makes the page verifiable: version, id, checksum. A page of zeros becomes one that was
+/// written.
 pub fn seal(page: &mut [u8; PAGE_SIZE], id: PageId) {
     page[4] = FORMAT_VERSION;
     page[16..24].copy_from_slice(&id.to_u64().to_le_bytes());

@@ -1,27 +1,31 @@
 //! The pool: finding, latching and creating pages.
 //!
 //! # Invariants
-//! 1. A page is in at most one frame (see `table`), and a frame's bytes are reached only as its state allows (see `frame`).
+//! 1. A page is in at most one frame (see `table`), and a frame's bytes are reached only as its
+//!    state allows (see `frame`).
 //! 2. A page leaves its frame only when it is clean, unpinned, and the disk has its content.
 //! 3. Write-ahead: a page is written only when the log is durable up to its LSN (see `write_back`).
-//! 4. Nothing here blocks but what says so: `read`, `write` and `create` never wait for I/O or for a frame. They wait for
-//!    a latch, whose holders do neither, in turn (`frame::waits`).
-//! 5. A panic of any thread in the pool or with a page latched exclusively fails the pool with its reason: nothing is written any more, and what
-//!    the thread may have half changed is never seen again. Whoever waits for something is answered.
+//! 4. Nothing here blocks but what says so: `read`, `write` and `create` never wait for I/O or for
+//!    a frame. They wait for a latch, whose holders do neither, in turn (`frame::waits`).
+//! 5. A panic of any thread in the pool or with a page latched exclusively fails the pool with its
+//!    reason: nothing is written any more, and what the thread may have half changed is never seen
+//!    again. Whoever waits for something is answered.
 //!
 //! # Locking
-//! In this order: a page's exclusive latch (by the partition's thread, several at a time) · write-back turn · policy latch
-//! (of the crate `clearway-replacement`) · page-table shard · free list, list of unsynced pages, or directory
-//! of the second level. A page's shared latch is held by the
-//! write-back only to copy the page, taking nothing meanwhile. Callbacks run with none of them held.
+//! In this order: a page's exclusive latch (by the partition's thread, several at a time) ·
+//! write-back turn · policy latch (of the crate `clearway-replacement`) · page-table shard · free
+//! list, list of unsynced pages, or directory of the second level. A page's shared latch is held by
+//! the write-back only to copy the page, taking nothing meanwhile. Callbacks run with none of them
+//! held.
 //!
 //! # What a crash leaves
-//! The disk has, of each page, some version that the pool has written, and redo from the last checkpoint's point makes it
-//! current. Shutting down writes nothing: that is the checkpoint's matter.
+//! The disk has, of each page, some version that the pool has written, and redo from the last
+//! checkpoint's point makes it current. Shutting down writes nothing: that is the checkpoint's
+//! matter.
 //!
 //! # Source
-//! Frame states and the cooler follow shared practice (PostgreSQL's buffer descriptors, LeanStore's cooling); the seam
-//! between pool and policy is BP-Wrapper's (Ding, Jiang, Zhang, ICDE 2009).
+//! Frame states and the cooler follow shared practice (PostgreSQL's buffer descriptors, LeanStore's
+//! cooling); the seam between pool and policy is BP-Wrapper's (Ding, Jiang, Zhang, ICDE 2009).
 
 use crate::batch::Batch;
 use crate::cooler::Cooler;
@@ -57,7 +61,8 @@ pub struct PoolConfig {
     pub frames: u32,
     /// How victims are chosen.
     pub replacement: ReplacementKind,
-    /// Pages written back at once, with two syncs a batch; 1 to [`WRITE_BATCH`]. Default [`WRITE_BATCH`].
+    /// Pages written back at once, with two syncs a batch; 1 to [`WRITE_BATCH`]. Default
+    /// [`WRITE_BATCH`].
     pub write_batch: usize,
     /// How long a free frame is waited for.
     pub waits: FrameWaits,
@@ -77,7 +82,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of free frames, and its cooler thread. An error if the operating system refuses the thread.
+    /// A pool of free frames, and its cooler thread. An error if the operating system refuses the
+    /// thread.
     pub fn new(
         config: PoolConfig,
         io: Arc<dyn PageIo>,
@@ -87,7 +93,8 @@ impl Pool {
         Self::with_second_level(config, io, wal, io_pool, None)
     }
 
-    /// As [`Pool::new`], if so wanted with a file of copies of what has left the pool, where a miss looks first.
+    /// As [`Pool::new`], if so wanted with a file of copies of what has left the pool, where a miss
+    /// looks first.
     pub fn with_second_level(
         config: PoolConfig,
         io: Arc<dyn PageIo>,
@@ -123,8 +130,8 @@ impl Pool {
         Ok(Arc::new(Self { core, cooler }))
     }
 
-    /// The page under the shared latch, if it is resident. The caller must not hold a latch of this page, not even a shared one: a writer that waits
-    /// goes first.
+    /// The page under the shared latch, if it is resident. The caller must not hold a latch of this
+    /// page, not even a shared one: a writer that waits goes first.
     #[inline]
     #[track_caller]
     pub fn read(&self, id: PageId) -> Result<PageRef<'_>, Want> {
@@ -133,11 +140,13 @@ impl Pool {
         Ok(PageRef::new(&self.core, frame))
     }
 
-    /// Looks at a resident page without a latch and without a store to memory that threads share: while nobody changes the page, it costs a
-    /// hot page's readers nothing that there are many of them. Meant for short looks into pages that seldom change.
+    /// Looks at a resident page without a latch and without a store to memory that threads share:
+    /// while nobody changes the page, it costs a hot page's readers nothing that there are many of
+    /// them. Meant for short looks into pages that seldom change.
     ///
-    /// What `look` sees may be in the middle of a change. Then it is called again, the last time under the shared latch; what it returns counts
-    /// only if nothing was changed meanwhile. So it must take any bytes for possible (without a panic, an endless loop, or anything done
+    /// What `look` sees may be in the middle of a change. Then it is called again, the last time
+    /// under the shared latch; what it returns counts only if nothing was changed meanwhile. So it
+    /// must take any bytes for possible (without a panic, an endless loop, or anything done
     /// outside), and return what it has found: bytes copied out, not references.
     #[inline]
     #[track_caller]
@@ -157,13 +166,15 @@ impl Pool {
         core.read_cold(first, id, look)
     }
 
-    /// Whether the page is in the pool now: a hint, without a latch. The policy does not hear of it.
+    /// Whether the page is in the pool now: a hint, without a latch. The policy does not hear of
+    /// it.
     #[inline]
     pub fn is_resident(&self, id: PageId) -> bool {
         self.core.table.find(&self.core.frames, id).is_some()
     }
 
-    /// The page under the exclusive latch, if it is resident. The caller must not hold a latch of this page.
+    /// The page under the exclusive latch, if it is resident. The caller must not hold a latch of
+    /// this page.
     #[inline]
     #[track_caller]
     pub fn write(&self, id: PageId) -> Result<PageMut<'_>, Want> {
@@ -172,11 +183,13 @@ impl Pool {
         Ok(PageMut::new(&self.core, frame))
     }
 
-    /// A page of zeros under the exclusive latch, whatever the page was before; nothing is read. The caller is the only one
-    /// who knows the page, and must not hold a latch of it. A page that was resident is overwritten at once: only for a
-    /// page whose content nobody needs, even if the caller then lets it go unmarked.
+    /// A page of zeros under the exclusive latch, whatever the page was before; nothing is read.
+    /// The caller is the only one who knows the page, and must not hold a latch of it. A page that
+    /// was resident is overwritten at once: only for a page whose content nobody needs, even if the
+    /// caller then lets it go unmarked.
     ///
-    /// `Want::Space` if the disk may have no space for it. With `last` it may be in what is kept for those who cannot be refused.
+    /// `Want::Space` if the disk may have no space for it. With `last` it may be in what is kept
+    /// for those who cannot be refused.
     #[track_caller]
     pub fn create(&self, id: PageId, last: bool) -> Result<PageMut<'_>, Want> {
         if !self.core.io.has_space(id, last) {
@@ -208,13 +221,16 @@ impl Pool {
         }
     }
 
-    /// Brings what is wanted, reading a page at most once however many ask for it. `done` gets a [`Keep`], on this thread
-    /// before `fetch` returns, or later on another one; it must be short and must not block.
+    /// Brings what is wanted, reading a page at most once however many ask for it. `done` gets a
+    /// [`Keep`], on this thread before `fetch` returns, or later on another one; it must be short
+    /// and must not block.
     ///
-    /// Never waits for ever: if no frame becomes free because all are kept, latched, or cannot be written, `done` gets
-    /// [`PageError::NoFrames`] after some seconds ([`FrameWaits::starved_rounds`] of the cooler). `Want::Frames` of more than half the pool
-    /// is refused at once. So is whoever wants a page that as many keep, or wait for, as its pins can count (over 250,000), and everything after a
-    /// panic in the pool. A panic of `done` fails the pool.
+    /// Never waits for ever: if no frame becomes free because all are kept, latched, or cannot be
+    /// written, `done` gets [`PageError::NoFrames`] after some seconds
+    /// ([`FrameWaits::starved_rounds`] of the cooler). `Want::Frames` of more than half the pool is
+    /// refused at once. So is whoever wants a page that as many keep, or wait for, as its pins can
+    /// count (over 250,000), and everything after a panic in the pool. A panic of `done` fails the
+    /// pool.
     pub fn fetch(&self, want: Want, done: FetchDone) {
         self.core.fetch(want, done);
     }
@@ -224,22 +240,24 @@ impl Pool {
         self.core.fetch_blocking(want)
     }
 
-    /// Writes every page that has a change logged before `lsn` and is not on disk, and syncs. Blocking. After an error
-    /// nothing is written any more.
+    /// Writes every page that has a change logged before `lsn` and is not on disk, and syncs.
+    /// Blocking. After an error nothing is written any more.
     pub fn flush_before(&self, lsn: Lsn) -> Result<(), PageError> {
         self.core.flush_before(lsn)
     }
 
-    /// Where the first log record starts whose change of some page is not yet sure to survive a crash, or `None`. Blocks
-    /// while a batch is being written.
+    /// Where the first log record starts whose change of some page is not yet sure to survive a
+    /// crash, or `None`. Blocks while a batch is being written.
     ///
-    /// A checkpoint reads `target = wal.appended()`, calls `flush_before(target)`, and may then redo from the lesser of
-    /// `target` and this: a change logged after `target` may be marked only after this has looked at its page.
+    /// A checkpoint reads `target = wal.appended()`, calls `flush_before(target)`, and may then
+    /// redo from the lesser of `target` and this: a change logged after `target` may be marked only
+    /// after this has looked at its page.
     pub fn min_rec_lsn(&self) -> Option<Lsn> {
         self.core.min_rec_lsn()
     }
 
-    /// Why pages can no longer be written, if so (a write has failed, or a thread panicked with a page or in the pool): the process must stop, and the next start recovers from the log.
+    /// Why pages can no longer be written, if so (a write has failed, or a thread panicked with a
+    /// page or in the pool): the process must stop, and the next start recovers from the log.
     pub fn failed(&self) -> Option<&PageError> {
         self.core.health.failed()
     }
@@ -270,7 +288,8 @@ impl Pool {
         self.core.free.set_waits(waits);
     }
 
-    /// Stops the cooler, refuses all who wait for a frame with [`PageError::Closed`], and ends the second level. Idempotent; `drop` does it too.
+    /// Stops the cooler, refuses all who wait for a frame with [`PageError::Closed`], and ends the
+    /// second level. Idempotent; `drop` does it too.
     pub fn shutdown(&self) {
         self.core.dispatch(self.core.free.stop(PageError::Closed));
         self.cooler.join();

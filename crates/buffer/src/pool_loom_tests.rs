@@ -1,4 +1,5 @@
-//! Every interleaving (up to loom's preemption bound) of a hit with an eviction, and of a change with a write-back.
+//! Every interleaving (up to loom's preemption bound) of a hit with an eviction, and of a change
+//! with a write-back.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p clearway-buffer --release --lib loom`
 
@@ -127,7 +128,8 @@ impl World {
 
 static MODEL: Class = Class::new("buffer.model");
 
-/// The page's place on disk, and a second level of one slot, whose checksums are the contents themselves.
+/// The page's place on disk, and a second level of one slot, whose checksums are the contents
+/// themselves.
 struct Second {
     world: Arc<World>,
     directory: Latch<Directory>,
@@ -172,7 +174,8 @@ impl Second {
     }
 }
 
-/// `second_level`, invariant 1: what the cooler has taken is put there only if it is still what the disk has.
+/// `second_level`, invariant 1: what the cooler has taken is put there only if it is still what the
+/// disk has.
 #[test]
 fn loom_a_copy_in_the_second_level_is_the_newest_version() {
     loom::model(|| {
@@ -195,7 +198,8 @@ fn loom_a_copy_in_the_second_level_is_the_newest_version() {
     });
 }
 
-/// `pool`, invariant 1: whoever latches a page has that page, also when its frame is taken under the search.
+/// `pool`, invariant 1: whoever latches a page has that page, also when its frame is taken under
+/// the search.
 #[test]
 fn loom_a_hit_never_sees_another_page() {
     loom::model(|| {
@@ -220,7 +224,8 @@ fn loom_a_hit_never_sees_another_page() {
     });
 }
 
-/// `frame`, invariant 5: what an optimistic reader has seen is no half of a change and of no other page.
+/// `frame`, invariant 5: what an optimistic reader has seen is no half of a change and of no other
+/// page.
 #[test]
 fn loom_a_glimpse_that_counts_is_whole_and_of_its_page() {
     loom::model(|| {
@@ -247,8 +252,8 @@ fn loom_a_glimpse_that_counts_is_whole_and_of_its_page() {
     });
 }
 
-/// `frame`, invariants 3 and 4: a change is either still marked, with its rec-LSN, or in the copy that was written; and a page
-/// with an unwritten change does not leave.
+/// `frame`, invariants 3 and 4: a change is either still marked, with its rec-LSN, or in the copy
+/// that was written; and a page with an unwritten change does not leave.
 #[test]
 fn loom_no_change_is_lost_between_write_back_and_eviction() {
     for ok in [true, false] {
@@ -278,7 +283,8 @@ fn loom_no_change_is_lost_between_write_back_and_eviction() {
     }
 }
 
-/// Few preemptions: those who wait take a mutex and a condition more, and it is their blocking that counts.
+/// Few preemptions: those who wait take a mutex and a condition more, and it is their blocking that
+/// counts.
 fn with_waiters(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);

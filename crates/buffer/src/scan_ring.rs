@@ -1,23 +1,30 @@
-//! Pages that a scan has brought: they leave among themselves, and the policy does not hear of them.
+//! Pages that a scan has brought: they leave among themselves, and the policy does not hear of
+//! them.
 //!
-//! A scan of more than the pool would make any policy that goes by recency forget everything. What is fetched by [`crate::Want::Scan`] and is not
-//! in the pool goes through a queue of at most a sixteenth of the pool: beyond that the cooler takes its victims here first, oldest
-//! first. So a scan of any length costs the others that sixteenth once.
+//! A scan of more than the pool would make any policy that goes by recency forget everything. What
+//! is fetched by [`crate::Want::Scan`] and is not in the pool goes through a queue of at most a
+//! sixteenth of the pool: beyond that the cooler takes its victims here first, oldest first. So a
+//! scan of any length costs the others that sixteenth once.
 //!
-//! A page that is missed again soon is not one of a long scan, but of a range that is read again and again: its id is remembered when it leaves
-//! the queue (a *ghost*), and then it goes to the policy, as any other page. A second pass over a long scan does not meet its ghosts any more.
+//! A page that is missed again soon is not one of a long scan, but of a range that is read again
+//! and again: its id is remembered when it leaves the queue (a *ghost*), and then it goes to the
+//! policy, as any other page. A second pass over a long scan does not meet its ghosts any more.
 //!
 //! # Invariants
-//! 1. A page is in the queue, known to the policy, or (a stale entry) has left its frame. An entry whose frame has the same page once more names
-//!    a page of the policy's: who evicts it tells the policy anyway.
+//! 1. A page is in the queue, known to the policy, or (a stale entry) has left its frame. An entry
+//!    whose frame has the same page once more names a page of the policy's: who evicts it tells the
+//!    policy anyway.
 //! 2. When the policy has no victim, the queue gives all of its own: no frame is out of reach.
-//! 3. Ghosts are a bounded table, one place for each hash: a later one takes the place of an earlier.
+//! 3. Ghosts are a bounded table, one place for each hash: a later one takes the place of an
+//!    earlier.
 //!
 //! # Locking
-//! A latch over the queue, for a few instructions, taken by misses of scans and by the cooler; nothing is taken under it.
+//! A latch over the queue, for a few instructions, taken by misses of scans and by the cooler;
+//! nothing is taken under it.
 //!
 //! # Source
-//! PostgreSQL's ring for bulk reads (src/backend/storage/buffer/README); the ghosts are 2Q's A1out (Johnson and Shasha, VLDB 1994).
+//! PostgreSQL's ring for bulk reads (src/backend/storage/buffer/README); the ghosts are 2Q's A1out
+//! (Johnson and Shasha, VLDB 1994).
 
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;

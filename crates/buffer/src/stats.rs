@@ -19,7 +19,8 @@ pub struct Stats {
     pub writes: u64,
     /// Pages that left their frame.
     pub evictions: u64,
-    /// Reads, and who wanted several frames, that found too few free and had to wait for the cooler.
+    /// Reads, and who wanted several frames, that found too few free and had to wait for the
+    /// cooler.
     pub waits: u64,
     /// What the second level has done.
     pub second_level: SecondLevelStats,

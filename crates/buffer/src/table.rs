@@ -1,17 +1,20 @@
 //! The page table: finds the frame of a page without a latch.
 //!
-//! Chains of frames hang from buckets; the links are in the frames. A search without a latch may go astray when a frame
-//! moves to another chain under it, so that it may miss a page; it cannot find a wrong one, because the frame's state word
-//! is checked afterwards. A miss is therefore confirmed under the latch.
+//! Chains of frames hang from buckets; the links are in the frames. A search without a latch may go
+//! astray when a frame moves to another chain under it, so that it may miss a page; it cannot find
+//! a wrong one, because the frame's state word is checked afterwards. A miss is therefore confirmed
+//! under the latch.
 //!
 //! # Invariants
-//! 1. Under the latch of a page's shard, the page is in its chain exactly while a frame holds it (not FREE), and at most once.
-//! 2. A page in `loading` is being read from disk (or waits for a frame to be read into) by exactly one job. Only a
-//!    creation makes it resident meanwhile, and marks the entry superseded: what was read then is stale.
+//! 1. Under the latch of a page's shard, the page is in its chain exactly while a frame holds it
+//!    (not FREE), and at most once.
+//! 2. A page in `loading` is being read from disk (or waits for a frame to be read into) by exactly
+//!    one job. Only a creation makes it resident meanwhile, and marks the entry superseded: what
+//!    was read then is stale.
 //!
 //! # Locking
-//! One latch a shard of the buckets, for changes and for confirming misses. Under it no other latch is taken, no I/O is
-//! done and nothing is called back.
+//! One latch a shard of the buckets, for changes and for confirming misses. Under it no other latch
+//! is taken, no I/O is done and nothing is called back.
 
 use crate::frame::Frame;
 use clearway_latch::lockstat::Class;
@@ -80,10 +83,12 @@ impl<W> PageTable<W> {
         (id.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
-    /// The first frame in the page's chain, or none of the pool's. It holds the page nearly always, as there are at least twice as many buckets as frames.
+    /// The first frame in the page's chain, or none of the pool's. It holds the page nearly always,
+    /// as there are at least twice as many buckets as frames.
     #[inline(always)]
     pub fn first(&self, id: PageId) -> FrameId {
-        // Acquire, here and in `find_behind`: pairs with the Release in `link`: the frame's page and link.
+        // Acquire, here and in `find_behind`: pairs with the Release in `link`: the frame's page
+        // and link.
         FrameId(self.buckets[self.bucket(id)].load(Ordering::Acquire))
     }
 
@@ -133,7 +138,8 @@ impl<W> PageTable<W> {
         frame: FrameId,
     ) {
         let bucket = &self.buckets[self.bucket(id)];
-        // Relaxed load: changed only under the latch. Release stores: pair with the Acquires in `find`.
+        // Relaxed load: changed only under the latch. Release stores: pair with the Acquires in
+        // `find`.
         frames[frame.0 as usize].next.store(bucket.load(Ordering::Relaxed), Ordering::Release);
         bucket.store(frame.0, Ordering::Release);
     }
@@ -148,7 +154,8 @@ impl<W> PageTable<W> {
     ) {
         let mut link = &self.buckets[self.bucket(id)];
         loop {
-            // Relaxed loads: changed only under the latch. Release store: pairs with the Acquire in `find`.
+            // Relaxed loads: changed only under the latch. Release store: pairs with the Acquire in
+            // `find`.
             let at = link.load(Ordering::Relaxed);
             assert!(at != END, "the frame of {id} is not in its chain");
             let next = &frames[at as usize].next;

@@ -1,18 +1,22 @@
 //! The pages that were written and are not synced: a read must find what was written.
 //!
-//! A write that has succeeded may still be lost: the operating system cannot bring it to the medium, forgets it, and says so at the next sync
-//! only. Until then, and for good if that sync fails, a read of the page may bring what was there before. What is done on top of that must not
+//! A write that has succeeded may still be lost: the operating system cannot bring it to the
+//! medium, forgets it, and says so at the next sync only. Until then, and for good if that sync
+//! fails, a read of the page may bring what was there before. What is done on top of that must not
 //! get into the log.
 //!
 //! # Invariants
-//! 1. Every page that was written and is not synced is here, with the LSN of its last copy, before it can leave the pool.
-//! 2. There is at most one batch of them: [`crate::PageIo::write`] syncs the one before. After a failure the last one stays.
+//! 1. Every page that was written and is not synced is here, with the LSN of its last copy, before
+//!    it can leave the pool.
+//! 2. There is at most one batch of them: [`crate::PageIo::write`] syncs the one before. After a
+//!    failure the last one stays.
 //!
 //! # Locking
 //! A latch that is a leaf, held for a search or a copy of the list.
 //!
 //! # Source
-//! What a failed sync leaves: Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
+//! What a failed sync leaves: Rebello et al., "Can Applications Recover from fsync Failures?",
+//! USENIX ATC 2020.
 
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;

@@ -1,14 +1,16 @@
 //! Writing pages: for the cooler, which wants frames, and for checkpoints.
 //!
-//! A batch of pages is copied, each under its shared latch for as long as the copy takes; then the log is made durable up
-//! to the greatest LSN in the copies, and the copies are written. The pages can be used and changed meanwhile; a pin keeps
-//! them in their frames.
+//! A batch of pages is copied, each under its shared latch for as long as the copy takes; then the
+//! log is made durable up to the greatest LSN in the copies, and the copies are written. The pages
+//! can be used and changed meanwhile; a pin keeps them in their frames.
 //!
 //! # Invariants
 //! 1. Write-ahead: a copy reaches [`crate::PageIo`] only after `ensure_durable` of its LSN.
-//! 2. Two copies of one page are never written at once, nor an older after a newer one: batches exclude each other.
-//! 3. A page is clean only if its content is on disk or in a copy being written under its pin. After a failed write it is
-//!    dirty again with the rec-LSN it had, and nothing is written any more. A panic on the way is a failed write.
+//! 2. Two copies of one page are never written at once, nor an older after a newer one: batches
+//!    exclude each other.
+//! 3. A page is clean only if its content is on disk or in a copy being written under its pin.
+//!    After a failed write it is dirty again with the rec-LSN it had, and nothing is written any
+//!    more. A panic on the way is a failed write.
 //! 4. A rec-LSN is forgotten only when the write that made its page clean is synced (`unsynced`).
 //!
 //! # Locking
@@ -42,8 +44,8 @@ struct Copied {
 }
 
 impl<W> Core<W> {
-    /// Writes those of `frames` (a batch at most) that are dirty, and returns them. With `wait` it waits for exclusive
-    /// latches, otherwise it leaves out the pages that are latched so.
+    /// Writes those of `frames` (a batch at most) that are dirty, and returns them. With `wait` it
+    /// waits for exclusive latches, otherwise it leaves out the pages that are latched so.
     pub fn write_batch(
         self: &Arc<Self>,
         frames: &[FrameId],
@@ -128,7 +130,8 @@ impl<W> Core<W> {
         Some((page, rec_lsn))
     }
 
-    /// Pins and latches the page, shared, if the frame holds it and it is not lost; waits for an exclusive latch only if `wait`.
+    /// Pins and latches the page, shared, if the frame holds it and it is not lost; waits for an
+    /// exclusive latch only if `wait`.
     #[track_caller]
     fn latch_to_copy(&self, frame: FrameId, page: PageId, wait: bool) -> bool {
         COPIED_PAGE.request();
@@ -152,7 +155,8 @@ impl<W> Core<W> {
         for chunk in frames.chunks(self.write_batch) {
             self.write_batch(chunk, true)?;
         }
-        // Also waits for the cooler's batch under way, which may have a page that this walk found clean.
+        // Also waits for the cooler's batch under way, which may have a page that this walk found
+        // clean.
         let mut batch = self.write_back.lock();
         self.health.check()?;
         self.guarded("syncing pages", || self.io.sync()).map_err(|error| self.fail(error))?;

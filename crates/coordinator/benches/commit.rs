@@ -1,14 +1,16 @@
-//! How many commits share a sync of the log, and what that gives beside the bare rate of the disk, on a real directory.
+//! How many commits share a sync of the log, and what that gives beside the bare rate of the disk,
+//! on a real directory.
 //!
 //! `cargo bench -p clearway-coordinator --bench commit [-- --quick]`
 //!
-//! Committers are sessions, spread over one worker thread a core as the server does it: each updates a row of its own by primary
-//! key, a transaction of its own, waits until it is durable, and starts again. The whole path is in it but SQL and the
-//! network. The bare rate is that of one thread that appends 4096 bytes to a file with its blocks in place and syncs it,
-//! again and again. All are measured in turn, in several rounds, and each one's figures are added up.
+//! Committers are sessions, spread over one worker thread a core as the server does it: each
+//! updates a row of its own by primary key, a transaction of its own, waits until it is durable,
+//! and starts again. The whole path is in it but SQL and the network. The bare rate is that of one
+//! thread that appends 4096 bytes to a file with its blocks in place and syncs it, again and again.
+//! All are measured in turn, in several rounds, and each one's figures are added up.
 //!
-//! Then one session that does not wait for the log, with lockstat on and off in turn: what counting costs where nothing else is waited for.
-//! The median of the rounds' ratios is held to its bar.
+//! Then one session that does not wait for the log, with lockstat on and off in turn: what counting
+//! costs where nothing else is waited for. The median of the rounds' ratios is held to its bar.
 
 use clearway_coordinator::{Client, Engine, EngineConfig, Event, Port, RunOptions, Step, Waker};
 use clearway_env::{Disk, Open, OsDisk};
@@ -29,7 +31,8 @@ use std::time::{Duration, Instant};
 const COMMITTERS: [usize; 3] = [1, 16, 100];
 const BAR_SHARED: f64 = 20.0;
 const BAR_RATIO: f64 = 10.0;
-/// Of updates that cost a microsecond each, without network or disk: the counts are ten to thirty nanoseconds of that.
+/// Of updates that cost a microsecond each, without network or disk: the counts are ten to thirty
+/// nanoseconds of that.
 const BAR_COUNTED: f64 = 0.95;
 const BLOCK: usize = 4096;
 const FILE: u64 = 64 << 20;

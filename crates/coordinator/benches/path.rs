@@ -1,10 +1,13 @@
-//! Instructions that a transaction takes from its plan to its answer: what the uncontended path costs, free of the machine's noise.
+//! Instructions that a transaction takes from its plan to its answer: what the uncontended path
+//! costs, free of the machine's noise.
 //!
 //! `cargo bench -p clearway-coordinator --bench path`
 //!
-//! One session at one worker of an engine with pgbench's tables, on a disk in memory; the plans are made once, as prepared statements are. The whole
-//! path is in it but the wire and the planner. Of the rounds the median is told: pages split, and the log changes its segment, in some of
-//! them. Only this thread's instructions are counted, by the processor's trap flag; where there are no traps, nothing is.
+//! One session at one worker of an engine with pgbench's tables, on a disk in memory; the plans are
+//! made once, as prepared statements are. The whole path is in it but the wire and the planner. Of
+//! the rounds the median is told: pages split, and the log changes its segment, in some of them.
+//! Only this thread's instructions are counted, by the processor's trap flag; where there are no
+//! traps, nothing is.
 
 #[path = "../../latch/benches/steps/mod.rs"]
 mod steps;

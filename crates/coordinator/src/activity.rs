@@ -1,7 +1,7 @@
 //! What the engine has done, in numbers.
 //!
-//! Ended transactions are counted by each worker in words of its own, which are added up when somebody asks: no two workers write to the same
-//! memory for it.
+//! Ended transactions are counted by each worker in words of its own, which are added up when
+//! somebody asks: no two workers write to the same memory for it.
 
 use crate::engine::Engine;
 use clearway_latch::CachePadded;
@@ -78,7 +78,8 @@ pub struct Activity {
 }
 
 impl Engine {
-    /// What the engine has done, and how it stands. Walks over the pool's frames: for people and scrapers, not for every statement.
+    /// What the engine has done, and how it stands. Walks over the pool's frames: for people and
+    /// scrapers, not for every statement.
     pub fn activity(&self) -> Activity {
         // Relaxed: see `Ended::count`.
         let sum = |counter: fn(&Ended) -> &AtomicU64| {

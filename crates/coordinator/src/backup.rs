@@ -1,11 +1,13 @@
-//! BACKUP: a copy of the database taken by a thread of its own, while its session waits and is told how far it has come.
+//! BACKUP: a copy of the database taken by a thread of its own, while its session waits and is told
+//! how far it has come.
 //!
 //! Invariants
 //! 1. The statement ends only when the thread has: what it does next finds no backup running.
-//! 2. A statement that is cancelled, or whose client has gone, ends the copy after the block that is being copied.
+//! 2. A statement that is cancelled, or whose client has gone, ends the copy after the block that
+//!    is being copied.
 //!
-//! Locking: one monitor over what the thread and the statement tell each other, never held during I/O. A crash leaves a target
-//! without a manifest, which is no backup.
+//! Locking: one monitor over what the thread and the statement tell each other, never held during
+//! I/O. A crash leaves a target without a manifest, which is no backup.
 
 use crate::core::{Block, Core};
 use crate::outcome::{Outcome, Stop};

@@ -46,8 +46,9 @@ pub(crate) fn load_catalog(node: &Node, stores: &mut [Store]) -> Result<Catalog,
     }
 }
 
-/// Drops the trees that no table of the catalog owns: made by DDL that did not commit, or of tables whose drop was cut short. What is
-/// left of one with a damaged page stays, and is tried again at the next start: nobody asks for it.
+/// Drops the trees that no table of the catalog owns: made by DDL that did not commit, or of tables
+/// whose drop was cut short. What is left of one with a damaged page stays, and is tried again at
+/// the next start: nobody asks for it.
 pub(crate) fn drop_orphans(
     node: &Node,
     stores: &mut [Store],

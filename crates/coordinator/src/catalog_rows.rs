@@ -1,6 +1,8 @@
-//! The catalog on disk: one row a table in the tree [`CATALOG_TREE`] of partition 0, keyed by table id, the definition as JSON.
+//! The catalog on disk: one row a table in the tree [`CATALOG_TREE`] of partition 0, keyed by table
+//! id, the definition as JSON.
 //!
-//! JSON because the rows are few, read once at start, and worth being able to read with nothing but a dump of the page.
+//! JSON because the rows are few, read once at start, and worth being able to read with nothing but
+//! a dump of the page.
 
 use clearway_plan::{Catalog, TableDef};
 use clearway_types::{SqlError, SqlResult, SqlState, TableId, TreeId};

@@ -1,6 +1,8 @@
-//! The characteristics of a transaction: isolation level, access mode, and DEFERRABLE, with PostgreSQL's rules for changing them.
+//! The characteristics of a transaction: isolation level, access mode, and DEFERRABLE, with
+//! PostgreSQL's rules for changing them.
 //!
-//! READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL. What a statement sees at each level: [`crate::snapshot`].
+//! READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL. What a statement sees at each level:
+//! [`crate::snapshot`].
 
 use clearway_plan::statement::{Isolation, TxnOptions};
 use clearway_types::{SqlError, SqlResult, SqlState};
@@ -60,7 +62,8 @@ impl Characteristics {
         Ok(())
     }
 
-    /// A transaction may give up writing at any time; it takes that back only before its first query and outside a savepoint.
+    /// A transaction may give up writing at any time; it takes that back only before its first
+    /// query and outside a savepoint.
     fn set_read_only(&mut self, read_only: bool, at: Progress) -> SqlResult<()> {
         if self.read_only && !read_only {
             if at.savepoint {

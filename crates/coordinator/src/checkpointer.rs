@@ -1,8 +1,10 @@
-//! The checkpointer's thread: checkpoints in an interval, when the log has grown by so much, and on request; and a log flush now and then for those who do not wait for one.
+//! The checkpointer's thread: checkpoints in an interval, when the log has grown by so much, and on
+//! request; and a log flush now and then for those who do not wait for one.
 //!
-//! Invariant: a request made before a checkpoint begins is answered after it has ended, never by one that had begun already.
-//! A panic of the thread fails the engine. Whoever asks for a checkpoint after the thread's end is told so.
-//! Locking: one monitor over the requests, never held during I/O. A crash leaves the last completed checkpoint.
+//! Invariant: a request made before a checkpoint begins is answered after it has ended, never by
+//! one that had begun already. A panic of the thread fails the engine. Whoever asks for a
+//! checkpoint after the thread's end is told so. Locking: one monitor over the requests, never held
+//! during I/O. A crash leaves the last completed checkpoint.
 
 use crate::engine::Engine;
 use clearway_latch::Monitor;
@@ -63,7 +65,8 @@ impl Checkpointer {
                 let mut last = Instant::now();
                 // After a recovery, at once: until then a crash would cost as much again.
                 let mut due = true;
-                // Where the log was when the last one began; a failed one is tried again as late as any.
+                // Where the log was when the last one began; a failed one is tried again as late as
+                // any.
                 let mut begun_at = None;
                 while let Some(requests) = next_turn(&shared) {
                     let Some(engine) = weak.upgrade() else { return };

@@ -1,12 +1,15 @@
 //! A session's side of the engine: one transaction at a time, one statement at a time.
 //!
-//! A statement on one partition that ends in one message ([`Client::start_simple`]) runs without allocation of its own; every other is a task: an
-//! async function polled whenever a reply has come. Both go through [`Core`].
+//! A statement on one partition that ends in one message ([`Client::start_simple`]) runs without
+//! allocation of its own; every other is a task: an async function polled whenever a reply has
+//! come. Both go through [`Core`].
 //!
 //! Invariants
 //! 1. While `running` is not `Idle`, no other statement starts.
-//! 2. A transaction that is gone (committed, aborted) holds no lock at any partition: `Finish` has been answered by every participant.
-//! 3. A client that is dropped without [`Client::close`] leaves its locks; the server always closes.
+//! 2. A transaction that is gone (committed, aborted) holds no lock at any partition: `Finish` has
+//!    been answered by every participant.
+//! 3. A client that is dropped without [`Client::close`] leaves its locks; the server always
+//!    closes.
 
 use crate::characteristics::Characteristics;
 use crate::copy::CopyIn;
@@ -34,7 +37,8 @@ use std::time::Duration;
 /// How a statement is run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunOptions {
-    /// It is one of several in an implicit transaction: do not commit after it; [`Client::end_implicit`] will.
+    /// It is one of several in an implicit transaction: do not commit after it;
+    /// [`Client::end_implicit`] will.
     pub implicit_block: bool,
     /// Those of the transaction that it begins, if it begins one: the session's defaults.
     pub characteristics: Characteristics,
@@ -138,8 +142,8 @@ impl Client {
         self.start_task(plan.clone(), env.clone())
     }
 
-    /// Goes on with the running statement. If none runs, ends what is left of a transaction that has been
-    /// undone because of another.
+    /// Goes on with the running statement. If none runs, ends what is left of a transaction that
+    /// has been undone because of another.
     pub fn resume(&mut self, _port: &mut Port) -> Step {
         if !self.core.txn().undone {
             return self.go_on_running();
@@ -170,13 +174,15 @@ impl Client {
         }
     }
 
-    /// What the running statement has to say before it ends: SQLSTATE and text. Ask after [`Step::Pending`], and before an error is told.
+    /// What the running statement has to say before it ends: SQLSTATE and text. Ask after
+    /// [`Step::Pending`], and before an error is told.
     pub fn take_notices(&self) -> Vec<(SqlState, String)> {
         self.core.take_notices()
     }
 
     /// If the block has been run again since this was asked last: what its statements read then, as
-    /// [`Client::reads_at`] says. These are the queries, INSERTs, UPDATEs and DELETEs before the last one.
+    /// [`Client::reads_at`] says. These are the queries, INSERTs, UPDATEs and DELETEs before the
+    /// last one.
     pub fn take_replayed(&self) -> Option<Vec<Option<Lsn>>> {
         self.core.replays.take_read()
     }
@@ -205,7 +211,8 @@ impl Client {
         }))
     }
 
-    /// Ends what runs with this error, if it can still be ended: lock waits, sleeping for pages, long scans.
+    /// Ends what runs with this error, if it can still be ended: lock waits, sleeping for pages,
+    /// long scans.
     pub fn cancel(&mut self, _port: &mut Port, error: &SqlError) {
         if self.is_running() {
             self.core.cancel(error);
@@ -227,7 +234,8 @@ impl Client {
         self.calling().into_iter().filter_map(|txn| waits.longest(txn)).max()
     }
 
-    /// The transactions that are at work for the session: its open one, and those of statements on their own that have not been answered.
+    /// The transactions that are at work for the session: its open one, and those of statements on
+    /// their own that have not been answered.
     pub fn transactions(&self) -> Vec<TxnId> {
         let mut all = self.calling();
         let open = self.core.txn().id;
@@ -249,7 +257,8 @@ impl Client {
         self.core.enter(options);
     }
 
-    /// SET of `transaction_isolation` or one of its siblings: no effect outside a transaction block.
+    /// SET of `transaction_isolation` or one of its siblings: no effect outside a transaction
+    /// block.
     ///
     /// # Errors
     /// 25001 if the transaction can no longer change this.
@@ -258,15 +267,17 @@ impl Client {
         if txn.block == Block::None { Ok(()) } else { txn.change(options) }
     }
 
-    /// A statement failed before it came here, in the parser for example: that fails an open transaction block all the same. The step ends with the
-    /// error, after what the block has done is undone.
+    /// A statement failed before it came here, in the parser for example: that fails an open
+    /// transaction block all the same. The step ends with the error, after what the block has done
+    /// is undone.
     pub fn fail(&mut self, _port: &mut Port, error: SqlError) -> Step {
         // It may show the catalog: a table that is not there.
         self.core.show(self.core.engine().catalog_commit());
         self.failed(error)
     }
 
-    /// The connection is gone: aborts its transaction in the background. The session's number may be used again at once.
+    /// The connection is gone: aborts its transaction in the background. The session's number may
+    /// be used again at once.
     pub fn close(mut self, _port: &mut Port) {
         let gone = SqlError::new(SqlState::CONNECTION_FAILURE, "the client has gone");
         self.core.cancel(&gone);
@@ -466,8 +477,9 @@ impl Client {
         )))
     }
 
-    /// Takes the statement that has just brought [`Step::Rows`] out of the way of others; [`Client::go_on`] brings the rest. A
-    /// transaction of its own becomes an implicit one: [`Client::end_implicit`] ends it.
+    /// Takes the statement that has just brought [`Step::Rows`] out of the way of others;
+    /// [`Client::go_on`] brings the rest. A transaction of its own becomes an implicit one:
+    /// [`Client::end_implicit`] ends it.
     pub fn suspend(&mut self) -> Option<Suspended> {
         let Running::Task(task) = std::mem::replace(&mut self.running, Running::Idle) else {
             return None;
@@ -492,7 +504,8 @@ impl Client {
         self.poll_task(suspended.0)
     }
 
-    /// As [`Client::failed`], of a statement on the fast path: on its own, it is a transaction that has ended.
+    /// As [`Client::failed`], of a statement on the fast path: on its own, it is a transaction that
+    /// has ended.
     fn failed_simply(&mut self, error: SqlError) -> Step {
         if self.core.txn().block == Block::None {
             self.core.port.count_end(false);

@@ -97,7 +97,8 @@ impl Client {
         Ok(())
     }
 
-    /// Inserts rows that the COPY brought: whole rows of the table, encoded. Its outcome is to be awaited before the next.
+    /// Inserts rows that the COPY brought: whole rows of the table, encoded. Its outcome is to be
+    /// awaited before the next.
     pub fn copy_in_rows(&mut self, _port: &mut Port, rows: RowBatch) -> Step {
         let Some(copy) = self.copy.clone() else {
             return Step::Done(Err(SqlError::internal("rows without a COPY").into()));

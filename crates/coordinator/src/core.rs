@@ -1,10 +1,14 @@
-//! What a client's session and its running task share: the transaction's state, and calls to partitions with their replies.
+//! What a client's session and its running task share: the transaction's state, and calls to
+//! partitions with their replies.
 //!
 //! Invariants
-//! 1. `calls` holds exactly the messages sent and not yet taken by [`Core::reply`]; a reply whose call is not there is stale and dropped.
-//! 2. `txn.participants` holds every partition that may hold locks or effects of the transaction: it is entered before the first message is sent.
-//! 3. `shown` is at or behind every commit that an answer showed which [`Core::reply`] has taken since the last transaction's end was answered.
-//!    Every answer to the session's client gets from [`Core::answered`] what it must wait for: in an open block nothing, at its end all of it.
+//! 1. `calls` holds exactly the messages sent and not yet taken by [`Core::reply`]; a reply whose
+//!    call is not there is stale and dropped.
+//! 2. `txn.participants` holds every partition that may hold locks or effects of the transaction:
+//!    it is entered before the first message is sent.
+//! 3. `shown` is at or behind every commit that an answer showed which [`Core::reply`] has taken
+//!    since the last transaction's end was answered. Every answer to the session's client gets from
+//!    [`Core::answered`] what it must wait for: in an open block nothing, at its end all of it.
 
 use crate::characteristics::{Characteristics, Progress};
 use crate::client::RunOptions;
@@ -51,7 +55,8 @@ pub(crate) enum Block {
     Explicit,
 }
 
-/// How a transaction arrives: statement by statement, or as a whole, so that nobody waits for its client before its end.
+/// How a transaction arrives: statement by statement, or as a whole, so that nobody waits for its
+/// client before its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// Its client decides when it goes on.
@@ -61,7 +66,8 @@ pub(crate) enum Arrival {
     Whole(Whole),
 }
 
-/// A savepoint: what ROLLBACK TO goes back to at the coordinator; partitions keep their own marks under the same id.
+/// A savepoint: what ROLLBACK TO goes back to at the coordinator; partitions keep their own marks
+/// under the same id.
 pub(crate) struct Savepoint {
     pub name: String,
     pub id: u32,
@@ -87,7 +93,8 @@ pub(crate) struct Txn {
     /// How it arrived.
     pub arrival: Arrival,
     pub wrote: bool,
-    /// Where it has changed rows whose last change was not committed: [`clearway_partition::Reply::behind`].
+    /// Where it has changed rows whose last change was not committed:
+    /// [`clearway_partition::Reply::behind`].
     pub behind: Vec<PartitionId>,
     /// One that it was behind has been undone, and so has this one: [`Failure::Undone`].
     pub undone: bool,
@@ -127,8 +134,8 @@ impl Txn {
         self.block == Block::Explicit && self.savepoints.is_empty() && !self.participants.is_empty()
     }
 
-    /// A statement with these options is about to run: it may open the implicit block, and where there is no block it is a
-    /// transaction of its own.
+    /// A statement with these options is about to run: it may open the implicit block, and where
+    /// there is no block it is a transaction of its own.
     pub(crate) fn enter(&mut self, options: RunOptions) {
         if self.block == Block::None {
             self.characteristics = options.characteristics;
@@ -166,7 +173,8 @@ pub(crate) struct Core {
     /// The last commit at the partition whose reply was taken last.
     replied: Cell<Lsn>,
     cancelled: RefCell<Option<SqlError>>,
-    /// How often the statement that runs has been given up in a deadlock; `None`: it cannot be run again.
+    /// How often the statement that runs has been given up in a deadlock; `None`: it cannot be run
+    /// again.
     retries: Cell<Option<u32>>,
     /// A partition that it had to itself could not go on at once.
     stalled: Cell<bool>,
@@ -245,12 +253,14 @@ impl Core {
         seq
     }
 
-    /// Says how often the statement that runs has been given up in a deadlock; `None`: it cannot be run again.
+    /// Says how often the statement that runs has been given up in a deadlock; `None`: it cannot be
+    /// run again.
     pub(crate) fn set_retries(&self, retries: Option<u32>) {
         self.retries.set(retries);
     }
 
-    /// What the transaction has at stake. Whoever has been run again as often as is allowed is as a block.
+    /// What the transaction has at stake. Whoever has been run again as often as is allowed is as a
+    /// block.
     fn stake(&self) -> Stake {
         let txn = self.txn();
         match self.retries.get() {
@@ -277,8 +287,9 @@ impl Core {
         self.shown.set(self.shown.get().max(commit));
     }
 
-    /// What an answer to the client must wait for; `wait`: its transaction's commit record, 0 if there is none. Invariant 3: as long as the
-    /// transaction is open, only an error that ends an implicit one waits.
+    /// What an answer to the client must wait for; `wait`: its transaction's commit record, 0 if
+    /// there is none. Invariant 3: as long as the transaction is open, only an error that ends an
+    /// implicit one waits.
     pub(crate) fn answered(&self, wait: Lsn, failed: bool) -> Lsn {
         let txn = self.txn();
         match txn.block {
@@ -289,8 +300,9 @@ impl Core {
         }
     }
 
-    /// As [`Core::answered`], of an error, which fails an open block. One that says nothing about data does not wait for any: the log may have failed, and then nothing becomes
-    /// durable any more.
+    /// As [`Core::answered`], of an error, which fails an open block. One that says nothing about
+    /// data does not wait for any: the log may have failed, and then nothing becomes durable any
+    /// more.
     pub(crate) fn refused(&self, error: &SqlError) -> Lsn {
         {
             let mut txn = self.txn();
@@ -357,8 +369,8 @@ impl Core {
         Some(answer)
     }
 
-    /// The snapshot that the last statement read; `None`: what was newest. A partition where nothing was committed since the start shows
-    /// what there was then.
+    /// The snapshot that the last statement read; `None`: what was newest. A partition where
+    /// nothing was committed since the start shows what there was then.
     pub(crate) fn reads_at(&self) -> Option<Lsn> {
         match self.read_at.get() {
             ReadAt::Newest => None,
@@ -371,7 +383,8 @@ impl Core {
         self.wait_for(|| self.try_reply(seq)).await
     }
 
-    /// As [`Core::reply`], of the call among these that is answered first, and which of them that is.
+    /// As [`Core::reply`], of the call among these that is answered first, and which of them that
+    /// is.
     pub(crate) async fn first_reply(&self, calls: &[u32]) -> (usize, Answer) {
         let first =
             || calls.iter().enumerate().find_map(|(at, seq)| Some((at, self.try_reply(*seq)?)));
@@ -409,8 +422,8 @@ impl Core {
         self.cancel_calls(&calls, error);
     }
 
-    /// Gives rows to the session. Goes on when it wants more, with an error if the statement has been cancelled meanwhile. If it was cancelled before, nobody may
-    /// be there to want more.
+    /// Gives rows to the session. Goes on when it wants more, with an error if the statement has
+    /// been cancelled meanwhile. If it was cancelled before, nobody may be there to want more.
     pub(crate) async fn hand_out(&self, rows: RowBatch) -> SqlResult<()> {
         self.check_cancelled()?;
         self.streams(true);
@@ -454,7 +467,8 @@ impl Core {
         self.next_batch.get().wrapping_sub(1)
     }
 
-    /// Lets other sessions of the worker have a turn, and ends with an error if the statement has been cancelled meanwhile.
+    /// Lets other sessions of the worker have a turn, and ends with an error if the statement has
+    /// been cancelled meanwhile.
     pub(crate) async fn breathe(&self) -> Result<(), SqlError> {
         let mut first = true;
         poll_fn(|_| {

@@ -1,10 +1,13 @@
 //! Changes of the catalog, as parts of ordinary transactions.
 //!
-//! TRUNCATE, ALTER TABLE and CREATE INDEX make new trees and leave the old ones alone until the transaction commits: rolling back is
-//! nothing but forgetting the new ones. Snapshots that are older go on with the old trees (`past`). Rows that go into a tree made by the same transaction need neither locks nor undo.
+//! TRUNCATE, ALTER TABLE and CREATE INDEX make new trees and leave the old ones alone until the
+//! transaction commits: rolling back is nothing but forgetting the new ones. Snapshots that are
+//! older go on with the old trees (`past`). Rows that go into a tree made by the same transaction
+//! need neither locks nor undo.
 //!
 //! Invariants
-//! 1. One transaction at a time changes the catalog: it holds the exclusive lock on the catalog's table at partition 0.
+//! 1. One transaction at a time changes the catalog: it holds the exclusive lock on the catalog's
+//!    table at partition 0.
 //! 2. A table's definition changes only under the exclusive lock on the table at every partition.
 //! 3. A definition's `version` is that of the catalog it first appears in.
 //!
@@ -91,7 +94,8 @@ async fn create_table(
     }
     let mut table = planned.clone();
     table.id = TableId(core.engine().next_id());
-    // Who finds it in the published catalog waits at each partition until that has been told: what he sees is committed, and durable before his answer.
+    // Who finds it in the published catalog waits at each partition until that has been told: what
+    // he sees is committed, and durable before his answer.
     lock(core, table.id).await?;
     set_guards(core, &mut table);
     renew_trees(core, &mut table).await?;
@@ -376,7 +380,8 @@ fn needs_guard(core: &Core, table: &TableDef, columns: &[usize]) -> bool {
     core.engine().partitions() > 1 && !table.meets_in(columns)
 }
 
-/// Gives the unique keys that need one a guard, and takes it from the others. [`renew_trees`] makes the trees.
+/// Gives the unique keys that need one a guard, and takes it from the others. [`renew_trees`] makes
+/// the trees.
 fn set_guards(core: &Core, table: &mut TableDef) {
     let guard = |needed: bool| needed.then_some(TreeId(0));
     table.primary_key_guard =

@@ -1,28 +1,41 @@
 //! The waits-for graph of the node: finds deadlocks, whatever partitions their waits are at.
 //!
-//! A transaction that waits for a lock waits in a *line* of its partition, and an edge leads from a line to each of those that are named as in the
-//! way of all who wait there: to a few, of which the first is sure to be in the way until the line is told anew ([`clearway_partition::Out::Line`]). A crowd
-//! that waits for one row is one line, so a search is as long as the chain of locks, whatever the number of those who wait.
+//! A transaction that waits for a lock waits in a *line* of its partition, and an edge leads from a
+//! line to each of those that are named as in the way of all who wait there: to a few, of which the
+//! first is sure to be in the way until the line is told anew ([`clearway_partition::Out::Line`]).
+//! A crowd that waits for one row is one line, so a search is as long as the chain of locks,
+//! whatever the number of those who wait.
 //!
-//! Claim: if some transactions can never go on, one of them is told so, at the latest when all others that were in their way are gone. For each of them
-//! waits in a line. The first one named there either is one of them, or ends or gives up some day, and then the line is told anew: as
-//! there are finitely many, some day every first edge of theirs leads to one of them, and stays. Follow these edges: there is a circle. It was
-//! closed by the change that came last: by a wait that joined a line (1), or by a line that was told (2), and after each of these there was a search.
-//! Conversely, whoever is told is in a circle of edges, each of which was true when it was told; an edge that is true no longer leads to
-//! a transaction that is over, and so to nobody. A transaction whose wait has ended meanwhile ignores that it was told.
+//! Claim: if some transactions can never go on, one of them is told so, at the latest when all
+//! others that were in their way are gone. For each of them waits in a line. The first one named
+//! there either is one of them, or ends or gives up some day, and then the line is told anew: as
+//! there are finitely many, some day every first edge of theirs leads to one of them, and stays.
+//! Follow these edges: there is a circle. It was closed by the change that came last: by a wait
+//! that joined a line (1), or by a line that was told (2), and after each of these there was a
+//! search. Conversely, whoever is told is in a circle of edges, each of which was true when it was
+//! told; an edge that is true no longer leads to a transaction that is over, and so to nobody. A
+//! transaction whose wait has ended meanwhile ignores that it was told.
 //!
-//! Each transaction of a circle waits for all that its line waits for, so the circle is broken whichever of them gives up: the *victim*.
+//! Each transaction of a circle waits for all that its line waits for, so the circle is broken
+//! whichever of them gives up: the *victim*.
 //!
 //! Invariants
-//! 1. When a transaction joins a line, and some line names it, there is a search for a way from it to itself.
-//! 2. When a line is told anew, there is a search for a way from those that it names to one of its members.
-//! 3. A circle that was found is broken: the wait of the victim is no edge any more. So there is none in the graph.
-//! 4. The changes of a partition are applied in its order, whoever brings them when: what comes early is kept until all before it has come.
-//! 5. The victim has the least at stake ([`Stake`]) of the circle, and of those that have as little the highest id.
+//! 1. When a transaction joins a line, and some line names it, there is a search for a way from it
+//!    to itself.
+//! 2. When a line is told anew, there is a search for a way from those that it names to one of its
+//!    members.
+//! 3. A circle that was found is broken: the wait of the victim is no edge any more. So there is
+//!    none in the graph.
+//! 4. The changes of a partition are applied in its order, whoever brings them when: what comes
+//!    early is kept until all before it has come.
+//! 5. The victim has the least at stake ([`Stake`]) of the circle, and of those that have as little
+//!    the highest id.
 //!
-//! Locking: the engine keeps it behind a latch, which only waits and their time-outs take. A crash leaves nothing.
+//! Locking: the engine keeps it behind a latch, which only waits and their time-outs take. A crash
+//! leaves nothing.
 //!
-//! Source: Gray and Reuter, chapter 7.11; to find some deadlocks late rather than look at everybody in line: ours.
+//! Source: Gray and Reuter, chapter 7.11; to find some deadlocks late rather than look at everybody
+//! in line: ours.
 
 mod long;
 mod look;
@@ -260,8 +273,9 @@ impl WaitsFor {
         found.map(|(_, victim)| victim)
     }
 
-    /// A circle through the line, by way of this member of it if one is given: the transactions, and the line in which each waits. Each is in the way
-    /// of the next one, and the last of the first.
+    /// A circle through the line, by way of this member of it if one is given: the transactions,
+    /// and the line in which each waits. Each is in the way of the next one, and the last of the
+    /// first.
     fn circle(&self, from: LineId, only: Option<TxnId>) -> Option<Vec<(TxnId, LineId)>> {
         let mut seen = HashSet::new();
         // Edges that were followed, each with the place of the one before it.
@@ -390,7 +404,8 @@ mod tests {
         assert_eq!(n.waits(5, 0, 1), NOBODY);
     }
 
-    /// Invariant 2: who was in the way is gone, and who comes instead of him waits for one of those behind him.
+    /// Invariant 2: who was in the way is gone, and who comes instead of him waits for one of those
+    /// behind him.
     #[test]
     fn a_line_that_is_told_anew_may_close_a_circle() {
         let mut n = Node::default();

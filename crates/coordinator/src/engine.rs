@@ -1,13 +1,19 @@
-//! The engine of one node: partitions behind their batons, the storage under them, the catalog beside them.
+//! The engine of one node: partitions behind their batons, the storage under them, the catalog
+//! beside them.
 //!
 //! Invariants
-//! 1. A partition's state machine runs in one thread at a time: it is reached only through its [`Combiner`].
-//! 2. The published catalog changes only after the commit record of the transaction that changed it is in the log, and before that
-//!    transaction's locks are let go: whoever then gets the lock with an old plan is told so by the partition.
-//! 3. A catalog version is given out once, and versions grow in the order in which catalogs are published.
+//! 1. A partition's state machine runs in one thread at a time: it is reached only through its
+//!    [`Combiner`].
+//! 2. The published catalog changes only after the commit record of the transaction that changed it
+//!    is in the log, and before that transaction's locks are let go: whoever then gets the lock
+//!    with an old plan is told so by the partition.
+//! 3. A catalog version is given out once, and versions grow in the order in which catalogs are
+//!    published.
 //!
-//! Locking: `catalog` is a latch, held to copy a pointer (workers cache what they read and compare versions first); `waits_for` one that
-//! only lock waits take; `learned` one for each new plan's first run in a block. None is held while anything else is taken. A crash leaves the data directory as `storage` says.
+//! Locking: `catalog` is a latch, held to copy a pointer (workers cache what they read and compare
+//! versions first); `waits_for` one that only lock waits take; `learned` one for each new plan's
+//! first run in a block. None is held while anything else is taken. A crash leaves the data
+//! directory as `storage` says.
 
 use crate::activity::Workers;
 use crate::bootstrap;
@@ -55,10 +61,11 @@ pub struct EngineConfig {
     pub dispatch: Dispatch,
     /// Time between checkpoints. Default a minute.
     pub checkpoint_interval: Duration,
-    /// Bytes of log after which there is a checkpoint although it is not time for one. Default 1 GiB.
+    /// Bytes of log after which there is a checkpoint although it is not time for one. Default 1
+    /// GiB.
     pub checkpoint_log: u64,
-    /// A commit that did not wait (`synchronous_commit = off`) is durable after at most about this long. Default 200 ms, as PostgreSQL's
-    /// `wal_writer_delay`.
+    /// A commit that did not wait (`synchronous_commit = off`) is durable after at most about this
+    /// long. Default 200 ms, as PostgreSQL's `wal_writer_delay`.
     pub lazy_flush: Duration,
     /// The most messages that a worker handles while it has a partition's baton. Default 64.
     pub drain_limit: usize,
@@ -66,13 +73,14 @@ pub struct EngineConfig {
     pub partition: Limits,
     /// Rows that go to partitions, or come from them, at a time; at least 1. Default 1000.
     pub chunk_rows: usize,
-    /// A query's rows that partitions answer with before the client has taken those before them, in bytes, together. Default 512 KiB.
+    /// A query's rows that partitions answer with before the client has taken those before them, in
+    /// bytes, together. Default 512 KiB.
     pub stream_bytes: u32,
-    /// After so many deadlocks in a row a statement of several partitions, which is run again after each, fails: each of them has let another
-    /// transaction go on. Default 16.
+    /// After so many deadlocks in a row a statement of several partitions, which is run again after
+    /// each, fails: each of them has let another transaction go on. Default 16.
     pub deadlocks: u32,
-    /// A block that is undone because of another's rollback is run again this often at most, then fails.
-    /// Default 8.
+    /// A block that is undone because of another's rollback is run again this often at most, then
+    /// fails. Default 8.
     pub replays: u32,
     /// Transaction ids that a worker takes from the node at a time; at least 1. Default 1024.
     pub txn_ids: u64,
@@ -108,7 +116,8 @@ pub struct Engine {
     node: Node,
     mailboxes: Vec<Mailbox>,
     slices: Slices,
-    /// Waits in progress at each partition, for locks and for the partition. A hint: changes may come in another order.
+    /// Waits in progress at each partition, for locks and for the partition. A hint: changes may
+    /// come in another order.
     waiting: Vec<AtomicI64>,
     /// Workers that wait for the log to become durable.
     awaiting: Vec<AtomicBool>,
@@ -141,8 +150,9 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens (or makes) the data directory, recovers, and drops trees that no table has: what an unfinished DDL statement left.
-    /// `wakers`: one a worker, each able to wake its event loop from any thread.
+    /// Opens (or makes) the data directory, recovers, and drops trees that no table has: what an
+    /// unfinished DDL statement left. `wakers`: one a worker, each able to wake its event loop from
+    /// any thread.
     pub fn open(
         disk: Arc<dyn clearway_env::Disk>,
         dir: &Path,
@@ -211,7 +221,8 @@ impl Engine {
         let weak = Arc::downgrade(self);
         self.node.wal().on_short(Box::new(move || {
             if let Some(engine) = weak.upgrade() {
-                // What becomes of it is in the log of the checkpointer, and in the room that there is then.
+                // What becomes of it is in the log of the checkpointer, and in the room that there
+                // is then.
                 engine.checkpointer.request(Box::new(drop));
             }
         }));
@@ -220,7 +231,8 @@ impl Engine {
 
     fn tell_durable(&self) {
         for (awaiting, mailbox) in self.awaiting.iter().zip(&self.mailboxes) {
-            // AcqRel: pairs with the swap in `want_durable`; the worker either sees the new durable end there or is woken here.
+            // AcqRel: pairs with the swap in `want_durable`; the worker either sees the new durable
+            // end there or is woken here.
             if awaiting.swap(false, Ordering::AcqRel) {
                 mailbox.wake();
             }
@@ -229,7 +241,8 @@ impl Engine {
 
     pub(crate) fn want_durable(&self, worker: u16, lsn: Lsn) {
         let wal = self.node.wal();
-        // AcqRel: pairs with `tell_durable`. Set before the end is looked at, so that an end that moves after the look wakes us.
+        // AcqRel: pairs with `tell_durable`. Set before the end is looked at, so that an end that
+        // moves after the look wakes us.
         self.awaiting[usize::from(worker)].swap(true, Ordering::AcqRel);
         if wal.durable() >= lsn {
             self.mailboxes[usize::from(worker)].wake();
@@ -248,16 +261,19 @@ impl Engine {
     }
     /// The version of the committed catalog.
     pub fn catalog_version(&self) -> u64 {
-        // Acquire: pairs with the Release in `publish`; whoever sees the version finds that catalog behind the latch.
+        // Acquire: pairs with the Release in `publish`; whoever sees the version finds that catalog
+        // behind the latch.
         self.catalog_version.load(Ordering::Acquire)
     }
     pub(crate) fn next_catalog_version(&self) -> u64 {
         // Relaxed: given out under the catalog's table lock, which orders it.
         self.next_catalog_version.fetch_add(1, Ordering::Relaxed)
     }
-    /// What is planned with the catalog must not be seen before this is durable, whatever it reads at partitions.
+    /// What is planned with the catalog must not be seen before this is durable, whatever it reads
+    /// at partitions.
     pub(crate) fn catalog_commit(&self) -> Lsn {
-        // Relaxed: whoever has a catalog has seen its version, which is stored after this, or has taken the latch that it was put under.
+        // Relaxed: whoever has a catalog has seen its version, which is stored after this, or has
+        // taken the latch that it was put under.
         Lsn(self.catalog_commit.load(Ordering::Relaxed))
     }
     /// Makes a catalog the committed one, whose transaction's commit record ends at `commit`.
@@ -293,7 +309,8 @@ impl Engine {
     pub fn log_syncs(&self) -> u64 {
         self.node.wal().syncs()
     }
-    /// Why log or data can no longer be written, or which thread has panicked, if so: then the process must stop, and nothing more may be acknowledged.
+    /// Why log or data can no longer be written, or which thread has panicked, if so: then the
+    /// process must stop, and nothing more may be acknowledged.
     pub fn failed(&self) -> Option<String> {
         self.node.failed()
     }
@@ -305,7 +322,8 @@ impl Engine {
     pub fn report(&self) -> &RecoveryReport {
         self.node.recovery()
     }
-    /// Has statements ask `system` for the rows of system views, from now on and for good: a second call changes nothing.
+    /// Has statements ask `system` for the rows of system views, from now on and for good: a second
+    /// call changes nothing.
     pub fn set_system(&self, system: Box<dyn System>) {
         self.system.get_or_init(|| system);
     }
@@ -332,7 +350,8 @@ impl Engine {
         // Relaxed, here and below: only the order of messages depends on the number.
         count.fetch_add(if begins { 1 } else { -1 }, Ordering::Relaxed);
     }
-    /// About how many waits are in progress at the partition: less than 0 if an end was counted before its beginning.
+    /// About how many waits are in progress at the partition: less than 0 if an end was counted
+    /// before its beginning.
     pub(crate) fn waiting(&self, partition: PartitionId) -> i64 {
         self.waiting[usize::from(partition.0)].load(Ordering::Relaxed)
     }
@@ -380,7 +399,8 @@ impl Engine {
         let first = self.node.alloc_txn_ids(self.txn_ids).0;
         (first, first + self.txn_ids)
     }
-    /// Appends the commit record of a transaction of several partitions: from here on it is committed.
+    /// Appends the commit record of a transaction of several partitions: from here on it is
+    /// committed.
     pub(crate) fn commit(&self, txn: TxnId) -> Lsn {
         self.node.commit(txn)
     }
@@ -425,7 +445,8 @@ impl Engine {
         &self.exports
     }
 
-    /// Runs the message, or leaves it to the partition's holder. True if messages are left that nobody is responsible for.
+    /// Runs the message, or leaves it to the partition's holder. True if messages are left that
+    /// nobody is responsible for.
     #[inline]
     #[track_caller]
     pub(crate) fn submit(
@@ -445,7 +466,8 @@ impl Engine {
         combiner.poll(&mut |state: &mut Partition, m| state.on_message(m, outbox))
     }
 
-    /// Does the work of a thread. A panic goes no further, and fails the engine: see [`Engine::failed`].
+    /// Does the work of a thread. A panic goes no further, and fails the engine: see
+    /// [`Engine::failed`].
     pub fn watch(&self, thread: &str, work: impl FnOnce()) {
         if let Err(message) = caught(work) {
             self.fail_by_panic(thread, &message);
@@ -455,7 +477,8 @@ impl Engine {
         self.node.fail(format!("thread {thread} panicked: {message}"));
     }
 
-    /// Ends the background work, writes a last checkpoint and the log's end. Workers must have stopped.
+    /// Ends the background work, writes a last checkpoint and the log's end. Workers must have
+    /// stopped.
     ///
     /// # Errors
     /// Why the checkpoint could not be made; the next start recovers from the log.

@@ -1,15 +1,19 @@
-//! Exported snapshots: pg_export_snapshot and SET TRANSACTION SNAPSHOT, so that several sessions read the same state.
+//! Exported snapshots: pg_export_snapshot and SET TRANSACTION SNAPSHOT, so that several sessions
+//! read the same state.
 //!
-//! An export shares the snapshot of its transaction under an id. Importers share it, too, so it stays open until the last of them has ended, whatever becomes
-//! of the exporter. The rules and texts of errors are PostgreSQL's. One rule is added: SERIALIZABLE transactions that may write read under locks, so they
-//! have no snapshot to export.
+//! An export shares the snapshot of its transaction under an id. Importers share it, too, so it
+//! stays open until the last of them has ended, whatever becomes of the exporter. The rules and
+//! texts of errors are PostgreSQL's. One rule is added: SERIALIZABLE transactions that may write
+//! read under locks, so they have no snapshot to export.
 //!
 //! Invariants
-//! 1. An id can be imported while its exporter's transaction is open and has not failed, and never again: ids are not reused. An export of a block that has
-//!    failed holds no snapshot.
-//! 2. An imported snapshot is never older than the oldest open one: the export holds it open while an importer takes its share.
+//! 1. An id can be imported while its exporter's transaction is open and has not failed, and never
+//!    again: ids are not reused. An export of a block that has failed holds no snapshot.
+//! 2. An imported snapshot is never older than the oldest open one: the export holds it open while
+//!    an importer takes its share.
 //!
-//! Locking: `open` is a latch, held for a few instructions; snapshots are closed outside of it. A crash leaves nothing: ids end with the process.
+//! Locking: `open` is a latch, held for a few instructions; snapshots are closed outside of it. A
+//! crash leaves nothing: ids end with the process.
 //!
 //! Source: PostgreSQL 15, `ExportSnapshot` and `ImportSnapshot` in snapmgr.c.
 
@@ -50,7 +54,8 @@ impl Default for Exports {
 }
 
 impl Exports {
-    /// Shares the snapshot under a new id, in PostgreSQL's alphabet: its LSN, and a number that makes it unique.
+    /// Shares the snapshot under a new id, in PostgreSQL's alphabet: its LSN, and a number that
+    /// makes it unique.
     fn add(
         self: &Arc<Self>,
         snapshot: Arc<Snapshot>,
@@ -93,7 +98,8 @@ impl Exported {
         self.exports.open.lock().get(&self.id)?.snapshot.clone()
     }
 
-    /// The transaction has failed: nobody can import the snapshot any more, but its id is still known.
+    /// The transaction has failed: nobody can import the snapshot any more, but its id is still
+    /// known.
     pub(crate) fn fail(&self) {
         // Closing a snapshot takes another latch: the share is dropped when this one is free.
         let share =

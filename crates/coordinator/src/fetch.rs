@@ -1,8 +1,10 @@
-//! Waiting for pages: turns a suspended transaction's wants into one mail when all of them are in the pool.
+//! Waiting for pages: turns a suspended transaction's wants into one mail when all of them are in
+//! the pool.
 //!
-//! Invariant: the pages stay in their frames ([`Held`]) until the retry has run, also where its message waits for the baton or in line for the
-//! partition, so that an attempt that wants no more pages than the pool can hold makes progress. Nothing is kept for a transaction while
-//! it waits for room in the log: on a full disk that may be long, and others want the frames.
+//! Invariant: the pages stay in their frames ([`Held`]) until the retry has run, also where its
+//! message waits for the baton or in line for the partition, so that an attempt that wants no more
+//! pages than the pool can hold makes progress. Nothing is kept for a transaction while it waits
+//! for room in the log: on a full disk that may be long, and others want the frames.
 
 use crate::engine::Engine;
 use crate::mailbox::Mail;
@@ -59,7 +61,8 @@ pub(crate) fn fetch(
     });
 }
 
-/// Calls `done` when there is room in the log and then all else has come, or when something cannot be had.
+/// Calls `done` when there is room in the log and then all else has come, or when something cannot
+/// be had.
 fn log_first(engine: &Arc<Engine>, wants: Vec<Want>, done: impl FnOnce(Held) + Send + 'static) {
     let (room, pages): (Vec<_>, Vec<_>) =
         wants.into_iter().partition(|want| matches!(want, Want::Log { .. }));

@@ -1,7 +1,8 @@
 //! The finishing steps of a query: what is left to do when its rows have been gathered.
 //!
-//! Other sessions of the worker have a turn after each chunk of rows (`EngineConfig::chunk_rows`). What a step takes of memory is
-//! charged to the statement; between two steps that is the rows alone.
+//! Other sessions of the worker have a turn after each chunk of rows (`EngineConfig::chunk_rows`).
+//! What a step takes of memory is charged to the statement; between two steps that is the rows
+//! alone.
 
 use crate::core::Core;
 use clearway_plan::agg::Groups;
@@ -68,7 +69,8 @@ pub(crate) fn per_row(steps: &[Finish], mut rows: RowBatch, env: &Env) -> SqlRes
     Ok(rows)
 }
 
-/// Calls `take` with one chunk after the other of `len` rows. Other sessions have a turn in between.
+/// Calls `take` with one chunk after the other of `len` rows. Other sessions have a turn in
+/// between.
 async fn in_turns(
     core: &Core,
     len: usize,

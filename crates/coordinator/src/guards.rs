@@ -1,11 +1,15 @@
-//! Guards of unique keys (`clearway_plan::guard`): entries for rows that come and go, and the way from a key to its row's home.
+//! Guards of unique keys (`clearway_plan::guard`): entries for rows that come and go, and the way
+//! from a key to its row's home.
 //!
 //! Invariants
-//! 1. When a statement ends, a guard has exactly the keys (without NULLs) of the table's rows, each with the partition where its row is.
-//! 2. A statement takes all entries away that it must before it adds the first: keys may be swapped within it.
+//! 1. When a statement ends, a guard has exactly the keys (without NULLs) of the table's rows, each
+//!    with the partition where its row is.
+//! 2. A statement takes all entries away that it must before it adds the first: keys may be swapped
+//!    within it.
 //!
-//! Locking: an entry is locked in its partition's lock table before it is read or changed, like any row, and stays so to the transaction's end.
-//! What a crash leaves: guards change in the transactions of their rows, so recovery keeps both or neither.
+//! Locking: an entry is locked in its partition's lock table before it is read or changed, like any
+//! row, and stays so to the transaction's end. What a crash leaves: guards change in the
+//! transactions of their rows, so recovery keeps both or neither.
 
 use crate::core::Core;
 use crate::outcome::Stop;
@@ -118,7 +122,8 @@ impl Entries {
         Ok(())
     }
 
-    /// Puts the entries of the primary key, or those of the indexes, into the guards; 23505 for one that is there.
+    /// Puts the entries of the primary key, or those of the indexes, into the guards; 23505 for one
+    /// that is there.
     pub(crate) async fn insert(
         &self,
         core: &Core,
@@ -133,8 +138,8 @@ impl Entries {
         Ok(())
     }
 
-    /// Returns true if an entry of a key exists whose conflicts ON CONFLICT ignores; otherwise locks its absence. 40001 at REPEATABLE READ if others have
-    /// made it since the snapshot.
+    /// Returns true if an entry of a key exists whose conflicts ON CONFLICT ignores; otherwise
+    /// locks its absence. 40001 at REPEATABLE READ if others have made it since the snapshot.
     pub(crate) async fn clash(
         &self,
         core: &Core,
@@ -187,8 +192,9 @@ fn entry(
     Ok(Some(Entry { key, home, at, row: batch.get(0).bytes().to_vec() }))
 }
 
-/// The home of the row with this key, found by `op`. Without such a row any partition will do: none has it, and the key is locked. If the key was
-/// skipped, so is the row. None: the guard is newer than the snapshot, and any partition may have the row.
+/// The home of the row with this key, found by `op`. Without such a row any partition will do: none
+/// has it, and the key is locked. If the key was skipped, so is the row. None: the guard is newer
+/// than the snapshot, and any partition may have the row.
 pub(crate) async fn home(
     core: &Core,
     table: &Arc<TableDef>,

@@ -20,8 +20,8 @@ use clearway_types::{PartitionId, TxnId};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// A row, or another key, that somebody waits for, that several transactions add to, or whose lock is
-/// retired.
+/// A row, or another key, that somebody waits for, that several transactions add to, or whose lock
+/// is retired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotRow {
     /// Where it is.
@@ -54,9 +54,9 @@ static GATHERED: Class = Class::new("coordinator.hot_rows");
 const NO_TXN: TxnId = TxnId(u64::MAX);
 
 impl Engine {
-    /// Gives `take` the hot rows of all partitions, those with the most holders and waiters first, at
-    /// most [`clearway_partition::HotRow::MOST`] of each. `take` is called in the thread of the worker
-    /// that is the last to tell.
+    /// Gives `take` the hot rows of all partitions, those with the most holders and waiters first,
+    /// at most [`clearway_partition::HotRow::MOST`] of each. `take` is called in the thread of the
+    /// worker that is the last to tell.
     pub fn hot_rows(&self, take: impl FnOnce(Vec<HotRow>) + Send + 'static) {
         let left = usize::from(self.partitions());
         let gathered = Gathered { rows: Vec::new(), left, take: Some(Box::new(take)) };

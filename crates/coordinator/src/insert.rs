@@ -1,4 +1,5 @@
-//! INSERT: rows from a source, checked, routed by their distribution columns, inserted where they belong.
+//! INSERT: rows from a source, checked, routed by their distribution columns, inserted where they
+//! belong.
 
 use crate::core::Core;
 use crate::finish;
@@ -17,7 +18,8 @@ use clearway_types::{PartitionId, RowBatch, RowView, SqlError, SqlResult, SqlSta
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An INSERT of one row of expressions into a table without guards: its program, its partition and its row. `None` if it is another kind.
+/// An INSERT of one row of expressions into a table without guards: its program, its partition and
+/// its row. `None` if it is another kind.
 #[allow(clippy::type_complexity, reason = "one use; a struct would only name the tuple")]
 pub(crate) fn one_row<'p>(
     core: &Core,
@@ -145,7 +147,8 @@ impl Done {
     }
 }
 
-/// Inserts one row of a guarded table if that violates nothing. One at a time: what becomes of a row may depend on the one before.
+/// Inserts one row of a guarded table if that violates nothing. One at a time: what becomes of a
+/// row may depend on the one before.
 async fn unless_there(
     core: &Core,
     table: &Arc<TableDef>,
@@ -170,7 +173,8 @@ async fn unless_there(
     Ok(replies)
 }
 
-/// Inserts rows of a guarded table that an UPDATE has taken out elsewhere, with what they add to the guards.
+/// Inserts rows of a guarded table that an UPDATE has taken out elsewhere, with what they add to
+/// the guards.
 pub(crate) async fn moved(
     core: &Core,
     program: &Arc<Program>,
@@ -184,7 +188,8 @@ pub(crate) async fn moved(
     Ok((done.returned, done.count))
 }
 
-/// Sends rows where they belong, and their entries to the guards. Keys are checked in PostgreSQL's order: the primary key's comes first.
+/// Sends rows where they belong, and their entries to the guards. Keys are checked in PostgreSQL's
+/// order: the primary key's comes first.
 async fn place(
     core: &Core,
     program: &Arc<Program>,
@@ -252,7 +257,8 @@ pub(crate) fn bad_row(_: BadRow) -> SqlError {
     SqlError::new(SqlState::DATA_CORRUPTED, "a row's bytes are damaged")
 }
 
-/// Where a row belongs. A row that may live anywhere goes where the transaction already is, else to a partition by session and turn.
+/// Where a row belongs. A row that may live anywhere goes where the transaction already is, else to
+/// a partition by session and turn.
 fn destination(
     core: &Core,
     table: &TableDef,

@@ -1,11 +1,13 @@
-//! The plans whose locks are learned: one entry for each text, which all sessions' plans with that text share.
+//! The plans whose locks are learned: one entry for each text, which all sessions' plans with that
+//! text share.
 //!
 //! Invariants
-//! 1. At most [`MOST`] texts. When one more comes, all go: plans that exist keep what they know, unseen, and new ones begin anew.
+//! 1. At most [`MOST`] texts. When one more comes, all go: plans that exist keep what they know,
+//!    unseen, and new ones begin anew.
 //! 2. A transaction learns only where it could write: in a block that is not READ ONLY.
 //!
-//! Locking: a latch, held to find an entry, once for each plan, and to list them; nothing is taken under it. A crash or a restart loses
-//! what was learned.
+//! Locking: a latch, held to find an entry, once for each plan, and to list them; nothing is taken
+//! under it. A crash or a restart loses what was learned.
 //!
 //! Source: see [`clearway_plan::learned`].
 
@@ -40,7 +42,8 @@ impl LearnedLocks {
     }
 }
 
-/// Whether a statement of the transaction takes part in learning, as [`clearway_partition::Body::Statement::learns`].
+/// Whether a statement of the transaction takes part in learning, as
+/// [`clearway_partition::Body::Statement::learns`].
 pub(crate) fn learns(engine: &Engine, txn: &Txn, program: &Program) -> bool {
     let access = match program {
         Program::Scan { access, .. } if access.lock.is_none() => access,
@@ -66,9 +69,9 @@ impl Engine {
         Some(self.learned().of(text, matches!(program, Program::Update { .. })))
     }
 
-    /// What has been learned of plans, by their texts. UPDATEs that only add are among them once their transactions have added to rows beside others, or
-    /// could have. Counts are behind by less than [`clearway_partition::Limits::learn_after`] reads
-    /// at each partition.
+    /// What has been learned of plans, by their texts. UPDATEs that only add are among them once
+    /// their transactions have added to rows beside others, or could have. Counts are behind by
+    /// less than [`clearway_partition::Limits::learn_after`] reads at each partition.
     pub fn plans(&self) -> Vec<LearnedRow> {
         let learned = self.learned();
         learned

@@ -1,8 +1,9 @@
-//! A transaction's life: routing a plan's fragments to partitions, gathering what they return, commit, abort, savepoints, deadlocks,
-//! and changes of the catalog.
+//! A transaction's life: routing a plan's fragments to partitions, gathering what they return,
+//! commit, abort, savepoints, deadlocks, and changes of the catalog.
 //!
-//! An [`Engine`] is shared by all workers; each worker has a [`Port`] and each session a [`Client`]. A statement either ends at once or
-//! is [`Step::Pending`] until [`Port::poll`] says that its session may go on: nothing here blocks a thread.
+//! An [`Engine`] is shared by all workers; each worker has a [`Port`] and each session a
+//! [`Client`]. A statement either ends at once or is [`Step::Pending`] until [`Port::poll`] says
+//! that its session may go on: nothing here blocks a thread.
 //!
 //! Must not know: SQL text, the wire protocol, pages, how a partition executes a program.
 
@@ -68,7 +69,8 @@ pub use clearway_partition::Limits;
 pub use clearway_storage::check::{CheckOptions, FINDINGS, Finding, Progress, Report, Severity};
 /// What replies that wait for the log are counted under.
 pub use clearway_storage::wal::DURABLE;
-/// How the storage under an engine is opened, and what that did: the server configures it without knowing the rest.
+/// How the storage under an engine is opened, and what that did: the server configures it without
+/// knowing the rest.
 pub use clearway_storage::{
     Hindrance, NodeConfig, OpenError, RecoveryReport, SecondLevelConfig, backup as copy_of,
 };

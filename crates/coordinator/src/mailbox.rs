@@ -1,11 +1,13 @@
 //! A worker's mailbox: how another thread hands it something without waiting for it.
 //!
 //! Invariants
-//! 1. Mail that was posted is seen by the worker's next [`Mailbox::drain`] that starts after the post.
-//! 2. A worker that sleeps in its event loop is woken by the first post after its last drain, and only by that one: further posts find
-//!    `notified` set and cost no system call.
+//! 1. Mail that was posted is seen by the worker's next [`Mailbox::drain`] that starts after the
+//!    post.
+//! 2. A worker that sleeps in its event loop is woken by the first post after its last drain, and
+//!    only by that one: further posts find `notified` set and cost no system call.
 //!
-//! Locking: none; a lock-free queue and one flag. A crash leaves nothing: mail is about running transactions only.
+//! Locking: none; a lock-free queue and one flag. A crash leaves nothing: mail is about running
+//! transactions only.
 
 use clearway_partition::{Failure, Message, Origin, Reply};
 use clearway_sync::atomic::{AtomicBool, Ordering};
@@ -24,13 +26,16 @@ pub(crate) enum Mail {
     Stalled { to: Origin },
     /// A transaction of a client of this worker has been undone.
     Undone { to: Origin, txn: TxnId },
-    /// A message for a partition whose home is this worker (pinned dispatch), or one that no session sends.
+    /// A message for a partition whose home is this worker (pinned dispatch), or one that no
+    /// session sends.
     Message { partition: PartitionId, message: Message },
-    /// What a suspended transaction waited for is in the pool and held there by `held` until it has run.
+    /// What a suspended transaction waited for is in the pool and held there by `held` until it has
+    /// run.
     Fetched { partition: PartitionId, txn: TxnId, held: crate::fetch::Held },
     /// A partition has messages left over from a full drain.
     Leftover(PartitionId),
-    /// The log that a transaction needs has been read, or a partition is to go on with what it has left; pinned dispatch: a slice is over, too.
+    /// The log that a transaction needs has been read, or a partition is to go on with what it has
+    /// left; pinned dispatch: a slice is over, too.
     Resume { partition: PartitionId, txn: TxnId },
     /// Poll a client's task again.
     Wake { token: u32 },
@@ -54,8 +59,8 @@ impl Mailbox {
 
     /// Wakes the worker without mail: the log's durable end has moved.
     pub(crate) fn wake(&self) {
-        // AcqRel: the Release half publishes the push before the flag to the swap in `drain`; if the flag was set already, the
-        // drain that clears it comes later and sees the push.
+        // AcqRel: the Release half publishes the push before the flag to the swap in `drain`; if
+        // the flag was set already, the drain that clears it comes later and sees the push.
         if !self.notified.swap(true, Ordering::AcqRel) {
             (self.waker)();
         }
@@ -63,11 +68,13 @@ impl Mailbox {
 
     /// Takes what has been posted, oldest first.
     pub(crate) fn drain(&self, mut each: impl FnMut(Mail)) {
-        // Relaxed: only whether the exchange below is worth its cost; a flag set just now wakes the worker again.
+        // Relaxed: only whether the exchange below is worth its cost; a flag set just now wakes the
+        // worker again.
         if !self.notified.load(Ordering::Relaxed) {
             return;
         }
-        // Acquire: pairs with the Release half of `wake`'s swap. Cleared before popping, so that a post that this drain misses wakes again.
+        // Acquire: pairs with the Release half of `wake`'s swap. Cleared before popping, so that a
+        // post that this drain misses wakes again.
         if !self.notified.swap(false, Ordering::AcqRel) {
             return;
         }

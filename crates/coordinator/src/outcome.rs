@@ -1,4 +1,5 @@
-//! What a statement comes to: its outcome, or why it failed, and what the answer to the client must wait for.
+//! What a statement comes to: its outcome, or why it failed, and what the answer to the client must
+//! wait for.
 
 use crate::tag::Tag;
 use clearway_partition::Failure;
@@ -75,7 +76,8 @@ pub struct Part {
 pub enum Step {
     /// Not yet: call [`crate::Client::resume`] when [`crate::Event::Continue`] names the session.
     Pending,
-    /// It has rows, and more may follow: call [`crate::Client::resume`] when there is room for them, or [`crate::Client::suspend`].
+    /// It has rows, and more may follow: call [`crate::Client::resume`] when there is room for
+    /// them, or [`crate::Client::suspend`].
     Rows(Part),
     /// Over. With the rows that no [`Step::Rows`] has brought.
     Done(Result<Outcome, Refusal>),

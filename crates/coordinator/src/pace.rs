@@ -2,7 +2,8 @@
 
 use clearway_sync::time::{Duration, Instant};
 
-/// A rate that began when it was made. Time is measured from there, so that what was slow may catch up.
+/// A rate that began when it was made. Time is measured from there, so that what was slow may catch
+/// up.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     bytes_a_second: Option<u64>,

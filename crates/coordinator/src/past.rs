@@ -1,13 +1,16 @@
-//! What open snapshots may see of tables that have been changed since: catalogs before the committed one, and trees that no table has any more.
+//! What open snapshots may see of tables that have been changed since: catalogs before the
+//! committed one, and trees that no table has any more.
 //!
 //! Invariants
-//! 1. There is a catalog for each snapshot that is open: the last one whose transaction the snapshot sees.
+//! 1. There is a catalog for each snapshot that is open: the last one whose transaction the
+//!    snapshot sees.
 //! 2. A catalog is here before it is the committed one.
-//! 3. A tree that the committed catalog does not have is here until every snapshot that is open sees that; then whoever takes it drops it. A crash, or a stop
-//!    of the engine, leaves it to the next start, which drops the trees that no table owns.
+//! 3. A tree that the committed catalog does not have is here until every snapshot that is open
+//!    sees that; then whoever takes it drops it. A crash, or a stop of the engine, leaves it to the
+//!    next start, which drops the trees that no table owns.
 //!
-//! Locking: one latch, held to look at a few pointers; only DDL, and statements that see a snapshot older than the committed catalog, take it. Nothing is taken
-//! under it. A crash leaves nothing.
+//! Locking: one latch, held to look at a few pointers; only DDL, and statements that see a snapshot
+//! older than the committed catalog, take it. Nothing is taken under it. A crash leaves nothing.
 
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;

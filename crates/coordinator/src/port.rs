@@ -1,9 +1,13 @@
-//! A worker's access to the engine: submits messages to partitions, carries out what partitions ask for, and delivers replies.
+//! A worker's access to the engine: submits messages to partitions, carries out what partitions ask
+//! for, and delivers replies.
 //!
 //! Invariants
-//! 1. Every [`Out`] that a partition produced while this worker held its baton is carried out before [`Port::submit`] returns.
-//! 2. A reply reaches the client that waits for it, at whatever worker that lives, or is dropped because the client is gone.
-//! 3. Messages are submitted one after the other, never from within another submission's handler: a partition never sees re-entry.
+//! 1. Every [`Out`] that a partition produced while this worker held its baton is carried out
+//!    before [`Port::submit`] returns.
+//! 2. A reply reaches the client that waits for it, at whatever worker that lives, or is dropped
+//!    because the client is gone.
+//! 3. Messages are submitted one after the other, never from within another submission's handler: a
+//!    partition never sees re-entry.
 //!
 //! Locking: none of its own; a port lives in its worker's thread.
 
@@ -82,7 +86,8 @@ impl Port {
         }
     }
 
-    /// Reads the mailbox and carries out what is in it; says in `events` which sessions may go on. Call once each turn of the event loop.
+    /// Reads the mailbox and carries out what is in it; says in `events` which sessions may go on.
+    /// Call once each turn of the event loop.
     pub fn poll(&mut self, events: &mut Vec<Event>) {
         let inner = &self.inner;
         inner.engine.mailbox(inner.worker).drain(|mail| inner.handle(mail));
@@ -113,7 +118,8 @@ impl Port {
         !self.inner.ready.borrow().is_empty() || !self.inner.engine.slices().is_empty()
     }
 
-    /// Whether transactions of clients that have gone are still being undone here: call [`Port::poll`] until they are.
+    /// Whether transactions of clients that have gone are still being undone here: call
+    /// [`Port::poll`] until they are.
     pub fn has_orphans(&self) -> bool {
         !self.inner.orphans.borrow().is_empty()
     }
@@ -123,7 +129,8 @@ impl Port {
         &self.inner.engine
     }
 
-    /// Sees to it that the log becomes durable up to `lsn` soon, and that an [`Event::Durable`] then tells.
+    /// Sees to it that the log becomes durable up to `lsn` soon, and that an [`Event::Durable`]
+    /// then tells.
     pub fn want_durable(&self, lsn: Lsn) {
         self.inner.engine.want_durable(self.inner.worker, lsn);
     }
@@ -133,14 +140,16 @@ impl Port {
         self.inner.catalog()
     }
 
-    /// What shows a catalog that was taken before this call must not be seen before the log is durable up to here.
+    /// What shows a catalog that was taken before this call must not be seen before the log is
+    /// durable up to here.
     pub fn catalog_commit(&self) -> Lsn {
         self.inner.engine.catalog_commit()
     }
 }
 
 impl Drop for Port {
-    /// What is not undone by now stays locked until the next start. Tasks have the port: without this neither would ever go.
+    /// What is not undone by now stays locked until the next start. Tasks have the port: without
+    /// this neither would ever go.
     fn drop(&mut self) {
         drop(self.inner.orphans.take());
         self.inner.clients.take();
@@ -244,7 +253,8 @@ impl PortInner {
         move || engine.mailbox(worker).post(Mail::Wake { token })
     }
 
-    /// Hands a message to a partition: runs it here if the partition is free, else whoever holds it will.
+    /// Hands a message to a partition: runs it here if the partition is free, else whoever holds it
+    /// will.
     #[track_caller]
     pub(crate) fn submit(self: &Rc<Self>, partition: PartitionId, message: Message) {
         if self.submitting.get() {

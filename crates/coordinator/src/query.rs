@@ -79,7 +79,8 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
         }
         Source::Series { start, stop, step, ty } => {
             let mut series = Series::new(start, stop, step, *ty, env)?;
-            // A chain that handles each row by itself goes along with the rows, so that only its output is kept.
+            // A chain that handles each row by itself goes along with the rows, so that only its
+            // output is kept.
             let (per_row, rest) = split_per_row(&query.finish);
             let (mut out, mut charge) = (RowBatch::new(), Charge::default());
             while let Some(chunk) = series.next_chunk(core.engine().chunk_rows()) {
@@ -160,13 +161,15 @@ async fn send_to(
     Ok(targets.into_iter().zip(replies).collect())
 }
 
-/// Whether a query takes any few rows that nobody has locked: the first partitions may have enough of them.
+/// Whether a query takes any few rows that nobody has locked: the first partitions may have enough
+/// of them.
 pub(crate) fn skips_some(program: &Program, finish: &[Finish]) -> bool {
     let skips = matches!(program, Program::Scan { access, limit: Some(_), .. } if access.lock_wait() == LockWait::Skip);
     skips && !finish.iter().any(|step| matches!(step, Finish::Sort(_)))
 }
 
-/// The rows of a query with a limit, from one partition after the other: it locks no more rows than the limit says.
+/// The rows of a query with a limit, from one partition after the other: it locks no more rows than
+/// the limit says.
 async fn in_turn(
     core: &Core,
     program: &Program,
@@ -242,7 +245,8 @@ pub(crate) async fn modify(
     }
 }
 
-/// The rest of an UPDATE that took rows out of a guarded table: each came with what it is to become.
+/// The rest of an UPDATE that took rows out of a guarded table: each came with what it is to
+/// become.
 async fn moved(
     core: &Core,
     table: &Arc<TableDef>,
@@ -267,7 +271,8 @@ async fn moved(
     insert::moved(core, insert, &rows, &homes, &come, env).await
 }
 
-/// The rest of a DELETE from a guarded table: behind the first `width` columns its rows have the guarded ones.
+/// The rest of a DELETE from a guarded table: behind the first `width` columns its rows have the
+/// guarded ones.
 async fn deleted(
     core: &Core,
     table: &Arc<TableDef>,

@@ -200,7 +200,8 @@ pub(crate) fn interrupt(core: &Core) {
     core.cancel_all(&Failure::undone());
 }
 
-/// Nothing runs in an undone block: its other partitions undo it, and let go of its locks (invariant 4).
+/// Nothing runs in an undone block: its other partitions undo it, and let go of its locks
+/// (invariant 4).
 pub(crate) fn give_back(core: &Core) {
     let (id, participants) = {
         let mut txn = core.txn();

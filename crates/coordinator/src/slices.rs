@@ -1,10 +1,13 @@
-//! Long fragments whose slice is over: whichever worker has time goes on with one, so that the partitions of a long scan are read on all cores.
+//! Long fragments whose slice is over: whichever worker has time goes on with one, so that the
+//! partitions of a long scan are read on all cores.
 //!
 //! Invariants
-//! 1. In one turn of its event loop a worker takes at most one: everything else that it has to do waits for one slice, however many
-//!    fragments are long. A worker that has had other work since its last slice passes it by in [`PASSED`] turns first.
-//! 2. None is left lying while workers sleep: whoever puts one in looks again before it sleeps ([`crate::Port::has_work`]), and wakes
-//!    another worker if there is more than it can take itself.
+//! 1. In one turn of its event loop a worker takes at most one: everything else that it has to do
+//!    waits for one slice, however many fragments are long. A worker that has had other work since
+//!    its last slice passes it by in [`PASSED`] turns first.
+//! 2. None is left lying while workers sleep: whoever puts one in looks again before it sleeps
+//!    ([`crate::Port::has_work`]), and wakes another worker if there is more than it can take
+//!    itself.
 //!
 //! Pinned dispatch does not use this: a partition's home goes on with its fragments.
 //!
@@ -15,7 +18,8 @@ use clearway_types::{PartitionId, TxnId};
 use crossbeam_queue::SegQueue;
 use std::cell::Cell;
 
-/// Turns with other work in which a worker leaves the slices alone. So they take at most one turn in four from it, and all of its idle turns.
+/// Turns with other work in which a worker leaves the slices alone. So they take at most one turn
+/// in four from it, and all of its idle turns.
 const PASSED: u32 = 3;
 
 /// When a worker takes its next slice.

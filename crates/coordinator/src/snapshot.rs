@@ -1,13 +1,16 @@
 //! What a transaction sees: the newest state, under locks, or a snapshot, without.
 //!
-//! Blocks that are READ ONLY or below SERIALIZABLE see snapshots: at REPEATABLE READ and above one for the whole transaction, opened by its first statement
-//! that is not a change of one row by its key; below one for each statement that is about more than one row. So does a statement on its own that only reads, unless a
-//! partition can answer it at once. The commit record that a snapshot ends with is a reader's place in the serial order.
+//! Blocks that are READ ONLY or below SERIALIZABLE see snapshots: at REPEATABLE READ and above one
+//! for the whole transaction, opened by its first statement that is not a change of one row by its
+//! key; below one for each statement that is about more than one row. So does a statement on its
+//! own that only reads, unless a partition can answer it at once. The commit record that a snapshot
+//! ends with is a reader's place in the serial order.
 //!
 //! Invariants
-//! 1. A SERIALIZABLE transaction that has read under locks, or changed something, sees no snapshot any more: its reads would be those of two places in the
-//!    serial order.
-//! 2. Before a snapshot's LSN is read, every partition keeps versions (`clearway_partition::Snapshots`). Where one cannot, since the undo of a large transaction is
+//! 1. A SERIALIZABLE transaction that has read under locks, or changed something, sees no snapshot
+//!    any more: its reads would be those of two places in the serial order.
+//! 2. Before a snapshot's LSN is read, every partition keeps versions
+//!    (`clearway_partition::Snapshots`). Where one cannot, since the undo of a large transaction is
 //!    in the log only, the transaction reads under locks.
 //!
 //! Locking: none of its own. A crash leaves nothing.
@@ -44,7 +47,8 @@ impl Txn {
     pub(crate) fn wants_snapshot(&self, needs: Needs) -> bool {
         let level = self.characteristics.isolation;
         let fits = match level {
-            // On its own, it is serialisable at every level: what changes rows, or inserts what it reads, finds them under locks.
+            // On its own, it is serialisable at every level: what changes rows, or inserts what it
+            // reads, finds them under locks.
             _ if self.block == Block::None => {
                 needs == Needs::Export || needs == Needs::Snapshot && self.only_reads()
             }
@@ -171,7 +175,8 @@ pub(crate) enum Needs {
     Export,
     /// A snapshot for finding what it changes or locks, if that is still as it is to be.
     Recheck,
-    /// It reads one row by its key at the one partition that can have it. At READ COMMITTED it sees what is committed there.
+    /// It reads one row by its key at the one partition that can have it. At READ COMMITTED it sees
+    /// what is committed there.
     Committed,
     /// The lock of the one row that it is about is enough, or it reads nothing.
     Locks,
@@ -250,7 +255,8 @@ async fn seeing_at<T>(
     work: impl Future<Output = Result<T, Stop>>,
 ) -> Result<T, Stop> {
     begin(core, needs).await?;
-    // The client may take its time for the rows, and run other statements meanwhile, which end this one's view.
+    // The client may take its time for the rows, and run other statements meanwhile, which end this
+    // one's view.
     let held = core.txn().snapshot().filter(|_| !canary::on(Bug::UnheldCursor));
     let done = work.await;
     drop(held);
@@ -266,7 +272,8 @@ async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
         core.read_at.set(ReadAt::of(txn.sees(needs)));
         return Ok(());
     }
-    // Its own rows may rest on transactions that are not committed yet: the snapshot has to see all that these have done.
+    // Its own rows may rest on transactions that are not committed yet: the snapshot has to see all
+    // that these have done.
     settle(core).await?;
     let opening = core.engine().snapshots().begin();
     if let Some(generation) = opening.generation() {
@@ -311,7 +318,8 @@ impl Work<'_> {
         let Self { program, env, rows, batch, fresh, learns, goes_behind } = self;
         let (program, env) = (program.clone(), env.clone());
         let batch = batch.unwrap_or(Batch::ALL);
-        // What this transaction has made nobody else changes. A guard may lack keys of rows that its snapshot has.
+        // What this transaction has made nobody else changes. A guard may lack keys of rows that
+        // its snapshot has.
         let lacks =
             matches!(*program, Program::Guard { op: GuardOp::Find { .. } | GuardOp::Clash, .. });
         match sees.filter(|sees| looks(&program, *sees) && (!fresh || lacks && sees.repeatable)) {
@@ -329,11 +337,12 @@ pub(crate) fn is_past(core: &Core, sees: Option<Sees>) -> bool {
     sees.and_then(|sees| sees.at).is_some_and(|at| at < core.engine().catalog_commit())
 }
 
-/// The program for a statement that sees this. If the table has got new trees since the snapshot, by TRUNCATE, a read goes to the old ones. None: the program is
-/// good as it is.
+/// The program for a statement that sees this. If the table has got new trees since the snapshot,
+/// by TRUNCATE, a read goes to the old ones. None: the program is good as it is.
 ///
 /// # Errors
-/// 40001 for what changes or locks rows of such a table, and for a table whose rows have been put under another key.
+/// 40001 for what changes or locks rows of such a table, and for a table whose rows have been put
+/// under another key.
 pub(crate) fn program_at(
     core: &Core,
     program: &Program,
@@ -368,7 +377,8 @@ pub(crate) fn program_at(
     Ok(Some(Arc::new(program)))
 }
 
-/// The table with the trees that it had then. Indexes that were not there keep theirs, which are newer than the snapshot.
+/// The table with the trees that it had then. Indexes that were not there keep theirs, which are
+/// newer than the snapshot.
 fn with_trees(table: &TableDef, then: &TableDef) -> TableDef {
     let TableDef { tree, version, primary_key_guard, .. } = *then;
     let mut table = TableDef { tree, version, primary_key_guard, ..table.clone() };
@@ -382,7 +392,8 @@ fn with_trees(table: &TableDef, then: &TableDef) -> TableDef {
     table
 }
 
-/// Whether it finds what it reads or changes, or is to fail where its snapshot does not have what it finds, or has what it would hide.
+/// Whether it finds what it reads or changes, or is to fail where its snapshot does not have what
+/// it finds, or has what it would hide.
 fn looks(program: &Program, sees: Sees) -> bool {
     match program {
         Program::Scan { .. } | Program::Update { .. } | Program::Delete { .. } => true,

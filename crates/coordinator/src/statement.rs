@@ -1,4 +1,5 @@
-//! What each kind of statement is: which are tasks and how those are carried out, which write, and the errors of refusing one.
+//! What each kind of statement is: which are tasks and how those are carried out, which write, and
+//! the errors of refusing one.
 
 use crate::core::Core;
 use crate::outcome::{Outcome, Stop};
@@ -13,7 +14,8 @@ use std::sync::Arc;
 
 /// Carries out a statement that is not one message to one partition.
 ///
-/// Large futures are boxed: COMMIT is a task of each block, and would make room for the largest of them.
+/// Large futures are boxed: COMMIT is a task of each block, and would make room for the largest of
+/// them.
 pub(crate) async fn run(
     core: &Rc<Core>,
     plan: &Arc<Plan>,
@@ -98,7 +100,8 @@ fn explain(lines: &[String]) -> Outcome {
 
 async fn maintain(core: &Rc<Core>, kind: Maintain, skipped: &[String]) -> Result<Outcome, Stop> {
     let outcome = Outcome::plain(match kind {
-        // There are no dead row versions to collect and no statistics yet: pages are freed by the deletes that empty them.
+        // There are no dead row versions to collect and no statistics yet: pages are freed by the
+        // deletes that empty them.
         Maintain::Vacuum => "VACUUM",
         Maintain::Analyze => "ANALYZE",
         Maintain::Checkpoint => {
@@ -113,7 +116,8 @@ pub(crate) fn modify_tag(program: &Program, n: u64) -> Tag {
     if matches!(program, Program::Delete { .. }) { Tag::Delete(n) } else { Tag::Update(n) }
 }
 
-/// Whether more is to be done when the program has run: rows inserted elsewhere, entries taken out of guards.
+/// Whether more is to be done when the program has run: rows inserted elsewhere, entries taken out
+/// of guards.
 pub(crate) fn goes_on(program: &Program) -> bool {
     match program {
         Program::Update { moves, .. } => *moves,
@@ -122,7 +126,8 @@ pub(crate) fn goes_on(program: &Program) -> bool {
     }
 }
 
-/// Whether the statement only controls transactions: in PostgreSQL's words, whether it takes no snapshot.
+/// Whether the statement only controls transactions: in PostgreSQL's words, whether it takes no
+/// snapshot.
 pub(crate) fn controls(statement: &Statement) -> bool {
     matches!(
         statement,

@@ -1,13 +1,18 @@
-//! Large results: rows go to the session in parts, and the next part is read when the session has room for it.
+//! Large results: rows go to the session in parts, and the next part is read when the session has
+//! room for it.
 //!
-//! A query's partitions answer in batches. If one batch of each is all, nothing else happens: the rows are the outcome. Otherwise each batch becomes a
-//! part ([`crate::Step::Rows`]), and the partitions are asked for the next batches when the session has taken all parts of this round.
+//! A query's partitions answer in batches. If one batch of each is all, nothing else happens: the
+//! rows are the outcome. Otherwise each batch becomes a part ([`crate::Step::Rows`]), and the
+//! partitions are asked for the next batches when the session has taken all parts of this round.
 //!
 //! Invariants
-//! 1. Between two parts no call to a partition is unanswered: the task may be dropped there, and [`Paused`] tells the partitions.
-//! 2. A statement that has handed out a part is neither run again after a deadlock nor planned again: the client has seen its rows.
+//! 1. Between two parts no call to a partition is unanswered: the task may be dropped there, and
+//!    [`Paused`] tells the partitions.
+//! 2. A statement that has handed out a part is neither run again after a deadlock nor planned
+//!    again: the client has seen its rows.
 //! 3. A round is at most `EngineConfig::stream_bytes` and a row of each partition.
-//! 4. The statement holds its snapshot, or its locks, until its end: its result is that of one moment.
+//! 4. The statement holds its snapshot, or its locks, until its end: its result is that of one
+//!    moment.
 //!
 //! Locking: none of its own. A crash leaves nothing.
 
@@ -60,7 +65,8 @@ fn is_point(program: &Program) -> bool {
     matches!(program, Program::Scan { access: Access { path: Path::Point(_), .. }, .. })
 }
 
-/// The batches of a statement that is one message in a block; `None`: it has few rows, or all of them are needed at once.
+/// The batches of a statement that is one message in a block; `None`: it has few rows, or all of
+/// them are needed at once.
 #[inline(never)]
 pub(crate) fn batch_of(core: &Core, statement: &Statement) -> Option<Batch> {
     match statement {

@@ -12,9 +12,11 @@ use std::task::Poll;
 /// Takes a view's rows, in any thread.
 pub type TakeRows = Box<dyn FnOnce(RowBatch) + Send>;
 
-/// A server, as the statements of its sessions see it. Called in workers' threads: nothing in it waits for anything.
+/// A server, as the statements of its sessions see it. Called in workers' threads: nothing in it
+/// waits for anything.
 pub trait System: Send + Sync {
-    /// Gives the view's rows to `take`, at once or when they have been gathered. Each row has exactly the view's columns, in their types.
+    /// Gives the view's rows to `take`, at once or when they have been gathered. Each row has
+    /// exactly the view's columns, in their types.
     fn rows(&self, view: SystemView, take: TakeRows);
     /// Sets the counts of `clearway.contention` to 0.
     fn reset_contention(&self);

@@ -1,4 +1,5 @@
-//! Statements as tasks: a statement from its beginning, and what is left of one that began as a single message.
+//! Statements as tasks: a statement from its beginning, and what is left of one that began as a
+//! single message.
 
 use crate::core::{Block, Core};
 use crate::outcome::{End, Outcome, Stop, Task, stopped};
@@ -12,7 +13,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A statement of which the client has some rows and may ask for the rest later: [`crate::Client::go_on`]. Dropped, it ends; its transaction goes on.
+/// A statement of which the client has some rows and may ask for the rest later:
+/// [`crate::Client::go_on`]. Dropped, it ends; its transaction goes on.
 pub struct Suspended(pub(crate) Task);
 
 impl fmt::Debug for Suspended {
@@ -24,7 +26,8 @@ impl fmt::Debug for Suspended {
 /// Runs a statement, again and again while it is the victim of deadlocks that nobody notices.
 pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
     let mut retries = 0;
-    // A COMMIT that is given up in a deadlock has ended its block, and would be another statement now.
+    // A COMMIT that is given up in a deadlock has ended its block, and would be another statement
+    // now.
     let alone = core.txn().block == Block::None;
     loop {
         if core.txn().undone

@@ -1,20 +1,27 @@
 //! The life of a transaction: joining partitions, commit, abort, savepoints.
 //!
-//! Commit: one record in the log for all partitions, then the new catalog if there is one, then `Finish` everywhere. Locks are let go
-//! when the record is in the log's buffer; the reply waits until it is durable, and so does every reply that read what it wrote.
+//! Commit: one record in the log for all partitions, then the new catalog if there is one, then
+//! `Finish` everywhere. Locks are let go when the record is in the log's buffer; the reply waits
+//! until it is durable, and so does every reply that read what it wrote.
 //!
-//! Where it has changed rows that others have changed and not committed, COMMIT first waits for them
-//! (`partition/retire.rs`). If one of them is undone, the block is run again ([`crate::replay`]).
+//! Where it has changed rows that others have changed and not committed, COMMIT first waits for
+//! them (`partition/retire.rs`). If one of them is undone, the block is run again
+//! ([`crate::replay`]).
 //!
-//! A block that fails is undone at once and lets go of its locks, unless it has a savepoint to go back to. Its client may take its time to end it.
+//! A block that fails is undone at once and lets go of its locks, unless it has a savepoint to go
+//! back to. Its client may take its time to end it.
 //!
 //! Invariants
-//! 1. A partition joined after a savepoint gets the marks of all savepoints before its first statement, whether that then runs or not.
-//! 2. `Finish` is sent to every participant exactly once, and answered before the session's next statement starts.
+//! 1. A partition joined after a savepoint gets the marks of all savepoints before its first
+//!    statement, whether that then runs or not.
+//! 2. `Finish` is sent to every participant exactly once, and answered before the session's next
+//!    statement starts.
 //!
-//! It is sent to the partition first at which most transactions wait: the more who may go on, the earlier.
+//! It is sent to the partition first at which most transactions wait: the more who may go on, the
+//! earlier.
 //!
-//! A crash before the commit record is durable leaves a loser that recovery undoes; after it, a winner.
+//! A crash before the commit record is durable leaves a loser that recovery undoes; after it, a
+//! winner.
 
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
 use crate::exports::{self, Exported};
@@ -62,7 +69,8 @@ pub(crate) async fn enter(core: &Core, partition: PartitionId) -> Result<TxnId, 
     Ok(id)
 }
 
-/// Sends a message to each partition (made by `body`), then waits for all answers; the first error if there is one.
+/// Sends a message to each partition (made by `body`), then waits for all answers; the first error
+/// if there is one.
 pub(crate) async fn everywhere(
     core: &Core,
     partitions: impl IntoIterator<Item = PartitionId>,
@@ -87,8 +95,8 @@ pub(crate) async fn round(
     gather(core, calls).await
 }
 
-/// Waits for all answers, even if one is an error, so that none is left behind: but the first error ends the other calls, which may wait for
-/// somebody who has nothing to do with it.
+/// Waits for all answers, even if one is an error, so that none is left behind: but the first error
+/// ends the other calls, which may wait for somebody who has nothing to do with it.
 pub(crate) async fn gather(
     core: &Core,
     calls: Vec<u32>,
@@ -146,8 +154,8 @@ pub(crate) fn is_fresh(txn: &Txn, program: &Program) -> bool {
     }
 }
 
-/// Runs a statement's work in the session's block, or in a transaction of its own that is committed after it.
-/// Returns the end of the commit record, 0 if there is none.
+/// Runs a statement's work in the session's block, or in a transaction of its own that is committed
+/// after it. Returns the end of the commit record, 0 if there is none.
 pub(crate) async fn in_transaction<T>(
     core: &Core,
     writes: bool,
@@ -161,7 +169,8 @@ pub(crate) async fn in_transaction<T>(
     Ok((value, commit(core).await?))
 }
 
-/// What becomes of the transaction after a statement has failed; `reads`: it changes nothing and locks no rows.
+/// What becomes of the transaction after a statement has failed; `reads`: it changes nothing and
+/// locks no rows.
 pub(crate) async fn after_failure(core: &Core, stop: Stop, reads: bool) -> End {
     if core.txn().block != Block::None {
         return match stop {
@@ -220,8 +229,9 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     let finished = finish(core, &mut txn, Some(lsn)).await;
     drop(committing);
     match finished {
-        // Its commit record is in the log: it is committed whatever becomes of the locks and of the trees to drop, which the next start
-        // sees to. To answer with the error would say that it is not.
+        // Its commit record is in the log: it is committed whatever becomes of the locks and of the
+        // trees to drop, which the next start sees to. To answer with the error would say that it
+        // is not.
         Err(e) if txn.wrote => {
             tracing::error!(
                 "transaction {} is committed, but a partition could not finish it: {e}",
@@ -250,12 +260,14 @@ pub(crate) async fn settle(core: &Core) -> Result<(), Failure> {
         let seq = core.send(partition, id, Body::Settle);
         core.reply(seq).await?;
     }
-    // Not before: after an error, ROLLBACK TO may bring the block back, and it is still behind them.
+    // Not before: after an error, ROLLBACK TO may bring the block back, and it is still behind
+    // them.
     core.txn().behind.clear();
     Ok(())
 }
 
-/// Tells every partition which plans become stale when the transaction commits, and finds which trees go then.
+/// Tells every partition which plans become stale when the transaction commits, and finds which
+/// trees go then.
 async fn announce_ddl(core: &Core) -> Result<(), Failure> {
     let changed = {
         let mut txn = core.txn();
@@ -306,7 +318,8 @@ pub(crate) async fn abort(core: &Core) -> SqlResult<()> {
     undo(core).await
 }
 
-/// The block has failed and [has only to end](Txn::has_only_to_end): what it has done is undone and its locks go now, whenever the client ends it.
+/// The block has failed and [has only to end](Txn::has_only_to_end): what it has done is undone and
+/// its locks go now, whenever the client ends it.
 pub(crate) async fn give_up(core: Rc<Core>, error: SqlError) -> End {
     let mut txn = {
         let mut txn = core.txn();
@@ -434,8 +447,8 @@ pub(crate) async fn savepoint(core: &Core, name: &str) -> Result<Outcome, Stop> 
     Ok(Outcome::plain("SAVEPOINT"))
 }
 
-/// Refuses a command outside BEGIN ... COMMIT. Several statements in one message are no such block: what follows a savepoint there would
-/// be committed by the message's end.
+/// Refuses a command outside BEGIN ... COMMIT. Several statements in one message are no such block:
+/// what follows a savepoint there would be committed by the message's end.
 fn only_in_block(core: &Core, command: &str) -> SqlResult<()> {
     if core.txn().block != Block::Explicit {
         return Err(SqlError::new(
@@ -506,7 +519,8 @@ pub(crate) fn set_snapshot(core: &Core, id: &str) -> Result<Outcome, Stop> {
         exports::import(core, id)?;
         return Ok(Outcome::plain("SET"));
     }
-    // Outside a block it is refused for the same reasons, and has no effect. A refusal, too, comes after the warning.
+    // Outside a block it is refused for the same reasons, and has no effect. A refusal, too, comes
+    // after the warning.
     core.notice(SqlState::NO_ACTIVE_TRANSACTION, SET_WITHOUT_BLOCK.to_owned());
     exports::check(core, id)?;
     Ok(Outcome { notices: core.take_notices(), ..Outcome::plain("SET") })

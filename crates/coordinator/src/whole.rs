@@ -1,16 +1,23 @@
-//! Transactions that arrive whole: BEGIN ... COMMIT in one simple query, or in one pipeline before its Sync. Nobody waits for the client before the
-//! transaction's end, so that it may have its partitions to itself, as one-shot work has.
+//! Transactions that arrive whole: BEGIN ... COMMIT in one simple query, or in one pipeline before
+//! its Sync. Nobody waits for the client before the transaction's end, so that it may have its
+//! partitions to itself, as one-shot work has.
 //!
-//! It asks for all of them, in their order, before its first statement. Then its statements run without locks, one message each, as does its rollback;
-//! all other work waits in line there. Its end is that of any transaction: one commit record, and every partition is told.
+//! It asks for all of them, in their order, before its first statement. Then its statements run
+//! without locks, one message each, as does its rollback; all other work waits in line there. Its
+//! end is that of any transaction: one commit record, and every partition is told.
 //!
 //! Invariants
-//! 1. It has a partition to itself only while the engine works for it: a session that has to wait for its client tells so
-//!    ([`Client::let_go`]). Then, and where the engine has to wait for the disk or for a lock, it keeps locks on what it has used.
-//! 2. What the session announces is advice. A statement that goes to another partition, or of another kind, lets go of all and locks.
-//! 3. Below SERIALIZABLE it asks only if each of its statements is about single rows by their keys. Where it is refused, the level that it has asked for holds as in
-//!    any block. At REPEATABLE READ it reads what is newest, under the partition and then under locks, and so is serialisable.
-//! 4. While it waits for others who have locks (`Body::AwaitQuiet`) it has neither locks nor partitions.
+//! 1. It has a partition to itself only while the engine works for it: a session that has to wait
+//!    for its client tells so ([`Client::let_go`]). Then, and where the engine has to wait for the
+//!    disk or for a lock, it keeps locks on what it has used.
+//! 2. What the session announces is advice. A statement that goes to another partition, or of
+//!    another kind, lets go of all and locks.
+//! 3. Below SERIALIZABLE it asks only if each of its statements is about single rows by their keys.
+//!    Where it is refused, the level that it has asked for holds as in any block. At REPEATABLE
+//!    READ it reads what is newest, under the partition and then under locks, and so is
+//!    serialisable.
+//! 4. While it waits for others who have locks (`Body::AwaitQuiet`) it has neither locks nor
+//!    partitions.
 //!
 //! Locking: none of its own. A crash leaves what is in the log.
 //!
@@ -34,7 +41,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// How often a transaction that is refused its partitions asks again, when those who had locks there are over. Then it locks.
+/// How often a transaction that is refused its partitions asks again, when those who had locks
+/// there are over. Then it locks.
 const ROUNDS: usize = 8;
 
 /// Partitions that it asks for at most: whoever needs more of them locks.
@@ -58,7 +66,8 @@ impl Whole {
     }
 }
 
-/// Enters where a statement of a transaction goes. False if that is not known before it runs, or it is none that may run without locks.
+/// Enters where a statement of a transaction goes. False if that is not known before it runs, or it
+/// is none that may run without locks.
 pub fn reach(whole: &mut Whole, engine: &Engine, plan: &Plan, env: &Env) -> bool {
     let here = match &plan.statement {
         Statement::Query(Query { source: Source::Rows(_) | Source::Series { .. }, .. }) => {
@@ -155,7 +164,8 @@ pub(crate) fn asks_before(core: &Core, statement: &Statement) -> bool {
     uses_rows && fits
 }
 
-/// Asks for the transaction's partitions; where others have locks for a short time it waits until they are over, and asks again.
+/// Asks for the transaction's partitions; where others have locks for a short time it waits until
+/// they are over, and asks again.
 async fn ask(core: &Core) -> Result<(), Stop> {
     let Arrival::Whole(whole) = std::mem::take(&mut core.txn().arrival) else { return Ok(()) };
     let mut partitions = whole.partitions;
@@ -178,7 +188,8 @@ async fn ask(core: &Core) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The transaction waits for its client, or for somebody's lock: it keeps locks on what it has used, and nobody waits for its end who could do otherwise.
+/// The transaction waits for its client, or for somebody's lock: it keeps locks on what it has
+/// used, and nobody waits for its end who could do otherwise.
 pub(crate) fn let_go(core: &Core) {
     let (id, participants) = {
         let mut txn = core.txn();
@@ -194,7 +205,8 @@ pub(crate) fn let_go(core: &Core) {
 }
 
 impl Client {
-    /// Tells what is known of the transaction that the next statement may begin: it has arrived as a whole. None: nothing is.
+    /// Tells what is known of the transaction that the next statement may begin: it has arrived as
+    /// a whole. None: nothing is.
     pub fn announce(&mut self, whole: Option<Whole>) {
         self.core.announce(whole);
     }
@@ -204,7 +216,8 @@ impl Client {
         self.core.txn().is_open()
     }
 
-    /// The session has to wait for its client, or for anything else that the engine knows nothing of.
+    /// The session has to wait for its client, or for anything else that the engine knows nothing
+    /// of.
     pub fn let_go(&mut self, _port: &mut Port) {
         let_go(&self.core);
     }

@@ -22,7 +22,8 @@ pub struct OsClock;
 impl Clock for OsClock {
     fn monotonic(&self) -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        // The monotonic clock starts at or after zero and its nanoseconds stay below 10^9: neither cast loses.
+        // The monotonic clock starts at or after zero and its nanoseconds stay below 10^9: neither
+        // cast loses.
         Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
     }
 

@@ -1,11 +1,13 @@
-//! Direct I/O: pages go between the medium and the buffer pool, and the operating system keeps no second copy.
+//! Direct I/O: pages go between the medium and the buffer pool, and the operating system keeps no
+//! second copy.
 //!
-//! What the page files are read and written by must then be aligned to [`ALIGN`]: memory, offset and length. The buffer pool's
-//! frames and [`Aligned`] are; any other read, and a write from any other memory, goes through a buffer of its own. A
-//! write whose offset or length is not aligned is refused: no page file has such.
+//! What the page files are read and written by must then be aligned to [`ALIGN`]: memory, offset
+//! and length. The buffer pool's frames and [`Aligned`] are; any other read, and a write from any
+//! other memory, goes through a buffer of its own. A write whose offset or length is not aligned is
+//! refused: no page file has such.
 //!
-//! File systems that know no direct I/O refuse to open a file so; then it is opened the ordinary way, unless direct I/O is
-//! required.
+//! File systems that know no direct I/O refuse to open a file so; then it is opened the ordinary
+//! way, unless direct I/O is required.
 
 use std::fs;
 use std::io;
@@ -42,7 +44,8 @@ impl DirectDisk {
     }
 }
 
-/// Whether direct I/O aligned to [`ALIGN`] is right for the file; a kernel that does not know says nothing.
+/// Whether direct I/O aligned to [`ALIGN`] is right for the file; a kernel that does not know says
+/// nothing.
 fn suits(file: &fs::File) -> bool {
     rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, DIO_ALIGN).map_or(true, |stat| {
         let known = stat.stx_mask & DIO_ALIGN.bits() != 0;
@@ -148,7 +151,8 @@ pub(crate) fn write_all_at(file: &fs::File, buf: &[u8], offset: u64) -> io::Resu
     Ok(())
 }
 
-/// How far an operation has come whose pieces, but for the last, must be aligned: it goes on from the last aligned place.
+/// How far an operation has come whose pieces, but for the last, must be aligned: it goes on from
+/// the last aligned place.
 pub(crate) struct Progress {
     done: usize,
     len: usize,
@@ -181,8 +185,8 @@ impl Progress {
         further
     }
 
-    /// After so many bytes were written from `at` on. A piece that brings nothing ends it: a full disk says so by its error
-    /// at the attempt after a short write.
+    /// After so many bytes were written from `at` on. A piece that brings nothing ends it: a full
+    /// disk says so by its error at the attempt after a short write.
     pub(crate) fn wrote(&mut self, n: usize) -> io::Result<()> {
         if self.moved(n) { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }

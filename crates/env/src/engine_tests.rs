@@ -1,4 +1,5 @@
-//! What reads and batches of writes promise, by threads and by the kernel's ring, on buffered, direct and simulated files.
+//! What reads and batches of writes promise, by threads and by the kernel's ring, on buffered,
+//! direct and simulated files.
 
 use std::io::{self, ErrorKind, Write as _};
 use std::path::Path;
@@ -145,7 +146,8 @@ fn many_reads_at_once_each_bring_their_own() {
 fn a_batch_of_writes_is_done_when_it_returns() {
     with_all("engine-writes", |pool, file| {
         let bytes = blocks(0..200);
-        // Every second block, from the last to the first; more than are in flight at once take several batches' turns.
+        // Every second block, from the last to the first; more than are in flight at once take
+        // several batches' turns.
         for round in 0..3 {
             let write = |n: usize| Write {
                 file: &file,

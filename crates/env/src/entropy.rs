@@ -19,14 +19,15 @@ impl Entropy for OsEntropy {
         let mut bytes = [0; 8];
         match std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)) {
             Ok(()) => u64::from_le_bytes(bytes),
-            // No such device in this sandbox, or no file descriptor left: SipHash under a key that the standard
-            // library took from the operating system; each call has another key.
+            // No such device in this sandbox, or no file descriptor left: SipHash under a key that
+            // the standard library took from the operating system; each call has another key.
             Err(_) => RandomState::new().hash_one(0_u64),
         }
     }
 }
 
-/// The numbers that belong to a seed (SplitMix64: Steele, Lea, Flood, OOPSLA 2014): the same in every run.
+/// The numbers that belong to a seed (SplitMix64: Steele, Lea, Flood, OOPSLA 2014): the same in
+/// every run.
 #[derive(Debug)]
 pub struct SeededEntropy {
     state: AtomicU64,
@@ -48,7 +49,8 @@ impl SeededEntropy {
 impl Entropy for SeededEntropy {
     fn u64(&self) -> u64 {
         const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-        // Relaxed: the state orders no other memory; each call gets a state of its own by the atomic addition.
+        // Relaxed: the state orders no other memory; each call gets a state of its own by the
+        // atomic addition.
         let mut z = self.state.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

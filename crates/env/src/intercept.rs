@@ -1,4 +1,5 @@
-//! A disk in front of another one: what is done to its files goes past an [`Intercept`], all else straight through.
+//! A disk in front of another one: what is done to its files goes past an [`Intercept`], all else
+//! straight through.
 //!
 //! For tests that count, hold up or fail what the engine does to its files.
 

@@ -1,17 +1,21 @@
 //! Threads that block so that workers need not, and reads without even a thread that waits.
 //!
-//! A worker hands a blocking job here and goes on; the job sends its result wherever the worker will find it. Reads and
-//! batches of writes go to the kernel's ring instead (see `ring`) if the pool has one and the files have descriptors: with
-//! or without, callers see the same. Memory that is registered with the ring (see `registered`) is kept until the pool is gone.
+//! A worker hands a blocking job here and goes on; the job sends its result wherever the worker
+//! will find it. Reads and batches of writes go to the kernel's ring instead (see `ring`) if the
+//! pool has one and the files have descriptors: with or without, callers see the same. Memory that
+//! is registered with the ring (see `registered`) is kept until the pool is gone.
 //!
 //! # Invariants
-//! 1. A job that was submitted runs once, also when the pool is dropped: `drop` returns after the last of them.
-//! 2. At most so many jobs wait ([`QUEUE_LIMIT`], unless said otherwise). At the bound, `submit` blocks until one has left the queue; a job that submits
-//!    another job to its own pool does not block (its thread may be the only one that empties the queue), so that the
-//!    bound can be exceeded by what the running jobs submit. [`IoPool::read`] never blocks: reads come on top, as many
-//!    as those who ask have memory for.
-//! 3. A job that panics ends alone: its thread takes the next job. [`IoPool::failed`] says so from then on: whoever waits for the job is not
-//!    told otherwise, and what it was changing is half changed.
+//! 1. A job that was submitted runs once, also when the pool is dropped: `drop` returns after the
+//!    last of them.
+//! 2. At most so many jobs wait ([`QUEUE_LIMIT`], unless said otherwise). At the bound, `submit`
+//!    blocks until one has left the queue; a job that submits another job to its own pool does not
+//!    block (its thread may be the only one that empties the queue), so that the bound can be
+//!    exceeded by what the running jobs submit. [`IoPool::read`] never blocks: reads come on top,
+//!    as many as those who ask have memory for.
+//! 3. A job that panics ends alone: its thread takes the next job. [`IoPool::failed`] says so from
+//!    then on: whoever waits for the job is not told otherwise, and what it was changing is half
+//!    changed.
 //!
 //! # Locking
 //! One monitor over the queue, never held while a job runs. A panic cannot occur under it.
@@ -49,14 +53,15 @@ pub type Job = Box<dyn FnOnce() + Send>;
 /// Where a read puts its bytes, and who hears of its end.
 ///
 /// # Safety
-/// `buffer` returns the same memory each time. Until the target is dropped or `done` is called, that memory stays in place,
-/// wherever the target is moved, and nobody but the borrower of `buffer` and the kernel reads or writes it.
+/// `buffer` returns the same memory each time. Until the target is dropped or `done` is called,
+/// that memory stays in place, wherever the target is moved, and nobody but the borrower of
+/// `buffer` and the kernel reads or writes it.
 pub unsafe trait ReadTarget: Send {
     /// The memory.
     fn buffer(&mut self) -> &mut [u8];
 
-    /// Takes the end: how many bytes the buffer has, fewer than its length only at the file's end; or an error, and then
-    /// the buffer may have anything. On a thread of the pool; must be short.
+    /// Takes the end: how many bytes the buffer has, fewer than its length only at the file's end;
+    /// or an error, and then the buffer may have anything. On a thread of the pool; must be short.
     fn done(self: Box<Self>, result: io::Result<usize>);
 }
 
@@ -150,8 +155,8 @@ pub struct IoPool {
 }
 
 impl IoPool {
-    /// Starts `threads` threads (at least one), named `name-0`, `name-1` and so on. An error if the operating system
-    /// refuses a thread.
+    /// Starts `threads` threads (at least one), named `name-0`, `name-1` and so on. An error if the
+    /// operating system refuses a thread.
     pub fn new(threads: usize, name: &str) -> io::Result<Self> {
         let queue = Monitor::new(&IO_QUEUE, Queue::default());
         let shared = Arc::new(Shared { queue, room: Condition::new(), failed: Failed::default() });
@@ -176,7 +181,8 @@ impl IoPool {
         Ok(pool)
     }
 
-    /// As [`IoPool::new`], with a ring of the kernel's for reads and batches of writes; an error if the kernel refuses that.
+    /// As [`IoPool::new`], with a ring of the kernel's for reads and batches of writes; an error if
+    /// the kernel refuses that.
     pub fn with_ring(threads: usize, name: &str) -> io::Result<Self> {
         Self::with_ring_of(threads, name, Limits::KERNELS)
     }
@@ -194,7 +200,8 @@ impl IoPool {
         self
     }
 
-    /// The same pool, which registers memory that it is given with its ring, if it has one: see [`IoPool::register`].
+    /// The same pool, which registers memory that it is given with its ring, if it has one: see
+    /// [`IoPool::register`].
     #[must_use]
     pub fn with_registered_buffers(mut self) -> Self {
         self.registers = true;
@@ -211,9 +218,11 @@ impl IoPool {
         Ring::new("try-ring", Limits::KERNELS, Failed::default()).map(drop)
     }
 
-    /// Has the kernel's ring, in a pool with registered buffers, know this memory beforehand, as long as the pool lives: direct reads into it
-    /// and writes from it then cost less. All of it becomes resident, and stays so. Where the kernel refuses, they are done as those of other
-    /// memory, and [`IoPool::registered`] says so. Blocks for the time that this takes; not in [`ReadTarget::done`].
+    /// Has the kernel's ring, in a pool with registered buffers, know this memory beforehand, as
+    /// long as the pool lives: direct reads into it and writes from it then cost less. All of it
+    /// becomes resident, and stays so. Where the kernel refuses, they are done as those of other
+    /// memory, and [`IoPool::registered`] says so. Blocks for the time that this takes; not in
+    /// [`ReadTarget::done`].
     pub fn register(&self, memory: &IoMemory) {
         let Some(ring) = self.ring.as_ref().filter(|_| self.registers) else { return };
         let result = ring.register(memory.clone());
@@ -248,8 +257,8 @@ impl IoPool {
         }
     }
 
-    /// Does all the writes, in any order, and waits for them; an error names the number of one that has failed, and then
-    /// any others may have been done or not. Not in [`ReadTarget::done`].
+    /// Does all the writes, in any order, and waits for them; an error names the number of one that
+    /// has failed, and then any others may have been done or not. Not in [`ReadTarget::done`].
     pub fn write_all(&self, writes: &[Write<'_>]) -> Result<(), (usize, io::Error)> {
         if let Some(ring) = &self.ring
             && writes.iter().all(|write| write.file.fd().is_some())
@@ -303,8 +312,8 @@ impl IoPool {
 }
 
 impl Drop for IoPool {
-    /// Returns after every job has run. In a job of this pool it does not wait for that job's own thread, which ends
-    /// after the job and those that still wait.
+    /// Returns after every job has run. In a job of this pool it does not wait for that job's own
+    /// thread, which ends after the job and those that still wait.
     fn drop(&mut self) {
         // First, since its callbacks may submit jobs.
         self.ring = None;
@@ -312,7 +321,8 @@ impl Drop for IoPool {
         self.shared.queue.notify_all();
         for thread in self.threads.drain(..) {
             if thread.thread().id() != thread::current().id() {
-                // A thread cannot have panicked: it catches its jobs' panics, and runs nothing else that can.
+                // A thread cannot have panicked: it catches its jobs' panics, and runs nothing else
+                // that can.
                 let _ = thread.join();
             }
         }

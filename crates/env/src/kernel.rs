@@ -1,4 +1,5 @@
-//! What the ring's thread asks of the kernel: few calls, so that tests can put another kernel in its place.
+//! What the ring's thread asks of the kernel: few calls, so that tests can put another kernel in
+//! its place.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -16,12 +17,12 @@ pub(crate) trait Kernel {
     /// Puts an operation in the submission queue; false if that is full.
     ///
     /// # Safety
-    /// Its memory stays in place, and its file open, until its completion has been taken; nobody else writes the memory meanwhile, or reads it if the
-    /// kernel writes it.
+    /// Its memory stays in place, and its file open, until its completion has been taken; nobody
+    /// else writes the memory meanwhile, or reads it if the kernel writes it.
     unsafe fn push(&mut self, operation: &Operation) -> bool;
 
-    /// Submits what was pushed, and waits until so many completions can be taken. With none it does not wait; what the kernel has finished can be
-    /// taken then, too.
+    /// Submits what was pushed, and waits until so many completions can be taken. With none it does
+    /// not wait; what the kernel has finished can be taken then, too.
     fn enter(&mut self, completions: usize) -> io::Result<()>;
 
     /// Takes the completions: numbers of operations, and their results.
@@ -47,7 +48,8 @@ pub(crate) struct Operation {
 pub(crate) enum What {
     /// Ends when the descriptor can be read.
     Poll,
-    /// Reads into the memory, or writes from it: that many bytes, from and to this byte of the file; in this buffer of the table, if in one.
+    /// Reads into the memory, or writes from it: that many bytes, from and to this byte of the
+    /// file; in this buffer of the table, if in one.
     Transfer { write: bool, memory: *mut u8, len: u32, offset: u64, buffer: Option<u16> },
 }
 

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! 1. The memory is in place, and mapped, as long as a clone of its [`IoMemory`] lives.
-//! 2. The bytes of an [`Aligned`] are reached through it alone: clones of its memory are for who wants the memory to stay.
+//! 2. The bytes of an [`Aligned`] are reached through it alone: clones of its memory are for who
+//!    wants the memory to stay.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 /// What direct I/O is aligned to, in bytes.
 pub const ALIGN: usize = 4096;
 
-/// Memory, at first zeros, and not resident until it is touched. Clones are of the same memory. Who dereferences its address answers for
-/// exclusion.
+/// Memory, at first zeros, and not resident until it is touched. Clones are of the same memory. Who
+/// dereferences its address answers for exclusion.
 #[derive(Clone)]
 pub struct IoMemory(Arc<Allocation>);
 
@@ -31,7 +32,8 @@ unsafe impl Sync for Allocation {}
 impl IoMemory {
     /// `len` bytes, aligned to `align`, a power of two.
     pub fn new(len: usize, align: usize) -> Self {
-        // Not by a layout that has the alignment: the system's allocator then writes the zeros, and all of it is resident.
+        // Not by a layout that has the alignment: the system's allocator then writes the zeros, and
+        // all of it is resident.
         let whole = Box::leak(vec![0_u8; len + align].into_boxed_slice());
         let offset = whole.as_ptr().align_offset(align);
         assert!(offset < align, "there is room to align");
@@ -60,7 +62,8 @@ impl IoMemory {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: `whole` is what `Box::leak` gave in `new`, and nobody has the address any more who may use it.
+        // SAFETY: `whole` is what `Box::leak` gave in `new`, and nobody has the address any more
+        // who may use it.
         drop(unsafe { Box::from_raw(self.whole.as_ptr()) });
     }
 }
@@ -83,7 +86,8 @@ impl Aligned {
 impl Deref for Aligned {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: so many bytes are there, initialised, as long as `self` is; and are written only through `&mut self` (invariant 2).
+        // SAFETY: so many bytes are there, initialised, as long as `self` is; and are written only
+        // through `&mut self` (invariant 2).
         unsafe { slice::from_raw_parts(self.0.start().as_ptr(), self.0.len()) }
     }
 }

@@ -39,7 +39,8 @@ impl OsFile {
 struct Locked(fs::File);
 
 impl Drop for Locked {
-    /// To close the file would not do: a process that another thread is just starting has it open, too, until it runs its own program.
+    /// To close the file would not do: a process that another thread is just starting has it open,
+    /// too, until it runs its own program.
     fn drop(&mut self) {
         // What fails leaves the lock to the file's end.
         let _unlocked = self.0.unlock();
@@ -230,7 +231,8 @@ mod tests {
     use super::*;
     use io::ErrorKind;
 
-    /// What callers tell one failure from another by survives the naming: the kind, and the system's words.
+    /// What callers tell one failure from another by survives the naming: the kind, and the
+    /// system's words.
     #[test]
     fn a_named_error_keeps_its_kind() {
         let known = [

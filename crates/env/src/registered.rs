@@ -1,11 +1,12 @@
-//! Memory that the kernel's ring knows beforehand: for a request whose bytes lie in it the kernel need not look up and pin each page, and let it
-//! go again.
+//! Memory that the kernel's ring knows beforehand: for a request whose bytes lie in it the kernel
+//! need not look up and pin each page, and let it go again.
 //!
-//! The ring has a table of buffers. A region of memory takes as many neighbouring places in it as the longest buffer that the kernel allows
-//! makes necessary; a request must lie in one buffer.
+//! The ring has a table of buffers. A region of memory takes as many neighbouring places in it as
+//! the longest buffer that the kernel allows makes necessary; a request must lie in one buffer.
 //!
 //! # Invariants
-//! 1. Memory that is in the table stays in place until the ring is gone: the kernel goes by the pages that were there when it was registered.
+//! 1. Memory that is in the table stays in place until the ring is gone: the kernel goes by the
+//!    pages that were there when it was registered.
 //! 2. A region is in the table as a whole or not at all.
 
 use std::ffi::c_void;
@@ -70,7 +71,8 @@ impl Table {
     /// Registers the memory, on the thread that has the ring. It becomes resident and stays so.
     ///
     /// # Errors
-    /// The kernel knows no such table (before Linux 5.19), the process may not lock so much memory, or the table has no room.
+    /// The kernel knows no such table (before Linux 5.19), the process may not lock so much memory,
+    /// or the table has no room.
     pub(crate) fn add(&mut self, ring: &IoUring, memory: IoMemory) -> io::Result<()> {
         let count = memory.len().div_ceil(self.limits.buffer);
         if count > usize::from(self.limits.buffers - self.taken) {
@@ -103,7 +105,8 @@ impl Table {
     /// Gives everything back, so that it no longer counts as locked; no request may be in flight.
     pub(crate) fn clear(&mut self, ring: &IoUring) {
         if self.made {
-            // It fails only if there is no table; in any case the ring's own end does the same, later.
+            // It fails only if there is no table; in any case the ring's own end does the same,
+            // later.
             let _ = ring.submitter().unregister_buffers();
             self.regions.clear();
         }
@@ -111,8 +114,9 @@ impl Table {
 }
 
 fn update(ring: &IoUring, place: u16, buffer: &IoVec) -> io::Result<()> {
-    // SAFETY: `IoVec` is C's `iovec`, and there is one. Its memory stays in place until the ring is gone, or what failed has been taken back (invariant 1);
-    // who uses the bytes meanwhile is the matter of the requests.
+    // SAFETY: `IoVec` is C's `iovec`, and there is one. Its memory stays in place until the ring is
+    // gone, or what failed has been taken back (invariant 1); who uses the bytes meanwhile is the
+    // matter of the requests.
     unsafe {
         let buffers = slice::from_raw_parts(std::ptr::from_ref(buffer).cast(), 1);
         ring.submitter().register_buffers_update(place.into(), buffers, None)

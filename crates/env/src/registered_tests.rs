@@ -1,4 +1,5 @@
-//! Reads and writes of registered memory, of memory beside it, and of memory that the kernel refuses to register.
+//! Reads and writes of registered memory, of memory beside it, and of memory that the kernel
+//! refuses to register.
 
 use std::io::{self, Write as _};
 use std::process::Command;
@@ -24,7 +25,8 @@ struct Part {
     ended: mpsc::Sender<io::Result<usize>>,
 }
 
-// SAFETY: the memory stays as long as the part has it, and no test reads into the same bytes twice at once or looks at them meanwhile.
+// SAFETY: the memory stays as long as the part has it, and no test reads into the same bytes twice
+// at once or looks at them meanwhile.
 unsafe impl ReadTarget for Part {
     fn buffer(&mut self) -> &mut [u8] {
         assert!(self.at + self.len <= self.memory.len());
@@ -85,7 +87,8 @@ fn registered(len: usize) -> Option<(IoPool, IoMemory)> {
     })
 }
 
-/// Reads to and writes from every place that differs: within a buffer of the ring, over a boundary, at the memory's end; and other memory.
+/// Reads to and writes from every place that differs: within a buffer of the ring, over a boundary,
+/// at the memory's end; and other memory.
 fn read_and_write(pool: &IoPool, file: &Arc<dyn File>, memory: &IoMemory) {
     let all = blocks(0..60);
     file.write_all_at(&all, 0).expect("written");
@@ -195,7 +198,8 @@ fn in_a_process_of_its_own(test: &str, body: impl FnOnce()) {
     io::stderr().write_all(&output.stderr).expect("said");
 }
 
-/// The limit holds for all processes of a user together, so that others may have used it up: no part of what is asked here fits.
+/// The limit holds for all processes of a user together, so that others may have used it up: no
+/// part of what is asked here fits.
 #[test]
 fn memory_that_the_process_may_not_lock_is_read_and_written_all_the_same() {
     in_a_process_of_its_own(

@@ -1,24 +1,32 @@
 //! Linux's io_uring: reads that nobody waits for, and writes that go to the disk side by side.
 //!
-//! One thread owns the ring: it alone submits and reaps, so that the kernel finishes requests on no other thread's time.
-//! Who asks leaves the request in the inbox, and rings an eventfd if the thread sleeps in the kernel. Requests whose bytes lie in
-//! registered memory (module `registered`) go by it; for all others, and where the kernel registers none, the operations are the plain ones.
+//! One thread owns the ring: it alone submits and reaps, so that the kernel finishes requests on no
+//! other thread's time. Who asks leaves the request in the inbox, and rings an eventfd if the
+//! thread sleeps in the kernel. Requests whose bytes lie in registered memory (module `registered`)
+//! go by it; for all others, and where the kernel registers none, the operations are the plain
+//! ones.
 //!
 //! # Invariants
-//! 1. Memory that the kernel may write to or read from is not touched, and not freed, until the request's completion has
-//!    been reaped: the [`ReadTarget`] is kept in the slot, and [`Ring::write_all`] does not return before. If the thread
-//!    dies with requests in flight, the process ends.
-//! 2. Each request is answered once, also when the ring is dropped: `drop` returns after the last of them. If the thread dies, those that the
-//!    kernel does not have, and all that come later, get an error, and the pool has failed.
-//! 3. At most [`DEPTH`] requests are in flight, no more than the completion queue has places; the others wait in the inbox,
-//!    which is bounded by those who ask: a page read holds a frame of the pool.
-//! 4. Whoever puts a request in the inbox while `asleep` is set rings; the thread sets it only with an empty inbox.
-//! 5. What the kernel has finished is reaped at the next turn, also while there is always something new to submit. With `DEFER_TASKRUN` the
-//!    kernel finishes requests only when it is entered for completions: `TASKRUN_FLAG` tells when that is due.
+//! 1. Memory that the kernel may write to or read from is not touched, and not freed, until the
+//!    request's completion has been reaped: the [`ReadTarget`] is kept in the slot, and
+//!    [`Ring::write_all`] does not return before. If the thread dies with requests in flight, the
+//!    process ends.
+//! 2. Each request is answered once, also when the ring is dropped: `drop` returns after the last
+//!    of them. If the thread dies, those that the kernel does not have, and all that come later,
+//!    get an error, and the pool has failed.
+//! 3. At most [`DEPTH`] requests are in flight, no more than the completion queue has places; the
+//!    others wait in the inbox, which is bounded by those who ask: a page read holds a frame of the
+//!    pool.
+//! 4. Whoever puts a request in the inbox while `asleep` is set rings; the thread sets it only with
+//!    an empty inbox.
+//! 5. What the kernel has finished is reaped at the next turn, also while there is always something
+//!    new to submit. With `DEFER_TASKRUN` the kernel finishes requests only when it is entered for
+//!    completions: `TASKRUN_FLAG` tells when that is due.
 //!
 //! # Locking
-//! The inbox's latch and the monitor of a batch of writes are leaves, and nothing panics under them. The thread is the standard
-//! library's: a model checker does not run the kernel. The tests' fake kernel ([`Kernel`]) finishes requests in any order, in pieces, late.
+//! The inbox's latch and the monitor of a batch of writes are leaves, and nothing panics under
+//! them. The thread is the standard library's: a model checker does not run the kernel. The tests'
+//! fake kernel ([`Kernel`]) finishes requests in any order, in pieces, late.
 //!
 //! # Source
 //! J. Axboe, "Efficient IO with io_uring", 2019.
@@ -76,7 +84,8 @@ impl Request {
     }
 }
 
-/// The end of a batch of writes: how many are not done, and the first that failed. Whose batch it is waits until all are done.
+/// The end of a batch of writes: how many are not done, and the first that failed. Whose batch it
+/// is waits until all are done.
 struct Batch(Monitor<(usize, Option<(usize, io::Error)>)>);
 
 impl Batch {
@@ -140,7 +149,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring, or why the kernel refuses one: too old, forbidden by a sandbox or by the administrator.
+    /// A ring, or why the kernel refuses one: too old, forbidden by a sandbox or by the
+    /// administrator.
     pub(crate) fn new(name: &str, limits: Limits, failed: Failed) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(failed)?);
         let (sender, made) = mpsc::channel();
@@ -172,15 +182,17 @@ impl Ring {
         self.shared.put([Request::Read(read)]);
     }
 
-    /// Registers memory for as long as the ring is there, and waits until that is done or the kernel refuses. Not on the ring's own thread.
+    /// Registers memory for as long as the ring is there, and waits until that is done or the
+    /// kernel refuses. Not on the ring's own thread.
     pub(crate) fn register(&self, memory: IoMemory) -> io::Result<()> {
         let (sender, answer) = mpsc::channel();
         self.shared.put([Request::Register(memory, sender)]);
         answer.recv().unwrap_or_else(|_| Err(io::Error::other("the ring's thread has ended")))
     }
 
-    /// Does all the writes, side by side, and waits; an error names the number of one that has failed. The files must have
-    /// descriptors. Not on the ring's own thread, which would wait for itself.
+    /// Does all the writes, side by side, and waits; an error names the number of one that has
+    /// failed. The files must have descriptors. Not on the ring's own thread, which would wait for
+    /// itself.
     pub(crate) fn write_all(&self, writes: &[Write<'_>]) -> Result<(), (usize, io::Error)> {
         let batch = Arc::new(Batch(Monitor::new(&BATCH, (writes.len(), None))));
         self.shared.put(writes.iter().enumerate().map(|(number, write)| Request::Write {
@@ -304,7 +316,8 @@ impl<K: Kernel> Driver<K> {
         self.slots.len() - self.free.len()
     }
 
-    /// Runs until the ring is closed. Dropped after a panic has been noted, so that whoever is refused finds the reason.
+    /// Runs until the ring is closed. Dropped after a panic has been noted, so that whoever is
+    /// refused finds the reason.
     fn run(mut self) {
         let shared = Arc::clone(&self.shared);
         let ended = shared.failed.watch("driving the ring", || {
@@ -392,9 +405,10 @@ impl<K: Kernel> Driver<K> {
     }
 
     fn push(&mut self, operation: &Operation) {
-        // SAFETY: the operation's memory is the flight's, which stays in its slot until the completion is reaped: its target
-        // keeps the memory in place and to itself, or `write_all` waits for its end (invariant 1). The file is open as
-        // long as the flight has it. The bell's poll has no memory, and its descriptor lives as long as `shared`.
+        // SAFETY: the operation's memory is the flight's, which stays in its slot until the
+        // completion is reaped: its target keeps the memory in place and to itself, or `write_all`
+        // waits for its end (invariant 1). The file is open as long as the flight has it. The
+        // bell's poll has no memory, and its descriptor lives as long as `shared`.
         let pushed = unsafe { self.kernel.push(operation) };
         // The queue has twice as many places as there are flights, and each submission empties it.
         assert!(pushed, "the submission queue has room for every flight and the bell");

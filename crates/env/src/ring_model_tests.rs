@@ -1,4 +1,5 @@
-//! The ring's thread over a kernel that finishes requests in any order, in pieces, late, or not at first.
+//! The ring's thread over a kernel that finishes requests in any order, in pieces, late, or not at
+//! first.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -27,14 +28,16 @@ struct FakeKernel {
     queue: Vec<Operation>,
     /// Submitted, not finished.
     begun: Vec<Operation>,
-    /// Finished: but with `DEFER_TASKRUN` and without `TASKRUN_FLAG` they can be taken only after `enter` has waited.
+    /// Finished: but with `DEFER_TASKRUN` and without `TASKRUN_FLAG` they can be taken only after
+    /// `enter` has waited.
     deferred: Vec<(u64, i32)>,
     ready: Vec<(u64, i32)>,
     defers: bool,
     in_kernel: InKernel,
     /// Runs in each `enter`.
     meanwhile: Box<dyn FnMut() -> io::Result<()>>,
-    /// The thread would sleep now, with nothing to wake it: nothing in flight, and the bell not rung.
+    /// The thread would sleep now, with nothing to wake it: nothing in flight, and the bell not
+    /// rung.
     asleep: Arc<Mutex<bool>>,
 }
 
@@ -57,11 +60,13 @@ impl FakeKernel {
 
     /// Finishes an operation, or a piece of it; `None` if it cannot end now.
     fn carry_out(&self, operation: &Operation) -> Option<i32> {
-        // SAFETY: the descriptor is open as long as the operation is under way: its flight, or the ring's, has the file.
+        // SAFETY: the descriptor is open as long as the operation is under way: its flight, or the
+        // ring's, has the file.
         let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(operation.fd) };
         let What::Transfer { write, memory, len, offset, buffer: _ } = operation.what else {
             let mut count = [0; 8];
-            // The bell: it can be read, and so the poll has ended, if its counter is not zero. The thread reads it once more.
+            // The bell: it can be read, and so the poll has ended, if its counter is not zero. The
+            // thread reads it once more.
             let rung = rustix::io::read(fd, &mut count).is_ok();
             return rung.then(|| {
                 let _ = rustix::io::write(fd, &count);
@@ -209,8 +214,9 @@ fn check((offset, bytes, result): &Ended) {
     assert!(bytes[..n] == file_bytes()[*offset..offset + n]);
 }
 
-/// Invariants 1 to 4: whatever the order, and however small the pieces, each read and each write is answered once with all of its bytes; the thread
-/// sleeps only when there is nothing to do, and each request wakes it.
+/// Invariants 1 to 4: whatever the order, and however small the pieces, each read and each write is
+/// answered once with all of its bytes; the thread sleeps only when there is nothing to do, and
+/// each request wakes it.
 #[test]
 fn each_request_is_answered_once_whatever_the_kernel_does() {
     let scratch = Scratch::new("ring-model");

@@ -4,7 +4,8 @@
 //! 1. The file is sealed against shrinking before anybody maps it: a mapped page is always there.
 //! 2. The words are reached as atomics alone.
 //!
-//! A process that dies leaves the words as they are; the memory is gone with the last process that maps it.
+//! A process that dies leaves the words as they are; the memory is gone with the last process that
+//! maps it.
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -47,7 +48,8 @@ impl SharedWords {
     /// Maps the file that another process made and described by [`SharedWords::path`].
     ///
     /// # Errors
-    /// What the system says, or `InvalidData` if the file is not one that [`SharedWords::create`] made.
+    /// What the system says, or `InvalidData` if the file is not one that [`SharedWords::create`]
+    /// made.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::map(rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
     }
@@ -80,8 +82,9 @@ impl Deref for SharedWords {
 
     #[inline]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: so many words are mapped, aligned to a page, until `self` is dropped, and cannot disappear (invariant 1);
-        // every bit pattern is a value, and nobody reaches them but by atomics (invariant 2).
+        // SAFETY: so many words are mapped, aligned to a page, until `self` is dropped, and cannot
+        // disappear (invariant 1); every bit pattern is a value, and nobody reaches them but by
+        // atomics (invariant 2).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 }

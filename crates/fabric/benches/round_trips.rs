@@ -1,5 +1,6 @@
-//! Round trips of READ, WRITE and CAS over TCP, beside a bare ping-pong of the same sizes over TCP in the same run, in turns; a
-//! thread of the owner computes all the time. `cargo bench -p clearway-fabric`; run as a test, it is tiny.
+//! Round trips of READ, WRITE and CAS over TCP, beside a bare ping-pong of the same sizes over TCP
+//! in the same run, in turns; a thread of the owner computes all the time.
+//! `cargo bench -p clearway-fabric`; run as a test, it is tiny.
 //!
 //! The bar: at p50 at most 1.2 times the bare ping-pong.
 
@@ -86,7 +87,8 @@ fn bare_turn(
     }
 }
 
-/// Answers each request of one size by a reply of another until the client is gone; then the next client's.
+/// Answers each request of one size by a reply of another until the client is gone; then the next
+/// client's.
 fn bare_server(listener: &TcpListener, sizes: &[(usize, usize)]) {
     for (request, reply) in sizes {
         let (mut stream, _) = listener.accept().expect("a client");

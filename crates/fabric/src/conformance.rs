@@ -1,6 +1,7 @@
 //! Tests that every provider passes: what the crate's documentation says holds on all of them.
 //!
-//! [`run`] makes two nodes for each check and drives them from one thread. It panics with the check's name and reason.
+//! [`run`] makes two nodes for each check and drives them from one thread. It panics with the
+//! check's name and reason.
 
 use crate::{
     Completion, Fabric, FabricWorker, QueueId, Region, RegionKey, RemoteAddr, Request,

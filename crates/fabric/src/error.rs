@@ -1,4 +1,5 @@
-//! What can go wrong, by who is told: the caller of a set-up call, the poster, or the reader of a completion.
+//! What can go wrong, by who is told: the caller of a set-up call, the poster, or the reader of a
+//! completion.
 
 use std::error::Error;
 use std::fmt;
@@ -75,17 +76,19 @@ impl fmt::Display for PostError {
 
 impl Error for PostError {}
 
-/// Why a verb failed. The queue pair is in error from there on: what was posted after it completes as [`VerbError::Flushed`], and
-/// so does what is posted later. A new queue pair must be connected.
+/// Why a verb failed. The queue pair is in error from there on: what was posted after it completes
+/// as [`VerbError::Flushed`], and so does what is posted later. A new queue pair must be connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerbError {
-    /// The key is unknown at the peer, or the range is not within its region. Nothing was read or written.
+    /// The key is unknown at the peer, or the range is not within its region. Nothing was read or
+    /// written.
     RemoteAccess,
     /// The message of a SEND did not fit its RECV; both ends are told.
     MessageTooLong,
     /// An earlier request of this queue pair failed. Whether this one was executed is unknown.
     Flushed,
-    /// The peer does not answer, or the connection broke. Whether the request was executed is unknown.
+    /// The peer does not answer, or the connection broke. Whether the request was executed is
+    /// unknown.
     PeerDead,
 }
 

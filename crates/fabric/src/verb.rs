@@ -17,13 +17,14 @@ pub struct WorkerAddr {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u32);
 
-/// Names a registered region and permits access to it. Two words that may be sent to peers; cannot be guessed where
-/// the provider can help it.
+/// Names a registered region and permits access to it. Two words that may be sent to peers; cannot
+/// be guessed where the provider can help it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RegionKey {
     /// The key itself.
     pub key: u64,
-    /// Address of the region's first byte as its owner's device knows it; zero unless the device wants one.
+    /// Address of the region's first byte as its owner's device knows it; zero unless the device
+    /// wants one.
     pub base: u64,
 }
 
@@ -140,7 +141,8 @@ impl Verb {
 pub struct Request {
     /// The caller's name for it; comes back in its completion.
     pub id: u64,
-    /// Starts only after all earlier READs, CASs and FAAs of the queue pair have completed. Means nothing for RECV.
+    /// Starts only after all earlier READs, CASs and FAAs of the queue pair have completed. Means
+    /// nothing for RECV.
     pub fence: bool,
     /// The operation.
     pub verb: Verb,

@@ -1,9 +1,11 @@
-//! One-sided verbs on words that this processor reaches: what shared memory and the software adapter have in common.
+//! One-sided verbs on words that this processor reaches: what shared memory and the software
+//! adapter have in common.
 //!
 //! # Invariants
-//! 1. Words are accessed as atomics, with acquire and release: WRITEs become visible word by word in ascending order, in the order of
-//!    posting; what is read later is read later.
-//! 2. An earlier WRITE is visible to everybody before a later READ, CAS or FAA reads (rule 2 of the crate's order).
+//! 1. Words are accessed as atomics, with acquire and release: WRITEs become visible word by word
+//!    in ascending order, in the order of posting; what is read later is read later.
+//! 2. An earlier WRITE is visible to everybody before a later READ, CAS or FAA reads (rule 2 of the
+//!    crate's order).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -19,8 +21,8 @@ impl Executor {
     pub fn read(&mut self, words: &[AtomicU64], out: &mut [u64]) {
         self.settle();
         for (word, out) in words.iter().zip(out) {
-            // Acquire: pairs with the Release of `write` and the atomics: what was written before a value is seen with it, and
-            // later verbs come later.
+            // Acquire: pairs with the Release of `write` and the atomics: what was written before a
+            // value is seen with it, and later verbs come later.
             *out = word.load(Ordering::Acquire);
         }
     }
@@ -29,7 +31,8 @@ impl Executor {
     pub fn write(&mut self, words: &[AtomicU64], values: &[u64]) {
         self.wrote = true;
         for (word, value) in words.iter().zip(values) {
-            // Release: pairs with the Acquire of `read`; earlier words and WRITEs are visible with this one.
+            // Release: pairs with the Acquire of `read`; earlier words and WRITEs are visible with
+            // this one.
             word.store(*value, Ordering::Release);
         }
     }
@@ -49,9 +52,10 @@ impl Executor {
 
     /// Orders an earlier WRITE before what is read next.
     ///
-    /// SeqCst: with release and acquire alone a store may wait in the processor's store buffer while a later load is
-    /// answered. Two workers that each WRITE their word and then READ the other's could both find it unwritten. A sequentially
-    /// consistent fence between the two, on each side, forbids that.
+    /// SeqCst: with release and acquire alone a store may wait in the processor's store buffer
+    /// while a later load is answered. Two workers that each WRITE their word and then READ the
+    /// other's could both find it unwritten. A sequentially consistent fence between the two, on
+    /// each side, forbids that.
     fn settle(&mut self) {
         if std::mem::take(&mut self.wrote) {
             fence(Ordering::SeqCst);

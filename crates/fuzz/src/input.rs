@@ -1,4 +1,5 @@
-//! Takes a target's choices off the front of its input. What is missing reads as zero, so that every input means something.
+//! Takes a target's choices off the front of its input. What is missing reads as zero, so that
+//! every input means something.
 
 /// The rest of an input.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,5 @@
-//! Cheap mutations for the ordinary tests: the same ones every time. Finding new paths is the real fuzzer's work.
+//! Cheap mutations for the ordinary tests: the same ones every time. Finding new paths is the real
+//! fuzzer's work.
 
 /// A small generator of numbers (splitmix64).
 #[derive(Clone, Debug)]
@@ -24,7 +25,8 @@ impl Rng {
 
 const EDGES: [u8; 6] = [0, 1, 0x7f, 0x80, 0xfe, 0xff];
 
-/// Changes `bytes` a little: flips bits, sets bytes to edges, cuts, repeats, or goes on with the end of `other`.
+/// Changes `bytes` a little: flips bits, sets bytes to edges, cuts, repeats, or goes on with the
+/// end of `other`.
 pub fn mutate(bytes: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
     for _ in 0..=rng.below(3) {
         let at = rng.below(bytes.len());

@@ -1,5 +1,5 @@
-//! Checksums put right, as `docs/format.md` specifies them: a fuzzer does not guess a CRC, and what lies behind one must
-//! not panic either. Written from the document, not with the engine's code.
+//! Checksums put right, as `docs/format.md` specifies them: a fuzzer does not guess a CRC, and what
+//! lies behind one must not panic either. Written from the document, not with the engine's code.
 
 use clearway_buffer::PAGE_SIZE;
 
@@ -49,7 +49,8 @@ pub fn new_segment_header(start: u64, size: u64) -> Vec<u8> {
     header
 }
 
-/// Tags and checksums of the records that lie back to back in `log`, which starts at `start`, from `first` on.
+/// Tags and checksums of the records that lie back to back in `log`, which starts at `start`, from
+/// `first` on.
 pub fn records(log: &mut [u8], start: u64, first: u64) {
     let mut at = first.saturating_sub(start) as usize;
     while let Some(head) = log.get(at..at + RECORD_HEADER) {

@@ -1,4 +1,5 @@
-//! Inputs to start from, made by the engine and from the SQL of the server's tests. `cargo run -p clearway-fuzz --bin seeds` writes them.
+//! Inputs to start from, made by the engine and from the SQL of the server's tests.
+//! `cargo run -p clearway-fuzz --bin seeds` writes them.
 
 use crate::seal;
 use crate::targets::Image;

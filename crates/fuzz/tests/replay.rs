@@ -1,4 +1,5 @@
-//! Every kept input, and a few mutations of each, the same ones every time: no panic, no broken property, in no thread.
+//! Every kept input, and a few mutations of each, the same ones every time: no panic, no broken
+//! property, in no thread.
 
 use clearway_fuzz::mutate::{Rng, mutate};
 use clearway_fuzz::{TARGETS, Target, corpus};
@@ -17,7 +18,8 @@ fn count_panics() {
     ONCE.call_once(|| {
         let shown = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            // Relaxed: the counter is read after the threads that may panic were joined, or in this very thread.
+            // Relaxed: the counter is read after the threads that may panic were joined, or in this
+            // very thread.
             PANICS.fetch_add(1, Ordering::Relaxed);
             shown(info);
         }));

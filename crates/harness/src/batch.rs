@@ -1,7 +1,7 @@
 //! Prepared statements of the extended protocol, many in one message to the server.
 //!
-//! A [`Batch`] ends with one Sync: without BEGIN it is one implicit transaction, and the first error skips the
-//! rest. Text format only.
+//! A [`Batch`] ends with one Sync: without BEGIN it is one implicit transaction, and the first
+//! error skips the rest. Text format only.
 
 use crate::client::{Answer, Client, QueryError, lost, sql_error};
 use std::fmt::Display;
@@ -105,8 +105,8 @@ impl Client {
         self.receive().map(|_| ())
     }
 
-    /// Sends all executions with a Sync, and waits for all answers: one for each execution, in order. After an error
-    /// `answers` has those of the executions before it.
+    /// Sends all executions with a Sync, and waits for all answers: one for each execution, in
+    /// order. After an error `answers` has those of the executions before it.
     pub fn run(&mut self, batch: &mut Batch, answers: &mut Vec<Answer>) -> Result<(), QueryError> {
         answers.clear();
         batch.sync();

@@ -1,7 +1,7 @@
 //! A small blocking client of PostgreSQL's simple protocol.
 //!
-//! It exists because the crash test must know, statement by statement, what the server acknowledged before it died; psql and
-//! pgbench do not say. Text format only, no password, no TLS.
+//! It exists because the crash test must know, statement by statement, what the server acknowledged
+//! before it died; psql and pgbench do not say. Text format only, no password, no TLS.
 
 use crate::{Endpoint, Res};
 use std::io::{BufReader, Read, Write};
@@ -33,7 +33,8 @@ pub enum QueryError {
         /// Where it happened; empty: nowhere in particular.
         context: String,
     },
-    /// The connection is gone or makes no sense: what was not acknowledged may have happened or not.
+    /// The connection is gone or makes no sense: what was not acknowledged may have happened or
+    /// not.
     Lost(String),
 }
 
@@ -84,7 +85,8 @@ impl Client {
         Ok(client)
     }
 
-    /// Whether the session is idle (`I`), in a transaction (`T`) or in a failed one (`E`), as the server last said.
+    /// Whether the session is idle (`I`), in a transaction (`T`) or in a failed one (`E`), as the
+    /// server last said.
     pub fn status(&self) -> char {
         char::from(self.status)
     }
@@ -95,8 +97,8 @@ impl Client {
         self.read_to_ready()
     }
 
-    /// Sends one query text, then `data` and its end if it is a COPY FROM STDIN. Returns the messages of the answer as they came, each
-    /// with its tag, without ReadyForQuery.
+    /// Sends one query text, then `data` and its end if it is a COPY FROM STDIN. Returns the
+    /// messages of the answer as they came, each with its tag, without ReadyForQuery.
     pub fn messages(
         &mut self,
         sql: &str,
@@ -141,7 +143,8 @@ impl Client {
         self.writer.write_all(&message).map_err(lost)
     }
 
-    /// As [`Client::send`], of one statement without parameters by the extended protocol, up to Sync.
+    /// As [`Client::send`], of one statement without parameters by the extended protocol, up to
+    /// Sync.
     pub fn send_extended(&mut self, sql: &str) -> Result<(), QueryError> {
         let mut messages = vec![b'P'];
         messages.extend_from_slice(&(sql.len() as u32 + 8).to_be_bytes());

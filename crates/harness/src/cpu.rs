@@ -5,7 +5,8 @@ use std::time::Duration;
 /// A clock tick of `/proc/*/stat`: Linux reports 100 a second to user space on every architecture.
 const TICK: Duration = Duration::from_millis(10);
 
-/// User and system time of `pid`, of its living children, and of those it has waited for; `None` where `/proc` is not Linux's.
+/// User and system time of `pid`, of its living children, and of those it has waited for; `None`
+/// where `/proc` is not Linux's.
 pub fn used(pid: u32) -> Option<Duration> {
     let own = stat(pid)?;
     let of_children = children(pid)?.into_iter().filter_map(stat).map(|child| child.own);

@@ -2,8 +2,9 @@
 
 use crate::cpu::children;
 
-/// Bytes that `pid`, its living children, and those it has waited for, had the system fetch from a disk: what its page cache answered is not
-/// among them. `None` where `/proc` does not tell, or not us.
+/// Bytes that `pid`, its living children, and those it has waited for, had the system fetch from a
+/// disk: what its page cache answered is not among them. `None` where `/proc` does not tell, or not
+/// us.
 pub fn read(pid: u32) -> Option<u64> {
     let of_children = children(pid)?.into_iter().filter_map(of);
     Some(of(pid)? + of_children.sum::<u64>())

@@ -1,8 +1,10 @@
-//! What `xtask` and the lab share: private servers on a free loopback port, runs of the real pgbench and psql, and a
-//! small blocking client that notices exactly which commits were acknowledged.
+//! What `xtask` and the lab share: private servers on a free loopback port, runs of the real
+//! pgbench and psql, and a small blocking client that notices exactly which commits were
+//! acknowledged.
 //!
-//! Nothing here knows the engine: servers are reached as any client reaches them, so that everything can be proven against
-//! PostgreSQL first and the comparison between the two is fair. Failures are texts: their reader is a person at a terminal.
+//! Nothing here knows the engine: servers are reached as any client reaches them, so that
+//! everything can be proven against PostgreSQL first and the comparison between the two is fair.
+//! Failures are texts: their reader is a person at a terminal.
 
 #![forbid(unsafe_code)]
 

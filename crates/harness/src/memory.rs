@@ -1,9 +1,11 @@
 //! A limit on the memory of a server: a memory control group of Linux, version 2 or 1.
 //!
-//! A group counts the memory of all its processes, and the cached pages of the files that they were the first to touch. So a server is put into
-//! its group before it runs, and it fills its own tables there.
+//! A group counts the memory of all its processes, and the cached pages of the files that they were
+//! the first to touch. So a server is put into its group before it runs, and it fills its own
+//! tables there.
 //!
-//! 1. A group lies as near below ours as the system allows, so that it escapes no limit that we are under.
+//! 1. A group lies as near below ours as the system allows, so that it escapes no limit that we are
+//!    under.
 //! 2. Only a group that was made here is removed, and only its processes are killed.
 //!
 //! If we are killed ourselves, an empty group stays behind.
@@ -17,7 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Longest that the processes of a group may take to end, once killed.
 const END_LIMIT: Duration = Duration::from_secs(60);
-/// Moves the shell into the group whose list of processes is its name, and runs its arguments in its place.
+/// Moves the shell into the group whose list of processes is its name, and runs its arguments in
+/// its place.
 const ENTER: &str = r#"echo $$ > "$0" && exec "$@""#;
 
 /// The two interfaces of the system.
@@ -36,7 +39,8 @@ impl Version {
         }
     }
 
-    /// What `memory.stat` calls the cached pages of files, shared memory included; and shared memory.
+    /// What `memory.stat` calls the cached pages of files, shared memory included; and shared
+    /// memory.
     fn cached(self) -> [&'static str; 2] {
         match self {
             Self::One => ["cache", "shmem"],
@@ -180,7 +184,8 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// The groups below which ours may be, the nearest first. `groups` is what `/proc/self/cgroup` says.
+/// The groups below which ours may be, the nearest first. `groups` is what `/proc/self/cgroup`
+/// says.
 fn parents(mounts: &[Mount<'_>], groups: &str) -> Vec<(Version, PathBuf)> {
     let mut found = Vec::new();
     for line in groups.lines() {
@@ -197,7 +202,8 @@ fn parents(mounts: &[Mount<'_>], groups: &str) -> Vec<(Version, PathBuf)> {
         let top = ours.map_or("", |m| m.point);
         match version {
             Version::One => found.push((version, group)),
-            // Groups with processes of their own, as ours, cannot limit those below them: one above it may.
+            // Groups with processes of their own, as ours, cannot limit those below them: one above
+            // it may.
             Version::Two => {
                 let above = group.ancestors().take_while(|above| above.starts_with(top));
                 let limits = above.filter(|above| {

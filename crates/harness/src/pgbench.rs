@@ -111,7 +111,8 @@ impl Timed {
     }
 }
 
-/// The latency in milliseconds that so many percent of the transactions do not exceed; no number where there are none.
+/// The latency in milliseconds that so many percent of the transactions do not exceed; no number
+/// where there are none.
 pub fn percentile_ms(timed: &[Timed], percent: usize) -> f64 {
     let mut latencies: Vec<u64> = timed.iter().map(|t| t.latency_us).collect();
     latencies.sort_unstable();
@@ -145,7 +146,8 @@ impl Run {
         format!("{} -M {} -c {}", self.script.name(), self.mode.name(), self.clients)
     }
 
-    /// Runs it with a fresh seed; any output that tells of an error, and any failed transaction, is a failure.
+    /// Runs it with a fresh seed; any output that tells of an error, and any failed transaction, is
+    /// a failure.
     pub fn execute(&self, endpoint: &Endpoint) -> Res<Report> {
         self.seeded(endpoint, Rng::fresh_seed())
     }
@@ -155,7 +157,8 @@ impl Run {
         self.with(endpoint, seed, &[])
     }
 
-    /// As [`Run::seeded`], with each transaction as pgbench logs it, in no order; `directory` is for the logs, and has no others.
+    /// As [`Run::seeded`], with each transaction as pgbench logs it, in no order; `directory` is
+    /// for the logs, and has no others.
     pub fn timed(
         &self,
         endpoint: &Endpoint,
@@ -165,8 +168,8 @@ impl Run {
         self.sampled(endpoint, seed, directory, 1.0)
     }
 
-    /// As [`Run::timed`], with this share of the transactions, drawn by pgbench: to log all costs it more than it takes
-    /// for a short transaction.
+    /// As [`Run::timed`], with this share of the transactions, drawn by pgbench: to log all costs
+    /// it more than it takes for a short transaction.
     pub fn sampled(
         &self,
         endpoint: &Endpoint,

@@ -1,4 +1,5 @@
-//! Running programs with a time limit and without sleeping: output arrives on a channel, and waiting is waiting on it.
+//! Running programs with a time limit and without sleeping: output arrives on a channel, and
+//! waiting is waiting on it.
 
 use crate::Res;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -76,7 +77,8 @@ impl Running {
         }
         if let Some(mut pipe) = child.stdin.take() {
             let input = input.to_owned();
-            // A program that ends before reading all its input closes the pipe; its exit status tells why.
+            // A program that ends before reading all its input closes the pipe; its exit status
+            // tells why.
             std::thread::spawn(move || pipe.write_all(input.as_bytes()));
         }
         Ok(Self {
@@ -98,7 +100,8 @@ impl Running {
         &self.output
     }
 
-    /// Waits for the next line; `Ok(None)` when `limit` passed first, an error when the program closed its output.
+    /// Waits for the next line; `Ok(None)` when `limit` passed first, an error when the program
+    /// closed its output.
     pub fn line(&mut self, limit: Duration) -> Res<Option<String>> {
         match self.lines.recv_timeout(limit) {
             Ok((source, line)) => {
@@ -127,7 +130,8 @@ impl Running {
         let _ = self.child.wait();
     }
 
-    /// Waits for the end, at most `limit` from now; a program that runs longer is killed and an error.
+    /// Waits for the end, at most `limit` from now; a program that runs longer is killed and an
+    /// error.
     pub fn finish(mut self, limit: Duration) -> Res<Finished> {
         let deadline = Instant::now() + limit;
         while self

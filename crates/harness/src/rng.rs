@@ -1,4 +1,5 @@
-//! A seeded generator (SplitMix64; Steele, Lea, Flood 2014): a run that failed is repeated by its seed.
+//! A seeded generator (SplitMix64; Steele, Lea, Flood 2014): a run that failed is repeated by its
+//! seed.
 
 /// The generator's whole state.
 #[derive(Clone, Debug)]

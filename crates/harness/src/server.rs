@@ -1,4 +1,5 @@
-//! A private server in a directory of its own, on a free loopback port: Clearway, or a PostgreSQL to compare with.
+//! A private server in a directory of its own, on a free loopback port: Clearway, or a PostgreSQL
+//! to compare with.
 //!
 //! A server dies with its value: whoever drops it, for whatever reason, leaves no process behind.
 
@@ -62,7 +63,8 @@ impl Kind {
         kind
     }
 
-    /// The command that serves `data` on `port`. PostgreSQL's directory must have been made by [`Kind::prepare`].
+    /// The command that serves `data` on `port`. PostgreSQL's directory must have been made by
+    /// [`Kind::prepare`].
     pub fn command(&self, data: &Path, port: u16) -> Res<Command> {
         match self {
             Self::Clearway { binary, args } => {
@@ -116,13 +118,15 @@ impl Kind {
         process::run(&mut entered(group, command), "", START_LIMIT)?.success("initdb").map(|_| ())
     }
 
-    /// Starts it on `data` and a free port, and waits until it lets a client in. Clearway takes the port itself and says which: one that is looked for
-    /// before the start may be somebody else's by then, such as another test's server.
+    /// Starts it on `data` and a free port, and waits until it lets a client in. Clearway takes the
+    /// port itself and says which: one that is looked for before the start may be somebody else's
+    /// by then, such as another test's server.
     pub fn start(&self, data: &Path) -> Res<Server> {
         self.start_in(None, data)
     }
 
-    /// As [`Kind::start`], in this group with all of its processes. The group must outlive the server.
+    /// As [`Kind::start`], in this group with all of its processes. The group must outlive the
+    /// server.
     pub fn start_in(&self, group: Option<&Group>, data: &Path) -> Res<Server> {
         let wanted = if matches!(self, Self::Clearway { .. }) { 0 } else { free_port()? };
         let started = Instant::now();
@@ -150,7 +154,8 @@ impl Kind {
         Ok(Server { running, endpoint, many_processes, start_took: started.elapsed() })
     }
 
-    /// The port, if this line of its output says that it takes connections. Only then is whoever answers there surely this server.
+    /// The port, if this line of its output says that it takes connections. Only then is whoever
+    /// answers there surely this server.
     fn ready(&self, line: &str, wanted: u16) -> Option<u16> {
         match self {
             Self::Clearway { .. } => {
@@ -181,8 +186,8 @@ impl Server {
         self.running.output().to_owned()
     }
 
-    /// Kills it in the middle of whatever it does (SIGKILL). PostgreSQL is many processes, which must go together: SIGQUIT is
-    /// its way to stop as if it had crashed.
+    /// Kills it in the middle of whatever it does (SIGKILL). PostgreSQL is many processes, which
+    /// must go together: SIGQUIT is its way to stop as if it had crashed.
     pub fn kill(mut self) {
         if self.many_processes && self.running.signal("QUIT").is_ok() {
             // The processes end by themselves, or are killed with their parent below.
@@ -191,7 +196,8 @@ impl Server {
         self.running.kill();
     }
 
-    /// Asks it to stop (SIGINT: for PostgreSQL too that means now, but cleanly), waits for exit status 0 and returns its log.
+    /// Asks it to stop (SIGINT: for PostgreSQL too that means now, but cleanly), waits for exit
+    /// status 0 and returns its log.
     pub fn stop(self) -> Res<String> {
         self.running.signal("INT")?;
         self.finish("stop after SIGINT")

@@ -38,8 +38,9 @@ impl Sums {
         })
     }
 
-    /// Checks what a run of `script` with `processed` transactions did between `before` and `self`. pgbench empties the history
-    /// when a run starts, so balances are held against their change and the history against what is there.
+    /// Checks what a run of `script` with `processed` transactions did between `before` and `self`.
+    /// pgbench empties the history when a run starts, so balances are held against their change and
+    /// the history against what is there.
     pub fn check(&self, before: &Self, script: Script, processed: u64) -> Res<()> {
         let (accounts, tellers, branches) = (
             self.accounts - before.accounts,

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// How long a program may take to say its version.
 const VERSION_LIMIT: Duration = Duration::from_secs(60);
 
-/// The full path of `pgbench`, `psql`, `initdb` or `postgres`: newest versioned directory of Debian's layout first (no wrapper
-/// script between us and the program), then `PATH`.
+/// The full path of `pgbench`, `psql`, `initdb` or `postgres`: newest versioned directory of
+/// Debian's layout first (no wrapper script between us and the program), then `PATH`.
 pub fn find(name: &str) -> Option<PathBuf> {
     let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -31,7 +31,8 @@ pub fn need(name: &str) -> Res<PathBuf> {
     })
 }
 
-/// Whether the PostgreSQL that [`find`] finds is a version 15, and complete enough to start a server.
+/// Whether the PostgreSQL that [`find`] finds is a version 15, and complete enough to start a
+/// server.
 pub fn has_postgres_15() -> bool {
     let (Some(postgres), Some(_)) = (find("postgres"), find("initdb")) else { return false };
     let version = process::run(Command::new(postgres).arg("--version"), "", VERSION_LIMIT);
@@ -48,8 +49,8 @@ pub fn in_ci() -> bool {
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Makes a new directory whose name begins with `clearway-<what>-`; other users may enter it, since a PostgreSQL of ours may
-    /// run as one.
+    /// Makes a new directory whose name begins with `clearway-<what>-`; other users may enter it,
+    /// since a PostgreSQL of ours may run as one.
     pub fn new(what: &str) -> Res<Self> {
         let name = format!(
             "clearway-{what}-{}-{:08x}",
@@ -97,7 +98,8 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Builds the release server, in the target directory that this binary lies in, and returns its path.
+/// Builds the release server, in the target directory that this binary lies in, and returns its
+/// path.
 pub fn build_server() -> Res<PathBuf> {
     let here = std::env::current_exe().map_err(|e| e.to_string())?;
     // <target>/<profile>/<this binary>

@@ -1,6 +1,7 @@
 //! How long a check takes: `cargo run --release -p clearway-history --example scale -- 1000000`.
 //!
-//! The history is that of 64 sessions over a sliding window of lists and registers, executed one after the other.
+//! The history is that of 64 sessions over a sliding window of lists and registers, executed one
+//! after the other.
 
 use clearway_history::{CheckOptions, History, Op, Outcome, Txn};
 use std::time::Instant;

@@ -10,8 +10,8 @@ use crate::report::{Anomaly, Counts, Report};
 /// What to check.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckOptions {
-    /// Whether transactions must appear to run in the order of real time (strict serializability), and each
-    /// session's in its own order.
+    /// Whether transactions must appear to run in the order of real time (strict serializability),
+    /// and each session's in its own order.
     pub real_time: bool,
     /// Examples to keep of each anomaly.
     pub examples: usize,
@@ -24,8 +24,8 @@ impl Default for CheckOptions {
 }
 
 impl History {
-    /// Finds the anomalies. Needs time linear in the operations, sorting and the lengths of the lists aside,
-    /// and about 130 bytes an operation, the history included.
+    /// Finds the anomalies. Needs time linear in the operations, sorting and the lengths of the
+    /// lists aside, and about 130 bytes an operation, the history included.
     pub fn check(&mut self, options: &CheckOptions) -> Report {
         let (committed, internal) = dependencies::settle(self);
         let history = &*self;

@@ -1,4 +1,5 @@
-//! Strongly connected components (Tarjan 1972), without recursion: a path may have millions of nodes.
+//! Strongly connected components (Tarjan 1972), without recursion: a path may have millions of
+//! nodes.
 
 use crate::graph::Graph;
 
@@ -42,7 +43,8 @@ impl<'g> Components<'g> {
         self.part[node as usize]
     }
 
-    /// The components of two or more nodes of a part, whose nodes are these, by edges of the kinds in `mask`.
+    /// The components of two or more nodes of a part, whose nodes are these, by edges of the kinds
+    /// in `mask`.
     pub fn find(&mut self, nodes: &[u32], part: u32, mask: u8) -> Vec<Vec<u32>> {
         for node in nodes {
             self.met[*node as usize] = 0;

@@ -1,11 +1,12 @@
 //! Cycles of the dependency graph, and what each of them is.
 //!
-//! All cycles lie in strongly connected components. Each component is searched again with fewer kinds of edges,
-//! as Elle does: with writes alone for G0, with reads of writes for G1c, with anti-dependencies for G-single and
-//! G2; then the same with the order of sessions and of real time. One cycle is reported for each component and
-//! step, a short one. The search in a component ends after at most [`TRIES`] edges of each kind, and earlier in a
-//! huge one, so that the whole stays linear. So a G-single may be reported as a G2 in a huge component. Something is
-//! always reported: the first edge tried of each kind lies on a cycle, of this step or of an earlier one.
+//! All cycles lie in strongly connected components. Each component is searched again with fewer
+//! kinds of edges, as Elle does: with writes alone for G0, with reads of writes for G1c, with
+//! anti-dependencies for G-single and G2; then the same with the order of sessions and of real
+//! time. One cycle is reported for each component and step, a short one. The search in a component
+//! ends after at most [`TRIES`] edges of each kind, and earlier in a huge one, so that the whole
+//! stays linear. So a G-single may be reported as a G2 in a huge component. Something is always
+//! reported: the first edge tried of each kind lies on a cycle, of this step or of an earlier one.
 
 use crate::components::Components;
 use crate::graph::{Edge, Graph, ORDER, RW, RW_TIME, SESSION, VIA, WR, WW};
@@ -34,7 +35,8 @@ pub struct Cycle {
     pub links: Vec<Link>,
 }
 
-/// One step: with these kinds of edges, cycles through one of the second, that are none of the earlier steps'.
+/// One step: with these kinds of edges, cycles through one of the second, that are none of the
+/// earlier steps'.
 struct Level {
     mask: u8,
     through: u8,

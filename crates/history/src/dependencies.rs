@@ -1,4 +1,5 @@
-//! What the operations say about each other: who committed, who wrote what, which operations share a key.
+//! What the operations say about each other: who committed, who wrote what, which operations share
+//! a key.
 
 use crate::graph::Builder;
 use crate::history::{History, Key, OpKind, Outcome, PackedOp, TxnIndex};
@@ -23,9 +24,11 @@ pub struct Facts<'h> {
     pub options: crate::CheckOptions,
 }
 
-/// Finds the transactions with an unknown outcome that others have seen, and takes in what they read.
+/// Finds the transactions with an unknown outcome that others have seen, and takes in what they
+/// read.
 ///
-/// Returns whether each transaction committed, and what contradicts itself in those that were found.
+/// Returns whether each transaction committed, and what contradicts itself in those that were
+/// found.
 pub fn settle(history: &mut History) -> (Vec<bool>, Vec<Internal>) {
     let mut committed: Vec<bool> =
         history.heads.iter().map(|h| h.outcome == Outcome::Committed).collect();
@@ -162,8 +165,8 @@ impl<'h> Facts<'h> {
         }
     }
 
-    /// Reports transactions that read one version of a key and each replaced it. `entries`: the version, a
-    /// transaction.
+    /// Reports transactions that read one version of a key and each replaced it. `entries`: the
+    /// version, a transaction.
     pub fn lost_updates(&self, report: &mut Report, key: u32, mut entries: Vec<(u64, u32)>) {
         entries.sort_unstable();
         for group in entries.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {

@@ -1,8 +1,8 @@
 //! The dependency graph, in compressed rows.
 //!
-//! Nodes below [`Graph::txns`] are transactions. Nodes above are hidden: they stand for a moment in time
-//! or for the end of a version, and replace a product of edges by a sum. A path through hidden nodes is one
-//! edge between two transactions, of the kind with which it begins.
+//! Nodes below [`Graph::txns`] are transactions. Nodes above are hidden: they stand for a moment in
+//! time or for the end of a version, and replace a product of edges by a sum. A path through hidden
+//! nodes is one edge between two transactions, of the kind with which it begins.
 
 /// One transaction replaced the version that the other one wrote.
 pub const WW: u8 = 1;

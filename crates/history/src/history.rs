@@ -1,8 +1,9 @@
 //! Transactions as the clients saw them, kept compactly.
 //!
 //! Invariants:
-//! 1. A read of a list is stored as a length: it is that prefix of the longest list that a committed
-//!    transaction has read from this key. Lists that are no such prefix are kept whole, apart.
+//! 1. A read of a list is stored as a length: it is that prefix of the longest list that a
+//!    committed transaction has read from this key. Lists that are no such prefix are kept whole,
+//!    apart.
 //! 2. Reads of transactions with an unknown outcome are kept whole until the check knows that they
 //!    committed: what they read may never have been committed itself, and must not shape the order.
 //! 3. A value is written to a key once in the whole history.
@@ -33,8 +34,8 @@ pub enum Outcome {
     Committed,
     /// It was rolled back, or never asked to commit.
     Aborted,
-    /// The commit was asked for and never answered: it happened or not. If another transaction sees one
-    /// of its writes, it happened; otherwise the check leaves it out.
+    /// The commit was asked for and never answered: it happened or not. If another transaction sees
+    /// one of its writes, it happened; otherwise the check leaves it out.
     Unknown,
 }
 
@@ -78,7 +79,8 @@ pub struct Txn {
     pub session: u32,
     /// When the client asked for it; any unit, one monotonic clock for the whole history.
     pub start: u64,
-    /// When it had surely ended: for a committed one the acknowledgement. `None`: it may still commit.
+    /// When it had surely ended: for a committed one the acknowledgement. `None`: it may still
+    /// commit.
     pub end: Option<u64>,
     /// How it ended.
     pub outcome: Outcome,
@@ -215,8 +217,8 @@ impl History {
         self.heads.is_empty()
     }
 
-    /// Adds a transaction. Those of different sessions may come in any order. After an error the history
-    /// is unusable.
+    /// Adds a transaction. Those of different sessions may come in any order. After an error the
+    /// history is unusable.
     pub fn push(&mut self, txn: Txn) -> Result<TxnIndex, HistoryError> {
         let index = TxnIndex(u32::try_from(self.heads.len()).map_err(|_| HistoryError::TooLong)?);
         if txn.end.map_or(txn.outcome == Outcome::Committed, |end| end < txn.start) {

@@ -11,8 +11,8 @@
 //! | `outcome` | `"committed"`, `"aborted"` or `"unknown"` |
 //! | `ops` | in order: `["append", KEY, VALUE]`, `["r", KEY, [VALUE, ...]]`, `["w", KEY, VALUE]`, `["r", KEY, VALUE or null]` |
 //!
-//! A KEY is a string or an unsigned integer, a VALUE an unsigned integer. Empty lines are skipped. The lines may
-//! be in any order.
+//! A KEY is a string or an unsigned integer, a VALUE an unsigned integer. Empty lines are skipped.
+//! The lines may be in any order.
 
 use crate::history::{History, Op, Outcome, Txn};
 use serde_json::{Value, json};

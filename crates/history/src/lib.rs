@@ -1,14 +1,16 @@
 //! A checker of transaction histories: finds isolation anomalies in what clients saw.
 //!
-//! A [`History`] holds transactions over two kinds of objects: lists that transactions append unique
-//! elements to, and registers that transactions write unique values to. [`History::check`] infers the
-//! order of each object's versions from the reads, derives the dependencies between transactions, adds
-//! the order of sessions and of real time, and reports every kind of anomaly with its evidence.
+//! A [`History`] holds transactions over two kinds of objects: lists that transactions append
+//! unique elements to, and registers that transactions write unique values to. [`History::check`]
+//! infers the order of each object's versions from the reads, derives the dependencies between
+//! transactions, adds the order of sessions and of real time, and reports every kind of anomaly
+//! with its evidence.
 //!
 //! Nothing here knows a database: what is checked is what the clients recorded.
 //!
-//! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations",
-//! VLDB 2020; Adya, Liskov and O'Neil, "Generalized Isolation Level Definitions", ICDE 2000.
+//! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental
+//! Observations", VLDB 2020; Adya, Liskov and O'Neil, "Generalized Isolation Level Definitions",
+//! ICDE 2000.
 //!
 //! ```
 //! use clearway_history::{Anomaly, CheckOptions, History, Op, Outcome, Txn};

@@ -1,8 +1,8 @@
 //! The dependencies that one list shows.
 //!
-//! The longest list that was read is the order of its elements. A committed append that no read shows lies
-//! behind it: every committed append is in the final list, and each list that was read is a prefix of that.
-//! Lists that are no prefix of the longest are reported, and give no edges.
+//! The longest list that was read is the order of its elements. A committed append that no read
+//! shows lies behind it: every committed append is in the final list, and each list that was read
+//! is a prefix of that. Lists that are no prefix of the longest are reported, and give no edges.
 
 use crate::dependencies::{Facts, NOBODY, repeated};
 use crate::graph::{Builder, RW, WR, WW};
@@ -137,7 +137,8 @@ impl<'f, 'h> Lists<'f, 'h> {
         });
     }
 
-    /// A transaction's appends must lie in the order in which it made them; `behind`: the latest of those before.
+    /// A transaction's appends must lie in the order in which it made them; `behind`: the latest of
+    /// those before.
     fn own_order(
         &mut self,
         report: &mut Report,

@@ -1,9 +1,9 @@
 //! The order of sessions and of real time, as edges.
 //!
-//! Real time orders every transaction that had ended before another one began: a product of edges. A chain of
-//! hidden nodes carries the same order in at most three edges a transaction: each ended transaction leads to
-//! the next moment of the chain, each moment to the next one, and the last moment before a start to the
-//! transaction that starts.
+//! Real time orders every transaction that had ended before another one began: a product of edges.
+//! A chain of hidden nodes carries the same order in at most three edges a transaction: each ended
+//! transaction leads to the next moment of the chain, each moment to the next one, and the last
+//! moment before a start to the transaction that starts.
 
 use crate::graph::{Builder, NO_KEY, SESSION, TIME, VIA};
 use crate::history::Head;

@@ -30,7 +30,8 @@ pub enum Anomaly {
     Garbage,
     /// An element is in a list twice.
     Duplicate,
-    /// Reads of a list that no single order explains, or appends that are missing or in a wrong order.
+    /// Reads of a list that no single order explains, or appends that are missing or in a wrong
+    /// order.
     IncompatibleOrder,
     /// The versions of a register cannot be put in an order.
     CyclicVersions,
@@ -156,7 +157,8 @@ pub struct Report {
     pub counts: Counts,
     /// Evidence: at most [`crate::CheckOptions::examples`] for each anomaly and order.
     pub findings: Vec<Finding>,
-    /// How many of each were found. Of cycles: in how many strongly connected components of the graph.
+    /// How many of each were found. Of cycles: in how many strongly connected components of the
+    /// graph.
     pub found: BTreeMap<(Anomaly, Order), u64>,
 }
 

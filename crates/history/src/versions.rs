@@ -3,8 +3,9 @@
 //! Version 0 is the state before the first write. Sources of order:
 //! 1. version 0 comes before every other one;
 //! 2. a transaction that reads a version and then writes makes the next version after it;
-//! 3. with real time: a version that somebody had finished with comes before one that somebody only then
-//!    began to use. Only the versions directly before another one are returned; the others follow.
+//! 3. with real time: a version that somebody had finished with comes before one that somebody only
+//!    then began to use. Only the versions directly before another one are returned; the others
+//!    follow.
 
 /// When a version was in use.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +25,8 @@ pub struct Pair {
     pub by_time: bool,
 }
 
-/// What is known of the order, or versions that contradict it. `uses`: one for each version; `None`: no real time.
+/// What is known of the order, or versions that contradict it. `uses`: one for each version;
+/// `None`: no real time.
 pub fn order(
     count: usize,
     follows: &[(u32, u32)],
@@ -48,9 +50,9 @@ pub fn order(
 
 /// Pairs `u`, `v` with `left(u) < found(v)`, those left out that follow from two others.
 ///
-/// With the versions sorted by `left`, the ones before `v` are a prefix, in which `u` is direct if no other
-/// member was found after `u` was left. The walk goes backwards and ends as soon as two members exclude
-/// everything that is left.
+/// With the versions sorted by `left`, the ones before `v` are a prefix, in which `u` is direct if
+/// no other member was found after `u` was left. The walk goes backwards and ends as soon as two
+/// members exclude everything that is left.
 fn in_time(uses: &[Use], pairs: &mut Vec<Pair>) {
     let mut sorted: Vec<u32> =
         (1..uses.len() as u32).filter(|v| uses[*v as usize].left < u64::MAX).collect();
@@ -81,7 +83,8 @@ fn in_time(uses: &[Use], pairs: &mut Vec<Pair>) {
     }
 }
 
-/// The versions that no order can hold: what is left when all that is first, or only behind others, is taken away.
+/// The versions that no order can hold: what is left when all that is first, or only behind others,
+/// is taken away.
 fn in_cycles(count: usize, pairs: &[Pair]) -> Vec<u32> {
     let mut alive = vec![true; count];
     for forward in [true, false] {

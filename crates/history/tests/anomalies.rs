@@ -1,11 +1,12 @@
-//! Each anomaly of the papers, in the smallest history that shows it: it is found, as what it is, and nothing else is.
+//! Each anomaly of the papers, in the smallest history that shows it: it is found, as what it is,
+//! and nothing else is.
 
 use clearway_history::{
     Anomaly, CheckOptions, History, HistoryError, Order, Outcome, Report, jsonl,
 };
 
-/// Checks a history of lines `OUTCOME SESSION START END: OP KEY VALUE; ...` in short form: outcome c, a or u;
-/// `append x 1`, `list x 1 2`, `w x 1`, `r x 1`, `r x -`.
+/// Checks a history of lines `OUTCOME SESSION START END: OP KEY VALUE; ...` in short form: outcome
+/// c, a or u; `append x 1`, `list x 1 2`, `w x 1`, `r x 1`, `r x -`.
 fn check_with(text: &str, options: &CheckOptions) -> Report {
     let mut lines = String::new();
     for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {

@@ -1,4 +1,5 @@
-//! Random executions: what one order explains gives no finding; an anomaly that is planted in it is found.
+//! Random executions: what one order explains gives no finding; an anomaly that is planted in it is
+//! found.
 
 use clearway_history::{Anomaly, CheckOptions, History, Key, Op, Outcome, Txn};
 use proptest::prelude::*;
@@ -7,8 +8,8 @@ use std::collections::HashMap;
 /// Objects of the executions: the lower half are lists.
 const KEYS: usize = 6;
 
-/// A transaction to run: who, what (an object; whether to write), how long before and after the moment at which
-/// it happens its client waits, and how it ends.
+/// A transaction to run: who, what (an object; whether to write), how long before and after the
+/// moment at which it happens its client waits, and how it ends.
 #[derive(Clone, Debug)]
 struct Plan {
     session: u32,
@@ -190,7 +191,8 @@ proptest! {
         prop_assert!(found.iter().all(expected), "planted {anomaly:?}\n{report}");
     }
 
-    /// Takes one element away from the end of a read: somebody must have seen the element before, or written it.
+    /// Takes one element away from the end of a read: somebody must have seen the element before,
+    /// or written it.
     #[test]
     fn a_read_that_is_made_stale_is_found(plans in plans()) {
         let (history, end) = run(&plans);

@@ -1,5 +1,5 @@
-//! The baton against pinned partitions: the same load where whoever finds a partition free runs its own fragment, and where each
-//! partition belongs to one worker and fragments travel to it.
+//! The baton against pinned partitions: the same load where whoever finds a partition free runs its
+//! own fragment, and where each partition belongs to one worker and fragments travel to it.
 
 use crate::compare::{Contender, compare, seeds};
 use crate::experiment::{Experiment, Task};

@@ -1,4 +1,5 @@
-//! The same pgbench runs against several servers, interleaved, so that what else happens on the machine happens to all of them.
+//! The same pgbench runs against several servers, interleaved, so that what else happens on the
+//! machine happens to all of them.
 
 use crate::experiment::Task;
 use crate::number::{self, median};
@@ -13,7 +14,8 @@ use clearway_harness::sums::Sums;
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Endpoint, Res, cpu, disk};
 
-/// The share of the transactions of a timed run that pgbench logs: enough for percentiles, too few to slow it.
+/// The share of the transactions of a timed run that pgbench logs: enough for percentiles, too few
+/// to slow it.
 const LOGGED: f64 = 0.05;
 /// Transactions of all clients in a `--quick` run.
 const QUICK_TRANSACTIONS: u32 = 320;
@@ -44,7 +46,8 @@ pub struct Sample {
     pub server_cpu_us: f64,
     /// What the server read from disks a transaction, in kB; NaN where it is not known.
     pub disk_kb: f64,
-    /// The server's part of the system's page cache at the end, in MB; NaN where it has no memory of its own.
+    /// The server's part of the system's page cache at the end, in MB; NaN where it has no memory
+    /// of its own.
     pub page_cache_mb: f64,
 }
 
@@ -120,7 +123,8 @@ impl Contender {
         Self::limited(None, name, kind, scale)
     }
 
-    /// As [`Self::start`], with no more memory than this for all of the server's processes and their page cache, from the first page on.
+    /// As [`Self::start`], with no more memory than this for all of the server's processes and
+    /// their page cache, from the first page on.
     pub fn limited(limit: Option<&Limit>, name: &str, kind: &Kind, scale: u32) -> Res<Self> {
         let directory = TempDir::new("lab")?;
         let data = directory.path().join("data");
@@ -267,7 +271,8 @@ impl Comparison {
         samples.into_iter().filter(measured).collect()
     }
 
-    /// Medians, a row a case; with several contenders also the first one's rate over the last one's, beside what was published.
+    /// Medians, a row a case; with several contenders also the first one's rate over the last
+    /// one's, beside what was published.
     pub fn table(&self, title: &str, published: &Published) -> Table {
         let mut columns = vec![Column::ours("case", "")];
         for name in &self.contenders {
@@ -293,7 +298,8 @@ impl Comparison {
         Table { title: title.into(), columns, rows: self.cases.iter().map(row).collect() }
     }
 
-    /// Where the pages came from that were in no pool: medians of what a transaction read from disks, and of each contender's page cache.
+    /// Where the pages came from that were in no pool: medians of what a transaction read from
+    /// disks, and of each contender's page cache.
     pub fn memory(&self, title: &str) -> Table {
         let mut columns = vec![Column::ours("case", "")];
         for name in &self.contenders {
@@ -310,8 +316,8 @@ impl Comparison {
         Table { title: title.into(), columns, rows: self.cases.iter().map(row).collect() }
     }
 
-    /// How many ratios agree with the published ones, which is the furthest off, and how much the machine may have to do with that; nothing
-    /// where none can be compared.
+    /// How many ratios agree with the published ones, which is the furthest off, and how much the
+    /// machine may have to do with that; nothing where none can be compared.
     pub fn agreement(&self, published: &Published) -> Vec<String> {
         let ratio = |name: &str| self.ratio(self.cases.iter().find(|c| c.run.name() == name)?);
         let both: Vec<(&str, f64, f64)> = published
@@ -367,13 +373,15 @@ impl Comparison {
         case.samples.iter().map(|samples| of(samples, &RATE)).collect()
     }
 
-    /// The median CPU times of the server a transaction of a case in microseconds, by contender; `None` where one is not known.
+    /// The median CPU times of the server a transaction of a case in microseconds, by contender;
+    /// `None` where one is not known.
     pub fn cpu_us(&self, case: &str) -> Option<Vec<f64>> {
         let case = self.cases.iter().find(|c| c.run.name() == case)?;
         case.samples.iter().map(|samples| of(samples, &CPU)).collect()
     }
 
-    /// The most by which two repetitions of a case on one contender differ, as a ratio: of rates, and of CPU times.
+    /// The most by which two repetitions of a case on one contender differ, as a ratio: of rates,
+    /// and of CPU times.
     pub fn spreads(&self, case: &str) -> Option<(f64, f64)> {
         let case = self.cases.iter().find(|c| c.run.name() == case)?;
         let spread = |measure: &Measure| {

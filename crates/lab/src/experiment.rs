@@ -83,7 +83,8 @@ impl Task {
         if self.options.quick { 1 } else { self.options.repeat }
     }
 
-    /// How long one of `runs` runs lasts that share the seconds of the command line: at least a second.
+    /// How long one of `runs` runs lasts that share the seconds of the command line: at least a
+    /// second.
     pub fn shared_time(&self, runs: u32) -> Duration {
         (Duration::from_secs(self.options.seconds.into()) / runs.max(1)).max(LEAST_RUN)
     }

@@ -4,8 +4,9 @@
 //! { "format": 1, "checksum": "1a2b3c4d", "record": { ... } }
 //! ```
 //!
-//! The checksum is CRC-32C over the record's canonical text (no space, keys sorted), so that a file may be indented anew but a changed number is
-//! noticed. A file is replaced whole or not at all. What is no number is `null` in JSON and NaN here.
+//! The checksum is CRC-32C over the record's canonical text (no space, keys sorted), so that a file
+//! may be indented anew but a changed number is noticed. A file is replaced whole or not at all.
+//! What is no number is `null` in JSON and NaN here.
 
 use crate::result::Record;
 use clearway_harness::Res;
@@ -17,7 +18,8 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// The format of the files; a change of [`Record`] that an older lab would misread makes it another.
+/// The format of the files; a change of [`Record`] that an older lab would misread makes it
+/// another.
 const FORMAT: u64 = 1;
 /// No record is larger, in bytes of text: a compressed file that says so is damaged.
 const LARGEST: u64 = 64 << 20;

@@ -1,4 +1,5 @@
-//! What it costs that latches and locks are counted, always: the same load on a server that counts and on one that does not.
+//! What it costs that latches and locks are counted, always: the same load on a server that counts
+//! and on one that does not.
 
 use crate::bars::{Bar, Bound, Outcome, Reading};
 use crate::compare::{Comparison, Contender, compare, seeds};
@@ -21,9 +22,11 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const BAR: &str = "select-only, prepared, 100 clients, lockstat on against off";
-/// The least of the rate without it that the rate with it may be, or of the CPU time with it that the time without it may be.
+/// The least of the rate without it that the rate with it may be, or of the CPU time with it that
+/// the time without it may be.
 const AT_LEAST: f64 = 0.98;
-/// How many times as many runs as other experiments make: a difference of a hundredth takes more than one of tenths.
+/// How many times as many runs as other experiments make: a difference of a hundredth takes more
+/// than one of tenths.
 const MORE: u32 = 3;
 const CLIENTS: [u32; 3] = [1, 16, 100];
 
@@ -49,8 +52,9 @@ fn judge(comparison: &Comparison) -> Option<Bar> {
     Some(bar(rates, cpu_us, comparison.spreads(&case)))
 }
 
-/// The bar from rates and CPU times with counting and without, and how far repetitions of either were apart. With so many clients the cores
-/// are full, and the CPU time of a transaction is what the rate depends on: whichever of the two was steadier judges.
+/// The bar from rates and CPU times with counting and without, and how far repetitions of either
+/// were apart. With so many clients the cores are full, and the CPU time of a transaction is what
+/// the rate depends on: whichever of the two was steadier judges.
 fn bar([on, off]: [f64; 2], cpu_us: Option<[f64; 2]>, spreads: Option<(f64, f64)>) -> Bar {
     let steadier = cpu_us.filter(|_| spreads.is_some_and(|(rate, cpu)| cpu < rate));
     let value = steadier.map_or(on / off, |[on, off]| off / on);

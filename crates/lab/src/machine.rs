@@ -77,7 +77,8 @@ fn conditions(read: &dyn Fn(&str) -> String) -> BTreeMap<String, String> {
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The file system and the device of a folder: the deepest mount that it is under, of several at one place the last.
+/// The file system and the device of a folder: the deepest mount that it is under, of several at
+/// one place the last.
 fn mounted(mounts: &str, folder: &Path) -> Option<String> {
     let mount = |line: &str| {
         let (place, source) = line.split_once(" - ")?;

@@ -1,7 +1,8 @@
 //! The lab: experiments that measure Clearway, and peers beside it in the same run.
 //!
-//! An experiment asks something, measures, and leaves a [`result::Record`]: raw samples with the commit, the machine, the configuration and
-//! the seeds. Rates are quoted against a baseline of the same run; what a run left behind is checked before its rate counts.
+//! An experiment asks something, measures, and leaves a [`result::Record`]: raw samples with the
+//! commit, the machine, the configuration and the seeds. Rates are quoted against a baseline of the
+//! same run; what a run left behind is checked before its rate counts.
 
 #![forbid(unsafe_code)]
 
@@ -99,11 +100,13 @@ enum Command {
         /// Only cases whose name contains this text
         #[arg(long)]
         only: Option<String>,
-        /// Where to write the JSON [default: target/lab/NAME.json, with - for the / of a name; of a quick run in target/lab/quick]
+        /// Where to write the JSON [default: target/lab/NAME.json, with - for the / of a name; of a
+        /// quick run in target/lab/quick]
         #[arg(long)]
         json: Option<PathBuf>,
     },
-    /// Measure the bars of an experiment, or of all, and print a line for each: ok, short, or not here
+    /// Measure the bars of an experiment, or of all, and print a line for each: ok, short, or not
+    /// here
     Bars {
         /// The experiment's name, what several names have before a slash, or `all`
         #[arg(default_value = ALL)]
@@ -111,7 +114,8 @@ enum Command {
         #[command(flatten)]
         options: Options,
     },
-    /// Run the real server with a replacement that exists only to be measured, until SIGINT or SIGTERM
+    /// Run the real server with a replacement that exists only to be measured, until SIGINT or
+    /// SIGTERM
     Serve(serve::ServeFlags),
     /// Copy records of whole runs of a committed tree, compressed, to docs/records/
     Publish {

@@ -1,4 +1,5 @@
-//! pgbench's point reads on tables many times the pool, against a PostgreSQL of the same pool and the same memory: what a page miss costs a server.
+//! pgbench's point reads on tables many times the pool, against a PostgreSQL of the same pool and
+//! the same memory: what a page miss costs a server.
 
 use crate::experiment::{Experiment, Part, Task};
 use crate::published::Published;
@@ -40,7 +41,8 @@ fn cases(part: &Part) -> Vec<Run> {
     CLIENTS.map(run).into_iter().filter(|case| part.wants(&case.name(), judged(case))).collect()
 }
 
-/// 100,000 accounts take about 7.8 MB in Clearway, and, with their index, about 15 MB in PostgreSQL.
+/// 100,000 accounts take about 7.8 MB in Clearway, and, with their index, about 15 MB in
+/// PostgreSQL.
 fn sizes(task: &Task) -> Sizes {
     if task.options.quick {
         Sizes { pool: "2MB", scale: 3 }
@@ -49,7 +51,8 @@ fn sizes(task: &Task) -> Sizes {
     }
 }
 
-/// Room for the pool, for PostgreSQL's process for each client, and for less than half of the smaller tables.
+/// Room for the pool, for PostgreSQL's process for each client, and for less than half of the
+/// smaller tables.
 const MEMORY_MB: u32 = 384;
 
 fn run(task: &Task) -> Res<Findings> {

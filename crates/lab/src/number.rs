@@ -1,6 +1,7 @@
 //! Numbers for people, and the numbers that stand for many.
 
-/// With thousands separated by commas and so many digits behind the point; what is no number says so.
+/// With thousands separated by commas and so many digits behind the point; what is no number says
+/// so.
 pub fn shown(value: f64, digits: u8) -> String {
     if !value.is_finite() {
         return "no value".into();
@@ -27,8 +28,9 @@ pub fn median(values: &[f64]) -> Option<f64> {
     sorted.get(sorted.len().checked_sub(1)? / 2).copied()
 }
 
-/// The median absolute deviation of the numbers among these: the median of their distances from the median, the upper
-/// one of two, so that two repetitions show their difference. `None` where there are fewer than two numbers.
+/// The median absolute deviation of the numbers among these: the median of their distances from the
+/// median, the upper one of two, so that two repetitions show their difference. `None` where there
+/// are fewer than two numbers.
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     let distances = sorted(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<_>>());

@@ -1,4 +1,5 @@
-//! pgbench's three scripts against Clearway and, where it is installed, a PostgreSQL with the same durability and pool size.
+//! pgbench's three scripts against Clearway and, where it is installed, a PostgreSQL with the same
+//! durability and pool size.
 
 use crate::compare::Comparison;
 use crate::experiment::{Experiment, Part, Task};

@@ -1,6 +1,7 @@
 //! What a long run is doing, and how long it will take yet.
 //!
-//! On a terminal one line that changes; elsewhere one line a step. It goes to standard error: standard output has results only.
+//! On a terminal one line that changes; elsewhere one line a step. It goes to standard error:
+//! standard output has results only.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};

@@ -1,12 +1,13 @@
-//! The ratios that our own pages publish, read from the pages: what they say and what an experiment compares itself with is one thing.
+//! The ratios that our own pages publish, read from the pages: what they say and what an experiment
+//! compares itself with is one thing.
 
 use clearway_harness::pgbench::{Length, Mode, Run, Script};
 
 /// A case by its name, and the ratio that was published for it.
 pub type Published = Vec<(String, f64)>;
 
-/// The ratios in a page's tables of pgbench's cases: rows that begin with `script, protocol, N clients` (without a protocol: prepared) and end with
-/// the ratio.
+/// The ratios in a page's tables of pgbench's cases: rows that begin with
+/// `script, protocol, N clients` (without a protocol: prepared) and end with the ratio.
 pub fn ratios(page: &str) -> Published {
     page.lines().filter_map(ratio).collect()
 }

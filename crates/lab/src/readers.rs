@@ -1,7 +1,8 @@
 //! What readers of whole tables, and a snapshot that stays open, cost transactions that write.
 //!
-//! pgbench's tpcb-like runs on Clearway beside nothing, beside a client that only burns a core, beside a loop of `count(*)` over the accounts, and
-//! beside a REPEATABLE READ transaction that is open throughout. Each transaction's latency and end are from pgbench's own log.
+//! pgbench's tpcb-like runs on Clearway beside nothing, beside a client that only burns a core,
+//! beside a loop of `count(*)` over the accounts, and beside a REPEATABLE READ transaction that is
+//! open throughout. Each transaction's latency and end are from pgbench's own log.
 
 use crate::bars::{Bar, Bound, Reading};
 use crate::experiment::{Experiment, Part, Task};
@@ -222,7 +223,8 @@ fn count(reader: &mut Client, over: &AtomicBool) -> Res<u64> {
     Ok(reads)
 }
 
-/// Looks again and again at who waits for the session, and at what is kept for snapshots: the sum of the former, and the most of the latter in bytes.
+/// Looks again and again at who waits for the session, and at what is kept for snapshots: the sum
+/// of the former, and the most of the latter in bytes.
 fn look(endpoint: &Endpoint, pid: i64, ended: &Receiver<()>) -> Res<(i64, i64)> {
     let mut client = Client::connect(endpoint, LIMIT)?;
     let waits = format!("SELECT count(*) FROM clearway.locks WHERE blocked_by = {pid}");

@@ -1,7 +1,9 @@
-//! What a run of an experiment leaves: everything that a reader needs to believe it, repeat it, or doubt it.
+//! What a run of an experiment leaves: everything that a reader needs to believe it, repeat it, or
+//! doubt it.
 //!
-//! An experiment returns [`Findings`]; the frame adds what is the same for all (when, where, of which commit) and has a [`Record`], which is
-//! what is written ([`crate::json`]), printed ([`crate::terminal`]) and reported ([`crate::report`]).
+//! An experiment returns [`Findings`]; the frame adds what is the same for all (when, where, of
+//! which commit) and has a [`Record`], which is what is written ([`crate::json`]), printed
+//! ([`crate::terminal`]) and reported ([`crate::report`]).
 
 use crate::bars::Bar;
 use crate::experiment::{Experiment, Part, Task};
@@ -19,7 +21,8 @@ pub type Configuration = BTreeMap<String, String>;
 /// What an experiment returns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Findings {
-    /// Whatever changes the numbers and is not the machine: sizes, settings, lengths of runs, peers' versions.
+    /// Whatever changes the numbers and is not the machine: sizes, settings, lengths of runs,
+    /// peers' versions.
     pub configuration: Configuration,
     /// Seeds of the repetitions, in their order; empty where nothing is drawn at random.
     pub seeds: Vec<u64>,
@@ -137,7 +140,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Runs the experiment and keeps what it found. A whole run, and one for its bars, must have judged every bar.
+    /// Runs the experiment and keeps what it found. A whole run, and one for its bars, must have
+    /// judged every bar.
     pub fn make(experiment: &Experiment, task: &Task) -> Res<Self> {
         let date = machine::now();
         let findings =
@@ -178,8 +182,9 @@ impl Record {
     }
 }
 
-/// What two runs of an experiment share if, and (but for one case in four thousand million) only if, they were configured alike: CRC-32C over
-/// the name and the sorted configuration, eight hexadecimal digits.
+/// What two runs of an experiment share if, and (but for one case in four thousand million) only
+/// if, they were configured alike: CRC-32C over the name and the sorted configuration, eight
+/// hexadecimal digits.
 pub fn configuration_hash(experiment: &str, configuration: &Configuration) -> String {
     json::checksum(&serde_json::json!([experiment, configuration]))
 }

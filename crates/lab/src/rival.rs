@@ -1,4 +1,5 @@
-//! Clearway and PostgreSQL under the same pgbench runs: started alike, in turn, and judged by the ratio of their rates.
+//! Clearway and PostgreSQL under the same pgbench runs: started alike, in turn, and judged by the
+//! ratio of their rates.
 
 use crate::bars::{Bar, Bound, Reading};
 use crate::compare::{Comparison, Contender, compare, seeds};
@@ -48,8 +49,8 @@ pub struct Setup<'a> {
     pub name: &'static str,
     /// How large.
     pub sizes: Sizes,
-    /// Memory that each server may have for all of its processes and their page cache, in MB; the promises hold only under that limit. `None`: as
-    /// much as the machine has.
+    /// Memory that each server may have for all of its processes and their page cache, in MB; the
+    /// promises hold only under that limit. `None`: as much as the machine has.
     pub memory_mb: Option<u32>,
     /// Further arguments of `clearway serve`.
     pub serve: &'a [&'a str],
@@ -90,8 +91,8 @@ enum Memory {
     Unlimited,
     /// So much; and how a record and a table's heading say it.
     Limited(Limit, String),
-    /// As much as the machine has, though a limit is wanted; and why. Whether a user may limit memory is the system's affair, and not an installation
-    /// that CI has to make.
+    /// As much as the machine has, though a limit is wanted; and why. Whether a user may limit
+    /// memory is the system's affair, and not an installation that CI has to make.
     CannotBeLimited(String),
 }
 

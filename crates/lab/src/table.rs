@@ -98,7 +98,8 @@ impl Cell {
 }
 
 impl Cell {
-    /// A rate that repetitions measured of so many events, all together; of fewer than [`FEW`] their count.
+    /// A rate that repetitions measured of so many events, all together; of fewer than [`FEW`]
+    /// their count.
     pub fn rate(values: &[f64], digits: u8, name: &str, events: f64) -> Self {
         if events >= FEW || values.is_empty() {
             return Self::measured(values, digits);

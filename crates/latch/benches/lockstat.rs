@@ -1,8 +1,9 @@
 //! What counting costs: `cargo bench -p clearway-latch --bench lockstat [-- --quick]`.
 //!
-//! Instructions of an acquisition and release, counted one by one: the processor's trap flag raises a signal after each instruction. Then
-//! time, as a ratio to the same latch without a count, and of two threads that share a class and nothing else to one: medians of rounds in
-//! turns. Fails if a count takes more than [`MOST`] instructions.
+//! Instructions of an acquisition and release, counted one by one: the processor's trap flag raises
+//! a signal after each instruction. Then time, as a ratio to the same latch without a count, and of
+//! two threads that share a class and nothing else to one: medians of rounds in turns. Fails if a
+//! count takes more than [`MOST`] instructions.
 
 mod steps;
 
@@ -77,7 +78,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The section's time, on and off, as a ratio to that of another, by one thread, in the same rounds.
+/// The section's time, on and off, as a ratio to that of another, by one thread, in the same
+/// rounds.
 fn ratios(section: fn(), base: fn(), threads: usize, rounds: usize, calls: u64) -> (f64, f64, f64) {
     let (mut on, mut off, mut ns) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {

@@ -1,14 +1,18 @@
 //! What this machine's processor is good at, measured at start-up in a few milliseconds.
 //!
-//! Chosen are by which instructions [`crate::ParkLatch`] takes its word, and how often it pauses between two looks, and before it yields or sleeps. No
-//! assumption is made by the architecture's name: the source found LSE a loss on one chip where others gain (see [`crate::acquire`]).
+//! Chosen are by which instructions [`crate::ParkLatch`] takes its word, and how often it pauses
+//! between two looks, and before it yields or sleeps. No assumption is made by the architecture's
+//! name: the source found LSE a loss on one chip where others gain (see [`crate::acquire`]).
 //!
-//! A candidate is judged by the throughput of two threads that take and let go of one word, and, where two are within 5 % of each
-//! other, by the time that one thread takes alone. A thread should spin for about as long as what it does otherwise takes, so that it never
-//! loses more than twice what the best decision would have cost (Karlin and others, "Competitive Randomized Algorithms for Nonuniform Problems",
-//! SODA 1990). What it does otherwise is to make room for another thread: the limit is the time to give a core to one and have it back,
-//! divided by the length of one pause, which differs tenfold between chips of one architecture. (How long a sleeper takes to wake up is no measure:
-//! with its waker on the same core 0.8 us, with an idle core to be woken first 25 us, and which of the two is measured is chance.)
+//! A candidate is judged by the throughput of two threads that take and let go of one word, and,
+//! where two are within 5 % of each other, by the time that one thread takes alone. A thread should
+//! spin for about as long as what it does otherwise takes, so that it never loses more than twice
+//! what the best decision would have cost (Karlin and others, "Competitive Randomized Algorithms
+//! for Nonuniform Problems", SODA 1990). What it does otherwise is to make room for another thread:
+//! the limit is the time to give a core to one and have it back, divided by the length of one
+//! pause, which differs tenfold between chips of one architecture. (How long a sleeper takes to
+//! wake up is no measure: with its waker on the same core 0.8 us, with an idle core to be woken
+//! first 25 us, and which of the two is measured is chance.)
 
 use crate::acquire::{Acquisition, Compare, FREE, Tested};
 use crate::choice::{Choice, choose};
@@ -134,8 +138,8 @@ fn sample(choice: Choice, slice: Duration) -> Sample {
     Sample { choice, alone_ns, pair_per_us }
 }
 
-/// Nanoseconds of one operation: the best of a few chunks, as interruptions only ever add. Of one chunk at least, also where the thread lost its core
-/// for the whole of `slice`.
+/// Nanoseconds of one operation: the best of a few chunks, as interruptions only ever add. Of one
+/// chunk at least, also where the thread lost its core for the whole of `slice`.
 fn alone(slice: Duration, mut operation: impl FnMut()) -> f64 {
     let began = Instant::now();
     let mut best = f64::MAX;
@@ -151,7 +155,8 @@ fn alone(slice: Duration, mut operation: impl FnMut()) -> f64 {
     }
 }
 
-/// Operations in a microsecond by two threads together, each of which does one chunk at least. A thread that cannot be started leaves one.
+/// Operations in a microsecond by two threads together, each of which does one chunk at least. A
+/// thread that cannot be started leaves one.
 fn pair(slice: Duration, operation: impl Fn() + Sync) -> f64 {
     let (stop, ready, go) =
         (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
@@ -190,8 +195,9 @@ fn pair(slice: Duration, operation: impl Fn() + Sync) -> f64 {
     })
 }
 
-/// Nanoseconds from a thread's yielding its core to another until it has it back: of two threads on one core. The lower quartile, as others who want
-/// that core only add. Nothing where two threads cannot be had on one core.
+/// Nanoseconds from a thread's yielding its core to another until it has it back: of two threads on
+/// one core. The lower quartile, as others who want that core only add. Nothing where two threads
+/// cannot be had on one core.
 fn there_and_back() -> Option<f64> {
     let (stop, theirs) = (AtomicBool::new(false), AtomicU64::new(0));
     let core = Core::current()?;

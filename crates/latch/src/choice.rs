@@ -1,4 +1,5 @@
-//! By which instructions the engine's latch takes its word: a setting of the process, see [`crate::calibrate`].
+//! By which instructions the engine's latch takes its word: a setting of the process, see
+//! [`crate::calibrate`].
 
 use crate::acquire::{Acquisition, Compare, Tested};
 // Plain std, also under a model checker: a setting, no communication.

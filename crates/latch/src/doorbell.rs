@@ -1,7 +1,7 @@
 //! Wakes a thread out of its event loop, and costs nothing while that is awake.
 //!
-//! Invariant: whoever makes something visible to the thread and then rings is seen: either the thread looks again before it parks, or it is
-//! woken.
+//! Invariant: whoever makes something visible to the thread and then rings is seen: either the
+//! thread looks again before it parks, or it is woken.
 //!
 //! Locking: none; one flag. A crash leaves nothing.
 
@@ -28,9 +28,10 @@ impl<W: Wake> Doorbell<W> {
 
     /// Makes sure that the thread sees what was made visible before this call.
     ///
-    /// Two threads each write one place and then read the other's: the ringer its news and then `parked`, the other one `parked` and then the
-    /// news. Only a total order forbids that both miss; hence the `SeqCst` fences here and in [`Doorbell::prepare_park`], and nothing
-    /// weaker does. Without them a thread could park over news until the next event.
+    /// Two threads each write one place and then read the other's: the ringer its news and then
+    /// `parked`, the other one `parked` and then the news. Only a total order forbids that both
+    /// miss; hence the `SeqCst` fences here and in [`Doorbell::prepare_park`], and nothing weaker
+    /// does. Without them a thread could park over news until the next event.
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence above.
@@ -60,7 +61,8 @@ mod loom_tests {
     use loom::sync::{Arc, Condvar, Mutex};
     use loom::thread;
 
-    /// An event loop: a wake-up that finds nobody parked is kept for the next time, as an eventfd does.
+    /// An event loop: a wake-up that finds nobody parked is kept for the next time, as an eventfd
+    /// does.
     #[derive(Default)]
     struct EventLoop {
         woken: Mutex<bool>,
@@ -84,8 +86,8 @@ mod loom_tests {
         }
     }
 
-    /// A thread that parks until it has seen the news of `ringers`, one of each. Relaxed: it is the bell that orders what is made visible. A
-    /// lost wake-up shows as a deadlock.
+    /// A thread that parks until it has seen the news of `ringers`, one of each. Relaxed: it is the
+    /// bell that orders what is made visible. A lost wake-up shows as a deadlock.
     fn all_news_are_seen(ringers: usize, preemptions: Option<usize>) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = preemptions;

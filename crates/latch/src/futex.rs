@@ -1,9 +1,12 @@
-//! A word that threads can sleep on: Linux's futex, or a mutex and a condition variable under a model checker or Miri.
+//! A word that threads can sleep on: Linux's futex, or a mutex and a condition variable under a
+//! model checker or Miri.
 //!
-//! A sleeper says which value it sleeps on; the kernel compares and puts it to sleep in one step, so that a change followed by a
-//! wake-up is never missed. Wake-ups go to sleepers in the order in which they went to sleep.
+//! A sleeper says which value it sleeps on; the kernel compares and puts it to sleep in one step,
+//! so that a change followed by a wake-up is never missed. Wake-ups go to sleepers in the order in
+//! which they went to sleep.
 //!
-//! A thread may sleep apart from the others: only a wake-up for those apart reaches it, and theirs do not.
+//! A thread may sleep apart from the others: only a wake-up for those apart reaches it, and theirs
+//! do not.
 
 use clearway_sync::atomic::AtomicU32;
 #[cfg(any(loom, shuttle, miri))]
@@ -56,7 +59,8 @@ impl Futex {
     }
 
     fn wait_among(&self, value: u32, whom: NonZeroU32) {
-        // The errors say that the word was another already, or that a signal came: both are returns like any other.
+        // The errors say that the word was another already, or that a signal came: both are returns
+        // like any other.
         let _woken = wait_bitset(&self.word, Flags::PRIVATE, value, None, whom);
     }
 

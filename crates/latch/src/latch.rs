@@ -1,7 +1,9 @@
-//! The engine's latch around a value, with a name: a [`ParkLatch`](crate::ParkLatch) that lockstat counts.
+//! The engine's latch around a value, with a name: a [`ParkLatch`](crate::ParkLatch) that lockstat
+//! counts.
 //!
-//! Under loom and shuttle it is their mutex: the latch has loom tests of its own, and what uses it is checked against what it promises,
-//! not against its every step. There requests are counted and waits are not.
+//! Under loom and shuttle it is their mutex: the latch has loom tests of its own, and what uses it
+//! is checked against what it promises, not against its every step. There requests are counted and
+//! waits are not.
 
 use crate::lockstat::Class;
 use std::fmt;
@@ -23,7 +25,8 @@ type Inner<T> = Latched<T, ParkLatch>;
 #[cfg(any(loom, shuttle))]
 type Inner<T> = clearway_sync::Mutex<T>;
 
-/// A value behind the engine's latch, which is held for moments. Knows no poison: who may panic half-way through a change mends it first.
+/// A value behind the engine's latch, which is held for moments. Knows no poison: who may panic
+/// half-way through a change mends it first.
 pub struct Latch<T> {
     class: &'static Class,
     value: Inner<T>,
@@ -67,7 +70,8 @@ impl<T> Latch<T> {
         self.value.lock().unwrap_or_else(clearway_sync::PoisonError::into_inner)
     }
 
-    /// Acquires the latch if that is possible at once. A failure counts as a request that did not wait.
+    /// Acquires the latch if that is possible at once. A failure counts as a request that did not
+    /// wait.
     #[inline]
     pub fn try_lock(&self) -> Option<LatchGuard<'_, T>> {
         self.class.request();

@@ -1,11 +1,12 @@
 //! Latches and the baton: what protects a structure for a short time.
 //!
-//! [`Combiner`] is the baton of a partition: whoever submits a message while the partition is free runs it, and whoever
-//! submits one while it is busy leaves it to the thread that is inside.
+//! [`Combiner`] is the baton of a partition: whoever submits a message while the partition is free
+//! runs it, and whoever submits one while it is busy leaves it to the thread that is inside.
 //!
-//! [`Latch`] is the engine's latch around a value: [`ParkLatch`] spins for a bounded time and then sleeps. [`Monitor`] is for values that
-//! threads wait for a change of. Both are counted, by class and caller, in [`lockstat`]. [`WaitQueue`] is where threads wait for a latch that is bits of
-//! a word of their own.
+//! [`Latch`] is the engine's latch around a value: [`ParkLatch`] spins for a bounded time and then
+//! sleeps. [`Monitor`] is for values that threads wait for a change of. Both are counted, by class
+//! and caller, in [`lockstat`]. [`WaitQueue`] is where threads wait for a latch that is bits of a
+//! word of their own.
 //!
 //! [`Doorbell`] wakes a thread out of its event loop. [`AtomicOptionBox`] hands a boxed value from
 //! thread to thread without waiting, and [`prefetch()`] brings a cache line near.

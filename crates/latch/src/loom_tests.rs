@@ -1,7 +1,9 @@
-//! Every interleaving of two or three threads at each latch. `RUSTFLAGS="--cfg loom" cargo test -p clearway-latch --release --lib loom`
+//! Every interleaving of two or three threads at each latch.
+//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-latch --release --lib loom`
 //!
-//! Test-and-set is not here: loom lets a failed swap, which stores what it has read, come behind the holder's plain store in the order of
-//! modifications, which the atomicity of the swap forbids. The stress tests have it, natively and under Miri.
+//! Test-and-set is not here: loom lets a failed swap, which stores what it has read, come behind
+//! the holder's plain store in the order of modifications, which the atomicity of the swap forbids.
+//! The stress tests have it, natively and under Miri.
 
 use crate::acquire::{Compare, Tested};
 use crate::conformance::{Watched, bounded, excludes_in_every_interleaving as excludes};
@@ -23,7 +25,8 @@ fn loom_parking_latches_exclude_and_wake_whoever_sleeps() {
     excludes::<ParkLatch>(3, 2, 2);
 }
 
-/// Invariants 1 and 2 of [`AtomicOptionBox`]: a value has one owner, who sees what the last one did.
+/// Invariants 1 and 2 of [`AtomicOptionBox`]: a value has one owner, who sees what the last one
+/// did.
 #[test]
 fn loom_an_option_box_hands_over_whole_values() {
     bounded(3).check(|| {
@@ -136,7 +139,8 @@ fn loom_who_waits_in_a_queue_is_woken() {
     });
 }
 
-/// A writer that has announced itself is passed over by nobody who comes then, though readers were inside at every moment before.
+/// A writer that has announced itself is passed over by nobody who comes then, though readers were
+/// inside at every moment before.
 #[test]
 fn loom_readers_that_overlap_let_a_waiting_writer_in() {
     bounded(2).check(|| {

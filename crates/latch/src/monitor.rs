@@ -1,8 +1,9 @@
-//! A value behind a mutex, with a condition to wait for and a name: what lockstat counts of it is the waiting for the mutex, not for the
-//! condition. The mutex is [`clearway_sync`]'s; poison is ignored: who may panic half-way through a change mends it first.
+//! A value behind a mutex, with a condition to wait for and a name: what lockstat counts of it is
+//! the waiting for the mutex, not for the condition. The mutex is [`clearway_sync`]'s; poison is
+//! ignored: who may panic half-way through a change mends it first.
 //!
-//! Source: Hoare, "Monitors: An Operating System Structuring Concept", CACM 1974; signals as Mesa has them (Lampson and Redell, 1980): who
-//! is woken looks again.
+//! Source: Hoare, "Monitors: An Operating System Structuring Concept", CACM 1974; signals as Mesa
+//! has them (Lampson and Redell, 1980): who is woken looks again.
 
 use crate::lockstat::Class;
 use clearway_sync::time::Duration;
@@ -14,7 +15,8 @@ use std::panic::Location;
 /// Access to a monitor's value; lets go when dropped.
 pub type MonitorGuard<'a, T> = MutexGuard<'a, T>;
 
-/// A value that threads change and wait for changes of. [`Latch`](crate::Latch) is for values that nobody waits for.
+/// A value that threads change and wait for changes of. [`Latch`](crate::Latch) is for values that
+/// nobody waits for.
 pub struct Monitor<T> {
     class: &'static Class,
     value: Mutex<T>,
@@ -52,7 +54,8 @@ impl Condition {
         self.0.wait_while(guard, condition).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets go of the monitor until woken, for at most so long; may return without. Also whether the time was over.
+    /// Lets go of the monitor until woken, for at most so long; may return without. Also whether
+    /// the time was over.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MonitorGuard<'a, T>,
@@ -63,7 +66,8 @@ impl Condition {
         (guard, result.timed_out())
     }
 
-    /// Lets go of the monitor while this holds of the value, for at most so long. Also whether the time was over.
+    /// Lets go of the monitor while this holds of the value, for at most so long. Also whether the
+    /// time was over.
     pub fn wait_timeout_while<'a, T>(
         &self,
         guard: MonitorGuard<'a, T>,
@@ -119,7 +123,8 @@ impl<T> Monitor<T> {
         self.class.timed(caller, || self.value.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Acquires the mutex; waits as long as it takes. Under a checker the wait is not measured (see [`crate::lockstat`]).
+    /// Acquires the mutex; waits as long as it takes. Under a checker the wait is not measured (see
+    /// [`crate::lockstat`]).
     #[cfg(any(loom, shuttle))]
     pub fn lock(&self) -> MonitorGuard<'_, T> {
         self.class.request();

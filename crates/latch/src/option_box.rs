@@ -44,8 +44,8 @@ impl<T> AtomicOptionBox<T> {
         Self { value: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
     }
 
-    /// Returns whether the place is empty. A hint: another thread may change it at once, and nothing
-    /// that other threads did is seen by it.
+    /// Returns whether the place is empty. A hint: another thread may change it at once, and
+    /// nothing that other threads did is seen by it.
     #[inline]
     pub fn is_empty(&self) -> bool {
         // Relaxed: a hint.

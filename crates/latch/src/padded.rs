@@ -2,7 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Keeps a value apart from its neighbours' cache lines, so that writing one does not slow down readers of the other.
+/// Keeps a value apart from its neighbours' cache lines, so that writing one does not slow down
+/// readers of the other.
 ///
 /// 128 bytes: x86-64 fetches lines of 64 bytes in pairs, and Apple's arm64 has lines of 128.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! The engine's latch: spins for a bounded time that adapts, then sleeps; handed over only to who has waited too long.
+//! The engine's latch: spins for a bounded time that adapts, then sleeps; handed over only to who
+//! has waited too long.
 //!
 //! | HELD | PARKED | STARVING | GRANTED | state |
 //! |------|--------|----------|---------|-------|
@@ -8,28 +9,37 @@
 //! | 1    | any    | 1        | 0       | held, and a waiter, *the starving one*, has asked that it be handed over |
 //! | 1    | any    | 1        | 1       | let go, but only for the starving one |
 //!
-//! Who lets go in the third state frees the word and wakes one sleeper, which spins and competes with whoever comes along: that a running
-//! thread takes a free latch at once is what keeps throughput when there are more threads than cores. A sleeper that has waited
-//! [`STARVATION`] when it is woken asks for the latch, and is the starving one until it has it. It asks while it runs, so that most often the
-//! latch passes between two running threads; a latch handed to a thread that still has to wake up would stand idle meanwhile.
+//! Who lets go in the third state frees the word and wakes one sleeper, which spins and competes
+//! with whoever comes along: that a running thread takes a free latch at once is what keeps
+//! throughput when there are more threads than cores. A sleeper that has waited [`STARVATION`] when
+//! it is woken asks for the latch, and is the starving one until it has it. It asks while it runs,
+//! so that most often the latch passes between two running threads; a latch handed to a thread that
+//! still has to wake up would stand idle meanwhile.
 //!
 //! Invariants
-//! 1. If somebody sleeps, PARKED is set, or a thread that was woken and has not slept again since will set it or wake another.
-//! 2. There is at most one starving one. While STARVING is set it has not acquired; it sleeps apart from the others, and only it takes a grant.
+//! 1. If somebody sleeps, PARKED is set, or a thread that was woken and has not slept again since
+//!    will set it or wake another.
+//! 2. There is at most one starving one. While STARVING is set it has not acquired; it sleeps apart
+//!    from the others, and only it takes a grant.
 //! 3. The starving one gets the latch at the next release, whoever else comes.
 //!
-//! Each look at a held latch takes the word's line from the holder, who needs it to let go. So a waiter looks again after [`SHORT_NS`], when a
-//! short section is over; then leaves a holder that comes again and again in peace for [`PEACE_NS`]; and then insists, with a look
-//! every [`INSIST_NS`], as from then on pauses only make the longest waits longer. [`spin_limit`] pauses take as long as to give the core to another
-//! thread and have it back ([`crate::calibrate`]).
+//! Each look at a held latch takes the word's line from the holder, who needs it to let go. So a
+//! waiter looks again after [`SHORT_NS`], when a short section is over; then leaves a holder that
+//! comes again and again in peace for [`PEACE_NS`]; and then insists, with a look every
+//! [`INSIST_NS`], as from then on pauses only make the longest waits longer. [`spin_limit`] pauses
+//! take as long as to give the core to another thread and have it back ([`crate::calibrate`]).
 //!
-//! Where most waits are over within these, sections are short, and a waiter spins for as long once more; whoever is not served by then has a holder
-//! that lost its core, and sleeps: to yield to a crowd of ready threads, of which none waits, is to be behind all of them. Where hardly a wait is
-//! over, sections are long, and threads that spin for them keep the cores from those who were woken; there a waiter yields up to
-//! [`YIELDS`] times, with a look after each, before it sleeps. `late` tells the two apart; it is a guess that nothing depends on.
+//! Where most waits are over within these, sections are short, and a waiter spins for as long once
+//! more; whoever is not served by then has a holder that lost its core, and sleeps: to yield to a
+//! crowd of ready threads, of which none waits, is to be behind all of them. Where hardly a wait is
+//! over, sections are long, and threads that spin for them keep the cores from those who were
+//! woken; there a waiter yields up to [`YIELDS`] times, with a look after each, before it sleeps.
+//! `late` tells the two apart; it is a guess that nothing depends on.
 //!
-//! Source: Drepper, "Futexes Are Tricky", 2011 (mutex 2); Go's `sync.Mutex` (starvation); parking_lot (yields before sleeping); Karlin and others,
-//! "Competitive Randomized Algorithms for Nonuniform Problems", SODA 1990 (how long to spin); Anderson, "The Performance of Spin Lock Alternatives", TPDS 1990 (what a look costs the holder).
+//! Source: Drepper, "Futexes Are Tricky", 2011 (mutex 2); Go's `sync.Mutex` (starvation);
+//! parking_lot (yields before sleeping); Karlin and others, "Competitive Randomized Algorithms for
+//! Nonuniform Problems", SODA 1990 (how long to spin); Anderson, "The Performance of Spin Lock
+//! Alternatives", TPDS 1990 (what a look costs the holder).
 
 use crate::choice;
 use crate::futex::Futex;
@@ -49,14 +59,16 @@ const GRANTED: u32 = 8;
 /// A thread that has slept and has waited longer than this when it is woken is handed the latch.
 pub const STARVATION: Duration = Duration::from_micros(500);
 
-/// Nanoseconds from the first look at a held latch to the second, from there to the third, and between all later ones.
+/// Nanoseconds from the first look at a held latch to the second, from there to the third, and
+/// between all later ones.
 const SHORT_NS: f64 = 100.0;
 const PEACE_NS: f64 = 800.0;
 const INSIST_NS: f64 = 25.0;
 /// What one pause takes unless [`set_pause`] says otherwise.
 const DEFAULT_PAUSE_NS: f64 = 25.0;
 
-/// Spins before a thread yields or sleeps, unless [`set_spin_limit`] says otherwise. In a model none: they would hide the sleeping.
+/// Spins before a thread yields or sleeps, unless [`set_spin_limit`] says otherwise. In a model
+/// none: they would hide the sleeping.
 pub const DEFAULT_SPIN_LIMIT: u32 = if cfg!(loom) { 0 } else { 44 };
 
 /// How often a thread yields, where sections are long, before it sleeps.
@@ -73,13 +85,15 @@ static PAUSES: [std::sync::atomic::AtomicU32; 3] = [
     std::sync::atomic::AtomicU32::new(pauses(INSIST_NS, DEFAULT_PAUSE_NS)),
 ];
 
-/// How many pauses take `ns` nanoseconds, at least one. None is shorter than a cycle, so they are some thousands at most.
+/// How many pauses take `ns` nanoseconds, at least one. None is shorter than a cycle, so they are
+/// some thousands at most.
 const fn pauses(ns: f64, pause_ns: f64) -> u32 {
     let rounded = (ns / pause_ns.max(0.2) + 0.5) as u32;
     if rounded == 0 { 1 } else { rounded }
 }
 
-/// Tells, for the whole process, how many nanoseconds one pause of this processor takes: that differs tenfold between chips of one architecture.
+/// Tells, for the whole process, how many nanoseconds one pause of this processor takes: that
+/// differs tenfold between chips of one architecture.
 pub fn set_pause(pause_ns: f64) {
     for (step, ns) in PAUSES.iter().zip([SHORT_NS, PEACE_NS, INSIST_NS]) {
         // Relaxed, as the load: a setting.
@@ -87,8 +101,8 @@ pub fn set_pause(pause_ns: f64) {
     }
 }
 
-/// Sets, for the whole process, how often a thread pauses at a held [`ParkLatch`] before it yields or sleeps; where sections are short twice as
-/// often. With 0 it sleeps at once.
+/// Sets, for the whole process, how often a thread pauses at a held [`ParkLatch`] before it yields
+/// or sleeps; where sections are short twice as often. With 0 it sleeps at once.
 pub fn set_spin_limit(spins: u32) {
     // Relaxed, as the load: a setting.
     SPIN_LIMIT.store(spins, std::sync::atomic::Ordering::Relaxed);
@@ -103,8 +117,8 @@ pub fn spin_limit() -> u32 {
 const WAITS: u32 = 32;
 /// What a wait counts that was not over within the limit.
 const LATE: u32 = 1 << 10;
-/// From so many late ones on sections are long. Of sections that take no time some in a hundred are late, as their holder comes again and
-/// again; of those that take twice the limit every other one.
+/// From so many late ones on sections are long. Of sections that take no time some in a hundred are
+/// late, as their holder comes again and again; of those that take twice the limit every other one.
 const MANY: u32 = 10 * LATE;
 
 /// What `late` becomes by one wait.
@@ -116,7 +130,8 @@ fn after_wait(late: u32, is_late: bool) -> u32 {
 #[derive(Debug)]
 pub struct ParkLatch {
     state: Futex,
-    /// How many of the last waits were not over within the limit of spins: [`LATE`] for each, a moving sum over [`WAITS`].
+    /// How many of the last waits were not over within the limit of spins: [`LATE`] for each, a
+    /// moving sum over [`WAITS`].
     late: AtomicU32,
 }
 
@@ -137,8 +152,8 @@ impl Waiter {
         state & HELD == 0 || (self == Self::Starving && state & GRANTED != 0)
     }
 
-    /// The state that it leaves then. PARKED: there may be other sleepers, and the wake-up that they count on may have been this one's
-    /// (invariant 1).
+    /// The state that it leaves then. PARKED: there may be other sleepers, and the wake-up that
+    /// they count on may have been this one's (invariant 1).
     fn taken(self) -> u32 {
         if self == Self::New { HELD } else { HELD | PARKED }
     }
@@ -179,7 +194,8 @@ impl ParkLatch {
                 break false;
             }
         };
-        // Relaxed: a guess; a lost update does no harm. Who is to sleep at once does not yield either.
+        // Relaxed: a guess; a lost update does no harm. Who is to sleep at once does not yield
+        // either.
         self.late.store(after_wait(late, spins >= cheap && cheap > 0), Ordering::Relaxed);
         had
     }
@@ -241,7 +257,8 @@ impl ParkLatch {
     /// Acquires by changing the word.
     #[inline]
     fn exchange(&self, from: u32, to: u32) -> bool {
-        // Acquire: pairs with the Release of the unlock that left `from`. Relaxed on failure: nothing was acquired.
+        // Acquire: pairs with the Release of the unlock that left `from`. Relaxed on failure:
+        // nothing was acquired.
         self.state
             .word
             .compare_exchange_weak(from, to, Ordering::Acquire, Ordering::Relaxed)
@@ -298,8 +315,9 @@ impl Patience {
     }
 }
 
-// SAFETY: HELD goes from 0 to 1 by an exchange of one thread only; in state GRANTED it stays set, and only the starving one, of which there
-// is one, clears GRANTED. Both exchanges acquire what the holder's released.
+// SAFETY: HELD goes from 0 to 1 by an exchange of one thread only; in state GRANTED it stays set,
+// and only the starving one, of which there is one, clears GRANTED. Both exchanges acquire what the
+// holder's released.
 unsafe impl RawLatch for ParkLatch {
     const NAME: &'static str = "park";
 

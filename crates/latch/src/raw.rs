@@ -1,8 +1,8 @@
 //! What every latch offers, and the value that a latch protects.
 //!
-//! Latches know nothing of panics: a guard that is dropped while its thread unwinds lets go like any other, and the next holder finds
-//! the value as it was left. A latch protects a structure for a short time, and whoever may panic half-way through a change has to
-//! mend it first.
+//! Latches know nothing of panics: a guard that is dropped while its thread unwinds lets go like
+//! any other, and the next holder finds the value as it was left. A latch protects a structure for
+//! a short time, and whoever may panic half-way through a change has to mend it first.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,8 +13,9 @@ use clearway_sync::cell::UnsafeCell;
 /// Mutual exclusion in at most a cache line, without a place for the value.
 ///
 /// # Safety
-/// Between a `lock`, or a `try_lock` that returned true, and the `unlock` that belongs to it no other such call may return (or
-/// return true), and everything done before the `unlock` happens before everything done after the next acquisition.
+/// Between a `lock`, or a `try_lock` that returned true, and the `unlock` that belongs to it no
+/// other such call may return (or return true), and everything done before the `unlock` happens
+/// before everything done after the next acquisition.
 pub unsafe trait RawLatch: Send + Sync {
     /// What lockstat, the lab and the logs call it.
     const NAME: &'static str;
@@ -31,8 +32,8 @@ pub unsafe trait RawLatch: Send + Sync {
     /// Acquires; waits as long as it takes.
     fn lock(&self);
 
-    /// Acquires if that is possible at once. May fail although the latch is free (another thread was quicker, a transaction
-    /// aborted), but not for ever while nobody else wants it.
+    /// Acquires if that is possible at once. May fail although the latch is free (another thread
+    /// was quicker, a transaction aborted), but not for ever while nobody else wants it.
     fn try_lock(&self) -> bool;
 
     /// Lets go.
@@ -42,14 +43,16 @@ pub unsafe trait RawLatch: Send + Sync {
     unsafe fn unlock(&self);
 }
 
-/// A value behind a latch: like [`std::sync::Mutex`], without poisoning, and with the latch as a parameter.
+/// A value behind a latch: like [`std::sync::Mutex`], without poisoning, and with the latch as a
+/// parameter.
 pub struct Latched<T, L: RawLatch> {
     latch: L,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only through a guard, and only one guard exists at a time (the contract of `RawLatch`): sharing the
-// container hands the value from thread to thread, as `Send` allows.
+// SAFETY: the value is reached only through a guard, and only one guard exists at a time (the
+// contract of `RawLatch`): sharing the container hands the value from thread to thread, as `Send`
+// allows.
 unsafe impl<T: Send, L: RawLatch> Sync for Latched<T, L> {}
 // SAFETY: it owns the value, and latches may change threads.
 unsafe impl<T: Send, L: RawLatch> Send for Latched<T, L> {}
@@ -92,7 +95,8 @@ impl<T, L: RawLatch> fmt::Debug for Latched<T, L> {
     }
 }
 
-/// Access to the value; lets go of the latch when dropped. It stays in its thread: some latches must be let go by who took them.
+/// Access to the value; lets go of the latch when dropped. It stays in its thread: some latches
+/// must be let go by who took them.
 #[must_use = "the latch is let go at once if the guard is not kept"]
 pub struct Guard<'a, T, L: RawLatch> {
     of: &'a Latched<T, L>,
@@ -104,7 +108,8 @@ impl<T, L: RawLatch> Deref for Guard<'_, T, L> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard's thread holds the latch, so that nobody else has a reference, and this one ends before the guard.
+        // SAFETY: this guard's thread holds the latch, so that nobody else has a reference, and
+        // this one ends before the guard.
         self.of.value.with_mut(|value| unsafe { &*value })
     }
 }
@@ -120,7 +125,8 @@ impl<T, L: RawLatch> DerefMut for Guard<'_, T, L> {
 impl<T, L: RawLatch> Drop for Guard<'_, T, L> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the guard was made by the acquisition that this ends, in this thread (it is not `Send`).
+        // SAFETY: the guard was made by the acquisition that this ends, in this thread (it is not
+        // `Send`).
         unsafe { self.of.latch.unlock() }
     }
 }

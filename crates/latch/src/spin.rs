@@ -5,8 +5,8 @@
 //! | 0    | free  | the acquisition, to 1 |
 //! | 1    | held  | the holder, to 0, with release |
 //!
-//! Fast while there are fewer threads than cores; collapses beyond, where the holder may not be running while others spin. No order among
-//! waiters, no bound on how often one is passed over.
+//! Fast while there are fewer threads than cores; collapses beyond, where the holder may not be
+//! running while others spin. No order among waiters, no bound on how often one is passed over.
 
 use crate::acquire::{Acquisition, FREE};
 use crate::raw::RawLatch;
@@ -28,7 +28,8 @@ impl<A: Acquisition> SpinLatch<A> {
     }
 }
 
-// SAFETY: the word goes from free to held by an acquisition only, which acquires, and back by the holder only, who releases.
+// SAFETY: the word goes from free to held by an acquisition only, which acquires, and back by the
+// holder only, who releases.
 unsafe impl<A: Acquisition> RawLatch for SpinLatch<A> {
     const NAME: &'static str = A::NAME;
 

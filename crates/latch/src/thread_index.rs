@@ -1,15 +1,20 @@
-//! A small number for each thread, given back at its end: what a structure finds its part of a thread by.
+//! A small number for each thread, given back at its end: what a structure finds its part of a
+//! thread by.
 //!
 //! Invariants
-//! 1. No two living threads have the same index; a thread keeps its own from the first request to its end.
-//! 2. The indices that are in use are the smallest that were free when they were asked for: as many threads as live at once, as many indices.
-//! 3. Who has been told to [`attach`] hears of the thread's end on that thread, before the index is another's.
+//! 1. No two living threads have the same index; a thread keeps its own from the first request to
+//!    its end.
+//! 2. The indices that are in use are the smallest that were free when they were asked for: as many
+//!    threads as live at once, as many indices.
+//! 3. Who has been told to [`attach`] hears of the thread's end on that thread, before the index is
+//!    another's.
 //!
-//! Locking: a latch around the free indices, at a thread's first request and at its end; nothing is taken under it, and nothing is held
-//! while the attached are told.
+//! Locking: a latch around the free indices, at a thread's first request and at its end; nothing is
+//! taken under it, and nothing is held while the attached are told.
 //!
-//! Under a model checker an index is a modelled thread's, and the free ones are those of the operating system's thread, in which an execution
-//! stays: so that executions side by side do not change each other's indices.
+//! Under a model checker an index is a modelled thread's, and the free ones are those of the
+//! operating system's thread, in which an execution stays: so that executions side by side do not
+//! change each other's indices.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -38,7 +43,8 @@ pub trait Attached: Send + Sync {
     fn thread_ends(&self, index: u32);
 }
 
-/// The calling thread's index, from 0; `None` at the end of its life, when its thread-local values are being dropped.
+/// The calling thread's index, from 0; `None` at the end of its life, when its thread-local values
+/// are being dropped.
 #[inline]
 pub fn current() -> Option<u32> {
     match INDEX.try_with(Cell::get) {
@@ -61,7 +67,8 @@ fn first() -> Option<u32> {
         .ok()
 }
 
-/// Has `whom` told when the calling thread ends. `index` is the calling thread's, or one that it acts as.
+/// Has `whom` told when the calling thread ends. `index` is the calling thread's, or one that it
+/// acts as.
 pub fn attach(index: u32, whom: Weak<dyn Attached>) {
     // A thread at its end has no index to attach with.
     let _late = PLACE.try_with(|place| {
@@ -72,8 +79,9 @@ pub fn attach(index: u32, whom: Weak<dyn Attached>) {
     });
 }
 
-/// Runs `f` as if by the thread of this index: for simulations of many threads on one. Two threads that act as the same index at once may each
-/// undo what the other does to that thread's part of a structure.
+/// Runs `f` as if by the thread of this index: for simulations of many threads on one. Two threads
+/// that act as the same index at once may each undo what the other does to that thread's part of a
+/// structure.
 pub fn act_as<R>(index: u32, f: impl FnOnce() -> R) -> R {
     struct Back(u32);
     impl Drop for Back {
@@ -103,7 +111,8 @@ impl SetTo for Local {
     }
 }
 
-/// What the thread's end is for: to give the index back, and to tell who is attached, and as which index.
+/// What the thread's end is for: to give the index back, and to tell who is attached, and as which
+/// index.
 struct Place {
     /// The same as `INDEX`, which under a checker may be gone before.
     index: Cell<u32>,
@@ -202,7 +211,8 @@ mod tests {
         }
     }
 
-    /// Invariants 1 and 3. Other tests' threads take indices, too: so no smallest is asked for (invariant 2).
+    /// Invariants 1 and 3. Other tests' threads take indices, too: so no smallest is asked for
+    /// (invariant 2).
     #[test]
     fn living_threads_differ_and_their_ends_are_told() {
         let told = Arc::new(Told::default());
@@ -222,7 +232,8 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(indices.iter().collect::<HashSet<_>>().len(), 8);
-        // A scope does not wait for the destructors of its threads' values; the last of these is the index's.
+        // A scope does not wait for the destructors of its threads' values; the last of these is
+        // the index's.
         while told.0.lock().unwrap().len() < 8 {
             std::thread::yield_now();
         }

@@ -1,7 +1,9 @@
-//! A queue of threads that wait for a state word of the caller's own, as the latch of a buffer frame, which is bits beside others.
+//! A queue of threads that wait for a state word of the caller's own, as the latch of a buffer
+//! frame, which is bits beside others.
 //!
-//! One thread at a time, *the head*, makes attempts at the word; the others wait for its place, at a [`ParkLatch`]. The word has a bit for the queue,
-//! WAITED, which bars all who do not come by the queue.
+//! One thread at a time, *the head*, makes attempts at the word; the others wait for its place, at
+//! a [`ParkLatch`]. The word has a bit for the queue, WAITED, which bars all who do not come by the
+//! queue.
 //!
 //! | WAITED | state |
 //! |--------|-------|
@@ -9,15 +11,20 @@
 //! | 1      | the head has announced itself, and may be parked; whoever then makes the word free wakes it |
 //!
 //! Invariants
-//! 1. Only the head sets WAITED, in the step in which it finds the word taken, and clears it in the step in which it takes it.
-//! 2. If the head parks, a release that finds WAITED set comes after its last attempt, and wakes it: `called` was read before that attempt and is
-//!    another when the head goes to sleep, or the head is asleep and is woken.
-//! 3. A waiter is passed over only until it is the head and has made [`spin_limit`] + [`YIELDS`] attempts: from then on nobody gets in before it, and
-//!    those who are inside leave. It becomes the head as [`ParkLatch`] promises.
+//! 1. Only the head sets WAITED, in the step in which it finds the word taken, and clears it in the
+//!    step in which it takes it.
+//! 2. If the head parks, a release that finds WAITED set comes after its last attempt, and wakes
+//!    it: `called` was read before that attempt and is another when the head goes to sleep, or the
+//!    head is asleep and is woken.
+//! 3. A waiter is passed over only until it is the head and has made [`spin_limit`] + [`YIELDS`]
+//!    attempts: from then on nobody gets in before it, and those who are inside leave. It becomes
+//!    the head as [`ParkLatch`] promises.
 //!
-//! Locking: the head holds the latch of the queue until it has the word; it takes nothing else meanwhile. A crash leaves nothing.
+//! Locking: the head holds the latch of the queue until it has the word; it takes nothing else
+//! meanwhile. A crash leaves nothing.
 //!
-//! Source: Reed and Kanodia, "Synchronization with Eventcounts and Sequencers", CACM 1979 (`called`).
+//! Source: Reed and Kanodia, "Synchronization with Eventcounts and Sequencers", CACM 1979
+//! (`called`).
 
 use crate::futex::Futex;
 use crate::park::YIELDS;
@@ -54,14 +61,16 @@ impl WaitQueue {
 
     /// Makes attempts at the word until one returns something.
     ///
-    /// An attempt is told whether it is to announce the head: if the word is taken it then sets WAITED, in one step with the look. An attempt that
-    /// takes the word clears it. Attempts neither block nor panic.
+    /// An attempt is told whether it is to announce the head: if the word is taken it then sets
+    /// WAITED, in one step with the look. An attempt that takes the word clears it. Attempts
+    /// neither block nor panic.
     pub fn wait<T>(&self, mut attempt: impl FnMut(bool) -> Option<T>) -> T {
         let _head = self.line.lock();
         let spins = spins();
         let mut attempts = 0;
         loop {
-            // Acquire: pairs with the Release in `wake`: the attempt sees at least the release before that call.
+            // Acquire: pairs with the Release in `wake`: the attempt sees at least the release
+            // before that call.
             let called = self.called.word.load(Ordering::Acquire);
             let parks = attempts >= spins + yields();
             if let Some(taken) = attempt(parks) {
@@ -127,7 +136,8 @@ mod tests {
             queue.wake();
             assert!(matches!(waiter.join(), Ok(7)));
         });
-        // The limit may have been set by another test meanwhile: the calibration's greatest is 1000.
+        // The limit may have been set by another test meanwhile: the calibration's greatest is
+        // 1000.
         assert!(before.into_inner() <= spin_limit().max(1000) + YIELDS);
         assert!(cfg!(miri) || size_of::<WaitQueue>() == 12);
     }

@@ -22,22 +22,26 @@ pub struct Origin {
     pub seq: u32,
 }
 
-/// What a transaction loses if it gives up. Of the transactions in a deadlock the one with the least gives up.
+/// What a transaction loses if it gives up. Of the transactions in a deadlock the one with the
+/// least gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stake {
-    /// Nothing: it is one statement, which the engine runs again. How often it has given up already.
+    /// Nothing: it is one statement, which the engine runs again. How often it has given up
+    /// already.
     Retry(u32),
     /// The rows that it has read and changed.
     Rows(u64),
 }
 
-/// A message to a partition. Every message but [`Body::Resume`], [`Body::Unavailable`], [`Body::Unblock`], [`Body::AwaitsClient`], [`Body::Forget`],
-/// [`Body::Cancel`], [`Body::GiveUp`] and [`Body::HotRows`] has exactly one [`Out::Reply`].
+/// A message to a partition. Every message but [`Body::Resume`], [`Body::Unavailable`],
+/// [`Body::Unblock`], [`Body::AwaitsClient`], [`Body::Forget`], [`Body::Cancel`], [`Body::GiveUp`]
+/// and [`Body::HotRows`] has exactly one [`Out::Reply`].
 #[derive(Debug)]
 pub struct Message {
     /// The transaction, unique; a one-shot has one too.
     pub txn: TxnId,
-    /// What the transaction has at stake without this call. Only calls that may wait for locks need it.
+    /// What the transaction has at stake without this call. Only calls that may wait for locks need
+    /// it.
     pub stake: Stake,
     /// Where the reply goes.
     pub origin: Origin,
@@ -45,7 +49,8 @@ pub struct Message {
     pub body: Body,
 }
 
-/// Instead of a snapshot: all that is committed when the statement runs, of one row that it reads by its key at one partition.
+/// Instead of a snapshot: all that is committed when the statement runs, of one row that it reads
+/// by its key at one partition.
 pub const COMMITTED: Lsn = Lsn(u64::MAX);
 
 /// How much of its output a statement answers with before it pauses.
@@ -86,22 +91,25 @@ pub enum Body {
         rows: Option<RowBatch>,
         /// Pause when a batch of output rows is full ([`Reply::more`]); [`Body::Next`] goes on.
         batch: Batch,
-        /// The table's trees were made by this transaction: no row locks, and no undo unless there is a savepoint.
+        /// The table's trees were made by this transaction: no row locks, and no undo unless there
+        /// is a savepoint.
         fresh: bool,
-        /// It is part of a block that may change rows: its reads of single rows take the lock that is learned for their plan, and are
-        /// evidence.
+        /// It is part of a block that may change rows: its reads of single rows take the lock that
+        /// is learned for their plan, and are evidence.
         learns: bool,
-        /// It is an UPDATE in a block below REPEATABLE READ: it may change a row whose last change is not committed
-        /// ([`crate::Limits::retire`]).
+        /// It is an UPDATE in a block below REPEATABLE READ: it may change a row whose last change
+        /// is not committed ([`crate::Limits::retire`]).
         goes_behind: bool,
     },
-    /// A statement of a general transaction that sees an open snapshot and its transaction's own changes. If it only reads, it takes no lock and waits for
-    /// none. If it changes rows or locks them, it locks the rows alone, and takes the newest version of each if
-    /// that satisfies its condition, too.
+    /// A statement of a general transaction that sees an open snapshot and its transaction's own
+    /// changes. If it only reads, it takes no lock and waits for none. If it changes rows or locks
+    /// them, it locks the rows alone, and takes the newest version of each if that satisfies its
+    /// condition, too.
     StatementAt {
         /// The snapshot, or [`COMMITTED`].
         at: Lsn,
-        /// It fails (40001) where others have changed a row since the snapshot that it is to change or to lock.
+        /// It fails (40001) where others have changed a row since the snapshot that it is to change
+        /// or to lock.
         repeatable: bool,
         /// What to run.
         program: Arc<Program>,
@@ -114,7 +122,8 @@ pub enum Body {
     },
     /// Goes on with the paused statement of this [`Batch::id`].
     Next(u32),
-    /// Waits until the transactions that this one is behind here have been committed: see [`Reply::behind`].
+    /// Waits until the transactions that this one is behind here have been committed: see
+    /// [`Reply::behind`].
     Settle,
     /// Drops the paused statement of this [`Batch::id`], if there is one. Not answered.
     Forget(u32),
@@ -122,18 +131,22 @@ pub enum Body {
     Savepoint(u32),
     /// Undoes what was done since the savepoint; it stays.
     RollbackTo(u32),
-    /// Asks for the whole partition, for a transaction that is one round of fragments: all other work waits until it is finished.
-    /// [`Reply::count`] is 1 if it is given, 0 if not: then its statements lock as those of any general transaction.
+    /// Asks for the whole partition, for a transaction that is one round of fragments: all other
+    /// work waits until it is finished. [`Reply::count`] is 1 if it is given, 0 if not: then its
+    /// statements lock as those of any general transaction.
     Block,
-    /// The transaction keeps locks on the tables that it has used here, and the rest of the partition is free again. Not answered.
+    /// The transaction keeps locks on the tables that it has used here, and the rest of the
+    /// partition is free again. Not answered.
     Unblock,
-    /// Waits until no lock is held here, for a transaction that has been refused the partition and has neither locks nor a partition to itself.
-    /// [`Reply::count`] is 1 then, and 0 as soon as one is here that may wait for its client: nobody knows how long.
+    /// Waits until no lock is held here, for a transaction that has been refused the partition and
+    /// has neither locks nor a partition to itself. [`Reply::count`] is 1 then, and 0 as soon as
+    /// one is here that may wait for its client: nobody knows how long.
     AwaitQuiet,
-    /// As [`Body::Unblock`], and the transaction's client decides from now on when it ends: nobody should wait for that. Not answered.
+    /// As [`Body::Unblock`], and the transaction's client decides from now on when it ends: nobody
+    /// should wait for that. Not answered.
     AwaitsClient,
-    /// Keeps what changes replace from now on, for a snapshot that is being opened: see [`crate::Opening::generation`]. [`Reply::count`] is 1 if it does,
-    /// 0 if it cannot.
+    /// Keeps what changes replace from now on, for a snapshot that is being opened: see
+    /// [`crate::Opening::generation`]. [`Reply::count`] is 1 if it does, 0 if it cannot.
     KeepVersions(u64),
     /// Locks a table, to change or to drop it.
     LockTable {
@@ -146,8 +159,9 @@ pub enum Body {
     CreateTrees(Vec<TreeId>),
     /// Drops trees when the transaction commits.
     DropTreesAtCommit(Vec<TreeId>),
-    /// When the transaction commits, plans of this table with a lower `TableDef::version` become stale here, except for reads of snapshots that do not see
-    /// the commit. Every partition must have answered before the transaction commits.
+    /// When the transaction commits, plans of this table with a lower `TableDef::version` become
+    /// stale here, except for reads of snapshots that do not see the commit. Every partition must
+    /// have answered before the transaction commits.
     TableChanged {
         /// The table.
         table: TableId,
@@ -159,8 +173,9 @@ pub enum Body {
         /// The commit record's LSN: lock release. `None`: undo first.
         commit: Option<Lsn>,
     },
-    /// Ends what the transaction runs or waits for here: that call is answered with this error. Locks stay until [`Body::Finish`] (a
-    /// one-shot ends altogether). Ignored if nothing runs, or if what runs is the end of the transaction or an undo.
+    /// Ends what the transaction runs or waits for here: that call is answered with this error.
+    /// Locks stay until [`Body::Finish`] (a one-shot ends altogether). Ignored if nothing runs, or
+    /// if what runs is the end of the transaction or an undo.
     Cancel(SqlError),
     /// As [`Body::Cancel`] if the transaction is still in this wait for a lock, otherwise ignored.
     GiveUp {
@@ -169,10 +184,12 @@ pub enum Body {
         /// The answer.
         error: SqlError,
     },
-    /// The wanted pages have come, or others have had a turn. What came stays in its frames until the task has run, however long this message waits for
-    /// that: an attempt that wants no more pages than the pool can hold makes progress.
+    /// The wanted pages have come, or others have had a turn. What came stays in its frames until
+    /// the task has run, however long this message waits for that: an attempt that wants no more
+    /// pages than the pool can hold makes progress.
     Resume(Vec<Keep>),
-    /// What it wants cannot be had: the call is answered with this error. The end of a transaction, which cannot fail, is tried again.
+    /// What it wants cannot be had: the call is answered with this error. The end of a transaction,
+    /// which cannot fail, is tried again.
     Unavailable(SqlError),
     /// Rows by their bytes, locked and undone as any others: the catalog's.
     Raw(RawOp),
@@ -246,8 +263,8 @@ pub struct Reply {
     pub more: bool,
     /// The commit record of a one-shot that changed something.
     pub commit: Option<Lsn>,
-    /// The transaction has changed a row at this partition whose last change is not committed: before it commits,
-    /// [`Body::Settle`] must be answered there.
+    /// The transaction has changed a row at this partition whose last change is not committed:
+    /// before it commits, [`Body::Settle`] must be answered there.
     pub behind: Option<PartitionId>,
 }
 
@@ -258,8 +275,9 @@ pub enum Failure {
     Sql(SqlError),
     /// A tree of the plan is not here any more, or the table's definition has changed: plan again.
     StalePlan,
-    /// A one-shot that only reads cannot do so at once: its rows exceed [`crate::Limits::one_shot_bytes`], it takes more than a turn, or others have locked
-    /// what it reads. It is to be run again as a statement with a snapshot.
+    /// A one-shot that only reads cannot do so at once: its rows exceed
+    /// [`crate::Limits::one_shot_bytes`], it takes more than a turn, or others have locked what it
+    /// reads. It is to be run again as a statement with a snapshot.
     NeedsSnapshot,
     /// A transaction that the caller's was behind has been undone, and the caller's before it: all
     /// that it has done here is gone, and each further call is answered like this until its end.
@@ -292,8 +310,8 @@ pub enum Out {
         partition: PartitionId,
         /// The answer.
         reply: Result<Reply, Failure>,
-        /// The last commit at this partition: what the answer shows is durable when this is. An error shows something, too: a key that is there,
-        /// say.
+        /// The last commit at this partition: what the answer shows is durable when this is. An
+        /// error shows something, too: a key that is there, say.
         depends_on: Lsn,
     },
     /// Fetch these and then send [`Body::Resume`], or [`Body::Unavailable`] if they cannot be had.
@@ -305,7 +323,8 @@ pub enum Out {
         /// What it needs in the pool at once.
         wants: Vec<Want>,
     },
-    /// Have this read where one may wait for the disk ([`LogRead::run`]), and then send [`Body::Resume`].
+    /// Have this read where one may wait for the disk ([`LogRead::run`]), and then send
+    /// [`Body::Resume`].
     ReadLog {
         /// Where.
         partition: PartitionId,
@@ -343,11 +362,13 @@ pub enum Out {
     Yield {
         /// Where.
         partition: PartitionId,
-        /// Who; [`NOBODY`]: the partition itself, which has more to take up than one message may bring with it.
+        /// Who; [`NOBODY`]: the partition itself, which has more to take up than one message may
+        /// bring with it.
         txn: TxnId,
     },
-    /// The call of a transaction that had the partition to itself cannot go on at once: it has locks now, and should let go of the
-    /// other partitions that it has to itself ([`Body::Unblock`]).
+    /// The call of a transaction that had the partition to itself cannot go on at once: it has
+    /// locks now, and should let go of the other partitions that it has to itself
+    /// ([`Body::Unblock`]).
     Stalled {
         /// The call.
         to: Origin,
@@ -362,8 +383,9 @@ pub enum Out {
     },
     /// The transaction waits for a lock, or for a partition that another has to itself.
     ///
-    /// This, [`Out::Line`] and [`Out::Over`] change the waits-for graph, and two threads that had the partition one after the other may carry
-    /// theirs out in any order: `order` says in which they count. A partition's start with 1 and leave no number out.
+    /// This, [`Out::Line`] and [`Out::Over`] change the waits-for graph, and two threads that had
+    /// the partition one after the other may carry theirs out in any order: `order` says in which
+    /// they count. A partition's start with 1 and leave no number out.
     Waits {
         /// Who.
         txn: TxnId,
@@ -377,7 +399,8 @@ pub enum Out {
         stake: Stake,
         /// Its session and statement, if it says so: the engine's own transactions do not.
         asker: Option<Asker>,
-        /// The line in which it waits for a lock, as numbered by the partition. None: it waits for the partition.
+        /// The line in which it waits for a lock, as numbered by the partition. None: it waits for
+        /// the partition.
         line: Option<u64>,
         /// The lock, for who looks at the waits.
         wanted: Option<Arc<Wanted>>,
@@ -386,7 +409,8 @@ pub enum Out {
         /// Where a statement asked for it.
         caller: &'static Location<'static>,
     },
-    /// From now on these are in the way of everyone in the line. Nobody: the line is gone, and its number is never used again.
+    /// From now on these are in the way of everyone in the line. Nobody: the line is gone, and its
+    /// number is never used again.
     Line {
         /// Where.
         partition: PartitionId,
@@ -394,7 +418,8 @@ pub enum Out {
         order: u64,
         /// Which line of this partition.
         line: u64,
-        /// Some of those that hold locks in conflict, or wait for such ones further ahead. The first is in the way until the line is told anew.
+        /// Some of those that hold locks in conflict, or wait for such ones further ahead. The
+        /// first is in the way until the line is told anew.
         on: Vec<TxnId>,
     },
     /// It no longer waits.
@@ -422,7 +447,8 @@ pub type Outbox = Vec<Out>;
 mod tests {
     use super::Message;
 
-    /// A message is passed on by value several times on its way. Up to 128 bytes that takes no call of `memcpy` on x86-64.
+    /// A message is passed on by value several times on its way. Up to 128 bytes that takes no call
+    /// of `memcpy` on x86-64.
     #[cfg(target_pointer_width = "64")]
     #[test]
     fn a_message_is_moved_without_a_call() {

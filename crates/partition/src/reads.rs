@@ -1,17 +1,20 @@
 //! Rows that transactions read, or add to, by plans whose lock is learned, and what became of them.
 //!
-//! A row that an UPDATE has added to beside others is noted as a read is. What counts for it as a change is a read of the row under a lock, or a change that is no
-//! addition: that is what would deadlock with a twin.
+//! A row that an UPDATE has added to beside others is noted as a read is. What counts for it as a
+//! change is a read of the row under a lock, or a change that is no addition: that is what would
+//! deadlock with a twin.
 //!
 //! Invariants
-//! 1. A read is noted when its lock is asked for, before any wait. It becomes evidence once: when the transaction asks to change the row, or at
-//!    the end of the transaction.
-//! 2. A transaction remembers at most [`MOST_READS`] rows at a partition. Further reads share, so that many rows are never locked exclusively on
-//!    a guess.
-//! 3. Reads that a failed statement leaves behind are no evidence: the transaction may have meant to change the rows.
+//! 1. A read is noted when its lock is asked for, before any wait. It becomes evidence once: when
+//!    the transaction asks to change the row, or at the end of the transaction.
+//! 2. A transaction remembers at most [`MOST_READS`] rows at a partition. Further reads share, so
+//!    that many rows are never locked exclusively on a guess.
+//! 3. Reads that a failed statement leaves behind are no evidence: the transaction may have meant
+//!    to change the rows.
 //!
-//! Locking: none, a partition is run by one thread at a time. Evidence is gathered here and passed on in batches, so that partitions do not
-//! write to the same memory at each read. A crash leaves nothing.
+//! Locking: none, a partition is run by one thread at a time. Evidence is gathered here and passed
+//! on in batches, so that partitions do not write to the same memory at each read. A crash leaves
+//! nothing.
 
 use clearway_plan::{Evidence, LearnedLock};
 use clearway_types::TreeId;
@@ -26,7 +29,8 @@ const MOST_PLANS: usize = 4096;
 
 struct Read {
     plan: u32,
-    /// A hash of the tree and the key. Two rows with the same one make wrong evidence, nothing else.
+    /// A hash of the tree and the key. Two rows with the same one make wrong evidence, nothing
+    /// else.
     row: u32,
     exclusive: bool,
     /// [`LearnedLock::adds`].
@@ -107,7 +111,8 @@ impl Gathering {
         });
     }
 
-    /// A row is about to be used: what has been noted of it becomes evidence, unless such a use is none.
+    /// A row is about to be used: what has been noted of it becomes evidence, unless such a use is
+    /// none.
     #[inline]
     pub(crate) fn uses(&mut self, reads: &mut Reads, tree: TreeId, key: &[u8], by: Use) {
         if !reads.0.is_empty() {

@@ -1,6 +1,7 @@
 //! Concurrency-control schemes: who may run how, decided at admission.
 //!
-//! Source: Jones, Abadi, Madden, SIGMOD 2010. Blocking and locking are here; speculation and optimistic control have this seam.
+//! Source: Jones, Abadi, Madden, SIGMOD 2010. Blocking and locking are here; speculation and
+//! optimistic control have this seam.
 
 use crate::limits::Limits;
 
@@ -32,13 +33,14 @@ pub enum Admission {
 pub trait Scheme {
     /// How a one-shot transaction may run now.
     fn admit(&self, load: Load) -> Admission;
-    /// Whether a one-shot transaction of several partitions may have this one to itself until it ends; else it locks. `unlocked`: no lock
-    /// is held or waited for here.
+    /// Whether a one-shot transaction of several partitions may have this one to itself until it
+    /// ends; else it locks. `unlocked`: no lock is held or waited for here.
     fn blocks(&self, unlocked: bool) -> bool;
 }
 
-/// The 2010 paper's blocking scheme for one-shot work and its locking scheme for the rest: while no interactive transaction is active,
-/// single-partition work runs alone and multi-partition work has its partitions to itself; else all but the shortest lock.
+/// The 2010 paper's blocking scheme for one-shot work and its locking scheme for the rest: while no
+/// interactive transaction is active, single-partition work runs alone and multi-partition work has
+/// its partitions to itself; else all but the shortest lock.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockingLocking {
     /// See [`Limits::misses`].

@@ -1,24 +1,31 @@
 //! The snapshots of a node that are open, and who commits.
 //!
-//! A snapshot is an LSN: who reads as of it sees what commit records up to there have committed, and nothing else. Partitions keep what was
-//! there before a change for as long as a snapshot may need it, and only then (`versions`).
+//! A snapshot is an LSN: who reads as of it sees what commit records up to there have committed,
+//! and nothing else. Partitions keep what was there before a change for as long as a snapshot may
+//! need it, and only then (`versions`).
 //!
-//! When the last snapshot closes, images are kept for a while all the same, those of active transactions only: then the next one costs no message. A partition
-//! that has committed `Limits::version_linger` transactions without having seen a snapshot ends that for all ([`Snapshots::retire`]).
+//! When the last snapshot closes, images are kept for a while all the same, those of active
+//! transactions only: then the next one costs no message. A partition that has committed
+//! `Limits::version_linger` transactions without having seen a snapshot ends that for all
+//! ([`Snapshots::retire`]).
 //!
 //! Invariants
-//! 1. Images are kept everywhere before a snapshot's LSN is read: whoever opens one while they are not first has every partition keep them
-//!    ([`crate::Body::KeepVersions`]), and a change that a partition made before that is either committed, with a record below the LSN, or has
-//!    its image made from the undo of its transaction.
-//! 2. `newest` is [`u64::MAX`] from before an LSN is read until the snapshot is entered. A partition looks at `newest` after it has
-//!    appended a commit record. So, of a snapshot that it does not see there, the LSN is not below that record. If it sees none, no snapshot needs an image with a
-//!    commit that the partition has been told of. `loom_tests` has the interleavings.
-//! 3. `oldest` is never above the LSN of a snapshot that is open or being opened. It is [`u64::MAX`] only while nobody has images kept.
-//! 4. A transaction that is not in `committing`, and whose commit a partition has not been told of, has no commit record below the LSN of any
-//!    snapshot that was read before one looked: it is entered before its record is appended, and leaves when every partition has been told.
+//! 1. Images are kept everywhere before a snapshot's LSN is read: whoever opens one while they are
+//!    not first has every partition keep them ([`crate::Body::KeepVersions`]), and a change that a
+//!    partition made before that is either committed, with a record below the LSN, or has its image
+//!    made from the undo of its transaction.
+//! 2. `newest` is [`u64::MAX`] from before an LSN is read until the snapshot is entered. A
+//!    partition looks at `newest` after it has appended a commit record. So, of a snapshot that it
+//!    does not see there, the LSN is not below that record. If it sees none, no snapshot needs an
+//!    image with a commit that the partition has been told of. `loom_tests` has the interleavings.
+//! 3. `oldest` is never above the LSN of a snapshot that is open or being opened. It is
+//!    [`u64::MAX`] only while nobody has images kept.
+//! 4. A transaction that is not in `committing`, and whose commit a partition has not been told of,
+//!    has no commit record below the LSN of any snapshot that was read before one looked: it is
+//!    entered before its record is appended, and leaves when every partition has been told.
 //!
-//! Locking: `state` and each of `committing` are latches, held for a few instructions; none is held while anything else is taken. A crash leaves
-//! nothing: there are no snapshots after a start.
+//! Locking: `state` and each of `committing` are latches, held for a few instructions; none is held
+//! while anything else is taken. A crash leaves nothing: there are no snapshots after a start.
 
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
@@ -37,7 +44,8 @@ const SHARDS: usize = 16;
 /// The snapshots of a node.
 pub struct Snapshots {
     state: Latch<State>,
-    /// The LSN of the oldest open snapshot; 0: unknown, or there is none, [`u64::MAX`]: images are not kept.
+    /// The LSN of the oldest open snapshot; 0: unknown, or there is none, [`u64::MAX`]: images are
+    /// not kept.
     oldest: AtomicU64,
     /// The LSN of the newest open snapshot; 0: there is none, [`u64::MAX`]: unknown.
     newest: AtomicU64,
@@ -90,16 +98,20 @@ impl Snapshots {
         }
     }
 
-    /// The LSN of the oldest snapshot that may need images; 0: unknown, [`u64::MAX`]: they are not kept.
+    /// The LSN of the oldest snapshot that may need images; 0: unknown, [`u64::MAX`]: they are not
+    /// kept.
     pub(crate) fn oldest(&self) -> u64 {
-        // Relaxed: too old a value keeps an image longer. Generations start anew, so that MAX of an earlier one is not taken for this one's: who has
-        // images kept publishes 0 before its message is sent.
+        // Relaxed: too old a value keeps an image longer. Generations start anew, so that MAX of an
+        // earlier one is not taken for this one's: who has images kept publishes 0 before its
+        // message is sent.
         self.oldest.load(Ordering::Relaxed)
     }
 
-    /// The LSN of the newest open snapshot, for who has appended a commit record; 0: there is none, [`u64::MAX`]: unknown.
+    /// The LSN of the newest open snapshot, for who has appended a commit record; 0: there is none,
+    /// [`u64::MAX`]: unknown.
     pub(crate) fn newest(&self) -> u64 {
-        // Invariant 2. SeqCst: pairs with that of `Opening::open`. The record was appended before, the newest snapshot is looked for behind.
+        // Invariant 2. SeqCst: pairs with that of `Opening::open`. The record was appended before,
+        // the newest snapshot is looked for behind.
         fence(Ordering::SeqCst);
         self.newest.load(Ordering::Relaxed)
     }
@@ -121,7 +133,8 @@ impl Snapshots {
         self.bytes.fetch_add((now as u64).wrapping_sub(before as u64), Ordering::Relaxed);
     }
 
-    /// Every snapshot that is open, or will be, sees what commit records up to here have committed, as far as they are in the log.
+    /// Every snapshot that is open, or will be, sees what commit records up to here have committed,
+    /// as far as they are in the log.
     pub fn floor(&self) -> Lsn {
         let state = self.state.lock();
         let oldest = state.open.first_key_value().map_or(u64::MAX, |(oldest, _)| *oldest);
@@ -142,13 +155,15 @@ impl Snapshots {
         self.newest.store(newest, Ordering::Relaxed);
     }
 
-    /// Says that the transaction commits, before its record is appended; drop what is returned when every partition has been told.
+    /// Says that the transaction commits, before its record is appended; drop what is returned when
+    /// every partition has been told.
     pub fn commit(&self, txn: TxnId) -> Committing<'_> {
         self.shard(txn).lock().push(txn);
         Committing { snapshots: self, txn }
     }
 
-    /// Whether the transaction's commit record may be in the log without every partition's having been told.
+    /// Whether the transaction's commit record may be in the log without every partition's having
+    /// been told.
     pub(crate) fn is_committing(&self, txn: TxnId) -> bool {
         self.shard(txn).lock().contains(&txn)
     }
@@ -172,7 +187,8 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// What every partition must be told ([`crate::Body::KeepVersions`]) before [`Opening::open`]. None: all of them have been.
+    /// What every partition must be told ([`crate::Body::KeepVersions`]) before [`Opening::open`].
+    /// None: all of them have been.
     pub fn generation(&self) -> Option<u64> {
         (!self.kept).then_some(self.generation)
     }

@@ -1,4 +1,5 @@
-//! What a partition asks of its trees: the store's interface, as a seam for tests that make any access want pages.
+//! What a partition asks of its trees: the store's interface, as a seam for tests that make any
+//! access want pages.
 
 use clearway_storage::{
     Addends, Blocked, EachImage, Incremented, Inserted, Replaced, TxnLog, TxnMode,
@@ -15,7 +16,8 @@ pub type Compute<'a> = dyn FnMut(&[u8]) -> Option<Addends> + 'a;
 /// What is told each addition that a rollback has taken back.
 pub type Undone<'a> = dyn FnMut(TreeId, &[u8], &Addends) + 'a;
 
-/// One partition's trees; the meaning of each call is that of `clearway_storage::Store`'s method of the same name.
+/// One partition's trees; the meaning of each call is that of `clearway_storage::Store`'s method of
+/// the same name.
 pub trait Trees {
     /// What a transaction has to undo here.
     type Log: UndoLog;

@@ -29,7 +29,8 @@ pub(crate) struct Txn<L> {
     /// Statements whose batch is full.
     pub paused: Vec<Statement>,
     pub reads: Reads,
-    /// Rows that it has taken out here, and put in under other keys or at other partitions. Not undone.
+    /// Rows that it has taken out here, and put in under other keys or at other partitions. Not
+    /// undone.
     pub moved: Vec<RowKey>,
     /// How often its end has been tried again although what it wanted could not be had.
     pub retries: u32,
@@ -70,8 +71,9 @@ impl Task {
         matches!(&self.job, Job::Statement(Statement { as_of: Some(_), .. }))
     }
 
-    /// What the next attempt is to find, after one that has missed this; `mark`: how many changes the transaction has made. Reads go down one tree at a
-    /// time, and ask for their way themselves.
+    /// What the next attempt is to find, after one that has missed this; `mark`: how many changes
+    /// the transaction has made. Reads go down one tree at a time, and ask for their way
+    /// themselves.
     #[cold]
     pub(crate) fn recall(&mut self, wants: Vec<Want>, mark: usize) -> Vec<Want> {
         let program = match &self.job {
@@ -152,7 +154,8 @@ pub(crate) enum Job {
 pub(crate) enum Then {
     /// The statement has failed.
     Fail(Failure),
-    /// The statement has failed, perhaps for what those have written that its transaction is behind.
+    /// The statement has failed, perhaps for what those have written that its transaction is
+    /// behind.
     Settle(Failure),
     /// The one-shot has failed and is over.
     End(Failure),
@@ -212,7 +215,8 @@ impl<L: UndoLog> Txn<L> {
         }
     }
 
-    /// Whether anything here is not as it was before: nobody who comes after a transaction that has only read depends on its end.
+    /// Whether anything here is not as it was before: nobody who comes after a transaction that has
+    /// only read depends on its end.
     pub(crate) fn leaves_something(&self) -> bool {
         self.log.mark() > 0
             || !(self.created.is_empty() && self.drops.is_empty() && self.changed.is_empty())

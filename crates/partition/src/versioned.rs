@@ -1,4 +1,5 @@
-//! Trees with versions: every change leaves an image while snapshots are open, and reads may go back to what there was.
+//! Trees with versions: every change leaves an image while snapshots are open, and reads may go
+//! back to what there was.
 //!
 //! Invariant: an image is in the store before the partition lets go of its baton.
 
@@ -46,7 +47,8 @@ impl<T: Trees> Versioned<T> {
         }
     }
 
-    /// As [`Trees::update_autocommit`], with a value that differs from the present one by these additions alone.
+    /// As [`Trees::update_autocommit`], with a value that differs from the present one by these
+    /// additions alone.
     pub(crate) fn add_autocommit(
         &mut self,
         tree: TreeId,
@@ -86,7 +88,8 @@ impl<T: Trees> Versioned<T> {
         found
     }
 
-    /// As [`Trees::scan`], as of a snapshot. Keys that are not there as of it, and are or were in the tree, are shown without a value.
+    /// As [`Trees::scan`], as of a snapshot. Keys that are not there as of it, and are or were in
+    /// the tree, are shown without a value.
     pub(crate) fn scan_at(
         &self,
         tree: TreeId,

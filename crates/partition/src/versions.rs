@@ -1,27 +1,38 @@
-//! The version store of a partition: what was there before changes that an open snapshot may not see.
+//! The version store of a partition: what was there before changes that an open snapshot may not
+//! see.
 //!
-//! Nothing is kept until a snapshot is opened, and again some time after the last one has closed (see `snapshots`). In between every change leaves
-//! an *image*: the value that its key had before its transaction's first change to it, or that there was none. A transaction that only adds to integers of
-//! a row leaves what it has added instead (`change`), as others may add at the same time. A reader takes the value in the tree and goes back over the key's images, from the newest on, as long as their writers
-//! are invisible to its snapshot. Trees of indexes and of guards have images like those of tables: the store knows keys and bytes only.
+//! Nothing is kept until a snapshot is opened, and again some time after the last one has closed
+//! (see `snapshots`). In between every change leaves an *image*: the value that its key had before
+//! its transaction's first change to it, or that there was none. A transaction that only adds to
+//! integers of a row leaves what it has added instead (`change`), as others may add at the same
+//! time. A reader takes the value in the tree and goes back over the key's images, from the newest
+//! on, as long as their writers are invisible to its snapshot. Trees of indexes and of guards have
+//! images like those of tables: the store knows keys and bytes only.
 //!
-//! A reader's own changes are visible to it, unless it has taken them back: then the value is the one in the image.
+//! A reader's own changes are visible to it, unless it has taken them back: then the value is the
+//! one in the image.
 //!
 //! Invariants
-//! 1. While images are kept, a key's images are in the order of their writers' first changes, at most one of each transaction; one that has first added to
-//!    the row and then changed it has two, the second one with the value that its additions have made.
-//! 2. An image without a commit belongs to a transaction that is active here: its end stamps or forgets it before its locks go. ROLLBACK TO takes what it
-//!    undoes out of the image of additions, in the step that takes it out of the row.
-//! 3. An image goes as soon as no snapshot can need it: when its commit is visible to the oldest, or when an older image has a value, and a commit that the
-//!    newest does not see: whoever goes back over the one goes back over the other. Additions that the newest snapshot does not see are one image
-//!    until the value is replaced. So a key has at most two images more than there are snapshots and active writers.
+//! 1. While images are kept, a key's images are in the order of their writers' first changes, at
+//!    most one of each transaction; one that has first added to the row and then changed it has
+//!    two, the second one with the value that its additions have made.
+//! 2. An image without a commit belongs to a transaction that is active here: its end stamps or
+//!    forgets it before its locks go. ROLLBACK TO takes what it undoes out of the image of
+//!    additions, in the step that takes it out of the row.
+//! 3. An image goes as soon as no snapshot can need it: when its commit is visible to the oldest,
+//!    or when an older image has a value, and a commit that the newest does not see: whoever goes
+//!    back over the one goes back over the other. Additions that the newest snapshot does not see
+//!    are one image until the value is replaced. So a key has at most two images more than there
+//!    are snapshots and active writers.
 //! 4. Over the budget, images with a commit go to a temporary file (`spill`), a key's oldest first.
 //!    Where there is no room for them, snapshots fail here, the oldest first, and what they alone
 //!    need goes; writers never fail.
 //!
-//! Locking: none, it belongs to the partition; see `snapshots` for what is shared. A crash leaves nothing.
+//! Locking: none, it belongs to the partition; see `snapshots` for what is shared. A crash leaves
+//! nothing.
 //!
-//! Source: multi-version concurrency control with before-images (Bernstein, Hadzilacos, Goodman 1987, chapter 5; Oracle's rollback segments), in memory.
+//! Source: multi-version concurrency control with before-images (Bernstein, Hadzilacos, Goodman
+//! 1987, chapter 5; Oracle's rollback segments), in memory.
 
 mod between;
 mod births;
@@ -47,7 +58,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A key. Most are short, and lie in the nodes of the tree: a search misses the cache once a node, not once a key.
+/// A key. Most are short, and lie in the nodes of the tree: a search misses the cache once a node,
+/// not once a key.
 type Key = SmallVec<[u8; KEY]>;
 
 /// Bytes of the longest key that takes nothing on the heap.
@@ -59,7 +71,8 @@ type Chain = SmallVec<[Image; 1]>;
 /// A key's value before a change: none if it was not there.
 pub(crate) type Before = Option<Box<[u8]>>;
 
-/// What a statement sees: all that was committed up to a snapshot, and what its own transaction has changed.
+/// What a statement sees: all that was committed up to a snapshot, and what its own transaction has
+/// changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsOf {
     /// The snapshot, or [`COMMITTED`].
@@ -81,8 +94,9 @@ pub(crate) enum Since {
     Moved,
 }
 
-/// Bytes that an image takes beside its value, about, if its key is no longer than [`KEY`]: 96 in the tree of keys and 40 in the set of what is
-/// committed, both with the room that trees leave free, and what the allocator adds to the value.
+/// Bytes that an image takes beside its value, about, if its key is no longer than [`KEY`]: 96 in
+/// the tree of keys and 40 in the set of what is committed, both with the room that trees leave
+/// free, and what the allocator adds to the value.
 const IMAGE: usize = 216;
 
 #[derive(Debug)]
@@ -163,8 +177,8 @@ impl Versions {
         self.kept.as_ref().map_or(0, |kept| kept.bytes) + self.spill.bytes()
     }
 
-    /// Keeps images from now on. The ones that there are already: `active`, those of transactions that have changed something here, and who has made which
-    /// trees.
+    /// Keeps images from now on. The ones that there are already: `active`, those of transactions
+    /// that have changed something here, and who has made which trees.
     pub(crate) fn keep(
         &mut self,
         generation: u64,
@@ -198,7 +212,8 @@ impl Versions {
         }
     }
 
-    /// Whether an active transaction has an image with a value of the key already, which is older than what it could leave now.
+    /// Whether an active transaction has an image with a value of the key already, which is older
+    /// than what it could leave now.
     pub(crate) fn has(&self, tree: TreeId, key: &[u8], writer: TxnId) -> bool {
         let newest = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key)?.last());
         newest.is_some_and(|image| image.is_of(writer) && !image.change.is_added())
@@ -232,12 +247,14 @@ impl Versions {
             && let Some(sum) = kept.sum_of(writer, tree, key)
         {
             sum.take_back(addends);
-            // What it has done to the row after the addition is undone already. The value in that image has the addition in it.
+            // What it has done to the row after the addition is undone already. The value in that
+            // image has the addition in it.
             kept.remove(tree, &key.into(), |image| image.is_of(writer) && !image.change.is_added());
         }
     }
 
-    /// The row that an active transaction has just deleted comes back under another key, or at another partition.
+    /// The row that an active transaction has just deleted comes back under another key, or at
+    /// another partition.
     pub(crate) fn moves(&mut self, writer: TxnId, tree: TreeId, key: &[u8]) {
         let chain = self.kept.as_mut().and_then(|kept| kept.chains.get_mut(&tree)?.get_mut(key));
         if let Some(image) = chain.and_then(|chain| chain.last_mut())
@@ -397,7 +414,8 @@ impl Versions {
         Ok((back, false))
     }
 
-    /// What others have done to the key since the snapshot, as far as they have committed it. To be asked by who has locked it.
+    /// What others have done to the key since the snapshot, as far as they have committed it. To be
+    /// asked by who has locked it.
     pub(crate) fn since(&self, tree: TreeId, key: &[u8], as_of: AsOf) -> Result<Since, Stop> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
         let mut since = Since::Unchanged;

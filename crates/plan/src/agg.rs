@@ -93,7 +93,8 @@ impl Aggregate {
 }
 
 impl State {
-    /// Takes in one row; DISTINCT arguments count once. Keeps `memory`, the bytes that all states take, about.
+    /// Takes in one row; DISTINCT arguments count once. Keeps `memory`, the bytes that all states
+    /// take, about.
     fn accumulate(
         &mut self,
         agg: &Aggregate,
@@ -143,7 +144,8 @@ impl State {
         Ok(())
     }
 
-    /// Takes in a partial state that starts at column `at` of `row` (see [`Aggregate::state_columns`]).
+    /// Takes in a partial state that starts at column `at` of `row` (see
+    /// [`Aggregate::state_columns`]).
     fn merge(
         &mut self,
         agg: &Aggregate,
@@ -212,7 +214,8 @@ impl State {
     }
 }
 
-/// All groups of one grouping, in the order in which they were first seen. A partition and the coordinator use the same table.
+/// All groups of one grouping, in the order in which they were first seen. A partition and the
+/// coordinator use the same table.
 #[derive(Clone, Debug)]
 pub struct Groups {
     index: HashMap<Vec<u8>, usize>,

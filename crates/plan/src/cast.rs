@@ -7,8 +7,9 @@ use clearway_types::{Datum, DatumRef, SqlError, SqlResult, SqlState, SqlType};
 use rust_decimal::prelude::ToPrimitive;
 use rust_decimal::{Decimal, RoundingStrategy};
 
-/// Converts `value` to `to`. `explicit`: the user wrote the cast, and text too long for `char(n)`/`varchar(n)` is cut; otherwise
-/// (an assignment, a parameter bound to a column) only trailing blanks may be cut, else 22001.
+/// Converts `value` to `to`. `explicit`: the user wrote the cast, and text too long for
+/// `char(n)`/`varchar(n)` is cut; otherwise (an assignment, a parameter bound to a column) only
+/// trailing blanks may be cut, else 22001.
 pub fn cast(value: DatumRef<'_>, to: SqlType, explicit: bool, zone: &Zone) -> SqlResult<Datum> {
     cast_value(Value::Ref(value), to, explicit, zone).map(Value::into_datum)
 }

@@ -1,4 +1,5 @@
-//! Table definitions, and the immutable snapshot of all of them that a statement is planned against.
+//! Table definitions, and the immutable snapshot of all of them that a statement is planned
+//! against.
 
 use crate::Expr;
 use clearway_types::{SqlType, TableId, TreeId};
@@ -28,8 +29,9 @@ pub enum Distribution {
     Random,
 }
 
-/// A secondary index. Entries: for a unique index the indexed columns' key encoding (followed by the row's key if one of them is
-/// NULL), otherwise always followed by the row's key; the value is the row's key.
+/// A secondary index. Entries: for a unique index the indexed columns' key encoding (followed by
+/// the row's key if one of them is NULL), otherwise always followed by the row's key; the value is
+/// the row's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexDef {
     /// Its name.
@@ -40,7 +42,8 @@ pub struct IndexDef {
     pub columns: Vec<usize>,
     /// Whether equal keys (without NULLs) are refused.
     pub unique: bool,
-    /// The tree of its guard (see [`crate::guard`]), if it is unique and does not contain the distribution columns.
+    /// The tree of its guard (see [`crate::guard`]), if it is unique and does not contain the
+    /// distribution columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<TreeId>,
 }
@@ -50,19 +53,23 @@ pub struct IndexDef {
 pub struct TableDef {
     /// Stays the same through TRUNCATE and ALTER.
     pub id: TableId,
-    /// The catalog version of the last change of its definition: partitions refuse fragments planned before it.
+    /// The catalog version of the last change of its definition: partitions refuse fragments
+    /// planned before it.
     pub version: u64,
     /// Its name.
     pub name: String,
     /// Its columns, in order.
     pub columns: Vec<Column>,
-    /// The tree of its rows: primary-key encoding (or a hidden row number, 8 bytes big-endian) to encoded row of all columns.
+    /// The tree of its rows: primary-key encoding (or a hidden row number, 8 bytes big-endian) to
+    /// encoded row of all columns.
     pub tree: TreeId,
-    /// The primary key's columns; empty if the table has none and rows are keyed by a hidden number given by their partition.
+    /// The primary key's columns; empty if the table has none and rows are keyed by a hidden number
+    /// given by their partition.
     pub primary_key: Vec<usize>,
     /// The primary key's constraint name.
     pub primary_key_name: String,
-    /// The tree of the primary key's guard (see [`crate::guard`]), if the key does not contain the distribution columns.
+    /// The tree of the primary key's guard (see [`crate::guard`]), if the key does not contain the
+    /// distribution columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary_key_guard: Option<TreeId>,
     /// Secondary indexes, local to each partition.
@@ -83,7 +90,8 @@ impl TableDef {
     }
 }
 
-/// All tables at one moment. Cheap to clone behind its `Arc`; a change makes a new one with a higher version.
+/// All tables at one moment. Cheap to clone behind its `Arc`; a change makes a new one with a
+/// higher version.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     /// Grows with every committed change; cached plans of another version are thrown away.

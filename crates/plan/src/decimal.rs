@@ -1,8 +1,9 @@
 //! Numeric arithmetic: PostgreSQL's value and scale, or a refusal.
 //!
-//! Our numeric holds a mantissa below 2^96 and at most 28 digits behind the point; PostgreSQL's is far longer.
-//! Invariants:
-//! 1. No function here rounds a digit away that PostgreSQL would keep: the result is exact, or the error is 0A000.
+//! Our numeric holds a mantissa below 2^96 and at most 28 digits behind the point; PostgreSQL's is
+//! far longer. Invariants:
+//! 1. No function here rounds a digit away that PostgreSQL would keep: the result is exact, or the
+//!    error is 0A000.
 //! 2. No result is a negative zero, which PostgreSQL does not have.
 
 use clearway_types::{SqlError, SqlResult, SqlState};
@@ -30,7 +31,8 @@ fn at_scale(v: Decimal, scale: u32) -> Option<i128> {
     v.mantissa().checked_mul(10i128.checked_pow(scale.checked_sub(v.scale())?)?)
 }
 
-/// Reads `[sign] digits [. digits] [e exponent]`; `None` if the text is not shaped so. 0A000 if we cannot hold the value.
+/// Reads `[sign] digits [. digits] [e exponent]`; `None` if the text is not shaped so. 0A000 if we
+/// cannot hold the value.
 pub(crate) fn read(text: &str) -> Option<SqlResult<Decimal>> {
     let (negative, body) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -104,7 +106,8 @@ pub(crate) fn negate(v: Decimal) -> Decimal {
     if v.is_zero() { v } else { -v }
 }
 
-/// Quotient with the scale that PostgreSQL's select_div_scale chooses, rounded half away from zero; `b` is not zero.
+/// Quotient with the scale that PostgreSQL's select_div_scale chooses, rounded half away from zero;
+/// `b` is not zero.
 pub(crate) fn divide(a: Decimal, b: Decimal) -> SqlResult<Decimal> {
     let (aw, ad) = leading(a);
     let (bw, bd) = leading(b);

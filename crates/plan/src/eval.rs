@@ -1,7 +1,7 @@
 //! Evaluation of scalar expressions against one row.
 //!
-//! [`Expr::eval_ref`] is the form that the executor uses: literals, parameters and columns are borrowed, so a comparison
-//! or an integer sum allocates nothing.
+//! [`Expr::eval_ref`] is the form that the executor uses: literals, parameters and columns are
+//! borrowed, so a comparison or an integer sum allocates nothing.
 
 use crate::arith::{arithmetic, negate};
 use crate::cast::cast_value;
@@ -13,7 +13,8 @@ use crate::{Expr, func, like};
 use clearway_types::{Datum, DatumRef, RowBuilder, RowView, SqlError, SqlResult, SqlType};
 use std::cmp::Ordering;
 
-/// The value of an expression: borrowed from the row, the plan or the parameters, or text made by a function.
+/// The value of an expression: borrowed from the row, the plan or the parameters, or text made by a
+/// function.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
     /// A borrowed or a fixed-size value.

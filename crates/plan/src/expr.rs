@@ -16,7 +16,8 @@ pub enum Expr {
     Unary(UnaryOp, Box<Expr>),
     /// Both sides already have the type that the operator works on.
     Binary(BinaryOp, Box<Expr>, Box<Expr>),
-    /// Conversion with PostgreSQL's rules; to `char(n)`/`varchar(n)` it checks the length (`explicit`: it truncates).
+    /// Conversion with PostgreSQL's rules; to `char(n)`/`varchar(n)` it checks the length
+    /// (`explicit`: it truncates).
     Cast {
         /// What is converted.
         expr: Box<Expr>,

@@ -108,7 +108,8 @@ fn extreme<'a>(
     Ok(best)
 }
 
-/// In [0, 1): of the execution's seed, the row, and the call's place in the statement (its argument).
+/// In [0, 1): of the execution's seed, the row, and the call's place in the statement (its
+/// argument).
 fn random(args: &[Expr], row: RowView<'_>, env: &Env) -> SqlResult<f64> {
     let place = match args.first() {
         Some(arg) => arg.eval(row, env)?.as_i64().unwrap_or(0),
@@ -140,7 +141,8 @@ fn of_session<'a>(f: Func, env: &'a Env) -> Option<Value<'a>> {
     })
 }
 
-/// Refuses the timeout of pg_terminate_backend: expressions cannot wait. Calls where the server can are gone by now.
+/// Refuses the timeout of pg_terminate_backend: expressions cannot wait. Calls where the server can
+/// are gone by now.
 fn check_timeout(timeout: DatumRef<'_>) -> SqlResult<()> {
     match timeout {
         DatumRef::Int8(ms) if ms < 0 => {
@@ -154,7 +156,8 @@ fn check_timeout(timeout: DatumRef<'_>) -> SqlResult<()> {
     }
 }
 
-/// Whether there is a session that was told. One that tells itself fails at once, before its statement has come to an end.
+/// Whether there is a session that was told. One that tells itself fails at once, before its
+/// statement has come to an end.
 fn signal<'a>(signal: Signal, pid: DatumRef<'_>, env: &'a Env) -> SqlResult<Value<'a>> {
     let (DatumRef::Int4(pid), Some(session)) = (pid, env.session.as_deref()) else {
         return Ok(Value::NULL);
@@ -215,7 +218,8 @@ fn number<'a>(f: Func, v: DatumRef<'_>, places: DatumRef<'_>) -> SqlResult<Value
         }
         (Func::FloorInt, D::Numeric(x)) => Value::Ref(D::Int8(held(x.floor()))),
         (Func::CeilInt, D::Numeric(x)) => Value::Ref(D::Int8(held(x.ceil()))),
-        // A float8 beyond 2^53 equals several bigints once these are converted: leave that room on both sides.
+        // A float8 beyond 2^53 equals several bigints once these are converted: leave that room on
+        // both sides.
         (Func::FloorInt, D::Float8(x)) => Value::Ref(D::Int8(slack(x.floor(), false))),
         (Func::CeilInt, D::Float8(x)) => Value::Ref(D::Int8(slack(x.ceil(), true))),
         _ => owned(v),

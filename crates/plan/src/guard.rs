@@ -1,9 +1,10 @@
 //! Guards: what keeps a unique key unique whose columns do not say where a row lives.
 //!
-//! A partition can vouch for the uniqueness of a key that contains the table's distribution columns: equal keys meet there. Any other unique
-//! key has a guard, a tree of its own that is spread by the hash of the key itself: equal keys meet in the guard. An entry is the key's
-//! encoding with the row's home, its partition; keys with a NULL are equal to none and have no entry. Guards change in the transactions
-//! that change the rows.
+//! A partition can vouch for the uniqueness of a key that contains the table's distribution
+//! columns: equal keys meet there. Any other unique key has a guard, a tree of its own that is
+//! spread by the hash of the key itself: equal keys meet in the guard. An entry is the key's
+//! encoding with the row's home, its partition; keys with a NULL are equal to none and have no
+//! entry. Guards change in the transactions that change the rows.
 //!
 //! Source: the global indexes of Spanner and CockroachDB; docs/decisions/distributed-unique.md.
 
@@ -40,19 +41,22 @@ pub enum GuardOp {
     Insert,
     /// Takes entries away.
     Delete,
-    /// Locks keys, whether they are there or not, and puts out the home of each that is there, as one int4 column.
+    /// Locks keys, whether they are there or not, and puts out the home of each that is there, as
+    /// one int4 column.
     Find {
         /// How.
         lock: RowLock,
         /// What becomes of those that others have locked: one that is skipped is not put out.
         wait: LockWait,
     },
-    /// As `Find` by an INSERT that ignores conflicts: locks keys exclusively, and puts out the home of each that is there now, whatever its snapshot has.
+    /// As `Find` by an INSERT that ignores conflicts: locks keys exclusively, and puts out the home
+    /// of each that is there now, whatever its snapshot has.
     Clash,
 }
 
 impl TableDef {
-    /// Whether the column is in a unique key: then it is changed FOR UPDATE only, and FOR KEY SHARE protects it.
+    /// Whether the column is in a unique key: then it is changed FOR UPDATE only, and FOR KEY SHARE
+    /// protects it.
     pub fn is_in_key(&self, column: usize) -> bool {
         let indexes = self.indexes.iter().filter(|index| index.unique).map(|index| &index.columns);
         std::iter::once(&self.primary_key).chain(indexes).any(|columns| columns.contains(&column))
@@ -90,14 +94,15 @@ impl TableDef {
     pub fn is_guarded(&self) -> bool {
         self.primary_key_guard.is_some() || self.indexes.iter().any(|i| i.guard.is_some())
     }
-    /// The columns of all guards, one after the other: what a DELETE puts out, behind what it returns, so that their entries can go too.
+    /// The columns of all guards, one after the other: what a DELETE puts out, behind what it
+    /// returns, so that their entries can go too.
     pub fn guarded_columns(&self) -> impl Iterator<Item = usize> + '_ {
         self.guards().flat_map(|g| g.columns.iter().copied())
     }
 }
 
-/// The key of a guard's entry for a row that has the key's columns at these positions, and the partition where the entry lives. `None`: one
-/// of them is NULL, there is no entry.
+/// The key of a guard's entry for a row that has the key's columns at these positions, and the
+/// partition where the entry lives. `None`: one of them is NULL, there is no entry.
 pub fn entry(
     columns: &[usize],
     row: RowView<'_>,

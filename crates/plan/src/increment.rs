@@ -1,7 +1,8 @@
-//! Which UPDATEs only add to integers of one row: what such a statement does is the same whatever the integers are.
+//! Which UPDATEs only add to integers of one row: what such a statement does is the same whatever
+//! the integers are.
 //!
-//! Two transactions that only add to a row need not wait for each other. The locks and the versions of such rows are the partition's: see
-//! docs/decisions/increments.md.
+//! Two transactions that only add to a row need not wait for each other. The locks and the versions
+//! of such rows are the partition's: see docs/decisions/increments.md.
 
 use crate::expr::BinaryOp;
 use crate::program::{Access, Path, Program};
@@ -24,7 +25,8 @@ impl Program {
     }
 }
 
-/// Whether an UPDATE without RETURNING finds one row by its key, reads nothing else of it than the integers that it adds to, and these are in no key.
+/// Whether an UPDATE without RETURNING finds one row by its key, reads nothing else of it than the
+/// integers that it adds to, and these are in no key.
 fn only_adds(access: &Access, set: &[(usize, Expr)]) -> bool {
     let table = &*access.table;
     let in_key = |c: &usize| {
@@ -49,8 +51,8 @@ fn is_integer(ty: SqlType) -> bool {
     matches!(ty, SqlType::Int2 | SqlType::Int4 | SqlType::Int8)
 }
 
-/// Whether the expression is a sum of the column, or a difference from it, and of something that needs no row. The column may be widened for that, and
-/// the sum assigned to the column's type.
+/// Whether the expression is a sum of the column, or a difference from it, and of something that
+/// needs no row. The column may be widened for that, and the sum assigned to the column's type.
 fn adds_to(e: &Expr, column: usize, ty: SqlType) -> bool {
     match e {
         Expr::Cast { expr, to, explicit: false } if *to == ty => is_sum(expr, column),
@@ -68,7 +70,8 @@ fn is_sum(e: &Expr, column: usize) -> bool {
     }
 }
 
-/// Whether it is the column, as an integer: as a number with a fraction the sum would be rounded, by how much depends on the column.
+/// Whether it is the column, as an integer: as a number with a fraction the sum would be rounded,
+/// by how much depends on the column.
 fn is_column(e: &Expr, column: usize) -> bool {
     match e {
         Expr::Column(c) => *c == column,

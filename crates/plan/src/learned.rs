@@ -1,20 +1,25 @@
-//! The lock that a plan's reads take on their rows, learned from what transactions do with the rows afterwards.
+//! The lock that a plan's reads take on their rows, learned from what transactions do with the rows
+//! afterwards.
 //!
-//! Two transactions that both read a row under a shared lock and then both update it are in a deadlock. Where most reads of a plan are followed
-//! by a change of the row, its reads lock exclusively, so that the second transaction waits at the read.
+//! Two transactions that both read a row under a shared lock and then both update it are in a
+//! deadlock. Where most reads of a plan are followed by a change of the row, its reads lock
+//! exclusively, so that the second transaction waits at the read.
 //!
-//! The same holds for two transactions that add to a row beside each other and then both read it under a lock, or change it otherwise. An UPDATE that
-//! only adds counts as a read here, and such a use of the row as a change.
+//! The same holds for two transactions that add to a row beside each other and then both read it
+//! under a lock, or change it otherwise. An UPDATE that only adds counts as a read here, and such a
+//! use of the row as a change.
 //!
 //! Invariants
-//! 1. Evidence is what transactions did with rows after a read, never how long they waited. It is the same under both locks, so a plan
-//!    is unlearned as it was learned.
-//! 2. The choice changes only when evidence arrives, to exclusive at a share of at least `ON` and back below `OFF`.
+//! 1. Evidence is what transactions did with rows after a read, never how long they waited. It is
+//!    the same under both locks, so a plan is unlearned as it was learned.
+//! 2. The choice changes only when evidence arrives, to exclusive at a share of at least `ON` and
+//!    back below `OFF`.
 //!
-//! Locking: none. One word holds the share and the choice; it is replaced as a whole. Nothing is kept over a restart.
+//! Locking: none. One word holds the share and the choice; it is replaced as a whole. Nothing is
+//! kept over a restart.
 //!
-//! Source: update locks for reads that will write are in Gray and Reuter, chapter 7.8; choosing them by observation is ours, see
-//! docs/decisions/read-locks.md.
+//! Source: update locks for reads that will write are in Gray and Reuter, chapter 7.8; choosing
+//! them by observation is ours, see docs/decisions/read-locks.md.
 
 use std::fmt;
 // Plain std: no thread waits for another by them, and a stale choice is only a worse one.
@@ -36,7 +41,8 @@ const EXCLUSIVE: u32 = 1 << 31;
 pub struct Evidence {
     /// Rows read, or added to.
     pub reads: u32,
-    /// Those that the same transaction changed, or locked to change, later. Of an UPDATE that only adds: those that it used in any way but to add.
+    /// Those that the same transaction changed, or locked to change, later. Of an UPDATE that only
+    /// adds: those that it used in any way but to add.
     pub changed: u32,
     /// Those that took the exclusive lock.
     pub exclusive: u32,
@@ -142,7 +148,8 @@ impl LearnedLock {
     }
 }
 
-/// Where a plan keeps what its engine learns of it: empty until its first run in a block. It is no part of what the plan says: all are equal.
+/// Where a plan keeps what its engine learns of it: empty until its first run in a block. It is no
+/// part of what the plan says: all are equal.
 #[derive(Clone, Default)]
 pub struct LearnedSlot(OnceLock<Option<Arc<LearnedLock>>>);
 

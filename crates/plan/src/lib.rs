@@ -1,7 +1,7 @@
 //! Operator trees as data: what the planner makes, the coordinator routes, and partitions execute.
 //!
-//! A plan refers to the catalog by `Arc`s of immutable definitions and by ids; it never holds a lock, a page or a session.
-//! Must not know: SQL text, storage, threads.
+//! A plan refers to the catalog by `Arc`s of immutable definitions and by ids; it never holds a
+//! lock, a page or a session. Must not know: SQL text, storage, threads.
 
 #![forbid(unsafe_code)]
 

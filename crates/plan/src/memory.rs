@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! 1. `used` is at most the limit: [`MemoryAccount::charge`] refuses what would exceed it (53200).
-//! 2. Each holder counts for itself with a [`Charge`], and is at most [`STEP`] bytes ahead of what it has been charged for. Small results
-//!    are never charged: they cost one comparison per row.
+//! 2. Each holder counts for itself with a [`Charge`], and is at most [`STEP`] bytes ahead of what
+//!    it has been charged for. Small results are never charged: they cost one comparison per row.
 //!
 //! Locking: none. Several partitions charge the same account at the same time.
 

@@ -1,4 +1,5 @@
-//! What a plan does at a partition, as SQL without constants: plans with the same text are one in `clearway.plans`.
+//! What a plan does at a partition, as SQL without constants: plans with the same text are one in
+//! `clearway.plans`.
 
 use crate::program::{Access, Group};
 use crate::show::{Constants, Printer};

@@ -83,7 +83,8 @@ impl Env {
         self.session.as_ref().map_or(&UTC, |s| &s.zone)
     }
 
-    /// Whether the execution has done what no rollback undoes: it has told another session something.
+    /// Whether the execution has done what no rollback undoes: it has told another session
+    /// something.
     pub fn has_acted(&self) -> bool {
         // Relaxed: see `Acted::set`.
         self.acted.0.load(Ordering::Relaxed)
@@ -195,8 +196,9 @@ pub enum RowLock {
 pub enum LockWait {
     /// It waits.
     Wait,
-    /// SKIP LOCKED: it goes on as if the row were not there. Then it locks the rows that it returns, and no ranges of keys: what it has left out
-    /// may be seen later, so it is not serialisable.
+    /// SKIP LOCKED: it goes on as if the row were not there. Then it locks the rows that it
+    /// returns, and no ranges of keys: what it has left out may be seen later, so it is not
+    /// serialisable.
     Skip,
     /// NOWAIT: 55P03.
     Fail,
@@ -207,7 +209,8 @@ pub enum LockWait {
 pub struct RowLocking {
     /// What the statement asks for.
     pub asked: RowLock,
-    /// What it takes: FOR KEY SHARE of other columns than those of keys is a read, and reads lock FOR SHARE.
+    /// What it takes: FOR KEY SHARE of other columns than those of keys is a read, and reads lock
+    /// FOR SHARE.
     pub taken: RowLock,
     /// What becomes of rows that others have locked.
     pub wait: LockWait,
@@ -227,8 +230,9 @@ pub enum Path {
     Point(Vec<Expr>),
     /// `pk IN (...)` for a primary key of one column; duplicates and NULLs find nothing twice.
     Points(Vec<Expr>),
-    /// A range of the primary key's tree (`index: None`) or of a secondary index's. A NULL among its expressions finds nothing, and a
-    /// bounded column is never NULL: the range is the whole of the conditions it stands for.
+    /// A range of the primary key's tree (`index: None`) or of a secondary index's. A NULL among
+    /// its expressions finds nothing, and a bounded column is never NULL: the range is the whole of
+    /// the conditions it stands for.
     Range {
         /// Position in `TableDef::indexes`.
         index: Option<usize>,
@@ -259,7 +263,8 @@ pub enum Program {
         /// Stop after so many output rows; input: none.
         limit: Option<Expr>,
     },
-    /// Inserts the rows that the message brings (encoded, complete, checked), each into the table and its indexes.
+    /// Inserts the rows that the message brings (encoded, complete, checked), each into the table
+    /// and its indexes.
     Insert {
         /// The table.
         table: Arc<TableDef>,
@@ -276,10 +281,12 @@ pub enum Program {
         set: Vec<(usize, Expr)>,
         /// Output columns; input: the new row.
         returning: Vec<Expr>,
-        /// A distribution column changes, or one of a guarded key: delete the old row here, and output the whole new row, which the
-        /// coordinator inserts where it belongs. If the table has guards, each new row comes behind the whole old one.
+        /// A distribution column changes, or one of a guarded key: delete the old row here, and
+        /// output the whole new row, which the coordinator inserts where it belongs. If the table
+        /// has guards, each new row comes behind the whole old one.
         moves: bool,
-        /// It only adds to integers of one row: see [`crate::increment`]. [`Program::update`] finds that out.
+        /// It only adds to integers of one row: see [`crate::increment`]. [`Program::update`] finds
+        /// that out.
         adds: bool,
     },
     /// Deletes.
@@ -289,8 +296,9 @@ pub enum Program {
         /// Output columns; input: the old row. The last ones are the table's guarded columns.
         returning: Vec<Expr>,
     },
-    /// Works on a guard, at the partition that the keys' hash says. The rows that the message brings have the key's columns, none of them
-    /// NULL, and for [`GuardOp::Insert`] the home of the key's row as an int4 behind them.
+    /// Works on a guard, at the partition that the keys' hash says. The rows that the message
+    /// brings have the key's columns, none of them NULL, and for [`GuardOp::Insert`] the home of
+    /// the key's row as an int4 behind them.
     Guard {
         /// The table.
         table: Arc<TableDef>,
@@ -346,13 +354,15 @@ pub struct Aggregate {
     pub func: AggFunc,
     /// Its argument; `None` for count(*).
     pub arg: Option<Expr>,
-    /// DISTINCT: values are collected, not states. Then the partition sends ungrouped rows and the coordinator does it all.
+    /// DISTINCT: values are collected, not states. Then the partition sends ungrouped rows and the
+    /// coordinator does it all.
     pub distinct: bool,
     /// The result's type: sum(int2|int4) is Int8, sum(int8) and avg(int) Numeric, of float8 Float8.
     pub ty: clearway_types::SqlType,
 }
 
-/// Aggregate functions. The partial state is: count 1 column (int8), sum 1 (NULL if no rows), min/max 1, avg 2 (sum as numeric or float8, count).
+/// Aggregate functions. The partial state is: count 1 column (int8), sum 1 (NULL if no rows),
+/// min/max 1, avg 2 (sum as numeric or float8, count).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum AggFunc {

@@ -54,8 +54,8 @@ impl TableDef {
 }
 
 impl IndexDef {
-    /// Appends the key of the index's entry for `row`, whose key in the table's tree is `row_key`; true if equal keys must be refused
-    /// (a unique index and no NULL in it).
+    /// Appends the key of the index's entry for `row`, whose key in the table's tree is `row_key`;
+    /// true if equal keys must be refused (a unique index and no NULL in it).
     pub fn push_entry(
         &self,
         row: RowView<'_>,

@@ -25,8 +25,8 @@ impl Default for SearchPath {
 }
 
 impl SearchPath {
-    /// What the setting's text means to this user. `$user` never means one of the system's schemas: a user named `clearway` could
-    /// not create tables.
+    /// What the setting's text means to this user. `$user` never means one of the system's schemas:
+    /// a user named `clearway` could not create tables.
     pub fn new(text: &str, user: &str) -> Self {
         let found = |name: String| match name.as_str() {
             "$user" => (user == PUBLIC).then_some(PUBLIC),

@@ -11,8 +11,9 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::ops::Range;
 
-/// Order of two values of comparable types (integers of any width; numeric and float8 with integers; text by bytes). NULLs sort
-/// after everything. Agrees with the key encoding: -0 equals 0, NaN is greater than every number and equals itself.
+/// Order of two values of comparable types (integers of any width; numeric and float8 with
+/// integers; text by bytes). NULLs sort after everything. Agrees with the key encoding: -0 equals
+/// 0, NaN is greater than every number and equals itself.
 pub fn compare(a: DatumRef<'_>, b: DatumRef<'_>) -> Ordering {
     use DatumRef as D;
     match (a, b) {
@@ -95,7 +96,8 @@ impl PartialEq for Keyed<'_> {
 }
 impl Eq for Keyed<'_> {}
 
-/// Sorts the rows of a batch in steps of bounded length: runs first, then the runs are merged. Stable.
+/// Sorts the rows of a batch in steps of bounded length: runs first, then the runs are merged.
+/// Stable.
 pub struct Sorter<'r> {
     keys: &'r [SortKey],
     rows: &'r RowBatch,
@@ -112,7 +114,8 @@ impl<'r> Sorter<'r> {
         Self { keys, rows, env, runs: Vec::new(), heads: BinaryHeap::new(), memory: 0 }
     }
 
-    /// Takes these rows as the next run. Every row must be in one run, and runs must come in the order of the rows.
+    /// Takes these rows as the next run. Every row must be in one run, and runs must come in the
+    /// order of the rows.
     pub fn push_run(&mut self, run: Range<usize>) -> SqlResult<()> {
         let mut sorted = Vec::with_capacity(run.len());
         for row in run {
@@ -213,7 +216,8 @@ pub(crate) fn datum_memory(value: &Datum) -> usize {
 /// A set of keys made by [`push_identity`].
 pub(crate) type KeySet = HashSet<Vec<u8>>;
 
-/// Appends bytes that are equal for values that are equal. Unlike the key encoding they tell all numerics apart.
+/// Appends bytes that are equal for values that are equal. Unlike the key encoding they tell all
+/// numerics apart.
 pub fn push_identity(out: &mut Vec<u8>, value: DatumRef<'_>) {
     match value {
         DatumRef::Numeric(v) => {

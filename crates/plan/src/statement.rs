@@ -225,7 +225,8 @@ pub struct Argument {
 /// A query: rows from somewhere, then the finishing steps at the coordinator, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// A condition without columns: unless it is true, the source gives no rows and is not asked for any.
+    /// A condition without columns: unless it is true, the source gives no rows and is not asked
+    /// for any.
     pub once: Option<Expr>,
     /// Where rows come from.
     pub source: Source,
@@ -307,7 +308,8 @@ pub struct SortKey {
 /// Which partitions a program runs at.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Route {
-    /// The one that the hash of these expressions (the distribution columns' values, in their types) names.
+    /// The one that the hash of these expressions (the distribution columns' values, in their
+    /// types) names.
     Hash(Vec<Expr>),
     /// The home of the row with this key, which its guard knows.
     Guard {
@@ -327,7 +329,8 @@ pub enum Route {
 pub struct Insert {
     /// The table.
     pub table: Arc<TableDef>,
-    /// The rows' source: its output has exactly the table's columns, in order, in their types, defaults filled in.
+    /// The rows' source: its output has exactly the table's columns, in order, in their types,
+    /// defaults filled in.
     pub source: Query,
     /// `Program::Insert`.
     pub program: Arc<Program>,
@@ -438,7 +441,8 @@ pub struct Copy {
 /// The direction of a COPY.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CopyDirection {
-    /// FROM STDIN. The incoming values (in `types`) are the input row of `row`, which makes the table's row.
+    /// FROM STDIN. The incoming values (in `types`) are the input row of `row`, which makes the
+    /// table's row.
     From {
         /// The table.
         table: Arc<TableDef>,

@@ -1,6 +1,8 @@
-//! System views: what a server tells of itself in SQL, as relations of schema `clearway` that can be read and not written.
+//! System views: what a server tells of itself in SQL, as relations of schema `clearway` that can
+//! be read and not written.
 //!
-//! Their rows are made when a statement runs, by the server; they are never distributed, and reading them takes no locks of transactions.
+//! Their rows are made when a statement runs, by the server; they are never distributed, and
+//! reading them takes no locks of transactions.
 
 use clearway_types::SqlType;
 
@@ -12,7 +14,8 @@ pub const SCHEMA: &str = "clearway";
 pub enum SystemView {
     /// What the server has done since it was started, in one row.
     Activity,
-    /// How often latches and locks were asked for, and who waited for them how long, since the counts were last set to 0.
+    /// How often latches and locks were asked for, and who waited for them how long, since the
+    /// counts were last set to 0.
     Contention,
     /// Rows that several transactions hold or want at once, and how they are locked.
     HotRows,
@@ -20,7 +23,8 @@ pub enum SystemView {
     LatchCalibration,
     /// Who waits for which lock of whom, a row for each wait in progress.
     Locks,
-    /// Plans that read single rows in blocks, which lock they take there, and the counts from which that is learned.
+    /// Plans that read single rows in blocks, which lock they take there, and the counts from which
+    /// that is learned.
     Plans,
     /// Who is connected, what each session does and what it waits for.
     Sessions,

@@ -1,4 +1,5 @@
-//! Text forms read back; comparison agrees with the key encoding; aggregates do not depend on how rows are split.
+//! Text forms read back; comparison agrees with the key encoding; aggregates do not depend on how
+//! rows are split.
 
 use clearway_plan::agg::Groups;
 use clearway_plan::program::{AggFunc, Aggregate, Env, Group};

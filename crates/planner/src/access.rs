@@ -1,8 +1,8 @@
 //! Choice of the access path and of the route.
 //!
-//! A condition that the path answers exactly leaves the filter; one that it only narrows down stays there. A key expression is
-//! comparable with the column as the key encoding has it: any integer width for an integer column, a numeric or float8 by way
-//! of [`Func::ExactInt`] and its like.
+//! A condition that the path answers exactly leaves the filter; one that it only narrows down stays
+//! there. A key expression is comparable with the column as the key encoding has it: any integer
+//! width for an integer column, a numeric or float8 by way of [`Func::ExactInt`] and its like.
 
 use crate::tree::is_constant;
 use clearway_plan::expr::{BinaryOp, Func};
@@ -66,8 +66,9 @@ impl Candidate {
     }
 }
 
-/// Finds path and route for the rows that satisfy `filter`, in the order of `order` if that costs nothing. `limited`: few rows of that
-/// order are wanted, so that an index may be walked for the order alone.
+/// Finds path and route for the rows that satisfy `filter`, in the order of `order` if that costs
+/// nothing. `limited`: few rows of that order are wanted, so that an index may be walked for the
+/// order alone.
 pub(crate) fn choose(
     table: &Arc<TableDef>,
     filter: Option<Expr>,

@@ -1,6 +1,7 @@
 //! Binding of scalar expressions: names, operators, what has a syntax of its own.
 //!
-//! Aggregates are bound to [`Expr::Column`]s numbered from [`AGGREGATE`]; `select` puts them in their places once all are known.
+//! Aggregates are bound to [`Expr::Column`]s numbered from [`AGGREGATE`]; `select` puts them in
+//! their places once all are known.
 
 use crate::coerce::{long_numeric, long_numeric_text};
 use crate::literal::number;

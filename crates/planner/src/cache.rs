@@ -1,7 +1,8 @@
 //! The plan cache of the simple protocol: one a worker, keyed by the text without its literals.
 //!
 //! Invariants:
-//! 1. A plan of another catalog version is never returned: the whole cache is dropped when the version differs.
+//! 1. A plan of another catalog version is never returned: the whole cache is dropped when the
+//!    version differs.
 //! 2. At most [`CAPACITY`] entries; a full cache is emptied (its statements plainly do not repeat).
 //!
 //! Locking: none, it belongs to one thread. A crash leaves nothing.
@@ -41,8 +42,9 @@ impl PlanCache {
         self.plans.is_empty()
     }
 
-    /// The plan of a simple query and the parameters that stand for its literals. `None`: the text is not one that the cache serves;
-    /// parse and plan it as it is, which also gives errors their places.
+    /// The plan of a simple query and the parameters that stand for its literals. `None`: the text
+    /// is not one that the cache serves; parse and plan it as it is, which also gives errors their
+    /// places.
     pub fn get_or_plan(
         &mut self,
         sql: &str,

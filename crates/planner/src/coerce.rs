@@ -1,4 +1,5 @@
-//! Conversions: what an undecided expression becomes, implicit and written casts, assignments, the common type of alternatives.
+//! Conversions: what an undecided expression becomes, implicit and written casts, assignments, the
+//! common type of alternatives.
 
 use crate::bind::{Binder, Typed};
 use crate::ops::shown;
@@ -7,7 +8,8 @@ use clearway_plan::{Expr, Zone, cast, value};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 
 impl Binder<'_> {
-    /// Gives an undecided expression a type: a literal is read, a parameter becomes of it. Others are left alone.
+    /// Gives an undecided expression a type: a literal is read, a parameter becomes of it. Others
+    /// are left alone.
     pub(crate) fn decide(&mut self, t: Typed, to: SqlType) -> SqlResult<Typed> {
         if t.ty != SqlType::Unknown {
             return Ok(t);
@@ -30,7 +32,8 @@ impl Binder<'_> {
                 if ty == to { Ok(param) } else { Ok(cast_expr(param, to, false)) }
             }
             Expr::Literal(Datum::Null) => Ok(Typed::new(t.expr, to)),
-            // The meaning depends on the session's zone: it is read at each execution. What no zone can read is an error now.
+            // The meaning depends on the session's zone: it is read at each execution. What no zone
+            // can read is an error now.
             Expr::Literal(Datum::Text(ref s)) if to == SqlType::Timestamptz => {
                 match value::parse_text(to, s, &Zone::utc()) {
                     Err(e) if e.state() != SqlState::DATETIME_OVERFLOW || !some_zone_reads(s) => {
@@ -101,7 +104,8 @@ impl Binder<'_> {
         fold_constant(cast_expr(t, to, false)).map(|t| t.expr)
     }
 
-    /// One type for alternatives: of CASE, COALESCE, GREATEST, VALUES. A length stays only if all of them have it.
+    /// One type for alternatives: of CASE, COALESCE, GREATEST, VALUES. A length stays only if all
+    /// of them have it.
     pub(crate) fn unify(
         &mut self,
         items: Vec<Typed>,
@@ -120,7 +124,8 @@ impl Binder<'_> {
         }
         let null = |t: &Typed| t.expr == Expr::Literal(Datum::Null);
         if !items.iter().all(|t| t.ty == common || null(t)) {
-            // A value of char(n) has its blanks, one without a length keeps those it came with: we keep none.
+            // A value of char(n) has its blanks, one without a length keeps those it came with: we
+            // keep none.
             if matches!(common, SqlType::Char(_)) {
                 return Err(SqlError::unsupported(format!(
                     "{what} of type character and another type or length"
@@ -134,13 +139,15 @@ impl Binder<'_> {
     }
 }
 
-/// Whether a timestamp that is out of range in UTC is in range near the ends of the day: zones are less than 16 hours from UTC.
+/// Whether a timestamp that is out of range in UTC is in range near the ends of the day: zones are
+/// less than 16 hours from UTC.
 fn some_zone_reads(text: &str) -> bool {
     let mut ends = ["-15.99", "15.99"].into_iter().filter_map(Zone::setting);
     ends.any(|(zone, _)| value::parse_text(SqlType::Timestamptz, text, &zone).is_ok())
 }
 
-/// PostgreSQL's select_common_type for two: the first type stays unless only it converts to the other. `None`: of unlike kinds.
+/// PostgreSQL's select_common_type for two: the first type stays unless only it converts to the
+/// other. `None`: of unlike kinds.
 pub(crate) fn common_type(a: SqlType, b: SqlType) -> Option<SqlType> {
     use SqlType as T;
     Some(match (a, b) {
@@ -159,7 +166,8 @@ pub(crate) fn cast_expr(t: Typed, to: SqlType, explicit: bool) -> Typed {
     Typed::new(Expr::Cast { expr: Box::new(t.expr), to, explicit }, to)
 }
 
-/// A numeric literal that our numeric cannot hold: it may yet become a float8. As a numeric it is an error when it is evaluated.
+/// A numeric literal that our numeric cannot hold: it may yet become a float8. As a numeric it is
+/// an error when it is evaluated.
 pub(crate) fn long_numeric(text: &str) -> Typed {
     cast_expr(Typed::new(Expr::Literal(text.into()), SqlType::Text), SqlType::Numeric, false)
 }

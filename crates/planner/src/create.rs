@@ -1,4 +1,5 @@
-//! CREATE TABLE and CREATE INDEX as they are written: what sqlparser does not read of them, or not as PostgreSQL does.
+//! CREATE TABLE and CREATE INDEX as they are written: what sqlparser does not read of them, or not
+//! as PostgreSQL does.
 
 use crate::cursor::Cursor;
 use crate::error::place;
@@ -63,7 +64,8 @@ pub(crate) fn index(c: &mut Cursor<'_>, unique: bool) -> SqlResult<Kind> {
     Ok(Kind::CreateIndex { table, name, columns, unique, if_not_exists, concurrently })
 }
 
-/// CREATE TABLE: sqlparser gets it without UNLOGGED (all tables are logged) and without what follows the column list.
+/// CREATE TABLE: sqlparser gets it without UNLOGGED (all tables are logged) and without what
+/// follows the column list.
 pub(crate) fn table(
     c: &mut Cursor<'_>,
     create: &[TokenWithSpan],
@@ -92,7 +94,8 @@ pub(crate) fn table(
     }
 }
 
-/// The columns and constraints in their parentheses, without the options of the constraints: these are read here.
+/// The columns and constraints in their parentheses, without the options of the constraints: these
+/// are read here.
 fn elements(c: &mut Cursor<'_>) -> SqlResult<Vec<TokenWithSpan>> {
     let (mut out, mut depth, mut keyed) = (Vec::new(), 0, false);
     loop {

@@ -1,6 +1,7 @@
 //! Cursors: DECLARE, FETCH, MOVE and CLOSE.
 //!
-//! Source: PostgreSQL 15, gram.y (`DeclareCursorStmt`, `fetch_args`) and `transformDeclareCursorStmt`.
+//! Source: PostgreSQL 15, gram.y (`DeclareCursorStmt`, `fetch_args`) and
+//! `transformDeclareCursorStmt`.
 
 use crate::cursor::Cursor;
 use crate::parse::{Kind, statement};

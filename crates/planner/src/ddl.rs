@@ -276,7 +276,8 @@ pub(crate) fn drop(
     })
 }
 
-/// DISTRIBUTED BY, else the first column of the primary key or of the first unique one, else anywhere.
+/// DISTRIBUTED BY, else the first column of the primary key or of the first unique one, else
+/// anywhere.
 fn distribute(table: &TableDef, asked: Option<&Distributed>) -> SqlResult<Distribution> {
     let first = table.primary_key.first().or(table.indexes.first().and_then(|i| i.columns.first()));
     Ok(match asked {

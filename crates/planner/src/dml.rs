@@ -334,7 +334,8 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
     let sets = |columns: &[usize]| set.iter().any(|(c, _)| columns.contains(c));
     let placed = matches!(&table.distribution, Distribution::Hash(columns) if sets(columns));
     let moves = placed || table.guards().any(|g| sets(g.columns));
-    // The entries of indexes are locked one by one unless the table is: of all rows they would be very many.
+    // The entries of indexes are locked one by one unless the table is: of all rows they would be
+    // very many.
     let all_entries =
         access.path == Path::Full && table.indexes.iter().any(|index| sets(&index.columns));
     let keys_stay = !moves && !all_entries && !set.iter().any(|(c, _)| table.is_in_key(*c));

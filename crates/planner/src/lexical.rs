@@ -1,7 +1,8 @@
 //! PostgreSQL's rules for numbers and strings that sqlparser's tokenizer does not keep.
 //!
-//! A number ends where a name cannot begin (`123abc`, `1_000`, `0x1F` and `1e` are errors). Strings with a line's end between them are
-//! one string; on one line they are an error, where sqlparser would take the second for an alias. `ISNULL` becomes `IS NULL`.
+//! A number ends where a name cannot begin (`123abc`, `1_000`, `0x1F` and `1e` are errors). Strings
+//! with a line's end between them are one string; on one line they are an error, where sqlparser
+//! would take the second for an alias. `ISNULL` becomes `IS NULL`.
 
 use crate::error::{place, syntax_at};
 use clearway_types::{SqlError, SqlResult, SqlState};

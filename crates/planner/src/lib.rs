@@ -1,9 +1,11 @@
 //! SQL text and a catalog snapshot in, a plan out.
 //!
-//! [`parse`] splits and parses the text, [`plan()`] binds one statement against a [`Catalog`]: it resolves names, infers types as
-//! PostgreSQL does, and chooses access path and route. [`normalize()`] and [`PlanCache`] let the simple protocol reuse plans.
+//! [`parse`] splits and parses the text, [`plan()`] binds one statement against a [`Catalog`]: it
+//! resolves names, infers types as PostgreSQL does, and chooses access path and route.
+//! [`normalize()`] and [`PlanCache`] let the simple protocol reuse plans.
 //!
-//! Everything here is a pure function of its arguments. Must not know: sessions, partitions at work, storage, the wire.
+//! Everything here is a pure function of its arguments. Must not know: sessions, partitions at
+//! work, storage, the wire.
 
 #![forbid(unsafe_code)]
 
@@ -49,9 +51,9 @@ pub use parse::{ParsedStatement, parse};
 use clearway_plan::{Catalog, Plan, SessionEnv};
 use clearway_types::{SqlResult, SqlType};
 
-/// Plans one statement. `param_types` are the types that the client declared, [`SqlType::Unknown`] where the use decides; the plan's
-/// `params` has the final ones, and may be longer. Of `session` the plan depends on the search path alone: sessions for which
-/// the path is the same may share it.
+/// Plans one statement. `param_types` are the types that the client declared, [`SqlType::Unknown`]
+/// where the use decides; the plan's `params` has the final ones, and may be longer. Of `session`
+/// the plan depends on the search path alone: sessions for which the path is the same may share it.
 pub fn plan(
     stmt: &ParsedStatement,
     catalog: &Catalog,

@@ -1,6 +1,8 @@
-//! Locking clauses: FOR UPDATE, FOR NO KEY UPDATE, FOR SHARE, FOR KEY SHARE, each with OF, NOWAIT, SKIP LOCKED.
+//! Locking clauses: FOR UPDATE, FOR NO KEY UPDATE, FOR SHARE, FOR KEY SHARE, each with OF, NOWAIT,
+//! SKIP LOCKED.
 //!
-//! sqlparser knows FOR UPDATE and FOR SHARE. It gets the other two as these, with a mark as the first name behind OF: a name that no text can have.
+//! sqlparser knows FOR UPDATE and FOR SHARE. It gets the other two as these, with a mark as the
+//! first name behind OF: a name that no text can have.
 
 use crate::cursor::Cursor;
 use crate::tree::walk;
@@ -89,8 +91,8 @@ pub(crate) fn combined(locks: &[Lock]) -> Option<RowLocking> {
     Some(RowLocking { wait, ..RowLocking::of(kind) })
 }
 
-/// What a query takes that reads these expressions: FOR KEY SHARE lets others change what is in no key, so it is for queries that read no more than
-/// keys.
+/// What a query takes that reads these expressions: FOR KEY SHARE lets others change what is in no
+/// key, so it is for queries that read no more than keys.
 pub(crate) fn taken<'e>(
     lock: RowLocking,
     table: &TableDef,

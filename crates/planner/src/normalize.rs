@@ -1,8 +1,10 @@
 //! Literals out of the text, for the simple protocol's plan cache.
 //!
-//! One pass over the bytes. Numbers and plain strings become `$n`; a minus sign that can only be a sign goes with its number. Where a
-//! literal is not a value (ordinals of ORDER BY and GROUP BY, lengths of types, typed strings) it stays in the key. The key is only a
-//! key: the text it holds is parsed once, and a text that this tokenizer misreads fails to parse or plan and is then planned as it is.
+//! One pass over the bytes. Numbers and plain strings become `$n`; a minus sign that can only be a
+//! sign goes with its number. Where a literal is not a value (ordinals of ORDER BY and GROUP BY,
+//! lengths of types, typed strings) it stays in the key. The key is only a key: the text it holds
+//! is parsed once, and a text that this tokenizer misreads fails to parse or plan and is then
+//! planned as it is.
 
 use crate::literal::number;
 use clearway_types::{Datum, SqlType};
@@ -42,7 +44,8 @@ impl Normalized {
     }
 }
 
-/// Takes the literals out; `None` if the text is not a single SELECT, INSERT, UPDATE or DELETE that a cache could serve.
+/// Takes the literals out; `None` if the text is not a single SELECT, INSERT, UPDATE or DELETE that
+/// a cache could serve.
 pub fn normalize(sql: &str) -> Option<Normalized> {
     let mut out = Normalized::default();
     normalize_into(sql, &mut out).then_some(out)
@@ -216,7 +219,8 @@ impl Scan<'_> {
             }
             self.copy(end, out);
         } else {
-            // The parser decides the type of a number whose negative is of a narrower one: signs may stand apart.
+            // The parser decides the type of a number whose negative is of a narrower one: signs
+            // may stand apart.
             if matches!(&self.sql[self.at..end], "2147483648" | "9223372036854775808") {
                 return None;
             }

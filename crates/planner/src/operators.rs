@@ -141,7 +141,8 @@ impl Binder<'_> {
         negated: bool,
     ) -> SqlResult<Typed> {
         let is_between = |t: &Token| is_word(t, &["not", "between"]);
-        // The value is bound twice: what is undecided may become of one type here and of another there.
+        // The value is bound twice: what is undecided may become of one type here and of another
+        // there.
         let (value, from) = (self.boxed(e)?, self.boxed(low)?);
         let operands = [(is_undecided(&value), e), (is_undecided(&from), low)];
         let above = self.binary(BinaryOp::Ge, value, from);
@@ -154,7 +155,8 @@ impl Binder<'_> {
         Ok(if negated { not(both) } else { both })
     }
 
-    /// As [`Binder::unify`], with errors where the first expression is that does not go with those before it.
+    /// As [`Binder::unify`], with errors where the first expression is that does not go with those
+    /// before it.
     pub(crate) fn unify_at<'e>(
         &mut self,
         items: Vec<Typed>,

@@ -112,7 +112,8 @@ impl Binder<'_> {
         }
         let side = |b: &mut Self, t: Typed| match t.ty {
             SqlType::Unknown => b.decide(t, SqlType::Text),
-            // A char(n) keeps its blanks here in no case: as text it has none. A boolean is spelt out by the cast.
+            // A char(n) keeps its blanks here in no case: as text it has none. A boolean is spelt
+            // out by the cast.
             SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Name => Ok(t),
             _ => b.cast_to(t, SqlType::Text),
         };
@@ -160,7 +161,8 @@ fn comparison_type(ty: SqlType) -> SqlType {
     }
 }
 
-/// The type of days added to, or taken from, a date, and of the days between two; `None` of anything else.
+/// The type of days added to, or taken from, a date, and of the days between two; `None` of
+/// anything else.
 fn date_arithmetic(op: BinaryOp, l: SqlType, r: SqlType) -> Option<SqlType> {
     use SqlType::{Date, Int2, Int4};
     match (op, l, r) {

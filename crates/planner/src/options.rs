@@ -1,7 +1,8 @@
 //! Options of commands: each is looked at, none is passed over.
 //!
-//! One that PostgreSQL does not know gets its error. One that would change what a statement means is refused with 0A000; one that only
-//! speaks of how PostgreSQL stores or maintains a table (`fillfactor`, `FREEZE`) changes nothing here.
+//! One that PostgreSQL does not know gets its error. One that would change what a statement means
+//! is refused with 0A000; one that only speaks of how PostgreSQL stores or maintains a table
+//! (`fillfactor`, `FREEZE`) changes nothing here.
 
 use crate::cursor::Cursor;
 use crate::error::place;
@@ -15,7 +16,8 @@ pub(crate) enum Storage {
     Index,
 }
 
-/// Parameters of PostgreSQL's that we do not have; those of autovacuum are known by their beginning.
+/// Parameters of PostgreSQL's that we do not have; those of autovacuum are known by their
+/// beginning.
 const OTHER_PARAMETERS: [(Storage, &str); 8] = [
     (Storage::Table, "parallel_workers"),
     (Storage::Table, "toast_tuple_target"),

@@ -1,4 +1,5 @@
-//! Text to statements: one pass of sqlparser's tokenizer over the whole text, so that places stay those of the text.
+//! Text to statements: one pass of sqlparser's tokenizer over the whole text, so that places stay
+//! those of the text.
 
 use crate::cursor::Cursor;
 use crate::cursors;
@@ -18,8 +19,8 @@ use std::sync::Arc;
 
 /// How deep expressions may nest.
 const RECURSION_LIMIT: usize = 128;
-/// How many operators may follow each other: each is a level of the tree, which is walked by recursion. The tests run it on a thread with
-/// 2 MiB of stack, a worker has more.
+/// How many operators may follow each other: each is a level of the tree, which is walked by
+/// recursion. The tests run it on a thread with 2 MiB of stack, a worker has more.
 const MAX_CHAIN: usize = 1500;
 
 /// A parsed statement, with the text it came from.
@@ -158,7 +159,8 @@ fn tokenize(sql: &str) -> SqlResult<Vec<TokenWithSpan>> {
     lexical::checked(sql, tokens)
 }
 
-/// 54001 if operators could nest deeper than our stack allows: a chain of them at one level, summed over the open parentheses.
+/// 54001 if operators could nest deeper than our stack allows: a chain of them at one level, summed
+/// over the open parentheses.
 fn check_depth(tokens: &[TokenWithSpan]) -> SqlResult<()> {
     let (mut open, mut here) = (Vec::new(), 0);
     let mut total = 0;
@@ -185,7 +187,8 @@ fn check_depth(tokens: &[TokenWithSpan]) -> SqlResult<()> {
     Ok(())
 }
 
-/// What the token adds to the depth: an operator between operands is bound by a loop and takes less of the stack than others.
+/// What the token adds to the depth: an operator between operands is bound by a loop and takes less
+/// of the stack than others.
 fn depth_of(token: &Token) -> usize {
     use Token as T;
     let chains = match token {
@@ -262,8 +265,8 @@ pub(crate) fn statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Kind> 
     Err(cursor.error())
 }
 
-/// The tokens without the ONLY before a table's name: no table has children. Refuses what sqlparser would call a syntax error although
-/// PostgreSQL knows it.
+/// The tokens without the ONLY before a table's name: no table has children. Refuses what sqlparser
+/// would call a syntax error although PostgreSQL knows it.
 fn without_only(cursor: &Cursor<'_>, tokens: &[TokenWithSpan]) -> SqlResult<Vec<TokenWithSpan>> {
     let (mut c, mut out) = (cursor.clone(), Vec::with_capacity(tokens.len()));
     let mut before_table = false;

@@ -1,7 +1,8 @@
 //! Places of errors in the text of a statement.
 //!
-//! PostgreSQL points to the operator where no operator fits its operands, to a literal that cannot be read as the type that its place asks
-//! for, and nowhere for a value that is out of range when it is computed.
+//! PostgreSQL points to the operator where no operator fits its operands, to a literal that cannot
+//! be read as the type that its place asks for, and nowhere for a value that is out of range when
+//! it is computed.
 
 use crate::bind::{Binder, Typed};
 use crate::error::{place, position};
@@ -21,7 +22,8 @@ pub(crate) fn is_undecided(t: &Typed) -> bool {
 }
 
 impl Binder<'_> {
-    /// An error at the expression's place, unless it is one of a value: then it is not the text that is wrong.
+    /// An error at the expression's place, unless it is one of a value: then it is not the text
+    /// that is wrong.
     pub(crate) fn at<T>(&self, e: &ast::Expr, r: SqlResult<T>) -> SqlResult<T> {
         r.map_err(|err| if of_value(&err) { err } else { self.placed(err, e) })
     }
@@ -42,7 +44,8 @@ impl Binder<'_> {
         if nowhere || err.position().is_some() { err } else { place(err, self.sql, self.start(e)) }
     }
 
-    /// Where the expression's text begins, as PostgreSQL sees it: parentheses around it do not count.
+    /// Where the expression's text begins, as PostgreSQL sees it: parentheses around it do not
+    /// count.
     fn start(&self, e: &ast::Expr) -> Location {
         match e {
             ast::Expr::UnaryOp { expr, .. } => {
@@ -61,7 +64,8 @@ impl Binder<'_> {
         }
     }
 
-    /// An error of an operator between `operands`: at the first undecided one if its value is wrong, else where the operator is.
+    /// An error of an operator between `operands`: at the first undecided one if its value is
+    /// wrong, else where the operator is.
     pub(crate) fn of_operator<T>(
         &self,
         r: SqlResult<T>,
@@ -109,7 +113,8 @@ impl Binder<'_> {
         })
     }
 
-    /// The first token of this kind behind the place that is in no parentheses which open behind it.
+    /// The first token of this kind behind the place that is in no parentheses which open behind
+    /// it.
     pub(crate) fn after(
         &self,
         place: Location,

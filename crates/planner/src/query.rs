@@ -266,7 +266,8 @@ pub(crate) fn alias_of(e: &ast::Expr) -> Option<String> {
     if let ast::Expr::Identifier(i) = e { Some(fold(i)) } else { None }
 }
 
-/// What to project, and the steps behind it. Sort keys that are not outputs are projected behind them and cut off at the end.
+/// What to project, and the steps behind it. Sort keys that are not outputs are projected behind
+/// them and cut off at the end.
 pub(crate) fn outputs(
     items: &[Output],
     order: Vec<SortKey>,
@@ -313,7 +314,8 @@ pub(crate) fn column_name(e: &ast::Expr) -> String {
     name_of(e).map_or_else(|| "?column?".to_owned(), |(name, _)| name)
 }
 
-/// The name that an expression suggests, and whether it wins over that of a cast or a CASE around it.
+/// The name that an expression suggests, and whether it wins over that of a cast or a CASE around
+/// it.
 ///
 /// Source: PostgreSQL's `FigureColnameInternal`.
 fn name_of(e: &ast::Expr) -> Option<(String, bool)> {

@@ -1,7 +1,7 @@
 //! Names of relations, with or without a schema, and what they find.
 //!
-//! A query that names something that is not there gets 42P01, as it was written; a command on a table that names a schema that is not
-//! there gets 3F000. So does PostgreSQL.
+//! A query that names something that is not there gets 42P01, as it was written; a command on a
+//! table that names a schema that is not there gets 3F000. So does PostgreSQL.
 
 use crate::scope::{fold, parts};
 use crate::system::not_a_table;
@@ -86,7 +86,8 @@ impl RelationName {
         self.table(catalog, path)
     }
 
-    /// The table of a command that changes or maintains it: as [`RelationName::opened`], with another text for an index.
+    /// The table of a command that changes or maintains it: as [`RelationName::opened`], with
+    /// another text for an index.
     pub(crate) fn target<'c>(
         &self,
         catalog: &'c Catalog,

@@ -1,4 +1,5 @@
-//! Names that an expression may use: the columns of one table, of a system view or of generate_series.
+//! Names that an expression may use: the columns of one table, of a system view or of
+//! generate_series.
 
 use clearway_plan::TableDef;
 use clearway_plan::search_path::PUBLIC;

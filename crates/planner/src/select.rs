@@ -279,7 +279,8 @@ struct Shape {
 }
 
 impl Shape {
-    /// Adds to the keys of a grouping by the whole primary key the table's other columns that are used: each group is one row.
+    /// Adds to the keys of a grouping by the whole primary key the table's other columns that are
+    /// used: each group is one row.
     fn add_dependent(&self, group: &mut Group) {
         let From::Table(table) = &self.from else { return };
         let by = |c: &usize| group.keys.contains(&Expr::Column(*c));

@@ -1,4 +1,5 @@
-//! The names of schema `clearway`: system views, which can be read, and the call that sets their counts to 0. Nothing else can be put there.
+//! The names of schema `clearway`: system views, which can be read, and the call that sets their
+//! counts to 0. Nothing else can be put there.
 
 use crate::query::{self, Output, Planned};
 use crate::scope::{fold, parts};

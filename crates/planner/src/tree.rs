@@ -4,7 +4,8 @@ use clearway_plan::Expr;
 use clearway_plan::expr::Func;
 use clearway_types::SqlResult;
 
-/// Whether the expression gives the same value whenever it is evaluated within one execution, without a row.
+/// Whether the expression gives the same value whenever it is evaluated within one execution,
+/// without a row.
 pub(crate) fn is_constant(e: &Expr) -> bool {
     let mut constant = true;
     let changes =

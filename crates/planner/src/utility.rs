@@ -1,4 +1,5 @@
-//! The commands that we parse ourselves: transactions, settings, maintenance, and DDL of a fixed shape.
+//! The commands that we parse ourselves: transactions, settings, maintenance, and DDL of a fixed
+//! shape.
 
 use crate::cursor::Cursor;
 use crate::parse::{Kind, data_types, expressions, statement};

@@ -1,7 +1,9 @@
-//! Accounts in shared memory: threads move money between them, open and close accounts, and no thread serves them.
+//! Accounts in shared memory: threads move money between them, open and close accounts, and no
+//! thread serves them.
 //!
-//! `cargo run --release -p clearway-remote --example transfers [THREADS] [TRANSACTIONS]`: each thread is a node of its own with
-//! a share of the accounts, and commits that many transactions. It fails if money was lost or made.
+//! `cargo run --release -p clearway-remote --example transfers [THREADS] [TRANSACTIONS]`: each
+//! thread is a node of its own with a share of the accounts, and commits that many transactions. It
+//! fails if money was lost or made.
 
 use clearway_env::SeededEntropy;
 use clearway_fabric::shm::{ShmConfig, ShmFabric, ShmRegion, ShmSegment, ShmWorker};
@@ -90,7 +92,8 @@ fn store<'a>(
     Ok(StoreWorker::new(rows, layout, ACCOUNTS as usize))
 }
 
-/// Moves money from one account to another; an account that has none left is closed, one that is missing is opened.
+/// Moves money from one account to another; an account that has none left is closed, one that is
+/// missing is opened.
 fn work(store: &mut Store<'_>, seed: u64, transactions: u64) -> Result<(), Box<dyn Error>> {
     let rng = SeededEntropy::new(seed);
     for _ in 0..transactions {
@@ -127,7 +130,8 @@ impl From<clearway_remote::RemoteError> for Stop {
     }
 }
 
-/// A transaction that waits for each of its calls. A worker with more of them would run the others meanwhile.
+/// A transaction that waits for each of its calls. A worker with more of them would run the others
+/// meanwhile.
 struct Call<'s, 'a> {
     store: &'s mut Store<'a>,
     txn: clearway_remote::TxnHandle,

@@ -18,7 +18,8 @@ pub enum RemoteError {
     LockLost(RowId),
     /// A bucket of a store's index names this row for a key that the row does not have.
     IndexBroken(RowId),
-    /// An owner has answered with something else than what was asked for, or refused a request as bad.
+    /// An owner has answered with something else than what was asked for, or refused a request as
+    /// bad.
     BadMessage,
 }
 

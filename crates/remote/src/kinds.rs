@@ -1,16 +1,19 @@
 //! Which lock a reader takes in the adaptive mode: mutual, or shared.
 //!
-//! A mutual lock takes a reader 3 rounds, a shared one 5; but two readers of one row that take mutual locks are a
-//! conflict that need not be. So a worker shares a row if it has met others there lately, as a reader or as a writer. It
-//! learns that from the lock words that it finds, which costs no verb. The source (Li, Zhang, Zhao, Lu, Zhang, Du) leaves
-//! the choice open and names the abort rate and the read fraction as what to choose by. Here the row is chosen by its
+//! A mutual lock takes a reader 3 rounds, a shared one 5; but two readers of one row that take
+//! mutual locks are a conflict that need not be. So a worker shares a row if it has met others
+//! there lately, as a reader or as a writer. It learns that from the lock words that it finds,
+//! which costs no verb. The source (Li, Zhang, Zhao, Lu, Zhang, Du) leaves the choice open and
+//! names the abort rate and the read fraction as what to choose by. Here the row is chosen by its
 //! conflicts. The read fraction decides by itself how often the choice matters.
 //!
-//! Measured and dropped: to share only where a reader has met another reader. With 90 % writes and theta 0.9 that came
-//! to 0.96 of the better of M and M/S, instead of 0.99: a reader is rare there, and learns too late that a row is hot.
+//! Measured and dropped: to share only where a reader has met another reader. With 90 % writes and
+//! theta 0.9 that came to 0.96 of the better of M and M/S, instead of 0.99: a reader is rare there,
+//! and learns too late that a row is hot.
 //!
 //! # Invariants
-//! 1. What this module says changes how a lock is taken, and never what a word means or how a held lock is released.
+//! 1. What this module says changes how a lock is taken, and never what a word means or how a held
+//!    lock is released.
 //! 2. Memory is bounded: a table of [`ENTRIES`] rows. A row that is not in it is locked mutually.
 //!
 //! # Locking, and what a crash leaves

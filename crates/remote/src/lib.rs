@@ -1,13 +1,16 @@
-//! Row locks over one-sided memory: transactions on rows of other nodes whose processors take no part.
+//! Row locks over one-sided memory: transactions on rows of other nodes whose processors take no
+//! part.
 //!
-//! A [`Table`] has fixed-size rows in the registered memory of several nodes, each with its lock beside its payload. A
-//! [`RowWorker`] runs transactions on them by READ, WRITE, CAS and FAA under strict two-phase locking, several at a
-//! time; nothing in it blocks. The protocols are NO_WAIT and WAIT_DIE, the locks mutual (M) or shared (M/S): see [`Mode`].
-//! Two kinds of lock go past the source. With [`LockKind::OneRound`] a lock and its payload arrive in one round; with
-//! [`LockKind::Line`] who waits looks at memory of its own node, and the holder hands the lock over. With
-//! [`LockKind::Adaptive`] a worker chooses M or M/S for each row that it reads. A [`StoreWorker`] puts keys on the
-//! rows, by a hash index that is in registered memory as well. A [`MessageWorker`] has the same calls ([`RowClient`]) and
-//! modes, but lets the owners' processors execute them: the source's baselines.
+//! A [`Table`] has fixed-size rows in the registered memory of several nodes, each with its lock
+//! beside its payload. A [`RowWorker`] runs transactions on them by READ, WRITE, CAS and FAA under
+//! strict two-phase locking, several at a time; nothing in it blocks. The protocols are NO_WAIT and
+//! WAIT_DIE, the locks mutual (M) or shared (M/S): see [`Mode`]. Two kinds of lock go past the
+//! source. With [`LockKind::OneRound`] a lock and its payload arrive in one round; with
+//! [`LockKind::Line`] who waits looks at memory of its own node, and the holder hands the lock
+//! over. With [`LockKind::Adaptive`] a worker chooses M or M/S for each row that it reads. A
+//! [`StoreWorker`] puts keys on the rows, by a hash index that is in registered memory as well. A
+//! [`MessageWorker`] has the same calls ([`RowClient`]) and modes, but lets the owners' processors
+//! execute them: the source's baselines.
 //!
 //! ```
 //! use clearway_fabric::sim::{Network, SimConfig};
@@ -42,35 +45,42 @@
 //! ```
 //!
 //! # Commit
-//! The payload is written, then the lock word is released by an atomic on the same queue pair, which is ordered after
-//! the WRITE on every fabric. All rows of a transaction are written and released at once: each is held until
-//! then, so that this is strict two-phase locking.
+//! The payload is written, then the lock word is released by an atomic on the same queue pair,
+//! which is ordered after the WRITE on every fabric. All rows of a transaction are written and
+//! released at once: each is held until then, so that this is strict two-phase locking.
 //!
 //! # Traps
-//! Mistakes of public implementations, and why they are impossible here. The tests plant each of them.
+//! Mistakes of public implementations, and why they are impossible here. The tests plant each of
+//! them.
 //!
-//! 1. *One WRITE for payload and lock word*: the word can land first. Here the word is never part of a WRITE.
-//! 2. *Release by WRITE*: can land before the payload, and be lost to an atomic. Here words and array slots change by CAS
-//!    and FAA alone.
-//! 3. *Owner bookkeeping that compares where it should assign*: each release verifies that it finds what the holder left.
-//! 4. *Abort because metadata is busy*: it is read again; an abort in WAIT_DIE names an older holder.
-//! 5. *The owner's processor beside the fabric's atomics*: local rows go over the fabric too, unless
-//!    [`Guarantees::cpu_atomics`](clearway_fabric::Guarantees::cpu_atomics).
+//! 1. *One WRITE for payload and lock word*: the word can land first. Here the word is never part
+//!    of a WRITE.
+//! 2. *Release by WRITE*: can land before the payload, and be lost to an atomic. Here words and
+//!    array slots change by CAS and FAA alone.
+//! 3. *Owner bookkeeping that compares where it should assign*: each release verifies that it finds
+//!    what the holder left.
+//! 4. *Abort because metadata is busy*: it is read again; an abort in WAIT_DIE names an older
+//!    holder.
+//! 5. *The owner's processor beside the fabric's atomics*: local rows go over the fabric too,
+//!    unless [`Guarantees::cpu_atomics`](clearway_fabric::Guarantees::cpu_atomics).
 //!
 //! # What differs from the source
 //! - M and M/S exclusive locks are released by CAS, not WRITE (trap 2).
-//! - A holder enters and leaves the array of M/S WAIT_DIE by a CAS of its slot. If readers wrote the array back, one
-//!   could overwrite another's entry that took a place after it was read.
-//! - A shared lock becomes exclusive if its holder is alone: NO_WAIT aborts otherwise, WAIT_DIE waits for younger readers.
+//! - A holder enters and leaves the array of M/S WAIT_DIE by a CAS of its slot. If readers wrote
+//!   the array back, one could overwrite another's entry that took a place after it was read.
+//! - A shared lock becomes exclusive if its holder is alone: NO_WAIT aborts otherwise, WAIT_DIE
+//!   waits for younger readers.
 //!
-//! Timestamps are logical: a worker's count, moved past every one that it sees in a conflict, and the worker's number.
+//! Timestamps are logical: a worker's count, moved past every one that it sees in a conflict, and
+//! the worker's number.
 //!
 //! # What a crash leaves
-//! The locks of a worker that dies stay, and a row that it was writing may be half written. If the table has a log, survivors
-//! can go on: see [`recovery`]; a [`LeaseWatch`] notices the death. Without one a failed verb ends the worker with an error.
+//! The locks of a worker that dies stay, and a row that it was writing may be half written. If the
+//! table has a log, survivors can go on: see [`recovery`]; a [`LeaseWatch`] notices the death.
+//! Without one a failed verb ends the worker with an error.
 //!
-//! Source: Li, Zhang, Zhao, Lu, Zhang, Du (Renmin University), Journal of Frontiers of Computer Science and Technology
-//! 17(5), pages 1201 to 1209; one-round locks and lines: not in it.
+//! Source: Li, Zhang, Zhao, Lu, Zhang, Du (Renmin University), Journal of Frontiers of Computer
+//! Science and Technology 17(5), pages 1201 to 1209; one-round locks and lines: not in it.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,10 @@
 //! Waiting in line on memory of one's own.
 //!
-//! The lock word of a row names the last in line (MCS: Mellor-Crummey and Scott, ACM TOCS 9(1), 1991; here with CAS, as verbs have no
-//! swap). Who waits tells the one before, by a WRITE to that one's mailbox, and then looks at its own mailbox, which costs no
-//! verb. The holder hands the lock over by a WRITE to the mailbox of the next. So a wait costs a CAS and a WRITE, and the CASs
-//! that another's arrival or release made fail.
+//! The lock word of a row names the last in line (MCS: Mellor-Crummey and Scott, ACM TOCS 9(1),
+//! 1991; here with CAS, as verbs have no swap). Who waits tells the one before, by a WRITE to that
+//! one's mailbox, and then looks at its own mailbox, which costs no verb. The holder hands the lock
+//! over by a WRITE to the mailbox of the next. So a wait costs a CAS and a WRITE, and the CASs that
+//! another's arrival or release made fail.
 //!
 //! A place of a mailbox belongs to one access of one transaction of its worker:
 //!
@@ -13,17 +14,20 @@
 //! | 2 * place + 1 | the lock word of who has handed the lock over, or 0 |
 //!
 //! # Invariants
-//! 1. Who stands in line is older than all before it: it was older than the last when it took its place behind. So waits lead from
-//!    older to younger transactions, and form no cycle.
-//! 2. Nobody leaves the line before it had the lock. So each place in line gets one hand-over, and tells one before at most:
-//!    a word of a mailbox is written once between two moments when its owner finds and clears it.
-//! 3. A lock is handed over, as it is released, after the payload has landed: the CAS that shows that there is a line is posted
-//!    behind the WRITE of the payload, and completes before the hand-over is posted on another queue pair.
+//! 1. Who stands in line is older than all before it: it was older than the last when it took its
+//!    place behind. So waits lead from older to younger transactions, and form no cycle.
+//! 2. Nobody leaves the line before it had the lock. So each place in line gets one hand-over, and
+//!    tells one before at most: a word of a mailbox is written once between two moments when its
+//!    owner finds and clears it.
+//! 3. A lock is handed over, as it is released, after the payload has landed: the CAS that shows
+//!    that there is a line is posted behind the WRITE of the payload, and completes before the
+//!    hand-over is posted on another queue pair.
 //!
 //! What a crash leaves: a line in which nobody goes on. See [`crate::recovery`].
 //!
-//! Waits and their bounds: a holder that finds a line waits for the WRITE of the next, which that has already posted or
-//! will post without waiting. The line of a row has at most one place for each transaction under way.
+//! Waits and their bounds: a holder that finds a line waits for the WRITE of the next, which that
+//! has already posted or will post without waiting. The line of a row has at most one place for
+//! each transaction under way.
 
 use crate::mode::NAME_SHIFT;
 use crate::{Owner, RemoteError, StartTimestamp};
@@ -70,8 +74,8 @@ impl Word {
 
 /// A worker's memory for hand-overs, and where that of the others is.
 pub struct Mailbox<'a> {
-    /// Registered memory of the worker's node, of [`WorkerLimits::mailbox_words`](crate::WorkerLimits::mailbox_words) words that
-    /// are zero.
+    /// Registered memory of the worker's node, of
+    /// [`WorkerLimits::mailbox_words`](crate::WorkerLimits::mailbox_words) words that are zero.
     pub own: &'a dyn Region,
     /// The mailboxes of all workers that use the table, by number.
     pub all: Vec<Owner>,
@@ -112,7 +116,8 @@ impl<'a> Connected<'a> {
         self.own.store(word.index(to.place()), from.0);
     }
 
-    /// Where the word of another's mailbox is. None if there is no such worker: the lock word is damaged.
+    /// Where the word of another's mailbox is. None if there is no such worker: the lock word is
+    /// damaged.
     pub fn address(&self, to: Stand, word: Word) -> Option<RemoteAddr> {
         let (_, key) = self.all.get(usize::from(to.worker()))?;
         Some(RemoteAddr { key: *key, word: word.index(to.place()) as u64 })

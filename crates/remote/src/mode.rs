@@ -10,8 +10,9 @@
 //! | M/S, WAIT_DIE | as above | start timestamps of up to 4 holders, 0 unused |
 //! | adaptive | as M/S | WAIT_DIE: start timestamps of up to 4 sharing readers; the word names an exclusive holder |
 //!
-//! In the adaptive mode a reader takes an exclusive lock (M) or a shared one (M/S). The word says which, so that its
-//! meaning does not depend on what any worker would choose now: workers choose without an agreement.
+//! In the adaptive mode a reader takes an exclusive lock (M) or a shared one (M/S). The word says
+//! which, so that its meaning does not depend on what any worker would choose now: workers choose
+//! without an agreement.
 
 /// Readers of one row at a time in WAIT_DIE with M/S locks; one more aborts.
 pub const HOLDERS: usize = 4;
@@ -31,7 +32,8 @@ pub(crate) const MAX_READERS: u64 = (1 << (NAME_SHIFT - 1)) - 1;
 /// One reader in the lock word of M/S modes.
 pub(crate) const READER: u64 = 2;
 
-/// When a transaction started first, unique over all workers of a fabric, never 0. Smaller is older.
+/// When a transaction started first, unique over all workers of a fabric, never 0. Smaller is
+/// older.
 ///
 /// A restarted transaction keeps it; otherwise WAIT_DIE would let it die for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,14 +72,15 @@ pub enum LockKind {
     Mutual,
     /// M/S: readers share.
     Shared,
-    /// M/S, and lock and payload arrive in one round: FAA or CAS is posted together with the READ. A reader that finds an
-    /// exclusive holder takes its FAA back. For NO_WAIT; WAIT_DIE treats it as [`LockKind::Shared`].
+    /// M/S, and lock and payload arrive in one round: FAA or CAS is posted together with the READ.
+    /// A reader that finds an exclusive holder takes its FAA back. For NO_WAIT; WAIT_DIE treats it
+    /// as [`LockKind::Shared`].
     OneRound,
-    /// M, and who waits stands in line and looks at memory of its own node: see [`Mailbox`](crate::Mailbox). For
-    /// WAIT_DIE; NO_WAIT treats it as [`LockKind::Mutual`].
+    /// M, and who waits stands in line and looks at memory of its own node: see
+    /// [`Mailbox`](crate::Mailbox). For WAIT_DIE; NO_WAIT treats it as [`LockKind::Mutual`].
     Line,
-    /// M or M/S, chosen by each worker for each row that it reads: M costs fewer rounds, M/S lets readers meet. A
-    /// worker shares the rows in which it has met others lately.
+    /// M or M/S, chosen by each worker for each row that it reads: M costs fewer rounds, M/S lets
+    /// readers meet. A worker shares the rows in which it has met others lately.
     Adaptive,
 }
 
@@ -141,7 +144,8 @@ impl Mode {
         }
     }
 
-    /// The lock word while `txn` holds the row exclusively, `logged` or not: recovery must know whose it is.
+    /// The lock word while `txn` holds the row exclusively, `logged` or not: recovery must know
+    /// whose it is.
     pub(crate) fn exclusive_word(self, txn: StartTimestamp, logged: bool) -> u64 {
         match self.shares() {
             true if self.is_one_round() && logged => txn.0 << NAME_SHIFT | 1,

@@ -1,47 +1,57 @@
 //! Recovery of locks and rows when a worker dies.
 //!
-//! A table with a [`LogLayout`](crate::LogLayout) survives the death of workers at any moment. Before a transaction writes a row it
-//! records what it will write in the log of each owner of such a row. The record is valid once an atomic has set its mark to the
-//! transaction's start timestamp; the transaction has committed once the records at all owners are valid. Only then are rows
+//! A table with a [`LogLayout`](crate::LogLayout) survives the death of workers at any moment.
+//! Before a transaction writes a row it records what it will write in the log of each owner of such
+//! a row. The record is valid once an atomic has set its mark to the transaction's start timestamp;
+//! the transaction has committed once the records at all owners are valid. Only then are rows
 //! written and locks released.
 //!
-//! When a worker is taken for dead, rightly or not ([`LeaseWatch`](crate::LeaseWatch) does so when its lease has run
-//! out):
+//! When a worker is taken for dead, rightly or not ([`LeaseWatch`](crate::LeaseWatch) does so when
+//! its lease has run out):
 //!
-//! 1. The owners fence their regions ([`Region::fence`]). No verb of anybody has an effect from now on.
-//! 2. The survivors stop, let all verbs under way end ([`RowWorker::drain`](crate::RowWorker::drain)), and tell which locks they
-//!    surely hold ([`RowWorker::pause`](crate::RowWorker::pause)).
-//! 3. [`rebuild`] completes the transactions that have committed, and makes the lock words anew of what survivors hold. Whatever
-//!    else is locked comes free, once: the dead's locks, and those that somebody was taking or releasing.
-//! 4. The survivors learn the new keys and go on ([`RowWorker::resume`](crate::RowWorker::resume)). Interrupted calls are
-//!    repeated, commits that recovery has completed have ended.
+//! 1. The owners fence their regions ([`Region::fence`]). No verb of anybody has an effect from now
+//!    on.
+//! 2. The survivors stop, let all verbs under way end
+//!    ([`RowWorker::drain`](crate::RowWorker::drain)), and tell which locks they surely hold
+//!    ([`RowWorker::pause`](crate::RowWorker::pause)).
+//! 3. [`rebuild`] completes the transactions that have committed, and makes the lock words anew of
+//!    what survivors hold. Whatever else is locked comes free, once: the dead's locks, and those
+//!    that somebody was taking or releasing.
+//! 4. The survivors learn the new keys and go on ([`RowWorker::resume`](crate::RowWorker::resume)).
+//!    Interrupted calls are repeated, commits that recovery has completed have ended.
 //!
-//! A worker that was taken for dead and lives gets an error for each verb, and starts anew with another number.
+//! A worker that was taken for dead and lives gets an error for each verb, and starts anew with
+//! another number.
 //!
 //! # Invariants
-//! 1. A transaction that has written a row is recorded at all of its owners. So nothing needs to be undone.
-//! 2. A record is carried out only on rows that its transaction still holds exclusively: the lock word says so. What was released
-//!    has been written, and may have been changed by others since.
-//! 3. A start timestamp commits once, and a record is overwritten only after its transaction has ended. So an old record names
-//!    no holder of anything.
-//! 4. Counted readers have no name in the word: the count is that of the survivors that tell of a lock. In one-round
-//!    locks the word may count readers beside an exclusive holder, too, which will back out: its name is above them.
+//! 1. A transaction that has written a row is recorded at all of its owners. So nothing needs to be
+//!    undone.
+//! 2. A record is carried out only on rows that its transaction still holds exclusively: the lock
+//!    word says so. What was released has been written, and may have been changed by others since.
+//! 3. A start timestamp commits once, and a record is overwritten only after its transaction has
+//!    ended. So an old record names no holder of anything.
+//! 4. Counted readers have no name in the word: the count is that of the survivors that tell of a
+//!    lock. In one-round locks the word may count readers beside an exclusive holder, too, which
+//!    will back out: its name is above them.
 //!
-//! In a line the word names the last, so that a second word names the holder: it is set as the lock is taken or handed over,
-//! and cleared after the payload has landed. Lines end at a recovery: survivors tell the locks that they have, get mailboxes
-//! that nobody else knows ([`RowWorker::replace_mailbox`](crate::RowWorker::replace_mailbox)), and stand in line again.
-//! So what the dead, or anybody before the fence, writes to an old mailbox reaches nobody.
+//! In a line the word names the last, so that a second word names the holder: it is set as the lock
+//! is taken or handed over, and cleared after the payload has landed. Lines end at a recovery:
+//! survivors tell the locks that they have, get mailboxes that nobody else knows
+//! ([`RowWorker::replace_mailbox`](crate::RowWorker::replace_mailbox)), and stand in line again. So
+//! what the dead, or anybody before the fence, writes to an old mailbox reaches nobody.
 //!
 //! The words of a worker that is no survivor are nowhere asked for.
 //!
 //! # When an owner's node dies
-//! Its rows are lost: they have no copies. The verbs of every worker that uses them, renewals of leases included, fail
-//! with [`VerbError::PeerDead`](clearway_fabric::VerbError::PeerDead), which ends the worker; its locks stay at the other owners.
-//! There [`rebuild`] makes the rows whole and free, without the lost region and without survivors; then new workers use
-//! a new table. A transaction is completed if its records at all owners that are left are valid. So its changes there are
-//! made all or not at all, and a commit that was reported is kept. Invariants:
+//! Its rows are lost: they have no copies. The verbs of every worker that uses them, renewals of
+//! leases included, fail with [`VerbError::PeerDead`](clearway_fabric::VerbError::PeerDead), which
+//! ends the worker; its locks stay at the other owners. There [`rebuild`] makes the rows whole and
+//! free, without the lost region and without survivors; then new workers use a new table. A
+//! transaction is completed if its records at all owners that are left are valid. So its changes
+//! there are made all or not at all, and a commit that was reported is kept. Invariants:
 //!
-//! 5. A transaction has written a row only after its records were valid everywhere, so also at the owners that are left.
+//! 5. A transaction has written a row only after its records were valid everywhere, so also at the
+//!    owners that are left.
 //! 6. What had records at the lost owner alone changes nothing elsewhere.
 
 use crate::mailbox::{MAX_PLACES, Stand};
@@ -110,8 +120,8 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// Whether a transaction whose commit was under way has committed. Of those whose commit had ended before the
-    /// fence this says nothing.
+    /// Whether a transaction whose commit was under way has committed. Of those whose commit had
+    /// ended before the fence this says nothing.
     pub fn has_committed(&self, start: StartTimestamp) -> bool {
         self.committed.contains(&start)
     }
@@ -137,10 +147,11 @@ struct Record {
     changes: Vec<(RowId, Vec<u64>)>,
 }
 
-/// Rebuilds the locks of all owners from what the survivors hold, and completes the commits that were under way.
+/// Rebuilds the locks of all owners from what the survivors hold, and completes the commits that
+/// were under way.
 ///
-/// `regions` are those of the table's owners, in their order, all of them fenced; none for an owner whose node is
-/// dead. Nobody else accesses them.
+/// `regions` are those of the table's owners, in their order, all of them fenced; none for an owner
+/// whose node is dead. Nobody else accesses them.
 ///
 /// # Panics
 /// If the number of regions is not that of the owners, or the table has no log.
@@ -231,7 +242,8 @@ fn is_held_alone(table: &Table, word: u64) -> bool {
     if table.mode.shares() { is_exclusive(word) } else { word != 0 }
 }
 
-/// Makes an owner's lock words and arrays anew. Returns how many rows were held exclusively by nobody who survives.
+/// Makes an owner's lock words and arrays anew. Returns how many rows were held exclusively by
+/// nobody who survives.
 fn set_words<'l>(
     table: &Table,
     owner: u32,

@@ -18,7 +18,8 @@ pub struct RowId {
 pub struct Owner {
     /// Whom to connect to. The worker need not exist.
     pub address: WorkerAddr,
-    /// The registered region with the rows, of [`Table::region_words`] words that are zero at first.
+    /// The registered region with the rows, of [`Table::region_words`] words that are zero at
+    /// first.
     pub region: RegionKey,
 }
 
@@ -31,8 +32,8 @@ pub struct Buckets {
     pub rows: u32,
 }
 
-/// Room behind the rows of each owner for the changes of transactions that commit, and for leases: see
-/// [`recovery`](crate::recovery) and [`LeaseWatch`](crate::LeaseWatch). None by default.
+/// Room behind the rows of each owner for the changes of transactions that commit, and for leases:
+/// see [`recovery`](crate::recovery) and [`LeaseWatch`](crate::LeaseWatch). None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogLayout {
     /// Workers that write, numbered from 0.
@@ -118,7 +119,8 @@ impl Table {
         self.mode.exclusive_word(txn, self.is_logged())
     }
 
-    /// Whether a lock word says that `txn` holds the row exclusively. A one-round lock may count readers beside it.
+    /// Whether a lock word says that `txn` holds the row exclusively. A one-round lock may count
+    /// readers beside it.
     pub(crate) fn says_exclusive(&self, word: u64, txn: StartTimestamp) -> bool {
         match (self.mode.is_one_round(), self.is_logged()) {
             (true, true) => is_exclusive(word) && word >> NAME_SHIFT == txn.0,

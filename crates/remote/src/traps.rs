@@ -1,5 +1,5 @@
-//! The mistakes that the source found in public implementations. Only tests can plant one: elsewhere
-//! [`Planted::has`] is always false.
+//! The mistakes that the source found in public implementations. Only tests can plant one:
+//! elsewhere [`Planted::has`] is always false.
 
 /// A mistake to plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,9 +16,11 @@ pub(crate) enum Trap {
     PayloadAfterRelease,
     /// Rows are written although the records of the transaction are not valid yet.
     EarlyWrite,
-    /// Adaptive: a reader that locks for itself writes the word of M, which means another thing where readers may share.
+    /// Adaptive: a reader that locks for itself writes the word of M, which means another thing
+    /// where readers may share.
     MutualWord,
-    /// Adaptive: a reader's lock is released as the kind that would be taken now, not as the kind that was.
+    /// Adaptive: a reader's lock is released as the kind that would be taken now, not as the kind
+    /// that was.
     ReleaseByChoice,
     /// A row at a cached location is used without a look at its key.
     TrustLocation,
@@ -32,7 +34,8 @@ pub(crate) enum Trap {
     /// Recovery begins although the regions are not fenced.
     #[cfg(test)]
     Unfenced,
-    /// The owner's processor executes its accesses to local rows itself where the fabric does not allow it.
+    /// The owner's processor executes its accesses to local rows itself where the fabric does not
+    /// allow it.
     #[cfg(test)]
     DirectLocal,
 }

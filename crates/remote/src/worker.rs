@@ -1,12 +1,15 @@
 //! A worker: several transactions at a time, none of which blocks it.
 //!
 //! # Invariants
-//! 1. A transaction has one call under way, or the release of all its locks. An access has at most one batch under way.
-//! 2. [`Event::Aborted`] and [`Event::Committed`] come after every lock of the transaction has been released.
+//! 1. A transaction has one call under way, or the release of all its locks. An access has at most
+//!    one batch under way.
+//! 2. [`Event::Aborted`] and [`Event::Committed`] come after every lock of the transaction has been
+//!    released.
 //! 3. Scratch words belong to one access of one transaction from its first batch until that event.
 //!
-//! Waits and their bounds: a batch that its queue pair has no room for waits in `backlog`, of which there is at most one for
-//! each access. WAIT_DIE waits by trying again, as long as younger transactions hold the row.
+//! Waits and their bounds: a batch that its queue pair has no room for waits in `backlog`, of which
+//! there is at most one for each access. WAIT_DIE waits by trying again, as long as younger
+//! transactions hold the row.
 
 mod direct;
 mod lease;
@@ -124,10 +127,12 @@ pub struct RowWorker<'a, W> {
 }
 
 impl<'a, W: FabricWorker> RowWorker<'a, W> {
-    /// Connects a worker to the owners of a table. `number` is unique among all workers that use it.
+    /// Connects a worker to the owners of a table. `number` is unique among all workers that use
+    /// it.
     ///
-    /// `local` is the region of this node's own rows. The worker accesses it directly if the fabric says that
-    /// processor and fabric exclude each other, and otherwise by verbs, as it does if there is none.
+    /// `local` is the region of this node's own rows. The worker accesses it directly if the fabric
+    /// says that processor and fabric exclude each other, and otherwise by verbs, as it does if
+    /// there is none.
     ///
     /// # Errors
     /// [`RemoteError::Fabric`] if an owner cannot be reached.
@@ -195,7 +200,8 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         })
     }
 
-    /// Gives a worker the mailbox that it needs for [`LockKind::Line`](crate::LockKind::Line), and connects it to the others'.
+    /// Gives a worker the mailbox that it needs for [`LockKind::Line`](crate::LockKind::Line), and
+    /// connects it to the others'.
     ///
     /// # Errors
     /// [`RemoteError::Fabric`] if a node cannot be reached.
@@ -230,7 +236,8 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         );
     }
 
-    /// The transaction's access to a row; of a new row in the place of one that was let go of, if there is any.
+    /// The transaction's access to a row; of a new row in the place of one that was let go of, if
+    /// there is any.
     fn access(&mut self, txn: TxnHandle, row: RowId) -> usize {
         self.assert_idle(txn);
         if let Some(known) = self.known(txn, row) {
@@ -257,7 +264,8 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
 
     fn release_all(&mut self, txn: usize, state: State) -> Result<(), RemoteError> {
         self.txns[txn].state = state;
-        // The last access to be released ends the transaction, but not before all have been started.
+        // The last access to be released ends the transaction, but not before all have been
+        // started.
         self.txns[txn].releasing = self.txns[txn].accesses.len() + 1;
         let (phase, commit) = match state {
             State::Committing => (Phase::Commit, true),
@@ -455,7 +463,8 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), RemoteError> {
-        // One round of each: an access that the processor executes must not keep the worker from its completions.
+        // One round of each: an access that the processor executes must not keep the worker from
+        // its completions.
         for _ in 0..self.executed.len() {
             let (txn, access) = self.executed.pop_front().expect("counted above");
             self.txns[txn].accesses[access].pending = 0;

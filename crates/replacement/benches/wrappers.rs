@@ -1,9 +1,12 @@
-//! What the wrappers cost and what they spare: nanoseconds a hit, waits for the policy's latch, hit ratio under many threads.
+//! What the wrappers cost and what they spare: nanoseconds a hit, waits for the policy's latch, hit
+//! ratio under many threads.
 //!
-//! `cargo bench -p clearway-replacement --bench wrappers -- [--millis N] [--threads N] [--policy NAME] [--ratios | --all-ratios]`. Without arguments it
-//! runs tiny: to be sure that it runs. Hits are on random frames of a pool that holds everything, as in the source; contention is requests for the
-//! latch that found it taken and waited, of a million hits, counted by lockstat. `--ratios` plays the literature's short traces instead, by 1, 64
-//! and 128 threads in turn on one; `--all-ratios` the long ones, too.
+//! `cargo bench -p clearway-replacement --bench wrappers -- [--millis N] [--threads N] [--policy NAME] [--ratios | --all-ratios]`.
+//! Without arguments it runs tiny: to be sure that it runs. Hits are on random frames of a pool
+//! that holds everything, as in the source; contention is requests for the latch that found it
+//! taken and waited, of a million hits, counted by lockstat. `--ratios` plays the literature's
+//! short traces instead, by 1, 64 and 128 threads in turn on one; `--all-ratios` the long ones,
+//! too.
 
 #[path = "../tests/wrappers/replay.rs"]
 mod replay;
@@ -96,7 +99,8 @@ fn measure(pages: &dyn Replacement, threads: u32, run: Duration) -> Measured {
         // Before the threads end: an end may wait for the latch, a hit is what is counted here.
         let rows = lockstat::contention();
         stop.store(true, Relaxed);
-        // Their ends included, which the scope by itself does not wait for: they belong to no other measurement.
+        // Their ends included, which the scope by itself does not wait for: they belong to no other
+        // measurement.
         playing.into_iter().for_each(|thread| thread.join().expect("played"));
         rows
     });
@@ -149,7 +153,8 @@ fn costs(args: &Args) {
     }
 }
 
-/// Hit ratios against the plain policy: of ours, and of batching with its source's 64 hits a thread.
+/// Hit ratios against the plain policy: of ours, and of batching with its source's 64 hits a
+/// thread.
 fn ratios(longest: usize) {
     println!(
         "| trace | frames | policy | plain | combining, 64 threads | 128 | batched with {QUEUE}, 64 threads | 128 |"

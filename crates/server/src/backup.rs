@@ -1,4 +1,5 @@
-//! `clearway backup` and `clearway restore`: what they say to the person at the terminal, and how they end.
+//! `clearway backup` and `clearway restore`: what they say to the person at the terminal, and how
+//! they end.
 
 use crate::cli::{BackupFlags, RestoreFlags};
 use crate::client::News;
@@ -63,7 +64,8 @@ fn done(what: &str, report: &BackupReport, began: Instant) {
     );
 }
 
-/// Whether a copy at `target` would be inside of `dir`, whatever links lead there. `target` need not exist.
+/// Whether a copy at `target` would be inside of `dir`, whatever links lead there. `target` need
+/// not exist.
 pub(crate) fn is_inside(dir: &Path, target: &Path) -> bool {
     let real = |path: &Path| {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());

@@ -1,4 +1,5 @@
-//! The command line: what the program can be asked to do. The flags of `serve` are settings, and so in [`crate::config`].
+//! The command line: what the program can be asked to do. The flags of `serve` are settings, and so
+//! in [`crate::config`].
 
 use crate::config::{Flags, Size};
 use crate::top::TopFlags;
@@ -30,7 +31,8 @@ pub enum Command {
     Backup(BackupFlags),
     /// Makes a data directory of a backup, checking all that it copies.
     Restore(RestoreFlags),
-    /// Verifies a data directory that no server has, without changing it: every page, tree, free list, row, index, and the log.
+    /// Verifies a data directory that no server has, without changing it: every page, tree, free
+    /// list, row, index, and the log.
     Check(CheckFlags),
     /// Shows what a running server waits for and what it does, as long as you look.
     Top(TopFlags),
@@ -62,7 +64,8 @@ pub struct CheckFlags {
     /// Memory for keys; nodes beyond it are read a second time
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub memory: Size,
-    /// Where a scratch file may grow, by the pages that a recovery changes [default: the system's temporary directory]
+    /// Where a scratch file may grow, by the pages that a recovery changes [default: the system's
+    /// temporary directory]
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
 }
@@ -106,7 +109,8 @@ pub struct RestoreFlags {
     pub verify: bool,
 }
 
-/// The arguments with `-` for `_` in the names of flags: the configuration file has the one, the command line the other, and both take both.
+/// The arguments with `-` for `_` in the names of flags: the configuration file has the one, the
+/// command line the other, and both take both.
 pub fn with_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut flags = true;
     let dashed = move |argument: OsString| {

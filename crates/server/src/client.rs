@@ -47,7 +47,8 @@ impl<S: Read + Write> Client<S> {
     /// Has a statement carried out, and tells `news` what is said meanwhile.
     ///
     /// # Errors
-    /// The outer one: the server is gone, or what it says makes no sense. The inner one: it said no.
+    /// The outer one: the server is gone, or what it says makes no sense. The inner one: it said
+    /// no.
     pub(crate) fn ask(
         &mut self,
         sql: &str,
@@ -79,7 +80,8 @@ impl<S: Read + Write> Client<S> {
                         row(&body).ok_or_else(|| io::Error::other("a row makes no sense"))?,
                     )),
                     b'E' => result = Err(error(&body)),
-                    // Authentication other than "ok": whom it asks for a password, it does not know us.
+                    // Authentication other than "ok": whom it asks for a password, it does not know
+                    // us.
                     b'R' if body != [0; 4] => {
                         return Err(io::Error::other("the server wants a password"));
                     }

@@ -34,8 +34,8 @@ table::settings! {
     /// resolved once, and IPv4 addresses are preferred. There is no authentication: anyone who
     /// connects is let in as any user, without a password [default: 127.0.0.1:5432]
     listen("ADDR"): Address => SocketAddr = SocketAddr::from(([127, 0, 0, 1], 5432));
-    /// Name of the database. `postgres`, `clearway` and the name of the user also connect to it; any
-    /// other name is refused (3D000) [default: postgres]
+    /// Name of the database. `postgres`, `clearway` and the name of the user also connect to it;
+    /// any other name is refused (3D000) [default: postgres]
     database("NAME"): String => String = "postgres".to_owned();
     /// Directory for a Unix socket, `.s.PGSQL.PORT`, to listen on as well [default: none]
     unix_socket("DIR"): PathBuf => Option<PathBuf> = None;
@@ -83,13 +83,13 @@ table::settings! {
     log_segment("SIZE"): Size => u64 = 64 * MIB, in MIB..=TIB;
     /// Size of the log's buffer in memory, 1MiB to 64GiB [default: 16MiB]
     log_buffer("SIZE"): Size => u64 = 16 * MIB, in MIB..=64 * GIB;
-    /// Policy that chooses the pages that leave the buffer pool: s3-fifo for most loads, clock-sweep
-    /// for the cheapest hits, lirs or clock-pro for loops larger than the pool, arbiter for loads that
-    /// change, or another of docs/policies.md; also lru/multilist and arc/multilist [default:
-    /// s3-fifo]
+    /// Policy that chooses the pages that leave the buffer pool: s3-fifo for most loads,
+    /// clock-sweep for the cheapest hits, lirs or clock-pro for loops larger than the pool, arbiter
+    /// for loads that change, or another of docs/policies.md; also lru/multilist and arc/multilist
+    /// [default: s3-fifo]
     replacement("HOW"): ReplacementKind => ReplacementKind = ReplacementKind::default();
-    /// How pages are read and written: by io_uring (uring), by threads, or by io_uring if the kernel
-    /// allows it (auto) [default: auto]
+    /// How pages are read and written: by io_uring (uring), by threads, or by io_uring if the
+    /// kernel allows it (auto) [default: auto]
     io_engine("HOW"): IoEngine => IoEngine = IoEngine::Auto;
     /// Whether pages bypass the operating system's cache: on, off, or on if the buffer pool has at
     /// least half of the memory (auto) [default: auto]
@@ -97,14 +97,14 @@ table::settings! {
     /// Maximum number of connections, 1 to 1048576. Further ones are refused with 53300 [default:
     /// 10000]
     max_connections("N"): usize => usize = 10_000, in 1..=1 << 20;
-    /// Milliseconds in which a new connection must send its startup packet, 10 to 600000. After that
-    /// it is closed [default: 60000]
+    /// Milliseconds in which a new connection must send its startup packet, 10 to 600000. After
+    /// that it is closed [default: 60000]
     startup_timeout_ms("MILLISECONDS"): u64 => u64 = 60_000, in 10..=600_000;
     /// Microseconds that an idle worker spins before it sleeps, while few sessions are active, 0 to
     /// 10000; 0 sleeps at once [default: 50]
     spin_us("MICROSECONDS"): u64 => u64 = 50, in 0..=10_000;
-    /// Address and port of a metrics endpoint for Prometheus, `http://ADDR/metrics`. Port 0 lets the
-    /// system choose [default: none]
+    /// Address and port of a metrics endpoint for Prometheus, `http://ADDR/metrics`. Port 0 lets
+    /// the system choose [default: none]
     metrics("ADDR"): Address => Option<SocketAddr> = None;
     /// Instructions that take latches: `auto` measures at startup and takes the best; otherwise one
     /// that `clearway.latch_calibration` lists [default: auto]
@@ -112,14 +112,14 @@ table::settings! {
     /// Spins before a waiting thread yields or sleeps, doubled for latches that are mostly held
     /// briefly; 0 sleeps at once. `auto` calibrates at startup [default: auto]
     latch_spins("N"): LatchSpins => LatchSpins = LatchSpins::Auto;
-    /// Whether requests and waits for latches and locks are counted, for `clearway.contention`: on or
-    /// off [default: on]
+    /// Whether requests and waits for latches and locks are counted, for `clearway.contention`: on
+    /// or off [default: on]
     lockstat("ON|OFF"): Switch => bool = true;
     /// Time after which a wait for a lock is logged, with its blockers, both statements, and later
     /// its end: 1ms to 24h, in milliseconds or with ms, s, min or h; or off [default: off]
     log_lock_waits("DURATION"): LogLockWaits => LogLockWaits = LogLockWaits::default();
-    /// What to log: error, warn, info, debug, trace, or a filter in the syntax of tracing's EnvFilter
-    /// [default: info]
+    /// What to log: error, warn, info, debug, trace, or a filter in the syntax of tracing's
+    /// EnvFilter [default: info]
     log_filter("FILTER"): String => String = "info".to_owned();
 }
 

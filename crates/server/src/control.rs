@@ -1,9 +1,11 @@
 //! The control socket: a Unix socket inside the data directory, for those who may enter that.
 //!
-//! It speaks the same protocol as the others; its sessions may do what concerns the directory as a whole, such as BACKUP. Who may
-//! connect is decided by the file system: the socket is its owner's alone. `psql -h /absolute/DIR -p 1` finds it.
+//! It speaks the same protocol as the others; its sessions may do what concerns the directory as a
+//! whole, such as BACKUP. Who may connect is decided by the file system: the socket is its owner's
+//! alone. `psql -h /absolute/DIR -p 1` finds it.
 //!
-//! A crash leaves the socket without anyone behind it. The next start, which has the directory's lock, removes it.
+//! A crash leaves the socket without anyone behind it. The next start, which has the directory's
+//! lock, removes it.
 
 use crate::client::{Client, News};
 use clearway_types::SqlError;

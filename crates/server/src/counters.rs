@@ -1,7 +1,8 @@
 //! What a worker has done, in numbers, for the metrics.
 //!
-//! Invariant: the worker's thread alone writes to its counters, by a load and a store, on cache lines of their own; whoever wants to know adds
-//! those of all workers up. A sum may miss what is counted meanwhile.
+//! Invariant: the worker's thread alone writes to its counters, by a load and a store, on cache
+//! lines of their own; whoever wants to know adds those of all workers up. A sum may miss what is
+//! counted meanwhile.
 
 use clearway_types::SqlState;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +39,8 @@ pub(crate) struct Totals {
 }
 
 fn add(counter: &AtomicU64, by: u64) {
-    // Relaxed, here and below: a count that says all by itself. Load and store: there is one writer.
+    // Relaxed, here and below: a count that says all by itself. Load and store: there is one
+    // writer.
     counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
 }
 

@@ -1,7 +1,7 @@
 //! How a server ends: the exit codes, and what is said with them.
 //!
-//! Each code names what its operator, or the operator's scripts, can do next: most starts that fail would fail again, a server that has
-//! stopped itself ([`ExitCode::Failed`]) may be started again.
+//! Each code names what its operator, or the operator's scripts, can do next: most starts that fail
+//! would fail again, a server that has stopped itself ([`ExitCode::Failed`]) may be started again.
 
 use clearway_coordinator::Hindrance;
 use std::fmt;

@@ -1,11 +1,15 @@
-//! A connection's buffers: what has been received and not yet understood, and what has been said and not yet sent.
+//! A connection's buffers: what has been received and not yet understood, and what has been said
+//! and not yet sent.
 //!
 //! Invariants
-//! 1. No byte behind `release` is sent: a reply leaves when its Sync or Flush has been reached, in one send.
+//! 1. No byte behind `release` is sent: a reply leaves when its Sync or Flush has been reached, in
+//!    one send.
 //! 2. No byte at or behind a hold is sent before the log is durable up to the hold's LSN.
-//! 3. Input grows to one message at most, output to [`HIGH_WATER`] and what one row, or one statement's replies, add.
+//! 3. Input grows to one message at most, output to [`HIGH_WATER`] and what one row, or one
+//!    statement's replies, add.
 //!
-//! Locking: none; a connection belongs to one worker. A crash loses what was not sent, which nobody has seen.
+//! Locking: none; a connection belongs to one worker. A crash loses what was not sent, which nobody
+//! has seen.
 
 use crate::net::Stream;
 use clearway_coordinator::DURABLE;
@@ -15,14 +19,16 @@ use std::collections::VecDeque;
 use std::io;
 use std::panic::Location;
 
-/// Output beyond this is sent before more is made, and if the client does not take it, nothing more is made.
+/// Output beyond this is sent before more is made, and if the client does not take it, nothing more
+/// is made.
 pub const HIGH_WATER: usize = 256 << 10;
 /// The largest message taken from a client, in bytes.
 pub const MAX_MESSAGE: usize = 256 << 20;
 /// A receive buffer's usual size.
 const INPUT: usize = 16 << 10;
 
-/// Received bytes: `buf[start..end]`. All of `buf` is initialised, so that a read needs no clearing.
+/// Received bytes: `buf[start..end]`. All of `buf` is initialised, so that a read needs no
+/// clearing.
 #[derive(Default)]
 pub struct Input {
     buf: Vec<u8>,
@@ -47,7 +53,8 @@ impl Input {
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
-    /// Makes room for a message of `expected` bytes, but for no more than twice what has come: its length is only what a client says.
+    /// Makes room for a message of `expected` bytes, but for no more than twice what has come: its
+    /// length is only what a client says.
     fn reserve(&mut self, expected: usize) {
         let held = self.end - self.start;
         let wanted = expected.min(2 * held + 4 * INPUT).max(held + INPUT / 4).max(INPUT);
@@ -92,7 +99,8 @@ pub struct Io {
     pub stream: Stream,
     /// The socket may have more to read.
     pub readable: bool,
-    /// The client has closed its side: the end is there to be read, and no further edge will say so.
+    /// The client has closed its side: the end is there to be read, and no further edge will say
+    /// so.
     pub read_closed: bool,
     /// The socket has not refused the last write.
     pub writable: bool,
@@ -121,7 +129,8 @@ impl Io {
         }
     }
 
-    /// Reads once. `input` holds less than a whole message, whose length, as far as known, is `expected`.
+    /// Reads once. `input` holds less than a whole message, whose length, as far as known, is
+    /// `expected`.
     pub fn read(&mut self, input: &mut Input, expected: usize) -> io::Result<ReadOutcome> {
         if !self.readable {
             return Ok(ReadOutcome::Nothing);
@@ -158,14 +167,16 @@ impl Io {
         self.release = self.out.len();
     }
 
-    /// Forgets what has been said and not released: nobody has asked for it, and the connection ends.
+    /// Forgets what has been said and not released: nobody has asked for it, and the connection
+    /// ends.
     pub fn forget_unreleased(&mut self) {
         self.out.truncate(self.release);
     }
 
-    /// What has not been released yet, and what is said from here on, must not be seen before the log is durable up to `lsn`. The hold begins
-    /// at the last release, and not here, so that a group's replies still leave in one send.
-    /// There is none if the log is known to be `durable` so far.
+    /// What has not been released yet, and what is said from here on, must not be seen before the
+    /// log is durable up to `lsn`. The hold begins at the last release, and not here, so that a
+    /// group's replies still leave in one send. There is none if the log is known to be `durable`
+    /// so far.
     #[track_caller]
     pub fn hold(&mut self, lsn: Lsn, durable: Lsn) {
         DURABLE.request();

@@ -1,7 +1,8 @@
-//! By which instructions the engine's latch is taken, and how long a thread spins for it: measured at the start, or told.
+//! By which instructions the engine's latch is taken, and how long a thread spins for it: measured
+//! at the start, or told.
 //!
-//! Both are settings of the process, of which the server makes use once, before it opens the engine; what it measured is kept for
-//! `clearway.latch_calibration`.
+//! Both are settings of the process, of which the server makes use once, before it opens the
+//! engine; what it measured is kept for `clearway.latch_calibration`.
 
 use clearway_latch::Choice;
 use clearway_latch::calibrate::{self, Calibration};
@@ -37,10 +38,12 @@ impl FromStr for LatchChoice {
     }
 }
 
-/// How often a thread pauses at a held latch before it yields or sleeps; twice as often where sections are short.
+/// How often a thread pauses at a held latch before it yields or sleeps; twice as often where
+/// sections are short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LatchSpins {
-    /// For about as long as it takes to give the core to another thread and have it back, as measured here.
+    /// For about as long as it takes to give the core to another thread and have it back, as
+    /// measured here.
     #[default]
     Auto,
     /// So often.
@@ -73,7 +76,8 @@ pub(crate) struct Latches {
 }
 
 impl Latches {
-    /// Measures the machine, which takes a few milliseconds, and puts into force what was measured, or told.
+    /// Measures the machine, which takes a few milliseconds, and puts into force what was measured,
+    /// or told.
     pub(crate) fn set_up(choice: LatchChoice, spins: LatchSpins) -> Self {
         let measured = calibrate::calibrate();
         let choice = match choice {

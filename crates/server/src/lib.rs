@@ -1,6 +1,7 @@
 //! The server: workers, sessions, configuration.
 //!
-//! [`Server::start`] opens the engine, starts one thread a worker and listens; [`Server::stop`] ends all of it in order.
+//! [`Server::start`] opens the engine, starts one thread a worker and listens; [`Server::stop`]
+//! ends all of it in order.
 //!
 //! Must not know: how a statement is parsed, planned or executed.
 
@@ -55,7 +56,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use worker::Worker;
 
-/// Stack of a worker, in bytes: expressions are walked by recursion, as deep as the planner lets them nest. Only what is used takes memory.
+/// Stack of a worker, in bytes: expressions are walked by recursion, as deep as the planner lets
+/// them nest. Only what is used takes memory.
 const WORKER_STACK: usize = 16 << 20;
 
 /// Partitions a core in a new data directory.
@@ -95,7 +97,8 @@ impl Server {
         Ok(server)
     }
 
-    /// As [`Server::start`], in a world of the caller's; pages are read by threads unless the configuration asks for io_uring.
+    /// As [`Server::start`], in a world of the caller's; pages are read by threads unless the
+    /// configuration asks for io_uring.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -224,7 +227,8 @@ impl Server {
     }
 }
 
-/// Whether the operating system would give us so much memory: an allocation that it refuses later would end the process.
+/// Whether the operating system would give us so much memory: an allocation that it refuses later
+/// would end the process.
 fn check_memory(config: &Config) -> Result<(), Failure> {
     // A frame and its place in the tables take some hundred bytes more.
     let wanted = (config.buffer_pool + config.buffer_pool / 64).saturating_add(config.log_buffer);
@@ -264,7 +268,8 @@ fn open_engine(
             second_level: config.second_level(),
             version_spill: config.version_spill,
             io_ring: config.io_engine == IoEngine::Uring,
-            // Through the system's cache pages are copied: it is past it that the kernel must have hold of their memory.
+            // Through the system's cache pages are copied: it is past it that the kernel must have
+            // hold of their memory.
             io_registered: config.direct_io == DirectIo::On,
             ..NodeConfig::default()
         },

@@ -1,7 +1,7 @@
 //! Who waits for which lock of whom: `clearway.locks`, and the words of the log.
 //!
-//! Shown are the waits in progress and those in their way, as the waits-for graph has them. Locks that nobody waits for are not looked at, so
-//! a look disturbs no partition.
+//! Shown are the waits in progress and those in their way, as the waits-for graph has them. Locks
+//! that nobody waits for are not looked at, so a look disturbs no partition.
 
 use crate::sessions::{SessionInfo, by_transaction, not_empty, text};
 use clearway_coordinator::LockWait;
@@ -28,7 +28,8 @@ impl<'a> Waits<'a> {
         self.sessions.get(&txn).copied()
     }
 
-    /// At the end of the chain of those in the way: a transaction that waits for no lock itself. `None`: the chain is a circle, or very long.
+    /// At the end of the chain of those in the way: a transaction that waits for no lock itself.
+    /// `None`: the chain is a circle, or very long.
     pub(crate) fn holder(&self, wait: &LockWait) -> Option<TxnId> {
         let mut at = *wait.blockers.first()?;
         for _ in 0..CHAIN {

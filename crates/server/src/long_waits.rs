@@ -1,14 +1,18 @@
-//! A line in the log for each wait for a lock that lasts long, and one for its end: `--log-lock-waits`.
+//! A line in the log for each wait for a lock that lasts long, and one for its end:
+//! `--log-lock-waits`.
 //!
-//! A session whose statement waits looks after that time at how long, and queues the wait here. Who blocks it, and what the blocker runs, only
-//! the blocker's session knows: so all workers are asked for their sessions, as for `clearway.locks`, and the waits that are in progress
-//! then are logged. Without long waits nothing of this is done.
+//! A session whose statement waits looks after that time at how long, and queues the wait here. Who
+//! blocks it, and what the blocker runs, only the blocker's session knows: so all workers are asked
+//! for their sessions, as for `clearway.locks`, and the waits that are in progress then are logged.
+//! Without long waits nothing of this is done.
 //!
 //! Invariants
-//! 1. One roll is under way at a time, and rolls are [`APART`]: the cost of logging is bounded, whatever the number of waits.
+//! 1. One roll is under way at a time, and rolls are [`APART`]: the cost of logging is bounded,
+//!    whatever the number of waits.
 //! 2. A session that has queued a wait comes again until it was taken up.
 //!
-//! Locking: the queue is behind a latch, held to append to it or to take it. A crash leaves nothing.
+//! Locking: the queue is behind a latch, held to append to it or to take it. A crash leaves
+//! nothing.
 
 use crate::locks::Waits;
 use crate::sessions::{Roll, SessionInfo};
@@ -44,7 +48,8 @@ impl Default for LongWaits {
 }
 
 impl LongWaits {
-    /// Queues waits, and has those in the queue logged. Returns when to come again, if some are left in it.
+    /// Queues waits, and has those in the queue logged. Returns when to come again, if some are
+    /// left in it.
     pub(crate) fn log(
         shared: &Arc<Shared>,
         engine: &Arc<Engine>,

@@ -46,7 +46,8 @@ impl Listener {
                 stream.set_nodelay(true)?;
                 keep_alive(&stream)?;
                 if peer.ip().is_loopback() {
-                    // Pacing, as BBR does it, costs timers and gains nothing where there is no network. Refused: it stays as it is.
+                    // Pacing, as BBR does it, costs timers and gains nothing where there is no
+                    // network. Refused: it stays as it is.
                     let _ = sockopt::set_tcp_congestion(&stream, "reno");
                 }
                 Ok(Stream::Tcp(stream))
@@ -64,8 +65,9 @@ impl Listener {
     }
 }
 
-/// Connections that the system completes before they are accepted; it has a bound of its own, `somaxconn`. The standard library's 128 are
-/// few: the next of a burst would wait a second, for its own retry.
+/// Connections that the system completes before they are accepted; it has a bound of its own,
+/// `somaxconn`. The standard library's 128 are few: the next of a burst would wait a second, for
+/// its own retry.
 const BACKLOG: i32 = 4096;
 
 /// Gives a listening socket its backlog.
@@ -73,7 +75,8 @@ pub fn lengthen_backlog(listener: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(listener, BACKLOG)?)
 }
 
-/// A client whose machine is gone answers no probe: its connection ends, and so do the transaction and the locks that it held.
+/// A client whose machine is gone answers no probe: its connection ends, and so do the transaction
+/// and the locks that it held.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;

@@ -1,10 +1,12 @@
-//! How pages go to the disk and come back: chosen at the start, from what is asked for and what there is.
+//! How pages go to the disk and come back: chosen at the start, from what is asked for and what
+//! there is.
 //!
-//! By io_uring where the kernel lets us: with many misses at once it takes less processor time a miss than threads do. Past
-//! the operating system's cache where the pool takes half of the machine's memory or more: then the cache would hold little
-//! that the pool does not; beside a smaller pool it holds much more, and answers several times as many misses a second as
-//! the disk (docs/measurements.md). io_uring past the cache has the pool's memory registered, if the kernel lets us: else it must get hold of a
-//! page's memory anew for each read.
+//! By io_uring where the kernel lets us: with many misses at once it takes less processor time a
+//! miss than threads do. Past the operating system's cache where the pool takes half of the
+//! machine's memory or more: then the cache would hold little that the pool does not; beside a
+//! smaller pool it holds much more, and answers several times as many misses a second as the disk
+//! (docs/measurements.md). io_uring past the cache has the pool's memory registered, if the kernel
+//! lets us: else it must get hold of a page's memory anew for each read.
 
 use crate::config::{Config, DirectIo, IoEngine};
 use crate::exit::{ExitCode, Failure};

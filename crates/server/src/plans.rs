@@ -1,9 +1,12 @@
-//! Plans that the sessions of one worker share: by text for simple queries, by text and declared types for Parse.
+//! Plans that the sessions of one worker share: by text for simple queries, by text and declared
+//! types for Parse.
 //!
 //! Invariants
-//! 1. A plan that is handed out was made with the catalog that it was asked for with, or needs none.
+//! 1. A plan that is handed out was made with the catalog that it was asked for with, or needs
+//!    none.
 //! 2. Only sessions whose search path is the default one take part.
-//! 3. There are at most [`MOST`] texts of Parse messages; when one more comes, all go. The planner bounds its own cache.
+//! 3. There are at most [`MOST`] texts of Parse messages; when one more comes, all go. The planner
+//!    bounds its own cache.
 //!
 //! Locking: none; one a worker. A crash leaves nothing.
 
@@ -50,7 +53,8 @@ fn is_shared(env: &SessionEnv) -> bool {
 }
 
 impl Plans {
-    /// A plan for the text of a simple query, with the values of its literals; `None` if it has to be parsed.
+    /// A plan for the text of a simple query, with the values of its literals; `None` if it has to
+    /// be parsed.
     pub fn simple(
         &mut self,
         sql: &str,

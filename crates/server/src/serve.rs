@@ -30,8 +30,8 @@ pub fn serve(config: Config) -> Result<(), Failure> {
     println!("{}", server.banner());
     while let Err(mpsc::RecvTimeoutError::Timeout) = stop.recv_timeout(WATCH) {
         if let Some(why) = server.failed() {
-            // A failed fsync is never retried: what is on disk is decided by the next start's recovery. Nothing is torn down either,
-            // which could wait for what will not come.
+            // A failed fsync is never retried: what is on disk is decided by the next start's
+            // recovery. Nothing is torn down either, which could wait for what will not come.
             let failure = Failure::stopped(why);
             eprintln!("clearway: {failure}");
             std::process::exit(failure.code as i32);
@@ -43,15 +43,16 @@ pub fn serve(config: Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets a write beyond a limit on the size of files (`ulimit -f`) fail, as one on a full disk does; by default it would kill the process
-/// without a word.
+/// Lets a write beyond a limit on the size of files (`ulimit -f`) fail, as one on a full disk does;
+/// by default it would kill the process without a word.
 fn survive_file_limits() -> std::io::Result<()> {
     let exceeded = std::sync::Arc::default();
     signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), exceeded).map(drop)
 }
 
-/// A channel that says something at the first SIGINT, SIGTERM or SIGHUP; the second ends the process at once. SIGHUP stops as the others
-/// do: it comes when the terminal is closed, and no setting can be read anew while the server runs.
+/// A channel that says something at the first SIGINT, SIGTERM or SIGHUP; the second ends the
+/// process at once. SIGHUP stops as the others do: it comes when the terminal is closed, and no
+/// setting can be read anew while the server runs.
 fn signals() -> Result<mpsc::Receiver<()>, String> {
     let (tell, stop) = mpsc::channel();
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])

@@ -1,7 +1,8 @@
 //! Who is connected and what each session does: `clearway.sessions`.
 //!
-//! A session publishes nothing of what it does. Whoever looks asks every worker, and each adds what its sessions tell of themselves, in
-//! bounded pieces. So a look costs the sessions, and a statement pays nothing for it.
+//! A session publishes nothing of what it does. Whoever looks asks every worker, and each adds what
+//! its sessions tell of themselves, in bounded pieces. So a look costs the sessions, and a
+//! statement pays nothing for it.
 //!
 //! Invariant: a roll is over when every worker has answered it once, and its end is told once.
 //!
@@ -57,7 +58,8 @@ static ROLL: Class = Class::new("server.roll");
 pub struct Roll(Latch<Told>);
 
 impl Roll {
-    /// Asks all workers. `done` takes the answer in the thread of the last that answers, by backend id; never, if the server stops meanwhile.
+    /// Asks all workers. `done` takes the answer in the thread of the last that answers, by backend
+    /// id; never, if the server stops meanwhile.
     pub(crate) fn call(shared: &Shared, done: impl FnOnce(Vec<SessionInfo>) + Send + 'static) {
         let told =
             Told { sessions: Vec::new(), left: shared.workers(), done: Some(Box::new(done)) };

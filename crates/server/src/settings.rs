@@ -1,8 +1,8 @@
 //! Session settings: what SET, SHOW, RESET and the startup packet may name.
 //!
 //! Invariants
-//! 1. A transaction that aborts leaves the settings that it found; one that commits leaves them without its SET LOCALs. ROLLBACK TO
-//!    leaves what the savepoint found.
+//! 1. A transaction that aborts leaves the settings that it found; one that commits leaves them
+//!    without its SET LOCALs. ROLLBACK TO leaves what the savepoint found.
 //! 2. Every value has passed its check; `client_encoding` is always one that needs no conversion.
 
 mod units;
@@ -111,7 +111,8 @@ pub struct Settings {
     zone: Zone,
     /// In a transaction that has changed something.
     txn: Option<Changed>,
-    /// The transaction's savepoints, and what there was to keep when they were set; `None`: it had changed nothing.
+    /// The transaction's savepoints, and what there was to keep when they were set; `None`: it had
+    /// changed nothing.
     savepoints: Vec<(String, Option<Saved>)>,
 }
 
@@ -193,7 +194,8 @@ impl Settings {
             .map(|i| (self.values[i].0.as_str(), self.values[i].1.as_str()))
     }
 
-    /// Changes a setting; `None`: back to what the session began with. `local`: to the transaction's end only.
+    /// Changes a setting; `None`: back to what the session began with. `local`: to the
+    /// transaction's end only.
     pub fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> SqlResult<()> {
         let (i, value) = match (self.position(name), value) {
             // As in PostgreSQL, a name with a dot is somebody's own.
@@ -316,7 +318,8 @@ impl Settings {
         true
     }
 
-    /// Restores values; the transaction's characteristics follow the engine instead ([`Settings::put_characteristics`]).
+    /// Restores values; the transaction's characteristics follow the engine instead
+    /// ([`Settings::put_characteristics`]).
     fn go_back(&mut self, to: Values) {
         for (i, (name, value)) in to.into_iter().enumerate() {
             if !CHARACTERISTICS.contains(&name.as_str()) {
@@ -351,7 +354,8 @@ impl Settings {
         }
     }
 
-    /// The options that a SET of `transaction_isolation` or one of its siblings stands for; `None`: it is another setting.
+    /// The options that a SET of `transaction_isolation` or one of its siblings stands for; `None`:
+    /// it is another setting.
     pub fn characteristic(&self, name: &str, value: Option<&str>) -> SqlResult<Option<TxnOptions>> {
         let mut options = TxnOptions::default();
         let value = |settings: &Self| settings.check(name, value).map(Option::unwrap_or_default);
@@ -394,7 +398,8 @@ impl Settings {
     }
 }
 
-/// As `Settings::go_back`, for values that are not in force. Names that came since then keep their place, and their values.
+/// As `Settings::go_back`, for values that are not in force. Names that came since then keep their
+/// place, and their values.
 fn put_back(values: &mut Values, to: Values) {
     for (have, old) in values.iter_mut().zip(to) {
         *have = old;

@@ -1,10 +1,12 @@
-//! What all workers share: their inboxes, who may be cancelled, how many connections there are, whether to stop.
+//! What all workers share: their inboxes, who may be cancelled, how many connections there are,
+//! whether to stop.
 //!
 //! Invariants
 //! 1. A backend id is in the registry from before its client learns it until its session has ended.
 //! 2. `connections` counts every accepted connection until it is closed.
 //!
-//! Locking: each inbox and the registry are latches held for a few instructions; none is taken while another is held. A crash leaves nothing.
+//! Locking: each inbox and the registry are latches held for a few instructions; none is taken
+//! while another is held. A crash leaves nothing.
 
 use crate::config::Config;
 use crate::counters::{Counters, Totals};
@@ -214,7 +216,8 @@ impl Shared {
         }
     }
 
-    /// Has the watcher told, by [`Note::Ended`], when the session ends; false if there is no such session.
+    /// Has the watcher told, by [`Note::Ended`], when the session ends; false if there is no such
+    /// session.
     pub fn watch(&self, pid: i32, watcher: Watcher) -> bool {
         let mut registry = self.registry.lock();
         let Some(target) = registry.get_mut(&pid) else { return false };

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// A worker's deadlines, earliest first. A deadline is never taken back: a session ignores one whose ticket is not its current one.
+/// A worker's deadlines, earliest first. A deadline is never taken back: a session ignores one
+/// whose ticket is not its current one.
 #[derive(Default)]
 pub struct Timers {
     heap: BinaryHeap<Reverse<(Instant, u32, u64)>>,

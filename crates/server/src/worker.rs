@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! 1. The worker sleeps only after it has told its doorbell so and then found no news.
-//! 2. A session that can go on is in `ready`, or the socket, the engine, a deadline or the durable end will announce it.
+//! 2. A session that can go on is in `ready`, or the socket, the engine, a deadline or the durable
+//!    end will announce it.
 //! 3. While other sessions wait, none is driven further than a bounded number of messages.
 //!
 //! Locking: none of its own. A crash leaves nothing.
@@ -38,7 +39,8 @@ const ROLL_A_TURN: usize = 256;
 const EPOCH: Duration = Duration::from_millis(5);
 /// How long a stopping worker waits for running statements.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a stopping worker goes on serving the engine after its last session: aborts of other sessions' transactions end meanwhile.
+/// How long a stopping worker goes on serving the engine after its last session: aborts of other
+/// sessions' transactions end meanwhile.
 const STOP_GRACE: Duration = Duration::from_millis(50);
 
 /// A worker.
@@ -171,7 +173,8 @@ impl Worker {
         self.read_notes();
     }
 
-    /// Waits for events: not at all if there is work, a moment by looking again and again if that pays, else asleep.
+    /// Waits for events: not at all if there is work, a moment by looking again and again if that
+    /// pays, else asleep.
     fn sleep(&mut self, events: &mut Events) {
         if !self.ready.is_empty() || self.port.has_work() || !self.rolls.is_empty() {
             return self.look(events, Some(Duration::ZERO));
@@ -203,7 +206,8 @@ impl Worker {
         let now = Instant::now();
         self.count_epoch(now);
         let spin = Duration::from_micros(self.shared.config.spin_us);
-        // Relaxed: a hint. With as many busy sessions as workers, spinning would take the clients' cores.
+        // Relaxed: a hint. With as many busy sessions as workers, spinning would take the clients'
+        // cores.
         if spin.is_zero()
             || self.busy + self.busy_published == 0
             || self.shared.busy.load(Ordering::Relaxed) >= self.shared.workers()
@@ -233,10 +237,12 @@ impl Worker {
             return Some(Duration::from_millis(10));
         }
         let now = Instant::now();
-        // A worker that sleeps must not go on counting sessions as busy: the others would never spin.
+        // A worker that sleeps must not go on counting sessions as busy: the others would never
+        // spin.
         let epoch = (self.busy + self.busy_published > 0).then_some(self.epoch_ends);
         let next = [self.timers.next(), self.accept_after, epoch].into_iter().flatten().min();
-        // Rounded up to the system's millisecond, or the worker would wake a little early, again and again.
+        // Rounded up to the system's millisecond, or the worker would wake a little early, again
+        // and again.
         next.map(|at| at.saturating_duration_since(now) + Duration::from_micros(999))
     }
 
@@ -329,8 +335,9 @@ impl Worker {
         }
     }
 
-    /// One request for all that replies wait for: the group that one flush of the log serves. Asked again each turn until it is granted: an
-    /// answer to an earlier request may take the place of the answer to this one.
+    /// One request for all that replies wait for: the group that one flush of the log serves. Asked
+    /// again each turn until it is granted: an answer to an earlier request may take the place of
+    /// the answer to this one.
     fn ask_durable(&mut self) {
         if self.wanted > self.durable {
             self.port.want_durable(self.wanted);
@@ -358,7 +365,8 @@ impl Worker {
                     if e.kind() == io::ErrorKind::Interrupted
                         || e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(e) => {
-                    // No descriptor left, most likely: it is tried again when some may have been closed.
+                    // No descriptor left, most likely: it is tried again when some may have been
+                    // closed.
                     tracing::warn!("a connection could not be accepted: {e}");
                     self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
                     return;

@@ -1,17 +1,20 @@
-//! SQL scripts against the server, one statement a line, with the answers that PostgreSQL 15 gives to the same lines.
+//! SQL scripts against the server, one statement a line, with the answers that PostgreSQL 15 gives
+//! to the same lines.
 //!
-//! `sql/NAME.sql` is the script, `sql/NAME.out` what PostgreSQL answered: columns with their types, rows, tags, or SQLSTATE, message and
-//! fields. One file is one topic; each runs in a database of its own.
+//! `sql/NAME.sql` is the script, `sql/NAME.out` what PostgreSQL answered: columns with their types,
+//! rows, tags, or SQLSTATE, message and fields. One file is one topic; each runs in a database of
+//! its own.
 //!
-//! To record the answers again: `BLESS=1 cargo test -p clearway-server --test sql recorded`. Where PostgreSQL 15 is installed, the same
-//! test without BLESS checks that the recorded answers are its own. What PostgreSQL does not have is in a script of its own (`system`),
-//! with Clearway's own answers, to be read before they are kept.
+//! To record the answers again: `BLESS=1 cargo test -p clearway-server --test sql recorded`. Where
+//! PostgreSQL 15 is installed, the same test without BLESS checks that the recorded answers are its
+//! own. What PostgreSQL does not have is in a script of its own (`system`), with Clearway's own
+//! answers, to be read before they are kept.
 //!
 //! `generated` draws expressions and compares with a PostgreSQL at once.
 //!
 //! In a script
-//! - A statement that ends in `--refused` is one that PostgreSQL carries out and we refuse with 0A000. Once we carry it out, the test fails:
-//!   the mark must go.
+//! - A statement that ends in `--refused` is one that PostgreSQL carries out and we refuse with
+//!   0A000. Once we carry it out, the test fails: the mark must go.
 //! - `{nl}` stands for a line's end, `{500*+1}` for 500 times `+1`.
 //! - `COPY ... <- DATA` sends the data, in which `\\n` and `\\t` stand for a line's end and a tab.
 //! - Rows are sorted where the statement does not say `order by`.

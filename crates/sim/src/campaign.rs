@@ -1,4 +1,5 @@
-//! Many seeds, on all cores: each in one thread of the operating system, since an execution stays in one.
+//! Many seeds, on all cores: each in one thread of the operating system, since an execution stays
+//! in one.
 
 use crate::chronicle::ANOMALIES;
 use crate::execution::Report;
@@ -23,7 +24,8 @@ const TWICE: usize = 20;
 /// The seeds that once found something.
 const KEPT: &str = include_str!("../seeds.txt");
 const KEPT_OF_POOL: &str = include_str!("../pool_seeds.txt");
-/// Where the search for each planted bug starts unless told otherwise: at the seed that found it last.
+/// Where the search for each planted bug starts unless told otherwise: at the seed that found it
+/// last.
 const CANARIES: &str = include_str!("../canaries.txt");
 
 /// What is simulated.
@@ -90,8 +92,8 @@ impl Subject {
         }
     }
 
-    /// Runs one seed without a word, in a thread of its own: what is left of one that was found wrong, as a panic that was unwinding when its
-    /// execution ended, must not meet the next.
+    /// Runs one seed without a word, in a thread of its own: what is left of one that was found
+    /// wrong, as a panic that was unwinding when its execution ended, must not meet the next.
     fn quietly(self, seed: u64) -> Result<Report, String> {
         self.traced(seed, &Trace::new(Lines::Dropped))
     }
@@ -242,7 +244,8 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Shuttle sets a panic hook of its own at its first execution: this is the first, and ours comes after it.
+/// Shuttle sets a panic hook of its own at its first execution: this is the first, and ours comes
+/// after it.
 fn prepare() {
     let mut config = shuttle::Config::new();
     config.failure_persistence = shuttle::FailurePersistence::None;
@@ -250,8 +253,8 @@ fn prepare() {
     panics::install();
 }
 
-/// Plants each known kind of bug, or only the one called `only`, and checks that the judge finds it within [`CANARY_SEEDS`] seeds from `first`
-/// on, by default from where it was found last.
+/// Plants each known kind of bug, or only the one called `only`, and checks that the judge finds it
+/// within [`CANARY_SEEDS`] seeds from `first` on, by default from where it was found last.
 pub fn canaries(subject: Subject, first: Option<u64>, only: Option<&str>) -> Result<(), String> {
     prepare();
     let mut missed = Vec::new();
@@ -296,7 +299,8 @@ fn found_only_with(subject: Subject, bug: Bug, first: u64) -> Option<(u64, Strin
     None
 }
 
-/// The first of the seeds from `from` to `end` that finds something, or nearly: several run at once.
+/// The first of the seeds from `from` to `end` that finds something, or nearly: several run at
+/// once.
 fn first_finding(subject: Subject, from: u64, end: u64) -> Option<(u64, String)> {
     let next = AtomicU64::new(from);
     let found = Mutex::new(None);

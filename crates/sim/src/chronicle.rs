@@ -1,12 +1,16 @@
-//! What the sessions of a seed saw of its lists and registers, over all its lives, for the checker of histories.
+//! What the sessions of a seed saw of its lists and registers, over all its lives, for the checker
+//! of histories.
 //!
-//! It knows neither the engine's log nor the model: only statements, answers, and the steps at which transactions began and their clients heard of
-//! their ends. What a life leaves is read as one transaction, so that an acknowledged write that is lost is a cycle with it.
+//! It knows neither the engine's log nor the model: only statements, answers, and the steps at
+//! which transactions began and their clients heard of their ends. What a life leaves is read as
+//! one transaction, so that an acknowledged write that is lost is a cycle with it.
 //!
 //! Invariants
-//! 1. A commit of which the client did not hear has an unknown outcome, and so has one that the life's end cut off: both happened before that end, or never.
-//! 2. Writes of transactions that were rolled back, to a savepoint too, and of statements that were refused are those of aborted transactions. A
-//!    transaction that only read counts although it ended with ROLLBACK, if the client heard of that.
+//! 1. A commit of which the client did not hear has an unknown outcome, and so has one that the
+//!    life's end cut off: both happened before that end, or never.
+//! 2. Writes of transactions that were rolled back, to a savepoint too, and of statements that were
+//!    refused are those of aborted transactions. A transaction that only read counts although it
+//!    ended with ROLLBACK, if the client heard of that.
 //! 3. What is allowed is what the weakest level allows that was asked for.
 
 use crate::generate::unique::{self, KEYS, LISTS, is_unique};
@@ -173,7 +177,8 @@ impl Chronicle {
         Ok(())
     }
 
-    /// A read of all keys for which it holds, of which these have rows. Which keys have no row is not known of a search by home: a row may have got another.
+    /// A read of all keys for which it holds, of which these have rows. Which keys have no row is
+    /// not known of a search by home: a row may have got another.
     fn read(
         &mut self,
         table: &str,

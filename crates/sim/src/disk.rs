@@ -1,5 +1,6 @@
-//! The simulated disk as the engine meets it: every operation is a step at which another thread may go on, and is in the trace.
-//! Operations that are under way are counted, so that the judge sees what an engine leaves behind.
+//! The simulated disk as the engine meets it: every operation is a step at which another thread may
+//! go on, and is in the trace. Operations that are under way are counted, so that the judge sees
+//! what an engine leaves behind.
 
 use crate::trace::Trace;
 use clearway_env::{Disk, DiskLock, File, MemDisk, Open};

@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The time moves by less than this while threads can go on, in microseconds; and where it is overdue, since so many steps take longer.
+/// The time moves by less than this while threads can go on, in microseconds; and where it is
+/// overdue, since so many steps take longer.
 const MOVE_US: u64 = 2_000;
 const LONG_MOVE_US: u64 = 200_000;
 /// Bytes of each thread's stack.
@@ -35,10 +36,12 @@ impl Report {
     }
 }
 
-/// What an execution has come to: its report, and whether threads are left that do not end by themselves; or a finding.
+/// What an execution has come to: its report, and whether threads are left that do not end by
+/// themselves; or a finding.
 pub type Outcome = Result<(Report, bool), String>;
 
-/// Runs `body` as the main thread of a seed's execution at this pace. An error is a finding, and so is a panic of any thread.
+/// Runs `body` as the main thread of a seed's execution at this pace. An error is a finding, and so
+/// is a panic of any thread.
 pub fn run(
     seed: u64,
     pace: Pace,
@@ -66,7 +69,8 @@ pub fn run(
             }
         };
         *put.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        // Threads of an engine that was killed, or has been found wrong, do not end by themselves: the panic ends the execution.
+        // Threads of an engine that was killed, or has been found wrong, do not end by themselves:
+        // the panic ends the execution.
         assert!(!threads_left, "the end");
     };
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runner.run(main)));
@@ -85,8 +89,8 @@ pub fn run(
     Ok(Report { steps: steps.steps.load(Ordering::Relaxed), ..report })
 }
 
-/// Starts the thread that moves the virtual time until the execution is over, and calls `watch` after each move. After `most_steps` of all
-/// threads the execution is taken for endless.
+/// Starts the thread that moves the virtual time until the execution is over, and calls `watch`
+/// after each move. After `most_steps` of all threads the execution is taken for endless.
 pub fn keep_time(
     seed: u64,
     signals: &Arc<Signals>,

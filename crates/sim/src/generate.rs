@@ -58,11 +58,13 @@ pub struct Mix {
     pub by_value: u64,
     /// FOR KEY SHARE that waits.
     pub key_shares: u64,
-    /// CREATE TABLE and TRUNCATE in a block that are followed by an INSERT into the table, and there may be more tables.
+    /// CREATE TABLE and TRUNCATE in a block that are followed by an INSERT into the table, and
+    /// there may be more tables.
     pub fills: u64,
     /// Connections that end in a block, before a statement or during one.
     pub hang_ups: u64,
-    /// Blocks of one snapshot that import it, if there is one to be imported; half as often, a block exports what it sees instead of another statement.
+    /// Blocks of one snapshot that import it, if there is one to be imported; half as often, a
+    /// block exports what it sees instead of another statement.
     pub imports: u64,
     /// INSERTs outside of a block that insert what they read.
     pub copies: u64,
@@ -74,7 +76,8 @@ pub struct Mix {
     pub keys_added: u64,
     /// INSERTs that pass over rows whose keys are not free.
     pub free: u64,
-    /// Statements that add to one of a few rows, or give it a value, some near the bounds of the type.
+    /// Statements that add to one of a few rows, or give it a value, some near the bounds of the
+    /// type.
     pub adds: u64,
     /// Blocks that arrive whole: nobody waits for their clients before their ends.
     pub whole: u64,
@@ -160,7 +163,8 @@ impl Script {
         self.rng.percent(self.mix.cancels)
     }
 
-    /// Whether the connection ends now: its client has gone, or somebody has terminated the session.
+    /// Whether the connection ends now: its client has gone, or somebody has terminated the
+    /// session.
     pub fn hangs_up(&mut self) -> bool {
         self.mix.hang_ups > 0 && self.rng.percent(self.mix.hang_ups)
     }
@@ -176,7 +180,8 @@ impl Script {
         if self.rng.percent(percent) { self.rng.below(150) } else { 0 }
     }
 
-    /// The next statement. `catalog`: as the session sees it, `exported`: the ids of snapshots that may still be imported.
+    /// The next statement. `catalog`: as the session sees it, `exported`: the ids of snapshots that
+    /// may still be imported.
     pub fn next(&mut self, block: Block, catalog: &Catalog, exported: &[String]) -> Stmt {
         if let Some(stmt) = self.next_of_whole(block) {
             return stmt;
@@ -443,7 +448,8 @@ impl Script {
             let pred = Pred::Between(A, from, from + self.rng.within(0..=4));
             return Stmt::Update { table, set: Set::To(A, Some(self.rng.within(0..=9))), pred };
         }
-        // A unique column is changed in one row at a time: in which order several rows change is not said.
+        // A unique column is changed in one row at a time: in which order several rows change is
+        // not said.
         if !kind.key().is_empty() && self.rng.percent(20) {
             let pred = self.point(kind.key());
             let column = self.rng.pick(kind.moves());
@@ -485,7 +491,8 @@ impl Script {
         Pred::Equal(columns.iter().map(|c| (*c, value(self, *c))).collect())
     }
 
-    /// The row that was inserted last, by a unique key: in a table without a primary key it has the last key of its tree.
+    /// The row that was inserted last, by a unique key: in a table without a primary key it has the
+    /// last key of its tree.
     fn newest_row(&mut self, kind: Kind) -> Option<Pred> {
         if self.mix.newest == 0 || !self.rng.percent(self.mix.newest) {
             return None;

@@ -10,9 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// How a transaction ended, as far as its session knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The engine said that it was committed. The client heard of it only if [`Transaction::told`] is set.
+    /// The engine said that it was committed. The client heard of it only if [`Transaction::told`]
+    /// is set.
     Committed,
-    /// Rolled back by ROLLBACK or the COMMIT of a failed block, or a statement on its own that met a duplicate.
+    /// Rolled back by ROLLBACK or the COMMIT of a failed block, or a statement on its own that met
+    /// a duplicate.
     RolledBack,
     /// Rolled back in another way, or never asked to commit.
     Aborted,
@@ -25,15 +27,19 @@ pub enum End {
 pub struct Transaction {
     /// Who.
     pub session: String,
-    /// Its statements with what they answered. The last one of an unanswered transaction counts as done.
+    /// Its statements with what they answered. The last one of an unanswered transaction counts as
+    /// done.
     pub statements: Vec<(Stmt, Answer)>,
     /// How it ended.
     pub end: End,
-    /// The commit record's end if it wrote and committed; else the last commit that it may have seen.
+    /// The commit record's end if it wrote and committed; else the last commit that it may have
+    /// seen.
     pub lsn: Lsn,
-    /// The snapshot that it read: its place in the serial order, though it may have waited for a later commit.
+    /// The snapshot that it read: its place in the serial order, though it may have waited for a
+    /// later commit.
     pub snapshot: Option<Lsn>,
-    /// The snapshots that its statements saw, if it is below SERIALIZABLE; none for those that saw what is newest.
+    /// The snapshots that its statements saw, if it is below SERIALIZABLE; none for those that saw
+    /// what is newest.
     pub views: Vec<Option<Lsn>>,
     /// The step at which its first statement began.
     pub began: u64,
@@ -70,7 +76,8 @@ impl Transaction {
         self.snapshot.unwrap_or(self.lsn).max(last.copied().unwrap_or_default())
     }
 
-    /// Whether its statements saw one snapshot, and are not to change what others have changed since.
+    /// Whether its statements saw one snapshot, and are not to change what others have changed
+    /// since.
     fn is_repeatable(&self) -> bool {
         matches!(self.statements.first(), Some((Stmt::BeginAt { repeatable: true }, _)))
     }
@@ -144,8 +151,9 @@ impl History {
         self.lock().iter().filter(|t| t.is_acknowledged()).map(|t| t.lsn).max().unwrap_or(Lsn(0))
     }
 
-    /// Brings the model from the life's beginning to where a log that ends at `end` leaves it. The transactions behind that are as if
-    /// they had never been; an error if a client has heard of one of them, or if the others are not as if one had run after the other.
+    /// Brings the model from the life's beginning to where a log that ends at `end` leaves it. The
+    /// transactions behind that are as if they had never been; an error if a client has heard of
+    /// one of them, or if the others are not as if one had run after the other.
     pub fn settle(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
         let all = self.lock();
         if let Some(Transaction { session, lsn, .. }) =
@@ -159,10 +167,12 @@ impl History {
         self.replay(model, end)
     }
 
-    /// Brings the model from the life's beginning to what was committed up to `end`; an error if that is not as if one had run after the other.
+    /// Brings the model from the life's beginning to what was committed up to `end`; an error if
+    /// that is not as if one had run after the other.
     ///
-    /// The order is that of the commit records, and of snapshots; another transaction that wrote nothing, or was rolled back, comes behind the last commit that it may have
-    /// seen: it had its locks until it ended, and until then nobody committed what contradicts its answers.
+    /// The order is that of the commit records, and of snapshots; another transaction that wrote
+    /// nothing, or was rolled back, comes behind the last commit that it may have seen: it had its
+    /// locks until it ended, and until then nobody committed what contradicts its answers.
     pub fn replay(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
         let all = self.lock();
         let judged: Vec<&Transaction> =

@@ -1,5 +1,5 @@
-//! One seed: the database is made, worked with, loses its disk or its process, recovers, is looked at, and so on for some lives. What happens after
-//! a life is in `aftermath`.
+//! One seed: the database is made, worked with, loses its disk or its process, recovers, is looked
+//! at, and so on for some lives. What happens after a life is in `aftermath`.
 
 mod aftermath;
 mod flip_log;
@@ -34,10 +34,11 @@ use std::time::Duration;
 const MOST_STEPS: u64 = 400_000_000;
 /// Virtual time without any answer after which the engine is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Virtual time that the sessions of a failed engine get to finish. Not all can: a rollback that does not find its pages keeps its locks.
+/// Virtual time that the sessions of a failed engine get to finish. Not all can: a rollback that
+/// does not find its pages keeps its locks.
 const GRACE: Duration = Duration::from_secs(10);
-/// The same in steps: with few frames left, as dirty pages can no longer be written, those who want pages may take them from one another for ever,
-/// and then no time passes.
+/// The same in steps: with few frames left, as dirty pages can no longer be written, those who want
+/// pages may take them from one another for ever, and then no time passes.
 const GRACE_STEPS: u64 = 1_000_000;
 
 /// Where the database is.
@@ -164,7 +165,8 @@ struct Story<'w> {
     report: Report,
     /// Threads are left that wait for what will never come: those of killed processes.
     leaks: bool,
-    /// The last life ended in the middle of a commit that may be in the log without anyone's having been told, or has left damage: the model cannot go on.
+    /// The last life ended in the middle of a commit that may be in the log without anyone's having
+    /// been told, or has left damage: the model cannot go on.
     undecided: bool,
 }
 
@@ -196,8 +198,8 @@ impl Story<'_> {
         self.trace.event("story", text.as_bytes(), || text.to_owned());
     }
 
-    /// Opens what is on the disk with one worker, to look at it: with all knobs of the world but its impatience, which lets what is looked at be
-    /// refused.
+    /// Opens what is on the disk with one worker, to look at it: with all knobs of the world but
+    /// its impatience, which lets what is looked at be refused.
     fn open(&self, disk: &MemDisk) -> Result<(Arc<Engine>, Vec<Arc<Doorbell>>), OpenError> {
         self.open_at(disk, DIR)
     }
@@ -236,7 +238,8 @@ impl Story<'_> {
         Ok((engine, bells))
     }
 
-    /// Works until the sessions are done or the disk is gone, and then looks at what is left; the disk for the next life.
+    /// Works until the sessions are done or the disk is gone, and then looks at what is left; the
+    /// disk for the next life.
     fn live(&mut self, life: u32, disk: MemDisk) -> Result<MemDisk, String> {
         let (engine, bells) = self
             .open_with(&disk, DIR, self.world.workers, self.world.engine.clone())
@@ -339,7 +342,8 @@ impl Story<'_> {
         }
         let gone = Arc::downgrade(&engine);
         drop(engine);
-        // Reads that a fault delays hold the engine until they end: not after the execution's end, when no time moves any more.
+        // Reads that a fault delays hold the engine until they end: not after the execution's end,
+        // when no time moves any more.
         while !self.leaks && gone.strong_count() > 0 {
             virtual_time::sleep(Duration::from_millis(1));
         }
@@ -351,7 +355,8 @@ impl Story<'_> {
         if self.world.mix.unique > 0 {
             self.chronicle.add(&shared.history.transactions(), shared.now())?;
         }
-        // What a failed sync has left in the system's cache is lost later, whatever the next process does: that is no promise.
+        // What a failed sync has left in the system's cache is lost later, whatever the next
+        // process does: that is no promise.
         let mut kills = Rng::new(self.world.seed, &format!("end of life {life}"));
         let killed = self.world.kills
             && flips == 0

@@ -1,6 +1,7 @@
 //! Runs seeds: `cargo xtask sim` builds this with `--cfg shuttle` and starts it.
 //!
-//! `SUBJECT run FIRST COUNT [MINUTES]` · `SUBJECT replay SEED` · `SUBJECT canaries [FIRST [BUG]]`, with `engine`, `histories` or `pool` for the subject
+//! `SUBJECT run FIRST COUNT [MINUTES]` · `SUBJECT replay SEED` · `SUBJECT canaries [FIRST [BUG]]`,
+//! with `engine`, `histories` or `pool` for the subject
 
 #![forbid(unsafe_code)]
 

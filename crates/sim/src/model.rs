@@ -1,4 +1,5 @@
-//! What a database is, said as simply as possible: tables are lists of rows, a transaction happens at once.
+//! What a database is, said as simply as possible: tables are lists of rows, a transaction happens
+//! at once.
 
 use crate::sql::{A, CursorStmt, K, Kind, Pred, Row, Set, Stmt, U};
 use crate::views::View;
@@ -53,15 +54,17 @@ pub struct Model {
 }
 
 impl Model {
-    /// Executes a transaction's statements, which committed, in their order; the first whose answer is not what was seen is an error.
-    /// `statements`: with the answers in the engine; `views`: what each of them saw, [`View::Newest`] for those behind the last.
+    /// Executes a transaction's statements, which committed, in their order; the first whose answer
+    /// is not what was seen is an error. `statements`: with the answers in the engine; `views`:
+    /// what each of them saw, [`View::Newest`] for those behind the last.
     pub fn replay(&mut self, statements: &[(Stmt, Answer)], views: &[View]) -> Result<(), String> {
         let base = if views.iter().any(|view| *view != View::Newest) {
             self.clone()
         } else {
             Self::default()
         };
-        // With the tables that the transaction itself has made or emptied: of those it sees what is newest.
+        // With the tables that the transaction itself has made or emptied: of those it sees what is
+        // newest.
         let mut savepoints: Vec<(u8, Self, BTreeSet<String>)> = Vec::new();
         let mut remade = BTreeSet::new();
         for (at, (stmt, seen)) in statements.iter().enumerate() {
@@ -193,8 +196,9 @@ impl Model {
 }
 
 impl Model {
-    /// Inserts those of the rows whose keys are free, one after the other. An error if another meets only rows that are not seen; `is_seen`: whether a row
-    /// is that has the same values in these columns.
+    /// Inserts those of the rows whose keys are free, one after the other. An error if another
+    /// meets only rows that are not seen; `is_seen`: whether a row is that has the same values in
+    /// these columns.
     pub(crate) fn insert_free(
         &mut self,
         name: &str,
@@ -239,7 +243,8 @@ impl Table {
         sorted(self.rows.iter().map(|known| &known.row).filter(|row| pred.holds(row)))
     }
 
-    /// Inserts rows, of which the first is to be known by this number, the next by the one that follows.
+    /// Inserts rows, of which the first is to be known by this number, the next by the one that
+    /// follows.
     fn insert(&mut self, rows: &[Row], first: u64) -> Answer {
         let before = self.rows.len();
         self.rows.extend((first..).zip(rows).map(|(id, row)| Known { id, row: row.clone() }));

@@ -1,21 +1,28 @@
-//! One seed of the buffer pool alone: a few threads on a pool of a few frames, over files that may fail and a log that only counts.
+//! One seed of the buffer pool alone: a few threads on a pool of a few frames, over files that may
+//! fail and a log that only counts.
 //!
-//! The whole engine's simulation has the pool in it, but meets its races rarely, and sees of them what a row shows. Here threads do little
-//! else than to race, and every look is judged by itself.
+//! The whole engine's simulation has the pool in it, but meets its races rarely, and sees of them
+//! what a row shows. Here threads do little else than to race, and every look is judged by itself.
 //!
 //! # What is judged
-//! 1. A page under a latch has its id and the newest content that a holder of its exclusive latch has left there, and no other as long as the
-//!    latch is held. What is seen without a latch is one whole version that was the newest at some moment meanwhile.
-//! 2. A page is never read twice at once, and no more reads are made than pages come, fail, or are overtaken by a creation; of the second level
-//!    as of the page's place. What the second level's file has, or loses, nobody sees.
+//! 1. A page under a latch has its id and the newest content that a holder of its exclusive latch
+//!    has left there, and no other as long as the latch is held. What is seen without a latch is
+//!    one whole version that was the newest at some moment meanwhile.
+//! 2. A page is never read twice at once, and no more reads are made than pages come, fail, or are
+//!    overtaken by a creation; of the second level as of the page's place. What the second level's
+//!    file has, or loses, nobody sees.
 //! 3. A page is in one frame: at the end as many pages are resident as frames are not free.
-//! 4. Write-ahead, at each write and in what a crash at any moment leaves. No two batches are written at once, no older version after a newer.
-//! 5. What `flush_before` or `min_rec_lsn` has said to be on the disk is there after a crash at any later moment; every page there is whole, or
-//!    mended, and a version that was written.
+//! 4. Write-ahead, at each write and in what a crash at any moment leaves. No two batches are
+//!    written at once, no older version after a newer.
+//! 5. What `flush_before` or `min_rec_lsn` has said to be on the disk is there after a crash at any
+//!    later moment; every page there is whole, or mended, and a version that was written.
 //! 6. A page that is kept can be read; when nothing is kept every frame can be had.
-//! 7. Every fetch is answered, once; an error has a cause: a read that failed, a pool that has failed or was shut down, or frames that are all in use.
-//! 8. The replacement is told that each page comes and leaves, once and while it is there, and its policy hears it so (`witness`).
-//! 9. The cooler frees frames before somebody must wait for one, and is woken by who must (`quiet`).
+//! 7. Every fetch is answered, once; an error has a cause: a read that failed, a pool that has
+//!    failed or was shut down, or frames that are all in use.
+//! 8. The replacement is told that each page comes and leaves, once and while it is there, and its
+//!    policy hears it so (`witness`).
+//! 9. The cooler frees frames before somebody must wait for one, and is woken by who must
+//!    (`quiet`).
 
 mod model;
 mod quiet;
@@ -50,8 +57,9 @@ use watched::{Log, WatchedIo};
 use witness::{View, witnessed};
 use work::Worker;
 
-/// Steps of all threads after which a seed is given up as endless. The longest of 20,000 took 64 million: threads that keep nearly all frames
-/// starved the others until the cooler gave up, again and again.
+/// Steps of all threads after which a seed is given up as endless. The longest of 20,000 took 64
+/// million: threads that keep nearly all frames starved the others until the cooler gave up, again
+/// and again.
 const MOST_STEPS: u64 = 200_000_000;
 /// Virtual time that an answer may take when nobody does anything any more.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -64,8 +72,9 @@ pub fn run(world: &World, trace: &Trace) -> Result<Report, String> {
     execution::run(seed, pace, move |signals| execution(&world, &trace, signals))
 }
 
-/// What all threads share. Its own atomics and mutexes are the standard library's: no points at which another thread may go on, and none is
-/// held at one. Relaxed throughout: all in one thread of the operating system.
+/// What all threads share. Its own atomics and mutexes are the standard library's: no points at
+/// which another thread may go on, and none is held at one. Relaxed throughout: all in one thread
+/// of the operating system.
 struct Stage {
     world: World,
     pool: Arc<Pool>,

@@ -7,7 +7,8 @@ use std::ops::RangeInclusive;
 pub struct Rng(SeededEntropy);
 
 impl Rng {
-    /// The sequence named `purpose` of the seed: independent of its others, so that a choice more in one leaves them as they are.
+    /// The sequence named `purpose` of the seed: independent of its others, so that a choice more
+    /// in one leaves them as they are.
     pub fn new(seed: u64, purpose: &str) -> Self {
         let named = purpose.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
             (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)

@@ -1,7 +1,7 @@
 //! Which thread goes on: the seed decides at each step, with more or less patience and favour.
 //!
-//! Task 0 is the execution's main thread. The keeper of the virtual time is known by its name: it runs when no other thread can (then
-//! `idle` says so), and now and then besides.
+//! Task 0 is the execution's main thread. The keeper of the virtual time is known by its name: it
+//! runs when no other thread can (then `idle` says so), and now and then besides.
 
 use crate::rng::Rng;
 use crate::world::Pace;
@@ -15,13 +15,15 @@ pub const TIME: &str = "time";
 /// One in so many steps the time may move although threads could go on, if the world is impatient.
 const TIME_STEPS: u64 = 2_000;
 
-/// Steps after which the time moves in any world: threads that only take pages from one another would keep it from moving for ever.
+/// Steps after which the time moves in any world: threads that only take pages from one another
+/// would keep it from moving for ever.
 const LONGEST_STANDSTILL: u64 = 100_000;
 
 /// One in so many steps a thread may be woken that nobody has woken.
 const SPURIOUS_STEPS: u64 = 1_000;
 
-/// One in so many steps a thread is made to stand still, if the world has that, and for how many steps at most.
+/// One in so many steps a thread is made to stand still, if the world has that, and for how many
+/// steps at most.
 const STALL_STEPS: u64 = 300;
 const LONGEST_STALL: u64 = 3_000;
 
@@ -127,7 +129,8 @@ impl Scheduler for Seeded {
         }
         self.others.clear();
         let mut time = None;
-        // Who is parked may be woken for nothing, but rarely; and it is no reason for the time to stand still.
+        // Who is parked may be woken for nothing, but rarely; and it is no reason for the time to
+        // stand still.
         let spurious = self.rng.below(SPURIOUS_STEPS) == 0;
         for task in runnable {
             if self.is_time(task) {

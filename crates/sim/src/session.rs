@@ -92,8 +92,8 @@ impl Shared {
         needed.filter_map(|hit| Some(Rotten::new(hit.path, hit.at? / PAGE_SIZE as u64))).collect()
     }
 
-    /// Whether the engine stopped because a bit flipped in a page whose write it did not yet know to be synced: it cannot tell that from
-    /// a write that the disk has lost.
+    /// Whether the engine stopped because a bit flipped in a page whose write it did not yet know
+    /// to be synced: it cannot tell that from a write that the disk has lost.
     pub fn has_lost_a_write(&self, why: &str) -> bool {
         why.contains("the disk has lost what was written")
             && self.rotten().iter().any(|page| page.explains(why))
@@ -104,8 +104,9 @@ impl Shared {
         self.backups.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Whether a session was cut off in a statement that may have committed. Its record may be in the log: the engine frees dropped trees, and
-    /// waits for their pages, between the record and the answer.
+    /// Whether a session was cut off in a statement that may have committed. Its record may be in
+    /// the log: the engine frees dropped trees, and waits for their pages, between the record and
+    /// the answer.
     pub fn commits_unanswered(&self) -> bool {
         let doing = self.doing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let commits = ["runs COMMIT", "runs CREATE", "runs DROP", "runs TRUNCATE", "runs ALTER"];
@@ -148,7 +149,8 @@ pub struct Session {
     imports: u32,
     /// The step at which it began.
     began: u64,
-    /// Turns of the event loop before the next statement: a client that thinks, in a block with its locks.
+    /// Turns of the event loop before the next statement: a client that thinks, in a block with its
+    /// locks.
     thinks: u64,
     /// Signals from other sessions.
     inbox: signals::Inbox,
@@ -225,7 +227,8 @@ impl Session {
         doing.insert(self.name.clone(), format!("{text} ({:?})", self.block()));
     }
 
-    /// Goes on as far as it can; whether it did anything. An error: what the engine did cannot be right.
+    /// Goes on as far as it can; whether it did anything. An error: what the engine did cannot be
+    /// right.
     pub fn advance(&mut self, port: &mut Port) -> Result<bool, String> {
         self.take_signals(port);
         let moved = self.advance_all(port);
@@ -421,7 +424,8 @@ impl Session {
         self.follow_replay()?;
         self.think(port, &stmt);
         match self.block() {
-            // An error in a block, ROLLBACK TO and the like: the transaction goes on, or is known to have failed.
+            // An error in a block, ROLLBACK TO and the like: the transaction goes on, or is known
+            // to have failed.
             Block::Open if matches!(answer, Answer::Refused(_) | Answer::Duplicate) => {
                 let (number, stmt) = (self.number, stmt.short());
                 return Err(format!("session {number}: {stmt}: the block goes on after {shown}"));
@@ -469,12 +473,14 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the connection ends during this statement. Not during COMMIT: nobody would know whether it was done.
+    /// Whether the connection ends during this statement. Not during COMMIT: nobody would know
+    /// whether it was done.
     fn ends_in(&mut self, stmt: &Stmt) -> bool {
         !self.open.is_empty() && *stmt != Stmt::Commit && self.script.hangs_up()
     }
 
-    /// The connection ends, in a statement if one is given. The next one has the same number at once.
+    /// The connection ends, in a statement if one is given. The next one has the same number at
+    /// once.
     fn hang_up(&mut self, port: &mut Port, running: Option<Stmt>) {
         self.shared.progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed); // One thread of the operating system.
         self.shared

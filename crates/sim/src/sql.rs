@@ -1,4 +1,5 @@
-//! Statements, as the generator makes them, the engine gets them (as SQL text) and the model executes them.
+//! Statements, as the generator makes them, the engine gets them (as SQL text) and the model
+//! executes them.
 
 mod cursors;
 
@@ -8,7 +9,8 @@ use clearway_plan::{LockWait, RowLock};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-/// The integer columns of every table, in the order of [`Row::n`]; the text column `v` follows them.
+/// The integer columns of every table, in the order of [`Row::n`]; the text column `v` follows
+/// them.
 pub const COLUMNS: [&str; 4] = ["d", "k", "a", "u"];
 /// `d`: what some tables are distributed by.
 pub const D: usize = 0;
@@ -73,7 +75,8 @@ impl Kind {
         }
     }
 
-    /// The columns that an UPDATE of one row, found by the primary key, changes beside those in no key.
+    /// The columns that an UPDATE of one row, found by the primary key, changes beside those in no
+    /// key.
     pub fn moves(self) -> &'static [usize] {
         match self {
             Self::Guarded => &[K, U],

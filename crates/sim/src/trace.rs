@@ -1,7 +1,7 @@
 //! What happened, as a hash and, if asked for, as lines that are printed or kept.
 //!
-//! Two runs of one seed are the same if they have the same hash: it takes in every operation on the disk, with its bytes and result,
-//! and every answer of the engine, in their order.
+//! Two runs of one seed are the same if they have the same hash: it takes in every operation on the
+//! disk, with its bytes and result, and every answer of the engine, in their order.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -70,7 +70,8 @@ impl Trace {
         (state.hash, state.events)
     }
 
-    /// Where this trace and another one part, both with their lines kept: what came just before, and how each goes on.
+    /// Where this trace and another one part, both with their lines kept: what came just before,
+    /// and how each goes on.
     pub fn parting(&self, other: &Self) -> String {
         let [a, b] = [self, other]
             .map(|t| t.shared.lock().unwrap_or_else(PoisonError::into_inner).kept.clone());

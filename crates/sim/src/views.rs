@@ -1,9 +1,12 @@
-//! The model's part of READ COMMITTED and REPEATABLE READ: statements that saw a snapshot, and their transaction's own changes.
+//! The model's part of READ COMMITTED and REPEATABLE READ: statements that saw a snapshot, and
+//! their transaction's own changes.
 //!
-//! A statement finds its rows in what it saw. It answers with them, or changes or locks the newest version of each that still satisfies its condition; at
-//! REPEATABLE READ there is none that others have changed since.
+//! A statement finds its rows in what it saw. It answers with them, or changes or locks the newest
+//! version of each that still satisfies its condition; at REPEATABLE READ there is none that others
+//! have changed since.
 //!
-//! A key has one place in its tree. So at REPEATABLE READ no statement makes a key that the block still sees, and that others have removed.
+//! A key has one place in its tree. So at REPEATABLE READ no statement makes a key that the block
+//! still sees, and that others have removed.
 
 use crate::model::{Answer, Known, Model, Table, keys, sorted, sum};
 use crate::sql::{A, CursorStmt, Kind, Pred, Row, Stmt};
@@ -30,8 +33,9 @@ fn rows(table: Option<&Table>) -> Rows<'_> {
     table.into_iter().flat_map(|table| &table.rows).map(|known| (known.id, &known.row)).collect()
 }
 
-/// What is there of a snapshot, with what its transaction has made of `base`: `now`. Others may have added to a row to which it has only added, too, and have
-/// committed since the snapshot: then the row has the snapshot's sum and its own additions.
+/// What is there of a snapshot, with what its transaction has made of `base`: `now`. Others may
+/// have added to a row to which it has only added, too, and have committed since the snapshot: then
+/// the row has the snapshot's sum and its own additions.
 fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> BTreeMap<u64, Cow<'t, Row>> {
     let is_own = |id: &u64| base.get(id) != now.get(id);
     let own = |id: &u64, row: &'t Row| {
@@ -43,7 +47,8 @@ fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> BTreeMap<u6
         match sums {
             (Some(then), Some(before), Some(sum)) if then != before => {
                 let mut row = row.clone();
-                // As wide as it takes: what the transaction has added to may have been elsewhere then.
+                // As wide as it takes: what the transaction has added to may have been elsewhere
+                // then.
                 let own = i64::from(then) + i64::from(sum) - i64::from(before);
                 row.n[A] = i32::try_from(own).ok();
                 Cow::Owned(row)
@@ -59,7 +64,8 @@ fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> BTreeMap<u6
 }
 
 impl Model {
-    /// Executes a statement of a transaction that saw its table like this; `seen`: the engine's answer, `base`: all as it was before the transaction.
+    /// Executes a statement of a transaction that saw its table like this; `seen`: the engine's
+    /// answer, `base`: all as it was before the transaction.
     pub(crate) fn execute_as_of(
         &mut self,
         (stmt, seen): (&Stmt, &Answer),
@@ -126,7 +132,8 @@ impl Model {
             *table = taken;
             return Ok(answer);
         }
-        // A row that has been deleted and inserted again under its key may be taken for the same one.
+        // A row that has been deleted and inserted again under its key may be taken for the same
+        // one.
         let gone: Vec<_> = found
             .iter()
             .filter(|(id, _)| !now_rows.contains_key(id))
@@ -147,8 +154,8 @@ impl Model {
 }
 
 impl Model {
-    /// INSERT ... ON CONFLICT DO NOTHING passes over a row only if the snapshot has one of those that it meets, with the same key, or its transaction
-    /// has made it.
+    /// INSERT ... ON CONFLICT DO NOTHING passes over a row only if the snapshot has one of those
+    /// that it meets, with the same key, or its transaction has made it.
     fn insert_free_as_of(
         &mut self,
         (name, new): (&str, &[Row]),
@@ -188,7 +195,8 @@ fn revived<'r>(
     })
 }
 
-/// Does to the newest versions of such rows, as far as they satisfy the statement's condition, what it says.
+/// Does to the newest versions of such rows, as far as they satisfy the statement's condition, what
+/// it says.
 fn take(stmt: &Stmt, now: &Table, which: impl Fn(&Known) -> bool) -> (Table, Answer) {
     let mut table = now.clone();
     let takes =
@@ -247,8 +255,8 @@ impl Stmt {
         self.pred().is_some()
     }
 
-    /// Whether a row has been changed so that a statement that found it before may not take it. Others may change all but the keys of what FOR KEY SHARE
-    /// has locked.
+    /// Whether a row has been changed so that a statement that found it before may not take it.
+    /// Others may change all but the keys of what FOR KEY SHARE has locked.
     fn has_lost(&self, then: Option<&Row>, now: Option<&Row>) -> bool {
         match (self, then, now) {
             (Self::Keys { kind, .. }, Some(then), Some(now)) => {

@@ -1,4 +1,5 @@
-//! A worker: a thread with an event loop and some sessions, as the server has them, but without sockets.
+//! A worker: a thread with an event loop and some sessions, as the server has them, but without
+//! sockets.
 
 use crate::session::{Session, Shared};
 use clearway_coordinator::{Client, Engine, Event, Outcome, Port, RunOptions, Step, Waker};
@@ -43,13 +44,15 @@ pub struct Crew {
     pub bells: Vec<Arc<Doorbell>>,
     /// Workers whose sessions are not all over, with what those have left.
     pub busy: AtomicU32,
-    /// The process is killed, or somebody has found something: whatever still runs is left as it is.
+    /// The process is killed, or somebody has found something: whatever still runs is left as it
+    /// is.
     pub killed: AtomicBool,
     /// What the sessions share.
     pub shared: Arc<Shared>,
 }
 
-/// Runs the sessions to their ends. `make` makes them. Every worker goes on until all are done: what a session left behind may need it.
+/// Runs the sessions to their ends. `make` makes them. Every worker goes on until all are done:
+/// what a session left behind may need it.
 pub fn work(
     engine: &Arc<Engine>,
     worker: u16,
@@ -60,7 +63,8 @@ pub fn work(
     let mut sessions = make(&mut port);
     let worked = work_with(&mut port, worker, crew, &mut sessions);
     if worked.is_err() {
-        // Its sessions would keep their locks, and the others wait for them until that is taken for the finding.
+        // Its sessions would keep their locks, and the others wait for them until that is taken for
+        // the finding.
         crew.kill();
     }
     sessions.iter_mut().for_each(Session::leave);

@@ -1,6 +1,8 @@
-//! The knobs of one seed: each has ordinary and hostile values. And what the disk does: its zones, and how many faults each may have.
+//! The knobs of one seed: each has ordinary and hostile values. And what the disk does: its zones,
+//! and how many faults each may have.
 //!
-//! A life has one weather, the same for all zones, and at most so many faults of each kind in each zone:
+//! A life has one weather, the same for all zones, and at most so many faults of each kind in each
+//! zone:
 //!
 //! | zone   | files             | slow                        | failing reads  | breaking                     | bits flip                          |
 //! |--------|-------------------|-----------------------------|----------------|------------------------------|------------------------------------|
@@ -11,12 +13,14 @@
 //! | cache  | the second level  | in half of the lives that have one, whatever the weather: every fault but delays, without end, one in 2, 20 or 200 ||||
 //! | versions | `versions.tmp` | the same, in a third of the lives with little memory for versions ||||
 //!
-//! What the engine owes at each is in [`FaultPlan`]'s module. Besides, a life may end in a crash, at any operation, or with the death of the process
-//! alone; so may each recovery, any number of times; the disk may be full for a while; and while a start recovers, opens and lists may fail.
+//! What the engine owes at each is in [`FaultPlan`]'s module. Besides, a life may end in a crash,
+//! at any operation, or with the death of the process alone; so may each recovery, any number of
+//! times; the disk may be full for a while; and while a start recovers, opens and lists may fail.
 //!
-//! Half of the seeds run what ships: policy, wrapper, threads, batches, waits and limits are the defaults. Only sizes are drawn (frames,
-//! segments, buffers, partitions), and when checkpoints are made: with the defaults nothing would ever leave the pool, and nothing of the log. The other half draws
-//! every knob.
+//! Half of the seeds run what ships: policy, wrapper, threads, batches, waits and limits are the
+//! defaults. Only sizes are drawn (frames, segments, buffers, partitions), and when checkpoints are
+//! made: with the defaults nothing would ever leave the pool, and nothing of the log. The other
+//! half draws every knob.
 
 mod caches;
 mod later;
@@ -43,7 +47,8 @@ pub enum Weather {
     Slow,
     /// Reads of pages fail now and then.
     FailingReads,
-    /// One write or sync of the log, of pages or their copies, or of the control file, or a change of a name, fails.
+    /// One write or sync of the log, of pages or their copies, or of the control file, or a change
+    /// of a name, fails.
     Breaking,
     /// The disk is full for a while.
     Full,
@@ -114,7 +119,8 @@ impl Weather {
     }
 }
 
-/// Opens and lists that fail now and then while a database in `/db` is started, as when the process has too many files open.
+/// Opens and lists that fail now and then while a database in `/db` is started, as when the process
+/// has too many files open.
 pub fn denials(rng: &mut Rng) -> FaultPlan {
     let when = When::OneIn(rng.pick(&[3, 10, 40]));
     let zone = Zone::under(Role::Any, "everything", "/");
@@ -132,7 +138,8 @@ fn second_level(knobs: &mut Rng) -> Option<SecondLevelConfig> {
     knobs.percent(30).then(|| SecondLevelConfig { dir: SECOND_LEVEL.into(), size })
 }
 
-/// How much is done at once: half the seeds as ever, half with values that make the most turns, or none.
+/// How much is done at once: half the seeds as ever, half with values that make the most turns, or
+/// none.
 fn batches(knobs: &mut Rng) -> NodeConfig {
     let usual = NodeConfig::default();
     if knobs.percent(50) {
@@ -383,9 +390,11 @@ impl World {
         if rng.percent(50) {
             self.mix.newest = rng.pick(&[20, 80]);
         }
-        // On a full disk a rollback would need more pages than are kept for it: it splits such nodes more often than those that ship.
+        // On a full disk a rollback would need more pages than are kept for it: it splits such
+        // nodes more often than those that ship.
         if rng.percent(30) && self.weather != Weather::Full {
-            // A path of a tree of so small nodes, split from the leaf to the root, must fit the pool.
+            // A path of a tree of so small nodes, split from the leaf to the root, must fit the
+            // pool.
             self.engine.node.node_cells = rng.pick(&[4, 5, 8]);
             self.engine.node.frames = self.engine.node.frames.max(64);
         }
@@ -412,7 +421,8 @@ impl World {
         self.draw_learning(&mut Rng::new(self.seed, "fourth generator"));
     }
 
-    /// What came with the fourth generator: reads that are followed by changes, often enough that their locks are learned, and unlearned.
+    /// What came with the fourth generator: reads that are followed by changes, often enough that
+    /// their locks are learned, and unlearned.
     fn draw_learning(&mut self, rng: &mut Rng) {
         if rng.percent(30) {
             self.mix.updates_read = rng.pick(&[20, 50, 90]);
@@ -431,7 +441,8 @@ impl World {
         self.draw_snapshots(&mut Rng::new(self.seed, "sixth generator"));
     }
 
-    /// What came with the sixth generator: READ ONLY transactions, which read snapshots, in memory that is mostly large enough.
+    /// What came with the sixth generator: READ ONLY transactions, which read snapshots, in memory
+    /// that is mostly large enough.
     fn draw_snapshots(&mut self, rng: &mut Rng) {
         if rng.percent(50) {
             self.mix.read_only = rng.pick(&[10, 30, 60]);
@@ -474,7 +485,8 @@ impl World {
     /// What came with the ninth generator: DDL beside transactions that keep their snapshots.
     fn draw_ddl(&mut self, rng: &mut Rng) {
         if rng.percent(15) {
-            // Single statements change what blocks read, mostly by the columns that indexes are made of.
+            // Single statements change what blocks read, mostly by the columns that indexes are
+            // made of.
             let (ddl, read_only) = (rng.pick(&[10, 25]), rng.pick(&[0, 30]));
             let (alone, block, reads, wide) = (rng.pick(&[50, 70]), 12, 40, 60);
             self.mix = Mix {
@@ -524,7 +536,8 @@ impl World {
         }
         self.draw_adds(&mut Rng::new(self.seed, "thirteenth generator"));
     }
-    /// What came with the thirteenth generator: rows that many transactions add to, and the switch that lets them do so at once.
+    /// What came with the thirteenth generator: rows that many transactions add to, and the switch
+    /// that lets them do so at once.
     fn draw_adds(&mut self, rng: &mut Rng) {
         if rng.percent(25) {
             let (adds, alone, rollbacks) =
@@ -547,7 +560,8 @@ impl World {
         self.draw_copies(&mut Rng::new(self.seed, "fifteenth generator"));
     }
 
-    /// A world whose sessions mostly work with lists and registers, judged by the checker of histories only.
+    /// A world whose sessions mostly work with lists and registers, judged by the checker of
+    /// histories only.
     pub fn of_histories(seed: u64) -> Self {
         let mut world = Self::new(seed);
         // What bits flip, the model alone can tell.

@@ -1,4 +1,5 @@
-//! Hardware lock elision: a critical section as a memory transaction (Intel RTM), with a spinning latch to fall back on.
+//! Hardware lock elision: a critical section as a memory transaction (Intel RTM), with a spinning
+//! latch to fall back on.
 //!
 //! | word | in a transaction | state |
 //! |------|------------------|-------|
@@ -8,16 +9,18 @@
 //!
 //! Invariants
 //! 1. A transaction reads the word, so that whoever takes it aborts all trials.
-//! 2. No acquisition succeeds inside a transaction: the word does not show that its own thread has the latch elided. It aborts the transaction
-//!    instead, and whoever began it takes the word, which shows it.
+//! 2. No acquisition succeeds inside a transaction: the word does not show that its own thread has
+//!    the latch elided. It aborts the transaction instead, and whoever began it takes the word,
+//!    which shows it.
 //!
-//! After [`TRIALS`] aborts, or where the processor has no RTM, the word is taken. Many processors that had RTM have it switched off by
-//! microcode: [`available`] asks the processor.
+//! After [`TRIALS`] aborts, or where the processor has no RTM, the word is taken. Many processors
+//! that had RTM have it switched off by microcode: [`available`] asks the processor.
 //!
-//! Sections that make system calls always abort; so do those that touch more lines than the first-level cache holds. An abort returns to
-//! `lock` with nothing of the section done.
+//! Sections that make system calls always abort; so do those that touch more lines than the
+//! first-level cache holds. An abort returns to `lock` with nothing of the section done.
 //!
-//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 16; Rajwar and Goodman, MICRO 2001.
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 16;
+//! Rajwar and Goodman, MICRO 2001.
 
 use clearway_latch::RawLatch;
 use clearway_latch::acquire::{Acquisition, Compare, FREE, Tested};
@@ -48,8 +51,9 @@ pub fn available() -> bool {
 /// Memory transactions of a thread. Tests have some that need no processor with RTM.
 ///
 /// # Safety
-/// What a thread does between a `begin` that returned `Ok` and its `end` takes effect at once for all others, or not at all: then the thread
-/// goes on where `begin` returns, now with `Err`. Nobody else writes meanwhile what it has read.
+/// What a thread does between a `begin` that returned `Ok` and its `end` takes effect at once for
+/// all others, or not at all: then the thread goes on where `begin` returns, now with `Err`. Nobody
+/// else writes meanwhile what it has read.
 pub unsafe trait Transactions: Send + Sync + 'static {
     /// Whether there are any. The others are called only then.
     fn available() -> bool;
@@ -77,10 +81,12 @@ impl<H: Transactions> ElidedLatch<H> {
     }
 }
 
-// SAFETY: a transaction that commits had the word free throughout and met no other access to what it used; else the word is taken
-// by an acquisition and let go by its holder, with release. No acquisition of the same thread returns in between: in a transaction it aborts
-// (invariant 2), so that neither `lock` nor `try_lock` makes a second guard beside that of an elided section; outside one the word is taken.
-// In a transaction the word is free, outside one its holder sees it held: that is how `unlock` tells.
+// SAFETY: a transaction that commits had the word free throughout and met no other access to what
+// it used; else the word is taken by an acquisition and let go by its holder, with release. No
+// acquisition of the same thread returns in between: in a transaction it aborts (invariant 2), so
+// that neither `lock` nor `try_lock` makes a second guard beside that of an elided section; outside
+// one the word is taken. In a transaction the word is free, outside one its holder sees it held:
+// that is how `unlock` tells.
 unsafe impl<H: Transactions> RawLatch for ElidedLatch<H> {
     const NAME: &'static str = "elided";
 
@@ -140,8 +146,8 @@ unsafe impl Transactions for Rtm {
     #[inline]
     fn begin() -> Result<(), u8> {
         let mut status = u32::MAX;
-        // SAFETY: called only where `available`. On an abort the processor restores the registers, puts its reason into eax and goes on at
-        // the label; memory is as it was.
+        // SAFETY: called only where `available`. On an abort the processor restores the registers,
+        // puts its reason into eax and goes on at the label; memory is as it was.
         unsafe { std::arch::asm!("xbegin 2f", "2:", inout("eax") status, options(nostack)) };
         match status {
             u32::MAX => Ok(()),
@@ -163,7 +169,8 @@ unsafe impl Transactions for Rtm {
 
     #[inline]
     fn abort<const REASON: u8>() -> ! {
-        // SAFETY: in a transaction control goes on in `begin`; outside one, where `xabort` does nothing, `ud2` ends the process.
+        // SAFETY: in a transaction control goes on in `begin`; outside one, where `xabort` does
+        // nothing, `ud2` ends the process.
         unsafe { std::arch::asm!("xabort {}", "ud2", const REASON, options(noreturn, nostack)) };
     }
 
@@ -210,12 +217,14 @@ mod tests {
         static COMMITTED: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// Transactions of one thread: an abort unwinds to [`on_trial`], which plays the processor and goes on with `begin`.
+    /// Transactions of one thread: an abort unwinds to [`on_trial`], which plays the processor and
+    /// goes on with `begin`.
     struct Played;
 
     struct Undone;
 
-    // SAFETY: there is one thread, and up to its aborts a section of these tests writes nothing but the latch's word.
+    // SAFETY: there is one thread, and up to its aborts a section of these tests writes nothing but
+    // the latch's word.
     unsafe impl Transactions for Played {
         fn available() -> bool {
             true

@@ -3,7 +3,8 @@
 //!
 //! [`SLock`] is PostgreSQL's, [`TicketLatch`] and [`McsLatch`] are queues, and [`ElidedLatch`] runs
 //! sections as memory transactions. Latches that only spin, by each instruction, are
-//! [`clearway_latch::SpinLatch`]. All of them are a [`clearway_latch::RawLatch`], as one of a user is.
+//! [`clearway_latch::SpinLatch`]. All of them are a [`clearway_latch::RawLatch`], as one of a user
+//! is.
 //!
 //! The crate is apart from the lab because it needs `unsafe`, and because loom runs on it.
 

@@ -1,7 +1,8 @@
 //! A queue latch: each waiter spins on a line of its own, in the order in which they came.
 //!
-//! This is the K42 form of Mellor-Crummey and Scott's latch: a waiter's queue node lives on its stack only while it waits, so that the
-//! holder keeps nothing and the interface is that of any other latch.
+//! This is the K42 form of Mellor-Crummey and Scott's latch: a waiter's queue node lives on its
+//! stack only while it waits, so that the holder keeps nothing and the interface is that of any
+//! other latch.
 //!
 //! | `tail`   | `next`      | state |
 //! |----------|-------------|-------|
@@ -10,11 +11,12 @@
 //! | a waiter | null        | held, the first waiter is entering the queue |
 //! | a waiter | a waiter    | held, `next` is the first in line |
 //!
-//! A waiter's node: `next`, its successor; `waiting`, true until its predecessor lets go. No more than one hand-over passes anybody.
-//! As with tickets, with more threads than cores a hand-over may take a time slice.
+//! A waiter's node: `next`, its successor; `waiting`, true until its predecessor lets go. No more
+//! than one hand-over passes anybody. As with tickets, with more threads than cores a hand-over may
+//! take a time slice.
 //!
-//! Source: Mellor-Crummey and Scott, TOCS 1991; Auslander and others, US patent application 2003/0200457 (K42), as given by Scott, "Shared-Memory
-//! Synchronization", 2013, section 4.3.1.
+//! Source: Mellor-Crummey and Scott, TOCS 1991; Auslander and others, US patent application
+//! 2003/0200457 (K42), as given by Scott, "Shared-Memory Synchronization", 2013, section 4.3.1.
 
 use clearway_latch::RawLatch;
 use clearway_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,7 +33,8 @@ struct Node {
 /// A queue latch that spins.
 #[derive(Debug)]
 pub struct McsLatch {
-    /// Address of the last waiter's node; the latch's own if it is held and nobody waits; 0 if it is free.
+    /// Address of the last waiter's node; the latch's own if it is held and nobody waits; 0 if it
+    /// is free.
     tail: AtomicUsize,
     /// Address of the first waiter's node, once that has entered itself.
     next: AtomicUsize,
@@ -46,8 +49,8 @@ impl McsLatch {
     /// The link of the queue's member at this address to its successor.
     ///
     /// # Safety
-    /// The address is this latch's, or that of a node whose owner waits in this latch's queue and cannot leave before it has seen what the
-    /// caller is going to write there.
+    /// The address is this latch's, or that of a node whose owner waits in this latch's queue and
+    /// cannot leave before it has seen what the caller is going to write there.
     unsafe fn link(&self, member: usize) -> &AtomicUsize {
         if member == self.me() {
             return &self.next;
@@ -75,14 +78,15 @@ impl McsLatch {
                 }
                 continue;
             }
-            // AcqRel: the Release half shows our node to whoever links behind it, the Acquire half shows us the node before.
+            // AcqRel: the Release half shows our node to whoever links behind it, the Acquire half
+            // shows us the node before.
             match self.tail.compare_exchange_weak(last, mine, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => last = now,
             }
         }
-        // SAFETY: `last` was the tail when we took its place. If it is a waiter's node, its owner sees that it is no longer the tail and
-        // stays until its link is set, which is what we do.
+        // SAFETY: `last` was the tail when we took its place. If it is a waiter's node, its owner
+        // sees that it is no longer the tail and stays until its link is set, which is what we do.
         unsafe { self.link(last) }.store(mine, Ordering::Release);
         while node.waiting.load(Ordering::Acquire) {
             hint::spin_loop();
@@ -92,7 +96,8 @@ impl McsLatch {
         if next == 0 {
             // Relaxed: read after our own unlock's Release, or by whoever links himself here.
             self.next.store(0, Ordering::Relaxed);
-            // Release: whoever enters behind the latch's place sees `next` cleared before he sets it.
+            // Release: whoever enters behind the latch's place sees `next` cleared before he sets
+            // it.
             if self
                 .tail
                 .compare_exchange(mine, self.me(), Ordering::AcqRel, Ordering::Relaxed)
@@ -113,8 +118,8 @@ impl McsLatch {
     }
 }
 
-// SAFETY: a thread returns from `lock` either because it changed `tail` from free to held, or because its predecessor's unlock named it alone;
-// both are Release and Acquire pairs.
+// SAFETY: a thread returns from `lock` either because it changed `tail` from free to held, or
+// because its predecessor's unlock named it alone; both are Release and Acquire pairs.
 unsafe impl RawLatch for McsLatch {
     const NAME: &'static str = "mcs";
 
@@ -158,7 +163,8 @@ unsafe impl RawLatch for McsLatch {
         }
         // Relaxed: we still hold the latch; the next holder is shown it by the Release below.
         self.next.store(0, Ordering::Relaxed);
-        // SAFETY: `next` is the first waiter's node, which stays until `waiting` is false; it is not touched after that.
+        // SAFETY: `next` is the first waiter's node, which stays until `waiting` is false; it is
+        // not touched after that.
         unsafe { &(*std::ptr::with_exposed_provenance::<Node>(next)).waiting }
             .store(false, Ordering::Release);
     }

@@ -2,9 +2,10 @@
 //!
 //! The word and its states are those of [`SpinLatch`]; only the waiting differs.
 //!
-//! The number of spins before a sleep lies between 10 and 1000, starts at 100, grows by 100 whenever a latch was had without sleeping and
-//! shrinks by 1 whenever it was not; PostgreSQL keeps it for each process, we for each thread. Sleeps begin at 1 ms, grow by a random
-//! factor between 1 and 2, and start over beyond 1 s. Here for comparison: the engine does not sleep blindly.
+//! The number of spins before a sleep lies between 10 and 1000, starts at 100, grows by 100
+//! whenever a latch was had without sleeping and shrinks by 1 whenever it was not; PostgreSQL keeps
+//! it for each process, we for each thread. Sleeps begin at 1 ms, grow by a random factor between 1
+//! and 2, and start over beyond 1 s. Here for comparison: the engine does not sleep blindly.
 //!
 //! Source: PostgreSQL 17, `src/backend/storage/lmgr/s_lock.c`.
 

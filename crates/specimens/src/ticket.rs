@@ -5,10 +5,12 @@
 //! | n      | n         | free |
 //! | n + w  | n         | held by ticket n, with w - 1 waiting |
 //!
-//! Whoever comes takes a number by one fetch-add and waits until it is called: nobody is passed over. The price is that the next in line may
-//! not be running: with more threads than cores every hand-over may take a time slice.
+//! Whoever comes takes a number by one fetch-add and waits until it is called: nobody is passed
+//! over. The price is that the next in line may not be running: with more threads than cores every
+//! hand-over may take a time slice.
 //!
-//! Both numbers wrap; there are never 2^32 waiting threads. Source: Mellor-Crummey and Scott, TOCS 1991, section 2.2.
+//! Both numbers wrap; there are never 2^32 waiting threads. Source: Mellor-Crummey and Scott, TOCS
+//! 1991, section 2.2.
 
 use clearway_latch::RawLatch;
 use clearway_sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +23,8 @@ pub struct TicketLatch {
     serving: AtomicU32,
 }
 
-// SAFETY: each ticket is drawn once, and called once, by its predecessor's unlock, whose Release the waiter's Acquire sees.
+// SAFETY: each ticket is drawn once, and called once, by its predecessor's unlock, whose Release
+// the waiter's Acquire sees.
 unsafe impl RawLatch for TicketLatch {
     const NAME: &'static str = "ticket";
 
@@ -44,7 +47,8 @@ unsafe impl RawLatch for TicketLatch {
     #[inline]
     fn try_lock(&self) -> bool {
         let serving = self.serving.load(Ordering::Acquire);
-        // Acquire above: whoever sees this number called sees what its caller left. The exchange then proves that nobody has drawn it.
+        // Acquire above: whoever sees this number called sees what its caller left. The exchange
+        // then proves that nobody has drawn it.
         self.next
             .compare_exchange(
                 serving,

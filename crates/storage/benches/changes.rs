@@ -1,5 +1,5 @@
-//! Instructions that a logged change of one row takes, and that its rollback takes: additions beside
-//! updates that read the row first.
+//! Instructions that a logged change of one row takes, and that its rollback takes: additions
+//! beside updates that read the row first.
 //!
 //! `cargo bench -p clearway-storage --bench changes`
 //!

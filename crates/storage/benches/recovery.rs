@@ -2,10 +2,11 @@
 //!
 //! `cargo bench -p clearway-storage --bench recovery [-- --quick]`
 //!
-//! Each run makes a table, takes a checkpoint, changes rows at random until the log has grown by so much, and stops without
-//! another checkpoint and with a transaction open; then the directory is opened. Rows: 80 bytes, changes of 8 of them; one
-//! in ten changes inserts or deletes, half of them are general transactions' of ten changes each. What is measured is
-//! the whole of the open, the checkpoint at its end included. The files are in the operating system's cache.
+//! Each run makes a table, takes a checkpoint, changes rows at random until the log has grown by so
+//! much, and stops without another checkpoint and with a transaction open; then the directory is
+//! opened. Rows: 80 bytes, changes of 8 of them; one in ten changes inserts or deletes, half of
+//! them are general transactions' of ten changes each. What is measured is the whole of the open,
+//! the checkpoint at its end included. The files are in the operating system's cache.
 
 use clearway_env::{Entropy, OsDisk, SeededEntropy};
 use clearway_storage::{Blocked, Node, NodeConfig, Store, TxnLog, TxnMode, rowid_key as key};

@@ -3,8 +3,8 @@
 use crate::page::{self, Cell, Misfit};
 use crate::record::PageOp;
 
-/// Applies one change. On an error the page is as it was (after `Cells` it may have some of them): it or the record is
-/// damaged.
+/// Applies one change. On an error the page is as it was (after `Cells` it may have some of them):
+/// it or the record is damaged.
 pub(crate) fn apply(page: &mut [u8], op: &PageOp<'_>) -> Result<(), Misfit> {
     match *op {
         PageOp::InitNode { level } => page::init_node(page, level),

@@ -1,10 +1,13 @@
 //! Attempts that miss pages.
 //!
-//! An attempt finds out about the pages that it needs one after the other, and what it is told to want next may leave out what it has seen before: the way down a tree,
-//! say, when it misses a page of the free list. In a small pool others take that meanwhile, so that two pages could be missed in turn for ever.
+//! An attempt finds out about the pages that it needs one after the other, and what it is told to
+//! want next may leave out what it has seen before: the way down a tree, say, when it misses a page
+//! of the free list. In a small pool others take that meanwhile, so that two pages could be missed
+//! in turn for ever.
 //!
-//! Invariant: a page that is missed again comes together with all that was missed since it was missed before. So what an attempt needs, if it is
-//! missed in at most [`LISTS`] pieces and is not more than [`PAGES`], is at last there at once.
+//! Invariant: a page that is missed again comes together with all that was missed since it was
+//! missed before. So what an attempt needs, if it is missed in at most [`LISTS`] pieces and is not
+//! more than [`PAGES`], is at last there at once.
 
 use std::collections::VecDeque;
 
@@ -12,7 +15,8 @@ use clearway_buffer::{Keep, Pool, Want};
 
 use crate::error::{Blocked, StorageError};
 
-/// How many misses are remembered: those of the way down a tree, and of what a change of its deepest node needs.
+/// How many misses are remembered: those of the way down a tree, and of what a change of its
+/// deepest node needs.
 const LISTS: usize = 16;
 
 /// To how many pages a want is filled up: fewer than the smallest pool has.
@@ -26,7 +30,8 @@ pub struct Missed {
 }
 
 impl Missed {
-    /// What the task's next attempt is to find; `wants`: what this one has missed, `progress`: another number if anything was done since the last.
+    /// What the task's next attempt is to find; `wants`: what this one has missed, `progress`:
+    /// another number if anything was done since the last.
     pub fn recall(&mut self, mut wants: Vec<Want>, progress: usize) -> Vec<Want> {
         if std::mem::replace(&mut self.progress, progress) != progress {
             self.lists.clear();

@@ -30,8 +30,8 @@ pub(crate) enum As<'t> {
     Cleanup,
     /// A transaction that may undo it.
     Txn(&'t mut TxnLog),
-    /// An undo of a transaction; the next undo is of the record at `next`. `after`: the key of the tree that was undone before, or
-    /// nothing.
+    /// An undo of a transaction; the next undo is of the record at `next`. `after`: the key of the
+    /// tree that was undone before, or nothing.
     Compensation { txn: TxnId, next: Lsn, after: &'t [u8] },
 }
 
@@ -398,10 +398,11 @@ pub(crate) fn complex(
     Ok(Some(end))
 }
 
-/// Inserts a key whose value is the page of a new tree's root, made in the same record: that page, or `None` if the key is there.
+/// Inserts a key whose value is the page of a new tree's root, made in the same record: that page,
+/// or `None` if the key is there.
 ///
-/// The page is known before the record is in the log: nothing that could have to wait comes after it, so that a call that is made again
-/// never meets its own work.
+/// The page is known before the record is in the log: nothing that could have to wait comes after
+/// it, so that a call that is made again never meets its own work.
 pub(crate) fn insert_root(
     core: &Core,
     buf: &mut Vec<u8>,
@@ -498,7 +499,8 @@ fn remove(
 
 /// What becomes of a tree when a leaf, or some neighbours, of it lose all they have.
 pub(crate) struct Emptied {
-    /// The node that stays: it loses a slot, or, if it is the root and has no other, becomes an empty leaf.
+    /// The node that stays: it loses a slot, or, if it is the root and has no other, becomes an
+    /// empty leaf.
     pub(crate) survivor: u32,
     slot: Option<u16>,
     /// The nodes that go.

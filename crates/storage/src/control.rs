@@ -1,13 +1,14 @@
 //! The control file: what a start must know before it can read anything else.
 //!
-//! Two slots of one sector each, 4096 bytes apart, written in turn: the valid one with the higher generation counts. A
-//! crash while one is written leaves the other. The bytes are specified in `docs/format.md`.
+//! Two slots of one sector each, 4096 bytes apart, written in turn: the valid one with the higher
+//! generation counts. A crash while one is written leaves the other. The bytes are specified in
+//! `docs/format.md`.
 //!
-//! What a start has read may be in the operating system's cache only: it is written anew, to the other slot, before anything
-//! depends on it.
+//! What a start has read may be in the operating system's cache only: it is written anew, to the
+//! other slot, before anything depends on it.
 //!
-//! A slot is one sector, so that a crash leaves it as it was or whole: a slot that is neither whole nor empty is damage, or
-//! not ours, and is never taken for a directory that is to be made.
+//! A slot is one sector, so that a crash leaves it as it was or whole: a slot that is neither whole
+//! nor empty is damage, or not ours, and is never taken for a directory that is to be made.
 //!
 //! A directory of an older version that is read becomes one of this version when it is opened:
 //! [`Control::renew`] comes before the first record that the older version does not know.
@@ -33,14 +34,16 @@ const CRC_AT: usize = SLOT - 4;
 const PAGE_SIZE_AT: usize = 48;
 const BYTE_ORDER_AT: usize = 52;
 const DURABLE_AT: usize = 56;
-/// As a little-endian integer, like all integers of the format, so that a directory can be moved between machines.
+/// As a little-endian integer, like all integers of the format, so that a directory can be moved
+/// between machines.
 const BYTE_ORDER: [u8; 4] = 0x0102_0304_u32.to_le_bytes();
 
 /// Refuses a directory that holds somebody else's files, before anything is made in it.
 pub(crate) fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     let shown = dir.display();
     let names = disk.list(dir).map_err(OpenError::io(format!("cannot look into {shown}")))?;
-    // Without a control file: what a start that died has left, a socket that is told to be here, and what a new file system has.
+    // Without a control file: what a start that died has left, a socket that is told to be here,
+    // and what a new file system has.
     let ours = |n: &String| {
         matches!(n.as_str(), "lock" | "wal" | "data" | "lost+found") || n.starts_with(".s.PGSQL.")
     };
@@ -62,11 +65,13 @@ pub(crate) struct State {
     pub(crate) partitions: u16,
     /// Pages have all changes of records before it.
     pub(crate) redo: Lsn,
-    /// The log is there from here on: all records of transactions that were active at the checkpoint.
+    /// The log is there from here on: all records of transactions that were active at the
+    /// checkpoint.
     pub(crate) scan_from: Lsn,
     /// Above every transaction id in the log before `scan_from`.
     pub(crate) next_txn: u64,
-    /// The log was on the disk up to here when this was written: proof that what is missing before it was lost.
+    /// The log was on the disk up to here when this was written: proof that what is missing before
+    /// it was lost.
     pub(crate) durable: Lsn,
 }
 
@@ -160,7 +165,8 @@ impl Control {
     /// Opens the file, or makes an empty one; in that case the state is the default one.
     ///
     /// # Errors
-    /// The disk's; the file is not ours, of another version or architecture, or both slots are damaged.
+    /// The disk's; the file is not ours, of another version or architecture, or both slots are
+    /// damaged.
     pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         let io = |doing: &str| OpenError::io(format!("{doing} {name}"));
@@ -204,7 +210,8 @@ impl Control {
         Ok(damaged)
     }
 
-    /// Writes the state anew: the process that wrote it may have been killed before it was synced, or have failed to sync it.
+    /// Writes the state anew: the process that wrote it may have been killed before it was synced,
+    /// or have failed to sync it.
     pub(crate) fn renew(&mut self) -> Result<(), OpenError> {
         self.write(self.state)
     }

@@ -1,7 +1,7 @@
 //! A scan that can be left and taken up again.
 //!
-//! Invariant: the position is a key, not a place in a page: it survives whatever happens to the tree in between, and no
-//! key is visited twice.
+//! Invariant: the position is a key, not a place in a page: it survives whatever happens to the
+//! tree in between, and no key is visited twice.
 
 use std::ops::Bound;
 
@@ -25,7 +25,8 @@ impl Cursor {
     pub fn new(tree: TreeId, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>, reverse: bool) -> Self {
         Self { tree, from, to, reverse }
     }
-    /// Goes on visiting until `visit` breaks (false) or the range ends (true). After a `Blocked::Want`, fetch and call again.
+    /// Goes on visiting until `visit` breaks (false) or the range ends (true). After a
+    /// `Blocked::Want`, fetch and call again.
     pub fn run(&mut self, store: &Store, visit: &mut Visit<'_>) -> Result<bool, Blocked> {
         let mut last: Option<Vec<u8>> = None;
         let mut broke = false;

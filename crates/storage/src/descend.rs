@@ -1,6 +1,7 @@
 //! The way from a tree's root to a leaf.
 //!
-//! Source: Comer, The Ubiquitous B-Tree; roots stay at their page number, so that nothing else has to know of a split.
+//! Source: Comer, The Ubiquitous B-Tree; roots stay at their page number, so that nothing else has
+//! to know of a split.
 
 use clearway_buffer::{PageMut, PageRef, Want};
 
@@ -8,7 +9,8 @@ use crate::error::Blocked;
 use crate::mini::Core;
 use crate::page::Node;
 
-/// The most levels above the leaves: with at least two children a node, more than the pages that a file can have.
+/// The most levels above the leaves: with at least two children a node, more than the pages that a
+/// file can have.
 const MAX_DEPTH: usize = 32;
 
 /// Inner nodes passed on the way down, root first, and the slot taken in each.

@@ -1,8 +1,10 @@
-//! The directory of a partition's file: a tree whose root is page 1, from tree id (big-endian) to the page of its root.
+//! The directory of a partition's file: a tree whose root is page 1, from tree id (big-endian) to
+//! the page of its root.
 //!
 //! Invariants
 //! 1. A tree's entry and its root page come and go in one record.
-//! 2. A tree that is being dropped is a whole tree until its entry goes: a crash in between leaves less of it.
+//! 2. A tree that is being dropped is a whole tree until its entry goes: a crash in between leaves
+//!    less of it.
 
 use clearway_types::TreeId;
 
@@ -66,7 +68,8 @@ fn drop_leaves(
     leaf: u32,
 ) -> Result<(), Blocked> {
     let Some(&(parent, _)) = path.nodes().last() else { return Ok(()) };
-    // The first leaf has no long values; how many of its neighbours under this parent have none either?
+    // The first leaf has no long values; how many of its neighbours under this parent have none
+    // either?
     let mut leaves = vec![leaf];
     let siblings = {
         let page = core.read(parent).map_err(|want| path.blocked(core, want))?;

@@ -1,4 +1,5 @@
-//! Readers of bytes from disk that are private otherwise, for the fuzzer. Not part of the crate's interface.
+//! Readers of bytes from disk that are private otherwise, for the fuzzer. Not part of the crate's
+//! interface.
 
 use clearway_buffer::PAGE_SIZE;
 
@@ -51,7 +52,8 @@ pub fn reencode(payload: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Applies all changes of a record to `page`, whichever page they are of, as redo does; whether all of them fitted.
+/// Applies all changes of a record to `page`, whichever page they are of, as redo does; whether all
+/// of them fitted.
 pub fn redo(page: &mut [u8; PAGE_SIZE], payload: &[u8]) -> bool {
     let Ok(Record::Pages { ops, .. }) = record::parse(payload) else { return false };
     ops.filter_map(Result::ok).all(|(_, op)| apply(page, &op).is_ok())

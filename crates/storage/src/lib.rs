@@ -1,10 +1,12 @@
 //! B+trees, the write-ahead log, checkpoints and recovery.
 //!
-//! A change goes `store` -> `change` (one leaf, or with `split` and `overflow` several pages) -> `mini`, which logs all of it
-//! as one `record` and has it applied to the pages by `apply`, as redo will. `page` is the layout of the pages, `descend` and
-//! `scan` find keys, `txn`, `rollback` and `log_read` undo, `directory` knows the trees of a partition. `node` opens a data directory,
-//! with `control`, `recovery`, `redo` and `renumber`, and takes checkpoints; `spill` is its temporary file; `backup` copies it all. The bytes are specified in
-//! `docs/format.md`. `addends` is what an increment adds to integers of a value.
+//! A change goes `store` -> `change` (one leaf, or with `split` and `overflow` several pages) ->
+//! `mini`, which logs all of it as one `record` and has it applied to the pages by `apply`, as redo
+//! will. `page` is the layout of the pages, `descend` and `scan` find keys, `txn`, `rollback` and
+//! `log_read` undo, `directory` knows the trees of a partition. `node` opens a data directory, with
+//! `control`, `recovery`, `redo` and `renumber`, and takes checkpoints; `spill` is its temporary
+//! file; `backup` copies it all. The bytes are specified in `docs/format.md`. `addends` is what an
+//! increment adds to integers of a value.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,14 @@
-//! Reading back, for a rollback, what a transaction has changed: from the log, on a thread that may wait for the disk.
+//! Reading back, for a rollback, what a transaction has changed: from the log, on a thread that may
+//! wait for the disk.
 //!
 //! Invariants
 //! 1. A piece is whole: it is put into its slot after all of it was read and checked.
-//! 2. A transaction's records are in the log's files as long as it is active (`store`, invariant 3), and a record counts
-//!    only when the log is durable beyond it: what is still in the ring is waited for.
+//! 2. A transaction's records are in the log's files as long as it is active (`store`, invariant
+//!    3), and a record counts only when the log is durable beyond it: what is still in the ring is
+//!    waited for.
 //!
-//! Locking: the slot's latch, for moments. A crash leaves nothing of it: recovery reads the same records.
+//! Locking: the slot's latch, for moments. A crash leaves nothing of it: recovery reads the same
+//! records.
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,7 +71,8 @@ impl fmt::Debug for LogRead {
 }
 
 impl LogRead {
-    /// Reads. Blocks for the disk: for I/O threads. An error is left for the rollback, which ends with it.
+    /// Reads. Blocks for the disk: for I/O threads. An error is left for the rollback, which ends
+    /// with it.
     pub fn run(self) {
         self.slot.put(self.read());
     }

@@ -1,17 +1,23 @@
 //! Mini-transactions: page changes that happen together, with one log record.
 //!
 //! Invariants
-//! 1. Whatever may be missing is asked for before anything is changed: a blocked attempt drops its pages unchanged.
-//! 2. The order is: apply the record, mark the pages dirty, append it, set the pages' LSN; all under exclusive latches, so
-//!    that no one sees a change that is not in the log, and a checkpoint sees the page as dirty before its record exists.
-//! 3. A record that does not fit its pages, since the content of one makes no sense, is found out before it is in the log:
-//!    the pages are as they were, and the attempt fails with the page's name.
-//! 4. Room for the record, and space for new pages, is there before the record is appended: nothing that is in the log can fail
-//!    for lack of either. What rollbacks may need of both is left to them (`spare`).
-//! 5. Pages are taken from the free list before any is given to it, none twice in one mini-transaction.
+//! 1. Whatever may be missing is asked for before anything is changed: a blocked attempt drops its
+//!    pages unchanged.
+//! 2. The order is: apply the record, mark the pages dirty, append it, set the pages' LSN; all
+//!    under exclusive latches, so that no one sees a change that is not in the log, and a
+//!    checkpoint sees the page as dirty before its record exists.
+//! 3. A record that does not fit its pages, since the content of one makes no sense, is found out
+//!    before it is in the log: the pages are as they were, and the attempt fails with the page's
+//!    name.
+//! 4. Room for the record, and space for new pages, is there before the record is appended: nothing
+//!    that is in the log can fail for lack of either. What rollbacks may need of both is left to
+//!    them (`spare`).
+//! 5. Pages are taken from the free list before any is given to it, none twice in one
+//!    mini-transaction.
 //!
-//! Locking: the exclusive latches of the pages taken; no shared latch is taken while one is held. Only the thread that has
-//! the partition changes its pages, so the order of taking does not matter.
+//! Locking: the exclusive latches of the pages taken; no shared latch is taken while one is held.
+//! Only the thread that has the partition changes its pages, so the order of taking does not
+//! matter.
 //!
 //! A crash leaves the record or not; redo makes the pages whole.
 
@@ -29,7 +35,8 @@ use crate::record::{self, PageOp, Record, Role};
 use crate::spare::{Moved, Spare};
 use crate::wal::{Wal, record_size};
 
-/// For each partition: the log must be kept from here on for its active transactions; `u64::MAX`: there are none.
+/// For each partition: the log must be kept from here on for its active transactions; `u64::MAX`:
+/// there are none.
 pub(crate) type Oldest = Arc<[CachePadded<AtomicU64>]>;
 
 /// How much a change may ask of a disk that has little space left.
@@ -97,7 +104,8 @@ impl Core {
     pub(crate) fn corrupt(&self, no: u32, what: &'static str) -> StorageError {
         StorageError::Corrupt { page: self.id(no), what }
     }
-    /// Whether there is room in the log for a record with so many bytes of payload: before anything is changed.
+    /// Whether there is room in the log for a record with so many bytes of payload: before anything
+    /// is changed.
     #[inline]
     pub(crate) fn admit(&self, payload_len: usize, need: Need) -> Result<(), Want> {
         let must = match need.urgency {
@@ -109,13 +117,15 @@ impl Core {
         if self.wal.has_room(bytes, must) { Ok(()) } else { Err(Want::Log { bytes, must }) }
     }
     pub(crate) fn publish_oldest(&self, lsn: u64) {
-        // Release: pairs with the Acquire in `checkpoint`. What follows in this thread is an append, whose reservation a
-        // checkpoint reads before it reads this: it sees this value or keeps the log from before that append anyway.
+        // Release: pairs with the Acquire in `checkpoint`. What follows in this thread is an
+        // append, whose reservation a checkpoint reads before it reads this: it sees this value or
+        // keeps the log from before that append anyway.
         self.oldest[usize::from(self.partition.0)].store(lsn, Ordering::Release);
     }
 
-    /// Applies a record to its pages, which must be all of them, and appends it: its start and end. A single change of a
-    /// single page is done or not; else the caller puts the pages back after an error.
+    /// Applies a record to its pages, which must be all of them, and appends it: its start and end.
+    /// A single change of a single page is done or not; else the caller puts the pages back after
+    /// an error.
     #[inline]
     pub(crate) fn log(
         &self,
@@ -130,7 +140,8 @@ impl Core {
     }
 
     /// # Panics
-    /// If the record is none, or is of a page that was not taken: then it was planned wrongly, whatever the pages hold.
+    /// If the record is none, or is of a page that was not taken: then it was planned wrongly,
+    /// whatever the pages hold.
     #[inline]
     fn apply(&self, payload: &[u8], pages: &mut [(u32, PageMut<'_>)]) -> Result<(), StorageError> {
         let Ok(Record::Pages { ops, .. }) = record::parse(payload) else {
@@ -230,7 +241,8 @@ impl<'p> Mini<'p> {
         Ok(())
     }
 
-    /// Whether rollbacks keep what they may need if one more page is taken, from the free list or behind the file's `pages`.
+    /// Whether rollbacks keep what they may need if one more page is taken, from the free list or
+    /// behind the file's `pages`.
     fn leave_spare(&self, listed: bool, pages: u32) -> Result<(), Blocked> {
         let missing = self.core.spare.missing(self.moved.listed + u32::from(listed));
         if missing == 0 || self.need.urgency == Urgency::Entitled {

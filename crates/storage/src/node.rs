@@ -3,15 +3,19 @@
 //! Files: `control` (see `control`), `lock`, `wal/` (the log), `data/` (pages).
 //!
 //! Invariants
-//! 1. At a checkpoint all changes logged before `redo` are in the files; the log is kept from `scan_from` on, which is
-//!    neither after `redo` nor after the first undoable record of a transaction that was active.
-//! 2. The log is let go only after the control file that no longer needs it is on disk, and that is written only after the
-//!    log is durable up to what it refers to, the ends of the transactions included for whose sake it is no longer needed.
+//! 1. At a checkpoint all changes logged before `redo` are in the files; the log is kept from
+//!    `scan_from` on, which is neither after `redo` nor after the first undoable record of a
+//!    transaction that was active.
+//! 2. The log is let go only after the control file that no longer needs it is on disk, and that is
+//!    written only after the log is durable up to what it refers to, the ends of the transactions
+//!    included for whose sake it is no longer needed.
 //! 3. A directory is complete or nothing in it counts.
-//! 4. What a start has read it makes durable before anything depends on it, log first: the process before may have been killed, or
-//!    have failed, between a write and its sync, and has left the write in the operating system's cache.
+//! 4. What a start has read it makes durable before anything depends on it, log first: the process
+//!    before may have been killed, or have failed, between a write and its sync, and has left the
+//!    write in the operating system's cache.
 //!
-//! Locking: a monitor (no latch) around the control file for the whole of a checkpoint, its I/O included. A crash leaves what `recovery` mends.
+//! Locking: a monitor (no latch) around the control file for the whole of a checkpoint, its I/O
+//! included. A crash leaves what `recovery` mends.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,7 +49,8 @@ use crate::wal::{LOG_START, Wal, WalConfig, WalReader};
 /// Partitions of a new directory if nothing else is said.
 const DEFAULT_PARTITIONS: u16 = 16;
 
-/// The longest value, whatever the pool: a record that replaces one by another must fit in the log's buffer.
+/// The longest value, whatever the pool: a record that replaces one by another must fit in the
+/// log's buffer.
 pub(crate) const MAX_VALUE: usize = 1 << 20;
 
 /// What recovery did.
@@ -134,7 +139,8 @@ impl Opening {
         Ok(false)
     }
 
-    /// Opens the control file; in a directory that is not complete, says so in it and clears what there is.
+    /// Opens the control file; in a directory that is not complete, says so in it and clears what
+    /// there is.
     fn control(&self) -> Result<Control, OpenError> {
         let path = self.dir.join("control");
         let shown = self.dir.display();
@@ -188,8 +194,8 @@ impl Opening {
         Ok(control)
     }
 
-    /// Makes the names of the directories that lead to this one durable, those that may just have been made among them. What we may not
-    /// read we have not made.
+    /// Makes the names of the directories that lead to this one durable, those that may just have
+    /// been made among them. What we may not read we have not made.
     fn sync_parents(&self) -> io::Result<()> {
         self.dir.ancestors().skip(1).try_for_each(|above| match self.disk.sync_dir(above) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
@@ -264,8 +270,8 @@ fn init_partition(core: &Core) -> Result<(), Blocked> {
     mini.finish(&mut buf).map(drop)
 }
 
-/// Sees to it that all pages of a partition's file have their blocks: a crash of the operating system may have lost those of pages
-/// that were not yet written.
+/// Sees to it that all pages of a partition's file have their blocks: a crash of the operating
+/// system may have lost those of pages that were not yet written.
 fn get_space(core: &Core) -> Result<(), StorageError> {
     let pages = patiently(&core.pool, || Ok(page::page_count(&core.read(0)?)))?;
     let last = PageId::new(core.partition, pages.saturating_sub(1));
@@ -274,8 +280,9 @@ fn get_space(core: &Core) -> Result<(), StorageError> {
 }
 
 impl Node {
-    /// Opens a data directory, makes it if it is not there, and recovers what was committed. Blocking. What was recovered
-    /// is in the pool and in the log: until the next checkpoint another recovery would take as long.
+    /// Opens a data directory, makes it if it is not there, and recovers what was committed.
+    /// Blocking. What was recovered is in the pool and in the log: until the next checkpoint
+    /// another recovery would take as long.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, config: NodeConfig) -> Result<Self, OpenError> {
         let began = Instant::now();
         let opening = Opening { disk, dir: dir.to_owned(), config };
@@ -361,7 +368,8 @@ impl Node {
         };
         report.undone = recovery::undo(&mut undoing, &mut stores, analysis.losers)?;
         let next_txn = AtomicU64::new(undoing.next_txn.0);
-        // See `recovery`, invariant 2: without a record here the checkpoint would not see what redo has changed.
+        // See `recovery`, invariant 2: without a record here the checkpoint would not see what redo
+        // has changed.
         let mut note = Vec::new();
         record::start_pages(&mut note, PartitionId(0), &Role::Plain);
         wal.append(&[&note]);
@@ -384,7 +392,8 @@ impl Node {
         };
         if !state.complete {
             node.checkpoint()?;
-            // The other slot says so, too: damage to one of them must not make the directory look unfinished.
+            // The other slot says so, too: damage to one of them must not make the directory look
+            // unfinished.
             node.checkpoint()?;
         }
         node.pool.set_frame_waits(opening.config.frame_waits);
@@ -417,14 +426,15 @@ impl Node {
     pub fn partitions(&self) -> u16 {
         self.oldest.len() as u16
     }
-    /// Appends the commit record of a transaction of several partitions: it is committed once the log is durable up to the
-    /// result.
+    /// Appends the commit record of a transaction of several partitions: it is committed once the
+    /// log is durable up to the result.
     pub fn commit(&self, txn: TxnId) -> Lsn {
         self.wal.append(&[&record::commit(txn)])
     }
     /// The first of `count` transaction ids never given before.
     pub fn alloc_txn_ids(&self, count: u64) -> TxnId {
-        // Relaxed: what orders an id before a checkpoint's look at the counter is the append of a record that has it.
+        // Relaxed: what orders an id before a checkpoint's look at the counter is the append of a
+        // record that has it.
         TxnId(self.next_txn.fetch_add(count, Ordering::Relaxed))
     }
     /// A transaction id never given before.
@@ -432,12 +442,12 @@ impl Node {
         self.alloc_txn_ids(1)
     }
 
-    /// Writes what was changed, and lets go of the log that is no longer needed. Fuzzy: everything else goes on meanwhile.
-    /// Blocking; a second caller waits for the first.
+    /// Writes what was changed, and lets go of the log that is no longer needed. Fuzzy: everything
+    /// else goes on meanwhile. Blocking; a second caller waits for the first.
     ///
     /// # Errors
-    /// The disk's. None but a lack of space is ever tried again: what a failed write or sync has left on the disk is unknown,
-    /// so that the node has failed (see [`Node::failed`]).
+    /// The disk's. None but a lack of space is ever tried again: what a failed write or sync has
+    /// left on the disk is unknown, so that the node has failed (see [`Node::failed`]).
     pub fn checkpoint(&self) -> Result<(), OpenError> {
         self.take_checkpoint().map(drop)
     }
@@ -469,12 +479,13 @@ impl Node {
     ) -> Result<State, OpenError> {
         let target = self.wal.appended();
         between();
-        // Acquire: pairs with the Release in `publish_oldest`. Read after `target`: a transaction that is not seen here
-        // has its first record after `target`.
+        // Acquire: pairs with the Release in `publish_oldest`. Read after `target`: a transaction
+        // that is not seen here has its first record after `target`.
         let oldest =
             self.oldest.iter().map(|lsn| lsn.load(Ordering::Acquire)).min().unwrap_or(u64::MAX);
-        // A transaction that has ended between these two looks is not seen, though it has records before `target`: its end is
-        // before `ended`, and must be durable with `scan_from`, or the next start would take it for none to undo.
+        // A transaction that has ended between these two looks is not seen, though it has records
+        // before `target`: its end is before `ended`, and must be durable with `scan_from`, or the
+        // next start would take it for none to undo.
         let ended = self.wal.appended();
         // Relaxed: see `alloc_txn_ids`. After `target`, too.
         let next_txn = self.next_txn.load(Ordering::Relaxed);
@@ -493,8 +504,8 @@ impl Node {
         Ok(state)
     }
 
-    /// Copies the database to `target`, which must not exist or be an empty directory, while everything else goes on.
-    /// Blocking. `program`: the version that the manifest names.
+    /// Copies the database to `target`, which must not exist or be an empty directory, while
+    /// everything else goes on. Blocking. `program`: the version that the manifest names.
     pub fn backup(
         &self,
         target: &Path,
@@ -515,8 +526,8 @@ impl Node {
         source.copy(target, program, end, step)
     }
 
-    /// Why nothing can be committed or written any more, if so: the process must stop, and nothing more may be acknowledged. The next
-    /// start finds out from the disk what was committed.
+    /// Why nothing can be committed or written any more, if so: the process must stop, and nothing
+    /// more may be acknowledged. The next start finds out from the disk what was committed.
     pub fn failed(&self) -> Option<String> {
         let log = self.wal.failed().map(|why| format!("the log cannot be written: {why}"));
         let pages = || self.pool.failed().map(|why| format!("pages cannot be written: {why}"));
@@ -524,13 +535,15 @@ impl Node {
             .or_else(|| self.io.failed().map(str::to_owned))
             .or_else(|| self.failed.get().cloned())
     }
-    /// Lets the node fail, for instance because a thread of the engine has panicked: no checkpoint is made any more.
+    /// Lets the node fail, for instance because a thread of the engine has panicked: no checkpoint
+    /// is made any more.
     pub fn fail(&self, why: String) {
         self.failed.get_or_init(|| why);
     }
 
-    /// Makes the log durable and ends the threads. The stores must be idle. Nothing else is written: call
-    /// [`Node::checkpoint`] before for a short recovery. Idempotent; `drop` does it too.
+    /// Makes the log durable and ends the threads. The stores must be idle. Nothing else is
+    /// written: call [`Node::checkpoint`] before for a short recovery. Idempotent; `drop` does it
+    /// too.
     pub fn shutdown(&self) {
         self.wal.shutdown();
         self.pool.shutdown();

@@ -1,7 +1,7 @@
 //! Values that are too long for a leaf: a chain of pages, referred to by length and first page.
 //!
-//! A chain belongs to one cell and is never changed: a new value gets a new chain, and the old one is freed in the same
-//! record.
+//! A chain belongs to one cell and is never changed: a new value gets a new chain, and the old one
+//! is freed in the same record.
 
 use crate::error::Blocked;
 use crate::mini::{Core, Mini};

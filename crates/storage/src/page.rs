@@ -1,22 +1,27 @@
-//! The layout of this crate's pages: slotted B+tree nodes, overflow pages, free pages, and page 0 of a file.
+//! The layout of this crate's pages: slotted B+tree nodes, overflow pages, free pages, and page 0
+//! of a file.
 //!
 //! The buffer pool owns bytes 0..24 of the header; kind (byte 5) and bytes 24..32 are ours.
 //!
-//! A node: count of slots u16, start of the lowest cell u16, dead bytes among the cells u16, level u8 (0: leaf), length of
-//! the prefix u8; at byte 32 the prefix, at most 16 bytes; from byte 48 the slots in key order; cells from the page's end
-//! down. A slot: offset of its cell u16, hint u32. A cell: key length u16, value length u16 (its top bit: the value lies
-//! in overflow pages), key, value. An inner node's value is its child's page number, u32; the key of its slot 0 counts as
+//! A node: count of slots u16, start of the lowest cell u16, dead bytes among the cells u16, level
+//! u8 (0: leaf), length of the prefix u8; at byte 32 the prefix, at most 16 bytes; from byte 48 the
+//! slots in key order; cells from the page's end down. A slot: offset of its cell u16, hint u32. A
+//! cell: key length u16, value length u16 (its top bit: the value lies in overflow pages), key,
+//! value. An inner node's value is its child's page number, u32; the key of its slot 0 counts as
 //! less than every key, whatever it is.
 //!
-//! Hints spare a search the cells, which are as many cache misses: it touches the slots, and one cell in the end. (The
-//! idea is LeanStore's and older: "poor man's normalized key" with prefix truncation.)
+//! Hints spare a search the cells, which are as many cache misses: it touches the slots, and one
+//! cell in the end. (The idea is LeanStore's and older: "poor man's normalized key" with prefix
+//! truncation.)
 //!
 //! Invariants
-//! 1. Readers never panic, whatever the bytes: what lies outside of the page reads as empty or zero.
+//! 1. Readers never panic, whatever the bytes: what lies outside of the page reads as empty or
+//!    zero.
 //! 2. Slots are in strictly ascending key order (slot 0 of an inner node aside).
 //! 3. Cells do not overlap; free room = gap between slots and cells + dead bytes.
-//! 4. All keys (but that of an inner node's slot 0) start with the prefix; a slot's hint is the next four bytes of its key,
-//!    zeros if it ends before, as a big-endian number. So hints that differ are in the order of their keys.
+//! 4. All keys (but that of an inner node's slot 0) start with the prefix; a slot's hint is the
+//!    next four bytes of its key, zeros if it ends before, as a big-endian number. So hints that
+//!    differ are in the order of their keys.
 
 use std::cmp::Ordering;
 
@@ -219,7 +224,8 @@ impl<'a> Node<'a> {
         let len = usize::from(self.0[PREFIX_LEN]).min(MAX_PREFIX);
         &self.0[PREFIX..PREFIX + len]
     }
-    /// The first slot from `low` on whose key is greater than `key`, or, unless `above`, equal to it.
+    /// The first slot from `low` on whose key is greater than `key`, or, unless `above`, equal to
+    /// it.
     #[inline]
     fn bound(self, low: usize, key: &[u8], above: bool) -> usize {
         let (mut low, mut high) = (low, self.count().max(low));
@@ -265,7 +271,8 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A change that does not fit the page: the log or the page is damaged, or our planning is wrong. The page is as it was.
+/// A change that does not fit the page: the log or the page is damaged, or our planning is wrong.
+/// The page is as it was.
 #[derive(Debug)]
 pub(crate) struct Misfit;
 

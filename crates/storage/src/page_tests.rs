@@ -1,4 +1,5 @@
-//! A node against a sorted list, and readers and changes against bytes that are neither page nor record.
+//! A node against a sorted list, and readers and changes against bytes that are neither page nor
+//! record.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,8 @@ use crate::record::{self, PageOp, Role};
 use crate::txn::{Undo, UndoKind};
 
 fn keys() -> impl Strategy<Value = Vec<u8>> {
-    // Short alphabets, so that keys share prefixes, are prefixes of each other, and differ only behind a hint.
+    // Short alphabets, so that keys share prefixes, are prefixes of each other, and differ only
+    // behind a hint.
     let tail = prop::collection::vec(prop::sample::select(vec![0u8, 1, 255]), 0..7);
     (prop::sample::select(vec![0usize, 3, 8, 20]), tail)
         .prop_map(|(n, tail)| [vec![7; n], tail].concat())

@@ -1,8 +1,9 @@
 //! The bytes of this crate's log records; specified in `docs/format.md`.
 //!
-//! A record of page changes is what one mini-transaction did: changes of pages of one partition that happen together or
-//! not at all, and at most one logical undo or compensation. Redo applies each change to its page unless the page's LSN
-//! says that it has it. The changes are applied from these bytes the first time, too: redo cannot do anything else.
+//! A record of page changes is what one mini-transaction did: changes of pages of one partition
+//! that happen together or not at all, and at most one logical undo or compensation. Redo applies
+//! each change to its page unless the page's LSN says that it has it. The changes are applied from
+//! these bytes the first time, too: redo cannot do anything else.
 
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
@@ -58,7 +59,8 @@ pub(crate) enum Record<'a> {
 pub(crate) enum Role<'a> {
     /// Never undone.
     Plain,
-    /// Undone by `undo` if the transaction does not commit; the one to undo after it starts at `prev`, 0 if none.
+    /// Undone by `undo` if the transaction does not commit; the one to undo after it starts at
+    /// `prev`, 0 if none.
     Undoable { txn: TxnId, prev: Lsn, undo: Undo<'a> },
     /// An undo; the next one is at `next`, 0 if none.
     Compensation { txn: TxnId, next: Lsn },

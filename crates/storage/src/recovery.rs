@@ -1,15 +1,18 @@
 //! Bringing a directory from whatever a crash has left to exactly the committed transactions.
 //!
-//! 1. Analysis reads the log from `scan_from` to its end: which transactions did not end, and where each one's undo starts.
-//! 2. Redo (module `redo`) repeats history: each page gets the changes that it does not have, by its LSN.
-//! 3. Undo takes back what the losers did, the newest record of all of them first, each by one record with its compensation.
+//! 1. Analysis reads the log from `scan_from` to its end: which transactions did not end, and where
+//!    each one's undo starts.
+//! 2. Redo (module `redo`) repeats history: each page gets the changes that it does not have, by
+//!    its LSN.
+//! 3. Undo takes back what the losers did, the newest record of all of them first, each by one
+//!    record with its compensation.
 //!
 //! Invariants
-//! 1. Nothing but the log's end is needed from the crashed run's memory, and nothing of a recovery's memory by the next:
-//!    it may be killed anywhere and repeated. Redo changes no page that has the change; a compensation in the log leads
-//!    past what it has undone.
-//! 2. A page changed by redo is marked dirty at the log's end, as if changed there; a record follows before the first
-//!    checkpoint, which therefore writes the page.
+//! 1. Nothing but the log's end is needed from the crashed run's memory, and nothing of a
+//!    recovery's memory by the next: it may be killed anywhere and repeated. Redo changes no page
+//!    that has the change; a compensation in the log leads past what it has undone.
+//! 2. A page changed by redo is marked dirty at the log's end, as if changed there; a record
+//!    follows before the first checkpoint, which therefore writes the page.
 //!
 //! Source: ARIES (Mohan et al., 1992), with logical undo.
 
@@ -27,8 +30,9 @@ use crate::renumber::Deletion;
 use crate::store::Store;
 use crate::wal::{BackReader, WalEntry, WalError, WalReader};
 
-/// Only recovery itself and its write-back hold frames while a directory is being opened: what is not free now will be, however slow the
-/// disk is. The bound of ten minutes is for a mistake in that argument: it ends the open with an error instead of never.
+/// Only recovery itself and its write-back hold frames while a directory is being opened: what is
+/// not free now will be, however slow the disk is. The bound of ten minutes is for a mistake in
+/// that argument: it ends the open with an error instead of never.
 pub(crate) const FRAME_WAITS: FrameWaits = FrameWaits {
     starved_rounds: 600_000,
     promise_rounds: 20,
@@ -45,7 +49,8 @@ pub(crate) fn bad(lsn: Lsn, what: &'static str) -> StorageError {
 pub(crate) struct Analysis {
     /// Where the log ends.
     pub(crate) end: Lsn,
-    /// Transactions without an end, and for each partition of theirs the record to undo first, 0: none.
+    /// Transactions without an end, and for each partition of theirs the record to undo first, 0:
+    /// none.
     pub(crate) losers: HashMap<TxnId, Vec<(PartitionId, Lsn)>>,
     /// The highest transaction id seen.
     pub(crate) highest_txn: u64,
@@ -113,9 +118,11 @@ pub(crate) struct Undoing<'a> {
     pub(crate) next_txn: TxnId,
 }
 
-/// Undoes the losers' changes, the newest first: the number of losers, each counted once per partition.
+/// Undoes the losers' changes, the newest first: the number of losers, each counted once per
+/// partition.
 ///
-/// The order matters where a younger loser took what an older one had given up, such as the number of a deleted row.
+/// The order matters where a younger loser took what an older one had given up, such as the number
+/// of a deleted row.
 pub(crate) fn undo(
     undoing: &mut Undoing<'_>,
     stores: &mut [Store],

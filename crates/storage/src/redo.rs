@@ -1,21 +1,25 @@
 //! Redo: gives the pages in the files the changes in the log that they lack.
 //!
-//! The log is taken in batches, and the changes of a batch are put in the order of their pages: first into buckets, then
-//! each bucket is sorted. So each page is brought in, latched and perhaps written back once a batch, however its
-//! changes are scattered over the log; the next pages are on their way meanwhile, several at a time; and a bucket's
-//! bytes are in the processor's cache while they are looked at out of order.
+//! The log is taken in batches, and the changes of a batch are put in the order of their pages:
+//! first into buckets, then each bucket is sorted. So each page is brought in, latched and perhaps
+//! written back once a batch, however its changes are scattered over the log; the next pages are on
+//! their way meanwhile, several at a time; and a bucket's bytes are in the processor's cache while
+//! they are looked at out of order.
 //!
 //! Invariants
-//! 1. A page gets the changes of its records in the log's order, those whose record ends above its LSN, and no other.
-//!    Changes of different pages may be redone in any order: each is of one page and looks at no other.
-//! 2. A page gets all of its changes of a batch or, if one does not fit, none: it is damaged, and stays as it is.
+//! 1. A page gets the changes of its records in the log's order, those whose record ends above its
+//!    LSN, and no other. Changes of different pages may be redone in any order: each is of one page
+//!    and looks at no other.
+//! 2. A page gets all of its changes of a batch or, if one does not fit, none: it is damaged, and
+//!    stays as it is.
 //! 3. Memory: a batch of log and its index; frames: [`AHEAD`] pinned pages, and never more than an
 //!    eighth of the pool.
 //!
-//! Locking: one page latch at a time. A crash leaves pages with more of their changes than before; the next redo goes on
-//! from there, since their LSNs tell.
+//! Locking: one page latch at a time. A crash leaves pages with more of their changes than before;
+//! the next redo goes on from there, since their LSNs tell.
 //!
-//! Source: ARIES's redo, page by page as in its section on parallel redo; radix partitioning is from hash joins.
+//! Source: ARIES's redo, page by page as in its section on parallel redo; radix partitioning is
+//! from hash joins.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +41,8 @@ pub(crate) const BATCH: u64 = 128 << 20;
 /// Pages that are asked for before they are needed.
 const AHEAD: usize = 256;
 
-/// How many buckets there are, and how many neighbouring pages go into the same: a file's pages come in runs.
+/// How many buckets there are, and how many neighbouring pages go into the same: a file's pages
+/// come in runs.
 const BUCKETS: u32 = 256;
 const RUN: u32 = 64;
 
@@ -57,7 +62,8 @@ struct Bucket {
     changes: Vec<Change>,
 }
 
-/// Repeats history up to `end`, so many bytes of log at a time: how many changes were redone, those of one page in one record counted as one.
+/// Repeats history up to `end`, so many bytes of log at a time: how many changes were redone, those
+/// of one page in one record counted as one.
 pub(crate) fn redo(
     pool: &Arc<Pool>,
     reader: &mut WalReader,
@@ -217,7 +223,8 @@ impl<'p, I: Iterator<Item = PageId>> Ahead<'p, I> {
 }
 
 impl<I> Drop for Ahead<'_, I> {
-    /// After an error, too, no read goes on when redo has returned: the directory may be given up next.
+    /// After an error, too, no read goes on when redo has returned: the directory may be given up
+    /// next.
     fn drop(&mut self) {
         for _ in 0..self.pending {
             drop(self.receiver.recv());

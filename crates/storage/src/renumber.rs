@@ -1,18 +1,20 @@
 //! Frees a hidden row number that an early release gave to two rows.
 //!
-//! Up to commit 52b700a an insert could take the number of a row whose deletion was not committed. Undoing the deletion then
-//! finds the number in use. The row that took it is committed; it gets a new number here, and the deleted row its own again.
+//! Up to commit 52b700a an insert could take the number of a row whose deletion was not committed.
+//! Undoing the deletion then finds the number in use. The row that took it is committed; it gets a
+//! new number here, and the deleted row its own again.
 //!
-//! Storage does not know which trees are indexes of which table. The deleting transaction's log records tell: a row's deletion
-//! is followed by those of its index entries, and an entry's value is the key of its row. The other entries with that value in
-//! the same trees belong to the row that took the number. A key that ends with the row's key is that of an entry of a non-unique
+//! Storage does not know which trees are indexes of which table. The deleting transaction's log
+//! records tell: a row's deletion is followed by those of its index entries, and an entry's value
+//! is the key of its row. The other entries with that value in the same trees belong to the row
+//! that took the number. A key that ends with the row's key is that of an entry of a non-unique
 //! index, or of one with NULL, and changes with it.
 //!
-//! Limit: in a unique index of several columns whose last one is a bigint with the row's number as its value, the key is taken
-//! for such a key; `clearway check` then names the index.
+//! Limit: in a unique index of several columns whose last one is a bigint with the row's number as
+//! its value, the key is taken for such a key; `clearway check` then names the index.
 //!
-//! A crash leaves all of the change or nothing: it is a transaction of its own, younger than the loser that it makes way for, so
-//! that the next recovery undoes it first.
+//! A crash leaves all of the change or nothing: it is a transaction of its own, younger than the
+//! loser that it makes way for, so that the next recovery undoes it first.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};

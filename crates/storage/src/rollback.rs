@@ -1,6 +1,7 @@
 //! Undoing one change, from a transaction's memory or from the log: the same code for both.
 //!
-//! Invariant: a change is undone and its compensation logged in one record, so that it is undone once, whatever crashes.
+//! Invariant: a change is undone and its compensation logged in one record, so that it is undone
+//! once, whatever crashes.
 
 use clearway_types::{Lsn, TxnId};
 
@@ -45,8 +46,9 @@ fn subtract(
     }
 }
 
-/// Undoes one change of `txn`; the next one to undo is in the record at `next`. `root`: that of the undo's tree, `None` if
-/// the tree is gone, and with it all that was to be undone there. `after`: the key that was undone there before, if any.
+/// Undoes one change of `txn`; the next one to undo is in the record at `next`. `root`: that of the
+/// undo's tree, `None` if the tree is gone, and with it all that was to be undone there. `after`:
+/// the key that was undone there before, if any.
 pub(crate) fn undo(
     core: &Core,
     buf: &mut Vec<u8>,

@@ -1,9 +1,10 @@
 //! Visiting a range of keys, up or down.
 //!
-//! Leaves have no links to their neighbours: the way down notes the separator beside the path, and the next leaf is found
-//! from the root by it. That costs a descent a leaf, and spares every split and free two more pages to change. A scan that
-//! misses a leaf asks for some of the following ones, too: it will need them, and the disk reads them at once. The pool is told that
-//! they are a scan's ([`Want::Scan`]).
+//! Leaves have no links to their neighbours: the way down notes the separator beside the path, and
+//! the next leaf is found from the root by it. That costs a descent a leaf, and spares every split
+//! and free two more pages to change. A scan that misses a leaf asks for some of the following
+//! ones, too: it will need them, and the disk reads them at once. The pool is told that they are a
+//! scan's ([`Want::Scan`]).
 
 use std::ops::{Bound, ControlFlow};
 
@@ -56,8 +57,8 @@ fn visit_slots(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Adds the leaves that come after a missing one to what is wanted: those under the same parent, up to the range's end,
-/// if `wanted` by the separator between them and what comes before.
+/// Adds the leaves that come after a missing one to what is wanted: those under the same parent, up
+/// to the range's end, if `wanted` by the separator between them and what comes before.
 #[cold]
 fn read_ahead(
     core: &Core,

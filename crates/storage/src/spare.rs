@@ -1,20 +1,27 @@
-//! Pages that rollbacks may need: kept for them from the moment on when a transaction has freed pages that its undo takes again.
+//! Pages that rollbacks may need: kept for them from the moment on when a transaction has freed
+//! pages that its undo takes again.
 //!
-//! A transaction's *debt* are the pages that it has freed and not taken, and those that one change has freed at most: the undo of such a
-//! change takes them all before it frees others. Whoever takes a page, but for a rollback, leaves what all debts come to: in the part of
-//! the free list that is known, or as space behind the file's pages, which is asked for before anything is changed.
+//! A transaction's *debt* are the pages that it has freed and not taken, and those that one change
+//! has freed at most: the undo of such a change takes them all before it frees others. Whoever
+//! takes a page, but for a rollback, leaves what all debts come to: in the part of the free list
+//! that is known, or as space behind the file's pages, which is asked for before anything is
+//! changed.
 //!
 //! Invariants
 //! 1. What is known of the free list is never more than it has.
-//! 2. While nobody fails, free list and space behind the pages together have what is pledged, or had no more when it was pledged.
+//! 2. While nobody fails, free list and space behind the pages together have what is pledged, or
+//!    had no more when it was pledged.
 //!
-//! A rollback fills its pages as they were filled if it puts keys back in a run, as it does after a scan's deletes (`split`). Not pledged
-//! are pages for the splits of other orders, and of leaves in which others have used the room of its rows: for those there is what a file
-//! keeps for who cannot be refused (`buffer::files`); if that does not suffice, the rollback stops until there is space.
+//! A rollback fills its pages as they were filled if it puts keys back in a run, as it does after a
+//! scan's deletes (`split`). Not pledged are pages for the splits of other orders, and of leaves in
+//! which others have used the room of its rows: for those there is what a file keeps for who cannot
+//! be refused (`buffer::files`); if that does not suffice, the rollback stops until there is space.
 //!
-//! Locking: none, a partition's own thread has it. A crash leaves nothing of it: recovery undoes before anybody else takes pages.
+//! Locking: none, a partition's own thread has it. A crash leaves nothing of it: recovery undoes
+//! before anybody else takes pages.
 //!
-//! Source: as for the log's room, reserving space for rollbacks (Gray and Reuter, "Transaction Processing", 1993, 11.3).
+//! Source: as for the log's room, reserving space for rollbacks (Gray and Reuter, "Transaction
+//! Processing", 1993, 11.3).
 
 use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -40,7 +47,8 @@ pub(crate) struct Spare {
 
 // Relaxed, everywhere: only the thread that has the partition reads and writes them.
 impl Spare {
-    /// How many pages behind the file's pages must have space if so many are taken from the free list.
+    /// How many pages behind the file's pages must have space if so many are taken from the free
+    /// list.
     pub(crate) fn missing(&self, listed: u32) -> u64 {
         let pledged = self.pledged.load(Ordering::Relaxed);
         pledged
@@ -104,7 +112,8 @@ impl Debt {
         self.back += u64::from((moved.listed + moved.created).saturating_sub(moved.freed));
     }
 
-    /// A rollback has come to its end. Until then all stays pledged: it may take more than was freed.
+    /// A rollback has come to its end. Until then all stays pledged: it may take more than was
+    /// freed.
     pub(crate) fn rolled_back(&mut self) {
         self.freed = self.freed.saturating_sub(std::mem::take(&mut self.back));
     }

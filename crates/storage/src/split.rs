@@ -1,8 +1,8 @@
 //! Splitting nodes: planned from the leaf up while nothing is held, carried out when all pages are.
 //!
 //! Invariants
-//! 1. The plan is made from the pages as they are when they are changed: only the partition's thread changes them, and it
-//!    does both in one go.
+//! 1. The plan is made from the pages as they are when they are changed: only the partition's
+//!    thread changes them, and it does both in one go.
 //! 2. A root keeps its page: its content moves to two new children.
 //! 3. Both halves fit, as a cell takes at most a quarter of a page.
 
@@ -41,7 +41,8 @@ impl<'a> View<'a> {
             self.node.free() >= self.cell.size() + SLOT && self.node.count() < most
         }
     }
-    /// Whether there are halves that fit, as invariant 3 has it of a node whose content makes sense.
+    /// Whether there are halves that fit, as invariant 3 has it of a node whose content makes
+    /// sense.
     fn can_be_split(&self) -> bool {
         let sizes = || (0..self.count()).map(|i| self.get(i).size());
         let all: usize = sizes().map(|size| size + SLOT).sum();
@@ -63,12 +64,14 @@ impl<'a> View<'a> {
             .try_fold(0, |all, i| Some(all + self.get(i).size() + SLOT).filter(|all| *all <= ROOM))
             .is_some()
     }
-    /// The first cell of the right half. Keys that arrive in order, or in reverse order, leave full nodes behind. In a rollback they do so
-    /// between others, too: it has no more pages than were freed, and brings in reverse order what a scan has deleted.
+    /// The first cell of the right half. Keys that arrive in order, or in reverse order, leave full
+    /// nodes behind. In a rollback they do so between others, too: it has no more pages than were
+    /// freed, and brings in reverse order what a scan has deleted.
     fn split_point(&self) -> usize {
         let (at, count) = (self.at, self.count());
         if !self.replaces {
-            // The new cell goes with the run behind or before it, if that half fits: else what is beyond it is smaller than the cell.
+            // The new cell goes with the run behind or before it, if that half fits: else what is
+            // beyond it is smaller than the cell.
             if at + 1 == count || at > 0 && self.is_run(Some(at + 1)) {
                 return if self.fit(at..count) { at } else { at + 1 };
             }
@@ -85,8 +88,8 @@ impl<'a> View<'a> {
         }
         best.1
     }
-    /// The shortest key that tells the halves of a leaf apart; in an inner node it must be the right half's first. Keys between the halves
-    /// go where the new cell is: they may come next.
+    /// The shortest key that tells the halves of a leaf apart; in an inner node it must be the
+    /// right half's first. Keys between the halves go where the new cell is: they may come next.
     fn separator(&self, m: usize) -> Vec<u8> {
         let (last, first) = (self.get(m - 1).key, self.get(m).key);
         if self.node.level() > 0 {

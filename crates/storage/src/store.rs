@@ -2,11 +2,12 @@
 //!
 //! Invariants
 //! 1. A `Store` is used by one thread at a time, which alone changes the partition's pages.
-//! 2. An operation that returns `Blocked` has changed nothing (`rollback` and `scan` say what they have done).
-//! 3. Before a transaction's first undoable record is in the log, its place is published: no checkpoint lets go of the log
-//!    that an undo may need.
-//! 4. A hidden row number is given to one row only: it is above every number in the tree, and above every number whose
-//!    deletion may yet be undone.
+//! 2. An operation that returns `Blocked` has changed nothing (`rollback` and `scan` say what they
+//!    have done).
+//! 3. Before a transaction's first undoable record is in the log, its place is published: no
+//!    checkpoint lets go of the log that an undo may need.
+//! 4. A hidden row number is given to one row only: it is above every number in the tree, and above
+//!    every number whose deletion may yet be undone.
 //!
 //! Locking: page latches only, see `mini`. A crash leaves what `recovery` says.
 
@@ -73,8 +74,9 @@ struct Entry {
     root: u32,
     /// The next hidden row number, once it was looked for.
     next_rowid: Option<u64>,
-    /// The highest hidden row number that a transaction has deleted since the start. The deletion may not be committed:
-    /// the number is still in use although it is not in the tree. Meaningless where keys are not hidden row numbers.
+    /// The highest hidden row number that a transaction has deleted since the start. The deletion
+    /// may not be committed: the number is still in use although it is not in the tree. Meaningless
+    /// where keys are not hidden row numbers.
     deleted_rowid: u64,
     dropping: bool,
     /// The key that was undone last: splits expect the next one beside it.
@@ -91,7 +93,8 @@ impl Entry {
 pub struct Store {
     core: Core,
     trees: HashMap<TreeId, Entry, BuildHasherDefault<TreeHasher>>,
-    /// Transactions with something to undo, and where the log must be kept from for each; oldest first.
+    /// Transactions with something to undo, and where the log must be kept from for each; oldest
+    /// first.
     active: Vec<(TxnId, Lsn)>,
     /// Bytes of log that undoing all of them may take, and how many of these the log knows to keep.
     undo_cost: u64,
@@ -147,7 +150,8 @@ impl Store {
     pub fn has_tree(&self, tree: TreeId) -> bool {
         self.trees.get(&tree).is_some_and(|e| !e.dropping)
     }
-    /// The trees that are here, in no order; those whose drop was not finished before a restart among them.
+    /// The trees that are here, in no order; those whose drop was not finished before a restart
+    /// among them.
     pub fn trees(&self) -> Vec<TreeId> {
         self.trees.iter().filter(|(_, e)| !e.dropping).map(|(tree, _)| *tree).collect()
     }
@@ -166,8 +170,8 @@ impl Store {
         self.trees.insert(tree, Entry::new(root));
         Ok(())
     }
-    /// Frees the tree's pages, some at a call: call again until it returns true. From the first call on the tree is gone
-    /// for everyone else. Logged, never undone.
+    /// Frees the tree's pages, some at a call: call again until it returns true. From the first
+    /// call on the tree is gone for everyone else. Logged, never undone.
     pub fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
         let Some(entry) = self.trees.get_mut(&tree) else { return Ok(true) };
         entry.dropping = true;
@@ -203,7 +207,8 @@ impl Store {
             self.active.push((txn.id, from));
         }
     }
-    /// Keeps what is pledged for undo in step with a transaction whose undo took `before` bytes and now takes `now`.
+    /// Keeps what is pledged for undo in step with a transaction whose undo took `before` bytes and
+    /// now takes `now`.
     fn pledge(&mut self, before: u64, now: u64) {
         self.undo_cost = self.undo_cost + now - before;
         let enough = self.undo_cost <= self.pledged;
@@ -325,8 +330,8 @@ impl Store {
         }
     }
 
-    /// Inserts a key as a transaction of its own, committed when the log is durable up to the result; `None` if the key
-    /// was there already.
+    /// Inserts a key as a transaction of its own, committed when the log is durable up to the
+    /// result; `None` if the key was there already.
     pub fn insert_autocommit(
         &mut self,
         tree: TreeId,
@@ -353,8 +358,9 @@ impl Store {
         change::delete(&self.core, &mut self.buf, tree, key, As::Auto)
     }
 
-    /// Commits a transaction of this partition alone: it is committed once the log is durable up to the result. A
-    /// transaction without undoable changes needs no record: `Lsn(0)` if it changed nothing.
+    /// Commits a transaction of this partition alone: it is committed once the log is durable up to
+    /// the result. A transaction without undoable changes needs no record: `Lsn(0)` if it changed
+    /// nothing.
     pub fn commit_local(&mut self, txn: TxnLog) -> Lsn {
         let lsn = match (txn.logged, txn.redo_only) {
             (true, _) => self.core.wal.append(&[&record::commit(txn.id)]),
@@ -364,7 +370,8 @@ impl Store {
         self.end(&txn);
         lsn
     }
-    /// Forgets a transaction of several partitions after its commit record (`Node::commit`) is in the log.
+    /// Forgets a transaction of several partitions after its commit record (`Node::commit`) is in
+    /// the log.
     pub fn committed(&mut self, txn: TxnLog) {
         self.end(&txn);
     }
@@ -372,9 +379,9 @@ impl Store {
     pub fn mark(&self, txn: &TxnLog) -> usize {
         txn.mark()
     }
-    /// Undoes all but the first `to` changes, newest first. After `Blocked::Want` or `Blocked::Log` call it again: it
-    /// goes on where it stopped. `undone` is told each addition that has been taken back, once, in
-    /// the step that logs its compensation.
+    /// Undoes all but the first `to` changes, newest first. After `Blocked::Want` or `Blocked::Log`
+    /// call it again: it goes on where it stopped. `undone` is told each addition that has been
+    /// taken back, once, in the step that logs its compensation.
     pub fn rollback(
         &mut self,
         txn: &mut TxnLog,
@@ -449,8 +456,8 @@ impl Store {
         }
     }
 
-    /// A hidden row number above every one in use in the tree, whose keys are [`rowid_key`]s. Counted in memory: each
-    /// call gives another one.
+    /// A hidden row number above every one in use in the tree, whose keys are [`rowid_key`]s.
+    /// Counted in memory: each call gives another one.
     pub fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
         let root = self.tree(tree)?.root;
         let entry = self.trees.get(&tree).filter(|_| !canary::on(Bug::ReusedRowNumber));
@@ -481,8 +488,9 @@ impl Store {
         Ok(next)
     }
 
-    /// Shows `visit` the keys between the bounds in order, or in reverse order, until it breaks. What was visited before a
-    /// `Blocked::Want` stays visited: go on after the last key (or use [`crate::Cursor`]).
+    /// Shows `visit` the keys between the bounds in order, or in reverse order, until it breaks.
+    /// What was visited before a `Blocked::Want` stays visited: go on after the last key (or use
+    /// [`crate::Cursor`]).
     pub fn scan(
         &self,
         tree: TreeId,

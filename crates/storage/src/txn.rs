@@ -1,15 +1,18 @@
 //! A transaction's part in one partition: what to undo if it does not commit.
 //!
-//! The log has all of it, each record leading to the transaction's one before it. Memory keeps the newest, within a
-//! budget; of the older changes only their number and the newest one's record. A rollback that comes to them has a piece
-//! of them read back (see `log_read`), which then is in memory as if it had never left.
+//! The log has all of it, each record leading to the transaction's one before it. Memory keeps the
+//! newest, within a budget; of the older changes only their number and the newest one's record. A
+//! rollback that comes to them has a piece of them read back (see `log_read`), which then is in
+//! memory as if it had never left.
 //!
 //! Invariants
-//! 1. The changes in memory are in the order of their log records, and each knows its record's start: undoing change `i`
-//!    leads to change `i - 1`, in memory as in the log. Those in the log only are all older.
-//! 2. What is undone is popped in the same step that logs its compensation: a rollback that was interrupted goes on where
-//!    it stopped.
-//! 3. After a change was noted, memory holds at most the budget (and, while a rollback is under way, what was read back).
+//! 1. The changes in memory are in the order of their log records, and each knows its record's
+//!    start: undoing change `i` leads to change `i - 1`, in memory as in the log. Those in the log
+//!    only are all older.
+//! 2. What is undone is popped in the same step that logs its compensation: a rollback that was
+//!    interrupted goes on where it stopped.
+//! 3. After a change was noted, memory holds at most the budget (and, while a rollback is under
+//!    way, what was read back).
 //!
 //! Source: ARIES's compensation records and undo-next chains, with logical undo.
 
@@ -54,7 +57,8 @@ pub(crate) struct Undo<'a> {
 }
 
 impl Undo<'_> {
-    /// At most so many bytes of log are taken by the record that undoes it; not counted are pages that have to be split for it.
+    /// At most so many bytes of log are taken by the record that undoes it; not counted are pages
+    /// that have to be split for it.
     pub(crate) fn cost(&self) -> u64 {
         let written =
             if self.kind == UndoKind::Add { self.prefix as usize } else { self.old.len() };
@@ -82,7 +86,8 @@ struct Entry {
     tree: TreeId,
     prefix: u32,
     suffix: u32,
-    /// Where key and old value lie in `bytes`: `[start, key_end)` and `[key_end, next entry's start)`.
+    /// Where key and old value lie in `bytes`: `[start, key_end)` and
+    /// `[key_end, next entry's start)`.
     start: usize,
     key_end: usize,
     /// Where the log record starts that has this undo.
@@ -141,7 +146,8 @@ impl UndoStack {
         }
         out
     }
-    /// Lets go of the oldest until what stays takes no more than `keep` bytes: how many went, and the newest one's record.
+    /// Lets go of the oldest until what stays takes no more than `keep` bytes: how many went, and
+    /// the newest one's record.
     fn drop_oldest(&mut self, keep: usize) -> Option<(usize, Lsn)> {
         let (all, entry) = (self.bytes.len(), size_of::<Entry>());
         let goes =
@@ -168,7 +174,8 @@ pub struct TxnLog {
     /// The transaction.
     pub id: TxnId,
     stack: UndoStack,
-    /// How many older changes are in the log only, and where the newest one's record starts (0: there are none).
+    /// How many older changes are in the log only, and where the newest one's record starts (0:
+    /// there are none).
     spilled: usize,
     spilled_head: Lsn,
     /// Bytes of log that undoing all of it may take.
@@ -217,7 +224,8 @@ impl TxnLog {
     pub(crate) fn head(&self) -> Lsn {
         self.stack.entries.last().map_or(self.spilled_head, |e| e.lsn)
     }
-    /// Notes a change whose record starts at `lsn`. What exceeds `budget` bytes stays in the log only.
+    /// Notes a change whose record starts at `lsn`. What exceeds `budget` bytes stays in the log
+    /// only.
     pub(crate) fn push(&mut self, undo: &Undo<'_>, lsn: Lsn, budget: usize) {
         self.logged = true;
         self.undo_cost += undo.cost();
@@ -229,7 +237,8 @@ impl TxnLog {
             self.spilled_head = newest;
         }
     }
-    /// The newest undo, and the record to undo after it. `None`: there is none, or it must be read back.
+    /// The newest undo, and the record to undo after it. `None`: there is none, or it must be read
+    /// back.
     pub(crate) fn last(&self) -> Option<(Undo<'_>, Lsn)> {
         let newest = self.stack.len().checked_sub(1)?;
         let next =
@@ -247,8 +256,9 @@ impl TxnLog {
         self.undo_cost = self.undo_cost.saturating_sub(cost);
         self.stack.pop();
     }
-    /// Takes back into memory what was read of the log, or says what is to be read. Only if nothing is in memory. No
-    /// record of the transaction starts before `from`; about `budget` bytes are wanted at a time.
+    /// Takes back into memory what was read of the log, or says what is to be read. Only if nothing
+    /// is in memory. No record of the transaction starts before `from`; about `budget` bytes are
+    /// wanted at a time.
     pub(crate) fn refill(
         &mut self,
         wal: &Arc<Wal>,
@@ -257,7 +267,8 @@ impl TxnLog {
         budget: usize,
     ) -> Result<(), Blocked> {
         debug_assert!(self.stack.is_empty());
-        // One slot until it is filled: who tries again early has a second read fill it, too, instead of making the first one useless.
+        // One slot until it is filled: who tries again early has a second read fill it, too,
+        // instead of making the first one useless.
         let slot = self.slot.get_or_insert_default().clone();
         if let Some(piece) = slot.take() {
             self.slot = None;

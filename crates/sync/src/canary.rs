@@ -1,5 +1,5 @@
-//! Bugs that the simulation plants to see that it would find them. None in a build without `--cfg shuttle`: [`on`] is then `false`, for
-//! the compiler too.
+//! Bugs that the simulation plants to see that it would find them. None in a build without
+//! `--cfg shuttle`: [`on`] is then `false`, for the compiler too.
 
 /// A bug that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,15 +8,18 @@ pub enum Bug {
     SkippedSync,
     /// Pages are written before the log is durable up to their LSNs.
     PageBeforeLog,
-    /// The undo of a change does not say in the log that the change is undone: the next recovery undoes it again.
+    /// The undo of a change does not say in the log that the change is undone: the next recovery
+    /// undoes it again.
     UndoneTwice,
     /// A page is taken as it is though its checksum is another's.
     StaleChecksum,
     /// The second level keeps its copy of a page of which a newer version is written.
     StaleCopy,
-    /// A copy in the second level is taken for what was put there if it carries the same checksum, whatever else is in it.
+    /// A copy in the second level is taken for what was put there if it carries the same checksum,
+    /// whatever else is in it.
     UnverifiedCopy,
-    /// A page that a search without the page table's latch does not find is taken for one that is not there.
+    /// A page that a search without the page table's latch does not find is taken for one that is
+    /// not there.
     UnconfirmedMiss,
     /// The cooler is not woken when free frames run low.
     LostWakeUp,
@@ -24,7 +27,8 @@ pub enum Bug {
     LostLatch,
     /// A resident page that is wanted is pinned only when it may have left.
     LatePin,
-    /// The replacement policy hears that a page has left which had to be written when the page may be back.
+    /// The replacement policy hears that a page has left which had to be written when the page may
+    /// be back.
     LateLeaving,
     /// A scan of a key range takes no range lock: keys may appear in what it has read.
     SkippedRangeLock,
@@ -34,7 +38,8 @@ pub enum Bug {
     EarlyRelease,
     /// A partition accepts a plan that was made for an older version of the table.
     StalePlan,
-    /// An UPDATE that moves a row to another partition keeps the old home in the row's global unique keys.
+    /// An UPDATE that moves a row to another partition keeps the old home in the row's global
+    /// unique keys.
     StaleHome,
     /// Replies are sent before the log is durable up to what they show.
     ReplyNotHeld,
@@ -50,7 +55,8 @@ pub enum Bug {
     ReusedRowNumber,
     /// Recovery undoes a transaction's changes oldest first.
     UndoneOldestFirst,
-    /// A line of waiting transactions whose way another one blocks now is not told anew: the waits-for graph keeps the old edge.
+    /// A line of waiting transactions whose way another one blocks now is not told anew: the
+    /// waits-for graph keeps the old edge.
     StaleEdge,
     /// FOR KEY SHARE of a key conflicts with nothing.
     ForgottenKeyShare,
@@ -64,22 +70,25 @@ pub enum Bug {
     StuckUpgrade,
     /// The victim of a deadlock has the most at stake.
     RichestVictim,
-    /// Whoever reads a snapshot takes a commit of which the partition has not been told for one that is to come.
+    /// Whoever reads a snapshot takes a commit of which the partition has not been told for one
+    /// that is to come.
     HalfCommit,
     /// What active transactions have changed before images are kept has none.
     LateImage,
     /// An image goes when the newest snapshot does not need it, though an older one may.
     EarlyFree,
-    /// A block of the temporary file goes when the newest snapshot does not need it, though an older
-    /// one may.
+    /// A block of the temporary file goes when the newest snapshot does not need it, though an
+    /// older one may.
     EarlyBlock,
-    /// Whoever changes what a snapshot has does not look whether the newest version satisfies the condition.
+    /// Whoever changes what a snapshot has does not look whether the newest version satisfies the
+    /// condition.
     SkippedRecheck,
     /// REPEATABLE READ changes rows that others have changed since its snapshot.
     LostUpdate,
     /// INSERT ... SELECT on its own reads a snapshot, not what is newest under locks.
     SnapshotCopy,
-    /// The rest of a result is what is newest when it is asked for, not what the statement saw at its start.
+    /// The rest of a result is what is newest when it is asked for, not what the statement saw at
+    /// its start.
     CurrentFetch,
     /// READ COMMITTED does not keep the snapshot of a suspended statement open.
     UnheldCursor,
@@ -89,7 +98,8 @@ pub enum Bug {
     KeptCancel,
     /// READ COMMITTED reads a row by its key as it is in the tree, whoever has changed it.
     DirtyRead,
-    /// A snapshot uses an index that is newer, and misses rows that were deleted before the index was made.
+    /// A snapshot uses an index that is newer, and misses rows that were deleted before the index
+    /// was made.
     NewIndex,
     /// A snapshot sees the rows that a table which is newer was filled with.
     NewTable,
@@ -97,13 +107,17 @@ pub enum Bug {
     UnheldImport,
     /// ON CONFLICT DO NOTHING at REPEATABLE READ passes over a row that its snapshot does not have.
     UnseenConflict,
-    /// REPEATABLE READ inserts under a key that its snapshot has and others have deleted since: it no longer sees the old row.
+    /// REPEATABLE READ inserts under a key that its snapshot has and others have deleted since: it
+    /// no longer sees the old row.
     HiddenRow,
-    /// The trees of a table that has been dropped or emptied are dropped, though an open snapshot sees them.
+    /// The trees of a table that has been dropped or emptied are dropped, though an open snapshot
+    /// sees them.
     EarlyDrop,
-    /// Whoever reads a row does not take off what others have added to it and the reader does not see.
+    /// Whoever reads a row does not take off what others have added to it and the reader does not
+    /// see.
     UnsubtractedDelta,
-    /// An addition to a row is not tested for what the ends of others that have added to it may make of the sum.
+    /// An addition to a row is not tested for what the ends of others that have added to it may
+    /// make of the sum.
     UncheckedSpread,
     /// Whoever adds to a row shares it with those who read it.
     SharedIncrement,
@@ -111,7 +125,8 @@ pub enum Bug {
     PatchForAddition,
     /// Recovery undoes loser by loser, in the order of their ids.
     LosersById,
-    /// What a transaction has done in a partition that it has to itself is not undone when it fails.
+    /// What a transaction has done in a partition that it has to itself is not undone when it
+    /// fails.
     HalfWhole,
     /// COMMIT does not wait for the transactions that its own is behind.
     SkippedDependency,
@@ -178,7 +193,8 @@ pub const BUGS_OF_LOCKS: &[Bug] = &[Bug::StuckUpgrade, Bug::StaleEdge];
 /// What the tests of the waits-for graph must find: any victim ends a deadlock.
 pub const BUGS_OF_DEADLOCKS: &[Bug] = &[Bug::RichestVictim, Bug::SkippedSearch];
 
-/// What the checker of histories alone must find: what breaks isolation, or loses what was acknowledged.
+/// What the checker of histories alone must find: what breaks isolation, or loses what was
+/// acknowledged.
 pub const BUGS_OF_HISTORIES: &[Bug] = &[
     Bug::SkippedRangeLock,
     Bug::UncheckedLock,

@@ -1,6 +1,8 @@
-//! A condition variable over a checker's, with what the checkers leave out: waiting for a condition, and time-outs.
+//! A condition variable over a checker's, with what the checkers leave out: waiting for a
+//! condition, and time-outs.
 //!
-//! Under shuttle a time-out is a moment of the virtual time (see [`crate::virtual_time`]); under loom it never comes.
+//! Under shuttle a time-out is a moment of the virtual time (see [`crate::virtual_time`]); under
+//! loom it never comes.
 
 use crate::{LockResult, MutexGuard, PoisonError};
 use std::sync::Arc;

@@ -6,9 +6,10 @@
 //! | `--cfg loom`    | loom                          | every interleaving, weak orderings included, of a few steps of a few threads |
 //! | `--cfg shuttle` | shuttle, and a virtual time   | one interleaving a seed, of the whole engine, that can be replayed |
 //!
-//! Everything that threads of the engine wait for one another with comes from here; what does not is invisible to the checkers, and must
-//! neither block nor be waited for by spinning. `std::sync::Arc` and `OnceLock` are used as they are: an `Arc`'s count is no
-//! communication, and a `OnceLock` must be initialised by code that takes nothing from here.
+//! Everything that threads of the engine wait for one another with comes from here; what does not
+//! is invisible to the checkers, and must neither block nor be waited for by spinning.
+//! `std::sync::Arc` and `OnceLock` are used as they are: an `Arc`'s count is no communication, and
+//! a `OnceLock` must be initialised by code that takes nothing from here.
 
 #![forbid(unsafe_code)]
 

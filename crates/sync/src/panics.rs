@@ -1,13 +1,15 @@
 //! What a panic that was caught has said: the reason that a node fails with.
 //!
-//! A thread of the engine that panics leaves what it was changing half changed. So every thread catches its own panics and has the node
-//! fail: nothing is written or acknowledged any more, and the process ends.
+//! A thread of the engine that panics leaves what it was changing half changed. So every thread
+//! catches its own panics and has the node fail: nothing is written or acknowledged any more, and
+//! the process ends.
 
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Why something was not done: a thread panicked. Inside of an [`std::io::Error`] it tells a panic from a failing disk.
+/// Why something was not done: a thread panicked. Inside of an [`std::io::Error`] it tells a panic
+/// from a failing disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked(pub String);
 
@@ -27,7 +29,8 @@ pub fn message(panic: &(dyn Any + Send)) -> String {
 
 /// Runs `work`; an error has the message of its panic.
 ///
-/// Unwind safe only if the caller fails the node then, so that nobody relies on what `work` has left half done.
+/// Unwind safe only if the caller fails the node then, so that nobody relies on what `work` has
+/// left half done.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| message(&*panic))
 }

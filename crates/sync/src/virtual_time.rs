@@ -1,10 +1,12 @@
 //! Time that passes only when it is told to: for executions under shuttle, which has none.
 //!
-//! One clock for each thread of the operating system, since an execution stays in one: executions side by side do not share it. The
-//! simulation starts it anew ([`reset`]) and moves it ([`advance`], [`advance_to_next`]); whoever waits with a time-out is woken
-//! when the clock has come to its end.
+//! One clock for each thread of the operating system, since an execution stays in one: executions
+//! side by side do not share it. The simulation starts it anew ([`reset`]) and moves it
+//! ([`advance`], [`advance_to_next`]); whoever waits with a time-out is woken when the clock has
+//! come to its end.
 //!
-//! Nothing here is a scheduling point but the waking, which happens when nothing of this module is borrowed.
+//! Nothing here is a scheduling point but the waking, which happens when nothing of this module is
+//! borrowed.
 
 use shuttle::sync::Condvar;
 use std::cell::RefCell;
@@ -68,7 +70,8 @@ pub fn advance(by: Duration) {
             .map(|(_, waiter)| waiter)
             .collect::<Vec<_>>()
     });
-    // A waiter that did not wait for this alarm any more is woken for nothing, as a condition variable may.
+    // A waiter that did not wait for this alarm any more is woken for nothing, as a condition
+    // variable may.
     due.iter().filter_map(Weak::upgrade).for_each(|waiter| waiter.notify_all());
 }
 

@@ -1,4 +1,5 @@
-//! What is known of the literature's traces: hit ratios and miss counts that a policy must reproduce.
+//! What is known of the literature's traces: hit ratios and miss counts that a policy must
+//! reproduce.
 
 /// Figures of one trace with a pool of one size.
 #[derive(Clone, Copy, Debug)]
@@ -16,11 +17,13 @@ pub struct Figure {
 pub enum Known {
     /// A hit ratio in percent by somebody's simulator: good to a few tenths.
     About(f64),
-    /// A hit ratio in percent that a paper printed: to its last digit where the policy leaves no choice.
+    /// A hit ratio in percent that a paper printed: to its last digit where the policy leaves no
+    /// choice.
     Printed(f64),
     /// The misses by the program of the policy's authors.
     Misses(u64),
-    /// The same, of the first so many accesses: the program does not count a last line that has no line end.
+    /// The same, of the first so many accesses: the program does not count a last line that has no
+    /// line end.
     MissesOfFirst(u64, usize),
 }
 
@@ -36,9 +39,11 @@ const fn figure(
 
 /// The figures.
 ///
-/// Sources: the misses of LIRS are those of its authors' program (Jiang and Zhang, SIGMETRICS 2002) with its own parameters; printed figures are from
-/// Megiddo and Modha, FAST 2003, whose traces `OLTP` and `P3` are; what is about so was measured with a simulator apart from this code (2Q
-/// 25/50 %, LIRS 1 % HIR, S3-FIFO 10/90 %). `orm-busy` and `web07` are cache2k's (headissue GmbH, CC BY 4.0).
+/// Sources: the misses of LIRS are those of its authors' program (Jiang and Zhang, SIGMETRICS 2002)
+/// with its own parameters; printed figures are from Megiddo and Modha, FAST 2003, whose traces
+/// `OLTP` and `P3` are; what is about so was measured with a simulator apart from this code (2Q
+/// 25/50 %, LIRS 1 % HIR, S3-FIFO 10/90 %). `orm-busy` and `web07` are cache2k's (headissue GmbH,
+/// CC BY 4.0).
 pub const FIGURES: &[Figure] = &[
     figure(
         "lirs_2_pools",

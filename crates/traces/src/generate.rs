@@ -1,4 +1,5 @@
-//! Traces that are made, from a seed, for where the literature's are not: each has one trait that policies differ by.
+//! Traces that are made, from a seed, for where the literature's are not: each has one trait that
+//! policies differ by.
 
 use crate::{Rng, Trace};
 
@@ -26,7 +27,8 @@ impl Zipf {
     }
 }
 
-/// Spreads ranks over page numbers, so that neighbours in rank are none in number: one to one over 64 bits.
+/// Spreads ranks over page numbers, so that neighbours in rank are none in number: one to one over
+/// 64 bits.
 const fn scramble(rank: u64) -> u64 {
     (rank ^ (rank >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -42,7 +44,8 @@ pub fn looping(pages: u32, accesses: usize) -> Trace {
     Trace::new("loop", (0..accesses as u64).map(|at| at % u64::from(pages)))
 }
 
-/// Accesses to a hot set by Zipf's law, and among them, one access in four, scans of pages that are not used again soon: `cold` of them.
+/// Accesses to a hot set by Zipf's law, and among them, one access in four, scans of pages that are
+/// not used again soon: `cold` of them.
 pub fn scan_and_hot(hot: u32, cold: u32, accesses: usize, seed: u64) -> Trace {
     let (ranks, mut rng) = (Zipf::new(hot, 0.8), Rng::new(seed));
     let (mut next, mut left) = (0, 0);
@@ -60,8 +63,8 @@ pub fn scan_and_hot(hot: u32, cold: u32, accesses: usize, seed: u64) -> Trace {
     Trace::new("scan and hot", (0..accesses).map(access))
 }
 
-/// Frequency tells what recency does not: a popular set that is used rarely enough that once-used pages come between, and in each of
-/// `phases` phases another set is the popular one.
+/// Frequency tells what recency does not: a popular set that is used rarely enough that once-used
+/// pages come between, and in each of `phases` phases another set is the popular one.
 pub fn shifting(popular: u32, phases: u32, accesses: usize, seed: u64) -> Trace {
     let (ranks, mut rng) = (Zipf::new(popular, 0.4), Rng::new(seed));
     let (phase_length, mut once) = (accesses / phases.max(1) as usize + 1, 1 << 40);
@@ -73,9 +76,10 @@ pub fn shifting(popular: u32, phases: u32, accesses: usize, seed: u64) -> Trace 
     Trace::new("shifting", (0..accesses).map(access))
 }
 
-/// What a transaction-processing database asks of its pool: B+trees whose roots and inner pages are hot and whose leaves are used by Zipf's
-/// law, a growing table whose newest pages are used again for a while (each access there comes two or three times in a row: correlated
-/// references), and now and then a scan of a range. `leaves` is the size of its largest tree.
+/// What a transaction-processing database asks of its pool: B+trees whose roots and inner pages are
+/// hot and whose leaves are used by Zipf's law, a growing table whose newest pages are used again
+/// for a while (each access there comes two or three times in a row: correlated references), and
+/// now and then a scan of a range. `leaves` is the size of its largest tree.
 pub fn oltp(leaves: u32, accesses: usize, seed: u64) -> Trace {
     const FANOUT: u32 = 64;
     const GROWING: u64 = 1 << 40;

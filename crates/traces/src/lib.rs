@@ -1,8 +1,8 @@
-//! Traces of page accesses, what replacement policies are judged by: readers of the literature's traces, generators for where those are
-//! not, the optimum, and the figures that are known.
+//! Traces of page accesses, what replacement policies are judged by: readers of the literature's
+//! traces, generators for where those are not, the optimum, and the figures that are known.
 //!
-//! The literature's traces are data that lies outside the repository: [`find`] says where it looks. A test that wants them must say when it
-//! ran on generated ones instead.
+//! The literature's traces are data that lies outside the repository: [`find`] says where it looks.
+//! A test that wants them must say when it ran on generated ones instead.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +33,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The trace of accesses to pages of any numbers. At most 2^32 accesses: the caller bounds them.
+    /// The trace of accesses to pages of any numbers. At most 2^32 accesses: the caller bounds
+    /// them.
     pub fn new(name: &str, keys: impl IntoIterator<Item = u64>) -> Self {
         let mut numbers = HashMap::new();
         let number = |key| {

@@ -1,12 +1,14 @@
 //! OPT: the fewest misses that any policy could have, by knowing the future.
 //!
-//! Source: Belady, A Study of Replacement Algorithms for a Virtual-Storage Computer, IBM Systems Journal 5(2), 1966 (MIN).
+//! Source: Belady, A Study of Replacement Algorithms for a Virtual-Storage Computer, IBM Systems
+//! Journal 5(2), 1966 (MIN).
 
 use std::collections::BinaryHeap;
 
 const NEVER: u32 = u32::MAX;
 
-/// The misses of a pool of `frames` frames that always evicts the page whose next use is furthest away. O(log n) an access.
+/// The misses of a pool of `frames` frames that always evicts the page whose next use is furthest
+/// away. O(log n) an access.
 ///
 /// # Panics
 /// If `frames` is 0, or there are 2^32 - 1 accesses or more.
@@ -18,7 +20,8 @@ pub fn opt_misses(pages: &[u32], frames: u32) -> u64 {
     for (at, page) in pages.iter().enumerate().rev() {
         next_use[at] = std::mem::replace(&mut upcoming[*page as usize], at as u32);
     }
-    // Holds the next use of each resident page, and above uses that have come and were left: so the top is always of a resident page.
+    // Holds the next use of each resident page, and above uses that have come and were left: so the
+    // top is always of a resident page.
     let mut resident = vec![false; distinct];
     let (mut free, mut misses, mut heap) = (frames, 0, BinaryHeap::new());
     for (at, page) in pages.iter().enumerate() {

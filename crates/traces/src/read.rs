@@ -93,7 +93,8 @@ impl Write for Bounded {
     }
 }
 
-/// The lines of a text with their numbers, without white space around them (a line may end in CRLF).
+/// The lines of a text with their numbers, without white space around them (a line may end in
+/// CRLF).
 fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     bytes
         .split(|byte| *byte == b'\n')

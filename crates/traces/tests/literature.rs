@@ -1,4 +1,5 @@
-//! The literature's traces are read as they are, and OPT's figures of them come out: to the last digit that is known.
+//! The literature's traces are read as they are, and OPT's figures of them come out: to the last
+//! digit that is known.
 
 use clearway_traces::{FIGURES, Known, directory, load, opt_misses};
 

@@ -3,7 +3,8 @@
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-/// An owned SQL value. It does not carry its column's type: `char(n)`, `varchar(n)` and `text` are all `Text`.
+/// An owned SQL value. It does not carry its column's type: `char(n)`, `varchar(n)` and `text` are
+/// all `Text`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Datum {
     /// SQL NULL.
@@ -16,7 +17,8 @@ pub enum Datum {
     Int4(i32),
     /// bigint
     Int8(i64),
-    /// double precision; serialised as its bits, so that NaN and the infinities survive every format
+    /// double precision; serialised as its bits, so that NaN and the infinities survive every
+    /// format
     #[serde(with = "float_bits")]
     Float8(f64),
     /// text, varchar; char(n) without its trailing blanks

@@ -175,7 +175,8 @@ struct Inner {
     object: Object,
 }
 
-/// The object that an error is about, by the names of PostgreSQL's fields; empty names are not sent.
+/// The object that an error is about, by the names of PostgreSQL's fields; empty names are not
+/// sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object {
     /// The table.

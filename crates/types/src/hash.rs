@@ -2,7 +2,8 @@
 
 use crate::PartitionId;
 
-/// FNV-1a over the bytes, then a 64-bit finaliser (MurmurHash3's), so that short keys spread over all bits.
+/// FNV-1a over the bytes, then a 64-bit finaliser (MurmurHash3's), so that short keys spread over
+/// all bits.
 pub fn stable_hash(bytes: &[u8]) -> u64 {
     let mut h = 0xcbf2_9ce4_8422_2325_u64;
     for &b in bytes {

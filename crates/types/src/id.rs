@@ -22,7 +22,8 @@ id!(
     FrameId(u32)
 );
 id!(
-    /// Log sequence number: the byte offset of a place in the node's log. 0 is before the first record.
+    /// Log sequence number: the byte offset of a place in the node's log. 0 is before the first
+    /// record.
     Lsn(u64)
 );
 id!(
@@ -38,11 +39,13 @@ id!(
     TableId(u32)
 );
 id!(
-    /// A B+tree. Every partition holds its own part of it under the same id. Ids are never used again.
+    /// A B+tree. Every partition holds its own part of it under the same id. Ids are never used
+    /// again.
     TreeId(u32)
 );
 
-/// A page of a partition's file: the partition in the upper half, the page's number in the file in the lower.
+/// A page of a partition's file: the partition in the upper half, the page's number in the file in
+/// the lower.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(u64);
 

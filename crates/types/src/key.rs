@@ -1,9 +1,10 @@
 //! The memcomparable key encoding: comparing two keys as bytes compares their columns in order.
 //!
 //! Each column is a marker byte (1 for a value, 2 for NULL: NULLs sort last, as in PostgreSQL) and:
-//! integers of any width, dates and timestamps as 8 bytes big-endian with the sign bit flipped; booleans as one byte;
-//! float8 with the IEEE sign trick (-0 equals 0, NaN sorts last and equals itself); text as its bytes with 0x00 written 0x00 0xFF,
-//! ended by 0x00 0x00. Integer widths share one encoding, so a bigint parameter finds an integer column.
+//! integers of any width, dates and timestamps as 8 bytes big-endian with the sign bit flipped;
+//! booleans as one byte; float8 with the IEEE sign trick (-0 equals 0, NaN sorts last and equals
+//! itself); text as its bytes with 0x00 written 0x00 0xFF, ended by 0x00 0x00. Integer widths share
+//! one encoding, so a bigint parameter finds an integer column.
 
 use crate::{Datum, DatumRef, SqlType};
 
@@ -57,8 +58,8 @@ fn float(out: &mut Vec<u8>, v: f64) {
     out.extend_from_slice(&ordered.to_be_bytes());
 }
 
-/// Takes the first column, which is of this type, off an encoded key. `None` if the bytes do not begin with such a column: a key that ends a range
-/// may be none.
+/// Takes the first column, which is of this type, off an encoded key. `None` if the bytes do not
+/// begin with such a column: a key that ends a range may be none.
 pub fn take(key: &mut &[u8], ty: SqlType) -> Option<Datum> {
     let (marker, rest) = key.split_first()?;
     let (value, rest) = match (*marker, ty) {
@@ -112,7 +113,8 @@ fn take_text(bytes: &[u8]) -> Option<(Datum, &[u8])> {
     }
 }
 
-/// The least key that is greater than every key starting with `prefix`; `None` if there is none (all bytes are 0xFF).
+/// The least key that is greater than every key starting with `prefix`; `None` if there is none
+/// (all bytes are 0xFF).
 pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|&b| b != 0xff)?;
     let mut out = prefix[..=keep].to_vec();

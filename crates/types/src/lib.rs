@@ -1,7 +1,8 @@
 //! Identifiers, SQL values and errors, and their encodings: what every other crate may name.
 //!
-//! Nothing here knows a page, a log record or a wire message. The encodings that reach the disk ([`row`], [`key`],
-//! [`hash`]) are specified in `docs/format.md`; changing one changes the format version.
+//! Nothing here knows a page, a log record or a wire message. The encodings that reach the disk
+//! ([`row`], [`key`], [`hash`]) are specified in `docs/format.md`; changing one changes the format
+//! version.
 
 #![forbid(unsafe_code)]
 

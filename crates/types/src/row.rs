@@ -1,4 +1,5 @@
-//! The self-describing row encoding: what a table's tree holds as value, and what a fragment returns.
+//! The self-describing row encoding: what a table's tree holds as value, and what a fragment
+//! returns.
 //!
 //! `count: u16 LE`, then each value as a tag byte and its payload:
 //!
@@ -110,11 +111,13 @@ impl<'a> RowView<'a> {
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
-    /// The value of column `i`; `Err` if the bytes are damaged, NULL if the row is shorter than that.
+    /// The value of column `i`; `Err` if the bytes are damaged, NULL if the row is shorter than
+    /// that.
     pub fn get(self, i: usize) -> Result<DatumRef<'a>, BadRow> {
         self.iter().nth(i).unwrap_or(Ok(DatumRef::Null))
     }
-    /// The bytes of column `i`, whose text is not looked at; NULL's if the row is shorter than that.
+    /// The bytes of column `i`, whose text is not looked at; NULL's if the row is shorter than
+    /// that.
     ///
     /// # Errors
     /// The bytes are damaged.

@@ -20,7 +20,8 @@ pub enum SqlType {
     Text,
     /// `varchar(n)`; `None` is without limit. The limit counts characters.
     Varchar(Option<u32>),
-    /// `char(n)`. Values are kept without their trailing blanks; whoever shows one pads it to n characters.
+    /// `char(n)`. Values are kept without their trailing blanks; whoever shows one pads it to n
+    /// characters.
     Char(u32),
     /// `date`: days since 2000-01-01.
     Date,
@@ -58,7 +59,8 @@ impl SqlType {
             Self::Void => 2278,
         }
     }
-    /// The type that an OID of a client's Parse message means; `None` for one that we do not have. OID 0 is Unknown.
+    /// The type that an OID of a client's Parse message means; `None` for one that we do not have.
+    /// OID 0 is Unknown.
     pub const fn from_oid(oid: u32) -> Option<Self> {
         Some(match oid {
             0 | 705 => Self::Unknown,

@@ -1,6 +1,7 @@
 //! PostgreSQL's binary forms of values.
 //!
-//! A numeric is `ndigits, weight, sign, dscale` (16 bits each) and base-10000 digits, the first worth 10000^weight.
+//! A numeric is `ndigits, weight, sign, dscale` (16 bits each) and base-10000 digits, the first
+//! worth 10000^weight.
 
 use crate::reader::malformed;
 use clearway_plan::Zone;

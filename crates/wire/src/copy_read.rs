@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! 1. Whatever way the data is cut into messages, the same rows come out.
-//! 2. No byte before `pos` is looked at again; a line that is not whole stays in the buffer, up to [`MAX_LINE`].
+//! 2. No byte before `pos` is looked at again; a line that is not whole stays in the buffer, up to
+//!    [`MAX_LINE`].
 //!
 //! No locking; a crash leaves nothing. Source: PostgreSQL's documentation of COPY, "File Formats".
 
@@ -85,7 +86,8 @@ impl CopyReader {
         }
     }
 
-    /// Has errors say, as PostgreSQL's do, in which line of a COPY into this table they were, and in which of these columns.
+    /// Has errors say, as PostgreSQL's do, in which line of a COPY into this table they were, and
+    /// in which of these columns.
     pub fn of(mut self, table: &str, columns: &[String]) -> Self {
         self.names = Some((table.to_owned(), columns.to_vec()));
         self
@@ -141,7 +143,8 @@ impl CopyReader {
         self.line
     }
 
-    /// Appends the rows of all whole lines to `out`, at most `max` of them; `last`: no more data comes. Returns whether lines may be left.
+    /// Appends the rows of all whole lines to `out`, at most `max` of them; `last`: no more data
+    /// comes. Returns whether lines may be left.
     pub fn rows(&mut self, last: bool, max: usize, out: &mut RowBatch) -> SqlResult<bool> {
         let mut field = std::mem::take(&mut self.field);
         let result = self.rows_into(last, max, out, &mut field);
@@ -182,7 +185,8 @@ impl CopyReader {
         Ok(true)
     }
 
-    /// The line ends inside quotes, as PostgreSQL counts them: those of the first record are not, since `eol` is not known before its end.
+    /// The line ends inside quotes, as PostgreSQL counts them: those of the first record are not,
+    /// since `eol` is not known before its end.
     fn quoted_lines(&self, record: &[u8], eol: Eol) -> u64 {
         let end = match eol {
             Eol::Unknown => return 0,
@@ -237,7 +241,8 @@ impl CopyReader {
         self.trim(start..self.buf.len()).map(Some)
     }
 
-    /// Follows quotes only as far as finding the line's end needs: an escape inside quotes hides the byte after it if that is a quote or escape.
+    /// Follows quotes only as far as finding the line's end needs: an escape inside quotes hides
+    /// the byte after it if that is a quote or escape.
     fn scan_quote(&mut self, b: u8) {
         let next = self.buf.get(self.scanned).copied();
         if self.quoted
@@ -252,7 +257,8 @@ impl CopyReader {
 
     fn unscan_last(&mut self, b: u8) {
         if !self.format.csv {
-            // Even or odd: a run of backslashes at the end decides whether the next byte is escaped.
+            // Even or odd: a run of backslashes at the end decides whether the next byte is
+            // escaped.
             if b == b'\\' {
                 self.scanned = self.pos;
             }
@@ -333,7 +339,8 @@ impl CopyReader {
         Ok(())
     }
 
-    /// Takes a field of text format off the line: its value, and the rest of the line if a delimiter followed.
+    /// Takes a field of text format off the line: its value, and the rest of the line if a
+    /// delimiter followed.
     fn text<'f, 'l: 'f>(&self, input: &'l [u8], field: &'f mut Vec<u8>) -> Field<'f, 'l> {
         let plain = input
             .iter()

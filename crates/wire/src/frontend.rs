@@ -34,7 +34,8 @@ impl std::fmt::Display for BadLength {
 }
 impl std::error::Error for BadLength {}
 
-/// Looks for a whole message of a client; `None` while bytes are missing. Those that carry data may be `max` long.
+/// Looks for a whole message of a client; `None` while bytes are missing. Those that carry data may
+/// be `max` long.
 pub fn frame(input: &[u8], max: usize) -> Result<Option<Frame>, BadLength> {
     let large = matches!(input.first(), Some(b'Q' | b'P' | b'B' | b'F' | b'd'));
     any_frame(input, if large { LARGE_MESSAGE } else { SMALL_MESSAGE }, max)
@@ -57,7 +58,8 @@ fn any_frame(input: &[u8], limit: usize, max: usize) -> Result<Option<Frame>, Ba
     Ok((input.len() > len).then_some(Frame { tag, len: len + 1 }))
 }
 
-/// The number of bytes that the message at the front of `input` has or will have, as far as its head says.
+/// The number of bytes that the message at the front of `input` has or will have, as far as its
+/// head says.
 pub fn expected_len(input: &[u8]) -> usize {
     match input.first_chunk::<5>() {
         Some(&[_, a, b, c, d]) => u32::from_be_bytes([a, b, c, d]) as usize + 1,
@@ -112,7 +114,8 @@ pub enum Frontend<'a> {
     FunctionCall(u32),
 }
 
-/// A Bind message. What follows the names is read step by step: PostgreSQL looks at each part only when it has accepted those before.
+/// A Bind message. What follows the names is read step by step: PostgreSQL looks at each part only
+/// when it has accepted those before.
 #[derive(Clone, Copy, Debug)]
 pub struct Bind<'a> {
     /// Empty: the unnamed portal.
@@ -123,7 +126,8 @@ pub struct Bind<'a> {
 }
 
 impl<'a> Bind<'a> {
-    /// Takes format codes: first those of the parameters, and at the end those of the result's columns.
+    /// Takes format codes: first those of the parameters, and at the end those of the result's
+    /// columns.
     pub fn formats(&mut self) -> SqlResult<Formats<'a>> {
         let n = self.rest.count()?;
         self.rest.bytes(n * 2).map(Formats)
@@ -185,7 +189,8 @@ impl Formats<'_> {
 }
 
 impl<'a> Frontend<'a> {
-    /// Decodes a message whose type [`is_known`]. An error leaves the stream in order: the next message starts where the frame ends.
+    /// Decodes a message whose type [`is_known`]. An error leaves the stream in order: the next
+    /// message starts where the frame ends.
     pub fn decode(tag: u8, body: &'a [u8]) -> SqlResult<Self> {
         let mut r = Reader::new(body);
         let message = match tag {
@@ -229,7 +234,8 @@ impl<'a> Frontend<'a> {
     }
 }
 
-/// Whether `tag` starts a message that exists: anything else means that the stream is out of step. A password exists only before a session.
+/// Whether `tag` starts a message that exists: anything else means that the stream is out of step.
+/// A password exists only before a session.
 pub fn is_known(tag: u8) -> bool {
     matches!(
         tag,

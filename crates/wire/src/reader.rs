@@ -1,4 +1,5 @@
-//! Takes fields off the front of a message's body. Every read is checked: a client's bytes never panic.
+//! Takes fields off the front of a message's body. Every read is checked: a client's bytes never
+//! panic.
 
 use clearway_types::{SqlError, SqlResult, SqlState};
 
@@ -12,7 +13,8 @@ pub(crate) fn malformed() -> SqlError {
     SqlError::new(SqlState::PROTOCOL_VIOLATION, "insufficient data left in message")
 }
 
-/// The bytes as UTF-8, or 22021 naming the first bad character: as many bytes as its first announces.
+/// The bytes as UTF-8, or 22021 naming the first bad character: as many bytes as its first
+/// announces.
 pub fn utf8(bytes: &[u8]) -> SqlResult<&str> {
     std::str::from_utf8(bytes).map_err(|e| {
         let bad = &bytes[e.valid_up_to()..];

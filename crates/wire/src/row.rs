@@ -25,7 +25,8 @@ pub struct ColumnFormat {
     pub format: Format,
 }
 
-/// The first OID that PostgreSQL gives to a table of a user's: ours follow, in the order of their ids.
+/// The first OID that PostgreSQL gives to a table of a user's: ours follow, in the order of their
+/// ids.
 const FIRST_TABLE_OID: u32 = 16_384;
 
 /// RowDescription of columns with their [`ColumnFormat`].
@@ -160,7 +161,8 @@ pub fn parameter(
     clearway_plan::value::parse_text(ty, text, zone)
 }
 
-/// An integer of up to 18 plain digits; anything else takes the general path, which also words the errors.
+/// An integer of up to 18 plain digits; anything else takes the general path, which also words the
+/// errors.
 pub(crate) fn plain_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),

@@ -41,15 +41,16 @@ pub enum Startup<'a> {
     },
 }
 
-/// A length that no first packet has: whoever sends it speaks another protocol, and is told nothing, as by PostgreSQL.
+/// A length that no first packet has: whoever sends it speaks another protocol, and is told
+/// nothing, as by PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadLength;
 
 /// A packet, and its length in the buffer.
 pub type Packet<'a> = (Startup<'a>, usize);
 
-/// Takes the first packet off `input`; `None` while bytes are missing. `asked_ssl` and `asked_gss`: such a request has come before, and a
-/// second one is taken for a version of the protocol.
+/// Takes the first packet off `input`; `None` while bytes are missing. `asked_ssl` and `asked_gss`:
+/// such a request has come before, and a second one is taken for a version of the protocol.
 pub fn startup(
     input: &[u8],
     asked_ssl: bool,

@@ -1,7 +1,10 @@
-//! `cargo xtask chips`: the latches on another architecture, and the instructions that they are taken by.
+//! `cargo xtask chips`: the latches on another architecture, and the instructions that they are
+//! taken by.
 //!
-//! The tests of the latch crate, and of the latches that the lab compares with it, are built for aarch64 and run under qemu's emulation, and the disassembly of each acquisition, on both
-//! architectures, is held against what `latch::acquire` promises. Times under emulation say nothing and are not looked at.
+//! The tests of the latch crate, and of the latches that the lab compares with it, are built for
+//! aarch64 and run under qemu's emulation, and the disassembly of each acquisition, on both
+//! architectures, is held against what `latch::acquire` promises. Times under emulation say nothing
+//! and are not looked at.
 
 use clearway_harness::{Res, tools};
 use std::collections::BTreeMap;

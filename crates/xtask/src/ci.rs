@@ -8,8 +8,8 @@ use std::time::Instant;
 /// Crash rounds in CI; `cargo xtask crash` alone runs more.
 const CRASH_ROUNDS: u32 = 3;
 
-/// What loom runs, every interleaving of a few threads: the crates with orderings of their own. Other flags get another directory, so that what
-/// is built already stays.
+/// What loom runs, every interleaving of a few threads: the crates with orderings of their own.
+/// Other flags get another directory, so that what is built already stays.
 const LOOM: &str = "-p clearway-latch -p clearway-specimens -p clearway-replacement -p clearway-buffer -p clearway-storage -p clearway-partition --lib \
     --target-dir target/loom";
 const LOOM_FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg loom");
@@ -17,7 +17,8 @@ const LOOM_FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg loom");
 /// The engine as the simulation builds it.
 const SIM_CLIPPY: &str = "clippy -p clearway-sim --target-dir target/sim -- -D warnings";
 
-/// Planted bugs that the tests of the lock table and of the waits-for graph must find, and no client can see.
+/// Planted bugs that the tests of the lock table and of the waits-for graph must find, and no
+/// client can see.
 const LOCK_CANARIES: &str = "test -p clearway-partition -p clearway-coordinator --lib --target-dir target/sim canaries_are_found";
 
 /// Planted bugs that the tests of additions must find.
@@ -53,7 +54,8 @@ pub fn run(options: &Options) -> Res<()> {
     cargo("tests", "test --workspace", &[])?;
     step("chips", crate::chips::run)?;
     if crate::fuzz::has_compiler() {
-        // The search itself takes minutes; its driver is at least kept compiling. The kept inputs are replayed by the tests.
+        // The search itself takes minutes; its driver is at least kept compiling. The kept inputs
+        // are replayed by the tests.
         cargo("fuzz driver", "check -p clearway-fuzz --features libfuzzer --bin libfuzzer", &[])?;
     } else {
         println!("ci: fuzz driver SKIPPED: there is no C++ compiler");

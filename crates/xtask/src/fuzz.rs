@@ -1,10 +1,13 @@
-//! `cargo xtask fuzz`: libFuzzer over each target of the crate `fuzz` in turn, from its kept inputs on, with coverage.
+//! `cargo xtask fuzz`: libFuzzer over each target of the crate `fuzz` in turn, from its kept inputs
+//! on, with coverage.
 //!
-//! Works on the stable compiler: what cargo-fuzz asks of a nightly one is the address sanitizer, which code without `unsafe` has little
-//! use for; the coverage itself is a pass of LLVM's. Compiling libFuzzer takes a C++ compiler; nothing else here does.
+//! Works on the stable compiler: what cargo-fuzz asks of a nightly one is the address sanitizer,
+//! which code without `unsafe` has little use for; the coverage itself is a pass of LLVM's.
+//! Compiling libFuzzer takes a C++ compiler; nothing else here does.
 //!
-//! New inputs go to `target/fuzz/corpus`, from where a later run goes on, and with `--merge` into the repository; an input that finds
-//! a mistake is made smaller and stays in `crates/fuzz/crashes`.
+//! New inputs go to `target/fuzz/corpus`, from where a later run goes on, and with `--merge` into
+//! the repository; an input that finds a mistake is made smaller and stays in
+//! `crates/fuzz/crashes`.
 
 use crate::options::Options;
 use clearway_harness::tools::{find, repository_root};
@@ -203,7 +206,8 @@ fn finding(places: &Places, target: &str, path: &Path, log: &str) -> Res<String>
     ))
 }
 
-/// Takes into the repository what reaches code that nothing there does; of inputs that the fuzzer named, only what is needed stays.
+/// Takes into the repository what reaches code that nothing there does; of inputs that the fuzzer
+/// named, only what is needed stays.
 fn merge(places: &Places, target: &str) -> Res<()> {
     let (kept, fresh) = (places.kept(target), places.grown.join(format!("{target}.merged")));
     let by_fuzzer = |name: &String| name.len() == 40 && name.bytes().all(|b| b.is_ascii_hexdigit());
@@ -216,7 +220,8 @@ fn merge(places: &Places, target: &str) -> Res<()> {
         let to = if by_fuzzer(&name) { places.grown.join(target) } else { named.clone() };
         std::fs::copy(kept.join(&name), to.join(&name)).map_err(|e| format!("{name}: {e}"))?;
     }
-    // What seeds and regressions reach counts as reached: only inputs that add to it are put beside them.
+    // What seeds and regressions reach counts as reached: only inputs that add to it are put beside
+    // them.
     let args = [
         "-set_cover_merge=1".to_owned(),
         format!("-timeout={TIMEOUT_S}"),

@@ -1,8 +1,9 @@
 //! The repository's own tools: `cargo xtask tidy | ci | e2e | crash | history | sim | fuzz`.
 //!
-//! `tidy` holds the rules that a machine can check; `ci` is all that `.ci/run` runs; `e2e` drives the server with the real
-//! pgbench and psql; `crash` kills it in the middle of its work and looks at what is left; `sim` simulates it; `fuzz`
-//! searches for bytes that a reader of outside bytes does not bear.
+//! `tidy` holds the rules that a machine can check; `ci` is all that `.ci/run` runs; `e2e` drives
+//! the server with the real pgbench and psql; `crash` kills it in the middle of its work and looks
+//! at what is left; `sim` simulates it; `fuzz` searches for bytes that a reader of outside bytes
+//! does not bear.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! `cargo xtask sim`: builds the simulation with its own flags, in a directory of its own, and runs seeds.
+//! `cargo xtask sim`: builds the simulation with its own flags, in a directory of its own, and runs
+//! seeds.
 
 use crate::options::Options;
 use clearway_harness::Res;
@@ -9,7 +10,8 @@ use std::process::Command;
 pub const FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg shuttle");
 const BUILD: &str = "build -p clearway-sim --target-dir target/sim";
 
-/// Seeds without `--seeds`: of the engine, and of the pool alone, of which one takes a fraction of the time.
+/// Seeds without `--seeds`: of the engine, and of the pool alone, of which one takes a fraction of
+/// the time.
 const SEEDS: u64 = 200;
 const POOL_SEEDS: u64 = 2_000;
 

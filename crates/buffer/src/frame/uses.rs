@@ -126,7 +126,8 @@ mod tests {
         assert_eq!((frame.page(), uses.of(id)), (b, Some(0)));
     }
 
-    /// Invariant 1, while the page leaves. Not by loom, in which an exchange may follow any store that is not ordered before another.
+    /// Invariant 1, while the page leaves. Not by loom, in which an exchange may follow any store
+    /// that is not ordered before another.
     #[test]
     fn a_use_that_comes_too_late_counts_for_no_other() {
         let [a, b] = [1, 2].map(|no| PageId::new(PartitionId(0), no));

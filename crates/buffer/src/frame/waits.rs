@@ -1,14 +1,16 @@
-//! Waiting for the latch of a page: in the frame's queue, whose head parks when it has looked a few times.
+//! Waiting for the latch of a page: in the frame's queue, whose head parks when it has looked a few
+//! times.
 //!
 //! # Invariants
 //! 1. Whoever queues has a pin, so that all in a queue wait for the same page.
 //! 2. WAITED is set only while the head of the queue waits for the latch, or the page is lost.
-//! 3. While WAITED is set nobody gets the latch but the head. Whoever is the last to let go, or loses the page, wakes it. So readers that overlap
-//!    without end keep a writer waiting only until it parks.
+//! 3. While WAITED is set nobody gets the latch but the head. Whoever is the last to let go, or
+//!    loses the page, wakes it. So readers that overlap without end keep a writer waiting only
+//!    until it parks.
 //!
 //! # Locking
-//! Whoever waits may hold latches of other pages (in their order), not of this one, not even a shared one: behind a waiting writer it would wait for
-//! itself.
+//! Whoever waits may hold latches of other pages (in their order), not of this one, not even a
+//! shared one: behind a waiting writer it would wait for itself.
 
 use super::{EXCL, FREE, Frame, Mode, PIN, PINS, SHARES, TryLatch, WAITED};
 use clearway_sync::atomic::{Ordering, fence};
@@ -48,7 +50,8 @@ impl Frame {
         false
     }
 
-    /// One attempt by the head of the queue, to whose pin the latch comes; nothing if it has to wait. With `announce` WAITED is set then.
+    /// One attempt by the head of the queue, to whose pin the latch comes; nothing if it has to
+    /// wait. With `announce` WAITED is set then.
     fn attempt(&self, mode: Mode, announce: bool) -> Option<TryLatch> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -75,7 +78,8 @@ impl Frame {
         }
     }
 
-    /// By whoever has let go and found WAITED set, with the word that this left: the last holder wakes.
+    /// By whoever has let go and found WAITED set, with the word that this left: the last holder
+    /// wakes.
     #[cold]
     #[inline(never)]
     pub(super) fn wake_waiter(&self, left: u64) {
@@ -104,7 +108,8 @@ mod tests {
         frame.word.load(Ordering::Relaxed)
     }
 
-    /// Invariant 3: there is a reader inside at every moment until the writer is parked. Without its turn it would never get in.
+    /// Invariant 3: there is a reader inside at every moment until the writer is parked. Without
+    /// its turn it would never get in.
     #[test]
     fn overlapping_readers_let_a_waiting_writer_in() {
         let frame = frame_with_a();

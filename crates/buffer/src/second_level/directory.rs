@@ -1,10 +1,12 @@
 //! Which page's copy is in which slot of the second level: in memory only.
 //!
-//! Chains of slots hang from buckets, as in the page table; a slot costs 16 bytes here, and 4 to 8 bytes of buckets.
+//! Chains of slots hang from buckets, as in the page table; a slot costs 16 bytes here, and 4 to 8
+//! bytes of buckets.
 //!
 //! # Invariants
 //! 1. A page has at most one slot, and is in its bucket's chain exactly while it has.
-//! 2. A slot is found only while its region is ready: from the end of the region's write until the region is taken again.
+//! 2. A slot is found only while its region is ready: from the end of the region's write until the
+//!    region is taken again.
 //! 3. A page that was invalidated since `epoch` returned what it did is not reserved with that.
 
 use clearway_types::PageId;

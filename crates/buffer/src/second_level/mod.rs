@@ -1,31 +1,39 @@
-//! The second level: copies of pages that have left the pool, in one file on a faster disk than the data's.
+//! The second level: copies of pages that have left the pool, in one file on a faster disk than the
+//! data's.
 //!
-//! The file is a ring of regions, each written in one piece: the cooler gathers clean victims in a region's buffer, and an I/O thread writes it
-//! when it is full, over the oldest region. The cooler waits for no write: while both buffers are full its victims are not put here. A miss looks in
-//! the directory first; what is read is taken only if it is the page's copy, bit by bit as its checksum says. Anything else is
-//! dropped, and the page is read from its place.
+//! The file is a ring of regions, each written in one piece: the cooler gathers clean victims in a
+//! region's buffer, and an I/O thread writes it when it is full, over the oldest region. The cooler
+//! waits for no write: while both buffers are full its victims are not put here. A miss looks in
+//! the directory first; what is read is taken only if it is the page's copy, bit by bit as its
+//! checksum says. Anything else is dropped, and the page is read from its place.
 //!
 //! # Invariants
-//! 1. A copy that is found while its page is in no frame is the page's newest version. The pool invalidates a page before it writes a newer
-//!    version of it, while the write-back pins the page; what the cooler takes is put here only if nothing was invalidated since
-//!    before it was taken (the directory's epoch).
-//! 2. A read that was under way when its page was created, changed and written does not count: the page is resident, or its entry in the page
-//!    table's `loading` is superseded. One whose slot was taken for another page meanwhile brings other bytes, or what was there before.
+//! 1. A copy that is found while its page is in no frame is the page's newest version. The pool
+//!    invalidates a page before it writes a newer version of it, while the write-back pins the
+//!    page; what the cooler takes is put here only if nothing was invalidated since before it was
+//!    taken (the directory's epoch).
+//! 2. A read that was under way when its page was created, changed and written does not count: the
+//!    page is resident, or its entry in the page table's `loading` is superseded. One whose slot
+//!    was taken for another page meanwhile brings other bytes, or what was there before.
 //! 3. Nothing that was in the file at the start is believed: it is cut to nothing.
-//! 4. No failure here is anybody's error: a copy that cannot be used is one miss. The level ends, for good and with a line in the log, after a
-//!    write that has failed, and when more copies are bad than [`BAD_COPIES`] and one in [`BAD_SHARE`] of those read. A full disk
-//!    makes it as large as what fits.
-//! 5. A page with LSN 0 is not put here: one that was created and never changed is not what the disk has.
+//! 4. No failure here is anybody's error: a copy that cannot be used is one miss. The level ends,
+//!    for good and with a line in the log, after a write that has failed, and when more copies are
+//!    bad than [`BAD_COPIES`] and one in [`BAD_SHARE`] of those read. A full disk makes it as large
+//!    as what fits.
+//! 5. A page with LSN 0 is not put here: one that was created and never changed is not what the
+//!    disk has.
 //!
 //! # Locking
-//! A latch over the directory and the free buffers, held for a few instructions, or for the slots of a region; nothing is taken under it.
+//! A latch over the directory and the free buffers, held for a few instructions, or for the slots
+//! of a region; nothing is taken under it.
 //!
 //! # What a crash leaves
 //! A file that the next start empties.
 //!
 //! # Source
-//! Regions in a ring, first in, first out, with an index in memory: the block cache of CacheLib's Navy (Berg et al., "The CacheLib Caching Engine",
-//! OSDI 2020). Fed by the pool's victims, clean first, lost with the process: Do et al., "Turbocharging DBMS Buffer Pool Using SSDs", SIGMOD
+//! Regions in a ring, first in, first out, with an index in memory: the block cache of CacheLib's
+//! Navy (Berg et al., "The CacheLib Caching Engine", OSDI 2020). Fed by the pool's victims, clean
+//! first, lost with the process: Do et al., "Turbocharging DBMS Buffer Pool Using SSDs", SIGMOD
 //! 2011.
 
 mod directory;
@@ -84,7 +92,8 @@ pub struct SecondLevelStats {
     pub writes: u64,
     /// Copies that could not be read, or were not what was written.
     pub dropped: u64,
-    /// Pages that left the pool and were not put here, because the disk did not keep up or a page was just being written back.
+    /// Pages that left the pool and were not put here, because the disk did not keep up or a page
+    /// was just being written back.
     pub skipped: u64,
 }
 
@@ -113,7 +122,8 @@ struct State {
     regions: u32,
     /// The region to be filled next.
     next: u32,
-    /// Those that are being filled or written. None of them is filled anew: its write would make ready what it has not written.
+    /// Those that are being filled or written. None of them is filled anew: its write would make
+    /// ready what it has not written.
     busy: Vec<u32>,
     buffers: Vec<Aligned>,
     /// Held as long as the file is ours.
@@ -150,8 +160,8 @@ impl SecondLevel {
     /// Makes the file, or empties the one that is there.
     ///
     /// # Errors
-    /// The disk's; `WouldBlock` if somebody has the file, `InvalidInput` for a size out of range, `PermissionDenied` for a file that
-    /// is not ours alone.
+    /// The disk's; `WouldBlock` if somebody has the file, `InvalidInput` for a size out of range,
+    /// `PermissionDenied` for a file that is not ours alone.
     pub fn open(disk: &dyn Disk, config: &SecondLevelConfig) -> io::Result<Self> {
         let slots = config.size / PAGE_SIZE as u64;
         if slots < LEAST_SLOTS || config.size > LARGEST {
@@ -246,13 +256,15 @@ impl SecondLevel {
         }
     }
 
-    /// What `put` is to be told of the time before the first of its victims was taken; `None` if the level is off.
+    /// What `put` is to be told of the time before the first of its victims was taken; `None` if
+    /// the level is off.
     pub(crate) fn epoch(&self) -> Option<u64> {
         let state = self.state.lock();
         state.on.then(|| state.directory.epoch())
     }
 
-    /// Puts victims here that were taken since `epoch`, as far as there is room in memory. By the cooler only. Does not block.
+    /// Puts victims here that were taken since `epoch`, as far as there is room in memory. By the
+    /// cooler only. Does not block.
     pub(crate) fn put(
         self: &Arc<Self>,
         filling: &mut Filling,
@@ -303,8 +315,8 @@ impl SecondLevel {
         Some(Region { number, buffer, pages: Vec::with_capacity(self.region_slots as usize) })
     }
 
-    /// Gives slots to the first of the victims: for each its place in the region's buffer, `None` for one that has a copy. Nothing if a
-    /// page was invalidated since `epoch`.
+    /// Gives slots to the first of the victims: for each its place in the region's buffer, `None`
+    /// for one that has a copy. Nothing if a page was invalidated since `epoch`.
     fn reserve(
         &self,
         region: &mut Region,
@@ -374,7 +386,8 @@ impl SecondLevel {
         tracing::warn!(file = %self.name, why, "the second-level cache is off until the next start");
     }
 
-    /// Lets the file go, to whoever opens it next. A write that is under way may still end in it: nobody believes what is there.
+    /// Lets the file go, to whoever opens it next. A write that is under way may still end in it:
+    /// nobody believes what is there.
     pub(crate) fn close(&self) {
         let lock = {
             let mut state = self.state.lock();

@@ -1,4 +1,5 @@
-//! A pool over a disk in memory and a log that only counts, with every write checked against the write-ahead rule.
+//! A pool over a disk in memory and a log that only counts, with every write checked against the
+//! write-ahead rule.
 
 use clearway_buffer::*;
 use clearway_env::{Disk, IoPool, MemDisk};
@@ -141,7 +142,8 @@ pub fn files(disk: &MemDisk) -> Files {
     Files::open(disk, Path::new("/data"), PARTITIONS).unwrap()
 }
 
-/// A pool's configuration: whoever waits for a frame is not refused one because a thread of the test has lost its core for some seconds.
+/// A pool's configuration: whoever waits for a frame is not refused one because a thread of the
+/// test has lost its core for some seconds.
 pub fn patient(frames: u32) -> PoolConfig {
     let waits = FrameWaits { starved_rounds: u32::MAX, ..FrameWaits::default() };
     PoolConfig { frames, waits, ..PoolConfig::default() }
@@ -206,7 +208,8 @@ pub fn page(partition: u16, no: u32) -> PageId {
     PageId::new(PartitionId(partition), no)
 }
 
-/// Fills the page's body with `stamp`, after marking it and before setting the LSN, as storage does.
+/// Fills the page's body with `stamp`, after marking it and before setting the LSN, as storage
+/// does.
 pub fn stamp(page: &mut PageMut<'_>, wal: &FakeWal, stamp: u64) {
     page.mark_dirty_begin();
     let lsn = wal.append();

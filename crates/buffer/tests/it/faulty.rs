@@ -1,4 +1,5 @@
-//! The pool on a disk whose fault plan strikes: who needs a page that cannot be read gets an error, and all else goes on.
+//! The pool on a disk whose fault plan strikes: who needs a page that cannot be read gets an error,
+//! and all else goes on.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -91,7 +92,8 @@ fn a_flipped_bit_and_an_unreadable_sector_are_found_each_time() {
     }
 }
 
-/// Has other pages take the frames until the page is in none of them. To look for it is no use of it.
+/// Has other pages take the frames until the page is in none of them. To look for it is no use of
+/// it.
 fn drive_out(pool: &Pool, no: u32) {
     for other in (10..PAGES).cycle().take(10_000) {
         if !pool.is_resident(page(0, no)) {
@@ -110,7 +112,8 @@ fn read_again(f: &Fixture, no: u32) -> Option<u64> {
     Some(u64::from_le_bytes(read[HEADER..HEADER + 8].try_into().unwrap()))
 }
 
-/// Changes a page's first sector only: what a sync may lose as a whole, so that the page is as it was.
+/// Changes a page's first sector only: what a sync may lose as a whole, so that the page is as it
+/// was.
 fn change_first_sector(f: &Fixture, no: u32, word: u64) {
     let change = |mut page: PageMut<'_>| {
         page.mark_dirty_begin();
@@ -121,7 +124,8 @@ fn change_first_sector(f: &Fixture, no: u32, word: u64) {
     with(&f.pool, |pool| pool.write(page(0, no)).map(change));
 }
 
-/// Invariant 1 of `unsynced`: a sync that fails may bring back what a page was, a while before anyone is told that it has failed.
+/// Invariant 1 of `unsynced`: a sync that fails may bring back what a page was, a while before
+/// anyone is told that it has failed.
 #[test]
 fn what_a_sync_has_lost_is_not_read_before_the_sync_says_so() {
     let mut lost = 0;
@@ -146,7 +150,8 @@ fn what_a_sync_has_lost_is_not_read_before_the_sync_says_so() {
     assert!(lost > 3, "{lost}: the fault must be one that loses something");
 }
 
-/// Why a failed sync is final: the disk says afterwards that all is well, and a crash shows that it is not.
+/// Why a failed sync is final: the disk says afterwards that all is well, and a crash shows that it
+/// is not.
 #[test]
 fn after_a_failed_sync_nothing_is_written_although_the_disk_would_let_us() {
     let mut torn = 0;

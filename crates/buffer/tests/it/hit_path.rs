@@ -1,4 +1,5 @@
-//! What a hit costs: `cargo test -p clearway-buffer --release hit_path -- --nocapture` for a figure that means something.
+//! What a hit costs: `cargo test -p clearway-buffer --release hit_path -- --nocapture` for a figure
+//! that means something.
 
 use crate::common::*;
 use clearway_env::{Clock, MemDisk, OsClock, SeededEntropy};

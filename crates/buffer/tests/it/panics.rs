@@ -1,4 +1,5 @@
-//! A panic anywhere in the pool fails it with the reason, and nothing that the thread held is written.
+//! A panic anywhere in the pool fails it with the reason, and nothing that the thread held is
+//! written.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
@@ -26,7 +27,8 @@ fn assert_failed(f: &Fixture, message: &str) {
     assert_eq!(f.io.writes.load(SeqCst), writes);
 }
 
-/// Invariants 3 and 4 of `write_back`: the change stays dirty, so that no checkpoint lets its log record go.
+/// Invariants 3 and 4 of `write_back`: the change stays dirty, so that no checkpoint lets its log
+/// record go.
 #[test]
 fn panic_in_a_write_keeps_the_change_dirty() {
     for method in ["write", "sync"] {
@@ -133,7 +135,8 @@ fn panicking_callback_leaves_no_pins() {
     assert_eq!(f.pool.stats().pinned, 0);
 }
 
-/// Whoever waits for what a panicking I/O thread, or the fetching thread itself, was to bring is told.
+/// Whoever waits for what a panicking I/O thread, or the fetching thread itself, was to bring is
+/// told.
 #[test]
 fn panic_while_a_page_is_fetched_is_answered() {
     for (method, want) in [

@@ -153,7 +153,8 @@ fn an_optimistic_read_gets_the_same_bytes_and_none_outside_the_page() {
     });
 }
 
-/// A pool of which twelve frames are kept and four are promised, for at least so many rounds of its cooler.
+/// A pool of which twelve frames are kept and four are promised, for at least so many rounds of its
+/// cooler.
 fn promised(promise_rounds: u32) -> (Fixture, Vec<Keep>) {
     let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
     let config = patient(16);
@@ -209,7 +210,8 @@ fn after_a_failed_write_pages_stay_dirty_and_nothing_more_is_written() {
     f.disk.fail_after(u64::MAX / 2);
     assert!(f.pool.flush_before(Lsn(u64::MAX)).is_err(), "the failure is remembered");
     assert_eq!(get(&f, page(0, 0)), 1);
-    // Everything dirty and nothing writable: a fetch ends with the failure and does not wait for ever.
+    // Everything dirty and nothing writable: a fetch ends with the failure and does not wait for
+    // ever.
     let mut error = None;
     for no in 1..40 {
         match f.pool.fetch_blocking(Want::Page(page(0, no))) {
@@ -287,7 +289,8 @@ fn a_defect_in_the_cooler_ends_the_waits() {
     assert!(matches!(last, Some(PageError::Panicked { .. })), "{last:?}");
 }
 
-/// Invariant 7 of `frame`: more clients than a page can have pins are refused some, and the pool goes on.
+/// Invariant 7 of `frame`: more clients than a page can have pins are refused some, and the pool
+/// goes on.
 #[test]
 fn page_wanted_by_more_than_its_pins_is_kept_by_as_many_as_fit() {
     const MANY: usize = 1 << 18;

@@ -58,7 +58,8 @@ fn is_out(f: &Fixture, no: u32) -> bool {
     !f.pool.is_resident(page(0, no))
 }
 
-/// Makes passes until every page that has left the pool has a copy that can be read: then another pass needs the data file for few.
+/// Makes passes until every page that has left the pool has a copy that can be read: then another
+/// pass needs the data file for few.
 fn warm(f: &Fixture) {
     for _ in 0..10_000 {
         let before = f.pool.stats();
@@ -105,7 +106,8 @@ fn a_changed_page_is_never_found_as_it_was() {
     assert!(second(&f).hits > 100 && second(&f).dropped == 0, "{:?}", second(&f));
 }
 
-/// A page that is dropped and whose number is used again; and one that is created and let go without a change, which is what the disk has.
+/// A page that is dropped and whose number is used again; and one that is created and let go
+/// without a change, which is what the disk has.
 #[test]
 fn a_page_that_is_created_anew_is_not_found_as_it_was() {
     let f = filled(512);
@@ -254,7 +256,8 @@ fn it_ends_after_many_bad_copies() {
     }
 }
 
-/// A write that was acknowledged and not done leaves an older version of the page, or of another one, whose checksum is right.
+/// A write that was acknowledged and not done leaves an older version of the page, or of another
+/// one, whose checksum is right.
 #[test]
 fn it_ends_after_a_failed_write_and_after_lost_ones() {
     for fault in [Fault::FailedWrite, Fault::LostWrite] {

@@ -1,4 +1,5 @@
-//! Many threads on a tiny pool with eight times its size in data: contents, the write-ahead rule, checkpoints.
+//! Many threads on a tiny pool with eight times its size in data: contents, the write-ahead rule,
+//! checkpoints.
 
 use crate::common::*;
 use clearway_buffer::*;
@@ -15,7 +16,8 @@ use std::sync::{Arc, RwLock};
 pub const FRAMES: u32 = 64;
 const PAGES: u32 = FRAMES * 8 / PARTITIONS as u32;
 
-/// Held shared by who may be between its look at the log's end, with which it marks a page, and the logging of its change.
+/// Held shared by who may be between its look at the log's end, with which it marks a page, and the
+/// logging of its change.
 type Changing = RwLock<()>;
 
 /// One partition's thread: random reads and writes against a model in memory.
@@ -69,8 +71,9 @@ pub fn work(fixture: &Fixture, kind: ReplacementKind, ops: u64) -> Vec<Vec<u64>>
     let models: Vec<_> = std::thread::scope(|scope| {
         let checkpointer = scope.spawn(|| {
             while !done.load(SeqCst) {
-                // A page may be marked with the log's end of before, and not be seen by the flush, if its change is logged after the target.
-                // None is: each change is logged by now, or marks its page with an end that is not before the target.
+                // A page may be marked with the log's end of before, and not be seen by the flush,
+                // if its change is logged after the target. None is: each change is logged by now,
+                // or marks its page with an end that is not before the target.
                 let nobody_changes = changing.write().unwrap();
                 let target = fixture.wal.appended();
                 drop(nobody_changes);
@@ -117,7 +120,8 @@ pub fn compare(after: &Fixture, kind: ReplacementKind, models: &[Vec<u64>]) {
     }
 }
 
-/// Readers of pages that others change and that come and go: each sees whole stamps of the page, and never one that is older than it has seen.
+/// Readers of pages that others change and that come and go: each sees whole stamps of the page,
+/// and never one that is older than it has seen.
 #[test]
 fn optimistic_readers_see_whole_versions_that_only_grow() {
     let fixture = pool(FRAMES);

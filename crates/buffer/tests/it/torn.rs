@@ -1,4 +1,5 @@
-//! Crashes in the middle of writing pages: every page is old or new afterwards (`files`, invariants 1 to 3).
+//! Crashes in the middle of writing pages: every page is old or new afterwards (`files`, invariants
+//! 1 to 3).
 
 use crate::common::*;
 use clearway_buffer::*;

@@ -17,7 +17,8 @@ fn use_once(f: &Fixture, want: Want) {
     drop(f.pool.read(id).unwrap());
 }
 
-/// A hot set of three quarters of the pool, which nobody uses while a scan of ten times the pool passes.
+/// A hot set of three quarters of the pool, which nobody uses while a scan of ten times the pool
+/// passes.
 fn resident_after_a_scan(kind: ReplacementKind, want: fn(clearway_types::PageId) -> Want) -> usize {
     let f = pool_on(&MemDisk::new(), FRAMES, kind);
     let hot = FRAMES / 4 * 3;
@@ -39,7 +40,8 @@ fn a_scan_of_ten_times_the_pool_leaves_the_hot_set_under_every_replacement() {
     assert_eq!(flushed, 0, "the same reads, of pages wanted by themselves");
 }
 
-/// A user's own replacement may be one of ours, made without the pool's frames: it must be told of hits.
+/// A user's own replacement may be one of ours, made without the pool's frames: it must be told of
+/// hits.
 #[test]
 fn what_a_user_makes_hears_of_every_hit() {
     fn make(frames: u32) -> Box<dyn Replacement> {
@@ -84,7 +86,8 @@ fn scans_alone_can_have_the_whole_pool() {
     assert_eq!(f.io.violations.load(SeqCst), 0);
 }
 
-/// Pages that became dirty in any order go to the disk in runs of neighbours, also where the policy proposes them in that order.
+/// Pages that became dirty in any order go to the disk in runs of neighbours, also where the policy
+/// proposes them in that order.
 #[test]
 fn dirty_neighbours_of_a_victim_are_written_with_it() {
     let disk = MemDisk::new();
@@ -109,7 +112,8 @@ fn dirty_neighbours_of_a_victim_are_written_with_it() {
     );
 }
 
-/// Misses at once that leave some of the reserve wait for no frame, whether the victims are clean or dirty.
+/// Misses at once that leave some of the reserve wait for no frame, whether the victims are clean
+/// or dirty.
 #[test]
 fn misses_within_the_reserve_find_free_frames() {
     let f = pool(FRAMES);
@@ -181,7 +185,8 @@ impl Replacement for Looking {
     }
 }
 
-/// The contract of `Replacement::remove`: the policy does not hear that a page is back before it has heard that it has left.
+/// The contract of `Replacement::remove`: the policy does not hear that a page is back before it
+/// has heard that it has left.
 #[test]
 fn a_page_that_had_to_be_written_leaves_before_the_policys_eyes() {
     fn make(frames: u32) -> Box<dyn Replacement> {

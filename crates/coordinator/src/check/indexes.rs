@@ -1,4 +1,5 @@
-//! Which entries of an index are wrong, once its sum has shown that some are: rows and entries looked up one by one.
+//! Which entries of an index are wrong, once its sum has shown that some are: rows and entries
+//! looked up one by one.
 
 use super::Check;
 use super::rows::{Rows, index_key};

@@ -1,9 +1,11 @@
-//! Checking a data directory offline: what `clearway_storage::check` does, and then what the trees hold: the catalog, every row's
-//! form, key and partition, every index and guard against its table's rows, in both directions.
+//! Checking a data directory offline: what `clearway_storage::check` does, and then what the trees
+//! hold: the catalog, every row's form, key and partition, every index and guard against its
+//! table's rows, in both directions.
 //!
-//! Indexes are compared by sums: in one pass over a partition's pages each row adds what its entries should be, each entry what it
-//! is. Sums of 64-bit hashes that are equal, with equal counts, are taken for equal sets (damage passes with a probability of 2^-64).
-//! Only where they differ are rows and entries looked up one by one, to say which.
+//! Indexes are compared by sums: in one pass over a partition's pages each row adds what its
+//! entries should be, each entry what it is. Sums of 64-bit hashes that are equal, with equal
+//! counts, are taken for equal sets (damage passes with a probability of 2^-64). Only where they
+//! differ are rows and entries looked up one by one, to say which.
 
 mod indexes;
 mod rows;
@@ -29,7 +31,8 @@ pub struct CheckReport {
     pub tables: u64,
     /// Rows in them.
     pub rows: u64,
-    /// Indexes and guards that were compared with their table's rows, those of each partition counted.
+    /// Indexes and guards that were compared with their table's rows, those of each partition
+    /// counted.
     pub indexes: u64,
     /// Those that could not be, because of damage.
     pub not_compared: u64,
@@ -38,7 +41,8 @@ pub struct CheckReport {
 /// Checks a data directory that no server has, without changing it. Blocking.
 ///
 /// # Errors
-/// It cannot be checked: another server has it, it is not a data directory, or the disk fails. Damage is no error.
+/// It cannot be checked: another server has it, it is not a data directory, or the disk fails.
+/// Damage is no error.
 pub fn check(
     disk: Arc<dyn Disk>,
     dir: &Path,

@@ -1,4 +1,5 @@
-//! One pass over entries in any order: what a row must be like, and what indexes should have against what they have.
+//! One pass over entries in any order: what a row must be like, and what indexes should have
+//! against what they have.
 
 use clearway_plan::{TableDef, guard};
 use clearway_storage::check::{Entry, shown_key};

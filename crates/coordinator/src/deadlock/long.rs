@@ -1,7 +1,8 @@
 //! Waits that last so long that they are logged.
 //!
 //! Invariants
-//! 1. A wait is claimed once, by the session whose it is, when it has lasted long enough: who claims it sees that it is logged.
+//! 1. A wait is claimed once, by the session whose it is, when it has lasted long enough: who
+//!    claims it sees that it is logged.
 //! 2. The end of a wait is logged if and only if the wait was logged while it lasted.
 
 use super::WaitsFor;
@@ -66,7 +67,8 @@ impl Ended {
 }
 
 impl WaitsFor {
-    /// Claims the transaction's waits that have lasted so long; returns when the next may be that long.
+    /// Claims the transaction's waits that have lasted so long; returns when the next may be that
+    /// long.
     fn claim(&mut self, txn: TxnId, limit: Duration, claimed: &mut Vec<WaitId>) -> Duration {
         let mut next = limit;
         for wait in self
@@ -89,8 +91,8 @@ impl WaitsFor {
 }
 
 impl Client {
-    /// Adds to `claimed` the waits of what runs that have lasted at least `limit` and were not claimed before. Returns after which time
-    /// there may be more.
+    /// Adds to `claimed` the waits of what runs that have lasted at least `limit` and were not
+    /// claimed before. Returns after which time there may be more.
     pub fn claim_long_waits(&self, limit: Duration, claimed: &mut Vec<WaitId>) -> Duration {
         let calling = self.calling();
         let mut waits = self.engine().waits_for();

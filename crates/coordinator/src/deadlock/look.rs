@@ -1,6 +1,7 @@
 //! The waits in progress, for people who look at them.
 //!
-//! What is waited for is noted as numbers and bytes when a wait begins; names and values are found by who looks.
+//! What is waited for is noted as numbers and bytes when a wait begins; names and values are found
+//! by who looks.
 
 use super::WaitsFor;
 use crate::engine::Engine;
@@ -31,7 +32,8 @@ pub struct LockWait {
     pub id: WaitId,
     /// For how long.
     pub waited: Duration,
-    /// Some of those in its way, the first of them for sure. Nobody is named where it waits for the partition.
+    /// Some of those in its way, the first of them for sure. Nobody is named where it waits for the
+    /// partition.
     pub blockers: Vec<TxnId>,
     /// For which lock. `None`: it waits for the partition as a whole.
     pub lock: Option<LockName>,
@@ -42,7 +44,8 @@ pub struct LockWait {
 pub struct LockName {
     /// The table; empty: the catalog, or a table that is not committed.
     pub table: String,
-    /// The index that has the key, or whose key is kept apart from the rows; empty: the table's rows have it.
+    /// The index that has the key, or whose key is kept apart from the rows; empty: the table's
+    /// rows have it.
     pub index: String,
     /// The key as its columns, or a range as its ends; empty: the whole table.
     pub key: String,
@@ -119,8 +122,8 @@ impl WaitsFor {
 }
 
 impl Engine {
-    /// Every wait of a transaction for a lock or a partition that is in progress, the longest first. The waits-for graph is latched meanwhile, for
-    /// some 100 ns a wait.
+    /// Every wait of a transaction for a lock or a partition that is in progress, the longest
+    /// first. The waits-for graph is latched meanwhile, for some 100 ns a wait.
     pub fn lock_waits(&self) -> Vec<LockWait> {
         let noted = self.waits_for().all();
         if noted.is_empty() {
@@ -261,7 +264,8 @@ mod tests {
             key::push(&mut bytes, value);
         }
         assert_eq!(shown_key(&bytes, &types), "(-5, a\0b, NULL)");
-        // The first column alone, as the end of a range has it; and what is behind the columns of an index.
+        // The first column alone, as the end of a range has it; and what is behind the columns of
+        // an index.
         assert_eq!(shown_key(&bytes[..9], &types), "(-5)");
         assert_eq!(shown_key(&bytes, &types[..1]), "(-5)");
         assert_eq!(shown_key(&[0, 0, 9], &[]), "\\x000009");

@@ -1,6 +1,7 @@
 //! What is said of a deadlock: to the client whose transaction gives up, and in the log.
 //!
-//! Who waits for what is copied while the circle is there, under the latch of the graph; names are found afterwards.
+//! Who waits for what is copied while the circle is there, under the latch of the graph; names are
+//! found afterwards.
 
 use super::look::Names;
 use super::{LineId, Victim, WaitsFor, one_line};
@@ -88,7 +89,8 @@ impl Deadlock {
 }
 
 impl Engine {
-    /// Logs the deadlock, and returns what the victim's client is told unless its statement is run again.
+    /// Logs the deadlock, and returns what the victim's client is told unless its statement is run
+    /// again.
     pub(crate) fn report_deadlock(&self, deadlock: &Deadlock) -> SqlError {
         let mut lines = deadlock.lines(&self.catalog());
         if let left @ 1.. = deadlock.circle.len() - lines.len() {

@@ -1,4 +1,5 @@
-//! Transfers between accounts over several partitions, by several workers, with deadlocks, aborts and a crash: money is neither made nor lost.
+//! Transfers between accounts over several partitions, by several workers, with deadlocks, aborts
+//! and a crash: money is neither made nor lost.
 
 use crate::common::{self, Bank, Worker, open};
 use clearway_coordinator::TxnStatus;
@@ -23,14 +24,16 @@ fn what_is_committed_is_read_back_by_point_and_by_scan() {
     engine.shutdown().unwrap();
 }
 
-/// Nobody asks for a checkpoint and it is not time for one: the log's growth alone brings it about, and with it a short recovery.
+/// Nobody asks for a checkpoint and it is not time for one: the log's growth alone brings it about,
+/// and with it a short recovery.
 #[test]
 fn a_checkpoint_comes_when_the_log_has_grown() {
     let disk = MemDisk::new();
     let engine = open(&disk, 1, 1);
     let mut worker = Worker::new(&engine, 0);
     let bank = Bank::create(&mut worker, ACCOUNTS, BALANCE);
-    // A segment that comes long after the checkpoint that follows the start, and that the next one lets go.
+    // A segment that comes long after the checkpoint that follows the start, and that the next one
+    // lets go.
     let later = FilePath::new("/data/wal/0000000001000000.wal");
     let (mut came, mut added) = (false, 0);
     while !came || disk.exists(later).unwrap() {
@@ -133,9 +136,11 @@ fn statements_over_all_partitions_are_seen_whole_and_survive_deadlocks() {
         move || {
             let mut worker = Worker::new(&engine, id);
             for round in 0..ROUNDS {
-                // Where these meet locks instead of free partitions they may deadlock: then they start over by themselves.
+                // Where these meet locks instead of free partitions they may deadlock: then they
+                // start over by themselves.
                 bank.add_to_all(&mut worker, 1).unwrap();
-                // Six rows that sum up to nothing, together with each addition; a failed insert of them leaves no trace.
+                // Six rows that sum up to nothing, together with each addition; a failed insert of
+                // them leaves no trace.
                 let first = ACCOUNTS + i32::from(id) * 10_000 + round * EXTRA;
                 let rows: Vec<_> =
                     (0..EXTRA).map(|i| (first + i, if i % 2 == 0 { 5 } else { -5 })).collect();

@@ -1,4 +1,5 @@
-//! `check` finds rows, indexes, guards and catalog that do not agree, and says which entry of which page.
+//! `check` finds rows, indexes, guards and catalog that do not agree, and says which entry of which
+//! page.
 
 use crate::common::{Bank, Worker, open, plan};
 use crate::users::{Users, Who};
@@ -25,7 +26,8 @@ pub fn findings(report: &CheckReport) -> Vec<String> {
     report.storage.findings.iter().map(ToString::to_string).collect()
 }
 
-/// Users with two guards and an index, and a table without key, both changed after they were filled.
+/// Users with two guards and an index, and a table without key, both changed after they were
+/// filled.
 fn filled() -> (MemDisk, Arc<TableDef>) {
     let disk = MemDisk::new();
     let engine = open(&disk, PARTITIONS, 1);
@@ -319,7 +321,8 @@ fn pages(disk: &MemDisk) -> Vec<(u16, u64, Vec<u8>)> {
     pages
 }
 
-/// Puts back, one at a time, the old versions of the leaves that differ between two states; whether each is told.
+/// Puts back, one at a time, the old versions of the leaves that differ between two states; whether
+/// each is told.
 fn stale(disk: &MemDisk, old: &[(u16, u64, Vec<u8>)]) -> Vec<bool> {
     let changed = old
         .iter()
@@ -339,8 +342,9 @@ fn stale(disk: &MemDisk, old: &[(u16, u64, Vec<u8>)]) -> Vec<bool> {
     told.collect()
 }
 
-/// A whole older version of a page in its own place has a right checksum, id and LSN: it is told by what does not agree with it any more.
-/// Where everything does, because only a column without an index has changed, nobody can tell.
+/// A whole older version of a page in its own place has a right checksum, id and LSN: it is told by
+/// what does not agree with it any more. Where everything does, because only a column without an
+/// index has changed, nobody can tell.
 #[test]
 fn an_older_version_of_a_page_is_told_by_what_it_disagrees_with() {
     let (disk, table) = filled();
@@ -364,6 +368,7 @@ fn an_older_version_of_a_page_is_told_by_what_it_disagrees_with() {
     let old = pages(&disk);
     change(&|worker| drop(worker.run(&users.set_email(Who::Id(30), Some(77))).unwrap()));
     let told = stale(&disk, &old);
-    // The row, its old and its new entry in the index and in the guard; the other index's entry went and came back, its leaf holds what it held.
+    // The row, its old and its new entry in the index and in the guard; the other index's entry
+    // went and came back, its leaf holds what it held.
     assert!(told.iter().filter(|told| **told).count() >= 4, "{told:?}");
 }

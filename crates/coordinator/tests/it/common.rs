@@ -1,4 +1,5 @@
-//! A table of accounts with hand-made plans, and workers without a network: what the engine's tests drive it with.
+//! A table of accounts with hand-made plans, and workers without a network: what the engine's tests
+//! drive it with.
 
 use clearway_coordinator::{
     Characteristics, Client, Dispatch, Engine, EngineConfig, Event, Limits, Outcome, Port,
@@ -440,7 +441,8 @@ impl Bank {
     }
 }
 
-/// Several sessions of one worker move money at random, in blocks of two updates; returns how many commit.
+/// Several sessions of one worker move money at random, in blocks of two updates; returns how many
+/// commit.
 pub fn transfers(
     engine: &Arc<Engine>,
     bank: &Bank,

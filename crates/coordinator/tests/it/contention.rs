@@ -30,7 +30,8 @@ pub fn requests(prefix: &str) -> u64 {
         .sum()
 }
 
-/// Counts are the process's, and other tests wait for rows, too. True in a process that runs no other test; any other starts one that does.
+/// Counts are the process's, and other tests wait for rows, too. True in a process that runs no
+/// other test; any other starts one that does.
 pub fn is_alone(test: &str) -> bool {
     if std::env::args().any(|arg| arg == "--exact") {
         return true;

@@ -7,7 +7,8 @@ use clearway_plan::program::Env;
 use clearway_types::SqlState;
 use std::sync::Arc;
 
-/// A statement on its own that closes a cycle is run again: nobody has seen anything of it. Here on one partition, where it is one message.
+/// A statement on its own that closes a cycle is run again: nobody has seen anything of it. Here on
+/// one partition, where it is one message.
 #[test]
 fn a_lone_statement_of_one_partition_survives_a_deadlock() {
     let engine = open(&MemDisk::new(), 1, 3);
@@ -34,7 +35,8 @@ fn a_lone_statement_of_one_partition_survives_a_deadlock() {
     engine.shutdown().unwrap();
 }
 
-/// The statement gives up although the block closes the cycle, and at another partition than the one where that happens.
+/// The statement gives up although the block closes the cycle, and at another partition than the
+/// one where that happens.
 #[test]
 fn a_block_survives_a_deadlock_with_a_lone_statement() {
     for partitions in [1, 2] {

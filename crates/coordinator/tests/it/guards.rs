@@ -1,5 +1,5 @@
-//! Unique keys with guards: exactly as a model says when alone; without doubles, and with guards that agree with the rows, when many work at
-//! once and after crashes.
+//! Unique keys with guards: exactly as a model says when alone; without doubles, and with guards
+//! that agree with the rows, when many work at once and after crashes.
 
 use crate::check::{checked, findings};
 use crate::common::{Worker, open, plan, serializable};
@@ -170,7 +170,8 @@ fn sound(worker: &mut Worker, users: &Users) -> Rows {
     rows
 }
 
-/// Every entry of every guard and index has its row, and every row its entries: as found by looking at the trees.
+/// Every entry of every guard and index has its row, and every row its entries: as found by looking
+/// at the trees.
 fn nothing_wrong(disk: &MemDisk) {
     let report = nothing_damaged(disk);
     assert_eq!(findings(&report), Vec::<String>::new());
@@ -325,7 +326,8 @@ impl Session {
                     }
                     self.committed += u64::from(self.script.is_empty());
                 }
-                // A log that has failed may be the answer of whoever needs it, before we see for ourselves.
+                // A log that has failed may be the answer of whoever needs it, before we see for
+                // ourselves.
                 Step::Done(Err(r))
                     if r.error.state() == SqlState::IO && engine.failed().is_some() =>
                 {
@@ -347,7 +349,8 @@ impl Session {
     }
 }
 
-/// Sessions of one worker, until they are done or the log has failed; how many units committed, and how many were refused.
+/// Sessions of one worker, until they are done or the log has failed; how many units committed, and
+/// how many were refused.
 fn crowd(
     engine: &Arc<Engine>,
     users: &Users,
@@ -424,7 +427,8 @@ fn rows_and_guards_agree_after_a_crash_at_any_moment() {
         let by = if seed % 2 == 0 { 0 } else { N };
         let mut worker = Worker::new(&engine, 0);
         let users = Users::create(&mut worker, Distribution::Hash(vec![by]));
-        // The checkpoint that follows the start, now: it must not be the only one that the disk has to do with before it fails.
+        // The checkpoint that follows the start, now: it must not be the only one that the disk has
+        // to do with before it fails.
         worker
             .plain(Statement::Maintain { kind: Maintain::Checkpoint, skipped: Vec::new() })
             .unwrap();

@@ -1,4 +1,5 @@
-//! The lock of a read, or of an addition, is learned from what transactions do with the row afterwards.
+//! The lock of a read, or of an addition, is learned from what transactions do with the row
+//! afterwards.
 
 use crate::common::{Bank, Worker, open_with};
 use clearway_coordinator::{Engine, Limits, Outcome, Step};
@@ -57,7 +58,8 @@ impl Scene {
         self.committed += 1;
     }
 
-    /// Both sessions read the row before either updates it, unless the second one waits at its read. True if that ends in a deadlock.
+    /// Both sessions read the row before either updates it, unless the second one waits at its
+    /// read. True if that ends in a deadlock.
     fn read_and_update(&mut self) -> bool {
         self.workers.iter_mut().for_each(Worker::begin);
         let read = self.reading();
@@ -76,8 +78,8 @@ impl Scene {
         true
     }
 
-    /// Both sessions add to the row beside each other, unless the second one waits at its addition, and then run a second statement. True if that ends in a
-    /// deadlock.
+    /// Both sessions add to the row beside each other, unless the second one waits at its addition,
+    /// and then run a second statement. True if that ends in a deadlock.
     fn add_and(&mut self, isolation: Isolation, second: Second) -> bool {
         let options = TxnOptions { isolation: Some(isolation), ..TxnOptions::default() };
         for worker in &mut self.workers {
@@ -131,7 +133,8 @@ impl Scene {
         self.committed += 1;
     }
 
-    /// Both sessions read the row in blocks at the same time; true if the second one waits for the first.
+    /// Both sessions read the row in blocks at the same time; true if the second one waits for the
+    /// first.
     fn read_only(&mut self, options: TxnOptions) -> bool {
         for worker in &mut self.workers {
             worker.plain(Statement::Begin(options)).unwrap();
@@ -228,7 +231,8 @@ fn reads_that_cannot_be_followed_by_a_change_share() {
     scene.end();
 }
 
-/// A transaction that shares a row, or its table, keeps to that: an upgrade at a read could be a deadlock that the read would not have met.
+/// A transaction that shares a row, or its table, keeps to that: an upgrade at a read could be a
+/// deadlock that the read would not have met.
 #[test]
 fn a_shared_lock_is_not_upgraded_by_a_read() {
     let mut scene = Scene::new();

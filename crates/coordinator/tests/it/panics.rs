@@ -1,4 +1,5 @@
-//! A panic of a thread of the engine fails it with the reason; whoever waits for that thread is answered.
+//! A panic of a thread of the engine fails it with the reason; whoever waits for that thread is
+//! answered.
 
 use crate::common::{Bank, Worker, open};
 use clearway_env::{MemDisk, OpKind};

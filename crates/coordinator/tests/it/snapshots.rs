@@ -65,7 +65,8 @@ fn a_transaction_reads_one_snapshot_and_below_repeatable_read_each_query_its_own
     engine.shutdown().unwrap();
 }
 
-/// The undo of a large transaction is in the log only: nobody has what it has replaced, and readers wait for its locks.
+/// The undo of a large transaction is in the log only: nobody has what it has replaced, and readers
+/// wait for its locks.
 #[test]
 fn a_reader_beside_a_large_transaction_reads_under_locks() {
     let engine = open(&MemDisk::new(), 4, 2);
@@ -86,7 +87,8 @@ fn a_reader_beside_a_large_transaction_reads_under_locks() {
     engine.shutdown().unwrap();
 }
 
-/// TRUNCATE and readers of snapshots do not wait for each other. Who sees the rows that were there finds them as long as it does.
+/// TRUNCATE and readers of snapshots do not wait for each other. Who sees the rows that were there
+/// finds them as long as it does.
 #[test]
 fn a_snapshot_keeps_the_rows_of_an_emptied_table() {
     for ends in [true, false] {
@@ -188,7 +190,8 @@ fn no_snapshot_sees_half_a_transfer() {
     engine.shutdown().unwrap();
 }
 
-/// Each inserts the sum of all that is there, at every level: one of them sees what the other has inserted.
+/// Each inserts the sum of all that is there, at every level: one of them sees what the other has
+/// inserted.
 #[test]
 fn statements_on_their_own_that_read_and_insert_are_serialisable() {
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable]

@@ -1,4 +1,5 @@
-//! Results that go to the session in parts: all rows once, bounded rounds, locks until the end, and what a statement leaves that does not come to it.
+//! Results that go to the session in parts: all rows once, bounded rounds, locks until the end, and
+//! what a statement leaves that does not come to it.
 
 use crate::common::{Bank, Worker, int, open_config, plan};
 use clearway_coordinator::{Engine, Outcome, Step, Tag, TxnStatus};
@@ -278,7 +279,8 @@ fn a_suspended_statement_goes_on_beside_others() {
     end(&engine, [reader, writer]);
 }
 
-/// Suspended on its own, a statement has its snapshot until the implicit transaction ends, and nobody waits for it.
+/// Suspended on its own, a statement has its snapshot until the implicit transaction ends, and
+/// nobody waits for it.
 #[test]
 fn a_statement_suspended_on_its_own_opens_an_implicit_block() {
     let (engine, mut reader, mut writer, bank) = setup();
@@ -305,7 +307,8 @@ fn a_statement_suspended_on_its_own_opens_an_implicit_block() {
     end(&engine, [reader, writer]);
 }
 
-/// The answers are there, and the session has not looked at them yet: nobody is there any more to take the next part.
+/// The answers are there, and the session has not looked at them yet: nobody is there any more to
+/// take the next part.
 #[test]
 fn a_client_that_goes_before_it_takes_a_part_leaves_nothing() {
     let engine = open_config(&MemDisk::new(), PARTITIONS, 2, |config| {
@@ -340,8 +343,8 @@ fn a_client_that_goes_before_it_takes_a_part_leaves_nothing() {
     engine.shutdown().unwrap();
 }
 
-/// Also where it is a task, as at a partition that does not know the block's savepoint yet: it is told
-/// what its row was read of.
+/// Also where it is a task, as at a partition that does not know the block's savepoint yet: it is
+/// told what its row was read of.
 #[test]
 fn a_read_of_one_row_comes_in_one_piece() {
     let engine = open_config(&MemDisk::new(), 1, 1, |config| config.stream_bytes = 1);

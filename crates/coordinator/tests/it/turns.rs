@@ -1,4 +1,5 @@
-//! Statements over many rows: other sessions of their worker have a turn after each chunk, and all workers take part.
+//! Statements over many rows: other sessions of their worker have a turn after each chunk, and all
+//! workers take part.
 
 use crate::common::{Bank, Worker, open, open_woken, plan};
 use clearway_coordinator::{Limits, Step, Waker};

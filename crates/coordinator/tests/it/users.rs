@@ -1,4 +1,5 @@
-//! A table of users, with a key that has a guard, and the statements on it that the planner would make.
+//! A table of users, with a key that has a guard, and the statements on it that the planner would
+//! make.
 
 use crate::common::{Worker, int, plan};
 use clearway_plan::expr::BinaryOp;
@@ -11,7 +12,8 @@ use clearway_types::{Datum, SqlType};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// `users(id int primary key, email int unique, n int)`: an int stands for a mail address, it is easier to shift.
+/// `users(id int primary key, email int unique, n int)`: an int stands for a mail address, it is
+/// easier to shift.
 pub struct Users {
     pub table: Arc<TableDef>,
 }
@@ -45,7 +47,8 @@ fn equals(column: usize, v: i32) -> Expr {
 }
 
 impl Users {
-    /// Makes the table, distributed by these columns: of the id only the mail address has a guard, of `N` both keys.
+    /// Makes the table, distributed by these columns: of the id only the mail address has a guard,
+    /// of `N` both keys.
     pub fn create(worker: &mut Worker, distribution: Distribution) -> Self {
         let column = |name: &str| Column {
             name: name.into(),

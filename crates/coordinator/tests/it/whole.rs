@@ -1,4 +1,5 @@
-//! Transactions that arrive whole: they have their partitions to themselves, and let go of them where somebody would have to wait.
+//! Transactions that arrive whole: they have their partitions to themselves, and let go of them
+//! where somebody would have to wait.
 
 use crate::common::{Bank, Worker, open, open_with};
 use crate::contention::{is_alone, requests};
@@ -252,7 +253,8 @@ fn it_locks_beside_an_interactive_transaction() {
     engine.shutdown().unwrap();
 }
 
-/// One that was to have the first partition, but has used up its slice there: it has locks, and goes on when it is polled.
+/// One that was to have the first partition, but has used up its slice there: it has locks, and
+/// goes on when it is polled.
 fn stopped(engine: &Engine, worker: &mut Worker, bank: &Bank) {
     let ids = at(0);
     let many = bank.adding_to(worker, &ids[..4], ids[0], 1);
@@ -349,7 +351,8 @@ fn a_client_that_goes_leaves_nothing() {
     engine.shutdown().unwrap();
 }
 
-/// Some of the transactions announce what they do, some do not, some announce too little. Nobody waits for ever, and the sum stays.
+/// Some of the transactions announce what they do, some do not, some announce too little. Nobody
+/// waits for ever, and the sum stays.
 #[test]
 fn all_kinds_of_transactions_end_beside_each_other() {
     let engine = open_with(&MemDisk::new(), 4, 4, Limits { slice_rows: 2, ..Limits::default() });

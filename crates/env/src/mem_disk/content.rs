@@ -1,18 +1,18 @@
 //! What one file holds: in the cache, on the medium, and in between.
 //!
 //! # Invariants
-//! 1. `now` is what a read sees; the medium has it too, but for the sectors in `unsynced` and `stale`, and for the length if
-//!    there are `lengths`.
-//! 2. A sector is in at most one of the two: in `unsynced` if a sync will write it, in `stale` if nobody will. The first
-//!    state in `unsynced`, the one in `stale`, is what the medium has.
+//! 1. `now` is what a read sees; the medium has it too, but for the sectors in `unsynced` and
+//!    `stale`, and for the length if there are `lengths`.
+//! 2. A sector is in at most one of the two: in `unsynced` if a sync will write it, in `stale` if
+//!    nobody will. The first state in `unsynced`, the one in `stale`, is what the medium has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::SECTOR;
 use crate::entropy::SeededEntropy;
 
-/// The most states that are remembered of one unsynced sector, and of a file's length; when there are more, the oldest
-/// unsynced one is forgotten.
+/// The most states that are remembered of one unsynced sector, and of a file's length; when there
+/// are more, the oldest unsynced one is forgotten.
 const VERSION_LIMIT: usize = 16;
 
 type Sector = [u8; SECTOR];
@@ -21,13 +21,15 @@ type Sector = [u8; SECTOR];
 #[derive(Default)]
 pub(super) struct Content {
     now: Vec<u8>,
-    /// For each sector changed since the last sync: its synced state, then each later one, with the change's number. The last is in `now`.
+    /// For each sector changed since the last sync: its synced state, then each later one, with the
+    /// change's number. The last is in `now`.
     unsynced: BTreeMap<u64, Vec<(u64, Sector)>>,
     /// Changes so far.
     changes: u64,
     /// The length at the last sync, then each later one; empty if it has not changed.
     lengths: Vec<usize>,
-    /// For each sector that was written, but never reaches the medium: what that has. `now` is the cache's.
+    /// For each sector that was written, but never reaches the medium: what that has. `now` is the
+    /// cache's.
     stale: BTreeMap<u64, Sector>,
     /// The sectors that cannot be read until they are written again.
     unreadable: BTreeSet<u64>,
@@ -80,7 +82,8 @@ impl Content {
         });
     }
 
-    /// A write that the medium acknowledges and does not do. With `cached`, reads see it for a while all the same.
+    /// A write that the medium acknowledges and does not do. With `cached`, reads see it for a
+    /// while all the same.
     pub(super) fn write_lost(&mut self, buf: &[u8], start: usize, cached: bool) {
         self.write(buf, start);
         for number in sectors(start, start + buf.len()) {
@@ -112,8 +115,9 @@ impl Content {
         self.lengths.clear();
     }
 
-    /// A sync that fails as Linux's does: some of the sectors are on the medium, all count as clean, so that no later sync
-    /// writes the others; whether the cache still has those, nobody knows. The length is not concerned.
+    /// A sync that fails as Linux's does: some of the sectors are on the medium, all count as
+    /// clean, so that no later sync writes the others; whether the cache still has those, nobody
+    /// knows. The length is not concerned.
     pub(super) fn sync_failed(&mut self, random: &SeededEntropy) {
         let evicted = random.below(2) == 0;
         for (number, versions) in std::mem::take(&mut self.unsynced) {
@@ -127,12 +131,14 @@ impl Content {
         }
     }
 
-    /// Writes the sector that holds the byte back, as the system may at any time: it is at rest then.
+    /// Writes the sector that holds the byte back, as the system may at any time: it is at rest
+    /// then.
     pub(super) fn write_back(&mut self, byte: usize) {
         self.unsynced.remove(&((byte / SECTOR) as u64));
     }
 
-    /// Flips a bit of a sector at rest; whether it did: not in a sector that is about to be written, nor behind the end.
+    /// Flips a bit of a sector at rest; whether it did: not in a sector that is about to be
+    /// written, nor behind the end.
     pub(super) fn flip(&mut self, bit: u64) -> bool {
         let (byte, mask) = ((bit / 8) as usize, 1 << (bit % 8));
         let number = (byte / SECTOR) as u64;
@@ -219,7 +225,8 @@ impl Content {
         }
     }
 
-    /// Applies `change` and remembers the states before and after of the sectors from byte `start` to `end`.
+    /// Applies `change` and remembers the states before and after of the sectors from byte `start`
+    /// to `end`.
     fn change(&mut self, start: usize, end: usize, change: impl FnOnce(&mut Vec<u8>)) {
         self.changes += 1;
         for number in sectors(start, end) {

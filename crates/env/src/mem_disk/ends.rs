@@ -1,4 +1,5 @@
-//! How the life of those who use a disk ends: by a crash of the machine, or by the death of their process alone.
+//! How the life of those who use a disk ends: by a crash of the machine, or by the death of their
+//! process alone.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,17 +12,19 @@ use crate::entropy::SeededEntropy;
 const BLOCK: u64 = 8;
 
 impl MemDisk {
-    /// The disk that a crash now would leave, as `seed` decides. This one goes on. The new one has the capacity and what is
-    /// damaged at rest; it has no plan, no hook and no locks, may be written, and fails no operations.
+    /// The disk that a crash now would leave, as `seed` decides. This one goes on. The new one has
+    /// the capacity and what is damaged at rest; it has no plan, no hook and no locks, may be
+    /// written, and fails no operations.
     pub fn crash(&self, seed: u64) -> MemDisk {
         let tear = if guard(&self.shared.weather).tears_blocks { BLOCK } else { 1 };
         let names = guard(&self.shared.names).survivors(&SeededEntropy::new(seed), tear);
         self.successor(names)
     }
 
-    /// The disk as the next process finds it when the one that uses this has been killed: all that was written is there, synced or
-    /// not, and a later crash may still lose what is not. Through this one nothing can be changed any more. The new one has no
-    /// plan, no hook and no locks, and fails no operations.
+    /// The disk as the next process finds it when the one that uses this has been killed: all that
+    /// was written is there, synced or not, and a later crash may still lose what is not. Through
+    /// this one nothing can be changed any more. The new one has no plan, no hook and no locks, and
+    /// fails no operations.
     pub fn kill(&self) -> MemDisk {
         self.fail_after(0);
         self.set_faults(None);
@@ -30,14 +33,15 @@ impl MemDisk {
         self.successor(names)
     }
 
-    /// A disk with what can be read from this one, all of it synced. It has no plan, no hook and no locks, and fails no operations.
+    /// A disk with what can be read from this one, all of it synced. It has no plan, no hook and no
+    /// locks, and fails no operations.
     pub fn copy(&self) -> MemDisk {
         let names = guard(&self.shared.names).at_rest();
         self.successor(names)
     }
 
-    /// Has crashes of this disk and its successors tear files between blocks of 4 KiB, each of which is then as it was at one
-    /// moment, instead of between sectors.
+    /// Has crashes of this disk and its successors tear files between blocks of 4 KiB, each of
+    /// which is then as it was at one moment, instead of between sectors.
     pub fn tear_blocks(&self, blocks: bool) {
         guard(&self.shared.weather).tears_blocks = blocks;
     }

@@ -1,7 +1,8 @@
 //! What may go wrong on a disk in memory, where, and how often: the fault plan.
 //!
-//! A plan divides the disk into zones, each with a role. The role says what the engine owes at a fault, and a plan holds
-//! no fault that the role is not asked about: a test that fails under a plan has found a bug, not a wish.
+//! A plan divides the disk into zones, each with a role. The role says what the engine owes at a
+//! fault, and a plan holds no fault that the role is not asked about: a test that fails under a
+//! plan has found a bug, not a wish.
 //!
 //! | role   | the rest goes on    | stops, and says why     | finds the damage       | is not asked    |
 //! |--------|---------------------|-------------------------|------------------------|-----------------|
@@ -17,11 +18,13 @@
 //! | cache  | all                 | -                       | -                      | -               |
 //! | any    | -                   | -                       | all                    | -               |
 //!
-//! Copies are those that mend torn pages; the root is what a start reads first; a cache is what could as well not be there. "Finds" means: an error that names the
-//! place, when something needs what is there; never a wrong answer, never a commit that is quietly gone. A write that was
-//! acknowledged and not done, or done elsewhere, leaves a place with an old content whose checksum is right, so that no
-//! checksum in the place itself can tell: role `any` is for showing that. Crashes, with unsynced writes lost, torn and out
-//! of order, a full disk and a read-only one are no matter of zones: every role goes on after them.
+//! Copies are those that mend torn pages; the root is what a start reads first; a cache is what
+//! could as well not be there. "Finds" means: an error that names the place, when something needs
+//! what is there; never a wrong answer, never a commit that is quietly gone. A write that was
+//! acknowledged and not done, or done elsewhere, leaves a place with an old content whose checksum
+//! is right, so that no checksum in the place itself can tell: role `any` is for showing that.
+//! Crashes, with unsynced writes lost, torn and out of order, a full disk and a read-only one are
+//! no matter of zones: every role goes on after them.
 //!
 //! # Invariants
 //! 1. Each rule strikes at most as often as it says: that is the zone's budget.
@@ -32,7 +35,8 @@
 //! One mutex, which is a leaf. A panic cannot occur under it.
 //!
 //! # Source
-//! TigerBeetle's storage simulator: faults are dealt so that the engine must, and can, survive them.
+//! TigerBeetle's storage simulator: faults are dealt so that the engine must, and can, survive
+//! them.
 
 use std::fmt;
 use std::io;
@@ -51,17 +55,19 @@ pub enum Fault {
     UnreadableSector,
     /// A read brings fewer bytes than were asked for and are there, at least one.
     ShortRead,
-    /// A bit of what is read has flipped at rest, for good: in what is synced, and in a cache in what is not, too, as the system may have
-    /// written it back.
+    /// A bit of what is read has flipped at rest, for good: in what is synced, and in a cache in
+    /// what is not, too, as the system may have written it back.
     FlippedBit,
-    /// A write, or a change of the length, fails; a write may have done some of its sectors, from the first on.
+    /// A write, or a change of the length, fails; a write may have done some of its sectors, from
+    /// the first on.
     FailedWrite,
     /// A write is acknowledged and never reaches the medium; the cache may have it for a while.
     LostWrite,
     /// A write is acknowledged and lands at another sector of the file.
     MisledWrite,
-    /// A sync of a file fails. Any of the unsynced sectors are on the medium; the others count as clean, so that a later
-    /// sync succeeds and writes nothing, and are gone at a crash, or at once.
+    /// A sync of a file fails. Any of the unsynced sectors are on the medium; the others count as
+    /// clean, so that a later sync succeeds and writes nothing, and are gone at a crash, or at
+    /// once.
     FailedSync,
     /// Creating, renaming or removing a file, or syncing a directory, fails and changes nothing.
     FailedName,
@@ -186,8 +192,8 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// The zone of the files for which `holds` says so, none of them hit by anything. A file has the path under which it
-    /// was opened.
+    /// The zone of the files for which `holds` says so, none of them hit by anything. A file has
+    /// the path under which it was opened.
     pub fn new(
         role: Role,
         name: &'static str,
@@ -229,7 +235,8 @@ pub struct Struck {
     pub fault: Fault,
     /// What it hit.
     pub path: PathBuf,
-    /// Where in the file, if a bit has flipped there: but for a cache not in a sector that is not synced.
+    /// Where in the file, if a bit has flipped there: but for a cache not in a sector that is not
+    /// synced.
     pub at: Option<u64>,
 }
 
@@ -239,7 +246,8 @@ impl fmt::Display for Struck {
     }
 }
 
-/// Zones with their faults, and how many have struck: shared by a disk and those that its crashes leave.
+/// Zones with their faults, and how many have struck: shared by a disk and those that its crashes
+/// leave.
 pub struct FaultPlan {
     zones: Vec<Zone>,
     delay_limit: Duration,
@@ -287,7 +295,8 @@ impl Blow {
 }
 
 impl FaultPlan {
-    /// A plan; a path belongs to the first zone that holds it. `delay_limit` bounds what one delay takes.
+    /// A plan; a path belongs to the first zone that holds it. `delay_limit` bounds what one delay
+    /// takes.
     pub fn new(seed: u64, delay_limit: Duration, zones: Vec<Zone>) -> Self {
         let rules = zones.iter().map(|zone| vec![(0, 0); zone.rules.len()]).collect();
         let state = Mutex::new(State { rules, struck: Vec::new() });

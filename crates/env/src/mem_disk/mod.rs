@@ -1,32 +1,38 @@
-//! A disk in memory that loses, refuses and damages what a real one may: for tests and for the simulation.
+//! A disk in memory that loses, refuses and damages what a real one may: for tests and for the
+//! simulation.
 //!
-//! What goes wrong by itself is a matter of a [`FaultPlan`], whose module states for each zone what the engine owes at which
-//! fault. What a test does to the disk by its own hand is here: crashes, room, read-only, flipped bits.
+//! What goes wrong by itself is a matter of a [`FaultPlan`], whose module states for each zone what
+//! the engine owes at which fault. What a test does to the disk by its own hand is here: crashes,
+//! room, read-only, flipped bits.
 //!
 //! # Invariants
 //! 1. What was synced before [`MemDisk::crash`] is in the disk that it returns, byte for byte.
-//! 2. What was written but not synced survives a crash or not, each 512-byte sector by itself (or, after
-//!    [`MemDisk::tear_blocks`], each 4 KiB), as the seed says: every state that it has had since its last sync is possible. So is every length that the file has had. A sector
-//!    whose content was lost but whose length survived reads as what was there before, or as zeros.
-//! 3. Names made, removed or changed since the directory's last sync survive as a prefix, in order, for each directory
-//!    by itself: the journal of a file system. Directories themselves survive at once.
+//! 2. What was written but not synced survives a crash or not, each 512-byte sector by itself (or,
+//!    after [`MemDisk::tear_blocks`], each 4 KiB), as the seed says: every state that it has had
+//!    since its last sync is possible. So is every length that the file has had. A sector whose
+//!    content was lost but whose length survived reads as what was there before, or as zeros.
+//! 3. Names made, removed or changed since the directory's last sync survive as a prefix, in order,
+//!    for each directory by itself: the journal of a file system. Directories themselves survive at
+//!    once.
 //! 4. The same calls in the same order and the same seeds give the same disk.
-//! 5. After the operations granted by [`MemDisk::fail_after`] every operation that changes the disk fails and changes
-//!    nothing.
-//! 6. Files that have names take at most the capacity, unless that was lowered or a crash has brought one back.
+//! 5. After the operations granted by [`MemDisk::fail_after`] every operation that changes the disk
+//!    fails and changes nothing.
+//! 6. Files that have names take at most the capacity, unless that was lowered or a crash has
+//!    brought one back.
 //! 7. A crash is one moment for all names and files, whatever other threads do just then.
 //! 8. After [`MemDisk::kill`] all that was written is there, and is as unsynced as it was.
 //!
 //! Invariants 1 and 2 hold but for what the plan's faults and flipped bits have done.
 //!
 //! # Locking
-//! `names` before the files' own mutexes, of which only a crash takes several, all of them; a file's own operations take only its own. A panic cannot occur under either. The
-//! fault plan's mutex is a leaf, and the hook runs before an operation with none held: under a model checker it may switch
-//! to another thread.
+//! `names` before the files' own mutexes, of which only a crash takes several, all of them; a
+//! file's own operations take only its own. A panic cannot occur under either. The fault plan's
+//! mutex is a leaf, and the hook runs before an operation with none held: under a model checker it
+//! may switch to another thread.
 //!
 //! # Source
-//! The sector model of SQLite's and FoundationDB's simulated disks; the failed sync follows Rebello et al., "Can
-//! Applications Recover from fsync Failures?", USENIX ATC 2020.
+//! The sector model of SQLite's and FoundationDB's simulated disks; the failed sync follows Rebello
+//! et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
 
 mod content;
 mod ends;
@@ -59,7 +65,8 @@ pub struct Operation<'a> {
     pub kind: OpKind,
     /// The file or directory.
     pub path: &'a Path,
-    /// How long it is to take beyond what it takes: the hook's to let pass, in whatever time there is.
+    /// How long it is to take beyond what it takes: the hook's to let pass, in whatever time there
+    /// is.
     pub delay: Duration,
 }
 
@@ -147,12 +154,14 @@ impl MemDisk {
         Self::default()
     }
 
-    /// Lets `operations` more operations that change the disk or sync it be done; all later ones fail.
+    /// Lets `operations` more operations that change the disk or sync it be done; all later ones
+    /// fail.
     pub fn fail_after(&self, operations: u64) {
         self.shared.gate.grant(operations);
     }
 
-    /// How many operations that change the disk or sync it have been done so far, or were struck by the plan.
+    /// How many operations that change the disk or sync it have been done so far, or were struck by
+    /// the plan.
     pub fn operations(&self) -> u64 {
         self.shared.gate.done()
     }
@@ -162,13 +171,14 @@ impl MemDisk {
         guard(&self.shared.weather).plan = plan;
     }
 
-    /// Has `hook` run before each operation that reads, writes or syncs, whether it will succeed or not.
+    /// Has `hook` run before each operation that reads, writes or syncs, whether it will succeed or
+    /// not.
     pub fn set_hook(&self, hook: Option<Hook>) {
         guard(&self.shared.weather).hook = hook;
     }
 
-    /// Sets how many bytes the files may take together. What grows beyond that fails with `StorageFull`, a write after it
-    /// has filled the rest.
+    /// Sets how many bytes the files may take together. What grows beyond that fails with
+    /// `StorageFull`, a write after it has filled the rest.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.room.set_capacity(bytes);
     }
@@ -178,13 +188,15 @@ impl MemDisk {
         self.shared.room.used()
     }
 
-    /// Makes all changes fail with `ReadOnlyFilesystem`, as file systems do that have found an error of their own; or ends it.
+    /// Makes all changes fail with `ReadOnlyFilesystem`, as file systems do that have found an
+    /// error of their own; or ends it.
     pub fn set_read_only(&self, read_only: bool) {
         self.shared.gate.set_read_only(read_only);
     }
 
-    /// Flips `count` bits at rest, one after the other, in the bytes `range` of a file, where `seed` says; returns the numbers
-    /// of those that it flipped, counted from the file's start: none in sectors that are not synced, or behind the end.
+    /// Flips `count` bits at rest, one after the other, in the bytes `range` of a file, where
+    /// `seed` says; returns the numbers of those that it flipped, counted from the file's start:
+    /// none in sectors that are not synced, or behind the end.
     pub fn flip_bits(
         &self,
         path: &Path,

@@ -1,11 +1,13 @@
 //! How much room a disk in memory has, and whether it may be changed at all.
 //!
-//! A file takes its length, sparse or not, or what was allocated beyond it, as long as it has a name; names take nothing.
+//! A file takes its length, sparse or not, or what was allocated beyond it, as long as it has a
+//! name; names take nothing.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Counts the operations that change the disk, and refuses them once the granted ones are used up, or all of them.
+/// Counts the operations that change the disk, and refuses them once the granted ones are used up,
+/// or all of them.
 pub(super) struct Gate {
     done: AtomicU64,
     limit: AtomicU64,

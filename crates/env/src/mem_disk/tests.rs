@@ -95,7 +95,8 @@ fn unsynced_names_survive_as_a_prefix() {
 
 #[test]
 fn a_crash_is_one_moment_for_all_files() {
-    // Invariant 7. A count is synced in one file before it is written in the other; many files between them make the crash long.
+    // Invariant 7. A count is synced in one file before it is written in the other; many files
+    // between them make the crash long.
     let disk = MemDisk::new();
     let create = |name: String| disk.open(Path::new(&name), Open::Create).expect("created");
     let first = create("0".to_owned());
@@ -240,7 +241,8 @@ fn in_a_cache_a_bit_flips_before_it_is_synced_too() {
         let bytes = read(&*file).expect("read");
         let flipped: u32 = bytes.iter().map(|byte| (byte ^ 2).count_ones()).sum();
         assert_eq!(flipped, u32::from(flips), "{role:?}");
-        // Of a sector in which a bit has flipped there is no other state; of the others the one before, too.
+        // Of a sector in which a bit has flipped there is no other state; of the others the one
+        // before, too.
         let mut states: [BTreeSet<Vec<u8>>; 3] = Default::default();
         for seed in 0..100 {
             let left = after_crash(&disk, seed);

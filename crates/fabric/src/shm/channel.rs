@@ -1,7 +1,7 @@
 //! A queue pair's two rings.
 //!
-//! A message is its length, then its words; both may wrap around and pass in pieces. Head and tail count words from the start,
-//! without end.
+//! A message is its length, then its words; both may wrap around and pass in pieces. Head and tail
+//! count words from the start, without end.
 
 use super::layout::{ADDRESSES, CLOSED, ERROR, STATE};
 use super::segment::{Segment, pack, unpack};
@@ -39,7 +39,8 @@ impl ChannelEnd {
         }
         // Release: pairs with the Acquire in `accept`.
         segment.word(base + STATE).store(CONNECTED, Ordering::Release);
-        // Release: pairs with the Acquire of who looks whether there is something to accept; the state comes before.
+        // Release: pairs with the Acquire of who looks whether there is something to accept; the
+        // state comes before.
         segment.connections().fetch_add(1, Ordering::Release);
         Some(Self { channel, end: CONNECTOR })
     }
@@ -85,8 +86,8 @@ impl ChannelEnd {
         Self { end: 1 - self.end, ..*self }
     }
 
-    /// Puts as many of the words into this end's ring as there is room for; returns how many. `head` is this end's
-    /// own count of what it has put there.
+    /// Puts as many of the words into this end's ring as there is room for; returns how many.
+    /// `head` is this end's own count of what it has put there.
     pub fn push(&self, segment: &Segment, head: &mut u64, words: &[u64]) -> usize {
         let ring = segment.range(segment.layout.ring(self.channel, self.end));
         let used = head.wrapping_sub(self.consumed(segment)).min(ring.len() as u64);
@@ -96,19 +97,21 @@ impl ChannelEnd {
             ring[at].store(*word, Ordering::Relaxed); // Relaxed: published by the head.
         }
         *head = head.wrapping_add(count as u64);
-        // Release: pairs with the Acquire in `pull`: the words come before. Earlier WRITEs of this worker, too.
+        // Release: pairs with the Acquire in `pull`: the words come before. Earlier WRITEs of this
+        // worker, too.
         segment.word(segment.layout.head(self.channel, self.end)).store(*head, Ordering::Release);
         count
     }
 
     /// How much of what this end has put into its ring the other has taken.
     pub fn consumed(&self, segment: &Segment) -> u64 {
-        // Acquire: pairs with the Release in `pull`: the other end has read the words before they are overwritten.
+        // Acquire: pairs with the Release in `pull`: the other end has read the words before they
+        // are overwritten.
         segment.word(segment.layout.tail(self.channel, self.end)).load(Ordering::Acquire)
     }
 
-    /// Takes as many words from the other end's ring as are there; returns how many. `tail` is this end's own count of
-    /// what it has taken.
+    /// Takes as many words from the other end's ring as are there; returns how many. `tail` is this
+    /// end's own count of what it has taken.
     pub fn pull(&self, segment: &Segment, tail: &mut u64, out: &mut [u64]) -> usize {
         let from = self.other();
         let ring = segment.range(segment.layout.ring(self.channel, from.end));

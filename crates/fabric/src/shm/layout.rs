@@ -19,8 +19,8 @@ pub(super) const REGION_START: usize = 1;
 pub(super) const REGION_WORDS: usize = 2;
 const REGION_ENTRY: usize = 4;
 
-/// Words of a channel, by index: state, addresses of both ends, which ends are closed, and an error; then head and tail of each
-/// direction, each in a cache line of its own; then the rings.
+/// Words of a channel, by index: state, addresses of both ends, which ends are closed, and an
+/// error; then head and tail of each direction, each in a cache line of its own; then the rings.
 pub(super) const STATE: usize = 0;
 pub(super) const ADDRESSES: usize = 1;
 pub(super) const CLOSED: usize = 3;

@@ -17,7 +17,8 @@ impl ShmSegment {
     /// Makes a segment. Memory is taken as it is touched.
     ///
     /// # Errors
-    /// [`FabricError::Limit`] for limits of zero or too large, [`FabricError::Io`] if the system refuses.
+    /// [`FabricError::Limit`] for limits of zero or too large, [`FabricError::Io`] if the system
+    /// refuses.
     pub fn create(config: ShmConfig) -> Result<Self, FabricError> {
         Ok(Self(Arc::new(Segment::create(config)?)))
     }
@@ -35,10 +36,12 @@ impl ShmSegment {
         self.0.path()
     }
 
-    /// Makes this process a node, whose workers hold each completion back until `latency` after its request was posted.
+    /// Makes this process a node, whose workers hold each completion back until `latency` after its
+    /// request was posted.
     ///
     /// # Errors
-    /// [`FabricError::Limit`] if the number exceeds the segment's, or if a live process is that node.
+    /// [`FabricError::Limit`] if the number exceeds the segment's, or if a live process is that
+    /// node.
     pub fn node(&self, node: FabricNode, latency: Duration) -> Result<ShmFabric, FabricError> {
         let index = node.0 as usize;
         if index >= self.0.layout.0.nodes {

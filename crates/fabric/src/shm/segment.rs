@@ -178,7 +178,8 @@ impl Segment {
         if words == 0 || words > self.layout.0.heap_words {
             return Err(FabricError::Limit("words"));
         }
-        // An entry is free while its length is 0, and its own for ever after (invariant 1). AcqRel: nothing but the entry itself is handed over.
+        // An entry is free while its length is 0, and its own for ever after (invariant 1). AcqRel:
+        // nothing but the entry itself is handed over.
         let claim = |index: &usize| {
             let length = &self.words[self.layout.region(*index) + REGION_WORDS];
             length.compare_exchange(0, words as u64, Ordering::AcqRel, Ordering::Relaxed).is_ok()

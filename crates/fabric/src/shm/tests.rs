@@ -97,7 +97,8 @@ fn a_dropped_peer_fails_messages_only() {
 
 /// The part of another process; does nothing when it runs as a test.
 ///
-/// It is node 1, adds to the region that it is told of, offers one of its own, then waits for a message or its death.
+/// It is node 1, adds to the region that it is told of, offers one of its own, then waits for a
+/// message or its death.
 #[test]
 fn other_process() {
     let Ok(path) = std::env::var("CLEARWAY_FABRIC_TEST_SEGMENT") else { return };

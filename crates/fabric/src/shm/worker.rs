@@ -53,10 +53,11 @@ struct Queue {
     process: Option<Pid>,
     /// That process has ended.
     gone: bool,
-    /// A message that does not fit into the ring yet and requests behind it, with what they carry; of a message, its length and words,
-    /// or what is left of them.
+    /// A message that does not fit into the ring yet and requests behind it, with what they carry;
+    /// of a message, its length and words, or what is left of them.
     stalled: VecDeque<(Request, Vec<u64>)>,
-    /// Executed, or on its way: ended with a result, or once the peer has taken so much of the ring.
+    /// Executed, or on its way: ended with a result, or once the peer has taken so much of the
+    /// ring.
     sent: VecDeque<(u64, Sent)>,
     recvs: VecDeque<(u64, ScratchRange)>,
     /// The message that is arriving: its RECV, its length, and how much of it is here.
@@ -171,7 +172,8 @@ impl ShmWorker {
                 queue.end_with(segment, request.id, result);
             }
         }
-        // Acquire: pairs with the Release in `drop`: what the peer has sent and taken is seen below.
+        // Acquire: pairs with the Release in `drop`: what the peer has sent and taken is seen
+        // below.
         let gone = queue.gone || queue.end.other().closed(segment).load(Ordering::Acquire) != 0;
         let due = due(self.attachment.latency);
         let id = QueueId(index as u32);
@@ -249,7 +251,8 @@ fn one_sided(
 }
 
 impl Queue {
-    /// Puts a message, or what is left of it, into the ring; the rest waits. Returns whether all of it is there.
+    /// Puts a message, or what is left of it, into the ring; the rest waits. Returns whether all of
+    /// it is there.
     fn send(&mut self, segment: &Segment, request: Request, mut left: Vec<u64>) -> bool {
         let pushed = self.end.push(segment, &mut self.head, &left);
         if pushed < left.len() {
@@ -329,7 +332,8 @@ impl Queue {
         }
     }
 
-    /// Ends the requests that are under way: the first one that was not taken for this reason, the others as flushed.
+    /// Ends the requests that are under way: the first one that was not taken for this reason, the
+    /// others as flushed.
     fn break_off(&mut self, segment: &Segment, why: VerbError) {
         if self.broken {
             return;
@@ -358,7 +362,8 @@ impl Queue {
         let offers = !self.recvs.is_empty() || self.arriving.is_some();
         if offers || !self.stalled.is_empty() || self.sent.iter().any(waits) {
             self.break_off(segment, VerbError::PeerDead);
-            // Release: pairs with the Acquire in `progress` of a worker that accepts the other end later.
+            // Release: pairs with the Acquire in `progress` of a worker that accepts the other end
+            // later.
             let _ = self.end.error(segment).compare_exchange(
                 0,
                 BROKEN,

@@ -4,7 +4,8 @@ use crate::Guarantees;
 
 /// Latencies, bandwidth and limits of a [`Network`](super::Network).
 ///
-/// The default resembles a 100 Gbit/s network of one switch with ConnectX-5 adapters: about 2 microseconds for a READ.
+/// The default resembles a 100 Gbit/s network of one switch with ConnectX-5 adapters: about 2
+/// microseconds for a READ.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
     /// Time from one adapter to another.
@@ -13,11 +14,13 @@ pub struct SimConfig {
     pub loopback_ns: u64,
     /// At most this much is added to either, drawn for each request and reply.
     pub jitter_ns: u64,
-    /// Time that an adapter spends on one request or reply; it handles one at a time in each direction.
+    /// Time that an adapter spends on one request or reply; it handles one at a time in each
+    /// direction.
     pub verb_ns: u64,
     /// Time that one word of payload occupies an adapter, in picoseconds.
     pub word_ps: u64,
-    /// The words of a WRITE land, and those of a READ are read, at moments drawn from this long an interval.
+    /// The words of a WRITE land, and those of a READ are read, at moments drawn from this long an
+    /// interval.
     pub spread_ns: u64,
     /// Between the read and the write of a CAS or FAA lies at most this long, and at least 1 ns.
     pub atomic_ns: u64,

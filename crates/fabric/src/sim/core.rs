@@ -205,7 +205,8 @@ impl Core {
         }
     }
 
-    /// Whether somebody may still take the end's messages: its node lives, and so does its worker, if there is one yet.
+    /// Whether somebody may still take the end's messages: its node lives, and so does its worker,
+    /// if there is one yet.
     pub fn is_alive(&self, end: usize) -> bool {
         let end = &self.ends[end];
         !self.nodes[end.here].dead && end.worker.is_none_or(|worker| !self.workers[worker].dead)

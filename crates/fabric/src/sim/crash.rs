@@ -36,8 +36,8 @@ impl Core {
         }
     }
 
-    /// Of the requests that have not arrived, the adapter still sends the first ones, as many as are drawn, and a part of
-    /// the next if it is a WRITE.
+    /// Of the requests that have not arrived, the adapter still sends the first ones, as many as
+    /// are drawn, and a part of the next if it is a WRITE.
     fn lose_requests(&mut self, end: usize) {
         let waiting = |id: &&u64| self.ops.get(**id).is_some_and(|op| !op.arrived);
         let mut lost: Vec<u64> = self.ends[end].requests.iter().filter(waiting).copied().collect();

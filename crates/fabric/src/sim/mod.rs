@@ -1,20 +1,24 @@
 //! A network in virtual time that gives the weakest order RDMA allows, drawn from a seed.
 //!
-//! One thread owns a [`Network`], its nodes and their workers. Nothing happens but in [`Network::advance`], which moves virtual time
-//! to the next event that somebody can notice. The same seed and the same calls give the same run.
+//! One thread owns a [`Network`], its nodes and their workers. Nothing happens but in
+//! [`Network::advance`], which moves virtual time to the next event that somebody can notice. The
+//! same seed and the same calls give the same run.
 //!
-//! What is drawn: the time that each request and reply takes, so that queue pairs overtake one another; the moment when each
-//! word of a WRITE lands and each word of a READ is read (torn READs and WRITEs); the gap between the read and the write of a CAS or FAA, in
-//! which WRITEs and the owner's processor get lost; how many of the requests in flight a dead worker's adapter still
+//! What is drawn: the time that each request and reply takes, so that queue pairs overtake one
+//! another; the moment when each word of a WRITE lands and each word of a READ is read (torn READs
+//! and WRITEs); the gap between the read and the write of a CAS or FAA, in which WRITEs and the
+//! owner's processor get lost; how many of the requests in flight a dead worker's adapter still
 //! sends, and how much of a WRITE.
 //!
 //! # Invariants
 //! 1. The order that the crate's documentation states holds, and no more than that.
-//! 2. Events of the same moment happen in the order in which they were scheduled: a run depends on seed and calls alone.
+//! 2. Events of the same moment happen in the order in which they were scheduled: a run depends on
+//!    seed and calls alone.
 //! 3. A dead worker gets no completion, and posts nothing. A dead node's memory is gone.
 //!
 //! # Locking
-//! None: the handles share the network through `Rc<RefCell>` and never keep it borrowed over a return.
+//! None: the handles share the network through `Rc<RefCell>` and never keep it borrowed over a
+//! return.
 
 mod config;
 mod core;
@@ -64,18 +68,21 @@ impl Network {
         self.0.borrow().now_ns
     }
 
-    /// Moves to the next event that a worker or the owner of a timer notices; `None` if nothing is under way.
+    /// Moves to the next event that a worker or the owner of a timer notices; `None` if nothing is
+    /// under way.
     pub fn advance(&self) -> Option<Step> {
         self.0.borrow_mut().advance()
     }
 
-    /// Makes [`Network::advance`] return [`Step::Timer`] with this token at `at_ns`, or now if that has passed.
+    /// Makes [`Network::advance`] return [`Step::Timer`] with this token at `at_ns`, or now if that
+    /// has passed.
     pub fn set_timer(&self, token: u64, at_ns: u64) {
         self.0.borrow_mut().set_timer(token, at_ns);
     }
 
-    /// Kills a worker, as when its thread or process dies: what it has posted and its adapter has not sent is lost, a WRITE
-    /// possibly in the middle. Its node's memory stays. The worker's handle posts and receives nothing from now on.
+    /// Kills a worker, as when its thread or process dies: what it has posted and its adapter has
+    /// not sent is lost, a WRITE possibly in the middle. Its node's memory stays. The worker's
+    /// handle posts and receives nothing from now on.
     pub fn crash_worker(&self, worker: WorkerAddr) {
         self.0.borrow_mut().crash_worker(worker);
     }

@@ -116,7 +116,8 @@ impl Adapter {
     }
 
     fn accept(&mut self) {
-        // Errors are those of connections that ended before they were accepted, or of a lack that passes.
+        // Errors are those of connections that ended before they were accepted, or of a lack that
+        // passes.
         while let Ok((stream, _)) = self.listener.accept() {
             let id = self.next_id;
             let set_up = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
@@ -253,7 +254,8 @@ impl Connection {
                 }
                 let (from, to) = handshake::addresses(hello).ok_or(Close)?;
                 let rest = rest.to_vec();
-                // Before the welcome: a worker that polls once its peer is connected finds the connection.
+                // Before the welcome: a worker that polls once its peer is connected finds the
+                // connection.
                 let mailbox = node.announce(&self.peer, from, to).map_err(|_| Close)?;
                 self.peer.send(&[WELCOME]);
                 self.input = rest;

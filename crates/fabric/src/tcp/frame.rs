@@ -1,6 +1,7 @@
 //! What passes over a connection once both sides know each other, as bytes.
 //!
-//! A frame is its length after these four bytes, an operation code, and the operation's fields; numbers are little-endian.
+//! A frame is its length after these four bytes, an operation code, and the operation's fields;
+//! numbers are little-endian.
 //!
 //! | code | frame | fields |
 //! |---|---|---|
@@ -16,8 +17,8 @@
 //! | 20 | a SEND is done | 0: taken; 1: too long; 2: nobody is there |
 //! | 21 | the worker that accepted has gone | |
 //!
-//! Codes 1 to 4 go from the connecting side to the other, 16 to 19 and 21 back, 5 and 20 both ways. Answers come in the order of requests:
-//! 16 to 19 among themselves, 20 among themselves.
+//! Codes 1 to 4 go from the connecting side to the other, 16 to 19 and 21 back, 5 and 20 both ways.
+//! Answers come in the order of requests: 16 to 19 among themselves, 20 among themselves.
 
 use std::fmt;
 
@@ -87,7 +88,8 @@ pub enum Frame<'a> {
     WriteDone,
     /// The old value that a CAS or FAA found.
     AtomicDone(u64),
-    /// The key or bounds of a READ, WRITE, CAS or FAA are bad. What follows on the connection is not executed.
+    /// The key or bounds of a READ, WRITE, CAS or FAA are bad. What follows on the connection is
+    /// not executed.
     Refused,
     /// The end of a SEND.
     SendDone(SendStatus),
@@ -128,7 +130,8 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Takes the first frame from `bytes`, with the number of bytes that it takes up; `None` if it is not there whole.
+/// Takes the first frame from `bytes`, with the number of bytes that it takes up; `None` if it is
+/// not there whole.
 ///
 /// # Errors
 /// [`Malformed`] for an unknown code, fields of the wrong size, too many words or none.

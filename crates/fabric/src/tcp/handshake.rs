@@ -7,9 +7,9 @@
 //! | connecting side | 32 | HMAC-SHA-256 of "connect", the 56 bytes and the other side's nonce |
 //! | other side | 1 | 1: welcome |
 //!
-//! The secret itself is never sent; a recorded handshake is worth nothing, because both nonces are new. A member may claim to
-//! be any node. What follows is neither encrypted nor authenticated: the network between members must be trusted not to
-//! change it.
+//! The secret itself is never sent; a recorded handshake is worth nothing, because both nonces are
+//! new. A member may claim to be any node. What follows is neither encrypted nor authenticated: the
+//! network between members must be trusted not to change it.
 
 use crate::{FabricError, FabricNode, WorkerAddr};
 use clearway_env::{Entropy, OsEntropy};

@@ -18,7 +18,8 @@ pub(super) enum Mail {
     Closed(u64),
 }
 
-/// A worker's mailbox. Its bound: for each connection, the messages that the adapter lets through, and one of the others each.
+/// A worker's mailbox. Its bound: for each connection, the messages that the adapter lets through,
+/// and one of the others each.
 pub(super) struct Mailbox {
     state: Mutex<State>,
     /// Whether there is mail; looked at without the lock.

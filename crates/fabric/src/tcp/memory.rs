@@ -54,7 +54,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Executes a frame and appends the answer. Returns false if the key or bounds are bad, or if the frame is none of the four.
+    /// Executes a frame and appends the answer. Returns false if the key or bounds are bad, or if
+    /// the frame is none of the four.
     pub fn serve(&mut self, regions: &Regions, request: Frame<'_>, out: &mut Vec<u8>) -> bool {
         let (executor, buffer) = (&mut self.executor, &mut self.words);
         let done = match request {

@@ -128,7 +128,8 @@ impl TcpFabric {
     /// Listens, and starts the adapter's thread.
     ///
     /// # Errors
-    /// [`FabricError::Limit`] if the secret is too short, [`FabricError::Io`] if the address cannot be used.
+    /// [`FabricError::Limit`] if the secret is too short, [`FabricError::Io`] if the address cannot
+    /// be used.
     pub fn bind(config: TcpConfig) -> Result<Self, FabricError> {
         if config.secret.len() < MIN_SECRET {
             return Err(FabricError::Limit("members with a secret of less than 16 bytes"));

@@ -33,7 +33,8 @@ impl Peer {
     }
 
     fn output(&self) -> MutexGuard<'_, Output> {
-        // A panic under this lock leaves bytes that are whole frames, or a connection that is closed.
+        // A panic under this lock leaves bytes that are whole frames, or a connection that is
+        // closed.
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -95,7 +95,8 @@ impl Queue {
         }
     }
 
-    /// Whether everything that this end has to say is on its way, and the next that happens is an answer on its own connection.
+    /// Whether everything that this end has to say is on its way, and the next that happens is an
+    /// answer on its own connection.
     pub fn waits_for_answer(&self) -> bool {
         matches!(&self.link, Link::Connected { output, .. } if output.is_empty())
             && !self.broken
@@ -107,7 +108,8 @@ impl Queue {
         self.requests.front().is_some_and(|(_, result)| result.is_some())
     }
 
-    /// Reads the connection and handles what is there; waits for it, for the socket's time, unless `flags` say otherwise.
+    /// Reads the connection and handles what is there; waits for it, for the socket's time, unless
+    /// `flags` say otherwise.
     pub fn read(&mut self, scratch: &mut [u64], buffer: &mut Vec<u8>, flags: RecvFlags) {
         buffer.resize(READ_BYTES, 0);
         let Link::Connected { stream, input, output, sent } = &mut self.link else { return };
@@ -243,7 +245,8 @@ impl Queue {
         }
     }
 
-    /// Gives messages to RECVs, and appends to `out` what the sender is told. Returns each RECV that has ended.
+    /// Gives messages to RECVs, and appends to `out` what the sender is told. Returns each RECV
+    /// that has ended.
     pub fn match_messages(&mut self, scratch: &mut [u64], out: &mut Vec<u8>) -> Option<Ended> {
         if self.left && self.inbox.is_empty() && !self.recvs.is_empty() {
             self.break_off(VerbError::PeerDead);

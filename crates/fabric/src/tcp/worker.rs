@@ -27,7 +27,8 @@ pub struct TcpWorker {
     scratch: Vec<u64>,
     queues: Vec<Queue>,
     mailbox: Arc<Mailbox>,
-    /// Queue pairs that peers have connected, with those not accepted yet; and which queue each connection is.
+    /// Queue pairs that peers have connected, with those not accepted yet; and which queue each
+    /// connection is.
     strangers: VecDeque<(usize, WorkerAddr)>,
     by_peer: HashMap<u64, usize>,
     /// Accepted queue pairs are numbered when they are accepted.
@@ -98,7 +99,8 @@ impl TcpWorker {
             match mail {
                 Mail::Connected(peer, from) => self.connected(peer, from),
                 Mail::Message(peer, words) => self.with_peer(peer, |queue| queue.message(words)),
-                // A SendDone that nothing was sent for: the adapter's peer is no member worth believing.
+                // A SendDone that nothing was sent for: the adapter's peer is no member worth
+                // believing.
                 Mail::SendDone(peer, status) => self.with_peer(peer, |queue| {
                     if queue.send_done(status).is_err() {
                         queue.break_off(VerbError::PeerDead);

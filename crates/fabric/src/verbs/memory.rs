@@ -29,8 +29,9 @@ impl Memory {
             access |=
                 AccessFlags::RemoteRead | AccessFlags::RemoteWrite | AccessFlags::RemoteAtomic;
         }
-        // SAFETY: so many bytes are at the address until `words` is dropped, after the registration (invariant 1); whoever else
-        // reads or writes them does so by atomics (invariant 2), so that the device's writes break no borrow.
+        // SAFETY: so many bytes are at the address until `words` is dropped, after the registration
+        // (invariant 1); whoever else reads or writes them does so by atomics (invariant 2), so
+        // that the device's writes break no borrow.
         let registration = unsafe { domain.reg_mr(words.as_ptr().addr(), words.len() * 8, access) };
         let registration = registration.map_err(|why| FabricError::Io(io::Error::other(why)))?;
         Ok(Self { registration, words })
@@ -49,8 +50,8 @@ impl Memory {
     pub fn name(&self, range: ScratchRange, request: impl SetScatterGatherEntry) {
         let words = &self.words[range.start..range.start + range.words];
         let address = words.as_ptr().addr() as u64;
-        // SAFETY: the words are registered under this key, and stay so until the worker's queue pairs, which may use
-        // them, have been destroyed (invariant 1).
+        // SAFETY: the words are registered under this key, and stay so until the worker's queue
+        // pairs, which may use them, have been destroyed (invariant 1).
         unsafe { request.setup_sge(self.registration.lkey(), address, (words.len() * 8) as u32) };
     }
 }

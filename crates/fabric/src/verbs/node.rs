@@ -118,7 +118,8 @@ impl NodeState {
 
 /// A node of a fabric of InfiniBand or RoCE devices.
 ///
-/// Of the guarantees only that of the processor's atomics is asked of the device; all others are the least.
+/// Of the guarantees only that of the processor's atomics is asked of the device; all others are
+/// the least.
 #[derive(Clone)]
 pub struct VerbsFabric(Arc<Attachment>);
 
@@ -143,8 +144,8 @@ impl VerbsFabric {
     /// Opens the device and starts to answer peers.
     ///
     /// # Errors
-    /// [`FabricError::NoDevice`], with the reason, if there is no such device or no libibverbs; [`FabricError::Io`] if the device or the
-    /// address cannot be used.
+    /// [`FabricError::NoDevice`], with the reason, if there is no such device or no libibverbs;
+    /// [`FabricError::Io`] if the device or the address cannot be used.
     pub fn open(config: VerbsConfig) -> Result<Self, FabricError> {
         let device = Device::open(&config)?;
         let listener = TcpListener::bind(config.listen)?;

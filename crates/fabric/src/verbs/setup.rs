@@ -21,7 +21,8 @@ pub(super) const QUEUE_DEPTH: usize = 128;
 const READS: u8 = 4;
 /// Bytes that an end tells of itself.
 const ENDPOINT_BYTES: usize = 26;
-/// InfiniBand's codes: a reply is late after 67 ms, 7 times; a receiver may be unready for ever, asked every 0.64 ms.
+/// InfiniBand's codes: a reply is late after 67 ms, 7 times; a receiver may be unready for ever,
+/// asked every 0.64 ms.
 const TIMEOUT: u8 = 14;
 const RETRIES: u8 = 7;
 const UNREADY_RETRIES: u8 = 7;

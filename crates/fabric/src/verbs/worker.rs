@@ -75,7 +75,8 @@ impl VerbsWorker {
     }
 }
 
-/// A word as the device addresses it. An address that does not exist becomes one that no region contains.
+/// A word as the device addresses it. An address that does not exist becomes one that no region
+/// contains.
 fn address(remote: RemoteAddr) -> (u32, u64) {
     const NOWHERE: u64 = u64::MAX - 7;
     let at = remote.word.checked_mul(8).and_then(|offset| remote.key.base.checked_add(offset));
@@ -169,7 +170,8 @@ impl FabricWorker for VerbsWorker {
         self.check(self.queues.get(index).ok_or(PostError::UnknownQueue)?, batch)?;
         let queue_pair = &mut self.queues[index];
         if !queue_pair.post(&self.scratch, batch) {
-            // The device takes nothing more, for a reason that is not the caller's: nobody knows what it has taken.
+            // The device takes nothing more, for a reason that is not the caller's: nobody knows
+            // what it has taken.
             for request in queue_pair.sent.drain(..).chain(queue_pair.recvs.drain(..)) {
                 self.ready.push_back(Completion {
                     queue,
@@ -209,12 +211,14 @@ impl FabricWorker for VerbsWorker {
     }
 
     fn load(&self, word: usize) -> u64 {
-        // Acquire: what the device wrote before the completion that was polled is seen; libibverbs has the barrier.
+        // Acquire: what the device wrote before the completion that was polled is seen; libibverbs
+        // has the barrier.
         self.scratch.words()[word].load(Ordering::Acquire)
     }
 
     fn store(&mut self, word: usize, value: u64) {
-        // Release: seen by the device with the request that is posted next; libibverbs has the barrier.
+        // Release: seen by the device with the request that is posted next; libibverbs has the
+        // barrier.
         self.scratch.words()[word].store(value, Ordering::Release);
     }
 }

@@ -1,4 +1,5 @@
-//! libFuzzer over the target that the environment's `FUZZ_TARGET` names. `cargo xtask fuzz` builds it with coverage and runs it.
+//! libFuzzer over the target that the environment's `FUZZ_TARGET` names. `cargo xtask fuzz` builds
+//! it with coverage and runs it.
 
 #![no_main]
 

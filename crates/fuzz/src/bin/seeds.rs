@@ -1,4 +1,5 @@
-//! `cargo run -p clearway-fuzz --bin seeds`: writes the seeds into the corpus, over those that are there.
+//! `cargo run -p clearway-fuzz --bin seeds`: writes the seeds into the corpus, over those that are
+//! there.
 
 #![forbid(unsafe_code)]
 

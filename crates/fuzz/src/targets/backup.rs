@@ -1,5 +1,5 @@
-//! A backup whose files were changed, its manifest rewritten to agree or not. It is restored, or it is said why not; what was restored
-//! passes the check, and opens or says why not.
+//! A backup whose files were changed, its manifest rewritten to agree or not. It is restored, or it
+//! is said why not; what was restored passes the check, and opens or says why not.
 
 use super::Image;
 use super::directory::{LIVE, base, change_files, visit};
@@ -44,7 +44,8 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// The manifest's text as it was changed, but with the files' checksums and its own. The files here have one block each.
+/// The manifest's text as it was changed, but with the files' checksums and its own. The files here
+/// have one block each.
 fn seal(image: &mut Image) {
     let Some(at) = image.0.iter().position(|(path, _)| path.ends_with("manifest")) else { return };
     let text = String::from_utf8_lossy(&image.0[at].1).into_owned();

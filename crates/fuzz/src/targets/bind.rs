@@ -1,4 +1,5 @@
-//! Parameter values, text and binary. What was read is written so that it reads as the same value again.
+//! Parameter values, text and binary. What was read is written so that it reads as the same value
+//! again.
 
 use super::common::{TYPES, check_wire_forms, session};
 use crate::input::Input;

@@ -1,4 +1,5 @@
-//! The configuration file. One that is taken holds what its limits say, and flags do not change that.
+//! The configuration file. One that is taken holds what its limits say, and flags do not change
+//! that.
 
 use clearway_server::Config;
 use clearway_server::config::Flags;

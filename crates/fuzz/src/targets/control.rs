@@ -1,4 +1,5 @@
-//! The control file of a directory that the engine made. It opens, or says why not; what opens can be opened again.
+//! The control file of a directory that the engine made. It opens, or says why not; what opens can
+//! be opened again.
 
 use super::directory::{base, walk};
 use crate::input::Input;

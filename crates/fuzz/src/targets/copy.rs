@@ -1,5 +1,6 @@
-//! COPY data. The first line of the input is the statement; the rest is the data. However the data is cut into messages the same
-//! rows come out, or the same error after the same rows; and rows written as COPY TO would read as the same rows.
+//! COPY data. The first line of the input is the statement; the rest is the data. However the data
+//! is cut into messages the same rows come out, or the same error after the same rows; and rows
+//! written as COPY TO would read as the same rows.
 
 use super::common::{same, session, text};
 use super::expr::plan;

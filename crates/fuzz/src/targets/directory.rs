@@ -1,5 +1,6 @@
-//! A whole data directory whose files were changed, with checksums put right behind the changes or not. It opens, or says why not; what opens is
-//! walked through, written to, and closed, by errors if need be. A walk ends, and shows each key once, in order.
+//! A whole data directory whose files were changed, with checksums put right behind the changes or
+//! not. It opens, or says why not; what opens is walked through, written to, and closed, by errors
+//! if need be. A walk ends, and shows each key once, in order.
 
 use super::Image;
 use crate::input::Input;
@@ -42,8 +43,9 @@ fn config() -> NodeConfig {
     }
 }
 
-/// A small directory that the engine made, as a crash left it: two partitions, trees of two levels, long values, pages that were freed, a log
-/// with transactions that ended and two that did not, both of which have added to the same rows.
+/// A small directory that the engine made, as a crash left it: two partitions, trees of two levels,
+/// long values, pages that were freed, a log with transactions that ended and two that did not,
+/// both of which have added to the same rows.
 pub(crate) fn base() -> &'static Image {
     static BASE: OnceLock<Image> = OnceLock::new();
     BASE.get_or_init(|| {
@@ -82,7 +84,8 @@ pub(crate) fn base() -> &'static Image {
         let end = node.wal().appended().0;
         let names = ["db", "db/data", "db/wal"].map(Path::new);
         let mut image = Image::of(&disk, &names).expect("a disk in memory");
-        // How far segments were made ahead is a matter of luck; the same input must mean the same in every process.
+        // How far segments were made ahead is a matter of luck; the same input must mean the same
+        // in every process.
         image.0.retain(|(path, _)| {
             segment_start(path).is_none_or(|start| start < end) && !path.ends_with("next.tmp")
         });

@@ -1,5 +1,5 @@
-//! The double-write file after a crash. Mending leaves a page that is whole as it is, and makes one whole that is torn and has an
-//! intact copy; a second mending finds nothing to do.
+//! The double-write file after a crash. Mending leaves a page that is whole as it is, and makes one
+//! whole that is torn and has an intact copy; a second mending finds nothing to do.
 
 use super::Image;
 use crate::input::Input;
@@ -20,8 +20,8 @@ const MAX_COPIES: usize = 8;
 const ENTRIES: usize = 16;
 const ENTRY: usize = 12;
 
-/// An input: flags, a byte for each place, and then for each copy a byte and the header's entry (the id's page, partition and the rest of its
-/// bytes, the checksum).
+/// An input: flags, a byte for each place, and then for each copy a byte and the header's entry
+/// (the id's page, partition and the rest of its bytes, the checksum).
 pub(super) fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (flags, count) = (input.u8(), input.u8());

@@ -1,5 +1,5 @@
-//! A request for the metrics. Whatever has come, it is answered by a whole response, or waited for with a bound; what comes behind a
-//! request that was answered does not change the answer.
+//! A request for the metrics. Whatever has come, it is answered by a whole response, or waited for
+//! with a bound; what comes behind a request that was answered does not change the answer.
 
 use clearway_server::metrics::http::{MAX_HEAD, answer};
 

@@ -1,4 +1,5 @@
-//! Keys compare as their values do, whatever the values are; a key's successor is the next thing that does not start with it.
+//! Keys compare as their values do, whatever the values are; a key's successor is the next thing
+//! that does not start with it.
 
 use crate::input::Input;
 use clearway_plan::sort::compare;

@@ -32,7 +32,8 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// Which beginnings of the text the pattern read so far matches, piece by piece; `None` for a pattern that ends with an escape.
+/// Which beginnings of the text the pattern read so far matches, piece by piece; `None` for a
+/// pattern that ends with an escape.
 fn plain(pattern: &[char], text: &[char]) -> Option<bool> {
     let mut matched = vec![false; text.len() + 1];
     matched[0] = true;

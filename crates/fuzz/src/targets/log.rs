@@ -1,5 +1,6 @@
-//! The log's segments as they are read at start-up. Records come back to back; reading from any of them on gives the same ones; and
-//! where the reader found the end, the log goes on: what is appended there is read back behind all that was read before.
+//! The log's segments as they are read at start-up. Records come back to back; reading from any of
+//! them on gives the same ones; and where the reader found the end, the log goes on: what is
+//! appended there is read back behind all that was read before.
 
 use super::Image;
 use crate::input::Input;

@@ -1,5 +1,5 @@
-//! The plan cache's normaliser. With its literals put back a normalised text plans as the text itself does; and a plan out of the
-//! cache says and gives what the text's own plan does.
+//! The plan cache's normaliser. With its literals put back a normalised text plans as the text
+//! itself does; and a plan out of the cache says and gives what the text's own plan does.
 
 use super::common::{catalog, same, session, text};
 use super::expr::{evaluate, plan};
@@ -45,7 +45,8 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// The text with its literals in place of the parameters; a dollar sign inside of a name or between quotes is none.
+/// The text with its literals in place of the parameters; a dollar sign inside of a name or between
+/// quotes is none.
 fn restore(n: &Normalized) -> String {
     let mut out = String::new();
     let mut rest = n.text();

@@ -1,5 +1,5 @@
-//! Pages whose checksum is right and whose content is anything. Any bytes are read, and changed by any record, without a panic, and
-//! the checksum lets no other bytes pass.
+//! Pages whose checksum is right and whose content is anything. Any bytes are read, and changed by
+//! any record, without a panic, and the checksum lets no other bytes pass.
 
 use crate::input::Input;
 use clearway_buffer::{HEADER, PAGE_SIZE, seal, verify};

@@ -1,5 +1,5 @@
-//! Log records: what parses encodes to the same bytes; and a run of records, applied to a new page as redo does, leaves a page that
-//! can be read, whatever they say.
+//! Log records: what parses encodes to the same bytes; and a run of records, applied to a new page
+//! as redo does, leaves a page that can be read, whatever they say.
 
 use clearway_buffer::PAGE_SIZE;
 use clearway_storage::fuzzing;

@@ -1,5 +1,5 @@
-//! Rows as they lie in trees. A row that reads without error reads the same after it was encoded again, and each of its
-//! values can be shown to a client.
+//! Rows as they lie in trees. A row that reads without error reads the same after it was encoded
+//! again, and each of its values can be shown to a client.
 
 use super::common::{same, session};
 use clearway_plan::cast::type_of;

@@ -1,4 +1,5 @@
-//! SQL text: parsed, planned against a catalog, and evaluated where it needs no table. The same text gives the same plan.
+//! SQL text: parsed, planned against a catalog, and evaluated where it needs no table. The same
+//! text gives the same plan.
 
 use super::common::{catalog, session, text};
 use super::expr::evaluate;

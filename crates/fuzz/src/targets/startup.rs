@@ -1,5 +1,5 @@
-//! The first packet of a connection. A packet that was taken is taken again, the same, when more bytes follow it, and no
-//! beginning of it is.
+//! The first packet of a connection. A packet that was taken is taken again, the same, when more
+//! bytes follow it, and no beginning of it is.
 
 use clearway_wire::startup::{MAX_STARTUP, startup};
 

@@ -1,4 +1,5 @@
-//! Numbers and timestamps as text. What was read prints as a text that reads as the same value, and prints the same.
+//! Numbers and timestamps as text. What was read prints as a text that reads as the same value, and
+//! prints the same.
 
 use super::common::{TYPES, same};
 use crate::input::Input;

@@ -1,5 +1,5 @@
-//! Verbs of a peer over TCP. A frame does not depend on what follows it, a part of one is none; a verb changes the region of its
-//! key and no other, and is answered by whole frames.
+//! Verbs of a peer over TCP. A frame does not depend on what follows it, a part of one is none; a
+//! verb changes the region of its key and no other, and is answered by whole frames.
 
 use clearway_fabric::tcp::frame::{self, Frame, MAX_WORDS};
 use clearway_fabric::tcp::{Regions, Server};

@@ -1,5 +1,6 @@
-//! A client's stream of messages: framed, decoded, and carried as far as that goes without an engine. Parse is planned, Bind's values
-//! are read in the types of the statement last parsed, COPY's are those of one table.
+//! A client's stream of messages: framed, decoded, and carried as far as that goes without an
+//! engine. Parse is planned, Bind's values are read in the types of the statement last parsed,
+//! COPY's are those of one table.
 
 use super::common::{catalog, check_wire_forms, session};
 use clearway_plan::Plan;

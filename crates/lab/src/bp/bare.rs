@@ -1,7 +1,7 @@
 //! A wrapper without a pool: what acquiring the latch and holding it takes, by access.
 //!
-//! Threads tell the wrapper of recorded accesses. Only the calls that take the latch are timed: with batches of so many hits exactly, each
-//! so-manieth call of a thread.
+//! Threads tell the wrapper of recorded accesses. Only the calls that take the latch are timed:
+//! with batches of so many hits exactly, each so-manieth call of a thread.
 
 use super::systems::Sized;
 use super::workload::Workload;

@@ -76,7 +76,8 @@ struct Ratio {
 }
 
 impl BySize<'_> {
-    /// Table II: a short queue beats prefetching alone, and contention falls where throughput no longer gains.
+    /// Table II: a short queue beats prefetching alone, and contention falls where throughput no
+    /// longer gains.
     pub fn table2(&self, from: u32, to: u32, published: [f64; 3]) -> Vec<Bar> {
         let short = f64::from(from);
         let measured = |kind: Kind| {

@@ -1,4 +1,5 @@
-//! The source's figure 8: hit ratio and throughput against the size of the pool, with direct I/O, where the data is many times the pool.
+//! The source's figure 8: hit ratio and throughput against the size of the pool, with direct I/O,
+//! where the data is many times the pool.
 
 use super::grid::{Grid, Measure};
 use super::real::Real;
@@ -27,13 +28,16 @@ const KINDS: [Kind; 2] = [Kind::Dbt1, Kind::Dbt2];
 const THREADS: usize = 8;
 /// The source's data in GB, over its largest pool of 1 GB. The other pools are each half the next.
 const DATA_OVER_POOL: [f64; 2] = [6.8, 5.6];
-/// The pages that are accessed are at least so many times the largest pool, whatever the file holds besides.
+/// The pages that are accessed are at least so many times the largest pool, whatever the file holds
+/// besides.
 const ACCESSED_OVER_POOL: f64 = 6.0;
 const POOLS: u32 = 6;
-/// The source has 2.9 million customers in 6.8 GB. DBT-2's transactions access 121,000 pages of this database, so that
-/// its pools have 5 to 158 MiB: the smallest still holds more pages than eight threads' queues of 64.
+/// The source has 2.9 million customers in 6.8 GB. DBT-2's transactions access 121,000 pages of
+/// this database, so that its pools have 5 to 158 MiB: the smallest still holds more pages than
+/// eight threads' queues of 64.
 const SIZE: Size = Size { customers: 1_200_000, transactions: 200_000, frames: 262_144 };
-/// A pool is warmed until it has read so many pages as it has frames, but no longer than so many run lengths.
+/// A pool is warmed until it has read so many pages as it has frames, but no longer than so many
+/// run lengths.
 const WARMED_AT_MOST: u32 = 10;
 /// Time between two looks whether a pool is warm.
 const LOOK: Duration = Duration::from_millis(10);
@@ -146,8 +150,8 @@ pub fn run(task: &Task) -> Res<Findings> {
     Ok(findings)
 }
 
-/// The pages of the largest pool: the source's share of the data, or less, so that the accessed pages are many times
-/// its size.
+/// The pages of the largest pool: the source's share of the data, or less, so that the accessed
+/// pages are many times its size.
 fn largest_pool(kind: Kind, accessed: usize, in_file: u32) -> u32 {
     let ratio = KINDS
         .iter()
@@ -162,7 +166,8 @@ fn pools_of(kind: Kind) -> &'static str {
     if kind == Kind::Dbt1 { "pools, DBT-1-like" } else { "pools, DBT-2-like" }
 }
 
-/// Without direct I/O what a pool misses is found in the system's cache, and the figure says nothing.
+/// Without direct I/O what a pool misses is found in the system's cache, and the figure says
+/// nothing.
 fn refuse(workload: &Workload, task: &Task) -> Res<Findings> {
     let at = workload.directory.path().display();
     let why = format!(
@@ -182,7 +187,8 @@ fn length(task: &Task) -> Duration {
     if task.options.quick { QUICK_RUN } else { task.shared_time(4) }
 }
 
-/// One run with a cold pool, which is warmed and then measured. Between two accesses threads do `work`.
+/// One run with a cold pool, which is warmed and then measured. Between two accesses threads do
+/// `work`.
 fn measure(
     disk: &Arc<DirectDisk>,
     workload: &Workload,
@@ -235,8 +241,8 @@ fn measure(
     })
 }
 
-/// One access. A change makes the page dirty, so that it must be written before its frame is free, but leaves its bytes:
-/// there is nothing to log.
+/// One access. A change makes the page dirty, so that it must be written before its frame is free,
+/// but leaves its bytes: there is nothing to log.
 fn access(pool: &Pool, id: PageId, writes: bool) -> Result<(), Want> {
     if writes {
         pool.write(id)?.mark_dirty_begin();
@@ -368,7 +374,8 @@ mod tests {
         let (disk, work) = (Arc::new(DirectDisk::default()), Work::of(0.0, 1.0));
         let config = NodeConfig { frames: 4_096, read_ahead: 0, ..NodeConfig::default() };
         let node = Node::open(disk, workload.directory.path(), config).unwrap();
-        // Told to stop from the beginning: one access, the descent of a tree, which changes nothing.
+        // Told to stop from the beginning: one access, the descent of a tree, which changes
+        // nothing.
         part(node.pool(), &workload, work, 0, &AtomicBool::new(true)).unwrap();
         assert_eq!(node.pool().stats().dirty, 0);
         let writes =

@@ -1,10 +1,12 @@
-//! What was measured or simulated of several systems at several places, and the tables and charts of it.
+//! What was measured or simulated of several systems at several places, and the tables and charts
+//! of it.
 
 use crate::number::median;
 use crate::result::{Axis, Point, Samples, Series};
 use crate::table::{self, Column, FEW, Table};
 
-/// A measure that is shown: its name, its unit, digits that mean something, how it is drawn, and how it is read off.
+/// A measure that is shown: its name, its unit, digits that mean something, how it is drawn, and
+/// how it is read off.
 pub struct Measure<F> {
     /// What it is called.
     pub name: &'static str,
@@ -65,7 +67,8 @@ impl<F> Grid<F> {
         cell.into_iter().flat_map(|cell| &cell.figures).map(of).collect()
     }
 
-    /// How many events there were in all repetitions of a system at a place, where they are too few for a rate.
+    /// How many events there were in all repetitions of a system at a place, where they are too few
+    /// for a rate.
     fn few(&self, system: &str, x: f64, measure: &Measure<F>) -> Option<(&'static str, f64)> {
         let (name, of) = measure.events?;
         let events: f64 = self.repetitions(system, x, of).iter().sum();
@@ -106,7 +109,8 @@ impl<F> Grid<F> {
         Table { title: format!("{}: {}", self.title, measure.name), columns, rows }
     }
 
-    /// A chart with a series a system. A point of too few events is not drawn: see [`Self::counts`].
+    /// A chart with a series a system. A point of too few events is not drawn: see
+    /// [`Self::counts`].
     pub fn samples(&self, measure: &Measure<F>) -> Samples {
         let value = |cell: &Cell<F>, figure: &F| match self.few(&cell.system, cell.x, measure) {
             Some(_) => f64::NAN,

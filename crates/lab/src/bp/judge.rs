@@ -1,4 +1,5 @@
-//! The bars of batching: what the source claims of its throughput and its contention, and what our default must keep.
+//! The bars of batching: what the source claims of its throughput and its contention, and what our
+//! default must keep.
 
 use super::point::{self, Point};
 use super::real::Ran;
@@ -211,7 +212,8 @@ mod tests {
 
     #[test]
     fn the_worse_number_of_threads_is_judged() {
-        // Locked with 8, with 16, batched with 8; batched with 16 never waited. Two repetitions of each.
+        // Locked with 8, with 16, batched with 8; batched with 16 never waited. Two repetitions of
+        // each.
         let bars = judged([450.0, 1_500.0, 2.0, 0.0]);
         let Outcome::Measured { value, readings, .. } = &bars[0].outcome else {
             panic!("{bars:?}")

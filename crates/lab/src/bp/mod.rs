@@ -1,4 +1,5 @@
-//! BP-Wrapper's evaluation, on this engine: its figures and tables, measured on this machine and simulated on the source's.
+//! BP-Wrapper's evaluation, on this engine: its figures and tables, measured on this machine and
+//! simulated on the source's.
 
 mod bare;
 mod claims;

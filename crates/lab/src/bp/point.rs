@@ -1,7 +1,8 @@
-//! Published numbers, what each of them can prove about the simulation, and how far the simulation agrees.
+//! Published numbers, what each of them can prove about the simulation, and how far the simulation
+//! agrees.
 //!
-//! Only a *predicted* point is evidence: nothing was fitted to it, and it does not follow from a fitted one. Tables
-//! list predictions first, those that fail before those that hold.
+//! Only a *predicted* point is evidence: nothing was fitted to it, and it does not follow from a
+//! fitted one. Tables list predictions first, those that fail before those that hold.
 
 use super::scaling::Scaled;
 use super::systems::{How, POLICY, Shared};

@@ -1,7 +1,8 @@
 //! A recorded workload on the real pool: threads access its pages in the recorded order.
 //!
-//! All pages are in the pool, as in the source's part on scalability. A thread reads a page under its shared latch, and between two accesses works
-//! for as long as the engine did when it was recorded; then comes the next access, at the end of a transaction that of another, drawn one.
+//! All pages are in the pool, as in the source's part on scalability. A thread reads a page under
+//! its shared latch, and between two accesses works for as long as the engine did when it was
+//! recorded; then comes the next access, at the end of a transaction that of another, drawn one.
 
 use super::workload::Workload;
 use crate::spinlock::{Work, voluntary_switches};
@@ -30,7 +31,8 @@ pub struct Ran {
     pub rate: f64,
     /// Transactions a second.
     pub transactions: f64,
-    /// From the beginning of a transaction to its end, in microseconds, the mean; no number if none ended.
+    /// From the beginning of a transaction to its end, in microseconds, the mean; no number if none
+    /// ended.
     pub response_us: f64,
     /// Accesses, by all threads.
     pub accesses: f64,
@@ -60,7 +62,8 @@ pub struct Real<'a> {
 }
 
 impl<'a> Real<'a> {
-    /// Opens the workload's database with this replacement, and brings its pages in. Between two accesses threads do `work`. One at a time.
+    /// Opens the workload's database with this replacement, and brings its pages in. Between two
+    /// accesses threads do `work`. One at a time.
     pub fn open(
         workload: &'a Workload,
         kind: ReplacementKind,
@@ -76,8 +79,9 @@ impl<'a> Real<'a> {
         Ok(Self { node, workload, work })
     }
 
-    /// What threads do between two accesses, whatever the replacement: what the engine took for one, less what an access of the pool took of that,
-    /// which had the clock when it was recorded. Of several tries the fastest counts, as interruptions only add.
+    /// What threads do between two accesses, whatever the replacement: what the engine took for
+    /// one, less what an access of the pool took of that, which had the clock when it was recorded.
+    /// Of several tries the fastest counts, as interruptions only add.
     pub fn work(workload: &'a Workload, frames: u32, per_ns: f64) -> Res<Work> {
         let bare =
             Self::open(workload, ReplacementKind::ClockSweep, frames, Work::of(0.0, per_ns))?;
@@ -144,7 +148,8 @@ impl<'a> Real<'a> {
                     .map_err(|_| format!("{id} has left a pool that has room for all"))?;
                 self.work.run(u64::from(page[page.len() - 1]) + 1);
                 part.accesses += 1;
-                // A scan of a table takes longer than a run may be late; what is not finished is no transaction.
+                // A scan of a table takes longer than a run may be late; what is not finished is no
+                // transaction.
                 if part.accesses.is_multiple_of(64) && stop.load(Ordering::Relaxed) {
                     part.sleeps = voluntary_switches() - sleeps;
                     return Ok(part);
@@ -156,8 +161,9 @@ impl<'a> Real<'a> {
     }
 }
 
-/// Keeps a thread that has made its accesses from ending before the waits have been read: to end it takes the policy's latch, too, and may
-/// wait for it, but on no access. Also where it panics, so that nobody waits for it in vain.
+/// Keeps a thread that has made its accesses from ending before the waits have been read: to end it
+/// takes the policy's latch, too, and may wait for it, but on no access. Also where it panics, so
+/// that nobody waits for it in vain.
 struct Counted<'a>(&'a Barrier);
 
 impl Drop for Counted<'_> {

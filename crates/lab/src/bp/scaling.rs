@@ -1,4 +1,5 @@
-//! The source's figures 6 and 7: systems on more and more processors, those of this machine measured, those of the source's simulated.
+//! The source's figures 6 and 7: systems on more and more processors, those of this machine
+//! measured, those of the source's simulated.
 
 use super::grid::{Cell, Grid, Measure};
 use super::real::{Ran, Real};
@@ -126,7 +127,8 @@ pub struct Scaled {
     pub more: Grid<Outcome>,
 }
 
-/// Numbers of threads on a machine of so many cores: powers of two, the cores themselves, and more threads than cores.
+/// Numbers of threads on a machine of so many cores: powers of two, the cores themselves, and more
+/// threads than cores.
 fn numbers_of_threads(cores: usize) -> Vec<usize> {
     let most = MOST_THREADS.max(2 * cores);
     let mut threads: Vec<usize> = std::iter::successors(Some(1), |threads| Some(2 * threads))
@@ -259,7 +261,8 @@ fn measure(
     Ok(())
 }
 
-/// A system on the source's machine and, in a whole run, on more cores like this machine's. Bars take fewer accesses.
+/// A system on the source's machine and, in a whole run, on more cores like this machine's. Bars
+/// take fewer accesses.
 fn simulate_all(
     scaled: &mut Scaled,
     source: &Source,

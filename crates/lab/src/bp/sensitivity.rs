@@ -1,7 +1,7 @@
 //! What each cost of a simulated machine does to the predictions: halved, and doubled.
 //!
-//! The costs of the source's machines are estimates. A prediction that moves with one of them says as much about that
-//! estimate as about the system.
+//! The costs of the source's machines are estimates. A prediction that moves with one of them says
+//! as much about that estimate as about the system.
 
 use super::point::{Basis, On, Point};
 use super::source::Source;
@@ -54,7 +54,8 @@ impl Played<'_> {
     }
 }
 
-/// A table of the source's predictions, with each cost that is not 0 or infinite halved and doubled.
+/// A table of the source's predictions, with each cost that is not 0 or infinite halved and
+/// doubled.
 pub fn table(
     source: &Source,
     workloads: &[Workload],

@@ -1,9 +1,11 @@
-//! The source's machines: what time things take there, and the numbers that the source publishes of them.
+//! The source's machines: what time things take there, and the numbers that the source publishes of
+//! them.
 //!
-//! The source gives no times. The costs below are our estimates for such processors, except for the time slice, which
-//! is Linux 2.6's, and the work between two accesses. That one cost is fitted, so that 2Q behind a lock has, in the mean
-//! over the workloads, the published part of the clock's throughput with all processors ("of", not "below": see
-//! [`Point::below`]). `sensitivity` shows what each cost does to the predictions.
+//! The source gives no times. The costs below are our estimates for such processors, except for the
+//! time slice, which is Linux 2.6's, and the work between two accesses. That one cost is fitted, so
+//! that 2Q behind a lock has, in the mean over the workloads, the published part of the clock's
+//! throughput with all processors ("of", not "below": see [`Point::below`]). `sensitivity` shows
+//! what each cost does to the predictions.
 
 use super::point::{Basis, Look, On, Point, ReadOff};
 use super::systems::How;
@@ -25,8 +27,8 @@ pub struct Source {
     pub points: fn() -> Vec<Point>,
 }
 
-/// The clock's throughput that 2Q behind a lock had on the workloads, with all processors of either machine, in
-/// percent.
+/// The clock's throughput that 2Q behind a lock had on the workloads, with all processors of either
+/// machine, in percent.
 const ALTIX_OF_CLOCK: [f64; 3] = [61.1, 56.5, 66.5];
 const POWER_EDGE_OF_CLOCK: [f64; 3] = [37.9, 52.1, 57.2];
 /// The same with 8 of the Altix's 16 processors.
@@ -167,7 +169,8 @@ fn prefetched_range(cores: &'static [usize], least: f64, most: f64) -> [Point; 2
     ]
 }
 
-/// The most that prefetching alone gains in throughput, and takes off the mean response time, in percent.
+/// The most that prefetching alone gains in throughput, and takes off the mean response time, in
+/// percent.
 fn prefetching_gains(cores: &'static [usize], rate: f64, response: f64) -> [Point; 2] {
     let most = move |look: Look<'_>, of: fn(&Outcome) -> f64, gain: fn(f64) -> f64| {
         let one = |(kind, cores)| {

@@ -148,7 +148,8 @@ impl Sized {
         sized::<64, 32>(),
         sized::<64, 64>(),
     ];
-    /// Batches of so many hits exactly, as in its second figure: the latch is not tried before the queue is full.
+    /// Batches of so many hits exactly, as in its second figure: the latch is not tried before the
+    /// queue is full.
     pub const BATCHES: [Self; 7] = [
         sized::<1, 1>(),
         sized::<2, 2>(),

@@ -1,7 +1,8 @@
 //! A database of the real storage engine, in a folder of its own, whose page accesses are recorded.
 //!
-//! The pool has room for all pages. What it tells its replacement of hits and creations on the recording thread is what is recorded; the engine
-//! that descends its B+trees, splits their nodes and logs its changes does not know of it.
+//! The pool has room for all pages. What it tells its replacement of hits and creations on the
+//! recording thread is what is recorded; the engine that descends its B+trees, splits their nodes
+//! and logs its changes does not know of it.
 
 use clearway_env::OsDisk;
 use clearway_harness::Res;

@@ -1,4 +1,5 @@
-//! The source's figure 2 and its tables II and III: what sizes of batches, of queues and of thresholds do.
+//! The source's figure 2 and its tables II and III: what sizes of batches, of queues and of
+//! thresholds do.
 
 use super::bare;
 use super::claims::{self, BySize};
@@ -116,7 +117,8 @@ pub const TABLE3: Sizes = Sizes {
     beats_prefetching: None,
 };
 
-/// 2Q behind a lock that is prefetched, as the source's pgPref: it has no queue, and its numbers stand at 0.
+/// 2Q behind a lock that is prefetched, as the source's pgPref: it has no queue, and its numbers
+/// stand at 0.
 const PREFETCHED: Shared = Shared { policy: POLICY, how: How::Prefetched };
 const NO_QUEUE: f64 = 0.0;
 
@@ -173,7 +175,8 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
     };
     for workload in &workloads {
         let work = Real::work(workload, size.frames, per_ns)?;
-        // Sizes and prefetching alone take turns, so that a slow minute of the machine hits all of them.
+        // Sizes and prefetching alone take turns, so that a slow minute of the machine hits all of
+        // them.
         for repetition in 1..=task.repetitions() {
             for contender in table.contenders() {
                 let (name, x) = (workload.kind.name(), contender.x);

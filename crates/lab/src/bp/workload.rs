@@ -1,7 +1,9 @@
-//! The page accesses of the source's workloads: its transactions, generated, and run by the real B+tree engine on its tables.
+//! The page accesses of the source's workloads: its transactions, generated, and run by the real
+//! B+tree engine on its tables.
 //!
-//! Like its DBT-1 a bookshop on the web (TPC-W), like its DBT-2 orders at warehouses (TPC-C), and scans of whole tables of rows of 128 bytes. The
-//! tables are smaller than the source's, and all are in the pool, as there.
+//! Like its DBT-1 a bookshop on the web (TPC-W), like its DBT-2 orders at warehouses (TPC-C), and
+//! scans of whole tables of rows of 128 bytes. The tables are smaller than the source's, and all
+//! are in the pool, as there.
 
 use super::tables::{Access, Database};
 use crate::simulator::Transactions;
@@ -70,7 +72,8 @@ pub struct Workload {
     pub writes: Vec<Box<[bool]>>,
     /// The page of each number.
     pub pages: Vec<PageId>,
-    /// What the engine took for an access, its own work, its lookup in the pool and the recording, in nanoseconds.
+    /// What the engine took for an access, its own work, its lookup in the pool and the recording,
+    /// in nanoseconds.
     pub ns_per_access: f64,
     /// The database, as the last transaction left it.
     pub directory: TempDir,
@@ -342,7 +345,8 @@ mod tests {
                     .zip(&*workload.transactions)
                     .all(|(w, t)| w.len() == t.len())
             );
-            // Roots and inner pages are accessed again and again, except by scans, which go from leaf to leaf.
+            // Roots and inner pages are accessed again and again, except by scans, which go from
+            // leaf to leaf.
             if kind != Kind::TableScan {
                 assert!(accesses > 3 * workload.pages.len(), "{}", workload.described());
             }

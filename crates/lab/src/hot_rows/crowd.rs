@@ -1,7 +1,9 @@
-//! A crowd of clients on one thread: each sends its next statement as soon as the one before has been answered.
+//! A crowd of clients on one thread: each sends its next statement as soon as the one before has
+//! been answered.
 //!
-//! A transaction that is told to try again (40001, 40P01) is done again with the same draw; its latency is from its first statement to its commit. At the
-//! end of a run every client finishes what it has begun, but only what was committed in time counts for the rate.
+//! A transaction that is told to try again (40001, 40P01) is done again with the same draw; its
+//! latency is from its first statement to its commit. At the end of a run every client finishes
+//! what it has begun, but only what was committed in time counts for the rate.
 
 use super::session::{Answer, Session};
 use super::work::{Draw, Work};

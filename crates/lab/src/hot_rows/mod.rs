@@ -1,7 +1,8 @@
-//! Hot rows: transactions that all want the same rows, by 1 to 1,000 clients, on Clearway and on PostgreSQL.
+//! Hot rows: transactions that all want the same rows, by 1 to 1,000 clients, on Clearway and on
+//! PostgreSQL.
 //!
-//! [`session`] is a connection, [`crowd`] drives many of them, [`work`] says what they do and checks what they left, [`measure`] runs it on a server,
-//! [`judge`] holds the bars.
+//! [`session`] is a connection, [`crowd`] drives many of them, [`work`] says what they do and
+//! checks what they left, [`measure`] runs it on a server, [`judge`] holds the bars.
 
 mod crowd;
 mod judge;
@@ -47,7 +48,8 @@ const OFF: &str = "Clearway, hot_rows off";
 /// In the order of a case's samples.
 const CONTENDERS: [&str; 3] = [CLEARWAY, POSTGRES, OFF];
 
-/// A kind of transaction by so many clients, and what was measured of it: by contender, every repetition.
+/// A kind of transaction by so many clients, and what was measured of it: by contender, every
+/// repetition.
 struct Case {
     work: Work,
     clients: u32,

@@ -1,7 +1,8 @@
-//! A connection that sends one prepared statement at a time and never waits for the answer: many of them are driven by one thread.
+//! A connection that sends one prepared statement at a time and never waits for the answer: many of
+//! them are driven by one thread.
 //!
-//! pgbench asks the kernel about all of its sockets each time one has something to say, which with a thousand clients costs more than the
-//! transactions. These are told apart by epoll.
+//! pgbench asks the kernel about all of its sockets each time one has something to say, which with
+//! a thousand clients costs more than the transactions. These are told apart by epoll.
 
 use clearway_harness::batch::Batch;
 use clearway_harness::client::startup;
@@ -89,7 +90,8 @@ impl Session {
         self.send_all([(statement, values)])
     }
 
-    /// Sends statements with their values, in one pipeline that has one answer: the first error, or the last value.
+    /// Sends statements with their values, in one pipeline that has one answer: the first error, or
+    /// the last value.
     pub fn send_all<'v>(
         &mut self,
         statements: impl IntoIterator<Item = (usize, &'v [i64])>,

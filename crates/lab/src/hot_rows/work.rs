@@ -29,7 +29,8 @@ pub enum Work {
     TpcbLikeRollback,
     /// The same without ROLLBACK, each transaction sent whole in one pipeline.
     TpcbLikePipeline,
-    /// One of ten rows, SERIALIZABLE, in a block: read, then `SET v = :new`. What fails is done again.
+    /// One of ten rows, SERIALIZABLE, in a block: read, then `SET v = :new`. What fails is done
+    /// again.
     ReadThenUpdate,
 }
 
@@ -150,7 +151,8 @@ impl Work {
         }
     }
 
-    /// Whether all statements of a transaction are sent at once. Otherwise each is answered before the next is sent.
+    /// Whether all statements of a transaction are sent at once. Otherwise each is answered before
+    /// the next is sent.
     pub fn is_whole(self) -> bool {
         self == Self::TpcbLikePipeline
     }

@@ -1,4 +1,5 @@
-//! OpenZFS's experiment: many threads read cached blocks of 8 KiB at random, from a pool whose policy has one list or several.
+//! OpenZFS's experiment: many threads read cached blocks of 8 KiB at random, from a pool whose
+//! policy has one list or several.
 
 mod simulated;
 
@@ -43,7 +44,8 @@ const GAIN_AT_LEAST: f64 = 3.25;
 /// One list and sublists.
 const JUDGED: [&str; 2] = ["arc/multilist", "arc/locked"];
 
-/// The source's lockstat with 32 CPUs and one list: share of all contention in percent, waits in nanoseconds, latch and caller.
+/// The source's lockstat with 32 CPUs and one list: share of all contention in percent, waits in
+/// nanoseconds, latch and caller.
 const PUBLISHED_WAITS: [(&str, f64, f64); 3] = [
     ("ARC_mfu, remove_reference", 47.0, 67_709.0),
     ("ARC_mfu, add_reference", 46.0, 75_366.0),
@@ -55,8 +57,8 @@ const QUICK_THREADS: [usize; 2] = [1, 32];
 /// The source's runs last a minute (`--seconds 60`); none here is shorter than this.
 const LEAST_RUN: Duration = Duration::from_secs(10);
 const QUICK_RUN: Duration = Duration::from_millis(10);
-/// Of TableScan's tables, about an eighth of the source's 32 files of 512 MB: with log and copies what most machines can
-/// hold, and many times a processor's caches.
+/// Of TableScan's tables, about an eighth of the source's 32 files of 512 MB: with log and copies
+/// what most machines can hold, and many times a processor's caches.
 const SIZE: Size = Size { customers: 1_350_000, transactions: 3_000, frames: 524_288 };
 
 /// What a run came to.
@@ -178,7 +180,8 @@ fn run(task: &Task) -> Res<Findings> {
     })
 }
 
-/// Sublists against one list, here and where the source saw a gain; and the simulation's predictions.
+/// Sublists against one list, here and where the source saw a gain; and the simulation's
+/// predictions.
 fn bars(grid: &Grid<Ran>, simulated: &[simulated::Played]) -> Vec<Bar> {
     let most = THREADS[THREADS.len() - 1];
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -244,7 +247,8 @@ fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> R
             block.copy_from_slice(&pool.read(id).map_err(missing)?);
             black_box(&mut block);
             reads += 1;
-            // Relaxed: a sign, nothing is handed over by it. One read at least, however late the thread has a core.
+            // Relaxed: a sign, nothing is handed over by it. One read at least, however late the
+            // thread has a core.
             if stop.load(Ordering::Relaxed) {
                 return Ok::<_, String>(reads);
             }
@@ -274,10 +278,12 @@ fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> R
     })
 }
 
-/// A row of lockstat: the system, latch and caller, waits, their share of all, and how long one takes.
+/// A row of lockstat: the system, latch and caller, waits, their share of all, and how long one
+/// takes.
 type Waited = (String, String, u64, f64, f64);
 
-/// The three latches and callers that waited most often since the last reset: of the last run, which had the most threads.
+/// The three latches and callers that waited most often since the last reset: of the last run,
+/// which had the most threads.
 fn waited(system: &str) -> Vec<Waited> {
     let mut rows = lockstat::contention();
     let all: u64 = rows.iter().map(|row| row.contended).sum();

@@ -1,9 +1,11 @@
-//! The source's machine, simulated around the real code of ARC behind one lock and of ARC's sublists.
+//! The source's machine, simulated around the real code of ARC behind one lock and of ARC's
+//! sublists.
 //!
-//! Three costs are fitted, to three of the twelve published numbers: the work of a read (one CPU), what a crowd adds to
-//! the lock (one list, 32 CPUs), and the bandwidth that all CPUs share (sublists, 32 CPUs). With one CPU both curves are
-//! the work of a read, so that the eight points from 2 to 16 CPUs are predicted. The other costs are estimates:
-//! [`sensitivity`] shows what each does to the predictions.
+//! Three costs are fitted, to three of the twelve published numbers: the work of a read (one CPU),
+//! what a crowd adds to the lock (one list, 32 CPUs), and the bandwidth that all CPUs share
+//! (sublists, 32 CPUs). With one CPU both curves are the work of a read, so that the eight points
+//! from 2 to 16 CPUs are predicted. The other costs are estimates: [`sensitivity`] shows what each
+//! does to the predictions.
 
 use super::THREADS;
 use crate::bars::{Bar, Reading};
@@ -29,8 +31,8 @@ pub const PUBLISHED: [(usize, f64, f64); 6] = [
     (32, 9896.6, 3036.2),
 ];
 
-/// The source's machine, a virtual one. A hit takes the list's lock twice, and what is between is half a read: together
-/// 8 KiB at its rate on one CPU. Waiters spin, since the owner runs.
+/// The source's machine, a virtual one. A hit takes the list's lock twice, and what is between is
+/// half a read: together 8 KiB at its rate on one CPU. Waiters spin, since the owner runs.
 pub const SOURCE: Costs = Costs {
     work_ns: 4_450.0,
     note_ns: 0.0,
@@ -48,7 +50,8 @@ pub const SOURCE: Costs = Costs {
 
 /// Seeds of the simulations.
 pub const SEEDS: [u64; 3] = [1, 2, 3];
-/// Requests for the list's lock by read, in the source's: one to add a reference and one to remove it.
+/// Requests for the list's lock by read, in the source's: one to add a reference and one to remove
+/// it.
 pub const LOCKS_A_READ: usize = 2;
 /// Reads between two times that a thread gives others the core.
 const READS_A_TURN: u64 = 500;
@@ -93,8 +96,8 @@ fn play_with(costs: Costs, accesses: u64, seeds: &[u64]) -> Vec<Played> {
     let one_list =
         Called::Wrapped(PolicyKind::Arc, |policy, frames| WrapperKind::Locked.wrap(policy, frames));
     let mut rng = Rng::new(1);
-    // A read is two accesses to one page. A thread reads on and on: it gives others the core rarely, as at the end of
-    // its time slice.
+    // A read is two accesses to one page. A thread reads on and on: it gives others the core
+    // rarely, as at the end of its time slice.
     let mut turn =
         || (0..READS_A_TURN).flat_map(|_| [rng.below(PAGES) as u32; LOCKS_A_READ]).collect();
     let reads: Transactions = (0..PAGES / READS_A_TURN).map(|_| turn()).collect();
@@ -302,7 +305,8 @@ mod tests {
         assert!(rates[3] > 4.0 * rates[0] && rates[5] < rates[3], "{rates:?}");
     }
 
-    /// With sublists each CPU adds, until what they share is used up; with few CPUs nothing is lost.
+    /// With sublists each CPU adds, until what they share is used up; with few CPUs nothing is
+    /// lost.
     #[test]
     fn sublists_scale_and_lose_nothing_with_few_cpus() {
         let (one_list, sublists) = (rates(CURVES[0]), rates(CURVES[1]));

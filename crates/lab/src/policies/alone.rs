@@ -1,6 +1,8 @@
-//! A trace run over in order, by a policy alone or in a wrapper: which accesses miss depends on nothing else, so that one run is enough.
+//! A trace run over in order, by a policy alone or in a wrapper: which accesses miss depends on
+//! nothing else, so that one run is enough.
 //!
-//! A page that is resident is a hit. For one that is not, a frame that was never used is taken, or else the policy's first proposal.
+//! A page that is resident is a hit. For one that is not, a frame that was never used is taken, or
+//! else the policy's first proposal.
 
 use clearway_replacement::{Policy, Probe};
 use clearway_traces::Trace;

@@ -1,17 +1,20 @@
-//! A policy as a cache of numbers: the least that a policy needs around it to be held against caches that are crates.
+//! A policy as a cache of numbers: the least that a policy needs around it to be held against
+//! caches that are crates.
 //!
-//! A hash table of chains through the frames, as the pool's: a search takes no latch, a change takes that of a shard of the buckets. A
-//! frame holds a key and a value of eight bytes each. On a hit the policy is told of the frame; on a miss it is asked for one, if none is free, and
-//! told what came into it. The same for every policy and wrapper.
+//! A hash table of chains through the frames, as the pool's: a search takes no latch, a change
+//! takes that of a shard of the buckets. A frame holds a key and a value of eight bytes each. On a
+//! hit the policy is told of the frame; on a miss it is asked for one, if none is free, and told
+//! what came into it. The same for every policy and wrapper.
 //!
 //! # Invariants
-//! 1. A frame is in the list of free frames, with the one thread that fills it, or in the chain of its key's bucket; a key is in one frame
-//!    at most.
-//! 2. A frame's version is odd while it is in no chain, and another for every key that it has held: what was read between two equal, even
-//!    versions belongs together.
+//! 1. A frame is in the list of free frames, with the one thread that fills it, or in the chain of
+//!    its key's bucket; a key is in one frame at most.
+//! 2. A frame's version is odd while it is in no chain, and another for every key that it has held:
+//!    what was read between two equal, even versions belongs together.
 //!
 //! # Locking
-//! The policy's latch, if it has one, and under it that of a shard; the latch of the free list alone.
+//! The policy's latch, if it has one, and under it that of a shard; the latch of the free list
+//! alone.
 //!
 //! Source: the page table of `clearway-buffer`; sequence locks (Boehm, MSPC 2012).
 
@@ -22,7 +25,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Shards of the buckets, each with a latch.
 const SHARDS: usize = 64;
-/// A search without a latch gives up after so many steps: it may have gone astray, and a miss is confirmed under the latch.
+/// A search without a latch gives up after so many steps: it may have gone astray, and a miss is
+/// confirmed under the latch.
 const CHAIN_LIMIT: usize = 32;
 const END: u32 = u32::MAX;
 /// No key: none is so large.
@@ -52,13 +56,15 @@ impl Frame {
     /// Its value, if it holds `key` all the while.
     #[inline]
     fn value_of(&self, key: u64) -> Option<u64> {
-        // Acquire: pairs with the Release in `publish`, so that key and value are at least as new as the version.
+        // Acquire: pairs with the Release in `publish`, so that key and value are at least as new
+        // as the version.
         let version = self.version.load(Ordering::Acquire);
         if version & 1 == 1 || self.key.load(Ordering::Relaxed) != key {
             return None;
         }
         let value = self.value.load(Ordering::Relaxed);
-        // Pairs with the fence in `clear`: had the value been of a later key, the version would have moved on.
+        // Pairs with the fence in `clear`: had the value been of a later key, the version would
+        // have moved on.
         fence(Ordering::Acquire);
         (self.version.load(Ordering::Relaxed) == version).then_some(value)
     }
@@ -68,7 +74,8 @@ impl Frame {
         // Relaxed load: only the chain's latch holder and the frame's owner change it.
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version | 1, Ordering::Relaxed);
-        // Release: pairs with the fence in `value_of`: whoever reads what is written from here on sees the odd version.
+        // Release: pairs with the fence in `value_of`: whoever reads what is written from here on
+        // sees the odd version.
         fence(Ordering::Release);
         self.key.store(NONE, Ordering::Relaxed);
     }
@@ -108,7 +115,8 @@ impl Cache {
     /// The value of a key that is cached.
     #[inline]
     pub fn get(&self, key: u64) -> Option<u64> {
-        // Acquire, here and below: pairs with the Release stores in `insert` and `take`: the frame and its link.
+        // Acquire, here and below: pairs with the Release stores in `insert` and `take`: the frame
+        // and its link.
         let mut at = self.buckets[self.bucket(key)].load(Ordering::Acquire);
         for _ in 0..CHAIN_LIMIT {
             let frame = self.frames.get(at as usize)?;
@@ -134,7 +142,8 @@ impl Cache {
         }
         frame.publish(key, value);
         let bucket = &self.buckets[bucket];
-        // Relaxed load: changed only under the latch. Release stores: pair with the Acquires in `get`.
+        // Relaxed load: changed only under the latch. Release stores: pair with the Acquires in
+        // `get`.
         frame.next.store(bucket.load(Ordering::Relaxed), Ordering::Release);
         bucket.store(id.0, Ordering::Release);
         drop(latch);
@@ -149,7 +158,8 @@ impl Cache {
 
     /// Whether the key is in its chain. Under the chain's latch.
     fn is_linked(&self, bucket: usize, key: u64) -> bool {
-        // Relaxed, here and in `take`: all changes of this chain are made under the latch that the caller holds.
+        // Relaxed, here and in `take`: all changes of this chain are made under the latch that the
+        // caller holds.
         let mut at = self.buckets[bucket].load(Ordering::Relaxed);
         while let Some(frame) = self.frames.get(at as usize) {
             if frame.key.load(Ordering::Relaxed) == key {
@@ -160,7 +170,8 @@ impl Cache {
         false
     }
 
-    /// Takes a proposed frame out of its chain, if it is still in one: policies without a latch may propose it to two threads.
+    /// Takes a proposed frame out of its chain, if it is still in one: policies without a latch may
+    /// propose it to two threads.
     fn take(&self, id: FrameId) -> Probe {
         let frame = &self.frames[id.0 as usize];
         let key = frame.key.load(Ordering::Relaxed);
@@ -236,7 +247,8 @@ mod tests {
         }
     }
 
-    /// Invariant 2: threads that bring in the same few keys never see another's value, and lose no frame.
+    /// Invariant 2: threads that bring in the same few keys never see another's value, and lose no
+    /// frame.
     #[test]
     fn threads_see_whole_frames_and_lose_none() {
         for kind in ReplacementKind::all() {

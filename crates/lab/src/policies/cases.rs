@@ -65,7 +65,8 @@ impl Case {
     }
 }
 
-/// The cases of this part of the experiment. A trace that cannot be read is an error; one that is not there is not.
+/// The cases of this part of the experiment. A trace that cannot be read is an error; one that is
+/// not there is not.
 pub fn cases(task: &Task) -> Res<Cases> {
     let mut cases = Cases { cases: Vec::new(), missing: Vec::new() };
     let mut last: Option<Rc<Trace>> = None;

@@ -1,7 +1,8 @@
 //! What takes part as a cache: policies in wrappers in a [`Cache`], and the caches of three crates.
 //!
-//! All have the same capacity in entries of weight one, keys and values of eight bytes, and hash by the same function but for the [`Cache`],
-//! which hashes as the pool does. Else the crates are as they come: their numbers of shards and their policies are their defaults.
+//! All have the same capacity in entries of weight one, keys and values of eight bytes, and hash by
+//! the same function but for the [`Cache`], which hashes as the pool does. Else the crates are as
+//! they come: their numbers of shards and their policies are their defaults.
 
 use super::cache::Cache;
 use clearway_replacement::ReplacementKind;
@@ -69,7 +70,8 @@ pub enum Contender {
     Ours(ReplacementKind),
     /// quick_cache.
     QuickCache,
-    /// moka. Its housekeeping is done by the threads that use it, now and then: until then it holds more than its capacity.
+    /// moka. Its housekeeping is done by the threads that use it, now and then: until then it holds
+    /// more than its capacity.
     Moka,
     /// The memory cache of foyer.
     Foyer,

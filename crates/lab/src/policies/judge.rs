@@ -61,8 +61,8 @@ fn worst<'a>(
     lost.max_by(|a, b| a.points.total_cmp(&b.points))
 }
 
-/// The default's worst trace; beside it what any policy loses in the default wrapper and in the source's, the latter also on the trace where it is
-/// said to be much.
+/// The default's worst trace; beside it what any policy loses in the default wrapper and in the
+/// source's, the latter also on the trace where it is said to be much.
 fn lost(measured: &[Measured], name: &str, threads: u32) -> Option<Bar> {
     let (policy, late) = Late::of(ReplacementKind::default())?;
     let default = worst(measured, threads, late, |_, of| of == policy)?;

@@ -14,7 +14,8 @@ use clearway_traces::opt_misses;
 
 /// Threads of a race.
 pub const THREADS: [usize; 2] = [1, 2];
-/// A race is over so many accesses at least: short traces are run over several times, without a stop.
+/// A race is over so many accesses at least: short traces are run over several times, without a
+/// stop.
 const RACE_ACCESSES: usize = 500_000;
 
 /// What was measured of a case.

@@ -1,7 +1,8 @@
-//! Replacement policies over traces of page accesses: what they hit, and how fast caches made of them are.
+//! Replacement policies over traces of page accesses: what they hit, and how fast caches made of
+//! them are.
 //!
-//! [`alone`] runs a policy over a trace; [`race`] runs threads over a [`cache`] made of a policy, or
-//! over a crate's cache ([`contender`]).
+//! [`alone`] runs a policy over a trace; [`race`] runs threads over a [`cache`] made of a policy,
+//! or over a crate's cache ([`contender`]).
 
 mod alone;
 mod cache;

@@ -1,6 +1,8 @@
-//! How fast a cache is over a trace: its threads take the accesses in order, a block at a time, and bring in what is not there.
+//! How fast a cache is over a trace: its threads take the accesses in order, a block at a time, and
+//! bring in what is not there.
 //!
-//! So no thread is more than a block behind, whoever has a core: what they hit is what the trace lets them hit.
+//! So no thread is more than a block behind, whoever has a core: what they hit is what the trace
+//! lets them hit.
 
 use super::contender::{Caching, Contender, Use};
 use clearway_harness::Res;
@@ -11,7 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// Accesses that a thread takes at a time: few beside a pool, many beside the one atomic instruction that takes them.
+/// Accesses that a thread takes at a time: few beside a pool, many beside the one atomic
+/// instruction that takes them.
 const BLOCK: usize = 32;
 
 /// What a run came to.
@@ -109,8 +112,8 @@ mod tests {
         for contender in ReplacementKind::all().map(Contender::Ours).chain(PEERS) {
             for threads in [1, 2] {
                 let ran = Race { trace: &trace, threads, passes: 2 }.run(contender, 100).unwrap();
-                // 100 of 500 pages have half of the weight of this law; every policy finds most of them. Moka holds more than its capacity
-                // while its housekeeping is behind.
+                // 100 of 500 pages have half of the weight of this law; every policy finds most of
+                // them. Moka holds more than its capacity while its housekeeping is behind.
                 let most = if contender == Contender::Moka { 100.0 } else { 90.0 };
                 assert!(
                     ran.rate > 0.0 && (25.0..most).contains(&ran.hit_percent),

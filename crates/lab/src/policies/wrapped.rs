@@ -1,8 +1,10 @@
-//! What a policy hits that many threads share: the accesses of a trace are dealt out to them, one each in turn.
+//! What a policy hits that many threads share: the accesses of a trace are dealt out to them, one
+//! each in turn.
 //!
-//! One thread acts as all of them, so that their order is the trace's, and what is lost to the exact policy is lost to hits that are told late. The
-//! latch is always free then: queues are as empty as they can be. For the source's, of fixed size, the other extreme is run too: queues that are
-//! never committed before they are full.
+//! One thread acts as all of them, so that their order is the trace's, and what is lost to the
+//! exact policy is lost to hits that are told late. The latch is always free then: queues are as
+//! empty as they can be. For the source's, of fixed size, the other extreme is run too: queues that
+//! are never committed before they are full.
 
 use super::alone::{self, Told};
 use super::cases::Case;

@@ -1,8 +1,10 @@
-//! Row locks over one-sided memory: the source's figures 3 to 5 and table 2, and verbs by phase, simulated.
+//! Row locks over one-sided memory: the source's figures 3 to 5 and table 2, and verbs by phase,
+//! simulated.
 //!
-//! [`systems`] says what is compared, [`figure`] has throughput and aborts against theta, [`kinds`] the choice of locks, [`tables`] the counts,
-//! [`nodes`] larger clusters, [`measures`] what their runs show, [`judge`] the bars.
-//! Protocols and cluster are those of [`clearway_remote::ycsb`]: real code in virtual time. [`real`] runs processes.
+//! [`systems`] says what is compared, [`figure`] has throughput and aborts against theta, [`kinds`]
+//! the choice of locks, [`tables`] the counts, [`nodes`] larger clusters, [`measures`] what their
+//! runs show, [`judge`] the bars. Protocols and cluster are those of [`clearway_remote::ycsb`]:
+//! real code in virtual time. [`real`] runs processes.
 
 mod figure;
 mod judge;

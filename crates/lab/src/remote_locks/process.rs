@@ -86,8 +86,8 @@ impl Drop for Node {
     }
 }
 
-/// Runs `nodes` processes with these arguments for a time; returns what each has counted. It is an error if their rows do
-/// not have all updates that committed, or a lock is left.
+/// Runs `nodes` processes with these arguments for a time; returns what each has counted. It is an
+/// error if their rows do not have all updates that committed, or a lock is left.
 pub fn run(binary: &Path, nodes: usize, args: &[String], time: Duration) -> Res<Vec<Counts>> {
     let mut processes: Vec<Node> = Vec::new();
     let mut peers = String::from("peers");

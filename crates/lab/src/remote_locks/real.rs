@@ -1,4 +1,5 @@
-//! Real processes on this machine: one-sided verbs on shared memory, messages through shared memory, and TCP.
+//! Real processes on this machine: one-sided verbs on shared memory, messages through shared
+//! memory, and TCP.
 
 use super::measures::Shown;
 use super::process::{self, Counts};

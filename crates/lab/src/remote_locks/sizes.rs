@@ -1,4 +1,5 @@
-//! Fetching words of various sizes from another thread of this machine: a READ, a message and its reply, or TCP.
+//! Fetching words of various sizes from another thread of this machine: a READ, a message and its
+//! reply, or TCP.
 
 use super::seeds;
 use crate::bp::grid::{Cell, Grid, Measure};
@@ -63,8 +64,8 @@ type System = (&'static str, fn(usize, &mut dyn FnMut(&mut dyn Fetch) -> Res<()>
 const SYSTEMS: [System; 3] =
     [("one-sided", with_reads), ("two-sided", with_messages), ("TCP", with_tcp)];
 
-/// Fetches for a time with so many requests under way. Returns how many were answered in a second, and the median time of
-/// one.
+/// Fetches for a time with so many requests under way. Returns how many were answered in a second,
+/// and the median time of one.
 fn fetch(client: &mut dyn Fetch, depth: usize, time: Duration) -> Res<(f64, f64)> {
     let begun = OsClock.monotonic();
     let (mut under_way, mut answered, mut times_us) = (0, 0, Vec::new());

@@ -9,8 +9,8 @@ use crate::result::Record;
 use clearway_harness::Res;
 use std::path::{Path, PathBuf};
 
-/// Reads every record in `directory` and writes the page; `order` has the names of the experiments as the page shows them, others come
-/// behind. Returns how many records it has.
+/// Reads every record in `directory` and writes the page; `order` has the names of the experiments
+/// as the page shows them, others come behind. Returns how many records it has.
 pub fn write(directory: &Path, out: &Path, order: &[&str]) -> Res<usize> {
     let mut records =
         files(directory)?.iter().map(|path| json::read(path)).collect::<Res<Vec<Record>>>()?;

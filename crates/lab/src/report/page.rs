@@ -1,4 +1,5 @@
-//! The page itself: what stands in it, in which order. Nothing is loaded from elsewhere, and no script runs.
+//! The page itself: what stands in it, in which order. Nothing is loaded from elsewhere, and no
+//! script runs.
 
 use super::plot;
 use crate::bars::Verdict;

@@ -1,7 +1,8 @@
-//! A chart of samples, as SVG: medians with whiskers from the lower to the upper quartile of the repetitions.
+//! A chart of samples, as SVG: medians with whiskers from the lower to the upper quartile of the
+//! repetitions.
 //!
-//! Colours are written for paper; where the page is dark its style ([`style`]) exchanges them by their value, so that the drawing itself needs
-//! to know nothing of it.
+//! Colours are written for paper; where the page is dark its style ([`style`]) exchanges them by
+//! their value, so that the drawing itself needs to know nothing of it.
 
 use super::ruler::{Lies, Ruler, place};
 use crate::number::{median, quartiles};
@@ -35,8 +36,9 @@ const COLUMNS: f64 = 0.7;
 const INK: RGBColor = RGBColor(0x1b, 0x1f, 0x24);
 const GRID: RGBColor = RGBColor(0xd5, 0xda, 0xe0);
 
-/// Colours of the series on paper and on a dark page. People who see colours differently tell them apart (after Okabe and Ito), and beyond the last
-/// one lines are dashed and points have other shapes.
+/// Colours of the series on paper and on a dark page. People who see colours differently tell them
+/// apart (after Okabe and Ito), and beyond the last one lines are dashed and points have other
+/// shapes.
 const COLOURS: [(RGBColor, &str); 8] = [
     (RGBColor(0x00, 0x72, 0xb2), "#58a6e8"),
     (RGBColor(0xd5, 0x5e, 0x00), "#ff8f4d"),
@@ -161,7 +163,8 @@ fn has_columns(samples: &Samples) -> bool {
     matches!(samples.x.scale, Scale::Names(_)) && samples.y.scale == Scale::Linear
 }
 
-/// Where a series stands beside the others over one name: its begin, from the name's place, and its width.
+/// Where a series stands beside the others over one name: its begin, from the name's place, and its
+/// width.
 fn beside(samples: &Samples, which: usize) -> (f64, f64) {
     let width = COLUMNS / samples.series.len() as f64;
     (which as f64 * width - COLUMNS / 2.0, width)

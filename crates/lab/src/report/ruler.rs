@@ -1,4 +1,5 @@
-//! A ruler along an axis of a chart: from where to where it goes, where a number has its place, and which places are marked.
+//! A ruler along an axis of a chart: from where to where it goes, where a number has its place, and
+//! which places are marked.
 
 use crate::number::shown;
 use crate::result::{Axis, Scale};
@@ -7,13 +8,15 @@ use std::ops::Range;
 
 /// About so many marks on an axis of equal steps.
 const MARKS: f64 = 5.0;
-/// Numbers further from zero than this, and closer to it than its inverse, are no measurements, and leave no room for marks.
+/// Numbers further from zero than this, and closer to it than its inverse, are no measurements, and
+/// leave no room for marks.
 const LARGEST: f64 = 1e100;
 /// Digits that a mark has at least, if the number has them.
 const DIGITS: i32 = 3;
 /// What stands for powers of ten from the first that has no room beside an axis.
 const PREFIXES: [(i32, &str); 3] = [(12, "T"), (9, "G"), (6, "M")];
-/// Marks on an axis of factors that stand on measured numbers are at least this part of the axis apart.
+/// Marks on an axis of factors that stand on measured numbers are at least this part of the axis
+/// apart.
 const APART: f64 = 0.05;
 /// What an axis of factors leaves free at either end, as a part of its length.
 const ROOM: f64 = 0.04;

@@ -25,23 +25,27 @@ pub struct Costs {
     pub latch_ns: f64,
     /// A cache line moves from core to core.
     pub transfer_ns: f64,
-    /// How long the memory, which is one for all cores, is busy with an access, beside the work. 0: it is never waited for.
+    /// How long the memory, which is one for all cores, is busy with an access, beside the work. 0:
+    /// it is never waited for.
     pub memory_ns: f64,
     /// What each thread that waits for the latch adds to its acquisition by the next.
     pub crowd_ns: f64,
     /// A thread that was asleep or ready runs on a core.
     pub switch_ns: f64,
-    /// How long a thread runs before the system gives its core to one that is ready; infinite where it never does.
+    /// How long a thread runs before the system gives its core to one that is ready; infinite where
+    /// it never does.
     pub slice_ns: f64,
     /// How long a thread spins for the latch before it sleeps.
     pub spin_ns: f64,
 }
 
-/// Cache lines of a hit that are another core's, if it was there last: the frame's own place, and two neighbours'.
+/// Cache lines of a hit that are another core's, if it was there last: the frame's own place, and
+/// two neighbours'.
 const COLD_LINES: f64 = 3.0;
 /// Linux's time slice since 6.6 on eight cores and more (`base_slice_ns`).
 const SLICE_NS: f64 = 2.8e6;
-/// Tries of each measurement, of which the fastest counts: interruptions only ever add, and on a machine that others use most tries have some.
+/// Tries of each measurement, of which the fastest counts: interruptions only ever add, and on a
+/// machine that others use most tries have some.
 const TRIES: usize = 100;
 /// After so long no other try begins: on a machine that others keep busy, one may take seconds.
 const LONGEST: Duration = Duration::from_millis(200);
@@ -66,8 +70,8 @@ impl Costs {
         ("spin", |costs| &mut costs.spin_ns),
     ];
 
-    /// For tables of what each cost does: every cost that is not 0 or infinite, halved and doubled, the others as they
-    /// are; each with a heading.
+    /// For tables of what each cost does: every cost that is not 0 or infinite, halved and doubled,
+    /// the others as they are; each with a heading.
     pub fn varied(self) -> impl Iterator<Item = (String, Self)> {
         Self::FIELDS.into_iter().flat_map(move |(name, field)| {
             let given = *field(&mut { self });
@@ -81,8 +85,8 @@ impl Costs {
         })
     }
 
-    /// Measured on this machine; `work_ns` is the caller's to know. With one core there is no other for a line to come from: then a hundred
-    /// nanoseconds are taken for it.
+    /// Measured on this machine; `work_ns` is the caller's to know. With one core there is no other
+    /// for a line to come from: then a hundred nanoseconds are taken for it.
     pub fn here(work_ns: f64, policy: PolicyKind) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let transfer_ns = if cores > 1 { transfer() } else { 100.0 };

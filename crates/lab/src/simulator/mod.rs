@@ -1,20 +1,25 @@
 //! A machine of N cores in virtual time, around the real code of the wrappers.
 //!
-//! One thread of the operating system plays all threads of the machine, each by its own thread index. When a thread's next access is due, the
-//! wrapper's real `hit` is called. The policy inside is a [`timed::Timed`] one: each of its operations is done and then takes virtual time, in
-//! which the other threads' accesses are played, *while the caller is inside the wrapper and has the wrapper's real latch*. So a `try_lock` of
-//! theirs really fails, and queues really fill. Only waiting is played: a thread whose access would block ([`Blocks`]) is not called
-//! before the latch is free. Over sublists, each with a latch of its own, a hit returns at once and then takes its time: as all hits wait for
-//! their latch, nobody could tell the difference.
+//! One thread of the operating system plays all threads of the machine, each by its own thread
+//! index. When a thread's next access is due, the wrapper's real `hit` is called. The policy inside
+//! is a [`timed::Timed`] one: each of its operations is done and then takes virtual time, in which
+//! the other threads' accesses are played, *while the caller is inside the wrapper and has the
+//! wrapper's real latch*. So a `try_lock` of theirs really fails, and queues really fill. Only
+//! waiting is played: a thread whose access would block ([`Blocks`]) is not called before the latch
+//! is free. Over sublists, each with a latch of its own, a hit returns at once and then takes its
+//! time: as all hits wait for their latch, nobody could tell the difference.
 //!
-//! What time things take are [`Costs`]. What is not modelled: interrupts, and that who is woken may take a core from who runs.
+//! What time things take are [`Costs`]. What is not modelled: interrupts, and that who is woken may
+//! take a core from who runs.
 //!
 //! # Invariants
 //! 1. Accesses are played in the order of their virtual time.
 //! 2. While a latch is held, no thread is called whose access would wait for it.
-//! 3. A core runs one thread at a time; a thread is on a core, ready, asleep at a latch, or spinning there.
+//! 3. A core runs one thread at a time; a thread is on a core, ready, asleep at a latch, or
+//!    spinning there.
 //!
-//! Source: the question of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009): the same system on more processors.
+//! Source: the question of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009): the same system on more
+//! processors.
 
 pub mod costs;
 mod schedule;
@@ -31,7 +36,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use timed::Timed;
 
-/// Pages that a workload's transactions access, one after the other. Page `n` is in frame `n`: all are resident.
+/// Pages that a workload's transactions access, one after the other. Page `n` is in frame `n`: all
+/// are resident.
 pub type Transactions = Arc<[Box<[u32]>]>;
 
 /// When a hit waits for the latch, which the simulator has to know before it calls.
@@ -39,7 +45,8 @@ pub type Transactions = Arc<[Box<[u32]>]>;
 pub enum Blocks {
     /// Whenever the latch is held.
     Always,
-    /// When the latch is held and the thread's queue, which has room for `queue` hits, becomes full; it is tried from the `threshold`th on.
+    /// When the latch is held and the thread's queue, which has room for `queue` hits, becomes
+    /// full; it is tried from the `threshold`th on.
     Full {
         /// The source's S.
         queue: u32,
@@ -117,7 +124,8 @@ pub struct Outcome {
     pub elapsed_ns: f64,
     /// Transactions that ended.
     pub transactions: u64,
-    /// From the beginning of a transaction to its end, in nanoseconds, the mean; no number if none ended.
+    /// From the beginning of a transaction to its end, in nanoseconds, the mean; no number if none
+    /// ended.
     pub response_ns: f64,
     /// Requests for the latch that were not granted at once; tries that failed are none.
     pub waits: u64,
@@ -178,8 +186,8 @@ fn page(no: u32) -> PageId {
     PageId::new(PartitionId(0), no)
 }
 
-/// Plays all that is due before `limit`, or until who called it has the core again that it had lost. Called again, from inside the wrapper, while a
-/// thread is in its critical section.
+/// Plays all that is due before `limit`, or until who called it has the core again that it had
+/// lost. Called again, from inside the wrapper, while a thread is in its critical section.
 fn play_until(limit: u64) {
     while let Some((thread, frame, replacement)) = with_playing(|playing| {
         let (thread, frame) = playing.schedule.next_call(limit)?;

@@ -1,12 +1,15 @@
 //! Who runs when: cores, threads, latches, memory, and the clock.
 //!
-//! A thread works, then accesses a page, and so on to the end of its transaction; then it goes to the back of the ready ones, as a server's
-//! process that waits for its client. A latch is like PostgreSQL's and ours: whoever finds it free has it, so that who was woken may find it
-//! held again. A waiter spins for [`Costs::spin_ns`] and then sleeps; the end of a section wakes one: who spins before who sleeps.
-//! A thread that has run for [`Costs::slice_ns`] in all loses its core if another is ready for it, also in its section: then it keeps the latch. It
-//! runs again when no one is ready who has not used up a slice, as in Linux 2.6's scheduler of two arrays.
+//! A thread works, then accesses a page, and so on to the end of its transaction; then it goes to
+//! the back of the ready ones, as a server's process that waits for its client. A latch is like
+//! PostgreSQL's and ours: whoever finds it free has it, so that who was woken may find it held
+//! again. A waiter spins for [`Costs::spin_ns`] and then sleeps; the end of a section wakes one:
+//! who spins before who sleeps. A thread that has run for [`Costs::slice_ns`] in all loses its core
+//! if another is ready for it, also in its section: then it keeps the latch. It runs again when no
+//! one is ready who has not used up a slice, as in Linux 2.6's scheduler of two arrays.
 //!
-//! Memory is one for all cores: it serves accesses one after the other, each for [`Costs::memory_ns`], beside the work before the next access.
+//! Memory is one for all cores: it serves accesses one after the other, each for
+//! [`Costs::memory_ns`], beside the work before the next access.
 
 use super::costs::Costs;
 use super::{Blocks, Machine, Outcome, System, Transactions};
@@ -52,7 +55,8 @@ struct Thread {
     wait: u64,
     /// The transaction's end gives others the core.
     yields: bool,
-    /// What is left of its time slice, which it does not lose when it sleeps, and since when it runs.
+    /// What is left of its time slice, which it does not lose when it sleeps, and since when it
+    /// runs.
     slice: u64,
     runs_since: u64,
     /// What happens when it has a core.
@@ -112,7 +116,8 @@ fn ticks(ns: f64) -> u64 {
 }
 
 impl Schedule {
-    /// All threads at the beginning of a transaction, as many on cores as there are. `latch_of` has for each frame the latch that its hits take.
+    /// All threads at the beginning of a transaction, as many on cores as there are. `latch_of` has
+    /// for each frame the latch that its hits take.
     pub fn new(
         system: &System,
         machine: &Machine,
@@ -185,8 +190,8 @@ impl Schedule {
         }
     }
 
-    /// The thread and the frame of the next access before `limit` that calls the wrapper; what does not is done here. Nothing, too, when the innermost
-    /// call, which had lost its core, goes on.
+    /// The thread and the frame of the next access before `limit` that calls the wrapper; what does
+    /// not is done here. Nothing, too, when the innermost call, which had lost its core, goes on.
     pub fn next_call(&mut self, limit: u64) -> Option<(u32, u32)> {
         loop {
             let Reverse((time, _, event)) = *self.events.peek()?;
@@ -194,7 +199,8 @@ impl Schedule {
                 return None;
             }
             self.events.pop();
-            // Invariant 1. A call that returned may have ended after this event: its core was busy, no other's.
+            // Invariant 1. A call that returned may have ended after this event: its core was busy,
+            // no other's.
             self.clock = self.clock.max(time);
             match event {
                 Event::SpunOut(thread, wait) => self.spun_out(thread, wait, time),
@@ -240,7 +246,8 @@ impl Schedule {
         &mut self.latches[latch as usize]
     }
 
-    /// An operation of the policy on behalf of the innermost call: until when it takes. The first begins a section.
+    /// An operation of the policy on behalf of the innermost call: until when it takes. The first
+    /// begins a section.
     pub fn operation(&mut self, frame: u32) -> u64 {
         let Some(Call { thread: id, now, waited }) = self.calls.last().copied() else { return 0 };
         let core = self.threads[id as usize].core;
@@ -254,7 +261,8 @@ impl Schedule {
             let last = std::mem::replace(&mut latch.last_holder_core, core);
             ns += self.costs.latch_ns + self.costs.crowd_ns * waiters as f64;
             if last != core {
-                // The latch's own line comes in any case; the lists' ends may have been asked for. But those for whom it waited have changed them since.
+                // The latch's own line comes in any case; the lists' ends may have been asked for.
+                // But those for whom it waited have changed them since.
                 let has_ends = self.prefetches && !waited;
                 ns += self.costs.transfer_ns + if has_ends { 0.0 } else { self.costs.cold_ns };
             }
@@ -274,7 +282,8 @@ impl Schedule {
         self.preempted(thread, now, Event::Resumes(thread))
     }
 
-    /// The innermost call has returned. Its section, if it had one, ends when its operations have taken their time.
+    /// The innermost call has returned. Its section, if it had one, ends when its operations have
+    /// taken their time.
     pub fn call_ended(&mut self) {
         let Some(Call { thread: id, now, .. }) = self.calls.pop() else { return };
         let thread = &mut self.threads[id as usize];
@@ -415,10 +424,11 @@ impl Schedule {
         self.dispatch(now);
     }
 
-    /// At the end of its time slice the core goes to who is ready, if somebody is; and a new slice begins. `resumes` happens when the thread has a
-    /// core again.
+    /// At the end of its time slice the core goes to who is ready, if somebody is; and a new slice
+    /// begins. `resumes` happens when the thread has a core again.
     fn preempted(&mut self, id: u32, now: u64, resumes: Event) -> bool {
-        // Calls that had not returned at the last access do so without another event: one whose thread has a core again goes on at its old time.
+        // Calls that had not returned at the last access do so without another event: one whose
+        // thread has a core again goes on at its old time.
         let over = self.is_over();
         let thread = &mut self.threads[id as usize];
         if over || now - thread.runs_since < thread.slice {

@@ -67,7 +67,8 @@ fn one_core_never_waits_for_the_lock() {
     }
 }
 
-/// A section takes longer than an eighth of an access: sixteen cores cannot have more than eight would.
+/// A section takes longer than an eighth of an access: sixteen cores cannot have more than eight
+/// would.
 #[test]
 fn a_lock_at_each_access_bounds_throughput_by_its_sections() {
     let locked = played(&LOCKED, 16);
@@ -89,7 +90,8 @@ fn batches_grow_when_tries_fail_and_hardly_anyone_waits() {
     assert!(batched.rate() > 0.8 * played(&CLOCK, 8).rate(), "{batched:?}");
 }
 
-/// What is asked for ahead is asked for outside of the latch: however long that takes, nobody waits for it.
+/// What is asked for ahead is asked for outside of the latch: however long that takes, nobody waits
+/// for it.
 #[test]
 fn prefetching_takes_no_time_under_the_latch() {
     let called = Called::Wrapped(PolicyKind::Lru, |policy, frames| {
@@ -147,7 +149,8 @@ fn queued(wrap: Wrap, blocks: Blocks) -> System {
     System { called: Called::Wrapped(PolicyKind::Lru, wrap), blocks, prefetches: false }
 }
 
-/// Who loses its core in its section keeps the latch: those whose queues become full meanwhile wait, and nobody who need not.
+/// Who loses its core in its section keeps the latch: those whose queues become full meanwhile
+/// wait, and nobody who need not.
 #[test]
 fn a_holder_that_loses_its_core_lets_full_queues_wait() {
     let source = queued(
@@ -195,7 +198,8 @@ fn sublists(count: u32) -> System {
     }
 }
 
-/// Of one sublist, what returns at once and then takes its time is what takes its time before it returns.
+/// Of one sublist, what returns at once and then takes its time is what takes its time before it
+/// returns.
 #[test]
 fn one_sublist_is_one_lock() {
     assert_eq!(played(&sublists(1), 8), played(&LOCKED, 8));
@@ -210,7 +214,8 @@ fn sublists_split_the_waits() {
     assert!(many.rate() > 2.0 * one.rate(), "{one:?} {many:?}");
 }
 
-/// All cores together get no more than one memory can give, and one core, which asks for less, does not notice it.
+/// All cores together get no more than one memory can give, and one core, which asks for less, does
+/// not notice it.
 #[test]
 fn memory_bounds_throughput() {
     let costs = Costs { memory_ns: 250.0, ..COSTS };
@@ -220,7 +225,8 @@ fn memory_bounds_throughput() {
     assert!(one.rate() > 0.99 * played(&CLOCK, 1).rate(), "{one:?}");
 }
 
-/// Whoever spins has its turn: all the time that is neither work nor a section is somebody's wait that came to its end.
+/// Whoever spins has its turn: all the time that is neither work nor a section is somebody's wait
+/// that came to its end.
 #[test]
 fn who_came_first_to_spin_is_first() {
     let costs = Costs { spin_ns: 1e9, work_ns: 100.0, ..COSTS };

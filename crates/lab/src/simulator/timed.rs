@@ -15,7 +15,8 @@ impl Timed {
 }
 
 impl Policy for Timed {
-    /// The operation, and then all that others do while it is under way, and until the caller has its core again, if it loses it.
+    /// The operation, and then all that others do while it is under way, and until the caller has
+    /// its core again, if it loses it.
     fn hit(&mut self, frame: FrameId) {
         self.0.hit(frame);
         if let Some(ends) = with_playing(|playing| playing.schedule.operation(frame.0)) {

@@ -30,12 +30,12 @@ pub const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 pub const CROWDS: [usize; 3] = [8, 16, 64];
 const QUICK_THREADS: [usize; 3] = [1, 2, 8];
 
-/// Turns of a repetition, in each of which every latch has a round. Where threads share cores a round must be long enough for all to have some,
-/// so that there is one.
+/// Turns of a repetition, in each of which every latch has a round. Where threads share cores a
+/// round must be long enough for all to have some, so that there is one.
 const TURNS: u32 = 8;
 const QUICK_ROUND: Duration = Duration::from_millis(2);
-/// A thread that has a core to itself is never ready without running. A round in which its threads were for more than this share of
-/// its time was disturbed by another program.
+/// A thread that has a core to itself is never ready without running. A round in which its threads
+/// were for more than this share of its time was disturbed by another program.
 const DISTURBED: f64 = 0.05;
 
 /// A number of threads with sections of one kind.
@@ -61,7 +61,8 @@ impl Case {
         format!("{}, {} {threads}", self.section.name(), self.threads)
     }
 
-    /// One thread has its time alone judged, with nothing to do but to take the latch; two and more are judged by all they do.
+    /// One thread has its time alone judged, with nothing to do but to take the latch; two and more
+    /// are judged by all they do.
     fn has_a_bar(&self) -> bool {
         match self.threads {
             1 => self.section == SECTIONS[0],
@@ -105,7 +106,8 @@ pub struct Figures {
     pub rate: f64,
     /// 99.9 % of the waits are no longer, in microseconds. No number where nobody was timed.
     pub wait_us: f64,
-    /// Jain's index of the threads' acquisitions: 1 where all have the same number, 1/n where one of n has all.
+    /// Jain's index of the threads' acquisitions: 1 where all have the same number, 1/n where one
+    /// of n has all.
     pub jain: f64,
     /// The acquisitions of the thread with the fewest over those of the one with the most.
     pub least: f64,
@@ -181,7 +183,8 @@ pub fn measure(what: &'static str, task: &Task, per_ns: f64) -> Res<Vec<Cell>> {
     Ok(cells)
 }
 
-/// How many turns a case has, and the load of one round: `--seconds` are shared by the turns and the latches of a repetition.
+/// How many turns a case has, and the load of one round: `--seconds` are shared by the turns and
+/// the latches of a repetition.
 fn load(task: &Task, case: &Case, latches: u32, per_ns: f64) -> (u32, Load) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let turns = if task.options.quick || case.threads > cores { 1 } else { TURNS };

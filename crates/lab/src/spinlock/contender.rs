@@ -1,4 +1,5 @@
-//! What takes part in the latch bench: every latch of the engine's crate, the standard library's mutex and parking_lot's.
+//! What takes part in the latch bench: every latch of the engine's crate, the standard library's
+//! mutex and parking_lot's.
 
 use super::round::{Load, Round, round};
 use clearway_harness::Res;

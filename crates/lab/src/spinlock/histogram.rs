@@ -1,4 +1,5 @@
-//! Times in nanoseconds by size, in steps of a sixteenth: small enough for a thread to keep its own, exact enough for a quantile.
+//! Times in nanoseconds by size, in steps of a sixteenth: small enough for a thread to keep its
+//! own, exact enough for a quantile.
 
 /// Steps within a power of two.
 const STEPS: usize = 16;
@@ -46,7 +47,8 @@ impl Histogram {
     }
 }
 
-/// The step that a time falls into: below 32 the time itself, above it the power of two and the four bits below the highest.
+/// The step that a time falls into: below 32 the time itself, above it the power of two and the
+/// four bits below the highest.
 #[inline]
 fn step(ns: u64) -> usize {
     let shift = ((ns | 1).ilog2() as usize).saturating_sub(STEPS.ilog2() as usize);

@@ -1,7 +1,9 @@
-//! Latches under contention: the source's acquisitions, the engine's own latch, and what others use.
+//! Latches under contention: the source's acquisitions, the engine's own latch, and what others
+//! use.
 //!
-//! Part (a), the latch bench: threads take one latch for sections of set lengths ([`cases`]), every latch in turn ([`contender`]).
-//! Part (b), the whole server with one hot latch, is an experiment of its own: [`server`].
+//! Part (a), the latch bench: threads take one latch for sections of set lengths ([`cases`]), every
+//! latch in turn ([`contender`]). Part (b), the whole server with one hot latch, is an experiment
+//! of its own: [`server`].
 
 mod cases;
 mod contender;
@@ -34,7 +36,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// A measure that is shown: its name, its unit, digits that mean something, how it is drawn, and how it is read off a round.
+/// A measure that is shown: its name, its unit, digits that mean something, how it is drawn, and
+/// how it is read off a round.
 struct Measure {
     name: &'static str,
     unit: &'static str,
@@ -154,7 +157,8 @@ fn names(cells: &[Cell]) -> Vec<&'static str> {
     names
 }
 
-/// A measure of one section: latches down, threads across. Nothing where the section was not measured.
+/// A measure of one section: latches down, threads across. Nothing where the section was not
+/// measured.
 fn by_threads(cells: &[Cell], section: &Section, measure: &Measure) -> Option<Table> {
     let of_section: Vec<&Cell> =
         cells.iter().filter(|cell| cell.case.section == *section).collect();
@@ -211,7 +215,8 @@ fn samples(cells: &[Cell], section: &Section) -> Vec<Samples> {
     }
 }
 
-/// The throughput of one latch over that of another, a counter under it and the largest crowd at it.
+/// The throughput of one latch over that of another, a counter under it and the largest crowd at
+/// it.
 fn times(measured: &Measured, latch: &str, other: &str) -> Option<f64> {
     let case = Case { section: SECTIONS[0], threads: measured.crowds().last()? };
     Some(measured.of(latch, &case, |f| f.rate)? / measured.of(other, &case, |f| f.rate)?)

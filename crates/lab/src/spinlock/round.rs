@@ -1,8 +1,10 @@
-//! One round: threads take one latch again and again for a set time, and each keeps its own account.
+//! One round: threads take one latch again and again for a set time, and each keeps its own
+//! account.
 //!
-//! Nothing but the latch and what it protects is written by more than one thread while the round runs: counts and waits are the
-//! threads' own, allocated before the start. Every [`SAMPLED`]th wait is timed, the same for all latches: two looks at the clock, of which
-//! the second is inside the section.
+//! Nothing but the latch and what it protects is written by more than one thread while the round
+//! runs: counts and waits are the threads' own, allocated before the start. Every [`SAMPLED`]th
+//! wait is timed, the same for all latches: two looks at the clock, of which the second is inside
+//! the section.
 
 use super::contender::{Contender, Protected};
 use super::histogram::Histogram;
@@ -20,7 +22,8 @@ pub const SAMPLED: u64 = 16;
 /// How often a thread at the starting line looks around before it lets others have its core.
 const STANDING: u32 = 10_000;
 
-/// A piece of work of a set length: multiplications that wait for each other and touch no shared memory.
+/// A piece of work of a set length: multiplications that wait for each other and touch no shared
+/// memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Work(u64);
 
@@ -39,7 +42,8 @@ impl Work {
     }
 }
 
-/// Multiplications of [`Work`] that this processor makes in a nanosecond: the best of many tries, as interruptions only ever add.
+/// Multiplications of [`Work`] that this processor makes in a nanosecond: the best of many tries,
+/// as interruptions only ever add.
 pub fn calibrate() -> f64 {
     const STEPS: u64 = 10_000;
     let fastest = (0..200).map(|_| {
@@ -64,7 +68,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// One wait in so many is timed; a thread that is alone waits for nobody, and looks at no clock.
+    /// One wait in so many is timed; a thread that is alone waits for nobody, and looks at no
+    /// clock.
     fn sampled(&self) -> u64 {
         if self.threads == 1 { u64::MAX } else { SAMPLED }
     }
@@ -207,7 +212,8 @@ fn work<C: Contender>(latch: &C, load: &Load, stop: &AtomicBool, start: &Start) 
         untimed -= 1;
         taken += 1;
         outside.run(taken);
-        // One section at least, however late the thread has a core: a round in which a thread took nothing says nothing of the latch.
+        // One section at least, however late the thread has a core: a round in which a thread took
+        // nothing says nothing of the latch.
         if stop.load(Ordering::Relaxed) {
             break;
         }
@@ -222,7 +228,8 @@ struct Spent {
     switches: u64,
 }
 
-/// How often this thread has given up its core to wait: not where it was preempted, nor where it yielded.
+/// How often this thread has given up its core to wait: not where it was preempted, nor where it
+/// yielded.
 pub fn voluntary_switches() -> u64 {
     let status = of_this_thread("status");
     number(status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")))

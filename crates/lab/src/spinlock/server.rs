@@ -1,10 +1,12 @@
-//! The whole server under `pgbench -S -c 100` with one hot latch, by each acquisition of the engine's latch.
+//! The whole server under `pgbench -S -c 100` with one hot latch, by each acquisition of the
+//! engine's latch.
 //!
-//! The latch is the one before the pool's replacement policy: with `lru/locked` every use of a page takes it. What waiting for it costs is the
-//! server's own account, `clearway.contention`, set to zero before each run and read when pgbench has ended.
+//! The latch is the one before the pool's replacement policy: with `lru/locked` every use of a page
+//! takes it. What waiting for it costs is the server's own account, `clearway.contention`, set to
+//! zero before each run and read when pgbench has ended.
 //!
-//! The source's "before" is the same server with PostgreSQL's `s_lock` in the latch's place: the lab
-//! serves it itself ([`Specimen`]).
+//! The source's "before" is the same server with PostgreSQL's `s_lock` in the latch's place: the
+//! lab serves it itself ([`Specimen`]).
 
 use super::waits::Waits;
 use crate::compare::{Contender, Sample, seeds, sized};
@@ -68,7 +70,8 @@ const QUICK_WORKERS: usize = 3;
 /// So many looks before a thread sleeps that it hardly ever does.
 const ONLY_SPINS: &str = "100000";
 
-/// A measure that is shown: its name, its unit, digits that mean something, and how it is read off a run.
+/// A measure that is shown: its name, its unit, digits that mean something, and how it is read off
+/// a run.
 struct Measure {
     name: &'static str,
     unit: &'static str,
@@ -117,7 +120,8 @@ const SHORT: [&str; 6] = [
     "requests a transaction",
 ];
 
-/// What the source measured: the acquisition, transactions a second, and percent of CPU time in `s_lock`.
+/// What the source measured: the acquisition, transactions a second, and percent of CPU time in
+/// `s_lock`.
 const PUBLISHED: [(&str, f64, f64); 4] = [
     ("s_lock by test-and-set", 805.0, 82.42),
     ("s_lock by test-and-set, LSE", 577.0, 77.8),
@@ -472,7 +476,8 @@ mod tests {
             table.rows[measured.len()][8..],
             [Cell::number(805.0, 0), Cell::number(82.42, 2)]
         );
-        // 800 requests, of which half a percent waited, in each of three runs; then twice as many, and so on.
+        // 800 requests, of which half a percent waited, in each of three runs; then twice as many,
+        // and so on.
         assert_eq!(table.rows[0][5], Cell::text("12 waits in 3 runs"));
         assert_eq!(table.rows[9][5], Cell::measured(&[0.5; 3], 3));
         let published: Vec<String> =

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 /// The class of the latch before the replacement policy.
 const POLICY: &str = "buffer.policy";
-/// Waits of these classes are no waits for a latch: transactions' locks, the disk, and messages that are left to whoever runs a partition.
+/// Waits of these classes are no waits for a latch: transactions' locks, the disk, and messages
+/// that are left to whoever runs a partition.
 const NO_LATCHES: [&str; 3] = ["lock.", "log.", "partition."];
 
 /// The waits of a time.

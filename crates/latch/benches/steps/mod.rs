@@ -20,7 +20,8 @@ mod trap {
     fn raw(f: &dyn Fn()) -> u64 {
         let f = std::hint::black_box(f);
         STEPS.store(0, Ordering::Relaxed);
-        // SAFETY: sets the trap flag, which the handler of SIGTRAP answers, and changes nothing else; the stack is as it was.
+        // SAFETY: sets the trap flag, which the handler of SIGTRAP answers, and changes nothing
+        // else; the stack is as it was.
         unsafe { std::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
         f();
         // SAFETY: clears it again.
@@ -28,7 +29,8 @@ mod trap {
         STEPS.load(Ordering::Relaxed)
     }
 
-    /// Instructions of `f`, its return and what calls it left out. None if the system delivers no traps.
+    /// Instructions of `f`, its return and what calls it left out. None if the system delivers no
+    /// traps.
     pub fn of(f: &dyn Fn()) -> Option<u64> {
         // SAFETY: the handler touches an atomic only.
         unsafe { signal(SIGTRAP, step) };

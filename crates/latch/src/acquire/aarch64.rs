@@ -1,21 +1,25 @@
-//! Acquisitions by the very instructions that the source compares. `cargo xtask chips` runs them, and reads the disassembly.
+//! Acquisitions by the very instructions that the source compares. `cargo xtask chips` runs them,
+//! and reads the disassembly.
 
 use super::{Acquisition, FREE, HELD, Named};
 use clearway_sync::atomic::AtomicU32;
 use std::arch::{asm, is_aarch64_feature_detected};
 
-/// Test-and-set as gcc's `__sync_lock_test_and_set` has it without LSE: always stores, and pays a full barrier.
+/// Test-and-set as gcc's `__sync_lock_test_and_set` has it without LSE: always stores, and pays a
+/// full barrier.
 #[derive(Debug)]
 pub struct Swap;
 
-// SAFETY: the exclusive pair swaps in one step; `dmb ish` orders everything after it behind the load, which is more than acquire.
+// SAFETY: the exclusive pair swaps in one step; `dmb ish` orders everything after it behind the
+// load, which is more than acquire.
 unsafe impl Acquisition for Swap {
     const NAME: &'static str = "tas";
 
     #[inline]
     fn try_acquire(word: &AtomicU32) -> bool {
         let old: u32;
-        // SAFETY: the pointer is an atomic's, valid and aligned; the instructions access those four bytes only, atomically.
+        // SAFETY: the pointer is an atomic's, valid and aligned; the instructions access those four
+        // bytes only, atomically.
         unsafe {
             asm!(
                 "2:",
@@ -38,18 +42,21 @@ impl Named for Swap {
     const TESTED: &'static str = "ttas";
 }
 
-/// The source's fix: acquire and release exclusives, no barrier, and no store while the word is held.
+/// The source's fix: acquire and release exclusives, no barrier, and no store while the word is
+/// held.
 #[derive(Debug)]
 pub struct Compare;
 
-// SAFETY: the store succeeds only if nobody has written since the load, which saw `FREE`; `ldaxr` acquires.
+// SAFETY: the store succeeds only if nobody has written since the load, which saw `FREE`; `ldaxr`
+// acquires.
 unsafe impl Acquisition for Compare {
     const NAME: &'static str = "cas";
 
     #[inline]
     fn try_acquire(word: &AtomicU32) -> bool {
         let old: u32;
-        // SAFETY: the pointer is an atomic's, valid and aligned; the instructions access those four bytes only, atomically.
+        // SAFETY: the pointer is an atomic's, valid and aligned; the instructions access those four
+        // bytes only, atomically.
         unsafe {
             asm!(
                 "2:",
@@ -74,7 +81,8 @@ impl Named for Compare {
     const TESTED: &'static str = "test-cas";
 }
 
-/// [`Compare`], waiting by `wfe`: the load's reservation makes the holder's store an event that ends the wait.
+/// [`Compare`], waiting by `wfe`: the load's reservation makes the holder's store an event that
+/// ends the wait.
 #[derive(Debug)]
 pub struct CompareWfe;
 
@@ -89,7 +97,8 @@ unsafe impl Acquisition for CompareWfe {
 
     #[inline]
     fn pause(word: &AtomicU32) {
-        // SAFETY: reads an atomic's four bytes. `wfe` may return at any time; it does at the latest at the next timer interrupt.
+        // SAFETY: reads an atomic's four bytes. `wfe` may return at any time; it does at the latest
+        // at the next timer interrupt.
         unsafe {
             asm!(
                 "ldxr {old:w}, [{word}]",
@@ -119,7 +128,8 @@ unsafe impl Acquisition for LseSwap {
     #[inline]
     fn try_acquire(word: &AtomicU32) -> bool {
         let old: u32;
-        // SAFETY: the pointer is an atomic's, valid and aligned; whoever calls this has asked `available`.
+        // SAFETY: the pointer is an atomic's, valid and aligned; whoever calls this has asked
+        // `available`.
         unsafe {
             asm!(
                 ".arch_extension lse",
@@ -153,7 +163,8 @@ unsafe impl Acquisition for LseCompare {
     #[inline]
     fn try_acquire(word: &AtomicU32) -> bool {
         let mut old = FREE;
-        // SAFETY: the pointer is an atomic's, valid and aligned; whoever calls this has asked `available`.
+        // SAFETY: the pointer is an atomic's, valid and aligned; whoever calls this has asked
+        // `available`.
         unsafe {
             asm!(
                 ".arch_extension lse",

@@ -9,10 +9,12 @@
 //! | `Tested<A>`   | a load, then `A`        | a load, then `A`                          | no |
 //! | `CompareWfe`  | -                       | as `Compare`; waits by `wfe` on the word  | no |
 //!
-//! Which is best depends on the chip, not on its architecture's name (the source found LSE a loss where others gain), so that it is
-//! measured: see [`crate::calibrate`]. Under loom, shuttle and Miri all of them are the portable atomics that they stand for.
+//! Which is best depends on the chip, not on its architecture's name (the source found LSE a loss
+//! where others gain), so that it is measured: see [`crate::calibrate`]. Under loom, shuttle and
+//! Miri all of them are the portable atomics that they stand for.
 //!
-//! Source: Greenplum pull request 12848; PostgreSQL's `s_lock.h`; Arm Architecture Reference Manual, B2.9.
+//! Source: Greenplum pull request 12848; PostgreSQL's `s_lock.h`; Arm Architecture Reference
+//! Manual, B2.9.
 
 #[cfg(all(target_arch = "aarch64", not(any(loom, shuttle, miri))))]
 mod aarch64;
@@ -36,8 +38,9 @@ pub const HELD: u32 = 1;
 /// A way to take a word from [`FREE`] to [`HELD`].
 ///
 /// # Safety
-/// `try_acquire` returns true only if it has changed the word from [`FREE`] to [`HELD`], in one step and with acquire ordering; it does
-/// not change the word otherwise, but may write [`HELD`] over [`HELD`].
+/// `try_acquire` returns true only if it has changed the word from [`FREE`] to [`HELD`], in one
+/// step and with acquire ordering; it does not change the word otherwise, but may write [`HELD`]
+/// over [`HELD`].
 pub unsafe trait Acquisition: Send + Sync + 'static {
     /// What the lab and the calibration call it.
     const NAME: &'static str;
@@ -57,7 +60,8 @@ pub unsafe trait Acquisition: Send + Sync + 'static {
     }
 }
 
-/// Looks before it tries: no store, and no exclusive claim to the cache line, while the word is held.
+/// Looks before it tries: no store, and no exclusive claim to the cache line, while the word is
+/// held.
 #[derive(Debug)]
 pub struct Tested<A>(PhantomData<A>);
 

@@ -1,4 +1,5 @@
-//! Acquisitions by the standard atomics. On x86-64 they compile to `xchg` and `lock cmpxchg`: `cargo xtask chips` reads it.
+//! Acquisitions by the standard atomics. On x86-64 they compile to `xchg` and `lock cmpxchg`:
+//! `cargo xtask chips` reads it.
 
 use super::{Acquisition, FREE, HELD, Named};
 use clearway_sync::atomic::{AtomicU32, Ordering};

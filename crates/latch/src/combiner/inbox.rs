@@ -8,13 +8,15 @@
 //! | `POISONED` | dead  | nothing: a holder has panicked                                     |
 //! | an address | held  | the nodes from that address on, newest first, linked through `next` |
 //!
-//! Only the holder leaves the states in which the baton is held, except that anyone may put one more node in front. So
-//! that a pusher either finds the baton free and takes it, or changes the word that the holder must change to let go: the
-//! holder then sees the node. No message is lost, and no fence between two words is needed.
+//! Only the holder leaves the states in which the baton is held, except that anyone may put one
+//! more node in front. So that a pusher either finds the baton free and takes it, or changes the
+//! word that the holder must change to let go: the holder then sees the node. No message is lost,
+//! and no fence between two words is needed.
 //!
-//! A pusher may find in the word the address that it has seen before, of another node by now (ABA). That does no harm: whatever its age, an address in
-//! the word is that of the newest node, which is what the pushed node leads to. But whether it happens is up to the allocator, and in a simulation, which
-//! must be the same each time, it must not.
+//! A pusher may find in the word the address that it has seen before, of another node by now (ABA).
+//! That does no harm: whatever its age, an address in the word is that of the newest node, which is
+//! what the pushed node leads to. But whether it happens is up to the allocator, and in a
+//! simulation, which must be the same each time, it must not.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -52,7 +54,8 @@ pub(super) struct Inbox<M> {
     graves: Graves<M>,
 }
 
-/// Where nodes have been in a simulation: as long as the inbox is there, none comes to lie where another was. Otherwise nothing.
+/// Where nodes have been in a simulation: as long as the inbox is there, none comes to lie where
+/// another was. Otherwise nothing.
 struct Graves<M> {
     #[cfg(shuttle)]
     taken: std::sync::Mutex<Vec<Box<std::mem::MaybeUninit<Node<M>>>>>,
@@ -72,7 +75,8 @@ impl<M> Graves<M> {
     #[cfg(shuttle)]
     fn keep(&self, node: Box<Node<M>>) -> Box<Node<M>> {
         let place = Box::into_raw(node);
-        // SAFETY: from `Box::into_raw` above. What is read is not touched there again: the place stays without a value.
+        // SAFETY: from `Box::into_raw` above. What is read is not touched there again: the place
+        // stays without a value.
         let (node, place) = unsafe { (ptr::read(place), Box::from_raw(place.cast())) };
         self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(place);
         Box::new(node)
@@ -89,7 +93,8 @@ impl<M> Graves<M> {
 
 impl<M> Inbox<M> {
     pub(super) fn new() -> Self {
-        // An address is distinct from the states because it is a multiple of the alignment and not zero.
+        // An address is distinct from the states because it is a multiple of the alignment and not
+        // zero.
         const { assert!(align_of::<Node<M>>() > POISONED) };
         Self { word: AtomicUsize::new(FREE), graves: Graves::new() }
     }
@@ -97,8 +102,8 @@ impl<M> Inbox<M> {
     /// Takes the baton if it is free and nothing waits.
     #[inline(always)]
     pub(super) fn try_take_free(&self) -> bool {
-        // Acquire: pairs with the Release in `let_go`; without it the state would be seen before the last holder's
-        // changes. Relaxed: a failure looks at nothing.
+        // Acquire: pairs with the Release in `let_go`; without it the state would be seen before
+        // the last holder's changes. Relaxed: a failure looks at nothing.
         self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
     }
 
@@ -121,7 +126,8 @@ impl<M> Inbox<M> {
         loop {
             let new = match word {
                 POISONED => {
-                    // SAFETY: the node is from `Box::into_raw` above and not pushed: it is ours alone.
+                    // SAFETY: the node is from `Box::into_raw` above and not pushed: it is ours
+                    // alone.
                     drop(unsafe { Box::from_raw(node) });
                     refuse();
                 }
@@ -132,9 +138,9 @@ impl<M> Inbox<M> {
                     address
                 }
             };
-            // Acquire: pairs with the Release in `let_go`, for a caller that becomes the holder. Release: pairs with
-            // the Acquire in `take_nodes`; without it the holder would read a node that is not yet written. The
-            // failure's Relaxed: as the load above.
+            // Acquire: pairs with the Release in `let_go`, for a caller that becomes the holder.
+            // Release: pairs with the Acquire in `take_nodes`; without it the holder would read a
+            // node that is not yet written. The failure's Relaxed: as the load above.
             match self.word.compare_exchange_weak(word, new, AcqRel, Relaxed) {
                 // SAFETY: as above, ours alone: only the baton was taken.
                 Ok(FREE) => return Pushed::TookFree(unsafe { Box::from_raw(node) }),
@@ -153,13 +159,14 @@ impl<M> Inbox<M> {
         backlog.make_contiguous()[old..].reverse();
     }
 
-    /// The holder lets go, if nothing waits that it has not collected; returns whether it has. `backlog` says whether
-    /// messages are left to the next holder.
+    /// The holder lets go, if nothing waits that it has not collected; returns whether it has.
+    /// `backlog` says whether messages are left to the next holder.
     #[inline(always)]
     pub(super) fn let_go(&self, backlog: bool) -> bool {
         let free = if backlog { LEFT } else { FREE };
-        // Release: pairs with the Acquire of whoever takes the baton next; without it that thread would not see our
-        // changes of the state. Relaxed: after a failure we `collect`, which acquires.
+        // Release: pairs with the Acquire of whoever takes the baton next; without it that thread
+        // would not see our changes of the state. Relaxed: after a failure we `collect`, which
+        // acquires.
         self.word.compare_exchange(HELD, free, Release, Relaxed).is_ok()
     }
 
@@ -175,15 +182,16 @@ impl<M> Inbox<M> {
     /// The holder changes the word and gets the nodes that waited, newest first.
     fn take_nodes(&self, new: usize) -> Nodes<'_, M> {
         debug_assert!(new == HELD || new == POISONED);
-        // Acquire: pairs with the Release in `push_or_take` of every node in the list: each push continues the release
-        // sequence of those before it.
+        // Acquire: pairs with the Release in `push_or_take` of every node in the list: each push
+        // continues the release sequence of those before it.
         Nodes { address: self.word.swap(new, Acquire), graves: &self.graves }
     }
 }
 
 impl<M> Drop for Inbox<M> {
     fn drop(&mut self) {
-        // A holder's `&Combiner` cannot outlive the combiner: the word is at rest, or a holder's guard was leaked.
+        // A holder's `&Combiner` cannot outlive the combiner: the word is at rest, or a holder's
+        // guard was leaked.
         drop(self.take_nodes(POISONED));
     }
 }
@@ -202,9 +210,9 @@ impl<M> Iterator for Nodes<'_, M> {
             return None;
         }
         let node = ptr::with_exposed_provenance_mut(self.address);
-        // SAFETY: an address above the states comes from `Box::into_raw` in `push_or_take`, which exposed it and pushed
-        // the node once. `take_nodes` took the list out of the word with one swap, so that no one else has it, and we
-        // go past each node before anyone can free it.
+        // SAFETY: an address above the states comes from `Box::into_raw` in `push_or_take`, which
+        // exposed it and pushed the node once. `take_nodes` took the list out of the word with one
+        // swap, so that no one else has it, and we go past each node before anyone can free it.
         let node: Box<Node<M>> = unsafe { Box::from_raw(node) };
         self.address = node.next;
         Some(self.graves.keep(node))

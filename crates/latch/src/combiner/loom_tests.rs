@@ -1,4 +1,5 @@
-//! Every interleaving of two or three threads. `RUSTFLAGS="--cfg loom" cargo test -p clearway-latch --release --lib loom`
+//! Every interleaving of two or three threads.
+//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-latch --release --lib loom`
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -11,7 +12,8 @@ static CLASS: Class = Class::new("test.combiner");
 
 type Log = Combiner<Vec<u8>, Letter>;
 
-/// A message whose content loom watches, so that a node that is read before it is written is noticed.
+/// A message whose content loom watches, so that a node that is read before it is written is
+/// noticed.
 struct Letter(UnsafeCell<u8>);
 
 impl Letter {
@@ -104,7 +106,8 @@ fn a_thread_keeps_its_order() {
     });
 }
 
-/// Handles 1, in whose handler 2 and 3 are submitted, which overfills a hold under loom; and sees to what is left.
+/// Handles 1, in whose handler 2 and 3 are submitted, which overfills a hold under loom; and sees
+/// to what is left.
 fn send_three(log: &Log) {
     let mut handle = |state: &mut Vec<u8>, message: Letter| {
         let message = message.content();
@@ -121,8 +124,8 @@ fn send_three(log: &Log) {
 
 #[test]
 fn a_message_that_meets_a_backlog_goes_behind_it() {
-    // Invariants 2 to 4. The other thread may also find 1 waiting, and then handles it without its effects. Bounded:
-    // all interleavings take minutes.
+    // Invariants 2 to 4. The other thread may also find 1 waiting, and then handles it without its
+    // effects. Bounded: all interleavings take minutes.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
@@ -151,7 +154,8 @@ fn a_message_that_meets_a_backlog_goes_behind_it() {
 
 #[test]
 fn another_thread_may_handle_what_is_left() {
-    // Invariants 1 and 2: the poll that finds the backlog need not be that of the thread which left it.
+    // Invariants 1 and 2: the poll that finds the backlog need not be that of the thread which left
+    // it.
     loom::model(|| {
         let log = Arc::new(Log::new(&CLASS, Vec::new()));
         let other = thread::spawn({
@@ -166,7 +170,8 @@ fn another_thread_may_handle_what_is_left() {
 
 #[test]
 fn an_exclusive_visit_loses_nothing() {
-    // Invariants 1 and 2: messages that come during the visit are handled by the submitter or by the visitor's poll.
+    // Invariants 1 and 2: messages that come during the visit are handled by the submitter or by
+    // the visitor's poll.
     loom::model(|| {
         let log = Arc::new(Log::new(&CLASS, Vec::new()));
         let other = thread::spawn({

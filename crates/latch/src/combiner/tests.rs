@@ -1,4 +1,5 @@
-//! One thread's view, panics, and many threads at full speed; `loom_tests` tries every interleaving of a few.
+//! One thread's view, panics, and many threads at full speed; `loom_tests` tries every interleaving
+//! of a few.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,8 +1,10 @@
 //! A thread's own counters.
 //!
 //! Invariants
-//! 1. `MINE` of a thread names a block from the thread's first request until its `Membership` is dropped, which is before the block is.
-//! 2. A row's class and caller are written once; the caller last, with Release: who sees the caller sees the class.
+//! 1. `MINE` of a thread names a block from the thread's first request until its `Membership` is
+//!    dropped, which is before the block is.
+//! 2. A row's class and caller are written once; the caller last, with Release: who sees the caller
+//!    sees the class.
 
 use super::histogram::{BUCKETS, Histogram, bucket};
 use super::registry::{self, Totals};
@@ -43,7 +45,8 @@ struct Waits {
 /// Adds to a counter that only this thread writes to.
 #[inline]
 fn add(counter: &AtomicU64, by: u64) {
-    // Relaxed: each counter says all by itself. Load and store: there is one writer (invariant 1 of the module above).
+    // Relaxed: each counter says all by itself. Load and store: there is one writer (invariant 1 of
+    // the module above).
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
@@ -54,7 +57,8 @@ impl Waits {
     }
 
     fn read(&self) -> Histogram {
-        // Relaxed: see `add`. A wait that is being counted may be in the one and not yet in the other.
+        // Relaxed: see `add`. A wait that is being counted may be in the one and not yet in the
+        // other.
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Histogram {
             buckets: std::array::from_fn(|at| load(&self.buckets[at])),
@@ -65,7 +69,8 @@ impl Waits {
 
 impl Block {
     fn new() -> Arc<Self> {
-        // SAFETY: a block is atomic integers and pointers, for which all bits zero is a value: 0 and null.
+        // SAFETY: a block is atomic integers and pointers, for which all bits zero is a value: 0
+        // and null.
         unsafe { Arc::<Self>::new_zeroed().assume_init() }
     }
 
@@ -125,7 +130,8 @@ impl Block {
     }
 }
 
-/// Has this thread's block counted in, or, if the thread is at its end and has none any more, the totals of the gone.
+/// Has this thread's block counted in, or, if the thread is at its end and has none any more, the
+/// totals of the gone.
 pub(super) fn with(count: impl FnOnce(&Block), late: impl FnOnce(&mut Totals)) {
     if MEMBERSHIP.try_with(|membership| count(&membership.0)).is_err() {
         registry::late(late);

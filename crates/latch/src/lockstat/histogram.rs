@@ -6,8 +6,8 @@ pub const BUCKETS: usize = 64;
 /// The first bucket is for times below 2^FIRST ns.
 const FIRST: u32 = 5;
 
-/// A histogram of times from 32 ns to 100 s; what is beyond is counted in the outermost buckets. A bucket's upper bound is at most 1.5 times
-/// its lower one.
+/// A histogram of times from 32 ns to 100 s; what is beyond is counted in the outermost buckets. A
+/// bucket's upper bound is at most 1.5 times its lower one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     pub(super) buckets: [u64; BUCKETS],
@@ -82,8 +82,9 @@ impl Histogram {
         }
     }
 
-    /// The time, in ns, that the share `q` (0 to 1) of those counted did not exceed, as far as the buckets tell: within the one that has it,
-    /// times are taken as spread evenly. 0 if nothing was counted.
+    /// The time, in ns, that the share `q` (0 to 1) of those counted did not exceed, as far as the
+    /// buckets tell: within the one that has it, times are taken as spread evenly. 0 if nothing was
+    /// counted.
     pub fn quantile_ns(&self, q: f64) -> f64 {
         let wanted = q.clamp(0.0, 1.0) * self.count() as f64;
         let (mut below, mut lower) = (0.0, 0.0);
@@ -98,8 +99,8 @@ impl Histogram {
         0.0
     }
 
-    /// The buckets in order: the first time, in ns, that is too long for it, and how many times it has. The last bucket has all that are
-    /// longer, too.
+    /// The buckets in order: the first time, in ns, that is too long for it, and how many times it
+    /// has. The last bucket has all that are longer, too.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         self.buckets.iter().enumerate().map(|(at, count)| (upper_ns(at), *count))
     }

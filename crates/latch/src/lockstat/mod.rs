@@ -1,27 +1,36 @@
 //! Lockstat: who asks for which latch or lock, how often, and how long it waits. Always on.
 //!
-//! Each kind of latch has a [`Class`], a static with a name. A thread counts in a block of its own, so that an acquisition that need not
-//! wait costs a load, an addition and two branches, and writes to no memory that another thread writes to. Who has to wait adds to a row of
-//! the same block: the class, the caller, a histogram of times. [`contention`] adds the blocks up, of threads that live and of those gone.
+//! Each kind of latch has a [`Class`], a static with a name. A thread counts in a block of its own,
+//! so that an acquisition that need not wait costs a load, an addition and two branches, and writes
+//! to no memory that another thread writes to. Who has to wait adds to a row of the same block: the
+//! class, the caller, a histogram of times. [`contention`] adds the blocks up, of threads that live
+//! and of those gone.
 //!
 //! What is counted
 //! - a request: each call that may acquire, whether it had to wait or not;
-//! - a contended request: one that found the latch taken and waited. An attempt that gives up instead is a request only;
-//! - the wait: from there to the acquisition, by the clock. Waiting for a condition, with the latch let go, is no contention of the latch.
+//! - a contended request: one that found the latch taken and waited. An attempt that gives up
+//!   instead is a request only;
+//! - the wait: from there to the acquisition, by the clock. Waiting for a condition, with the latch
+//!   let go, is no contention of the latch.
 //!
 //! Invariants
-//! 1. A block's counters are written by its thread only (so a load and a store do, no read-modify-write), and never go down.
-//! 2. A block is in the registry from its thread's first request to the thread's end, when its counts move to those of the gone, under the
-//!    registry's mutex: at any moment a count is in one place.
-//! 3. [`reset`] writes to no block: it remembers what was counted until then, and [`contention`] subtracts it.
-//! 4. Everything is bounded: [`CLASSES`], [`ROWS`] for a thread, [`SUMMED_ROWS`] for their sum. What does not fit is counted in the rows
-//!    [`OTHER_CLASSES`] and [`OTHER_CALLERS`].
+//! 1. A block's counters are written by its thread only (so a load and a store do, no
+//!    read-modify-write), and never go down.
+//! 2. A block is in the registry from its thread's first request to the thread's end, when its
+//!    counts move to those of the gone, under the registry's mutex: at any moment a count is in one
+//!    place.
+//! 3. [`reset`] writes to no block: it remembers what was counted until then, and [`contention`]
+//!    subtracts it.
+//! 4. Everything is bounded: [`CLASSES`], [`ROWS`] for a thread, [`SUMMED_ROWS`] for their sum.
+//!    What does not fit is counted in the rows [`OTHER_CLASSES`] and [`OTHER_CALLERS`].
 //!
-//! Locking: the registry's mutex, by a thread that begins or ends to count, a class's first request, and whoever reads. Nothing is taken
-//! under it, and a request or a wait that has its place takes none.
+//! Locking: the registry's mutex, by a thread that begins or ends to count, a class's first
+//! request, and whoever reads. Nothing is taken under it, and a request or a wait that has its
+//! place takes none.
 //!
-//! Under a model checker nothing here is seen by it: no count decides what a thread does, all accesses are the standard library's, and
-//! nothing waits. The wait of a latch is not measured there, since a failed attempt first would be one more step to explore.
+//! Under a model checker nothing here is seen by it: no count decides what a thread does, all
+//! accesses are the standard library's, and nothing waits. The wait of a latch is not measured
+//! there, since a failed attempt first would be one more step to explore.
 //!
 //! Source: the Linux kernel's lockstat (Documentation/locking/lockstat.rst), for what is counted.
 
@@ -41,9 +50,11 @@ use std::panic::Location;
 // Plain std, also under a model checker: nothing is communicated by it.
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many classes have counters of their own, less one; those that come later share the last, [`OTHER_CLASSES`].
+/// How many classes have counters of their own, less one; those that come later share the last,
+/// [`OTHER_CLASSES`].
 pub const CLASSES: usize = 128;
-/// How many pairs of class and caller a thread tells apart, less one; what comes later is counted in [`OTHER_CALLERS`].
+/// How many pairs of class and caller a thread tells apart, less one; what comes later is counted
+/// in [`OTHER_CALLERS`].
 pub const ROWS: usize = 128;
 /// How many pairs of class and caller the sum over all threads tells apart.
 pub const SUMMED_ROWS: usize = 4096;
@@ -57,7 +68,8 @@ const NEW: u32 = u32::MAX;
 /// Not counted.
 const OFF: u32 = u32::MAX - 1;
 
-/// A kind of latch or lock, counted together: `static FREE_LIST: Class = Class::new("buffer.free_list");`
+/// A kind of latch or lock, counted together:
+/// `static FREE_LIST: Class = Class::new("buffer.free_list");`
 ///
 /// | `slot`       | state |
 /// |--------------|-------|
@@ -89,14 +101,16 @@ impl Class {
         if (slot as usize) < CLASSES
             && let Some(mine) = MINE.get()
         {
-            // SAFETY: a block that `MINE` names is alive until its thread, which is this one, ends it (see `block`).
+            // SAFETY: a block that `MINE` names is alive until its thread, which is this one, ends
+            // it (see `block`).
             unsafe { mine.as_ref() }.request(slot);
         } else if slot != OFF {
             self.request_slowly();
         }
     }
 
-    /// Counts a contended request that has waited `ns` nanoseconds, and who waited. The request itself has been counted.
+    /// Counts a contended request that has waited `ns` nanoseconds, and who waited. The request
+    /// itself has been counted.
     pub fn waited(&'static self, caller: &'static Location<'static>, ns: u64) {
         match self.place() {
             OFF => {}
@@ -119,7 +133,8 @@ impl Class {
         result
     }
 
-    /// A contended request begins to wait, perhaps without a thread that waits with it. The request itself has been counted.
+    /// A contended request begins to wait, perhaps without a thread that waits with it. The request
+    /// itself has been counted.
     pub fn wait(&'static self, caller: &'static Location<'static>) -> Wait {
         Wait { class: self, caller, since: (self.place() != OFF).then(Instant::now) }
     }
@@ -182,7 +197,8 @@ impl fmt::Display for Caller {
     }
 }
 
-/// What a class has counted, and one caller that has waited. A class that nobody has waited for has one row, without a caller.
+/// What a class has counted, and one caller that has waited. A class that nobody has waited for has
+/// one row, without a caller.
 #[derive(Clone, Debug)]
 pub struct Contention {
     /// The class, [`OTHER_CLASSES`] or [`OTHER_CALLERS`].

@@ -7,7 +7,8 @@ use super::{
 };
 use std::collections::BTreeMap;
 use std::panic::Location;
-// Plain std, also under a model checker: no thread waits here for what another does (see the module above).
+// Plain std, also under a model checker: no thread waits here for what another does (see the module
+// above).
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -128,8 +129,9 @@ pub(super) fn late(count: impl FnOnce(&mut Totals)) {
     count(&mut registry().gone);
 }
 
-/// What has been counted since the last [`reset`], by all threads: for each class, in the order of their first requests, a row for each
-/// caller that has waited, the longest waits first, or one without caller. At the end what found no place, if there is any.
+/// What has been counted since the last [`reset`], by all threads: for each class, in the order of
+/// their first requests, a row for each caller that has waited, the longest waits first, or one
+/// without caller. At the end what found no place, if there is any.
 pub fn contention() -> Vec<Contention> {
     let (mut totals, classes) = {
         let registry = registry();
@@ -195,7 +197,8 @@ pub fn reset() {
     registry.baseline = registry.sum();
 }
 
-/// Turns counting on, as it is at first, or off, for the whole process. A request that is not counted still looks whether it is.
+/// Turns counting on, as it is at first, or off, for the whole process. A request that is not
+/// counted still looks whether it is.
 pub fn set_counting(on: bool) {
     let mut registry = registry();
     registry.counting = on;

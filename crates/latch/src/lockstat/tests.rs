@@ -199,7 +199,8 @@ fn a_thread_counts_to_its_very_end() {
         static SECOND: Late = const { Late };
     }
     let run = || {
-        // Destructors run in one order or the other; one of these two comes after that of the counters.
+        // Destructors run in one order or the other; one of these two comes after that of the
+        // counters.
         FIRST.with(|_| {});
         CLASS.request();
         SECOND.with(|_| {});

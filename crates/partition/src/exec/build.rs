@@ -1,4 +1,5 @@
-//! `Program::BuildIndex`: fills a new index from the table's rows here. The table is locked by the DDL statement.
+//! `Program::BuildIndex`: fills a new index from the table's rows here. The table is locked by the
+//! DDL statement.
 
 use super::change::duplicated;
 use super::{Cx, Stop};

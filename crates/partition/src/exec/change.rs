@@ -67,7 +67,8 @@ impl Steps {
         self.taken > 0
     }
 
-    /// Locks what the steps touch (before the first is taken), then takes those that are left. `new_row` is what an insert is about.
+    /// Locks what the steps touch (before the first is taken), then takes those that are left.
+    /// `new_row` is what an insert is about.
     #[track_caller]
     pub(super) fn take<T: Trees>(
         &mut self,
@@ -114,8 +115,9 @@ impl Steps {
     ) -> Result<(), Stop> {
         while let Some(step) = self.steps.get(self.locked) {
             let (tree, key) = step.place();
-            // A row that stays where it is has been locked as its change wants it. A new row is locked even under a hidden number: who skips locked rows
-            // locks no range, and would read it before it is committed.
+            // A row that stays where it is has been locked as its change wants it. A new row is
+            // locked even under a hidden number: who skips locked rows locks no range, and would
+            // read it before it is committed.
             let stays = tree == table.tree && matches!(step, Step::Update { .. });
             if stays {
                 cx.lock_row(table.id, tree, key, Mode::NoKeyExclusive)?;
@@ -127,8 +129,9 @@ impl Steps {
         Ok(())
     }
 
-    /// Whether an insert among the steps would meet an equal key that is to be ignored; 40001 if it belongs to a row that a repeatable snapshot does not
-    /// have. One key at a time: what has been looked at is locked, and need not be in the pool any more.
+    /// Whether an insert among the steps would meet an equal key that is to be ignored; 40001 if it
+    /// belongs to a row that a repeatable snapshot does not have. One key at a time: what has been
+    /// looked at is locked, and need not be in the pool any more.
     pub(super) fn would_clash<T: Trees>(
         &mut self,
         cx: &Cx<'_, T>,

@@ -1,6 +1,6 @@
-//! Programs that read or change at most one row and no index: an attempt does everything or nothing, and a change is a transaction by
-//! itself with one log record. This is the path that must cost about a microsecond: no lock if there is none, no undo, no
-//! allocation but the reply's.
+//! Programs that read or change at most one row and no index: an attempt does everything or
+//! nothing, and a change is a transaction by itself with one log record. This is the path that must
+//! cost about a microsecond: no lock if there is none, no undo, no allocation but the reply's.
 
 use super::increment::{addends, integer};
 use super::modify::set_columns;

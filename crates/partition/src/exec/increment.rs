@@ -1,18 +1,24 @@
-//! An UPDATE that only adds to integers of one row (`Program::Update::adds`), beside others that add to the same row.
+//! An UPDATE that only adds to integers of one row (`Program::Update::adds`), beside others that
+//! add to the same row.
 //!
-//! It locks the row in [`Mode::Increment`], which is compatible with itself, and adds to the integers where they are. What it adds is the difference that
-//! its expressions make of the present row, so errors are those of any UPDATE.
+//! It locks the row in [`Mode::Increment`], which is compatible with itself, and adds to the
+//! integers where they are. What it adds is the difference that its expressions make of the present
+//! row, so errors are those of any UPDATE.
 //!
 //! Invariants
-//! 1. Whatever subset of the transactions that hold the lock aborts, every integer stays within its type: an addition is made only if the new
-//!    value, and all that is up to a *spread* from it, are ([`fits`]). The spread has the addition in it. A constraint on the value, where there is
+//! 1. Whatever subset of the transactions that hold the lock aborts, every integer stays within its
+//!    type: an addition is made only if the new value, and all that is up to a *spread* from it,
+//!    are ([`fits`]). The spread has the addition in it. A constraint on the value, where there is
 //!    one, is to be tested at the same two extremes.
 //! 2. Nothing lies between the test and the change.
-//! 3. Where the test fails, where an expression does, or where the row has no integer to add to, the statement takes the exclusive lock and is any other
-//!    UPDATE: it waits until the others have ended, and its result is exact.
-//! 4. So it does where transactions of its plan mostly read the row under a lock, or change it otherwise, after the addition ([`super::learning`]).
+//! 3. Where the test fails, where an expression does, or where the row has no integer to add to,
+//!    the statement takes the exclusive lock and is any other UPDATE: it waits until the others
+//!    have ended, and its result is exact.
+//! 4. So it does where transactions of its plan mostly read the row under a lock, or change it
+//!    otherwise, after the addition ([`super::learning`]).
 //!
-//! Source: O'Neil, The escrow transactional method, TODS 11 (1986), without its journal of quantities.
+//! Source: O'Neil, The escrow transactional method, TODS 11 (1986), without its journal of
+//! quantities.
 
 use super::modify::Modify;
 use super::{Cx, Output, Stop};
@@ -38,8 +44,9 @@ pub(super) struct Added {
 /// An integer with its width in bytes, or NULL.
 pub(super) type Integer = Option<(i64, u8)>;
 
-/// What the statement adds to this row, of which the integers may be up to `spread` from where they are; `None`: that is not known, or might not be
-/// possible. `open`: what it adds may be taken back; `new`: the new value of a column.
+/// What the statement adds to this row, of which the integers may be up to `spread` from where they
+/// are; `None`: that is not known, or might not be possible. `open`: what it adds may be taken
+/// back; `new`: the new value of a column.
 pub(super) fn addends(
     set: &[(usize, Expr)],
     row: RowView<'_>,
@@ -91,7 +98,8 @@ fn fits(value: i64, width: u8, spread: u64) -> bool {
 }
 
 impl Modify {
-    /// Adds to the row under this key beside others; false if it must be changed under the exclusive lock. The table's intent is held.
+    /// Adds to the row under this key beside others; false if it must be changed under the
+    /// exclusive lock. The table's intent is held.
     #[track_caller]
     pub(super) fn add<T: Trees>(
         &mut self,

@@ -24,8 +24,8 @@ impl<T: Trees> Cx<'_, T> {
         access.learned.get().filter(|learned| learns && (learned.adds || access.lock.is_none()))
     }
 
-    /// The mode for the rows that a read finds; `mode`: the one for ranges and tables. Who shares the whole table keeps to that: its intent
-    /// to change rows would be an upgrade.
+    /// The mode for the rows that a read finds; `mode`: the one for ranges and tables. Who shares
+    /// the whole table keeps to that: its intent to change rows would be an upgrade.
     pub(super) fn row_mode(&self, access: &Access, mode: Mode) -> Mode {
         let whole = Target::Table(access.table.id);
         let exclusive = self.learned(access).is_some_and(|learned| learned.is_exclusive());
@@ -36,8 +36,9 @@ impl<T: Trees> Cx<'_, T> {
         }
     }
 
-    /// Locks a row for a read, or for FOR UPDATE and FOR NO KEY UPDATE; `mode`: [`Cx::row_mode`]. A row that the transaction has locked is no evidence, and
-    /// its lock is not upgraded for a guess.
+    /// Locks a row for a read, or for FOR UPDATE and FOR NO KEY UPDATE; `mode`: [`Cx::row_mode`]. A
+    /// row that the transaction has locked is no evidence, and its lock is not upgraded for a
+    /// guess.
     #[track_caller]
     pub(super) fn lock_read(
         &mut self,
@@ -69,7 +70,8 @@ impl<T: Trees> Cx<'_, T> {
         self.lock_row(table, tree, key, mode)
     }
 
-    /// Locks a row to change it: a read of it, or an addition to it, in the same transaction is evidence.
+    /// Locks a row to change it: a read of it, or an addition to it, in the same transaction is
+    /// evidence.
     #[track_caller]
     pub(super) fn lock_change(
         &mut self,
@@ -82,8 +84,9 @@ impl<T: Trees> Cx<'_, T> {
         self.lock_row(table, tree, key, mode)
     }
 
-    /// Locks a row to add to it beside others; false if it is to be locked exclusively, as what the plan's transactions do with it later would deadlock. A row
-    /// that the transaction has locked is no evidence.
+    /// Locks a row to add to it beside others; false if it is to be locked exclusively, as what the
+    /// plan's transactions do with it later would deadlock. A row that the transaction has locked
+    /// is no evidence.
     #[track_caller]
     pub(super) fn lock_add(&mut self, access: &Access, key: &[u8]) -> Result<bool, Stop> {
         let (table, tree) = (access.table.id, access.table.tree);
@@ -111,7 +114,8 @@ impl<T: Trees> Cx<'_, T> {
         }
     }
 
-    /// What the transaction has noted of the row becomes evidence, if such a use of it is one; `mode`: the one that the statement asks for.
+    /// What the transaction has noted of the row becomes evidence, if such a use of it is one;
+    /// `mode`: the one that the statement asks for.
     pub(super) fn uses(&mut self, tree: TreeId, key: &[u8], mode: Mode) {
         let by = match mode {
             Mode::KeyShared => return,

@@ -1,11 +1,15 @@
-//! Runs programs: row by row, leaving off wherever a page or a lock is missing and going on there later.
+//! Runs programs: row by row, leaving off wherever a page or a lock is missing and going on there
+//! later.
 //!
 //! Invariants
-//! 1. An [`Exec`] that stopped with [`Stop::Want`], [`Stop::Wait`] or [`Stop::Slice`] has done whole steps only: running it again goes on with
-//!    the step that it stopped at. A row's change may consist of several steps (its table, its indexes); they are noted before the first is
+//! 1. An [`Exec`] that stopped with [`Stop::Want`], [`Stop::Wait`] or [`Stop::Slice`] has done
+//!    whole steps only: running it again goes on with the step that it stopped at. A row's change
+//!    may consist of several steps (its table, its indexes); they are noted before the first is
 //!    taken.
-//! 2. With [`Locking::Take`] everything that a later step relies on is locked before an earlier step stops.
-//! 3. A statement does not meet its own changes: keys that it may move ahead of its scan are collected before the first change.
+//! 2. With [`Locking::Take`] everything that a later step relies on is locked before an earlier
+//!    step stops.
+//! 3. A statement does not meet its own changes: keys that it may move ahead of its scan are
+//!    collected before the first change.
 
 mod build;
 mod change;
@@ -58,7 +62,8 @@ pub(crate) enum Stop {
     Conflict,
     /// It has had its turn.
     Slice,
-    /// This transaction commits, and what that means for a snapshot is known when this partition has been told.
+    /// This transaction commits, and what that means for a snapshot is known when this partition
+    /// has been told.
     Commit(TxnId),
     /// These blocks of the temporary file must have been read.
     Spilled(Vec<Lacking>),
@@ -111,7 +116,8 @@ pub(crate) struct Cx<'a, T: Trees> {
     pub budget: usize,
     /// Sees the database like this, not as it is now.
     pub as_of: Option<AsOf>,
-    /// The index, or the guard, that the program uses lacks rows of that: they are looked for in the table itself.
+    /// The index, or the guard, that the program uses lacks rows of that: they are looked for in
+    /// the table itself.
     pub by_table: bool,
     /// What a transaction that is not over has replaced under the one key that is read.
     pub replaced: Option<Before>,
@@ -189,8 +195,8 @@ impl<T: Trees> Cx<'_, T> {
         self.lock_in(table.id, target, mode).map(|()| true)
     }
 
-    /// Locks a table; false if all of it is to be skipped. Who may not wait for locks of rows waits for a change of the table itself, which
-    /// then comes after the transaction.
+    /// Locks a table; false if all of it is to be skipped. Who may not wait for locks of rows waits
+    /// for a change of the table itself, which then comes after the transaction.
     #[track_caller]
     fn try_lock_table(
         &mut self,
@@ -333,7 +339,8 @@ pub(crate) fn only_reads(program: &Program) -> bool {
     matches!(program, Program::Scan { .. })
 }
 
-/// Whether a program takes no lock if it sees a snapshot: it changes nothing and asks for no row lock.
+/// Whether a program takes no lock if it sees a snapshot: it changes nothing and asks for no row
+/// lock.
 pub(crate) fn reads_freely(program: &Program) -> bool {
     match program {
         Program::Scan { access, .. } => access.lock.is_none(),
@@ -380,7 +387,8 @@ impl Exec {
         self.rows.as_ref()
     }
 
-    /// Takes what there is to answer. The rows stay charged to the statement, unless they are one batch of many: those do not add up.
+    /// Takes what there is to answer. The rows stay charged to the statement, unless they are one
+    /// batch of many: those do not add up.
     pub(crate) fn take_output(&mut self) -> (RowBatch, u64) {
         let mut out = std::mem::take(&mut self.out);
         if self.batch != Batch::ALL {

@@ -18,7 +18,8 @@ use clearway_types::{RowView, SqlResult};
 pub(super) struct Modify {
     keys: Option<Keys>,
     locked: bool,
-    /// Keys of rows to change, how many of them have been dealt with, and whether more are being collected before the next is.
+    /// Keys of rows to change, how many of them have been dealt with, and whether more are being
+    /// collected before the next is.
     found: Vec<Vec<u8>>,
     at: usize,
     collecting: bool,
@@ -53,7 +54,8 @@ impl<'a> Plan<'a> {
         let mode = if goes_behind { Mode::Behind } else { Mode::of_row(access.write_lock()) };
         Some(Self { access, set, returning, moves, adds, mode, env })
     }
-    /// Whether a changed row could come up again later in the path: then all keys are collected first.
+    /// Whether a changed row could come up again later in the path: then all keys are collected
+    /// first.
     fn may_meet_itself(&self) -> bool {
         let Some(set) = self.set else { return false };
         let sets = |columns: &[usize]| set.iter().any(|(c, _)| columns.contains(c));
@@ -214,7 +216,8 @@ impl Modify {
         }
         let key = &self.found[self.at];
         if self.exclusive {
-            // What the row was used for before has been noted: its own lock is no change after an addition.
+            // What the row was used for before has been noted: its own lock is no change after an
+            // addition.
             cx.lock_row(table.id, table.tree, key, plan.mode)?;
             cx.note_learned(plan.access, key);
         } else {

@@ -1,9 +1,12 @@
-//! An index that is newer than the snapshot of who would use it: its rows are found in the table instead.
+//! An index that is newer than the snapshot of who would use it: its rows are found in the table
+//! instead.
 //!
-//! Such an index has no entries of rows that were deleted before it was made. So all rows of the table are read as of the snapshot; those whose entries lie in
-//! the range are taken in the order of these entries, as from the index.
+//! Such an index has no entries of rows that were deleted before it was made. So all rows of the
+//! table are read as of the snapshot; those whose entries lie in the range are taken in the order
+//! of these entries, as from the index.
 //!
-//! Invariant: the rows are found before the first of them is taken. A statement does not meet its own changes.
+//! Invariant: the rows are found before the first of them is taken. A statement does not meet its
+//! own changes.
 
 use super::path::Range;
 use super::scan::go_on_in_turn;

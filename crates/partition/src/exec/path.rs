@@ -1,4 +1,5 @@
-//! Access paths: from expressions to keys and key ranges, and the locks that cover what they find, and what they do not find.
+//! Access paths: from expressions to keys and key ranges, and the locks that cover what they find,
+//! and what they do not find.
 
 use super::newer::Search;
 use super::{Cx, Locking, Stop};
@@ -79,7 +80,8 @@ pub(super) fn push_exprs(exprs: &[Expr], env: &Env, out: &mut Vec<u8>) -> SqlRes
     Ok(true)
 }
 
-/// Appends the key of the one row that a program looks for; false if it looks for none, or not by one key.
+/// Appends the key of the one row that a program looks for; false if it looks for none, or not by
+/// one key.
 pub(crate) fn push_point(program: &Program, env: &Env, out: &mut Vec<u8>) -> SqlResult<bool> {
     match program {
         Program::Scan { access: Access { path: Path::Point(exprs), .. }, .. } => {
@@ -89,8 +91,9 @@ pub(crate) fn push_point(program: &Program, env: &Env, out: &mut Vec<u8>) -> Sql
     }
 }
 
-/// The key of the row that the program changes without looking at it otherwise: the answer is the same whatever is in the row, and no
-/// key, index or home changes. False if it is another program, or there is no such row. `adds`: additions share the row.
+/// The key of the row that the program changes without looking at it otherwise: the answer is the
+/// same whatever is in the row, and no key, index or home changes. False if it is another program,
+/// or there is no such row. `adds`: additions share the row.
 pub(crate) fn push_blind(
     program: &Program,
     env: &Env,
@@ -184,7 +187,8 @@ impl Keys {
         }
     }
 
-    /// Locks the table and the range, to change what is there; single keys are locked as they are visited.
+    /// Locks the table and the range, to change what is there; single keys are locked as they are
+    /// visited.
     #[track_caller]
     pub(super) fn lock<T: Trees>(
         &self,
@@ -195,7 +199,8 @@ impl Keys {
         self.try_lock(cx, access, mode, LockWait::Wait).map(drop)
     }
 
-    /// Locks the table and the range. Who skips what others have locked, and who sees a snapshot, locks rows only. False: it skips all of them.
+    /// Locks the table and the range. Who skips what others have locked, and who sees a snapshot,
+    /// locks rows only. False: it skips all of them.
     #[track_caller]
     pub(super) fn try_lock<T: Trees>(
         &self,
@@ -210,8 +215,9 @@ impl Keys {
         let table = &*access.table;
         match self {
             Self::Range(r) if wait != LockWait::Skip && cx.as_of.is_none() => {
-                // Tables do not know the other two modes: their readers and writers may be in one table at once. A table without a primary key has no key
-                // that such a reader could share with a writer.
+                // Tables do not know the other two modes: their readers and writers may be in one
+                // table at once. A table without a primary key has no key that such a reader could
+                // share with a writer.
                 if r.full && (mode == mode.of_table() || table.primary_key.is_empty()) {
                     return cx.try_lock_table(table, mode.of_table(), wait);
                 }

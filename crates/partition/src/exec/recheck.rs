@@ -1,10 +1,12 @@
 //! Rows that a statement finds in a snapshot, and changes or locks as they are now.
 //!
-//! Invariant: a row that is taken satisfies the statement's condition twice, in the snapshot and in its newest version, and that version stays as it is: the row is
-//! locked. The condition is the filter and the range of the path: of a range of the table's own keys the latter cannot change.
+//! Invariant: a row that is taken satisfies the statement's condition twice, in the snapshot and in
+//! its newest version, and that version stays as it is: the row is locked. The condition is the
+//! filter and the range of the path: of a range of the table's own keys the latter cannot change.
 //!
-//! An INSERT finds no rows, but at REPEATABLE READ it must not hide one: a key has one place in its tree, and what the block puts there itself is all that it sees
-//! there. The same holds for UPDATE, and for entries of indexes and guards.
+//! An INSERT finds no rows, but at REPEATABLE READ it must not hide one: a key has one place in its
+//! tree, and what the block puts there itself is all that it sees there. The same holds for UPDATE,
+//! and for entries of indexes and guards.
 //!
 //! Source: PostgreSQL's manual, 13.2.1 and 13.2.2, and its `EvalPlanQual`.
 
@@ -45,7 +47,8 @@ impl Wanted<'_> {
         }
     }
 
-    /// Locks the row under this key and reads its newest version into `row`; false if it is not to be taken, or skipped.
+    /// Locks the row under this key and reads its newest version into `row`; false if it is not to
+    /// be taken, or skipped.
     #[track_caller]
     pub(super) fn take<T: Trees>(
         &self,
@@ -76,7 +79,8 @@ impl Wanted<'_> {
     }
 }
 
-/// What others have done to a key of the table that is locked; 40001 if that is anything and the snapshot is to be repeatable.
+/// What others have done to a key of the table that is locked; 40001 if that is anything and the
+/// snapshot is to be repeatable.
 pub(super) fn since<T: Trees>(
     cx: &Cx<'_, T>,
     as_of: AsOf,
@@ -91,8 +95,8 @@ pub(super) fn since<T: Trees>(
     Ok(since)
 }
 
-/// 40001 if an insert under this locked key would hide what a repeatable snapshot has there: others have deleted it since. A key that is not free is none of
-/// that, the insert finds it.
+/// 40001 if an insert under this locked key would hide what a repeatable snapshot has there: others
+/// have deleted it since. A key that is not free is none of that, the insert finds it.
 pub(super) fn is_not_hidden<T: Trees>(
     cx: &Cx<'_, T>,
     as_of: AsOf,

@@ -26,7 +26,8 @@ struct State {
     locked: bool,
     /// Decided once, before the first lock.
     row_mode: Mode,
-    /// Keys of rows that index entries led to, or that may be skipped, and how many of them have been dealt with.
+    /// Keys of rows that index entries led to, or that may be skipped, and how many of them have
+    /// been dealt with.
     ahead: Vec<Vec<u8>>,
     ahead_at: usize,
     returned: Returned,
@@ -39,7 +40,8 @@ struct State {
     left: u64,
 }
 
-/// Rows that SKIP LOCKED has returned by way of an index. The index's range is not locked, so a row whose entry moves ahead is met again.
+/// Rows that SKIP LOCKED has returned by way of an index. The index's range is not locked, so a row
+/// whose entry moves ahead is met again.
 #[derive(Default)]
 struct Returned {
     keys: BTreeSet<Vec<u8>>,
@@ -259,9 +261,10 @@ impl State {
     }
 }
 
-/// Locks a row; false if it is skipped. A reader who skips has locked no range, so that the row may be gone or changed since its key was
-/// found: it locks the row only if it is there and satisfies the filter, of which no path is a part then. While others have the row locked it does not look at it:
-/// they may not have committed what is there.
+/// Locks a row; false if it is skipped. A reader who skips has locked no range, so that the row may
+/// be gone or changed since its key was found: it locks the row only if it is there and satisfies
+/// the filter, of which no path is a part then. While others have the row locked it does not look
+/// at it: they may not have committed what is there.
 #[track_caller]
 fn may_take<T: Trees>(
     cx: &mut Cx<'_, T>,

@@ -19,7 +19,8 @@ static TABLE_SHARED: Class = Class::new("lock.table_shared");
 static TABLE_EXCLUSIVE: Class = Class::new("lock.table_exclusive");
 static TABLE_ACCESS_SHARED: Class = Class::new("lock.table_access_shared");
 static TABLE_ACCESS_EXCLUSIVE: Class = Class::new("lock.table_access_exclusive");
-/// The whole partition, which a transaction of several may have to itself: every message asks for it.
+/// The whole partition, which a transaction of several may have to itself: every message asks for
+/// it.
 pub(crate) static PARTITION: Class = Class::new("lock.partition");
 
 /// The class of a request.

@@ -1,4 +1,5 @@
-//! A set that most often has one element, and then needs no memory beside itself: most locks have one holder, and many transactions hold one key.
+//! A set that most often has one element, and then needs no memory beside itself: most locks have
+//! one holder, and many transactions hold one key.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +34,8 @@ impl<T: Ord> Few<T> {
         self.first.as_ref() == Some(element) || self.more.contains(element)
     }
 
-    /// Those from `from` on as long as they are `within`, which is true of one stretch of their order.
+    /// Those from `from` on as long as they are `within`, which is true of one stretch of their
+    /// order.
     pub(super) fn stretch<'a>(
         &'a self,
         from: &'a T,

@@ -1,8 +1,9 @@
 //! Who holds one key, and how.
 //!
-//! Invariant: of those in `txns` either all hold [`Mode::Shared`], or all hold [`Mode::Increment`], or there is one, with `mode`. Beside them anybody may hold [`Mode::KeyShared`] unless
-//! `mode` is [`Mode::Exclusive`]. Nobody is in both sets. Where there is a `chain`, `mode` is [`Mode::NoKeyExclusive`], and
-//! `txns` are those of the chain and at most one more.
+//! Invariant: of those in `txns` either all hold [`Mode::Shared`], or all hold [`Mode::Increment`],
+//! or there is one, with `mode`. Beside them anybody may hold [`Mode::KeyShared`] unless `mode` is
+//! [`Mode::Exclusive`]. Nobody is in both sets. Where there is a `chain`, `mode` is
+//! [`Mode::NoKeyExclusive`], and `txns` are those of the chain and at most one more.
 
 use super::Mode;
 use super::few::Few;
@@ -72,7 +73,8 @@ impl Holders {
             && self.key_shared.iter().any(|txn| is(*txn))
     }
 
-    /// How far the row's integers may be from what they are now when those that hold [`Mode::Increment`] have ended, however they end.
+    /// How far the row's integers may be from what they are now when those that hold
+    /// [`Mode::Increment`] have ended, however they end.
     #[inline]
     pub(super) fn spread(&self) -> u64 {
         self.spread

@@ -15,8 +15,8 @@ pub struct HotRow {
     pub tree: TreeId,
     /// The key.
     pub key: Arc<[u8]>,
-    /// The holders' mode, as in `clearway.locks`, or `retired`. `None`: no transaction holds the key
-    /// by itself.
+    /// The holders' mode, as in `clearway.locks`, or `retired`. `None`: no transaction holds the
+    /// key by itself.
     pub locked: Option<&'static str>,
     /// Transactions that hold it.
     pub holders: usize,
@@ -34,8 +34,8 @@ impl HotRow {
 }
 
 impl LockTable {
-    /// The hot rows, those with the most holders and waiters first, and `most` of them at most. Visits
-    /// every key that is locked by itself.
+    /// The hot rows, those with the most holders and waiters first, and `most` of them at most.
+    /// Visits every key that is locked by itself.
     pub(crate) fn hot_rows(&self, most: usize) -> Vec<HotRow> {
         let mut rows = Vec::new();
         for (id, scope) in &self.scopes {

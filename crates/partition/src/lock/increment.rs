@@ -1,11 +1,13 @@
 //! [`Mode::Increment`]: which mode a request comes to, and how far the integers of a row may still move.
 //!
 //! Invariants
-//! 1. Nobody holds [`Mode::Increment`] and [`Mode::Shared`] on a key, or either of them packed beside [`Mode::Increment`]: the request for the second
-//!    comes to [`Mode::NoKeyExclusive`], before anybody looks whether it conflicts.
-//! 2. A key's *spread* is the sum of what was added to its row under [`Mode::Increment`], without signs, since nobody held it in that mode. However its
-//!    holders end, no integer of the row moves further than that from where it is. It never falls while there is a holder: newcomers wait behind who falls
-//!    back to the exclusive lock, so it comes back to 0 soon.
+//! 1. Nobody holds [`Mode::Increment`] and [`Mode::Shared`] on a key, or either of them packed
+//!    beside [`Mode::Increment`]: the request for the second comes to [`Mode::NoKeyExclusive`],
+//!    before anybody looks whether it conflicts.
+//! 2. A key's *spread* is the sum of what was added to its row under [`Mode::Increment`], without
+//!    signs, since nobody held it in that mode. However its holders end, no integer of the row
+//!    moves further than that from where it is. It never falls while there is a holder: newcomers
+//!    wait behind who falls back to the exclusive lock, so it comes back to 0 soon.
 
 use super::holders::Holders;
 use super::table::{LockTable, ScopeId};
@@ -41,7 +43,8 @@ impl LockTable {
         self.scopes.get(&ScopeId::Tree(tree))?.holders_of(key)
     }
 
-    /// How far the integers of a row may be from where they are when those that add to it have ended (invariant 2).
+    /// How far the integers of a row may be from where they are when those that add to it have
+    /// ended (invariant 2).
     #[inline]
     pub(crate) fn spread(&self, tree: TreeId, key: &[u8]) -> u64 {
         self.holders(tree, key).map_or(0, Holders::spread)

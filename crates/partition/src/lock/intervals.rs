@@ -1,15 +1,20 @@
-//! Spans that may overlap: finds one that meets a request, in a conflicting mode, entered before a given number.
+//! Spans that may overlap: finds one that meets a request, in a conflicting mode, entered before a
+//! given number.
 //!
-//! A treap ordered by where a span begins. Each node knows the furthest end of its subtree and, for each mode, the least and the greatest number in
-//! it: a search skips every subtree that ends too early, or has no conflicting mode, or has nothing that is old enough, or new enough.
+//! A treap ordered by where a span begins. Each node knows the furthest end of its subtree and, for
+//! each mode, the least and the greatest number in it: a search skips every subtree that ends too
+//! early, or has no conflicting mode, or has nothing that is old enough, or new enough.
 //!
 //! Invariants
-//! 1. Nodes are in the order of (begin, owner, mode), and no node has a higher priority than its parent: the depth is O(log n) in expectation.
+//! 1. Nodes are in the order of (begin, owner, mode), and no node has a higher priority than its
+//!    parent: the depth is O(log n) in expectation.
 //! 2. `far`, `least` and `most` of a node are those of its subtree.
 //!
-//! A search costs O(log n) where spans are keys, or do not lie in one another. Where long spans lie around short ones, it may look at more.
+//! A search costs O(log n) where spans are keys, or do not lie in one another. Where long spans lie
+//! around short ones, it may look at more.
 //!
-//! Source: Seidel and Aragon, Algorithmica 1996 (treaps); Cormen and others, chapter 14.3 (interval trees).
+//! Source: Seidel and Aragon, Algorithmica 1996 (treaps); Cormen and others, chapter 14.3 (interval
+//! trees).
 
 use super::spans::{Keys, Span};
 use super::work::look;
@@ -169,8 +174,8 @@ impl Intervals {
         self.find_in(node.right, asked, accept)
     }
 
-    /// The owner with the greatest number of those that are asked for and accepted: the last that `accept` has accepted. Whatever number
-    /// they have: [`Asked::before`] does not count.
+    /// The owner with the greatest number of those that are asked for and accepted: the last that
+    /// `accept` has accepted. Whatever number they have: [`Asked::before`] does not count.
     pub(super) fn newest(
         &self,
         asked: &Asked<'_>,
@@ -351,7 +356,8 @@ mod tests {
         }
     }
 
-    /// Work, and not time: a search for what is older than all of 100,000 keys looks at few of them.
+    /// Work, and not time: a search for what is older than all of 100,000 keys looks at few of
+    /// them.
     #[test]
     fn a_search_does_not_walk() {
         let mut set = Intervals::default();

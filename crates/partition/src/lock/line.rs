@@ -1,7 +1,8 @@
 //! A line: requests for the same place in the same mode, in the order of their arrival.
 //!
-//! What the first of a line waits for, all others of it wait for, too: they conflict with the same locks, and with every request that
-//! conflicts with the first and goes before it. So one edge of the waits-for graph serves them all.
+//! What the first of a line waits for, all others of it wait for, too: they conflict with the same
+//! locks, and with every request that conflicts with the first and goes before it. So one edge of
+//! the waits-for graph serves them all.
 
 use super::scope::{LineRef, Place};
 use super::table::{LockTable, ScopeId};

@@ -1,9 +1,11 @@
-//! A compact sorted set of keys: the key locks of a transaction that has too many for the lock table's own map.
+//! A compact sorted set of keys: the key locks of a transaction that has too many for the lock
+//! table's own map.
 //!
-//! A block stores its keys one after the other, in order. An insertion moves the keys after it; a full block is split.
+//! A block stores its keys one after the other, in order. An insertion moves the keys after it; a
+//! full block is split.
 //!
-//! Invariant: every block has at least one key. Its keys are not less than the block's name and less than the name of the next block. The first
-//! block's name is the empty key.
+//! Invariant: every block has at least one key. Its keys are not less than the block's name and
+//! less than the name of the next block. The first block's name is the empty key.
 
 use super::spans::Span;
 use super::work::look;
@@ -120,7 +122,8 @@ mod tests {
     use clearway_env::{Entropy, SeededEntropy};
     use std::collections::BTreeSet;
 
-    /// Compares with the standard library's set. Keys have up to five bytes and include the empty key and prefixes of others.
+    /// Compares with the standard library's set. Keys have up to five bytes and include the empty
+    /// key and prefixes of others.
     #[test]
     fn it_is_a_set() {
         for seed in 0..200 {

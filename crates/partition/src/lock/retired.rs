@@ -1,25 +1,29 @@
-//! Retired locks: a holder of [`Mode::NoKeyExclusive`] that has written a row for the last time, as far as anyone knows, lets
-//! others go on with the uncommitted value.
+//! Retired locks: a holder of [`Mode::NoKeyExclusive`] that has written a row for the last time, as
+//! far as anyone knows, lets others go on with the uncommitted value.
 //!
-//! The retired holders of a key are its *chain*, in the order of their changes. A request of [`Mode::Behind`] is granted beside
-//! the chain: its transaction is *behind* all of it, and the only holder that is not retired. Its commit, and every answer that
-//! could rest on what they have written, waits until those ahead of it have ended ([`LockTable::settle`]). If one of them is
+//! The retired holders of a key are its *chain*, in the order of their changes. A request of
+//! [`Mode::Behind`] is granted beside the chain: its transaction is *behind* all of it, and the
+//! only holder that is not retired. Its commit, and every answer that could rest on what they have
+//! written, waits until those ahead of it have ended ([`LockTable::settle`]). If one of them is
 //! undone, all behind it are undone before.
 //!
 //! Invariants
 //! 1. To all modes but [`Mode::Behind`] a retired holder is a holder.
-//! 2. Being behind has no circle: a request is not granted behind a transaction that is behind the requester, directly or
-//!    through others. So there is an order in which changes can be undone: whoever has nobody behind it first.
+//! 2. Being behind has no circle: a request is not granted behind a transaction that is behind the
+//!    requester, directly or through others. So there is an order in which changes can be undone:
+//!    whoever has nobody behind it first.
 //! 3. A chain has at most [`super::holders::CHAIN`] members. Beyond that newcomers wait.
-//! 4. A wait of [`LockTable::settle`] is a line of its own that names the transactions ahead, so it is an edge of the waits-for
-//!    graph like any other. Nobody waits for such a line.
+//! 4. A wait of [`LockTable::settle`] is a line of its own that names the transactions ahead, so it
+//!    is an edge of the waits-for graph like any other. Nobody waits for such a line.
 //!
-//! Whether to retire is decided by [`Heat`]: a key is warm while transactions wait for it or go behind others on it, and stays
-//! warm for [`WARM`] more retirements. It is cold for [`COLD`] chances after somebody behind it had to be undone because the
-//! retired transaction came back to the row, or met those behind it elsewhere.
+//! Whether to retire is decided by [`Heat`]: a key is warm while transactions wait for it or go
+//! behind others on it, and stays warm for [`WARM`] more retirements. It is cold for [`COLD`]
+//! chances after somebody behind it had to be undone because the retired transaction came back to
+//! the row, or met those behind it elsewhere.
 //!
-//! Source: Guo et al., Releasing Locks As Early As You Can: Reducing Contention of Hotspots by Violating Two-Phase Locking,
-//! SIGMOD 2021 (Bamboo). Interactive transactions, settling before an answer, and heat: ours, docs/decisions/early-retire.md.
+//! Source: Guo et al., Releasing Locks As Early As You Can: Reducing Contention of Hotspots by
+//! Violating Two-Phase Locking, SIGMOD 2021 (Bamboo). Interactive transactions, settling before an
+//! answer, and heat: ours, docs/decisions/early-retire.md.
 
 use super::holders::Holders;
 use super::line::InLine;
@@ -35,13 +39,15 @@ use std::sync::Arc;
 const WARM: u32 = 32;
 /// Chances to retire that are passed over after one that did harm.
 const COLD: u32 = 1024;
-/// Keys of which the heat is known, by their hashes. Others that fall on the same place displace them.
+/// Keys of which the heat is known, by their hashes. Others that fall on the same place displace
+/// them.
 const PLACES: usize = 256;
 
 /// Which keys are contended.
 #[derive(Debug, Default)]
 pub(super) struct Heat {
-    /// The key's hash, how warm it is, and how long it stays cold whatever happens. Empty before the first wait.
+    /// The key's hash, how warm it is, and how long it stays cold whatever happens. Empty before
+    /// the first wait.
     places: Vec<(u64, u32, u32)>,
 }
 
@@ -117,7 +123,8 @@ impl LockTable {
         self.serve_all(txn, &watched);
     }
 
-    /// The transaction, which has nobody behind it any more, holds the key as if it had never retired there.
+    /// The transaction, which has nobody behind it any more, holds the key as if it had never
+    /// retired there.
     pub(crate) fn reclaim(&mut self, txn: TxnId, tree: TreeId, key: &[u8]) {
         let Some(owner) = self.owners.get_mut(&txn) else { return };
         let before = owner.retired.len();
@@ -180,14 +187,16 @@ impl LockTable {
         keys.iter().for_each(|(tree, key)| self.heat.cool(*tree, key));
     }
 
-    /// Those that hold a key with a chain, in the order of their changes, as far as they come after the reader's own.
+    /// Those that hold a key with a chain, in the order of their changes, as far as they come after
+    /// the reader's own.
     pub(crate) fn after(&self, reader: TxnId, tree: TreeId, key: &[u8]) -> Option<Vec<TxnId>> {
         let all: Vec<TxnId> = self.chain(tree, key)?.in_order().collect();
         let own = all.iter().position(|txn| *txn == reader);
         Some(all[own.map_or(0, |own| own + 1)..].to_vec())
     }
 
-    /// Invariant 2: whether the request must not be granted behind a chain: one of that is behind its own transaction.
+    /// Invariant 2: whether the request must not be granted behind a chain: one of that is behind
+    /// its own transaction.
     pub(super) fn must_not_join(&self, txn: TxnId, scope: ScopeId, keys: &Keys<'_>) -> bool {
         let (ScopeId::Tree(tree), Keys::One(key)) = (scope, keys) else { return false };
         let Some(owner) = self.owners.get(&txn) else { return false };

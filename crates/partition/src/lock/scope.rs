@@ -1,4 +1,5 @@
-//! The locks of one table, or of one tree's keys: who holds what, and which lines there are. What can conflict with each other is in one scope.
+//! The locks of one table, or of one tree's keys: who holds what, and which lines there are. What
+//! can conflict with each other is in one scope.
 
 use super::few::Few;
 use super::held::{Held, Ranges};
@@ -90,11 +91,12 @@ pub(super) struct Scope {
     /// Keys of transactions with too many locks for `keys`.
     packed: BTreeMap<TxnId, Held<PackedKeys>>,
     ranges: BTreeMap<TxnId, Ranges>,
-    /// The same ranges, of all transactions, from the moment on at which more than a [`FEW`] have ranges: those are asked one by one.
+    /// The same ranges, of all transactions, from the moment on at which more than a [`FEW`] have
+    /// ranges: those are asked one by one.
     held: Option<Intervals>,
     range_lines: BTreeMap<Span, Vec<LineRef>>,
-    /// All lines for keys and ranges, under the number of the first who waited there, from the first line for a range on: before that, keys are
-    /// asked for theirs.
+    /// All lines for keys and ranges, under the number of the first who waited there, from the
+    /// first line for a range on: before that, keys are asked for theirs.
     waiting: Option<Intervals>,
 }
 
@@ -114,7 +116,8 @@ impl Scope {
         (self.held, self.waiting) = (None, None);
     }
 
-    /// Calls `each` with other transactions that hold a lock in conflict, some of them more than once, until it says true.
+    /// Calls `each` with other transactions that hold a lock in conflict, some of them more than
+    /// once, until it says true.
     pub(super) fn any_holder(
         &self,
         txn: TxnId,
@@ -168,7 +171,8 @@ impl Scope {
         self.keys.range::<[u8], _>((Included(span.from.as_slice()), to))
     }
 
-    /// Whether a key or range lock of this transaction's is in conflict with such a request. `own`: its keys in this scope.
+    /// Whether a key or range lock of this transaction's is in conflict with such a request. `own`:
+    /// its keys in this scope.
     pub(super) fn holds_against(
         &self,
         txn: TxnId,
@@ -329,8 +333,9 @@ impl Scope {
         }
     }
 
-    /// A line for keys or ranges that meets the place, is in conflict, was made before `before`, and is accepted, as the last one that was asked
-    /// about: of all lines the newest, so that not all who come wait for the same one, and look again when that is gone.
+    /// A line for keys or ranges that meets the place, is in conflict, was made before `before`,
+    /// and is accepted, as the last one that was asked about: of all lines the newest, so that not
+    /// all who come wait for the same one, and look again when that is gone.
     pub(super) fn find_line(
         &self,
         place: &Keys<'_>,

@@ -1,9 +1,10 @@
 //! A set of keys made of ranges: what a transaction has locked of a tree in one mode.
 //!
-//! Invariant: spans are not empty, and between any two lies a key that is in neither. So a set has one form, and a question about a key or a range is
-//! answered by one span.
+//! Invariant: spans are not empty, and between any two lies a key that is in neither. So a set has
+//! one form, and a question about a key or a range is answered by one span.
 //!
-//! A span is half open. Keys are byte strings, and the first key behind `k` is `k` with a zero byte: every pair of bounds is such a span.
+//! A span is half open. Keys are byte strings, and the first key behind `k` is `k` with a zero
+//! byte: every pair of bounds is such a span.
 
 use super::work::look;
 use std::collections::BTreeMap;
@@ -129,7 +130,8 @@ impl Spans {
         self.last(before).is_some_and(|(_, to)| ends_behind(to, &span.from))
     }
 
-    /// Adds the keys of the span: it takes in all spans that it meets or touches, whose begins go to `gone`. The span that it has become.
+    /// Adds the keys of the span: it takes in all spans that it meets or touches, whose begins go
+    /// to `gone`. The span that it has become.
     pub(super) fn insert(&mut self, span: Span, mut gone: impl FnMut(&[u8])) -> Span {
         let Span { mut from, mut to } = span;
         loop {
@@ -148,7 +150,8 @@ impl Spans {
         Span { from, to }
     }
 
-    /// Finds the first span that begins at or after `begin`: the gap between it and the next span, and where that next span begins.
+    /// Finds the first span that begins at or after `begin`: the gap between it and the next span,
+    /// and where that next span begins.
     pub(super) fn gap_from(&self, begin: &[u8]) -> Option<(Span, Vec<u8>)> {
         let mut spans = self.spans.range::<[u8], _>((Included(begin), Unbounded));
         let (from, (to, _)) = (spans.next()?.1.clone()?, spans.next()?);
@@ -164,7 +167,8 @@ impl Spans {
 mod tests {
     use super::*;
 
-    /// Keys of up to two bytes out of 0, 1 and 2, in their order: with the empty one, and with neighbours that differ by a zero byte.
+    /// Keys of up to two bytes out of 0, 1 and 2, in their order: with the empty one, and with
+    /// neighbours that differ by a zero byte.
     fn keys() -> Vec<Vec<u8>> {
         let mut keys = vec![Vec::new()];
         for a in 0..3 {

@@ -14,11 +14,13 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// From so many lines on, one behind the other, nobody looks whether the last of them waits for a request's transaction. Who could have passed
-/// them, and waits behind them instead, is in a deadlock with them, which is found.
+/// From so many lines on, one behind the other, nobody looks whether the last of them waits for a
+/// request's transaction. Who could have passed them, and waits behind them instead, is in a
+/// deadlock with them, which is found.
 const FAR: usize = 64;
 
-/// Scopes up to which an empty one is kept: to make and free a scope costs more than to lock a key in it.
+/// Scopes up to which an empty one is kept: to make and free a scope costs more than to lock a key
+/// in it.
 pub(super) const KEPT: usize = 64;
 
 /// What a request led to.
@@ -136,13 +138,14 @@ impl LockTable {
         if scope.any_holder(r.txn, &r.keys, r.mode, |_| true) {
             return false;
         }
-        // `acquire` joins the line of its own place and mode unless the line waits for it. That line may be too far to see it, though those in
-        // the request's way are not.
+        // `acquire` joins the line of its own place and mode unless the line waits for it. That
+        // line may be too far to see it, though those in the request's way are not.
         let joins = || self.line_of(r).is_some_and(|line| !self.waits_for(line, r.txn));
         self.lines.is_empty() || (self.rival(scope, r, &Cell::new(false)).is_none() && !joins())
     }
 
-    /// Other transactions that hold a lock in conflict with such a request, some of them more than once.
+    /// Other transactions that hold a lock in conflict with such a request, some of them more than
+    /// once.
     pub(crate) fn holders_against(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> Vec<TxnId> {
         let mut holders = Vec::new();
         if let Some(scope) = self.scopes.get(&ScopeId::of(target)) {
@@ -201,7 +204,8 @@ impl LockTable {
         Acquired::Waits(self.open(txn, id, place, mode, private, obstacles.on))
     }
 
-    /// Takes the lock of a key or a range unless the table's lock covers it; the table's intent is held.
+    /// Takes the lock of a key or a range unless the table's lock covers it; the table's intent is
+    /// held.
     pub(crate) fn acquire_in(
         &mut self,
         txn: TxnId,
@@ -218,8 +222,9 @@ impl LockTable {
         self.acquire(txn, target, mode)
     }
 
-    /// If the transaction has many ranges of a tree, locks two of the gaps between them where no other transaction is in the way. Two, so that the
-    /// number of ranges falls though the caller adds one.
+    /// If the transaction has many ranges of a tree, locks two of the gaps between them where no
+    /// other transaction is in the way. Two, so that the number of ranges falls though the caller
+    /// adds one.
     pub(super) fn join_ranges(&mut self, txn: TxnId, id: ScopeId, mode: Mode) {
         for _ in 0..2 {
             let Some(scope) =
@@ -266,7 +271,8 @@ impl LockTable {
         self.serve_all(txn, &owner.watched);
     }
 
-    /// Changes a scope. One that becomes empty stays for the next transaction unless there are more than [`KEPT`].
+    /// Changes a scope. One that becomes empty stays for the next transaction unless there are more
+    /// than [`KEPT`].
     fn in_scope(&mut self, id: ScopeId, change: impl FnOnce(&mut Scope)) {
         let Some(scope) = self.scopes.get_mut(&id) else { return };
         change(scope);
@@ -297,8 +303,8 @@ impl LockTable {
         lines.iter().find(|l| l.mode == r.mode && !l.private).map(|l| l.id)
     }
 
-    /// Whether the line waits for the transaction: for a lock that it holds in the same scope, or for somebody who does, as far as lines know whom
-    /// they watch.
+    /// Whether the line waits for the transaction: for a lock that it holds in the same scope, or
+    /// for somebody who does, as far as lines know whom they watch.
     fn waits_for(&self, line: u64, txn: TxnId) -> bool {
         if canary::on(Bug::StuckUpgrade) {
             return false;
@@ -345,7 +351,8 @@ impl LockTable {
         scope.holds_against(txn, &keys, line.at.mode, own)
     }
 
-    /// If the line goes before the request: the last of it that does. One that waits for the request's transaction does not: `passes` is set.
+    /// If the line goes before the request: the last of it that does. One that waits for the
+    /// request's transaction does not: `passes` is set.
     fn goes_first(&self, line: u64, r: &Request<'_>, passes: &Cell<bool>) -> Option<TxnId> {
         look();
         let found =
@@ -362,7 +369,8 @@ impl LockTable {
         Some(one)
     }
 
-    /// Somebody who waits, in conflict with the request, and goes before it. Those at the same place come first.
+    /// Somebody who waits, in conflict with the request, and goes before it. Those at the same
+    /// place come first.
     fn rival(&self, scope: &Scope, r: &Request<'_>, passes: &Cell<bool>) -> Option<TxnId> {
         if self.lines.is_empty() {
             return None;
@@ -385,8 +393,8 @@ impl LockTable {
         found
     }
 
-    /// Who is to be watched goes first: who waits before the request, as he stays in its way until he has had his turn, or else one who
-    /// holds a lock.
+    /// Who is to be watched goes first: who waits before the request, as he stays in its way until
+    /// he has had his turn, or else one who holds a lock.
     fn obstacles(&self, r: &Request<'_>) -> Obstacles {
         let mut found = Obstacles::default();
         if r.mode == Mode::Settled {
@@ -396,7 +404,8 @@ impl LockTable {
         let Some(scope) = self.scopes.get(&r.scope) else { return found };
         let passes = Cell::new(false);
         found.on.extend(self.rival(scope, r, &passes));
-        // Not so many different ones, but so many in all: one transaction may hold very many keys of a range.
+        // Not so many different ones, but so many in all: one transaction may hold very many keys
+        // of a range.
         let mut looks = 0;
         let refused = r.mode == Mode::Behind && self.must_not_join(r.txn, r.scope, &r.keys);
         let mode = if refused { Mode::NoKeyExclusive } else { r.mode };

@@ -1,4 +1,5 @@
-//! What a transaction waits for, as people are told: noted when it begins to wait, and read by who looks.
+//! What a transaction waits for, as people are told: noted when it begins to wait, and read by who
+//! looks.
 
 use super::Mode;
 use super::scope::Place;

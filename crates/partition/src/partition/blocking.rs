@@ -1,17 +1,23 @@
-//! Blocking: the partition belongs to one multi-partition transaction, and all other work waits in line.
+//! Blocking: the partition belongs to one multi-partition transaction, and all other work waits in
+//! line.
 //!
 //! Invariants
-//! 1. While the partition is blocked nobody has a lock here: it is given away only when there is none, the blocker takes none, and the
-//!    messages of all others wait. So the blocker's effects need no locks of their own.
-//! 2. A blocker neither waits for the disk nor pauses nor uses up more than a slice: what would do that trades the partition for locks on the
-//!    tables that the blocker has used, which are free by (1).
-//! 3. What waits in line is taken up in the order in which it came, as soon as the partition is free again. Decisions and
-//!    cancellations do not wait: who has anything to finish holds no lock here, and a cancelled call leaves the line. What must go on stays.
-//! 4. A savepoint does not wait either: it only marks a place in its transaction's own log. A call that waits can be cancelled, and a
-//!    partition that was joined without its marks could not go back to them.
+//! 1. While the partition is blocked nobody has a lock here: it is given away only when there is
+//!    none, the blocker takes none, and the messages of all others wait. So the blocker's effects
+//!    need no locks of their own.
+//! 2. A blocker neither waits for the disk nor pauses nor uses up more than a slice: what would do
+//!    that trades the partition for locks on the tables that the blocker has used, which are free
+//!    by (1).
+//! 3. What waits in line is taken up in the order in which it came, as soon as the partition is
+//!    free again. Decisions and cancellations do not wait: who has anything to finish holds no lock
+//!    here, and a cancelled call leaves the line. What must go on stays.
+//! 4. A savepoint does not wait either: it only marks a place in its transaction's own log. A call
+//!    that waits can be cancelled, and a partition that was joined without its marks could not go
+//!    back to them.
 //!
-//! A blocker waits for nobody who could wait in this line (the coordinator blocks partitions in their order, all or none, and has a
-//! transaction that comes to a halt anywhere let go everywhere), so that the line is no edge of the waits-for graph.
+//! A blocker waits for nobody who could wait in this line (the coordinator blocks partitions in
+//! their order, all or none, and has a transaction that comes to a halt anywhere let go
+//! everywhere), so that the line is no edge of the waits-for graph.
 //!
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.1; what happens at a page miss is ours.
 
@@ -39,8 +45,8 @@ pub(super) struct Blocking {
 }
 
 impl Blocking {
-    /// Whether the message, which may wait, has to. It does not pass those that are in line, although the partition may be free: they are taken up
-    /// a few at a time.
+    /// Whether the message, which may wait, has to. It does not pass those that are in line,
+    /// although the partition may be free: they are taken up a few at a time.
     #[inline]
     pub(super) fn stops(&self, message: &Message) -> bool {
         self.by.map_or(!self.line.is_empty(), |by| by != message.txn)
@@ -103,7 +109,8 @@ pub(super) fn may_wait(body: &Body) -> bool {
 }
 
 impl<T: Trees> Partition<T> {
-    /// Gives the partition to the transaction if the scheme allows it; the answer's count says whether.
+    /// Gives the partition to the transaction if the scheme allows it; the answer's count says
+    /// whether.
     pub(super) fn block(&mut self, id: TxnId, origin: Origin, out: &mut Outbox) {
         let given = self.scheme.blocks(self.locks.is_empty()) && self.locks.is_empty();
         if given {
@@ -168,8 +175,9 @@ impl<T: Trees> Partition<T> {
         });
     }
 
-    /// Takes the transaction's call out of the line and answers it with the error. False if none was there, or only a resumption that nobody
-    /// needs any more: its task is cancelled as any other. The resumption of a task that must go on stays, as no other will come.
+    /// Takes the transaction's call out of the line and answers it with the error. False if none
+    /// was there, or only a resumption that nobody needs any more: its task is cancelled as any
+    /// other. The resumption of a task that must go on stays, as no other will come.
     pub(super) fn leave_line(&mut self, id: TxnId, error: &SqlError, out: &mut Outbox) -> bool {
         if let Some(at) = self.blocking.quiet.iter().position(|(_, message)| message.txn == id) {
             let (wait, message) = self.blocking.quiet.remove(at);

@@ -1,11 +1,14 @@
-//! Reads of one row as it was last committed: what READ COMMITTED sees of a row by its key. No snapshot is needed for that.
+//! Reads of one row as it was last committed: what READ COMMITTED sees of a row by its key. No
+//! snapshot is needed for that.
 //!
-//! Whatever is not committed lies under the lock of its transaction. So a key that nobody else has locked has its committed value in the tree. Otherwise that is in
-//! an image, if the partition keeps them, or in the undo of who has the lock: the value that it has replaced, or, as others may have added to the row,
-//! what it has added.
+//! Whatever is not committed lies under the lock of its transaction. So a key that nobody else has
+//! locked has its committed value in the tree. Otherwise that is in an image, if the partition
+//! keeps them, or in the undo of who has the lock: the value that it has replaced, or, as others
+//! may have added to the row, what it has added.
 //!
-//! Invariant: a reader whose answer leaves out a change does not come after that change's commit: of a transaction that commits, and of which the partition has
-//! not been told, it waits to be told.
+//! Invariant: a reader whose answer leaves out a change does not come after that change's commit:
+//! of a transaction that commits, and of which the partition has not been told, it waits to be
+//! told.
 
 use super::Partition;
 use crate::exec::{Cx, Exec, Stop, granted, push_point, table_of};
@@ -18,11 +21,13 @@ use clearway_storage::Replaced;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;
 
-/// What one row costs of a turn, and the group that it makes: a read of what is committed is done in one turn, so that its answer is of one moment.
+/// What one row costs of a turn, and the group that it makes: a read of what is committed is done
+/// in one turn, so that its answer is of one moment.
 const TURN: usize = 2;
 
 impl<T: Trees> Cx<'_, T> {
-    /// Sees it, and, of what is committed now, what others have replaced; `by_table`: [`Cx::by_table`].
+    /// Sees it, and, of what is committed now, what others have replaced; `by_table`:
+    /// [`Cx::by_table`].
     pub(super) fn see(&mut self, as_of: Option<AsOf>, replaced: Option<Before>, by_table: bool) {
         if let Some(AsOf { at: COMMITTED, .. }) = as_of {
             self.budget = self.budget.max(TURN);
@@ -44,7 +49,8 @@ fn wait_for(
 }
 
 impl<T: Trees> Partition<T> {
-    /// What others, who are not over, have replaced under the key that a statement reads which sees this. None: the key's value, or its images, are good.
+    /// What others, who are not over, have replaced under the key that a statement reads which sees
+    /// this. None: the key's value, or its images, are good.
     pub(super) fn replaced(
         &mut self,
         id: TxnId,

@@ -11,7 +11,8 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TxnId};
 
 impl<T: Trees> Partition<T> {
-    /// Whether a program's trees are here and its table is as it was planned, or was as of the snapshot.
+    /// Whether a program's trees are here and its table is as it was planned, or was as of the
+    /// snapshot.
     pub(super) fn check_plan(&self, program: &Program, at: Option<Lsn>) -> Result<(), Stop> {
         let table: &TableDef = crate::exec::table_of(program);
         let all = !matches!(program, Program::Scan { .. });

@@ -88,7 +88,8 @@ impl<T: Trees> Partition<T> {
         Ok(())
     }
 
-    /// Drops trees from the list's end; those that are gone already are skipped, and one of which a page makes no sense is left.
+    /// Drops trees from the list's end; those that are gone already are skipped, and one of which a
+    /// page makes no sense is left.
     fn drop_trees(&mut self, id: TxnId, trees: &mut Vec<TreeId>) -> Result<(), Stop> {
         let mut slices = 0;
         while let Some(tree) = trees.last() {
@@ -111,8 +112,8 @@ impl<T: Trees> Partition<T> {
         Ok(())
     }
 
-    /// Leaves a tree that cannot be dropped, as one of its pages cannot be read, to the next start, which drops what no table has. False if
-    /// the transaction's end is not about to drop one.
+    /// Leaves a tree that cannot be dropped, as one of its pages cannot be read, to the next start,
+    /// which drops what no table has. False if the transaction's end is not about to drop one.
     pub(super) fn leave_tree(
         &mut self,
         id: TxnId,

@@ -1,15 +1,19 @@
 //! The partition: takes messages, runs tasks, suspends them and takes them up again.
 //!
 //! Invariants
-//! 1. Every message but `Resume`, `Unavailable`, `Unblock`, `AwaitsClient`, `Forget`, `Cancel`, `GiveUp` and `HotRows` has exactly one reply: a
-//!    task holds its origin.
+//! 1. Every message but `Resume`, `Unavailable`, `Unblock`, `AwaitsClient`, `Forget`, `Cancel`,
+//!    `GiveUp` and `HotRows` has exactly one reply: a task holds its origin.
 //! 2. A one-shot that is not in `txns` has no effects, no locks and no reply owed.
-//! 3. Whenever `on_message` returns, every effect that is not committed lies under locks of its transaction (or in trees that nobody
-//!    else can see): what runs without locks either ends before that or takes the table's lock first.
-//! 4. A transaction is in `txns` as long as it holds a lock or waits for one, or the partition is blocked by it.
-//! 5. While a transaction is ready, a stranded one is to be tried again, or somebody in line could be taken up, a message is being handled or an [`Out::Yield`] of [`NOBODY`] is on its way.
+//! 3. Whenever `on_message` returns, every effect that is not committed lies under locks of its
+//!    transaction (or in trees that nobody else can see): what runs without locks either ends
+//!    before that or takes the table's lock first.
+//! 4. A transaction is in `txns` as long as it holds a lock or waits for one, or the partition is
+//!    blocked by it.
+//! 5. While a transaction is ready, a stranded one is to be tried again, or somebody in line could
+//!    be taken up, a message is being handled or an [`Out::Yield`] of [`NOBODY`] is on its way.
 //!
-//! Locking: none; one thread at a time has the partition. A crash leaves what is in the log: recovery undoes transactions without a commit.
+//! Locking: none; one thread at a time has the partition. A crash leaves what is in the log:
+//! recovery undoes transactions without a commit.
 //!
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, sections 3 and 4 (fragments, schemes).
 
@@ -85,7 +89,8 @@ enum After {
 }
 
 impl<T: Trees> Partition<T> {
-    /// A partition of these trees, with the scheme that locks general transactions and lets one-shots run alone.
+    /// A partition of these trees, with the scheme that locks general transactions and lets
+    /// one-shots run alone.
     pub fn new(trees: T, limits: Limits, snapshots: Arc<Snapshots>) -> Self {
         Self::with_scheme(
             trees,
@@ -143,7 +148,8 @@ impl<T: Trees> Partition<T> {
         self.txns.len()
     }
 
-    /// Takes a message, runs whatever can run, up to [`Limits::turns`] besides it, and leaves in `out` what there is to do.
+    /// Takes a message, runs whatever can run, up to [`Limits::turns`] besides it, and leaves in
+    /// `out` what there is to do.
     pub fn on_message(&mut self, message: Message, out: &mut Outbox) {
         self.trees.versions.tidy();
         self.handle(message, out);
@@ -244,8 +250,8 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// Tells what has become of waits, at once: whoever does not wait must not look as if in a circle. Tasks that have their locks wait for their
-    /// turn only.
+    /// Tells what has become of waits, at once: whoever does not wait must not look as if in a
+    /// circle. Tasks that have their locks wait for their turn only.
     fn tell_events(&mut self, out: &mut Outbox) {
         while let Some(event) = self.locks.next_event() {
             match event {
@@ -408,7 +414,8 @@ impl<T: Trees> Partition<T> {
         Some(After::Keep)
     }
 
-    /// Turns a task that cannot go on into the undo of its effects. An undo that cannot go on is answered, and its transaction stays.
+    /// Turns a task that cannot go on into the undo of its effects. An undo that cannot go on is
+    /// answered, and its transaction stays.
     fn fail(
         &mut self,
         id: TxnId,

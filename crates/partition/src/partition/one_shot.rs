@@ -147,8 +147,9 @@ impl<T: Trees> Partition<T> {
         Ok(reply)
     }
 
-    /// A one-shot has stopped: it starts over without anything done, or becomes a locking transaction that keeps its place (if it only reads, one that sees what is
-    /// committed). `None`: run it again at once.
+    /// A one-shot has stopped: it starts over without anything done, or becomes a locking
+    /// transaction that keeps its place (if it only reads, one that sees what is committed).
+    /// `None`: run it again at once.
     pub(super) fn one_shot_stopped(
         &mut self,
         id: TxnId,
@@ -177,7 +178,8 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// Invariant 3: puts effects made without locks under the table's lock. It is free: they were made because there was no lock at all.
+    /// Invariant 3: puts effects made without locks under the table's lock. It is free: they were
+    /// made because there was no lock at all.
     pub(super) fn cover(&mut self, id: TxnId, txn: &Txn<T::Log>, task: &mut Task) {
         let Job::OneShot(shot) = &mut task.job else { return };
         if shot.locking == Locking::Take || txn.log.mark() == 0 {

@@ -1,13 +1,17 @@
-//! Waiting until nobody has a lock here: what a transaction does that was refused the partition because of the locks of others who are soon over.
+//! Waiting until nobody has a lock here: what a transaction does that was refused the partition
+//! because of the locks of others who are soon over.
 //!
-//! Without this a partition would stay in the locking scheme for as long as it is busy: one transaction takes locks as it misses a page, the next ones
-//! are refused the partition and lock as well, and there is always one that has a lock.
+//! Without this a partition would stay in the locking scheme for as long as it is busy: one
+//! transaction takes locks as it misses a page, the next ones are refused the partition and lock as
+//! well, and there is always one that has a lock.
 //!
 //! Invariants
-//! 1. Who waits here has no lock anywhere and no partition to itself. So nobody waits for it, and its wait is no edge of the waits-for graph.
-//! 2. It does not wait for a client: it is answered at once when a transaction is here that is not [short](crate::txn::Txn::short).
-//! 3. A short transaction that comes to wait for a lock, pauses, or cannot be rolled back is not short any more, here; its coordinator tells the
-//!    other partitions ([`Body::AwaitsClient`]).
+//! 1. Who waits here has no lock anywhere and no partition to itself. So nobody waits for it, and
+//!    its wait is no edge of the waits-for graph.
+//! 2. It does not wait for a client: it is answered at once when a transaction is here that is not
+//!    [short](crate::txn::Txn::short).
+//! 3. A short transaction that comes to wait for a lock, pauses, or cannot be rolled back is not
+//!    short any more, here; its coordinator tells the other partitions ([`Body::AwaitsClient`]).
 //!
 //! Locking: none. A crash leaves nothing.
 
@@ -20,7 +24,8 @@ use clearway_types::TxnId;
 use std::panic::Location;
 
 impl<T: Trees> Partition<T> {
-    /// Answers when no lock is held here, with 1; with 0 when that may take as long as a client likes.
+    /// Answers when no lock is held here, with 1; with 0 when that may take as long as a client
+    /// likes.
     pub(super) fn await_quiet(&mut self, message: Message, out: &mut Outbox) {
         if let Some(count) = self.quiet() {
             return self.reply(message.origin, Ok(Reply { count, ..Reply::default() }), out);

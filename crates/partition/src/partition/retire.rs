@@ -1,19 +1,22 @@
-//! Rows that are given to the next transaction before the one that has changed them has ended (`lock/retired.rs`).
+//! Rows that are given to the next transaction before the one that has changed them has ended
+//! (`lock/retired.rs`).
 //!
-//! Only UPDATEs by key that answer the same whatever is in the row take part, below REPEATABLE READ and where no savepoint is
-//! older: their count is 1, and they show nothing.
+//! Only UPDATEs by key that answer the same whatever is in the row take part, below REPEATABLE READ
+//! and where no savepoint is older: their count is 1, and they show nothing.
 //!
 //! Invariants
-//! 1. No answer rests on what may be undone. A transaction that is behind others does nothing here but such UPDATEs and INSERTs
-//!    before those have ended. An error of such an UPDATE is answered when they have, and 40001 if they are undone.
+//! 1. No answer rests on what may be undone. A transaction that is behind others does nothing here
+//!    but such UPDATEs and INSERTs before those have ended. An error of such an UPDATE is answered
+//!    when they have, and 40001 if they are undone.
 //! 2. A transaction is committed here after all that it is behind.
-//! 3. Before a transaction is undone here, all that are behind it are, those first that nobody is behind. They are *doomed*: their
-//!    sessions are told, and each further call is answered with [`Failure::Undone`] until their end,
-//!    which undoes what they have done elsewhere. An undo that wants pages goes on as part of the end that it is needed for.
+//! 3. Before a transaction is undone here, all that are behind it are, those first that nobody is
+//!    behind. They are *doomed*: their sessions are told, and each further call is answered with
+//!    [`Failure::Undone`] until their end, which undoes what they have done elsewhere. An undo that
+//!    wants pages goes on as part of the end that it is needed for.
 //! 4. A transaction never waits for one that is behind it: that one is undone.
 //!
-//! A crash leaves nothing of this: recovery undoes the newest change of all losers first, and a commit record is behind those of all that
-//! its transaction was behind.
+//! A crash leaves nothing of this: recovery undoes the newest change of all losers first, and a
+//! commit record is behind those of all that its transaction was behind.
 
 use super::Partition;
 use crate::exec::{Exec, Stop, is_blind, push_blind};
@@ -91,7 +94,8 @@ impl<T: Trees> Partition<T> {
         Then::Settle(failure)
     }
 
-    /// What is left of a stop that those behind the transaction are the reason of; `None`: nothing, it goes on.
+    /// What is left of a stop that those behind the transaction are the reason of; `None`: nothing,
+    /// it goes on.
     pub(super) fn without_those_behind(
         &mut self,
         id: TxnId,
@@ -125,7 +129,8 @@ impl<T: Trees> Partition<T> {
         Ok(())
     }
 
-    /// Undoes a transaction that nobody is behind, and lets go of its locks. It stays until its session ends it.
+    /// Undoes a transaction that nobody is behind, and lets go of its locks. It stays until its
+    /// session ends it.
     fn cascade(&mut self, id: TxnId, out: &mut Outbox) -> Result<(), Stop> {
         // Whose wait is over is told so, and not that it has given up.
         self.tell_events(out);

@@ -15,7 +15,8 @@ use clearway_types::{Lsn, TxnId};
 const MISSES: u32 = 16;
 
 impl<T: Trees> Partition<T> {
-    /// Keeps versions from now on, for this transaction. All images of what active transactions have changed, it among them, come to be in one go, or none.
+    /// Keeps versions from now on, for this transaction. All images of what active transactions
+    /// have changed, it among them, come to be in one go, or none.
     pub(super) fn keep_versions(
         &mut self,
         own: (TxnId, &Txn<T::Log>),
@@ -27,7 +28,8 @@ impl<T: Trees> Partition<T> {
         if self.trees.versions.generation() == generation {
             return kept;
         }
-        // The undo of a retired change is one of the value as it was then, which may have changed since.
+        // The undo of a retired change is one of the value as it was then, which may have changed
+        // since.
         if self.locks.has_retired() {
             return refused;
         }
@@ -66,8 +68,10 @@ impl<T: Trees> Partition<T> {
         kept
     }
 
-    /// Makes sure that a statement can see its table as of a snapshot. Returns true if the program's index, or its guard, lacks rows: see
-    /// [`crate::exec::Cx::by_table`]. A read takes no lock: it goes on with the trees that it was planned with, whoever changes the table meanwhile.
+    /// Makes sure that a statement can see its table as of a snapshot. Returns true if the
+    /// program's index, or its guard, lacks rows: see [`crate::exec::Cx::by_table`]. A read takes
+    /// no lock: it goes on with the trees that it was planned with, whoever changes the table
+    /// meanwhile.
     pub(super) fn check_table(
         &mut self,
         id: TxnId,
@@ -81,7 +85,8 @@ impl<T: Trees> Partition<T> {
         {
             return Err(Stop::Commit(changer));
         }
-        // The trees of a stale plan say nothing about the table. Who changes rows or locks them does so in the newest trees.
+        // The trees of a stale plan say nothing about the table. Who changes rows or locks them
+        // does so in the newest trees.
         self.check_plan(program, reads_freely(program).then_some(as_of.at))?;
         let versions = &self.trees.versions;
         versions.check(as_of)?;
@@ -97,7 +102,8 @@ impl<T: Trees> Partition<T> {
                 }
                 _ => Ok(false),
             },
-            // The guard of a new table has entries of all rows in it that the reader sees: those of its own.
+            // The guard of a new table has entries of all rows in it that the reader sees: those of
+            // its own.
             Program::Guard { key, .. } => match table.guard(*key) {
                 Some(guard) if versions.is_complete(table.tree, as_of)? => {
                     versions.is_complete(guard.tree, as_of).map(|all| !all)

@@ -1,17 +1,22 @@
-//! Transactions that cannot be rolled back: the undo needs a page, or a piece of the log, that is unreadable or makes no sense, or it
-//! needs a new page on a full disk.
+//! Transactions that cannot be rolled back: the undo needs a page, or a piece of the log, that is
+//! unreadable or makes no sense, or it needs a new page on a full disk.
 //!
 //! Invariants
-//! 1. A stranded transaction keeps its locks until it is rolled back: its effects are there, and nobody may see them. If it lacks
-//!    space, this process tries again; otherwise the next start undoes it, or says which page is in the way.
-//! 2. Nobody waits for it alone: who waits when it is stranded, and who would have to wait later, gets an error that says why.
+//! 1. A stranded transaction keeps its locks until it is rolled back: its effects are there, and
+//!    nobody may see them. If it lacks space, this process tries again; otherwise the next start
+//!    undoes it, or says which page is in the way.
+//! 2. Nobody waits for it alone: who waits when it is stranded, and who would have to wait later,
+//!    gets an error that says why.
 //! 3. Its last call is answered once, when it is stranded first.
-//! 4. A rollback that lacks space is tried again when somebody wants its locks, and when another transaction ends, which may have
-//!    given pages back. At most one attempt of a transaction is under way.
+//! 4. A rollback that lacks space is tried again when somebody wants its locks, and when another
+//!    transaction ends, which may have given pages back. At most one attempt of a transaction is
+//!    under way.
 //!
-//! For (2) it is enough to turn away the lines that name it: those that do when it is stranded, each that does when it is told anew, and whoever
-//! joins such a line. A line that does not name it watches somebody else, who waits in another line or holds a lock. When that one is turned
-//! away, or ends, the line looks again; so each line whose chain ends at a stranded transaction comes to name it.
+//! For (2) it is enough to turn away the lines that name it: those that do when it is stranded,
+//! each that does when it is told anew, and whoever joins such a line. A line that does not name it
+//! watches somebody else, who waits in another line or holds a lock. When that one is turned away,
+//! or ends, the line looks again; so each line whose chain ends at a stranded transaction comes to
+//! name it.
 
 use super::{After, Partition};
 use crate::message::{Failure, Outbox, Reply};
@@ -77,7 +82,8 @@ fn in_the_way(failure: &Failure) -> SqlError {
 }
 
 impl Stranded {
-    /// Why none of these can be waited for, if one of them is stranded. Its rollback is tried again soon.
+    /// Why none of these can be waited for, if one of them is stranded. Its rollback is tried again
+    /// soon.
     #[inline]
     pub(super) fn among(&mut self, txns: &[TxnId]) -> Option<SqlError> {
         if canary::on(Bug::UnnamedStranded) {
@@ -103,8 +109,8 @@ impl Entry {
 }
 
 impl<T: Trees> Partition<T> {
-    /// The end or undo of a transaction cannot go on. If it was the transaction's last job, its locks stay, and who waits for them is
-    /// to be told.
+    /// The end or undo of a transaction cannot go on. If it was the transaction's last job, its
+    /// locks stay, and who waits for them is to be told.
     pub(super) fn strand(&mut self, id: TxnId, task: &Task, failure: Failure, out: &mut Outbox) {
         let retry = if lacks_space(&failure) { Retry::Idle } else { Retry::Never };
         if let Some(entry) = self.stranded.txns.iter_mut().find(|entry| entry.txn == id) {
@@ -142,7 +148,8 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// A transaction has ended: answers its last call, unless that was answered when it was stranded.
+    /// A transaction has ended: answers its last call, unless that was answered when it was
+    /// stranded.
     pub(super) fn ended(&mut self, id: TxnId, task: &Task, out: &mut Outbox) {
         let Some(at) = self.stranded.txns.iter().position(|entry| entry.txn == id) else {
             return self.reply(task.origin, Ok(Reply::default()), out);
@@ -158,7 +165,8 @@ impl<T: Trees> Partition<T> {
             || self.stranded.txns.iter().any(|entry| entry.retry == Retry::Due)
     }
 
-    /// Tells one of those who wait for a stranded transaction, or tries a rollback again; false if there is nothing to do.
+    /// Tells one of those who wait for a stranded transaction, or tries a rollback again; false if
+    /// there is nothing to do.
     pub(super) fn run_stranded(&mut self, out: &mut Outbox) -> bool {
         if let Some((waiter, on)) = self.stranded.waiters.pop() {
             let error = self

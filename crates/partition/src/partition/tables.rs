@@ -1,11 +1,13 @@
 //! Which plans are good: the definitions of tables that have changed since the start.
 //!
-//! A plan is good if its table is still as it was planned. A read that sees a snapshot is also good if the table was so then: DDL does not wait for it, and
-//! its trees stay as long as the snapshot is open.
+//! A plan is good if its table is still as it was planned. A read that sees a snapshot is also good
+//! if the table was so then: DDL does not wait for it, and its trees stay as long as the snapshot
+//! is open.
 //!
 //! Invariants
-//! 1. A table is in `changing` from the message that announces its change to the end of its transaction. That message is answered by all partitions before
-//!    the transaction's commit record is in the log: a reader whose snapshot sees the change finds it here, or in `least`.
+//! 1. A table is in `changing` from the message that announces its change to the end of its
+//!    transaction. That message is answered by all partitions before the transaction's commit
+//!    record is in the log: a reader whose snapshot sees the change finds it here, or in `least`.
 //! 2. `past` has all changes that an open snapshot does not see.
 //!
 //! Locking: none, it belongs to the partition. A crash leaves nothing.
@@ -51,7 +53,8 @@ impl Tables {
         self.changing.insert(table, by);
     }
 
-    /// The transaction that changes these is over. `commit`: where its commit record ends; `floor`: [`crate::Snapshots::floor`] since then.
+    /// The transaction that changes these is over. `commit`: where its commit record ends; `floor`:
+    /// [`crate::Snapshots::floor`] since then.
     pub(super) fn end(
         &mut self,
         changed: impl Iterator<Item = (TableId, u64)>,

@@ -1,4 +1,5 @@
-//! Interleavings of who opens a snapshot and who commits. `RUSTFLAGS="--cfg loom" cargo test -p clearway-partition --release --lib loom`
+//! Interleavings of who opens a snapshot and who commits.
+//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-partition --release --lib loom`
 
 use super::*;
 use loom::sync::atomic::AtomicU64 as Log;
@@ -23,7 +24,8 @@ fn kept() -> (Arc<Snapshots>, Arc<Log>) {
     (snapshots, log)
 }
 
-/// Who has appended a commit record and sees no snapshot lets go of the image: every snapshot sees the commit.
+/// Who has appended a commit record and sees no snapshot lets go of the image: every snapshot sees
+/// the commit.
 #[test]
 fn loom_a_snapshot_that_a_commit_does_not_see_sees_the_commit() {
     loom::model(|| {
@@ -38,7 +40,8 @@ fn loom_a_snapshot_that_a_commit_does_not_see_sees_the_commit() {
     });
 }
 
-/// Where an earlier image was made after the newest snapshot, the next one's goes: no snapshot lies between the two commits.
+/// Where an earlier image was made after the newest snapshot, the next one's goes: no snapshot lies
+/// between the two commits.
 #[test]
 fn loom_no_snapshot_lies_between_commits_of_which_one_has_no_image() {
     loom::model(|| {

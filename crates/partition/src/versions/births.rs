@@ -1,10 +1,11 @@
 //! The trees that were made while images are kept, and which snapshots are older.
 //!
-//! A snapshot that is older than a table's tree sees the table as empty, except for the changes of its own transaction. One that is older than an index does not
-//! use it: the index has no entries of rows that were deleted before it was made.
+//! A snapshot that is older than a table's tree sees the table as empty, except for the changes of
+//! its own transaction. One that is older than an index does not use it: the index has no entries
+//! of rows that were deleted before it was made.
 //!
-//! Invariant: a tree without an entry is older than every open snapshot. An entry goes when its tree is older than the oldest snapshot, or when its maker
-//! is undone.
+//! Invariant: a tree without an entry is older than every open snapshot. An entry goes when its
+//! tree is older than the oldest snapshot, or when its maker is undone.
 //!
 //! Locking: none, it belongs to the partition. A crash leaves nothing.
 //!
@@ -75,7 +76,8 @@ impl Versions {
         }
     }
 
-    /// Whether others have made the tree since the snapshot: it sees in it what its own transaction has put there, and nothing else.
+    /// Whether others have made the tree since the snapshot: it sees in it what its own transaction
+    /// has put there, and nothing else.
     pub(crate) fn is_newer(&self, tree: TreeId, as_of: AsOf) -> Result<bool, Stop> {
         let newer = self.newer(tree, as_of)?.is_some_and(|birth| birth.maker != as_of.me);
         Ok(newer && !canary::on(Bug::NewTable))
@@ -89,7 +91,8 @@ impl Versions {
         Ok(own || canary::on(Bug::NewIndex))
     }
 
-    /// What the reader itself has put into a tree that is newer than its snapshot; `now`: the value in the tree.
+    /// What the reader itself has put into a tree that is newer than its snapshot; `now`: the value
+    /// in the tree.
     pub(crate) fn own<'v>(
         &self,
         tree: TreeId,
@@ -99,7 +102,8 @@ impl Versions {
     ) -> Option<&'v [u8]> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
         let mut own = chain?.iter().rev().filter(|image| image.is_of(me) && !image.is_nothing());
-        // After ROLLBACK TO its change may be undone. Whoever has replaced a value has left that after what it has added.
+        // After ROLLBACK TO its change may be undone. Whoever has replaced a value has left that
+        // after what it has added.
         now.filter(|_| match own.next() {
             Some(Image { change: Change::Replaced(before), .. }) => {
                 now != before.as_deref() || own.next().is_some()

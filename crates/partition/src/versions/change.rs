@@ -1,15 +1,16 @@
-//! What a version says of a change: what was there before, or what was added to integers of it; and how a reader goes back.
+//! What a version says of a change: what was there before, or what was added to integers of it; and
+//! how a reader goes back.
 //!
-//! Additions commute, so their transactions may be active beside each other, and the order of their commits is not that of their versions. A reader
-//! goes back from the newest version to the oldest:
+//! Additions commute, so their transactions may be active beside each other, and the order of their
+//! commits is not that of their versions. A reader goes back from the newest version to the oldest:
 //!
 //! | version | the reader sees it | does not see it |
 //! |---|---|---|
 //! | a value that was replaced | it has found its value | goes on from that value |
 //! | additions | goes on | takes them off the value |
 //!
-//! Whoever replaces a value holds a lock that nobody shares who adds to it. So versions before that one are committed, earlier than it is, or its own
-//! transaction's.
+//! Whoever replaces a value holds a lock that nobody shares who adds to it. So versions before that
+//! one are committed, earlier than it is, or its own transaction's.
 
 use super::Before;
 use crate::exec::Stop;
@@ -104,7 +105,8 @@ impl Sum {
     }
 }
 
-/// What older versions come to: the oldest value that was replaced and that a reader does not see, if there is one, and what was added to it before.
+/// What older versions come to: the oldest value that was replaced and that a reader does not see,
+/// if there is one, and what was added to it before.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Older<'v> {
     pub value: Option<Option<&'v [u8]>>,
@@ -144,7 +146,8 @@ pub(super) enum Prior<'b> {
     Added(PackedAddends<'b>),
 }
 
-/// Additions, as bytes: of each integer its place in the value (2 bytes), its width (1 byte) and what was added (8 bytes), little-endian.
+/// Additions, as bytes: of each integer its place in the value (2 bytes), its width (1 byte) and
+/// what was added (8 bytes), little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PackedAddends<'b>(pub &'b [u8]);
 

@@ -1,8 +1,10 @@
-//! Which images of a key are needed: what a change leaves, what its commit makes of it, and what goes.
+//! Which images of a key are needed: what a change leaves, what its commit makes of it, and what
+//! goes.
 //!
-//! Two rules, both for images that the newest snapshot does not see (`versions`, invariant 3). The ones that are committed earlier than a *value* of that
-//! kind hide it from nobody: whoever goes back over the value's image comes to the same. And *additions* between two values are the same to all readers:
-//! they are kept as one image. An image of additions makes no other one unneeded.
+//! Two rules, both for images that the newest snapshot does not see (`versions`, invariant 3). The
+//! ones that are committed earlier than a *value* of that kind hide it from nobody: whoever goes
+//! back over the value's image comes to the same. And *additions* between two values are the same
+//! to all readers: they are kept as one image. An image of additions makes no other one unneeded.
 
 use super::{Chain, Change, Image, Kept, Key, Sum, size_of_image};
 use clearway_types::{Lsn, TreeId, TxnId};
@@ -33,7 +35,8 @@ impl Kept {
         }
     }
 
-    /// Whether an older value of the key was replaced by a commit after every open snapshot: none needs an image of what is there now.
+    /// Whether an older value of the key was replaced by a commit after every open snapshot: none
+    /// needs an image of what is there now.
     pub(super) fn is_unneeded(&mut self, tree: TreeId, key: &[u8], newest: u64) -> bool {
         let last = self
             .chain(tree, key)
@@ -42,7 +45,8 @@ impl Kept {
         newer.map(|image| image.hot = true).is_some()
     }
 
-    /// Stamps the writer's newest image; false if it has gone, as no snapshot needs it, or is a part of another one.
+    /// Stamps the writer's newest image; false if it has gone, as no snapshot needs it, or is a
+    /// part of another one.
     pub(super) fn stamp(
         &mut self,
         tree: TreeId,
@@ -80,8 +84,9 @@ impl Kept {
         at.is_some_and(|at| self.merge(tree, key, at, newest))
     }
 
-    /// Puts an image of additions into another one if no snapshot is between their commits, and no value: true if it has gone. The commit of the other one
-    /// stays: every snapshot that is open, or will be, sees both or neither.
+    /// Puts an image of additions into another one if no snapshot is between their commits, and no
+    /// value: true if it has gone. The commit of the other one stays: every snapshot that is open,
+    /// or will be, sees both or neither.
     fn merge(&mut self, tree: TreeId, key: &Key, at: usize, newest: u64) -> bool {
         let Some(chain) = self.chain(tree, key) else { return false };
         if !chain[at].change.is_added() || !chain[at].is_behind(newest) {

@@ -1,4 +1,5 @@
-//! Statements that answer in batches: where they pause, how they go on, and what they leave if nobody asks for more.
+//! Statements that answer in batches: where they pause, how they go on, and what they leave if
+//! nobody asks for more.
 
 use crate::sql::{Find, rows_of, table};
 use crate::units::{D, abort, add, driver, numbers, one, select};
@@ -95,7 +96,8 @@ fn a_paused_statement_keeps_its_locks() {
     assert!(d.take(write).unwrap().is_ok());
 }
 
-/// Who has the partition to itself must not keep it while its client takes its time: it keeps the table's lock.
+/// Who has the partition to itself must not keep it while its client takes its time: it keeps the
+/// table's lock.
 #[test]
 fn a_paused_statement_does_not_block_the_partition() {
     let mut d = driver(&numbers(10));

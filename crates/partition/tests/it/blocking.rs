@@ -90,7 +90,8 @@ fn whoever_is_cancelled_leaves_the_line() {
     assert!(d.owes_nothing() && d.partition.active() == 0);
 }
 
-/// An undo holds no lock where all was new, so that the partition can be given away while it waits for a page.
+/// An undo holds no lock where all was new, so that the partition can be given away while it waits
+/// for a page.
 #[test]
 fn a_cancelled_rollback_in_line_goes_on() {
     let mut d = Driver::new(MemTrees::new(Some(Paging { pages: 40, frames: 5 })), ());
@@ -133,7 +134,8 @@ fn a_cancelled_rollback_in_line_goes_on() {
     assert!(d.owes_nothing() && d.partition.active() == 0);
 }
 
-/// A cancelled call that waited in line would leave the partition without the mark, and ROLLBACK TO would not find it.
+/// A cancelled call that waited in line would leave the partition without the mark, and ROLLBACK TO
+/// would not find it.
 #[test]
 fn a_savepoint_is_set_at_once_in_a_blocked_partition() {
     let mut d = driver(&[(1, Some(1), 1)]);

@@ -65,7 +65,8 @@ fn read(find: Find) -> Stmt {
     Stmt::Select { find, limit: None, lock: None }
 }
 
-/// Everybody wants what `of` says, given by its number: one wait, one grant, one end among so many who wait.
+/// Everybody wants what `of` says, given by its number: one wait, one grant, one end among so many
+/// who wait.
 fn in_turn(waiters: u32, of: impl Fn(i32) -> Stmt) -> Option<u64> {
     let crowd = Crowd::new();
     let holder = Cell::new(crowd.start(&of(0), false));

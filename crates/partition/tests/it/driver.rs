@@ -143,7 +143,8 @@ impl<T: Paged> Driver<T> {
         TxnId(self.next_txn)
     }
 
-    /// What a statement on its own answers; `body`: the one-shot, or, for a read that cannot be done at once, the statement of a transaction.
+    /// What a statement on its own answers; `body`: the one-shot, or, for a read that cannot be
+    /// done at once, the statement of a transaction.
     pub fn alone(&mut self, body: impl Fn(bool) -> Body) -> Answer {
         let (txn, again) = (self.txn(), self.txn());
         let answer = self.call(txn, body(true));

@@ -149,7 +149,8 @@ fn who_waits_for_what_cannot_be_undone_is_told_and_its_locks_stay() {
     assert!(d.owes_nothing() && d.partition.active() == 1);
 }
 
-/// Invariant 2 of `stranded`: whoever is behind others in line, or waits for another holder first, comes to the stranded transaction in the end.
+/// Invariant 2 of `stranded`: whoever is behind others in line, or waits for another holder first,
+/// comes to the stranded transaction in the end.
 #[test]
 fn a_line_behind_others_comes_to_the_stranded_transaction() {
     let mut d = driver(&numbers(3));
@@ -176,7 +177,8 @@ fn a_line_behind_others_comes_to_the_stranded_transaction() {
     assert_eq!(state_of(&d.take(third).expect("an answer")), Some(SqlState::DATA_CORRUPTED));
 }
 
-/// A transaction that has the partition to itself keeps the rows that it has changed, and not the partition.
+/// A transaction that has the partition to itself keeps the rows that it has changed, and not the
+/// partition.
 #[test]
 fn who_has_the_partition_to_himself_and_cannot_be_undone_keeps_only_what_he_has_used() {
     let mut d = driver(&numbers(3));

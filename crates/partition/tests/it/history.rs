@@ -1,5 +1,6 @@
-//! Random transactions, interleaved at random: what each answers must be what it answers when the committed ones run one after the
-//! other in the order of their commits. That is serialisability, phantoms included, and with strict two-phase locks the order is known.
+//! Random transactions, interleaved at random: what each answers must be what it answers when the
+//! committed ones run one after the other in the order of their commits. That is serialisability,
+//! phantoms included, and with strict two-phase locks the order is known.
 
 use crate::driver::{Driver, Paged, state_of};
 use crate::readers::Readers;
@@ -211,7 +212,8 @@ impl<T: Paged> World<T> {
             }
         };
         let txn = client.txn;
-        // The answer may come at once, and in any order with others': `answers` keeps the order of serialisation.
+        // The answer may come at once, and in any order with others': `answers` keeps the order of
+        // serialisation.
         let seq = self.driver.send(txn, body);
         if let Some(client) = &mut self.clients[at] {
             client.pending = Some((seq, call));
@@ -379,7 +381,8 @@ pub struct Seen {
     /// How often a transaction had the partition to itself, and lost it.
     pub blocked: u64,
     pub stalls: u64,
-    /// Snapshots that were opened, those refused, what they read, and answers that are not those of the newest state.
+    /// Snapshots that were opened, those refused, what they read, and answers that are not those of
+    /// the newest state.
     pub snapshots: u64,
     pub refused: u64,
     pub reads: u64,
@@ -403,7 +406,8 @@ impl Seen {
     }
 }
 
-/// In every second history there are readers as of snapshots. Every third history is on the table without indexes, where one-shots of one row commit by themselves.
+/// In every second history there are readers as of snapshots. Every third history is on the table
+/// without indexes, where one-shots of one row commit by themselves.
 pub fn run<T: Paged>(mut driver: Driver<T>, seed: u64, clients: usize, steps: usize) -> Seen {
     let ddl = driver.txn();
     driver.call(ddl, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");

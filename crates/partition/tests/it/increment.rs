@@ -271,7 +271,8 @@ fn two_that_read_what_both_have_added_to_are_in_a_deadlock() {
 
 const MAX: i32 = i32::MAX;
 
-/// Near the bound an addition waits for the others, as whichever of them aborts may decide about it.
+/// Near the bound an addition waits for the others, as whichever of them aborts may decide about
+/// it.
 #[test]
 fn no_abort_brings_a_sum_out_of_its_type() {
     for one_shot in [false, true] {
@@ -473,7 +474,8 @@ fn a_reader_waits_to_be_told_of_an_addition() {
     }
 }
 
-/// A row that is added to all the time costs one version for each snapshot, and one for each transaction that adds.
+/// A row that is added to all the time costs one version for each snapshot, and one for each
+/// transaction that adds.
 #[test]
 fn a_hot_row_costs_one_version_a_snapshot() {
     let mut d = driver(&[(1, Some(0), 1)]);

@@ -126,7 +126,8 @@ fn a_table_is_empty_to_snapshots_that_are_older() {
     assert!(d.owes_nothing());
 }
 
-/// Those who keep a snapshot open before images are kept, too: the trees of active transactions have makers.
+/// Those who keep a snapshot open before images are kept, too: the trees of active transactions
+/// have makers.
 #[test]
 fn a_table_that_is_being_made_is_empty_to_the_first_snapshot() {
     let mut d = driver(&numbers(3));

@@ -233,7 +233,8 @@ fn skip_locked_locks_the_rows_that_it_returns_and_no_others() {
     }
 }
 
-/// Between two turns of the reader one row leaves the range that the index was asked for, and another the table.
+/// Between two turns of the reader one row leaves the range that the index was asked for, and
+/// another the table.
 #[test]
 fn skip_locked_looks_at_rows_again_that_an_index_led_to() {
     let mut d = driver(&numbers(3000));
@@ -256,7 +257,8 @@ fn skip_locked_looks_at_rows_again_that_an_index_led_to() {
     end(&mut d, reader);
 }
 
-/// Between two turns of the reader a row moves ahead in the index: one that it is about to read, and one that it has locked for its key only.
+/// Between two turns of the reader a row moves ahead in the index: one that it is about to read,
+/// and one that it has locked for its key only.
 #[test]
 fn skip_locked_returns_a_row_that_moves_in_the_index_once() {
     for (lock, moves, by) in [(RowLock::Update, 2586, 2), (RowLock::KeyShare, 10, 8)] {
@@ -276,7 +278,8 @@ fn skip_locked_returns_a_row_that_moves_in_the_index_once() {
     }
 }
 
-/// What a foreign key's check does: parents are updated at the same time, and neither deleted nor given another key.
+/// What a foreign key's check does: parents are updated at the same time, and neither deleted nor
+/// given another key.
 #[test]
 fn key_share_stops_deletes_and_changes_of_keys_only() {
     for find in [
@@ -363,7 +366,8 @@ fn skip_locked_reads_no_uncommitted_row_without_a_primary_key() {
     }
 }
 
-/// Both hold the key; the first to change the row goes on, and the first to delete it waits for the other.
+/// Both hold the key; the first to change the row goes on, and the first to delete it waits for the
+/// other.
 #[test]
 fn a_holder_of_key_share_may_strengthen_its_lock() {
     let mut d = driver(&numbers(5));

@@ -1,4 +1,5 @@
-//! Readers as of snapshots, in random histories: each answer is that of the state in which its snapshot was opened.
+//! Readers as of snapshots, in random histories: each answer is that of the state in which its
+//! snapshot was opened.
 
 use crate::driver::{Answer, Driver, Paged};
 use crate::history::Rng;

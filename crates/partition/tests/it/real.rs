@@ -1,4 +1,5 @@
-//! The same histories with real trees, on a disk in memory, in a pool that holds everything and in one that holds nearly nothing.
+//! The same histories with real trees, on a disk in memory, in a pool that holds everything and in
+//! one that holds nearly nothing.
 
 use crate::driver::Driver;
 use crate::history::{Rng, Seen, run};
@@ -101,7 +102,8 @@ fn fetched_pages_stay_until_the_retry_has_run() {
     node.shutdown();
 }
 
-/// Others have all frames between two attempts: what an attempt needs comes together, though its parts find out about it one after the other.
+/// Others have all frames between two attempts: what an attempt needs comes together, though its
+/// parts find out about it one after the other.
 #[test]
 fn every_statement_ends_though_nothing_stays_in_the_pool() {
     let mut node = node(24, 1 << 20);
@@ -142,7 +144,8 @@ fn every_statement_ends_though_nothing_stays_in_the_pool() {
     node.shutdown();
 }
 
-/// A table several times the pool: every statement misses pages, transactions change more than the pool holds, and aborts undo it.
+/// A table several times the pool: every statement misses pages, transactions change more than the
+/// pool holds, and aborts undo it.
 #[test]
 fn a_table_larger_than_the_pool() {
     const ROWS_THERE: i32 = 6000;

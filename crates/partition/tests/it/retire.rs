@@ -243,7 +243,8 @@ fn nobody_waits_for_those_behind_it() {
     assert!(d.owes_nothing() && d.partition.active() == 0);
 }
 
-/// One-shots, blocks with savepoints and REPEATABLE READ wait as ever, as do changes that show something.
+/// One-shots, blocks with savepoints and REPEATABLE READ wait as ever, as do changes that show
+/// something.
 #[test]
 fn others_wait_as_if_nobody_had_retired() {
     let mut d = driver(None);
@@ -387,7 +388,8 @@ impl History {
     }
 }
 
-/// Sessions that change three rows in any order and end in any way. Whatever becomes of them, the rows hold what was committed.
+/// Sessions that change three rows in any order and end in any way. Whatever becomes of them, the
+/// rows hold what was committed.
 #[test]
 fn rows_hold_what_was_committed() {
     let mut ends = [0; 3];

@@ -74,7 +74,8 @@ fn a_reader_waits_for_no_writer_and_no_writer_for_it() {
     );
 }
 
-/// Its commit record is in the log, and the partition has not been told: whether the snapshot sees it is known when it has.
+/// Its commit record is in the log, and the partition has not been told: whether the snapshot sees
+/// it is known when it has.
 #[test]
 fn a_reader_waits_to_be_told_of_a_commit() {
     let mut d = driver(&numbers(3));
@@ -96,7 +97,8 @@ fn a_reader_waits_to_be_told_of_a_commit() {
     assert!(d.owes_nothing());
 }
 
-/// Who has images kept for a snapshot of his own may have changed something himself: others do not see it.
+/// Who has images kept for a snapshot of his own may have changed something himself: others do not
+/// see it.
 #[test]
 fn a_writer_that_opens_the_first_snapshot_is_seen_by_himself_alone() {
     let mut d = driver(&numbers(3));
@@ -130,7 +132,8 @@ fn a_writer_that_opens_the_first_snapshot_is_seen_by_himself_alone() {
     d.call(writer, Body::Finish { commit: None }).expect("the end");
 }
 
-/// A row is changed as it is now, if the condition still holds; or not at all by who wants what he has seen.
+/// A row is changed as it is now, if the condition still holds; or not at all by who wants what he
+/// has seen.
 #[test]
 fn a_change_looks_at_the_newest_version() {
     let mut d = driver(&numbers(4));
@@ -212,7 +215,8 @@ fn a_hot_row_costs_one_image_a_snapshot() {
     assert_eq!(d.partition.version_memory(), 0);
 }
 
-/// Who opens a snapshot soon after another finds versions kept; what nobody sees any more is not among them.
+/// Who opens a snapshot soon after another finds versions kept; what nobody sees any more is not
+/// among them.
 #[test]
 fn versions_are_kept_for_a_while_after_the_last_snapshot() {
     let limits = Limits { version_linger: 3, ..Limits::default() };
@@ -233,7 +237,8 @@ fn versions_are_kept_for_a_while_after_the_last_snapshot() {
         }
         assert!(!is_kept(&d));
     }
-    // Without a message to the partition a snapshot sees what was committed before it, and nothing else.
+    // Without a message to the partition a snapshot sees what was committed before it, and nothing
+    // else.
     let first = open(&mut d);
     let writer = d.txn();
     d.call(writer, add(2).statement(&table())).expect("a change");

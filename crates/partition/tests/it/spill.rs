@@ -168,7 +168,8 @@ fn a_change_since_the_snapshot_is_known_from_the_file() {
     abort(&mut d, writer.0);
 }
 
-/// Whoever inserts as of a snapshot is told of rows that were deleted since then, wherever their images are.
+/// Whoever inserts as of a snapshot is told of rows that were deleted since then, wherever their
+/// images are.
 #[test]
 fn a_deletion_since_the_snapshot_is_known_from_the_file() {
     let disk = disk();

@@ -31,7 +31,8 @@ pub struct MemTrees {
     pub misses: RefCell<u64>,
     /// Transactions that have tried to change something and have not been ended.
     pub active: BTreeSet<TxnId>,
-    /// Trees with a page that makes no sense, as whoever drops them or undoes a change in them finds.
+    /// Trees with a page that makes no sense, as whoever drops them or undoes a change in them
+    /// finds.
     pub nonsense: BTreeSet<TreeId>,
 }
 

@@ -1,8 +1,10 @@
-//! Dates and timestamps from text: the grammar of PostgreSQL's `DecodeDateTime` with DateStyle `ISO, MDY`.
+//! Dates and timestamps from text: the grammar of PostgreSQL's `DecodeDateTime` with DateStyle
+//! `ISO, MDY`.
 //!
-//! The text is cut into fields, and each field is decided by what came before it: `Jan 8, 1999`, `01-02-03` (month, day, year),
-//! `20240229`, `1999.008`, `J2451187`, `12:30 PM`. Words that mean the present moment (`now`, `today`) are refused: a literal is read
-//! when a statement is planned, and a plan may be used again.
+//! The text is cut into fields, and each field is decided by what came before it: `Jan 8, 1999`,
+//! `01-02-03` (month, day, year), `20240229`, `1999.008`, `J2451187`, `12:30 PM`. Words that mean
+//! the present moment (`now`, `today`) are refused: a literal is read when a statement is planned,
+//! and a plan may be used again.
 
 use super::fields::{
     Bad, Done, Kind, Prefix, Word, fields, integer, leading_digits, micros, offset, word,

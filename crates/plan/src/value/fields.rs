@@ -1,4 +1,5 @@
-//! The fields of a date's or timestamp's text, and what their words mean: PostgreSQL's `ParseDateTime` and its table of words.
+//! The fields of a date's or timestamp's text, and what their words mean: PostgreSQL's
+//! `ParseDateTime` and its table of words.
 
 use super::is_space;
 use super::time::{EPOCH, SECOND};

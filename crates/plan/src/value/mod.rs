@@ -16,8 +16,9 @@ pub(crate) use zone::{to_local, to_utc};
 use clearway_types::{Datum, DatumRef, SqlError, SqlResult, SqlState, SqlType};
 use std::io::Write as _;
 
-/// Reads a value's text form as the type's input function does: what a quoted literal, a text-format parameter and a COPY field
-/// mean. Too long a text for `char(n)` or `varchar(n)` is 22001, unless only blanks are too many.
+/// Reads a value's text form as the type's input function does: what a quoted literal, a
+/// text-format parameter and a COPY field mean. Too long a text for `char(n)` or `varchar(n)` is
+/// 22001, unless only blanks are too many.
 pub fn parse_text(ty: SqlType, text: &str, zone: &Zone) -> SqlResult<Datum> {
     Ok(match ty {
         SqlType::Bool => Datum::Bool(parse_bool(text)?),
@@ -36,7 +37,8 @@ pub fn parse_text(ty: SqlType, text: &str, zone: &Zone) -> SqlResult<Datum> {
     })
 }
 
-/// Appends a value's text form. `ty` is the column's type: `char(n)` is padded. NULL appends nothing.
+/// Appends a value's text form. `ty` is the column's type: `char(n)` is padded. NULL appends
+/// nothing.
 pub fn write_text(out: &mut Vec<u8>, ty: SqlType, value: DatumRef<'_>, zone: &Zone) {
     match value {
         DatumRef::Null => {}

@@ -67,7 +67,8 @@ pub(super) fn write_int(out: &mut Vec<u8>, v: i64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// The shortest digits that read back as the same value; an exponent from 1e+15 up and below 1e-04, as PostgreSQL has it.
+/// The shortest digits that read back as the same value; an exponent from 1e+15 up and below 1e-04,
+/// as PostgreSQL has it.
 pub(super) fn write_float(out: &mut Vec<u8>, v: f64) {
     if v.is_nan() {
         return out.extend_from_slice(b"NaN");

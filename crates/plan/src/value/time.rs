@@ -1,4 +1,5 @@
-//! Dates and timestamps: days and microseconds since 2000-01-01, the proleptic Gregorian calendar, the ISO form as text.
+//! Dates and timestamps: days and microseconds since 2000-01-01, the proleptic Gregorian calendar,
+//! the ISO form as text.
 
 use super::zone::{Zone, to_local};
 use clearway_types::{SqlError, SqlResult, SqlState};

@@ -1,7 +1,8 @@
 //! Time zones: names, POSIX specifications, and the abbreviations that timestamps may carry.
 //!
-//! Names come from the IANA database. An abbreviation means a fixed offset whatever the date, as in PostgreSQL's default set
-//! (`timezone_abbreviations`); the few that PostgreSQL looks up by date are refused.
+//! Names come from the IANA database. An abbreviation means a fixed offset whatever the date, as in
+//! PostgreSQL's default set (`timezone_abbreviations`); the few that PostgreSQL looks up by date
+//! are refused.
 
 use super::is_space;
 use super::time::{DAY, EPOCH, SECOND, is_infinite};
@@ -30,12 +31,14 @@ impl Zone {
         Self::default()
     }
 
-    /// The zone of that name: of the IANA database, or a POSIX specification such as `UTC+3`, which is west of UTC.
+    /// The zone of that name: of the IANA database, or a POSIX specification such as `UTC+3`, which
+    /// is west of UTC.
     pub fn named(name: &str) -> Option<Self> {
         Self::shown(name.trim_matches(is_space)).map(|(zone, _)| zone)
     }
 
-    /// The value of `SET TIME ZONE`: hours east of UTC as a number, else a name. With what SHOW prints.
+    /// The value of `SET TIME ZONE`: hours east of UTC as a number, else a name. With what SHOW
+    /// prints.
     pub fn setting(value: &str) -> Option<(Self, String)> {
         let value = value.trim_matches(is_space);
         let number = value.strip_prefix(['+', '-']).unwrap_or(value);
@@ -84,7 +87,8 @@ impl Zone {
         Some((Self(zone), upper))
     }
 
-    /// Seconds east of UTC at a moment. Beyond the years that the zone database reaches, its rules go on.
+    /// Seconds east of UTC at a moment. Beyond the years that the zone database reaches, its rules
+    /// go on.
     pub(super) fn offset_at(&self, micros: i64) -> i64 {
         let seconds = (micros.div_euclid(SECOND) + EPOCH).max(-377_705_023_201);
         let beyond = (seconds - LAST).max(0);
@@ -115,7 +119,8 @@ pub(crate) fn to_local(micros: i64, zone: &Zone) -> i64 {
     }
 }
 
-/// The moment of a local time: in a gap by the offset before it, in a fold by the offset after it, as PostgreSQL.
+/// The moment of a local time: in a gap by the offset before it, in a fold by the offset after it,
+/// as PostgreSQL.
 pub(crate) fn to_utc(local: i64, zone: &Zone) -> i64 {
     if is_infinite(local) {
         return local;

@@ -1,5 +1,6 @@
-//! Expressions against what PostgreSQL 15 made of them: `expressions.tsv` holds, a line, `select`'s expression, a tab, and the text form
-//! of the value (NULL for a null) or `ERROR: SQLSTATE message`, as psql got it from a server in UTC.
+//! Expressions against what PostgreSQL 15 made of them: `expressions.tsv` holds, a line, `select`'s
+//! expression, a tab, and the text form of the value (NULL for a null) or
+//! `ERROR: SQLSTATE message`, as psql got it from a server in UTC.
 
 use clearway_plan::{Catalog, Env, Plan, SessionEnv, Statement, Zone, statement::Source, value};
 use clearway_planner::PlanCache;
@@ -12,7 +13,8 @@ fn evaluate(expression: &str) -> SqlResult<String> {
     value_of(&plan, Vec::new())
 }
 
-/// As [`evaluate`], with the literals as parameters; `None`: the cache leaves this text to the planner.
+/// As [`evaluate`], with the literals as parameters; `None`: the cache leaves this text to the
+/// planner.
 fn evaluate_cached(expression: &str) -> Option<SqlResult<String>> {
     let sql = format!("select {expression}");
     let (plan, params) =
@@ -59,7 +61,8 @@ fn expressions_give_what_postgresql_gives() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What our numeric, our dates and our strings cannot hold as PostgreSQL does is refused, not answered otherwise.
+/// What our numeric, our dates and our strings cannot hold as PostgreSQL does is refused, not
+/// answered otherwise.
 #[test]
 fn what_we_cannot_answer_is_refused() {
     for expression in [

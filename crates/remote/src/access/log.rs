@@ -33,7 +33,8 @@ impl Access {
         self.post(Step::Log)
     }
 
-    /// Starts to make the record of this access' owner valid: these owners have one, and these entries belong to it.
+    /// Starts to make the record of this access' owner valid: these owners have one, and these
+    /// entries belong to it.
     pub fn seal<W: FabricWorker>(
         &mut self,
         (owners, entries): (u64, u64),
@@ -44,13 +45,15 @@ impl Access {
         cx.fabric.store(self.scratch + 2, entries);
         let local = ScratchRange::new(self.scratch + 1, RECORD_HEADER - 1);
         self.push(Verb::Write { local, remote: self.record(1, cx) }, cx);
-        // After the WRITE, and after those of the entries, which have completed on the same queue pair.
+        // After the WRITE, and after those of the entries, which have completed on the same queue
+        // pair.
         let remote = self.record(0, cx);
         self.push(Verb::Cas { remote, expected: mark, new: cx.txn.0, old: self.scratch }, cx);
         self.post(Step::Seal(mark))
     }
 
-    /// Forgets what is under way; a lock whose call has not ended is not held. Returns the call, if there was one.
+    /// Forgets what is under way; a lock whose call has not ended is not held. Returns the call, if
+    /// there was one.
     pub fn pause(&mut self) -> Option<Interrupted> {
         self.pending = 0;
         let call = match std::mem::replace(&mut self.step, Step::Rest) {

@@ -1,11 +1,14 @@
-//! One transaction's lock on one row: a state machine that is given the results of a batch and makes the next one.
+//! One transaction's lock on one row: a state machine that is given the results of a batch and
+//! makes the next one.
 //!
 //! # Invariants
-//! 1. A lock word and a slot of the array change only by CAS and FAA, which exclude one another on every fabric.
-//! 2. A slot of the array is set after its holder has got the lock and cleared before it releases it. So a free lock word
-//!    implies an empty array, and a word whose count differs from the array's is on its way: it is read again.
-//! 3. A payload is read while the lock is held. It is written before the atomic that releases the lock, on the same queue pair, which
-//!    orders a WRITE before a later atomic.
+//! 1. A lock word and a slot of the array change only by CAS and FAA, which exclude one another on
+//!    every fabric.
+//! 2. A slot of the array is set after its holder has got the lock and cleared before it releases
+//!    it. So a free lock word implies an empty array, and a word whose count differs from the
+//!    array's is on its way: it is read again.
+//! 3. A payload is read while the lock is held. It is written before the atomic that releases the
+//!    lock, on the same queue pair, which orders a WRITE before a later atomic.
 //! 4. Every release verifies the word it finds; a lock that somebody else has changed is an error.
 
 mod kind;
@@ -22,7 +25,8 @@ use crate::traps::{Planted, Trap};
 use crate::{AbortCause, Protocol, RowId, StartTimestamp, Stats, Table};
 use clearway_fabric::{FabricWorker, Request, ScratchRange, Verb};
 
-/// Scratch words of an access beside its payload: metadata read, lock word found, and the array slot found behind them.
+/// Scratch words of an access beside its payload: metadata read, lock word found, and the array
+/// slot found behind them.
 pub(crate) const SCRATCH_HEADER: usize = 2 + HOLDERS;
 
 /// Where a slot's old value arrives; adjoins the payload.
@@ -40,7 +44,8 @@ pub(crate) enum Held {
 enum Step {
     /// Nothing: the lock is held, or gone.
     Rest,
-    /// CAS of the lock word by an exclusive requester, with the READ of the payload if one round is to do.
+    /// CAS of the lock word by an exclusive requester, with the READ of the payload if one round is
+    /// to do.
     TakeExclusive,
     /// READ of the metadata by an exclusive requester that found the row held.
     ReadHolders,
@@ -359,7 +364,8 @@ impl Access {
             .then_some(array)
     }
 
-    /// Reads the metadata again: word and array contradict each other. That is no conflict, and no reason to abort.
+    /// Reads the metadata again: word and array contradict each other. That is no conflict, and no
+    /// reason to abort.
     fn reread<W: FabricWorker>(&mut self, step: Step, cx: &mut Context<'_, W>) -> Progress {
         if cx.planted.has(Trap::AbortOnBusyMetadata) {
             return self.rest(Progress::Refused(AbortCause::Conflict));
@@ -410,7 +416,8 @@ impl Access {
     /// Enters the new holder into the array, if there is one, and reads the payload.
     fn announce<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
         let mode = cx.table.mode;
-        // Adaptive: the word itself names an exclusive holder. In line it names the last, and recovery must know the first.
+        // Adaptive: the word itself names an exclusive holder. In line it names the last, and
+        // recovery must know the first.
         self.entered = (mode.has_array() && !(mode.is_adaptive() && self.held == Held::Exclusive))
             || (mode.has_line() && cx.table.is_logged());
         if self.entered {

@@ -1,11 +1,11 @@
 //! SEND and RECV of a fabric.
 //!
-//! Each queue pair has as many buffers for messages that arrive as its peer may have requests under way, and as many for
-//! those that leave. A buffer that has been read is offered again at once.
+//! Each queue pair has as many buffers for messages that arrive as its peer may have requests under
+//! way, and as many for those that leave. A buffer that has been read is offered again at once.
 //!
 //! A RECV is always posted for each peer: where the fabric ends it with the peer
-//! ([`recvs_end_with_peer`](clearway_fabric::Guarantees::recvs_end_with_peer)), the link tells that a silent peer has
-//! gone. Elsewhere it tells once something is sent to that peer.
+//! ([`recvs_end_with_peer`](clearway_fabric::Guarantees::recvs_end_with_peer)), the link tells that
+//! a silent peer has gone. Elsewhere it tells once something is sent to that peer.
 
 use super::link::{Incoming, Link};
 use crate::RemoteError;
@@ -41,7 +41,8 @@ impl<W: FabricWorker> FabricLink<W> {
         peers * depth * 2 * message_words
     }
 
-    /// A link of at most `max_peers`; more are refused. Both ends have the same `depth` and `message_words`.
+    /// A link of at most `max_peers`; more are refused. Both ends have the same `depth` and
+    /// `message_words`.
     ///
     /// # Panics
     /// If the scratch area is smaller than [`FabricLink::scratch_words`].
@@ -54,7 +55,8 @@ impl<W: FabricWorker> FabricLink<W> {
     /// Connects to the next peer.
     ///
     /// # Errors
-    /// [`RemoteError::Fabric`] if it cannot be reached, [`RemoteError::Post`] if the fabric refuses the buffers.
+    /// [`RemoteError::Fabric`] if it cannot be reached, [`RemoteError::Post`] if the fabric refuses
+    /// the buffers.
     pub fn connect(&mut self, peer: WorkerAddr) -> Result<(), RemoteError> {
         let queue = self.fabric.connect(peer).map_err(RemoteError::Fabric)?;
         self.add(queue)

@@ -13,7 +13,8 @@ pub enum Incoming {
 
 /// Connections to peers, in order and without loss as long as they last. No call blocks.
 pub trait Link {
-    /// Sends a message of at most as many words as both ends were made for. One to a peer that is gone is dropped.
+    /// Sends a message of at most as many words as both ends were made for. One to a peer that is
+    /// gone is dropped.
     ///
     /// # Errors
     /// If the link as a whole is of no more use.

@@ -2,12 +2,13 @@
 //!
 //! # Invariants
 //! 1. A row has one exclusive holder, or shared holders only.
-//! 2. A waiter is older than every holder that it conflicts with: waits lead from older to younger transactions, so
-//!    that no cycle can arise. A waiter that a new holder makes younger is refused.
+//! 2. A waiter is older than every holder that it conflicts with: waits lead from older to younger
+//!    transactions, so that no cycle can arise. A waiter that a new holder makes younger is
+//!    refused.
 //! 3. Nobody waits in NO_WAIT. No transaction waits twice.
 //!
-//! Waits and their bounds: a row has at most one waiter for each transaction under way. Of several that could have the lock
-//! the youngest gets it, as in Deneva: the others remain older than it.
+//! Waits and their bounds: a row has at most one waiter for each transaction under way. Of several
+//! that could have the lock the youngest gets it, as in Deneva: the others remain older than it.
 
 use crate::{Mode, Protocol, StartTimestamp};
 use std::collections::HashMap;

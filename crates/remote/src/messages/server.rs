@@ -1,10 +1,12 @@
 //! An owner's rows behind a link.
 //!
 //! # Invariants
-//! 1. A transaction's changes are written by its end, all at once for this owner, before its locks are released.
-//! 2. Every request is answered once. A request that makes no sense is answered as bad and changes nothing.
-//! 3. A peer that is gone holds no locks: its transactions are rolled back here, which is to release their locks. One whose end has
-//!    arrived is committed here.
+//! 1. A transaction's changes are written by its end, all at once for this owner, before its locks
+//!    are released.
+//! 2. Every request is answered once. A request that makes no sense is answered as bad and changes
+//!    nothing.
+//! 3. A peer that is gone holds no locks: its transactions are rolled back here, which is to
+//!    release their locks. One whose end has arrived is committed here.
 
 use super::link::{Incoming, Link};
 use super::locks::{LockTable, Verdict};

@@ -1,7 +1,7 @@
 //! Plain TCP: the baseline that knows no fabric.
 //!
-//! A message is its number of words in 4 bytes, then the words, little-endian. Nobody is authenticated: for
-//! experiments on networks that one trusts.
+//! A message is its number of words in 4 bytes, then the words, little-endian. Nobody is
+//! authenticated: for experiments on networks that one trusts.
 
 use super::link::{Incoming, Link};
 use crate::RemoteError;

@@ -1,10 +1,13 @@
 //! A worker whose transactions ask the owners of rows by messages.
 //!
 //! # Invariants
-//! 1. A transaction has one request under way, or one end at each owner that it has asked for a row.
-//! 2. [`Event::Aborted`] and [`Event::Committed`] come after every owner has released the transaction's locks.
+//! 1. A transaction has one request under way, or one end at each owner that it has asked for a
+//!    row.
+//! 2. [`Event::Aborted`] and [`Event::Committed`] come after every owner has released the
+//!    transaction's locks.
 //!
-//! Waits and their bounds: each request is answered; WAIT_DIE lets an older transaction wait at the owner.
+//! Waits and their bounds: each request is answered; WAIT_DIE lets an older transaction wait at the
+//! owner.
 
 use super::link::{Incoming, Link};
 use super::wire::{Asked, Reply, Request};
@@ -71,8 +74,8 @@ pub struct MessageWorker<L> {
 }
 
 impl<L: Link> MessageWorker<L> {
-    /// A worker on a link whose peers are the owners of the table, in their order. `number` is unique among all
-    /// workers that use the table.
+    /// A worker on a link whose peers are the owners of the table, in their order. `number` is
+    /// unique among all workers that use the table.
     pub fn new(link: L, table: Table, number: u16, limits: WorkerLimits) -> Self {
         let handle = TxnHandle { slot: 0, serial: 0 };
         let (start, state) = (StartTimestamp(0), State::Free);

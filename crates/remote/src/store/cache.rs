@@ -3,7 +3,8 @@
 use super::layout::StoreKey;
 use crate::RowId;
 
-/// Locations of keys, each in the one place that its key can have. A newer key replaces an older one.
+/// Locations of keys, each in the one place that its key can have. A newer key replaces an older
+/// one.
 pub struct LocationCache {
     places: Vec<Option<(StoreKey, RowId)>>,
 }
@@ -34,7 +35,8 @@ impl LocationCache {
     }
 
     fn place(&self, key: StoreKey) -> usize {
-        // A multiplication by the golden ratio's fraction; its upper half depends on all bits of the key.
+        // A multiplication by the golden ratio's fraction; its upper half depends on all bits of
+        // the key.
         let hash = key.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         hash as usize % self.places.len().max(1)
     }

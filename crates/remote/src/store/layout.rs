@@ -1,6 +1,7 @@
 //! Where the keys of a store lie.
 //!
-//! Each owner's region has the rows, then the buckets of its hash index; both are rows of a [`Table`] with locks of their own.
+//! Each owner's region has the rows, then the buckets of its hash index; both are rows of a
+//! [`Table`] with locks of their own.
 //!
 //! | row | payload |
 //! |---|---|
@@ -15,7 +16,8 @@
 use crate::{Buckets, LogLayout, Mode, Owner, RowId, Table, WorkerLimits};
 use std::num::NonZeroU64;
 
-/// Buckets that may have a key: its home bucket and those behind it. A key that finds no room in them is refused.
+/// Buckets that may have a key: its home bucket and those behind it. A key that finds no room in
+/// them is refused.
 pub const PROBES: u32 = 4;
 
 /// A key of a store.
@@ -57,13 +59,15 @@ impl StoreLayout {
 
     /// Limits of a worker that runs `transactions` at a time with at most `operations` each.
     pub fn limits(&self, transactions: usize, operations: usize) -> WorkerLimits {
-        // An operation has its row and all buckets of its key; one more row is looked at and let go of.
+        // An operation has its row and all buckets of its key; one more row is looked at and let go
+        // of.
         WorkerLimits { transactions, rows: operations * (1 + PROBES as usize) + 1 }
     }
 
-    /// Room for the changes of such workers, numbered from 0, so that the store survives their death: the table's
-    /// [`Table::log`]. Regions have [`Table::words`] then, and rows are recovered as those of any
-    /// [table](crate::recovery): an index entry changes in the transaction that changes its row.
+    /// Room for the changes of such workers, numbered from 0, so that the store survives their
+    /// death: the table's [`Table::log`]. Regions have [`Table::words`] then, and rows are
+    /// recovered as those of any [table](crate::recovery): an index entry changes in the
+    /// transaction that changes its row.
     pub fn log(&self, workers: u32, transactions: usize, operations: usize) -> LogLayout {
         let limits = self.limits(transactions, operations);
         LogLayout { workers, transactions: limits.transactions as u32, rows: limits.rows as u32 }

@@ -1,23 +1,30 @@
 //! A store of keys and values on the rows of a table: get, put, insert and delete in transactions.
 //!
-//! The hash index lies in registered memory, too: see the layout. A get locks the row at the key's cached location and
-//! verifies that the row has the key. Without a location it reads the bucket without a lock, as the source does. Only if
-//! that shows no key, or a row that has another one by now, is the bucket locked, so that an absence is locked as a row is.
+//! The hash index lies in registered memory, too: see the layout. A get locks the row at the key's
+//! cached location and verifies that the row has the key. Without a location it reads the bucket
+//! without a lock, as the source does. Only if that shows no key, or a row that has another one by
+//! now, is the bucket locked, so that an absence is locked as a row is.
 //!
 //! # Invariants
-//! 1. An entry and the key of its row change together, in one transaction that has locked bucket and row exclusively.
-//! 2. A key is in at most one entry, in one of its first [`PROBES`] buckets. It is in a later bucket only if all before have
-//!    bit 0 of word 0, which is never cleared. Nobody inserts a key without locks on all of the buckets up to the first without it.
-//! 3. What is read without a lock, and a cached location, is a hint: the key of the locked row decides whether it was right. A
-//!    wrong row is released at once, unless the transaction had locked it for another key. So an entry may be used
-//!    again as soon as the transaction that deleted its key has committed: who still has it cached finds another key, or none.
-//! 4. An answer that a key is absent comes under locks on the buckets in which it could be. They are held to the end.
+//! 1. An entry and the key of its row change together, in one transaction that has locked bucket
+//!    and row exclusively.
+//! 2. A key is in at most one entry, in one of its first [`PROBES`] buckets. It is in a later
+//!    bucket only if all before have bit 0 of word 0, which is never cleared. Nobody inserts a key
+//!    without locks on all of the buckets up to the first without it.
+//! 3. What is read without a lock, and a cached location, is a hint: the key of the locked row
+//!    decides whether it was right. A wrong row is released at once, unless the transaction had
+//!    locked it for another key. So an entry may be used again as soon as the transaction that
+//!    deleted its key has committed: who still has it cached finds another key, or none.
+//! 4. An answer that a key is absent comes under locks on the buckets in which it could be. They
+//!    are held to the end.
 //!
-//! What a crash leaves: what it leaves of a table's rows; see [`crate::recovery`] and [`StoreLayout::log`]. A survivor calls
-//! `drain`, `pause` and `resume` of its [`rows`](StoreWorker::rows), and goes on with its transactions. Its cached locations
-//! are hints, as before.
+//! What a crash leaves: what it leaves of a table's rows; see [`crate::recovery`] and
+//! [`StoreLayout::log`]. A survivor calls `drain`, `pause` and `resume` of its
+//! [`rows`](StoreWorker::rows), and goes on with its transactions. Its cached locations are hints,
+//! as before.
 //!
-//! Waits and their bounds: those of [`RowClient`]; an operation looks at [`PROBES`] buckets at most twice.
+//! Waits and their bounds: those of [`RowClient`]; an operation looks at [`PROBES`] buckets at most
+//! twice.
 
 mod cache;
 mod layout;
@@ -51,7 +58,8 @@ pub enum StoreEvent {
     Done(TxnHandle, StoreKey, Answer),
     /// The transaction has committed.
     Committed(TxnHandle),
-    /// The transaction has been aborted: restart it with [`StoreWorker::restart`] and this timestamp.
+    /// The transaction has been aborted: restart it with [`StoreWorker::restart`] and this
+    /// timestamp.
     Aborted(TxnHandle, StartTimestamp, AbortCause),
 }
 
@@ -179,7 +187,8 @@ impl<R: RowClient> StoreWorker<R> {
         self.rows.begin()
     }
 
-    /// Starts an aborted transaction again, with the start timestamp that it had; `None` as [`StoreWorker::begin`].
+    /// Starts an aborted transaction again, with the start timestamp that it had; `None` as
+    /// [`StoreWorker::begin`].
     pub fn restart(&mut self, start: StartTimestamp) -> Option<TxnHandle> {
         self.rows.restart(start)
     }
@@ -218,8 +227,8 @@ impl<R: RowClient> StoreWorker<R> {
         self.start_call(txn, key, Operation::Delete)
     }
 
-    /// Copies the value of a key that the transaction has found present, with what it has put; false if it has not, or has
-    /// deleted it since.
+    /// Copies the value of a key that the transaction has found present, with what it has put;
+    /// false if it has not, or has deleted it since.
     pub fn value(&self, txn: TxnHandle, key: StoreKey, out: &mut [u64]) -> bool {
         let Some(row) = self.found(txn, key) else { return false };
         let mut payload = vec![0; 1 + self.layout.value_words];
@@ -238,7 +247,8 @@ impl<R: RowClient> StoreWorker<R> {
         self.rows.abort(txn)
     }
 
-    /// Takes in what has arrived, goes on with the transactions, and appends what has happened. Never blocks.
+    /// Takes in what has arrived, goes on with the transactions, and appends what has happened.
+    /// Never blocks.
     pub fn poll(&mut self, events: &mut Vec<StoreEvent>) -> Result<(), RemoteError> {
         let mut row_events = std::mem::take(&mut self.row_events);
         self.rows.poll(&mut row_events)?;

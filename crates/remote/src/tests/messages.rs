@@ -1,4 +1,5 @@
-//! The baselines: the same modes and histories by messages, on the simulated network, shared memory and TCP.
+//! The baselines: the same modes and histories by messages, on the simulated network, shared memory
+//! and TCP.
 
 use super::runner::{Setup, message_worker, run, servers};
 use super::{PAYLOAD, store_runner, threads};
@@ -278,7 +279,8 @@ fn locks_of_a_silent_dead_client_come_free() {
     assert!(server.is_free());
 }
 
-/// Invariant 2 of the lock table: after an upgrade, or a grant to an older waiter, younger ones are refused.
+/// Invariant 2 of the lock table: after an upgrade, or a grant to an older waiter, younger ones are
+/// refused.
 #[test]
 fn waiters_that_a_new_holder_makes_younger_are_refused() {
     let mut server = MessageServer::new(Script::default(), table(Mode::PUBLISHED[3], 1));

@@ -1,4 +1,5 @@
-//! The protocols on a simulated network that draws delays, reordering, torn WRITEs and READs from a seed.
+//! The protocols on a simulated network that draws delays, reordering, torn WRITEs and READs from a
+//! seed.
 //!
 //! `SEED=n cargo test -p clearway-remote serializable` replays one seed of the histories.
 

@@ -1,4 +1,5 @@
-//! One-sided locks where no simulation drives the fabric: shared memory and TCP, each client on a thread of its own.
+//! One-sided locks where no simulation drives the fabric: shared memory and TCP, each client on a
+//! thread of its own.
 
 use super::{PAYLOAD, threads};
 use crate::{Buckets, LogLayout, Mailbox, Mode, Owner, RowWorker, Stats, Table, WorkerLimits};

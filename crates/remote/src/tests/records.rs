@@ -40,8 +40,8 @@ fn complete_held_rows(mode: Mode, beside: u64) {
             .zip(words)
             .for_each(|(word, value)| regions[0].store(word, value));
     };
-    // Slot 0 has committed at its only owner, and has released row 1, which has another value since. Slot 1 lacks a
-    // record at owner 1.
+    // Slot 0 has committed at its only owner, and has released row 1, which has another value
+    // since. Slot 1 lacks a record at owner 1.
     record(0, ended, 0b01, [(0, 70), (1, 71)]);
     record(1, half, 0b11, [(2, 80), (3, 81)]);
     let exclusive = |start| mode.exclusive_word(start, true);
@@ -90,8 +90,9 @@ fn records_of_a_lost_owner_are_not_waited_for() {
     let regions = [0, 1, 2].map(|node| nodes[node].register(table.words()).unwrap());
     table.owners = owners(&regions, &nodes);
     let word = |index, word| table.word(RowId { owner: 0, index }, word).word as usize;
-    // Transaction 0 has records at owner 0, which is left, and perhaps at owner 1, which is lost. Transaction 1 lacks
-    // the one at owner 2, which is left. Transaction 2 has the same records as transaction 0, and ended long ago.
+    // Transaction 0 has records at owner 0, which is left, and perhaps at owner 1, which is lost.
+    // Transaction 1 lacks the one at owner 2, which is left. Transaction 2 has the same records as
+    // transaction 0, and ended long ago.
     for (slot, owners) in [(0_u64, 0b011), (1, 0b101), (2, 0b011)] {
         let start = StartTimestamp::new(5 + slot, 0);
         let record = [start.0, owners, 0b1, slot, 70 + slot];

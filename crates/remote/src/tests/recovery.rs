@@ -1,4 +1,5 @@
-//! Workers that die or are taken for dead, at any moment, and what recovery makes of their locks and rows.
+//! Workers that die or are taken for dead, at any moment, and what recovery makes of their locks
+//! and rows.
 
 mod owner;
 
@@ -42,7 +43,8 @@ struct Client {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     Alive,
-    /// Renews no lease and takes no part in recovery, and still runs: verbs that the fence refuses end it.
+    /// Renews no lease and takes no part in recovery, and still runs: verbs that the fence refuses
+    /// end it.
     Suspected,
     /// Gets no more time, but its adapter still sends.
     Silent,

@@ -31,7 +31,8 @@ pub struct Setup {
     pub trap: Option<Trap>,
     /// Rows of one transaction, at most.
     pub rows_per_txn: usize,
-    /// Skew of the choice of rows, as in YCSB; without it the smaller of two uniform draws, in each owner.
+    /// Skew of the choice of rows, as in YCSB; without it the smaller of two uniform draws, in each
+    /// owner.
     pub theta: Option<f64>,
     /// Ask the owners by SEND and RECV, instead of one-sided verbs.
     pub messages: bool,
@@ -54,7 +55,8 @@ impl Setup {
         }
     }
 
-    /// The network of this seed: delays, reordering, torn WRITEs and gaps in atomics, drawn wider than real ones.
+    /// The network of this seed: delays, reordering, torn WRITEs and gaps in atomics, drawn wider
+    /// than real ones.
     pub fn config(&self) -> SimConfig {
         let draw = SeededEntropy::new(self.seed ^ 0x5eed);
         let jitter_ns = [200, 2_000, 20_000][draw.below(3) as usize];
@@ -252,7 +254,8 @@ pub fn run(setup: Setup) -> Found {
     run.found
 }
 
-/// Lets the network go on: what has happened, and to which worker. A server that it happened to has been run.
+/// Lets the network go on: what has happened, and to which worker. A server that it happened to has
+/// been run.
 pub fn advance(
     network: &mut Network,
     addresses: &[WorkerAddr],

@@ -1,4 +1,5 @@
-//! Workers of a store that die at any moment: rows, index and locks afterwards, and the survivors' history.
+//! Workers of a store that die at any moment: rows, index and locks afterwards, and the survivors'
+//! history.
 
 use super::recovery::owners;
 use super::runner::{Found, Setup};

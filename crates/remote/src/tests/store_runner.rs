@@ -1,7 +1,9 @@
-//! Clients of a store on a simulated cluster: gets, puts, inserts and deletes of few keys, recorded for the checker.
+//! Clients of a store on a simulated cluster: gets, puts, inserts and deletes of few keys, recorded
+//! for the checker.
 //!
-//! A value that is read or written is an operation on the key's register. An answer that a key is absent, and a change of the
-//! index, is one on the register of each bucket that is locked: its value is the bucket's last change.
+//! A value that is read or written is an operation on the key's register. An answer that a key is
+//! absent, and a change of the index, is one on the register of each bucket that is locked: its
+//! value is the bucket's last change.
 
 use super::runner::{Found, Setup, SimServer, advance, message_worker, servers};
 use crate::{

@@ -29,7 +29,8 @@ impl Shared {
     }
 }
 
-/// Commits as many transactions on `rows` rows of each owner, one at a time. `wait` waits for the client's messages.
+/// Commits as many transactions on `rows` rows of each owner, one at a time. `wait` waits for the
+/// client's messages.
 pub fn work<C: RowClient>(
     client: &mut C,
     session: u32,

@@ -55,7 +55,8 @@ fn sum(stats: &Stats) -> (u64, u64) {
     (lock.verbs + commit.verbs, lock.rounds + commit.rounds)
 }
 
-/// A transaction of 10 operations, half of them updates, has 7.5 remote rows on 4 nodes: here two of them have 15.
+/// A transaction of 10 operations, half of them updates, has 7.5 remote rows on 4 nodes: here two
+/// of them have 15.
 #[test]
 fn one_round_locks_keep_their_budget() {
     let (verbs, rounds) = sum(&count(Mode::ONE_ROUND, 8, 7));

@@ -41,12 +41,13 @@ impl Leases {
 }
 
 impl<W: FabricWorker> RowWorker<'_, W> {
-    /// Renews the worker's leases at all owners, but for those where the last renewal is still under way. Its caller
-    /// decides how often: see [`LeaseWatch::new`](crate::LeaseWatch::new).
+    /// Renews the worker's leases at all owners, but for those where the last renewal is still
+    /// under way. Its caller decides how often: see [`LeaseWatch::new`](crate::LeaseWatch::new).
     ///
     /// # Errors
-    /// [`RemoteError::Post`] if the fabric refuses. A renewal that fails, as any verb, is an error of the next
-    /// [`RowClient::poll`](crate::RowClient::poll): the owner's node is dead, or this worker was taken for dead.
+    /// [`RemoteError::Post`] if the fabric refuses. A renewal that fails, as any verb, is an error
+    /// of the next [`RowClient::poll`](crate::RowClient::poll): the owner's node is dead, or this
+    /// worker was taken for dead.
     ///
     /// # Panics
     /// If the table has no log.
@@ -55,8 +56,8 @@ impl<W: FabricWorker> RowWorker<'_, W> {
         self.write_leases(self.leases.count)
     }
 
-    /// Ends the worker's leases: nobody takes it for dead from now on. It should have no transactions. Poll until
-    /// [`RowWorker::is_quiet`] before the worker is dropped.
+    /// Ends the worker's leases: nobody takes it for dead from now on. It should have no
+    /// transactions. Poll until [`RowWorker::is_quiet`] before the worker is dropped.
     ///
     /// # Errors
     /// As [`RowWorker::renew_leases`].

@@ -47,7 +47,8 @@ impl<W: FabricWorker> RowWorker<'_, W> {
         self.post(queue, batch)
     }
 
-    /// Posts a batch, behind those of the queue pair that wait for room: a transaction that polls must not starve them.
+    /// Posts a batch, behind those of the queue pair that wait for room: a transaction that polls
+    /// must not starve them.
     pub(super) fn post(&mut self, queue: QueueId, batch: Vec<Request>) -> Result<(), RemoteError> {
         if self.backlog.iter().any(|(of, _)| *of == queue) || !self.try_post(queue, &batch)? {
             self.backlog.push_back((queue, batch));

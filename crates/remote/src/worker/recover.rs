@@ -26,9 +26,10 @@ pub(super) fn assert_recoverable(table: &Table, number: u16, limits: WorkerLimit
 }
 
 impl<'a, W: FabricWorker> RowWorker<'a, W> {
-    /// Stops all work, after the regions were fenced; false while verbs are under way that may still change the scratch
-    /// area. All of them complete, or are refused. Nothing else may be called until [`RowWorker::resume`]; an error of
-    /// [`RowClient::poll`](crate::RowClient::poll) that the fence caused is over then.
+    /// Stops all work, after the regions were fenced; false while verbs are under way that may
+    /// still change the scratch area. All of them complete, or are refused. Nothing else may be
+    /// called until [`RowWorker::resume`]; an error of [`RowClient::poll`](crate::RowClient::poll)
+    /// that the fence caused is over then.
     pub fn drain(&mut self) -> bool {
         self.backlog.clear();
         self.outstanding -= self.fabric.poll(&mut self.completions);
@@ -66,8 +67,8 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         locks
     }
 
-    /// Gives the worker another mailbox, after [`RowWorker::pause`], as [`RowWorker::with_mailbox`] does: the one before may
-    /// have, or get, words of lines that are no more.
+    /// Gives the worker another mailbox, after [`RowWorker::pause`], as [`RowWorker::with_mailbox`]
+    /// does: the one before may have, or get, words of lines that are no more.
     ///
     /// # Errors
     /// [`RemoteError::Fabric`] if a node cannot be reached.

@@ -15,7 +15,8 @@ pub struct MessageCosts {
 
 /// Costs of the cluster, in nanoseconds.
 ///
-/// The default has our estimates for the source's hardware, which gives no such numbers; `queue_ns` is calibrated.
+/// The default has our estimates for the source's hardware, which gives no such numbers; `queue_ns`
+/// is calibrated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// Time from one adapter to another, for verbs.
@@ -28,8 +29,9 @@ pub struct Costs {
     pub two_sided: MessageCosts,
     /// TCP over InfiniBand: the kernel's work on both sides, and the wake-up of the receiver.
     pub tcp: MessageCosts,
-    /// Processor time that a received message spends between threads: parsed, queued, taken from the queue. Calibrated: with
-    /// it two-sided is 3.2 times TCP at theta 0, as in RCBench (85.4 against 26.7 thousand transactions a second).
+    /// Processor time that a received message spends between threads: parsed, queued, taken from
+    /// the queue. Calibrated: with it two-sided is 3.2 times TCP at theta 0, as in RCBench (85.4
+    /// against 26.7 thousand transactions a second).
     pub queue_ns: u64,
     /// Processor time of an owner for one request: its index, its lock table, its row.
     pub handle_ns: u64,

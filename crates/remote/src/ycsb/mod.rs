@@ -1,16 +1,21 @@
-//! The source's experiments in virtual time: YCSB on a simulated cluster, by one-sided verbs or by messages.
+//! The source's experiments in virtual time: YCSB on a simulated cluster, by one-sided verbs or by
+//! messages.
 //!
-//! Protocols and lock tables are the real ones. [`RowWorker`] runs on [`clearway_fabric::sim`]; [`MessageWorker`] and
-//! [`MessageServer`] exchange messages that cost what [`Costs`] says. A node's workers serve the messages of other nodes, too.
-//! Without cached locations a row's index entry is read first; an owner that is asked by a message looks it up itself.
+//! Protocols and lock tables are the real ones. [`RowWorker`] runs on [`clearway_fabric::sim`];
+//! [`MessageWorker`] and [`MessageServer`] exchange messages that cost what [`Costs`] says. A
+//! node's workers serve the messages of other nodes, too. Without cached locations a row's index
+//! entry is read first; an owner that is asked by a message looks it up itself.
 //!
-//! Clients keep [`Setup::in_flight`] transactions at each worker. One-sided, a worker runs one at a time, as in the source. By
-//! messages, a node's workers share a queue: whoever finds it empty begins another transaction, while others wait for
-//! replies or locks. An aborted transaction begins again after [`Costs::back_off_ns`], with its timestamp.
+//! Clients keep [`Setup::in_flight`] transactions at each worker. One-sided, a worker runs one at a
+//! time, as in the source. By messages, a node's workers share a queue: whoever finds it empty
+//! begins another transaction, while others wait for replies or locks. An aborted transaction
+//! begins again after [`Costs::back_off_ns`], with its timestamp.
 //!
-//! After a run each row has as many changes as committed transactions made; otherwise the run is an error.
+//! After a run each row has as many changes as committed transactions made; otherwise the run is an
+//! error.
 //!
-//! Waits and their bounds: the warm-up ends after [`MAX_WARM_UP_NS`], and a run after [`MAX_VIRTUAL_NS`], even if too few transactions have committed.
+//! Waits and their bounds: the warm-up ends after [`MAX_WARM_UP_NS`], and a run after
+//! [`MAX_VIRTUAL_NS`], even if too few transactions have committed.
 
 mod cluster;
 mod costs;
@@ -45,7 +50,8 @@ pub const MAX_WARM_UP_NS: u64 = 1_000_000_000;
 pub const PAYLOAD_WORDS: usize = 4;
 /// Words of an index entry that is read.
 pub const BUCKET_WORDS: usize = 2;
-/// Transactions in flight for each worker: 10,000 a node, for its 8 workers. Deneva's and RCBench's experiments have as many.
+/// Transactions in flight for each worker: 10,000 a node, for its 8 workers. Deneva's and RCBench's
+/// experiments have as many.
 const IN_FLIGHT: usize = 1_250;
 /// No worker has this port: nodes are reached for their memory.
 const PORT: u32 = 1000;
@@ -66,7 +72,8 @@ pub enum Transport {
 pub struct Setup {
     /// What draws transactions and delays.
     pub seed: u64,
-    /// Protocol and locks. Messages have no one-round locks and no lines: they are shared or mutual there.
+    /// Protocol and locks. Messages have no one-round locks and no lines: they are shared or mutual
+    /// there.
     pub mode: Mode,
     /// How rows are reached.
     pub transport: Transport,
@@ -82,7 +89,8 @@ pub struct Setup {
     pub workers: usize,
     /// Transactions that a worker runs at a time.
     pub transactions: usize,
-    /// Transactions of a worker that clients wait for, with those that were aborted and have not begun again.
+    /// Transactions of a worker that clients wait for, with those that were aborted and have not
+    /// begun again.
     pub in_flight: usize,
     /// Rows of a node.
     pub rows: u32,
@@ -97,9 +105,11 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The source's cluster: 4 nodes of 8 workers, transactions of 10 operations, 1,000,000 rows a node.
+    /// The source's cluster: 4 nodes of 8 workers, transactions of 10 operations, 1,000,000 rows a
+    /// node.
     ///
-    /// By messages, aborted transactions that come back pile up for long: the warm-up takes more commits.
+    /// By messages, aborted transactions that come back pile up for long: the warm-up takes more
+    /// commits.
     pub fn new(mode: Mode, transport: Transport, theta: f64, writes: f64) -> Self {
         let one_sided = transport == Transport::OneSided;
         Self {

@@ -14,7 +14,8 @@ pub struct Plans {
 }
 
 impl Plans {
-    /// Transactions of `operations` on `rows` of each node, skewed by theta. A share of `writes` of them updates.
+    /// Transactions of `operations` on `rows` of each node, skewed by theta. A share of `writes` of
+    /// them updates.
     ///
     /// # Panics
     /// Unless theta is from 0 to below 1, and there are at least 2 rows and as many as operations.

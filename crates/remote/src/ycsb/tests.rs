@@ -1,9 +1,11 @@
-//! What the simulated cluster must show, however small: right rows, the budgets of verbs, the calibration.
+//! What the simulated cluster must show, however small: right rows, the budgets of verbs, the
+//! calibration.
 
 use super::*;
 use crate::{LockKind, Protocol};
 
-/// A cluster of the source's size with fewer rows and transactions in flight. Aborted ones begin again at once.
+/// A cluster of the source's size with fewer rows and transactions in flight. Aborted ones begin
+/// again at once.
 fn small(mode: Mode, transport: Transport, theta: f64) -> Setup {
     let full = Setup::new(mode, transport, theta, 0.5);
     let costs = Costs { back_off_ns: 0, ..full.costs };
@@ -60,7 +62,8 @@ fn one_round_keeps_its_budget_of_verbs_and_rounds() {
     assert!((found.a_commit(found.remote_rows) - 7.5).abs() < 0.3, "{found:?}");
 }
 
-/// A CAS to stand in line and a WRITE to the one before; a CAS more if the word has moved, which comes to 1 % here.
+/// A CAS to stand in line and a WRITE to the one before; a CAS more if the word has moved, which
+/// comes to 1 % here.
 #[test]
 fn waits_in_line_take_about_two_verbs() {
     let found = run(&small(Mode::LINE, Transport::OneSided, 0.95)).unwrap();

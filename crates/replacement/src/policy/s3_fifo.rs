@@ -123,7 +123,8 @@ impl S3Fifo {
                 break;
             }
             let Some(frame) = self.queues.back(MAIN) else { break };
-            // By then all are at zero, but for pages that others use as fast as they are looked at here: so that there is an end.
+            // By then all are at zero, but for pages that others use as fast as they are looked at
+            // here: so that there is an end.
             if step >= rounds(MOST_USES) || !self.uses.take(FrameId(frame)) {
                 match probe(FrameId(frame)) {
                     Probe::Take => {

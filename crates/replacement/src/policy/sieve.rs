@@ -68,7 +68,8 @@ impl Policy for Sieve {
         for step in 0..2 * self.len {
             let at = self.hand.or_else(|| self.list.back(ALL))?;
             self.hand = Some(at);
-            // In the second round none is marked, but for pages that others use as fast as the hand comes: so that there is an end.
+            // In the second round none is marked, but for pages that others use as fast as the hand
+            // comes: so that there is an end.
             if !self.visited.take(FrameId(at)) || step >= self.len {
                 match probe(FrameId(at)) {
                     Probe::Take => {

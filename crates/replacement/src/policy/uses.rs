@@ -65,7 +65,8 @@ impl Uses for Counts {
     fn count(&self, frame: FrameId) {
         let count = self.at(frame);
         if count.load(Relaxed) < self.most {
-            // An exchange, not a store: else uses by two threads at once would count once. What fails is a count at the bound by now.
+            // An exchange, not a store: else uses by two threads at once would count once. What
+            // fails is a count at the bound by now.
             let _at_bound =
                 count.fetch_update(Relaxed, Relaxed, |now| (now < self.most).then(|| now + 1));
         }

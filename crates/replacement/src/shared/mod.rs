@@ -111,7 +111,8 @@ impl WrapperKind {
         }
     }
 
-    /// Returns whether somebody would choose it for a pool. The others exist to be measured beside it.
+    /// Returns whether somebody would choose it for a pool. The others exist to be measured beside
+    /// it.
     pub const fn is_offered(self) -> bool {
         matches!(self, Self::Combining)
     }

@@ -339,12 +339,14 @@ fn every_hit_of_many_threads_is_counted_once() {
                             }
                         }
                     }
-                    // What has not been committed is by a removal, which this one is, of a frame that nobody knows.
+                    // What has not been committed is by a removal, which this one is, of a frame
+                    // that nobody knows.
                     pages.remove(FrameId(THREADS + 7), &mut || true);
                 });
             }
         });
-        // In each thread's order, as all are on its one frame; the scope does not wait for the ends of threads.
+        // In each thread's order, as all are on its one frame; the scope does not wait for the ends
+        // of threads.
         let mut counts = [0; THREADS as usize];
         recorder.hits().iter().for_each(|frame| counts[*frame as usize] += 1);
         assert_eq!(counts, [HITS; THREADS as usize], "{}", kind.name());

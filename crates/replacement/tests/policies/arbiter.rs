@@ -1,4 +1,5 @@
-//! The arbiter: it changes its leader when the accesses change their nature, keeps what is in the pool, and is nowhere far below the best.
+//! The arbiter: it changes its leader when the accesses change their nature, keeps what is in the
+//! pool, and is nowhere far below the best.
 
 use crate::cache::{misses, page};
 use clearway_replacement::{Arbiter, ArbiterParameters, Policy, PolicyKind, Probe};
@@ -56,7 +57,8 @@ impl Pool {
     }
 }
 
-/// First few pages are popular and the others pass by once (frequency tells), then what is used moves on all the time (recency tells).
+/// First few pages are popular and the others pass by once (frequency tells), then what is used
+/// moves on all the time (recency tells).
 fn changing(frames: u32, accesses: usize) -> (Vec<u32>, Vec<u32>) {
     let mut rng = Rng::new(5);
     let mut passing = 1_000_000;
@@ -101,7 +103,8 @@ fn the_leader_changes_with_the_accesses_and_no_page_is_lost() {
     }
 }
 
-/// As long as no page has been used twice the latest ones stay: those that accesses which turn back use next.
+/// As long as no page has been used twice the latest ones stay: those that accesses which turn back
+/// use next.
 #[test]
 fn a_first_pass_that_turns_back_finds_the_latest_pages() {
     for (frames, places) in [(400, 1024), (2000, 200)] {
@@ -113,7 +116,8 @@ fn a_first_pass_that_turns_back_finds_the_latest_pages() {
     }
 }
 
-/// To a loop all pages are the same: those in the pool when it comes round stay, and not even the first round is lost.
+/// To a loop all pages are the same: those in the pool when it comes round stay, and not even the
+/// first round is lost.
 #[test]
 fn a_loop_hits_the_pages_of_the_first_pass_as_soon_as_it_comes_round() {
     for (frames, places) in [(400, 1024), (2000, 200)] {
@@ -163,7 +167,8 @@ fn invariants_hold_where_the_shadows_are_samples() {
 /// How far, in points of the hit ratio, it may be below the best single policy.
 const BAR: f64 = 1.0;
 
-/// Fewer accesses than this are run over at several sizes; the longest of these (sprite) has 133,996.
+/// Fewer accesses than this are run over at several sizes; the longest of these (sprite) has
+/// 133,996.
 const SHORT: usize = 200_000;
 /// In quarters of the literature's size.
 const OTHER_SIZES: [u32; 4] = [1, 2, 6, 8];

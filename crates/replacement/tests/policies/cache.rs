@@ -3,7 +3,8 @@
 use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId, PartitionId};
 
-/// The page of a number in a trace; over three partitions, so that policies see more than small numbers, and neighbours in each.
+/// The page of a number in a trace; over three partitions, so that policies see more than small
+/// numbers, and neighbours in each.
 pub fn page(no: u32) -> PageId {
     PageId::new(PartitionId((no % 3) as u16), no / 3)
 }
@@ -37,8 +38,8 @@ pub fn misses(policy: &mut dyn Policy, frames: u32, pages: &[u32]) -> u64 {
     misses
 }
 
-/// The misses of the accesses in a pool of so many frames that frees `ahead` at once when none is free, for no page in particular: as
-/// the pool's cooler does.
+/// The misses of the accesses in a pool of so many frames that frees `ahead` at once when none is
+/// free, for no page in particular: as the pool's cooler does.
 pub fn misses_when_freed_ahead(
     policy: &mut dyn Policy,
     frames: u32,

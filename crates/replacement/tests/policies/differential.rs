@@ -1,5 +1,5 @@
-//! Every policy beside its model: the same proposals and the same victims, whatever is done to both; and after every operation the policy's
-//! invariants hold.
+//! Every policy beside its model: the same proposals and the same victims, whatever is done to
+//! both; and after every operation the policy's invariants hold.
 
 use crate::cache::{misses, page};
 use crate::models;
@@ -11,9 +11,11 @@ use std::collections::HashMap;
 /// How eviction is asked for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Asking {
-    /// As a cache does: for the page that comes in, once there is no free frame; the first proposal is taken.
+    /// As a cache does: for the page that comes in, once there is no free frame; the first proposal
+    /// is taken.
     Cache,
-    /// As the pool does: ahead of need, for no page; some frames are pinned, some pages are written first and leave later.
+    /// As the pool does: ahead of need, for no page; some frames are pinned, some pages are written
+    /// first and leave later.
     Pool,
     /// Either, at random.
     Mixed,

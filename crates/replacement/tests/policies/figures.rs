@@ -4,8 +4,9 @@ use crate::cache::{misses, misses_when_freed_ahead};
 use clearway_replacement::PolicyKind;
 use clearway_traces::{FIGURES, Figure, Known, Trace, directory, generate, load, opt_misses};
 
-/// How far a hit ratio in percent may be from one that is about so: LRU leaves its simulator no choice, and is off by rounding alone.
-/// S3-FIFO in a pool of 35 frames is off by 0.45: with as many ghosts as frames, and not as places in the main queue as in its paper, it is by 0.09.
+/// How far a hit ratio in percent may be from one that is about so: LRU leaves its simulator no
+/// choice, and is off by rounding alone. S3-FIFO in a pool of 35 frames is off by 0.45: with as
+/// many ghosts as frames, and not as places in the main queue as in its paper, it is by 0.09.
 fn tolerance(kind: PolicyKind, frames: u32) -> f64 {
     match kind {
         PolicyKind::Lru => 0.006,
@@ -14,8 +15,9 @@ fn tolerance(kind: PolicyKind, frames: u32) -> f64 {
     }
 }
 
-/// How far it may be from one that a paper printed: by rounding, and where a program may choose (in ARC, whether steps of the target are whole: with
-/// steps that are it has 39.06 % of OLTP, with others 38.945 %, and printed is 38.93), by as little as tells the choices apart.
+/// How far it may be from one that a paper printed: by rounding, and where a program may choose (in
+/// ARC, whether steps of the target are whole: with steps that are it has 39.06 % of OLTP, with
+/// others 38.945 %, and printed is 38.93), by as little as tells the choices apart.
 fn printed_tolerance(kind: PolicyKind) -> f64 {
     if kind == PolicyKind::Lru { 0.006 } else { 0.02 }
 }
@@ -112,8 +114,9 @@ fn no_policy_is_better_than_the_optimum() {
     }
 }
 
-/// A pool frees frames ahead of need, and cannot say for which pages: that costs a policy no more hits than those frames are worth, to a
-/// point. (A policy whose new pages have few frames has none of them left after one batch, and must not take that for room for others.)
+/// A pool frees frames ahead of need, and cannot say for which pages: that costs a policy no more
+/// hits than those frames are worth, to a point. (A policy whose new pages have few frames has none
+/// of them left after one batch, and must not take that for room for others.)
 #[test]
 fn frames_freed_ahead_cost_no_more_than_they_are_worth() {
     let (frames, ahead) = (640, 20);

@@ -12,7 +12,8 @@ use std::io::Write;
 
 /// Points that ours may lose against the plain policy.
 const OURS: f64 = 0.1;
-/// On a generated trace, in a pool in which hits are kept back: 200 hits of 100,000, which a policy also gains by chance.
+/// On a generated trace, in a pool in which hits are kept back: 200 hits of 100,000, which a policy
+/// also gains by chance.
 const OURS_BY_CHANCE: f64 = 0.2;
 const THREADS: [u32; 2] = [64, 128];
 
@@ -91,7 +92,8 @@ fn marks_lose_no_hit_whatsoever() {
     }
 }
 
-/// Why the batch follows pool and threads: the source's 64 hits a thread hide from LRU what 64 threads do in a pool of 400 frames.
+/// Why the batch follows pool and threads: the source's 64 hits a thread hide from LRU what 64
+/// threads do in a pool of 400 frames.
 #[test]
 fn a_fixed_queue_of_the_source_loses_where_threads_times_queue_nears_the_pool() {
     const PAGES: u64 = 750;

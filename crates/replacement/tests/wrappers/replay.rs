@@ -1,4 +1,5 @@
-//! A trace played by many threads in turn through a wrapped policy: one operating system's thread that acts as each.
+//! A trace played by many threads in turn through a wrapped policy: one operating system's thread
+//! that acts as each.
 
 use clearway_latch::thread_index::act_as;
 use clearway_replacement::{Probe, Replacement};
@@ -9,7 +10,8 @@ pub fn page(no: u32) -> PageId {
     PageId::new(PartitionId((no % 3) as u16), no / 3)
 }
 
-/// The misses of a cache of so many frames, empty at first, whose accesses come from `threads` threads, each in its turn.
+/// The misses of a cache of so many frames, empty at first, whose accesses come from `threads`
+/// threads, each in its turn.
 pub fn misses(pages: &dyn Replacement, frames: u32, trace: &Trace, threads: u32) -> u64 {
     let mut frame_of: Vec<Option<FrameId>> = vec![None; trace.distinct as usize];
     let mut page_of = Vec::with_capacity(frames as usize);

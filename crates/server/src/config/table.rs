@@ -2,9 +2,9 @@
 //! [`Config`](super::Config) are made.
 //!
 //! A line of the table is `name("VALUE"): Flag => Field = default;`, or `... = default, in range;`.
-//! `Flag` is what a flag and the file are parsed into, by its `FromStr`; the configuration has it as
-//! `Field`, by `From`. The documentation of the line is the help text of the flag and the rustdoc of
-//! both fields.
+//! `Flag` is what a flag and the file are parsed into, by its `FromStr`; the configuration has it
+//! as `Field`, by `From`. The documentation of the line is the help text of the flag and the
+//! rustdoc of both fields.
 
 /// Makes `Flags`, `Config`, `Config::defaults`, `Config::merge`, `Config::check_ranges` and `KEYS`.
 macro_rules! settings {
@@ -12,8 +12,8 @@ macro_rules! settings {
         $(#[$doc:meta])*
         $name:ident($value_name:literal): $flag:ty => $field:ty = $default:expr $(, in $range:expr)?;
     )*) => {
-        /// Flags of `serve`. Each has a key of the same name in the configuration file, with `_` for
-        /// `-`; the file takes both.
+        /// Flags of `serve`. Each has a key of the same name in the configuration file, with `_`
+        /// for `-`; the file takes both.
         #[derive(Debug, Default, Args)]
         #[command(next_line_help = true)]
         pub struct Flags {

@@ -1,4 +1,5 @@
-//! As much of HTTP as a scraper needs: one request for the metrics a connection, answered and closed.
+//! As much of HTTP as a scraper needs: one request for the metrics a connection, answered and
+//! closed.
 //!
 //! A request's body is not read: whoever sends one is answered all the same.
 //!
@@ -14,7 +15,8 @@ const MAX_FIELDS: usize = 64;
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// What is answered to the bytes received so far; `None` while the request is not complete. `page` makes the metrics.
+/// What is answered to the bytes received so far; `None` while the request is not complete. `page`
+/// makes the metrics.
 pub fn answer(received: &[u8], page: impl FnOnce() -> String) -> Option<Vec<u8>> {
     let mut fields = [EMPTY_HEADER; MAX_FIELDS];
     let mut request = Request::new(&mut fields);

@@ -1,7 +1,9 @@
-//! The metrics endpoint: `GET /metrics` over HTTP, in Prometheus' text format, by a thread of its own.
+//! The metrics endpoint: `GET /metrics` over HTTP, in Prometheus' text format, by a thread of its
+//! own.
 //!
 //! Invariants
-//! 1. No worker does anything for it: the page is made in the endpoint's thread from counters that workers keep anyway.
+//! 1. No worker does anything for it: the page is made in the endpoint's thread from counters that
+//!    workers keep anyway.
 //! 2. There are at most [`MAX_CONNECTIONS`] at a time; a further one is closed at once.
 //! 3. A connection is closed after [`PATIENCE`], whatever its client does or leaves.
 //!
@@ -57,7 +59,8 @@ impl Endpoint {
         Self::start_with(listener, engine, page)
     }
 
-    /// A panic of `page`, or of anything else in the thread, fails the engine: it may have left a latch of the engine's held.
+    /// A panic of `page`, or of anything else in the thread, fails the engine: it may have left a
+    /// latch of the engine's held.
     fn start_with(
         mut listener: TcpListener,
         engine: Arc<Engine>,
@@ -189,8 +192,8 @@ enum State {
     Request(Vec<u8>),
     /// The answer, and how much of it has gone.
     Answer(Vec<u8>, usize),
-    /// All has been said: what the client still sends, so many bytes up to now, is read, since closing before that could take the answer
-    /// from it.
+    /// All has been said: what the client still sends, so many bytes up to now, is read, since
+    /// closing before that could take the answer from it.
     Said(usize),
 }
 
@@ -242,7 +245,8 @@ mod tests {
     use clearway_env::MemDisk;
     use std::path::Path;
 
-    /// As a panic of any other thread that looks into the engine: the process ends with its message.
+    /// As a panic of any other thread that looks into the engine: the process ends with its
+    /// message.
     #[test]
     fn panic_of_the_metrics_thread_fails_the_engine() {
         let node = NodeConfig {

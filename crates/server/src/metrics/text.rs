@@ -1,6 +1,7 @@
 //! The server's numbers in Prometheus' text format.
 //!
-//! Source: Prometheus documentation, "Exposition formats", version 0.0.4, and "Metric and label naming".
+//! Source: Prometheus documentation, "Exposition formats", version 0.0.4, and "Metric and label
+//! naming".
 
 use crate::activity::Activity;
 use crate::counters::CLASSES;
@@ -9,7 +10,8 @@ use clearway_latch::lockstat::Contention;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-/// Of the histogram's buckets, two a doubling, every so many-th is told: a factor of 4 from one bound to the next.
+/// Of the histogram's buckets, two a doubling, every so many-th is told: a factor of 4 from one
+/// bound to the next.
 const TOLD: usize = 4;
 
 /// All metrics.
@@ -104,7 +106,8 @@ fn engine(page: &mut Page, activity: &Activity) {
     }
 }
 
-/// What the lockstat has counted. `clearway.reset_contention()` sets these counters to 0, as a restart would.
+/// What the lockstat has counted. `clearway.reset_contention()` sets these counters to 0, as a
+/// restart would.
 fn waits(page: &mut Page, contention: &[Contention]) {
     let requests: BTreeMap<&str, u64> =
         contention.iter().map(|row| (row.name, row.requests)).collect();

@@ -29,7 +29,8 @@ pub(super) struct CopyIn {
     lost_sync: bool,
 }
 
-/// Messages that may come while COPY waits for data. After any other type PostgreSQL reads no further, and ends the session.
+/// Messages that may come while COPY waits for data. After any other type PostgreSQL reads no
+/// further, and ends the session.
 pub(super) fn is_expected(tag: u8) -> bool {
     matches!(tag, b'd' | b'c' | b'f' | b'H' | b'S')
 }

@@ -1,14 +1,18 @@
 //! Cursors of SQL: DECLARE, FETCH, MOVE, CLOSE.
 //!
-//! A cursor is a portal with a name of SQL's. DECLARE starts its query, so that it sees the snapshot of that moment, and keeps the first part of the
-//! result; FETCH hands out rows from there, and reads the next part when that is used up. So a cursor costs one part, the snapshot of its query, and no
-//! lock that the query would not take anyway.
+//! A cursor is a portal with a name of SQL's. DECLARE starts its query, so that it sees the
+//! snapshot of that moment, and keeps the first part of the result; FETCH hands out rows from
+//! there, and reads the next part when that is used up. So a cursor costs one part, the snapshot of
+//! its query, and no lock that the query would not take anyway.
 //!
 //! Invariants
-//! 1. While a FETCH runs, its cursor's portal is `Done`: the FETCH has its rows and its suspended statement, and puts back what is left at its end. If it
-//!    fails, the cursor cannot be run any more, as in PostgreSQL.
-//! 2. A cursor is declared in a transaction block, and ends with it. ROLLBACK TO ends the portals that were made behind the savepoint.
-//! 3. When a block has failed and has no savepoint to go back to, no portal keeps a suspended statement, and with it a snapshot.
+//! 1. While a FETCH runs, its cursor's portal is `Done`: the FETCH has its rows and its suspended
+//!    statement, and puts back what is left at its end. If it fails, the cursor cannot be run any
+//!    more, as in PostgreSQL.
+//! 2. A cursor is declared in a transaction block, and ends with it. ROLLBACK TO ends the portals
+//!    that were made behind the savepoint.
+//! 3. When a block has failed and has no savepoint to go back to, no portal keeps a suspended
+//!    statement, and with it a snapshot.
 //!
 //! Locking: none. A crash leaves nothing.
 //!
@@ -288,8 +292,9 @@ impl Session {
         self.hand_out(cx, run, rows, pos, rest);
     }
 
-    /// A FETCH has what it has asked for, or all that it may have now; `state`: what is left of the cursor, `last`: the last of the rows that it has
-    /// passed, `at_end`: it has asked for more than there are.
+    /// A FETCH has what it has asked for, or all that it may have now; `state`: what is left of the
+    /// cursor, `last`: the last of the rows that it has passed, `at_end`: it has asked for more
+    /// than there are.
     pub(super) fn fetched(
         &mut self,
         cx: &mut Context<'_>,
@@ -356,7 +361,8 @@ impl Session {
         Arc::new(Plan { columns, ..Plan::clone(&plan) })
     }
 
-    /// RELEASE of a savepoint: what was made behind it is as if made before it. `back`: ROLLBACK TO, which ends that.
+    /// RELEASE of a savepoint: what was made behind it is as if made before it. `back`: ROLLBACK
+    /// TO, which ends that.
     pub(super) fn portals_follow_savepoint(&mut self, name: &str, back: bool) {
         let Some(at) = self.settings.find_savepoint(name) else { return };
         let ends = |portal: &Portal| back && portal.depth > at;

@@ -1,11 +1,13 @@
-//! A session's deadlines: of its startup packet, its statement, its waits for locks (their end, and their line in the log), its silence
-//! inside a transaction.
+//! A session's deadlines: of its startup packet, its statement, its waits for locks (their end, and
+//! their line in the log), its silence inside a transaction.
 //!
 //! Invariants
-//! 1. Each kind has at most one deadline under way at the worker. One that comes too early is set again, so what begins later never
-//!    needs an earlier one.
-//! 2. A wait for a lock is measured from its own beginning, which the engine knows: [`Client::waited_for_lock`].
-//! 3. A session is idle in a transaction from its ReadyForQuery until the next message is there as a whole.
+//! 1. Each kind has at most one deadline under way at the worker. One that comes too early is set
+//!    again, so what begins later never needs an earlier one.
+//! 2. A wait for a lock is measured from its own beginning, which the engine knows:
+//!    [`Client::waited_for_lock`].
+//! 3. A session is idle in a transaction from its ReadyForQuery until the next message is there as
+//!    a whole.
 //!
 //! Locking: none. A crash leaves nothing.
 //!
@@ -43,7 +45,8 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Takes over what the settings say. What runs out under the old ones is forgotten: it could be too late for the new ones.
+    /// Takes over what the settings say. What runs out under the old ones is forgotten: it could be
+    /// too late for the new ones.
     pub(super) fn follow(&mut self, settings: &Settings) {
         let limit = |name| match settings.milliseconds(name) {
             0 => None,
@@ -66,7 +69,8 @@ impl Deadlines {
 }
 
 impl Session {
-    /// The connection is new: it is closed if it has not sent its startup packet when this deadline comes.
+    /// The connection is new: it is closed if it has not sent its startup packet when this deadline
+    /// comes.
     pub fn expect_startup(&mut self, ticket: u64) {
         self.deadlines.startup = ticket;
     }
@@ -181,7 +185,8 @@ impl Session {
         }
     }
 
-    /// Has the statement's waits logged that have lasted long, and comes again as long as it may have others.
+    /// Has the statement's waits logged that have lasted long, and comes again as long as it may
+    /// have others.
     fn long_wait_is_due(&mut self, cx: &mut Context<'_>) {
         let Some(limit) = cx.shared.config.log_lock_waits.0 else { return };
         let mut waits = Vec::new();

@@ -1,7 +1,7 @@
 //! What a session tells of itself to who looks at `clearway.sessions`.
 //!
-//! A session keeps its last statement anyway, or a reference to it, and knows when the message came that asked for it. So nothing is noted
-//! for a look but the end of a statement that had to wait.
+//! A session keeps its last statement anyway, or a reference to it, and knows when the message came
+//! that asked for it. So nothing is noted for a look but the end of a statement that had to wait.
 
 use super::{Context, Phase, Session};
 use crate::sessions::SessionInfo;
@@ -60,8 +60,8 @@ impl Session {
         }
     }
 
-    /// The session has said ReadyForQuery. What ended in the turn in which it began has ended when it began, as far as anyone looks:
-    /// that saves a look at the clock.
+    /// The session has said ReadyForQuery. What ended in the turn in which it began has ended when
+    /// it began, as far as anyone looks: that saves a look at the clock.
     pub(super) fn becomes_idle(&mut self, cx: &Context<'_>) {
         self.idle_since = if std::mem::take(&mut self.has_waited) {
             cx.shared.clock.wall_micros()

@@ -1,10 +1,12 @@
 //! Rows on their way out: a result goes to the client as fast as that takes it.
 //!
 //! Invariants
-//! 1. Rows are encoded until the connection's buffer is full, and then again when the client has taken of it ([`crate::io::HIGH_WATER`]).
-//! 2. The engine is asked for the next part of a large result when all of the one before is in the buffer, and the buffer is not full. So a slow
-//!    client costs the buffer and one part.
-//! 3. A portal whose row limit comes first keeps what is left of the part, and the suspended statement ([`Rest::Suspended`]).
+//! 1. Rows are encoded until the connection's buffer is full, and then again when the client has
+//!    taken of it ([`crate::io::HIGH_WATER`]).
+//! 2. The engine is asked for the next part of a large result when all of the one before is in the
+//!    buffer, and the buffer is not full. So a slow client costs the buffer and one part.
+//! 3. A portal whose row limit comes first keeps what is left of the part, and the suspended
+//!    statement ([`Rest::Suspended`]).
 //!
 //! Locking: none. A crash leaves nothing.
 
@@ -52,7 +54,8 @@ impl Session {
         self.emit(cx, emit);
     }
 
-    /// A part of a result, whose statement goes on. It goes out when the session is driven: one part after the other must not nest.
+    /// A part of a result, whose statement goes on. It goes out when the session is driven: one
+    /// part after the other must not nest.
     pub(super) fn deliver_part(&mut self, cx: &mut Context<'_>, run: Run, part: Part) {
         self.hold(cx, part.wait);
         self.limit_wait(cx);
@@ -193,7 +196,8 @@ impl Session {
         let is_full = run.is_full();
         let Some(client) = &mut self.client else { return };
         match next {
-            // Suspended also when the limit was reached exactly: whether there are more, only the next Execute says.
+            // Suspended also when the limit was reached exactly: whether there are more, only the
+            // next Execute says.
             Next::End(tag) if is_full || run.fetches() => {
                 self.leave(cx, run, rows, pos, Rest::End(tag), !is_full);
             }
@@ -221,7 +225,8 @@ impl Session {
         }
     }
 
-    /// Leaves what has not gone out for the next Execute or FETCH; `at_end`: that is nothing, and this one has asked for more.
+    /// Leaves what has not gone out for the next Execute or FETCH; `at_end`: that is nothing, and
+    /// this one has asked for more.
     fn leave(
         &mut self,
         cx: &mut Context<'_>,
@@ -276,7 +281,8 @@ impl Session {
         self.after_command(cx, origin, None);
     }
 
-    /// The client knows that the statement is over; `again`: what another Execute says, if that can be said again.
+    /// The client knows that the statement is over; `again`: what another Execute says, if that can
+    /// be said again.
     fn after_command(&mut self, cx: &mut Context<'_>, origin: &Origin, again: Option<Tag>) {
         self.phase = Phase::Idle;
         match origin {

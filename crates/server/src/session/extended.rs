@@ -264,7 +264,8 @@ pub(super) fn values<'a>(
     Ok((params, results))
 }
 
-/// Names the parameter that an error is about. PostgreSQL hides the value, if it has come so far as to have one.
+/// Names the parameter that an error is about. PostgreSQL hides the value, if it has come so far as
+/// to have one.
 fn in_parameter(portal: &str, number: usize, is_text: bool, error: SqlError) -> SqlError {
     let portal = if portal.is_empty() {
         "unnamed portal".to_owned()

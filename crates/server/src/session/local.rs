@@ -141,7 +141,8 @@ impl Session {
         Ok(())
     }
 
-    /// A statement that the session carries out by itself belongs to the implicit transaction, too: that one keeps what it began with.
+    /// A statement that the session carries out by itself belongs to the implicit transaction, too:
+    /// that one keeps what it began with.
     fn enter(&mut self, implicit_block: bool) {
         self.implicit_open |= implicit_block;
         let options = RunOptions { implicit_block, characteristics: self.characteristics };
@@ -228,7 +229,8 @@ impl Session {
         }
     }
 
-    /// A transaction may have ended: its SET LOCALs end with it, and all its SETs if it was aborted.
+    /// A transaction may have ended: its SET LOCALs end with it, and all its SETs if it was
+    /// aborted.
     pub(super) fn settle_settings(&mut self, committed: bool) {
         if !self.implicit_open
             && self.status() == TxnStatus::Idle
@@ -238,7 +240,8 @@ impl Session {
         }
     }
 
-    /// Settings have changed: tells the client of those that it wants to know, and makes the session's part of the environment anew.
+    /// Settings have changed: tells the client of those that it wants to know, and makes the
+    /// session's part of the environment anew.
     fn report_settings(&mut self) {
         for (name, value) in self.settings.reported() {
             let known = self.env.settings.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());

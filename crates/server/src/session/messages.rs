@@ -1,6 +1,7 @@
 //! Taking messages: where one ends, whether it may come now, and who carries it out.
 //!
-//! What is malformed or comes at the wrong time is answered as PostgreSQL answers it; `tests/protocol/matrix` compares all of that.
+//! What is malformed or comes at the wrong time is answered as PostgreSQL answers it;
+//! `tests/protocol/matrix` compares all of that.
 
 use super::run::{self, Origin};
 use super::{Context, Phase, Session, copy, whole};
@@ -11,7 +12,8 @@ use clearway_wire::frame;
 use clearway_wire::frontend::{self, Frontend};
 
 impl Session {
-    /// Takes the next message off the input; false if it is not there as a whole. An error ends the session.
+    /// Takes the next message off the input; false if it is not there as a whole. An error ends the
+    /// session.
     pub(super) fn take_message(&mut self, cx: &mut Context<'_>) -> SqlResult<bool> {
         let mut input = std::mem::take(&mut self.input);
         let result = self.take_message_from(cx, input.bytes());
@@ -80,8 +82,8 @@ impl Session {
         }
     }
 
-    /// The client sends no more, or nothing that could be understood. It may still listen: what it asked for before is answered, as far as
-    /// the log lets it go.
+    /// The client sends no more, or nothing that could be understood. It may still listen: what it
+    /// asked for before is answered, as far as the log lets it go.
     pub(super) fn end_of_input(&mut self, cx: &mut Context<'_>) {
         if matches!(self.phase, Phase::CopyIn) {
             return self.end_of_input_in_copy(cx);
@@ -104,7 +106,8 @@ impl Session {
             Frontend::Flush => self.io.release(),
             Frontend::Terminate => self.phase = Phase::Closing,
             Frontend::Execute { portal, max_rows } => {
-                // Alone in its group: one statement, committed by itself. Else the Sync to come commits what the group did.
+                // Alone in its group: one statement, committed by itself. Else the Sync to come
+                // commits what the group did.
                 let alone = !self.implicit_open && whole::is_sync(rest);
                 self.look_ahead_in_pipeline(cx, portal, max_rows, rest);
                 self.execute(cx, portal, max_rows, !alone);

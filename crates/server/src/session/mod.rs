@@ -1,12 +1,16 @@
-//! One client's session: a state machine fed with bytes from its socket and with news from the engine. It never blocks.
+//! One client's session: a state machine fed with bytes from its socket and with news from the
+//! engine. It never blocks.
 //!
 //! Invariants
-//! 1. Messages are taken in order; the next is looked at only when the one before has been answered as far as it can be.
+//! 1. Messages are taken in order; the next is looked at only when the one before has been answered
+//!    as far as it can be.
 //! 2. After an error in the extended protocol everything up to the next Sync is skipped.
-//! 3. What a ReadyForQuery ends is sent at once, in one send: nothing else is, except at Flush, at an error of the extended protocol,
-//!    when COPY data is asked for, when a statement tells of its progress, or when the buffer is full. Replies that
-//!    nothing has released when the client's stream ends are dropped.
-//! 4. A session that is closed has told the engine so: its transaction is aborted, its cancel key forgotten.
+//! 3. What a ReadyForQuery ends is sent at once, in one send: nothing else is, except at Flush, at
+//!    an error of the extended protocol, when COPY data is asked for, when a statement tells of its
+//!    progress, or when the buffer is full. Replies that nothing has released when the client's
+//!    stream ends are dropped.
+//! 4. A session that is closed has told the engine so: its transaction is aborted, its cancel key
+//!    forgotten.
 //!
 //! Locking: none; a session lives in its worker's thread. A crash leaves nothing of it.
 //! Source: PostgreSQL's documentation, "Frontend/Backend Protocol", "Message Flow".
@@ -239,7 +243,8 @@ impl Session {
         self.io.waits_for()
     }
 
-    /// Goes on as far as possible, and sends what may be sent. `spare` is the worker's own buffer, lent while the session has none.
+    /// Goes on as far as possible, and sends what may be sent. `spare` is the worker's own buffer,
+    /// lent while the session has none.
     pub fn drive(&mut self, cx: &mut Context<'_>, spare: &mut Input) -> Turn {
         if self.input.is_empty() {
             std::mem::swap(&mut self.input, spare);
@@ -364,8 +369,8 @@ impl Session {
         self.client.as_ref().map_or_else(|| cx.port.catalog(), Client::catalog)
     }
 
-    /// The next answer shows a plan, and with it the catalog that it was made for: outside a block it waits until that is durable, as does the end of
-    /// a block.
+    /// The next answer shows a plan, and with it the catalog that it was made for: outside a block
+    /// it waits until that is durable, as does the end of a block.
     #[track_caller]
     fn hold_for_catalog(&mut self, cx: &Context<'_>, plan: &Plan) {
         let commit = cx.port.catalog_commit();
@@ -436,7 +441,8 @@ impl Session {
         }
     }
 
-    /// The server stops: an idle session ends at once, a busy one is interrupted and ends when it can.
+    /// The server stops: an idle session ends at once, a busy one is interrupted and ends when it
+    /// can.
     pub fn shut_down(&mut self, cx: &mut Context<'_>) {
         let e = Signal::Terminate.error();
         match self.phase {

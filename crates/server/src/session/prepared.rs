@@ -12,7 +12,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A statement that has been parsed and planned, and can be planned again when the catalog has changed.
+/// A statement that has been parsed and planned, and can be planned again when the catalog has
+/// changed.
 pub struct Prepared {
     parsed: ParsedStatement,
     types: Vec<SqlType>,
@@ -65,7 +66,8 @@ impl Prepared {
         self.plan.borrow().clone()
     }
 
-    /// Whether the plan was made with this catalog, or needs none, and with the session's search path.
+    /// Whether the plan was made with this catalog, or needs none, and with the session's search
+    /// path.
     pub fn is_fresh(&self, catalog: &Catalog, env: &SessionEnv) -> bool {
         self.plan.borrow().catalog.is_none_or(|v| v == catalog.version)
             && *self.path.borrow() == env.path

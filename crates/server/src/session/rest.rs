@@ -1,8 +1,9 @@
 //! Suspended portals, and statements of their transaction that would change what is left of them.
 //!
-//! A portal shows the rows of the moment of its first Execute. Its scan reads the tables as they are, so what is left of it is read before a
-//! statement changes the same table, or goes back to a savepoint: as much as a statement may have of memory (53200 beyond that). All other
-//! statements run beside suspended portals.
+//! A portal shows the rows of the moment of its first Execute. Its scan reads the tables as they
+//! are, so what is left of it is read before a statement changes the same table, or goes back to a
+//! savepoint: as much as a statement may have of memory (53200 beyond that). All other statements
+//! run beside suspended portals.
 //!
 //! Locking: none. A crash leaves nothing.
 
@@ -84,7 +85,8 @@ fn is_in_way(portal: &Portal, change: Change) -> bool {
 }
 
 impl Session {
-    /// Reads the rest of a portal that is in the statement's way, and then runs it. Gives the statement back if none is.
+    /// Reads the rest of a portal that is in the statement's way, and then runs it. Gives the
+    /// statement back if none is.
     pub(super) fn drain(&mut self, cx: &mut Context<'_>, run: Run) -> Option<Run> {
         if self.portals.is_empty() && self.unnamed_portal.is_none() {
             return Some(run);

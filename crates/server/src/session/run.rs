@@ -151,7 +151,8 @@ impl Session {
     fn is_in_block(&self, run: &Run) -> bool {
         let several = match run.origin {
             Origin::Simple => run.implicit_block,
-            // One that comes before its Sync has come looks the same as one of several: only what has been done counts.
+            // One that comes before its Sync has come looks the same as one of several: only what
+            // has been done counts.
             Origin::Portal { .. } => self.implicit_open,
         };
         several || self.status() != TxnStatus::Idle
@@ -211,7 +212,8 @@ impl Session {
                 run.env = self.simple_env(params);
                 return Ok(());
             }
-            // What can no longer be planned without its literals, because a table is gone say, is planned with them.
+            // What can no longer be planned without its literals, because a table is gone say, is
+            // planned with them.
             run.statement = Some(self.parse_simple_text(&catalog)?);
             run.env = self.simple_env(Vec::new());
         }
@@ -231,7 +233,8 @@ impl Session {
 
     /// The engine says that the session may go on.
     pub fn resume(&mut self, cx: &mut Context<'_>) {
-        // A wake-up may come late, when something else has begun, or because the transaction has been undone.
+        // A wake-up may come late, when something else has begun, or because the transaction has
+        // been undone.
         if !matches!(self.phase, Phase::Running { .. }) {
             if let Some(client) = &mut self.client
                 && !client.is_running()
@@ -316,7 +319,8 @@ impl Session {
         }
     }
 
-    /// A simple query has failed: in a block the unnamed portal, in which it ran, is there until the block ends.
+    /// A simple query has failed: in a block the unnamed portal, in which it ran, is there until
+    /// the block ends.
     pub(super) fn leave_portal(&mut self, plan: Arc<Plan>, env: Arc<Env>) {
         let (formats, state) =
             (ResultFormats::All(row::Format::Text), PortalState::Done { tag: None });
@@ -336,7 +340,8 @@ impl Session {
         result.map_err(SqlError::from)
     }
 
-    /// Holds what has not been released yet, and what follows, until the log is durable up to there.
+    /// Holds what has not been released yet, and what follows, until the log is durable up to
+    /// there.
     #[track_caller]
     pub(super) fn hold(&mut self, cx: &Context<'_>, wait: Lsn) {
         if wait.0 != 0 && self.synchronous_commit {
@@ -363,7 +368,8 @@ impl Session {
         }
     }
 
-    /// An error of a statement, or before one: fails the block, says so, and does what the protocol wants after it.
+    /// An error of a statement, or before one: fails the block, says so, and does what the protocol
+    /// wants after it.
     pub(super) fn fail(&mut self, cx: &mut Context<'_>, origin: &Origin, error: &SqlError) {
         if error.state() == SqlState::ADMIN_SHUTDOWN {
             return self.fatal(cx, error);
@@ -382,7 +388,8 @@ impl Session {
         self.abandon_portals();
         if extended {
             self.skip_to_sync = true;
-            // A client that has sent Flush, and no Sync yet, waits for this error; the Flush itself is skipped.
+            // A client that has sent Flush, and no Sync yet, waits for this error; the Flush itself
+            // is skipped.
             self.io.release();
         } else {
             self.simple = None;

@@ -1,6 +1,8 @@
-//! Ending other sessions' statements, and other sessions: pg_cancel_backend and pg_terminate_backend.
+//! Ending other sessions' statements, and other sessions: pg_cancel_backend and
+//! pg_terminate_backend.
 //!
-//! Invariant: a session that is to end begins no statement more; a commit that is under way ends first.
+//! Invariant: a session that is to end begins no statement more; a commit that is under way ends
+//! first.
 
 use super::{Context, Phase, Session};
 use crate::shared::Shared;
@@ -29,7 +31,8 @@ impl Signals {
 
     /// Takes the ids that are nobody's.
     fn take_unknown(&self) -> Vec<i32> {
-        // Acquire: pairs with the Release in `signal`; most statements tell nobody anything, and take no latch.
+        // Acquire: pairs with the Release in `signal`; most statements tell nobody anything, and
+        // take no latch.
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();
         }
@@ -65,7 +68,8 @@ impl Session {
         }
     }
 
-    /// Another session wants this one to end. What runs in the engine is cancelled, and the session ends when that has an end.
+    /// Another session wants this one to end. What runs in the engine is cancelled, and the session
+    /// ends when that has an end.
     pub fn terminate(&mut self, cx: &mut Context<'_>) {
         self.terminating = true;
         if matches!(self.phase, Phase::Running { .. }) {

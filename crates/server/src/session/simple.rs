@@ -78,7 +78,8 @@ impl Session {
         }
     }
 
-    /// A statement of the query is over. The next one, if any, is started from the session's loop: there may be very many.
+    /// A statement of the query is over. The next one, if any, is started from the session's loop:
+    /// there may be very many.
     pub(super) fn after_simple(&mut self, cx: &mut Context<'_>) {
         if self.simple.is_some() {
             self.phase = Phase::NextStatement;
@@ -118,7 +119,8 @@ impl Session {
             }
         };
         let result = result.and_then(Prepared::without_parameters);
-        // Only what ends a failed block is looked at in one; that needs no catalog, so anything that fails to plan is not it.
+        // Only what ends a failed block is looked at in one; that needs no catalog, so anything
+        // that fails to plan is not it.
         if self.status() == TxnStatus::Failed { result.map_err(|_| failed_block()) } else { result }
     }
 

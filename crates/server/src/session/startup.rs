@@ -17,7 +17,8 @@ pub(super) struct Asked {
 }
 
 impl Session {
-    /// Takes the first packet, or the next after a refused encryption; returns its length, 0 while bytes are missing.
+    /// Takes the first packet, or the next after a refused encryption; returns its length, 0 while
+    /// bytes are missing.
     pub(super) fn startup(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> SqlResult<usize> {
         let (packet, len) = match startup(bytes, self.asked.ssl, self.asked.gss) {
             Ok(Some(packet)) => packet?,
@@ -52,7 +53,8 @@ impl Session {
         Ok(len)
     }
 
-    /// There is none. A client waits for that answer: what has come with the request may be somebody else's.
+    /// There is none. A client waits for that answer: what has come with the request may be
+    /// somebody else's.
     fn refuse_encryption(&mut self, what: &str, more: bool) -> SqlResult<()> {
         self.io.out.push(b'N');
         self.io.release();
@@ -94,7 +96,8 @@ impl Session {
         // Whoever it is: what is wrong from here on is said to a user.
         backend::authentication_ok(&mut self.io.out);
         self.database = get("database").filter(|d| !d.is_empty()).unwrap_or(&self.user).to_owned();
-        // There is one, and it has these names: the user's is what clients ask for that are told no other.
+        // There is one, and it has these names: the user's is what clients ask for that are told no
+        // other.
         let names = [cx.shared.config.database.as_str(), "postgres", "clearway", &self.user];
         if !names.contains(&self.database.as_str()) {
             let text = format!("database \"{}\" does not exist", self.database);
@@ -128,7 +131,8 @@ impl Session {
         Ok(())
     }
 
-    /// `-c name=value`, `-cname=value` and `--name=value`, as PostgreSQL's command line has them; a backslash takes the next character as it is.
+    /// `-c name=value`, `-cname=value` and `--name=value`, as PostgreSQL's command line has them; a
+    /// backslash takes the next character as it is.
     fn options(&mut self, text: &str) -> SqlResult<()> {
         let mut words = words(text).into_iter();
         while let Some(word) = words.next() {

@@ -1,10 +1,12 @@
-//! pg_terminate_backend with a timeout: the session waits until the other one has ended, and no thread does.
+//! pg_terminate_backend with a timeout: the session waits until the other one has ended, and no
+//! thread does.
 //!
-//! The calls in the select list of a query without FROM are made here, one after the other, before the query runs; each is replaced by its value. Elsewhere
-//! the function takes no timeout but 0: an expression cannot wait.
+//! The calls in the select list of a query without FROM are made here, one after the other, before
+//! the query runs; each is replaced by its value. Elsewhere the function takes no timeout but 0: an
+//! expression cannot wait.
 //!
-//! Invariant: while a session waits, the other session's entry in the registry has it among its watchers, or a note that the other has ended is in this
-//! worker's inbox.
+//! Invariant: while a session waits, the other session's entry in the registry has it among its
+//! watchers, or a note that the other has ended is in this worker's inbox.
 //!
 //! Locking: none. A crash leaves nothing.
 //!

@@ -1,12 +1,15 @@
-//! Looking ahead: whether the transaction that is about to begin has arrived as a whole, and where its statements go.
+//! Looking ahead: whether the transaction that is about to begin has arrived as a whole, and where
+//! its statements go.
 //!
-//! A simple query of several statements has; a pipeline has as far as its messages are in the input. What is found here is
-//! advice to the engine ([`Client::announce`]): every statement is decoded, planned and answered in its turn, as any other.
+//! A simple query of several statements has; a pipeline has as far as its messages are in the
+//! input. What is found here is advice to the engine ([`Client::announce`]): every statement is
+//! decoded, planned and answered in its turn, as any other.
 //!
 //! Invariants
-//! 1. Nothing here changes the session, and no error is told here: who looks ahead and fails finds a transaction that is not whole.
-//! 2. A transaction is whole if its end is found, and nothing before it makes the client wait for an answer or the session wait for the client: no Flush, no
-//!    COPY, no row limit.
+//! 1. Nothing here changes the session, and no error is told here: who looks ahead and fails finds
+//!    a transaction that is not whole.
+//! 2. A transaction is whole if its end is found, and nothing before it makes the client wait for
+//!    an answer or the session wait for the client: no Flush, no COPY, no row limit.
 //! 3. The look is bounded: by [`MOST_STATEMENTS`] and [`MOST_BYTES`].
 //!
 //! Locking: none. A crash leaves nothing.

@@ -1,4 +1,5 @@
-//! Settings that are numbers: PostgreSQL's way to read and to show them, with the units of times and memory.
+//! Settings that are numbers: PostgreSQL's way to read and to show them, with the units of times
+//! and memory.
 
 /// What a number counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

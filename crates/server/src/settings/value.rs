@@ -1,4 +1,5 @@
-//! The values that a setting may have: each kind's check, which returns the value as SHOW prints it.
+//! The values that a setting may have: each kind's check, which returns the value as SHOW prints
+//! it.
 
 use super::units::{self, Unit};
 use clearway_plan::Zone;
@@ -136,7 +137,8 @@ fn encoding(value: &str) -> SqlResult<String> {
     }
 }
 
-/// A list of an output style, which is ISO, and an order of day, month and year; each at most once, or twice the same.
+/// A list of an output style, which is ISO, and an order of day, month and year; each at most once,
+/// or twice the same.
 fn date_style(name: &str, value: &str) -> SqlResult<String> {
     let mut order = None;
     let (mut conflict, mut other_style) = (false, false);

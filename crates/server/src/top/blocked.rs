@@ -1,6 +1,7 @@
 //! Who blocks whom: the waits for locks at one moment, as a tree of sessions.
 //!
-//! A session that waits for no lock is a root; below each session are those that wait for it, the longest wait first.
+//! A session that waits for no lock is a root; below each session are those that wait for it, the
+//! longest wait first.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -32,7 +33,8 @@ struct Wait {
 pub(super) struct Blocked {
     /// By who is in the way.
     below: HashMap<String, Vec<Wait>>,
-    /// Sessions in the way that wait for nobody, with the number of those behind them; the most first.
+    /// Sessions in the way that wait for nobody, with the number of those behind them; the most
+    /// first.
     roots: Vec<(String, usize)>,
     statements: HashMap<String, String>,
     states: HashMap<String, String>,
@@ -99,7 +101,8 @@ impl Blocked {
         seen.len() - before
     }
 
-    /// The tree in at most so many lines, statements last: they are cut where the screen ends. The last line says what is left out.
+    /// The tree in at most so many lines, statements last: they are cut where the screen ends. The
+    /// last line says what is left out.
     pub(super) fn lines(&self, most: usize) -> Vec<String> {
         let mut out = Vec::new();
         let mut shown = HashSet::new();

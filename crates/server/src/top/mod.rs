@@ -1,7 +1,9 @@
-//! `clearway top`: what a running server waits for and what it does, sorted by the time lost, as long as one looks.
+//! `clearway top`: what a running server waits for and what it does, sorted by the time lost, as
+//! long as one looks.
 //!
-//! It asks over PostgreSQL's protocol for `clearway.activity` and `clearway.contention`, and shows what has changed between two answers: its own
-//! statements are among those counted. Waits for locks are those of the second moment, from `clearway.locks`.
+//! It asks over PostgreSQL's protocol for `clearway.activity` and `clearway.contention`, and shows
+//! what has changed between two answers: its own statements are among those counted. Waits for
+//! locks are those of the second moment, from `clearway.locks`.
 
 mod blocked;
 mod sample;

@@ -126,7 +126,8 @@ impl Sample {
         Some(Self { state, counts, requests, waits })
     }
 
-    /// What has changed since an earlier sample. A count that has gone down was set to 0 in between.
+    /// What has changed since an earlier sample. A count that has gone down was set to 0 in
+    /// between.
     pub(super) fn since(&self, before: &Self) -> Interval {
         let mut waited = BTreeMap::new();
         for (place, now) in &self.waits {
@@ -197,7 +198,8 @@ pub(super) mod tests {
         row.split(',').map(str::to_owned).collect()
     }
 
-    /// A sample of a server that has run so long, committed so much, and of these rows of contention.
+    /// A sample of a server that has run so long, committed so much, and of these rows of
+    /// contention.
     pub(in crate::top) fn sample(uptime_s: f64, committed: u64, contention: &[&str]) -> Sample {
         let activity = texts(&format!(
             "0.1.0,{uptime_s},3,1,1024,1000,7,{committed},{committed},0,0,0,0,0,0,0,0"

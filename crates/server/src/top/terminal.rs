@@ -1,7 +1,7 @@
 //! The terminal as a screen: a page of its own, drawn anew each time, and keys as they are pressed.
 //!
-//! Invariant: whoever has entered leaves: dropping a [`Terminal`] gives back the page, the cursor and the settings that were there before,
-//! also in a panic.
+//! Invariant: whoever has entered leaves: dropping a [`Terminal`] gives back the page, the cursor
+//! and the settings that were there before, also in a panic.
 //!
 //! Source: ECMA-48 and xterm's "Control Sequences", for the alternate screen.
 
@@ -45,7 +45,8 @@ impl Terminal {
         size().0.into()
     }
 
-    /// Shows these lines, cut to the screen, and nothing else; the one with the number `head` stands out.
+    /// Shows these lines, cut to the screen, and nothing else; the one with the number `head`
+    /// stands out.
     pub(super) fn draw(&mut self, lines: &[String], head: usize) -> io::Result<()> {
         let (rows, columns) = size();
         let mut page = String::from("\x1b[H");

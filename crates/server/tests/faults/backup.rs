@@ -56,7 +56,8 @@ fn fill(client: &mut Client) {
     client.query("create table h (id int primary key, v int8)").unwrap();
 }
 
-/// Adds the same to a row of each of two tables and to the history, in one transaction, until told to stop.
+/// Adds the same to a row of each of two tables and to the history, in one transaction, until told
+/// to stop.
 fn add(mut client: Client, writer: i64, stop: &AtomicBool) {
     let mut n = 0;
     // Relaxed: only tells when to end.

@@ -31,7 +31,8 @@ pub fn connect(server: &Server) -> Client {
     Client::connect(server.endpoint(), LIMIT).unwrap()
 }
 
-/// The checkpoint that a server makes a moment after its start, now: it makes no other before it stops, so that only the log has what follows.
+/// The checkpoint that a server makes a moment after its start, now: it makes no other before it
+/// stops, so that only the log has what follows.
 fn checkpoint(client: &mut Client) {
     client.query("CHECKPOINT").unwrap();
 }
@@ -74,7 +75,8 @@ fn leaf_with(data: &Path, text: &str) -> u64 {
         .expect("there is such a page") as u64
 }
 
-/// Changes a byte in the middle of a page of partition 0, and takes the double-write file's copies away.
+/// Changes a byte in the middle of a page of partition 0, and takes the double-write file's copies
+/// away.
 fn damage(data: &Path, page: u64) {
     let open = |name: &str| {
         std::fs::OpenOptions::new().read(true).write(true).open(data.join(name)).unwrap()
@@ -136,8 +138,8 @@ fn what_is_not_a_data_directory_is_refused() {
     );
 }
 
-/// A damaged page is told by `check` with its place; a server on the directory answers for all that does not need the page, writes,
-/// takes checkpoints, and says of the page what is wrong with it.
+/// A damaged page is told by `check` with its place; a server on the directory answers for all that
+/// does not need the page, writes, takes checkpoints, and says of the page what is wrong with it.
 #[test]
 fn a_damaged_page_costs_what_it_holds_and_nothing_else() {
     let place = Place::new("check-damaged");
@@ -197,7 +199,8 @@ fn a_damaged_page_costs_what_it_holds_and_nothing_else() {
     assert_eq!(run(&mut check(&place.data())).status.code(), Some(9));
 }
 
-/// A table with a damaged page can be dropped, and the next starts, which cannot free what is left of it, serve the rest.
+/// A table with a damaged page can be dropped, and the next starts, which cannot free what is left
+/// of it, serve the rest.
 #[test]
 fn a_table_with_a_damaged_page_can_be_dropped() {
     let place = Place::new("check-dropped");
@@ -227,7 +230,8 @@ fn flip(segment: &Path, offset: u64) {
     file.write_all_at(&[byte[0] ^ 2], offset).unwrap();
 }
 
-/// Whether the last thing in a segment is a mark (docs/format.md): 4 bytes that begin it, a checksum, the place in units of 8, 4 zeros.
+/// Whether the last thing in a segment is a mark (docs/format.md): 4 bytes that begin it, a
+/// checksum, the place in units of 8, 4 zeros.
 fn ends_with_a_mark(segment: &Path) -> bool {
     let bytes = std::fs::read(segment).unwrap();
     let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return false };
@@ -236,8 +240,9 @@ fn ends_with_a_mark(segment: &Path) -> bool {
         .is_some_and(|start| bytes[start..].starts_with(&0x8000_0010_u32.to_le_bytes()))
 }
 
-/// No acknowledged commit is lost silently: damage to the log behind the last checkpoint, the last record included, keeps the server from
-/// starting, with the place, and nothing is changed; mended, all is there.
+/// No acknowledged commit is lost silently: damage to the log behind the last checkpoint, the last
+/// record included, keeps the server from starting, with the place, and nothing is changed; mended,
+/// all is there.
 #[test]
 fn damage_anywhere_in_the_log_of_a_killed_server_is_refused() {
     let place = Place::new("check-log");
@@ -250,7 +255,8 @@ fn damage_anywhere_in_the_log_of_a_killed_server_is_refused() {
     for id in 0..40 {
         client.query(&format!("INSERT INTO t VALUES ({id})")).unwrap();
     }
-    // The mark behind the last commit comes a moment after its answer; without it damage to that commit would be a torn tail.
+    // The mark behind the last commit comes a moment after its answer; without it damage to that
+    // commit would be a torn tail.
     let patience = Instant::now() + LIMIT;
     while !ends_with_a_mark(&segment) {
         assert!(Instant::now() < patience, "no mark");

@@ -18,7 +18,8 @@ fn waits_for(observer: &mut Client, pid: i64, what: &str) {
     }
 }
 
-/// CHECKPOINT cannot be interrupted: as long as the disk does not sync pages, its session does not end.
+/// CHECKPOINT cannot be interrupted: as long as the disk does not sync pages, its session does not
+/// end.
 #[test]
 fn terminate_waits_for_the_end_as_long_as_its_timeout() {
     let disk = MemDisk::new();

@@ -102,7 +102,8 @@ fn a_directory_of_another_kind() {
 fn damage_at_the_start() {
     let place = Place::new("damage");
     make(&place.data());
-    // The directory's root is read at every start, and mended if the double-write file has a copy of it.
+    // The directory's root is read at every start, and mended if the double-write file has a copy
+    // of it.
     for (name, offset) in [("data/p0000.data", 8192 + 100), ("data/double-write.data", 100)] {
         let file = std::fs::OpenOptions::new().write(true).open(place.data().join(name)).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &[0x5a; 64], offset).unwrap();
@@ -139,7 +140,8 @@ fn permissions() {
         // Permissions are nothing to root. The other user must reach the binary.
         let copy = place.path().join("clearway");
         std::fs::copy(binary(), &copy).unwrap();
-        // Whatever another test starts meanwhile has the copy open for writing until it is another program: "text file busy".
+        // Whatever another test starts meanwhile has the copy open for writing until it is another
+        // program: "text file busy".
         let runs =
             || Command::new(&copy).arg("--help").output().is_ok_and(|done| done.status.success());
         let patience = Instant::now() + LIMIT;
@@ -177,7 +179,8 @@ fn usage_and_help() {
     assert_eq!(done.status.code(), Some(3), "{}", done.output);
 }
 
-/// A second-level cache that cannot be is said at the start; one that can be is there, and only one server has it.
+/// A second-level cache that cannot be is said at the start; one that can be is there, and only one
+/// server has it.
 #[test]
 fn a_second_level_cache() {
     let place = Place::new("second-level");

@@ -1,5 +1,6 @@
-//! A full file system under load: what writes is refused with 53100, what reads goes on, writing goes on when there is room again, and
-//! nothing that was acknowledged is missing, whenever the server ends.
+//! A full file system under load: what writes is refused with 53100, what reads goes on, writing
+//! goes on when there is room again, and nothing that was acknowledged is missing, whenever the
+//! server ends.
 
 use crate::place::{LIMIT, Place, binary};
 use clearway_harness::Endpoint;
@@ -57,7 +58,8 @@ impl Told {
     }
 }
 
-/// Inserts rows until told to stop: one at a time, or in transactions. Ends when the server is gone.
+/// Inserts rows until told to stop: one at a time, or in transactions. Ends when the server is
+/// gone.
 fn write(endpoint: &Endpoint, told: &Told, writer: u64) {
     let Ok(mut client) = Client::connect(endpoint, LIMIT) else { return };
     let at = writer as usize;
@@ -117,7 +119,8 @@ fn check(server: &Server, told: &Told) {
     }
 }
 
-/// Fills the file system under load; in the full state `then` ends the server, or frees room. The place comes back with what was told.
+/// Fills the file system under load; in the full state `then` ends the server, or frees room. The
+/// place comes back with what was told.
 fn fill(name: &str, then: impl FnOnce(&Place, Server, &Told) -> Server) {
     let Some(place) = Place::mount(name, "size=24m") else { return };
     ballast(&place.path().join("ballast"), 10 << 20);
@@ -207,7 +210,8 @@ fn until_written(client: &mut Client, statement: &str) {
     }
 }
 
-/// The log is full because a transaction needs all of it: writing goes on by itself when that has ended.
+/// The log is full because a transaction needs all of it: writing goes on by itself when that has
+/// ended.
 #[test]
 fn a_log_that_a_transaction_has_filled_empties_when_it_ends() {
     let Some(place) = Place::mount("full-log", "size=12m") else { return };

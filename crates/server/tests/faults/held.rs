@@ -38,7 +38,8 @@ impl Drop for ClosedGate {
     }
 }
 
-/// A statement whose answer must be held: what its session says before it, it, and its tag or SQLSTATE.
+/// A statement whose answer must be held: what its session says before it, it, and its tag or
+/// SQLSTATE.
 struct Probe {
     before: &'static [&'static str],
     sql: &'static str,

@@ -1,4 +1,5 @@
-//! A statement that wants more memory than it may have: 53200, and everything else goes on. A large result wants little.
+//! A statement that wants more memory than it may have: 53200, and everything else goes on. A large
+//! result wants little.
 
 use crate::check::connect;
 use crate::place::{LIMIT, Place, binary};
@@ -16,7 +17,8 @@ fn start(data: &Path, query_memory: &str) -> Server {
     Kind::Clearway { binary: binary().to_owned(), args }.start(data).unwrap()
 }
 
-/// Rows, groups, sort keys and collected keys are charged wherever they are: at the partitions and where they are gathered.
+/// Rows, groups, sort keys and collected keys are charged wherever they are: at the partitions and
+/// where they are gathered.
 #[test]
 fn statements_over_their_memory_are_refused() {
     let place = Place::new("query-memory");
@@ -119,7 +121,8 @@ fn peak(server: &Server) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// A result goes to a client as fast as that takes it, in memory that does not grow with the result.
+/// A result goes to a client as fast as that takes it, in memory that does not grow with the
+/// result.
 #[test]
 fn a_result_of_200_mb_takes_less_than_16_mb() {
     const RESULT: u64 = 200 << 20;

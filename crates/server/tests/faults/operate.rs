@@ -1,4 +1,5 @@
-//! What an operator does around a server: where it is told to live, how it is told to stop, what it says meanwhile.
+//! What an operator does around a server: where it is told to live, how it is told to stop, what it
+//! says meanwhile.
 
 use crate::exits::{refused, serve, started};
 use crate::place::{LIMIT, Place, binary, run};

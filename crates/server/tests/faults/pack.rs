@@ -1,7 +1,8 @@
 //! A data directory as one small file: a log segment is mostly zeros.
 //!
-//! Little-endian: for each file u16 length of its name, its name from the directory on, u64 its length, u32 number of runs, and for each run
-//! u64 its offset, u32 its length, its bytes. What is in no run is zeros.
+//! Little-endian: for each file u16 length of its name, its name from the directory on, u64 its
+//! length, u32 number of runs, and for each run u64 its offset, u32 its length, its bytes. What is
+//! in no run is zeros.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! Where a test's server runs: a directory that goes with the test, or a small file system of its own.
+//! Where a test's server runs: a directory that goes with the test, or a small file system of its
+//! own.
 
 use clearway_harness::process::{self, Finished};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,8 @@ pub struct Place {
 
 impl Place {
     pub fn new(name: &str) -> Self {
-        // A developer's umask may let the group write to what tests make, and servers would refuse it.
+        // A developer's umask may let the group write to what tests make, and servers would refuse
+        // it.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let path =
             std::env::temp_dir().join(format!("clearway-faults-{name}-{}", std::process::id()));
@@ -40,7 +42,8 @@ impl Place {
         Self { path, mounted: false }
     }
 
-    /// A file system in memory with these mount options. `None`, and a line that says so, if the test must not mount one.
+    /// A file system in memory with these mount options. `None`, and a line that says so, if the
+    /// test must not mount one.
     pub fn mount(name: &str, options: &str) -> Option<Self> {
         if !is_root() {
             println!("SKIPPED {name}: mounting a file system takes root");
@@ -70,7 +73,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.mounted {
-            // What is left mounted would be seen by whoever looks; there is nobody to tell while dropping.
+            // What is left mounted would be seen by whoever looks; there is nobody to tell while
+            // dropping.
             let _ = process::run(Command::new("umount").arg("-l").arg(&self.path), "", LIMIT);
         }
         let _ = std::fs::remove_dir_all(&self.path);

@@ -1,4 +1,5 @@
-//! Other users: nothing that the server makes is theirs to read, and what they may write to is not believed.
+//! Other users: nothing that the server makes is theirs to read, and what they may write to is not
+//! believed.
 
 use crate::exits::{refused, serve, started};
 use crate::place::{LIMIT, Place, binary, run};

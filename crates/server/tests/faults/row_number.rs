@@ -1,9 +1,11 @@
-//! Hidden row numbers: those of rows whose deletion may yet be undone are not given to other rows, and directories in which an early
-//! release did so open again.
+//! Hidden row numbers: those of rows whose deletion may yet be undone are not given to other rows,
+//! and directories in which an early release did so open again.
 //!
-//! `tests/fixtures/row-number-*.pack` (see `pack`) were left by a server of commit 52b700a that was killed. A transaction had updated and
-//! deleted rows 4 and 5 of table `h`, the last ones, and others had committed rows 6, 7 and 8, which got the numbers of 4 and 5. In `open`
-//! the transaction was running, in `failed` its ROLLBACK had been answered with XX001. No release can make them again.
+//! `tests/fixtures/row-number-*.pack` (see `pack`) were left by a server of commit 52b700a that was
+//! killed. A transaction had updated and deleted rows 4 and 5 of table `h`, the last ones, and
+//! others had committed rows 6, 7 and 8, which got the numbers of 4 and 5. In `open` the
+//! transaction was running, in `failed` its ROLLBACK had been answered with XX001. No release can
+//! make them again.
 
 use crate::check::{check, connect};
 use crate::pack;
@@ -26,7 +28,8 @@ fn execute(client: &mut Client, statements: &[&str]) {
     }
 }
 
-/// Rows 1 to 5, a restart, rows 4 and 5 deleted in a block that stays open, and rows 6 to 8 of somebody else.
+/// Rows 1 to 5, a restart, rows 4 and 5 deleted in a block that stays open, and rows 6 to 8 of
+/// somebody else.
 fn delete_and_insert(data: &Path) -> (Server, Client) {
     let server = start(data);
     execute(

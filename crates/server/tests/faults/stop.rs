@@ -1,4 +1,5 @@
-//! A server whose log can no longer be written: it stops with the reason, its exit code says so, and nothing more is acknowledged.
+//! A server whose log can no longer be written: it stops with the reason, its exit code says so,
+//! and nothing more is acknowledged.
 
 use crate::place::{LIMIT, Place, binary};
 use clearway_harness::Endpoint;
@@ -35,7 +36,8 @@ fn start(place: &Place) -> (Running, Endpoint) {
     }
 }
 
-/// No write to any file succeeds any more: a limit on the size of the process's files, which it may not exceed.
+/// No write to any file succeeds any more: a limit on the size of the process's files, which it may
+/// not exceed.
 fn forbid_writes(server: &Running) {
     let status = Command::new("prlimit")
         .args(["--fsize=0:0", "--pid", &server.id().to_string()])

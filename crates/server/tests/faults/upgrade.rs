@@ -1,10 +1,13 @@
-//! Disks outlive releases: directories that earlier format versions left are opened, recovered and checked.
+//! Disks outlive releases: directories that earlier format versions left are opened, recovered and
+//! checked.
 //!
-//! `tests/fixtures/v1.pack` (see `pack`) is what a server of version 1 left when it was killed: two tables with primary keys, one of which does
-//! not contain the distribution column, an index, a unique key, a table without key, long values, free pages, a checkpoint, and behind it a log
-//! that needs recovery, with an unfinished transaction. In `v2.pack` two transactions have added to the same row, and one of them is not finished. It is made by
-//! `CLEARWAY_MAKE_FIXTURE=1 cargo test -p clearway-server --test faults upgrade`, and only when there is a new version, under a new name: the
-//! old ones stay.
+//! `tests/fixtures/v1.pack` (see `pack`) is what a server of version 1 left when it was killed: two
+//! tables with primary keys, one of which does not contain the distribution column, an index, a
+//! unique key, a table without key, long values, free pages, a checkpoint, and behind it a log that
+//! needs recovery, with an unfinished transaction. In `v2.pack` two transactions have added to the
+//! same row, and one of them is not finished. It is made by
+//! `CLEARWAY_MAKE_FIXTURE=1 cargo test -p clearway-server --test faults upgrade`, and only when
+//! there is a new version, under a new name: the old ones stay.
 
 use crate::check::{check, connect, kind};
 use crate::pack;
@@ -85,8 +88,9 @@ fn verify(data: &Path, version: u32) {
     server.stop().unwrap();
 }
 
-/// What a start needs to read, and nothing else, is compared with what was read of old: see the tests called `the_format_stays` of page
-/// headers, control file, log and double-write file for what is written.
+/// What a start needs to read, and nothing else, is compared with what was read of old: see the
+/// tests called `the_format_stays` of page headers, control file, log and double-write file for
+/// what is written.
 #[test]
 fn directories_of_all_versions_are_recovered() {
     if std::env::var_os("CLEARWAY_MAKE_FIXTURE").is_some() {

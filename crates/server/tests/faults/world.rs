@@ -34,7 +34,8 @@ pub(crate) fn connect(server: &Server) -> Client {
     Client::connect(&endpoint(server), LIMIT).unwrap()
 }
 
-/// One failed sync of the log: later ones would succeed, and nothing that came after it is ever acknowledged.
+/// One failed sync of the log: later ones would succeed, and nothing that came after it is ever
+/// acknowledged.
 #[test]
 fn nothing_is_acknowledged_after_a_failed_sync() {
     const CLIENTS: u64 = 6;
@@ -174,7 +175,8 @@ fn a_clock_that_is_set_back_changes_nothing_but_now() {
     );
     session.query("set statement_timeout = 0").unwrap();
     server.stop().unwrap();
-    // A start in the past of what the log says goes on after it: transactions are numbered, not dated.
+    // A start in the past of what the log says goes on after it: transactions are numbered, not
+    // dated.
     let server = start(&disk, clock);
     let mut session = connect(&server);
     session.query("update t set at = now() where a = 1").unwrap();

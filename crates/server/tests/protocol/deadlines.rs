@@ -1,4 +1,5 @@
-//! Settings that protect: time-outs of statements, of waits for locks, of silence, of the startup packet.
+//! Settings that protect: time-outs of statements, of waits for locks, of silence, of the startup
+//! packet.
 
 use crate::raw::{Fixture, Raw, bind, execute, flush, message, parse, query, startup, sync};
 use std::io::{Read, Write};

@@ -1,8 +1,10 @@
 //! What concurrent transactions of each isolation level see of each other, beside PostgreSQL 15.
 //!
-//! `isolation.txt` has the scenarios: a title (`# title`), then a line for each step. `a: sql => answer` runs a statement in session a; `b~ sql` sends one that
-//! comes to wait for a lock; `b= answer` is what it answers at last. An answer is the rows, or the tag, or the SQLSTATE of an error. Where
-//! Clearway's differs, it stands behind PostgreSQL's and a bar of two strokes. The answer `[$id]` is any single value; `$id` in later statements stands for it.
+//! `isolation.txt` has the scenarios: a title (`# title`), then a line for each step.
+//! `a: sql => answer` runs a statement in session a; `b~ sql` sends one that comes to wait for a
+//! lock; `b= answer` is what it answers at last. An answer is the rows, or the tag, or the SQLSTATE
+//! of an error. Where Clearway's differs, it stands behind PostgreSQL's and a bar of two strokes.
+//! The answer `[$id]` is any single value; `$id` in later statements stands for it.
 
 use crate::raw::{Fixture, LIMIT};
 use clearway_harness::Endpoint;

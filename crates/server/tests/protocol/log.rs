@@ -151,7 +151,8 @@ fn in_progress(asker: &mut Raw, waits: usize) {
     }
 }
 
-/// Each of three transactions waits for the next one. The last has done the least and fails, whose wait closes the circle.
+/// Each of three transactions waits for the next one. The last has done the least and fails, whose
+/// wait closes the circle.
 #[test]
 fn a_deadlock_is_told_and_logged_with_all_of_its_waits() {
     let (_server, mut c) = server("deadlock", DAY_MS);

@@ -1,4 +1,5 @@
-//! A client that sends exactly the bytes a test asks for, and gives back message by message what the server answers.
+//! A client that sends exactly the bytes a test asks for, and gives back message by message what
+//! the server answers.
 
 use clearway_server::{Config, Server};
 use std::io::{Read, Write};

@@ -197,7 +197,8 @@ fn a_cancel_request_ends_what_runs() {
         other.send(&packet);
         assert!(other.try_next().is_none());
     };
-    // A request that comes before the statement cancels nothing, so it is repeated; one too many would cancel the session's next statement.
+    // A request that comes before the statement cancels nothing, so it is repeated; one too many
+    // would cancel the session's next statement.
     let cancelled = |mut c: Raw| {
         let began = Instant::now();
         while !c.hears_within(MOMENT) {

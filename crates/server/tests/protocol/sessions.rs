@@ -3,7 +3,8 @@
 use crate::raw::{Fixture, LIMIT, Message, Raw, bind, execute, parse, query, sync};
 use std::time::Instant;
 
-/// What `clearway.sessions` says of the session with this backend id: these columns of it, in one text.
+/// What `clearway.sessions` says of the session with this backend id: these columns of it, in one
+/// text.
 fn shown(asker: &mut Raw, pid: i32, columns: &str) -> String {
     asker
         .column(&format!("select concat({columns}) from clearway.sessions where pid = {pid}"))

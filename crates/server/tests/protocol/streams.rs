@@ -1,5 +1,5 @@
-//! Results that are larger than what the server and the network hold: they go out as fast as the client takes them, and end in every way that a
-//! statement can end.
+//! Results that are larger than what the server and the network hold: they go out as fast as the
+//! client takes them, and end in every way that a statement can end.
 
 use crate::raw::{
     Fixture, LIMIT, Message, Raw, bind, close, describe, execute, parse, query, sync,
@@ -246,7 +246,8 @@ fn a_suspended_portal_ends_with_its_sync() {
     server.stop();
 }
 
-/// A READ ONLY block reads a snapshot: neither its client nor its portals stop a writer, and all parts are of one moment.
+/// A READ ONLY block reads a snapshot: neither its client nor its portals stop a writer, and all
+/// parts are of one moment.
 #[test]
 fn a_slow_reader_of_a_snapshot_stops_no_writer() {
     let (server, mut writer) = fixture("stream-snapshot");
@@ -335,7 +336,8 @@ fn a_cursor_stops_no_writer_and_shows_the_moment_of_its_declare() {
     server.stop();
 }
 
-/// A cursor over much more than a statement may take of memory takes a part of it at a time. What its own transaction is about to change is read as a whole.
+/// A cursor over much more than a statement may take of memory takes a part of it at a time. What
+/// its own transaction is about to change is read as a whole.
 #[test]
 fn a_cursor_takes_bounded_memory() {
     let (server, mut asker) = fixture_with("stream-memory", |config| config.query_memory = 2 << 20);
@@ -373,7 +375,8 @@ fn a_cursor_does_not_see_later_changes_of_its_transaction() {
     server.stop();
 }
 
-/// FETCH by the extended protocol has the columns and formats that its client asks for, and a row limit of its own.
+/// FETCH by the extended protocol has the columns and formats that its client asks for, and a row
+/// limit of its own.
 #[test]
 fn fetch_works_in_the_extended_protocol() {
     let (server, _asker) = fixture("stream-fetch");

@@ -86,7 +86,8 @@ fn activity_counts_what_sessions_do() {
     c.query("create table t (a int primary key)");
     let before: Vec<i64> =
         ["committed", "aborted", "errors", "statements"].map(&mut figures).to_vec();
-    // Committed: two statements on their own, a block, two that are one. Aborted: one on its own, a block by ROLLBACK, one by its error.
+    // Committed: two statements on their own, a block, two that are one. Aborted: one on its own, a
+    // block by ROLLBACK, one by its error.
     c.query("insert into t values (1)");
     c.query("select * from t");
     c.query("begin; insert into t values (2); commit");

@@ -1,4 +1,5 @@
-//! `clearway top`: one interval as text, the screen and how it is left, and servers that are not there.
+//! `clearway top`: one interval as text, the screen and how it is left, and servers that are not
+//! there.
 
 use crate::raw::{Fixture, LIMIT, query};
 use clearway_latch::lockstat::Class;
@@ -31,7 +32,8 @@ fn said(output: &Output) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs `top` for an interval in which there is work and a long wait: again, if who does the work lost its core for all of it.
+/// Runs `top` for an interval in which there is work and a long wait: again, if who does the work
+/// lost its core for all of it.
 fn once(server: &Fixture, args: &[&str]) -> Vec<String> {
     let began = Instant::now();
     loop {

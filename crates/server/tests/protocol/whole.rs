@@ -1,8 +1,9 @@
-//! Transactions that arrive whole, in one simple query or in one pipeline: the client sees what PostgreSQL 15 says, byte for byte but for the
-//! places in PostgreSQL's source.
+//! Transactions that arrive whole, in one simple query or in one pipeline: the client sees what
+//! PostgreSQL 15 says, byte for byte but for the places in PostgreSQL's source.
 //!
-//! `whole.out` has the recorded answers. To record them again: `BLESS=1 cargo test -p clearway-server --test protocol recorded_whole`. Where
-//! PostgreSQL 15 is installed, the same test without BLESS checks that the recorded answers are its own.
+//! `whole.out` has the recorded answers. To record them again:
+//! `BLESS=1 cargo test -p clearway-server --test protocol recorded_whole`. Where PostgreSQL 15 is
+//! installed, the same test without BLESS checks that the recorded answers are its own.
 
 use crate::raw::{
     Fixture, LIMIT, Message, Raw, bind, close, describe, execute, flush, parse, query, sync,
@@ -383,7 +384,8 @@ fn a_slow_reader_lets_go_of_its_partitions() {
     while second.column("select v from t where k = 1 for update nowait") != ["55P03"] {}
     let mut third = server.connect();
     third.send(&query("update t set v = v + 1 where k = 50"));
-    // The table that it has used is locked at that row's partition, others are free: this one waits or not, but not for ever.
+    // The table that it has used is locked at that row's partition, others are free: this one waits
+    // or not, but not for ever.
     assert!(first.tags().ends_with("CZI"));
     assert_eq!(third.tags(), "CZI");
     assert_eq!(second.column("select v from t where k <= 2 order by k"), ["101", "101"]);

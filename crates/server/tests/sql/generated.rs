@@ -1,8 +1,9 @@
 //! Expressions drawn over types, literals, operators and functions: PostgreSQL 15 is the judge.
 //!
-//! Where PostgreSQL has a value we must have the same one, of the same type and column name, or refuse with 0A000. Where it has an error
-//! we must have one. Each expression goes two ways, which must agree: as a simple query, whose literals the plan cache makes parameters,
-//! and through PREPARE, which plans the text as it is. SEED and ROUNDS in the environment draw others.
+//! Where PostgreSQL has a value we must have the same one, of the same type and column name, or
+//! refuse with 0A000. Where it has an error we must have one. Each expression goes two ways, which
+//! must agree: as a simple query, whose literals the plan cache makes parameters, and through
+//! PREPARE, which plans the text as it is. SEED and ROUNDS in the environment draw others.
 
 use super::{LIMIT, columns, data_dir, row, start};
 use clearway_harness::client::{Client, field};

@@ -1,5 +1,5 @@
-//! INSERT ... SELECT outside of a block: it is serialisable at every level, so it reads what is there
-//! at its commit.
+//! INSERT ... SELECT outside of a block: it is serialisable at every level, so it reads what is
+//! there at its commit.
 
 use super::{Script, kind_of, unique};
 use crate::sql::{A, K, Pred, Stmt};

@@ -1,10 +1,13 @@
 //! Work whose history shows who saw what: no value is written twice, as in the paper on Elle.
 //!
-//! In a table whose name begins with [`LISTS`] the text of a row is a list, to which elements are appended; with [`REGISTERS`] it is a
-//! register, to which values are written. A row that does not exist is an empty list, or a register that nobody has written. Rows are never
-//! deleted, their keys never change, and the other columns follow from the key. Exception: rows of [`Kind::Apart`] change `d`, and move.
+//! In a table whose name begins with [`LISTS`] the text of a row is a list, to which elements are
+//! appended; with [`REGISTERS`] it is a register, to which values are written. A row that does not
+//! exist is an empty list, or a register that nobody has written. Rows are never deleted, their
+//! keys never change, and the other columns follow from the key. Exception: rows of [`Kind::Apart`]
+//! change `d`, and move.
 //!
-//! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB 2020.
+//! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental
+//! Observations", VLDB 2020.
 
 use super::{Script, kind_of};
 use crate::sql::{A, D, K, Kind, Pred, Row, Set, Stmt, U};
@@ -102,7 +105,8 @@ impl Script {
         if table.starts_with(LISTS) { Set::Append(text) } else { Set::Text(text) }
     }
 
-    /// A new list or register, or what is appended to a list: `,` before each value, so that texts join.
+    /// A new list or register, or what is appended to a list: `,` before each value, so that texts
+    /// join.
     fn fresh_text(&mut self, table: &str) -> Arc<str> {
         self.values += 1;
         let (percent, longest) = self.mix.long;

@@ -38,7 +38,8 @@ impl Script {
         self.ahead.iter()
     }
 
-    /// Which of the partitions that a whole block goes to, so many, it does not announce. Mostly none.
+    /// Which of the partitions that a whole block goes to, so many, it does not announce. Mostly
+    /// none.
     pub fn unannounced(&mut self, partitions: usize) -> Option<usize> {
         (partitions > 1 && self.rng.percent(15)).then(|| self.rng.below(partitions as u64) as usize)
     }

@@ -1,11 +1,14 @@
 //! What a life leaves.
 //!
-//! It ends with a crash of the machine, which loses what was not synced, or with the death of the process alone, which loses nothing that was written. What is
-//! left is opened twice: on a copy, for the judge to see how far the log goes and whether everything is as the model says; then in earnest, with
-//! crashes and kills at any operation of the recovery, again and again, after which the same must be there.
+//! It ends with a crash of the machine, which loses what was not synced, or with the death of the
+//! process alone, which loses nothing that was written. What is left is opened twice: on a copy,
+//! for the judge to see how far the log goes and whether everything is as the model says; then in
+//! earnest, with crashes and kills at any operation of the recovery, again and again, after which
+//! the same must be there.
 //!
-//! After a kill the log may go further than anyone has been told, as it is in the system's cache. Until a start has ended, a crash may still
-//! take that back; then no more: whoever is served may have seen it. The model goes as far as the log has gone at its shortest.
+//! After a kill the log may go further than anyone has been told, as it is in the system's cache.
+//! Until a start has ended, a crash may still take that back; then no more: whoever is served may
+//! have seen it. The model goes as far as the log has gone at its shortest.
 
 use super::Story;
 use crate::model::Model;
@@ -24,7 +27,8 @@ const RESTORED: &str = "/restored";
 const ALL: u64 = 1 << 40;
 
 impl Story<'_> {
-    /// Judges what a life has left; the disk for the next one. `kills`: the process was killed, and what follows decides these.
+    /// Judges what a life has left; the disk for the next one. `kills`: the process was killed, and
+    /// what follows decides these.
     pub(super) fn afterwards(
         &mut self,
         shared: &Shared,
@@ -120,8 +124,9 @@ impl Story<'_> {
         if killed { disk.kill() } else { disk.crash(seed) }
     }
 
-    /// Recovers in earnest, with a disk that stops, in some seeds with opens and lists that fail, until it is left alone; the disk, and where the log has
-    /// ended at its shortest. `end`: where it ends.
+    /// Recovers in earnest, with a disk that stops, in some seeds with opens and lists that fail,
+    /// until it is left alone; the disk, and where the log has ended at its shortest. `end`: where
+    /// it ends.
     fn recover(
         &mut self,
         mut disk: MemDisk,

@@ -1,11 +1,12 @@
 //! A bit of the log that flips between two lives: what the next start makes of it.
 //!
-//! Fault budget: one bit of a copy of what a crash has left, anywhere from where recovery begins to read up to a little behind the log's end.
-//! What the engine owes:
-//! 1. If a later record, or the mark at the log's end, shows that the place was on the disk before: a start is refused as damage, with the
-//!    file, and `clearway check` finds it.
-//! 2. If nothing in the log shows it, the same, if something else does (the control file, a page); else the log ends with the record
-//!    before the one that was hit. What is lost then nobody can know (docs/durability.md), so that the rest is not looked at.
+//! Fault budget: one bit of a copy of what a crash has left, anywhere from where recovery begins to
+//! read up to a little behind the log's end. What the engine owes:
+//! 1. If a later record, or the mark at the log's end, shows that the place was on the disk before:
+//!    a start is refused as damage, with the file, and `clearway check` finds it.
+//! 2. If nothing in the log shows it, the same, if something else does (the control file, a page);
+//!    else the log ends with the record before the one that was hit. What is lost then nobody can
+//!    know (docs/durability.md), so that the rest is not looked at.
 //! 3. Where no record lies: everything is as if nothing had been.
 //!
 //! What a record says is read here as docs/format.md has it, not with the engine's code.
@@ -141,7 +142,8 @@ impl Log {
 }
 
 impl Story<'_> {
-    /// Flips a bit of the log on `disk`, which a crash has left and whose log ends at `end`, and looks at what a start makes of it.
+    /// Flips a bit of the log on `disk`, which a crash has left and whose log ends at `end`, and
+    /// looks at what a start makes of it.
     pub(super) fn flip_log(&mut self, disk: &MemDisk, end: u64) -> Result<(), String> {
         let mut rng = Rng::new(self.world.seed ^ end, "bits of the log");
         let log = Log::read(disk, end)?;

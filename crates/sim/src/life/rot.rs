@@ -1,13 +1,18 @@
 //! Bits of pages that flip: what a database answers whose pages have rotted.
 //!
-//! Fault budget: of a copy of what a life has left, recovered or just crashed, up to [`MOST_HITS`] pages lose a bit each. In the last life up to
-//! ten do, each when it is read (a rule of the life's fault plan); what that life leaves is looked at in the same way. What the engine owes:
-//! 1. `clearway check` names each page that was hit, but for those that the next start mends from their copies.
-//! 2. The directory opens, or the error names a page that was hit: recovery or the catalog needs it.
-//! 3. Every statement answers what the model says, or XX001 and the name of a page that was hit; what is refused has done nothing.
-//! 4. It shuts down in order: no damage to a page is the end of the server. Exception: a page that is read before its write is known to
-//!    be synced, as the write may be lost.
-//! 5. While bits flip, XX001 always names such a page, everything else is answered, and who cannot be rolled back keeps nobody waiting.
+//! Fault budget: of a copy of what a life has left, recovered or just crashed, up to [`MOST_HITS`]
+//! pages lose a bit each. In the last life up to ten do, each when it is read (a rule of the life's
+//! fault plan); what that life leaves is looked at in the same way. What the engine owes:
+//! 1. `clearway check` names each page that was hit, but for those that the next start mends from
+//!    their copies.
+//! 2. The directory opens, or the error names a page that was hit: recovery or the catalog needs
+//!    it.
+//! 3. Every statement answers what the model says, or XX001 and the name of a page that was hit;
+//!    what is refused has done nothing.
+//! 4. It shuts down in order: no damage to a page is the end of the server. Exception: a page that
+//!    is read before its write is known to be synced, as the write may be lost.
+//! 5. While bits flip, XX001 always names such a page, everything else is answered, and who cannot
+//!    be rolled back keeps nobody waiting.
 
 use super::Story;
 use crate::answers;
@@ -23,7 +28,8 @@ use std::path::{Path, PathBuf};
 
 /// The most pages that are hit.
 const MOST_HITS: u64 = 4;
-/// Refusals of a change that have another cause than damage: more than the pool holds, too long, a key that is there.
+/// Refusals of a change that have another cause than damage: more than the pool holds, too long, a
+/// key that is there.
 const OTHER_CAUSES: [&str; 3] = ["53200", "54000", "23505"];
 
 /// A page in which a bit has flipped.
@@ -74,7 +80,8 @@ fn is_explained<'a>(error: &str, mut rotten: impl Iterator<Item = &'a Rotten>) -
 }
 
 impl Story<'_> {
-    /// Lets pages of `disk`, which holds what the model says, rot, and looks at what is answered then.
+    /// Lets pages of `disk`, which holds what the model says, rot, and looks at what is answered
+    /// then.
     pub(super) fn rot(&mut self, disk: &MemDisk) -> Result<(), String> {
         let hits = self.hit(disk)?;
         self.look(disk, &hits, None)

@@ -1,7 +1,8 @@
 //! What the pages must have: each version that was ever written of each, in order.
 //!
-//! All of it changes between two steps of the execution: nothing here is a point at which another thread may go on, so that a version
-//! comes into being at one moment, while its page's exclusive latch is held.
+//! All of it changes between two steps of the execution: nothing here is a point at which another
+//! thread may go on, so that a version comes into being at one moment, while its page's exclusive
+//! latch is held.
 
 use clearway_buffer::{HEADER, PAGE_SIZE, lsn};
 use clearway_types::{Lsn, PageId};
@@ -65,7 +66,8 @@ impl Model {
         (versions.len() - 1, versions[versions.len() - 1])
     }
 
-    /// The number of the version that a page's bytes are, header's LSN included; else what is wrong with them.
+    /// The number of the version that a page's bytes are, header's LSN included; else what is wrong
+    /// with them.
     pub fn number(&self, id: PageId, bytes: &[u8]) -> Result<usize, String> {
         let stamp = stamp(id, bytes)?;
         let found =
@@ -86,8 +88,8 @@ impl Model {
         self.state().floor
     }
 
-    /// Whether this number of a version may be what a disk has of the page, by what was said before `floor` and was in the log up to
-    /// `durable`.
+    /// Whether this number of a version may be what a disk has of the page, by what was said before
+    /// `floor` and was in the log up to `durable`.
     pub fn judge_disk(
         &self,
         id: PageId,
@@ -113,7 +115,8 @@ impl Model {
     }
 }
 
-/// Fills a part of a page's body: the words from `from` on up to `to`, counted in words of the body.
+/// Fills a part of a page's body: the words from `from` on up to `to`, counted in words of the
+/// body.
 pub fn fill(page: &mut [u8], id: PageId, stamp: u64, words: std::ops::Range<usize>) {
     let body = &mut page[HEADER..];
     for word in words {

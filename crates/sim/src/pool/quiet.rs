@@ -6,9 +6,11 @@ use clearway_sync::virtual_time;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long something is waited for that must come by itself: longer than any wait of the cooler's and any batch on a slow disk.
+/// How long something is waited for that must come by itself: longer than any wait of the cooler's
+/// and any batch on a slow disk.
 const SETTLING: Duration = Duration::from_secs(20);
-/// A moment between two looks. Time may pass while a thread is at work, up to the next time-out: it must be short.
+/// A moment between two looks. Time may pass while a thread is at work, up to the next time-out: it
+/// must be short.
 const MOMENT: Duration = Duration::from_millis(5);
 /// As many frames as the cooler keeps free in pools as small as these.
 const LOW: u32 = 2;
@@ -29,8 +31,8 @@ fn comes(within: Duration, mut done: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Every page can be had, is the newest, and is known to the policy unless a scan may have brought it; and however many come, the cooler frees
-/// frames before somebody waits for one.
+/// Every page can be had, is the newest, and is known to the policy unless a scan may have brought
+/// it; and however many come, the cooler frees frames before somebody waits for one.
 pub fn look_at_all_pages(stage: &Stage) -> Result<(), String> {
     for id in stage.world.all_pages() {
         if let Ok(_keep) = stage.fetch(Want::Page(id)) {
@@ -52,7 +54,8 @@ pub fn look_at_all_pages(stage: &Stage) -> Result<(), String> {
     Ok(())
 }
 
-/// Who must wait for a frame wakes the cooler, though that has just seen that all are in use and would look again only later.
+/// Who must wait for a frame wakes the cooler, though that has just seen that all are in use and
+/// would look again only later.
 pub fn starve(stage: &Arc<Stage>) -> Result<(), String> {
     if stage.world.pool.waits.idle_retry < LONG {
         return Ok(());

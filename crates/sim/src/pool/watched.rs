@@ -15,7 +15,8 @@ use std::time::Duration;
 /// Bytes of each log record.
 const RECORD: u64 = 10;
 
-/// A log of records that say nothing. Its end and how far it is durable are all that the pool can see of a log.
+/// A log of records that say nothing. Its end and how far it is durable are all that the pool can
+/// see of a log.
 pub struct Log {
     appended: AtomicU64,
     durable: AtomicU64,

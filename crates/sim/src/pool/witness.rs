@@ -1,11 +1,14 @@
-//! Witnesses of what the replacement is told: one between the pool and the replacement, one between a wrapper and its policy.
+//! Witnesses of what the replacement is told: one between the pool and the replacement, one between
+//! a wrapper and its policy.
 //!
 //! # What is judged
-//! 1. A page comes once and leaves once: from before the pool says that it has come to when it is taken away it is in the pool, in that frame.
-//!    Only the cooler takes pages away, and only when it is asked whether it does: then no chain of the page table changes under a
-//!    look at it but at its head, so that the look is exact.
+//! 1. A page comes once and leaves once: from before the pool says that it has come to when it is
+//!    taken away it is in the pool, in that frame. Only the cooler takes pages away, and only when
+//!    it is asked whether it does: then no chain of the page table changes under a look at it but
+//!    at its head, so that the look is exact.
 //! 2. Only a frame that holds a page is proposed.
-//! 3. The policy hears the same from its wrapper, and its invariants hold after each thing that it hears.
+//! 3. The policy hears the same from its wrapper, and its invariants hold after each thing that it
+//!    hears.
 
 use clearway_buffer::Pool;
 use clearway_replacement::{
@@ -16,7 +19,8 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 thread_local! {
-    /// What the next pool that this thread of the operating system makes has, and who looks at it: a [`ReplacementFactory`]'s is a plain function.
+    /// What the next pool that this thread of the operating system makes has, and who looks at it:
+    /// a [`ReplacementFactory`]'s is a plain function.
     static NEXT: RefCell<(ReplacementKind, Arc<View>)> = RefCell::default();
 }
 

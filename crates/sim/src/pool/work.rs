@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Attempts, each after what it wanted was fetched, before a thread is taken for one that waits for ever.
+/// Attempts, each after what it wanted was fetched, before a thread is taken for one that waits for
+/// ever.
 const ATTEMPTS: usize = 2_000;
 
 /// A thread that uses the pool.
@@ -21,8 +22,9 @@ pub struct Worker {
     kept: Keeps<PageId>,
 }
 
-/// What a thread keeps, by what it is. A thread that panics has found something, maybe that pins are not what they should be: then what it keeps
-/// is not let go, since a second panic in the unwinding of the first would end the process, and with it the search.
+/// What a thread keeps, by what it is. A thread that panics has found something, maybe that pins
+/// are not what they should be: then what it keeps is not let go, since a second panic in the
+/// unwinding of the first would end the process, and with it the search.
 struct Keeps<T>(VecDeque<(T, Keep)>);
 
 impl<T> Drop for Keeps<T> {

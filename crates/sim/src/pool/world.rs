@@ -65,8 +65,8 @@ pub struct World {
     pub pace: Pace,
 }
 
-/// Numbers of pages that share two buckets of the page table, or a few if there are partitions: chains are long, and frames often come from one
-/// into another.
+/// Numbers of pages that share two buckets of the page table, or a few if there are partitions:
+/// chains are long, and frames often come from one into another.
 fn crowded(count: u32) -> Vec<u32> {
     // The table's hash, for 64 buckets.
     let bucket = |no: u32| u64::from(no).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
@@ -163,7 +163,8 @@ impl World {
         })
     }
 
-    /// Whether a thread may be told that there is no frame: it is impatient, or so much is kept at once that it may be true.
+    /// Whether a thread may be told that there is no frame: it is impatient, or so much is kept at
+    /// once that it may be true.
     pub fn may_starve(&self) -> bool {
         // Beside its keeps a thread has at most a few pages or frames for what it does.
         self.pool.waits.starved_rounds < FrameWaits::default().starved_rounds

@@ -1,7 +1,7 @@
 //! Cursors, made of suspended statements as the server makes them.
 //!
-//! DECLARE starts the query and suspends it when the first rows have come; FETCH lets it go on if it
-//! asks for more rows than have come. What is left of a cursor is read before a statement of the
+//! DECLARE starts the query and suspends it when the first rows have come; FETCH lets it go on if
+//! it asks for more rows than have come. What is left of a cursor is read before a statement of the
 //! transaction changes its table, or goes back to a savepoint.
 //!
 //! Invariants

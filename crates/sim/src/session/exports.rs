@@ -17,7 +17,8 @@ pub struct Export {
     id: String,
     /// What the exporter saw with the statement that exported it.
     at: Lsn,
-    /// The step at which the exporter's transaction began: an importer sees no more than a transaction that began then.
+    /// The step at which the exporter's transaction began: an importer sees no more than a
+    /// transaction that began then.
     began: u64,
 }
 
@@ -81,7 +82,8 @@ impl Session {
         Ok(())
     }
 
-    /// Who ran the transaction, in the order of sessions. One that has imported a snapshot may come before those that its session has run earlier.
+    /// Who ran the transaction, in the order of sessions. One that has imported a snapshot may come
+    /// before those that its session has run earlier.
     pub(super) fn name_of(&self, statements: &[(Stmt, Answer)]) -> String {
         let imported = |step: &(Stmt, Answer)| matches!(step, (Stmt::Import(_), Answer::Done));
         if statements.iter().any(imported) {

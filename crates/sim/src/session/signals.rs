@@ -1,10 +1,10 @@
-//! Signals from other sessions: `pg_cancel_backend` and `pg_terminate_backend`, as in the server. The
-//! expression leaves the signal in a mailbox and wakes the other session's worker. That session takes
-//! the signal at a later turn of its event loop.
+//! Signals from other sessions: `pg_cancel_backend` and `pg_terminate_backend`, as in the server.
+//! The expression leaves the signal in a mailbox and wakes the other session's worker. That session
+//! takes the signal at a later turn of its event loop.
 //!
 //! Invariants
-//! 1. A cancel request ends the statement that runs when the session takes it, or nothing. Any other
-//!    statement that answers 57014 or 57P01 is a finding (`refusal.rs`).
+//! 1. A cancel request ends the statement that runs when the session takes it, or nothing. Any
+//!    other statement that answers 57014 or 57P01 is a finding (`refusal.rs`).
 //! 2. A session that is to end begins no further statement. What runs is cancelled, and ends first.
 
 use super::Session;

@@ -25,15 +25,16 @@ impl Session {
         })
     }
 
-    /// A query that has read a snapshot of its own has its own place in the serial order: the number
-    /// that it is written down with.
+    /// A query that has read a snapshot of its own has its own place in the serial order: the
+    /// number that it is written down with.
     pub(super) fn write_down_alone(&mut self) -> Option<usize> {
         let each = matches!(self.open.first(), Some((Stmt::BeginReadOnly { each: true }, _)));
         let snapshot = if each { self.snapshot.take() } else { None };
         snapshot.map(|snapshot| {
             let statements = self.open.pop().into_iter().collect();
             let (session, began) = (self.name.clone(), self.began);
-            // Its client heard of it at once, and does not wait for what it saw before the block's end.
+            // Its client heard of it at once, and does not wait for what it saw before the block's
+            // end.
             let (end, lsn, snapshot) = (End::RolledBack, snapshot, Some(snapshot));
             let views = Vec::new();
             self.shared.history.add(Transaction {

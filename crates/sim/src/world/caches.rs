@@ -21,7 +21,8 @@ fn bad_cache(rng: &mut Rng, name: &'static str, path: &str) -> Zone {
         Fault::LostWrite,
         Fault::MisledWrite,
     ];
-    // No delays: a write that is left over when the engine is dropped would sleep in a time that the one who drops it is to move.
+    // No delays: a write that is left over when the engine is dropped would sleep in a time that
+    // the one who drops it is to move.
     let zone = Zone::under(Role::Cache, name, path);
     // After the first failed write there is none any more.
     let zone = if rng.percent(30) {

@@ -11,8 +11,8 @@ impl World {
         }
     }
 
-    /// What came with the sixteenth generator: cursors, over results that come in parts of a few rows.
-    /// These sizes are drawn of what ships, too.
+    /// What came with the sixteenth generator: cursors, over results that come in parts of a few
+    /// rows. These sizes are drawn of what ships, too.
     pub(super) fn draw_cursors(&mut self, rng: &mut Rng) {
         if !rng.percent(30) {
             return;
@@ -39,8 +39,8 @@ impl World {
         }
     }
 
-    /// What came with the eighteenth generator: sessions that cancel each other's statements, and end
-    /// each other's connections.
+    /// What came with the eighteenth generator: sessions that cancel each other's statements, and
+    /// end each other's connections.
     pub(super) fn draw_signals(&mut self, rng: &mut Rng) {
         if rng.percent(20) {
             self.mix.signals = rng.pick(&[3, 12]);

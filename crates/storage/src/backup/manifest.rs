@@ -1,4 +1,5 @@
-//! The manifest: what a backup consists of, with checksums. Text, so that a person can read it; specified in `docs/format.md`.
+//! The manifest: what a backup consists of, with checksums. Text, so that a person can read it;
+//! specified in `docs/format.md`.
 
 use std::fmt::Write as _;
 
@@ -18,7 +19,8 @@ const MAGIC: &str = "CLEARWAY-BACKUP";
 const VERSION: u32 = 2;
 /// The oldest version that is read.
 const OLDEST: u32 = 1;
-/// No log is longer than this, nor a segment larger, in bytes: restoring must not be made to overflow, or to fill a disk.
+/// No log is longer than this, nor a segment larger, in bytes: restoring must not be made to
+/// overflow, or to fill a disk.
 const MAX_LOG: u64 = 1 << 62;
 const MAX_SEGMENT: u64 = 1 << 40;
 /// Checksums in a line.
@@ -152,7 +154,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Whether it is one that a backup could have: names of files come from here, so they must be exactly the expected ones.
+    /// Whether it is one that a backup could have: names of files come from here, so they must be
+    /// exactly the expected ones.
     fn check(&self) -> Result<(), String> {
         let names = (0..self.partitions).map(data_name).chain([LOG.to_owned()]);
         if !self.files.iter().map(|entry| &entry.name).eq(&names.collect::<Vec<_>>()) {

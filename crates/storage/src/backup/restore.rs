@@ -152,8 +152,8 @@ impl<'a> Backup<'a> {
     }
 }
 
-/// Makes a data directory of a backup, checking all that is copied. `dir` must not exist, or be empty; the next start recovers
-/// in it.
+/// Makes a data directory of a backup, checking all that is copied. `dir` must not exist, or be
+/// empty; the next start recovers in it.
 pub fn restore(
     disk: Arc<dyn Disk>,
     backup: &Path,

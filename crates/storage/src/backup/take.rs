@@ -19,14 +19,16 @@ use crate::wal::{Span, WalConfig, WalError, WalReader};
 /// No backup is being taken.
 pub(crate) const UNPINNED: u64 = u64::MAX;
 
-/// Holds back the log's truncation as long as it lives: a checkpoint lets go of nothing at or after the pinned place.
+/// Holds back the log's truncation as long as it lives: a checkpoint lets go of nothing at or after
+/// the pinned place.
 pub(crate) struct LogPin<'a>(&'a AtomicU64);
 
 impl<'a> LogPin<'a> {
     /// Pins all of the log that there is; `Busy` if it is pinned already.
     pub(crate) fn take(pin: &'a AtomicU64) -> Result<Self, BackupError> {
-        // Relaxed, here and below: who takes the pin then takes a checkpoint, and the control file's mutex orders the pin
-        // before every later checkpoint. An earlier one, which may not have seen it, kept what that checkpoint needs.
+        // Relaxed, here and below: who takes the pin then takes a checkpoint, and the control
+        // file's mutex orders the pin before every later checkpoint. An earlier one, which may not
+        // have seen it, kept what that checkpoint needs.
         match pin.compare_exchange(UNPINNED, 0, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => Ok(Self(pin)),
             Err(_) => Err(BackupError::Busy),
@@ -73,8 +75,8 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Copies all to `target`, which is there and empty. `end` says where the log ends; it is asked when the pages have been
-    /// copied, and the log must be in its files up to there.
+    /// Copies all to `target`, which is there and empty. `end` says where the log ends; it is asked
+    /// when the pages have been copied, and the log must be in its files up to there.
     pub(crate) fn copy(
         mut self,
         target: &Path,
@@ -105,7 +107,8 @@ impl Source<'_> {
         let end = end()?;
         let (newest, page) = newest;
         if newest > end {
-            // Write-ahead has been violated, or the disk has lost the log that it had promised to keep.
+            // Write-ahead has been violated, or the disk has lost the log that it had promised to
+            // keep.
             let what = "its LSN is beyond the end of the log";
             return Err(OpenError::from(StorageError::Corrupt { page, what }).into());
         }
@@ -138,7 +141,8 @@ impl Source<'_> {
         newest: &mut (Lsn, PageId),
         meter: &mut Meter<'_>,
     ) -> Result<(), BackupError> {
-        // Pages that the file gets from here on have only changes that are logged after the checkpoint: redo makes them.
+        // Pages that the file gets from here on have only changes that are logged after the
+        // checkpoint: redo makes them.
         let pages = self.files.page_count(partition)?;
         let mut block = vec![0; BLOCK];
         for first in (0..pages).step_by(BLOCK / PAGE_SIZE) {
@@ -167,8 +171,9 @@ impl Source<'_> {
     }
 }
 
-/// Takes a backup of a directory that no server has open; of one that a crash has left as it is too, but that half-written
-/// pages are mended in place first, as the next start would do. `program`: the version that the manifest names.
+/// Takes a backup of a directory that no server has open; of one that a crash has left as it is
+/// too, but that half-written pages are mended in place first, as the next start would do.
+/// `program`: the version that the manifest names.
 ///
 /// # Errors
 /// [`OpenError::InUse`] as [`BackupError::Source`] if a server has it.

@@ -28,7 +28,8 @@ pub struct Entry<'a> {
 /// Inner nodes that are kept for look-ups.
 const KEPT: usize = 256;
 
-/// Shows all entries of all trees in the order of their pages, with large reads; not those of pages that are damaged.
+/// Shows all entries of all trees in the order of their pages, with large reads; not those of pages
+/// that are damaged.
 pub(super) fn scan(map: &Map, out: &mut Out<'_>, visit: &mut dyn FnMut(Entry<'_>, &mut Out<'_>)) {
     let (mut buffer, mut value) = (Vec::new(), Vec::new());
     let mut from = 0;

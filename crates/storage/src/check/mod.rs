@@ -1,16 +1,18 @@
 //! Checking a data directory offline: every page, tree and free list, without changing a byte.
 //!
-//! Recovery runs first, on an `overlay` over the directory, so that what is checked is what the next start would serve.
-//! Then each partition is looked at three times: `pages` by themselves, `trees` and lists, and the contents, for whoever
-//! knows what they mean (the coordinator: rows and indexes). If recovery fails, only pages are looked at by themselves.
+//! Recovery runs first, on an `overlay` over the directory, so that what is checked is what the
+//! next start would serve. Then each partition is looked at three times: `pages` by themselves,
+//! `trees` and lists, and the contents, for whoever knows what they mean (the coordinator: rows and
+//! indexes). If recovery fails, only pages are looked at by themselves.
 //!
 //! Invariants
 //! 1. The directory is not changed, and nobody else has it meanwhile.
-//! 2. Memory: 24 bytes a page of one partition, and the summaries of nodes up to the given limit; what recovery changes lies in
-//!    the scratch file.
+//! 2. Memory: 24 bytes a page of one partition, and the summaries of nodes up to the given limit;
+//!    what recovery changes lies in the scratch file.
 //! 3. Whatever the bytes are, a check ends and does not panic.
 //!
-//! Locking: none of its own; the directory's lock is held as long as the checker is there. A crash leaves nothing.
+//! Locking: none of its own; the directory's lock is held as long as the checker is there. A crash
+//! leaves nothing.
 
 mod contents;
 mod node;
@@ -106,7 +108,8 @@ impl Checker {
     /// Takes the directory and runs recovery on a copy of what it changes. Blocking.
     ///
     /// # Errors
-    /// It cannot be checked: another server has it, it is not a data directory, or the disk fails. Damage is no error.
+    /// It cannot be checked: another server has it, it is not a data directory, or the disk fails.
+    /// Damage is no error.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -203,7 +206,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Reads the log as recovery does, and looks behind its end farther than that; false if it is damaged, which is told.
+    /// Reads the log as recovery does, and looks behind its end farther than that; false if it is
+    /// damaged, which is told.
     fn check_log(&mut self, state: &State, progress: &mut dyn Progress) -> Result<bool, OpenError> {
         let config = WalConfig { dir: self.dir.join("wal"), ..WalConfig::default() };
         let opened = WalReader::open(self.disk.clone(), &config, state.scan_from);
@@ -328,7 +332,8 @@ impl Checker {
         self.recovered.is_some()
     }
 
-    /// Checks a partition's pages, its free list and its trees. Once for each partition, before any other question about it.
+    /// Checks a partition's pages, its free list and its trees. Once for each partition, before any
+    /// other question about it.
     pub fn structure(
         &mut self,
         partition: PartitionId,
@@ -361,8 +366,8 @@ impl Checker {
         self.map(partition).map_or(Vec::new(), |map| map.trees.iter().map(|t| t.id).collect())
     }
 
-    /// Shows all entries of all trees of a partition, in the order of their pages, but for those of damaged pages. What `visit`
-    /// returns is a finding about the entry. Once for each partition.
+    /// Shows all entries of all trees of a partition, in the order of their pages, but for those of
+    /// damaged pages. What `visit` returns is a finding about the entry. Once for each partition.
     pub fn scan(
         &mut self,
         partition: PartitionId,
@@ -381,7 +386,8 @@ impl Checker {
         map.leaves = Vec::new();
     }
 
-    /// Shows a whole tree in the order of its keys, with a way to look keys up in the partition's other trees.
+    /// Shows a whole tree in the order of its keys, with a way to look keys up in the partition's
+    /// other trees.
     ///
     /// # Errors
     /// The disk's.

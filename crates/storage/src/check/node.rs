@@ -1,4 +1,5 @@
-//! Whether a tree's node makes sense by itself: read by `docs/format.md` alone, not by the code that made it.
+//! Whether a tree's node makes sense by itself: read by `docs/format.md` alone, not by the code
+//! that made it.
 
 use clearway_buffer::PAGE_SIZE;
 

@@ -1,14 +1,16 @@
-//! A disk over another that takes all changes to itself: recovery can run on a directory without touching it.
+//! A disk over another that takes all changes to itself: recovery can run on a directory without
+//! touching it.
 //!
-//! Changed blocks go to a scratch file that the caller gives; blocks of zeros, of which a new log segment consists, take
-//! no room there.
+//! Changed blocks go to a scratch file that the caller gives; blocks of zeros, of which a new log
+//! segment consists, take no room there.
 //!
 //! # Invariants
 //! 1. Nothing of the disk below is ever written, made, renamed, removed, synced or locked.
 //! 2. What is read is what a disk with the same content would give after the same calls.
 //!
 //! # Locking
-//! `names` before a file's own monitor; both are held through I/O. A crash leaves nothing: the scratch file is nobody's.
+//! `names` before a file's own monitor; both are held through I/O. A crash leaves nothing: the
+//! scratch file is nobody's.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;

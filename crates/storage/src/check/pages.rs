@@ -1,7 +1,8 @@
-//! The first look: every page of a partition's file by itself, in the file's order, with large reads.
+//! The first look: every page of a partition's file by itself, in the file's order, with large
+//! reads.
 //!
-//! What the second look (`trees`) needs of a page is kept: eight bytes of any page, and of nodes their keys as far as the
-//! given memory allows. Nodes beyond that are read again.
+//! What the second look (`trees`) needs of a page is kept: eight bytes of any page, and of nodes
+//! their keys as far as the given memory allows. Nodes beyond that are read again.
 
 use std::collections::HashMap;
 use std::io;
@@ -69,7 +70,8 @@ impl PageFile {
         file.read_zero_filled_at(into, u64::from(no) * PAGE_SIZE as u64)
     }
 
-    /// Reads a stride of pages into `buffer`, or those of them that can be read: false for the others.
+    /// Reads a stride of pages into `buffer`, or those of them that can be read: false for the
+    /// others.
     pub(super) fn stride(&self, from: u32, buffer: &mut Vec<u8>) -> Vec<bool> {
         let count = STRIDE.min((self.pages - from) as usize);
         buffer.resize(count * PAGE_SIZE, 0);

@@ -50,7 +50,8 @@ impl fmt::Display for Finding {
 
 /// Who wants to know how far a check is.
 pub trait Progress {
-    /// So many pages of `of` are done. Each page counts twice: once for itself, once for its place and content.
+    /// So many pages of `of` are done. Each page counts twice: once for itself, once for its place
+    /// and content.
     fn pages(&mut self, done: u64, of: u64) {
         let _ = (done, of);
     }

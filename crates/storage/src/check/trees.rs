@@ -1,8 +1,8 @@
 //! The second look: every page has exactly one use, and every tree is one.
 //!
-//! From page 0 the free list is followed, and the directory, and from that each tree; each page that is met is claimed.
-//! A page that is claimed twice, or never, is told of. No page is entered twice, whatever the references say, and each
-//! step down a tree is one level down: the walk ends.
+//! From page 0 the free list is followed, and the directory, and from that each tree; each page
+//! that is met is claimed. A page that is claimed twice, or never, is told of. No page is entered
+//! twice, whatever the references say, and each step down a tree is one level down: the walk ends.
 
 use clearway_buffer::PAGE_SIZE;
 use clearway_types::TreeId;
@@ -33,7 +33,8 @@ pub(super) struct TreeInfo {
 pub(super) struct Map {
     pub(super) file: PageFile,
     pub(super) trees: Vec<TreeInfo>,
-    /// Of each page of the file: its tree in `trees`, if it is a leaf of one; empty once it is no longer needed.
+    /// Of each page of the file: its tree in `trees`, if it is a leaf of one; empty once it is no
+    /// longer needed.
     pub(super) leaves: Vec<Option<u32>>,
 }
 
@@ -43,7 +44,8 @@ struct Walk<'a, 'o> {
     trees: Vec<TreeInfo>,
     /// Pages in use, as page 0 says.
     count: u32,
-    /// Something below a damaged page was not walked, so that pages may lack an owner for that reason.
+    /// Something below a damaged page was not walked, so that pages may lack an owner for that
+    /// reason.
     cut: bool,
     directory_whole: bool,
     out: &'a mut Out<'o>,
@@ -262,7 +264,8 @@ impl Walk<'_, '_> {
         whole
     }
 
-    /// Whether a node's least and greatest key lie in its range; `above`: the least not at its beginning.
+    /// Whether a node's least and greatest key lie in its range; `above`: the least not at its
+    /// beginning.
     fn inside(
         &mut self,
         no: u32,

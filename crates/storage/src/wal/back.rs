@@ -1,12 +1,14 @@
-//! Reads records of a log that is in use, from later ones to earlier ones: what a rollback and recovery's undo do.
+//! Reads records of a log that is in use, from later ones to earlier ones: what a rollback and
+//! recovery's undo do.
 //!
 //! Invariants
-//! 1. A window of the log that ends with the record asked for is read at once, so that the records before it cost no
-//!    read of their own. Where few of a window's bytes were asked for, the next is shorter, else longer: what is read
-//!    stays in proportion to what is asked for.
+//! 1. A window of the log that ends with the record asked for is read at once, so that the records
+//!    before it cost no read of their own. Where few of a window's bytes were asked for, the next
+//!    is shorter, else longer: what is read stays in proportion to what is asked for.
 //! 2. Nothing before `from` is read: it may be gone.
 //!
-//! Locking: none. Segments are found by name; those from `from` on are not removed while someone needs them.
+//! Locking: none. Segments are found by name; those from `from` on are not removed while someone
+//! needs them.
 
 use clearway_types::Lsn;
 

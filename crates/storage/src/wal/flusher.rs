@@ -1,22 +1,28 @@
 //! The threads of the log: the flusher, which alone writes, and the maker of segments.
 //!
-//! One round of the flusher takes all records that are filled out of the ring, writes them in one go (two where a
-//! segment ends) and, if any of it was asked for, syncs once for all who wait: group commit without a timer, since while
-//! one sync runs the next group gathers (DeWitt et al., "Implementation Techniques for Main Memory Database Systems",
-//! SIGMOD 1984). Appenders are not held up by the I/O: their words are free again as soon as they are copied out.
+//! One round of the flusher takes all records that are filled out of the ring, writes them in one
+//! go (two where a segment ends) and, if any of it was asked for, syncs once for all who wait:
+//! group commit without a timer, since while one sync runs the next group gathers (DeWitt et al.,
+//! "Implementation Techniques for Main Memory Database Systems", SIGMOD 1984). Appenders are not
+//! held up by the I/O: their words are free again as soon as they are copied out.
 //!
 //! Invariants
-//! 1. What is written lies at its place; after the last record zeros follow up to the next block's beginning, so that
-//!    a write never needs to read a block that a recycled segment has on the disk only.
-//! 2. `written - durable` stays below [`MAX_UNSYNCED`]: a crash leaves nothing beyond that behind the log's end. The
-//!    reader looks that far for proof of damage, the next start wipes that much.
-//! 3. Who has nothing to do leaves a mark behind the last group: proof, until the next record overwrites it, that all before it
-//!    is on the disk. The mark itself is synced by the next sync, at the latest at the log's end.
-//! 4. A failed write or sync is never tried again: after a failed fsync the operating system may hold the lost pages for
-//!    clean (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
-//! 5. A panic of one of these threads fails the log with the panic's message, as a failed write does.
+//! 1. What is written lies at its place; after the last record zeros follow up to the next block's
+//!    beginning, so that a write never needs to read a block that a recycled segment has on the
+//!    disk only.
+//! 2. `written - durable` stays below [`MAX_UNSYNCED`]: a crash leaves nothing beyond that behind
+//!    the log's end. The reader looks that far for proof of damage, the next start wipes that much.
+//! 3. Who has nothing to do leaves a mark behind the last group: proof, until the next record
+//!    overwrites it, that all before it is on the disk. The mark itself is synced by the next sync,
+//!    at the latest at the log's end.
+//! 4. A failed write or sync is never tried again: after a failed fsync the operating system may
+//!    hold the lost pages for clean (Rebello et al., "Can Applications Recover from fsync
+//!    Failures?", USENIX ATC 2020).
+//! 5. A panic of one of these threads fails the log with the panic's message, as a failed write
+//!    does.
 //!
-//! A crash leaves any subset of the sectors written since the last sync; the records' checksums tell.
+//! A crash leaves any subset of the sectors written since the last sync; the records' checksums
+//! tell.
 
 use std::io;
 use std::sync::Arc;
@@ -74,7 +80,8 @@ pub(super) fn spawn(
     };
     thread::Builder::new().name("wal-flusher".into()).spawn(move || {
         let shared = flusher.shared.clone();
-        // Closes the log even if a hook panics that is told of the failure, so that nobody waits for ever.
+        // Closes the log even if a hook panics that is told of the failure, so that nobody waits
+        // for ever.
         let _close = CloseOnDrop(shared.clone());
         shared.or_fail("writing the log", || flusher.run());
     })
@@ -104,7 +111,8 @@ struct Flusher {
     written: u64,
     /// Files, besides `file`, that were written since the last sync.
     dirty: Vec<Arc<dyn File>>,
-    /// Up to where the last mark said that all is on the disk, or where there was none to say it of.
+    /// Up to where the last mark said that all is on the disk, or where there was none to say it
+    /// of.
     marked: u64,
     /// The last mark was written after the last sync.
     mark_unsynced: bool,
@@ -114,7 +122,8 @@ struct Flusher {
 impl Flusher {
     fn run(&mut self) {
         loop {
-            // Before the look for work, so that what was appended before the stop is found by that look.
+            // Before the look for work, so that what was appended before the stop is found by that
+            // look.
             let stopping = self.shared.stopping();
             if self.has_work() {
                 self.round();
@@ -155,8 +164,8 @@ impl Flusher {
                 .fail((error.kind(), format!("{error} (between {durable} and {})", self.written)));
         }
         if !drained && self.shared.durable() == durable {
-            // Someone has reserved his record and not yet filled it: a matter of less than a microsecond, unless the
-            // scheduler took the processor from him.
+            // Someone has reserved his record and not yet filled it: a matter of less than a
+            // microsecond, unless the scheduler took the processor from him.
             thread::yield_now();
         }
     }
@@ -180,7 +189,8 @@ impl Flusher {
         Ok(())
     }
 
-    /// Writes a mark if all that was written is durable and has none; false if there was nothing to do.
+    /// Writes a mark if all that was written is durable and has none; false if there was nothing to
+    /// do.
     fn mark_if_due(&mut self) -> bool {
         let end = self.written;
         if self.marked == end || self.shared.durable() != end || self.shared.failure().is_some() {
@@ -195,7 +205,8 @@ impl Flusher {
 
     fn mark(&mut self, end: u64) -> io::Result<()> {
         let (start, offset, room) = self.shared.segments.locate(end);
-        // At a segment's end the mark would make the next one the current one, before anybody needs it.
+        // At a segment's end the mark would make the next one the current one, before anybody needs
+        // it.
         if end == start || room < HEADER as u64 {
             return Ok(());
         }
@@ -233,7 +244,8 @@ impl Flusher {
     fn sync_if_due(&mut self, durable: u64) -> io::Result<()> {
         let requested = self.shared.requested();
         let wanted = requested > durable || self.shared.stopping();
-        // If the buffer was full, the rest of the group is still in the ring: one sync for all of it.
+        // If the buffer was full, the rest of the group is still in the ring: one sync for all of
+        // it.
         let complete = self.written >= requested || self.buffer.len() < self.pace.write_limit;
         if !(wanted && complete) && self.written - durable < self.pace.sync_every {
             return Ok(());

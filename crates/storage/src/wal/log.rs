@@ -28,16 +28,19 @@ use super::{LOG_START, record_size};
 pub struct WalConfig {
     /// The directory of the segments; created if needed. Default: `wal`.
     pub dir: PathBuf,
-    /// Bytes of log in one segment, a multiple of 4096. Default 64 MiB. An existing log keeps the size it was made with.
+    /// Bytes of log in one segment, a multiple of 4096. Default 64 MiB. An existing log keeps the
+    /// size it was made with.
     pub segment_size: u64,
-    /// Bytes of the ring that appenders fill; rounded up to a power of two, at least 4096. Default 16 MiB. A record may
-    /// take up to half of it, but not more than 8 MiB.
+    /// Bytes of the ring that appenders fill; rounded up to a power of two, at least 4096. Default
+    /// 16 MiB. A record may take up to half of it, but not more than 8 MiB.
     pub buffer_size: usize,
-    /// Bytes that a write gathers from the ring, before the record that exceeds them. Default 4 MiB, which is also the most.
+    /// Bytes that a write gathers from the ring, before the record that exceeds them. Default 4
+    /// MiB, which is also the most.
     pub write_limit: usize,
     /// Bytes after which a sync happens though nobody asks. Default 16 MiB, which is also the most.
     pub sync_every: u64,
-    /// Segments that are kept ready ahead of the current one by recycling those that are not needed any more. Default 4.
+    /// Segments that are kept ready ahead of the current one by recycling those that are not needed
+    /// any more. Default 4.
     pub recycle_ahead: u64,
     /// Bytes that a rollback reads of the log at once, at most; at least 4096. Default 1 MiB.
     pub back_window: u64,
@@ -62,7 +65,8 @@ impl Default for WalConfig {
 
 static THREADS: Class = Class::new("log.threads");
 
-/// The log's appending side. Dropping it makes durable what was appended, as [`Wal::shutdown`] does.
+/// The log's appending side. Dropping it makes durable what was appended, as [`Wal::shutdown`]
+/// does.
 pub struct Wal {
     pub(super) shared: Arc<Shared>,
     max_record: usize,
@@ -81,8 +85,9 @@ impl fmt::Debug for Wal {
 }
 
 impl Wal {
-    /// Opens the log to append at `end`, where [`WalReader::next`](super::WalReader::next) found its end; [`Lsn`] 0: a
-    /// new log. All before `end` is made durable, what follows it is wiped out. Starts the log's threads.
+    /// Opens the log to append at `end`, where [`WalReader::next`](super::WalReader::next) found
+    /// its end; [`Lsn`] 0: a new log. All before `end` is made durable, what follows it is wiped
+    /// out. Starts the log's threads.
     ///
     /// # Errors
     /// The disk's, and `InvalidInput` if the log has segments but none that `end` could lie in.
@@ -90,7 +95,8 @@ impl Wal {
         Self::resume(disk, config, end, LOG_START)
     }
 
-    /// As [`Wal::open`] for a log of which all before `durable` is known to be on the disk: less is written anew.
+    /// As [`Wal::open`] for a log of which all before `durable` is known to be on the disk: less is
+    /// written anew.
     pub(crate) fn resume(
         disk: Arc<dyn Disk>,
         config: WalConfig,
@@ -136,11 +142,12 @@ impl Wal {
         self.max_record - HEADER
     }
 
-    /// Appends a record with the concatenation of `payload`; returns its end. Its start is the end less
-    /// [`record_size`](super::record_size). Blocks only while the ring is full: see [`Wal::has_room`].
+    /// Appends a record with the concatenation of `payload`; returns its end. Its start is the end
+    /// less [`record_size`](super::record_size). Blocks only while the ring is full: see
+    /// [`Wal::has_room`].
     ///
-    /// Any order of threads is possible between the reservation and the filling, so a later record may be filled first;
-    /// but none becomes durable before those ahead of it.
+    /// Any order of threads is possible between the reservation and the filling, so a later record
+    /// may be filled first; but none becomes durable before those ahead of it.
     ///
     /// # Panics
     /// If the payload is larger than [`Wal::max_payload`].
@@ -160,7 +167,8 @@ impl Wal {
         let mut filled = shared.ring.filled_to(end);
         if filled > shared.ring.capacity() {
             if !shared.wait_for_room(end, Location::caller()) {
-                // The log is closed: nothing of it becomes durable any more, and nobody is told that it did.
+                // The log is closed: nothing of it becomes durable any more, and nobody is told
+                // that it did.
                 return Lsn(end);
             }
             filled = shared.ring.filled_to(end);
@@ -187,7 +195,8 @@ impl Wal {
         self.shared.syncs()
     }
 
-    /// Has the log made durable up to `upto` (or what has been appended, if that is less) without delay; does not wait.
+    /// Has the log made durable up to `upto` (or what has been appended, if that is less) without
+    /// delay; does not wait.
     pub fn request_flush(&self, upto: Lsn) {
         self.shared.request(upto.0);
     }
@@ -195,21 +204,21 @@ impl Wal {
     /// Returns when every record that ends at or before `lsn` is durable.
     ///
     /// # Errors
-    /// The log has failed or is closed; then it is unknown what survives. `InvalidInput`: `lsn` is above what has been
-    /// appended.
+    /// The log has failed or is closed; then it is unknown what survives. `InvalidInput`: `lsn` is
+    /// above what has been appended.
     #[track_caller]
     pub fn wait_durable(&self, lsn: Lsn) -> io::Result<()> {
         self.shared.wait_durable(lsn.0)
     }
 
-    /// `hook` is called by the flusher each time after [`Wal::durable`] rose. It should be brief: it holds up the next
-    /// group of commits. It must not register hooks.
+    /// `hook` is called by the flusher each time after [`Wal::durable`] rose. It should be brief:
+    /// it holds up the next group of commits. It must not register hooks.
     pub fn on_durable(&self, hook: Box<dyn Fn(Lsn) + Send + Sync>) {
         self.shared.on_durable(hook);
     }
 
-    /// `hook` is called once if the log fails; at once if it has failed. A failed log never becomes durable again: the
-    /// process should stop and recover.
+    /// `hook` is called once if the log fails; at once if it has failed. A failed log never becomes
+    /// durable again: the process should stop and recover.
     pub fn on_failed(&self, hook: Box<dyn Fn(&str) + Send + Sync>) {
         self.shared.on_failed(hook);
     }
@@ -219,7 +228,8 @@ impl Wal {
         self.shared.failure().map(str::to_owned)
     }
 
-    /// Removes or recycles the segments that hold nothing at or after `lsn`. Blocking; for the checkpointer.
+    /// Removes or recycles the segments that hold nothing at or after `lsn`. Blocking; for the
+    /// checkpointer.
     pub fn remove_before(&self, lsn: Lsn) -> io::Result<()> {
         let removed = self.shared.segments.remove_before(lsn.0.min(self.shared.durable()));
         self.shared.room.helped();
@@ -227,17 +237,18 @@ impl Wal {
         removed
     }
 
-    /// Whether a record of so many bytes ([`record_size`](super::record_size); with what it pledges for its undo) can be appended
-    /// without waiting for the disk and without touching what is kept for those who must append; with `must`, half of that is
-    /// free, too. Who may wait or be refused asks before [`Wal::append`]; who must append just does.
+    /// Whether a record of so many bytes ([`record_size`](super::record_size); with what it pledges
+    /// for its undo) can be appended without waiting for the disk and without touching what is kept
+    /// for those who must append; with `must`, half of that is free, too. Who may wait or be
+    /// refused asks before [`Wal::append`]; who must append just does.
     #[inline]
     pub fn has_room(&self, bytes: u64, must: bool) -> bool {
         self.shared.has_room(bytes, must)
     }
 
-    /// Calls `done` when [`Wal::has_room`] is or may be true; at once, or later on a thread of the log, for which it must be
-    /// brief. With an error if the log fails, is closed, or is full: the disk has no space, and checkpoints do not free
-    /// enough (not with `must`, which waits on).
+    /// Calls `done` when [`Wal::has_room`] is or may be true; at once, or later on a thread of the
+    /// log, for which it must be brief. With an error if the log fails, is closed, or is full: the
+    /// disk has no space, and checkpoints do not free enough (not with `must`, which waits on).
     #[track_caller]
     pub fn when_room(&self, bytes: u64, must: bool, done: RoomDone) {
         self.shared.when_room(bytes, must, done);
@@ -248,20 +259,20 @@ impl Wal {
         self.shared.pledge(old, new);
     }
 
-    /// `hook` is called, again and again, while someone waits for room that the disk does not have: a checkpoint may help. It
-    /// must be brief.
+    /// `hook` is called, again and again, while someone waits for room that the disk does not have:
+    /// a checkpoint may help. It must be brief.
     pub fn on_short(&self, hook: Box<dyn Fn() + Send + Sync>) {
         self.shared.room.on_short(hook);
     }
 
-    /// From now on the log waits for space for the next segment when even its reserve is used up, instead of failing. Until then
-    /// nobody depends on it, and failing is the clearer answer.
+    /// From now on the log waits for space for the next segment when even its reserve is used up,
+    /// instead of failing. Until then nobody depends on it, and failing is the clearer answer.
     pub(crate) fn be_patient(&self) {
         self.shared.be_patient();
     }
 
-    /// A reader of records that are durable, from later ones to earlier ones; none before `from`, from where on the log
-    /// must be kept as long as it is used.
+    /// A reader of records that are durable, from later ones to earlier ones; none before `from`,
+    /// from where on the log must be kept as long as it is used.
     pub(crate) fn read_back(&self, from: Lsn) -> BackReader {
         BackReader::new(self.shared.segments.source(), from, self.back_window)
     }
@@ -271,7 +282,8 @@ impl Wal {
         Span::new(self.shared.segments.source())
     }
 
-    /// Makes durable all that was appended, and ends the log's threads. What is appended later is lost.
+    /// Makes durable all that was appended, and ends the log's threads. What is appended later is
+    /// lost.
     pub fn shutdown(&self) {
         self.shared.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
@@ -297,8 +309,8 @@ impl WalBarrier for Wal {
         Wal::when_room(self, bytes, must, done);
     }
 
-    /// Who sees a record's place here sees what its appender did before: `Ring::reserved` is the Acquire side of the
-    /// Release in `Ring::reserve`.
+    /// Who sees a record's place here sees what its appender did before: `Ring::reserved` is the
+    /// Acquire side of the Release in `Ring::reserve`.
     fn appended(&self) -> Lsn {
         Wal::appended(self)
     }

@@ -1,8 +1,9 @@
-//! Interleavings of appenders and the flusher: in the ring by itself, and in the whole log, with its real flusher on a disk in
-//! memory that may fail. `RUSTFLAGS="--cfg loom" cargo test -p clearway-storage --release --lib loom`
+//! Interleavings of appenders and the flusher: in the ring by itself, and in the whole log, with
+//! its real flusher on a disk in memory that may fail.
+//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-storage --release --lib loom`
 //!
-//! The models of the whole log are bounded: at most once or twice a thread loses the processor where it did not give it up.
-//! A lost wake-up shows as a deadlock, which loom reports.
+//! The models of the whole log are bounded: at most once or twice a thread loses the processor
+//! where it did not give it up. A lost wake-up shows as a deadlock, which loom reports.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,7 +63,8 @@ fn drain(ring: &Ring, mut at: u64, end: u64) -> Vec<u8> {
     seen
 }
 
-/// The table of a word's states: two appenders fill at once, the flusher takes whole records only, each once.
+/// The table of a word's states: two appenders fill at once, the flusher takes whole records only,
+/// each once.
 #[test]
 fn loom_two_fill_while_one_drains() {
     loom::model(|| {
@@ -82,8 +84,8 @@ fn loom_two_fill_while_one_drains() {
     });
 }
 
-/// Invariant 2: a record that reuses words is filled only after they were drained and zeroed, so that the flusher never
-/// takes the old record's words for the new one's.
+/// Invariant 2: a record that reuses words is filled only after they were drained and zeroed, so
+/// that the flusher never takes the old record's words for the new one's.
 #[test]
 fn loom_a_lap_of_the_ring() {
     loom::model(|| {
@@ -138,7 +140,8 @@ fn surely_there(disk: &MemDisk) -> Vec<u8> {
     (0..2).map(after).min_by_key(Vec::len).unwrap_or_default()
 }
 
-/// Appends a record and waits for it. What is acknowledged is on the disk, and all before it: the reader stops at a gap.
+/// Appends a record and waits for it. What is acknowledged is on the disk, and all before it: the
+/// reader stops at a gap.
 fn commit(disk: &MemDisk, wal: &Wal, n: u8) -> bool {
     let end = wal.append(&[&[n; 8]]);
     let acknowledged = wal.wait_durable(end).is_ok();
@@ -155,8 +158,8 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Two commit at once: both are acknowledged, neither before it is on the disk, and nobody sleeps for ever. One preemption: the looks at the disk
-/// are most of what there is to interleave.
+/// Two commit at once: both are acknowledged, neither before it is on the disk, and nobody sleeps
+/// for ever. One preemption: the looks at the disk are most of what there is to interleave.
 #[test]
 fn loom_a_group_commits() {
     check(1, || {
@@ -172,8 +175,8 @@ fn loom_a_group_commits() {
     });
 }
 
-/// One who commits and commits again, with one preemption more: a wake-up is between one committer and the flusher. Whoever is acknowledged finds
-/// the record durable, and nobody sleeps for ever.
+/// One who commits and commits again, with one preemption more: a wake-up is between one committer
+/// and the flusher. Whoever is acknowledged finds the record durable, and nobody sleeps for ever.
 #[test]
 fn loom_a_committer_is_woken() {
     check(2, || {
@@ -187,8 +190,8 @@ fn loom_a_committer_is_woken() {
     });
 }
 
-/// The disk fails at the first write, the first sync, the second write or sync: who is acknowledged is on the disk, nobody is
-/// after the failure, nobody waits for ever, and it is told once.
+/// The disk fails at the first write, the first sync, the second write or sync: who is acknowledged
+/// is on the disk, nobody is after the failure, nobody waits for ever, and it is told once.
 #[test]
 fn loom_a_failed_disk_acknowledges_nothing() {
     for granted in 0..4 {
@@ -221,7 +224,8 @@ fn loom_a_failed_disk_acknowledges_nothing() {
     }
 }
 
-/// A shutdown makes durable what was appended before; who still waits is answered, one way or the other.
+/// A shutdown makes durable what was appended before; who still waits is answered, one way or the
+/// other.
 #[test]
 fn loom_a_shutdown_leaves_nobody_waiting() {
     check(2, || {

@@ -1,9 +1,10 @@
 //! Reads the log at start-up and tells its end from damage.
 //!
-//! A crash may keep any of the sectors that were written since the last sync, so what cannot be read at the end is
-//! usually a torn tail, even if whole records follow it. It is damage if something shows that the unreadable place was
-//! durable: a record that follows (by its `unsynced`), the mark that the flusher leaves behind the last group when it
-//! goes idle, or, which others know and say with [`WalReader::must_reach`], the control file and the pages.
+//! A crash may keep any of the sectors that were written since the last sync, so what cannot be
+//! read at the end is usually a torn tail, even if whole records follow it. It is damage if
+//! something shows that the unreadable place was durable: a record that follows (by its
+//! `unsynced`), the mark that the flusher leaves behind the last group when it goes idle, or, which
+//! others know and say with [`WalReader::must_reach`], the control file and the pages.
 //! `docs/durability.md` says what is left that cannot be told.
 
 use std::fmt;
@@ -85,11 +86,12 @@ pub struct WalReader {
 }
 
 impl WalReader {
-    /// A reader of the records from `from` on: a record's start, the log's end, or 0 for the beginning of a log that
-    /// never lost a segment.
+    /// A reader of the records from `from` on: a record's start, the log's end, or 0 for the
+    /// beginning of a log that never lost a segment.
     ///
     /// # Errors
-    /// `Corrupt` if no segment holds `from` (but nothing at all is a log that ends at 0), or one after it is missing.
+    /// `Corrupt` if no segment holds `from` (but nothing at all is a log that ends at 0), or one
+    /// after it is missing.
     pub fn open(disk: Arc<dyn Disk>, config: &WalConfig, from: Lsn) -> Result<Self, WalError> {
         let position = from.max(LOG_START).0;
         let segment::Found { starts, size } =
@@ -155,19 +157,21 @@ impl WalReader {
         Ok(Some(WalEntry { start: Lsn(start), end: Lsn(header.end()), payload }))
     }
 
-    /// Where the next record starts; after [`WalReader::next`] has returned `None`, the end of the log: what
-    /// [`Wal::open`](super::Wal::open) wants.
+    /// Where the next record starts; after [`WalReader::next`] has returned `None`, the end of the
+    /// log: what [`Wal::open`](super::Wal::open) wants.
     pub fn position(&self) -> Lsn {
         Lsn(self.position)
     }
 
-    /// Up to where the log was on the disk for sure when its end was written, as far as its records and marks tell.
+    /// Up to where the log was on the disk for sure when its end was written, as far as its records
+    /// and marks tell.
     pub(crate) fn durable(&self) -> Lsn {
         Lsn(self.durable)
     }
 
-    /// Has proof of damage behind the log's end sought in all that there is, not only as far as a crash of the log's writer leaves
-    /// something: finds damage that is longer than that, and takes longer.
+    /// Has proof of damage behind the log's end sought in all that there is, not only as far as a
+    /// crash of the log's writer leaves something: finds damage that is longer than that, and takes
+    /// longer.
     pub(crate) fn look_far(&mut self) {
         self.look = u64::MAX;
     }
@@ -177,8 +181,8 @@ impl WalReader {
         (self.source.path_of(lsn.0), BLOCK + lsn.0 % self.source.size())
     }
 
-    /// Once the log was read to its end: an error if that lies before `durable`, up to where the log is known, by `proof`, to have
-    /// been on the disk.
+    /// Once the log was read to its end: an error if that lies before `durable`, up to where the
+    /// log is known, by `proof`, to have been on the disk.
     pub(crate) fn must_reach(&mut self, durable: Lsn, proof: &str) -> Result<(), WalError> {
         if self.position >= durable.0 { Ok(()) } else { Err(self.damaged(self.position, proof)?) }
     }
@@ -214,7 +218,8 @@ impl WalReader {
         Ok(WalError::Corrupt { lsn: Lsn(at), reason })
     }
 
-    /// The header of the record at `position`, which is whole and in the window; `None` if there is none.
+    /// The header of the record at `position`, which is whole and in the window; `None` if there is
+    /// none.
     fn verified(&mut self) -> io::Result<Option<Header>> {
         let start = self.position;
         if !self.need(HEADER)? {
@@ -265,7 +270,8 @@ impl WalReader {
             if headers.is_empty() {
                 return Ok(());
             }
-            // Records start at multiples of 8; the last half header is looked at again with the next chunk.
+            // Records start at multiples of 8; the last half header is looked at again with the
+            // next chunk.
             let places = (0..=chunk.len() - HEADER).step_by(8);
             let likely =
                 places.filter(|&place| Header::tag_fits(&chunk[place..], at + place as u64));

@@ -1,4 +1,5 @@
-//! The format of a record: a 16-byte header, the payload, zeros up to a multiple of 8. Everything is little-endian.
+//! The format of a record: a 16-byte header, the payload, zeros up to a multiple of 8. Everything
+//! is little-endian.
 //!
 //! | bytes  | field      |                                                                                            |
 //! |--------|------------|--------------------------------------------------------------------------------------------|
@@ -7,19 +8,21 @@
 //! | 8..12  | `tag`      | the lower 32 bits of start LSN / 8: finds a stale or torn record without its checksum      |
 //! | 12..16 | `unsynced` | (start LSN - what was durable when the record was made) / 8, at most; `u32::MAX`: unknown  |
 //!
-//! The start LSN in the checksum keeps a record that a recycled segment held in an earlier life from passing. `unsynced`
-//! tells a torn tail from damage: all that lies before start - 8 * `unsynced` was on the disk before this record was
-//! made, so if some of it cannot be read, the disk has lost what it had promised to keep.
+//! The start LSN in the checksum keeps a record that a recycled segment held in an earlier life
+//! from passing. `unsynced` tells a torn tail from damage: all that lies before start - 8 *
+//! `unsynced` was on the disk before this record was made, so if some of it cannot be read, the
+//! disk has lost what it had promised to keep.
 //!
-//! A *mark* is a header without a record: `len` is `MARK`, `unsynced` 0. It lies where the next record will, and says that all
-//! before it is on the disk. The next record overwrites it.
+//! A *mark* is a header without a record: `len` is `MARK`, `unsynced` 0. It lies where the next
+//! record will, and says that all before it is on the disk. The next record overwrites it.
 
 use super::record_size;
 
 /// Bytes of a record's header.
 pub(super) const HEADER: usize = 16;
 
-/// The largest record, header included, whatever the ring's size. A larger `len` in the log is not a record's.
+/// The largest record, header included, whatever the ring's size. A larger `len` in the log is not
+/// a record's.
 pub(super) const MAX_RECORD: usize = 8 << 20;
 
 const UNKNOWN: u32 = u32::MAX;
@@ -66,7 +69,8 @@ pub(super) fn is_mark(bytes: &[u8], start: u64) -> bool {
     bytes.get(..4) == Some(&MARK.to_le_bytes()) && bytes.get(..HEADER) == Some(&mark(start))
 }
 
-/// What is wrong with `bytes`, a header long or less, as a header at `start`; `None`: nothing but its checksum can be.
+/// What is wrong with `bytes`, a header long or less, as a header at `start`; `None`: nothing but
+/// its checksum can be.
 pub(super) fn header_problem(bytes: &[u8], start: u64) -> Option<String> {
     let Some(bytes) = bytes.first_chunk::<HEADER>() else {
         return Some(format!(
@@ -112,7 +116,8 @@ impl Header {
         plausible.then_some(Self { start, len, crc, unsynced })
     }
 
-    /// Whether `tag` in `bytes`, at least a header long, is that of a record at `start`: a cheap first look.
+    /// Whether `tag` in `bytes`, at least a header long, is that of a record at `start`: a cheap
+    /// first look.
     pub(super) fn tag_fits(bytes: &[u8], start: u64) -> bool {
         bytes[8..12] == tag(start).to_le_bytes()
     }
@@ -139,7 +144,8 @@ impl Header {
         expected == found
     }
 
-    /// What was durable when this record was made, as far as it tells. Only to be believed of a verified record.
+    /// What was durable when this record was made, as far as it tells. Only to be believed of a
+    /// verified record.
     pub(super) fn durable_before(self) -> u64 {
         if self.unsynced == UNKNOWN {
             0
@@ -192,7 +198,8 @@ mod tests {
         }
     }
 
-    /// A record is valid at its own place only, also where the tag is the same, and with all its bits.
+    /// A record is valid at its own place only, also where the tag is the same, and with all its
+    /// bits.
     #[test]
     fn valid_in_its_place_only() {
         let start = 4096;

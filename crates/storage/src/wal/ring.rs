@@ -1,10 +1,13 @@
-//! The ring of memory between those who append and the flusher: filled by many threads at once, drained by one.
+//! The ring of memory between those who append and the flusher: filled by many threads at once,
+//! drained by one.
 //!
-//! An appender reserves a range of the log by one atomic add and fills it while others fill theirs (the consolidated,
-//! decoupled log buffer of Johnson et al., "Aether: A Scalable Approach to Logging", VLDB 2010, without its grouping).
-//! A record is whole 8-byte words, so no word is shared by two records, and the ring needs no `unsafe`.
+//! An appender reserves a range of the log by one atomic add and fills it while others fill theirs
+//! (the consolidated, decoupled log buffer of Johnson et al., "Aether: A Scalable Approach to
+//! Logging", VLDB 2010, without its grouping). A record is whole 8-byte words, so no word is shared
+//! by two records, and the ring needs no `unsafe`.
 //!
-//! The first word of a record holds its length, which is never zero. Its states, `p` being a record's start:
+//! The first word of a record holds its length, which is never zero. Its states, `p` being a
+//! record's start:
 //!
 //! | word at `p` | meaning                                              | next, by whom                       |
 //! |-------------|------------------------------------------------------|-------------------------------------|
@@ -12,16 +15,19 @@
 //! | nonzero     | the whole record is there                            | 0, by the flusher, with all its words |
 //!
 //! Invariants
-//! 1. `freed <= reserved`; records lie back to back between them. Outside of the records that are being filled or are
-//!    filled, every word is 0.
+//! 1. `freed <= reserved`; records lie back to back between them. Outside of the records that are
+//!    being filled or are filled, every word is 0.
 //! 2. Only the range `..= freed + capacity` is written to: an appender waits for room first.
-//! 3. An appender's waiting never depends on another appender that waits: who reserved earlier gets room earlier.
+//! 3. An appender's waiting never depends on another appender that waits: who reserved earlier gets
+//!    room earlier.
 //!
-//! Locking: `room`, a monitor, is taken by appenders that found the ring full, and by the flusher if there are any.
-//! A crash leaves nothing of the ring; nobody was told that what it held is durable.
+//! Locking: `room`, a monitor, is taken by appenders that found the ring full, and by the flusher
+//! if there are any. A crash leaves nothing of the ring; nobody was told that what it held is
+//! durable.
 //!
-//! `loom_tests` tries the interleavings, but for the waiting for room. Where two threads each store and then look at what the other stores, fences make
-//! the order, not SeqCst accesses: loom takes those for AcqRel, and would report lost wake-ups that cannot be.
+//! `loom_tests` tries the interleavings, but for the waiting for room. Where two threads each store
+//! and then look at what the other stores, fences make the order, not SeqCst accesses: loom takes
+//! those for AcqRel, and would report lost wake-ups that cannot be.
 
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Monitor};
@@ -68,8 +74,9 @@ impl Ring {
 
     /// End of the last reserved record.
     pub(super) fn reserved(&self) -> u64 {
-        // Acquire: pairs with the Release in `reserve`: who sees a record's place sees what its appender did before. That the
-        // flusher does not sleep over a full ring is up to the fences in `Shared::sleep_unless` and `wake`.
+        // Acquire: pairs with the Release in `reserve`: who sees a record's place sees what its
+        // appender did before. That the flusher does not sleep over a full ring is up to the fences
+        // in `Shared::sleep_unless` and `wake`.
         self.reserved.load(Ordering::Acquire)
     }
 
@@ -81,21 +88,22 @@ impl Ring {
 
     /// Takes the next `size` bytes of the log; returns their start.
     pub(super) fn reserve(&self, size: u64) -> u64 {
-        // AcqRel: pairs with the load in `reserved`, and with itself: who reserves later has seen what who reserved
-        // earlier had done before.
+        // AcqRel: pairs with the load in `reserved`, and with itself: who reserves later has seen
+        // what who reserved earlier had done before.
         self.reserved.fetch_add(size, Ordering::AcqRel)
     }
 
-    /// The bytes from what has been drained to `end`; more than [`Ring::capacity`]: there is no room yet for what ends
-    /// there.
+    /// The bytes from what has been drained to `end`; more than [`Ring::capacity`]: there is no
+    /// room yet for what ends there.
     pub(super) fn filled_to(&self, end: u64) -> u64 {
-        // Acquire: pairs with the store of `freed` in `drain`; without it an appender's words could be zeroed by the
-        // flusher's earlier stores. An `end` below `freed` was drained while we looked.
+        // Acquire: pairs with the store of `freed` in `drain`; without it an appender's words could
+        // be zeroed by the flusher's earlier stores. An `end` below `freed` was drained while we
+        // looked.
         end.saturating_sub(self.freed.load(Ordering::Acquire))
     }
 
-    /// Blocks until there is room for what ends at `end`, or `give_up` says so; whether there is room.
-    /// `nudge` must keep the flusher from sleeping.
+    /// Blocks until there is room for what ends at `end`, or `give_up` says so; whether there is
+    /// room. `nudge` must keep the flusher from sleeping.
     pub(super) fn wait_for_room(
         &self,
         end: u64,
@@ -104,8 +112,9 @@ impl Ring {
     ) -> bool {
         // Relaxed: the fence orders it.
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in `wake_waiting`. We count ourselves, then look at `freed`; the flusher stores `freed`,
-        // then looks at the count. Whose fence comes later sees the other's store, so no wake-up is lost.
+        // SeqCst: pairs with the fence in `wake_waiting`. We count ourselves, then look at `freed`;
+        // the flusher stores `freed`, then looks at the count. Whose fence comes later sees the
+        // other's store, so no wake-up is lost.
         fence(Ordering::SeqCst);
         let mut guard = self.room.lock();
         let got_room = loop {
@@ -127,7 +136,8 @@ impl Ring {
 
     /// Wakes all who wait for room; they look again.
     pub(super) fn wake_waiting(&self) {
-        // SeqCst: pairs with the fence in `wait_for_room`; see there. After the store that they wait for.
+        // SeqCst: pairs with the fence in `wait_for_room`; see there. After the store that they
+        // wait for.
         fence(Ordering::SeqCst);
         // Relaxed: the fences order it.
         if self.waiting.load(Ordering::Relaxed) > 0 {
@@ -140,7 +150,8 @@ impl Ring {
         &self.words[(at / 8) as usize & (self.words.len() - 1)]
     }
 
-    /// Fills the record that was reserved at `start`, for which there is room, and hands it to the flusher.
+    /// Fills the record that was reserved at `start`, for which there is room, and hands it to the
+    /// flusher.
     pub(super) fn fill(&self, start: u64, header: [u64; 2], payload: &[&[u8]]) {
         // Relaxed, here and below: the Release store of the first word publishes them all.
         self.word(start + 8).store(header[1], Ordering::Relaxed);
@@ -154,8 +165,9 @@ impl Ring {
         self.word(start).store(header[0], Ordering::Release);
     }
 
-    /// Moves the filled records from `from` on to the end of `out`, until `out` has `limit` bytes or more or a record is
-    /// not filled. Returns the end of the last. Called by the flusher only; `from` is what the last call returned.
+    /// Moves the filled records from `from` on to the end of `out`, until `out` has `limit` bytes
+    /// or more or a record is not filled. Returns the end of the last. Called by the flusher only;
+    /// `from` is what the last call returned.
     pub(super) fn drain(&self, from: u64, limit: usize, out: &mut Vec<u8>) -> u64 {
         let mut at = from;
         while out.len() < limit {
@@ -177,7 +189,8 @@ impl Ring {
             at += size as u64;
         }
         if at != from {
-            // Release: pairs with the Acquire in `filled_to`: the zeros come before whatever is filled in next.
+            // Release: pairs with the Acquire in `filled_to`: the zeros come before whatever is
+            // filled in next.
             self.freed.store(at, Ordering::Release);
             self.wake_waiting();
         }

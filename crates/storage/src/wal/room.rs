@@ -1,22 +1,29 @@
 //! Room for what is to be appended: on the disk, and in the ring.
 //!
-//! A record that was reserved in the ring must be written, so that room is asked for before. On the disk there is room up to
-//! the end of the last segment that is there: segments have all their blocks from the start. Of that room a reserve is kept
-//! for those who must append whatever happens (commits, undo, ends of transactions), and every undoable change pledges the
-//! bytes that its undo will take. Who may be refused asks first, and waits, without a thread, until the maker of
-//! segments has made room, a checkpoint has given segments back, or both have failed to: then the log is *full*.
+//! A record that was reserved in the ring must be written, so that room is asked for before. On the
+//! disk there is room up to the end of the last segment that is there: segments have all their
+//! blocks from the start. Of that room a reserve is kept for those who must append whatever happens
+//! (commits, undo, ends of transactions), and every undoable change pledges the bytes that its undo
+//! will take. Who may be refused asks first, and waits, without a thread, until the maker of
+//! segments has made room, a checkpoint has given segments back, or both have failed to: then the
+//! log is *full*.
 //!
 //! Invariants
-//! 1. Whoever asks is let go if there is room for him and his pledge above the reserve and all that is pledged. Those who ask
-//!    at the same time may both be: what they exceed comes out of the reserve, and there is one such record a thread.
-//! 2. Whoever waits is answered: with room, or because the log is full, has failed, or is closed. Who must append
-//!    (`must`: half of the reserve is his, too) is not refused because the log is full.
-//! 3. A full log is not full for good: the maker tries again every [`SpaceWaits::retry`] and after each checkpoint. As long as someone
-//!    waits or was refused it asks for checkpoints, at most one in that time: they end at once where they help nobody.
+//! 1. Whoever asks is let go if there is room for him and his pledge above the reserve and all that
+//!    is pledged. Those who ask at the same time may both be: what they exceed comes out of the
+//!    reserve, and there is one such record a thread.
+//! 2. Whoever waits is answered: with room, or because the log is full, has failed, or is closed.
+//!    Who must append (`must`: half of the reserve is his, too) is not refused because the log is
+//!    full.
+//! 3. A full log is not full for good: the maker tries again every [`SpaceWaits::retry`] and after
+//!    each checkpoint. As long as someone waits or was refused it asks for checkpoints, at most one
+//!    in that time: they end at once where they help nobody.
 //!
-//! Locking: one monitor, held for moments, nothing is called under it. A crash leaves nothing of it.
+//! Locking: one monitor, held for moments, nothing is called under it. A crash leaves nothing of
+//! it.
 //!
-//! Source: reserving log space for rollbacks is common practice (Gray and Reuter, "Transaction Processing", 1993, 11.3).
+//! Source: reserving log space for rollbacks is common practice (Gray and Reuter, "Transaction
+//! Processing", 1993, 11.3).
 
 use std::io;
 use std::panic::Location;
@@ -31,11 +38,13 @@ use super::shared::{HOOKS, Shared};
 /// How long the log waits for space on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceWaits {
-    /// After this a segment that could not be made for lack of space is tried again; at least a millisecond. Default 250 ms.
+    /// After this a segment that could not be made for lack of space is tried again; at least a
+    /// millisecond. Default 250 ms.
     pub retry: Duration,
     /// How long those who wait are left waiting, if no checkpoint has ended meanwhile. Default 3 s.
     pub patience: Duration,
-    /// How long the flusher waits, all reserves being used up, before the log fails. Default a minute.
+    /// How long the flusher waits, all reserves being used up, before the log fails. Default a
+    /// minute.
     pub stall: Duration,
 }
 
@@ -213,8 +222,8 @@ impl Shared {
         {
             let mut state = self.room.state();
             state.waiters.push(waiter);
-            // SeqCst: pairs with the load in `release_room`. We count ourselves, then look for room; who makes room does so,
-            // then looks at the count. One of us sees the other.
+            // SeqCst: pairs with the load in `release_room`. We count ourselves, then look for
+            // room; who makes room does so, then looks at the count. One of us sees the other.
             self.room.waiting.fetch_add(1, Ordering::SeqCst);
         }
         // The flusher leaves a ring alone that is less than half full.
@@ -225,7 +234,8 @@ impl Shared {
         }
     }
 
-    /// Answers those who wait and can be answered. Called whenever there may be more room, or none any more.
+    /// Answers those who wait and can be answered. Called whenever there may be more room, or none
+    /// any more.
     pub(super) fn release_room(&self) {
         // SeqCst: see `when_room`.
         if self.room.waiting.load(Ordering::SeqCst) == 0 {
@@ -252,7 +262,8 @@ impl Shared {
                     }
                 }
             }
-            // Others may have pledged or appended since the maker asked how much is wanted. For lack of space it tries again by itself.
+            // Others may have pledged or appended since the maker asked how much is wanted. For
+            // lack of space it tries again by itself.
             if lacking && state.short.is_none() {
                 state.news = true;
                 self.room.state.notify_all();
@@ -309,7 +320,8 @@ impl Shared {
         }
     }
 
-    /// Has the flusher wait until it is worth trying again to make a segment; false: it shall fail. Flusher only.
+    /// Has the flusher wait until it is worth trying again to make a segment; false: it shall fail.
+    /// Flusher only.
     pub(super) fn wait_for_space(&self, error: &io::Error, since: Instant) -> bool {
         if !clearway_env::is_full(error)
             || !self.patient()

@@ -1,5 +1,5 @@
-//! The files of the log: each a header of 4096 bytes and then `size` bytes of log. They follow one another without a
-//! gap; a record may begin in one and end in the next.
+//! The files of the log: each a header of 4096 bytes and then `size` bytes of log. They follow one
+//! another without a gap; a record may begin in one and end in the next.
 //!
 //! | bytes   | field    |                                                   |
 //! |---------|----------|---------------------------------------------------|
@@ -9,8 +9,9 @@
 //! | 16..24  | start    | LSN of the first byte of log, a multiple of size  |
 //! | 24..32  | size     | bytes of log in the segment, a multiple of 4096   |
 //!
-//! The name is the start as 16 hexadecimal digits and `.wal`. A segment gets its name when its header and all its bytes
-//! (zeros, or the bytes of an earlier life) are on the disk, so that a commit's sync has no block to allocate.
+//! The name is the start as 16 hexadecimal digits and `.wal`. A segment gets its name when its
+//! header and all its bytes (zeros, or the bytes of an earlier life) are on the disk, so that a
+//! commit's sync has no block to allocate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,13 +26,14 @@ pub(super) const BLOCK: u64 = 4096;
 const MAGIC: &[u8; 8] = b"CLEARWAL";
 const VERSION: u32 = 1;
 const FIELDS: usize = 32;
-/// No log becomes longer than this, nor a segment larger, in bytes: sums of such places and sizes do not overflow.
+/// No log becomes longer than this, nor a segment larger, in bytes: sums of such places and sizes
+/// do not overflow.
 pub(super) const MAX_LOG: u64 = 1 << 62;
 const MAX_SIZE: u64 = 1 << 40;
 /// How much is written or read at a time where whole segments are.
 pub(super) const STRIDE: usize = 1 << 20;
-/// A segment that is being made is synced each time after so many bytes, so that a commit's sync, which the disk may put
-/// behind them, does not have to wait for all of it.
+/// A segment that is being made is synced each time after so many bytes, so that a commit's sync,
+/// which the disk may put behind them, does not have to wait for all of it.
 const MAKE_SYNC: u64 = 4 << 20;
 /// Under this name a segment is made ready; what has it at start-up is removed.
 const UNFINISHED: &str = "next.tmp";
@@ -141,7 +143,8 @@ pub(super) fn remove_unfinished(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     if disk.exists(&path)? { disk.remove(&path) } else { Ok(()) }
 }
 
-/// Makes a segment of zeros. `abandon` is asked now and then; if it says so, the error is `Interrupted`.
+/// Makes a segment of zeros. `abandon` is asked now and then; if it says so, the error is
+/// `Interrupted`.
 pub(super) fn make(
     disk: &dyn Disk,
     dir: &Path,
@@ -152,8 +155,8 @@ pub(super) fn make(
     let unfinished = dir.join(UNFINISHED);
     let file = disk.open(&unfinished, Open::OpenOrCreate)?;
     file.set_len(0)?;
-    // All or nothing: half a segment must not take the space that others could use. (The zeros that follow make it real: blocks that
-    // were only allocated cost the first sync after a write more.)
+    // All or nothing: half a segment must not take the space that others could use. (The zeros that
+    // follow make it real: blocks that were only allocated cost the first sync after a write more.)
     if let Err(error) = file.allocate(0, BLOCK + size) {
         // Its own failure would say nothing new.
         let _ = file.set_len(0).and_then(|()| disk.remove(&unfinished));
@@ -175,7 +178,8 @@ pub(super) fn make(
     finish(disk, dir, &*file, start, size)
 }
 
-/// Gives the segment that starts at `old`, and whose log nobody needs, a second life as the one that starts at `start`.
+/// Gives the segment that starts at `old`, and whose log nobody needs, a second life as the one
+/// that starts at `start`.
 pub(super) fn recycle(
     disk: &dyn Disk,
     dir: &Path,
@@ -234,8 +238,8 @@ impl Source {
         }
     }
 
-    /// The range `from .. to` of the log in pieces that lie in one segment each and are at most [`STRIDE`] long, up to
-    /// the first segment that is not there.
+    /// The range `from .. to` of the log in pieces that lie in one segment each and are at most
+    /// [`STRIDE`] long, up to the first segment that is not there.
     pub(super) fn pieces(&mut self, from: u64, to: u64, visit: &mut Visit<'_>) -> io::Result<()> {
         let mut at = from;
         while at < to {

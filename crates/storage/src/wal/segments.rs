@@ -1,19 +1,23 @@
-//! The set of segments that an open log has, ahead of and behind the place where the flusher writes.
+//! The set of segments that an open log has, ahead of and behind the place where the flusher
+//! writes.
 //!
 //! Invariants
-//! 1. The segments from `oldest` up to, but not including, `next` are there, and their names survive a crash.
+//! 1. The segments from `oldest` up to, but not including, `next` are there, and their names
+//!    survive a crash.
 //! 2. `current` is one of them; those before it may be removed, it and those after it may not.
 //! 3. Recycling leaves no more than `recycle_ahead` segments ahead of `current`.
 //!
-//! Locking: one monitor (no latch), held during the I/O that makes, recycles or removes a segment. The flusher takes it once a
-//! segment, and then waits if the next segment is just being made: it needs it. No other lock is taken under it.
+//! Locking: one monitor (no latch), held during the I/O that makes, recycles or removes a segment.
+//! The flusher takes it once a segment, and then waits if the next segment is just being made: it
+//! needs it. No other lock is taken under it.
 //!
-//! A start believes nothing to be on the disk that it reads: the process before it may have been killed between a write and its
-//! sync, or have ended because the sync failed. It writes the tail anew and syncs all that the log has.
+//! A start believes nothing to be on the disk that it reads: the process before it may have been
+//! killed between a write and its sync, or have ended because the sync failed. It writes the tail
+//! anew and syncs all that the log has.
 //!
-//! A crash leaves, besides whole segments, at most one unfinished one under a name of its own; the next start removes
-//! it. Segments are removed oldest first, so that what is left has no gap (a crash may bring back a removed one: it lies
-//! before a gap and is removed at the next start).
+//! A crash leaves, besides whole segments, at most one unfinished one under a name of its own; the
+//! next start removes it. Segments are removed oldest first, so that what is left has no gap (a
+//! crash may bring back a removed one: it lies before a gap and is removed at the next start).
 
 use std::io;
 use std::path::PathBuf;
@@ -60,9 +64,10 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Finds or makes the segment that the tail's end lies in, makes the log before it durable and what follows it zero:
-    /// what an earlier life had appended there without finding it durable must not come back behind what this one will
-    /// append. `recycle_ahead`: see [`WalConfig`](super::WalConfig).
+    /// Finds or makes the segment that the tail's end lies in, makes the log before it durable and
+    /// what follows it zero: what an earlier life had appended there without finding it durable
+    /// must not come back behind what this one will append. `recycle_ahead`: see
+    /// [`WalConfig`](super::WalConfig).
     pub(super) fn open(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
@@ -115,7 +120,8 @@ impl Segments {
     /// Up to here the log has its blocks on the disk.
     #[inline]
     pub(super) fn limit(&self) -> u64 {
-        // Acquire: pairs with the store in `grow`, so that who sees the end may count on the segment.
+        // Acquire: pairs with the store in `grow`, so that who sees the end may count on the
+        // segment.
         self.limit.load(Ordering::Acquire)
     }
 
@@ -126,7 +132,8 @@ impl Segments {
         self.limit.store(state.next, Ordering::SeqCst);
     }
 
-    /// The start of the segment that holds `at`, the offset of `at` in its file, and the bytes of log from there on.
+    /// The start of the segment that holds `at`, the offset of `at` in its file, and the bytes of
+    /// log from there on.
     pub(super) fn locate(&self, at: u64) -> (u64, u64, u64) {
         let inside = at % self.size;
         (at - inside, BLOCK + inside, self.size - inside)
@@ -137,7 +144,8 @@ impl Segments {
         Source::new(self.disk.clone(), self.dir.clone(), self.size)
     }
 
-    /// The file of the segment that starts at `start`, which becomes the current one; it is made if it is not there.
+    /// The file of the segment that starts at `start`, which becomes the current one; it is made if
+    /// it is not there.
     pub(super) fn enter(&self, start: u64) -> io::Result<Arc<dyn File>> {
         let mut state = self.state();
         while state.next <= start {
@@ -148,7 +156,8 @@ impl Segments {
         Ok(file)
     }
 
-    /// Makes the segments that will be needed soon, and those up to `wanted`, unless `abandon` says so.
+    /// Makes the segments that will be needed soon, and those up to `wanted`, unless `abandon` says
+    /// so.
     pub(super) fn make_ahead(&self, wanted: u64, abandon: &dyn Fn() -> bool) -> io::Result<()> {
         loop {
             let mut state = self.state();
@@ -175,7 +184,8 @@ impl Segments {
             if old >= state.current || old + self.size > lsn {
                 break;
             }
-            // Before the I/O: if that fails half way, the name may be gone, and the next start sees to the file.
+            // Before the I/O: if that fails half way, the name may be gone, and the next start sees
+            // to the file.
             state.oldest += self.size;
             if state.next
                 <= state.current.saturating_add(self.recycle_ahead.saturating_mul(self.size))
@@ -191,9 +201,9 @@ impl Segments {
     }
 }
 
-/// Writes the log before the end anew as far as it may not be on the disk, and zeros after it. What is read shows what an
-/// earlier process has written, not what the disk has: after a sync that failed no other sync writes it, unless it is
-/// written again.
+/// Writes the log before the end anew as far as it may not be on the disk, and zeros after it. What
+/// is read shows what an earlier process has written, not what the disk has: after a sync that
+/// failed no other sync writes it, unless it is written again.
 fn settle_tail(source: &mut Source, state: &State, tail: Tail) -> io::Result<()> {
     let Tail { durable, end, unsynced } = tail;
     let from = durable.max(end.saturating_sub(unsynced)).max(state.oldest);
@@ -208,7 +218,8 @@ fn settle_tail(source: &mut Source, state: &State, tail: Tail) -> io::Result<()>
     })
 }
 
-/// Syncs the segments, in order: what the log holds may have been written by a process that did not live to sync it.
+/// Syncs the segments, in order: what the log holds may have been written by a process that did not
+/// live to sync it.
 fn sync_all(source: &mut Source, state: &State) -> io::Result<()> {
     for start in (state.oldest..state.next).step_by(source.size() as usize) {
         if let Some(file) = source.file(start)? {

@@ -1,15 +1,16 @@
 //! What appenders, waiters and the flusher share, and how they wake one another.
 //!
 //! Invariants
-//! 1. `durable <= ring.freed <= ring.reserved` and `requested <= ring.reserved`, at every moment; each only grows.
+//! 1. `durable <= ring.freed <= ring.reserved` and `requested <= ring.reserved`, at every moment;
+//!    each only grows.
 //! 2. `durable` is at the end of a record and all before it is on the disk.
-//! 3. After a failure `durable` never grows again; the flusher goes on draining the ring into nothing, so that no
-//!    appender blocks for ever.
-//! 4. The flusher sleeps only when nothing above `durable` is requested and the ring is not half full.
+//! 3. After a failure `durable` never grows again; the flusher goes on draining the ring into
+//!    nothing, so that no appender blocks for ever.
+//! 4. The flusher sleeps only when nothing above `durable` is requested and the ring is not half
+//!    full.
 //!
-//! Locking: `waiters` and `rung` are held for moments; hooks are called in the monitor of their list, by the flusher alone: no latch, since
-//! they wake threads.
-//! A crash leaves nothing of it.
+//! Locking: `waiters` and `rung` are held for moments; hooks are called in the monitor of their
+//! list, by the flusher alone: no latch, since they wake threads. A crash leaves nothing of it.
 
 use std::io;
 use std::panic::Location;
@@ -84,8 +85,8 @@ impl Shared {
     }
 
     pub(super) fn durable(&self) -> u64 {
-        // Acquire: pairs with the Release store in `set_durable`: who sees the place also sees what the flusher did
-        // before, such as entering the segment that holds it.
+        // Acquire: pairs with the Release store in `set_durable`: who sees the place also sees what
+        // the flusher did before, such as entering the segment that holds it.
         self.durable.load(Ordering::Acquire)
     }
 
@@ -111,7 +112,8 @@ impl Shared {
 
     /// Asks for durability up to `upto`.
     pub(super) fn request(&self, upto: u64) {
-        // Relaxed: a value that is there already was put by someone who also sees to the flusher's waking.
+        // Relaxed: a value that is there already was put by someone who also sees to the flusher's
+        // waking.
         if upto <= self.requested.load(Ordering::Relaxed) {
             return;
         }
@@ -133,16 +135,19 @@ impl Shared {
         }
     }
 
-    /// Puts the calling thread, which is the flusher, to sleep until it is woken, unless `work` finds some.
+    /// Puts the calling thread, which is the flusher, to sleep until it is woken, unless `work`
+    /// finds some.
     pub(super) fn sleep_unless(&self, work: impl Fn() -> bool) {
         // Relaxed: the fence orders it before the look for work.
         self.sleeping.store(true, Ordering::Relaxed);
-        // SeqCst: the flusher stores `sleeping`, then looks for work; another thread makes work (`request`,
-        // `Ring::reserve`, `stop`), then loads `sleeping` in `wake`. Each has such a fence between the two; whose comes
-        // later sees the other's store, so work is never left to a sleeper. Without one of them both may miss.
+        // SeqCst: the flusher stores `sleeping`, then looks for work; another thread makes work
+        // (`request`, `Ring::reserve`, `stop`), then loads `sleeping` in `wake`. Each has such a
+        // fence between the two; whose comes later sees the other's store, so work is never left to
+        // a sleeper. Without one of them both may miss.
         fence(Ordering::SeqCst);
         if !work() {
-            // The bell may have been rung between the look and here, or be left from a time when there was work.
+            // The bell may have been rung between the look and here, or be left from a time when
+            // there was work.
             let mut rung = self.rung.lock();
             while !std::mem::take(&mut *rung) {
                 rung = self.rung.wait(rung);
@@ -154,7 +159,8 @@ impl Shared {
 
     /// Asks all threads of the log to end.
     pub(super) fn stop(&self) {
-        // Release: pairs with the Acquire in `stopping`. The fence in `wake` orders it, too; see `sleep_unless`.
+        // Release: pairs with the Acquire in `stopping`. The fence in `wake` orders it, too; see
+        // `sleep_unless`.
         self.stopping.store(true, Ordering::Release);
         self.wake();
         self.room.wake();
@@ -167,8 +173,9 @@ impl Shared {
 
     /// Says that the flusher has ended, and lets go all who wait for it.
     pub(super) fn close(&self) {
-        // Release: pairs with the Acquire in `closed`. We store it, then `wake_waiting` looks, after its fence, at the count
-        // of those who wait for room; such a one counts itself, then, after a fence, looks here: one sees the other.
+        // Release: pairs with the Acquire in `closed`. We store it, then `wake_waiting` looks,
+        // after its fence, at the count of those who wait for room; such a one counts itself, then,
+        // after a fence, looks here: one sees the other.
         self.closed.store(true, Ordering::Release);
         self.ring.wake_waiting();
         {
@@ -197,7 +204,8 @@ impl Shared {
     }
 
     fn closed(&self) -> bool {
-        // Acquire: pairs with the Release in `close`; see there. The last `durable` is then seen too.
+        // Acquire: pairs with the Release in `close`; see there. The last `durable` is then seen
+        // too.
         self.closed.load(Ordering::Acquire)
     }
 
@@ -244,7 +252,8 @@ impl Shared {
     pub(super) fn set_durable(&self, lsn: u64) {
         // Release: pairs with the Acquire load in `durable`.
         self.durable.store(lsn, Ordering::Release);
-        // Who waits has looked at `durable` under the lock: before our store, and then it is counted, or after it.
+        // Who waits has looked at `durable` under the lock: before our store, and then it is
+        // counted, or after it.
         if *self.waiters.lock() > 0 {
             self.waiters.notify_all();
         }

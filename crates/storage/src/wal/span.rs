@@ -1,4 +1,5 @@
-//! A piece of the log as bytes: read out of the segments of a log that may be growing, and put into new ones.
+//! A piece of the log as bytes: read out of the segments of a log that may be growing, and put into
+//! new ones.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,9 @@ impl Span {
         self.source.size()
     }
 
-    /// Gives `sink` the log from `from` to `to` in order, in runs of whole records, each verified. Both must be places where
-    /// a record ends or begins, and the log between them durable and safe from truncation; it may grow behind `to` meanwhile.
+    /// Gives `sink` the log from `from` to `to` in order, in runs of whole records, each verified.
+    /// Both must be places where a record ends or begins, and the log between them durable and safe
+    /// from truncation; it may grow behind `to` meanwhile.
     pub(crate) fn read<E: From<WalError>>(
         &mut self,
         from: Lsn,
@@ -63,7 +65,8 @@ impl Span {
     }
 }
 
-/// How many bytes of `window`, which starts at `at` in the log, are whole records; an error is the start of a bad one.
+/// How many bytes of `window`, which starts at `at` in the log, are whole records; an error is the
+/// start of a bad one.
 fn whole_records(window: &[u8], at: u64) -> Result<usize, u64> {
     let mut used = 0;
     while window.len() - used >= HEADER {

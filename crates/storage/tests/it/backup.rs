@@ -1,5 +1,5 @@
-//! Backups taken while partitions work, and of directories that nobody has open: what is restored is what was committed up to
-//! the backup's end, and nothing else.
+//! Backups taken while partitions work, and of directories that nobody has open: what is restored
+//! is what was committed up to the backup's end, and nothing else.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

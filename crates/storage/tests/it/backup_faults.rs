@@ -1,4 +1,5 @@
-//! Backups and disks that fail, fill up, or do not give back what was written: said with file and place, and never copied on.
+//! Backups and disks that fail, fill up, or do not give back what was written: said with file and
+//! place, and never copied on.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -110,7 +111,8 @@ fn rot_in_the_database_is_not_copied() {
         let disk = MemDisk::new();
         let (mut world, _, open) = filled(&disk, 500);
         world.node.checkpoint().unwrap();
-        // In a record of the open transaction, which the log is kept for; its padding has at most seven bytes.
+        // In a record of the open transaction, which the log is kept for; its padding has at most
+        // seven bytes.
         let in_log = world.node.wal().durable().0 - 10;
         let (segment, inside) = (in_log / SEGMENT * SEGMENT, in_log % SEGMENT);
         let (name, at) = match log {
@@ -128,7 +130,8 @@ fn rot_in_the_database_is_not_copied() {
     }
 }
 
-/// Invariant 1: a page beyond the log's end tells that the log has lost what it had promised to keep.
+/// Invariant 1: a page beyond the log's end tells that the log has lost what it had promised to
+/// keep.
 #[test]
 fn a_page_that_is_newer_than_the_log_is_an_error() {
     let disk = MemDisk::new();

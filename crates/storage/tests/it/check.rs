@@ -355,7 +355,8 @@ fn assert_refused(disk: &MemDisk, what: &str) {
     assert_eq!(disk.operations(), before, "the directory was changed");
 }
 
-/// A log that has lost its end without leaving a trace in it: the control file, or the double-write file, knows better.
+/// A log that has lost its end without leaving a trace in it: the control file, or the double-write
+/// file, knows better.
 #[test]
 fn a_log_that_lost_its_end_is_refused() {
     let (disk, mut world) = filled();
@@ -383,8 +384,8 @@ fn a_log_that_lost_its_end_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// No bit of a page that is in use can change without being told, with its place; but for those pages of which the
-    /// double-write file still has a copy, which the next start mends.
+    /// No bit of a page that is in use can change without being told, with its place; but for those
+    /// pages of which the double-write file still has a copy, which the next start mends.
     #[test]
     fn every_flipped_bit_is_told(bits in prop::collection::vec(any::<prop::sample::Index>(), 12)) {
         thread_local!(static DISK: MemDisk = closed());

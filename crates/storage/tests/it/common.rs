@@ -1,4 +1,5 @@
-//! What the tests of trees and recovery share: a node on a disk in memory, and a driver that fetches and retries.
+//! What the tests of trees and recovery share: a node on a disk in memory, and a driver that
+//! fetches and retries.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};

@@ -1,4 +1,5 @@
-//! Partitions run by threads of their own while checkpoints are taken, and a crash in the middle of it all.
+//! Partitions run by threads of their own while checkpoints are taken, and a crash in the middle of
+//! it all.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Crashes at random moments, on a disk that loses any of the unsynced sectors: what was durable is there, committed
-//! transactions are whole, all others are gone; also if recovery is killed, again and again.
+//! Crashes at random moments, on a disk that loses any of the unsynced sectors: what was durable is
+//! there, committed transactions are whole, all others are gone; also if recovery is killed, again
+//! and again.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ use clearway_types::{Lsn, TreeId};
 const PARTITIONS: u16 = 2;
 const FRAMES: u32 = 48;
 const SPACE: u64 = 600;
-/// Each running transaction changes only keys whose last byte is its slot: what row locks would see to.
+/// Each running transaction changes only keys whose last byte is its slot: what row locks would see
+/// to.
 const SLOTS: usize = 4;
 
 type State = BTreeMap<(usize, u32), Model>;
@@ -27,7 +29,8 @@ enum New {
     Added(Addends),
 }
 
-/// Keys that all transactions add to, and nobody does anything else with. Some of their values have pages of their own.
+/// Keys that all transactions add to, and nobody does anything else with. Some of their values have
+/// pages of their own.
 const COUNTERS: u64 = 4;
 
 fn counter(n: u64) -> (Vec<u8>, Vec<u8>) {
@@ -327,7 +330,8 @@ fn end(disk: &MemDisk, world: impl Sized, how: Ends, seed: u64) -> MemDisk {
     }
 }
 
-/// Of `kills` in 100 runs, and attempts to recover, the process is killed; the others end with a crash.
+/// Of `kills` in 100 runs, and attempts to recover, the process is killed; the others end with a
+/// crash.
 fn crash_run(seed: u64, kills: u64) {
     let random = Random::new(seed);
     let how = || if random.below(100) < kills { Ends::Kill } else { Ends::Crash };

@@ -34,7 +34,8 @@ fn a_directory_has_one_server_and_one_number_of_partitions() {
     assert!(refusal(&disk, 2).contains("no control file"));
 }
 
-/// Whoever drops a node without a shutdown has ended it, too, whatever others still hold of it: the directory may be another's then.
+/// Whoever drops a node without a shutdown has ended it, too, whatever others still hold of it: the
+/// directory may be another's then.
 #[test]
 fn a_dropped_node_writes_no_more() {
     let disk = MemDisk::new();

@@ -1,4 +1,5 @@
-//! The whole of storage on a real file system: by threads and by io_uring, through the operating system's cache and past it.
+//! The whole of storage on a real file system: by threads and by io_uring, through the operating
+//! system's cache and past it.
 
 use std::io::Write;
 use std::path::Path;
@@ -20,8 +21,9 @@ fn skipped(what: &str, why: impl std::fmt::Display) {
     writeln!(std::io::stderr(), "SKIPPED {what}: {why}").expect("said");
 }
 
-/// Works on more data than the pool has frames, with checkpoints, and lets the node go as a crash of the process does: with
-/// dirty pages unwritten. Three lives, each of which finds what the one before left.
+/// Works on more data than the pool has frames, with checkpoints, and lets the node go as a crash
+/// of the process does: with dirty pages unwritten. Three lives, each of which finds what the one
+/// before left.
 fn live(name: &str, disk: Arc<dyn Disk>, (io_ring, io_registered): (bool, bool)) {
     if let (true, Err(error)) = (io_ring, IoPool::try_ring()) {
         return skipped(name, error);

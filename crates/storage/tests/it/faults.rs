@@ -1,4 +1,5 @@
-//! Faults of the disk: control files that are damaged or foreign, reads, writes and syncs that fail.
+//! Faults of the disk: control files that are damaged or foreign, reads, writes and syncs that
+//! fail.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -174,8 +175,9 @@ fn a_page_that_has_rotted_is_named_and_the_rest_goes_on() {
     assert_eq!(world.node.failed(), None);
 }
 
-/// Invariant 3 of the flusher, and the same of everything else that is written: what has failed is not tried again, though it would
-/// succeed, the node says that it has failed, and what was durable is there at the next start.
+/// Invariant 3 of the flusher, and the same of everything else that is written: what has failed is
+/// not tried again, though it would succeed, the node says that it has failed, and what was durable
+/// is there at the next start.
 #[test]
 fn a_failed_write_or_sync_is_the_end() {
     let zones = [
@@ -222,8 +224,8 @@ fn a_failed_write_or_sync_is_the_end() {
     }
 }
 
-/// Invariant 4 of the node: after a failed sync the cache may show what the disk has lost. What a restart of the process shows is on the
-/// disk all the same.
+/// Invariant 4 of the node: after a failed sync the cache may show what the disk has lost. What a
+/// restart of the process shows is on the disk all the same.
 #[test]
 fn a_restart_after_a_failed_sync_shows_nothing_that_a_crash_takes_back() {
     let zones = [
@@ -269,7 +271,8 @@ fn a_restart_after_a_failed_sync_shows_nothing_that_a_crash_takes_back() {
     }
 }
 
-/// The disk says only to the end of its file that a new directory is whole: killed before that is synced, a start must not rely on it.
+/// The disk says only to the end of its file that a new directory is whole: killed before that is
+/// synced, a start must not rely on it.
 #[test]
 fn a_directory_whose_maker_was_killed_survives_a_later_crash() {
     for granted in 0.. {

@@ -1,4 +1,5 @@
-//! A full disk: the pages that a transaction has freed are there for its rollback; a rollback that needs more goes on when there is space.
+//! A full disk: the pages that a transaction has freed are there for its rollback; a rollback that
+//! needs more goes on when there is space.
 
 use clearway_env::MemDisk;
 use clearway_storage::{NodeConfig, StorageError, TxnLog, TxnMode};
@@ -42,7 +43,8 @@ fn others_fill(world: &mut World, from: u32) -> u32 {
     panic!("the disk is never full");
 }
 
-/// `spare`, invariant 2: pages that an uncommitted delete or update has freed are not taken by others.
+/// `spare`, invariant 2: pages that an uncommitted delete or update has freed are not taken by
+/// others.
 #[test]
 fn a_rollback_on_a_full_disk_has_the_pages_that_it_freed() {
     for update in [false, true] {
@@ -111,7 +113,8 @@ fn pages_are_for_others_when_the_transaction_has_ended() {
     assert!(after > 20 * 8 * 3, "{after}");
 }
 
-/// The undo puts the rows back from the last to the first, behind those of the full leaf that has taken over their range.
+/// The undo puts the rows back from the last to the first, behind those of the full leaf that has
+/// taken over their range.
 #[test]
 fn a_rollback_on_a_full_disk_restores_a_range_within_a_tree() {
     for ascending in [true, false] {
@@ -130,7 +133,8 @@ fn a_rollback_on_a_full_disk_restores_a_range_within_a_tree() {
     }
 }
 
-/// Invariant 3 of `split`: a half of a node that a rollback splits beside its last key fits, whatever the sizes of the cells.
+/// Invariant 3 of `split`: a half of a node that a rollback splits beside its last key fits,
+/// whatever the sizes of the cells.
 #[test]
 fn a_rollback_splits_leaves_with_cells_of_all_sizes() {
     let value = |i: u32| vec![i as u8; (i.wrapping_mul(0x9e37_79b1) >> 16) as usize % 1900];
@@ -168,8 +172,8 @@ fn a_rollback_splits_leaves_with_cells_of_all_sizes() {
     }
 }
 
-/// Others fill the room of deleted rows, so that more leaves must split than pages are kept: the rollback stops, and goes on where it
-/// stopped when there is space.
+/// Others fill the room of deleted rows, so that more leaves must split than pages are kept: the
+/// rollback stops, and goes on where it stopped when there is space.
 #[test]
 fn a_rollback_that_lacks_pages_goes_on_when_there_is_space() {
     let (disk, mut world) = full();

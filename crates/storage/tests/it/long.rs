@@ -1,4 +1,5 @@
-//! Transactions that are much larger than the pool, and than the memory that they may take for their undo; values that are longer than a page.
+//! Transactions that are much larger than the pool, and than the memory that they may take for
+//! their undo; values that are longer than a page.
 
 use crate::check::assert_sound;
 use crate::common::{Model, World, as_model, config};
@@ -107,8 +108,8 @@ fn a_transaction_of_ten_times_the_pool_commits() {
     check(world, &crashed, &model);
 }
 
-/// Its abort writes about as much log as the transaction did, and reads about as many pages, whatever it may keep in
-/// memory: it takes time in proportion to the writes.
+/// Its abort writes about as much log as the transaction did, and reads about as many pages,
+/// whatever it may keep in memory: it takes time in proportion to the writes.
 #[test]
 fn a_transaction_of_ten_times_the_pool_aborts_in_proportion_to_its_writes() {
     for memory in MEMORY {
@@ -157,7 +158,8 @@ fn a_savepoint_half_way_is_come_back_to() {
     }
 }
 
-/// Who is tried again before its read has ended asks for another; each of the reads serves, whichever ends first.
+/// Who is tried again before its read has ended asks for another; each of the reads serves,
+/// whichever ends first.
 #[test]
 fn a_rollback_that_tries_again_early_gets_on() {
     let disk = MemDisk::new();
@@ -165,7 +167,8 @@ fn a_rollback_that_tries_again_early_gets_on() {
     let mut log = TxnLog::new(TxnId(7));
     change_all(&mut world, &mut log, 0..ROWS / 8, 0);
     let (mut earlier, mut tries) = (None, 0);
-    // Every read runs one attempt late, so that there is always another one asked for by the time it ends.
+    // Every read runs one attempt late, so that there is always another one asked for by the time
+    // it ends.
     world
         .run(0, |s| {
             loop {
@@ -205,7 +208,8 @@ fn until_failure(
     }
 }
 
-/// The disk fails at any moment of an abort, and what a crash then leaves is recovered exactly; the recovery is cut off, too.
+/// The disk fails at any moment of an abort, and what a crash then leaves is recovered exactly; the
+/// recovery is cut off, too.
 #[test]
 fn a_crash_anywhere_in_an_abort_is_recovered_from() {
     const SOME: u64 = ROWS / 8;
@@ -242,7 +246,8 @@ fn a_crash_anywhere_in_an_abort_is_recovered_from() {
     assert!(done < 30, "the disk did not fail in {done} of 40 aborts");
 }
 
-/// Repeats an attempt while others have every frame that is not kept: with what `missed` remembers, or with what it wants alone.
+/// Repeats an attempt while others have every frame that is not kept: with what `missed` remembers,
+/// or with what it wants alone.
 fn among_others<T>(
     world: &mut World,
     mut missed: Option<Missed>,
@@ -328,7 +333,8 @@ fn log_on_disk(disk: &MemDisk) -> u64 {
     disk.list(Path::new("db/wal")).unwrap().len() as u64 * (256 << 10)
 }
 
-/// The log is truncated behind the oldest need: a transaction that stays open holds it, its end lets it go.
+/// The log is truncated behind the oldest need: a transaction that stays open holds it, its end
+/// lets it go.
 #[test]
 fn the_log_is_kept_for_the_oldest_transaction_and_no_longer() {
     let disk = MemDisk::new();

@@ -1,4 +1,5 @@
-//! Pages whose checksum is right and whose content makes no sense: who needs one gets an error that names it, all else goes on.
+//! Pages whose checksum is right and whose content makes no sense: who needs one gets an error that
+//! names it, all else goes on.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +50,8 @@ fn change(disk: &MemDisk, no: u32, f: impl FnOnce(&mut [u8; PAGE_SIZE])) {
     file.write_all_at(&page, at).unwrap();
 }
 
-/// Runs changes of every kind in partition 0 as a transaction that is rolled back, each on its own if one fails; the errors.
+/// Runs changes of every kind in partition 0 as a transaction that is rolled back, each on its own
+/// if one fails; the errors.
 fn work(world: &mut World, random: &Random) -> Vec<StorageError> {
     let mut errors = Vec::new();
     let mut txn = TxnLog::new(world.node.alloc_txn_id());
@@ -86,7 +88,8 @@ fn work(world: &mut World, random: &Random) -> Vec<StorageError> {
     errors
 }
 
-/// Bytes of the pages' headers, slots and cells get any value at all. (Which of them are noticed depends on the value.)
+/// Bytes of the pages' headers, slots and cells get any value at all. (Which of them are noticed
+/// depends on the value.)
 #[test]
 fn any_change_meets_nonsense_without_a_panic() {
     let (made, mut noticed) = (made(), 0);
@@ -174,7 +177,8 @@ fn leaf(disk: &MemDisk) -> u32 {
     found.unwrap()
 }
 
-/// A logged change that does not fit its page at a start is damage, with the place, however often it is started.
+/// A logged change that does not fit its page at a start is damage, with the place, however often
+/// it is started.
 #[test]
 fn redo_that_does_not_fit_is_damage() {
     let disk = made();

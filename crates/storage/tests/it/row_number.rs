@@ -1,4 +1,5 @@
-//! Hidden row numbers: none is given to two rows, and recovery of a log in which one was (see `renumber`).
+//! Hidden row numbers: none is given to two rows, and recovery of a log in which one was (see
+//! `renumber`).
 
 use crate::check::assert_sound;
 use crate::common::{Random, World};
@@ -8,7 +9,8 @@ use clearway_types::TreeId;
 use std::collections::BTreeMap;
 
 const TABLE: TreeId = TreeId(7);
-/// A unique index on the row, and one that is not unique: their keys are `u` and the row, and `v`, the row and its key.
+/// A unique index on the row, and one that is not unique: their keys are `u` and the row, and `v`,
+/// the row and its key.
 const UNIQUE: TreeId = TreeId(8);
 const PLAIN: TreeId = TreeId(9);
 
@@ -86,7 +88,8 @@ fn a_deleted_number_is_in_use_until_the_end() {
     assert_eq!(rows(&mut world).len(), 5);
 }
 
-/// Rows are deleted by losers, and committed rows have taken some of their numbers. Recovery is killed a few times.
+/// Rows are deleted by losers, and committed rows have taken some of their numbers. Recovery is
+/// killed a few times.
 fn reused(seed: u64) {
     let random = Random::new(seed);
     let n = 3 + random.below(6);
@@ -103,7 +106,8 @@ fn reused(seed: u64) {
     }
     let [mut first, second] = losers;
     if random.below(2) == 0 && !first.is_empty() {
-        // Fails at the first number that is in use, if there is one, with the entries of that row restored.
+        // Fails at the first number that is in use, if there is one, with the entries of that row
+        // restored.
         if world.run(0, |s| s.rollback(&mut first, 0, &mut |_, _, _| {})).is_ok() {
             world.stores[0].aborted(first);
         }

@@ -1,4 +1,5 @@
-//! The tree against a `BTreeMap`: random operations, with a pool so small that most attempts are blocked at first.
+//! The tree against a `BTreeMap`: random operations, with a pool so small that most attempts are
+//! blocked at first.
 
 use std::ops::Bound;
 

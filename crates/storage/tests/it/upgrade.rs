@@ -2,8 +2,8 @@
 //! directories of version 1 become directories of version 2.
 //!
 //! `tests/fixtures/v2.pack` is what a crash left of a node of version 2: a row in a leaf and one in
-//! overflow pages, to which three transactions have added in turn. One is committed, one is open, one
-//! is half rolled back. It is made by
+//! overflow pages, to which three transactions have added in turn. One is committed, one is open,
+//! one is half rolled back. It is made by
 //! `CLEARWAY_MAKE_FIXTURE=1 cargo test -p clearway-storage --test it upgrade`, and only for a new
 //! version, under a new name: the old ones stay.
 

@@ -1,5 +1,5 @@
-//! The load that is killed: TPC-B transactions with a tag each, and single statements, by clients that remember exactly what was
-//! acknowledged.
+//! The load that is killed: TPC-B transactions with a tag each, and single statements, by clients
+//! that remember exactly what was acknowledged.
 
 use clearway_harness::client::{Client, QueryError};
 use clearway_harness::rng::Rng;
@@ -121,7 +121,8 @@ fn teller(
                     break;
                 }
             }
-            // The server ends sessions in an orderly way only when it is asked to stop, and nobody did.
+            // The server ends sessions in an orderly way only when it is asked to stop, and nobody
+            // did.
             Err(error @ QueryError::Sql { .. }) => return Err(format!("{tag}: {error}")),
             Err(QueryError::Lost(_)) => {
                 outcome.in_doubt.insert(tag);

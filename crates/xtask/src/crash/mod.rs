@@ -1,14 +1,18 @@
-//! `cargo xtask crash`: kill -9 in the middle of tpcb-like, again and again on one directory, and a look at what is left.
+//! `cargo xtask crash`: kill -9 in the middle of tpcb-like, again and again on one directory, and a
+//! look at what is left.
 //!
 //! What must hold after every restart:
 //! 1. every transaction whose COMMIT a client saw acknowledged is there, exactly once;
-//! 2. no other transaction is there, but for those whose COMMIT was under way: they are there wholly or not at all;
-//! 3. none is there by half: the balance of each account, teller and branch is the sum of its history;
-//! 4. counters that single statements advance are at what was acknowledged, or one more where a statement was under way.
+//! 2. no other transaction is there, but for those whose COMMIT was under way: they are there
+//!    wholly or not at all;
+//! 3. none is there by half: the balance of each account, teller and branch is the sum of its
+//!    history;
+//! 4. counters that single statements advance are at what was acknowledged, or one more where a
+//!    statement was under way.
 //!
-//! The moment is random in time and in progress; every few rounds the server is killed again while it recovers. A small
-//! buffer pool in every second round makes it write pages of unfinished transactions to disk. `--seed` repeats the choices of
-//! a run (not the scheduling of its threads).
+//! The moment is random in time and in progress; every few rounds the server is killed again while
+//! it recovers. A small buffer pool in every second round makes it write pages of unfinished
+//! transactions to disk. `--seed` repeats the choices of a run (not the scheduling of its threads).
 
 mod load;
 mod verdict;
@@ -119,7 +123,8 @@ fn restart(kind: &Kind, data: &Path, rng: &mut Rng) -> Res<Server> {
     kind.start(data)
 }
 
-/// Lets the load run for a random time, at least until one transaction is acknowledged; returns how many were.
+/// Lets the load run for a random time, at least until one transaction is acknowledged; returns how
+/// many were.
 fn until_a_random_moment(load: &Load, rng: &mut Rng) -> u64 {
     let moment = Instant::now() + Duration::from_millis(rng.between(1, LONGEST_MS));
     let mut progress = 0;

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Longest that one of the checks' statements may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Checks the promises (numbers: see the parent module) and settles what was in doubt: from now on it must stay as found. Returns
-/// how many transactions are there.
+/// Checks the promises (numbers: see the parent module) and settles what was in doubt: from now on
+/// it must stay as found. Returns how many transactions are there.
 pub fn check(endpoint: &Endpoint, seen: &mut Outcome) -> Res<usize> {
     let mut client = Client::connect(endpoint, LIMIT)?;
     let mut rows = |sql: &str| client.query(sql).map(|a| a.rows).map_err(|e| format!("{sql}: {e}"));

@@ -23,7 +23,8 @@ struct Taken {
     after: i64,
 }
 
-/// Each backup has the four sums of TPC-B in agreement, all of the history that was there before it, and none that came after it.
+/// Each backup has the four sums of TPC-B in agreement, all of the history that was there before
+/// it, and none that came after it.
 pub fn under_load(kind: &Kind) -> Res<()> {
     let Kind::Clearway { binary, .. } = kind else {
         println!("     skipped: these are Clearway's own commands");
@@ -69,7 +70,8 @@ pub fn under_load(kind: &Kind) -> Res<()> {
     server.stop().map(|_| ())
 }
 
-/// Takes backups beside the data directory, with a look at the history around each; the first when there is some.
+/// Takes backups beside the data directory, with a look at the history around each; the first when
+/// there is some.
 fn backups(binary: &Path, data: &Path, endpoint: &Endpoint) -> Res<Vec<Taken>> {
     let mut client = clearway_harness::client::Client::connect(endpoint, LIMIT)?;
     let mut history = || client.number("select count(*) from pgbench_history");

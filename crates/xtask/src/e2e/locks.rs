@@ -8,7 +8,8 @@ use std::time::Duration;
 /// Longest that one answer may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How a session locks the row with the key 1, in each of the modes, weakest first: by a locking clause, by a statement.
+/// How a session locks the row with the key 1, in each of the modes, weakest first: by a locking
+/// clause, by a statement.
 ///
 /// Queries read the key only, and FOR KEY SHARE lets others change the rest.
 const HOLDS: [(&str, usize); 8] = [
@@ -22,7 +23,8 @@ const HOLDS: [(&str, usize); 8] = [
     ("delete from e2e_lock where id = 1", 3),
 ];
 
-/// Statements that ask for the row, each with its mode, and whether NOWAIT and SKIP LOCKED may follow.
+/// Statements that ask for the row, each with its mode, and whether NOWAIT and SKIP LOCKED may
+/// follow.
 const ASKS: [(&str, usize, bool); 13] = [
     ("select id from e2e_lock where id = 1 for key share", 0, true),
     ("select id from e2e_lock where id = 1 for share", 1, true),
@@ -63,7 +65,8 @@ fn expect(what: &str, found: &Result<usize, String>, wanted: Result<usize, &str>
 
 /// All pairs of modes, with a wait, with NOWAIT and with SKIP LOCKED.
 ///
-/// The wait has a limit that a lock that can be had never meets, however slow the machine is, and that any other meets.
+/// The wait has a limit that a lock that can be had never meets, however slow the machine is, and
+/// that any other meets.
 pub fn all_pairs(setting: &Setting) -> Res<()> {
     let mut first = Client::connect(&setting.endpoint, LIMIT)?;
     let mut second = Client::connect(&setting.endpoint, LIMIT)?;

@@ -1,7 +1,7 @@
 //! `cargo xtask e2e`: the server driven from outside, as its users will drive it.
 //!
-//! Every scenario says what it expects of any server that speaks PostgreSQL's protocol, so `--server postgres` or
-//! `--against` proves the scenarios themselves.
+//! Every scenario says what it expects of any server that speaks PostgreSQL's protocol, so
+//! `--server postgres` or `--against` proves the scenarios themselves.
 
 mod backup;
 mod connections;

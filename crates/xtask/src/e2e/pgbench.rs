@@ -1,4 +1,5 @@
-//! The real pgbench: both ways to fill the tables, its three scripts, each protocol, one client and many.
+//! The real pgbench: both ways to fill the tables, its three scripts, each protocol, one client and
+//! many.
 
 use super::Setting;
 use clearway_harness::Res;
@@ -30,7 +31,8 @@ pub fn crowded(setting: &Setting) -> Res<()> {
     checked(setting, &run, Sums::read(&setting.endpoint)?).map(|_| ())
 }
 
-/// Writers for some seconds without a pause, about as many as a pool of connections has: a wake-up lost once in a million shows here.
+/// Writers for some seconds without a pause, about as many as a pool of connections has: a wake-up
+/// lost once in a million shows here.
 pub fn sustained(setting: &Setting) -> Res<()> {
     pgbench::init(&setting.endpoint, "dtgvp", setting.scale)?;
     let mut sums = Sums::read(&setting.endpoint)?;

@@ -21,7 +21,8 @@ fn psql(endpoint: &Endpoint) -> Res<Command> {
     Ok(command)
 }
 
-/// Runs `script` from standard input; errors in it do not stop psql. Output and messages come back together.
+/// Runs `script` from standard input; errors in it do not stop psql. Output and messages come back
+/// together.
 fn script(endpoint: &Endpoint, script: &str) -> Res<String> {
     process::run(&mut psql(endpoint)?, script, LIMIT)?.success("psql")
 }
@@ -45,7 +46,8 @@ pub fn connects(setting: &Setting) -> Res<()> {
     expect(&process::run(&mut command, "", LIMIT)?.success("psql URL")?, &["1\n", "2\n"])
 }
 
-/// An error inside BEGIN ... COMMIT: what follows is refused with 25P02, COMMIT answers ROLLBACK, nothing stays.
+/// An error inside BEGIN ... COMMIT: what follows is refused with 25P02, COMMIT answers ROLLBACK,
+/// nothing stays.
 pub fn error_in_transaction(setting: &Setting) -> Res<()> {
     let output = script(
         &setting.endpoint,
@@ -87,7 +89,8 @@ pub fn error_in_transaction(setting: &Setting) -> Res<()> {
     Ok(())
 }
 
-/// `\copy` out to a file and in from it, text and CSV, with NULLs and with characters that need quoting.
+/// `\copy` out to a file and in from it, text and CSV, with NULLs and with characters that need
+/// quoting.
 pub fn copies(setting: &Setting) -> Res<()> {
     let directory = TempDir::new("copy")?;
     let path = |name: &str| directory.path().join(name).display().to_string();
@@ -130,7 +133,8 @@ pub fn copies(setting: &Setting) -> Res<()> {
     Ok(())
 }
 
-/// psql waits for a row that another session has locked; interrupted, it gets 57014, and the other session is undisturbed.
+/// psql waits for a row that another session has locked; interrupted, it gets 57014, and the other
+/// session is undisturbed.
 pub fn cancels(setting: &Setting) -> Res<()> {
     let endpoint = &setting.endpoint;
     let mut holder = Client::connect(endpoint, LIMIT)?;
@@ -163,7 +167,8 @@ pub fn cancels(setting: &Setting) -> Res<()> {
     }
 }
 
-/// What a psql has printed that is interrupted, again and again from its second statement on, until it has ended.
+/// What a psql has printed that is interrupted, again and again from its second statement on, until
+/// it has ended.
 fn interrupted(mut waiter: Running, deadline: Instant) -> Res<String> {
     while waiter.line(LIMIT)?.is_some_and(|line| line != "ready") {}
     // One that comes before the statement may be ignored.

@@ -16,7 +16,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Scale 1 of pgbench is about 16 MiB: eight times this.
 const SMALL_POOL: &str = "2MB";
 
-/// Data eight times the buffer pool; a transaction that writes more than the pool holds, rolled back and committed; a kill afterwards.
+/// Data eight times the buffer pool; a transaction that writes more than the pool holds, rolled
+/// back and committed; a kill afterwards.
 pub fn small_pool(kind: &Kind) -> Res<()> {
     let kind =
         kind.with(&["--buffer-pool", SMALL_POOL], &[&format!("shared_buffers={SMALL_POOL}")]);

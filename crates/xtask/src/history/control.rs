@@ -1,7 +1,7 @@
 //! PostgreSQL as the control: what it allows at each level, and schedules that show it for certain.
 //!
-//! The schedules run two transactions in lockstep, so that nothing depends on chance: each anomaly that a level
-//! allows appears, and each that it does not allow is prevented.
+//! The schedules run two transactions in lockstep, so that nothing depends on chance: each anomaly
+//! that a level allows appears, and each that it does not allow is prevented.
 
 use super::steps::{self, REGISTERS, Step};
 use clearway_harness::batch::Batch;

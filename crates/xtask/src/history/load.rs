@@ -1,8 +1,10 @@
-//! The clients: transactions of random steps over a sliding window of keys, recorded as their clients saw them.
+//! The clients: transactions of random steps over a sliding window of keys, recorded as their
+//! clients saw them.
 //!
-//! What a transaction that ended in an error, by ROLLBACK or with the connection wrote is recorded as aborted: nobody
-//! may ever see it. Only a transaction whose COMMIT was sent and not answered has an unknown outcome. What is rolled
-//! back to a savepoint is recorded as an aborted transaction of its own.
+//! What a transaction that ended in an error, by ROLLBACK or with the connection wrote is recorded
+//! as aborted: nobody may ever see it. Only a transaction whose COMMIT was sent and not answered
+//! has an unknown outcome. What is rolled back to a savepoint is recorded as an aborted transaction
+//! of its own.
 
 use super::steps::{GROUP, KEYS, Keys, REGISTERS, ROWS, Step, connect};
 use clearway_harness::batch::Batch;
@@ -17,9 +19,11 @@ use std::time::Instant;
 
 /// Keys of a table that are in use at once.
 const WINDOW: u64 = 32;
-/// Values after which the window moves on by one key: about 16 of them go to each key of each table.
+/// Values after which the window moves on by one key: about 16 of them go to each key of each
+/// table.
 const VALUES_A_KEY: u64 = 64;
-/// What a client may do again: serialization failures, deadlocks, and keys that another client has just inserted.
+/// What a client may do again: serialization failures, deadlocks, and keys that another client has
+/// just inserted.
 const RETRY: [&str; 3] = ["40001", "40P01", "23505"];
 
 /// What the clients share.
@@ -34,7 +38,8 @@ pub struct Shared {
     pub target: u64,
     /// The clients end with their transaction. Relaxed: it orders nothing, the threads are joined.
     pub stop: AtomicBool,
-    /// What a block without writes has read counts even if it ends with ROLLBACK: PostgreSQL does not promise this.
+    /// What a block without writes has read counts even if it ends with ROLLBACK: PostgreSQL does
+    /// not promise this.
     pub counts_rollbacks: bool,
 }
 
@@ -44,7 +49,8 @@ impl Shared {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// The last key that was in use so far. The window begins again at 0 behind the last key of all.
+    /// The last key that was in use so far. The window begins again at 0 behind the last key of
+    /// all.
     pub fn last_used(&self) -> u64 {
         (self.values.load(Ordering::Relaxed) / VALUES_A_KEY + WINDOW).min(KEYS - 1)
     }
@@ -345,8 +351,9 @@ impl Worker<'_> {
         }
     }
 
-    /// The steps of a block that is sent at once. Without the answers, the client knows of the writes only if they are
-    /// sure to be done: an UPDATE that may find nothing is the only write of its block.
+    /// The steps of a block that is sent at once. Without the answers, the client knows of the
+    /// writes only if they are sure to be done: an UPDATE that may find nothing is the only write
+    /// of its block.
     fn block(&mut self) -> Vec<Step> {
         let mut steps: Vec<Step> = (0..self.rng.between(1, 3)).map(|_| self.any_read()).collect();
         if self.rng.between(1, 4) == 1 {

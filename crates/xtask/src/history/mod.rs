@@ -1,9 +1,11 @@
-//! `cargo xtask history`: many clients on a real server, killed with kill -9 now and then, and a check of what they saw.
+//! `cargo xtask history`: many clients on a real server, killed with kill -9 now and then, and a
+//! check of what they saw.
 //!
-//! The clients record every transaction with what it read and wrote, when it was asked for and when it was answered
-//! (docs/history.md). After each restart everything is read in one more transaction. `clearway-history` then
-//! searches for anomalies. At each isolation level only the anomalies that it allows may be found, and
-//! the schedules of [`control`] must show each of them. PostgreSQL runs the same as the control.
+//! The clients record every transaction with what it read and wrote, when it was asked for and when
+//! it was answered (docs/history.md). After each restart everything is read in one more
+//! transaction. `clearway-history` then searches for anomalies. At each isolation level only the
+//! anomalies that it allows may be found, and the schedules of [`control`] must show each of them.
+//! PostgreSQL runs the same as the control.
 
 mod control;
 mod load;
@@ -178,8 +180,8 @@ struct Round {
 }
 
 impl Round {
-    /// Returns how long the load ran, and whether it was the last round: because it was said to be, or because the
-    /// transactions are done.
+    /// Returns how long the load ran, and whether it was the last round: because it was said to be,
+    /// or because the transactions are done.
     fn run(
         &self,
         shared: &Shared,

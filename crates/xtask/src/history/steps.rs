@@ -6,7 +6,8 @@
 //! | `h_rows` | a list in the rows of each `k`, in the order of `pos` | an empty list |
 //! | `h_reg` | a register in each row | a register that nobody wrote |
 //!
-//! `grp` is `id / GROUP`, and indexed: a read of a group reads the keys of the group, those that are absent too.
+//! `grp` is `id / GROUP`, and indexed: a read of a group reads the keys of the group, those that
+//! are absent too.
 
 use clearway_harness::batch::Batch;
 use clearway_harness::client::{Answer, Client};
@@ -157,7 +158,8 @@ impl Step {
                 ops.push(Op::Read { key: keys.key(REGISTERS, *id), value: None });
             }
             Self::Insert { id, .. } => {
-                // That it succeeds says that the register was absent, or deleted by this transaction.
+                // That it succeeds says that the register was absent, or deleted by this
+                // transaction.
                 let key = keys.key(REGISTERS, *id);
                 if !ops.iter().any(|op| matches!(op, Op::Read { key: k, .. } | Op::Write { key: k, .. } if *k == key)) {
                     ops.push(Op::Read { key, value: None });

@@ -1,4 +1,5 @@
-//! Every latch and lock of the engine has a class, and docs/lockstat.md says what a wait for it means.
+//! Every latch and lock of the engine has a class, and docs/lockstat.md says what a wait for it
+//! means.
 
 use std::collections::BTreeSet;
 

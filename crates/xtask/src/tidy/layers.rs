@@ -1,7 +1,8 @@
 //! Dependencies point down: `cargo metadata` held against the crate map of ARCHITECTURE.md.
 //!
-//! The map is the table whose first column is headed `crate`, top to bottom; its column `may use` names the crates that a crate
-//! may depend on; one with a star may be used by its tests only. A row may only name rows below it.
+//! The map is the table whose first column is headed `crate`, top to bottom; its column `may use`
+//! names the crates that a crate may depend on; one with a star may be used by its tests only. A
+//! row may only name rows below it.
 
 use clearway_harness::Res;
 use serde_json::Value;
@@ -25,7 +26,8 @@ impl Row {
     }
 }
 
-/// A workspace crate and the workspace crates it depends on, `clearway-` taken off, those of tests starred.
+/// A workspace crate and the workspace crates it depends on, `clearway-` taken off, those of tests
+/// starred.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Crate {
     name: String,

@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the rules of STYLE.md that a machine can check.
 //!
-//! Each check is a function from texts to findings, so that its own tests can show it failing; this file only reads the tree.
+//! Each check is a function from texts to findings, so that its own tests can show it failing; this
+//! file only reads the tree.
 
 mod classes;
 mod layers;
@@ -18,7 +19,8 @@ use std::path::Path;
 /// Where the ratchet keeps the sizes of the files that are over the limit.
 const RATCHET: &str = "crates/xtask/ratchet.txt";
 
-/// Checks the whole repository; the error lists every finding. With `update` the ratchet file follows files that shrank.
+/// Checks the whole repository; the error lists every finding. With `update` the ratchet file
+/// follows files that shrank.
 pub fn run(update: bool) -> Res<()> {
     let root = repository_root();
     let files = tree::text_files(&root)?;

@@ -1,7 +1,8 @@
 //! Files stay under a limit; those that are over it already may only shrink.
 //!
-//! The ratchet file lists the exceptions, `<lines> <path>` each, with their current size: a listed file that grew is a finding, one
-//! that shrank is a finding too until its line follows (`cargo xtask tidy --update`), so that the gain is kept.
+//! The ratchet file lists the exceptions, `<lines> <path>` each, with their current size: a listed
+//! file that grew is a finding, one that shrank is a finding too until its line follows
+//! (`cargo xtask tidy --update`), so that the gain is kept.
 
 use clearway_harness::Res;
 use std::fmt::Write;

@@ -4,7 +4,8 @@
 
 /// Crates that may contain `unsafe`.
 const UNSAFE_CRATES: [&str; 5] = ["latch", "buffer", "fabric", "env", "specimens"];
-/// Lines above an `unsafe` among which its `SAFETY:` comment is looked for, past attributes and comment lines.
+/// Lines above an `unsafe` among which its `SAFETY:` comment is looked for, past attributes and
+/// comment lines.
 const SAFETY_DISTANCE: usize = 12;
 
 const UNFINISHED: [&str; 4] = [
@@ -82,7 +83,8 @@ fn has_word(code: &str, word: &str) -> bool {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word)
 }
 
-/// Blocks and implementations prove their claim where they stand; a declaration (`unsafe fn`, `unsafe trait`) states it in its docs.
+/// Blocks and implementations prove their claim where they stand; a declaration (`unsafe fn`,
+/// `unsafe trait`) states it in its docs.
 fn needs_safety(code: &str) -> bool {
     !code.contains("unsafe fn") && !code.contains("unsafe trait") && !code.contains("unsafe extern")
 }

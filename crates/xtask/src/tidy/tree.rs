@@ -4,7 +4,8 @@ use clearway_harness::Res;
 use std::path::Path;
 use std::process::Command;
 
-/// Paths, relative to `root`, of tracked and of new files that git does not ignore; binary fixtures left out.
+/// Paths, relative to `root`, of tracked and of new files that git does not ignore; binary fixtures
+/// left out.
 pub fn text_files(root: &Path) -> Res<Vec<String>> {
     let mut command = Command::new("git");
     // A checkout may belong to another user than the one that CI runs as.

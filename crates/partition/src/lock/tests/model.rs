@@ -22,7 +22,8 @@ enum What {
 }
 
 impl What {
-    /// The places it covers, as a set: even ones are keys, odd ones lie between two keys; the last is the table.
+    /// The places it covers, as a set: even ones are keys, odd ones lie between two keys; the last
+    /// is the table.
     fn places(self) -> u32 {
         let (lo, hi) = match self {
             What::Table => return 1 << 31,
@@ -88,7 +89,8 @@ fn acquire(table: &mut LockTable, lock: Lock) -> Option<InLine> {
     line
 }
 
-/// What was told of lines and who waits in which: a waits-for graph, searched as the coordinator's is.
+/// What was told of lines and who waits in which: a waits-for graph, searched as the coordinator's
+/// is.
 #[derive(Default)]
 struct Graph {
     lines: BTreeMap<u64, Vec<TxnId>>,
@@ -138,7 +140,8 @@ impl World {
         in_way.map(|l| l.txn).collect()
     }
 
-    /// Whether one transaction waits for the other, directly or through others, if nobody passes anybody.
+    /// Whether one transaction waits for the other, directly or through others, if nobody passes
+    /// anybody.
     fn leads_to(&self, from: TxnId, to: TxnId) -> bool {
         let (mut seen, mut stack) = (BTreeSet::new(), vec![from]);
         while let Some(txn) = stack.pop() {
@@ -235,7 +238,8 @@ impl World {
         self.held.iter().any(|h| h.txn == lock.txn && h.places & lock.places != 0 && as_strong(h))
     }
 
-    /// The mode of a request for a key, with what the transaction has. Which of its keys are packed the table alone knows.
+    /// The mode of a request for a key, with what the transaction has. Which of its keys are packed
+    /// the table alone knows.
     fn comes_to(&self, want: Lock, k: u8) -> Mode {
         let mode = self.table.joined(want.txn, Target::Key(TREE, &[k]), want.mode);
         if mode != want.mode {
@@ -316,7 +320,8 @@ impl World {
             }
         }
         for (at, w) in self.waiting.iter().enumerate() {
-            // Who is in line when it comes out that he could pass somebody is in a deadlock with him, and that is told.
+            // Who is in line when it comes out that he could pass somebody is in a deadlock with
+            // him, and that is told.
             let told = || self.leads_to(w.txn, w.txn) && !self.victims.is_empty();
             let has_reason = self.has_reason(w, at) || told();
             assert!(self.table.waits(w.txn) && has_reason, "seed {seed}: invariant 2: {w:?}");
@@ -333,8 +338,8 @@ impl World {
     }
 }
 
-/// Some steps, and then everything is brought to its end: how many deadlocks there were, requests that passed others, and places
-/// taken along.
+/// Some steps, and then everything is brought to its end: how many deadlocks there were, requests
+/// that passed others, and places taken along.
 fn run(seed: u64, txns: u64, steps: usize) -> [u64; 3] {
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut w = World {
@@ -397,7 +402,8 @@ fn what_the_table_does_is_what_it_may() {
     );
 }
 
-/// The model finds what nobody else would: a deadlock that need not be looks to clients like one that must.
+/// The model finds what nobody else would: a deadlock that need not be looks to clients like one
+/// that must.
 #[cfg(shuttle)]
 #[test]
 fn canaries_are_found() {

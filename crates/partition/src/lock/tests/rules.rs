@@ -43,7 +43,8 @@ fn waits_in_order_but_for_an_upgrade() {
     assert!(t.is_empty());
 }
 
-/// Table 13.3 of PostgreSQL's manual, for each pair of keys and ranges, with a mode to add to a row, which is one of keys.
+/// Table 13.3 of PostgreSQL's manual, for each pair of keys and ranges, with a mode to add to a
+/// row, which is one of keys.
 #[test]
 fn row_modes_conflict_as_in_postgresql() {
     let conflicts = ["....x", "..xxx", ".x.xx", ".xxxx", "xxxxx"];
@@ -170,7 +171,8 @@ fn an_upgrade_that_waits_goes_first() {
     assert_eq!(granted(&mut t), [4]);
 }
 
-/// The second writes what it has read; then the third, a reader of everything, waits for both, and neither waits for it.
+/// The second writes what it has read; then the third, a reader of everything, waits for both, and
+/// neither waits for it.
 #[test]
 fn a_holder_passes_those_who_wait_for_it_through_others() {
     let mut t = LockTable::new(MANY);
@@ -195,7 +197,8 @@ fn a_holder_passes_those_who_wait_for_it_through_others() {
     assert_eq!(granted(&mut t), [4]);
 }
 
-/// NOWAIT asks whether a lock is free and then takes it: that must not wait, also where lines are too long to be followed.
+/// NOWAIT asks whether a lock is free and then takes it: that must not wait, also where lines are
+/// too long to be followed.
 #[test]
 fn a_free_lock_is_granted_at_the_end_of_any_chain() {
     let row = Target::Key(TREE, b"row");

@@ -44,7 +44,8 @@ fn a_hot_row_leaves_one_image_for_each_snapshot() {
     }
 }
 
-/// The same of a row that is added to: by one-shots, and by transactions of which two are active all the time.
+/// The same of a row that is added to: by one-shots, and by transactions of which two are active
+/// all the time.
 #[test]
 fn a_row_that_is_added_to_leaves_one_image_for_each_snapshot() {
     let mut twins = Twins::new(1, ROOMY);

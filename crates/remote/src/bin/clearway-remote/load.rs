@@ -51,8 +51,9 @@ pub struct Load<C> {
 }
 
 impl<C: RowClient> Load<C> {
-    /// Runs transactions for this long, and ends those that are under way then. `turn` is called after each look at
-    /// what has arrived, and told whether the thread has something to do at once.
+    /// Runs transactions for this long, and ends those that are under way then. `turn` is called
+    /// after each look at what has arrived, and told whether the thread has something to do at
+    /// once.
     pub fn run(
         &mut self,
         time: Duration,

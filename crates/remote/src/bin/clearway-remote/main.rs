@@ -1,6 +1,8 @@
-//! One process of an experiment: a node that owns rows, and runs transactions on those of all nodes.
+//! One process of an experiment: a node that owns rows, and runs transactions on those of all
+//! nodes.
 //!
-//! A parent starts one process for each node and talks with them in lines, over standard input and output:
+//! A parent starts one process for each node and talks with them in lines, over standard input and
+//! output:
 //!
 //! | line | from | |
 //! |---|---|---|

@@ -1,6 +1,7 @@
 //! Workers in processes of their own that are killed, over shared memory and TCP; leases notice it.
 //!
-//! The test's process owns the rows. Each worker is the same program again, which runs [`child`] alone. Both talk in lines:
+//! The test's process owns the rows. Each worker is the same program again, which runs [`child`]
+//! alone. Both talk in lines:
 //!
 //! | from a worker | |
 //! |---|---|
@@ -40,7 +41,8 @@ const WORKERS: u32 = 4;
 /// Transactions that commit before the first worker is killed, and so on.
 const COMMITS_A_KILL: usize = 400;
 const KILLS: usize = 2;
-/// A worker that gets no time for this long is taken for dead, and killed: the test goes on without it.
+/// A worker that gets no time for this long is taken for dead, and killed: the test goes on without
+/// it.
 const LEASE: Duration = Duration::from_secs(1);
 const SECRET: [u8; 16] = *b"of this test run";
 
@@ -203,7 +205,8 @@ impl<R: Region> Owners<R> {
         }
     }
 
-    /// Takes lines until this holds, and looks at the leases meanwhile. Returns the workers that are taken for dead.
+    /// Takes lines until this holds, and looks at the leases meanwhile. Returns the workers that
+    /// are taken for dead.
     fn until(&mut self, mut holds: impl FnMut(&Self) -> bool) -> Vec<u16> {
         while !holds(self) {
             match self.lines.recv_timeout(LEASE / 20) {
@@ -265,7 +268,8 @@ impl<R: Region> Owners<R> {
 
     fn recover(&mut self, dead: &[u16]) {
         for worker in dead {
-            // Only who surely runs no more is fenced off shared memory. It may have been killed already.
+            // Only who surely runs no more is fenced off shared memory. It may have been killed
+            // already.
             let process = &mut self.workers[usize::from(*worker)];
             let _ = process.child.kill();
             process.wait();

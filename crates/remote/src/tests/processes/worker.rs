@@ -61,7 +61,8 @@ impl<W: FabricWorker> Work<W> {
                     std::mem::take(&mut events).into_iter().for_each(|event| self.handle(event))
                 }
                 Err(RemoteError::Verb(_)) => {
-                    // The fence came before its order. Or this worker was taken for dead, and is killed.
+                    // The fence came before its order. Or this worker was taken for dead, and is
+                    // killed.
                     let order = self.orders.recv().unwrap();
                     self.obey(&order);
                 }

@@ -149,8 +149,9 @@ impl Shared {
             let mut first = self.handed.load(Ordering::Relaxed);
             loop {
                 ring.next().store(first, Ordering::Relaxed);
-                // Release: pairs with the Acquire in `take_handed`: the link above. Acquire: pairs with the Release in `let_go`: a holder that did
-                // not see this queue had let go before it looked, and so the attempt below succeeds or there is another holder.
+                // Release: pairs with the Acquire in `take_handed`: the link above. Acquire: pairs
+                // with the Release in `let_go`: a holder that did not see this queue had let go
+                // before it looked, and so the attempt below succeeds or there is another holder.
                 match self.handed.compare_exchange_weak(
                     first,
                     index,
@@ -169,7 +170,8 @@ impl Shared {
 
     /// Applies the queues that were handed over.
     fn take_handed(&self, policy: &mut PolicyState) {
-        // Acquire: pairs with the Release of every exchange that put one there: each continues the release sequence of those before it.
+        // Acquire: pairs with the Release of every exchange that put one there: each continues the
+        // release sequence of those before it.
         let mut at = self.handed.swap(NOBODY, Ordering::Acquire);
         while at != NOBODY {
             let (index, ring) = (at, self.rings.of(at));
@@ -187,8 +189,9 @@ impl Shared {
         }
         drop(policy);
         for _ in 0..ROUNDS {
-            // An exchange that changes nothing: it comes before a thread's exchange, which then sees that the latch was let go; or after, and sees it.
-            // AcqRel: see `tell_or_hand_over`.
+            // An exchange that changes nothing: it comes before a thread's exchange, which then
+            // sees that the latch was let go; or after, and sees it. AcqRel: see
+            // `tell_or_hand_over`.
             if self.handed.fetch_or(0, Ordering::AcqRel) == NOBODY {
                 return;
             }

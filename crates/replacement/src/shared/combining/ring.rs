@@ -76,7 +76,8 @@ impl Overflow {
     fn shorten(&mut self) {
         const NONE: u32 = u32::MAX;
         let frames = self.hits.iter().map(|(entry, _)| entry.frame().0 + 1).max().unwrap_or(0);
-        // By frame, where among the kept ones its newest hit is. An older page of the frame is kept apart, for it has no place here.
+        // By frame, where among the kept ones its newest hit is. An older page of the frame is kept
+        // apart, for it has no place here.
         let (mut newest_first, mut places) =
             (Vec::<(Entry, u64)>::new(), vec![NONE; frames as usize]);
         for (entry, times) in self.hits.drain(..).rev() {
@@ -134,8 +135,8 @@ impl Ring {
 
     #[inline(always)]
     fn store(&self, tail: u32, entry: Entry) {
-        // Relaxed: the hit is all that there is to see; what makes the holder look is ordered by `handed` or by the latch. A holder that looks
-        // anyway acquires nothing by it but the hit.
+        // Relaxed: the hit is all that there is to see; what makes the holder look is ordered by
+        // `handed` or by the latch. A holder that looks anyway acquires nothing by it but the hit.
         self.slot(tail).store(entry.to_u64(), Ordering::Relaxed);
         self.own.tail.store(tail.wrapping_add(1), Ordering::Relaxed);
     }
@@ -158,8 +159,9 @@ impl Ring {
     }
 
     fn is_free(&self, position: u32) -> bool {
-        // Acquire: pairs with the Release in `drain`: a slot is freed after those before it, so that one that is free says so of them too, and
-        // what is stored there next comes after the zero.
+        // Acquire: pairs with the Release in `drain`: a slot is freed after those before it, so
+        // that one that is free says so of them too, and what is stored there next comes after the
+        // zero.
         self.slot(position).load(Ordering::Acquire) == Entry::NONE.to_u64()
     }
 
@@ -167,7 +169,8 @@ impl Ring {
     /// see to them.
     pub fn allow(&self, batch: u32) {
         let tail = self.own.tail.load(Ordering::Relaxed);
-        // A hint is enough: only the owner puts an overflow there; that it is gone already is no harm.
+        // A hint is enough: only the owner puts an overflow there; that it is gone already is no
+        // harm.
         let in_order = self.shared.overflow.is_empty();
         let room = if batch > 0 && in_order && self.is_free(tail.wrapping_add(batch - 1)) {
             batch
@@ -225,8 +228,9 @@ impl Ring {
 
     /// By the owner: marks the queue as handed over; whether it was not.
     pub fn hand_over(&self) -> bool {
-        // AcqRel, as in `take_over`: whichever comes second sees what the other did before. The owner's hits are seen by who takes over, or the
-        // owner sees that it must put itself in the list again.
+        // AcqRel, as in `take_over`: whichever comes second sees what the other did before. The
+        // owner's hits are seen by who takes over, or the owner sees that it must put itself in the
+        // list again.
         !self.shared.handed.swap(true, Ordering::AcqRel)
     }
 

@@ -1,6 +1,8 @@
-//! The arbiter over a pool as large as its shadows: caches of pages beside each other, and the leader's looked up page by page.
+//! The arbiter over a pool as large as its shadows: caches of pages beside each other, and the
+//! leader's looked up page by page.
 //!
-//! In the opening, where no page has been used twice, the pool's pages in order of use are those seen that have not left.
+//! In the opening, where no page has been used twice, the pool's pages in order of use are those
+//! seen that have not left.
 
 use clearway_replacement::{Policy, PolicyKind, Probe};
 use clearway_types::{FrameId, PageId};

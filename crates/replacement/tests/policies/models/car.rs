@@ -65,7 +65,8 @@ impl Policy for Model {
         }
     }
 
-    /// replace(), but that a page may be refused: it goes another round. A clock whose pages were all refused, in two rounds, is done.
+    /// replace(), but that a page may be refused: it goes another round. A clock whose pages were
+    /// all refused, in two rounds, is done.
     fn evict(
         &mut self,
         _incoming: Option<PageId>,

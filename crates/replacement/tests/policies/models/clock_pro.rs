@@ -1,4 +1,5 @@
-//! CLOCK-Pro: the clock as a queue with two of its hands lying in it before what they look at next; `HAND_hot` is at the front.
+//! CLOCK-Pro: the clock as a queue with two of its hands lying in it before what they look at next;
+//! `HAND_hot` is at the front.
 
 use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId};

@@ -49,7 +49,8 @@ impl Model {
         self.status.values().filter(|status| **status == Lir).count()
     }
 
-    /// "Stack pruning": HIR pages at the bottom of S leave it, and those that are not resident are forgotten.
+    /// "Stack pruning": HIR pages at the bottom of S leave it, and those that are not resident are
+    /// forgotten.
     fn prune(&mut self) {
         while self.count_lir() > 0 && self.status[&self.s[0]] != Lir {
             let bottom = self.s.pop_front().unwrap();

@@ -1,5 +1,6 @@
-//! The policies once more, each written from its paper for clarity alone: queues and loops, O(n) an access. A model shares no code with
-//! its policy, and knows no list, no ghost and no order by anything else's help.
+//! The policies once more, each written from its paper for clarity alone: queues and loops, O(n) an
+//! access. A model shares no code with its policy, and knows no list, no ghost and no order by
+//! anything else's help.
 
 mod arbiter;
 mod arc;

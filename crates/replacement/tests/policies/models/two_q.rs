@@ -1,4 +1,5 @@
-//! 2Q, full version: two queues of frames and one of page numbers; the oldest is at the front of each.
+//! 2Q, full version: two queues of frames and one of page numbers; the oldest is at the front of
+//! each.
 
 use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId};
@@ -18,7 +19,8 @@ impl Model {
         Self { a1in: VecDeque::new(), am: VecDeque::new(), a1out: VecDeque::new(), kin, kout }
     }
 
-    /// A page that leaves `A1in` goes to `A1out`, which is then cut to `Kout` pages, not counting the page that is about to come in.
+    /// A page that leaves `A1in` goes to `A1out`, which is then cut to `Kout` pages, not counting
+    /// the page that is about to come in.
     fn remember(&mut self, page: PageId, incoming: Option<PageId>) {
         let awaited = incoming.filter(|page| self.a1out.contains(page));
         self.a1out.push_back(page);

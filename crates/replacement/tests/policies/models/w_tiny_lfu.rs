@@ -98,14 +98,16 @@ impl Model {
         self.frames - self.window.len() - self.probation.len() - self.protected.len()
     }
 
-    /// The window may be as much too large as frames were free beside that of the page that came in.
+    /// The window may be as much too large as frames were free beside that of the page that came
+    /// in.
     fn overflow(&mut self) {
         while self.window.len() > self.window_size + usize::max(self.were_free, 1) - 1 {
             self.probation.push(self.window.remove(0));
         }
     }
 
-    /// The window's oldest page and the main part's victim, if there are both and the window is full, or will be.
+    /// The window's oldest page and the main part's victim, if there are both and the window is
+    /// full, or will be.
     fn contest(&self) -> Option<(Entry, Entry)> {
         let full = self.window.len() + self.free() >= self.window_size;
         let victim = self.probation.first().or(self.protected.first())?;

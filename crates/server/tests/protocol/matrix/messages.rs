@@ -1,4 +1,5 @@
-//! Every message of the protocol: well formed, malformed, unknown, and the packets that come before a session.
+//! Every message of the protocol: well formed, malformed, unknown, and the packets that come before
+//! a session.
 
 use crate::raw::{bind, close, describe, execute, flush, message, parse, query, startup, sync};
 

@@ -1,15 +1,19 @@
-//! Every state of the protocol times every message, compared with the answers of PostgreSQL 15, byte for byte.
+//! Every state of the protocol times every message, compared with the answers of PostgreSQL 15,
+//! byte for byte.
 //!
-//! A cell is a state and a message. It is played twice: the message, then the end of the client's stream; and the message, then an ending
-//! that shows what the message has changed: portals, statements, the transaction, the data. A server discards what it has not sent when
-//! the stream ends, so the first shows what comes at once. Both end by themselves: nothing is waited for but the end of the connection.
+//! A cell is a state and a message. It is played twice: the message, then the end of the client's
+//! stream; and the message, then an ending that shows what the message has changed: portals,
+//! statements, the transaction, the data. A server discards what it has not sent when the stream
+//! ends, so the first shows what comes at once. Both end by themselves: nothing is waited for but
+//! the end of the connection.
 //!
-//! `matrix.out` has the recorded answers: for each message the states that give the same answer. To record them again:
-//! `BLESS=1 cargo test -p clearway-server --test protocol matrix`. Where PostgreSQL 15 is installed, the same test without BLESS checks
-//! that the recorded answers are its own.
+//! `matrix.out` has the recorded answers: for each message the states that give the same answer. To
+//! record them again: `BLESS=1 cargo test -p clearway-server --test protocol matrix`. Where
+//! PostgreSQL 15 is installed, the same test without BLESS checks that the recorded answers are its
+//! own.
 //!
-//! What differs for a reason is in a list below, and must differ. Not compared: the source fields F, L and R of errors, the keys of BackendKeyData,
-//! the value of server_version.
+//! What differs for a reason is in a list below, and must differ. Not compared: the source fields
+//! F, L and R of errors, the keys of BackendKeyData, the value of server_version.
 
 mod messages;
 mod player;
@@ -66,7 +70,8 @@ struct Allowed {
 }
 
 const ALLOWED: [Allowed; 6] = [
-    // PostgreSQL finds this error while it plans, and then an earlier unnamed portal is still there.
+    // PostgreSQL finds this error while it plans, and then an earlier unnamed portal is still
+    // there.
     Allowed {
         message: "message: query that divides by zero",
         recorded: ["(no portal)", "n"],
@@ -143,7 +148,8 @@ fn recorded() -> Answers {
     answers
 }
 
-/// The cells that differ, but for what is allowed if the answers are `ours`: then it must be there, too.
+/// The cells that differ, but for what is allowed if the answers are `ours`: then it must be there,
+/// too.
 fn differences(recorded: &Answers, cells: &[Cell], ours: bool) -> String {
     let mut out = String::new();
     let mut used = [false; ALLOWED.len()];

@@ -41,7 +41,8 @@ impl Player {
         drop(self.stream.write_all(bytes));
     }
 
-    /// Reads once; false at the end. A server that closes with something unread resets the connection, after what it has said.
+    /// Reads once; false at the end. A server that closes with something unread resets the
+    /// connection, after what it has said.
     fn hear(&mut self) -> bool {
         let mut chunk = [0; 16 << 10];
         match self.stream.read(&mut chunk) {
@@ -95,7 +96,8 @@ fn frame(bytes: &[u8]) -> Option<usize> {
 /// Fields of errors that name PostgreSQL's source.
 const SOURCE: [u8; 3] = [b'F', b'L', b'R'];
 
-/// Short forms of what most endings have, to keep the file readable: a message that has one is written so and no other is.
+/// Short forms of what most endings have, to keep the file readable: a message that has one is
+/// written so and no other is.
 const SHORT: [(&str, &str); 6] = [
     (
         "E ERROR C25P02 Mcurrent transaction is aborted, commands ignored until end of transaction block",
@@ -115,7 +117,8 @@ fn short(text: String) -> String {
     SHORT.iter().find(|(long, _)| *long == text).map_or(text, |(_, short)| (*short).to_owned())
 }
 
-/// A message. What cannot be the same is left out: where in PostgreSQL's source an error was found, keys, the version.
+/// A message. What cannot be the same is left out: where in PostgreSQL's source an error was found,
+/// keys, the version.
 fn shown(message: &[u8]) -> String {
     let (tag, body) = (char::from(message[0]), &message[5..]);
     let text = match tag {
@@ -188,7 +191,8 @@ impl Place<'_> {
         player
     }
 
-    /// Plays a message in this state: once with nothing after it, once with an ending that shows what it has changed.
+    /// Plays a message in this state: once with nothing after it, once with an ending that shows
+    /// what it has changed.
     fn play(&self, state: &State, (name, bytes): &Named) -> Cell {
         let [alone, going_on] = [vec![], ending(state.copying)].map(|end| {
             let mut player = self.enter(state, name);
@@ -230,7 +234,8 @@ pub fn play_packet(socket: &Path, (when, before): &(&str, &[u32]), (name, bytes)
     (format!("packet: {name}"), (*when).to_owned(), Answer { alone, going_on })
 }
 
-/// Plays everything: messages in turn in each of these databases, which have nothing in common, side by side.
+/// Plays everything: messages in turn in each of these databases, which have nothing in common,
+/// side by side.
 pub fn play_all(socket: &Path, databases: &[&str]) -> Vec<Cell> {
     let (packets, messages, states) =
         (super::messages::packets(), super::messages::messages(), super::states::states());

@@ -1,4 +1,5 @@
-//! The states of a session, each with the messages that bring it about and the answers that come to them at once.
+//! The states of a session, each with the messages that bring it about and the answers that come to
+//! them at once.
 
 use crate::raw::{bind, close, describe, execute, flush, message, parse, query, sync};
 
@@ -26,7 +27,8 @@ const INSERT: &str = "insert into matrix values (7)";
 const FAILS: &str = "insert into matrix values (1)";
 const COPY_IN: &str = "copy matrix from stdin";
 
-/// All states after the start-up. Each session has a prepared statement `s` with one parameter, an int4.
+/// All states after the start-up. Each session has a prepared statement `s` with one parameter, an
+/// int4.
 pub fn states() -> Vec<State> {
     let begin = || query("begin");
     let parsed = || parse("", "select 1 as a", &[]);
@@ -77,7 +79,8 @@ pub fn states() -> Vec<State> {
     all
 }
 
-/// What the client sends after the message: it shows in which state the message has left the session.
+/// What the client sends after the message: it shows in which state the message has left the
+/// session.
 pub fn ending(copying: bool) -> Vec<u8> {
     let mut all = if copying { message(b'f', b"over\0") } else { Vec::new() };
     for what in [vec![], describe('S', ""), describe('P', ""), describe('P', "p")] {

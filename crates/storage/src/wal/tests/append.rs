@@ -13,8 +13,8 @@ use crate::wal::{LOG_START, Wal, WalReader, record_size};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Invariant 1, against a list: records of all sizes, in any parts, over many laps of the ring, many segments and
-    /// several lives of the log.
+    /// Invariant 1, against a list: records of all sizes, in any parts, over many laps of the ring,
+    /// many segments and several lives of the log.
     #[test]
     fn reads_back_what_was_appended(
         lives in prop::collection::vec(
@@ -58,8 +58,8 @@ proptest! {
     }
 }
 
-/// Invariant 1 of the log and all of the ring's: no record is lost, doubled or mixed up when many threads fill a ring
-/// that is far too small for them.
+/// Invariant 1 of the log and all of the ring's: no record is lost, doubled or mixed up when many
+/// threads fill a ring that is far too small for them.
 #[test]
 fn many_threads_share_a_small_ring() {
     const THREADS: u64 = 6;

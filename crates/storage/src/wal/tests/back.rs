@@ -20,8 +20,8 @@ fn log() -> (Arc<Wal>, super::fake::Control, Vec<Lsn>) {
     (wal, control, starts)
 }
 
-/// Invariant 1 of `back`: what is read stays in proportion to what is asked for, whether the records asked for are
-/// neighbours or lie far apart.
+/// Invariant 1 of `back`: what is read stays in proportion to what is asked for, whether the
+/// records asked for are neighbours or lie far apart.
 #[test]
 fn reads_in_proportion_to_what_is_asked_for() {
     let (wal, control, starts) = log();

@@ -40,8 +40,9 @@ fn fail_a_sync(disk: &MemDisk, seed: u64) {
     disk.set_faults(Some(Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]))));
 }
 
-/// Invariant 3: the last record, cut at each of its bytes, with zeros or with the bytes of an earlier life behind the
-/// cut, is the log's end; all before it is read; appending goes on in its place.
+/// Invariant 3: the last record, cut at each of its bytes, with zeros or with the bytes of an
+/// earlier life behind the cut, is the log's end; all before it is read; appending goes on in its
+/// place.
 #[test]
 fn a_tail_torn_at_any_byte_ends_the_log() {
     for junk in [0u8, 0xff, 0x10] {
@@ -89,7 +90,8 @@ fn a_tail_torn_at_any_byte_ends_the_log() {
     }
 }
 
-/// Damage to what was durable before a later record was made is told, wherever it is, with its place.
+/// Damage to what was durable before a later record was made is told, wherever it is, with its
+/// place.
 #[test]
 fn damage_in_the_middle_is_told() {
     let disk = MemDisk::new();
@@ -121,8 +123,9 @@ fn damage_in_the_middle_is_told() {
     assert_eq!(read(&disk, Lsn(0)).unwrap().0.len(), 150);
 }
 
-/// Invariant 4: whole records behind a torn one, all of one unsynced group, are a torn tail, and do not come back to life
-/// behind what is appended in the torn one's place, though they lie just where the next record would.
+/// Invariant 4: whole records behind a torn one, all of one unsynced group, are a torn tail, and do
+/// not come back to life behind what is appended in the torn one's place, though they lie just
+/// where the next record would.
 #[test]
 fn what_follows_a_torn_record_stays_dead() {
     let config = WalConfig { buffer_size: 1 << 16, ..small() };
@@ -150,8 +153,8 @@ fn what_follows_a_torn_record_stays_dead() {
     }
 }
 
-/// Invariant 2: what a killed process had written and not synced is read by the next one, so that one must sync it
-/// before it counts as durable.
+/// Invariant 2: what a killed process had written and not synced is read by the next one, so that
+/// one must sync it before it counts as durable.
 #[test]
 fn what_is_read_after_a_kill_is_made_durable() {
     for seed in 0..8 {
@@ -171,7 +174,8 @@ fn what_is_read_after_a_kill_is_made_durable() {
     }
 }
 
-/// Invariant 2 where the log's beginning has been let go: the segments that are left are synced all the same.
+/// Invariant 2 where the log's beginning has been let go: the segments that are left are synced all
+/// the same.
 #[test]
 fn a_tail_behind_removed_segments_is_made_durable() {
     for seed in 0..8 {
@@ -217,7 +221,8 @@ fn a_tail_whose_sync_has_failed_is_written_anew() {
     }
 }
 
-/// Invariant 4: what a start has wiped, but could not sync, does not come back behind what the next one appends.
+/// Invariant 4: what a start has wiped, but could not sync, does not come back behind what the next
+/// one appends.
 #[test]
 fn what_a_failed_start_has_wiped_stays_dead() {
     let config = WalConfig { buffer_size: 1 << 16, ..small() };
@@ -249,8 +254,9 @@ fn what_a_failed_start_has_wiped_stays_dead() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Invariants 3 and 4: over several crashes, each of which keeps any of the unsynced sectors, the log that is read
-    /// is a prefix of what was appended, holds all that was durable, and what was once lost stays lost.
+    /// Invariants 3 and 4: over several crashes, each of which keeps any of the unsynced sectors,
+    /// the log that is read is a prefix of what was appended, holds all that was durable, and what
+    /// was once lost stays lost.
     #[test]
     fn a_crash_keeps_a_prefix(
         lives in prop::collection::vec((prop::collection::vec((8usize..700, 0u8..8), 1..80), any::<u64>()), 1..5)
@@ -271,7 +277,8 @@ proptest! {
                     0 => wal.wait_durable(end).unwrap(),
                     1 => wal.request_flush(end),
                     2 => {
-                        // A checkpoint: what is durable is not needed any more, and its segments live again.
+                        // A checkpoint: what is durable is not needed any more, and its segments
+                        // live again.
                         let durable = wal.durable();
                         from = model.iter().map(|record| record.1).filter(|end| *end <= durable).max().unwrap_or(from);
                         wal.remove_before(from).unwrap();

@@ -20,7 +20,8 @@ fn commits_that_wait_share_a_sync() {
     const WAITERS: u64 = 32;
     let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, roomy(), Lsn(0)).unwrap();
-    // The second segment is made ahead at some moment; wait for it, so that its sync is not counted below.
+    // The second segment is made ahead at some moment; wait for it, so that its sync is not counted
+    // below.
     wal.shared.segments.make_ahead(0, &|| false).unwrap();
     control.hold(true);
     let first = wal.append(&[b"first"]);
@@ -83,7 +84,8 @@ fn hooks_hear_of_each_growth() {
     assert!(heard.is_sorted() && heard.last() == Some(&end) && heard.len() == 50);
 }
 
-/// Invariant 2: a failed sync is final, though the next would succeed; everyone is told, nobody blocks.
+/// Invariant 2: a failed sync is final, though the next would succeed; everyone is told, nobody
+/// blocks.
 #[test]
 fn a_failed_sync_is_final() {
     let (disk, control) = controlled(MemDisk::new());

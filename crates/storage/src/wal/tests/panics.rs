@@ -51,7 +51,8 @@ fn a_panic_of_a_hook_fails_the_log() {
     assert!(wal.wait_durable(wal.append(&[&payload(2, 100)])).is_err());
 }
 
-/// Invariant 5 of the flusher, of the thread that makes segments: nobody waits for room that nobody makes.
+/// Invariant 5 of the flusher, of the thread that makes segments: nobody waits for room that nobody
+/// makes.
 #[test]
 fn a_panic_of_the_segment_maker_fails_the_log() {
     let (fake, control) = controlled(MemDisk::new());

@@ -41,7 +41,8 @@ fn until_refused(wal: &Wal) -> (io::Error, u64) {
     panic!("it is never full");
 }
 
-/// Invariants 2 and 3 of `room`: a full log refuses, keeps its reserve, and takes up again what it can when there is space.
+/// Invariants 2 and 3 of `room`: a full log refuses, keeps its reserve, and takes up again what it
+/// can when there is space.
 #[test]
 fn a_full_log_refuses_and_goes_on_when_there_is_space() {
     let disk = MemDisk::new();
@@ -93,12 +94,14 @@ fn a_full_log_asks_for_a_checkpoint_once_in_a_while() {
     wal.shutdown();
 }
 
-/// Invariant 2: the maker has looked how much is wanted, and before it has made that, more is pledged.
+/// Invariant 2: the maker has looked how much is wanted, and before it has made that, more is
+/// pledged.
 #[test]
 fn a_pledge_that_overtakes_the_maker_of_segments_leaves_nobody_waiting() {
     let disk = MemDisk::new();
     let wal = Arc::new(Wal::open(Arc::new(disk.clone()), config(), Lsn(0)).unwrap());
-    // The maker answers this, and then has nothing to do: the next operation of the disk is one for the next request.
+    // The maker answers this, and then has nothing to do: the next operation of the disk is one for
+    // the next request.
     ask(&wal, 8 * SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
     let (pledger, pledged) = (Arc::downgrade(&wal), AtomicBool::new(false));
     disk.set_hook(Some(Arc::new(move |_| {

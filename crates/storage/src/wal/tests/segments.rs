@@ -20,8 +20,8 @@ fn fill(wal: &Wal, range: std::ops::Range<u64>) -> Vec<Lsn> {
     ends
 }
 
-/// Invariant 4: what a recycled segment held in its earlier life never passes for a record, however often it is
-/// recycled; the number of files stays bounded.
+/// Invariant 4: what a recycled segment held in its earlier life never passes for a record, however
+/// often it is recycled; the number of files stays bounded.
 #[test]
 fn recycled_segments_hold_no_ghosts() {
     let disk = MemDisk::new();
@@ -54,8 +54,8 @@ fn recycled_segments_hold_no_ghosts() {
     }
 }
 
-/// A crash between any two steps of recycling and removing leaves a log that can be read from what is needed on, and
-/// appended to.
+/// A crash between any two steps of recycling and removing leaves a log that can be read from what
+/// is needed on, and appended to.
 #[test]
 fn a_crash_while_recycling_harms_nothing() {
     for granted in 0..48 {
@@ -99,7 +99,8 @@ fn remove_before_keeps_what_is_needed() {
     ));
 }
 
-/// A removed segment that a crash brought back before a gap goes again at the next start; what is needed stays.
+/// A removed segment that a crash brought back before a gap goes again at the next start; what is
+/// needed stays.
 #[test]
 fn a_segment_before_a_gap_goes() {
     let disk = MemDisk::new();
@@ -129,7 +130,8 @@ fn the_segment_size_is_the_logs() {
     assert_eq!(read(&disk, Lsn(0)).unwrap().0.len(), 200);
 }
 
-/// Bytes from the disk are an error with their place, not a panic: a missing segment, a wrong header, a wrong start.
+/// Bytes from the disk are an error with their place, not a panic: a missing segment, a wrong
+/// header, a wrong start.
 #[test]
 fn missing_and_foreign_segments_are_refused() {
     let disk = MemDisk::new();
