@@ -11,7 +11,7 @@
 #[path = "../../latch/benches/steps/mod.rs"]
 mod steps;
 
-use clearway_buffer::{Files, Pool, PoolConfig, WalBarrier, Want};
+use clearway_buffer::{Files, MissingPage, Pool, PoolConfig, WalBarrier};
 use clearway_env::{Disk, IoPool, MemDisk, SeededEntropy};
 use clearway_replacement::ReplacementKind;
 use clearway_types::{Lsn, PageId, PartitionId};
@@ -136,7 +136,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = PoolConfig { frames: pages + pages / 4, replacement, ..PoolConfig::default() };
     let pool = Pool::new(config, files, Arc::new(NoWal), io_pool)?;
     for no in 0..pages {
-        pool.fetch_blocking(Want::Page(page(no)))?;
+        pool.fetch_blocking(MissingPage::Page(page(no)))?;
     }
 
     count_instructions(&pool);

@@ -11,8 +11,8 @@
 //! arguments it runs tiny: to be sure that it runs.
 
 use clearway_buffer::{
-    Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, SecondLevel, SecondLevelConfig,
-    Stats, WalBarrier, Want, seal, set_kind, set_lsn,
+    Files, MissingPage, PAGE_SIZE, PageError, PageIo, Pin, Pool, PoolConfig, SecondLevel,
+    SecondLevelConfig, Stats, WalBarrier, seal, set_kind, set_lsn,
 };
 use clearway_env::{DirectDisk, Disk, Entropy, IoPool, OsDisk, SeededEntropy};
 use clearway_types::{Lsn, PageId, PartitionId};
@@ -129,10 +129,10 @@ impl Chain {
         }
         let id = page(self.random.below(self.pages));
         let pool = self.pool.clone();
-        pool.fetch(Want::Page(id), Box::new(move |result| self.fetched(id, result)));
+        pool.fetch(MissingPage::Page(id), Box::new(move |result| self.fetched(id, result)));
     }
 
-    fn fetched(self: Box<Self>, id: PageId, result: Result<Keep, PageError>) {
+    fn fetched(self: Box<Self>, id: PageId, result: Result<Pin, PageError>) {
         let keep = result.expect("a page");
         if self.random.below(100) < self.write_percent
             && let Ok(mut page) = self.pool.write(id)
@@ -196,10 +196,10 @@ fn touch_all_frames(pool: &Pool, args: &Args) {
     for n in 0..u64::from(args.frames.min(args.pages)) {
         let sender = sender.clone();
         // Who receives waits for all.
-        pool.fetch(Want::Page(page(n)), Box::new(move |result| drop(sender.send(result))));
+        pool.fetch(MissingPage::Page(page(n)), Box::new(move |result| drop(sender.send(result))));
     }
     drop(sender);
-    let kept: Vec<Keep> = fetched.iter().map(|result| result.expect("a page")).collect();
+    let kept: Vec<Pin> = fetched.iter().map(|result| result.expect("a page")).collect();
     drop(kept);
 }
 

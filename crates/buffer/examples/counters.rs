@@ -8,8 +8,8 @@
 //! of a change) and [`Counters::open`] (what comes before the first read).
 
 use clearway_buffer::{
-    Files, HEADER, Keep, PAGE_SIZE, PageError, PageIo, PageMut, Pool, PoolConfig, WalBarrier, Want,
-    lsn,
+    Files, HEADER, MissingPage, PAGE_SIZE, PageError, PageIo, PageMut, Pin, Pool, PoolConfig,
+    WalBarrier, lsn,
 };
 use clearway_env::{Disk, File, IoPool, MemDisk, Open, OsDisk};
 use clearway_types::{Lsn, PageId, PartitionId};
@@ -155,8 +155,8 @@ impl Counters {
 
     /// Makes the attempt until all that it wants is in the pool. The attempt changes nothing before
     /// it has everything.
-    fn with<T>(&self, attempt: impl Fn(&Pool) -> Result<T, Want>) -> Result<T, PageError> {
-        let mut _keep: Keep;
+    fn with<T>(&self, attempt: impl Fn(&Pool) -> Result<T, MissingPage>) -> Result<T, PageError> {
+        let mut _keep: Pin;
         loop {
             match attempt(&self.pool) {
                 Ok(done) => return Ok(done),

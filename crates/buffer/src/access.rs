@@ -5,8 +5,8 @@
 
 use crate::frame::{Frame, FreeFrame, Mode, TryLatch};
 use crate::guard::{PageMut, PageRef};
-use crate::loader::{PoolCore, Want};
-use crate::optimistic::Glimpse;
+use crate::loader::{MissingPage, PoolCore};
+use crate::optimistic::OptimisticPage;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{FrameId, PageId};
 use std::panic::Location;
@@ -58,14 +58,14 @@ impl PoolCore {
         &self,
         (frame, state): (FrameId, &Frame),
         is_here: impl FnOnce(&Frame) -> bool,
-        look: &mut impl FnMut(&Glimpse<'_>) -> T,
+        look: &mut impl FnMut(&OptimisticPage<'_>) -> T,
     ) -> Option<T> {
-        if !Glimpse::POSSIBLE {
+        if !OptimisticPage::POSSIBLE {
             return None;
         }
         let version = state.glimpse(is_here)?;
         // SAFETY: it is one of `frames`, and the arena has been made for as many.
-        let found = look(&unsafe { Glimpse::new(self, frame) });
+        let found = look(&unsafe { OptimisticPage::new(self, frame) });
         state.unchanged_since(version).then_some(found)
     }
 
@@ -77,8 +77,8 @@ impl PoolCore {
         &self,
         first: FrameId,
         id: PageId,
-        mut look: impl FnMut(&Glimpse<'_>) -> T,
-    ) -> Result<T, Want> {
+        mut look: impl FnMut(&OptimisticPage<'_>) -> T,
+    ) -> Result<T, MissingPage> {
         if let Some(state) = self.frames.get(first.0 as usize)
             && let Some(found) = self.glimpse((first, state), |state| state.holds(id), &mut look)
         {
@@ -95,8 +95,8 @@ impl PoolCore {
     fn read_again<T>(
         &self,
         id: PageId,
-        mut look: impl FnMut(&Glimpse<'_>) -> T,
-    ) -> Result<T, Want> {
+        mut look: impl FnMut(&OptimisticPage<'_>) -> T,
+    ) -> Result<T, MissingPage> {
         for _ in 1..GLIMPSES {
             if let Some(at @ (frame, state)) = self.table.find(&self.frames, id)
                 && let Some(found) = self.glimpse(at, |state| state.holds(id), &mut look)
@@ -106,11 +106,11 @@ impl PoolCore {
             }
             clearway_sync::hint::spin_loop();
         }
-        let frame = self.latch(id, Mode::Shared).ok_or(Want::Page(id))?;
+        let frame = self.latch(id, Mode::Shared).ok_or(MissingPage::Page(id))?;
         let _latched = PageRef::new(self, frame);
         self.hit(frame, self.frame(frame), id);
         // SAFETY: it has just been found.
-        Ok(look(&unsafe { Glimpse::new(self, frame) }))
+        Ok(look(&unsafe { OptimisticPage::new(self, frame) }))
     }
 
     #[cold]

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use crate::files::Files;
     use crate::io::WalBarrier;
-    use crate::loader::Want;
+    use crate::loader::MissingPage;
     use crate::pool::{Pool, PoolConfig};
     use clearway_env::{Disk, IoPool, MemDisk};
     use clearway_types::{Lsn, PartitionId};
@@ -279,7 +279,8 @@ mod tests {
                 .unwrap();
         let reserved = pool.reserve_frames(16).unwrap();
         pool.core.cool_or_fail(|_| panic!("planted in the cooler"));
-        let refused = pool.fetch_blocking(Want::Page(PageId::new(PartitionId(0), 0))).unwrap_err();
+        let refused =
+            pool.fetch_blocking(MissingPage::Page(PageId::new(PartitionId(0), 0))).unwrap_err();
         assert!(refused.to_string().contains("planted in the cooler"), "{refused}");
         assert!(matches!(pool.failed(), Some(PageError::Panicked { .. })));
         drop(reserved);

@@ -3,14 +3,14 @@
 //! # Invariants
 //! 1. Every frame is in this list, in a [`crate::Reservation`], held by one read job, or holds a
 //!    page.
-//! 2. Frames promised to a `Want::Frames` stay free for creations and reservations: reads leave so
-//!    many in the list. (A read that has waited [`FrameWaits::promise_rounds`] may take them: a
-//!    promise's holder could wait for just that page.)
+//! 2. Frames promised to a `MissingPage::Frames` stay free for creations and reservations: reads
+//!    leave so many in the list. (A read that has waited [`FrameWaits::promise_rounds`] may take
+//!    them: a promise's holder could wait for just that page.)
 //! 3. Whoever waits here is answered: with a frame, or after [`FrameWaits::starved_rounds`] rounds
 //!    of the cooler in which no frame became free, or when the pool fails or shuts down.
-//! 4. What becomes free is collected for the oldest `Want::Frames` that waits: reads that come
-//!    after it leave it so many, with the exception of 2. Else it might wait for ever while the
-//!    frames become free one by one, as each read that gets one is a fruitful round.
+//! 4. What becomes free is collected for the oldest `MissingPage::Frames` that waits: reads that
+//!    come after it leave it so many, with the exception of 2. Else it might wait for ever while
+//!    the frames become free one by one, as each read that gets one is a fruitful round.
 //!
 //! # Locking
 //! One monitor, the last in the order: nothing else is taken and nothing is called back under it,

@@ -1,7 +1,7 @@
 //! The buffer pool: frames, page table, pins, write-back.
 //!
 //! [`Pool::read`] and [`Pool::write`] find a resident page without a lock and never block on I/O: a
-//! page that is not resident is a [`Want`], which [`Pool::fetch`] turns into a [`Keep`]
+//! page that is not resident is a [`MissingPage`], which [`Pool::fetch`] turns into a [`Pin`]
 //! asynchronously. The pool keeps the write-ahead rule through [`WalBarrier`] without knowing the
 //! log, and reaches the disk through [`PageIo`]. Which page leaves is decided by
 //! `clearway-replacement`.
@@ -41,8 +41,8 @@ pub use files::{Files, data_file_name};
 pub use free::FrameWaits;
 pub use guard::{PageMut, PageRef};
 pub use io::{PageIo, Place, WRITE_BATCH, WalBarrier};
-pub use loader::{FetchDone, Keep, Reservation, Want};
-pub use optimistic::Glimpse;
+pub use loader::{FetchDone, MissingPage, Pin, Reservation};
+pub use optimistic::OptimisticPage;
 pub use page::{FORMAT_VERSION, HEADER, PAGE_SIZE, kind, lsn, seal, set_kind, set_lsn, verify};
 pub use pool::{Pool, PoolConfig};
 pub use second_level::{SECOND_LEVEL_FILE, SecondLevel, SecondLevelConfig, SecondLevelStats};

@@ -1,5 +1,5 @@
 //! Bringing pages in, asynchronously: each page is read once however many wait for it. What was
-//! fetched is kept by a [`Keep`], free frames by a [`Reservation`].
+//! fetched is kept by a [`Pin`], free frames by a [`Reservation`].
 //!
 //! A read that is under way has an entry in the page table's `loading`, with its waiters. The frame
 //! enters the page table only when the page is in it, so that no frame ever holds half a page. If
@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 /// What an attempt needs before it can be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Want {
+pub enum MissingPage {
     /// This page in the pool.
     Page(PageId),
     /// This page in the pool, for a scan: one of many pages, and most likely not needed again soon.
@@ -58,14 +58,14 @@ pub enum Want {
 }
 
 /// Gets what was fetched.
-pub type FetchDone = Box<dyn FnOnce(Result<Keep, PageError>) + Send>;
+pub type FetchDone = Box<dyn FnOnce(Result<Pin, PageError>) + Send>;
 
 /// What the pool's threads share: whoever waits is called back.
 pub(crate) type PoolCore = Core<FetchDone>;
 
 /// Keeps what was fetched until dropped: a page in its frame, or so many frames free for creations.
 /// Excludes nobody from the page. It may outlive the [`crate::Pool`].
-pub struct Keep {
+pub struct Pin {
     core: Arc<PoolCore>,
     kept: Kept,
 }
@@ -76,7 +76,7 @@ enum Kept {
     Nothing,
 }
 
-impl Keep {
+impl Pin {
     /// Takes over a pin.
     pub(crate) fn page(core: Arc<PoolCore>, frame: FrameId) -> Self {
         Self { core, kept: Kept::Page(frame) }
@@ -93,7 +93,7 @@ impl Keep {
     }
 }
 
-impl Drop for Keep {
+impl Drop for Pin {
     fn drop(&mut self) {
         match self.kept {
             Kept::Page(frame) => self.core.frame(frame).unpin(),
@@ -103,12 +103,12 @@ impl Drop for Keep {
     }
 }
 
-impl fmt::Debug for Keep {
+impl fmt::Debug for Pin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kept {
-            Kept::Page(frame) => write!(f, "Keep({:?})", self.core.frame(frame).page()),
-            Kept::Frames(n) => write!(f, "Keep({n} frames)"),
-            Kept::Nothing => f.write_str("Keep(nothing)"),
+            Kept::Page(frame) => write!(f, "Pin({:?})", self.core.frame(frame).page()),
+            Kept::Frames(n) => write!(f, "Pin({n} frames)"),
+            Kept::Nothing => f.write_str("Pin(nothing)"),
         }
     }
 }
@@ -140,13 +140,13 @@ impl Drop for Reservation {
 }
 
 impl PoolCore {
-    pub fn fetch(self: &Arc<Self>, want: Want, done: FetchDone) {
+    pub fn fetch(self: &Arc<Self>, want: MissingPage, done: FetchDone) {
         if let Some(error @ PageError::Panicked { .. }) = self.health.failed() {
             return self.answer(done, Err(error.clone()));
         }
         let need = match want {
-            Want::Page(id) | Want::Scan(id) => {
-                let scan = matches!(want, Want::Scan(_));
+            MissingPage::Page(id) | MissingPage::Scan(id) => {
+                let scan = matches!(want, MissingPage::Scan(_));
                 let mut shard = self.table.latch(id);
                 if let Some(frame) = self.table.find_latched(&shard, self.frames(), id) {
                     let latched = (!canary::on(Bug::LatePin)).then_some(shard);
@@ -166,23 +166,23 @@ impl PoolCore {
                 shard.loading.insert(id, Loading { waiters: vec![done], superseded: false, scan });
                 Need::Page(id)
             }
-            Want::Frames(n) if n as usize > self.frames().len() / 2 => {
+            MissingPage::Frames(n) if n as usize > self.frames().len() / 2 => {
                 return self.answer(done, Err(PageError::NoFrames));
             }
-            Want::Frames(n) => Need::Frames(n, done),
-            Want::Space { page, last } => {
+            MissingPage::Frames(n) => Need::Frames(n, done),
+            MissingPage::Space { page, last } => {
                 let core = self.clone();
                 let make = move || {
                     let made =
                         core.guarded("making space on the disk", || core.io.make_space(page, last));
-                    core.answer(done, made.map(|()| Keep::nothing(core.clone())));
+                    core.answer(done, made.map(|()| Pin::nothing(core.clone())));
                 };
                 return self.io_pool.submit(Box::new(make));
             }
-            Want::Log { bytes, must } => {
+            MissingPage::Log { bytes, must } => {
                 let core = self.clone();
                 let answer = move |room: std::io::Result<()>| {
-                    let kept = room.map(|()| Keep::nothing(core.clone()));
+                    let kept = room.map(|()| Pin::nothing(core.clone()));
                     core.answer(done, kept.map_err(|error| PageError::LogRoom(Arc::new(error))));
                 };
                 return self.health.wal.when_room(bytes, must, Box::new(answer));
@@ -191,7 +191,7 @@ impl PoolCore {
         self.dispatch(self.free.ask(need));
     }
 
-    pub fn fetch_blocking(self: &Arc<Self>, want: Want) -> Result<Keep, PageError> {
+    pub fn fetch_blocking(self: &Arc<Self>, want: MissingPage) -> Result<Pin, PageError> {
         let (sender, receiver) = mpsc::channel();
         // The receiver waits, so that the send succeeds.
         self.fetch(want, Box::new(move |result| drop(sender.send(result))));
@@ -203,7 +203,7 @@ impl PoolCore {
         for one in granted {
             match one {
                 Granted::Page(id, frame) => self.load(id, frame),
-                Granted::Frames(n, done) => self.answer(done, Ok(Keep::frames(self.clone(), n))),
+                Granted::Frames(n, done) => self.answer(done, Ok(Pin::frames(self.clone(), n))),
                 Granted::Refused(Need::Frames(_, done), error) => self.answer(done, Err(error)),
                 Granted::Refused(Need::Page(id), error) => self.refuse(id, &error),
             }
@@ -326,13 +326,13 @@ impl PoolCore {
     /// none are refused.
     fn complete(self: &Arc<Self>, waiters: Vec<FetchDone>, frame: FrameId, kept: u64) {
         for (number, done) in (0..).zip(waiters) {
-            let keep = (number < kept).then(|| Keep::page(self.clone(), frame));
+            let keep = (number < kept).then(|| Pin::page(self.clone(), frame));
             self.answer(done, keep.ok_or(PageError::NoFrames));
         }
     }
 
     /// Calls back. A panic fails the pool, and goes no further: others wait for their answers.
-    fn answer(&self, done: FetchDone, result: Result<Keep, PageError>) {
+    fn answer(&self, done: FetchDone, result: Result<Pin, PageError>) {
         if let Err(message) = caught(move || done(result)) {
             self.fail(PageError::panicked("taking what was fetched", &message));
         }

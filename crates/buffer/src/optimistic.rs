@@ -28,17 +28,17 @@ const WORD: usize = size_of::<u64>();
 
 /// A page as it is at a moment, or at several: what is read counts only if
 /// [`crate::Pool::read_optimistic`] says so, by returning it.
-pub struct Glimpse<'a> {
+pub struct OptimisticPage<'a> {
     bytes: NonNull<u8>,
     pool: PhantomData<&'a Arena>,
 }
 
-impl<'a> Glimpse<'a> {
+impl<'a> OptimisticPage<'a> {
     /// Whether this processor's instructions are known here.
     pub(crate) const POSSIBLE: bool =
         cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)));
 
-    /// Where this is not [`Glimpse::POSSIBLE`], for the holder of a latch only.
+    /// Where this is not [`OptimisticPage::POSSIBLE`], for the holder of a latch only.
     ///
     /// # Safety
     /// The pool has such a frame.

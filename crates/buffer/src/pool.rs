@@ -38,8 +38,8 @@ use crate::free::{FrameWaits, FreeList};
 use crate::guard::{PageMut, PageRef};
 use crate::health::Health;
 use crate::io::{PageIo, WRITE_BATCH, WalBarrier};
-use crate::loader::{FetchDone, Keep, PoolCore, Reservation, Want};
-use crate::optimistic::Glimpse;
+use crate::loader::{FetchDone, MissingPage, Pin, PoolCore, Reservation};
+use crate::optimistic::OptimisticPage;
 use crate::scan_ring::ScanRing;
 use crate::second_level::SecondLevel;
 use crate::stats::Stats;
@@ -134,8 +134,8 @@ impl Pool {
     /// page, not even a shared one: a writer that waits goes first.
     #[inline]
     #[track_caller]
-    pub fn read(&self, id: PageId) -> Result<PageRef<'_>, Want> {
-        let frame = self.core.latch(id, Mode::Shared).ok_or(Want::Page(id))?;
+    pub fn read(&self, id: PageId) -> Result<PageRef<'_>, MissingPage> {
+        let frame = self.core.latch(id, Mode::Shared).ok_or(MissingPage::Page(id))?;
         self.core.hit(frame, self.core.frame(frame), id);
         Ok(PageRef::new(&self.core, frame))
     }
@@ -153,8 +153,8 @@ impl Pool {
     pub fn read_optimistic<T>(
         &self,
         id: PageId,
-        mut look: impl FnMut(&Glimpse<'_>) -> T,
-    ) -> Result<T, Want> {
+        mut look: impl FnMut(&OptimisticPage<'_>) -> T,
+    ) -> Result<T, MissingPage> {
         // Once: what `self` leads to would be loaded again behind the first look at the version.
         let core = &*self.core;
         let first = core.table.first(id);
@@ -177,8 +177,8 @@ impl Pool {
     /// this page.
     #[inline]
     #[track_caller]
-    pub fn write(&self, id: PageId) -> Result<PageMut<'_>, Want> {
-        let frame = self.core.latch(id, Mode::Exclusive).ok_or(Want::Page(id))?;
+    pub fn write(&self, id: PageId) -> Result<PageMut<'_>, MissingPage> {
+        let frame = self.core.latch(id, Mode::Exclusive).ok_or(MissingPage::Page(id))?;
         self.core.hit(frame, self.core.frame(frame), id);
         Ok(PageMut::new(&self.core, frame))
     }
@@ -188,21 +188,21 @@ impl Pool {
     /// was resident is overwritten at once: only for a page whose content nobody needs, even if the
     /// caller then lets it go unmarked.
     ///
-    /// `Want::Space` if the disk may have no space for it. With `last` it may be in what is kept
-    /// for those who cannot be refused.
+    /// `MissingPage::Space` if the disk may have no space for it. With `last` it may be in what is
+    /// kept for those who cannot be refused.
     #[track_caller]
-    pub fn create(&self, id: PageId, last: bool) -> Result<PageMut<'_>, Want> {
+    pub fn create(&self, id: PageId, last: bool) -> Result<PageMut<'_>, MissingPage> {
         if !self.core.io.has_space(id, last) {
-            return Err(Want::Space { page: id, last });
+            return Err(MissingPage::Space { page: id, last });
         }
-        self.core.create(id, &mut || self.core.free.take_one()).ok_or(Want::Frames(1))
+        self.core.create(id, &mut || self.core.free.take_one()).ok_or(MissingPage::Frames(1))
     }
 
     /// Sets `n` frames aside.
-    pub fn reserve_frames(&self, n: u32) -> Result<Reservation, Want> {
+    pub fn reserve_frames(&self, n: u32) -> Result<Reservation, MissingPage> {
         match self.core.free.take(n as usize) {
             Some(frames) => Ok(Reservation { core: self.core.clone(), frames }),
-            None => Err(Want::Frames(n)),
+            None => Err(MissingPage::Frames(n)),
         }
     }
 
@@ -222,21 +222,21 @@ impl Pool {
     }
 
     /// Brings what is wanted, reading a page at most once however many ask for it. `done` gets a
-    /// [`Keep`], on this thread before `fetch` returns, or later on another one; it must be short
+    /// [`Pin`], on this thread before `fetch` returns, or later on another one; it must be short
     /// and must not block.
     ///
     /// Never waits for ever: if no frame becomes free because all are kept, latched, or cannot be
     /// written, `done` gets [`PageError::NoFrames`] after some seconds
-    /// ([`FrameWaits::starved_rounds`] of the cooler). `Want::Frames` of more than half the pool is
-    /// refused at once. So is whoever wants a page that as many keep, or wait for, as its pins can
-    /// count (over 250,000), and everything after a panic in the pool. A panic of `done` fails the
-    /// pool.
-    pub fn fetch(&self, want: Want, done: FetchDone) {
+    /// ([`FrameWaits::starved_rounds`] of the cooler). `MissingPage::Frames` of more than half the
+    /// pool is refused at once. So is whoever wants a page that as many keep, or wait for, as its
+    /// pins can count (over 250,000), and everything after a panic in the pool. A panic of `done`
+    /// fails the pool.
+    pub fn fetch(&self, want: MissingPage, done: FetchDone) {
         self.core.fetch(want, done);
     }
 
     /// As [`Pool::fetch`], and blocks until it is done. Not in a job of the pool's own I/O threads.
-    pub fn fetch_blocking(&self, want: Want) -> Result<Keep, PageError> {
+    pub fn fetch_blocking(&self, want: MissingPage) -> Result<Pin, PageError> {
         self.core.fetch_blocking(want)
     }
 

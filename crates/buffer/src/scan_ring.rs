@@ -2,9 +2,9 @@
 //! them.
 //!
 //! A scan of more than the pool would make any policy that goes by recency forget everything. What
-//! is fetched by [`crate::Want::Scan`] and is not in the pool goes through a queue of at most a
-//! sixteenth of the pool: beyond that the cooler takes its victims here first, oldest first. So a
-//! scan of any length costs the others that sixteenth once.
+//! is fetched by [`crate::MissingPage::Scan`] and is not in the pool goes through a queue of at
+//! most a sixteenth of the pool: beyond that the cooler takes its victims here first, oldest first.
+//! So a scan of any length costs the others that sixteenth once.
 //!
 //! A page that is missed again soon is not one of a long scan, but of a range that is read again
 //! and again: its id is remembered when it leaves the queue (a *ghost*), and then it goes to the

@@ -14,13 +14,11 @@
 
 use clearway_coordinator::{Client, Engine, EngineConfig, Event, Port, RunOptions, Step, Waker};
 use clearway_env::{Disk, Open, OsDisk};
+use clearway_ir::expr::BinaryOp;
+use clearway_ir::program::Env;
+use clearway_ir::statement::{Insert, Query, Route, Source, unnumbered_table};
+use clearway_ir::{Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, Statement};
 use clearway_latch::lockstat;
-use clearway_plan::expr::BinaryOp;
-use clearway_plan::program::Env;
-use clearway_plan::statement::{Insert, Query, Route, Source, unnumbered_table};
-use clearway_plan::{
-    Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, Statement,
-};
 use clearway_storage::NodeConfig;
 use clearway_types::{Datum, Lsn, SqlType};
 use std::path::{Path as FilePath, PathBuf};

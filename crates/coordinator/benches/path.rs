@@ -14,8 +14,8 @@ mod steps;
 
 use clearway_coordinator::{Client, Engine, EngineConfig, Port, RunOptions, Step, Waker};
 use clearway_env::MemDisk;
-use clearway_plan::program::Env;
-use clearway_plan::{Plan, SessionEnv};
+use clearway_ir::program::Env;
+use clearway_ir::{Plan, SessionEnv};
 use clearway_types::{Datum, SqlType};
 use std::cell::{Cell, RefCell};
 use std::path::Path;

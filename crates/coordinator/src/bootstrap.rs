@@ -3,8 +3,8 @@
 //! Runs before any worker, so it may wait for the disk.
 
 use crate::catalog_rows::{self, CATALOG_TREE};
-use clearway_plan::Catalog;
-use clearway_storage::{Hindrance, Node, OpenError, Store, patiently};
+use clearway_ir::Catalog;
+use clearway_storage::{Node, OpenError, OpenErrorKind, Store, patiently};
 use clearway_types::TreeId;
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
@@ -66,7 +66,7 @@ pub(crate) fn drop_orphans(
                 match patiently(node.pool(), || store.drop_tree(tree)).map_err(OpenError::from) {
                     Ok(true) => break,
                     Ok(false) => {}
-                    Err(error) if error.hindrance() == Hindrance::Damaged => {
+                    Err(error) if error.hindrance() == OpenErrorKind::Damaged => {
                         tracing::error!(partition = %store.partition(), %tree, "the tree cannot be freed: {error}");
                         break;
                     }

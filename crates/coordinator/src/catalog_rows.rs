@@ -4,7 +4,7 @@
 //! JSON because the rows are few, read once at start, and worth being able to read with nothing but
 //! a dump of the page.
 
-use clearway_plan::{Catalog, TableDef};
+use clearway_ir::{Catalog, TableDef};
 use clearway_types::{SqlError, SqlResult, SqlState, TableId, TreeId};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL. What a statement sees at each level:
 //! [`crate::snapshot`].
 
-use clearway_plan::statement::{Isolation, TxnOptions};
+use clearway_ir::statement::{Isolation, TxnOptions};
 use clearway_types::{SqlError, SqlResult, SqlState};
 
 /// What a transaction may do, and which isolation it was asked for.

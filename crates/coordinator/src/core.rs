@@ -20,9 +20,9 @@ use crate::port::{PortInner, control};
 use crate::replay::{Replays, Script};
 use crate::snapshot::{ReadAt, View};
 use crate::whole::{self, Whole};
+use clearway_ir::statement::TxnOptions;
+use clearway_ir::{Asker, Catalog};
 use clearway_partition::{Body, Failure, Message, Reply, Snapshot, Stake};
-use clearway_plan::statement::TxnOptions;
-use clearway_plan::{Asker, Catalog};
 use clearway_types::{
     Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId,
 };
@@ -469,7 +469,7 @@ impl Core {
 
     /// Lets other sessions of the worker have a turn, and ends with an error if the statement has
     /// been cancelled meanwhile.
-    pub(crate) async fn breathe(&self) -> Result<(), SqlError> {
+    pub(crate) async fn yield_turn(&self) -> Result<(), SqlError> {
         let mut first = true;
         poll_fn(|_| {
             if std::mem::take(&mut first) {

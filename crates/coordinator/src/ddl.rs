@@ -15,18 +15,18 @@
 
 use crate::catalog_rows::{self, CATALOG_TABLE, CATALOG_TREE};
 use crate::core::Core;
-use crate::guards::Entries;
+use crate::global_indexes::Entries;
 use crate::insert::{self, Rounds};
 use crate::outcome::{Outcome, Stop};
 use crate::query;
 use crate::statement::skipping;
 use crate::txn::everywhere;
-use clearway_partition::{Batch, Body, RawOp};
-use clearway_plan::program::Env;
-use clearway_plan::{
+use clearway_ir::program::Env;
+use clearway_ir::{
     Access, Catalog, Column, Distribution, Expr, IndexDef, OnConflict, Path, Program, Statement,
     TableDef, UniqueKey,
 };
+use clearway_partition::{Batch, Body, RawOp};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(crate) async fn run(core: &Core, statement: &Statement, env: &Env) -> Result
                 tree: TreeId(0),
                 columns: columns.clone(),
                 unique: *unique,
-                guard: None,
+                global_index: None,
             };
             create_index(core, table, index, *if_not_exists).await
         }
@@ -97,7 +97,7 @@ async fn create_table(
     // Who finds it in the published catalog waits at each partition until that has been told: what
     // he sees is committed, and durable before his answer.
     lock(core, table.id).await?;
-    set_guards(core, &mut table);
+    set_global_indexes(core, &mut table);
     renew_trees(core, &mut table).await?;
     put(core, table).await?;
     Ok(Outcome::plain("CREATE TABLE"))
@@ -190,7 +190,7 @@ async fn add_primary_key(
     if new.distribution == Distribution::Random {
         new.distribution = Distribution::Hash(vec![columns[0]]);
     }
-    set_guards(core, &mut new);
+    set_global_indexes(core, &mut new);
     core.txn().drops.extend(old.trees());
     renew_trees(core, &mut new).await?;
     let new = Arc::new(new);
@@ -280,10 +280,10 @@ async fn create_index(
     }
     let mut table = locked(core, name).await?;
     index.tree = TreeId(core.engine().next_id());
-    if index.unique && needs_guard(core, &table, &index.columns) {
-        index.guard = Some(TreeId(core.engine().next_id()));
+    if index.unique && needs_global_index(core, &table, &index.columns) {
+        index.global_index = Some(TreeId(core.engine().next_id()));
     }
-    let trees = std::iter::once(index.tree).chain(index.guard).collect();
+    let trees = std::iter::once(index.tree).chain(index.global_index).collect();
     table.indexes.push(index);
     create_trees(core, trees).await?;
     let at = table.indexes.len() - 1;
@@ -300,20 +300,20 @@ async fn create_index(
         goes_behind: false,
     })
     .await?;
-    fill_guard(core, &table, at, &env).await?;
+    fill_global_index(core, &table, at, &env).await?;
     put(core, (*table).clone()).await?;
     Ok(Outcome::plain("CREATE INDEX"))
 }
 
-/// Fills the guard of the index, if it has one, from the table's rows.
-async fn fill_guard(
+/// Fills the global index of the index, if it has one, from the table's rows.
+async fn fill_global_index(
     core: &Core,
     table: &Arc<TableDef>,
     index: usize,
     env: &Arc<Env>,
 ) -> Result<(), Stop> {
     let key = UniqueKey::Index(index);
-    let Some(guard) = table.guard(key) else { return Ok(()) };
+    let Some(global_index) = table.global_index(key) else { return Ok(()) };
     let scan = Arc::new(Program::Scan {
         access: Access {
             table: table.clone(),
@@ -323,7 +323,7 @@ async fn fill_guard(
             learned: Default::default(),
         },
         group: None,
-        project: guard.columns.iter().map(|c| Expr::Column(*c)).collect(),
+        project: global_index.columns.iter().map(|c| Expr::Column(*c)).collect(),
         limit: None,
     });
     for partition in core.engine().all() {
@@ -335,7 +335,7 @@ async fn fill_guard(
             entries
                 .insert(core, false, env)
                 .await
-                .map_err(|stop| not_unique(table, guard.name, stop))
+                .map_err(|stop| not_unique(table, global_index.name, stop))
         })
         .await?;
     }
@@ -369,27 +369,31 @@ async fn drop_indexes(
             table.indexes.iter().position(|i| &i.name == name).map(|i| table.indexes.remove(i));
         core.txn()
             .drops
-            .extend(gone.into_iter().flat_map(|i| std::iter::once(i.tree).chain(i.guard)));
+            .extend(gone.into_iter().flat_map(|i| std::iter::once(i.tree).chain(i.global_index)));
         put(core, table).await?;
     }
     Ok(outcome)
 }
 
 /// Whether partitions one by one cannot vouch for the uniqueness of a key of these columns.
-fn needs_guard(core: &Core, table: &TableDef, columns: &[usize]) -> bool {
+fn needs_global_index(core: &Core, table: &TableDef, columns: &[usize]) -> bool {
     core.engine().partitions() > 1 && !table.meets_in(columns)
 }
 
-/// Gives the unique keys that need one a guard, and takes it from the others. [`renew_trees`] makes
-/// the trees.
-fn set_guards(core: &Core, table: &mut TableDef) {
-    let guard = |needed: bool| needed.then_some(TreeId(0));
-    table.primary_key_guard =
-        guard(!table.primary_key.is_empty() && needs_guard(core, table, &table.primary_key));
-    let needed: Vec<bool> =
-        table.indexes.iter().map(|i| i.unique && needs_guard(core, table, &i.columns)).collect();
+/// Gives the unique keys that need one a global index, and takes it from the others.
+/// [`renew_trees`] makes the trees.
+fn set_global_indexes(core: &Core, table: &mut TableDef) {
+    let global_index = |needed: bool| needed.then_some(TreeId(0));
+    table.primary_key_global_index = global_index(
+        !table.primary_key.is_empty() && needs_global_index(core, table, &table.primary_key),
+    );
+    let needed: Vec<bool> = table
+        .indexes
+        .iter()
+        .map(|i| i.unique && needs_global_index(core, table, &i.columns))
+        .collect();
     for (index, needed) in table.indexes.iter_mut().zip(needed) {
-        index.guard = guard(needed);
+        index.global_index = global_index(needed);
     }
 }
 
@@ -399,14 +403,14 @@ async fn renew_trees(core: &Core, table: &mut TableDef) -> Result<(), Stop> {
     for index in &mut table.indexes {
         index.tree = TreeId(core.engine().next_id());
     }
-    for guard in table
+    for global_index in table
         .indexes
         .iter_mut()
-        .map(|i| &mut i.guard)
-        .chain([&mut table.primary_key_guard])
+        .map(|i| &mut i.global_index)
+        .chain([&mut table.primary_key_global_index])
         .flatten()
     {
-        *guard = TreeId(core.engine().next_id());
+        *global_index = TreeId(core.engine().next_id());
     }
     create_trees(core, table.trees().collect()).await
 }

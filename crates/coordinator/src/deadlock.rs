@@ -46,9 +46,9 @@ pub use long::LoggedWait;
 pub(crate) use look::Names;
 pub use look::{LockName, LockWait, WaitId, one_line};
 
+use clearway_ir::Asker;
 use clearway_latch::lockstat::Wait;
 use clearway_partition::{Stake, Wanted};
-use clearway_plan::Asker;
 use clearway_sync::canary::{self, Bug};
 use clearway_sync::time::{Duration, Instant};
 use clearway_types::{PartitionId, TxnId};

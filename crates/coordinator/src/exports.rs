@@ -20,11 +20,11 @@
 use crate::characteristics::{Characteristics, too_late};
 use crate::core::{Core, Txn};
 use crate::snapshot::View;
+use clearway_ir::Env;
+use clearway_ir::statement::Isolation;
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_partition::Snapshot;
-use clearway_plan::Env;
-use clearway_plan::statement::Isolation;
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_types::{SqlError, SqlResult, SqlState};
 use hashbrown::HashMap;

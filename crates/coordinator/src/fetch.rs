@@ -9,7 +9,7 @@
 use crate::engine::Engine;
 use crate::mailbox::Mail;
 use crate::port::control;
-use clearway_buffer::{Keep, Want};
+use clearway_buffer::{MissingPage, Pin};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_partition::{Body, Message};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 static GATHERING: Class = Class::new("coordinator.fetched");
 
 /// What a retry needs, kept in the pool until dropped; or why it cannot be had.
-pub(crate) type Held = Result<Vec<Keep>, SqlError>;
+pub(crate) type Held = Result<Vec<Pin>, SqlError>;
 
 type Done = Box<dyn FnOnce(Held) + Send>;
 
@@ -32,7 +32,7 @@ struct Gathering {
 
 impl Gathering {
     /// Adds what has come: all of it, if this was the last, and what is not kept after all.
-    fn add(&mut self, result: Result<Keep, SqlError>) -> (Option<(Done, Held)>, Held) {
+    fn add(&mut self, result: Result<Pin, SqlError>) -> (Option<(Done, Held)>, Held) {
         self.left -= 1;
         let useless = match (result, &mut self.held) {
             (Ok(keep), Ok(held)) => {
@@ -53,7 +53,7 @@ pub(crate) fn fetch(
     worker: u16,
     partition: PartitionId,
     txn: TxnId,
-    wants: Vec<Want>,
+    wants: Vec<MissingPage>,
 ) {
     let of_reply = engine.clone();
     log_first(engine, wants, move |held| {
@@ -63,9 +63,13 @@ pub(crate) fn fetch(
 
 /// Calls `done` when there is room in the log and then all else has come, or when something cannot
 /// be had.
-fn log_first(engine: &Arc<Engine>, wants: Vec<Want>, done: impl FnOnce(Held) + Send + 'static) {
+fn log_first(
+    engine: &Arc<Engine>,
+    wants: Vec<MissingPage>,
+    done: impl FnOnce(Held) + Send + 'static,
+) {
     let (room, pages): (Vec<_>, Vec<_>) =
-        wants.into_iter().partition(|want| matches!(want, Want::Log { .. }));
+        wants.into_iter().partition(|want| matches!(want, MissingPage::Log { .. }));
     let of_pages = engine.clone();
     gather(engine, room, move |room| match room {
         Ok(_) => gather(&of_pages, pages, done),
@@ -74,7 +78,7 @@ fn log_first(engine: &Arc<Engine>, wants: Vec<Want>, done: impl FnOnce(Held) + S
 }
 
 /// Calls `done` when all of `wants` have come, or the last of them if one cannot.
-fn gather(engine: &Arc<Engine>, wants: Vec<Want>, done: impl FnOnce(Held) + Send + 'static) {
+fn gather(engine: &Arc<Engine>, wants: Vec<MissingPage>, done: impl FnOnce(Held) + Send + 'static) {
     if wants.is_empty() {
         return done(Ok(Vec::new()));
     }
@@ -133,15 +137,18 @@ mod tests {
         );
         let engine = engine.expect("a new directory");
         let (tell, told) = mpsc::channel();
-        let all = Want::Log { bytes: u64::MAX / 4, must: true };
+        let all = MissingPage::Log { bytes: u64::MAX / 4, must: true };
         for _ in 0..2 {
             let tell = tell.clone();
-            log_first(&engine, vec![Want::Frames(FRAMES / 2), all], move |held| {
+            log_first(&engine, vec![MissingPage::Frames(FRAMES / 2), all], move |held| {
                 tell.send(held.is_err()).expect("the test waits")
             });
         }
         assert!(told.try_recv().is_err(), "nobody has so much room");
-        engine.pool().fetch_blocking(Want::Frames(FRAMES / 2)).expect("frames that nobody keeps");
+        engine
+            .pool()
+            .fetch_blocking(MissingPage::Frames(FRAMES / 2))
+            .expect("frames that nobody keeps");
         engine.shutdown().expect("it has not failed");
         assert_eq!(
             told.iter().take(2).collect::<Vec<_>>(),

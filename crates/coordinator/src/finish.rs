@@ -5,11 +5,11 @@
 //! alone.
 
 use crate::core::Core;
-use clearway_plan::agg::Groups;
-use clearway_plan::program::{Env, Group};
-use clearway_plan::sort::{Distinct, Sorter};
-use clearway_plan::statement::Finish;
-use clearway_plan::{Charge, Expr};
+use clearway_ir::agg::Groups;
+use clearway_ir::program::{Env, Group};
+use clearway_ir::sort::{Distinct, Sorter};
+use clearway_ir::statement::Finish;
+use clearway_ir::{Charge, Expr};
 use clearway_types::{Datum, RowBatch, RowView, SqlError, SqlResult, SqlState};
 use std::ops::Range;
 use std::pin::pin;
@@ -79,7 +79,7 @@ async fn in_turns(
     let chunk = core.engine().chunk_rows();
     for from in (0..len).step_by(chunk) {
         if from > 0 {
-            core.breathe().await?;
+            core.yield_turn().await?;
         }
         take(from..len.min(from + chunk))?;
     }

@@ -3,23 +3,23 @@
 
 use crate::core::Core;
 use crate::finish;
-use crate::guards::Entries;
+use crate::global_indexes::Entries;
 use crate::multi;
 use crate::outcome::Stop;
 use crate::query::{self, Series, split_per_row};
 use crate::snapshot::{self, Needs, ReadAt, Work};
 use crate::txn::{is_fresh, round};
+use clearway_ir::program::Env;
+use clearway_ir::statement::{Insert, Query, Source};
+use clearway_ir::{Charge, OnConflict, Program, TableDef};
 use clearway_partition::{Reply, not_null_violation};
-use clearway_plan::program::Env;
-use clearway_plan::statement::{Insert, Query, Source};
-use clearway_plan::{Charge, OnConflict, Program, TableDef};
 use clearway_types::row::BadRow;
 use clearway_types::{PartitionId, RowBatch, RowView, SqlError, SqlResult, SqlState};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An INSERT of one row of expressions into a table without guards: its program, its partition and
-/// its row. `None` if it is another kind.
+/// An INSERT of one row of expressions into a table without global indexes: its program, its
+/// partition and its row. `None` if it is another kind.
 #[allow(clippy::type_complexity, reason = "one use; a struct would only name the tuple")]
 pub(crate) fn one_row<'p>(
     core: &Core,
@@ -29,7 +29,7 @@ pub(crate) fn one_row<'p>(
     let Query { once: None, source: Source::Rows(rows), finish } = &insert.source else {
         return None;
     };
-    if rows.len() != 1 || !finish.is_empty() || insert.table.is_guarded() {
+    if rows.len() != 1 || !finish.is_empty() || insert.table.has_global_index() {
         return None;
     }
     Some(finish::values(rows, env).and_then(|batch| {
@@ -59,7 +59,7 @@ pub(crate) async fn run(
                 returned.append(&more);
                 charge.grow(&env.memory, returned.memory())?;
                 count += n;
-                core.breathe().await?;
+                core.yield_turn().await?;
             }
             return Ok((returned, count));
         }
@@ -103,7 +103,7 @@ pub(crate) async fn rows(
             homes.push(destination(core, table, rows.get(i), at / most)?);
         }
         let mut entries = Entries::new(table);
-        for (i, home) in chunk.clone().zip(&homes).filter(|_| table.is_guarded()) {
+        for (i, home) in chunk.clone().zip(&homes).filter(|_| table.has_global_index()) {
             entries.add(core, rows.get(i), *home)?;
         }
         if rounds == Rounds::One && rows.len() <= most {
@@ -113,7 +113,7 @@ pub(crate) async fn rows(
             partitions.dedup();
             multi::block(core, &partitions).await?;
         }
-        if table.is_guarded() && on_conflict(program) != OnConflict::Fail {
+        if table.has_global_index() && on_conflict(program) != OnConflict::Fail {
             for (i, home) in chunk.zip(&homes) {
                 done.add(unless_there(core, table, program, rows, i, *home, env).await?);
             }
@@ -147,8 +147,8 @@ impl Done {
     }
 }
 
-/// Inserts one row of a guarded table if that violates nothing. One at a time: what becomes of a
-/// row may depend on the one before.
+/// Inserts one row of a table with a global index if that violates nothing. One at a time: what
+/// becomes of a row may depend on the one before.
 async fn unless_there(
     core: &Core,
     table: &Arc<TableDef>,
@@ -173,8 +173,8 @@ async fn unless_there(
     Ok(replies)
 }
 
-/// Inserts rows of a guarded table that an UPDATE has taken out elsewhere, with what they add to
-/// the guards.
+/// Inserts rows of a table with a global index that an UPDATE has taken out elsewhere, with what
+/// they add to the global indexes.
 pub(crate) async fn moved(
     core: &Core,
     program: &Arc<Program>,
@@ -188,8 +188,8 @@ pub(crate) async fn moved(
     Ok((done.returned, done.count))
 }
 
-/// Sends rows where they belong, and their entries to the guards. Keys are checked in PostgreSQL's
-/// order: the primary key's comes first.
+/// Sends rows where they belong, and their entries to the global indexes. Keys are checked in
+/// PostgreSQL's order: the primary key's comes first.
 async fn place(
     core: &Core,
     program: &Arc<Program>,

@@ -9,11 +9,11 @@
 //! Locking: a latch, held to find an entry, once for each plan, and to list them; nothing is taken
 //! under it. A crash or a restart loses what was learned.
 //!
-//! Source: see [`clearway_plan::learned`].
+//! Source: see [`clearway_ir::learned`].
 
 use crate::core::{Block, Txn};
 use crate::engine::Engine;
-use clearway_plan::{Access, LearnedLock, LearnedRow, Path, Program, plan_text};
+use clearway_ir::{Access, LearnedLock, LearnedRow, Path, Program, plan_text};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -25,7 +25,7 @@ mod engine;
 mod exports;
 mod fetch;
 mod finish;
-mod guards;
+mod global_indexes;
 mod hot_rows;
 mod insert;
 mod learned;
@@ -72,7 +72,7 @@ pub use clearway_storage::wal::DURABLE;
 /// How the storage under an engine is opened, and what that did: the server configures it without
 /// knowing the rest.
 pub use clearway_storage::{
-    Hindrance, NodeConfig, OpenError, RecoveryReport, SecondLevelConfig, backup as copy_of,
+    NodeConfig, OpenError, OpenErrorKind, RecoveryReport, SecondLevelConfig, backup as copy_of,
 };
 /// Runs what may panic, for a process that ends then.
 pub use clearway_sync::panics::caught;

@@ -12,10 +12,10 @@
 //! Locking: one latch, held to look at a few pointers; only DDL, and statements that see a snapshot
 //! older than the committed catalog, take it. Nothing is taken under it. A crash leaves nothing.
 
+use clearway_ir::{Catalog, TableDef};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_partition::Snapshots;
-use clearway_plan::{Catalog, TableDef};
 use clearway_sync::atomic::{AtomicBool, Ordering};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TreeId};

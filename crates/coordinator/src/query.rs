@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::exports;
 use crate::finish;
-use crate::guards::{self, Entries};
+use crate::global_indexes::{self, Entries};
 use crate::insert::{self, Rounds};
 use crate::learned;
 use crate::multi;
@@ -12,12 +12,12 @@ use crate::snapshot::{Needs, Work, program_at};
 use crate::stream;
 use crate::system;
 use crate::txn::{enter, everywhere, gather, is_fresh};
-use clearway_partition::{Batch, Body, Reply};
-use clearway_plan::program::Env;
-use clearway_plan::statement::{Finish, Query, Route, Source};
-use clearway_plan::{
-    Access, Charge, Expr, GuardOp, LockWait, OnConflict, Program, RowLock, TableDef,
+use clearway_ir::program::Env;
+use clearway_ir::statement::{Finish, Query, Route, Source};
+use clearway_ir::{
+    Access, Charge, Expr, GlobalIndexOp, LockWait, OnConflict, Program, RowLock, TableDef,
 };
+use clearway_partition::{Batch, Body, Reply};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Datum, DatumRef, PartitionId, RowBatch, RowView, SqlResult, SqlType};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ async fn targets(
     route: &Route,
     env: &Arc<Env>,
 ) -> Result<Vec<PartitionId>, Stop> {
-    if let Route::Guard { table, key, values } = route {
+    if let Route::GlobalIndex { table, key, values } = route {
         // As the row: two who will change it and only share its key could not both go on.
         let (lock, wait) = match program {
             Program::Scan { access, .. } => (access.read_lock(), access.lock_wait()),
@@ -37,8 +37,15 @@ async fn targets(
             }
             _ => (RowLock::Update, LockWait::Wait),
         };
-        let home =
-            guards::home(core, table, *key, values, GuardOp::Find { lock, wait }, env).await?;
+        let home = global_indexes::home(
+            core,
+            table,
+            *key,
+            values,
+            GlobalIndexOp::Find { lock, wait },
+            env,
+        )
+        .await?;
         return Ok(home.map_or_else(|| core.engine().all().collect(), |home| vec![home]));
     }
     Ok(match route.partition(env, core.engine().partitions())? {
@@ -86,7 +93,7 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
             while let Some(chunk) = series.next_chunk(core.engine().chunk_rows()) {
                 out.append(&finish::per_row(per_row, chunk, env)?);
                 charge.grow(&env.memory, out.memory())?;
-                core.breathe().await?;
+                core.yield_turn().await?;
             }
             return Ok(finish::apply(core, rest, out, env).await?);
         }
@@ -228,14 +235,14 @@ pub(crate) async fn modify(
                 on_conflict: OnConflict::Fail,
             };
             let insert = Arc::new(insert);
-            if table.is_guarded() {
+            if table.has_global_index() {
                 return moved(core, table, &insert, replies, env).await;
             }
             let rows = merge(replies.into_iter().map(|(_, r)| r.rows));
             insert::rows(core, table, &insert, &rows, env, Rounds::Several).await
         }
-        Program::Delete { access: Access { table, .. }, returning } if table.is_guarded() => {
-            let width = returning.len() - table.guarded_columns().count();
+        Program::Delete { access: Access { table, .. }, returning } if table.has_global_index() => {
+            let width = returning.len() - table.global_index_columns().count();
             deleted(core, table, width, replies, env).await
         }
         _ => {
@@ -245,8 +252,8 @@ pub(crate) async fn modify(
     }
 }
 
-/// The rest of an UPDATE that took rows out of a guarded table: each came with what it is to
-/// become.
+/// The rest of an UPDATE that took rows out of a table with a global index: each came with what it
+/// is to become.
 async fn moved(
     core: &Core,
     table: &Arc<TableDef>,
@@ -271,8 +278,8 @@ async fn moved(
     insert::moved(core, insert, &rows, &homes, &come, env).await
 }
 
-/// The rest of a DELETE from a guarded table: behind the first `width` columns its rows have the
-/// guarded ones.
+/// The rest of a DELETE from a table with a global index: behind the first `width` columns its rows
+/// have the guarded ones.
 async fn deleted(
     core: &Core,
     table: &Arc<TableDef>,
@@ -327,7 +334,7 @@ pub(crate) async fn pull(
         if !more {
             return Ok(());
         }
-        core.breathe().await?;
+        core.yield_turn().await?;
         seq = core.send(partition, id, Body::Next(batch.id));
     }
 }

@@ -20,10 +20,10 @@ use crate::exports::Exported;
 use crate::outcome::Stop;
 use crate::stream::{self, Rows};
 use crate::txn::{everywhere, settle, table_of};
+use clearway_ir::program::Env;
+use clearway_ir::statement::{Isolation, Query, Route, Source};
+use clearway_ir::{Access, GlobalIndexOp, IndexDef, Path, Program, RowLock, TableDef};
 use clearway_partition::{Batch, Body, COMMITTED, Failure, Snapshot};
-use clearway_plan::program::Env;
-use clearway_plan::statement::{Isolation, Query, Route, Source};
-use clearway_plan::{Access, GuardOp, IndexDef, Path, Program, RowLock, TableDef};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState, TxnId};
 use std::sync::{Arc, Weak};
@@ -191,8 +191,8 @@ impl Needs {
     /// `route`: to the partitions that the program runs at.
     pub(crate) fn of(program: &Program, route: &Route) -> Self {
         match (Self::at_home(program), route) {
-            (Self::Recheck, Route::Guard { .. }) => Self::Locks,
-            (Self::Committed, Route::Guard { .. } | Route::All) => Self::Snapshot,
+            (Self::Recheck, Route::GlobalIndex { .. }) => Self::Locks,
+            (Self::Committed, Route::GlobalIndex { .. } | Route::All) => Self::Snapshot,
             (needs, _) => needs,
         }
     }
@@ -203,7 +203,7 @@ impl Needs {
             Program::Scan { access, .. }
             | Program::Update { access, .. }
             | Program::Delete { access, .. } => access,
-            Program::Insert { .. } | Program::BuildIndex { .. } | Program::Guard { .. } => {
+            Program::Insert { .. } | Program::BuildIndex { .. } | Program::GlobalIndex { .. } => {
                 return Self::Locks;
             }
         };
@@ -318,10 +318,12 @@ impl Work<'_> {
         let Self { program, env, rows, batch, fresh, learns, goes_behind } = self;
         let (program, env) = (program.clone(), env.clone());
         let batch = batch.unwrap_or(Batch::ALL);
-        // What this transaction has made nobody else changes. A guard may lack keys of rows that
-        // its snapshot has.
-        let lacks =
-            matches!(*program, Program::Guard { op: GuardOp::Find { .. } | GuardOp::Clash, .. });
+        // What this transaction has made nobody else changes. A global index may lack keys of rows
+        // that its snapshot has.
+        let lacks = matches!(
+            *program,
+            Program::GlobalIndex { op: GlobalIndexOp::Find { .. } | GlobalIndexOp::Clash, .. }
+        );
         match sees.filter(|sees| looks(&program, *sees) && (!fresh || lacks && sees.repeatable)) {
             Some(Sees { at, repeatable }) => {
                 let at = at.unwrap_or(COMMITTED);
@@ -359,7 +361,9 @@ pub(crate) fn program_at(
         return Ok(None);
     };
     let is_free = match program {
-        Program::Guard { op, .. } => matches!(op, GuardOp::Find { lock: RowLock::Share, .. }),
+        Program::GlobalIndex { op, .. } => {
+            matches!(op, GlobalIndexOp::Find { lock: RowLock::Share, .. })
+        }
         program => reads(program),
     };
     if !is_free || then.primary_key != table.primary_key {
@@ -369,7 +373,7 @@ pub(crate) fn program_at(
         return Err(error.table(&table.name));
     }
     let mut program = program.clone();
-    if let Program::Guard { table, .. } | Program::Scan { access: Access { table, .. }, .. } =
+    if let Program::GlobalIndex { table, .. } | Program::Scan { access: Access { table, .. }, .. } =
         &mut program
     {
         *table = Arc::new(with_trees(table, &then));
@@ -380,13 +384,13 @@ pub(crate) fn program_at(
 /// The table with the trees that it had then. Indexes that were not there keep theirs, which are
 /// newer than the snapshot.
 fn with_trees(table: &TableDef, then: &TableDef) -> TableDef {
-    let TableDef { tree, version, primary_key_guard, .. } = *then;
-    let mut table = TableDef { tree, version, primary_key_guard, ..table.clone() };
+    let TableDef { tree, version, primary_key_global_index, .. } = *then;
+    let mut table = TableDef { tree, version, primary_key_global_index, ..table.clone() };
     for index in &mut table.indexes {
-        if let Some(IndexDef { tree, guard, .. }) =
+        if let Some(IndexDef { tree, global_index, .. }) =
             then.indexes.iter().find(|i| i.name == index.name)
         {
-            (index.tree, index.guard) = (*tree, *guard);
+            (index.tree, index.global_index) = (*tree, *global_index);
         }
     }
     table
@@ -397,8 +401,12 @@ fn with_trees(table: &TableDef, then: &TableDef) -> TableDef {
 fn looks(program: &Program, sees: Sees) -> bool {
     match program {
         Program::Scan { .. } | Program::Update { .. } | Program::Delete { .. } => true,
-        Program::Guard { op: GuardOp::Find { .. } | GuardOp::Clash, .. } => true,
-        Program::Guard { op: GuardOp::Insert, .. } | Program::Insert { .. } => sees.repeatable,
-        Program::Guard { op: GuardOp::Delete, .. } | Program::BuildIndex { .. } => false,
+        Program::GlobalIndex { op: GlobalIndexOp::Find { .. } | GlobalIndexOp::Clash, .. } => true,
+        Program::GlobalIndex { op: GlobalIndexOp::Insert, .. } | Program::Insert { .. } => {
+            sees.repeatable
+        }
+        Program::GlobalIndex { op: GlobalIndexOp::Delete, .. } | Program::BuildIndex { .. } => {
+            false
+        }
     }
 }

@@ -5,9 +5,9 @@ use crate::core::Core;
 use crate::outcome::{Outcome, Stop};
 use crate::tag::Tag;
 use crate::{backup, ddl, insert, query, snapshot, txn};
-use clearway_plan::program::Env;
-use clearway_plan::statement::{Copy, CopyDirection, Maintain, Query, Source};
-use clearway_plan::{Plan, Program, RowLock, Statement};
+use clearway_ir::program::Env;
+use clearway_ir::statement::{Copy, CopyDirection, Maintain, Query, Source};
+use clearway_ir::{Plan, Program, RowLock, Statement};
 use clearway_types::{DatumRef, RowBatch, SqlError, SqlState};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -117,11 +117,11 @@ pub(crate) fn modify_tag(program: &Program, n: u64) -> Tag {
 }
 
 /// Whether more is to be done when the program has run: rows inserted elsewhere, entries taken out
-/// of guards.
+/// of global indexes.
 pub(crate) fn goes_on(program: &Program) -> bool {
     match program {
         Program::Update { moves, .. } => *moves,
-        Program::Delete { access, .. } => access.table.is_guarded(),
+        Program::Delete { access, .. } => access.table.has_global_index(),
         _ => false,
     }
 }

@@ -23,10 +23,10 @@ use crate::outcome::Stop;
 use crate::port::control;
 use crate::query::{self, Series, split_per_row};
 use crate::txn::gather;
+use clearway_ir::program::Env;
+use clearway_ir::statement::{Finish, Query, Source};
+use clearway_ir::{Access, Path, Program, Statement};
 use clearway_partition::{Batch, Body, Reply};
-use clearway_plan::program::Env;
-use clearway_plan::statement::{Finish, Query, Source};
-use clearway_plan::{Access, Path, Program, Statement};
 use clearway_types::{PartitionId, RowBatch, SqlResult, TxnId};
 use std::sync::Arc;
 
@@ -122,7 +122,7 @@ impl<'a> Parts<'a> {
     async fn hand_out(&mut self, rows: RowBatch) -> SqlResult<()> {
         if rows.is_empty() {
             // The task has its turn all the same.
-            return self.core.breathe().await;
+            return self.core.yield_turn().await;
         }
         self.sent += rows.len() as u64;
         self.core.hand_out(rows).await
@@ -225,7 +225,7 @@ async fn of_series(
         if rows.memory() >= core.engine().stream_bytes() as usize {
             parts.hand_out(std::mem::take(&mut rows)).await?;
         } else {
-            core.breathe().await?;
+            core.yield_turn().await?;
         }
     }
     Ok(Rows { rows, sent: parts.sent })

@@ -1,9 +1,9 @@
 //! What a server tells of itself in SQL: the engine asks it when a statement reads a system view.
 
 use crate::core::Core;
+use clearway_ir::system::SystemView;
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
-use clearway_plan::system::SystemView;
 use clearway_types::{RowBatch, SqlResult};
 use std::future::poll_fn;
 use std::sync::Arc;

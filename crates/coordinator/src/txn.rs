@@ -29,11 +29,11 @@ use crate::outcome::{End, Outcome, Stop, stopped};
 use crate::replay;
 use crate::snapshot::View;
 use crate::whole;
+use clearway_ir::statement::TxnOptions;
+use clearway_ir::{Access, Program, TableDef};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_partition::{Body, Failure};
-use clearway_plan::statement::TxnOptions;
-use clearway_plan::{Access, Program, TableDef};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TxnId};
 use std::cmp::Reverse;
@@ -136,7 +136,7 @@ pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
     match program {
         Program::Insert { table, .. }
         | Program::BuildIndex { table, .. }
-        | Program::Guard { table, .. } => table,
+        | Program::GlobalIndex { table, .. } => table,
         Program::Scan { access: Access { table, .. }, .. }
         | Program::Update { access: Access { table, .. }, .. }
         | Program::Delete { access: Access { table, .. }, .. } => table,
@@ -147,8 +147,8 @@ pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
 pub(crate) fn is_fresh(txn: &Txn, program: &Program) -> bool {
     let table = table_of(program);
     match program {
-        Program::Guard { table, key, .. } => {
-            table.guard(*key).is_some_and(|g| txn.created.contains(&g.tree))
+        Program::GlobalIndex { table, key, .. } => {
+            table.global_index(*key).is_some_and(|g| txn.created.contains(&g.tree))
         }
         _ => txn.created.contains(&table.tree),
     }

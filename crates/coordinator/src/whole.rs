@@ -32,10 +32,10 @@ use crate::outcome::{Step, Stop, stopped};
 use crate::port::{Port, control};
 use crate::snapshot::{Needs, View};
 use crate::statement::{controls, goes_on, writes};
+use clearway_ir::program::Env;
+use clearway_ir::statement::{Insert, Isolation, Query, Route, Source};
+use clearway_ir::{OnConflict, Plan, Program, Statement};
 use clearway_partition::Body;
-use clearway_plan::program::Env;
-use clearway_plan::statement::{Insert, Isolation, Query, Route, Source};
-use clearway_plan::{OnConflict, Plan, Program, Statement};
 use clearway_types::{PartitionId, SqlResult};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ fn program_reach(
 ) -> SqlResult<bool> {
     whole.points &= matches!(Needs::of(program, route), Needs::Committed | Needs::Locks);
     match route {
-        Route::Guard { .. } => return Ok(false),
+        Route::GlobalIndex { .. } => return Ok(false),
         Route::All => engine.all().for_each(|partition| whole.add(partition)),
         Route::Hash(_) => {
             route.partition(env, engine.partitions())?.into_iter().for_each(|p| whole.add(p))
@@ -110,7 +110,10 @@ fn insert_reach(whole: &mut Whole, engine: &Engine, insert: &Insert, env: &Env) 
         return Ok(false);
     };
     let fails = matches!(&*insert.program, Program::Insert { on_conflict: OnConflict::Fail, .. });
-    if insert.table.is_guarded() || !insert.source.finish.is_empty() || !fails || rows.len() > MOST
+    if insert.table.has_global_index()
+        || !insert.source.finish.is_empty()
+        || !fails
+        || rows.len() > MOST
     {
         return Ok(false);
     }

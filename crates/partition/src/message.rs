@@ -1,10 +1,10 @@
 //! What a partition is told and what it answers.
 
 use crate::lock::{HotRow, Wanted};
-use clearway_buffer::{Keep, Want};
+use clearway_buffer::{MissingPage, Pin};
+use clearway_ir::program::Env;
+use clearway_ir::{Asker, Program};
 use clearway_latch::lockstat::Class;
-use clearway_plan::program::Env;
-use clearway_plan::{Asker, Program};
 use clearway_storage::{LogRead, SpillRead, SpillWrite};
 use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlState, TableId, TreeId, TxnId};
 use std::fmt::{self, Debug, Formatter};
@@ -115,7 +115,7 @@ pub enum Body {
         program: Arc<Program>,
         /// What its expressions see.
         env: Arc<Env>,
-        /// The keys of a guard.
+        /// The keys of a global index.
         rows: Option<RowBatch>,
         /// As in [`Body::Statement`].
         batch: Batch,
@@ -187,7 +187,7 @@ pub enum Body {
     /// The wanted pages have come, or others have had a turn. What came stays in its frames until
     /// the task has run, however long this message waits for that: an attempt that wants no more
     /// pages than the pool can hold makes progress.
-    Resume(Vec<Keep>),
+    Resume(Vec<Pin>),
     /// What it wants cannot be had: the call is answered with this error. The end of a transaction,
     /// which cannot fail, is tried again.
     Unavailable(SqlError),
@@ -321,7 +321,7 @@ pub enum Out {
         /// Who is suspended.
         txn: TxnId,
         /// What it needs in the pool at once.
-        wants: Vec<Want>,
+        wants: Vec<MissingPage>,
     },
     /// Have this read where one may wait for the disk ([`LogRead::run`]), and then send
     /// [`Body::Resume`].

@@ -16,7 +16,7 @@
 //! on in batches, so that partitions do not write to the same memory at each read. A crash leaves
 //! nothing.
 
-use clearway_plan::{Evidence, LearnedLock};
+use clearway_ir::{Evidence, LearnedLock};
 use clearway_types::TreeId;
 use clearway_types::hash::stable_hash;
 use hashbrown::HashMap;

@@ -86,7 +86,8 @@ pub trait Trees {
         key: &[u8],
         compute: &mut Compute<'_>,
     ) -> Result<Incremented, Blocked>;
-    /// Undoes all but the first `to` changes; goes on where it stopped after a `Blocked::Want`.
+    /// Undoes all but the first `to` changes; goes on where it stopped after a
+    /// `Blocked::MissingPage`.
     fn rollback(
         &mut self,
         log: &mut Self::Log,

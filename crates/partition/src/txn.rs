@@ -5,8 +5,8 @@ use crate::message::{Failure, Origin, RawOp, Stake};
 use crate::reads::Reads;
 use crate::trees::UndoLog;
 use crate::versions::{AsOf, Loaded};
-use clearway_buffer::Want;
-use clearway_plan::Asker;
+use clearway_buffer::MissingPage;
+use clearway_ir::Asker;
 use clearway_storage::Missed;
 use clearway_types::{Lsn, TableId, TreeId, TxnId};
 
@@ -75,7 +75,7 @@ impl Task {
     /// the transaction has made. Reads go down one tree at a time, and ask for their way
     /// themselves.
     #[cold]
-    pub(crate) fn recall(&mut self, wants: Vec<Want>, mark: usize) -> Vec<Want> {
+    pub(crate) fn recall(&mut self, wants: Vec<MissingPage>, mark: usize) -> Vec<MissingPage> {
         let program = match &self.job {
             Job::OneShot(shot) => Some(&shot.exec.program),
             Job::Statement(statement) => Some(&statement.exec.program),

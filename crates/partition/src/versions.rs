@@ -6,8 +6,8 @@
 //! its transaction's first change to it, or that there was none. A transaction that only adds to
 //! integers of a row leaves what it has added instead (`change`), as others may add at the same
 //! time. A reader takes the value in the tree and goes back over the key's images, from the newest
-//! on, as long as their writers are invisible to its snapshot. Trees of indexes and of guards have
-//! images like those of tables: the store knows keys and bytes only.
+//! on, as long as their writers are invisible to its snapshot. Trees of indexes and of global
+//! indexes have images like those of tables: the store knows keys and bytes only.
 //!
 //! A reader's own changes are visible to it, unless it has taken them back: then the value is the
 //! one in the image.

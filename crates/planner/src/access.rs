@@ -5,9 +5,9 @@
 //! width for an integer column, a numeric or float8 by way of [`Func::ExactInt`] and its like.
 
 use crate::tree::is_constant;
-use clearway_plan::expr::{BinaryOp, Func};
-use clearway_plan::statement::{Route, SortKey};
-use clearway_plan::{Access, Distribution, Expr, Guard, LockWait, Path, RowLocking, TableDef};
+use clearway_ir::expr::{BinaryOp, Func};
+use clearway_ir::statement::{Route, SortKey};
+use clearway_ir::{Access, Distribution, Expr, GlobalIndex, LockWait, Path, RowLocking, TableDef};
 use clearway_types::{Datum, SqlType};
 use std::sync::Arc;
 
@@ -181,10 +181,14 @@ fn route(table: &Arc<TableDef>, conditions: &[Condition]) -> Route {
     {
         return Route::Hash(keys);
     }
-    let by_guard = |g: Guard<'_>| {
-        keys(g.columns).map(|values| Route::Guard { table: table.clone(), key: g.key, values })
+    let by_global_index = |g: GlobalIndex<'_>| {
+        keys(g.columns).map(|values| Route::GlobalIndex {
+            table: table.clone(),
+            key: g.key,
+            values,
+        })
     };
-    table.guards().find_map(by_guard).unwrap_or(Route::All)
+    table.global_indexes().find_map(by_global_index).unwrap_or(Route::All)
 }
 
 fn candidate(index: Option<usize>, columns: &[usize], conditions: &[Condition]) -> Candidate {

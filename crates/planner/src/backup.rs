@@ -1,8 +1,8 @@
 //! BACKUP: parsed here, and the columns of its answer.
 
 use crate::cursor::Cursor;
-use clearway_plan::Statement;
-use clearway_plan::statement::{Backup, OutColumn};
+use clearway_ir::Statement;
+use clearway_ir::statement::{Backup, OutColumn};
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::tokenizer::Token;
 

@@ -10,7 +10,7 @@
 use crate::normalize::{Normalized, normalize_into};
 use crate::parse::parse;
 use crate::plan;
-use clearway_plan::{Catalog, Plan, SessionEnv, Zone, cast};
+use clearway_ir::{Catalog, Plan, SessionEnv, Zone, cast};
 use clearway_types::{Datum, SqlResult, SqlType};
 use hashbrown::HashMap;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 use crate::bind::{Binder, Typed};
 use crate::ops::shown;
 use crate::types;
-use clearway_plan::{Expr, Zone, cast, value};
+use clearway_ir::{Expr, Zone, cast, value};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 
 impl Binder<'_> {

@@ -5,8 +5,8 @@
 
 use crate::cursor::Cursor;
 use crate::parse::{Kind, statement};
-use clearway_plan::Statement;
-use clearway_plan::statement::{Fetch, FetchRows};
+use clearway_ir::Statement;
+use clearway_ir::statement::{Fetch, FetchRows};
 use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::ast;
 use sqlparser::tokenizer::Token;

@@ -7,9 +7,9 @@ use crate::position::is_undecided;
 use crate::relation::RelationName;
 use crate::scope::{column, fold};
 use crate::types;
-use clearway_plan::catalog::IndexDef;
-use clearway_plan::statement::unnumbered_table;
-use clearway_plan::{Catalog, Column, Distribution, Expr, Statement, TableDef};
+use clearway_ir::catalog::IndexDef;
+use clearway_ir::statement::unnumbered_table;
+use clearway_ir::{Catalog, Column, Distribution, Expr, Statement, TableDef};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState};
 use sqlparser::ast::{self, ColumnOption, Spanned, TableConstraint};
 
@@ -71,7 +71,7 @@ pub(crate) fn create_table(
             tree: Default::default(),
             columns,
             unique: true,
-            guard: None,
+            global_index: None,
         });
     }
     table.distribution = distribute(&table, distribution)?;

@@ -8,8 +8,8 @@ use crate::query::{self, Output, Planned};
 use crate::scope::{self, Scope, column, fold, parts};
 use crate::select::{condition, items, target};
 use crate::tree::{rewrite, walk};
-use clearway_plan::statement::{Finish, Insert, OutColumn, Query, Source};
-use clearway_plan::{
+use clearway_ir::statement::{Finish, Insert, OutColumn, Query, Source};
+use clearway_ir::{
     Catalog, Column, Distribution, Expr, OnConflict, Path, Program, RowLock, RowLocking, Statement,
     TableDef, UniqueKey,
 };
@@ -333,7 +333,7 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
     let (returning, out) = returning(b, u.returning.as_deref())?;
     let sets = |columns: &[usize]| set.iter().any(|(c, _)| columns.contains(c));
     let placed = matches!(&table.distribution, Distribution::Hash(columns) if sets(columns));
-    let moves = placed || table.guards().any(|g| sets(g.columns));
+    let moves = placed || table.global_indexes().any(|g| sets(g.columns));
     // The entries of indexes are locked one by one unless the table is: of all rows they would be
     // very many.
     let all_entries =
@@ -359,7 +359,7 @@ pub(crate) fn delete(b: &mut Binder<'_>, catalog: &Catalog, d: &ast::Delete) -> 
     let filter = where_clause(b, d.selection.as_ref())?;
     let (access, route) = target(&table, filter);
     let (mut returning, out) = returning(b, d.returning.as_deref())?;
-    returning.extend(table.guarded_columns().map(Expr::Column));
+    returning.extend(table.global_index_columns().map(Expr::Column));
     let program = Arc::new(Program::Delete { access, returning });
     Ok((Statement::Modify { program, route }, out))
 }

@@ -1,9 +1,9 @@
 //! EXPLAIN: the plan as an indented tree, what happens last on top.
 
-use clearway_plan::program::Group;
-use clearway_plan::show::{Constants, Printer};
-use clearway_plan::statement::{Finish, Insert, Query, Route, SortKey, Source};
-use clearway_plan::{Access, Distribution, Expr, OnConflict, Path, Program, Statement, TableDef};
+use clearway_ir::program::Group;
+use clearway_ir::show::{Constants, Printer};
+use clearway_ir::statement::{Finish, Insert, Query, Route, SortKey, Source};
+use clearway_ir::{Access, Distribution, Expr, OnConflict, Path, Program, Statement, TableDef};
 use clearway_types::{SqlError, SqlResult};
 
 /// The lines that EXPLAIN prints.
@@ -40,15 +40,15 @@ fn insert(i: &Insert, out: &mut Vec<String>) {
             note(0, format!("Conflict Arbiter Indexes: {}", i.table.unique_key(*key).0), out);
         }
     }
-    guards(&i.table, 0, out);
+    global_indexes(&i.table, 0, out);
     query(&i.source, 1, out);
 }
 
-/// The guards that the statement changes beside the rows.
-fn guards(table: &TableDef, depth: usize, out: &mut Vec<String>) {
-    let names: Vec<&str> = table.guards().map(|g| g.name).collect();
+/// The global indexes that the statement changes beside the rows.
+fn global_indexes(table: &TableDef, depth: usize, out: &mut Vec<String>) {
+    let names: Vec<&str> = table.global_indexes().map(|g| g.name).collect();
     if !names.is_empty() {
-        note(depth, format!("Guards: {}", names.join(", ")), out);
+        note(depth, format!("Global indexes: {}", names.join(", ")), out);
     }
 }
 
@@ -116,18 +116,18 @@ fn program_lines(p: &Program, route: &Route, depth: usize, out: &mut Vec<String>
             let how = if may_move { " (may move rows to other partitions)" } else { "" };
             line(depth, format!("Update on {}{how}", access.table.name), out);
             if *moves {
-                guards(&access.table, depth, out);
+                global_indexes(&access.table, depth, out);
             }
             (access, depth + 1)
         }
         Program::Delete { access, .. } => {
             line(depth, format!("Delete on {}", access.table.name), out);
-            guards(&access.table, depth, out);
+            global_indexes(&access.table, depth, out);
             (access, depth + 1)
         }
         Program::Insert { table, .. }
         | Program::BuildIndex { table, .. }
-        | Program::Guard { table, .. } => {
+        | Program::GlobalIndex { table, .. } => {
             return line(depth, format!("Insert on {}", table.name), out);
         }
     };
@@ -162,12 +162,12 @@ fn access_lines(a: &Access, route: &Route, depth: usize, out: &mut Vec<String>) 
     }
     match route {
         Route::All => note(depth, "Partitions: all".to_owned(), out),
-        Route::Guard { table, key, values } => {
+        Route::GlobalIndex { table, key, values } => {
             let (name, _) = table.unique_key(*key);
             let values = printer(Some(table)).list(values);
             note(
                 depth,
-                format!("Partitions: the one that the guard of {name} knows for ({values})"),
+                format!("Partitions: the one that global index {name} names for ({values})"),
                 out,
             );
         }

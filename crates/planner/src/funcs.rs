@@ -6,11 +6,11 @@ use crate::position::is_undecided;
 use crate::relation::{cross_database, no_schema};
 use crate::scope::{fold, parts};
 use crate::system::refuse_call;
-use clearway_plan::Expr;
-use clearway_plan::expr::{BinaryOp, Func, UnaryOp};
-use clearway_plan::program::{AggFunc, Aggregate};
-use clearway_plan::search_path;
-use clearway_plan::system::SCHEMA;
+use clearway_ir::Expr;
+use clearway_ir::expr::{BinaryOp, Func, UnaryOp};
+use clearway_ir::program::{AggFunc, Aggregate};
+use clearway_ir::search_path;
+use clearway_ir::system::SCHEMA;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, DuplicateTreatment, FunctionArg, FunctionArgExpr, FunctionArguments};
 

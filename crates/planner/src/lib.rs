@@ -48,7 +48,7 @@ pub use coerce::assignable as is_assignable;
 pub use normalize::{Normalized, normalize, normalize_into};
 pub use parse::{ParsedStatement, parse};
 
-use clearway_plan::{Catalog, Plan, SessionEnv};
+use clearway_ir::{Catalog, Plan, SessionEnv};
 use clearway_types::{SqlResult, SqlType};
 
 /// Plans one statement. `param_types` are the types that the client declared, [`SqlType::Unknown`]

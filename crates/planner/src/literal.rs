@@ -1,6 +1,6 @@
 //! Constants of SQL text.
 
-use clearway_plan::{Zone, value};
+use clearway_ir::{Zone, value};
 use clearway_types::{Datum, SqlType};
 
 /// A number's value and type as PostgreSQL gives them: integer, else bigint, else numeric. `None`:

@@ -6,7 +6,7 @@
 
 use crate::cursor::Cursor;
 use crate::tree::walk;
-use clearway_plan::{Expr, LockWait, RowLock, RowLocking, TableDef};
+use clearway_ir::{Expr, LockWait, RowLock, RowLocking, TableDef};
 use sqlparser::ast;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};

@@ -2,8 +2,8 @@
 
 use crate::bind::{Binder, Typed};
 use crate::coerce::{is_time, time_common};
-use clearway_plan::Expr;
-use clearway_plan::expr::{BinaryOp, UnaryOp};
+use clearway_ir::Expr;
+use clearway_ir::expr::{BinaryOp, UnaryOp};
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 
 const HINT: &str = "No operator matches the given name and argument types. You might need to add explicit type casts.";

@@ -8,8 +8,8 @@ use crate::lexical;
 use crate::locking;
 use crate::relation::RelationName;
 use crate::utility;
-use clearway_plan::Statement;
-use clearway_plan::statement::Maintain;
+use clearway_ir::Statement;
+use clearway_ir::statement::Maintain;
 use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
@@ -120,7 +120,7 @@ pub(crate) enum Distributed {
 pub(crate) struct CopyStatement {
     pub(crate) source: CopySource,
     pub(crate) from: bool,
-    pub(crate) format: clearway_plan::statement::CopyFormat,
+    pub(crate) format: clearway_ir::statement::CopyFormat,
 }
 
 #[derive(Clone, Debug)]

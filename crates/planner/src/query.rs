@@ -5,8 +5,8 @@ use crate::locking;
 use crate::scope::fold;
 use crate::select::{self, Count, Limits, Tail};
 use crate::types;
-use clearway_plan::statement::{Finish, Origin, OutColumn, Query, SortKey, Source};
-use clearway_plan::{Catalog, Expr};
+use clearway_ir::statement::{Finish, Origin, OutColumn, Query, SortKey, Source};
+use clearway_ir::{Catalog, Expr};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, SetExpr};
 

@@ -5,9 +5,9 @@
 
 use crate::scope::{fold, parts};
 use crate::system::not_a_table;
-use clearway_plan::search_path::{PG_CATALOG, PUBLIC, SearchPath, schema};
-use clearway_plan::system::{SCHEMA, SystemView};
-use clearway_plan::{Catalog, TableDef};
+use clearway_ir::search_path::{PG_CATALOG, PUBLIC, SearchPath, schema};
+use clearway_ir::system::{SCHEMA, SystemView};
+use clearway_ir::{Catalog, TableDef};
 use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::ast::ObjectName;
 use std::fmt;

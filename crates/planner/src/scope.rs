@@ -1,10 +1,10 @@
 //! Names that an expression may use: the columns of one table, of a system view or of
 //! generate_series.
 
-use clearway_plan::TableDef;
-use clearway_plan::search_path::PUBLIC;
-use clearway_plan::statement::Origin;
-use clearway_plan::system::{SCHEMA, SystemView};
+use clearway_ir::TableDef;
+use clearway_ir::search_path::PUBLIC;
+use clearway_ir::statement::Origin;
+use clearway_ir::system::{SCHEMA, SystemView};
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType, TableId};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 

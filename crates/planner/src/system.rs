@@ -4,9 +4,9 @@
 use crate::query::{self, Output, Planned};
 use crate::scope::{fold, parts};
 use crate::select::Tail;
-use clearway_plan::Expr;
-use clearway_plan::statement::{Query, Source};
-use clearway_plan::system::{SCHEMA, SystemView};
+use clearway_ir::Expr;
+use clearway_ir::statement::{Query, Source};
+use clearway_ir::system::{SCHEMA, SystemView};
 use clearway_types::{SqlError, SqlState, SqlType};
 use sqlparser::ast::{self, FunctionArguments, ObjectName};
 

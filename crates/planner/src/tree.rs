@@ -1,7 +1,7 @@
 //! Walking and rebuilding bound expressions.
 
-use clearway_plan::Expr;
-use clearway_plan::expr::Func;
+use clearway_ir::Expr;
+use clearway_ir::expr::Func;
 use clearway_types::SqlResult;
 
 /// Whether the expression gives the same value whenever it is evaluated within one execution,

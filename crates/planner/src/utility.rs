@@ -4,8 +4,8 @@
 use crate::cursor::Cursor;
 use crate::parse::{Kind, data_types, expressions, statement};
 use crate::{backup, copy, create, cursors, options};
-use clearway_plan::Statement;
-use clearway_plan::statement::{Isolation, Maintain, TxnOptions};
+use clearway_ir::Statement;
+use clearway_ir::statement::{Isolation, Maintain, TxnOptions};
 use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::tokenizer::Token;
 

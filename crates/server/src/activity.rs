@@ -8,10 +8,10 @@ use crate::shared::Shared;
 use clearway_coordinator::{
     Activity as EngineActivity, Engine, HotRow, LockWait, System, TakeRows,
 };
+use clearway_ir::LearnedRow;
+use clearway_ir::system::SystemView;
 use clearway_latch::Choice;
 use clearway_latch::lockstat::{self, Contention};
-use clearway_plan::LearnedRow;
-use clearway_plan::system::SystemView;
 use clearway_types::{DatumRef, RowBatch};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

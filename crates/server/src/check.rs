@@ -3,7 +3,7 @@
 use crate::cli::CheckFlags;
 use crate::exit::Failure;
 use clearway_coordinator::{
-    CheckOptions, CheckReport, FINDINGS, Finding, Hindrance, OpenError, Progress,
+    CheckOptions, CheckReport, FINDINGS, Finding, OpenError, OpenErrorKind, Progress,
 };
 use clearway_env::{Disk, File, Open, OsDisk};
 use std::io;
@@ -65,7 +65,7 @@ pub fn check(flags: &CheckFlags) -> Result<(), Failure> {
     }
     let message =
         format!("{} is damaged: {} findings of damage", flags.dir.display(), report.storage.damage);
-    Err(Failure::open(message, Hindrance::Damaged))
+    Err(Failure::open(message, OpenErrorKind::Damaged))
 }
 
 fn failure(error: &OpenError) -> Failure {

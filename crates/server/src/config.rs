@@ -12,7 +12,7 @@ pub use values::{
 use crate::latches::{LatchChoice, LatchSpins};
 use clap::Args;
 use clearway_coordinator::SecondLevelConfig;
-use clearway_plan::statement::Isolation;
+use clearway_ir::statement::Isolation;
 use clearway_replacement::ReplacementKind;
 use file::File;
 use std::net::SocketAddr;

@@ -3,7 +3,7 @@
 //! Each code names what its operator, or the operator's scripts, can do next: most starts that fail
 //! would fail again, a server that has stopped itself ([`ExitCode::Failed`]) may be started again.
 
-use clearway_coordinator::Hindrance;
+use clearway_coordinator::OpenErrorKind;
 use std::fmt;
 
 /// The exit codes other than 0, which means: stopped when asked to, with a checkpoint.
@@ -65,22 +65,22 @@ impl Failure {
     }
 
     /// A data directory that could not be opened.
-    pub(crate) fn open(message: String, hindrance: Hindrance) -> Self {
+    pub(crate) fn open(message: String, hindrance: OpenErrorKind) -> Self {
         let code = match hindrance {
-            Hindrance::InUse => ExitCode::InUse,
-            Hindrance::Refused => ExitCode::Refused,
-            Hindrance::Access | Hindrance::Shared => ExitCode::Access,
-            Hindrance::Full => ExitCode::Full,
-            Hindrance::Disk => ExitCode::Disk,
-            Hindrance::Damaged => ExitCode::Damaged,
-            Hindrance::Panicked => ExitCode::Other,
+            OpenErrorKind::InUse => ExitCode::InUse,
+            OpenErrorKind::Refused => ExitCode::Refused,
+            OpenErrorKind::Access | OpenErrorKind::Shared => ExitCode::Access,
+            OpenErrorKind::Full => ExitCode::Full,
+            OpenErrorKind::Disk => ExitCode::Disk,
+            OpenErrorKind::Damaged => ExitCode::Damaged,
+            OpenErrorKind::Panicked => ExitCode::Other,
         };
         Self { code, message, hint: Some(hindrance.hint()) }
     }
 
     /// A panic of the start.
     pub(crate) fn panicked(doing: &str, message: &str) -> Self {
-        Self::open(format!("{doing}: a thread panicked: {message}"), Hindrance::Panicked)
+        Self::open(format!("{doing}: a thread panicked: {message}"), OpenErrorKind::Panicked)
     }
 
     /// The running server cannot go on.

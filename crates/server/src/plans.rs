@@ -11,8 +11,8 @@
 //! Locking: none; one a worker. A crash leaves nothing.
 
 use crate::session::Prepared;
-use clearway_plan::search_path::SearchPath;
-use clearway_plan::{Catalog, Plan, SessionEnv};
+use clearway_ir::search_path::SearchPath;
+use clearway_ir::{Catalog, Plan, SessionEnv};
 use clearway_planner::PlanCache;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::frontend::Oids;

@@ -9,9 +9,9 @@ mod units;
 mod value;
 
 use clearway_coordinator::Characteristics;
-use clearway_plan::search_path::SearchPath;
-use clearway_plan::statement::{Isolation, TxnOptions};
-use clearway_plan::{SessionEnv, Zone};
+use clearway_ir::search_path::SearchPath;
+use clearway_ir::statement::{Isolation, TxnOptions};
+use clearway_ir::{SessionEnv, Zone};
 use clearway_types::{SqlError, SqlResult, SqlState};
 use units::Unit;
 use value::{Kind, MS};

@@ -11,7 +11,7 @@ mod whole;
 
 use crate::rng::Rng;
 use crate::sql::{A, D, K, Kind, Lock, Pred, Row, Set, Stmt, U};
-use clearway_plan::{Catalog, LockWait, RowLock, TableDef};
+use clearway_ir::{Catalog, LockWait, RowLock, TableDef};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -527,7 +527,7 @@ impl Script {
 
 /// A table's kind, as its definition says it.
 pub fn kind_of(table: &TableDef) -> Kind {
-    let guarded_key = table.primary_key_guard.is_some();
+    let guarded_key = table.primary_key_global_index.is_some();
     match (table.primary_key.len(), table.indexes.iter().any(|i| i.unique)) {
         (1, _) if guarded_key => Kind::Apart,
         (1, true) => Kind::Guarded,

@@ -20,7 +20,7 @@ use crate::session::{Mailboxes, Session, Shared};
 use crate::sql::{A, COLUMNS, K, Pred, U};
 use crate::trace::Trace;
 use crate::worker::{Crew, Doorbell, Reader, doorbells, work};
-use crate::world::{self, Weather, World};
+use crate::world::{self, FaultProfile, World};
 use clearway_buffer::FrameWaits;
 use clearway_coordinator::{CheckOptions, CheckReport, Engine, EngineConfig, OpenError};
 use clearway_env::{Disk, MemDisk, Open, Operation};
@@ -271,12 +271,12 @@ impl Story<'_> {
             };
             disk.set_hook(Some(Arc::new(hook)));
         }
-        if self.world.weather == Weather::Full {
+        if self.world.weather == FaultProfile::Full {
             disk.set_capacity(disk.used() + self.rng.below(60_000));
             let until = virtual_time::now() + Duration::from_millis(self.rng.below(3_000));
             self.watch.set_full(Some((disk.clone(), until)));
         }
-        let faulty = crashes || self.world.weather != Weather::Fair;
+        let faulty = crashes || self.world.weather != FaultProfile::Fair;
         let shared = Arc::new(Shared {
             history: Default::default(),
             signals: self.signals.clone(),
@@ -360,7 +360,7 @@ impl Story<'_> {
         let mut kills = Rng::new(self.world.seed, &format!("end of life {life}"));
         let killed = self.world.kills
             && flips == 0
-            && self.world.weather != Weather::Breaking
+            && self.world.weather != FaultProfile::Breaking
             && kills.percent(50);
         let kills = killed.then_some(kills);
         if self.world.histories {

@@ -372,7 +372,7 @@ pub fn difference(engine: &[Row], model: &[Row]) -> String {
 mod tests {
     use super::*;
     use crate::sql::{D, Lock};
-    use clearway_plan::{LockWait, RowLock};
+    use clearway_ir::{LockWait, RowLock};
 
     fn row(d: i32, k: i32, u: Option<i32>) -> Row {
         Row { n: [Some(d), Some(k), Some(1), u], v: "x".into() }

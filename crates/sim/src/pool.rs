@@ -31,7 +31,7 @@ mod witness;
 mod work;
 mod world;
 
-pub use world::{Weather, World};
+pub use world::{FaultProfile, World};
 
 use crate::disk::TracedDisk;
 use crate::execution::{self, Outcome, Report};
@@ -41,7 +41,7 @@ use crate::trace::Trace;
 use crate::world::SECOND_LEVEL;
 use clearway_buffer::WalBarrier as _;
 use clearway_buffer::{
-    Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, SecondLevel, Want,
+    Files, MissingPage, PAGE_SIZE, PageError, PageIo, Pin, Pool, PoolConfig, SecondLevel,
 };
 use clearway_env::{Disk, Duty, FaultPlan, IoPool, MemDisk, Operation};
 use clearway_sync::atomic::AtomicU32;
@@ -86,7 +86,7 @@ struct Stage {
     /// Pages wanted for scans: the policy may not know them.
     scanned: Mutex<BTreeSet<PageId>>,
     /// Pages kept by nobody's thread.
-    inbox: Mutex<Vec<(PageId, Keep)>>,
+    inbox: Mutex<Vec<(PageId, Pin)>>,
     asked: AtomicU64,
     answered: AtomicU64,
     /// Failed writes that refused space for a page, which the pool survives.
@@ -104,14 +104,14 @@ impl Stage {
         self.touched.load(Ordering::Relaxed);
     }
 
-    fn inbox(&self) -> MutexGuard<'_, Vec<(PageId, Keep)>> {
+    fn inbox(&self) -> MutexGuard<'_, Vec<(PageId, Pin)>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something is about to be fetched.
-    fn ask(&self, want: Want) {
+    fn ask(&self, want: MissingPage) {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        if let Want::Scan(id) = want {
+        if let MissingPage::Scan(id) = want {
             self.scanned.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
         }
     }
@@ -133,7 +133,7 @@ impl Stage {
         self.log.appended()
     }
 
-    fn fetch(&self, want: Want) -> Result<Keep, PageError> {
+    fn fetch(&self, want: MissingPage) -> Result<Pin, PageError> {
         self.ask(want);
         let result = self.pool.fetch_blocking(want);
         self.answered.fetch_add(1, Ordering::Relaxed);
@@ -141,10 +141,10 @@ impl Stage {
     }
 
     /// Asks and does not wait; what is got is given to `keep`.
-    fn ask_for(self: &Arc<Self>, want: Want, keep: impl FnOnce(Keep) + Send + 'static) {
+    fn ask_for(self: &Arc<Self>, want: MissingPage, keep: impl FnOnce(Pin) + Send + 'static) {
         self.ask(want);
         let stage = self.clone();
-        let done = move |result: Result<Keep, PageError>| {
+        let done = move |result: Result<Pin, PageError>| {
             stage.answered.fetch_add(1, Ordering::Relaxed);
             match result {
                 Ok(kept) => keep(kept),
@@ -159,16 +159,18 @@ impl Stage {
     }
 
     /// Whether there is a cause for the error.
-    fn excuse(&self, want: Want, error: &PageError) {
+    fn excuse(&self, want: MissingPage, error: &PageError) {
         let failed = self.pool.failed().is_some();
         let excused = match error {
             PageError::NoFrames => self.world.may_starve(),
             PageError::Closed => self.closing.load(Ordering::Relaxed),
-            PageError::Io { action: "read", .. } => self.world.weather == Weather::FailingReads,
+            PageError::Io { action: "read", .. } => {
+                self.world.weather == FaultProfile::FailingReads
+            }
             // A page that is not created: nothing is lost by it.
             PageError::Io { action: "extend", .. } => {
                 self.not_extended.fetch_add(1, Ordering::Relaxed);
-                failed || self.world.weather == Weather::Breaking
+                failed || self.world.weather == FaultProfile::Breaking
             }
             PageError::Io { .. } | PageError::Log(_) => failed,
             _ => false,
@@ -235,7 +237,7 @@ fn open(
     let io_pool = Arc::new(IoPool::new(world.io_threads, "page-io").map_err(|e| e.to_string())?);
     let files =
         Files::open(&traced, Path::new(DIR), world.partitions).map_err(|e| e.to_string())?;
-    let syncs = if world.weather == Weather::BrokenLog { rng.below(20) } else { u64::MAX };
+    let syncs = if world.weather == FaultProfile::BrokenLog { rng.below(20) } else { u64::MAX };
     let (log, model) = (Arc::new(Log::new(syncs)), Arc::new(Model::default()));
     let io = Arc::new(WatchedIo::new(
         files.with_io_pool(io_pool.clone()),

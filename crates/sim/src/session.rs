@@ -21,7 +21,7 @@ use crate::trace::Trace;
 use clearway_buffer::PAGE_SIZE;
 use clearway_coordinator::{Client, Outcome, Port, Refusal, RunOptions, Step, TxnStatus};
 use clearway_env::{Duty, FaultPlan};
-use clearway_plan::{Plan, SessionEnv};
+use clearway_ir::{Plan, SessionEnv};
 use clearway_types::{Lsn, RowBatch, SqlError, SqlResult};
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ mod cursors;
 
 pub use cursors::CursorStmt;
 
-use clearway_plan::{LockWait, RowLock};
+use clearway_ir::{LockWait, RowLock};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
@@ -49,9 +49,9 @@ impl fmt::Display for Row {
 pub enum Kind {
     /// PRIMARY KEY (k).
     Keyed,
-    /// PRIMARY KEY (k), UNIQUE (u), distributed by k: u is unique by a guard.
+    /// PRIMARY KEY (k), UNIQUE (u), distributed by k: u is unique by a global index.
     Guarded,
-    /// PRIMARY KEY (k), UNIQUE (u), distributed by d: both are unique by guards.
+    /// PRIMARY KEY (k), UNIQUE (u), distributed by d: both are unique by global indexes.
     Apart,
     /// PRIMARY KEY (d, k), UNIQUE (d, u), distributed by d.
     Spread,

@@ -3,7 +3,7 @@
 
 use crate::session::{Session, Shared};
 use clearway_coordinator::{Client, Engine, Event, Outcome, Port, RunOptions, Step, Waker};
-use clearway_plan::Env;
+use clearway_ir::Env;
 use clearway_sync::{Condvar, Mutex, PoisonError};
 use clearway_types::RowBatch;
 use std::sync::Arc;

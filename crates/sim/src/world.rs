@@ -40,7 +40,7 @@ use std::time::Duration;
 
 /// What goes wrong on the disk besides crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weather {
+pub enum FaultProfile {
     /// Nothing.
     Fair,
     /// Reads bring less than was asked for, and everything may take long.
@@ -54,7 +54,7 @@ pub enum Weather {
     Full,
 }
 
-impl Weather {
+impl FaultProfile {
     const ALL: [Self; 8] = [
         Self::Fair,
         Self::Fair,
@@ -254,7 +254,7 @@ pub struct World {
     /// How threads take turns.
     pub pace: Pace,
     /// What else goes wrong on the disk.
-    pub weather: Weather,
+    pub weather: FaultProfile,
     /// After each life bits flip in a copy of what is there.
     pub rots: bool,
     /// So many bits flip in the last life, in pages that are read.
@@ -359,7 +359,7 @@ impl World {
                 impatient: false,
                 stalls: false,
             },
-            weather: rng.pick(&Weather::ALL),
+            weather: rng.pick(&FaultProfile::ALL),
             rots: knobs.percent(30),
             flips: 0,
             log_rots: more.percent(30),
@@ -392,7 +392,7 @@ impl World {
         }
         // On a full disk a rollback would need more pages than are kept for it: it splits such
         // nodes more often than those that ship.
-        if rng.percent(30) && self.weather != Weather::Full {
+        if rng.percent(30) && self.weather != FaultProfile::Full {
             // A path of a tree of so small nodes, split from the leaf to the root, must fit the
             // pool.
             self.engine.node.node_cells = rng.pick(&[4, 5, 8]);

@@ -81,7 +81,7 @@ fn run<T>(
             Ok(value) => return value,
             Err(Blocked::Failed(error)) => panic!("{error}"),
             Err(Blocked::Log(read)) => read.run(),
-            Err(Blocked::Want(wants)) => {
+            Err(Blocked::MissingPage(wants)) => {
                 let fetched = wants
                     .into_iter()
                     .map(|want| node.pool().fetch_blocking(want).expect("a page"))

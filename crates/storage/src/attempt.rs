@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use clearway_buffer::{Keep, Pool, Want};
+use clearway_buffer::{MissingPage, Pin, Pool};
 
 use crate::error::{Blocked, StorageError};
 
@@ -25,18 +25,18 @@ const PAGES: usize = 12;
 /// The misses of a task since it last got on.
 #[derive(Debug, Default)]
 pub struct Missed {
-    lists: VecDeque<Vec<Want>>,
+    lists: VecDeque<Vec<MissingPage>>,
     progress: usize,
 }
 
 impl Missed {
     /// What the task's next attempt is to find; `wants`: what this one has missed, `progress`:
     /// another number if anything was done since the last.
-    pub fn recall(&mut self, mut wants: Vec<Want>, progress: usize) -> Vec<Want> {
+    pub fn recall(&mut self, mut wants: Vec<MissingPage>, progress: usize) -> Vec<MissingPage> {
         if std::mem::replace(&mut self.progress, progress) != progress {
             self.lists.clear();
         }
-        let missing = |list: &[Want]| list.iter().rev().find(|want| is_page(want)).copied();
+        let missing = |list: &[MissingPage]| list.iter().rev().find(|want| is_page(want)).copied();
         let now = missing(&wants);
         let before = self.lists.iter().position(|list| now.is_some() && missing(list) == now);
         self.lists.push_back(wants.clone());
@@ -66,9 +66,9 @@ pub fn patiently<T>(
             Ok(value) => return Ok(value),
             Err(Blocked::Log(read)) => read.run(),
             Err(Blocked::Failed(error)) => return Err(error),
-            Err(Blocked::Want(wants)) => {
+            Err(Blocked::MissingPage(wants)) => {
                 let wants = missed.recall(wants, 0).into_iter();
-                let fetched: Result<Vec<Keep>, _> =
+                let fetched: Result<Vec<Pin>, _> =
                     wants.map(|want| pool.fetch_blocking(want)).collect();
                 // What the last attempt had is let go only now, so that it need not be read again.
                 drop(std::mem::replace(&mut kept, fetched?));
@@ -77,8 +77,8 @@ pub fn patiently<T>(
     }
 }
 
-fn is_page(want: &Want) -> bool {
-    matches!(want, Want::Page(_))
+fn is_page(want: &MissingPage) -> bool {
+    matches!(want, MissingPage::Page(_))
 }
 
 #[cfg(test)]
@@ -86,8 +86,8 @@ mod tests {
     use super::*;
     use clearway_types::{PageId, PartitionId};
 
-    fn page(no: u32) -> Want {
-        Want::Page(PageId::new(PartitionId(0), no))
+    fn page(no: u32) -> MissingPage {
+        MissingPage::Page(PageId::new(PartitionId(0), no))
     }
 
     #[test]
@@ -96,8 +96,8 @@ mod tests {
         assert_eq!(missed.recall(vec![page(1)], 0), [page(1)]);
         assert_eq!(missed.recall(vec![page(1), page(2)], 0), [page(1), page(2)]);
         assert_eq!(
-            missed.recall(vec![page(2), Want::Frames(1), page(3)], 0),
-            [page(2), Want::Frames(1), page(3)]
+            missed.recall(vec![page(2), MissingPage::Frames(1), page(3)], 0),
+            [page(2), MissingPage::Frames(1), page(3)]
         );
         assert_eq!(missed.recall(vec![page(1)], 0), [page(1), page(2), page(3)]);
         assert_eq!(missed.recall(vec![page(2), page(4)], 0), [page(2), page(4)]);

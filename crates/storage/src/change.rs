@@ -23,7 +23,7 @@ pub(crate) struct Tree {
 }
 
 /// For whom a change is made.
-pub(crate) enum As<'t> {
+pub(crate) enum Logging<'t> {
     /// Committed by itself, or never to be undone.
     Auto,
     /// What a decision brings with it that was made already.
@@ -35,7 +35,7 @@ pub(crate) enum As<'t> {
     Compensation { txn: TxnId, next: Lsn, after: &'t [u8] },
 }
 
-impl As<'_> {
+impl Logging<'_> {
     fn role<'a>(&self, undo: &Undo<'a>) -> Role<'a> {
         match self {
             Self::Auto | Self::Cleanup => Role::Plain,
@@ -52,7 +52,7 @@ impl As<'_> {
             log.push(&undo, start, core.undo_memory);
         }
     }
-    /// As [`As::logged`], with the undo that is in the record.
+    /// As [`Logging::logged`], with the undo that is in the record.
     fn noted(&mut self, core: &Core, undo: &Undo<'_>, start: Lsn) {
         if let Self::Txn(log) = self {
             log.push(undo, start, core.undo_memory);
@@ -76,7 +76,7 @@ impl As<'_> {
 
 /// The value of a new cell.
 #[derive(Clone, Copy)]
-enum New<'a> {
+enum CellValue<'a> {
     Bytes(&'a [u8]),
     /// The number of a page that becomes the root of a new tree in the same record.
     Root,
@@ -84,7 +84,7 @@ enum New<'a> {
 
 /// What a change that is not simple does.
 #[derive(Clone, Copy)]
-pub(crate) enum What<'a> {
+pub(crate) enum ChangeOp<'a> {
     Insert(&'a [u8]),
     Update(&'a [u8]),
     /// Deletes the key; frees this page, too, if it is not 0.
@@ -123,7 +123,7 @@ pub(crate) fn insert(
     tree: Tree,
     key: &[u8],
     value: &[u8],
-    mut by: As<'_>,
+    mut by: Logging<'_>,
 ) -> Result<Option<Lsn>, Blocked> {
     check_sizes(core, key, value.len())?;
     let (no, page) = descend::leaf_mut(core, tree.root, &mut Path::new(), key)?;
@@ -133,7 +133,7 @@ pub(crate) fn insert(
     let full = node.free() < cell.size() + SLOT || node.count() >= core.node_cells;
     if full || !fits_inline(key, value.len()) {
         drop(page);
-        return complex(core, buf, tree, key, What::Insert(value), by);
+        return complex(core, buf, tree, key, ChangeOp::Insert(value), by);
     }
     let undo = Undo { kind: UndoKind::Insert, tree: tree.id, key, prefix: 0, suffix: 0, old: &[] };
     start_pages(buf, core.partition, &by.role(&undo));
@@ -151,7 +151,7 @@ pub(crate) fn update(
     tree: Tree,
     key: &[u8],
     value: &[u8],
-    mut by: As<'_>,
+    mut by: Logging<'_>,
 ) -> Result<Option<Lsn>, Blocked> {
     check_sizes(core, key, value.len())?;
     let (no, page) = descend::leaf_mut(core, tree.root, &mut Path::new(), key)?;
@@ -161,7 +161,7 @@ pub(crate) fn update(
     if old.overflow || !fits_inline(key, value.len()) || node.free() + old.value.len() < value.len()
     {
         drop(page);
-        return complex(core, buf, tree, key, What::Update(value), by);
+        return complex(core, buf, tree, key, ChangeOp::Update(value), by);
     }
     let (prefix, suffix) = common(old.value, value);
     let (old, middle) =
@@ -235,7 +235,7 @@ pub(crate) fn increment(
     buf: &mut Vec<u8>,
     tree: Tree,
     key: &[u8],
-    mut by: As<'_>,
+    mut by: Logging<'_>,
     compute: &mut dyn FnMut(&[u8]) -> Option<Addends>,
 ) -> Result<Added, Blocked> {
     let (no, page) = descend::leaf_mut(core, tree.root, &mut Path::new(), key)?;
@@ -277,7 +277,7 @@ fn increment_long(
     buf: &mut Vec<u8>,
     tree: Tree,
     key: &[u8],
-    mut by: As<'_>,
+    mut by: Logging<'_>,
     compute: &mut dyn FnMut(&[u8]) -> Option<Addends>,
 ) -> Result<Added, Blocked> {
     let place = find(core, tree, key, &by)?;
@@ -293,7 +293,7 @@ fn increment_long(
     let encoded = addends.encode();
     let undo = undo_of_addition(tree, key, encoded.bytes(), &place.old_value, span, value.len());
     let (role, need) = (by.role(&undo), by.need(&undo));
-    let (start, _) = put(core, buf, key, New::Bytes(&value), &place, &role, need)?.log;
+    let (start, _) = put(core, buf, key, CellValue::Bytes(&value), &place, &role, need)?.log;
     by.logged(core, buf, start);
     Ok(Added::Done(addends))
 }
@@ -304,7 +304,7 @@ pub(crate) fn delete(
     buf: &mut Vec<u8>,
     tree: Tree,
     key: &[u8],
-    mut by: As<'_>,
+    mut by: Logging<'_>,
 ) -> Result<Option<Lsn>, Blocked> {
     let (no, page) = descend::leaf_mut(core, tree.root, &mut Path::new(), key)?;
     let node = Node::new(&page);
@@ -312,7 +312,7 @@ pub(crate) fn delete(
     let old = node.cell(slot);
     if old.overflow || (node.count() == 1 && no != tree.root) {
         drop(page);
-        return complex(core, buf, tree, key, What::Delete(0), by);
+        return complex(core, buf, tree, key, ChangeOp::Delete(0), by);
     }
     let undo =
         Undo { kind: UndoKind::Delete, tree: tree.id, key, prefix: 0, suffix: 0, old: old.value };
@@ -337,7 +337,7 @@ struct Place {
     after: Vec<u8>,
 }
 
-fn find(core: &Core, tree: Tree, key: &[u8], by: &As<'_>) -> Result<Place, Blocked> {
+fn find(core: &Core, tree: Tree, key: &[u8], by: &Logging<'_>) -> Result<Place, Blocked> {
     let (wants_old, after) = (by.wants_old(), by.after());
     let mut path = Path::new();
     let (leaf, page) = descend::leaf(core, tree.root, &mut path, |node| node.child_slot(key))?;
@@ -374,25 +374,25 @@ pub(crate) fn complex(
     buf: &mut Vec<u8>,
     tree: Tree,
     key: &[u8],
-    what: What<'_>,
-    mut by: As<'_>,
+    what: ChangeOp<'_>,
+    mut by: Logging<'_>,
 ) -> Result<Option<Lsn>, Blocked> {
     let place = find(core, tree, key, &by)?;
-    if place.found == matches!(what, What::Insert(_)) {
+    if place.found == matches!(what, ChangeOp::Insert(_)) {
         return Ok(None);
     }
     let kind = match what {
-        What::Insert(_) => UndoKind::Insert,
-        What::Update(_) => UndoKind::Update,
-        What::Delete(_) => UndoKind::Delete,
+        ChangeOp::Insert(_) => UndoKind::Insert,
+        ChangeOp::Update(_) => UndoKind::Update,
+        ChangeOp::Delete(_) => UndoKind::Delete,
     };
     let undo = Undo { kind, tree: tree.id, key, prefix: 0, suffix: 0, old: &place.old_value };
     let (role, need) = (by.role(&undo), by.need(&undo));
     let (start, end) = match what {
-        What::Insert(value) | What::Update(value) => {
-            put(core, buf, key, New::Bytes(value), &place, &role, need)?.log
+        ChangeOp::Insert(value) | ChangeOp::Update(value) => {
+            put(core, buf, key, CellValue::Bytes(value), &place, &role, need)?.log
         }
-        What::Delete(extra) => remove(core, buf, tree, &place, extra, &role, need)?,
+        ChangeOp::Delete(extra) => remove(core, buf, tree, &place, extra, &role, need)?,
     };
     by.logged(core, buf, start);
     Ok(Some(end))
@@ -409,12 +409,12 @@ pub(crate) fn insert_root(
     tree: Tree,
     key: &[u8],
 ) -> Result<Option<u32>, Blocked> {
-    let place = find(core, tree, key, &As::Auto)?;
+    let place = find(core, tree, key, &Logging::Auto)?;
     if place.found {
         return Ok(None);
     }
     let need = Need::new(Urgency::Refusable);
-    put(core, buf, key, New::Root, &place, &Role::Plain, need).map(|put| Some(put.root))
+    put(core, buf, key, CellValue::Root, &place, &Role::Plain, need).map(|put| Some(put.root))
 }
 
 /// What [`put`] has done.
@@ -429,14 +429,14 @@ fn put(
     core: &Core,
     buf: &mut Vec<u8>,
     key: &[u8],
-    new: New<'_>,
+    new: CellValue<'_>,
     place: &Place,
     role: &Role<'_>,
     need: Need,
 ) -> Result<Put, Blocked> {
     let (value, is_root) = match new {
-        New::Bytes(value) => (value, false),
-        New::Root => (&[0; 4][..], true),
+        CellValue::Bytes(value) => (value, false),
+        CellValue::Root => (&[0; 4][..], true),
     };
     let long = !fits_inline(key, value.len());
     let len = if long { overflow::REFERENCE } else { value.len() };

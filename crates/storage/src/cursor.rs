@@ -26,7 +26,7 @@ impl Cursor {
         Self { tree, from, to, reverse }
     }
     /// Goes on visiting until `visit` breaks (false) or the range ends (true). After a
-    /// `Blocked::Want`, fetch and call again.
+    /// `Blocked::MissingPage`, fetch and call again.
     pub fn run(&mut self, store: &Store, visit: &mut Visit<'_>) -> Result<bool, Blocked> {
         let mut last: Option<Vec<u8>> = None;
         let mut broke = false;

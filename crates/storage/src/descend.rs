@@ -3,7 +3,7 @@
 //! Source: Comer, The Ubiquitous B-Tree; roots stay at their page number, so that nothing else has
 //! to know of a split.
 
-use clearway_buffer::{PageMut, PageRef, Want};
+use clearway_buffer::{MissingPage, PageMut, PageRef};
 
 use crate::error::Blocked;
 use crate::mini::Core;
@@ -37,19 +37,19 @@ impl Path {
     }
     /// Wants the missing page, and the path to it, so that a retry finds it all.
     #[cold]
-    pub(crate) fn blocked(&self, core: &Core, want: Want) -> Blocked {
-        let mut wants: Vec<Want> =
-            self.nodes().iter().map(|&(no, _)| Want::Page(core.id(no))).collect();
+    pub(crate) fn blocked(&self, core: &Core, want: MissingPage) -> Blocked {
+        let mut wants: Vec<MissingPage> =
+            self.nodes().iter().map(|&(no, _)| MissingPage::Page(core.id(no))).collect();
         wants.push(want);
-        Blocked::Want(wants)
+        Blocked::MissingPage(wants)
     }
     /// Wants the path to this leaf, too, of an attempt that is blocked behind it.
     #[cold]
     pub(crate) fn behind(&self, core: &Core, leaf: u32, blocked: Blocked) -> Blocked {
-        match (blocked, self.blocked(core, Want::Page(core.id(leaf)))) {
-            (Blocked::Want(behind), Blocked::Want(mut wants)) => {
+        match (blocked, self.blocked(core, MissingPage::Page(core.id(leaf)))) {
+            (Blocked::MissingPage(behind), Blocked::MissingPage(mut wants)) => {
                 wants.extend(behind);
-                Blocked::Want(wants)
+                Blocked::MissingPage(wants)
             }
             (blocked, _) => blocked,
         }

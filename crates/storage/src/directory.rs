@@ -8,7 +8,7 @@
 
 use clearway_types::TreeId;
 
-use crate::change::{self, As, Tree, What};
+use crate::change::{self, ChangeOp, Logging, Tree};
 use crate::descend::{self, Path};
 use crate::error::Blocked;
 use crate::mini::{Core, Mini, Need, Urgency};
@@ -46,14 +46,22 @@ pub(crate) fn drop_slice(core: &Core, buf: &mut Vec<u8>, tree: Tree) -> Result<b
     if let Some(slot) = (0..node.count()).find(|&slot| node.cell(slot).overflow) {
         let key = node.key(slot).to_vec();
         drop(page);
-        if change::complex(core, buf, tree, &key, What::Delete(0), As::Cleanup)?.is_none() {
+        if change::complex(core, buf, tree, &key, ChangeOp::Delete(0), Logging::Cleanup)?.is_none()
+        {
             return Err(core.corrupt(leaf, "its keys are not in order").into());
         }
         return Ok(false);
     }
     drop(page);
     if leaf == tree.root {
-        change::complex(core, buf, DIRECTORY, &key(tree.id), What::Delete(tree.root), As::Cleanup)?;
+        change::complex(
+            core,
+            buf,
+            DIRECTORY,
+            &key(tree.id),
+            ChangeOp::Delete(tree.root),
+            Logging::Cleanup,
+        )?;
         return Ok(true);
     }
     drop_leaves(core, buf, tree, &path, leaf)?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use clearway_buffer::{PageError, Want, data_file_name};
+use clearway_buffer::{MissingPage, PageError, data_file_name};
 use clearway_sync::panics::Panicked;
 use clearway_types::{Lsn, PageId, SqlError, SqlState, TreeId};
 
@@ -14,17 +14,17 @@ use crate::wal::WalError;
 #[derive(Debug)]
 pub enum Blocked {
     /// The attempt changed nothing: fetch all of these, keep them, and try again.
-    Want(Vec<Want>),
-    /// As `Want`, but what it lacks is a piece of the log: have it read, and try again.
+    MissingPage(Vec<MissingPage>),
+    /// As `MissingPage`, but what it lacks is a piece of the log: have it read, and try again.
     Log(LogRead),
     /// It cannot go through; nothing was changed.
     Failed(StorageError),
 }
 
-impl From<Want> for Blocked {
+impl From<MissingPage> for Blocked {
     #[cold]
-    fn from(want: Want) -> Self {
-        Self::Want(vec![want])
+    fn from(want: MissingPage) -> Self {
+        Self::MissingPage(vec![want])
     }
 }
 impl From<StorageError> for Blocked {
@@ -174,7 +174,7 @@ pub enum OpenError {
 
 /// What stands in the way of an open, by what its user can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hindrance {
+pub enum OpenErrorKind {
     /// Another server has the directory.
     InUse,
     /// It is not ours, of another version, or made with other settings.
@@ -193,7 +193,7 @@ pub enum Hindrance {
     Panicked,
 }
 
-impl Hindrance {
+impl OpenErrorKind {
     pub(crate) fn of_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::Access,
@@ -238,19 +238,21 @@ impl Hindrance {
 
 impl OpenError {
     /// What stands in the way.
-    pub fn hindrance(&self) -> Hindrance {
+    pub fn hindrance(&self) -> OpenErrorKind {
         match self {
-            Self::InUse(_) => Hindrance::InUse,
+            Self::InUse(_) => OpenErrorKind::InUse,
             Self::Io { error, .. } | Self::Storage(StorageError::Log(WalError::Io(error))) => {
-                Hindrance::of_io(error)
+                OpenErrorKind::of_io(error)
             }
-            Self::Refused(_) => Hindrance::Refused,
-            Self::Shared(_) => Hindrance::Shared,
+            Self::Refused(_) => OpenErrorKind::Refused,
+            Self::Shared(_) => OpenErrorKind::Shared,
             Self::Storage(StorageError::Page(
                 PageError::Io { source, .. } | PageError::Log(source) | PageError::LogRoom(source),
-            )) => Hindrance::of_io(source),
-            Self::Storage(StorageError::Page(PageError::Panicked { .. })) => Hindrance::Panicked,
-            Self::Storage(_) | Self::Catalog(_) => Hindrance::Damaged,
+            )) => OpenErrorKind::of_io(source),
+            Self::Storage(StorageError::Page(PageError::Panicked { .. })) => {
+                OpenErrorKind::Panicked
+            }
+            Self::Storage(_) | Self::Catalog(_) => OpenErrorKind::Damaged,
         }
     }
 

@@ -52,7 +52,7 @@ pub use attempt::{Missed, patiently};
 pub use clearway_buffer::SecondLevelConfig;
 pub use config::NodeConfig;
 pub use cursor::Cursor;
-pub use error::{Blocked, Hindrance, MAX_KEY, OpenError, StorageError};
+pub use error::{Blocked, MAX_KEY, OpenError, OpenErrorKind, StorageError};
 pub use images::{EachImage, Prior, Replaced};
 pub use log_read::LogRead;
 pub use node::{Node, RecoveryReport};

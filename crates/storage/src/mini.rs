@@ -23,7 +23,7 @@
 
 use std::sync::Arc;
 
-use clearway_buffer::{Files, PageIo, PageMut, PageRef, Pool, Want};
+use clearway_buffer::{Files, MissingPage, PageIo, PageMut, PageRef, Pool};
 use clearway_latch::CachePadded;
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_types::{Lsn, PageId, PartitionId};
@@ -93,11 +93,11 @@ impl Core {
         PageId::new(self.partition, no)
     }
     #[inline]
-    pub(crate) fn read(&self, no: u32) -> Result<PageRef<'_>, Want> {
+    pub(crate) fn read(&self, no: u32) -> Result<PageRef<'_>, MissingPage> {
         self.pool.read(self.id(no))
     }
     #[inline]
-    pub(crate) fn write(&self, no: u32) -> Result<PageMut<'_>, Want> {
+    pub(crate) fn write(&self, no: u32) -> Result<PageMut<'_>, MissingPage> {
         self.pool.write(self.id(no))
     }
     #[cold]
@@ -107,14 +107,14 @@ impl Core {
     /// Whether there is room in the log for a record with so many bytes of payload: before anything
     /// is changed.
     #[inline]
-    pub(crate) fn admit(&self, payload_len: usize, need: Need) -> Result<(), Want> {
+    pub(crate) fn admit(&self, payload_len: usize, need: Need) -> Result<(), MissingPage> {
         let must = match need.urgency {
             Urgency::Entitled => return Ok(()),
             Urgency::Patient => true,
             Urgency::Refusable => false,
         };
         let bytes = record_size(payload_len) + need.undo;
-        if self.wal.has_room(bytes, must) { Ok(()) } else { Err(Want::Log { bytes, must }) }
+        if self.wal.has_room(bytes, must) { Ok(()) } else { Err(MissingPage::Log { bytes, must }) }
     }
     pub(crate) fn publish_oldest(&self, lsn: u64) {
         // Release: pairs with the Acquire in `checkpoint`. What follows in this thread is an
@@ -188,11 +188,11 @@ impl<'p> Mini<'p> {
 
     /// Wants what is missing, and all that the attempt has: a retry then finds everything at once.
     #[cold]
-    fn blocked(&self, want: Want) -> Blocked {
-        let mut wants: Vec<Want> =
-            self.pages.iter().map(|(no, _)| Want::Page(self.core.id(*no))).collect();
+    fn blocked(&self, want: MissingPage) -> Blocked {
+        let mut wants: Vec<MissingPage> =
+            self.pages.iter().map(|(no, _)| MissingPage::Page(self.core.id(*no))).collect();
         wants.push(want);
-        Blocked::Want(wants)
+        Blocked::MissingPage(wants)
     }
 
     /// Takes a page for the record; a page may be taken twice.
@@ -251,7 +251,7 @@ impl<'p> Mini<'p> {
         let last = u64::from(pages) + u64::from(!listed) + missing - 1;
         let page = self.core.id(u32::try_from(last).unwrap_or(u32::MAX));
         let there = self.core.files.has_space(page, false);
-        if there { Ok(()) } else { Err(self.blocked(Want::Space { page, last: false })) }
+        if there { Ok(()) } else { Err(self.blocked(MissingPage::Space { page, last: false })) }
     }
 
     /// Takes a page that nothing uses; its content is undefined until it gets an `Init` change.

@@ -21,7 +21,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use clearway_buffer::{Files, PAGE_SIZE, PageIo, Pool, PoolConfig, SecondLevel, WalBarrier, Want};
+use clearway_buffer::{
+    Files, MissingPage, PAGE_SIZE, PageIo, Pool, PoolConfig, SecondLevel, WalBarrier,
+};
 use clearway_env::{Disk, DiskLock, IoPool};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Monitor};
@@ -36,7 +38,7 @@ use crate::attempt::patiently;
 use crate::backup::{self, BackupError, BackupReport, LogPin, Step, UNPINNED};
 use crate::config::NodeConfig;
 use crate::control::{self, Control, State};
-use crate::error::{Blocked, Hindrance, OpenError, StorageError};
+use crate::error::{Blocked, OpenError, OpenErrorKind, StorageError};
 use crate::mini::{Core, Mini, Need, Oldest, Urgency};
 use crate::page;
 use crate::record::{self, PageOp, Role};
@@ -275,7 +277,7 @@ fn init_partition(core: &Core) -> Result<(), Blocked> {
 fn get_space(core: &Core) -> Result<(), StorageError> {
     let pages = patiently(&core.pool, || Ok(page::page_count(&core.read(0)?)))?;
     let last = PageId::new(core.partition, pages.saturating_sub(1));
-    core.pool.fetch_blocking(Want::Space { page: last, last: true })?;
+    core.pool.fetch_blocking(MissingPage::Space { page: last, last: true })?;
     Ok(())
 }
 
@@ -397,7 +399,7 @@ impl Node {
             node.checkpoint()?;
         }
         node.pool.set_frame_waits(opening.config.frame_waits);
-        node.wal.be_patient();
+        node.wal.set_wait_for_space();
         node.report.took = began.elapsed();
         Ok(node)
     }
@@ -464,7 +466,7 @@ impl Node {
             |message| Err(OpenError::io("a thread panicked")(io::Error::other(Panicked(message))));
         let done = caught(|| self.checkpoint_locked(&mut control, &|| {})).unwrap_or_else(panicked);
         if let Err(error) = &done
-            && error.hindrance() != Hindrance::Full
+            && error.hindrance() != OpenErrorKind::Full
         {
             self.failed.get_or_init(|| format!("a checkpoint failed: {error}"));
         }

@@ -35,9 +35,9 @@ pub(crate) fn read(core: &Core, reference: &[u8]) -> Result<(Vec<u8>, Vec<u32>),
     while no != 0 {
         let page = core.read(no).map_err(|want| {
             let mut wants: Vec<_> =
-                pages.iter().map(|&no| clearway_buffer::Want::Page(core.id(no))).collect();
+                pages.iter().map(|&no| clearway_buffer::MissingPage::Page(core.id(no))).collect();
             wants.push(want);
-            Blocked::Want(wants)
+            Blocked::MissingPage(wants)
         })?;
         if page::kind(&page) != KIND_OVERFLOW {
             return Err(core.corrupt(no, "a part of a long value was expected").into());

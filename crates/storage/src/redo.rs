@@ -24,7 +24,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use clearway_buffer::{Keep, PageError, Pool, Want};
+use clearway_buffer::{MissingPage, PageError, Pin, Pool};
 use clearway_sync::mpsc::{Receiver, Sender, channel};
 use clearway_types::{Lsn, PageId};
 
@@ -165,7 +165,7 @@ fn apply_page(pool: &Pool, changes: &[Change], bytes: &[u8]) -> Result<u64, Bloc
     Ok(redone)
 }
 
-type Arrival = (usize, Result<Keep, PageError>);
+type Arrival = (usize, Result<Pin, PageError>);
 
 /// Pages on their way into the pool, in the order in which they are wanted.
 struct Ahead<'p, I> {
@@ -175,7 +175,7 @@ struct Ahead<'p, I> {
     sender: Sender<Arrival>,
     receiver: Receiver<Arrival>,
     /// Those that were asked for: each one's page when it is there.
-    asked: VecDeque<Option<Keep>>,
+    asked: VecDeque<Option<Pin>>,
     /// The number of the first of them.
     first: usize,
     /// How many were asked for and have not been answered.
@@ -199,7 +199,7 @@ impl<'p, I: Iterator<Item = PageId>> Ahead<'p, I> {
     }
 
     /// The next page, kept in the pool, when it is there.
-    fn next(&mut self) -> Result<Option<Keep>, StorageError> {
+    fn next(&mut self) -> Result<Option<Pin>, StorageError> {
         while self.asked.len() < self.most
             && let Some(page) = self.pages.next()
         {
@@ -208,7 +208,7 @@ impl<'p, I: Iterator<Item = PageId>> Ahead<'p, I> {
             self.pending += 1;
             // The receiver outlives all that is pending, so that the send succeeds.
             self.pool.fetch(
-                Want::Page(page),
+                MissingPage::Page(page),
                 Box::new(move |result| drop(sender.send((number, result)))),
             );
         }

@@ -6,7 +6,7 @@
 use clearway_types::{Lsn, TxnId};
 
 use crate::addends::Addends;
-use crate::change::{self, Added, As, Tree};
+use crate::change::{self, Added, Logging, Tree};
 use crate::descend::{self, Path};
 use crate::error::Blocked;
 use crate::mini::Core;
@@ -32,7 +32,7 @@ fn subtract(
     buf: &mut Vec<u8>,
     tree: Tree,
     undo: &Undo<'_>,
-    by: As<'_>,
+    by: Logging<'_>,
 ) -> Result<(), Blocked> {
     let taken_back = undo.addends().map(Addends::negated);
     match change::increment(core, buf, tree, undo.key, by, &mut |_| taken_back)? {
@@ -64,7 +64,7 @@ pub(crate) fn undo(
         return Ok(());
     };
     let tree = Tree { id: undo.tree, root };
-    let by = As::Compensation { txn, next, after };
+    let by = Logging::Compensation { txn, next, after };
     let done = match undo.kind {
         UndoKind::Insert => change::delete(core, buf, tree, undo.key, by)?,
         UndoKind::Delete => change::insert(core, buf, tree, undo.key, undo.old, by)?,

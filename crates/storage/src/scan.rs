@@ -4,11 +4,11 @@
 //! the next leaf is found from the root by it. That costs a descent a leaf, and spares every split
 //! and free two more pages to change. A scan that misses a leaf asks for some of the following
 //! ones, too: it will need them, and the disk reads them at once. The pool is told that they are a
-//! scan's ([`Want::Scan`]).
+//! scan's ([`MissingPage::Scan`]).
 
 use std::ops::{Bound, ControlFlow};
 
-use clearway_buffer::Want;
+use clearway_buffer::MissingPage;
 
 use crate::descend::{self, Path};
 use crate::error::Blocked;
@@ -67,18 +67,18 @@ fn read_ahead(
     reverse: bool,
     wanted: impl Fn(&[u8]) -> bool,
 ) -> Blocked {
-    let Blocked::Want(mut wants) = blocked else { return blocked };
+    let Blocked::MissingPage(mut wants) = blocked else { return blocked };
     if let Some(&(no, slot)) = path.nodes().last()
         && let Ok(page) = core.read(no)
         && Node::new(&page).level() == 1
     {
         let (node, slot) = (Node::new(&page), usize::from(slot));
         if let Some(missing) = wants.last_mut()
-            && let Want::Page(leaf) = *missing
+            && let MissingPage::Page(leaf) = *missing
         {
-            *missing = Want::Scan(leaf);
+            *missing = MissingPage::Scan(leaf);
         }
-        let mut want = |slot| wants.push(Want::Scan(core.id(node.child(slot))));
+        let mut want = |slot| wants.push(MissingPage::Scan(core.id(node.child(slot))));
         if reverse {
             let slots = (slot.saturating_sub(core.read_ahead)..slot).rev();
             slots.take_while(|&slot| wanted(node.key(slot + 1))).for_each(&mut want);
@@ -87,7 +87,7 @@ fn read_ahead(
             slots.take_while(|&slot| wanted(node.key(slot))).for_each(&mut want);
         }
     }
-    Blocked::Want(wants)
+    Blocked::MissingPage(wants)
 }
 
 /// Visits the keys between the bounds in ascending order.

@@ -19,7 +19,7 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
 use crate::addends::{Addends, Incremented};
-use crate::change::{self, Added, As, Tree};
+use crate::change::{self, Added, Logging, Tree};
 use crate::descend::{self, Path};
 use crate::directory;
 use crate::error::{Blocked, StorageError};
@@ -316,16 +316,16 @@ impl Store {
         }
         Ok(done.is_some())
     }
-    fn by<'t>(&mut self, txn: &'t mut TxnLog, mode: TxnMode) -> As<'t> {
+    fn by<'t>(&mut self, txn: &'t mut TxnLog, mode: TxnMode) -> Logging<'t> {
         self.core.spare.take_moved();
         match mode {
             TxnMode::Fresh => {
                 txn.redo_only = true;
-                As::Auto
+                Logging::Auto
             }
             TxnMode::Logged => {
                 self.begin(txn);
-                As::Txn(txn)
+                Logging::Txn(txn)
             }
         }
     }
@@ -339,7 +339,7 @@ impl Store {
         value: &[u8],
     ) -> Result<Option<Lsn>, Blocked> {
         let tree = self.tree(tree)?;
-        change::insert(&self.core, &mut self.buf, tree, key, value, As::Auto)
+        change::insert(&self.core, &mut self.buf, tree, key, value, Logging::Auto)
     }
     /// Changes a key's value as a transaction of its own; `None` if the key is not there.
     #[inline]
@@ -350,12 +350,12 @@ impl Store {
         value: &[u8],
     ) -> Result<Option<Lsn>, Blocked> {
         let tree = self.tree(tree)?;
-        change::update(&self.core, &mut self.buf, tree, key, value, As::Auto)
+        change::update(&self.core, &mut self.buf, tree, key, value, Logging::Auto)
     }
     /// Deletes a key as a transaction of its own; `None` if it is not there.
     pub fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked> {
         let tree = self.tree(tree)?;
-        change::delete(&self.core, &mut self.buf, tree, key, As::Auto)
+        change::delete(&self.core, &mut self.buf, tree, key, Logging::Auto)
     }
 
     /// Commits a transaction of this partition alone: it is committed once the log is durable up to
@@ -379,9 +379,9 @@ impl Store {
     pub fn mark(&self, txn: &TxnLog) -> usize {
         txn.mark()
     }
-    /// Undoes all but the first `to` changes, newest first. After `Blocked::Want` or `Blocked::Log`
-    /// call it again: it goes on where it stopped. `undone` is told each addition that has been
-    /// taken back, once, in the step that logs its compensation.
+    /// Undoes all but the first `to` changes, newest first. After `Blocked::MissingPage` or
+    /// `Blocked::Log` call it again: it goes on where it stopped. `undone` is told each addition
+    /// that has been taken back, once, in the step that logs its compensation.
     pub fn rollback(
         &mut self,
         txn: &mut TxnLog,
@@ -489,8 +489,8 @@ impl Store {
     }
 
     /// Shows `visit` the keys between the bounds in order, or in reverse order, until it breaks.
-    /// What was visited before a `Blocked::Want` stays visited: go on after the last key (or use
-    /// [`crate::Cursor`]).
+    /// What was visited before a `Blocked::MissingPage` stays visited: go on after the last key (or
+    /// use [`crate::Cursor`]).
     pub fn scan(
         &self,
         tree: TreeId,

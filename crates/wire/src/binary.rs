@@ -4,9 +4,9 @@
 //! worth 10000^weight.
 
 use crate::reader::malformed;
-use clearway_plan::Zone;
-use clearway_plan::cast::fit;
-use clearway_plan::value::{checked_timestamp, is_date, write_text};
+use clearway_ir::Zone;
+use clearway_ir::cast::fit;
+use clearway_ir::value::{checked_timestamp, is_date, write_text};
 use clearway_types::{Datum, DatumRef, SqlError, SqlResult, SqlState, SqlType};
 use rust_decimal::Decimal;
 

@@ -1,8 +1,8 @@
 //! COPY TO: rows as lines of text or CSV, one CopyData message a row.
 
 use crate::row::text;
-use clearway_plan::Zone;
-use clearway_plan::statement::CopyFormat;
+use clearway_ir::Zone;
+use clearway_ir::statement::CopyFormat;
 use clearway_types::row::BadRow;
 use clearway_types::{DatumRef, RowView, SqlType};
 

@@ -9,9 +9,9 @@
 
 use crate::frontend::utf8;
 use crate::row::plain_i64;
-use clearway_plan::Zone;
-use clearway_plan::statement::CopyFormat;
-use clearway_plan::value::parse_text;
+use clearway_ir::Zone;
+use clearway_ir::statement::CopyFormat;
+use clearway_ir::value::parse_text;
 use clearway_types::{DatumRef, RowBatch, RowBuilder, SqlError, SqlResult, SqlState, SqlType};
 
 /// The longest line, in bytes.

@@ -2,7 +2,7 @@
 //!
 //! Decoding borrows from the receive buffer and never panics, whatever a client sends; encoding
 //! appends to one send buffer and allocates nothing a row. Values travel in text (as
-//! [`clearway_plan::value`] prints them) or in PostgreSQL's binary forms.
+//! [`clearway_ir::value`] prints them) or in PostgreSQL's binary forms.
 //!
 //! Must not know: sockets, sessions, statements, what a message means for a transaction.
 

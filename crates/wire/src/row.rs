@@ -1,9 +1,9 @@
 //! RowDescription and DataRow: how a result's columns travel.
 
 use crate::{backend, binary};
-use clearway_plan::Zone;
-use clearway_plan::statement::OutColumn;
-use clearway_plan::value::write_text;
+use clearway_ir::Zone;
+use clearway_ir::statement::OutColumn;
+use clearway_ir::value::write_text;
 use clearway_types::row::BadRow;
 use clearway_types::{Datum, DatumRef, RowView, SqlError, SqlResult, SqlState, SqlType};
 
@@ -158,7 +158,7 @@ pub fn parameter(
             "invalid byte sequence for encoding \"UTF8\": 0x00",
         ));
     }
-    clearway_plan::value::parse_text(ty, text, zone)
+    clearway_ir::value::parse_text(ty, text, zone)
 }
 
 /// An integer of up to 18 plain digits; anything else takes the general path, which also words the

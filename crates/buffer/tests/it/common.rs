@@ -227,7 +227,7 @@ pub fn check_content(page: &[u8]) -> Result<u64, String> {
     if words.all(|w| w == first) { Ok(first) } else { Err(format!("half of stamp {first}")) }
 }
 
-pub fn with<T>(pool: &Pool, mut attempt: impl FnMut(&Pool) -> Result<T, Want>) -> T {
+pub fn with<T>(pool: &Pool, mut attempt: impl FnMut(&Pool) -> Result<T, MissingPage>) -> T {
     let mut keeps = Vec::new();
     loop {
         match attempt(pool) {
@@ -250,7 +250,7 @@ pub fn get(fixture: &Fixture, id: PageId) -> u64 {
 
 /// As [`get`], without a latch.
 pub fn glimpse(fixture: &Fixture, id: PageId) -> u64 {
-    let look = |page: &Glimpse<'_>| {
+    let look = |page: &OptimisticPage<'_>| {
         let mut copy = [0; PAGE_SIZE];
         page.copy(0, &mut copy).map(|()| check_content(&copy))
     };

@@ -41,8 +41,9 @@ fn look(disk: &MemDisk, plan: &Arc<FaultPlan>) -> Vec<Result<u64, PageError>> {
     disk.set_faults(None);
     let f = again(disk);
     disk.set_faults(Some(plan.clone()));
-    let fetch =
-        |no| f.pool.fetch_blocking(Want::Page(page(0, no))).map(|_keep| get(&f, page(0, no)));
+    let fetch = |no| {
+        f.pool.fetch_blocking(MissingPage::Page(page(0, no))).map(|_keep| get(&f, page(0, no)))
+    };
     (0..PAGES).map(fetch).collect()
 }
 
@@ -99,7 +100,7 @@ fn drive_out(pool: &Pool, no: u32) {
         if !pool.is_resident(page(0, no)) {
             return;
         }
-        pool.fetch_blocking(Want::Page(page(0, other))).unwrap();
+        pool.fetch_blocking(MissingPage::Page(page(0, other))).unwrap();
     }
     panic!("page {no} stays");
 }
@@ -107,7 +108,7 @@ fn drive_out(pool: &Pool, no: u32) {
 /// The first word of a page that has left the pool, if it can be read.
 fn read_again(f: &Fixture, no: u32) -> Option<u64> {
     drive_out(&f.pool, no);
-    let _kept = f.pool.fetch_blocking(Want::Page(page(0, no))).ok()?;
+    let _kept = f.pool.fetch_blocking(MissingPage::Page(page(0, no))).ok()?;
     let read = f.pool.read(page(0, no)).unwrap();
     Some(u64::from_le_bytes(read[HEADER..HEADER + 8].try_into().unwrap()))
 }

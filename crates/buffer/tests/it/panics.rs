@@ -51,7 +51,7 @@ fn panic_in_a_write_of_the_cooler_fails_the_pool() {
     plant(&f, "write");
     let mut refused = None;
     for no in 0..64 {
-        match f.pool.fetch_blocking(Want::Page(page(0, no))) {
+        match f.pool.fetch_blocking(MissingPage::Page(page(0, no))) {
             Ok(_keep) => {
                 if let Ok(mut page) = f.pool.write(page(0, no)) {
                     stamp(&mut page, &f.wal, 1);
@@ -87,7 +87,7 @@ fn page_of_a_panicking_writer_is_lost() {
     assert!(f.pool.read(page(0, 1)).is_err() && f.pool.write(page(0, 1)).is_err());
     assert!(f.pool.create(page(0, 1), false).is_err());
     assert!(f.pool.read_optimistic(page(0, 1), |_| ()).is_err());
-    let refused = f.pool.fetch_blocking(Want::Page(page(0, 1)));
+    let refused = f.pool.fetch_blocking(MissingPage::Page(page(0, 1)));
     assert!(refused.is_err_and(|error| error.to_string().contains("changing a page")));
     assert_eq!(get(&f, page(0, 2)), 9, "others are as they were");
     let mut bytes = [0; PAGE_SIZE];
@@ -120,11 +120,11 @@ fn panicking_callback_leaves_no_pins() {
     let f = pool(16);
     f.io.hold_reads.store(true, SeqCst);
     let (sender, answers) = mpsc::channel();
-    f.pool.fetch(Want::Page(page(0, 1)), Box::new(|_| panic!("planted in a callback")));
+    f.pool.fetch(MissingPage::Page(page(0, 1)), Box::new(|_| panic!("planted in a callback")));
     for _ in 0..2 {
         let sender = sender.clone();
         f.pool.fetch(
-            Want::Page(page(0, 1)),
+            MissingPage::Page(page(0, 1)),
             Box::new(move |result| sender.send(result.map(drop)).unwrap()),
         );
     }
@@ -140,9 +140,9 @@ fn panicking_callback_leaves_no_pins() {
 #[test]
 fn panic_while_a_page_is_fetched_is_answered() {
     for (method, want) in [
-        ("place", Want::Page(page(0, 1))),
-        ("accept", Want::Page(page(0, 1))),
-        ("make_space", Want::Space { page: page(0, 1), last: false }),
+        ("place", MissingPage::Page(page(0, 1))),
+        ("accept", MissingPage::Page(page(0, 1))),
+        ("make_space", MissingPage::Space { page: page(0, 1), last: false }),
     ] {
         let f = pool(16);
         plant(&f, method);

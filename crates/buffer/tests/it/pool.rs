@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, mpsc};
 
 /// Starts a fetch; its result will come through the channel.
-fn start(pool: &Pool, want: Want) -> mpsc::Receiver<Result<Keep, PageError>> {
+fn start(pool: &Pool, want: MissingPage) -> mpsc::Receiver<Result<Pin, PageError>> {
     let (sender, receiver) = mpsc::channel();
     pool.fetch(want, Box::new(move |result| drop(sender.send(result))));
     receiver
@@ -19,15 +19,15 @@ fn start(pool: &Pool, want: Want) -> mpsc::Receiver<Result<Keep, PageError>> {
 fn a_page_that_is_not_resident_is_a_want_and_reads_as_zeros_when_never_written() {
     let f = pool(16);
     let id = page(2, 5);
-    assert_eq!(f.pool.read(id).err(), Some(Want::Page(id)));
-    assert_eq!(f.pool.write(id).err(), Some(Want::Page(id)));
-    let _keep = f.pool.fetch_blocking(Want::Page(id)).unwrap();
+    assert_eq!(f.pool.read(id).err(), Some(MissingPage::Page(id)));
+    assert_eq!(f.pool.write(id).err(), Some(MissingPage::Page(id)));
+    let _keep = f.pool.fetch_blocking(MissingPage::Page(id)).unwrap();
     let read = f.pool.read(id).unwrap();
     let also = f.pool.read(id).unwrap();
     assert!(read.iter().chain(also.iter()).all(|&b| b == 0));
     assert_eq!((read.id(), read.lsn()), (id, Lsn(0)));
     assert!(matches!(
-        f.pool.fetch_blocking(Want::Page(page(PARTITIONS, 0))),
+        f.pool.fetch_blocking(MissingPage::Page(page(PARTITIONS, 0))),
         Err(PageError::NoFile(_))
     ));
 }
@@ -36,7 +36,7 @@ fn a_page_that_is_not_resident_is_a_want_and_reads_as_zeros_when_never_written()
 fn many_fetches_of_one_page_read_it_once() {
     let f = pool(16);
     f.io.hold_reads.store(true, SeqCst);
-    let waiting: Vec<_> = (0..50).map(|_| start(&f.pool, Want::Page(page(0, 3)))).collect();
+    let waiting: Vec<_> = (0..50).map(|_| start(&f.pool, MissingPage::Page(page(0, 3)))).collect();
     assert!(waiting.iter().all(|w| w.try_recv().is_err()));
     f.io.hold_reads.store(false, SeqCst);
     let keeps: Vec<_> = waiting.into_iter().map(|w| w.recv().unwrap().unwrap()).collect();
@@ -55,13 +55,13 @@ fn a_damaged_page_is_an_error_for_all_who_wait_and_for_no_other_page() {
     let after = pool_on(&f.disk, 16, ReplacementKind::default());
     // Restoring at the start has mended it from the double-write file: damage it again.
     file.write_all_at(&[99], 5000).unwrap();
-    let error = after.pool.fetch_blocking(Want::Page(page(0, 1))).unwrap_err().to_string();
+    let error = after.pool.fetch_blocking(MissingPage::Page(page(0, 1))).unwrap_err().to_string();
     assert!(
         error.ends_with("is damaged: an LSN up to the log's end, 0x0 expected, 0x14 found"),
         "{error}"
     );
     after.wal.go_on_after(&f.wal);
-    let error = after.pool.fetch_blocking(Want::Page(page(0, 0))).unwrap_err();
+    let error = after.pool.fetch_blocking(MissingPage::Page(page(0, 0))).unwrap_err();
     let text = error.to_string();
     assert!(
         text.starts_with("partition 0 page 0 in /data/p0000.data is damaged: checksum"),
@@ -79,7 +79,7 @@ fn a_page_created_while_it_is_read_is_the_created_one() {
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
     let after = pool_on(&f.disk, 16, ReplacementKind::default());
     after.io.hold_reads.store(true, SeqCst);
-    let waiting = start(&after.pool, Want::Page(id));
+    let waiting = start(&after.pool, MissingPage::Page(id));
     while after.io.reads.load(SeqCst) == 0 {
         std::thread::yield_now();
     }
@@ -97,15 +97,15 @@ fn a_page_created_while_it_is_read_is_the_created_one() {
 fn with_every_frame_kept_a_fetch_waits_until_one_is_let_go() {
     let f = pool(16);
     let mut keeps: Vec<_> =
-        (0..16).map(|no| f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap()).collect();
-    assert_eq!(f.pool.create(page(1, 0), false).err(), Some(Want::Frames(1)));
-    assert_eq!(f.pool.reserve_frames(2).err(), Some(Want::Frames(2)));
+        (0..16).map(|no| f.pool.fetch_blocking(MissingPage::Page(page(0, no))).unwrap()).collect();
+    assert_eq!(f.pool.create(page(1, 0), false).err(), Some(MissingPage::Frames(1)));
+    assert_eq!(f.pool.reserve_frames(2).err(), Some(MissingPage::Frames(2)));
     assert!(
-        matches!(f.pool.fetch_blocking(Want::Frames(9)), Err(PageError::NoFrames)),
+        matches!(f.pool.fetch_blocking(MissingPage::Frames(9)), Err(PageError::NoFrames)),
         "more than half the pool"
     );
-    let waiting = start(&f.pool, Want::Page(page(0, 99)));
-    let frames = start(&f.pool, Want::Frames(3));
+    let waiting = start(&f.pool, MissingPage::Page(page(0, 99)));
+    let frames = start(&f.pool, MissingPage::Frames(3));
     assert!(waiting.try_recv().is_err() && frames.try_recv().is_err());
     keeps.truncate(8);
     waiting.recv().unwrap().unwrap();
@@ -122,14 +122,14 @@ fn with_every_frame_kept_a_fetch_waits_until_one_is_let_go() {
 fn an_optimistic_read_gets_the_same_bytes_and_none_outside_the_page() {
     let f = pool(16);
     let id = page(0, 3);
-    let whole = |page: &Glimpse<'_>| page.array::<PAGE_SIZE>(0);
-    assert_eq!(f.pool.read_optimistic(id, whole), Err(Want::Page(id)));
+    let whole = |page: &OptimisticPage<'_>| page.array::<PAGE_SIZE>(0);
+    assert_eq!(f.pool.read_optimistic(id, whole), Err(MissingPage::Page(id)));
     put(&f, id, 0x0102_0304_0506_0708);
     let expected = f.pool.read(id).unwrap().to_vec();
     assert_eq!(f.pool.read_optimistic(id, whole).unwrap().unwrap()[..], expected);
     for (at, len) in (0..40).flat_map(|len| [0, 1, 30, 8190 - len, 8192 - len].map(|at| (at, len)))
     {
-        let look = |page: &Glimpse<'_>| {
+        let look = |page: &OptimisticPage<'_>| {
             let mut copy = vec![0; len];
             page.copy(at, &mut copy).map(|()| copy)
         };
@@ -155,12 +155,12 @@ fn an_optimistic_read_gets_the_same_bytes_and_none_outside_the_page() {
 
 /// A pool of which twelve frames are kept and four are promised, for at least so many rounds of its
 /// cooler.
-fn promised(promise_rounds: u32) -> (Fixture, Vec<Keep>) {
+fn promised(promise_rounds: u32) -> (Fixture, Vec<Pin>) {
     let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
     let config = patient(16);
     let config = PoolConfig { waits: FrameWaits { promise_rounds, ..config.waits }, ..config };
     let f = pool_of(files(&MemDisk::new()), io_pool, config, None);
-    let wants = (0..12).map(|no| Want::Page(page(0, no))).chain([Want::Frames(4)]);
+    let wants = (0..12).map(|no| MissingPage::Page(page(0, no))).chain([MissingPage::Frames(4)]);
     let keeps = wants.map(|want| f.pool.fetch_blocking(want).unwrap()).collect();
     (f, keeps)
 }
@@ -168,7 +168,7 @@ fn promised(promise_rounds: u32) -> (Fixture, Vec<Keep>) {
 #[test]
 fn a_promise_of_frames_keeps_reads_out_of_them() {
     let (f, _keeps) = promised(u32::MAX);
-    let starved = start(&f.pool, Want::Page(page(0, 50)));
+    let starved = start(&f.pool, MissingPage::Page(page(0, 50)));
     assert_eq!(f.pool.reserve_frames(4).unwrap().len(), 4);
     assert!(starved.try_recv().is_err());
 }
@@ -176,7 +176,7 @@ fn a_promise_of_frames_keeps_reads_out_of_them() {
 #[test]
 fn after_some_rounds_a_read_gets_a_promised_frame() {
     let (f, _keeps) = promised(FrameWaits::default().promise_rounds);
-    let starved = start(&f.pool, Want::Page(page(0, 50)));
+    let starved = start(&f.pool, MissingPage::Page(page(0, 50)));
     let _keep = starved.recv().unwrap().unwrap();
 }
 
@@ -214,7 +214,7 @@ fn after_a_failed_write_pages_stay_dirty_and_nothing_more_is_written() {
     // ever.
     let mut error = None;
     for no in 1..40 {
-        match f.pool.fetch_blocking(Want::Page(page(0, no))) {
+        match f.pool.fetch_blocking(MissingPage::Page(page(0, no))) {
             Ok(_) => stamp(&mut f.pool.write(page(0, no)).unwrap(), &f.wal, 3),
             Err(e) => error = Some(e),
         }
@@ -235,12 +235,12 @@ fn a_log_that_is_not_durable_keeps_pages_from_the_disk() {
 fn shutting_down_refuses_who_waits_and_dropping_the_pool_ends_its_thread() {
     let f = pool(16);
     let keeps: Vec<_> =
-        (0..16).map(|no| f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap()).collect();
-    let waiting = start(&f.pool, Want::Page(page(1, 0)));
+        (0..16).map(|no| f.pool.fetch_blocking(MissingPage::Page(page(0, no))).unwrap()).collect();
+    let waiting = start(&f.pool, MissingPage::Page(page(1, 0)));
     f.pool.shutdown();
     f.pool.shutdown();
     assert!(matches!(waiting.recv().unwrap(), Err(PageError::Closed)));
-    assert!(matches!(f.pool.fetch_blocking(Want::Page(page(1, 1))), Err(PageError::Closed)));
+    assert!(matches!(f.pool.fetch_blocking(MissingPage::Page(page(1, 1))), Err(PageError::Closed)));
     drop(f.pool);
     drop(keeps); // Keeps may outlive the pool.
     // Everything that the pool's threads shared is gone once the I/O threads' last jobs are.
@@ -277,7 +277,7 @@ fn a_defect_in_the_cooler_ends_the_waits() {
     let f = pool(16);
     let mut last = None;
     for no in 0..40 {
-        match f.pool.fetch_blocking(Want::Page(page(0, no))) {
+        match f.pool.fetch_blocking(MissingPage::Page(page(0, no))) {
             Ok(_) => {
                 let mut page = f.pool.write(page(0, no)).unwrap();
                 page.mark_dirty_begin();
@@ -301,7 +301,7 @@ fn page_wanted_by_more_than_its_pins_is_kept_by_as_many_as_fit() {
         for _ in 0..MANY {
             let sender = sender.clone();
             f.pool.fetch(
-                Want::Page(page(0, 1)),
+                MissingPage::Page(page(0, 1)),
                 Box::new(move |result| sender.send(result).unwrap()),
             );
         }
@@ -313,7 +313,7 @@ fn page_wanted_by_more_than_its_pins_is_kept_by_as_many_as_fit() {
     let kept = of_read.iter().filter(|answer| answer.is_ok()).count();
     assert!(kept > 250_000 && kept < MANY, "{kept}");
     fetch_all();
-    let refused = |answer: &Result<Keep, PageError>| matches!(answer, Err(PageError::NoFrames));
+    let refused = |answer: &Result<Pin, PageError>| matches!(answer, Err(PageError::NoFrames));
     assert!(answers.iter().take(MANY).all(|answer| refused(&answer)), "as many as fit are there");
     put(&f, page(0, 1), 7);
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();

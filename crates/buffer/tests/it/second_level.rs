@@ -142,7 +142,8 @@ fn a_read_of_a_copy_that_is_overtaken_does_not_count() {
         }
     })));
     let (sender, receiver) = mpsc::channel();
-    f.pool.fetch(Want::Page(page(0, 3)), Box::new(move |result| sender.send(result).unwrap()));
+    f.pool
+        .fetch(MissingPage::Page(page(0, 3)), Box::new(move |result| sender.send(result).unwrap()));
     let go = begins.recv().unwrap();
     with(&f.pool, |pool| pool.create(page(0, 3), false).map(|mut p| stamp(&mut p, &f.wal, 99)));
     churn(&f, || is_out(&f, 3));
@@ -160,12 +161,12 @@ fn a_scan_leaves_it_as_it_was() {
     let put_there = |f: &Fixture| second(f).writes + second(f).skipped;
     for _ in 0..4 {
         for no in 0..2_000 {
-            drop(f.pool.fetch_blocking(Want::Scan(page(1, no))).unwrap());
+            drop(f.pool.fetch_blocking(MissingPage::Scan(page(1, no))).unwrap());
         }
     }
     let before = put_there(&f);
     for no in 2_000..8_000 {
-        drop(f.pool.fetch_blocking(Want::Scan(page(1, no))).unwrap());
+        drop(f.pool.fetch_blocking(MissingPage::Scan(page(1, no))).unwrap());
     }
     assert_eq!(put_there(&f), before);
 }

@@ -1,6 +1,6 @@
 //! Space on the disk: taken before a page is created, so that no write needs any.
 
-use clearway_buffer::{PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, Want};
+use clearway_buffer::{MissingPage, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig};
 use clearway_env::{IoPool, MemDisk};
 use std::sync::Arc;
 
@@ -53,12 +53,12 @@ fn a_pool_creates_no_page_without_space() {
     let f =
         Pool::new(config, Arc::new(files(&disk)), Arc::new(FakeWal::default()), threads).unwrap();
     let id = page(2, 0);
-    assert_eq!(f.create(id, false).err(), Some(Want::Space { page: id, last: false }));
-    drop(f.fetch_blocking(Want::Space { page: id, last: false }).unwrap());
+    assert_eq!(f.create(id, false).err(), Some(MissingPage::Space { page: id, last: false }));
+    drop(f.fetch_blocking(MissingPage::Space { page: id, last: false }).unwrap());
     assert!(f.create(id, false).is_ok());
     disk.set_capacity(0);
     let far = page(2, 900);
-    let error = f.fetch_blocking(Want::Space { page: far, last: true }).unwrap_err();
+    let error = f.fetch_blocking(MissingPage::Space { page: far, last: true }).unwrap_err();
     assert!(
         matches!(&error, PageError::Io { page: Some(at), .. } if *at == far) && error.is_full(),
         "{error}"

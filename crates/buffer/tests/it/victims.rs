@@ -11,19 +11,22 @@ use std::sync::{Arc, Mutex, Weak};
 
 const FRAMES: u32 = 512;
 
-fn use_once(f: &Fixture, want: Want) {
+fn use_once(f: &Fixture, want: MissingPage) {
     let _keep = f.pool.fetch_blocking(want).unwrap();
-    let (Want::Page(id) | Want::Scan(id)) = want else { unreachable!() };
+    let (MissingPage::Page(id) | MissingPage::Scan(id)) = want else { unreachable!() };
     drop(f.pool.read(id).unwrap());
 }
 
 /// A hot set of three quarters of the pool, which nobody uses while a scan of ten times the pool
 /// passes.
-fn resident_after_a_scan(kind: ReplacementKind, want: fn(clearway_types::PageId) -> Want) -> usize {
+fn resident_after_a_scan(
+    kind: ReplacementKind,
+    want: fn(clearway_types::PageId) -> MissingPage,
+) -> usize {
     let f = pool_on(&MemDisk::new(), FRAMES, kind);
     let hot = FRAMES / 4 * 3;
     for _ in 0..3 {
-        (0..hot).for_each(|no| use_once(&f, Want::Page(page(0, no))));
+        (0..hot).for_each(|no| use_once(&f, MissingPage::Page(page(0, no))));
     }
     (0..10 * FRAMES).for_each(|no| use_once(&f, want(page(1, no))));
     (0..hot).filter(|no| f.pool.is_resident(page(0, *no))).count()
@@ -33,10 +36,10 @@ fn resident_after_a_scan(kind: ReplacementKind, want: fn(clearway_types::PageId)
 fn a_scan_of_ten_times_the_pool_leaves_the_hot_set_under_every_replacement() {
     let hot = FRAMES as usize / 4 * 3;
     for kind in ReplacementKind::all() {
-        let kept = resident_after_a_scan(kind, Want::Scan);
+        let kept = resident_after_a_scan(kind, MissingPage::Scan);
         assert_eq!(kept, hot, "{kind}");
     }
-    let flushed = resident_after_a_scan(ReplacementKind::ClockSweep, Want::Page);
+    let flushed = resident_after_a_scan(ReplacementKind::ClockSweep, MissingPage::Page);
     assert_eq!(flushed, 0, "the same reads, of pages wanted by themselves");
 }
 
@@ -52,10 +55,10 @@ fn what_a_user_makes_hears_of_every_hit() {
         FRAMES,
         ReplacementKind::Custom(ReplacementFactory::Notified(make)),
     );
-    use_once(&f, Want::Page(page(0, 0)));
+    use_once(&f, MissingPage::Page(page(0, 0)));
     for no in 0..10 * FRAMES {
         (0..3).for_each(|_| drop(f.pool.read(page(0, 0)).expect("what is always in use stays")));
-        use_once(&f, Want::Page(page(1, no)));
+        use_once(&f, MissingPage::Page(page(1, no)));
     }
 }
 
@@ -64,10 +67,10 @@ fn a_range_that_is_scanned_again_and_again_stays() {
     let f = pool(FRAMES);
     let range = FRAMES / 2;
     for _ in 0..8 {
-        (0..range).for_each(|no| use_once(&f, Want::Scan(page(0, no))));
+        (0..range).for_each(|no| use_once(&f, MissingPage::Scan(page(0, no))));
     }
     let before = f.pool.stats().reads;
-    (0..range).for_each(|no| use_once(&f, Want::Scan(page(0, no))));
+    (0..range).for_each(|no| use_once(&f, MissingPage::Scan(page(0, no))));
     let read = f.pool.stats().reads - before;
     assert!(read < u64::from(range) / 4, "{read} of {range} pages had left");
 }
@@ -78,7 +81,7 @@ fn scans_alone_can_have_the_whole_pool() {
     let f = pool(16);
     for round in 1..=3 {
         for no in 0..200 {
-            let _keep = f.pool.fetch_blocking(Want::Scan(page(0, no))).unwrap();
+            let _keep = f.pool.fetch_blocking(MissingPage::Scan(page(0, no))).unwrap();
             stamp(&mut f.pool.write(page(0, no)).unwrap(), &f.wal, round * 1000 + u64::from(no));
         }
     }
@@ -127,7 +130,7 @@ fn misses_within_the_reserve_find_free_frames() {
         // Half of the reserve is left then, and the cooler has been told.
         for _ in 0..f.pool.stats().free - reserve / 2 {
             no += 1;
-            let _keep = f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap();
+            let _keep = f.pool.fetch_blocking(MissingPage::Page(page(0, no))).unwrap();
             if round % 2 == 1 {
                 stamp(&mut f.pool.write(page(0, no)).unwrap(), &f.wal, 1);
             }
@@ -137,11 +140,12 @@ fn misses_within_the_reserve_find_free_frames() {
     assert!(stats.evictions > u64::from(FRAMES), "{stats:?}");
     assert_eq!(stats.waits, 0, "{stats:?}");
     // More than the reserve, with every frame kept: these wait, and are counted.
-    let keeps: Vec<_> =
-        (0..FRAMES).map(|no| f.pool.fetch_blocking(Want::Page(page(1, no))).unwrap()).collect();
+    let keeps: Vec<_> = (0..FRAMES)
+        .map(|no| f.pool.fetch_blocking(MissingPage::Page(page(1, no))).unwrap())
+        .collect();
     let before = f.pool.stats().waits;
     let (sender, receiver) = std::sync::mpsc::channel();
-    f.pool.fetch(Want::Page(page(2, 0)), Box::new(move |result| drop(sender.send(result))));
+    f.pool.fetch(MissingPage::Page(page(2, 0)), Box::new(move |result| drop(sender.send(result))));
     assert_eq!(f.pool.stats().waits, before + 1);
     drop(keeps);
     receiver.recv().unwrap().unwrap();

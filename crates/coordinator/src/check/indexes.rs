@@ -4,7 +4,7 @@
 use super::Check;
 use super::rows::{Rows, index_key};
 use crate::bootstrap;
-use clearway_plan::{TableDef, UniqueKey, guard};
+use clearway_ir::{TableDef, UniqueKey, global_index};
 use clearway_storage::OpenError;
 use clearway_storage::check::shown_key;
 use clearway_types::{PartitionId, RowView};
@@ -127,21 +127,22 @@ impl Check<'_> {
         Ok(wrong)
     }
 
-    /// Compares the guards, once all partitions have been scanned.
-    pub(super) fn guards(&mut self, rows: &Rows) -> Result<(), OpenError> {
+    /// Compares the global indexes, once all partitions have been scanned.
+    pub(super) fn global_indexes(&mut self, rows: &Rows) -> Result<(), OpenError> {
         for (t, table) in self.tables.clone().into_iter().enumerate() {
-            for (g, guard) in table.guards().enumerate() {
+            for (g, global_index) in table.global_indexes().enumerate() {
                 let whole = |p| {
-                    self.checker.is_whole(p, table.tree) && self.checker.is_whole(p, guard.tree)
+                    self.checker.is_whole(p, table.tree)
+                        && self.checker.is_whole(p, global_index.tree)
                 };
                 if !self.all().all(whole) {
                     self.report.not_compared += 1;
                     continue;
                 }
                 self.report.indexes += 1;
-                if !rows.guards[t][g].agrees() {
-                    let wrong = self.guard(&table, g)?;
-                    self.tell(guard.name, PartitionId(0), wrong);
+                if !rows.global_indexes[t][g].agrees() {
+                    let wrong = self.global_index(&table, g)?;
+                    self.tell(global_index.name, PartitionId(0), wrong);
                 }
             }
         }
@@ -152,15 +153,15 @@ impl Check<'_> {
         (0..self.checker.partitions()).map(PartitionId)
     }
 
-    fn guard(&self, table: &Arc<TableDef>, g: usize) -> Result<Wrong, OpenError> {
+    fn global_index(&self, table: &Arc<TableDef>, g: usize) -> Result<Wrong, OpenError> {
         let mut wrong = Wrong::default();
-        let Some(guard) = table.guards().nth(g) else { return Ok(wrong) };
-        let name = guard.name;
+        let Some(global_index) = table.global_indexes().nth(g) else { return Ok(wrong) };
+        let name = global_index.name;
         for home in self.all() {
             let each = self.checker.each(home, table.tree, &mut |row, _| {
-                let entry = guard::entry(guard.columns, RowView::new(row.value), self.checker.partitions());
+                let entry = global_index::entry(global_index.columns, RowView::new(row.value), self.checker.partitions());
                 let Ok(Some((key, at))) = entry else { return };
-                let found = self.checker.get(at, guard.tree, &key).ok().flatten();
+                let found = self.checker.get(at, global_index.tree, &key).ok().flatten();
                 if found.as_deref() != Some(&home.0.to_le_bytes()) {
                     wrong.add(home, row.page, || {
                         let found = found.map_or("none".to_owned(), |value| shown_key(&value));
@@ -171,12 +172,12 @@ impl Check<'_> {
             });
             each.map_err(bootstrap::cannot_read)?;
         }
-        let tree = match guard.key {
+        let tree = match global_index.key {
             UniqueKey::Primary => table.tree,
             UniqueKey::Index(i) => table.indexes[i].tree,
         };
         for at in self.all() {
-            let each = self.checker.each(at, guard.tree, &mut |entry, _| {
+            let each = self.checker.each(at, global_index.tree, &mut |entry, _| {
                 let home = entry.value.try_into().map(|bytes| PartitionId(u16::from_le_bytes(bytes)));
                 let row = home.ok().and_then(|home| self.checker.get(home, tree, entry.key).ok().flatten());
                 if row.is_none() {

@@ -1,5 +1,5 @@
 //! Checking a data directory offline: what `clearway_storage::check` does, and then what the trees
-//! hold: the catalog, every row's form, key and partition, every index and guard against its
+//! hold: the catalog, every row's form, key and partition, every index and global index against its
 //! table's rows, in both directions.
 //!
 //! Indexes are compared by sums: in one pass over a partition's pages each row adds what its
@@ -13,7 +13,7 @@ mod rows;
 use crate::bootstrap;
 use crate::catalog_rows::{self, CATALOG_TREE};
 use clearway_env::Disk;
-use clearway_plan::TableDef;
+use clearway_ir::TableDef;
 use clearway_storage::OpenError;
 use clearway_storage::check::{CheckOptions, Checker, Progress, Report, Severity};
 use clearway_types::{PartitionId, TreeId};
@@ -31,8 +31,8 @@ pub struct CheckReport {
     pub tables: u64,
     /// Rows in them.
     pub rows: u64,
-    /// Indexes and guards that were compared with their table's rows, those of each partition
-    /// counted.
+    /// Indexes and global indexes that were compared with their table's rows, those of each
+    /// partition counted.
     pub indexes: u64,
     /// Those that could not be, because of damage.
     pub not_compared: u64,
@@ -84,7 +84,7 @@ impl Check<'_> {
             self.local_indexes(partition, rows)?;
         }
         if let Some(rows) = rows {
-            self.guards(&rows)?;
+            self.global_indexes(&rows)?;
             self.report.rows = rows.count;
         }
         Ok(())

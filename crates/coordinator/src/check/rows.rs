@@ -1,7 +1,7 @@
 //! One pass over entries in any order: what a row must be like, and what indexes should have
 //! against what they have.
 
-use clearway_plan::{TableDef, guard};
+use clearway_ir::{TableDef, global_index};
 use clearway_storage::check::{Entry, shown_key};
 use clearway_types::row::RowBuilder;
 use clearway_types::{DatumRef, PartitionId, RowView, SqlResult, SqlType, TreeId, hash};
@@ -44,10 +44,10 @@ impl Pair {
 enum Role {
     Rows(usize),
     Index(usize, usize),
-    Guard(usize, usize),
+    GlobalIndex(usize, usize),
 }
 
-/// The sums of one partition's indexes and of all partitions' guards.
+/// The sums of one partition's indexes and of all partitions' global indexes.
 pub(super) struct Rows {
     tables: Vec<Arc<TableDef>>,
     roles: HashMap<TreeId, Role>,
@@ -55,8 +55,8 @@ pub(super) struct Rows {
     partition: PartitionId,
     /// Of each table, its indexes in the partition that was entered last.
     pub(super) indexes: Vec<Vec<Pair>>,
-    /// Of each table, its guards.
-    pub(super) guards: Vec<Vec<Pair>>,
+    /// Of each table, its global indexes.
+    pub(super) global_indexes: Vec<Vec<Pair>>,
     /// Rows seen.
     pub(super) count: u64,
     buffer: Vec<u8>,
@@ -71,18 +71,23 @@ impl Rows {
                 table.indexes.iter().enumerate().map(|(i, index)| (index.tree, Role::Index(t, i))),
             );
             roles.extend(
-                table.guards().enumerate().map(|(g, guard)| (guard.tree, Role::Guard(t, g))),
+                table
+                    .global_indexes()
+                    .enumerate()
+                    .map(|(g, global_index)| (global_index.tree, Role::GlobalIndex(t, g))),
             );
         }
-        let guards =
-            tables.iter().map(|table| vec![Pair::default(); table.guards().count()]).collect();
+        let global_indexes = tables
+            .iter()
+            .map(|table| vec![Pair::default(); table.global_indexes().count()])
+            .collect();
         Self {
             tables: tables.to_vec(),
             roles,
             partitions,
             partition: PartitionId(0),
             indexes: Vec::new(),
-            guards,
+            global_indexes,
             count: 0,
             buffer: Vec::new(),
         }
@@ -108,11 +113,14 @@ impl Rows {
                 self.indexes[t][i].found.add(entry.key, entry.value);
                 None
             }
-            Role::Guard(t, g) => {
-                self.guards[t][g].found.add(entry.key, entry.value);
+            Role::GlobalIndex(t, g) => {
+                self.global_indexes[t][g].found.add(entry.key, entry.value);
                 let home = hash::partition_of(entry.key, self.partitions);
                 (home != self.partition).then(|| {
-                    let name = self.tables[t].guards().nth(g).map_or("", |guard| guard.name);
+                    let name = self.tables[t]
+                        .global_indexes()
+                        .nth(g)
+                        .map_or("", |global_index| global_index.name);
                     format!(
                         "entry {} of unique key \"{name}\": partition {home} expected, {} found",
                         shown_key(entry.key),
@@ -145,9 +153,9 @@ impl Rows {
             index.push_entry(row, entry.key, key).map_err(told)?;
             pair.expected.add(key, entry.key);
         }
-        for (guard, pair) in table.guards().zip(&mut self.guards[t]) {
+        for (global_index, pair) in table.global_indexes().zip(&mut self.global_indexes[t]) {
             if let Some((key, _)) =
-                guard::entry(guard.columns, row, self.partitions).map_err(told)?
+                global_index::entry(global_index.columns, row, self.partitions).map_err(told)?
             {
                 pair.expected.add(&key, &self.partition.0.to_le_bytes());
             }

@@ -5,9 +5,9 @@
 
 use super::WaitsFor;
 use crate::engine::Engine;
+use clearway_ir::value::{Zone, to_text};
+use clearway_ir::{Catalog, TableDef};
 use clearway_partition::{Wanted, WantedPlace};
-use clearway_plan::value::{Zone, to_text};
-use clearway_plan::{Catalog, TableDef};
 use clearway_sync::time::Duration;
 use clearway_types::{PartitionId, SqlType, TableId, TreeId, TxnId, key};
 use hashbrown::HashMap;
@@ -160,8 +160,11 @@ impl<'a> Names<'a> {
             for index in &table.indexes {
                 trees.insert(index.tree, (&**table, index.name.as_str(), types(&index.columns)));
             }
-            for guard in table.guards() {
-                trees.insert(guard.tree, (&**table, guard.name, types(guard.columns)));
+            for global_index in table.global_indexes() {
+                trees.insert(
+                    global_index.tree,
+                    (&**table, global_index.name, types(global_index.columns)),
+                );
             }
         }
         Self { tables, trees }

@@ -6,8 +6,8 @@
 use super::look::Names;
 use super::{LineId, Victim, WaitsFor, one_line};
 use crate::engine::Engine;
+use clearway_ir::{Asker, Catalog};
 use clearway_partition::{Stake, Wanted};
-use clearway_plan::{Asker, Catalog};
 use clearway_types::{SqlError, SqlState, TxnId};
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 use crate::common::{Bank, Worker, open, plan, transfers};
 use clearway_coordinator::{Engine, Step, copy_of};
 use clearway_env::{Disk, File, MemDisk, Open};
-use clearway_plan::Statement;
-use clearway_plan::statement::Backup;
+use clearway_ir::Statement;
+use clearway_ir::statement::Backup;
 use clearway_types::{SqlError, SqlState};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
-//! `check` finds rows, indexes, guards and catalog that do not agree, and says which entry of which
-//! page.
+//! `check` finds rows, indexes, global indexes and catalog that do not agree, and says which entry
+//! of which page.
 
 use crate::common::{Bank, Worker, open, plan};
 use crate::users::{Users, Who};
 use clearway_coordinator::{CheckOptions, CheckReport, check};
 use clearway_env::{Disk, MemDisk, Open};
-use clearway_plan::{Distribution, Statement, TableDef};
+use clearway_ir::{Distribution, Statement, TableDef};
 use clearway_storage::{Blocked, Node, NodeConfig, Store};
 use clearway_types::{RowView, TreeId};
 use std::ops::{Bound, ControlFlow};
@@ -26,8 +26,8 @@ pub fn findings(report: &CheckReport) -> Vec<String> {
     report.storage.findings.iter().map(ToString::to_string).collect()
 }
 
-/// Users with two guards and an index, and a table without key, both changed after they were
-/// filled.
+/// Users with two global indexes and an index, and a table without key, both changed after they
+/// were filled.
 fn filled() -> (MemDisk, Arc<TableDef>) {
     let disk = MemDisk::new();
     let engine = open(&disk, PARTITIONS, 1);
@@ -78,7 +78,7 @@ impl Vandal {
         loop {
             match attempt(&mut self.stores[partition]) {
                 Ok(done) => return done,
-                Err(Blocked::Want(wants)) => {
+                Err(Blocked::MissingPage(wants)) => {
                     held = wants
                         .into_iter()
                         .map(|want| self.node.pool().fetch_blocking(want).unwrap())
@@ -232,16 +232,16 @@ fn guards_that_do_not_agree_are_told() {
     let missing =
         ["of unique key \"users_email_key\" in partition", "index \"users_email_key\" expected"];
     assert_tells(&missing[..1], |v, table| {
-        let guard = table.indexes[0].guard.unwrap();
-        let (p, key, value) = v.find(guard, |_, _| true);
-        v.delete(p, guard, &key);
+        let global_index = table.indexes[0].global_index.unwrap();
+        let (p, key, value) = v.find(global_index, |_, _| true);
+        v.delete(p, global_index, &key);
         usize::from(u16::from_le_bytes([value[0], value[1]]))
     });
     let both = ["home 1 expected, 0", "of unique key \"users_pkey\": its row expected at home 0"];
     assert_tells(&both, |v, table| {
-        let guard = table.primary_key_guard.unwrap();
-        let (p, key, _) = v.find(guard, |_, value| value == [1, 0]);
-        v.update(p, guard, &key, &[0, 0]);
+        let global_index = table.primary_key_global_index.unwrap();
+        let (p, key, _) = v.find(global_index, |_, value| value == [1, 0]);
+        v.update(p, global_index, &key, &[0, 0]);
         p
     });
     // In the wrong partition, and of no row.
@@ -251,7 +251,7 @@ fn guards_that_do_not_agree_are_told() {
             .map(|n| vec![1, n])
             .find(|key| clearway_types::hash::partition_of(key, 3).0 != 2)
             .unwrap();
-        v.insert(2, table.indexes[0].guard.unwrap(), &key, &[7, 0]);
+        v.insert(2, table.indexes[0].global_index.unwrap(), &key, &[7, 0]);
         2
     });
 }
@@ -368,7 +368,7 @@ fn an_older_version_of_a_page_is_told_by_what_it_disagrees_with() {
     let old = pages(&disk);
     change(&|worker| drop(worker.run(&users.set_email(Who::Id(30), Some(77))).unwrap()));
     let told = stale(&disk, &old);
-    // The row, its old and its new entry in the index and in the guard; the other index's entry
-    // went and came back, its leaf holds what it held.
+    // The row, its old and its new entry in the index and in the global index; the other index's
+    // entry went and came back, its leaf holds what it held.
     assert!(told.iter().filter(|told| **told).count() >= 4, "{told:?}");
 }

@@ -6,12 +6,12 @@ use clearway_coordinator::{
     RunOptions, Step, Suspended, TxnStatus, Waker,
 };
 use clearway_env::MemDisk;
-use clearway_plan::expr::BinaryOp;
-use clearway_plan::program::{AggFunc, Aggregate, Env, Group};
-use clearway_plan::statement::{
+use clearway_ir::expr::BinaryOp;
+use clearway_ir::program::{AggFunc, Aggregate, Env, Group};
+use clearway_ir::statement::{
     Finish, Insert, Isolation, Query, Route, Source, TxnOptions, unnumbered_table,
 };
-use clearway_plan::{
+use clearway_ir::{
     Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, RowLock, RowLocking,
     Statement, TableDef,
 };

@@ -3,7 +3,7 @@
 use crate::common::{Bank, Worker, open, serializable};
 use clearway_coordinator::{Client, Event, Step, Tag};
 use clearway_env::MemDisk;
-use clearway_plan::program::Env;
+use clearway_ir::program::Env;
 use clearway_types::SqlState;
 use std::sync::Arc;
 

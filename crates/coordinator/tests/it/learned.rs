@@ -4,8 +4,8 @@
 use crate::common::{Bank, Worker, open_with};
 use clearway_coordinator::{Engine, Limits, Outcome, Step};
 use clearway_env::MemDisk;
-use clearway_plan::statement::{Isolation, Statement, TxnOptions};
-use clearway_plan::{LearnedRow, Plan};
+use clearway_ir::statement::{Isolation, Statement, TxnOptions};
+use clearway_ir::{LearnedRow, Plan};
 use clearway_types::{SqlResult, SqlState};
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The engine without a network: transactions over partitions, guards, crashes.
+//! The engine without a network: transactions over partitions, global indexes, crashes.
 
 mod backup;
 mod bank;
@@ -6,7 +6,7 @@ mod check;
 mod common;
 mod contention;
 mod deadlocks;
-mod guards;
+mod global_indexes;
 mod learned;
 mod panics;
 mod partition_waits;

@@ -3,8 +3,8 @@
 
 use crate::common::{Bank, Worker, open};
 use clearway_env::{MemDisk, OpKind};
-use clearway_plan::Statement;
-use clearway_plan::statement::{Backup, Maintain};
+use clearway_ir::Statement;
+use clearway_ir::statement::{Backup, Maintain};
 use std::sync::Arc;
 
 /// Panics at each write to a file whose path has this in it.

@@ -4,7 +4,7 @@
 use crate::common::{Bank, Worker, open_config};
 use clearway_coordinator::{Engine, Event, Limits, Step, TxnStatus};
 use clearway_env::MemDisk;
-use clearway_plan::statement::{Isolation, Statement, TxnOptions};
+use clearway_ir::statement::{Isolation, Statement, TxnOptions};
 use clearway_types::{SqlError, SqlState};
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 use crate::common::{Bank, Worker, open_config};
 use clearway_coordinator::Engine;
 use clearway_env::{Disk, MemDisk};
-use clearway_plan::Statement;
-use clearway_plan::statement::{Isolation, TxnOptions};
+use clearway_ir::Statement;
+use clearway_ir::statement::{Isolation, TxnOptions};
 use clearway_types::SqlState;
 use std::path::Path;
 use std::sync::Arc;

@@ -4,9 +4,9 @@
 use crate::common::{Bank, Worker, open, open_woken, plan};
 use clearway_coordinator::{Limits, Step, Waker};
 use clearway_env::MemDisk;
-use clearway_plan::program::{AggFunc, Aggregate};
-use clearway_plan::statement::{Finish, Query, SortKey, Source};
-use clearway_plan::{Expr, Statement};
+use clearway_ir::program::{AggFunc, Aggregate};
+use clearway_ir::statement::{Finish, Query, SortKey, Source};
+use clearway_ir::{Expr, Statement};
 use clearway_types::{Datum, SqlType};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

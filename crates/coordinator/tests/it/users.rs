@@ -1,10 +1,10 @@
-//! A table of users, with a key that has a guard, and the statements on it that the planner would
-//! make.
+//! A table of users, with a key that has a global index, and the statements on it that the planner
+//! would make.
 
 use crate::common::{Worker, int, plan};
-use clearway_plan::expr::BinaryOp;
-use clearway_plan::statement::{Finish, Insert, Query, Route, Source, unnumbered_table};
-use clearway_plan::{
+use clearway_ir::expr::BinaryOp;
+use clearway_ir::statement::{Finish, Insert, Query, Route, Source, unnumbered_table};
+use clearway_ir::{
     Access, Catalog, Column, Distribution, Expr, IndexDef, OnConflict, Path, Plan, Program,
     Statement, TableDef, UniqueKey,
 };
@@ -47,8 +47,8 @@ fn equals(column: usize, v: i32) -> Expr {
 }
 
 impl Users {
-    /// Makes the table, distributed by these columns: of the id only the mail address has a guard,
-    /// of `N` both keys.
+    /// Makes the table, distributed by these columns: of the id only the mail address has a global
+    /// index, of `N` both keys.
     pub fn create(worker: &mut Worker, distribution: Distribution) -> Self {
         let column = |name: &str| Column {
             name: name.into(),
@@ -63,7 +63,7 @@ impl Users {
             tree: Default::default(),
             columns: vec![EMAIL],
             unique: true,
-            guard: None,
+            global_index: None,
         });
         worker.plain(Statement::CreateTable { table, if_not_exists: false }).unwrap();
         Self::find(&worker.client().catalog())
@@ -71,7 +71,7 @@ impl Users {
 
     pub fn find(catalog: &Catalog) -> Self {
         let table = catalog.table("users").unwrap().clone();
-        assert!(table.indexes[KEY].guard.is_some());
+        assert!(table.indexes[KEY].global_index.is_some());
         Self { table }
     }
 
@@ -80,8 +80,8 @@ impl Users {
             return Route::Hash(vec![int(v)]);
         }
         let key = if column == ID { UniqueKey::Primary } else { UniqueKey::Index(KEY) };
-        assert!(self.table.guard(key).is_some());
-        Route::Guard { table: self.table.clone(), key, values: vec![int(v)] }
+        assert!(self.table.global_index(key).is_some());
+        Route::GlobalIndex { table: self.table.clone(), key, values: vec![int(v)] }
     }
 
     fn access(&self, who: Who) -> (Access, Route) {
@@ -123,7 +123,7 @@ impl Users {
         self.scan(access, route)
     }
 
-    /// By a scan of all partitions that knows nothing of guards or indexes.
+    /// By a scan of all partitions that knows nothing of global indexes or indexes.
     pub fn select_without_index(&self, email: i32) -> Arc<Plan> {
         let (access, route) = self.access(Who::All);
         self.scan(Access { filter: Some(equals(EMAIL, email)), ..access }, route)
@@ -166,7 +166,7 @@ impl Users {
     fn update(&self, who: Who, column: usize, value: Expr) -> Arc<Plan> {
         let (access, route) = self.access(who);
         let moves = self.table.distribution == Distribution::Hash(vec![column])
-            || self.table.guards().any(|g| g.columns.contains(&column));
+            || self.table.global_indexes().any(|g| g.columns.contains(&column));
         let program = Arc::new(Program::update(access, vec![(column, value)], Vec::new(), moves));
         plan(Statement::Modify { program, route })
     }
@@ -186,7 +186,7 @@ impl Users {
 
     pub fn delete(&self, who: Who) -> Arc<Plan> {
         let (access, route) = self.access(who);
-        let returning = self.table.guarded_columns().map(Expr::Column).collect();
+        let returning = self.table.global_index_columns().map(Expr::Column).collect();
         plan(Statement::Modify { program: Arc::new(Program::Delete { access, returning }), route })
     }
 }

@@ -7,9 +7,9 @@ use clearway_coordinator::{
     Characteristics, Engine, Limits, LockWait, RunOptions, Step, TxnStatus, Whole, reach,
 };
 use clearway_env::MemDisk;
-use clearway_plan::program::Env;
-use clearway_plan::statement::{Isolation, TxnOptions};
-use clearway_plan::{Plan, Statement};
+use clearway_ir::program::Env;
+use clearway_ir::statement::{Isolation, TxnOptions};
+use clearway_ir::{Plan, Statement};
 use clearway_types::{PartitionId, SqlError, SqlState};
 use std::sync::Arc;
 

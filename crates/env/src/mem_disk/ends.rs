@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::names::Names;
 use super::space::Room;
-use super::{MemDisk, Shared, Weather, guard};
+use super::{FaultProfile, MemDisk, Shared, guard};
 use crate::entropy::SeededEntropy;
 
 /// Sectors of a page of the system's cache.
@@ -50,7 +50,7 @@ impl MemDisk {
         let used = names.files.values().map(|content| guard(content).space() as u64).sum();
         let room = Room::new(used, self.shared.room.capacity());
         let tears_blocks = guard(&self.shared.weather).tears_blocks;
-        let weather = Mutex::new(Weather { tears_blocks, ..Weather::default() });
+        let weather = Mutex::new(FaultProfile { tears_blocks, ..FaultProfile::default() });
         MemDisk {
             shared: Arc::new(Shared {
                 names: Mutex::new(names),

@@ -226,7 +226,7 @@ impl Zone {
 
 /// A fault that has struck.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Struck {
+pub struct InjectedFault {
     /// The zone's name.
     pub zone: &'static str,
     /// What the engine owes for it.
@@ -240,7 +240,7 @@ pub struct Struck {
     pub at: Option<u64>,
 }
 
-impl fmt::Display for Struck {
+impl fmt::Display for InjectedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} at {} in zone {}", self.fault, self.path.display(), self.zone)
     }
@@ -258,7 +258,7 @@ pub struct FaultPlan {
 struct State {
     /// For each zone and rule: the operations that it could have hit, and those that it has hit.
     rules: Vec<Vec<(u64, u64)>>,
-    struck: Vec<Struck>,
+    struck: Vec<InjectedFault>,
 }
 
 /// What happens to an operation.
@@ -270,14 +270,14 @@ pub(super) struct Verdict {
 }
 
 /// A fault that strikes, and the numbers that say how.
-pub(super) struct Blow {
+pub(super) struct FaultEffect {
     pub(super) fault: Fault,
     pub(super) duty: Duty,
     number: usize,
     plan: Arc<FaultPlan>,
 }
 
-impl Blow {
+impl FaultEffect {
     pub(super) fn of(verdict: Verdict, plan: Arc<FaultPlan>) -> Option<Self> {
         verdict.fault.map(|(fault, duty, number)| Self { fault, duty, number, plan })
     }
@@ -304,7 +304,7 @@ impl FaultPlan {
     }
 
     /// What has struck so far, delays left out.
-    pub fn struck(&self) -> Vec<Struck> {
+    pub fn struck(&self) -> Vec<InjectedFault> {
         self.state().struck.clone()
     }
 
@@ -336,7 +336,7 @@ impl FaultPlan {
                     Duration::from_nanos(self.random.below(limit_ns.saturating_add(1)));
             } else if let Some(duty) = zone.role.duty(rule.fault) {
                 verdict.fault = Some((rule.fault, duty, struck.len()));
-                struck.push(Struck {
+                struck.push(InjectedFault {
                     zone: zone.name,
                     duty,
                     fault: rule.fault,

@@ -48,8 +48,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::content::Content;
-use self::faults::{Blow, broken};
-pub use self::faults::{Duty, FOR_EVER, Fault, FaultPlan, OpKind, Role, Struck, When, Zone};
+pub use self::faults::{Duty, FOR_EVER, Fault, FaultPlan, InjectedFault, OpKind, Role, When, Zone};
+use self::faults::{FaultEffect, broken};
 use self::names::{Change, Names};
 use self::space::{Gate, Room};
 use crate::disk::{Disk, DiskLock, File, Open};
@@ -85,12 +85,12 @@ struct Shared {
     locks: Mutex<BTreeSet<PathBuf>>,
     gate: Gate,
     room: Room,
-    weather: Mutex<Weather>,
+    weather: Mutex<FaultProfile>,
 }
 
 /// What comes over the operations.
 #[derive(Clone, Default)]
-struct Weather {
+struct FaultProfile {
     plan: Option<Arc<FaultPlan>>,
     hook: Option<Hook>,
     tears_blocks: bool,
@@ -116,13 +116,13 @@ fn position(offset: u64) -> io::Result<usize> {
 
 impl Shared {
     /// Before an operation, with nothing locked: what strikes it.
-    fn begin(&self, kind: OpKind, path: &Path) -> Option<Blow> {
-        let Weather { plan, hook, .. } = guard(&self.weather).clone();
+    fn begin(&self, kind: OpKind, path: &Path) -> Option<FaultEffect> {
+        let FaultProfile { plan, hook, .. } = guard(&self.weather).clone();
         let verdict = plan.as_ref().map(|plan| plan.judge(kind, path)).unwrap_or_default();
         if let Some(hook) = hook.filter(|_| !matches!(kind, OpKind::Open | OpKind::List)) {
             hook(Operation { kind, path, delay: verdict.delay });
         }
-        Blow::of(verdict, plan?)
+        FaultEffect::of(verdict, plan?)
     }
 
     /// Counts an operation that changes the disk.
@@ -134,7 +134,7 @@ impl Shared {
     }
 
     /// As `admit`, for an operation on names, which a blow makes fail.
-    fn admit_name(&self, blow: Option<&Blow>, what: &str, path: &Path) -> io::Result<()> {
+    fn admit_name(&self, blow: Option<&FaultEffect>, what: &str, path: &Path) -> io::Result<()> {
         self.admit(what, path)?;
         if blow.is_some() { Err(broken(what, path)) } else { Ok(()) }
     }
@@ -424,7 +424,7 @@ impl MemFile {
     /// A write that is struck.
     fn write_badly(
         &self,
-        blow: &Blow,
+        blow: &FaultEffect,
         content: &mut Content,
         buf: &[u8],
         start: usize,

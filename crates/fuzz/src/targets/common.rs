@@ -1,7 +1,7 @@
 //! What several targets need: a catalog of a few tables, types, and values in their forms.
 
-use clearway_plan::catalog::{Catalog, IndexDef};
-use clearway_plan::{Env, Plan, SessionEnv, Statement, Zone};
+use clearway_ir::catalog::{Catalog, IndexDef};
+use clearway_ir::{Env, Plan, SessionEnv, Statement, Zone};
 use clearway_types::{Datum, RowBatch, SqlType, TableId, TreeId};
 use clearway_wire::Format;
 use clearway_wire::row::{ColumnFormat, data_row, parameter};
@@ -34,7 +34,7 @@ pub(crate) fn catalog() -> &'static Catalog {
                     tree: TreeId(10 * i + 1),
                     columns: vec![2],
                     unique: false,
-                    guard: None,
+                    global_index: None,
                 });
             }
             catalog.tables.insert(table.name.clone(), Arc::new(table));

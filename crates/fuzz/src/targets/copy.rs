@@ -5,8 +5,8 @@
 use super::common::{same, session, text};
 use super::expr::plan;
 use crate::mutate::Rng;
-use clearway_plan::Statement;
-use clearway_plan::statement::{Copy, CopyDirection};
+use clearway_ir::Statement;
+use clearway_ir::statement::{Copy, CopyDirection};
 use clearway_types::{Datum, RowBatch, SqlError};
 use clearway_wire::copy::data_line;
 use clearway_wire::copy_read::CopyReader;

@@ -254,7 +254,7 @@ fn attempts<T>(
             }
             Err(Blocked::Log(read)) => read.run(),
             Err(Blocked::Failed(error)) => return Err(error),
-            Err(Blocked::Want(wants)) => {
+            Err(Blocked::MissingPage(wants)) => {
                 let fetched = wants
                     .into_iter()
                     .map(|want| node.pool().fetch_blocking(want))

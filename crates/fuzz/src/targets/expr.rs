@@ -1,8 +1,8 @@
 //! Expressions: `SELECT <text>` is evaluated, and its values survive the way to a client and back.
 
 use super::common::{catalog, check_wire_forms, env, session, text};
-use clearway_plan::statement::{Query, Source};
-use clearway_plan::{Plan, Statement};
+use clearway_ir::statement::{Query, Source};
+use clearway_ir::{Plan, Statement};
 use clearway_types::{Datum, SqlResult, SqlType};
 
 pub(super) fn run(data: &[u8]) {

@@ -2,7 +2,7 @@
 //! that does not start with it.
 
 use crate::input::Input;
-use clearway_plan::sort::compare;
+use clearway_ir::sort::compare;
 use clearway_types::{Datum, key};
 use std::cmp::Ordering;
 

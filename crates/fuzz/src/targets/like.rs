@@ -2,7 +2,7 @@
 
 use super::common::env;
 use crate::input::Input;
-use clearway_plan::Expr;
+use clearway_ir::Expr;
 use clearway_types::Datum;
 
 pub(super) fn run(data: &[u8]) {

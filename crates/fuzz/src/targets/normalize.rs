@@ -3,7 +3,7 @@
 
 use super::common::{catalog, same, session, text};
 use super::expr::{evaluate, plan};
-use clearway_plan::Statement;
+use clearway_ir::Statement;
 use clearway_planner::{Normalized, PlanCache, normalize};
 use clearway_types::Datum;
 

@@ -2,8 +2,8 @@
 //! again, and each of its values can be shown to a client.
 
 use super::common::{same, session};
-use clearway_plan::cast::type_of;
-use clearway_plan::value::to_text;
+use clearway_ir::cast::type_of;
+use clearway_ir::value::to_text;
 use clearway_types::RowView;
 use clearway_types::row::encode;
 

@@ -3,7 +3,7 @@
 
 use super::common::{catalog, session, text};
 use super::expr::evaluate;
-use clearway_plan::Statement;
+use clearway_ir::Statement;
 
 pub(super) fn run(data: &[u8]) {
     let Some(text) = text(data) else { return };

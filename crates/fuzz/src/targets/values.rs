@@ -3,8 +3,8 @@
 
 use super::common::{TYPES, same};
 use crate::input::Input;
-use clearway_plan::Zone;
-use clearway_plan::value::{parse_text, to_text};
+use clearway_ir::Zone;
+use clearway_ir::value::{parse_text, to_text};
 
 const ZONES: [&str; 4] = ["UTC", "Europe/Berlin", "Asia/Kathmandu", "-11:30"];
 

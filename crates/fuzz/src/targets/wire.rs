@@ -3,7 +3,7 @@
 //! COPY's are those of one table.
 
 use super::common::{catalog, check_wire_forms, session};
-use clearway_plan::Plan;
+use clearway_ir::Plan;
 use clearway_types::{SqlResult, SqlType};
 use clearway_wire::frontend::{Bind, Frontend, Oids, expected_len, frame, is_known};
 use clearway_wire::row::parameter;

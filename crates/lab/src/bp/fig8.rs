@@ -10,7 +10,7 @@ use crate::experiment::{Part, Task};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use crate::spinlock::{Work, calibrate_work};
-use clearway_buffer::{PAGE_SIZE, Pool, Want};
+use clearway_buffer::{MissingPage, PAGE_SIZE, Pool};
 use clearway_env::DirectDisk;
 use clearway_harness::Res;
 use clearway_storage::{Node, NodeConfig};
@@ -243,7 +243,7 @@ fn measure(
 
 /// One access. A change makes the page dirty, so that it must be written before its frame is free,
 /// but leaves its bytes: there is nothing to log.
-fn access(pool: &Pool, id: PageId, writes: bool) -> Result<(), Want> {
+fn access(pool: &Pool, id: PageId, writes: bool) -> Result<(), MissingPage> {
     if writes {
         pool.write(id)?.mark_dirty_begin();
     } else {

@@ -6,7 +6,7 @@
 
 use super::workload::Workload;
 use crate::spinlock::{Work, voluntary_switches};
-use clearway_buffer::{Pool, Want};
+use clearway_buffer::{MissingPage, Pool};
 use clearway_env::OsDisk;
 use clearway_harness::Res;
 use clearway_latch::lockstat;
@@ -74,7 +74,7 @@ impl<'a> Real<'a> {
         let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config)
             .map_err(|e| e.to_string())?;
         for page in &workload.pages {
-            node.pool().fetch_blocking(Want::Page(*page)).map_err(|e| e.to_string())?;
+            node.pool().fetch_blocking(MissingPage::Page(*page)).map_err(|e| e.to_string())?;
         }
         Ok(Self { node, workload, work })
     }

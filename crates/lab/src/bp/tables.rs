@@ -177,7 +177,7 @@ impl Database {
                 Ok(value) => return Ok(value),
                 Err(Blocked::Failed(error)) => return Err(error.to_string()),
                 Err(Blocked::Log(read)) => read.run(),
-                Err(Blocked::Want(wants)) => {
+                Err(Blocked::MissingPage(wants)) => {
                     let fetched =
                         wants.into_iter().map(|want| self.node.pool().fetch_blocking(want));
                     let fetched =

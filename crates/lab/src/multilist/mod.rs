@@ -142,7 +142,7 @@ fn run(task: &Task) -> Res<Findings> {
             .map_err(|e| e.to_string())?;
         for page in &workload.pages {
             node.pool()
-                .fetch_blocking(clearway_buffer::Want::Page(*page))
+                .fetch_blocking(clearway_buffer::MissingPage::Page(*page))
                 .map_err(|e| e.to_string())?;
         }
         for threads in threads {
@@ -406,7 +406,7 @@ mod tests {
         let config = NodeConfig { frames: size.frames, replacement, ..NodeConfig::default() };
         let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config).unwrap();
         for page in &workload.pages {
-            node.pool().fetch_blocking(clearway_buffer::Want::Page(*page)).unwrap();
+            node.pool().fetch_blocking(clearway_buffer::MissingPage::Page(*page)).unwrap();
         }
         let before = HITS.load(Ordering::Relaxed);
         let ran = read(node.pool(), &workload, 2, QUICK_RUN).unwrap();

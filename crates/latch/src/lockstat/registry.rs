@@ -41,7 +41,7 @@ impl Totals {
         match self.waits.entry((slot, caller)) {
             std::collections::btree_map::Entry::Occupied(mut row) => row.get_mut().merge(waits),
             std::collections::btree_map::Entry::Vacant(row) if !full => {
-                drop(row.insert(waits.clone()))
+                row.insert(waits.clone());
             }
             std::collections::btree_map::Entry::Vacant(_) => self.others.merge(waits),
         }

@@ -4,8 +4,8 @@
 use super::change::duplicated;
 use super::{Cx, Stop};
 use crate::trees::Trees;
-use clearway_plan::program::Env;
-use clearway_plan::{Program, TableDef};
+use clearway_ir::program::Env;
+use clearway_ir::{Program, TableDef};
 use clearway_storage::Inserted;
 use clearway_types::{RowView, SqlError};
 use std::ops::{Bound, ControlFlow};

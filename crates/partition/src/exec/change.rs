@@ -3,9 +3,9 @@
 use super::{Cx, Stop, recheck};
 use crate::lock::Mode;
 use crate::trees::Trees;
-use clearway_plan::program::Env;
-use clearway_plan::value::write_text;
-use clearway_plan::{OnConflict, TableDef, UniqueKey};
+use clearway_ir::program::Env;
+use clearway_ir::value::write_text;
+use clearway_ir::{OnConflict, TableDef, UniqueKey};
 use clearway_storage::Inserted;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowView, SqlError, SqlResult, SqlState, TreeId};
@@ -236,7 +236,7 @@ pub(super) fn duplicate(
     violation(table, unique, row, |i| columns[i], env)
 }
 
-/// 23505 of a guard, whose rows are the key's columns.
+/// 23505 of a global index, whose rows are the key's columns.
 #[cold]
 pub(super) fn duplicate_key(
     table: &TableDef,

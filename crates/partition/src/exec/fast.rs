@@ -8,8 +8,8 @@ use super::path::push_exprs;
 use super::{Cx, Locking, Output, Stop};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
-use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{Expr, OnConflict, Program, TableDef, UniqueKey};
+use clearway_ir::program::{Access, Env, Path};
+use clearway_ir::{Expr, OnConflict, Program, TableDef, UniqueKey};
 use clearway_types::{Lsn, RowBatch, RowView, SqlResult};
 
 /// Buffers that outlive their use.
@@ -40,7 +40,7 @@ pub(crate) fn is_atomic(program: &Program, rows: Option<&RowBatch>) -> bool {
         Program::Insert { table, .. } => {
             table.indexes.is_empty() && rows.is_some_and(|r| r.len() == 1)
         }
-        Program::BuildIndex { .. } | Program::Guard { .. } => false,
+        Program::BuildIndex { .. } | Program::GlobalIndex { .. } => false,
     }
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn run_atomic<T: Trees>(
             };
             return insert(cx, table, row, returning, *on_conflict, env, scratch);
         }
-        Program::BuildIndex { .. } | Program::Guard { .. } => None,
+        Program::BuildIndex { .. } | Program::GlobalIndex { .. } => None,
     };
     Ok((out.rows, out.count, commit))
 }
@@ -198,7 +198,7 @@ fn insert<T: Trees>(
     cx: &mut Cx<'_, T>,
     table: &TableDef,
     row: RowView<'_>,
-    returning: &[clearway_plan::Expr],
+    returning: &[clearway_ir::Expr],
     on_conflict: OnConflict,
     env: &Env,
     scratch: &mut Scratch,

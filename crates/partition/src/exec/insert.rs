@@ -5,8 +5,8 @@ use super::{Cx, Output, Stop};
 use crate::lock::{Mode, Target};
 use crate::message::Batch;
 use crate::trees::Trees;
-use clearway_plan::program::Env;
-use clearway_plan::{OnConflict, Program, TableDef, UniqueKey};
+use clearway_ir::program::Env;
+use clearway_ir::{OnConflict, Program, TableDef, UniqueKey};
 use clearway_types::{DatumRef, RowBatch, RowView, SqlError, key};
 
 #[derive(Default)]

@@ -4,7 +4,7 @@ use super::{Cx, Locking, Stop};
 use crate::lock::{Mode, Target};
 use crate::reads::{Gathering, Reads, Use};
 use crate::trees::Trees;
-use clearway_plan::{Access, LearnedLock, RowLock};
+use clearway_ir::{Access, LearnedLock, RowLock};
 use clearway_types::{TableId, TreeId};
 use std::sync::Arc;
 

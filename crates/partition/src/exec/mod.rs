@@ -2,10 +2,10 @@
 //! later.
 //!
 //! Invariants
-//! 1. An [`Exec`] that stopped with [`Stop::Want`], [`Stop::Wait`] or [`Stop::Slice`] has done
-//!    whole steps only: running it again goes on with the step that it stopped at. A row's change
-//!    may consist of several steps (its table, its indexes); they are noted before the first is
-//!    taken.
+//! 1. An [`Exec`] that stopped with [`Stop::MissingPage`], [`Stop::Wait`] or [`Stop::Slice`] has
+//!    done whole steps only: running it again goes on with the step that it stopped at. A row's
+//!    change may consist of several steps (its table, its indexes); they are noted before the first
+//!    is taken.
 //! 2. With [`Locking::Take`] everything that a later step relies on is locked before an earlier
 //!    step stops.
 //! 3. A statement does not meet its own changes: keys that it may move ahead of its scan are
@@ -14,7 +14,7 @@
 mod build;
 mod change;
 mod fast;
-mod guard;
+mod global_index;
 mod increment;
 mod insert;
 mod learning;
@@ -38,9 +38,9 @@ use crate::trees::Trees;
 use crate::txn::RowKey;
 use crate::versioned::Versioned;
 use crate::versions::{AsOf, Before, Lacking};
-use clearway_buffer::Want;
-use clearway_plan::program::Env;
-use clearway_plan::{Charge, Expr, GuardOp, LockWait, Path, Program, RowLock, TableDef};
+use clearway_buffer::MissingPage;
+use clearway_ir::program::Env;
+use clearway_ir::{Charge, Expr, GlobalIndexOp, LockWait, Path, Program, RowLock, TableDef};
 use clearway_storage::{Blocked, LogRead, TxnMode};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowBatch, RowView, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
@@ -51,7 +51,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// These must be in the pool.
-    Want(Vec<Want>),
+    MissingPage(Vec<MissingPage>),
     /// This piece of the log must have been read.
     Log(LogRead),
     /// Others must let go of their locks.
@@ -75,7 +75,7 @@ impl From<Blocked> for Stop {
     #[cold]
     fn from(blocked: Blocked) -> Self {
         match blocked {
-            Blocked::Want(wants) => Self::Want(wants),
+            Blocked::MissingPage(wants) => Self::MissingPage(wants),
             Blocked::Log(read) => Self::Log(read),
             Blocked::Failed(e) => Self::Fail(Failure::Sql(e.into())),
         }
@@ -116,8 +116,8 @@ pub(crate) struct Cx<'a, T: Trees> {
     pub budget: usize,
     /// Sees the database like this, not as it is now.
     pub as_of: Option<AsOf>,
-    /// The index, or the guard, that the program uses lacks rows of that: they are looked for in
-    /// the table itself.
+    /// The index, or the global index, that the program uses lacks rows of that: they are looked
+    /// for in the table itself.
     pub by_table: bool,
     /// What a transaction that is not over has replaced under the one key that is read.
     pub replaced: Option<Before>,
@@ -307,7 +307,7 @@ enum Work {
     Insert(insert::Insert),
     Modify(modify::Modify),
     Build(build::Build),
-    Guard(guard::Guard),
+    GlobalIndex(global_index::GlobalIndex),
 }
 
 impl Work {
@@ -317,7 +317,7 @@ impl Work {
             Program::Insert { .. } => Self::Insert(Default::default()),
             Program::Update { .. } | Program::Delete { .. } => Self::Modify(Default::default()),
             Program::BuildIndex { .. } => Self::Build(Default::default()),
-            Program::Guard { .. } => Self::Guard(Default::default()),
+            Program::GlobalIndex { .. } => Self::GlobalIndex(Default::default()),
         }
     }
 }
@@ -330,7 +330,7 @@ pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
         | Program::Delete { access, .. } => &access.table,
         Program::Insert { table, .. }
         | Program::BuildIndex { table, .. }
-        | Program::Guard { table, .. } => table,
+        | Program::GlobalIndex { table, .. } => table,
     }
 }
 
@@ -344,7 +344,9 @@ pub(crate) fn only_reads(program: &Program) -> bool {
 pub(crate) fn reads_freely(program: &Program) -> bool {
     match program {
         Program::Scan { access, .. } => access.lock.is_none(),
-        Program::Guard { op, .. } => matches!(op, GuardOp::Find { lock: RowLock::Share, .. }),
+        Program::GlobalIndex { op, .. } => {
+            matches!(op, GlobalIndexOp::Find { lock: RowLock::Share, .. })
+        }
         _ => false,
     }
 }
@@ -407,7 +409,9 @@ impl Exec {
             }
             Work::Modify(modify) => modify.run(cx, program, env, out, &self.batch),
             Work::Build(build) => build.run(cx, program, env),
-            Work::Guard(guard) => guard.run(cx, program, env, self.rows.as_ref(), out),
+            Work::GlobalIndex(global_index) => {
+                global_index.run(cx, program, env, self.rows.as_ref(), out)
+            }
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::lock::Mode;
 use crate::message::Batch;
 use crate::trees::Trees;
 use crate::versions::AsOf;
-use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{Expr, LockWait, Program, TableDef, UniqueKey};
+use clearway_ir::program::{Access, Env, Path};
+use clearway_ir::{Expr, LockWait, Program, TableDef, UniqueKey};
 use clearway_types::row::RowBuilder;
 use clearway_types::{RowView, SqlResult};
 
@@ -298,7 +298,7 @@ fn note_steps(
     if plan.moves {
         steps.push(Step::Delete { tree, key: key.to_vec(), moves: true });
         index_steps(table, Some((old, key)), None, steps)?;
-        if table.is_guarded() {
+        if table.has_global_index() {
             out.rows.push_encoded(old);
         }
         out.rows.push_encoded(new);

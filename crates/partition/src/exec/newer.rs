@@ -12,8 +12,8 @@ use super::path::Range;
 use super::scan::go_on_in_turn;
 use super::{Cx, Output, Stop};
 use crate::trees::Trees;
-use clearway_plan::TableDef;
-use clearway_plan::program::Env;
+use clearway_ir::TableDef;
+use clearway_ir::program::Env;
 use clearway_types::{RowView, SqlError, TreeId};
 use std::ops::ControlFlow;
 

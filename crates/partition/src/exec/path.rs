@@ -5,8 +5,8 @@ use super::newer::Search;
 use super::{Cx, Locking, Stop};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
-use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{Expr, LockWait, Program};
+use clearway_ir::program::{Access, Env, Path};
+use clearway_ir::{Expr, LockWait, Program};
 use clearway_types::{RowView, SqlResult, TreeId, key};
 use std::ops::{Bound, RangeBounds};
 
@@ -125,7 +125,7 @@ pub(crate) fn is_blind(program: &Program, adds: bool) -> bool {
     plain
         && !(*only_adds && adds)
         && !set.iter().any(|(column, _)| indexed(column))
-        && access.write_lock() == clearway_plan::RowLock::NoKeyUpdate
+        && access.write_lock() == clearway_ir::RowLock::NoKeyUpdate
 }
 
 impl Keys {

@@ -6,7 +6,7 @@
 //!
 //! An INSERT finds no rows, but at REPEATABLE READ it must not hide one: a key has one place in its
 //! tree, and what the block puts there itself is all that it sees there. The same holds for UPDATE,
-//! and for entries of indexes and guards.
+//! and for entries of indexes and global indexes.
 //!
 //! Source: PostgreSQL's manual, 13.2.1 and 13.2.2, and its `EvalPlanQual`.
 
@@ -15,8 +15,8 @@ use super::{Cx, Stop};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
 use crate::versions::{AsOf, Since};
-use clearway_plan::program::{Access, Env};
-use clearway_plan::{LockWait, TableDef};
+use clearway_ir::program::{Access, Env};
+use clearway_ir::{LockWait, TableDef};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowView, SqlError, SqlResult, SqlState, TreeId};
 

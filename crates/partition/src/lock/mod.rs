@@ -72,7 +72,7 @@ pub(crate) use line::InLine;
 pub(crate) use table::{Acquired, Event, LockTable};
 pub use wanted::{Wanted, WantedPlace};
 
-use clearway_plan::RowLock;
+use clearway_ir::RowLock;
 use clearway_types::{TableId, TreeId};
 use std::ops::Bound;
 

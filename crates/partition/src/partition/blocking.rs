@@ -27,7 +27,7 @@ use crate::lock::{Acquired, Mode, PARTITION, Target};
 use crate::message::{Body, Failure, Message, Origin, Out, Outbox, Reply, Stake};
 use crate::trees::Trees;
 use crate::txn::Txn;
-use clearway_plan::{Program, RowLock};
+use clearway_ir::{Program, RowLock};
 use clearway_types::{SqlError, TableId, TxnId};
 use std::collections::VecDeque;
 use std::panic::Location;

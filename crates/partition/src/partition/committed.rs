@@ -16,7 +16,7 @@ use crate::lock::{LockTable, Mode, Target};
 use crate::message::COMMITTED;
 use crate::trees::Trees;
 use crate::versions::{AsOf, Before, misfit, subtract};
-use clearway_plan::TableDef;
+use clearway_ir::TableDef;
 use clearway_storage::Replaced;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;

@@ -5,7 +5,7 @@ use crate::exec::{Cx, Learning, Locking, Scratch, Stop};
 use crate::message::Failure;
 use crate::reads::Reads;
 use crate::trees::Trees;
-use clearway_plan::{Program, TableDef};
+use clearway_ir::{Program, TableDef};
 use clearway_storage::TxnMode;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TxnId};
@@ -19,13 +19,13 @@ impl<T: Trees> Partition<T> {
         let here = self.trees.has_tree(table.tree)
             && match program {
                 Program::Scan { access, .. } => match &access.path {
-                    clearway_plan::Path::Range { index: Some(i), .. } => {
+                    clearway_ir::Path::Range { index: Some(i), .. } => {
                         table.indexes.get(*i).is_some_and(|i| self.trees.has_tree(i.tree))
                     }
                     _ => true,
                 },
-                Program::Guard { key, .. } => {
-                    table.guard(*key).is_some_and(|g| self.trees.has_tree(g.tree))
+                Program::GlobalIndex { key, .. } => {
+                    table.global_index(*key).is_some_and(|g| self.trees.has_tree(g.tree))
                 }
                 _ => !all || table.indexes.iter().all(|i| self.trees.has_tree(i.tree)),
             };

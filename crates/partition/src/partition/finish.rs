@@ -46,7 +46,7 @@ impl<T: Trees> Partition<T> {
             self.reply(task.origin, Err(Failure::Sql(over())), out);
         }
         let task = Task::new(origin, Job::Finish { commit });
-        if let After::Keep = self.run_task(id, &mut txn, task, out) {
+        if let After::Pin = self.run_task(id, &mut txn, task, out) {
             self.txns.insert(id, txn);
         }
     }

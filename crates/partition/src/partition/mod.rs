@@ -83,7 +83,7 @@ pub struct Partition<T: Trees = Store> {
 /// What becomes of a transaction after its task has run.
 enum After {
     /// It stays: there is more to come.
-    Keep,
+    Pin,
     /// It is over.
     End,
 }
@@ -321,7 +321,7 @@ impl<T: Trees> Partition<T> {
                 _ => match self.run_general(id, txn, &mut task.job) {
                     Ok(reply) => {
                         self.reply(task.origin, Ok(reply), out);
-                        return After::Keep;
+                        return After::Pin;
                     }
                     Err(stop) => stop,
                 },
@@ -346,7 +346,7 @@ impl<T: Trees> Partition<T> {
     ) -> Option<After> {
         let partition = self.id;
         let stop = self.without_those_behind(id, stop, out)?;
-        if matches!(stop, Stop::Want(_) | Stop::Log(_) | Stop::Spilled(_) | Stop::Slice)
+        if matches!(stop, Stop::MissingPage(_) | Stop::Log(_) | Stop::Spilled(_) | Stop::Slice)
             && self.blocking.is_by(id)
         {
             self.unblock(id);
@@ -360,7 +360,7 @@ impl<T: Trees> Partition<T> {
             task.loaded = self.trees.versions.spill.set_aside();
         }
         match stop {
-            Stop::Want(wants) => {
+            Stop::MissingPage(wants) => {
                 task.waiting = Waiting::Resume;
                 let wants = task.recall(wants, txn.log.mark());
                 out.push(Out::Fetch { partition, txn: id, wants });
@@ -411,7 +411,7 @@ impl<T: Trees> Partition<T> {
             }
             Stop::Fail(failure) => return self.fail(id, txn, task, failure, out),
         }
-        Some(After::Keep)
+        Some(After::Pin)
     }
 
     /// Turns a task that cannot go on into the undo of its effects. An undo that cannot go on is
@@ -428,7 +428,7 @@ impl<T: Trees> Partition<T> {
             txn.short = false;
             self.strand(id, task, failure, out);
             task.waiting = Waiting::No;
-            return Some(After::Keep);
+            return Some(After::Pin);
         }
         let (to, then) = match &task.job {
             Job::OneShot(_) => {
@@ -447,7 +447,7 @@ impl<T: Trees> Partition<T> {
 
     /// An undo has come to its end.
     fn undone(&mut self, id: TxnId, txn: &mut Txn<T::Log>, task: Task, out: &mut Outbox) -> After {
-        let Job::Undo { then, .. } = task.job else { return After::Keep };
+        let Job::Undo { then, .. } = task.job else { return After::Pin };
         match then {
             Then::Fail(failure) => self.reply(task.origin, Err(failure), out),
             Then::Settle(failure) => {
@@ -466,7 +466,7 @@ impl<T: Trees> Partition<T> {
                 return After::End;
             }
         }
-        After::Keep
+        After::Pin
     }
 
     fn reply(&self, to: Origin, reply: Result<Reply, Failure>, out: &mut Outbox) {
@@ -482,10 +482,10 @@ impl<T: Trees> Partition<T> {
         }
         let Some(mut txn) = self.txns.remove(&id) else { return };
         let after = match txn.task.take() {
-            None => After::Keep,
+            None => After::Pin,
             Some(task) if task.job.must_go_on() => {
                 txn.task = Some(task);
-                After::Keep
+                After::Pin
             }
             Some(mut task) => {
                 self.stop_waiting(id, &task, out);
@@ -493,7 +493,7 @@ impl<T: Trees> Partition<T> {
                 self.fail_and_run(id, &mut txn, task, error, out)
             }
         };
-        if let After::Keep = after {
+        if let After::Pin = after {
             self.txns.insert(id, txn);
         }
     }
@@ -515,10 +515,10 @@ impl<T: Trees> Partition<T> {
             }
             task => {
                 txn.task = task;
-                After::Keep
+                After::Pin
             }
         };
-        if let After::Keep = after {
+        if let After::Pin = after {
             self.txns.insert(id, txn);
         }
     }

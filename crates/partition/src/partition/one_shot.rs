@@ -12,8 +12,8 @@ use crate::scheme::{Admission, Load};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, OneShot, Task, Txn};
 use crate::versions::AsOf;
-use clearway_plan::Program;
-use clearway_plan::program::Env;
+use clearway_ir::Program;
+use clearway_ir::program::Env;
 use clearway_storage::TxnMode;
 use clearway_types::{RowBatch, TxnId};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl<T: Trees> Partition<T> {
                 }
                 None => self.run_task(id, &mut txn, task, out),
             };
-        if let super::After::Keep = after {
+        if let super::After::Pin = after {
             self.txns.insert(id, txn);
         }
     }
@@ -167,7 +167,7 @@ impl<T: Trees> Partition<T> {
         }
         shot.exec.reset();
         match stop {
-            Stop::Want(_) => {
+            Stop::MissingPage(_) => {
                 shot.misses += 1;
                 Some(stop)
             }

@@ -24,7 +24,7 @@ use crate::lock::{Mode, Target, Wait, class};
 use crate::message::{Failure, Out, Outbox};
 use crate::trees::Trees;
 use crate::txn::{Job, Statement, Then, Txn};
-use clearway_plan::Program;
+use clearway_ir::Program;
 use clearway_types::{SqlState, TxnId};
 use std::panic::Location;
 

@@ -6,7 +6,7 @@ use crate::message::Reply;
 use crate::trees::Trees;
 use crate::txn::Txn;
 use crate::versions::{AsOf, Change, Sum};
-use clearway_plan::{Path, Program};
+use clearway_ir::{Path, Program};
 use clearway_storage::{Blocked, Prior};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TxnId};
@@ -51,7 +51,7 @@ impl<T: Trees> Partition<T> {
             match self.trees.images(&txn.log, &mut each) {
                 Ok(true) => {}
                 Ok(false) => return refused,
-                Err(Blocked::Want(_)) if *misses >= MISSES => return refused,
+                Err(Blocked::MissingPage(_)) if *misses >= MISSES => return refused,
                 Err(blocked) => {
                     *misses += 1;
                     return Err(blocked.into());
@@ -69,8 +69,8 @@ impl<T: Trees> Partition<T> {
     }
 
     /// Makes sure that a statement can see its table as of a snapshot. Returns true if the
-    /// program's index, or its guard, lacks rows: see [`crate::exec::Cx::by_table`]. A read takes
-    /// no lock: it goes on with the trees that it was planned with, whoever changes the table
+    /// program's index, or its global index, lacks rows: see [`crate::exec::Cx::by_table`]. A read
+    /// takes no lock: it goes on with the trees that it was planned with, whoever changes the table
     /// meanwhile.
     pub(super) fn check_table(
         &mut self,
@@ -102,11 +102,11 @@ impl<T: Trees> Partition<T> {
                 }
                 _ => Ok(false),
             },
-            // The guard of a new table has entries of all rows in it that the reader sees: those of
-            // its own.
-            Program::Guard { key, .. } => match table.guard(*key) {
-                Some(guard) if versions.is_complete(table.tree, as_of)? => {
-                    versions.is_complete(guard.tree, as_of).map(|all| !all)
+            // The global index of a new table has entries of all rows in it that the reader sees:
+            // those of its own.
+            Program::GlobalIndex { key, .. } => match table.global_index(*key) {
+                Some(global_index) if versions.is_complete(table.tree, as_of)? => {
+                    versions.is_complete(global_index.tree, as_of).map(|all| !all)
                 }
                 _ => Ok(false),
             },

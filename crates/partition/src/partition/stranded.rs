@@ -190,7 +190,7 @@ impl<T: Trees> Partition<T> {
             txn.retries = 0;
             // Nobody gets an answer: see invariant 3.
             let task = Task::new(Default::default(), Job::Finish { commit: None });
-            if let After::Keep = self.run_task(id, &mut txn, task, out) {
+            if let After::Pin = self.run_task(id, &mut txn, task, out) {
                 self.txns.insert(id, txn);
             }
         }

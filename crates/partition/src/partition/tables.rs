@@ -12,7 +12,7 @@
 //!
 //! Locking: none, it belongs to the partition. A crash leaves nothing.
 
-use clearway_plan::TableDef;
+use clearway_ir::TableDef;
 use clearway_types::{Lsn, TableId, TxnId};
 use hashbrown::HashMap;
 

@@ -83,7 +83,7 @@ impl Versions {
         Ok(newer && !canary::on(Bug::NewTable))
     }
 
-    /// Whether an index, or a guard, has an entry of each row that the snapshot sees.
+    /// Whether an index, or a global index, has an entry of each row that the snapshot sees.
     pub(crate) fn is_complete(&self, index: TreeId, as_of: AsOf) -> Result<bool, Stop> {
         let Some(birth) = self.newer(index, as_of)? else { return Ok(true) };
         // Rows that were deleted between the snapshot and its making have none.

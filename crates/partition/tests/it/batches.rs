@@ -3,8 +3,8 @@
 
 use crate::sql::{Find, rows_of, table};
 use crate::units::{D, abort, add, driver, numbers, one, select};
+use clearway_ir::program::Env;
 use clearway_partition::{Batch, Body, Failure, Reply};
-use clearway_plan::program::Env;
 use clearway_types::TxnId;
 use std::sync::Arc;
 

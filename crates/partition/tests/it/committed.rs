@@ -3,8 +3,8 @@
 use crate::driver::Answer;
 use crate::sql::{Find, Row, Stmt, rows_of, table};
 use crate::units::{D, abort, add, driver, numbers, one, select};
+use clearway_ir::program::Env;
 use clearway_partition::{Batch, Body, COMMITTED, Failure, Snapshot};
-use clearway_plan::program::Env;
 use clearway_types::{Lsn, TxnId};
 use std::sync::Arc;
 

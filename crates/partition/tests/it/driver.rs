@@ -1,7 +1,7 @@
 //! Plays the coordinator of one partition: carries messages, fetches pages, finds deadlocks.
 
 use crate::trees::MemTrees;
-use clearway_buffer::{Keep, Want};
+use clearway_buffer::{MissingPage, Pin};
 use clearway_partition::{
     Body, Failure, Limits, Message, Opening, Origin, Out, Partition, Reply, Snapshot, Snapshots,
     Stake, Trees,
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub trait Paged: Trees {
     type Pages;
     /// What is to stay until the message has been handled.
-    fn fetch(&mut self, pages: &Self::Pages, wants: Vec<Want>) -> Vec<Keep>;
+    fn fetch(&mut self, pages: &Self::Pages, wants: Vec<MissingPage>) -> Vec<Pin>;
     fn let_go(&mut self);
     /// Appends the commit record of a transaction, and where the log ends then.
     fn commit(&mut self, pages: &Self::Pages, txn: TxnId) -> Lsn;
@@ -29,7 +29,7 @@ pub trait Paged: Trees {
 
 impl Paged for MemTrees {
     type Pages = ();
-    fn fetch(&mut self, (): &(), wants: Vec<Want>) -> Vec<Keep> {
+    fn fetch(&mut self, (): &(), wants: Vec<MissingPage>) -> Vec<Pin> {
         self.pin(&wants);
         Vec::new()
     }
@@ -49,7 +49,7 @@ impl Paged for MemTrees {
 
 impl Paged for Store {
     type Pages = Arc<Node>;
-    fn fetch(&mut self, node: &Arc<Node>, wants: Vec<Want>) -> Vec<Keep> {
+    fn fetch(&mut self, node: &Arc<Node>, wants: Vec<MissingPage>) -> Vec<Pin> {
         wants.into_iter().map(|w| node.pool().fetch_blocking(w).expect("a page")).collect()
     }
     fn let_go(&mut self) {}
@@ -73,7 +73,7 @@ pub struct Driver<T: Paged> {
     pub answers: Vec<(u32, Answer)>,
     /// The commit that the newest answer depends on.
     pub depends_on: Lsn,
-    pub suspended: Vec<(TxnId, Vec<Want>)>,
+    pub suspended: Vec<(TxnId, Vec<MissingPage>)>,
     /// The lines that transactions wait in for locks, and who is in their way.
     in_line: BTreeMap<TxnId, u64>,
     lines: BTreeMap<u64, Vec<TxnId>>,

@@ -4,8 +4,8 @@ use crate::driver::{Answer, Driver, state_of};
 use crate::sql::{BY_A, BY_B, Find, ROWS, Row, Stmt, plain_table, rows_of, table};
 use crate::trees::{MemTrees, Paging};
 use crate::units::{D, abort, add, driver, make_trees, numbers, one, select, share};
+use clearway_ir::TableDef;
 use clearway_partition::{Body, Failure};
-use clearway_plan::TableDef;
 use clearway_types::{Lsn, SqlError, SqlState, TableId, TreeId, TxnId};
 use std::sync::Arc;
 

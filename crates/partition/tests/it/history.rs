@@ -8,8 +8,8 @@ use crate::sql::{
     BY_A, BY_B, Expected, Find, Model, ROWS, Row, Stmt, as_expected, plain_table, table,
 };
 use crate::trees::{MemTrees, Paging};
+use clearway_ir::{RowLock, TableDef};
 use clearway_partition::{Body, Committing, Failure};
-use clearway_plan::{RowLock, TableDef};
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 use std::sync::Arc;
 

@@ -5,10 +5,10 @@ use crate::snapshots::{close, open, read_in};
 use crate::sql::{Find, ROWS, Row, Stmt, int, plain_table, rows_of, statement};
 use crate::trees::MemTrees;
 use crate::units::{D, abort, make_trees, select, share};
+use clearway_ir::expr::BinaryOp;
+use clearway_ir::program::{Access, Env, Path};
+use clearway_ir::{Expr, Program, RowLock, RowLocking, TableDef};
 use clearway_partition::{Batch, Body, COMMITTED, Limits, Partition};
-use clearway_plan::expr::BinaryOp;
-use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{Expr, Program, RowLock, RowLocking, TableDef};
 use clearway_types::{Datum, Lsn, SqlState, TxnId};
 use std::sync::Arc;
 

@@ -5,9 +5,9 @@ use crate::snapshots::{close, open, read_in};
 use crate::sql::{BY_A, BY_B, Find, ROWS, Row, Stmt, as_expected, batch, rows_of, table};
 use crate::trees::MemTrees;
 use crate::units::{D, add, driver, make_trees, numbers, one, select};
+use clearway_ir::program::Env;
+use clearway_ir::{Program, RowLock, TableDef};
 use clearway_partition::{Batch, Body, Failure, Limits, Partition, Snapshot};
-use clearway_plan::program::Env;
-use clearway_plan::{Program, RowLock, TableDef};
 use clearway_types::{Lsn, SqlState, TreeId, TxnId};
 use std::sync::Arc;
 

@@ -3,10 +3,10 @@
 use crate::driver::{Answer, state_of};
 use crate::sql::{Find, Stmt, rows_of, statement, table};
 use crate::units::{D, add, driver, numbers, select};
+use clearway_ir::expr::BinaryOp;
+use clearway_ir::program::Env;
+use clearway_ir::{Expr, LockWait, Program, RowLock, RowLocking, TableDef};
 use clearway_partition::{Body, Reply};
-use clearway_plan::expr::BinaryOp;
-use clearway_plan::program::Env;
-use clearway_plan::{Expr, LockWait, Program, RowLock, RowLocking, TableDef};
 use clearway_types::{Datum, DatumRef, Lsn, RowView, SqlError, SqlState, TxnId};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 use crate::driver::Driver;
 use crate::history::{Rng, Seen, run};
 use crate::sql::{BY_A, BY_B, Find, Model, ROWS, Stmt, as_expected, table};
-use clearway_buffer::Want;
+use clearway_buffer::MissingPage;
 use clearway_env::MemDisk;
 use clearway_partition::Body;
 use clearway_storage::{Node, NodeConfig};
@@ -55,7 +55,7 @@ fn real_trees_in_a_tiny_pool_serve_the_same_histories() {
 /// Has every page that nobody keeps leave the pool.
 fn churn(node: &Node) {
     for no in 1..100 {
-        drop(node.pool().fetch_blocking(Want::Page(PageId::new(PartitionId(0), no))));
+        drop(node.pool().fetch_blocking(MissingPage::Page(PageId::new(PartitionId(0), no))));
     }
 }
 

@@ -6,9 +6,9 @@ use crate::sql::{Find, ROWS, Row, Stmt, plain_table, rows_of};
 use crate::trees::{MemTrees, Paging};
 use crate::units::{D, abort, make_trees, select};
 use clearway_env::{Entropy, SeededEntropy};
+use clearway_ir::TableDef;
+use clearway_ir::program::Env;
 use clearway_partition::{Batch, Body, COMMITTED, Limits, Partition};
-use clearway_plan::TableDef;
-use clearway_plan::program::Env;
 use clearway_types::{SqlState, TxnId};
 use std::sync::Arc;
 

@@ -4,9 +4,9 @@ use crate::driver::{Answer, Driver, state_of};
 use crate::sql::{BY_A, BY_B, Find, ROWS, Stmt, as_expected, plain_table, rows_of, table};
 use crate::trees::MemTrees;
 use crate::units::{D, add, driver, make_trees, numbers, one, select};
+use clearway_ir::program::Env;
+use clearway_ir::{RowLock, TableDef};
 use clearway_partition::{Batch, Body, Limits, Partition, Snapshot};
-use clearway_plan::program::Env;
-use clearway_plan::{RowLock, TableDef};
 use clearway_types::{Lsn, SqlState, TxnId};
 use std::sync::Arc;
 

@@ -7,8 +7,8 @@ use crate::sql::{BY_A, BY_B, Expected, Find, Model, ROWS, Row, Stmt, as_expected
 use crate::trees::{MemTrees, Paging};
 use crate::units::{D, abort, add, make_trees, numbers, one, select};
 use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, MemDisk, Role, When, Zone};
+use clearway_ir::RowLock;
 use clearway_partition::{Batch, Body, Limits, Partition, Snapshot};
-use clearway_plan::RowLock;
 use clearway_storage::SpillFile;
 use clearway_types::{SqlState, TxnId};
 use std::path::Path;

@@ -2,12 +2,12 @@
 //!
 //! `t(id integer primary key, a integer, b integer not null)`, index on (a), unique index on (b).
 
-use clearway_partition::{Batch, Body, Failure, Reply};
-use clearway_plan::expr::BinaryOp;
-use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{
+use clearway_ir::expr::BinaryOp;
+use clearway_ir::program::{Access, Env, Path};
+use clearway_ir::{
     Column, Distribution, Expr, IndexDef, OnConflict, Program, RowLock, RowLocking, TableDef,
 };
+use clearway_partition::{Batch, Body, Failure, Reply};
 use clearway_types::{Datum, RowBatch, SqlType, TableId, TreeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub fn plain_table() -> TableDef {
         tree: ROWS,
         primary_key: vec![0],
         primary_key_name: "t_pkey".to_owned(),
-        primary_key_guard: None,
+        primary_key_global_index: None,
         indexes: Vec::new(),
         distribution: Distribution::Hash(vec![0]),
     }
@@ -43,7 +43,7 @@ pub fn table() -> Arc<TableDef> {
         tree,
         columns: vec![column],
         unique,
-        guard: None,
+        global_index: None,
     };
     let indexes = vec![index("t_a", BY_A, 1, false), index("t_b_key", BY_B, 2, true)];
     Arc::new(TableDef { indexes, ..plain_table() })

@@ -1,6 +1,6 @@
 //! Trees in memory, on pages that are mostly somewhere else: any access may want one first.
 
-use clearway_buffer::Want;
+use clearway_buffer::MissingPage;
 use clearway_partition::{Compute, Trees, UndoLog, Undone, Visit};
 use clearway_storage::{
     Addend, Addends, Blocked, EachImage, Incremented, Inserted, Prior, Replaced, StorageError,
@@ -98,12 +98,14 @@ impl MemTrees {
     }
 
     /// Brings pages in for the next attempt.
-    pub fn pin(&mut self, wants: &[Want]) {
+    pub fn pin(&mut self, wants: &[MissingPage]) {
         self.pinned = wants
             .iter()
             .filter_map(|w| match w {
-                Want::Page(id) | Want::Scan(id) => Some(*id),
-                Want::Frames(_) | Want::Space { .. } | Want::Log { .. } => None,
+                MissingPage::Page(id) | MissingPage::Scan(id) => Some(*id),
+                MissingPage::Frames(_) | MissingPage::Space { .. } | MissingPage::Log { .. } => {
+                    None
+                }
             })
             .collect();
     }
@@ -124,7 +126,7 @@ impl MemTrees {
             return Ok(());
         }
         *self.misses.borrow_mut() += 1;
-        Err(Blocked::Want(vec![Want::Page(page)]))
+        Err(Blocked::MissingPage(vec![MissingPage::Page(page)]))
     }
 
     fn tree(&self, tree: TreeId) -> Result<&Tree, Blocked> {

@@ -6,9 +6,9 @@ use crate::sql::{
     table,
 };
 use crate::trees::{MemTrees, Paging};
+use clearway_ir::program::{Access, AggFunc, Aggregate, Env, Group, Path};
+use clearway_ir::{Expr, Program, RowLock, TableDef};
 use clearway_partition::{Batch, Body, Failure, Limits, RawOp, Reply};
-use clearway_plan::program::{Access, AggFunc, Aggregate, Env, Group, Path};
-use clearway_plan::{Expr, Program, RowLock, TableDef};
 use clearway_types::{Datum, Lsn, RowBatch, SqlError, SqlState, SqlType, TableId, TreeId, TxnId};
 use std::sync::Arc;
 
@@ -478,12 +478,12 @@ fn an_index_is_built_from_the_rows_there_and_a_unique_one_refuses_doubles() {
     let mut d = driver(&numbers(700));
     let mut with = (*table()).clone();
     let (good, bad) = (TreeId(30), TreeId(31));
-    let index = |name: &str, tree, columns, unique| clearway_plan::IndexDef {
+    let index = |name: &str, tree, columns, unique| clearway_ir::IndexDef {
         name: String::from(name),
         tree,
         columns,
         unique,
-        guard: None,
+        global_index: None,
     };
     with.indexes.push(index("t_ab", good, vec![1, 0], true));
     with.indexes.push(index("t_a_key", bad, vec![1], true));

@@ -1,7 +1,7 @@
 //! Normalisation and the plan cache.
 
 use crate::common::catalog;
-use clearway_plan::{Env, SessionEnv};
+use clearway_ir::{Env, SessionEnv};
 use clearway_planner::{PlanCache, normalize};
 use clearway_types::Datum;
 
@@ -108,9 +108,9 @@ fn a_cached_plan_gives_what_the_text_gives() {
         "select 7 / 2, 'a' || 'b', -5 % 3",
         "select 1.50 * 2, 'x' = 'x ', null is null",
     ] {
-        let value = |plan: &clearway_plan::Plan, params: Vec<Datum>| {
-            let clearway_plan::Statement::Query(q) = &plan.statement else { panic!() };
-            let clearway_plan::statement::Source::Rows(rows) = &q.source else { panic!() };
+        let value = |plan: &clearway_ir::Plan, params: Vec<Datum>| {
+            let clearway_ir::Statement::Query(q) = &plan.statement else { panic!() };
+            let clearway_ir::statement::Source::Rows(rows) = &q.source else { panic!() };
             let env = Env { params, ..Env::default() };
             rows[0].iter().map(|e| e.eval_const(&env).unwrap()).collect::<Vec<_>>()
         };

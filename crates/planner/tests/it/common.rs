@@ -1,8 +1,8 @@
 //! A small catalog and shortcuts.
 
-use clearway_plan::catalog::{Catalog, Column, Distribution, IndexDef, TableDef};
-use clearway_plan::statement::unnumbered_table;
-use clearway_plan::{Plan, SessionEnv, Statement};
+use clearway_ir::catalog::{Catalog, Column, Distribution, IndexDef, TableDef};
+use clearway_ir::statement::unnumbered_table;
+use clearway_ir::{Plan, SessionEnv, Statement};
 use clearway_types::{SqlError, SqlResult, SqlType, TreeId};
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn table(name: &str, columns: &[(&str, SqlType, bool)], key: &[usize]) -> TableD
     unnumbered_table(name, columns, key.to_vec(), distribution)
 }
 
-/// pgbench's tables, one with a key of two columns and an index, and one with a guard.
+/// pgbench's tables, one with a key of two columns and an index, and one with a global index.
 pub fn catalog() -> Catalog {
     use SqlType::{Char, Int4, Int8, Text, Timestamp};
     let accounts = table(
@@ -55,17 +55,17 @@ pub fn catalog() -> Catalog {
         tree: TreeId(9),
         columns: vec![2],
         unique: false,
-        guard: None,
+        global_index: None,
     });
     let mut users =
         table("users", &[("id", Int4, true), ("email", Text, false), ("n", Int4, false)], &[0]);
-    let (tree, guard) = (TreeId(10), Some(TreeId(11)));
+    let (tree, global_index) = (TreeId(10), Some(TreeId(11)));
     users.indexes.push(IndexDef {
         name: "users_email_key".to_owned(),
         tree,
         columns: vec![1],
         unique: true,
-        guard,
+        global_index,
     });
     let tables = [accounts, history, pairs, users]
         .into_iter()

@@ -2,7 +2,7 @@
 //! expression, a tab, and the text form of the value (NULL for a null) or
 //! `ERROR: SQLSTATE message`, as psql got it from a server in UTC.
 
-use clearway_plan::{Catalog, Env, Plan, SessionEnv, Statement, Zone, statement::Source, value};
+use clearway_ir::{Catalog, Env, Plan, SessionEnv, Statement, Zone, statement::Source, value};
 use clearway_planner::PlanCache;
 use clearway_types::{Datum, SqlResult};
 

@@ -1,7 +1,7 @@
 //! SQL in; the plan's tree, its parameters and columns, or the error out.
 
 use crate::common::{catalog, error, explain, plan};
-use clearway_plan::{Expr, Program, Statement};
+use clearway_ir::{Expr, Program, Statement};
 
 #[track_caller]
 fn check(sql: &str, expected: &[&str]) {
@@ -416,7 +416,7 @@ fn no_text_overflows_the_stack() {
 
 #[test]
 fn a_guarded_key_leads_to_its_row_and_goes_along_with_changes() {
-    let knows = "Partitions: the one that the guard of users_email_key knows for ('x')";
+    let knows = "Partitions: the one that global index users_email_key names for ('x')";
     check(
         "select id from users where email = 'x' and n > 1",
         &[
@@ -437,13 +437,13 @@ fn a_guarded_key_leads_to_its_row_and_goes_along_with_changes() {
     );
     check(
         "insert into users values (1)",
-        &["Insert on users", "  Guards: users_email_key", "  ->  Result"],
+        &["Insert on users", "  Global indexes: users_email_key", "  ->  Result"],
     );
     check(
         "delete from users where email = 'x'",
         &[
             "Delete on users",
-            "  Guards: users_email_key",
+            "  Global indexes: users_email_key",
             "  ->  Index Scan using users_email_key on users",
             "      Key: email = 'x'",
             &format!("      {knows}"),
@@ -458,13 +458,13 @@ fn a_guarded_key_leads_to_its_row_and_goes_along_with_changes() {
     check("update users set n = 1 where id = 1", &with(&["Update on users"]));
     check(
         "update users set email = 'y' where id = 1",
-        &with(&["Update on users", "  Guards: users_email_key"]),
+        &with(&["Update on users", "  Global indexes: users_email_key"]),
     );
     check(
         "update users set id = 2 where id = 1",
         &with(&[
             "Update on users (may move rows to other partitions)",
-            "  Guards: users_email_key",
+            "  Global indexes: users_email_key",
         ]),
     );
     let Statement::Modify { program, .. } =

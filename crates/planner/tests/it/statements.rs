@@ -1,8 +1,8 @@
 //! The statements that real clients send are accepted, and mean what they should.
 
 use crate::common::plan;
-use clearway_plan::statement::{CopyDirection, Finish, Isolation, Source, TxnOptions};
-use clearway_plan::{Distribution, Expr, OnConflict, Program, Statement, UniqueKey};
+use clearway_ir::statement::{CopyDirection, Finish, Isolation, Source, TxnOptions};
+use clearway_ir::{Distribution, Expr, OnConflict, Program, Statement, UniqueKey};
 use clearway_planner::parse;
 use clearway_types::Datum;
 

@@ -1,7 +1,7 @@
 //! Values of settings that are more than a number or a word.
 
 use clap::ValueEnum;
-use clearway_plan::statement::Isolation;
+use clearway_ir::statement::Isolation;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;

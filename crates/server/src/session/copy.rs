@@ -3,8 +3,8 @@
 use super::run::{Origin, Run, Task};
 use super::{Context, Phase, Session};
 use clearway_coordinator::{Outcome, RunOptions, Step, Tag};
-use clearway_plan::statement::{Copy, CopyDirection};
-use clearway_plan::{Env, Expr, Plan, Statement};
+use clearway_ir::statement::{Copy, CopyDirection};
+use clearway_ir::{Env, Expr, Plan, Statement};
 use clearway_types::{RowBatch, RowView, SqlError, SqlResult, SqlState};
 use clearway_wire::backend;
 use clearway_wire::copy_read::CopyReader;

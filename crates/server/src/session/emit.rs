@@ -14,7 +14,7 @@ use super::prepared::{PortalState, Rest, ResultFormats};
 use super::run::{Origin, Run, Task};
 use super::{Context, Phase, Session};
 use clearway_coordinator::{Outcome, Part, Suspended, Tag};
-use clearway_plan::Statement;
+use clearway_ir::Statement;
 use clearway_types::{RowBatch, SqlError, SqlState};
 use clearway_wire::{backend, copy, row};
 

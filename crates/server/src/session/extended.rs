@@ -4,7 +4,7 @@ use super::prepared::{Portal, PortalState, Prepared, ResultFormats};
 use super::run::{Origin, Run, ends_failed_block, failed_block};
 use super::{Context, Session};
 use clearway_coordinator::TxnStatus;
-use clearway_plan::{OutColumn, Plan, StatementText, Zone};
+use clearway_ir::{OutColumn, Plan, StatementText, Zone};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState};
 use clearway_wire::backend;
 use clearway_wire::frontend::{Bind, Formats, Frontend, Oids};

@@ -3,8 +3,8 @@
 use super::run::Run;
 use super::{Context, Session};
 use clearway_coordinator::{Outcome, RunOptions, Tag, TxnStatus};
-use clearway_plan::statement::{Isolation, TxnOptions};
-use clearway_plan::{SessionEnv, Statement, cast};
+use clearway_ir::statement::{Isolation, TxnOptions};
+use clearway_ir::{SessionEnv, Statement, cast};
 use clearway_types::{DatumRef, Lsn, RowBatch, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::backend;
 use std::rc::Rc;

@@ -43,7 +43,7 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::timers::Timers;
 use clearway_coordinator::{Characteristics, Client, Port, TxnStatus};
-use clearway_plan::{Catalog, Env, MemoryAccount, Plan, SessionEnv, Signal, StatementText};
+use clearway_ir::{Catalog, Env, MemoryAccount, Plan, SessionEnv, Signal, StatementText};
 use clearway_types::{Datum, Lsn, SqlError};
 use clearway_wire::{backend, frontend};
 use emit::Emit;
@@ -413,7 +413,7 @@ impl Session {
             seed: self.seed,
             memory,
             text,
-            acted: clearway_plan::Acted::default(),
+            acted: clearway_ir::Acted::default(),
         })
     }
 

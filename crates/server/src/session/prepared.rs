@@ -2,8 +2,8 @@
 
 use super::cursor::Declared;
 use clearway_coordinator::{Suspended, Tag};
-use clearway_plan::search_path::SearchPath;
-use clearway_plan::{Catalog, Env, OutColumn, Plan, SessionEnv, Statement};
+use clearway_ir::search_path::SearchPath;
+use clearway_ir::{Catalog, Env, OutColumn, Plan, SessionEnv, Statement};
 use clearway_planner::ParsedStatement;
 use clearway_types::{RowBatch, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::frontend::Formats;

@@ -11,8 +11,8 @@ use super::prepared::{Portal, PortalState, Rest};
 use super::run::{Run, Task};
 use super::{Context, Session};
 use clearway_coordinator::Step;
-use clearway_plan::statement::{Copy, CopyDirection, Source};
-use clearway_plan::{Charge, Env, Plan, Program, Statement};
+use clearway_ir::statement::{Copy, CopyDirection, Source};
+use clearway_ir::{Charge, Env, Plan, Program, Statement};
 use clearway_types::{RowBatch, SqlError, SqlState, TableId};
 use std::sync::Arc;
 

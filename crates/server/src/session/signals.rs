@@ -6,9 +6,9 @@
 
 use super::{Context, Phase, Session};
 use crate::shared::Shared;
+use clearway_ir::{Backends, Signal};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
-use clearway_plan::{Backends, Signal};
 use clearway_types::SqlState;
 use std::fmt;
 use std::sync::Arc;

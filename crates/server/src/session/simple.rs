@@ -4,7 +4,7 @@ use super::prepared::Prepared;
 use super::run::{Origin, Run, failed_block};
 use super::{Context, Phase, Session};
 use clearway_coordinator::TxnStatus;
-use clearway_plan::{Catalog, Env, Plan, SessionEnv, StatementText};
+use clearway_ir::{Catalog, Env, Plan, SessionEnv, StatementText};
 use clearway_planner::ParsedStatement;
 use clearway_types::{SqlError, SqlResult};
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
 //! pg_sleep: the session waits for a deadline of its worker, and no thread does.
 
-use clearway_plan::expr::Func;
-use clearway_plan::statement::Source;
-use clearway_plan::{Env, Expr, Plan, Statement};
+use clearway_ir::expr::Func;
+use clearway_ir::statement::Source;
+use clearway_ir::{Env, Expr, Plan, Statement};
 use clearway_types::{Datum, SqlResult};
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use super::{Context, Phase, Session};
 use crate::settings::Settings;
 use clearway_coordinator::Client;
-use clearway_plan::Zone;
-use clearway_plan::value::parse_text;
+use clearway_ir::Zone;
+use clearway_ir::value::parse_text;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::backend;
 use clearway_wire::startup::{BadLength, Startup, startup};

@@ -15,9 +15,9 @@
 use super::run::Run;
 use super::{Context, Phase, Session};
 use crate::shared::Watcher;
-use clearway_plan::expr::Func;
-use clearway_plan::statement::{Query, Source};
-use clearway_plan::{Backends, Expr, Plan, Signal, Statement};
+use clearway_ir::expr::Func;
+use clearway_ir::statement::{Query, Source};
+use clearway_ir::{Backends, Expr, Plan, Signal, Statement};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState};
 use std::sync::Arc;
 use std::time::Duration;

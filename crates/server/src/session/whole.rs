@@ -19,7 +19,7 @@ use super::simple::Item;
 use super::{Context, Session, extended};
 use crate::io::MAX_MESSAGE;
 use clearway_coordinator::{Client, Engine, Whole, reach};
-use clearway_plan::{Env, Plan, Statement};
+use clearway_ir::{Env, Plan, Statement};
 use clearway_wire::frame;
 use clearway_wire::frontend::{Bind, Frontend};
 use std::rc::Rc;

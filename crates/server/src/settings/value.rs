@@ -2,8 +2,8 @@
 //! it.
 
 use super::units::{self, Unit};
-use clearway_plan::Zone;
-use clearway_plan::statement::Isolation;
+use clearway_ir::Zone;
+use clearway_ir::statement::Isolation;
 use clearway_types::{SqlError, SqlResult, SqlState};
 
 /// A setting's kind of value.

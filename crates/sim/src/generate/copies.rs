@@ -3,7 +3,7 @@
 
 use super::{Script, kind_of, unique};
 use crate::sql::{A, K, Pred, Stmt};
-use clearway_plan::{Catalog, TableDef};
+use clearway_ir::{Catalog, TableDef};
 use std::sync::Arc;
 
 impl Script {

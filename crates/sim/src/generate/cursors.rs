@@ -2,7 +2,7 @@
 
 use super::{Script, kind_of};
 use crate::sql::{A, CursorStmt, K, Pred, Stmt};
-use clearway_plan::{Catalog, TableDef};
+use clearway_ir::{Catalog, TableDef};
 use std::sync::Arc;
 
 /// The most cursors of a session.

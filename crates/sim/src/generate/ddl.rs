@@ -2,7 +2,7 @@
 
 use super::{Script, kind_of};
 use crate::sql::{A, D, K, Stmt, U};
-use clearway_plan::TableDef;
+use clearway_ir::TableDef;
 
 impl Script {
     pub(super) fn ddl(&mut self, table: &TableDef) -> Stmt {

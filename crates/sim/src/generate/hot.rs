@@ -3,7 +3,7 @@
 
 use super::{Script, kind_of};
 use crate::sql::{A, K, Kind, Pred, Set, Stmt};
-use clearway_plan::TableDef;
+use clearway_ir::TableDef;
 use std::sync::Arc;
 
 /// Rows.

@@ -11,7 +11,7 @@
 
 use super::{Script, kind_of};
 use crate::sql::{A, D, K, Kind, Pred, Row, Set, Stmt, U};
-use clearway_plan::{LockWait, TableDef};
+use clearway_ir::{LockWait, TableDef};
 use std::sync::Arc;
 
 /// What the names of tables of lists begin with.

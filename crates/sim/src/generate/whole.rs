@@ -2,7 +2,7 @@
 
 use super::{Block, Script};
 use crate::sql::Stmt;
-use clearway_plan::Catalog;
+use clearway_ir::Catalog;
 
 impl Script {
     /// Makes up the statements of a block that is about to begin, if it is to arrive whole.

@@ -13,7 +13,7 @@
 
 use super::Story;
 use crate::rng::Rng;
-use clearway_coordinator::Hindrance;
+use clearway_coordinator::OpenErrorKind;
 use clearway_env::{Disk, MemDisk, Open};
 use std::path::{Path, PathBuf};
 
@@ -171,7 +171,7 @@ impl Story<'_> {
             (Err(error), Some(_)) => {
                 let (hindrance, text) = (error.hindrance(), error.to_string());
                 let named = text.contains(".wal") || text.contains(".data");
-                if hindrance == Hindrance::Damaged && named {
+                if hindrance == OpenErrorKind::Damaged && named {
                     Ok(())
                 } else {
                     Err(format!("{text} ({what})"))

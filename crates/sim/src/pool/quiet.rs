@@ -1,7 +1,7 @@
 //! The pool when nobody uses it any more: what must be so is then known exactly.
 
 use super::{PATIENCE, Stage};
-use clearway_buffer::Want;
+use clearway_buffer::MissingPage;
 use clearway_sync::virtual_time;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn comes(within: Duration, mut done: impl FnMut() -> bool) -> bool {
 /// it; and however many come, the cooler frees frames before somebody waits for one.
 pub fn look_at_all_pages(stage: &Stage) -> Result<(), String> {
     for id in stage.world.all_pages() {
-        if let Ok(_keep) = stage.fetch(Want::Page(id)) {
+        if let Ok(_keep) = stage.fetch(MissingPage::Page(id)) {
             let page = stage
                 .pool
                 .read(id)
@@ -64,13 +64,13 @@ pub fn starve(stage: &Arc<Stage>) -> Result<(), String> {
     let mut keeps = Vec::new();
     while !stage.is_over() && stage.pool.stats().free >= LOW {
         let Some(id) = pages.next() else { return Ok(()) };
-        keeps.extend(stage.fetch(Want::Page(id)));
+        keeps.extend(stage.fetch(MissingPage::Page(id)));
         virtual_time::sleep(LONG / 10);
     }
     drop(keeps);
     // One more than are free.
     for id in pages.take(LOW as usize) {
-        stage.ask_for(Want::Page(id), drop);
+        stage.ask_for(MissingPage::Page(id), drop);
         if !comes(LONG / 2, || stage.all_answered()) {
             return Err(format!(
                 "nobody holds anything, but {id} waits for a frame, and the cooler sleeps"
@@ -86,7 +86,7 @@ pub fn take_all_frames(stage: &Stage) -> Result<(), String> {
     let began = virtual_time::now();
     let mut reserved = Vec::new();
     while reserved.len() < frames as usize {
-        let promise = stage.fetch(Want::Frames(1));
+        let promise = stage.fetch(MissingPage::Frames(1));
         match stage.pool.reserve_frames(1) {
             Ok(frame) => reserved.push(frame),
             Err(_) if virtual_time::now() - began < PATIENCE => {

@@ -3,7 +3,7 @@
 use super::model::{Version, WORDS, fill};
 use super::{Stage, crash};
 use crate::rng::Rng;
-use clearway_buffer::{Glimpse, Keep, PAGE_SIZE, PageMut, Pool, Want};
+use clearway_buffer::{MissingPage, OptimisticPage, PAGE_SIZE, PageMut, Pin, Pool};
 use clearway_sync::virtual_time;
 use clearway_types::PageId;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ pub struct Worker {
 /// What a thread keeps, by what it is. A thread that panics has found something, maybe that pins
 /// are not what they should be: then what it keeps is not let go, since a second panic in the
 /// unwinding of the first would end the process, and with it the search.
-struct Keeps<T>(VecDeque<(T, Keep)>);
+struct Keeps<T>(VecDeque<(T, Pin)>);
 
 impl<T> Drop for Keeps<T> {
     fn drop(&mut self) {
@@ -95,7 +95,10 @@ impl Worker {
     }
 
     /// Attempts until it succeeds, or what it wants is refused.
-    fn with<T>(&mut self, mut attempt: impl FnMut(&Stage, &Pool) -> Result<T, Want>) -> Option<T> {
+    fn with<T>(
+        &mut self,
+        mut attempt: impl FnMut(&Stage, &Pool) -> Result<T, MissingPage>,
+    ) -> Option<T> {
         let stage = self.stage.clone();
         let mut keeps = Keeps(VecDeque::new());
         for _ in 0..ATTEMPTS {
@@ -122,7 +125,7 @@ impl Worker {
         let id = self.page();
         let seen = self.with(|stage, pool| {
             let (oldest, _) = stage.model.newest(id);
-            let look = |page: &Glimpse<'_>| {
+            let look = |page: &OptimisticPage<'_>| {
                 let mut copy = [0; PAGE_SIZE];
                 let (first, second) = copy.split_at_mut(PAGE_SIZE / 2);
                 page.copy(0, first)?;
@@ -208,9 +211,9 @@ impl Worker {
 
     fn ask_for(&mut self, id: PageId) {
         let want = if self.stage.world.scans && self.rng.percent(30) {
-            Want::Scan(id)
+            MissingPage::Scan(id)
         } else {
-            Want::Page(id)
+            MissingPage::Page(id)
         };
         let stage = self.stage.clone();
         self.stage.ask_for(want, move |keep| stage.inbox().push((id, keep)));
@@ -225,14 +228,14 @@ impl Worker {
             let id = self.stage.world.page(partition, from + step);
             self.with(|stage, pool| {
                 let read = pool.read(id).map(|page| stage.check_newest(id, &page));
-                read.map_err(|want| if stage.world.scans { Want::Scan(id) } else { want })
+                read.map_err(|want| if stage.world.scans { MissingPage::Scan(id) } else { want })
             });
         }
     }
 
     fn keep(&mut self) {
         let id = self.page();
-        if let Ok(keep) = self.stage.fetch(Want::Page(id)) {
+        if let Ok(keep) = self.stage.fetch(MissingPage::Page(id)) {
             self.kept.0.push_back((id, keep));
         }
     }
@@ -251,8 +254,9 @@ impl Worker {
 }
 
 /// Whether a page that is wanted is kept, so that it must have been found.
-fn is_kept(keeps: &Keeps<Want>, want: Want) -> bool {
-    matches!(want, Want::Page(_) | Want::Scan(_)) && keeps.0.iter().any(|(kept, _)| *kept == want)
+fn is_kept(keeps: &Keeps<MissingPage>, want: MissingPage) -> bool {
+    matches!(want, MissingPage::Page(_) | MissingPage::Scan(_))
+        && keeps.0.iter().any(|(kept, _)| *kept == want)
 }
 
 impl Stage {

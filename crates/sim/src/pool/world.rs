@@ -13,7 +13,7 @@ const MIN_FRAMES: u32 = 16;
 
 /// What goes wrong below and above the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weather {
+pub enum FaultProfile {
     /// Nothing.
     Fair,
     /// Reads bring less than was asked for, and everything may take long.
@@ -58,7 +58,7 @@ pub struct World {
     /// The second level's file meets everything that a disk can do.
     pub bad_copies: bool,
     /// What goes wrong.
-    pub weather: Weather,
+    pub weather: FaultProfile,
     /// The pool is shut down in the middle of the work.
     pub closes: bool,
     /// How threads take turns.
@@ -133,13 +133,13 @@ impl World {
             bad_copies: second_level.is_some() && second.percent(50),
             second_level,
             weather: rng.pick(&[
-                Weather::Fair,
-                Weather::Fair,
-                Weather::Slow,
-                Weather::FailingReads,
-                Weather::Breaking,
-                Weather::Breaking,
-                Weather::BrokenLog,
+                FaultProfile::Fair,
+                FaultProfile::Fair,
+                FaultProfile::Slow,
+                FaultProfile::FailingReads,
+                FaultProfile::Breaking,
+                FaultProfile::Breaking,
+                FaultProfile::BrokenLog,
             ]),
             closes: rng.percent(10),
             pace: Pace {
@@ -175,11 +175,11 @@ impl World {
     pub fn plan(&self, rng: &mut Rng) -> Option<FaultPlan> {
         let rare = When::OneIn(rng.pick(&[5, 20, 100]));
         let bad = |zone: Zone| match self.weather {
-            Weather::Fair | Weather::BrokenLog => zone,
-            Weather::Slow | Weather::FailingReads => {
+            FaultProfile::Fair | FaultProfile::BrokenLog => zone,
+            FaultProfile::Slow | FaultProfile::FailingReads => {
                 zone.fault(Fault::ShortRead, rare, FOR_EVER).fault(Fault::Delay, rare, FOR_EVER)
             }
-            Weather::Breaking => {
+            FaultProfile::Breaking => {
                 let zone =
                     zone.fault(Fault::FailedWrite, rare, 1).fault(Fault::FailedSync, rare, 1);
                 zone.fault(Fault::Delay, rare, FOR_EVER)
@@ -189,7 +189,7 @@ impl World {
         let is_pages =
             move |path: &std::path::Path| path.starts_with(super::DIR) && !is_copies(path);
         let mut pages = bad(Zone::new(Role::Pages, "pages", is_pages));
-        if self.weather == Weather::FailingReads {
+        if self.weather == FaultProfile::FailingReads {
             pages = pages.fault(Fault::FailedRead, rare, 20);
         }
         let mut zones = vec![bad(Zone::new(Role::Copies, "copies", is_copies)), pages];
@@ -197,7 +197,7 @@ impl World {
         if self.bad_copies {
             zones.push(bad_second_level(rng));
         }
-        (self.bad_copies || !matches!(self.weather, Weather::Fair | Weather::BrokenLog))
+        (self.bad_copies || !matches!(self.weather, FaultProfile::Fair | FaultProfile::BrokenLog))
             .then(|| FaultPlan::new(rng.u64(), delay_limit, zones))
     }
 }

@@ -10,7 +10,7 @@
 use super::Session;
 use crate::worker::Doorbell;
 use clearway_coordinator::Port;
-use clearway_plan::{Backends, Env, SessionEnv, Signal};
+use clearway_ir::{Backends, Env, SessionEnv, Signal};
 use clearway_types::{SqlError, SqlState};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,7 +3,7 @@
 use super::{Session, plan};
 use crate::sql::Stmt;
 use clearway_coordinator::{Port, Whole, reach};
-use clearway_plan::Env;
+use clearway_ir::Env;
 
 impl Session {
     /// A block is about to begin: says what is known of it.

@@ -6,7 +6,7 @@ use std::io;
 use clearway_buffer::PageError;
 use clearway_types::{SqlError, SqlState};
 
-use crate::error::{Hindrance, OpenError};
+use crate::error::{OpenError, OpenErrorKind};
 use crate::wal::WalError;
 
 /// Why a backup cannot be taken, checked or restored.
@@ -47,13 +47,13 @@ impl BackupError {
     }
 
     /// What stands in the way.
-    pub fn hindrance(&self) -> Hindrance {
+    pub fn hindrance(&self) -> OpenErrorKind {
         match self {
-            Self::Busy => Hindrance::InUse,
-            Self::Cancelled | Self::Occupied(_) => Hindrance::Refused,
-            Self::Io { error, .. } => Hindrance::of_io(error),
+            Self::Busy => OpenErrorKind::InUse,
+            Self::Cancelled | Self::Occupied(_) => OpenErrorKind::Refused,
+            Self::Io { error, .. } => OpenErrorKind::of_io(error),
             Self::Source(error) => error.hindrance(),
-            Self::Incomplete(_) | Self::Damaged { .. } => Hindrance::Damaged,
+            Self::Incomplete(_) | Self::Damaged { .. } => OpenErrorKind::Damaged,
         }
     }
 
@@ -65,10 +65,10 @@ impl BackupError {
             (Self::Incomplete(_) | Self::Damaged { .. }, _) => {
                 "Use another backup: of this one not even the rest can be relied on."
             }
-            (Self::Source(_), Hindrance::Damaged) => {
+            (Self::Source(_), OpenErrorKind::Damaged) => {
                 "Nothing that is damaged is copied. Keep the directory as it is, and restore it from an earlier backup."
             }
-            (_, Hindrance::Full | Hindrance::Disk | Hindrance::Access) => {
+            (_, OpenErrorKind::Full | OpenErrorKind::Disk | OpenErrorKind::Access) => {
                 "What was written is incomplete and will be refused: remove it."
             }
             (Self::Source(_), hindrance) => hindrance.hint(),
@@ -116,8 +116,8 @@ impl From<BackupError> for SqlError {
             (BackupError::Busy, _) => SqlState::OBJECT_IN_USE,
             (BackupError::Cancelled, _) => SqlState::QUERY_CANCELED,
             (BackupError::Occupied(_), _) => SqlState::DUPLICATE_FILE,
-            (_, Hindrance::Full) => SqlState::DISK_FULL,
-            (_, Hindrance::Damaged) => SqlState::DATA_CORRUPTED,
+            (_, OpenErrorKind::Full) => SqlState::DISK_FULL,
+            (_, OpenErrorKind::Damaged) => SqlState::DATA_CORRUPTED,
             _ => SqlState::IO,
         };
         let answer = SqlError::new(state, error.to_string());

@@ -31,7 +31,7 @@ use clearway_types::{Lsn, PartitionId, TreeId};
 
 use crate::config::NodeConfig;
 use crate::control::{Control, State};
-use crate::error::{Hindrance, OpenError};
+use crate::error::{OpenError, OpenErrorKind};
 use crate::node::Node;
 use crate::wal::{WalConfig, WalError, WalReader};
 use overlay::Overlay;
@@ -281,7 +281,7 @@ impl Checker {
         progress: &mut dyn Progress,
     ) -> Result<(), OpenError> {
         let damaged = match &error {
-            error if error.hindrance() == Hindrance::Panicked => false,
+            error if error.hindrance() == OpenErrorKind::Panicked => false,
             OpenError::Storage(_) | OpenError::Catalog(_) => true,
             OpenError::Io { error, .. } => is_damage(error),
             OpenError::InUse(_) | OpenError::Refused(_) | OpenError::Shared(_) => false,

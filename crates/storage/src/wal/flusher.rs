@@ -140,7 +140,7 @@ impl Flusher {
 
     fn has_work(&self) -> bool {
         let reserved = self.shared.ring.reserved();
-        if self.shared.presses(reserved - self.written) {
+        if self.shared.is_half_full(reserved - self.written) {
             return true;
         }
         if self.shared.failure().is_some() {

@@ -174,7 +174,7 @@ impl Wal {
             filled = shared.ring.filled_to(end);
         }
         shared.ring.fill(start, record::seal(crc, len, start, shared.durable()), payload);
-        if shared.presses(filled) {
+        if shared.is_half_full(filled) {
             shared.wake();
         }
         Lsn(end)
@@ -267,8 +267,8 @@ impl Wal {
 
     /// From now on the log waits for space for the next segment when even its reserve is used up,
     /// instead of failing. Until then nobody depends on it, and failing is the clearer answer.
-    pub(crate) fn be_patient(&self) {
-        self.shared.be_patient();
+    pub(crate) fn set_wait_for_space(&self) {
+        self.shared.set_wait_for_space();
     }
 
     /// A reader of records that are durable, from later ones to earlier ones; none before `from`,

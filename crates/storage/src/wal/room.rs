@@ -324,7 +324,7 @@ impl Shared {
     /// Flusher only.
     pub(super) fn wait_for_space(&self, error: &io::Error, since: Instant) -> bool {
         if !clearway_env::is_full(error)
-            || !self.patient()
+            || !self.waits_for_space()
             || self.stopping()
             || since.elapsed() >= self.room.waits.stall
         {

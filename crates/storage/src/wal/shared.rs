@@ -53,7 +53,7 @@ pub(super) struct Shared {
     /// The flusher has ended: the ring is not drained any more.
     closed: AtomicBool,
     /// A lack of space is waited for.
-    patient: AtomicBool,
+    waits_for_space: AtomicBool,
     /// Whether the sleeping flusher was woken.
     rung: Monitor<bool>,
     failure: OnceLock<Told>,
@@ -75,7 +75,7 @@ impl Shared {
             sleeping: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            patient: AtomicBool::new(false),
+            waits_for_space: AtomicBool::new(false),
             rung: Monitor::new(&BELL, false),
             failure: OnceLock::new(),
             waiters: Monitor::new(&DURABLE_WAITERS, 0),
@@ -106,7 +106,7 @@ impl Shared {
     }
 
     /// Whether so many bytes in the ring are reason to write although nobody asks.
-    pub(super) fn presses(&self, filled: u64) -> bool {
+    pub(super) fn is_half_full(&self, filled: u64) -> bool {
         filled > self.ring.capacity() / 2
     }
 
@@ -185,14 +185,14 @@ impl Shared {
         self.release_room();
     }
 
-    /// From now on a lack of space is waited for.
-    pub(super) fn be_patient(&self) {
-        // Relaxed, here and in `patient`: it orders nothing.
-        self.patient.store(true, Ordering::Relaxed);
+    /// Makes appends wait when the disk is full, from now on.
+    pub(super) fn set_wait_for_space(&self) {
+        // Relaxed, here and in `waits_for_space`: it orders nothing.
+        self.waits_for_space.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn patient(&self) -> bool {
-        self.patient.load(Ordering::Relaxed)
+    pub(super) fn waits_for_space(&self) -> bool {
+        self.waits_for_space.load(Ordering::Relaxed)
     }
 
     /// Why nothing will become durable any more, if so.

@@ -10,7 +10,7 @@ use crate::backup::{FRAMES, PARTITIONS, arc, copy_dir, filled, go_on};
 use crate::common::{World, config};
 use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Open, Opened};
 use clearway_storage::backup::{self, BackupError};
-use clearway_storage::{Hindrance, Node, TxnLog, TxnMode};
+use clearway_storage::{Node, OpenErrorKind, TxnLog, TxnMode};
 use clearway_types::{SqlError, SqlState, TreeId};
 
 const BLOCK: u64 = 1 << 20;
@@ -48,7 +48,7 @@ fn check(disk: &MemDisk) -> BackupError {
         !disk.exists(Path::new("new/control")).unwrap(),
         "a database was made of a damaged backup"
     );
-    assert_eq!(verified.hindrance(), Hindrance::Damaged, "{verified}");
+    assert_eq!(verified.hindrance(), OpenErrorKind::Damaged, "{verified}");
     verified
 }
 
@@ -122,7 +122,7 @@ fn rot_in_the_database_is_not_copied() {
         flip(&disk, Path::new(&name), at);
         let error = world.node.backup(Path::new("copy"), "test", &mut go_on).unwrap_err();
         assert!(error.to_string().contains(&name), "{error}");
-        assert_eq!(error.hindrance(), Hindrance::Damaged);
+        assert_eq!(error.hindrance(), OpenErrorKind::Damaged);
         assert_eq!(SqlError::from(error).state(), SqlState::DATA_CORRUPTED);
         assert!(!disk.exists(Path::new("copy/manifest")).unwrap());
         world.stores[0].commit_local(open);

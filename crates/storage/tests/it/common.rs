@@ -53,7 +53,7 @@ impl World {
                 Ok(value) => return Ok(value),
                 Err(Blocked::Log(read)) => read.run(),
                 Err(Blocked::Failed(error)) => return Err(error),
-                Err(Blocked::Want(wants)) => {
+                Err(Blocked::MissingPage(wants)) => {
                     self.retries += 1;
                     let fetched: Result<Vec<_>, _> = wants
                         .into_iter()

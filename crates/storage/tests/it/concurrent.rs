@@ -24,7 +24,7 @@ pub fn run<T>(
             Ok(value) => return value,
             Err(Blocked::Log(read)) => read.run(),
             Err(Blocked::Failed(error)) => panic!("{error}"),
-            Err(Blocked::Want(wants)) => {
+            Err(Blocked::MissingPage(wants)) => {
                 let fetched: Vec<_> = wants
                     .into_iter()
                     .map(|want| node.pool().fetch_blocking(want).unwrap())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, MemDisk, Open, Role, When, Zone};
-use clearway_storage::{Hindrance, OpenError};
+use clearway_storage::{OpenError, OpenErrorKind};
 use clearway_types::{SqlError, SqlState, TreeId};
 
 use crate::common::World;
@@ -50,7 +50,7 @@ fn a_damaged_control_file_is_told_and_nothing_is_wiped() {
             overwrite(&disk, 4096 * i as u64, damage);
         }
         let error = refused(&disk);
-        assert_eq!(error.hindrance(), Hindrance::Damaged, "{error}");
+        assert_eq!(error.hindrance(), OpenErrorKind::Damaged, "{error}");
         for (i, slot) in slots.iter().enumerate() {
             overwrite(&disk, 4096 * i as u64, slot);
         }
@@ -87,7 +87,7 @@ fn a_directory_of_a_newer_release_is_refused_untouched() {
         before.push(slot);
     }
     let error = refused(&disk);
-    assert_eq!(error.hindrance(), Hindrance::Refused);
+    assert_eq!(error.hindrance(), OpenErrorKind::Refused);
     assert!(
         error.to_string().contains("db/control is of format version 3, made by a newer release"),
         "{error}"

@@ -3,7 +3,7 @@
 
 use crate::check::assert_sound;
 use crate::common::{Model, World, as_model, config};
-use clearway_buffer::Want;
+use clearway_buffer::MissingPage;
 use clearway_env::{Disk, MemDisk};
 use clearway_storage::{
     Blocked, Cursor, LogRead, Missed, Node, NodeConfig, Store, TxnLog, TxnMode,
@@ -198,7 +198,7 @@ fn until_failure(
             Ok(()) => return true,
             Err(Blocked::Failed(_)) => return false,
             Err(Blocked::Log(read)) => read.run(),
-            Err(Blocked::Want(wants)) => {
+            Err(Blocked::MissingPage(wants)) => {
                 let fetched: Result<Vec<_>, _> =
                     wants.into_iter().map(|want| world.node.pool().fetch_blocking(want)).collect();
                 let Ok(fetched) = fetched else { return false };
@@ -259,14 +259,14 @@ fn among_others<T>(
             Ok(value) => return value,
             Err(Blocked::Log(read)) => read.run(),
             Err(Blocked::Failed(error)) => panic!("{error}"),
-            Err(Blocked::Want(wants)) => {
+            Err(Blocked::MissingPage(wants)) => {
                 kept.clear();
                 for no in 1..200 {
                     drop(
                         world
                             .node
                             .pool()
-                            .fetch_blocking(Want::Page(PageId::new(PartitionId(0), no))),
+                            .fetch_blocking(MissingPage::Page(PageId::new(PartitionId(0), no))),
                     );
                 }
                 let wants = match &mut missed {

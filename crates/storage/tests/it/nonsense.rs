@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clearway_buffer::{PAGE_SIZE, seal};
 use clearway_env::{Disk, File, MemDisk, Open};
-use clearway_storage::{Hindrance, StorageError, TxnLog, TxnMode};
+use clearway_storage::{OpenErrorKind, StorageError, TxnLog, TxnMode};
 use clearway_types::{PageId, PartitionId, SqlError, SqlState, TreeId};
 
 use crate::common::{Random, World};
@@ -192,7 +192,7 @@ fn redo_that_does_not_fit_is_damage() {
     change(&disk, leaf, |page| page[24..26].copy_from_slice(&3u16.to_le_bytes()));
     for _ in 0..3 {
         let error = World::open(&disk, 2, 64).map(|_| ()).unwrap_err();
-        assert_eq!(error.hindrance(), Hindrance::Damaged, "{error}");
+        assert_eq!(error.hindrance(), OpenErrorKind::Damaged, "{error}");
         let says = format!(
             "partition 0 page {leaf} in p0000.data is damaged: a logged change does not fit it"
         );

@@ -116,7 +116,7 @@ mod tests {
             ("crates/buffer/src/above.rs", "use crate::pool::Pool;"),
             ("crates/buffer/src/pool.rs", "use crate::guard::Keep;"),
             ("crates/buffer/src/guard/mod.rs", "let core: crate::core::Core = crate::frame::f();"),
-            ("crates/buffer/src/core.rs", "use crate::pool::{Pool, Want};"),
+            ("crates/buffer/src/core.rs", "use crate::pool::{Pool, MissingPage};"),
             ("crates/buffer/src/frame.rs", ""),
         ];
         let found = findings(&files);

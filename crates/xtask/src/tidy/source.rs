@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn clean_text_gives_no_finding() {
-        assert_eq!(check("crates/plan/src/lib.rs", GOOD), Vec::<String>::new());
+        assert_eq!(check("crates/ir/src/lib.rs", GOOD), Vec::<String>::new());
         assert_eq!(
             machine_paths("a.md", "see /usr/lib, src/work/a and $HOME/x"),
             Vec::<String>::new()
@@ -124,8 +124,8 @@ mod tests {
 
     #[test]
     fn unsafe_outside_its_crates_is_found() {
-        only("crates/plan/src/a.rs", "// SAFETY: none\nunsafe { f() }\n", "outside");
-        only("crates/plan/src/lib.rs", "fn f() {}\n", "forbid");
+        only("crates/ir/src/a.rs", "// SAFETY: none\nunsafe { f() }\n", "outside");
+        only("crates/ir/src/lib.rs", "fn f() {}\n", "forbid");
     }
 
     #[test]
@@ -139,15 +139,15 @@ mod tests {
     #[test]
     fn unfinished_code_is_found() {
         for pattern in UNFINISHED.iter().chain(&SILENCED) {
-            only("crates/plan/src/a.rs", &format!("{pattern}\n"), pattern);
+            only("crates/ir/src/a.rs", &format!("{pattern}\n"), pattern);
         }
-        only("crates/plan/src/a.rs", &format!("{SLEEP}(d);\n"), SLEEP);
+        only("crates/ir/src/a.rs", &format!("{SLEEP}(d);\n"), SLEEP);
     }
 
     #[test]
     fn an_ignored_test_is_found_commented_or_not() {
-        only("crates/plan/src/a.rs", &format!("{IGNORE}]\n"), "ignored");
-        only("crates/plan/src/a.rs", &format!("// {IGNORE} = \"later\"]\n"), "ignored");
+        only("crates/ir/src/a.rs", &format!("{IGNORE}]\n"), "ignored");
+        only("crates/ir/src/a.rs", &format!("// {IGNORE} = \"later\"]\n"), "ignored");
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn until_refused(wal: &Wal) -> (io::Error, u64) {
 fn a_full_log_refuses_and_goes_on_when_there_is_space() {
     let disk = MemDisk::new();
     let wal = Wal::open(Arc::new(disk.clone()), config(), Lsn(0)).unwrap();
-    wal.be_patient();
+    wal.set_wait_for_space();
     disk.set_capacity(10 * SEGMENT);
     let (error, _) = until_refused(&wal);
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
@@ -119,7 +119,7 @@ fn a_pledge_that_overtakes_the_maker_of_segments_leaves_nobody_waiting() {
 fn what_is_pledged_is_kept() {
     let disk = MemDisk::new();
     let wal = Wal::open(Arc::new(disk.clone()), config(), Lsn(0)).unwrap();
-    wal.be_patient();
+    wal.set_wait_for_space();
     // With a pledge of two segments, two more are made ahead.
     wal.pledge(0, 2 * SEGMENT);
     ask(&wal, SEGMENT / 2, false).recv_timeout(LIMIT).unwrap().unwrap();

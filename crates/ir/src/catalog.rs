@@ -42,10 +42,11 @@ pub struct IndexDef {
     pub columns: Vec<usize>,
     /// Whether equal keys (without NULLs) are refused.
     pub unique: bool,
-    /// The tree of its guard (see [`crate::guard`]), if it is unique and does not contain the
-    /// distribution columns.
+    /// The tree of its global index (see [`crate::global_index`]), if it is unique and does not
+    /// contain the distribution columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub guard: Option<TreeId>,
+    #[serde(rename = "guard")]
+    pub global_index: Option<TreeId>,
 }
 
 /// A table.
@@ -68,10 +69,11 @@ pub struct TableDef {
     pub primary_key: Vec<usize>,
     /// The primary key's constraint name.
     pub primary_key_name: String,
-    /// The tree of the primary key's guard (see [`crate::guard`]), if the key does not contain the
-    /// distribution columns.
+    /// The tree of the primary key's global index (see [`crate::global_index`]), if the key does
+    /// not contain the distribution columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub primary_key_guard: Option<TreeId>,
+    #[serde(rename = "primary_key_guard")]
+    pub primary_key_global_index: Option<TreeId>,
     /// Secondary indexes, local to each partition.
     pub indexes: Vec<IndexDef>,
     /// Where rows live.
@@ -86,7 +88,7 @@ impl TableDef {
     /// Every tree of the table: the rows' first.
     pub fn trees(&self) -> impl Iterator<Item = TreeId> + '_ {
         let indexes = self.indexes.iter().map(|i| i.tree);
-        std::iter::once(self.tree).chain(indexes).chain(self.guards().map(|g| g.tree))
+        std::iter::once(self.tree).chain(indexes).chain(self.global_indexes().map(|g| g.tree))
     }
 }
 

@@ -1,10 +1,10 @@
-//! Guards: what keeps a unique key unique whose columns do not say where a row lives.
+//! Global indexes: what keeps a unique key unique whose columns do not say where a row lives.
 //!
 //! A partition can vouch for the uniqueness of a key that contains the table's distribution
-//! columns: equal keys meet there. Any other unique key has a guard, a tree of its own that is
-//! spread by the hash of the key itself: equal keys meet in the guard. An entry is the key's
-//! encoding with the row's home, its partition; keys with a NULL are equal to none and have no
-//! entry. Guards change in the transactions that change the rows.
+//! columns: equal keys meet there. Any other unique key has a global index, a tree of its own that
+//! is spread by the hash of the key itself: equal keys meet in the global index. An entry is the
+//! key's encoding with the row's home, its partition; keys with a NULL are equal to none and have
+//! no entry. Global indexes change in the transactions that change the rows.
 //!
 //! Source: the global indexes of Spanner and CockroachDB; docs/decisions/distributed-unique.md.
 
@@ -21,10 +21,10 @@ pub enum UniqueKey {
     Index(usize),
 }
 
-/// The guard of a unique key.
+/// The global index of a unique key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guard<'a> {
-    /// What it guards.
+pub struct GlobalIndex<'a> {
+    /// What it global indexes.
     pub key: UniqueKey,
     /// Its tree.
     pub tree: TreeId,
@@ -34,9 +34,9 @@ pub struct Guard<'a> {
     pub columns: &'a [usize],
 }
 
-/// What a fragment does with a guard.
+/// What a fragment does with a global index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GuardOp {
+pub enum GlobalIndexOp {
     /// Adds entries; one that is there is a violation (23505).
     Insert,
     /// Takes entries away.
@@ -75,34 +75,38 @@ impl TableDef {
             UniqueKey::Index(i) => (&self.indexes[i].name, &self.indexes[i].columns),
         }
     }
-    /// The guards of the table's unique keys; that of the primary key first.
-    pub fn guards(&self) -> impl Iterator<Item = Guard<'_>> {
-        let indexes =
-            self.indexes.iter().enumerate().map(|(i, index)| (UniqueKey::Index(i), index.guard));
-        std::iter::once((UniqueKey::Primary, self.primary_key_guard)).chain(indexes).filter_map(
-            |(key, tree)| {
+    /// The global indexes of the table's unique keys; that of the primary key first.
+    pub fn global_indexes(&self) -> impl Iterator<Item = GlobalIndex<'_>> {
+        let indexes = self
+            .indexes
+            .iter()
+            .enumerate()
+            .map(|(i, index)| (UniqueKey::Index(i), index.global_index));
+        std::iter::once((UniqueKey::Primary, self.primary_key_global_index))
+            .chain(indexes)
+            .filter_map(|(key, tree)| {
                 let (name, columns) = self.unique_key(key);
-                Some(Guard { key, tree: tree?, name, columns })
-            },
-        )
+                Some(GlobalIndex { key, tree: tree?, name, columns })
+            })
     }
-    /// The guard of this key, if it has one.
-    pub fn guard(&self, key: UniqueKey) -> Option<Guard<'_>> {
-        self.guards().find(|g| g.key == key)
+    /// The global index of this key, if it has one.
+    pub fn global_index(&self, key: UniqueKey) -> Option<GlobalIndex<'_>> {
+        self.global_indexes().find(|g| g.key == key)
     }
-    /// Whether a unique key of the table has a guard.
-    pub fn is_guarded(&self) -> bool {
-        self.primary_key_guard.is_some() || self.indexes.iter().any(|i| i.guard.is_some())
+    /// Whether a unique key of the table has a global index.
+    pub fn has_global_index(&self) -> bool {
+        self.primary_key_global_index.is_some()
+            || self.indexes.iter().any(|i| i.global_index.is_some())
     }
-    /// The columns of all guards, one after the other: what a DELETE puts out, behind what it
-    /// returns, so that their entries can go too.
-    pub fn guarded_columns(&self) -> impl Iterator<Item = usize> + '_ {
-        self.guards().flat_map(|g| g.columns.iter().copied())
+    /// The columns of all global indexes, one after the other: what a DELETE puts out, behind what
+    /// it returns, so that their entries can go too.
+    pub fn global_index_columns(&self) -> impl Iterator<Item = usize> + '_ {
+        self.global_indexes().flat_map(|g| g.columns.iter().copied())
     }
 }
 
-/// The key of a guard's entry for a row that has the key's columns at these positions, and the
-/// partition where the entry lives. `None`: one of them is NULL, there is no entry.
+/// The key of a global index's entry for a row that has the key's columns at these positions, and
+/// the partition where the entry lives. `None`: one of them is NULL, there is no entry.
 pub fn entry(
     columns: &[usize],
     row: RowView<'_>,

@@ -1,48 +1,51 @@
-//! Guards of unique keys (`clearway_plan::guard`): entries for rows that come and go, and the way
-//! from a key to its row's home.
+//! Global indexes of unique keys (`clearway_ir::global_index`): entries for rows that come and go,
+//! and the way from a key to its row's home.
 //!
 //! Invariants
-//! 1. When a statement ends, a guard has exactly the keys (without NULLs) of the table's rows, each
-//!    with the partition where its row is.
+//! 1. When a statement ends, a global index has exactly the keys (without NULLs) of the table's
+//!    rows, each with the partition where its row is.
 //! 2. A statement takes all entries away that it must before it adds the first: keys may be swapped
 //!    within it.
 //!
 //! Locking: an entry is locked in its partition's lock table before it is read or changed, like any
-//! row, and stays so to the transaction's end. What a crash leaves: guards change in the
+//! row, and stays so to the transaction's end. What a crash leaves: global indexes change in the
 //! transactions of their rows, so recovery keeps both or neither.
 
 use crate::core::Core;
 use crate::outcome::Stop;
 use crate::{finish, insert};
+use clearway_ir::program::Env;
+use clearway_ir::{Expr, GlobalIndexOp, OnConflict, Program, TableDef, UniqueKey, global_index};
 use clearway_partition::Reply;
-use clearway_plan::program::Env;
-use clearway_plan::{Expr, GuardOp, OnConflict, Program, TableDef, UniqueKey, guard};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{DatumRef, PartitionId, RowBatch, RowView, SqlError, SqlResult};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What one row has in one guard.
+/// What one row has in one global index.
 struct Entry {
     key: Vec<u8>,
     home: PartitionId,
     /// Where the entry is.
     at: PartitionId,
-    /// The key's columns and the home, as `Program::Guard` wants them.
+    /// The key's columns and the home, as `Program::GlobalIndex` wants them.
     row: Vec<u8>,
 }
 
-/// What some rows of a table have in its guards.
+/// What some rows of a table have in its global indexes.
 pub(crate) struct Entries {
     table: Arc<TableDef>,
-    /// In the order of `TableDef::guards`.
-    guards: Vec<(UniqueKey, Vec<Entry>)>,
+    /// In the order of `TableDef::global_indexes`.
+    global_indexes: Vec<(UniqueKey, Vec<Entry>)>,
 }
 
 impl Entries {
     /// Of no rows.
     pub(crate) fn new(table: &Arc<TableDef>) -> Self {
-        Self { table: table.clone(), guards: table.guards().map(|g| (g.key, Vec::new())).collect() }
+        Self {
+            table: table.clone(),
+            global_indexes: table.global_indexes().map(|g| (g.key, Vec::new())).collect(),
+        }
     }
 
     /// Adds those of a row of the table that is, or will be, at `home`.
@@ -52,28 +55,32 @@ impl Entries {
         row: RowView<'_>,
         home: PartitionId,
     ) -> SqlResult<()> {
-        for (guard, (_, entries)) in self.table.guards().zip(&mut self.guards) {
-            entries.extend(entry(core, guard.columns, row, home)?);
+        for (global_index, (_, entries)) in
+            self.table.global_indexes().zip(&mut self.global_indexes)
+        {
+            entries.extend(entry(core, global_index.columns, row, home)?);
         }
         Ok(())
     }
 
-    /// Adds those of a row that has only the guarded columns, from position `at` on.
+    /// Adds those of a row that has only the columns of its global indexes, from position `at` on.
     pub(crate) fn add_columns(
         &mut self,
         core: &Core,
         row: RowView<'_>,
         mut at: usize,
     ) -> SqlResult<()> {
-        for (guard, (_, entries)) in self.table.guards().zip(&mut self.guards) {
-            let columns: Vec<usize> = (at..at + guard.columns.len()).collect();
+        for (global_index, (_, entries)) in
+            self.table.global_indexes().zip(&mut self.global_indexes)
+        {
+            let columns: Vec<usize> = (at..at + global_index.columns.len()).collect();
             at += columns.len();
             entries.extend(entry(core, &columns, row, PartitionId(0))?);
         }
         Ok(())
     }
 
-    /// Adds those of a row that has only the columns of the guard of this key.
+    /// Adds those of a row that has only the columns of the global index of this key.
     pub(crate) fn add_key(
         &mut self,
         core: &Core,
@@ -82,7 +89,7 @@ impl Entries {
         home: PartitionId,
     ) -> SqlResult<()> {
         let columns: Vec<usize> = (0..row.len()).collect();
-        if let Some((_, entries)) = self.guards.iter_mut().find(|(k, _)| *k == key) {
+        if let Some((_, entries)) = self.global_indexes.iter_mut().find(|(k, _)| *k == key) {
             entries.extend(entry(core, &columns, row, home)?);
         }
         Ok(())
@@ -90,12 +97,14 @@ impl Entries {
 
     /// Where they are.
     pub(crate) fn partitions(&self) -> impl Iterator<Item = PartitionId> {
-        self.guards.iter().flat_map(|(_, entries)| entries.iter().map(|e| e.at))
+        self.global_indexes.iter().flat_map(|(_, entries)| entries.iter().map(|e| e.at))
     }
 
     /// Takes out what is in both.
     pub(crate) fn cancel(&mut self, other: &mut Self) {
-        for ((_, mine), (_, theirs)) in self.guards.iter_mut().zip(&mut other.guards) {
+        for ((_, mine), (_, theirs)) in
+            self.global_indexes.iter_mut().zip(&mut other.global_indexes)
+        {
             let mut homes: HashMap<&[u8], PartitionId> =
                 mine.iter().map(|e| (e.key.as_slice(), e.home)).collect();
             theirs.retain(|e| {
@@ -114,16 +123,16 @@ impl Entries {
         }
     }
 
-    /// Takes the entries out of the guards.
+    /// Takes the entries out of the global indexes.
     pub(crate) async fn delete(&self, core: &Core, env: &Arc<Env>) -> Result<(), Stop> {
-        for (key, entries) in &self.guards {
-            self.send(core, *key, GuardOp::Delete, entries, env).await?;
+        for (key, entries) in &self.global_indexes {
+            self.send(core, *key, GlobalIndexOp::Delete, entries, env).await?;
         }
         Ok(())
     }
 
-    /// Puts the entries of the primary key, or those of the indexes, into the guards; 23505 for one
-    /// that is there.
+    /// Puts the entries of the primary key, or those of the indexes, into the global indexes; 23505
+    /// for one that is there.
     pub(crate) async fn insert(
         &self,
         core: &Core,
@@ -131,9 +140,9 @@ impl Entries {
         env: &Arc<Env>,
     ) -> Result<(), Stop> {
         for (key, entries) in
-            self.guards.iter().filter(|(key, _)| (*key == UniqueKey::Primary) == primary)
+            self.global_indexes.iter().filter(|(key, _)| (*key == UniqueKey::Primary) == primary)
         {
-            self.send(core, *key, GuardOp::Insert, entries, env).await?;
+            self.send(core, *key, GlobalIndexOp::Insert, entries, env).await?;
         }
         Ok(())
     }
@@ -146,8 +155,10 @@ impl Entries {
         on_conflict: OnConflict,
         env: &Arc<Env>,
     ) -> Result<bool, Stop> {
-        for (key, entries) in self.guards.iter().filter(|(key, _)| on_conflict.ignores(*key)) {
-            let replies = self.send(core, *key, GuardOp::Clash, entries, env).await?;
+        for (key, entries) in
+            self.global_indexes.iter().filter(|(key, _)| on_conflict.ignores(*key))
+        {
+            let replies = self.send(core, *key, GlobalIndexOp::Clash, entries, env).await?;
             if replies.iter().any(|r| !r.rows.is_empty()) {
                 return Ok(true);
             }
@@ -159,7 +170,7 @@ impl Entries {
         &self,
         core: &Core,
         key: UniqueKey,
-        op: GuardOp,
+        op: GlobalIndexOp,
         entries: &[Entry],
         env: &Arc<Env>,
     ) -> Result<Vec<Reply>, Stop> {
@@ -167,7 +178,7 @@ impl Entries {
         for e in entries {
             parts[usize::from(e.at.0)].push_encoded(&e.row);
         }
-        let program = Arc::new(Program::Guard { table: self.table.clone(), key, op });
+        let program = Arc::new(Program::GlobalIndex { table: self.table.clone(), key, op });
         insert::deal(core, &program, parts, env).await
     }
 }
@@ -178,7 +189,7 @@ fn entry(
     row: RowView<'_>,
     home: PartitionId,
 ) -> SqlResult<Option<Entry>> {
-    let Some((key, at)) = guard::entry(columns, row, core.engine().partitions())? else {
+    let Some((key, at)) = global_index::entry(columns, row, core.engine().partitions())? else {
         return Ok(None);
     };
     let mut batch = RowBatch::new();
@@ -193,24 +204,25 @@ fn entry(
 }
 
 /// The home of the row with this key, found by `op`. Without such a row any partition will do: none
-/// has it, and the key is locked. If the key was skipped, so is the row. None: the guard is newer
-/// than the snapshot, and any partition may have the row.
+/// has it, and the key is locked. If the key was skipped, so is the row. None: the global index is
+/// newer than the snapshot, and any partition may have the row.
 pub(crate) async fn home(
     core: &Core,
     table: &Arc<TableDef>,
     key: UniqueKey,
     values: &Vec<Expr>,
-    op: GuardOp,
+    op: GlobalIndexOp,
     env: &Arc<Env>,
 ) -> Result<Option<PartitionId>, Stop> {
     let rows = finish::values(std::slice::from_ref(values), env)?;
     let columns: Vec<usize> = (0..values.len()).collect();
-    let Some((_, at)) = guard::entry(&columns, rows.get(0), core.engine().partitions())? else {
+    let Some((_, at)) = global_index::entry(&columns, rows.get(0), core.engine().partitions())?
+    else {
         return Ok(Some(PartitionId(0)));
     };
     let mut parts = insert::parts(core);
     parts[usize::from(at.0)] = rows;
-    let program = Arc::new(Program::Guard { table: table.clone(), key, op });
+    let program = Arc::new(Program::GlobalIndex { table: table.clone(), key, op });
     let replies = insert::deal(core, &program, parts, env).await?;
     let Some(found) = replies.iter().find(|r| !r.rows.is_empty()) else { return Ok(Some(at)) };
     match found.rows.get(0).get(0) {

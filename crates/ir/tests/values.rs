@@ -1,9 +1,9 @@
 //! Text forms read back; comparison agrees with the key encoding; aggregates do not depend on how
 //! rows are split.
 
-use clearway_plan::agg::Groups;
-use clearway_plan::program::{AggFunc, Aggregate, Env, Group};
-use clearway_plan::{Expr, Zone, cast, sort, value};
+use clearway_ir::agg::Groups;
+use clearway_ir::program::{AggFunc, Aggregate, Env, Group};
+use clearway_ir::{Expr, Zone, cast, sort, value};
 use clearway_types::{Datum, RowBatch, RowView, SqlType, key, row};
 use proptest::prelude::*;
 

@@ -1,14 +1,14 @@
-//! Unique keys with guards: exactly as a model says when alone; without doubles, and with guards
-//! that agree with the rows, when many work at once and after crashes.
+//! Unique keys with global indexes: exactly as a model says when alone; without doubles, and with
+//! global indexes that agree with the rows, when many work at once and after crashes.
 
 use crate::check::{checked, findings};
 use crate::common::{Worker, open, plan, serializable};
 use crate::users::{N, Rows, User, Users, Who, no_doubles, rows_of};
 use clearway_coordinator::{CheckReport, Client, Engine, Port, Step};
 use clearway_env::MemDisk;
-use clearway_plan::program::Env;
-use clearway_plan::statement::{Maintain, TxnOptions};
-use clearway_plan::{Distribution, Plan, Statement};
+use clearway_ir::program::Env;
+use clearway_ir::statement::{Maintain, TxnOptions};
+use clearway_ir::{Distribution, Plan, Statement};
 use clearway_types::{SqlError, SqlState};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ fn all(worker: &mut Worker, users: &Users) -> Rows {
     rows_of(&worker.run(&users.select(Who::All)).unwrap().rows)
 }
 
-/// The guards agree with the rows: every key leads to its row, and no other key is taken.
+/// The global indexes agree with the rows: every key leads to its row, and no other key is taken.
 fn sound(worker: &mut Worker, users: &Users) -> Rows {
     let rows = all(worker, users);
     no_doubles(&rows);
@@ -170,8 +170,8 @@ fn sound(worker: &mut Worker, users: &Users) -> Rows {
     rows
 }
 
-/// Every entry of every guard and index has its row, and every row its entries: as found by looking
-/// at the trees.
+/// Every entry of every global index and index has its row, and every row its entries: as found by
+/// looking at the trees.
 fn nothing_wrong(disk: &MemDisk) {
     let report = nothing_damaged(disk);
     assert_eq!(findings(&report), Vec::<String>::new());

@@ -1,7 +1,7 @@
 //! Programs: what one fragment does at one partition.
 
 use crate::search_path::SearchPath;
-use crate::{Expr, GuardOp, LearnedSlot, MemoryAccount, TableDef, UniqueKey};
+use crate::{Expr, GlobalIndexOp, LearnedSlot, MemoryAccount, TableDef, UniqueKey};
 use clearway_types::{Datum, SqlError, SqlState};
 use std::sync::Arc;
 // Plain std: a mark that decides nothing between threads.
@@ -281,9 +281,9 @@ pub enum Program {
         set: Vec<(usize, Expr)>,
         /// Output columns; input: the new row.
         returning: Vec<Expr>,
-        /// A distribution column changes, or one of a guarded key: delete the old row here, and
-        /// output the whole new row, which the coordinator inserts where it belongs. If the table
-        /// has guards, each new row comes behind the whole old one.
+        /// A distribution column changes, or one of a key with a global index: delete the old row
+        /// here, and output the whole new row, which the coordinator inserts where it belongs. If
+        /// the table has global indexes, each new row comes behind the whole old one.
         moves: bool,
         /// It only adds to integers of one row: see [`crate::increment`]. [`Program::update`] finds
         /// that out.
@@ -296,16 +296,16 @@ pub enum Program {
         /// Output columns; input: the old row. The last ones are the table's guarded columns.
         returning: Vec<Expr>,
     },
-    /// Works on a guard, at the partition that the keys' hash says. The rows that the message
-    /// brings have the key's columns, none of them NULL, and for [`GuardOp::Insert`] the home of
-    /// the key's row as an int4 behind them.
-    Guard {
+    /// Works on a global index, at the partition that the keys' hash says. The rows that the
+    /// message brings have the key's columns, none of them NULL, and for [`GlobalIndexOp::Insert`]
+    /// the home of the key's row as an int4 behind them.
+    GlobalIndex {
         /// The table.
         table: Arc<TableDef>,
-        /// The key, which has a guard.
+        /// The key, which has a global index.
         key: UniqueKey,
         /// What is to be done.
-        op: GuardOp,
+        op: GlobalIndexOp,
     },
     /// Fills the tree of index `index` of `table` (a new definition) from the table's rows here.
     BuildIndex {

@@ -1,23 +1,23 @@
-//! `Program::Guard`: entries of a guard, each one step.
+//! `Program::GlobalIndex`: entries of a global index, each one step.
 
 use super::change::{damaged, duplicate_key, vanished};
 use super::{Cx, Locking, Output, Stop, recheck};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
-use clearway_plan::program::Env;
-use clearway_plan::{GuardOp, LockWait, Program, RowLock, TableDef};
+use clearway_ir::program::Env;
+use clearway_ir::{GlobalIndexOp, LockWait, Program, RowLock, TableDef};
 use clearway_storage::Inserted;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{DatumRef, RowBatch, RowView, SqlError, SqlResult, SqlState, key};
 
 #[derive(Default)]
-pub(super) struct Guard {
+pub(super) struct GlobalIndex {
     locked: bool,
     /// Entries dealt with.
     at: usize,
 }
 
-impl Guard {
+impl GlobalIndex {
     pub(super) fn run<T: Trees>(
         &mut self,
         cx: &mut Cx<'_, T>,
@@ -26,14 +26,16 @@ impl Guard {
         rows: Option<&RowBatch>,
         out: &mut Output,
     ) -> Result<bool, Stop> {
-        let (Program::Guard { table, key, op }, Some(rows)) = (program, rows) else {
-            return Err(SqlError::internal("a guard without entries").into());
+        let (Program::GlobalIndex { table, key, op }, Some(rows)) = (program, rows) else {
+            return Err(SqlError::internal("a global index without entries").into());
         };
-        let guard = table.guard(*key).ok_or_else(|| SqlError::internal("a key without a guard"))?;
+        let global_index = table
+            .global_index(*key)
+            .ok_or_else(|| SqlError::internal("a key without a global index"))?;
         let (mode, wait) = match op {
-            GuardOp::Find { lock, wait } => (Mode::of_row(*lock), *wait),
-            GuardOp::Clash => (Mode::of_row(RowLock::Update), LockWait::Wait),
-            GuardOp::Insert | GuardOp::Delete => (Mode::Exclusive, LockWait::Wait),
+            GlobalIndexOp::Find { lock, wait } => (Mode::of_row(*lock), *wait),
+            GlobalIndexOp::Clash => (Mode::of_row(RowLock::Update), LockWait::Wait),
+            GlobalIndexOp::Insert | GlobalIndexOp::Delete => (Mode::Exclusive, LockWait::Wait),
         };
         if !self.locked {
             if !cx.try_lock_table(table, mode.intent(), wait)? {
@@ -44,44 +46,44 @@ impl Guard {
         while self.at < rows.len() {
             cx.spend()?;
             let row = rows.get(self.at);
-            let entry = entry_key(table, guard.columns.len(), row)?;
-            if !cx.try_lock_in(table, Target::Key(guard.tree, &entry), mode, wait)? {
+            let entry = entry_key(table, global_index.columns.len(), row)?;
+            if !cx.try_lock_in(table, Target::Key(global_index.tree, &entry), mode, wait)? {
                 self.at += 1;
                 continue;
             }
             match op {
-                GuardOp::Insert => {
-                    let home = home(table, row, guard.columns.len())?;
+                GlobalIndexOp::Insert => {
+                    let home = home(table, row, global_index.columns.len())?;
                     if let Some(as_of) = cx.as_of.filter(|as_of| as_of.repeatable) {
-                        recheck::is_not_hidden(cx, as_of, table, guard.tree, &entry)?;
+                        recheck::is_not_hidden(cx, as_of, table, global_index.tree, &entry)?;
                     }
-                    if cx.trees.insert(cx.log, cx.mode, guard.tree, &entry, &home)?
+                    if cx.trees.insert(cx.log, cx.mode, global_index.tree, &entry, &home)?
                         == Inserted::Exists
                     {
                         return Err(duplicate_key(table, *key, row, env)?.into());
                     }
                 }
-                GuardOp::Delete => {
-                    if !cx.trees.delete(cx.log, cx.mode, guard.tree, &entry)? {
+                GlobalIndexOp::Delete => {
+                    if !cx.trees.delete(cx.log, cx.mode, global_index.tree, &entry)? {
                         return Err(vanished(table).into());
                     }
                 }
-                GuardOp::Find { .. } if cx.by_table => {
+                GlobalIndexOp::Find { .. } if cx.by_table => {
                     out.rows.push_with(|r| r.push(DatumRef::Null))
                 }
-                GuardOp::Find { .. } | GuardOp::Clash => {
+                GlobalIndexOp::Find { .. } | GlobalIndexOp::Clash => {
                     let mut found = None;
                     let mut show = |value: &[u8]| found = Some(value.try_into());
-                    if *op == GuardOp::Clash {
-                        cx.trees.get(guard.tree, &entry, &mut show)?;
+                    if *op == GlobalIndexOp::Clash {
+                        cx.trees.get(global_index.tree, &entry, &mut show)?;
                     } else {
-                        cx.get(guard.tree, &entry, &mut show)?;
+                        cx.get(global_index.tree, &entry, &mut show)?;
                     }
-                    let unchecked = *op == GuardOp::Clash && canary::on(Bug::UnseenConflict);
+                    let unchecked = *op == GlobalIndexOp::Clash && canary::on(Bug::UnseenConflict);
                     let takes = found.is_some() && cx.locking == Locking::Take && !unchecked;
                     if let Some(as_of) = cx.as_of.filter(|_| takes) {
                         // The row may not be there any more, or not yet.
-                        recheck::since(cx, as_of, table, guard.tree, &entry)?;
+                        recheck::since(cx, as_of, table, global_index.tree, &entry)?;
                     }
                     if let Some(value) = found {
                         let home =

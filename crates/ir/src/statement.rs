@@ -311,11 +311,11 @@ pub enum Route {
     /// The one that the hash of these expressions (the distribution columns' values, in their
     /// types) names.
     Hash(Vec<Expr>),
-    /// The home of the row with this key, which its guard knows.
-    Guard {
+    /// The home of the row with this key, which its global index knows.
+    GlobalIndex {
         /// The table.
         table: Arc<TableDef>,
-        /// Its key, which has a guard.
+        /// Its key, which has a global index.
         key: UniqueKey,
         /// The values of the key's columns, in their types.
         values: Vec<Expr>,
@@ -491,7 +491,7 @@ pub fn unnumbered_table(
             format!("{name}_pkey")
         },
         primary_key,
-        primary_key_guard: None,
+        primary_key_global_index: None,
         indexes: Vec::new(),
         distribution,
     }
