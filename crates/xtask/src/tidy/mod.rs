@@ -3,13 +3,16 @@
 //! Each check is a function from texts to findings, so that its own tests can show it failing; this
 //! file only reads the tree.
 
+mod atomics;
 mod classes;
+mod exports;
 mod layers;
 mod links;
 mod modules;
 mod ratchet;
 mod source;
 mod tree;
+mod width;
 
 use clearway_harness::tools::repository_root;
 use clearway_harness::{Res, tools};
@@ -27,22 +30,27 @@ pub fn run(update: bool) -> Res<()> {
     let mut findings = Vec::new();
     let map = read(&root, "ARCHITECTURE.md")?;
     findings.extend(layers::check(&map, &layers::from_metadata(&metadata()?)?));
-    let (mut sizes, mut names, mut imports) =
-        (Vec::new(), BTreeSet::new(), modules::Imports::default());
+    let (mut sizes, mut names) = (Vec::new(), BTreeSet::new());
+    let (mut imports, mut exports) = (modules::Imports::default(), exports::Exports::default());
     for file in &files {
         let text = read(&root, file)?;
         findings.extend(source::machine_paths(file, &text));
         if file.ends_with(".md") {
             findings.extend(links::check(&root, file, &text));
+            findings.extend(width::markdown(file, &text));
         }
         if file.ends_with(".rs") {
             imports.add(file, &text);
+            exports.add(file, &text);
             findings.extend(source::check(file, &text));
+            findings.extend(atomics::check(file, &text));
+            findings.extend(width::comments(file, &text));
             findings.extend(classes::check(file, &text, &mut names));
             sizes.push((file.clone(), text.lines().count()));
         }
     }
     findings.extend(imports.cycles());
+    findings.extend(exports.duplicates());
     findings.extend(classes::compare(&read(&root, classes::TABLE)?, &names));
     let recorded = std::fs::read_to_string(root.join(RATCHET)).unwrap_or_default();
     if update {

@@ -87,12 +87,12 @@ mod tests {
 
     #[test]
     fn a_listed_file_may_not_grow_and_its_shrinking_is_kept() {
-        assert_eq!(check("600 a.rs\n", &sizes(600)), Vec::<String>::new());
-        assert_eq!(check("600 a.rs\n", &sizes(601)), ["a.rs: 601 lines; the ratchet allows 600"]);
-        assert_eq!(check("600 a.rs\n", &sizes(599)).len(), 1);
-        assert_eq!(shrunk("600 a.rs\n", &sizes(599)).unwrap(), format!("{HEADER}599 a.rs\n"));
-        assert_eq!(shrunk("600 a.rs\n", &sizes(700)).unwrap(), format!("{HEADER}600 a.rs\n"));
-        assert_eq!(shrunk("600 a.rs\n", &sizes(400)).unwrap(), HEADER);
+        assert_eq!(check("700 a.rs\n", &sizes(700)), Vec::<String>::new());
+        assert_eq!(check("700 a.rs\n", &sizes(701)), ["a.rs: 701 lines; the ratchet allows 700"]);
+        assert_eq!(check("700 a.rs\n", &sizes(699)).len(), 1);
+        assert_eq!(shrunk("700 a.rs\n", &sizes(699)).unwrap(), format!("{HEADER}699 a.rs\n"));
+        assert_eq!(shrunk("700 a.rs\n", &sizes(800)).unwrap(), format!("{HEADER}700 a.rs\n"));
+        assert_eq!(shrunk("700 a.rs\n", &sizes(400)).unwrap(), HEADER);
     }
 
     #[test]
