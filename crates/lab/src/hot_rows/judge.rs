@@ -1,7 +1,7 @@
 //! The bars of hot rows.
 
 use super::work::Work;
-use super::{CLEARWAY, Case, Measure, OFF, POSTGRES, RATE, RETRIED};
+use super::{CLEARWAY, Case, LARGE, Measure, OFF, POSTGRES, RATE, RETRIED};
 use crate::bars::{Bar, Bound, Outcome, Reading};
 
 /// Names of the bars, in the order in which they are judged.
@@ -17,6 +17,7 @@ pub const NAMES: &[&str] = &[
     AGAINST[8].name,
     CROWDS[0].name,
     CROWDS[1].name,
+    SCALE,
     AUTOCOMMIT,
     TRY_AGAIN[0].0,
     TRY_AGAIN[1].0,
@@ -103,6 +104,11 @@ const CROWDS: [Crowd; 2] = [
     },
 ];
 
+/// What is left of the rate where clients rarely meet, at one branch that all of them update.
+const SCALE: &str = "tpcb-like, 100 clients, scale 1 against scale 100";
+const SCALE_CLIENTS: u32 = 100;
+const SCALE_AT_LEAST: f64 = 0.85;
+
 /// What the mechanisms for hot rows may cost where one-shots need none of them.
 const AUTOCOMMIT: &str = "autocommit v + 1, 100 clients, against hot_rows off";
 const AUTOCOMMIT_CLIENTS: u32 = 100;
@@ -125,6 +131,12 @@ pub fn needs(work: Work, clients: u32) -> bool {
     AGAINST.iter().any(|bar| (bar.work, bar.clients) == (work, clients))
         || CROWDS.iter().any(|bar| bar.work == work && [bar.many, bar.few].contains(&clients))
         || (work, clients) == (Work::Autocommit, AUTOCOMMIT_CLIENTS)
+        || wants_scale(work, clients)
+}
+
+/// Whether [`SCALE`] is judged by this case.
+pub fn wants_scale(work: Work, clients: u32) -> bool {
+    (work, clients) == (Work::TpcbLike, SCALE_CLIENTS)
 }
 
 /// The bars whose cases were run.
@@ -148,6 +160,8 @@ pub fn bars(cases: &[Case]) -> Vec<Bar> {
         |contender, name| reading(Work::Autocommit, AUTOCOMMIT_CLIENTS, contender, &RATE, name);
     let autocommit =
         ratio(AUTOCOMMIT, AUTOCOMMIT_AT_LEAST, autocommit(0, CLEARWAY), autocommit(2, OFF));
+    let scale = |contender, name| reading(Work::TpcbLike, SCALE_CLIENTS, contender, &RATE, name);
+    let scale = ratio(SCALE, SCALE_AT_LEAST, scale(0, CLEARWAY), scale(3, LARGE));
     let try_again = TRY_AGAIN.iter().map(|(name, clients)| {
         let of =
             |contender, name| reading(Work::ReadThenUpdate, *clients, contender, &RETRIED, name);
@@ -161,7 +175,7 @@ pub fn bars(cases: &[Case]) -> Vec<Bar> {
         };
         Some(Bar { name: (*name).into(), outcome })
     });
-    against.chain(crowds).chain([autocommit]).chain(try_again).flatten().collect()
+    against.chain(crowds).chain([scale, autocommit]).chain(try_again).flatten().collect()
 }
 
 #[cfg(test)]
