@@ -1,4 +1,4 @@
-//! What the engine answered, as the model says it.
+//! Converts the engine's answers to the model's.
 
 use crate::model::Answer;
 use crate::session::NO_COMMIT;
@@ -6,7 +6,7 @@ use crate::sql::{CursorStmt, Row, Stmt};
 use clearway_coordinator::{Outcome, Tag};
 use clearway_types::{Datum, Lsn, RowBatch};
 
-/// What a statement answered.
+/// Converts a statement's outcome to the model's answer.
 pub fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
     Ok(match (stmt, outcome.tag) {
         (Stmt::Sum { .. }, _) => sums(&outcome.rows)?,
@@ -18,10 +18,10 @@ pub fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
             }
             Answer::Done
         }
-        // The session writes down what it is given.
+        // The session records which rows the cursor returned.
         (Stmt::Cursor(CursorStmt::Declare { .. }), _) => Answer::Some(Vec::new()),
         (_, Tag::Insert(n) | Tag::Update(n) | Tag::Delete(n)) => Answer::Count(n),
-        // A failed block's COMMIT.
+        // COMMIT of a failed block.
         (Stmt::Commit, Tag::Plain(NO_COMMIT)) => Answer::Refused(NO_COMMIT.into()),
         _ => Answer::Done,
     })
@@ -34,7 +34,7 @@ pub(crate) fn datums(batch: &RowBatch) -> Result<Vec<Vec<Datum>>, String> {
         .collect()
 }
 
-/// The rows of a SELECT d, k, a, u, v, sorted.
+/// Converts the rows of a SELECT d, k, a, u, v, and sorts them.
 pub fn rows(batch: &RowBatch) -> Result<Vec<Row>, String> {
     let mut rows = Vec::with_capacity(batch.len());
     for row in datums(batch)? {
@@ -49,7 +49,7 @@ pub fn rows(batch: &RowBatch) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// The row of a SELECT count(*), count(a), sum(a).
+/// Converts the row of a SELECT count(*), count(a), sum(a).
 pub fn sums(batch: &RowBatch) -> Result<Answer, String> {
     let all = datums(batch)?;
     let [row] = &all[..] else { return Err(format!("{} rows of sums", all.len())) };
@@ -64,7 +64,7 @@ pub fn sums(batch: &RowBatch) -> Result<Answer, String> {
     }
 }
 
-/// Where a backup ends, as BACKUP answers it: bytes, begin, end, milliseconds.
+/// Returns the end LSN from BACKUP's answer: bytes, begin, end, milliseconds.
 pub fn end(batch: &RowBatch) -> Result<Lsn, String> {
     let all = datums(batch)?;
     let end = all.first().and_then(|row| row.get(2)).and_then(Datum::as_i64);

@@ -1,5 +1,5 @@
-//! Many seeds, on all cores: each in one thread of the operating system, since an execution stays
-//! in one.
+//! Runs many seeds on all cores. Each seed runs in one OS thread, because an execution stays in
+//! one.
 
 use crate::chronicle::ANOMALIES;
 use crate::execution::Report;
@@ -13,34 +13,33 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Findings after which a campaign ends: the first few say most.
+/// Findings after which a campaign stops: the first few say most.
 const MOST_FINDINGS: usize = 10;
 /// Time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// Seeds within which a planted bug must be found.
+/// A planted bug must be found within this many seeds.
 const CANARY_SEEDS: u64 = 4_000;
-/// One seed in so many is run twice.
+/// One of this many seeds is run twice.
 const TWICE: usize = 20;
-/// The seeds that once found something.
+/// Seeds that found a bug once.
 const KEPT: &str = include_str!("../seeds.txt");
 const KEPT_OF_POOL: &str = include_str!("../pool_seeds.txt");
-/// Where the search for each planted bug starts unless told otherwise: at the seed that found it
-/// last.
+/// The default start of the search for each planted bug: the seed that found it last.
 const CANARIES: &str = include_str!("../canaries.txt");
 
 /// What is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// The whole engine: [`crate::life`].
+    /// The whole engine: see [`crate::life`].
     Engine,
-    /// The whole engine, judged by the checker of histories alone: [`crate::chronicle`].
+    /// The whole engine, judged only by the checker of histories: see [`crate::chronicle`].
     Histories,
-    /// The buffer pool alone: [`crate::pool`].
+    /// The buffer pool alone: see [`crate::pool`].
     Pool,
 }
 
 impl Subject {
-    /// What comes before the seed in the command that replays it.
+    /// Returns the option of the command that replays a seed.
     fn option(self) -> &'static str {
         match self {
             Self::Engine => "",
@@ -49,7 +48,7 @@ impl Subject {
         }
     }
 
-    /// The seeds that once found something.
+    /// Returns the seeds that found a bug once.
     fn kept_seeds(self) -> Result<Vec<u64>, String> {
         let (file, kept) = match self {
             Self::Engine => ("seeds.txt", KEPT),
@@ -61,7 +60,7 @@ impl Subject {
         lines.map(|line| first_word(line).map_err(|e| format!("{file}: {line}: {e}"))).collect()
     }
 
-    /// The bugs that can be planted in it.
+    /// Returns the bugs that can be planted.
     fn bugs(self) -> &'static [Bug] {
         match self {
             Self::Engine => BUGS_OF_ENGINE,
@@ -70,7 +69,7 @@ impl Subject {
         }
     }
 
-    /// The seed that found the planted bug last; 0 if none is known.
+    /// Returns the seed that found the planted bug last; 0 if none is known.
     fn found_last(self, bug: &str) -> u64 {
         let subject = match self {
             Self::Engine => "engine",
@@ -92,20 +91,21 @@ impl Subject {
         }
     }
 
-    /// Runs one seed without a word, in a thread of its own: what is left of one that was found
-    /// wrong, as a panic that was unwinding when its execution ended, must not meet the next.
+    /// Runs one seed without output, in a thread of its own: a finding can leave state behind in
+    /// the thread, such as a panic that was unwinding when the execution ended, and the next seed
+    /// must not see it.
     fn quietly(self, seed: u64) -> Result<Report, String> {
         self.traced(seed, &Trace::new(Lines::Dropped))
     }
 
-    /// As [`Subject::quietly`], with this trace.
+    /// Runs one seed like [`Subject::quietly`], with this trace.
     fn traced(self, seed: u64, trace: &Trace) -> Result<Report, String> {
         let run = || self.run(seed, trace);
         std::thread::scope(|scope| scope.spawn(run).join())
             .unwrap_or_else(|_| Err("the seed's thread panicked".into()))
     }
 
-    /// Runs a seed twice: it must be the same execution.
+    /// Runs a seed twice and fails unless both runs are the same execution.
     fn twice(self, seed: u64) -> Result<Report, String> {
         let traces = [Trace::new(Lines::Kept), Trace::new(Lines::Kept)];
         let first = self.traced(seed, &traces[0])?;
@@ -120,7 +120,7 @@ impl Subject {
     }
 }
 
-/// Takes a finding of anything but the checker of histories for none.
+/// Drops a finding unless it comes from the checker of histories.
 fn only_anomalies(found: String) -> Result<Report, String> {
     if found.contains(ANOMALIES) { Err(found) } else { Ok(Report::default()) }
 }
@@ -129,14 +129,14 @@ fn only_anomalies(found: String) -> Result<Report, String> {
 struct Totals {
     seeds: AtomicU64,
     sum: Mutex<Report>,
-    /// The steps of the longest seed, and which that is.
+    /// The most steps of any seed, and that seed.
     longest: Mutex<(u64, u64)>,
     findings: Mutex<Vec<(u64, String)>>,
     stop: AtomicBool,
 }
 
 impl Totals {
-    // Relaxed throughout: counts that order nothing.
+    // Relaxed throughout: these counters order nothing.
     fn add(&self, subject: Subject, seed: u64, result: Result<Report, String>) {
         self.seeds.fetch_add(1, Ordering::Relaxed);
         match result {
@@ -184,7 +184,7 @@ impl Totals {
     }
 }
 
-/// Runs the kept seeds and then `count` seeds from `first` on, for at most so many minutes.
+/// Runs the kept seeds, then `count` seeds from `first` on, and stops after `minutes`.
 pub fn run(subject: Subject, first: u64, count: u64, minutes: Option<u64>) -> Result<(), String> {
     prepare();
     let began = Instant::now();
@@ -225,7 +225,7 @@ pub fn run(subject: Subject, first: u64, count: u64, minutes: Option<u64>) -> Re
     }
 }
 
-/// Runs one seed and prints all that happens.
+/// Runs one seed and prints every event.
 pub fn replay(subject: Subject, seed: u64) -> Result<(), String> {
     prepare();
     match subject {
@@ -244,8 +244,8 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Shuttle sets a panic hook of its own at its first execution: this is the first, and ours comes
-/// after it.
+/// Installs our panic hook. Shuttle installs its own at its first execution, so this runs one
+/// first.
 fn prepare() {
     let mut config = shuttle::Config::new();
     config.failure_persistence = shuttle::FailurePersistence::None;
@@ -253,8 +253,8 @@ fn prepare() {
     panics::install();
 }
 
-/// Plants each known kind of bug, or only the one called `only`, and checks that the judge finds it
-/// within [`CANARY_SEEDS`] seeds from `first` on, by default from where it was found last.
+/// Plants each known kind of bug, or only `only`, and checks that the judge finds it within
+/// [`CANARY_SEEDS`] seeds from `first`. The default is the seed that found it last.
 pub fn canaries(subject: Subject, first: Option<u64>, only: Option<&str>) -> Result<(), String> {
     prepare();
     let mut missed = Vec::new();
@@ -284,7 +284,7 @@ pub fn canaries(subject: Subject, first: Option<u64>, only: Option<&str>) -> Res
     }
 }
 
-/// The first seed that finds something with the bug, and nothing without.
+/// Returns the first seed that finds something with the bug planted and nothing without it.
 fn found_only_with(subject: Subject, bug: Bug, first: u64) -> Option<(u64, String)> {
     let (mut from, end) = (first, first + CANARY_SEEDS);
     while from < end {
@@ -299,8 +299,7 @@ fn found_only_with(subject: Subject, bug: Bug, first: u64) -> Option<(u64, Strin
     None
 }
 
-/// The first of the seeds from `from` to `end` that finds something, or nearly: several run at
-/// once.
+/// Returns approximately the first seed in `from..end` that finds something: several run at once.
 fn first_finding(subject: Subject, from: u64, end: u64) -> Option<(u64, String)> {
     let next = AtomicU64::new(from);
     let found = Mutex::new(None);

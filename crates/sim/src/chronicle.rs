@@ -1,17 +1,17 @@
-//! What the sessions of a seed saw of its lists and registers, over all its lives, for the checker
-//! of histories.
+//! Records what the sessions of a seed saw of its lists and registers, over all its lives, for the
+//! checker of histories.
 //!
 //! It knows neither the engine's log nor the model: only statements, answers, and the steps at
-//! which transactions began and their clients heard of their ends. What a life leaves is read as
-//! one transaction, so that an acknowledged write that is lost is a cycle with it.
+//! which transactions began and at which their clients learned how they ended. The state after a
+//! life is read as one transaction, so that a lost acknowledged write forms a cycle with it.
 //!
 //! Invariants
-//! 1. A commit of which the client did not hear has an unknown outcome, and so has one that the
-//!    life's end cut off: both happened before that end, or never.
-//! 2. Writes of transactions that were rolled back, to a savepoint too, and of statements that were
-//!    refused are those of aborted transactions. A transaction that only read counts although it
-//!    ended with ROLLBACK, if the client heard of that.
-//! 3. What is allowed is what the weakest level allows that was asked for.
+//! 1. A commit whose client got no answer has an unknown outcome, and so has one that the end of
+//!    the life cut off: it happened before that end, or never.
+//! 2. Writes that were rolled back, also to a savepoint, and writes of refused statements belong to
+//!    aborted transactions. A read-only transaction that ended with ROLLBACK counts if the client
+//!    got the answer.
+//! 3. The allowed anomalies are those of the weakest isolation level that was requested.
 
 use crate::generate::unique::{self, KEYS, LISTS, is_unique};
 use crate::history::{End, Found, Transaction};
@@ -20,27 +20,27 @@ use crate::sql::{CursorStmt, D, K, Pred, Row, Set, Stmt, U};
 use clearway_history::{Anomaly, CheckOptions, History, Key, Op, Outcome, Txn};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a finding of the checker begins with.
+/// Prefix of a finding of the checker.
 pub const ANOMALIES: &str = "history: ";
 
-/// The number of the session that reads what a life has left.
+/// Number of the session that reads the state after a life.
 const LOOK: u32 = 0;
 
 /// A seed's history.
 #[derive(Default)]
 pub struct Chronicle {
     history: History,
-    /// The sessions' numbers.
+    /// Numbers of the sessions.
     sessions: BTreeMap<String, u32>,
-    /// The tables that somebody has written to.
+    /// Tables with at least one write.
     tables: BTreeSet<String>,
-    /// Blocks were REPEATABLE READ, and READ COMMITTED.
+    /// Whether blocks were REPEATABLE READ, and READ COMMITTED.
     repeatable: bool,
     committed: bool,
 }
 
 impl Chronicle {
-    /// Adds the transactions of a life that was over at this step.
+    /// Adds the transactions of a life that ended at step `over`.
     pub fn add(&mut self, transactions: &[Transaction], over: u64) -> Result<(), String> {
         for transaction in transactions {
             let ops = self.operations(&transaction.statements)?;
@@ -69,11 +69,11 @@ impl Chronicle {
         Ok(())
     }
 
-    /// Adds what a life has left, as it was read at this step.
+    /// Adds the state that a life left, as read at this step.
     pub fn look(&mut self, found: &Found, step: u64) -> Result<(), String> {
         let mut ops = Vec::new();
         for table in self.tables.clone() {
-            // A table of which nothing is left has no rows.
+            // A table that lost all its rows is not in the map.
             let rows = found.get(&table).map_or(&[][..], Vec::as_slice);
             self.read(&table, &Pred::All, rows, &mut ops)?;
         }
@@ -86,7 +86,7 @@ impl Chronicle {
         })
     }
 
-    /// Checks the history; also returns the number of its transactions.
+    /// Checks the history; also returns its number of transactions.
     pub fn check(&mut self) -> (Result<(), String>, u64) {
         let report = self.history.check(&CheckOptions { examples: 1, ..CheckOptions::default() });
         let allowed: &[Anomaly] = match (self.committed, self.repeatable) {
@@ -107,7 +107,7 @@ impl Chronicle {
         self.history.key(&format!("{table}:{k}"))
     }
 
-    /// What a transaction's statements read and wrote.
+    /// Returns what a transaction's statements read and wrote.
     fn operations(&mut self, statements: &[(Stmt, Answer)]) -> Result<Operations, String> {
         let mut ops = Operations::default();
         for (stmt, answer) in statements {
@@ -149,7 +149,7 @@ impl Chronicle {
         Ok(ops)
     }
 
-    /// What a statement would have written that has done nothing.
+    /// Adds what a statement that failed would have written.
     fn refused(&mut self, stmt: &Stmt, undone: &mut Vec<Op>) -> Result<(), String> {
         match stmt {
             Stmt::Insert { table, rows } if is_unique(table) => rows.iter().try_for_each(|row| {
@@ -177,8 +177,8 @@ impl Chronicle {
         Ok(())
     }
 
-    /// A read of all keys for which it holds, of which these have rows. Which keys have no row is
-    /// not known of a search by home: a row may have got another.
+    /// Reads every key that satisfies the predicate; `rows` are those that have a row. A search by
+    /// home does not tell which keys have no row: a row may have moved.
     fn read(
         &mut self,
         table: &str,
@@ -219,7 +219,7 @@ impl Chronicle {
     }
 }
 
-/// The key of the only row for which it holds.
+/// Returns the key of the only row that satisfies the predicate.
 fn key_of(pred: &Pred) -> Option<i32> {
     let Pred::Equal(columns) = pred else { return None };
     columns.iter().find(|(column, _)| [K, U].contains(column)).map(|(_, k)| *k)
@@ -233,14 +233,14 @@ fn is_write(op: &Op) -> bool {
 #[derive(Default)]
 struct Operations {
     done: Vec<Op>,
-    /// Writes that a savepoint has taken back.
+    /// Writes that were rolled back to a savepoint.
     undone: Vec<Op>,
-    /// The savepoints, and how much had been done by then.
+    /// The savepoints, each with the number of operations before it.
     savepoints: Vec<(u8, usize)>,
 }
 
 impl Operations {
-    /// Takes back the writes, but keeps the reads: without what they saw of those writes.
+    /// Undoes the writes and keeps the reads, without what they saw of those writes.
     fn roll_back_to(&mut self, name: u8) {
         let Some(at) = self.savepoints.iter().rposition(|(n, _)| *n == name) else { return };
         self.savepoints.truncate(at + 1);
@@ -315,7 +315,7 @@ mod tests {
         }
     }
 
-    /// What the checker says of these transactions, whose life has left these rows.
+    /// Runs the checker on these transactions, whose life left these rows.
     fn check(transactions: &[Transaction], left: &[Row]) -> Result<(), String> {
         let mut chronicle = Chronicle::default();
         chronicle.add(transactions, 100)?;
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_by_home_does_not_say_which_keys_have_no_row() {
+    fn a_search_by_home_does_not_read_absent_keys() {
         let pred = Pred::Equal(vec![(D, 3)]);
         let by_home =
             (Stmt::Select { table: TABLE.into(), pred, lock: None }, Answer::Rows(Vec::new()));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_was_cut_off_counts_once_it_is_seen() {
+    fn an_unanswered_commit_counts_once_it_is_seen() {
         let cut = txn(
             "a",
             End::Unanswered,
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_back_is_never_seen() {
+    fn rolled_back_writes_are_never_seen() {
         let back = |name| (Stmt::RollbackTo(name), Answer::Done);
         let own = [row(1, ",7,8")];
         let statements = vec![

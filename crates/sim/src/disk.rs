@@ -1,6 +1,6 @@
-//! The simulated disk as the engine meets it: every operation is a step at which another thread may
-//! go on, and is in the trace. Operations that are under way are counted, so that the judge sees
-//! what an engine leaves behind.
+//! The simulated disk as the engine sees it. Every operation is a step at which the scheduler may
+//! switch threads, and an event of the trace. Running operations are counted, so that the judge
+//! sees which ones an engine leaves behind.
 
 use crate::trace::Trace;
 use clearway_env::{Disk, DiskLock, File, MemDisk, Open};
@@ -17,7 +17,7 @@ pub struct TracedDisk {
     running: Running,
 }
 
-/// Operations on files that have begun and not ended. Relaxed: one thread of the operating system.
+/// Operations on files that have begun and not ended. Relaxed: there is one OS thread.
 #[derive(Clone, Default)]
 struct Running(Arc<AtomicU32>);
 
@@ -36,7 +36,7 @@ impl TracedDisk {
         Self { disk, trace, running: Running::default() }
     }
 
-    /// How many operations on files are under way.
+    /// Returns how many operations on files are running.
     pub fn running(&self) -> u32 {
         self.running.0.load(Ordering::Relaxed)
     }

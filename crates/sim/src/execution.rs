@@ -1,4 +1,4 @@
-//! One execution under shuttle: a seed's scheduler, a virtual time, and what it was found to be.
+//! One execution under shuttle: a seed's scheduler, a virtual clock, and the result.
 
 use crate::panics;
 use crate::rng::Rng;
@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The time moves by less than this while threads can go on, in microseconds; and where it is
-/// overdue, since so many steps take longer.
+/// Largest step of the clock while threads can run, in microseconds; and the largest step when the
+/// clock is overdue, because that many steps take longer.
 const MOVE_US: u64 = 2_000;
 const LONG_MOVE_US: u64 = 200_000;
 /// Bytes of each thread's stack.
@@ -25,23 +25,23 @@ pub struct Report {
     pub trace: (u64, u64),
     /// Steps of all threads.
     pub steps: u64,
-    /// How often what has happened.
+    /// How often each kind of event happened.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
 impl Report {
-    /// Counts what has happened `by` times more.
+    /// Adds `by` to the count of `what`.
     pub fn count(&mut self, what: &'static str, by: u64) {
         *self.counts.entry(what).or_default() += by;
     }
 }
 
-/// What an execution has come to: its report, and whether threads are left that do not end by
+/// The result of an execution: its report and whether threads are left that do not end by
 /// themselves; or a finding.
 pub type Outcome = Result<(Report, bool), String>;
 
-/// Runs `body` as the main thread of a seed's execution at this pace. An error is a finding, and so
-/// is a panic of any thread.
+/// Runs `body` as the main thread of a seed's execution at this pace. An error, or a panic of any
+/// thread, is a finding.
 pub fn run(
     seed: u64,
     pace: Pace,
@@ -69,8 +69,8 @@ pub fn run(
             }
         };
         *put.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        // Threads of an engine that was killed, or has been found wrong, do not end by themselves:
-        // the panic ends the execution.
+        // Threads of a killed or failed engine do not end by themselves: this panic ends the
+        // execution.
         assert!(!threads_left, "the end");
     };
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runner.run(main)));
@@ -89,8 +89,8 @@ pub fn run(
     Ok(Report { steps: steps.steps.load(Ordering::Relaxed), ..report })
 }
 
-/// Starts the thread that moves the virtual time until the execution is over, and calls `watch`
-/// after each move. After `most_steps` of all threads the execution is taken for endless.
+/// Starts the thread that advances the virtual time until the execution is over, and calls `watch`
+/// after each advance. After `most_steps` steps of all threads the execution counts as endless.
 pub fn keep_time(
     seed: u64,
     signals: &Arc<Signals>,
@@ -99,7 +99,7 @@ pub fn keep_time(
 ) -> Result<JoinHandle<()>, String> {
     let (signals, mut rng) = (signals.clone(), Rng::new(seed, "time"));
     let keep = move || {
-        // Relaxed, here and below: all in one thread of the operating system.
+        // Relaxed, here and below: there is one OS thread.
         while !signals.over.load(Ordering::Relaxed) {
             if signals.idle.load(Ordering::Relaxed) {
                 let moved = virtual_time::advance_to_next();

@@ -1,4 +1,5 @@
-//! What a session does next: random statements over few keys, so that they meet.
+//! Generates a session's next statement: random statements over few keys, so that sessions
+//! conflict.
 
 mod copies;
 mod cursors;
@@ -15,7 +16,7 @@ use clearway_ir::{Catalog, LockWait, RowLock, TableDef};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What kind of work the sessions of a seed do, in percent unless said otherwise.
+/// The mix of work of a seed's sessions, in percent unless stated otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Mix {
     /// Keys are below this.
@@ -30,9 +31,9 @@ pub struct Mix {
     pub wide: u64,
     /// Long values; their longest in bytes.
     pub long: (u64, usize),
-    /// The most rows of one INSERT.
+    /// Maximum number of rows of one INSERT.
     pub rows: i32,
-    /// The most statements of a block.
+    /// Maximum number of statements of a block.
     pub block: u64,
     /// Blocks that end with ROLLBACK.
     pub rollbacks: u64,
@@ -40,11 +41,11 @@ pub struct Mix {
     pub cancels: u64,
     /// BACKUP instead of another statement outside of a block.
     pub backups: u64,
-    /// Changes of one row that go to the one inserted last.
+    /// Changes of one row that pick the row inserted last.
     pub newest: u64,
-    /// Statements over tables of lists and registers: [`unique`].
+    /// Statements over tables of lists and registers: see [`unique`].
     pub unique: u64,
-    /// Reads by equal values in a block that are followed by an update of the same rows.
+    /// Reads by equality in a block that are followed by an update of the same rows.
     pub updates_read: u64,
     /// Blocks that are READ ONLY.
     pub read_only: u64,
@@ -52,42 +53,42 @@ pub struct Mix {
     pub scans: u64,
     /// Blocks below SERIALIZABLE.
     pub levels: u64,
-    /// Those of them that are REPEATABLE READ.
+    /// REPEATABLE READ blocks, among those below SERIALIZABLE.
     pub repeatable: u64,
-    /// Updates that find rows by a value, and give them another.
+    /// Updates that find rows by a value and change that value.
     pub by_value: u64,
-    /// FOR KEY SHARE that waits.
+    /// FOR KEY SHARE that waits for locks.
     pub key_shares: u64,
-    /// CREATE TABLE and TRUNCATE in a block that are followed by an INSERT into the table, and
-    /// there may be more tables.
+    /// CREATE TABLE and TRUNCATE in a block that are followed by an INSERT into the table. If this
+    /// is not 0, there may be more tables.
     pub fills: u64,
-    /// Connections that end in a block, before a statement or during one.
+    /// Connections that end in a block, before or during a statement.
     pub hang_ups: u64,
-    /// Blocks of one snapshot that import it, if there is one to be imported; half as often, a
-    /// block exports what it sees instead of another statement.
+    /// Blocks with one snapshot that import an exported one, if there is any. Half as often, a
+    /// block exports its snapshot instead of another statement.
     pub imports: u64,
-    /// INSERTs outside of a block that insert what they read.
+    /// INSERTs outside of a block that insert what they select.
     pub copies: u64,
-    /// Statements in blocks that are about a cursor.
+    /// Statements in blocks that use a cursor.
     pub cursors: u64,
-    /// Statements that cancel what another session runs, or end its connection.
+    /// Statements that cancel another session's statement, or terminate its connection.
     pub signals: u64,
-    /// Changes of a table without a primary key that give it one; and such tables among those made.
+    /// Changes of a table without a primary key that add one; also the share of such tables among
+    /// new ones.
     pub keys_added: u64,
-    /// INSERTs that pass over rows whose keys are not free.
+    /// INSERTs that skip rows with conflicting keys.
     pub free: u64,
-    /// Statements that add to one of a few rows, or give it a value, some near the bounds of the
-    /// type.
+    /// Statements that add to one of a few rows, or set it, sometimes near the bounds of the type.
     pub adds: u64,
-    /// Blocks that arrive whole: nobody waits for their clients before their ends.
+    /// Blocks that arrive whole: the engine gets all statements at once.
     pub whole: u64,
-    /// All of these values are near the bounds.
+    /// Whether all of these values are near the bounds.
     pub near: bool,
-    /// Blocks only read and change rows, mostly a few: no savepoints, no cursors.
+    /// Whether blocks only read and change rows, mostly a few, without savepoints and cursors.
     pub plain: bool,
 }
 
-/// One session's choices.
+/// The random choices of one session.
 pub struct Script {
     rng: Rng,
     mix: Mix,
@@ -95,24 +96,24 @@ pub struct Script {
     left: u64,
     savepoints: Vec<u8>,
     next_savepoint: u8,
-    /// For names that nobody else gives.
+    /// A prefix for names that no other session uses.
     name: String,
     made: u32,
-    /// The row that it inserted last.
+    /// The row inserted last.
     newest: Option<Row>,
-    /// The last value that it wrote to a list or a register.
+    /// The last value written to a list or a register.
     values: u64,
-    /// What it has just read in its block, if that may be updated next.
+    /// The rows that the block has just read, if the next statement may update them.
     read: Option<(String, Pred)>,
-    /// The block is READ ONLY.
+    /// Whether the block is READ ONLY.
     only_reads: bool,
-    /// The block may import a snapshot: it has one for all its statements, and has run none.
+    /// Whether the block may import a snapshot: it has one snapshot and has run no statement.
     imports: bool,
-    /// The block may export snapshots.
+    /// Whether the block may export snapshots.
     exports: bool,
-    /// The table that it has just made or emptied in its block.
+    /// The table that the block has just created or truncated.
     empty: Option<(String, Kind)>,
-    /// What the block that arrived whole has not run yet.
+    /// Statements of a whole block that have not run yet.
     ahead: VecDeque<Stmt>,
     /// The cursors of the session.
     cursors: Vec<u8>,
@@ -120,19 +121,19 @@ pub struct Script {
     others: Vec<i32>,
 }
 
-/// Where the session's transaction stands.
+/// State of the session's transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
-    /// Outside.
+    /// Outside of a block.
     None,
-    /// Inside.
+    /// In a block.
     Open,
-    /// Inside, after an error.
+    /// In a block, after an error.
     Failed,
 }
 
 impl Script {
-    /// The script of the session called `name`.
+    /// Creates the script of the session called `name`.
     pub fn new(seed: u64, name: &str, mix: Mix) -> Self {
         let rng = Rng::new(seed, name);
         let values = unique::first_value(name);
@@ -158,30 +159,30 @@ impl Script {
         }
     }
 
-    /// Whether to cancel the statement that has just been started.
+    /// Decides whether to cancel the statement that has just been started.
     pub fn cancels(&mut self) -> bool {
         self.rng.percent(self.mix.cancels)
     }
 
-    /// Whether the connection ends now: its client has gone, or somebody has terminated the
-    /// session.
+    /// Decides whether the connection ends now, because its client is gone or the session was
+    /// terminated.
     pub fn hangs_up(&mut self) -> bool {
         self.mix.hang_ups > 0 && self.rng.percent(self.mix.hang_ups)
     }
 
-    /// For how many turns of its event loop the client leaves the rest of a result unread.
+    /// Draws for how many turns of its event loop the client leaves the rest of a result unread.
     pub fn leaves_unread(&mut self) -> u64 {
         if self.rng.percent(20) { self.rng.below(30) } else { 0 }
     }
 
-    /// For how many turns of its event loop the client thinks after the statement.
+    /// Draws for how many turns of its event loop the client waits after the statement.
     pub fn thinks(&mut self, after: &Stmt) -> u64 {
         let percent = if matches!(after, Stmt::RollbackTo(_)) { 60 } else { 5 };
         if self.rng.percent(percent) { self.rng.below(150) } else { 0 }
     }
 
-    /// The next statement. `catalog`: as the session sees it, `exported`: the ids of snapshots that
-    /// may still be imported.
+    /// Generates the next statement. `catalog` is the session's view, `exported` the ids of
+    /// snapshots that can still be imported.
     pub fn next(&mut self, block: Block, catalog: &Catalog, exported: &[String]) -> Stmt {
         if let Some(stmt) = self.next_of_whole(block) {
             return stmt;
@@ -249,7 +250,7 @@ impl Script {
 
     fn savepoint(&mut self) -> Stmt {
         if self.savepoints.is_empty() || self.rng.percent(50) {
-            // A name may be given twice, as in SQL: the later hides the earlier.
+            // As in SQL, a savepoint hides an earlier one of the same name.
             let name = self.next_savepoint % 4;
             self.next_savepoint += 1;
             self.savepoints.push(name);
@@ -267,7 +268,7 @@ impl Script {
         }
     }
 
-    /// As [`Script::work`]; some reads are followed by an update of what they read.
+    /// Generates work like [`Script::work`]; an update of the same rows follows some reads.
     fn work_in_block(&mut self, catalog: &Catalog) -> Stmt {
         if let Some((table, pred)) = self.read.take()
             && let Some(table) = catalog.table(&table)
@@ -291,7 +292,7 @@ impl Script {
             return self.insert(table, kind);
         }
         let next = self.work(catalog);
-        // Of lists and registers one row at a time: no value is written twice.
+        // One row at a time for lists and registers: no value may be written twice.
         if let Stmt::Select { table, pred: pred @ Pred::Equal(by), lock: None } = &next
             && self.mix.updates_read > 0
             && !(unique::is_unique(table) && by.iter().any(|(column, _)| *column == A))
@@ -301,7 +302,7 @@ impl Script {
         next
     }
 
-    /// A read without locks; a savepoint where there is no table.
+    /// Generates a read without locks, or a savepoint if there is no table.
     fn reading(&mut self, catalog: &Catalog) -> Stmt {
         let mut tables: Vec<&Arc<TableDef>> = catalog.tables.values().collect();
         tables.sort_unstable_by_key(|t| &t.name);
@@ -429,7 +430,7 @@ impl Script {
         let first = self.key();
         let mut rows: Vec<Row> = (0..rows).map(|_| self.row()).collect();
         if rows.len() > 1 && !matches!(kind, Kind::Heap) {
-            // Keys in a run, or many rows would hardly ever be without a duplicate.
+            // Consecutive keys: otherwise almost every INSERT of many rows would have a duplicate.
             for (at, row) in rows.iter_mut().enumerate() {
                 row.n[K] = Some(first + at as i32);
                 row.n[U] = row.n[U].map(|_| first + at as i32);
@@ -448,8 +449,8 @@ impl Script {
             let pred = Pred::Between(A, from, from + self.rng.within(0..=4));
             return Stmt::Update { table, set: Set::To(A, Some(self.rng.within(0..=9))), pred };
         }
-        // A unique column is changed in one row at a time: in which order several rows change is
-        // not said.
+        // Updates a unique column in one row at a time: the order in which several rows change is
+        // not defined.
         if !kind.key().is_empty() && self.rng.percent(20) {
             let pred = self.point(kind.key());
             let column = self.rng.pick(kind.moves());
@@ -465,7 +466,7 @@ impl Script {
         Stmt::Update { table, set, pred }
     }
 
-    /// Something with one of the first rows: mostly an addition.
+    /// Generates a statement on one of the first rows, mostly an addition.
     fn add(&mut self, table: String, kind: Kind) -> Stmt {
         let pred = Pred::Equal(kind.key().iter().map(|c| (*c, self.rng.within(0..=1))).collect());
         let set = match self.rng.below(20) {
@@ -491,8 +492,8 @@ impl Script {
         Pred::Equal(columns.iter().map(|c| (*c, value(self, *c))).collect())
     }
 
-    /// The row that was inserted last, by a unique key: in a table without a primary key it has the
-    /// last key of its tree.
+    /// Returns a predicate for the row that was inserted last, by a unique key. In a table without
+    /// a primary key this row has the last key of its tree.
     fn newest_row(&mut self, kind: Kind) -> Option<Pred> {
         if self.mix.newest == 0 || !self.rng.percent(self.mix.newest) {
             return None;
@@ -525,7 +526,7 @@ impl Script {
     }
 }
 
-/// A table's kind, as its definition says it.
+/// Returns the kind of a table from its definition.
 pub fn kind_of(table: &TableDef) -> Kind {
     let guarded_key = table.primary_key_global_index.is_some();
     match (table.primary_key.len(), table.indexes.iter().any(|i| i.unique)) {

@@ -1,4 +1,4 @@
-//! What the sessions saw, for the judge.
+//! Records what the sessions saw, for the judge.
 
 use crate::model::{Answer, Model, difference};
 use crate::sql::{Pred, Stmt};
@@ -10,40 +10,40 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// How a transaction ended, as far as its session knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The engine said that it was committed. The client heard of it only if [`Transaction::told`]
+    /// The engine reported a commit. The client received the answer only if [`Transaction::told`]
     /// is set.
     Committed,
-    /// Rolled back by ROLLBACK or the COMMIT of a failed block, or a statement on its own that met
-    /// a duplicate.
+    /// Rolled back by ROLLBACK or by COMMIT of a failed block; or a single statement that failed
+    /// with a duplicate key.
     RolledBack,
-    /// Rolled back in another way, or never asked to commit.
+    /// Rolled back in another way, or never committed.
     Aborted,
-    /// The life ended in its COMMIT, or in a statement on its own.
+    /// The life ended during its COMMIT or during a single statement.
     Unanswered,
 }
 
 /// A transaction.
 #[derive(Clone, Debug)]
 pub struct Transaction {
-    /// Who.
+    /// The session.
     pub session: String,
-    /// Its statements with what they answered. The last one of an unanswered transaction counts as
-    /// done.
+    /// Its statements with their answers. The last one of an unanswered transaction counts as
+    /// executed.
     pub statements: Vec<(Stmt, Answer)>,
     /// How it ended.
     pub end: End,
-    /// The commit record's end if it wrote and committed; else the last commit that it may have
-    /// seen.
+    /// End of the commit record, if it wrote and committed; otherwise the last commit that it may
+    /// have seen.
     pub lsn: Lsn,
-    /// The snapshot that it read: its place in the serial order, though it may have waited for a
+    /// The snapshot that it read: its place in the serial order, although it may have waited for a
     /// later commit.
     pub snapshot: Option<Lsn>,
-    /// The snapshots that its statements saw, if it is below SERIALIZABLE; none for those that saw
-    /// what is newest.
+    /// The snapshot of each statement, below SERIALIZABLE; `None` for a statement that read the
+    /// newest state.
     pub views: Vec<Option<Lsn>>,
     /// The step at which its first statement began.
     pub began: u64,
-    /// The step at which its client heard of the end: the log was durable up to `lsn`.
+    /// The step at which its client received the answer: the log was durable up to `lsn`.
     pub told: Option<u64>,
 }
 
@@ -56,7 +56,7 @@ impl Transaction {
         self.is_committed() && self.told.is_some()
     }
 
-    /// Whether the commit record is its own.
+    /// Returns true if `lsn` is the end of its own commit record.
     fn wrote(&self) -> bool {
         let writes = |(stmt, answer): &(Stmt, Answer)| {
             stmt.writes()
@@ -65,19 +65,19 @@ impl Transaction {
         self.is_committed() && self.statements.iter().any(writes)
     }
 
-    /// Whether the model knows at which point of the serial order it looked at the data.
+    /// Returns true if the model knows at which point of the serial order it read.
     fn is_judged(&self) -> bool {
         matches!(self.end, End::Committed | End::RolledBack)
     }
 
-    /// Its place in the order of all: behind what it saw.
+    /// Returns its place in the serial order: after what it saw.
     fn place(&self) -> Lsn {
         let last = self.views.iter().flatten().max();
         self.snapshot.unwrap_or(self.lsn).max(last.copied().unwrap_or_default())
     }
 
-    /// Whether its statements saw one snapshot, and are not to change what others have changed
-    /// since.
+    /// Returns true if all statements saw one snapshot and must not change rows that others have
+    /// changed since.
     fn is_repeatable(&self) -> bool {
         matches!(self.statements.first(), Some((Stmt::BeginAt { repeatable: true }, _)))
     }
@@ -90,14 +90,14 @@ impl Transaction {
     }
 }
 
-/// What comes first among what belongs to one LSN.
+/// The order of events at the same LSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// The transaction that the commit record there commits.
+    /// The transaction that the commit record at this LSN commits.
     Changes,
-    /// A statement of a transaction looks at what there is.
+    /// A statement of a transaction reads.
     Looks(usize),
-    /// A transaction that has changed nothing.
+    /// A read-only transaction.
     Reads,
 }
 
@@ -112,29 +112,29 @@ impl History {
         self.transactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one; its number.
+    /// Adds a transaction and returns its number.
     pub fn add(&self, transaction: Transaction) -> usize {
         let mut all = self.lock();
         all.push(transaction);
         all.len() - 1
     }
 
-    /// The client has been told of the end, at this step.
+    /// Records that the client received the answer at this step.
     pub fn tell(&self, number: usize, step: u64) {
         self.lock()[number].told = Some(step);
     }
 
-    /// What the only statement of a transaction has answered by now.
+    /// Replaces the answer of the only statement of a transaction.
     pub fn amend(&self, number: usize, answer: Answer) {
         self.lock()[number].statements[0].1 = answer;
     }
 
-    /// All of them.
+    /// Returns all transactions.
     pub fn transactions(&self) -> Vec<Transaction> {
         self.lock().clone()
     }
 
-    /// Counts by what they are.
+    /// Counts the transactions by how they ended.
     pub fn counts(&self) -> [(&'static str, u64); 4] {
         let all = self.lock();
         let count = |is: fn(&&Transaction) -> bool| all.iter().filter(is).count() as u64;
@@ -146,14 +146,14 @@ impl History {
         ]
     }
 
-    /// Where the last transaction that was acknowledged ends.
+    /// Returns the LSN of the last acknowledged commit.
     pub fn acknowledged_up_to(&self) -> Lsn {
         self.lock().iter().filter(|t| t.is_acknowledged()).map(|t| t.lsn).max().unwrap_or(Lsn(0))
     }
 
-    /// Brings the model from the life's beginning to where a log that ends at `end` leaves it. The
-    /// transactions behind that are as if they had never been; an error if a client has heard of
-    /// one of them, or if the others are not as if one had run after the other.
+    /// Advances the model from the beginning of the life to a log that ends at `end`. Later
+    /// transactions count as never run. Fails if a client got the answer of one of those, or if the
+    /// others are not serialisable.
     pub fn settle(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
         let all = self.lock();
         if let Some(Transaction { session, lsn, .. }) =
@@ -167,12 +167,12 @@ impl History {
         self.replay(model, end)
     }
 
-    /// Brings the model from the life's beginning to what was committed up to `end`; an error if
-    /// that is not as if one had run after the other.
+    /// Advances the model from the beginning of the life to what was committed up to `end`. Fails
+    /// if the answers do not match a serial execution.
     ///
-    /// The order is that of the commit records, and of snapshots; another transaction that wrote
-    /// nothing, or was rolled back, comes behind the last commit that it may have seen: it had its
-    /// locks until it ended, and until then nobody committed what contradicts its answers.
+    /// The order is that of the commit records and of the snapshots. A transaction that wrote
+    /// nothing, or was rolled back, follows the last commit that it may have seen: it held its
+    /// locks until its end, so no commit before that contradicts its answers.
     pub fn replay(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
         let all = self.lock();
         let judged: Vec<&Transaction> =
@@ -218,10 +218,10 @@ impl History {
     }
 }
 
-/// What a database was found to hold: for each table its rows, sorted.
+/// The contents of a database: the sorted rows of each table.
 pub type Found = BTreeMap<String, Vec<crate::sql::Row>>;
 
-/// Whether that is what the model says.
+/// Fails unless the contents match the model.
 pub fn compare(found: &Found, model: &Model) -> Result<(), String> {
     let names = |it: Vec<&String>| it.into_iter().cloned().collect::<Vec<_>>();
     let (have, should) = (names(found.keys().collect()), names(model.tables.keys().collect()));

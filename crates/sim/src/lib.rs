@@ -1,10 +1,9 @@
 //! Seeded simulation of the whole engine.
 //!
-//! A seed draws a [`world`]: the engine's knobs, its threads and how unevenly they run, what the
-//! sessions do. The real engine runs in it under shuttle's deterministic threads and a virtual
-//! time, on a disk in memory that stops at any operation. A [`model`] as simple as can be judges
-//! what the sessions saw and what recovery leaves. docs/simulation.md says what is covered and what
-//! is not.
+//! A seed draws a [`world`]: the engine's settings, its threads and how unevenly they run, and the
+//! sessions' work. The real engine runs in it under shuttle's deterministic threads and a virtual
+//! clock, on an in-memory disk that stops at any operation. A simple [`model`] judges what the
+//! sessions saw and what recovery leaves. docs/simulation.md lists what is covered and what is not.
 //!
 //! Only the judge and the generator are built without `--cfg shuttle`: `cargo xtask sim` builds and
 //! runs the rest.

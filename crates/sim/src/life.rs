@@ -1,5 +1,6 @@
-//! One seed: the database is made, worked with, loses its disk or its process, recovers, is looked
-//! at, and so on for some lives. What happens after a life is in `aftermath`.
+//! One seed: creates the database, runs sessions on it, loses the disk or the process, recovers,
+//! checks the result, and repeats this for several lives. `aftermath` has what happens after a
+//! life.
 
 mod aftermath;
 mod flip_log;
@@ -30,18 +31,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Steps of all threads after which a seed is given up as endless.
+/// Steps of all threads after which a seed counts as endless.
 const MOST_STEPS: u64 = 400_000_000;
-/// Virtual time without any answer after which the engine is taken for dead.
+/// Virtual time without any answer after which the engine counts as hung.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Virtual time that the sessions of a failed engine get to finish. Not all can: a rollback that
-/// does not find its pages keeps its locks.
+/// Virtual time for the sessions of a failed engine to finish. Not all can: a rollback that cannot
+/// read its pages keeps its locks.
 const GRACE: Duration = Duration::from_secs(10);
-/// The same in steps: with few frames left, as dirty pages can no longer be written, those who want
-/// pages may take them from one another for ever, and then no time passes.
+/// The same limit in steps. When dirty pages can no longer be written and few frames are left,
+/// threads can take pages from each other forever, and then no time passes.
 const GRACE_STEPS: u64 = 1_000_000;
 
-/// Where the database is.
+/// Directory of the database.
 const DIR: &str = "/db";
 
 /// Runs a seed. An error is a finding.
@@ -80,13 +81,14 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
     Ok((story.report, story.leaks))
 }
 
-/// What the keeper of the time watches. Relaxed throughout: one thread of the operating system.
+/// State that the clock's thread watches. Relaxed throughout: there is one OS thread.
 #[derive(Default)]
 struct Watch {
     progress: Arc<AtomicU64>,
-    /// A full disk, and the time from which it has room again.
+    /// A full disk, and the time from which it has space again.
     full: Mutex<Option<(MemDisk, Duration)>>,
-    /// Who works, to be stopped when the engine has failed, as the server's main thread does it.
+    /// The engine and its workers, which must stop when the engine has failed, as the server's main
+    /// thread does it.
     working: Mutex<Option<(Arc<Engine>, Arc<Crew>)>>,
 }
 
@@ -104,7 +106,7 @@ impl Watch {
     fn set_full(&self, full: Option<(MemDisk, Duration)>) {
         *self.full.lock().unwrap_or_else(PoisonError::into_inner) = full;
     }
-    /// Makes room when it is time.
+    /// Frees space when it is time.
     fn relieve(&self) {
         let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((disk, until)) = &*full
@@ -118,14 +120,14 @@ impl Watch {
     }
 }
 
-/// What the keeper of the time does besides.
+/// What the clock's thread checks besides.
 struct Watching {
     watch: Arc<Watch>,
-    /// The progress last seen, and when it was first.
+    /// The progress at the last check, and when it was first seen.
     seen: u64,
     since: Duration,
     signals: Arc<Signals>,
-    /// When the engine was first seen to have failed, in time and in steps.
+    /// When the failure of the engine was first seen, in time and in steps.
     stopping_since: Option<(Duration, u64)>,
 }
 
@@ -163,10 +165,10 @@ struct Story<'w> {
     chronicle: Chronicle,
     signals: Arc<Signals>,
     report: Report,
-    /// Threads are left that wait for what will never come: those of killed processes.
+    /// Whether threads of killed processes are left, which wait forever.
     leaks: bool,
-    /// The last life ended in the middle of a commit that may be in the log without anyone's having
-    /// been told, or has left damage: the model cannot go on.
+    /// Whether the model cannot continue: the last life ended during a commit that may be in the
+    /// log without an answer, or has left damage.
     undecided: bool,
 }
 
@@ -198,8 +200,8 @@ impl Story<'_> {
         self.trace.event("story", text.as_bytes(), || text.to_owned());
     }
 
-    /// Opens what is on the disk with one worker, to look at it: with all knobs of the world but
-    /// its impatience, which lets what is looked at be refused.
+    /// Opens the database on the disk with one worker, to inspect it. It has all settings of the
+    /// world except the short time-outs, which would refuse some reads.
     fn open(&self, disk: &MemDisk) -> Result<(Arc<Engine>, Vec<Arc<Doorbell>>), OpenError> {
         self.open_at(disk, DIR)
     }
@@ -238,7 +240,7 @@ impl Story<'_> {
         Ok((engine, bells))
     }
 
-    /// Works until the sessions are done or the disk is gone, and then looks at what is left; the
+    /// Runs until the sessions are done or the disk is gone, then checks what is left. Returns the
     /// disk for the next life.
     fn live(&mut self, life: u32, disk: MemDisk) -> Result<MemDisk, String> {
         let (engine, bells) = self
@@ -261,7 +263,7 @@ impl Story<'_> {
         caches
             .extend((self.world.spills && rng.percent(33)).then(|| world::bad_versions(&mut rng)));
         let plan =
-            self.world.weather.plan(&mut self.rng, self.world.denials, flips, caches).map(Arc::new);
+            self.world.faults.plan(&mut self.rng, self.world.denials, flips, caches).map(Arc::new);
         if plan.is_some() {
             disk.set_faults(plan.clone());
             let hook = |operation: Operation<'_>| {
@@ -271,12 +273,12 @@ impl Story<'_> {
             };
             disk.set_hook(Some(Arc::new(hook)));
         }
-        if self.world.weather == FaultProfile::Full {
+        if self.world.faults == FaultProfile::Full {
             disk.set_capacity(disk.used() + self.rng.below(60_000));
             let until = virtual_time::now() + Duration::from_millis(self.rng.below(3_000));
             self.watch.set_full(Some((disk.clone(), until)));
         }
-        let faulty = crashes || self.world.weather != FaultProfile::Fair;
+        let faulty = crashes || self.world.faults != FaultProfile::None;
         let shared = Arc::new(Shared {
             history: Default::default(),
             signals: self.signals.clone(),
@@ -316,7 +318,7 @@ impl Story<'_> {
         let interrupted = shared.interrupted.load(Ordering::Relaxed);
         self.report.count("statements that others cancelled", interrupted);
         self.report.count("blocks that were run again", shared.replays.load(Ordering::Relaxed));
-        // A thread that was killed may have the latch.
+        // A killed thread may hold the latch.
         let plans = if self.leaks { Vec::new() } else { engine.plans() };
         for plan in plans {
             let [all, exclusive, switches] = if plan.adds {
@@ -342,8 +344,8 @@ impl Story<'_> {
         }
         let gone = Arc::downgrade(&engine);
         drop(engine);
-        // Reads that a fault delays hold the engine until they end: not after the execution's end,
-        // when no time moves any more.
+        // Delayed reads keep the engine alive until they end. Wait for them here: after the
+        // execution's end no time passes.
         while !self.leaks && gone.strong_count() > 0 {
             virtual_time::sleep(Duration::from_millis(1));
         }
@@ -355,12 +357,12 @@ impl Story<'_> {
         if self.world.mix.unique > 0 {
             self.chronicle.add(&shared.history.transactions(), shared.now())?;
         }
-        // What a failed sync has left in the system's cache is lost later, whatever the next
-        // process does: that is no promise.
+        // After a failed sync, the pages in the system's cache may still be lost later, whatever
+        // the next process does. So no promise covers them.
         let mut kills = Rng::new(self.world.seed, &format!("end of life {life}"));
         let killed = self.world.kills
             && flips == 0
-            && self.world.weather != FaultProfile::Breaking
+            && self.world.faults != FaultProfile::Breaking
             && kills.percent(50);
         let kills = killed.then_some(kills);
         if self.world.histories {
@@ -407,7 +409,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// What `clearway check` says.
+    /// Runs `clearway check` and returns its report.
     fn report(&self, disk: &MemDisk) -> Result<CheckReport, String> {
         let scratch =
             MemDisk::new().open(Path::new("scratch"), Open::Create).map_err(|e| e.to_string())?;
@@ -423,7 +425,7 @@ impl Story<'_> {
         report.map_err(|e| format!("check: {e}"))
     }
 
-    /// Whether every page, tree, free list and index is sound.
+    /// Fails unless every page, tree, free list and index is sound.
     fn check(&self, disk: &MemDisk) -> Result<(), String> {
         let report = self.report(disk)?;
         if report.storage.is_sound() && report.not_compared == 0 {
@@ -434,7 +436,7 @@ impl Story<'_> {
         Err(format!("check: {}", found.join("; ")))
     }
 
-    /// Whether what is there is what the model says, and whether all ways to it agree.
+    /// Fails unless the contents match the model and all access paths agree.
     fn judge(&self, engine: &Arc<Engine>, bells: &[Arc<Doorbell>]) -> Result<(), String> {
         self.judge_by(&self.model, engine, bells)
     }
@@ -464,7 +466,7 @@ impl Story<'_> {
         let mut reader = Reader::new(engine, bells[0].clone());
         let found = self.read_all(&mut reader)?;
         reader.close();
-        // Relaxed: one thread of the operating system.
+        // Relaxed: there is one OS thread.
         self.chronicle.look(&found, self.signals.steps.load(Ordering::Relaxed))
     }
 

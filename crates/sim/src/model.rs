@@ -1,5 +1,4 @@
-//! What a database is, said as simply as possible: tables are lists of rows, a transaction happens
-//! at once.
+//! A simple model of a database: tables are lists of rows, and a transaction happens at once.
 
 use crate::sql::{A, CursorStmt, K, Kind, Pred, Row, Set, Stmt, U};
 use crate::views::View;
@@ -12,39 +11,39 @@ pub struct Table {
     pub kind: Kind,
     /// Its rows, in no order.
     pub rows: Vec<Known>,
-    /// The names of the indexes that were made by CREATE INDEX.
+    /// Names of the indexes made by CREATE INDEX.
     pub indexes: BTreeSet<String>,
 }
 
-/// A row that is the same row however it changes.
+/// A row with an identity that survives changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
-    /// Which one it is.
+    /// Its identity.
     pub id: u64,
-    /// What is in it.
+    /// Its contents.
     pub row: Row,
 }
 
-/// What a statement answers.
+/// A statement's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// Rows, sorted.
     Rows(Vec<Row>),
-    /// Some of the rows, sorted: those of a cursor that the session has been given.
+    /// Some of the rows, sorted: those that a cursor has returned.
     Some(Vec<Row>),
-    /// So many rows were changed.
+    /// The number of changed rows.
     Count(u64),
-    /// count(*), count(a), sum(a)
+    /// count(*), count(a), sum(a).
     Sum(u64, u64, Option<i64>),
-    /// Nothing to tell.
+    /// Success without a result.
     Done,
-    /// 23505: a key would be there twice.
+    /// 23505: duplicate key.
     Duplicate,
-    /// Another error, which the model does not foresee: the statement has done nothing.
+    /// Another error, which the model does not predict. The statement has changed nothing.
     Refused(String),
 }
 
-/// The tables, as the transactions so far have left them.
+/// The tables after the transactions so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
     /// By name.
@@ -54,17 +53,17 @@ pub struct Model {
 }
 
 impl Model {
-    /// Executes a transaction's statements, which committed, in their order; the first whose answer
-    /// is not what was seen is an error. `statements`: with the answers in the engine; `views`:
-    /// what each of them saw, [`View::Newest`] for those behind the last.
+    /// Executes a committed transaction's statements in order. Fails at the first whose answer
+    /// differs. `statements` has the engine's answers; `views` what each statement saw,
+    /// [`View::Newest`] for those after the last view.
     pub fn replay(&mut self, statements: &[(Stmt, Answer)], views: &[View]) -> Result<(), String> {
         let base = if views.iter().any(|view| *view != View::Newest) {
             self.clone()
         } else {
             Self::default()
         };
-        // With the tables that the transaction itself has made or emptied: of those it sees what is
-        // newest.
+        // Includes the tables that the transaction itself has created or truncated: it sees their
+        // newest state.
         let mut savepoints: Vec<(u8, Self, BTreeSet<String>)> = Vec::new();
         let mut remade = BTreeSet::new();
         for (at, (stmt, seen)) in statements.iter().enumerate() {
@@ -196,9 +195,9 @@ impl Model {
 }
 
 impl Model {
-    /// Inserts those of the rows whose keys are free, one after the other. An error if another
-    /// meets only rows that are not seen; `is_seen`: whether a row is that has the same values in
-    /// these columns.
+    /// Inserts the rows without conflicts, one after another. Fails if another row conflicts only
+    /// with rows that the statement does not see. `is_seen` returns true if a row with the same
+    /// values in these columns is visible.
     pub(crate) fn insert_free(
         &mut self,
         name: &str,
@@ -226,7 +225,7 @@ impl Model {
 }
 
 impl Table {
-    /// The rows that have a unique key of this row, each with the key's columns.
+    /// Returns the rows that share a unique key with this row, each with the key's columns.
     fn met_by<'t>(&'t self, row: &Row) -> impl Iterator<Item = (&'t Known, &'static [usize])> {
         let same = |known: &Known, key: &[usize]| {
             key.iter()
@@ -238,13 +237,12 @@ impl Table {
         })
     }
 
-    /// The rows for which it holds, sorted.
+    /// Returns the rows that satisfy the predicate, sorted.
     pub fn select(&self, pred: &Pred) -> Vec<Row> {
         sorted(self.rows.iter().map(|known| &known.row).filter(|row| pred.holds(row)))
     }
 
-    /// Inserts rows, of which the first is to be known by this number, the next by the one that
-    /// follows.
+    /// Inserts rows. The first gets the identity `first`, the others follow.
     fn insert(&mut self, rows: &[Row], first: u64) -> Answer {
         let before = self.rows.len();
         self.rows.extend((first..).zip(rows).map(|(id, row)| Known { id, row: row.clone() }));
@@ -317,7 +315,7 @@ pub(crate) fn sorted<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<Row> {
     rows
 }
 
-/// The columns of unique keys of these rows.
+/// Returns the unique-key columns of these rows.
 pub(crate) fn keys(kind: Kind, mut rows: Vec<Row>) -> Answer {
     for row in &mut rows {
         (0..row.n.len()).filter(|c| !kind.is_in_key(*c)).for_each(|c| row.n[c] = None);
@@ -327,20 +325,20 @@ pub(crate) fn keys(kind: Kind, mut rows: Vec<Row>) -> Answer {
     Answer::Rows(rows)
 }
 
-/// count(*), count(a), sum(a)
+/// Computes count(*), count(a) and sum(a).
 pub(crate) fn sum(rows: &[Row]) -> Answer {
     let values: Vec<i64> = rows.iter().filter_map(|row| row.n[A]).map(i64::from).collect();
     let sum = (!values.is_empty()).then(|| values.iter().sum());
     Answer::Sum(rows.len() as u64, values.len() as u64, sum)
 }
 
-/// Returns true if `all` has each of these rows, as often. Both are sorted.
+/// Returns true if `all` contains each of these rows at least as often. Both are sorted.
 fn are_among(some: &[Row], all: &[Row]) -> bool {
     let mut all = all.iter();
     some.iter().all(|row| all.any(|other| other == row))
 }
 
-/// An answer for people.
+/// Formats an answer.
 pub fn show(answer: &Answer) -> String {
     match answer {
         Answer::Rows(rows) | Answer::Some(rows) => {
@@ -352,7 +350,7 @@ pub fn show(answer: &Answer) -> String {
     }
 }
 
-/// How two lists of rows differ, for people.
+/// Formats the difference between two lists of rows.
 pub fn difference(engine: &[Row], model: &[Row]) -> String {
     let missing: Vec<String> =
         model.iter().filter(|row| !engine.contains(row)).take(8).map(Row::to_string).collect();
@@ -403,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_inserted_from_a_table_with_other_keys() {
+    fn insert_select_works_between_tables_with_other_keys() {
         let mut model = spread();
         model.execute(&insert(&[row(1, 1, None), row(1, 2, Some(2))])).unwrap();
         let copy = |k, up| Stmt::InsertSelect {
@@ -436,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn who_skips_locked_rows_may_miss_rows_and_invent_none() {
+    fn skip_locked_may_miss_rows_but_not_invent_them() {
         let (a, b) = (row(1, 1, None), row(1, 2, None));
         let lock = Some(Lock { mode: RowLock::Update, wait: LockWait::Skip });
         let select = |lock| Stmt::Select { table: "t".into(), pred: Pred::All, lock };
@@ -461,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn going_back_to_a_savepoint_keeps_it() {
+    fn rollback_to_a_savepoint_keeps_it() {
         let mut model = spread();
         let done = |stmt| (stmt, Answer::Done);
         let steps = [

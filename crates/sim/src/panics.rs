@@ -1,13 +1,13 @@
-//! Panics of the engine's threads: those that a thread catches are findings too.
+//! Panics of the engine's threads. A panic that a thread catches is a finding, too.
 
 use std::cell::RefCell;
 
 thread_local! {
-    /// The first panic of the execution in this thread of the operating system.
+    /// The first panic of the execution in this OS thread.
     static FIRST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Has panics noted instead of printed.
+/// Records panics instead of printing them.
 pub fn install() {
     std::panic::set_hook(Box::new(|info| {
         let text = info.to_string();
@@ -17,7 +17,7 @@ pub fn install() {
     }));
 }
 
-/// The first panic since the last call.
+/// Returns the first panic since the last call.
 pub fn take() -> Option<String> {
     FIRST.with_borrow_mut(Option::take)
 }

@@ -1,28 +1,29 @@
 //! One seed of the buffer pool alone: a few threads on a pool of a few frames, over files that may
 //! fail and a log that only counts.
 //!
-//! The whole engine's simulation has the pool in it, but meets its races rarely, and sees of them
-//! what a row shows. Here threads do little else than to race, and every look is judged by itself.
+//! The simulation of the whole engine includes the pool, but rarely hits its races, and sees only
+//! the effects that reach a row. Here threads do little else than race, and every read is judged.
 //!
 //! # What is judged
 //! 1. A page under a latch has its id and the newest content that a holder of its exclusive latch
-//!    has left there, and no other as long as the latch is held. What is seen without a latch is
-//!    one whole version that was the newest at some moment meanwhile.
-//! 2. A page is never read twice at once, and no more reads are made than pages come, fail, or are
-//!    overtaken by a creation; of the second level as of the page's place. What the second level's
-//!    file has, or loses, nobody sees.
-//! 3. A page is in one frame: at the end as many pages are resident as frames are not free.
-//! 4. Write-ahead, at each write and in what a crash at any moment leaves. No two batches are
-//!    written at once, no older version after a newer.
-//! 5. What `flush_before` or `min_rec_lsn` has said to be on the disk is there after a crash at any
-//!    later moment; every page there is whole, or mended, and a version that was written.
-//! 6. A page that is kept can be read; when nothing is kept every frame can be had.
-//! 7. Every fetch is answered, once; an error has a cause: a read that failed, a pool that has
-//!    failed or was shut down, or frames that are all in use.
-//! 8. The replacement is told that each page comes and leaves, once and while it is there, and its
-//!    policy hears it so (`witness`).
-//! 9. The cooler frees frames before somebody must wait for one, and is woken by who must
-//!    (`quiet`).
+//!    has left, and does not change while the latch is held. An optimistic read returns one whole
+//!    version that was the newest at some moment during the read.
+//! 2. A page is never read twice at once, and there are no more reads than pages that arrive, fail,
+//!    or are superseded by a creation; the same for the second level. What the second level's file
+//!    holds or loses is invisible.
+//! 3. A page is in one frame: at the end, the number of resident pages is the number of used
+//!    frames.
+//! 4. Write-ahead logging, at each write and in the state that a crash at any moment leaves. No two
+//!    batches are written at once, and no older version after a newer one.
+//! 5. What `flush_before` or `min_rec_lsn` has reported as on disk is there after a crash at any
+//!    later moment. Every page there is whole, or repaired, and a version that was written.
+//! 6. A pinned page can be read; when nothing is pinned every frame can be allocated.
+//! 7. Every fetch gets one answer. An error has a cause: a failed read, a pool that has failed or
+//!    was shut down, or frames that are all in use.
+//! 8. The replacement hears once that a page arrives and once that it leaves, while the page is
+//!    there, and its policy hears the same (`witness`).
+//! 9. The cooler frees frames before a thread must wait for one, and a thread that must wait wakes
+//!    it (`quiet`).
 
 mod model;
 mod quiet;
@@ -57,11 +58,11 @@ use watched::{Log, WatchedIo};
 use witness::{View, witnessed};
 use work::Worker;
 
-/// Steps of all threads after which a seed is given up as endless. The longest of 20,000 took 64
-/// million: threads that keep nearly all frames starved the others until the cooler gave up, again
-/// and again.
+/// Steps of all threads after which a seed counts as endless. The longest of 20,000 took 64
+/// million: threads that pinned nearly all frames starved the others until the cooler gave up,
+/// repeatedly.
 const MOST_STEPS: u64 = 200_000_000;
-/// Virtual time that an answer may take when nobody does anything any more.
+/// Maximum virtual time to an answer when all threads are idle.
 const PATIENCE: Duration = Duration::from_secs(300);
 const DIR: &str = "/db";
 
@@ -72,9 +73,8 @@ pub fn run(world: &World, trace: &Trace) -> Result<Report, String> {
     execution::run(seed, pace, move |signals| execution(&world, &trace, signals))
 }
 
-/// What all threads share. Its own atomics and mutexes are the standard library's: no points at
-/// which another thread may go on, and none is held at one. Relaxed throughout: all in one thread
-/// of the operating system.
+/// State shared by all threads. Its own atomics and mutexes are the standard library's: no thread
+/// switch happens at them, and none while one is held. Relaxed throughout: there is one OS thread.
 struct Stage {
     world: World,
     pool: Arc<Pool>,
@@ -83,9 +83,9 @@ struct Stage {
     disk: MemDisk,
     model: Arc<Model>,
     view: Arc<View>,
-    /// Pages wanted for scans: the policy may not know them.
+    /// Pages fetched for scans: the policy may not know them.
     scanned: Mutex<BTreeSet<PageId>>,
-    /// Pages kept by nobody's thread.
+    /// Pins that no thread holds.
     inbox: Mutex<Vec<(PageId, Pin)>>,
     asked: AtomicU64,
     answered: AtomicU64,
@@ -94,12 +94,12 @@ struct Stage {
     created: AtomicU64,
     crashes: AtomicU64,
     closing: AtomicBool,
-    /// Touched for a step.
+    /// Accessed to make a scheduling point.
     touched: AtomicU32,
 }
 
 impl Stage {
-    /// A point at which another thread may go on.
+    /// A point at which the scheduler may switch threads.
     fn step(&self) {
         self.touched.load(Ordering::Relaxed);
     }
@@ -108,7 +108,7 @@ impl Stage {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something is about to be fetched.
+    /// Records that this is about to be fetched.
     fn ask(&self, want: MissingPage) {
         self.asked.fetch_add(1, Ordering::Relaxed);
         if let MissingPage::Scan(id) = want {
@@ -140,7 +140,7 @@ impl Stage {
         result.inspect_err(|error| self.excuse(want, error))
     }
 
-    /// Asks and does not wait; what is got is given to `keep`.
+    /// Requests without waiting; passes the pin to `keep`.
     fn ask_for(self: &Arc<Self>, want: MissingPage, keep: impl FnOnce(Pin) + Send + 'static) {
         self.ask(want);
         let stage = self.clone();
@@ -158,19 +158,17 @@ impl Stage {
         self.answered.load(Ordering::Relaxed) >= self.asked.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a cause for the error.
+    /// Fails unless the error has a cause.
     fn excuse(&self, want: MissingPage, error: &PageError) {
         let failed = self.pool.failed().is_some();
         let excused = match error {
             PageError::NoFrames => self.world.may_starve(),
             PageError::Closed => self.closing.load(Ordering::Relaxed),
-            PageError::Io { action: "read", .. } => {
-                self.world.weather == FaultProfile::FailingReads
-            }
-            // A page that is not created: nothing is lost by it.
+            PageError::Io { action: "read", .. } => self.world.faults == FaultProfile::FailingReads,
+            // The page is not created, so nothing is lost.
             PageError::Io { action: "extend", .. } => {
                 self.not_extended.fetch_add(1, Ordering::Relaxed);
-                failed || self.world.weather == FaultProfile::Breaking
+                failed || self.world.faults == FaultProfile::Breaking
             }
             PageError::Io { .. } | PageError::Log(_) => failed,
             _ => false,
@@ -178,7 +176,7 @@ impl Stage {
         assert!(excused, "{want:?} got an error without a cause: {error}");
     }
 
-    /// Writes what was changed up to now; what the pool says then holds.
+    /// Writes all changes so far; then what the pool reports must hold.
     fn flush(&self) {
         let target = self.log_end();
         match self.pool.flush_before(target) {
@@ -189,7 +187,7 @@ impl Stage {
         }
     }
 
-    /// What `min_rec_lsn` says, by itself: that all before it is on the disk.
+    /// Checks the claim of `min_rec_lsn`: that everything before it is on disk.
     fn look_at_rec_lsn(&self) {
         let target = self.log_end();
         let least = self.pool.min_rec_lsn();
@@ -202,9 +200,9 @@ impl Stage {
     }
 }
 
-/// Looks at what a crash now would leave.
+/// Checks the state that a crash at this moment would leave.
 fn crash(stage: &Stage, seed: u64) {
-    // Nothing is a step between these three.
+    // There is no scheduling point between these three.
     let (floor, durable) = (stage.model.floor(), stage.log.durable_now());
     let disk = stage.disk.crash(seed);
     stage.crashes.fetch_add(1, Ordering::Relaxed);
@@ -237,7 +235,7 @@ fn open(
     let io_pool = Arc::new(IoPool::new(world.io_threads, "page-io").map_err(|e| e.to_string())?);
     let files =
         Files::open(&traced, Path::new(DIR), world.partitions).map_err(|e| e.to_string())?;
-    let syncs = if world.weather == FaultProfile::BrokenLog { rng.below(20) } else { u64::MAX };
+    let syncs = if world.faults == FaultProfile::BrokenLog { rng.below(20) } else { u64::MAX };
     let (log, model) = (Arc::new(Log::new(syncs)), Arc::new(Model::default()));
     let io = Arc::new(WatchedIo::new(
         files.with_io_pool(io_pool.clone()),
@@ -348,7 +346,7 @@ fn report(stage: &Stage) -> Report {
     report
 }
 
-/// When nobody does anything any more.
+/// Checks the pool when all threads are done.
 fn end(stage: &Arc<Stage>, rng: &mut Rng) -> Result<(), String> {
     let began = virtual_time::now();
     while !stage.all_answered() {

@@ -1,7 +1,8 @@
-//! Which thread goes on: the seed decides at each step, with more or less patience and favour.
+//! Picks the next thread: the seed decides at each step, with a drawn switching rate and
+//! unevenness.
 //!
-//! Task 0 is the execution's main thread. The keeper of the virtual time is known by its name: it
-//! runs when no other thread can (then `idle` says so), and now and then besides.
+//! Task 0 is the execution's main thread. The clock's thread is recognised by its name: it runs
+//! when no other thread can (then `idle` is set), and occasionally besides.
 
 use crate::rng::Rng;
 use crate::world::Pace;
@@ -9,36 +10,37 @@ use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The name of the thread that moves the virtual time.
+/// The name of the thread that advances the virtual clock.
 pub const TIME: &str = "time";
 
-/// One in so many steps the time may move although threads could go on, if the world is impatient.
+/// In one of this many steps the clock may advance although threads can run, if the world allows
+/// that.
 const TIME_STEPS: u64 = 2_000;
 
-/// Steps after which the time moves in any world: threads that only take pages from one another
-/// would keep it from moving for ever.
+/// Steps after which the clock advances in any world: threads that only take pages from each other
+/// would otherwise stop it forever.
 const LONGEST_STANDSTILL: u64 = 100_000;
 
-/// One in so many steps a thread may be woken that nobody has woken.
+/// In one of this many steps a parked thread may wake spuriously.
 const SPURIOUS_STEPS: u64 = 1_000;
 
-/// One in so many steps a thread is made to stand still, if the world has that, and for how many
-/// steps at most.
+/// In one of this many steps a thread is stalled, if the world has stalls; and for how many steps
+/// at most.
 const STALL_STEPS: u64 = 300;
 const LONGEST_STALL: u64 = 3_000;
 
-/// What the scheduler and the execution tell each other.
+/// State shared by the scheduler and the execution.
 #[derive(Default)]
 pub struct Signals {
-    /// No thread but the time's can go on, or one only looks again and again: the time should move.
+    /// Only the clock's thread can run, or the others only spin: the clock should advance.
     pub idle: AtomicBool,
-    /// No thread but the time's can go on.
+    /// Only the clock's thread can run.
     pub stuck: AtomicBool,
-    /// Threads have gone on for long, and the time has not moved.
+    /// Threads have run for long and the clock has not advanced.
     pub overdue: AtomicBool,
     /// Steps so far.
     pub steps: AtomicU64,
-    /// The execution has come to its end: the time's thread ends.
+    /// The execution is over: the clock's thread ends.
     pub over: AtomicBool,
 }
 
@@ -48,18 +50,18 @@ pub struct Seeded {
     pace: Pace,
     weights: Vec<u64>,
     signals: Arc<Signals>,
-    /// Which tasks are the time's, by number; found out by name.
+    /// Which tasks are the clock's, by number; found by name.
     is_time: Vec<Option<bool>>,
     begun: bool,
     others: Vec<TaskId>,
-    /// Who stands still, and up to which step.
+    /// The stalled thread, and the step at which the stall ends.
     stalled: Option<(TaskId, u64)>,
-    /// The step at which the time's thread last ended a round.
+    /// The step at which the clock's thread last ended a round.
     moved: u64,
 }
 
 impl Seeded {
-    /// A scheduler at this pace, of which the seed decides the rest.
+    /// Creates a scheduler at this pace; the seed decides the rest.
     pub fn new(seed: u64, pace: Pace, signals: Arc<Signals>) -> Self {
         let mut rng = Rng::new(seed, "schedule");
         let weights =
@@ -104,7 +106,7 @@ impl Scheduler for Seeded {
         current: Option<TaskId>,
         is_yielding: bool,
     ) -> Option<TaskId> {
-        // Relaxed, here and below: all in one thread of the operating system.
+        // Relaxed, here and below: there is one OS thread.
         let step = self.signals.steps.fetch_add(1, Ordering::Relaxed);
         if self.pace.stalls && self.rng.below(STALL_STEPS) == 0 {
             self.stalled = current.map(|current| (current, step + self.rng.below(LONGEST_STALL)));
@@ -129,8 +131,7 @@ impl Scheduler for Seeded {
         }
         self.others.clear();
         let mut time = None;
-        // Who is parked may be woken for nothing, but rarely; and it is no reason for the time to
-        // stand still.
+        // A parked thread may wake spuriously, but rarely; that is no reason to stop the clock.
         let spurious = self.rng.below(SPURIOUS_STEPS) == 0;
         for task in runnable {
             if self.is_time(task) {
@@ -145,13 +146,14 @@ impl Scheduler for Seeded {
         if self.others.len() > 1 {
             self.others.retain(|t| Some(*t) != stalled);
         }
-        // Who only looks again and again may be waiting for a time.
+        // A thread that only spins may be waiting for a time.
         let waits =
             is_yielding && self.others.len() == 1 && self.others.first() == current.as_ref();
         let idle = self.others.is_empty() || (waits && time.is_some() && self.rng.below(4) == 0);
         self.signals.idle.store(idle, Ordering::Relaxed);
         self.signals.stuck.store(self.others.is_empty(), Ordering::Relaxed);
-        // As long as the round takes: it is not to wait as long again in its middle.
+        // Stays set for the whole round: the clock's thread must not wait as long again in the
+        // middle of it.
         let overdue = time.is_some() && step - self.moved > LONGEST_STANDSTILL;
         self.signals.overdue.store(overdue, Ordering::Relaxed);
         if idle

@@ -1,4 +1,4 @@
-//! One session: makes up its next statement, runs it, and writes down what it saw.
+//! One session: generates its next statement, runs it, and records what it saw.
 
 mod cursors;
 mod exports;
@@ -26,44 +26,44 @@ use clearway_types::{Lsn, RowBatch, SqlError, SqlResult};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Plans that a statement may need because others change the catalog.
+/// Maximum number of times a statement is planned again because others change the catalog.
 const REPLANS: u32 = 50;
-/// What COMMIT of a failed block answers.
+/// COMMIT's answer in a failed block.
 pub const NO_COMMIT: &str = "ROLLBACK";
 
-/// What a life's sessions share.
+/// State shared by the sessions of a life.
 pub struct Shared {
-    /// Where transactions are written down.
+    /// The recorded transactions.
     pub history: History,
     /// The clock of the history: the execution's steps.
     pub signals: Arc<Signals>,
-    /// What happened.
+    /// The trace.
     pub trace: Trace,
-    /// Nothing new is to be started: the disk is gone.
+    /// Whether no new statement may start: the disk is gone.
     pub stopping: std::sync::atomic::AtomicBool,
-    /// Counts answers: as long as it moves, the engine lives.
+    /// Number of answers: while it grows, the engine is alive.
     pub progress: Arc<std::sync::atomic::AtomicU64>,
-    /// Parts of results that sessions have taken.
+    /// Number of parts of results that sessions have received.
     pub parts: std::sync::atomic::AtomicU64,
-    /// Rests of cursors that sessions have asked for.
+    /// Number of times sessions asked for more rows of a cursor.
     pub fetches: std::sync::atomic::AtomicU64,
-    /// Connections that have ended in a block.
+    /// Number of connections that ended in a block.
     pub hang_ups: std::sync::atomic::AtomicU64,
-    /// Statements that other sessions have cancelled.
+    /// Number of statements that other sessions cancelled.
     pub interrupted: std::sync::atomic::AtomicU64,
-    /// The signals that sessions send each other.
+    /// The signals between sessions.
     pub mailboxes: Arc<Mailboxes>,
-    /// Blocks that the engine has run again, and gone on with.
+    /// Number of blocks that the engine ran again successfully.
     pub replays: std::sync::atomic::AtomicU64,
-    /// What each session that is not over is about, for when nothing moves any more.
+    /// What each running session is doing, to report when nothing moves any more.
     pub doing: std::sync::Mutex<std::collections::BTreeMap<String, String>>,
-    /// The disk may fail, so that errors of any kind are to be expected.
+    /// Whether the disk may fail, so that any error is possible.
     pub faults: std::sync::atomic::AtomicBool,
-    /// What the disk does.
+    /// The disk's fault plan.
     pub plan: Option<Arc<FaultPlan>>,
-    /// The backups that were reported complete.
+    /// The completed backups.
     pub backups: std::sync::Mutex<Vec<Taken>>,
-    /// The snapshots that were exported last.
+    /// The most recently exported snapshots.
     pub exports: std::sync::Mutex<Vec<exports::Export>>,
 }
 
@@ -72,41 +72,41 @@ pub struct Shared {
 pub struct Taken {
     /// Its directory.
     pub target: String,
-    /// The last commit that was acknowledged when it began.
+    /// The last acknowledged commit when it began.
     pub acknowledged: Lsn,
-    /// Where its log ends.
+    /// The end of its log.
     pub end: Lsn,
 }
 
 impl Shared {
-    /// The time, in steps of all threads.
+    /// Returns the time, in steps of all threads.
     pub fn now(&self) -> u64 {
-        // Relaxed: one thread of the operating system.
+        // Relaxed: there is one OS thread.
         self.signals.steps.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// The pages in which a bit has flipped, but for copies that nobody needs.
+    /// Returns the pages with a flipped bit, except for copies that nothing needs.
     pub fn rotten(&self) -> BTreeSet<Rotten> {
         let struck = self.plan.as_ref().map(|plan| plan.struck()).unwrap_or_default();
         let needed = struck.into_iter().filter(|hit| hit.duty == Duty::Finds);
         needed.filter_map(|hit| Some(Rotten::new(hit.path, hit.at? / PAGE_SIZE as u64))).collect()
     }
 
-    /// Whether the engine stopped because a bit flipped in a page whose write it did not yet know
-    /// to be synced: it cannot tell that from a write that the disk has lost.
+    /// Returns true if the engine stopped because a bit flipped in a page whose write was not yet
+    /// known to be synced: it cannot tell that from a lost write.
     pub fn has_lost_a_write(&self, why: &str) -> bool {
         why.contains("the disk has lost what was written")
             && self.rotten().iter().any(|page| page.explains(why))
     }
 
-    /// The backups that were reported complete.
+    /// Returns the completed backups.
     pub fn backups(&self) -> Vec<Taken> {
         self.backups.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Whether a session was cut off in a statement that may have committed. Its record may be in
-    /// the log: the engine frees dropped trees, and waits for their pages, between the record and
-    /// the answer.
+    /// Returns true if a session was cut off in a statement that may have committed. Its record may
+    /// be in the log: between the record and the answer the engine frees dropped trees, and waits
+    /// for their pages.
     pub fn commits_unanswered(&self) -> bool {
         let doing = self.doing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let commits = ["runs COMMIT", "runs CREATE", "runs DROP", "runs TRUNCATE", "runs ALTER"];
@@ -119,10 +119,10 @@ enum State {
     Running {
         stmt: Stmt,
         replans: u32,
-        /// Those that have come in parts.
+        /// The rows received so far, if they arrive in parts.
         rows: RowBatch,
     },
-    /// The client is not told before the log is durable.
+    /// The client gets no answer before the log is durable.
     Waiting {
         lsn: Lsn,
         number: Option<usize>,
@@ -139,17 +139,17 @@ pub struct Session {
     state: State,
     /// Statements of the open transaction.
     open: Vec<(Stmt, Answer)>,
-    /// The snapshot that its queries read.
+    /// The snapshot of its queries.
     snapshot: Option<Lsn>,
-    /// The snapshots that its statements saw, if it is below SERIALIZABLE.
+    /// The snapshot of each statement, below SERIALIZABLE.
     views: Vec<Option<Lsn>>,
-    /// The snapshot that all its statements must see: it has imported it.
+    /// The imported snapshot, which all statements must see.
     imported: Option<Lsn>,
-    /// How many transactions have imported snapshots.
+    /// Number of transactions that imported snapshots.
     imports: u32,
     /// The step at which it began.
     began: u64,
-    /// Turns of the event loop before the next statement: a client that thinks, in a block with its
+    /// Turns of the event loop before the next statement: a client that waits, in a block with its
     /// locks.
     thinks: u64,
     /// Signals from other sessions.
@@ -158,17 +158,17 @@ pub struct Session {
     cursors: Vec<cursors::Cursor>,
     /// The savepoints of the open transaction.
     savepoints: Vec<u8>,
-    /// What comes when a cursor that is in its way has been read.
+    /// The statement that runs when a conflicting cursor has been read.
     postponed: Option<Stmt>,
-    /// What had been acknowledged when the statement began.
+    /// The last acknowledged commit when the statement began.
     acknowledged: Lsn,
-    /// Statements still to be started.
+    /// Statements that are still to run.
     left: u64,
     number: u32,
 }
 
 impl Session {
-    /// A session that will run so many statements, and finish its transaction then.
+    /// Creates a session that runs `statements` statements and then finishes its transaction.
     pub fn new(
         port: &mut Port,
         (number, pid): (u32, i32),
@@ -203,7 +203,7 @@ impl Session {
         }
     }
 
-    /// Whether it has nothing more to do.
+    /// Returns true if it has nothing more to do.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
@@ -227,8 +227,8 @@ impl Session {
         doing.insert(self.name.clone(), format!("{text} ({:?})", self.block()));
     }
 
-    /// Goes on as far as it can; whether it did anything. An error: what the engine did cannot be
-    /// right.
+    /// Advances as far as possible; returns whether it did anything. Fails if the engine's
+    /// behaviour cannot be right.
     pub fn advance(&mut self, port: &mut Port) -> Result<bool, String> {
         self.take_signals(port);
         let moved = self.advance_all(port);
@@ -241,11 +241,11 @@ impl Session {
         if let Some(client) = &mut self.client
             && !client.is_running()
         {
-            // Its transaction may have been undone.
+            // The transaction may have been undone.
             drop(client.resume(port));
         }
         loop {
-            // Relaxed: one thread of the operating system.
+            // Relaxed: there is one OS thread.
             let stopping = self.shared.stopping.load(std::sync::atomic::Ordering::Relaxed);
             match std::mem::replace(&mut self.state, State::Over) {
                 State::Over => return Ok(moved),
@@ -299,7 +299,7 @@ impl Session {
                             && !matches!(step, Step::Pending) =>
                         {
                             self.cursor_step(port, stmt, replans, step)?;
-                            // The other sessions have a turn before it asks for more.
+                            // The other sessions run before it asks for more.
                             return Ok(true);
                         }
                         Step::Pending => {
@@ -313,7 +313,7 @@ impl Session {
                             self.cancel_at_times(port);
                             self.thinks = self.script.leaves_unread();
                             self.state = State::Running { stmt, replans, rows };
-                            // The other sessions have a turn before it asks for more.
+                            // The other sessions run before it asks for more.
                             return Ok(true);
                         }
                         Step::Done(Ok(outcome)) => {
@@ -424,8 +424,8 @@ impl Session {
         self.follow_replay()?;
         self.think(port, &stmt);
         match self.block() {
-            // An error in a block, ROLLBACK TO and the like: the transaction goes on, or is known
-            // to have failed.
+            // An error in a block, ROLLBACK TO and the like: the transaction continues or has
+            // failed.
             Block::Open if matches!(answer, Answer::Refused(_) | Answer::Duplicate) => {
                 let (number, stmt) = (self.number, stmt.short());
                 return Err(format!("session {number}: {stmt}: the block goes on after {shown}"));
@@ -473,14 +473,14 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the connection ends during this statement. Not during COMMIT: nobody would know
-    /// whether it was done.
+    /// Draws whether the connection ends during this statement. Not during COMMIT: its outcome
+    /// would be unknown.
     fn ends_in(&mut self, stmt: &Stmt) -> bool {
         !self.open.is_empty() && *stmt != Stmt::Commit && self.script.hangs_up()
     }
 
-    /// The connection ends, in a statement if one is given. The next one has the same number at
-    /// once.
+    /// Ends the connection, in a statement if one is given. The next connection gets the same
+    /// number at once.
     fn hang_up(&mut self, port: &mut Port, running: Option<Stmt>) {
         self.shared.progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed); // One thread of the operating system.
         self.shared
@@ -498,7 +498,7 @@ impl Session {
         self.state = State::Idle;
     }
 
-    /// The life is over: writes down what has no end yet.
+    /// Records the unfinished transaction at the end of the life.
     pub fn leave(&mut self) {
         self.end_cursors();
         let mut end = End::Aborted;
@@ -515,7 +515,7 @@ impl Session {
     }
 }
 
-/// Plans a text with what the client sees.
+/// Plans a text with the client's catalog.
 pub fn plan(sql: &str, client: &Client) -> SqlResult<Arc<Plan>> {
     let parsed = clearway_planner::parse(sql)?;
     let stmt = parsed.first().ok_or_else(|| SqlError::internal("no statement"))?;

@@ -1,5 +1,5 @@
-//! Statements, as the generator makes them, the engine gets them (as SQL text) and the model
-//! executes them.
+//! Statements as the generator makes them, as SQL text for the engine, and as the model executes
+//! them.
 
 mod cursors;
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The integer columns of every table, in the order of [`Row::n`]; the text column `v` follows
 /// them.
 pub const COLUMNS: [&str; 4] = ["d", "k", "a", "u"];
-/// `d`: what some tables are distributed by.
+/// `d`: the distribution column of some tables.
 pub const D: usize = 0;
 /// `k`: the key.
 pub const K: usize = 1;
@@ -55,18 +55,18 @@ pub enum Kind {
     Apart,
     /// PRIMARY KEY (d, k), UNIQUE (d, u), distributed by d.
     Spread,
-    /// UNIQUE (u), and so distributed by it; no primary key.
+    /// UNIQUE (u), and so distributed by u; no primary key.
     Unique,
     /// No key at all.
     Heap,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 6] =
         [Self::Keyed, Self::Guarded, Self::Apart, Self::Spread, Self::Unique, Self::Heap];
 
-    /// The columns of the primary key.
+    /// Returns the columns of the primary key.
     pub fn key(self) -> &'static [usize] {
         match self {
             Self::Keyed | Self::Guarded | Self::Apart => &[K],
@@ -75,8 +75,8 @@ impl Kind {
         }
     }
 
-    /// The columns that an UPDATE of one row, found by the primary key, changes beside those in no
-    /// key.
+    /// Returns the columns that an UPDATE of one row, found by its primary key, changes in addition
+    /// to those in no key.
     pub fn moves(self) -> &'static [usize] {
         match self {
             Self::Guarded => &[K, U],
@@ -85,7 +85,7 @@ impl Kind {
         }
     }
 
-    /// All unique keys.
+    /// Returns all unique keys.
     pub fn uniques(self) -> &'static [&'static [usize]] {
         match self {
             Self::Keyed => &[&[K]],
@@ -96,17 +96,17 @@ impl Kind {
         }
     }
 
-    /// What ADD PRIMARY KEY (k) makes of it; `None`: it has a primary key.
+    /// Returns the kind after ADD PRIMARY KEY (k); `None` if it has a primary key.
     pub fn with_key(self) -> Option<Self> {
         match self {
             Self::Heap => Some(Self::Keyed),
-            // Distributed by `u`, not by `d`: that does not show.
+            // It is distributed by `u`, not by `d`, but that is invisible.
             Self::Unique => Some(Self::Apart),
             Self::Keyed | Self::Guarded | Self::Apart | Self::Spread => None,
         }
     }
 
-    /// Returns true if a unique key has the column.
+    /// Returns true if a unique key contains the column.
     pub fn is_in_key(self, column: usize) -> bool {
         self.uniques().iter().any(|key| key.contains(&column))
     }
@@ -123,21 +123,21 @@ impl Kind {
     }
 }
 
-/// Which rows.
+/// Selects rows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pred {
     /// All.
     All,
-    /// Those in which the columns have these values.
+    /// Rows whose columns have these values.
     Equal(Vec<(usize, i32)>),
-    /// Those in which the column lies in between, bounds included.
+    /// Rows whose column is between the bounds, inclusive.
     Between(usize, i32, i32),
-    /// Those in which the column is NULL.
+    /// Rows whose column is NULL.
     IsNull(usize),
 }
 
 impl Pred {
-    /// Whether it holds for the row.
+    /// Returns true if the row satisfies it.
     pub fn holds(&self, row: &Row) -> bool {
         match self {
             Self::All => true,
@@ -165,14 +165,14 @@ impl fmt::Display for Pred {
     }
 }
 
-/// What an UPDATE does to a row.
+/// An UPDATE's change of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Set {
-    /// Gives the column this value.
+    /// Sets the column.
     To(usize, Option<i32>),
     /// Adds to the column.
     Add(usize, i32),
-    /// Gives `v` this value.
+    /// Sets `v`.
     Text(Arc<str>),
     /// Appends to `v`.
     Append(Arc<str>),
@@ -195,7 +195,7 @@ impl fmt::Display for Set {
 pub struct Lock {
     /// The mode.
     pub mode: RowLock,
-    /// What the statement does about locked rows.
+    /// How the statement handles locked rows.
     pub wait: LockWait,
 }
 
@@ -227,12 +227,12 @@ pub enum Stmt {
     Begin,
     /// BEGIN at READ COMMITTED or REPEATABLE READ.
     BeginAt {
-        /// The latter.
+        /// True for REPEATABLE READ.
         repeatable: bool,
     },
-    /// BEGIN ... READ ONLY: a snapshot for the whole transaction, or one for each statement.
+    /// BEGIN ... READ ONLY: one snapshot for the whole transaction, or one for each statement.
     BeginReadOnly {
-        /// For each.
+        /// True for one snapshot for each statement.
         each: bool,
     },
     /// COMMIT
@@ -247,70 +247,70 @@ pub enum Stmt {
     Release(u8),
     /// INSERT of some rows.
     Insert {
-        /// Into this table.
+        /// The table.
         table: String,
-        /// These.
+        /// The rows.
         rows: Vec<Row>,
     },
     /// INSERT ... ON CONFLICT DO NOTHING
     InsertFree {
-        /// Into this table.
+        /// The table.
         table: String,
-        /// Those of these whose keys are free.
+        /// The rows.
         rows: Vec<Row>,
     },
-    /// INSERT ... SELECT of rows whose `k` is then greater by `up`, and `u` the same.
+    /// INSERT ... SELECT of rows with `k` increased by `up` and the same `u`.
     InsertSelect {
-        /// Into this table.
+        /// The target.
         table: String,
-        /// From this table.
+        /// The source.
         from: String,
-        /// Of which rows.
+        /// The rows to select.
         pred: Pred,
-        /// What is added.
+        /// The increase of `k`.
         up: i32,
     },
     /// UPDATE
     Update {
         /// The table.
         table: String,
-        /// What is done.
+        /// The change.
         set: Set,
-        /// To which rows.
+        /// The rows.
         pred: Pred,
     },
     /// DELETE
     Delete {
-        /// From this table.
+        /// The table.
         table: String,
-        /// Which rows.
+        /// The rows.
         pred: Pred,
     },
     /// SELECT of whole rows, with or without a locking clause.
     Select {
-        /// From this table.
+        /// The table.
         table: String,
-        /// Which rows.
+        /// The rows.
         pred: Pred,
         /// The locking clause.
         lock: Option<Lock>,
     },
     /// SELECT of the columns of unique keys, FOR KEY SHARE.
     Keys {
-        /// From this table.
+        /// The table.
         table: String,
         /// Its constraints.
         kind: Kind,
-        /// Which rows.
+        /// The rows.
         pred: Pred,
-        /// What it does about locked rows.
+        /// How it handles locked rows.
         wait: LockWait,
     },
-    /// SELECT count(*), count(a), sum(a)
+    /// SELECT count(*), count(a), sum(a).
     Sum {
-        /// Of this table.
+        /// The table.
         table: String,
-        /// Of which rows.
+        /// The rows.
         pred: Pred,
     },
     /// CREATE TABLE
@@ -324,15 +324,15 @@ pub enum Stmt {
     DropTable(String),
     /// TRUNCATE
     Truncate(String),
-    /// ALTER TABLE ... ADD PRIMARY KEY (k), of a table without one.
+    /// ALTER TABLE ... ADD PRIMARY KEY (k), for a table without one.
     AddKey(String),
-    /// CREATE INDEX, not unique
+    /// CREATE INDEX, not unique.
     CreateIndex {
         /// Its name.
         name: String,
-        /// Of this table.
+        /// The table.
         table: String,
-        /// Of these columns.
+        /// The columns.
         columns: Vec<usize>,
     },
     /// DROP INDEX
@@ -341,7 +341,7 @@ pub enum Stmt {
     Backup(String),
     /// SELECT pg_export_snapshot()
     Export,
-    /// SET TRANSACTION SNAPSHOT of this id.
+    /// SET TRANSACTION SNAPSHOT with this id.
     Import(String),
     /// DECLARE, FETCH or CLOSE.
     Cursor(CursorStmt),
@@ -349,13 +349,13 @@ pub enum Stmt {
     Signal {
         /// Its backend id.
         pid: i32,
-        /// The latter.
+        /// True for pg_terminate_backend.
         terminate: bool,
     },
 }
 
 impl Stmt {
-    /// Whether it may change something.
+    /// Returns true if it may change something.
     pub fn writes(&self) -> bool {
         !matches!(
             self,
@@ -378,12 +378,12 @@ impl Stmt {
         )
     }
 
-    /// Whether it begins a block.
+    /// Returns true if it begins a block.
     pub fn begins(&self) -> bool {
         matches!(self, Self::Begin | Self::BeginAt { .. } | Self::BeginReadOnly { .. })
     }
 
-    /// Returns true if it leaves out rows that other transactions have locked.
+    /// Returns true if it skips locked rows.
     pub fn skips(&self) -> bool {
         match self {
             Self::Select { lock, .. } => lock.is_some_and(|lock| lock.wait == LockWait::Skip),
@@ -392,7 +392,7 @@ impl Stmt {
         }
     }
 
-    /// Returns true if it fails where it would have to wait for a lock.
+    /// Returns true if it fails instead of waiting for a lock.
     pub fn is_nowait(&self) -> bool {
         match self {
             Self::Select { lock, .. } => lock.is_some_and(|lock| lock.wait == LockWait::Fail),
@@ -401,7 +401,7 @@ impl Stmt {
         }
     }
 
-    /// Whether it changes the catalog.
+    /// Returns true if it changes the catalog.
     pub fn is_ddl(&self) -> bool {
         matches!(
             self,
@@ -414,7 +414,7 @@ impl Stmt {
         )
     }
 
-    /// Its text, with long values cut: for people.
+    /// Returns its text, with long values cut.
     pub fn short(&self) -> String {
         let text = self.to_string();
         match text.char_indices().nth(160) {

@@ -1,30 +1,30 @@
-//! What happened, as a hash and, if asked for, as lines that are printed or kept.
+//! The events of a run, as a hash and, on request, as lines that are printed or kept.
 //!
-//! Two runs of one seed are the same if they have the same hash: it takes in every operation on the
-//! disk, with its bytes and result, and every answer of the engine, in their order.
+//! Two runs of one seed are the same if their hashes are equal: the hash covers every operation on
+//! the disk, with its bytes and result, and every answer of the engine, in order.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Lines that are told before and after the place where two traces part.
+/// Lines to show before and after the point where two traces diverge.
 const BEFORE: usize = 8;
 const AFTER: usize = 4;
 
-/// A trace; clones are the same one.
+/// A trace; clones share it.
 #[derive(Clone, Default)]
 pub struct Trace {
     shared: Arc<Mutex<State>>,
     lines: Lines,
 }
 
-/// What becomes of the events' lines.
+/// What happens to the lines of events.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Lines {
-    /// Nothing: they are not made.
+    /// They are not formatted.
     #[default]
     Dropped,
     /// They are printed.
     Shown,
-    /// They are kept, to be compared.
+    /// They are kept for comparison.
     Kept,
 }
 
@@ -37,17 +37,17 @@ struct State {
 }
 
 impl Trace {
-    /// An empty trace.
+    /// Creates an empty trace.
     pub fn new(lines: Lines) -> Self {
         Self { shared: Arc::default(), lines }
     }
 
-    /// Whether lines are printed.
+    /// Returns true if lines are printed.
     pub fn shown(&self) -> bool {
         self.lines == Lines::Shown
     }
 
-    /// Takes in an event. `line` is called only if it is to be printed or kept.
+    /// Adds an event. Calls `line` only if it is to be printed or kept.
     pub fn event(&self, kind: &str, bytes: &[u8], line: impl FnOnce() -> String) {
         let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let mix = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
@@ -64,14 +64,14 @@ impl Trace {
         }
     }
 
-    /// The hash so far, and how many events it is of.
+    /// Returns the hash so far, and the number of events.
     pub fn hash(&self) -> (u64, u64) {
         let state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         (state.hash, state.events)
     }
 
-    /// Where this trace and another one part, both with their lines kept: what came just before,
-    /// and how each goes on.
+    /// Formats the point where two traces with kept lines diverge: the events before it, and how
+    /// each continues.
     pub fn parting(&self, other: &Self) -> String {
         let [a, b] = [self, other]
             .map(|t| t.shared.lock().unwrap_or_else(PoisonError::into_inner).kept.clone());

@@ -1,28 +1,28 @@
-//! The model's part of READ COMMITTED and REPEATABLE READ: statements that saw a snapshot, and
-//! their transaction's own changes.
+//! The model's READ COMMITTED and REPEATABLE READ: statements that see a snapshot and their
+//! transaction's own changes.
 //!
-//! A statement finds its rows in what it saw. It answers with them, or changes or locks the newest
-//! version of each that still satisfies its condition; at REPEATABLE READ there is none that others
-//! have changed since.
+//! A statement finds its rows in what it sees. It returns them, or changes or locks the newest
+//! version of each one that still satisfies its condition. At REPEATABLE READ none of them may have
+//! been changed by others since.
 //!
-//! A key has one place in its tree. So at REPEATABLE READ no statement makes a key that the block
-//! still sees, and that others have removed.
+//! A key has one place in its tree. So at REPEATABLE READ no statement creates a key that the block
+//! still sees and that others have removed.
 
 use crate::model::{Answer, Known, Model, Table, keys, sorted, sum};
 use crate::sql::{A, CursorStmt, Kind, Pred, Row, Stmt};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a statement saw.
+/// What a statement sees.
 #[derive(Clone, Debug, PartialEq)]
 pub enum View {
-    /// What was newest, under locks.
+    /// The newest state, under locks.
     Newest,
-    /// Its table as of a snapshot.
+    /// Its table at a snapshot.
     AsOf {
-        /// None: it was not there.
+        /// `None`: the table did not exist.
         table: Option<Table>,
-        /// REPEATABLE READ.
+        /// Whether the level is REPEATABLE READ.
         repeatable: bool,
     },
 }
@@ -33,9 +33,9 @@ fn rows(table: Option<&Table>) -> Rows<'_> {
     table.into_iter().flat_map(|table| &table.rows).map(|known| (known.id, &known.row)).collect()
 }
 
-/// What is there of a snapshot, with what its transaction has made of `base`: `now`. Others may
-/// have added to a row to which it has only added, too, and have committed since the snapshot: then
-/// the row has the snapshot's sum and its own additions.
+/// Combines a snapshot with the changes that its transaction made between `base` and `now`. Others
+/// may have incremented a row that the transaction only incremented, and committed since the
+/// snapshot: then the row is the snapshot's value plus the transaction's own increments.
 fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> BTreeMap<u64, Cow<'t, Row>> {
     let is_own = |id: &u64| base.get(id) != now.get(id);
     let own = |id: &u64, row: &'t Row| {
@@ -47,8 +47,7 @@ fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> BTreeMap<u6
         match sums {
             (Some(then), Some(before), Some(sum)) if then != before => {
                 let mut row = row.clone();
-                // As wide as it takes: what the transaction has added to may have been elsewhere
-                // then.
+                // i64, because the row may have had a very different value at the snapshot.
                 let own = i64::from(then) + i64::from(sum) - i64::from(before);
                 row.n[A] = i32::try_from(own).ok();
                 Cow::Owned(row)
@@ -64,8 +63,8 @@ fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> BTreeMap<u6
 }
 
 impl Model {
-    /// Executes a statement of a transaction that saw its table like this; `seen`: the engine's
-    /// answer, `base`: all as it was before the transaction.
+    /// Executes a statement of a transaction that saw its table like this. `seen` is the engine's
+    /// answer, `base` the state before the transaction.
     pub(crate) fn execute_as_of(
         &mut self,
         (stmt, seen): (&Stmt, &Answer),
@@ -132,8 +131,7 @@ impl Model {
             *table = taken;
             return Ok(answer);
         }
-        // A row that has been deleted and inserted again under its key may be taken for the same
-        // one.
+        // A row that was deleted and inserted again under the same key may count as the same row.
         let gone: Vec<_> = found
             .iter()
             .filter(|(id, _)| !now_rows.contains_key(id))
@@ -154,8 +152,8 @@ impl Model {
 }
 
 impl Model {
-    /// INSERT ... ON CONFLICT DO NOTHING passes over a row only if the snapshot has one of those
-    /// that it meets, with the same key, or its transaction has made it.
+    /// INSERT ... ON CONFLICT DO NOTHING skips a row only if the snapshot contains a conflicting
+    /// row with the same key, or its transaction created one.
     fn insert_free_as_of(
         &mut self,
         (name, new): (&str, &[Row]),
@@ -174,7 +172,7 @@ impl Model {
     }
 }
 
-/// A row that the block sees whose unique key was not there before, and is after.
+/// Returns a row visible to the block whose unique key did not exist before and exists after.
 fn revived<'r>(
     found: &'r BTreeMap<u64, Cow<'_, Row>>,
     before: &Table,
@@ -195,8 +193,7 @@ fn revived<'r>(
     })
 }
 
-/// Does to the newest versions of such rows, as far as they satisfy the statement's condition, what
-/// it says.
+/// Applies the statement to the newest versions of these rows, if they satisfy its condition.
 fn take(stmt: &Stmt, now: &Table, which: impl Fn(&Known) -> bool) -> (Table, Answer) {
     let mut table = now.clone();
     let takes =
@@ -212,7 +209,7 @@ fn take(stmt: &Stmt, now: &Table, which: impl Fn(&Known) -> bool) -> (Table, Ans
 }
 
 impl Stmt {
-    /// The table whose rows it reads or changes, or that it makes or drops.
+    /// Returns the table whose rows it reads or changes, or that it creates or drops.
     pub fn table(&self) -> Option<&str> {
         match self {
             Self::Insert { table, .. }
@@ -232,7 +229,7 @@ impl Stmt {
         }
     }
 
-    /// Which rows it reads or changes.
+    /// Returns the predicate for the rows that it reads or changes.
     fn pred(&self) -> Option<&Pred> {
         match self {
             Self::Update { pred, .. }
@@ -245,18 +242,18 @@ impl Stmt {
         }
     }
 
-    /// Whether what it does depends on what it sees.
+    /// Returns true if its effect depends on what it sees.
     pub fn looks(&self) -> bool {
         self.finds() || matches!(self, Self::Insert { .. } | Self::InsertFree { .. })
     }
 
-    /// Whether it looks for rows.
+    /// Returns true if it searches for rows.
     pub fn finds(&self) -> bool {
         self.pred().is_some()
     }
 
-    /// Whether a row has been changed so that a statement that found it before may not take it.
-    /// Others may change all but the keys of what FOR KEY SHARE has locked.
+    /// Returns true if a row has been changed so that a statement that found it earlier may not use
+    /// it. Others may change everything but the keys of a row locked FOR KEY SHARE.
     fn has_lost(&self, then: Option<&Row>, now: Option<&Row>) -> bool {
         match (self, then, now) {
             (Self::Keys { kind, .. }, Some(then), Some(now)) => {
@@ -266,7 +263,7 @@ impl Stmt {
         }
     }
 
-    /// Whether it locks the rows that it finds.
+    /// Returns true if it locks the rows that it finds.
     fn locks(&self) -> bool {
         !matches!(self, Self::Select { lock: None, .. } | Self::Sum { .. } | Self::Cursor(_))
     }
@@ -296,7 +293,8 @@ mod tests {
         )
     }
 
-    /// A table with the keys 1 and 2, then another transaction has added to 1 and has inserted 3.
+    /// Returns a table with the keys 1 and 2, and the state after another transaction has added to
+    /// 1 and inserted 3.
     fn changed() -> (Table, Model) {
         let mut model = Model::default();
         let create = (Stmt::CreateTable { table: "t".into(), kind: Kind::Keyed }, Answer::Done);
@@ -337,12 +335,12 @@ mod tests {
         for wrong in [vec![row(1, 1)], vec![row(3, 0)], vec![row(2, 0), row(2, 0)]] {
             assert!(declare(Answer::Some(wrong.clone())).is_err(), "{wrong:?}");
         }
-        // At its end it has brought all.
+        // A cursor read to its end must have returned all rows.
         assert!(declare(Answer::Rows(vec![row(1, 0)])).is_err());
     }
 
     #[test]
-    fn a_table_that_was_emptied_or_dropped_since_is_as_it_was() {
+    fn a_snapshot_sees_a_table_truncated_or_dropped_later() {
         for ddl in [Stmt::Truncate("t".into()), Stmt::DropTable("t".into())] {
             let (then, mut model) = changed();
             model.replay(&[(ddl, Answer::Done)], &[]).unwrap();
@@ -353,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_made_to_the_newest_version_if_the_condition_still_holds() {
+    fn changes_apply_to_newest_versions_that_still_match() {
         let zero = Pred::Equal(vec![(A, 0)]);
         assert_eq!(
             replay(&[add(zero.clone(), 1)], false),
@@ -365,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_others_have_removed_is_not_made_again() {
+    fn keys_that_others_removed_are_not_created_again() {
         let update = |set, k| {
             (
                 Stmt::Update { table: "t".into(), set, pred: Pred::Equal(vec![(K, k)]) },
@@ -387,23 +385,23 @@ mod tests {
             let again = replay(&[step], true).unwrap_err();
             assert!(again.contains("makes a key of (0, 1, 0, NULL"), "{again}");
         }
-        // The snapshot did not have 3, and the block itself removes 2.
+        // The snapshot lacks 3, and the block itself removes 2.
         assert_eq!(replay(&[insert(3), delete(2), insert(2)], true), Ok(()));
         assert_eq!(replay(&[update(Set::To(K, Some(4)), 2), insert(2)], true), Ok(()));
     }
 
     #[test]
-    fn a_conflict_is_ignored_if_the_snapshot_has_its_row() {
+    fn do_nothing_skips_rows_that_the_snapshot_has() {
         let free = |k: i32, n| {
             let stmt = Stmt::InsertFree { table: "t".into(), rows: vec![row(k, 7), row(k, 8)] };
             (stmt, Answer::Count(n))
         };
         let now = vec![row(1, 1), row(2, 0), row(3, 0)];
-        // 3 has come since.
+        // 3 was inserted since.
         assert_eq!(replay(&[free(3, 0)], false), Ok(now.clone()));
         let unseen = replay(&[free(3, 0)], true).unwrap_err();
         assert!(unseen.contains("the snapshot does not have the row (0, 3, 0, NULL"), "{unseen}");
-        // 2 was there, and the first row of the statement is its own.
+        // 2 was there, and the statement's first row is its own.
         assert_eq!(replay(&[free(2, 0)], true), Ok(now.clone()));
         assert_eq!(replay(&[free(4, 1), free(4, 0)], true), Ok([now, vec![row(4, 7)]].concat()));
     }

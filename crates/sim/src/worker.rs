@@ -1,4 +1,4 @@
-//! A worker: a thread with an event loop and some sessions, as the server has them, but without
+//! A worker: a thread with an event loop and several sessions, as in the server, but without
 //! sockets.
 
 use crate::session::{Session, Shared};
@@ -17,7 +17,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Wakes it, or keeps it from falling asleep next time.
+    /// Wakes the worker, or keeps it from parking next time.
     pub fn ring(&self) {
         *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_one();
@@ -31,28 +31,27 @@ impl Doorbell {
     }
 }
 
-/// One a worker, and the wakers that ring them.
+/// Creates a doorbell for each worker, and the wakers that ring them.
 pub fn doorbells(workers: u16) -> (Vec<Arc<Doorbell>>, Vec<Waker>) {
     let bells: Vec<Arc<Doorbell>> = (0..workers).map(|_| Arc::default()).collect();
     let wakers = bells.iter().cloned().map(|bell| Arc::new(move || bell.ring()) as Waker).collect();
     (bells, wakers)
 }
 
-/// What the workers of a life share.
+/// State shared by the workers of a life.
 pub struct Crew {
-    /// One a worker.
+    /// The doorbell of each worker.
     pub bells: Vec<Arc<Doorbell>>,
-    /// Workers whose sessions are not all over, with what those have left.
+    /// Number of workers that still have sessions or unfinished work of closed ones.
     pub busy: AtomicU32,
-    /// The process is killed, or somebody has found something: whatever still runs is left as it
-    /// is.
+    /// The process is killed, or there is a finding: whatever still runs is abandoned.
     pub killed: AtomicBool,
-    /// What the sessions share.
+    /// State shared by the sessions.
     pub shared: Arc<Shared>,
 }
 
-/// Runs the sessions to their ends. `make` makes them. Every worker goes on until all are done:
-/// what a session left behind may need it.
+/// Runs the sessions that `make` creates to their ends. Every worker continues until all are done:
+/// the work of a closed session may need it.
 pub fn work(
     engine: &Arc<Engine>,
     worker: u16,
@@ -63,8 +62,8 @@ pub fn work(
     let mut sessions = make(&mut port);
     let worked = work_with(&mut port, worker, crew, &mut sessions);
     if worked.is_err() {
-        // Its sessions would keep their locks, and the others wait for them until that is taken for
-        // the finding.
+        // Its sessions keep their locks, and the others would wait until that counts as the
+        // finding.
         crew.kill();
     }
     sessions.iter_mut().for_each(Session::leave);
@@ -91,12 +90,12 @@ fn work_with(
         }
         if busy && sessions.iter().all(Session::is_over) && !port.has_orphans() {
             busy = false;
-            // Relaxed: one thread of the operating system.
+            // Relaxed: there is one OS thread.
             crew.busy.fetch_sub(1, Ordering::Relaxed);
             crew.bells.iter().for_each(|bell| bell.ring());
         }
         if crew.busy.load(Ordering::Relaxed) == 0 {
-            // What the closed clients still had to do.
+            // The rest of the work of closed clients.
             port.poll(&mut events);
             return Ok(());
         }
@@ -107,14 +106,14 @@ fn work_with(
 }
 
 impl Crew {
-    /// Nobody goes on.
+    /// Stops all workers at once.
     pub fn kill(&self) {
         if !self.killed.swap(true, Ordering::Relaxed) {
             self.bells.iter().for_each(|bell| bell.ring());
         }
     }
 
-    /// Nothing new is to be started.
+    /// Stops new statements.
     pub fn stop(&self) {
         if !self.shared.stopping.swap(true, Ordering::Relaxed) {
             self.bells.iter().for_each(|bell| bell.ring());
@@ -122,7 +121,7 @@ impl Crew {
     }
 }
 
-/// One session in the calling thread, for looking at what is there.
+/// One session in the calling thread, to inspect the database.
 pub struct Reader {
     port: Port,
     client: Client,
@@ -130,7 +129,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A session at the engine's only worker, whose bell it is.
+    /// Creates a session at the engine's only worker, whose doorbell is `bell`.
     pub fn new(engine: &Arc<Engine>, bell: Arc<Doorbell>) -> Self {
         let mut port = engine.port(0);
         let client = Client::new(&mut port, 0);
@@ -143,7 +142,7 @@ impl Reader {
         self.port.poll(&mut Vec::new());
     }
 
-    /// The client, for its catalog.
+    /// Returns the client, for its catalog.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -153,7 +152,7 @@ impl Reader {
         self.outcome(sql).map(|outcome| outcome.rows)
     }
 
-    /// As [`Reader::run`], with all that was answered.
+    /// Runs a statement like [`Reader::run`] and returns the complete outcome.
     pub fn outcome(&mut self, sql: &str) -> Result<Outcome, String> {
         let failed =
             |e: clearway_types::SqlError| format!("{sql}: {} {}", e.state().as_str(), e.message());

@@ -1,26 +1,27 @@
-//! The knobs of one seed: each has ordinary and hostile values. And what the disk does: its zones,
-//! and how many faults each may have.
+//! The settings of one seed, each with ordinary and hostile values; and the faults of the disk.
 //!
-//! A life has one weather, the same for all zones, and at most so many faults of each kind in each
+//! A life has one fault profile for all zones, with at most this many faults of each kind in each
 //! zone:
 //!
-//! | zone   | files             | slow                        | failing reads  | breaking                     | bits flip                          |
-//! |--------|-------------------|-----------------------------|----------------|------------------------------|------------------------------------|
-//! | log    | `wal/`            | short reads, delays: no end | delays: no end | 1 write, 1 sync, 1 name, and in some seeds 1 open and 1 list fail | 1 of a copy, between lives         |
-//! | copies | double-write file | as above                    | as above       | as above                     | none                               |
-//! | pages  | `data/`           | as above                    | and 20 reads   | as above                     | 10 in the last life, when read; 4 of a copy, between lives |
-//! | root   | `control`         | as above                    | as above       | as above                     | none                               |
-//! | cache  | the second level  | in half of the lives that have one, whatever the weather: every fault but delays, without end, one in 2, 20 or 200 ||||
-//! | versions | `versions.tmp` | the same, in a third of the lives with little memory for versions ||||
+//! | zone | files | slow | failing reads | breaking | flipped bits |
+//! |---|---|---|---|---|---|
+//! | log | `wal/` | short reads and delays, no limit | delays, no limit | 1 write, 1 sync, 1 name; in some seeds 1 open and 1 list | 1 of a copy, between lives |
+//! | copies | double-write file | as above | as above | as above | none |
+//! | pages | `data/` | as above | as above, and 20 reads | as above | 10 in the last life, when read; 4 of a copy, between lives |
+//! | root | `control` | as above | as above | as above | none |
 //!
-//! What the engine owes at each is in [`FaultPlan`]'s module. Besides, a life may end in a crash,
-//! at any operation, or with the death of the process alone; so may each recovery, any number of
-//! times; the disk may be full for a while; and while a start recovers, opens and lists may fail.
+//! Two files that the engine can do without have every fault except delays, without limit, in one of
+//! 2, 20 or 200 operations and under any profile: the second level's in half of the lives that have
+//! one, and `versions.tmp` in a third of the lives with little memory for versions.
 //!
-//! Half of the seeds run what ships: policy, wrapper, threads, batches, waits and limits are the
-//! defaults. Only sizes are drawn (frames, segments, buffers, partitions), and when checkpoints are
-//! made: with the defaults nothing would ever leave the pool, and nothing of the log. The other
-//! half draws every knob.
+//! [`FaultPlan`]'s module says what the engine must do at each fault. Besides, a life may end with a
+//! crash at any operation or with the death of the process alone, and so may each recovery, any
+//! number of times; the disk may be full for a while; and opens and lists may fail during a start.
+//!
+//! Half of the seeds run the default configuration: policy, wrapper, threads, batches, waits and
+//! limits. They draw only sizes (frames, segments, buffers, partitions) and the time between
+//! checkpoints: with the defaults, no page would leave the pool and no segment the log. The other
+//! half draws every setting.
 
 mod caches;
 mod later;
@@ -38,17 +39,17 @@ use clearway_replacement::ReplacementKind;
 use clearway_storage::SpaceWaits;
 use std::time::Duration;
 
-/// What goes wrong on the disk besides crashes.
+/// The faults of the disk besides crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultProfile {
-    /// Nothing.
-    Fair,
-    /// Reads bring less than was asked for, and everything may take long.
+    /// No faults.
+    None,
+    /// Short reads, and everything may take long.
     Slow,
     /// Reads of pages fail now and then.
     FailingReads,
-    /// One write or sync of the log, of pages or their copies, or of the control file, or a change
-    /// of a name, fails.
+    /// One write or sync of the log, of pages or their copies, or of the control file, or one
+    /// directory operation fails.
     Breaking,
     /// The disk is full for a while.
     Full,
@@ -56,8 +57,8 @@ pub enum FaultProfile {
 
 impl FaultProfile {
     const ALL: [Self; 8] = [
-        Self::Fair,
-        Self::Fair,
+        Self::None,
+        Self::None,
         Self::Slow,
         Self::FailingReads,
         Self::FailingReads,
@@ -66,13 +67,13 @@ impl FaultProfile {
         Self::Full,
     ];
 
-    /// Nothing is lost in it, and nothing stops.
+    /// Returns true if the faults lose nothing and stop nothing.
     fn is_mild(self) -> bool {
-        matches!(self, Self::Fair | Self::Slow | Self::FailingReads)
+        matches!(self, Self::None | Self::Slow | Self::FailingReads)
     }
 
-    /// The plan for a database in `/db`; `flips`: for how many bits, in pages that are read, it is;
-    /// `caches`: what else is to be hit.
+    /// Draws the plan for a database in `/db`. `flips` is the number of bits to flip in pages that
+    /// are read, `caches` lists other zones with faults.
     pub fn plan(
         self,
         rng: &mut Rng,
@@ -82,7 +83,7 @@ impl FaultProfile {
     ) -> Option<FaultPlan> {
         let (rare, often) = (When::OneIn(rng.pick(&[20, 100, 400])), When::OneIn(5));
         let bad = |zone: Zone| match self {
-            Self::Fair | Self::Full => zone,
+            Self::None | Self::Full => zone,
             Self::Slow => {
                 zone.fault(Fault::ShortRead, rare, FOR_EVER).fault(Fault::Delay, rare, FOR_EVER)
             }
@@ -114,13 +115,13 @@ impl FaultProfile {
         ];
         zones.extend(caches);
         let delay_limit = Duration::from_millis(rng.pick(&[1, 50, 2_000]));
-        (worse || flips > 0 || !matches!(self, Self::Fair | Self::Full))
+        (worse || flips > 0 || !matches!(self, Self::None | Self::Full))
             .then(|| FaultPlan::new(rng.u64(), delay_limit, zones))
     }
 }
 
-/// Opens and lists that fail now and then while a database in `/db` is started, as when the process
-/// has too many files open.
+/// Draws opens and lists that fail occasionally while a database in `/db` starts, as when the
+/// process has too many open files.
 pub fn denials(rng: &mut Rng) -> FaultPlan {
     let when = When::OneIn(rng.pick(&[3, 10, 40]));
     let zone = Zone::under(Role::Any, "everything", "/");
@@ -132,14 +133,14 @@ pub fn denials(rng: &mut Rng) -> FaultPlan {
 /// Where the second level is.
 pub const SECOND_LEVEL: &str = "/ssd";
 
-/// A second level in three of ten seeds, from the smallest to one that has everything.
+/// Draws a second level for three of ten seeds, from the smallest to one that holds everything.
 fn second_level(knobs: &mut Rng) -> Option<SecondLevelConfig> {
     let size = knobs.pick(&[16, 17, 40, 200, 2_000]) * PAGE_SIZE as u64;
     knobs.percent(30).then(|| SecondLevelConfig { dir: SECOND_LEVEL.into(), size })
 }
 
-/// How much is done at once: half the seeds as ever, half with values that make the most turns, or
-/// none.
+/// Draws batch sizes: the defaults in half of the seeds, otherwise values that give the most
+/// batches, or none.
 fn batches(knobs: &mut Rng) -> NodeConfig {
     let usual = NodeConfig::default();
     if knobs.percent(50) {
@@ -157,13 +158,13 @@ fn batches(knobs: &mut Rng) -> NodeConfig {
     }
 }
 
-/// How long frames and space on the disk are waited for: as ever in half of the seeds.
+/// Draws how long to wait for frames and for disk space: the defaults in half of the seeds.
 fn waits(node: NodeConfig, knobs: &mut Rng) -> NodeConfig {
     if knobs.percent(50) {
         return node;
     }
     let ms = Duration::from_millis;
-    // Rounds and the time between them: a moment, as ever, and a minute and a half.
+    // Rounds and the time between them: a moment, the default, and a minute and a half.
     let frames = FrameWaits::default();
     let (starved_rounds, retry) = knobs.pick(&[
         (0, ms(1)),
@@ -185,7 +186,7 @@ fn waits(node: NodeConfig, knobs: &mut Rng) -> NodeConfig {
     NodeConfig { frame_waits, space, ..node }
 }
 
-/// What else is done at once in storage, and at partitions: as ever in half of the seeds.
+/// Draws other limits of storage and partitions: the defaults in half of the seeds.
 fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
     if knobs.percent(50) {
         return engine;
@@ -224,58 +225,58 @@ fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
 /// How threads take turns.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// A step of a thread in so many of 1000 is followed by another thread's.
+    /// In this many of 1000 steps the scheduler switches to another thread.
     pub switches: u64,
-    /// Some threads get fewer steps than others.
+    /// Whether some threads get fewer steps than others.
     pub uneven: bool,
-    /// The virtual time may move though threads could go on.
+    /// Whether the virtual clock may advance although threads can run.
     pub impatient: bool,
-    /// Now and then a thread stands still for long, wherever it is.
+    /// Whether a thread sometimes stalls for long, wherever it is.
     pub stalls: bool,
 }
 
-/// What a seed stands for, but for the choices made on the way.
+/// What a seed stands for, except for the choices made during the run.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The seed.
     pub seed: u64,
-    /// How the engine is opened.
+    /// The engine's configuration.
     pub engine: EngineConfig,
     /// Threads with an event loop.
     pub workers: u16,
-    /// Sessions of each.
+    /// Sessions of each worker.
     pub sessions: u32,
     /// Statements of each session in each life.
     pub statements: u64,
     /// What they do.
     pub mix: Mix,
-    /// How often the database is opened and worked with.
+    /// How many times the database is opened and used.
     pub lives: u32,
     /// How threads take turns.
     pub pace: Pace,
-    /// What else goes wrong on the disk.
-    pub weather: FaultProfile,
-    /// After each life bits flip in a copy of what is there.
+    /// The faults of the disk.
+    pub faults: FaultProfile,
+    /// Whether bits of a copy flip after each life.
     pub rots: bool,
-    /// So many bits flip in the last life, in pages that are read.
+    /// Number of bits that flip in the last life, in pages that are read.
     pub flips: u64,
-    /// After each life a bit of the log flips in a copy of what is there.
+    /// Whether a bit of the log flips in a copy after each life.
     pub log_rots: bool,
-    /// It runs what ships, but for sizes and checkpoints.
+    /// Whether it runs the default configuration, apart from sizes and checkpoints.
     pub ships: bool,
-    /// Some lives end with the death of the process alone.
+    /// Whether some lives end with the death of the process alone.
     pub kills: bool,
     /// Crashes tear files between blocks of 4 KiB.
     pub tears_blocks: bool,
-    /// Opens and lists fail now and then while the database is started.
+    /// Whether opens and lists fail occasionally while the database starts.
     pub denials: bool,
-    /// The memory for versions is small, and there may be a file for the rest.
+    /// Whether the memory for versions is small, possibly with a spill file.
     pub spills: bool,
-    /// Only the checker of histories judges.
+    /// Whether only the checker of histories judges.
     pub histories: bool,
 }
 
-/// What ships, with this world's sizes and checkpoints.
+/// Returns the default configuration with this world's sizes and checkpoints.
 fn shipped(drawn: EngineConfig) -> EngineConfig {
     let NodeConfig {
         partitions,
@@ -304,7 +305,7 @@ fn shipped(drawn: EngineConfig) -> EngineConfig {
 }
 
 impl World {
-    /// The world of a seed.
+    /// Draws the world of a seed.
     pub fn new(seed: u64) -> Self {
         let (mut rng, mut knobs) = (Rng::new(seed, "world"), Rng::new(seed, "knobs"));
         let mut more = Rng::new(seed, "more knobs");
@@ -330,7 +331,8 @@ impl World {
             ..EngineConfig::default()
         };
         let engine = limits(engine, &mut more);
-        // Values and batches of a pool's size: some transactions write more than the pool holds.
+        // Values and batches as large as the pool: some transactions write more than the pool
+        // holds.
         let longest = rng.pick(&[100, 3_000, 9_000, 20_000]);
         let mix = Mix {
             keys: rng.pick(&[10, 40, 120]),
@@ -359,7 +361,7 @@ impl World {
                 impatient: false,
                 stalls: false,
             },
-            weather: rng.pick(&FaultProfile::ALL),
+            faults: rng.pick(&FaultProfile::ALL),
             rots: knobs.percent(30),
             flips: 0,
             log_rots: more.percent(30),
@@ -370,17 +372,17 @@ impl World {
             spills: false,
             histories: false,
         };
-        // In this order: a seed that was kept means what it meant.
+        // The order of these draws is fixed, so that kept seeds keep their meaning.
         world.pace = Pace { uneven: rng.percent(50), impatient: rng.percent(50), ..world.pace };
-        // What stops the engine would hide what a flipped bit does.
-        if world.weather.is_mild() && more.percent(30) {
+        // A fault that stops the engine would hide the effect of a flipped bit.
+        if world.faults.is_mild() && more.percent(30) {
             world.flips = more.pick(&[1, 3, 10]);
         }
         world.draw_later(&mut Rng::new(seed, "second generator"));
         world
     }
 
-    /// What came with the second generator.
+    /// Draws what the second generator added.
     fn draw_later(&mut self, rng: &mut Rng) {
         (self.ships, self.kills) = (rng.percent(50), rng.percent(50));
         (self.tears_blocks, self.denials) = (rng.percent(50), rng.percent(30));
@@ -390,11 +392,10 @@ impl World {
         if rng.percent(50) {
             self.mix.newest = rng.pick(&[20, 80]);
         }
-        // On a full disk a rollback would need more pages than are kept for it: it splits such
-        // nodes more often than those that ship.
-        if rng.percent(30) && self.weather != FaultProfile::Full {
-            // A path of a tree of so small nodes, split from the leaf to the root, must fit the
-            // pool.
+        // On a full disk, rollback needs more pages than are reserved for it, because such nodes
+        // split more often than default ones.
+        if rng.percent(30) && self.faults != FaultProfile::Full {
+            // A path from leaf to root that splits completely must fit the pool.
             self.engine.node.node_cells = rng.pick(&[4, 5, 8]);
             self.engine.node.frames = self.engine.node.frames.max(64);
         }
@@ -409,7 +410,7 @@ impl World {
         self.draw_signals(&mut Rng::new(self.seed, "eighteenth generator"));
     }
 
-    /// What came with the third generator.
+    /// Draws what the third generator added.
     fn draw_last(&mut self, rng: &mut Rng) {
         if rng.percent(40) {
             self.mix.unique = rng.pick(&[30, 90]);
@@ -421,8 +422,8 @@ impl World {
         self.draw_learning(&mut Rng::new(self.seed, "fourth generator"));
     }
 
-    /// What came with the fourth generator: reads that are followed by changes, often enough that
-    /// their locks are learned, and unlearned.
+    /// Draws what the fourth generator added: reads followed by updates, often enough for the
+    /// engine to learn their locks, and to unlearn them.
     fn draw_learning(&mut self, rng: &mut Rng) {
         if rng.percent(30) {
             self.mix.updates_read = rng.pick(&[20, 50, 90]);
@@ -431,7 +432,7 @@ impl World {
         self.draw_parts(&mut Rng::new(self.seed, "fifth generator"));
     }
 
-    /// What came with the fifth generator: results that come in parts.
+    /// Draws what the fifth generator added: results in parts.
     fn draw_parts(&mut self, rng: &mut Rng) {
         if rng.percent(80) {
             self.engine.stream_bytes = rng.pick(&[1, 1, 40, 200]);
@@ -441,8 +442,8 @@ impl World {
         self.draw_snapshots(&mut Rng::new(self.seed, "sixth generator"));
     }
 
-    /// What came with the sixth generator: READ ONLY transactions, which read snapshots, in memory
-    /// that is mostly large enough.
+    /// Draws what the sixth generator added: READ ONLY transactions, which read snapshots, usually
+    /// with enough memory.
     fn draw_snapshots(&mut self, rng: &mut Rng) {
         if rng.percent(50) {
             self.mix.read_only = rng.pick(&[10, 30, 60]);
@@ -453,19 +454,19 @@ impl World {
         self.draw_levels(&mut Rng::new(self.seed, "seventh generator"));
     }
 
-    /// What came with the seventh generator: transactions below SERIALIZABLE.
+    /// Draws what the seventh generator added: transactions below SERIALIZABLE.
     fn draw_levels(&mut self, rng: &mut Rng) {
         if rng.percent(75) {
             self.mix.levels = rng.pick(&[20, 60, 100]);
             self.mix.repeatable = rng.pick(&[0, 30, 60, 100]);
             if rng.percent(40) {
-                // Blocks over the same few rows, found by what others change.
+                // Blocks over the same few rows, found by values that others change.
                 self.mix =
                     Mix { keys: 10, wide: 60, alone: 20, reads: 20, by_value: 70, ..self.mix };
             }
         }
         if rng.percent(15) {
-            // Rows that are to stay, and others delete them.
+            // Rows locked FOR KEY SHARE that others try to delete.
             self.mix = Mix { keys: 10, wide: 60, alone: 20, key_shares: 40, ..self.mix };
         }
         if rng.percent(50) {
@@ -474,7 +475,7 @@ impl World {
         self.draw_hang_ups(&mut Rng::new(self.seed, "eighth generator"));
     }
 
-    /// What came with the eighth generator: connections that end in a block.
+    /// Draws what the eighth generator added: connections that end in a block.
     fn draw_hang_ups(&mut self, rng: &mut Rng) {
         if rng.percent(30) {
             self.mix.hang_ups = rng.pick(&[1, 5, 20]);
@@ -482,11 +483,10 @@ impl World {
         self.draw_ddl(&mut Rng::new(self.seed, "ninth generator"));
     }
 
-    /// What came with the ninth generator: DDL beside transactions that keep their snapshots.
+    /// Draws what the ninth generator added: DDL beside transactions that keep their snapshots.
     fn draw_ddl(&mut self, rng: &mut Rng) {
         if rng.percent(15) {
-            // Single statements change what blocks read, mostly by the columns that indexes are
-            // made of.
+            // Single statements change what blocks read, mostly in indexed columns.
             let (ddl, read_only) = (rng.pick(&[10, 25]), rng.pick(&[0, 30]));
             let (alone, block, reads, wide) = (rng.pick(&[50, 70]), 12, 40, 60);
             self.mix = Mix {
@@ -506,7 +506,7 @@ impl World {
         self.draw_imports(&mut Rng::new(self.seed, "tenth generator"));
     }
 
-    /// What came with the tenth generator: sessions that export and import snapshots.
+    /// Draws what the tenth generator added: sessions that export and import snapshots.
     fn draw_imports(&mut self, rng: &mut Rng) {
         if rng.percent(20) {
             self.mix.imports = rng.pick(&[20, 60]);
@@ -515,12 +515,12 @@ impl World {
         }
         self.draw_free(&mut Rng::new(self.seed, "twelfth generator"));
     }
-    /// What came with the twelfth generator: INSERT ... ON CONFLICT DO NOTHING.
+    /// Draws what the twelfth generator added: INSERT ... ON CONFLICT DO NOTHING.
     fn draw_free(&mut self, rng: &mut Rng) {
         if rng.percent(20) {
             self.mix.free = rng.pick(&[30, 80]);
             if rng.percent(60) {
-                // The same few keys, in blocks that have looked at them before.
+                // The same few keys, in blocks that have read them before.
                 let sessions = self.sessions.max(2);
                 self.mix = Mix {
                     keys: 10,
@@ -536,8 +536,8 @@ impl World {
         }
         self.draw_adds(&mut Rng::new(self.seed, "thirteenth generator"));
     }
-    /// What came with the thirteenth generator: rows that many transactions add to, and the switch
-    /// that lets them do so at once.
+    /// Draws what the thirteenth generator added: rows that many transactions increment, and the
+    /// setting that lets them do so concurrently.
     fn draw_adds(&mut self, rng: &mut Rng) {
         if rng.percent(25) {
             let (adds, alone, rollbacks) =
@@ -560,11 +560,11 @@ impl World {
         self.draw_copies(&mut Rng::new(self.seed, "fifteenth generator"));
     }
 
-    /// A world whose sessions mostly work with lists and registers, judged by the checker of
-    /// histories only.
+    /// Draws a world whose sessions mostly use lists and registers, judged only by the checker of
+    /// histories.
     pub fn of_histories(seed: u64) -> Self {
         let mut world = Self::new(seed);
-        // What bits flip, the model alone can tell.
+        // Only the model can judge flipped bits.
         (world.histories, world.mix.unique, world.flips) = (true, 90, 0);
         world
     }

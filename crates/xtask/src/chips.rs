@@ -1,10 +1,10 @@
-//! `cargo xtask chips`: the latches on another architecture, and the instructions that they are
-//! taken by.
+//! `cargo xtask chips`: tests the latches on aarch64 and checks the instructions of their
+//! acquisitions.
 //!
 //! The tests of the latch crate, and of the latches that the lab compares with it, are built for
-//! aarch64 and run under qemu's emulation, and the disassembly of each acquisition, on both
-//! architectures, is held against what `latch::acquire` promises. Times under emulation say nothing
-//! and are not looked at.
+//! aarch64 and run under qemu. The disassembly of each acquisition, on both architectures, is
+//! compared with what `latch::acquire` promises. Times under emulation mean nothing and are
+//! ignored.
 
 use clearway_harness::{Res, tools};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const ARM: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 const RUNNER: &str = "qemu-aarch64";
 
-/// What a function's instructions must contain, and must not: by the beginning of the mnemonic.
+/// Instructions that a function must contain, and must not, by prefix of the mnemonic.
 struct Promise {
     function: &'static str,
     has: &'static [&'static str],
@@ -66,7 +66,7 @@ const ON_X86: &[Promise] = &[
     },
 ];
 
-/// In these no store may come before the comparison has found the word free.
+/// Acquisitions in which no store may precede the comparison that finds the word free.
 const COMPARES_FIRST: &[&str] = &["acquire_ttas", "acquire_cas", "acquire_test_cas"];
 
 pub fn run() -> Res<()> {
@@ -107,7 +107,7 @@ pub fn run() -> Res<()> {
     ])))
 }
 
-/// What is not installed that aarch64 needs.
+/// Returns what aarch64 needs and is not installed.
 fn missing() -> Option<String> {
     for tool in [LINKER, RUNNER, "aarch64-linux-gnu-objdump"] {
         if tools::find(tool).is_none() {
@@ -132,7 +132,7 @@ fn succeed(command: &mut Command) -> Res<()> {
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
 }
 
-/// Builds the example that has each acquisition as a function, and returns its path.
+/// Builds the example with one function for each acquisition, and returns its path.
 fn example(target: Option<&str>) -> Res<PathBuf> {
     let directory = tools::repository_root().join("target/chips");
     let mut command = tools::cargo();
@@ -154,7 +154,8 @@ fn example(target: Option<&str>) -> Res<PathBuf> {
     Ok(directory.join(target.unwrap_or("")).join("release/examples/acquisitions"))
 }
 
-/// The instructions of each function whose name begins with `acquire_`, mnemonic and operands.
+/// Returns the instructions of each function whose name begins with `acquire_`: mnemonics and
+/// operands.
 fn disassembly(objdump: &str, binary: &Path) -> Res<BTreeMap<String, Vec<String>>> {
     let output = Command::new(objdump).args(["-d", "--no-show-raw-insn"]).arg(binary).output();
     let output = output.map_err(|e| format!("{objdump}: {e}"))?;
@@ -196,7 +197,7 @@ fn check(promises: &[Promise], functions: &BTreeMap<String, Vec<String>>) -> Res
     Ok(())
 }
 
-/// A comparison, and the branch on it, stand before the first store.
+/// Fails unless a comparison and its branch precede the first store.
 fn compares_first(function: &str, body: &[String]) -> Res<()> {
     let first = |what: &[&str]| body.iter().position(|i| what.iter().any(|w| i.starts_with(w)));
     let (compare, store) = (first(&["cbnz", "cbz", "b.ne", "b.eq", "tbnz", "tbz"]), first(&["st"]));
@@ -222,7 +223,7 @@ mod tests {
 ";
 
     #[test]
-    fn a_listing_is_taken_apart_and_held_against_promises() {
+    fn a_listing_is_parsed_and_checked() {
         let functions = functions(LISTING);
         assert_eq!(functions.keys().collect::<Vec<_>>(), ["acquire_cas"]);
         let cas = &functions["acquire_cas"];

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: all that `.ci/run` runs, in the order in which mistakes are cheapest to find.
+//! `cargo xtask ci`: everything that `.ci/run` runs, cheapest checks first.
 
 use crate::options::Options;
 use clearway_harness::tools::{in_ci, need};
@@ -8,8 +8,8 @@ use std::time::Instant;
 /// Crash rounds in CI; `cargo xtask crash` alone runs more.
 const CRASH_ROUNDS: u32 = 3;
 
-/// What loom runs, every interleaving of a few threads: the crates with orderings of their own.
-/// Other flags get another directory, so that what is built already stays.
+/// The crates with memory orderings of their own, whose interleavings loom explores. Other flags
+/// use another directory, so that built files stay.
 const LOOM: &str = "-p clearway-latch -p clearway-specimens -p clearway-replacement -p clearway-buffer -p clearway-storage -p clearway-partition --lib \
     --target-dir target/loom";
 const LOOM_FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg loom");
@@ -17,17 +17,17 @@ const LOOM_FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg loom");
 /// The engine as the simulation builds it.
 const SIM_CLIPPY: &str = "clippy -p clearway-sim --target-dir target/sim -- -D warnings";
 
-/// Planted bugs that the tests of the lock table and of the waits-for graph must find, and no
-/// client can see.
+/// Planted bugs that only the tests of the lock table and of the waits-for graph can find: no
+/// client sees them.
 const LOCK_CANARIES: &str = "test -p clearway-partition -p clearway-coordinator --lib --target-dir target/sim canaries_are_found";
 
-/// Planted bugs that the tests of additions must find.
+/// Planted bugs that the tests of increments must find.
 const ADDITION_CANARIES: &str = "test -p clearway-storage -p clearway-partition --test it --target-dir target/sim canaries_are_found";
 
-/// The fabric with the provider that needs libibverbs; without a device its tests say so.
+/// The fabric with the provider that needs libibverbs. Without a device its tests say so.
 const VERBS: &str = "-p clearway-fabric --features verbs";
 
-/// Where Debian has libclang, which reads libibverbs' headers for Rust.
+/// Debian's directory of libclang, with which Rust reads libibverbs' headers.
 const LLVM: &str = "/usr/lib";
 
 fn has_libclang() -> bool {
@@ -38,10 +38,10 @@ fn has_libclang() -> bool {
     tools::find("cmake").is_some() && (found || std::env::var_os("LIBCLANG_PATH").is_some())
 }
 
-/// Runs everything and stops at the first failure.
+/// Runs everything; stops at the first failure.
 pub fn run(options: &Options) -> Res<()> {
     if in_ci() {
-        // Nothing is skipped here: better to know at once than after half an hour.
+        // CI skips nothing: fail now rather than after half an hour.
         for tool in ["pgbench", "psql", "postgres", "initdb"] {
             need(tool)?;
         }
@@ -54,8 +54,8 @@ pub fn run(options: &Options) -> Res<()> {
     cargo("tests", "test --workspace", &[])?;
     step("chips", crate::chips::run)?;
     if crate::fuzz::has_compiler() {
-        // The search itself takes minutes; its driver is at least kept compiling. The kept inputs
-        // are replayed by the tests.
+        // The search takes minutes, so CI only compiles its driver. The tests replay the kept
+        // inputs.
         cargo("fuzz driver", "check -p clearway-fuzz --features libfuzzer --bin libfuzzer", &[])?;
     } else {
         println!("ci: fuzz driver SKIPPED: there is no C++ compiler");
@@ -70,7 +70,7 @@ pub fn run(options: &Options) -> Res<()> {
     } else {
         println!("ci: InfiniBand SKIPPED: there is no CMake or no libclang (see .ci/run)");
     }
-    // Of what only these flags show.
+    // Checks the code that only these flags enable.
     cargo(
         "clippy for loom",
         &format!("clippy {LOOM} --profile test -- -D warnings"),
@@ -100,7 +100,7 @@ pub fn run(options: &Options) -> Res<()> {
     let crash = Options { rounds: Some(CRASH_ROUNDS), ..Options::default() };
     step("crash", || crate::crash::run(&crash))?;
     histories()?;
-    // Benchmarks are code: each runs tiny, so that it cannot rot.
+    // Benchmarks are code: each runs tiny, so that it keeps working.
     for what in ["run all --quick", "bars --quick", "report --quick"] {
         cargo(&format!("lab {what}"), &format!("run --release -p clearway-lab -- {what}"), &[])?;
     }
@@ -108,7 +108,7 @@ pub fn run(options: &Options) -> Res<()> {
     Ok(())
 }
 
-/// Short histories: of Clearway at each level, and of PostgreSQL as the control.
+/// Runs short histories: Clearway at each level, and PostgreSQL as the control.
 fn histories() -> Res<()> {
     let short = || Options { quick: true, ..Options::default() };
     for isolation in ["serializable", "repeatable read", "read committed"] {

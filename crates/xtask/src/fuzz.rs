@@ -1,13 +1,12 @@
-//! `cargo xtask fuzz`: libFuzzer over each target of the crate `fuzz` in turn, from its kept inputs
-//! on, with coverage.
+//! `cargo xtask fuzz`: runs libFuzzer with coverage on each target of the crate `fuzz`, starting
+//! from its kept inputs.
 //!
-//! Works on the stable compiler: what cargo-fuzz asks of a nightly one is the address sanitizer,
-//! which code without `unsafe` has little use for; the coverage itself is a pass of LLVM's.
-//! Compiling libFuzzer takes a C++ compiler; nothing else here does.
+//! It works with the stable compiler: cargo-fuzz needs a nightly one for the address sanitizer,
+//! which code without `unsafe` hardly needs; coverage itself is an LLVM pass. Compiling libFuzzer
+//! takes a C++ compiler, which nothing else here needs.
 //!
-//! New inputs go to `target/fuzz/corpus`, from where a later run goes on, and with `--merge` into
-//! the repository; an input that finds a mistake is made smaller and stays in
-//! `crates/fuzz/crashes`.
+//! New inputs go to `target/fuzz/corpus`, where a later run continues, and with `--merge` into the
+//! repository. An input that finds a bug is minimised and stays in `crates/fuzz/crashes`.
 
 use crate::options::Options;
 use clearway_harness::tools::{find, repository_root};
@@ -15,36 +14,36 @@ use clearway_harness::{Res, tools};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Minutes a target if nothing is said.
+/// Minutes for each target by default.
 const MINUTES: u32 = 1;
-/// A run of one input may take so long, in seconds, and the process so much memory, in MiB.
+/// Limits for one input: seconds, and memory of the process in MiB.
 const TIMEOUT_S: u32 = 10;
 const MEMORY_MIB: u32 = 1024;
-/// Attempts to make a finding smaller.
+/// Attempts to minimise a finding.
 const SHRINKS: u32 = 5_000;
 const SHRINK_S: u32 = 30;
-/// No input is longer, in bytes.
+/// Longest input, in bytes.
 const MAX_LEN: u32 = 4096;
 
-/// What cargo-fuzz passes, but for the sanitizer.
+/// What cargo-fuzz passes, without the sanitizer.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
 
-/// Where everything is.
+/// The directories and files.
 struct Places {
     root: PathBuf,
     binary: PathBuf,
-    /// What earlier runs have found, outside of the repository.
+    /// Inputs found by earlier runs, outside of the repository.
     grown: PathBuf,
 }
 
-/// Whether there is what [`run`] needs to compile libFuzzer.
+/// Returns true if libFuzzer can be compiled.
 pub fn has_compiler() -> bool {
     std::env::var_os("CXX").is_some() || find("c++").is_some()
 }
 
-/// Runs the targets; the error names those that found something.
+/// Runs the targets; the error names those with findings.
 pub fn run(options: &Options) -> Res<()> {
     let places = build()?;
     let kept = places.root.join("crates/fuzz/corpus");
@@ -97,7 +96,7 @@ fn build() -> Res<Places> {
         .join("fuzz");
     let host = host()?;
     let mut cargo = tools::cargo();
-    // With --target the flags do not reach build scripts, which have no libFuzzer to link with.
+    // With --target the flags do not reach build scripts, which cannot link libFuzzer.
     cargo.args([
         "build",
         "--profile",
@@ -139,7 +138,7 @@ impl Places {
     }
 }
 
-/// Fuzzes one target; says what was found, if something was.
+/// Fuzzes one target; returns the finding, if any.
 fn one(places: &Places, target: &str, options: &Options) -> Res<Option<String>> {
     let (grown, crashes) = (places.grown.join(target), places.root.join("crates/fuzz/crashes"));
     make_dir(&grown)?;
@@ -180,7 +179,7 @@ fn one(places: &Places, target: &str, options: &Options) -> Res<Option<String>> 
     }
 }
 
-/// Makes an input smaller that found something, and says how to run it again.
+/// Minimises an input with a finding, and says how to run it again.
 fn finding(places: &Places, target: &str, path: &Path, log: &str) -> Res<String> {
     let small = path.with_extension("small");
     let args = [
@@ -206,8 +205,8 @@ fn finding(places: &Places, target: &str, path: &Path, log: &str) -> Res<String>
     ))
 }
 
-/// Takes into the repository what reaches code that nothing there does; of inputs that the fuzzer
-/// named, only what is needed stays.
+/// Copies inputs that reach new code into the repository; of the fuzzer's inputs, only the
+/// necessary ones stay.
 fn merge(places: &Places, target: &str) -> Res<()> {
     let (kept, fresh) = (places.kept(target), places.grown.join(format!("{target}.merged")));
     let by_fuzzer = |name: &String| name.len() == 40 && name.bytes().all(|b| b.is_ascii_hexdigit());
@@ -220,8 +219,7 @@ fn merge(places: &Places, target: &str) -> Res<()> {
         let to = if by_fuzzer(&name) { places.grown.join(target) } else { named.clone() };
         std::fs::copy(kept.join(&name), to.join(&name)).map_err(|e| format!("{name}: {e}"))?;
     }
-    // What seeds and regressions reach counts as reached: only inputs that add to it are put beside
-    // them.
+    // Seeds and regressions count as covered: only inputs that add coverage are added.
     let args = [
         "-set_cover_merge=1".to_owned(),
         format!("-timeout={TIMEOUT_S}"),
@@ -250,7 +248,7 @@ fn last_lines(log: &str) -> String {
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
-/// What libFuzzer said of a run.
+/// What libFuzzer reported of a run.
 #[derive(Debug, Default, PartialEq)]
 struct Report {
     executions: String,

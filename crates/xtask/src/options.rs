@@ -1,58 +1,58 @@
-//! The command line after the command's name.
+//! The options after the command's name.
 
 use clearway_harness::server::Kind;
 use clearway_harness::{Endpoint, Res, tools};
 use std::path::PathBuf;
 
-/// Options of all commands; each reads those it knows.
+/// Options of all commands; each command uses its own.
 #[derive(Debug, Default)]
 pub struct Options {
     /// Small scale.
     pub quick: bool,
-    /// Let the ratchet file follow files that shrank.
+    /// Update the ratchet file after files shrank.
     pub update: bool,
     /// Crash rounds.
     pub rounds: Option<u32>,
-    /// Repeat the run of this seed.
+    /// The seed to repeat.
     pub seed: Option<u64>,
     /// The fuzz target to run, instead of all.
     pub target: Option<String>,
-    /// Minutes a fuzz target, or of simulation at most.
+    /// Minutes for each fuzz target, or for the simulation.
     pub minutes: Option<u32>,
-    /// Executions a fuzz target.
+    /// Executions of each fuzz target.
     pub runs: Option<u64>,
-    /// Take new inputs into the repository.
+    /// Add new inputs to the repository.
     pub merge: bool,
-    /// Seeds to simulate.
+    /// Number of seeds to simulate.
     pub seeds: Option<u64>,
     /// The first seed to simulate.
     pub first: Option<u64>,
-    /// See that planted bugs are found.
+    /// Check that planted bugs are found.
     pub canaries: bool,
     /// Simulate the buffer pool alone.
     pub pool: bool,
-    /// Judge what is simulated by the checker of histories alone.
+    /// Judge the simulation only by the checker of histories.
     pub histories: bool,
     /// Only scenarios whose name contains this.
     pub only: Option<String>,
-    /// A server that runs already.
+    /// Address of a running server.
     pub against: Option<Endpoint>,
     /// Start PostgreSQL instead of Clearway.
     pub postgres: bool,
-    /// This server instead of one built from the tree.
+    /// Server binary to use instead of one built from the tree.
     pub binary: Option<PathBuf>,
     /// Clients of a history.
     pub clients: Option<u32>,
     /// Transactions after which a history ends.
     pub transactions: Option<u64>,
-    /// PostgreSQL's isolation level.
+    /// Isolation level.
     pub isolation: Option<String>,
-    /// Further arguments for `clearway serve`.
+    /// More arguments for `clearway serve`.
     pub serve_args: Vec<String>,
 }
 
 impl Options {
-    /// Parses them; an unknown one is an error.
+    /// Parses the options; an unknown one is an error.
     pub fn parse(mut args: impl Iterator<Item = String>) -> Res<Self> {
         let mut options = Self::default();
         while let Some(arg) = args.next() {
@@ -108,7 +108,7 @@ impl Options {
         Ok(options)
     }
 
-    /// The server to start; Clearway is built first, in release mode.
+    /// Returns the server to start; builds Clearway first, in release mode.
     pub fn kind(&self) -> Res<Kind> {
         if self.postgres {
             return Ok(Kind::Postgres { settings: vec!["max_connections=1300".into()] });
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_read_and_mistakes_are_named() {
+    fn options_are_parsed_and_mistakes_are_named() {
         let o = parse("--quick --rounds 3 --server postgres -- --partitions 2").unwrap();
         assert!(o.quick && o.postgres);
         assert_eq!((o.rounds, o.serve_args.join(" ").as_str()), (Some(3), "--partitions 2"));

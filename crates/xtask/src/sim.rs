@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: builds the simulation with its own flags, in a directory of its own, and runs
+//! `cargo xtask sim`: builds the simulation with its own flags, in its own directory, and runs
 //! seeds.
 
 use crate::options::Options;
@@ -6,16 +6,15 @@ use clearway_harness::Res;
 use clearway_harness::tools;
 use std::process::Command;
 
-/// What the simulation is built with: the engine's threads become the scheduler's.
+/// Flags of the simulation's build: the engine's threads become the scheduler's.
 pub const FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg shuttle");
 const BUILD: &str = "build -p clearway-sim --target-dir target/sim";
 
-/// Seeds without `--seeds`: of the engine, and of the pool alone, of which one takes a fraction of
-/// the time.
+/// Default number of seeds: of the engine, and of the pool alone, which is much faster.
 const SEEDS: u64 = 200;
 const POOL_SEEDS: u64 = 2_000;
 
-/// Runs the seeds; a finding is the error.
+/// Runs the seeds; a finding is an error.
 pub fn run(options: &Options) -> Res<()> {
     let mut build = tools::cargo();
     let status = build.args(BUILD.split(' ')).env(FLAGS.0, FLAGS.1).status();

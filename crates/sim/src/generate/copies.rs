@@ -1,5 +1,5 @@
-//! INSERT ... SELECT outside of a block: it is serialisable at every level, so it reads what is
-//! there at its commit.
+//! INSERT ... SELECT outside of a block. It is serialisable at every level, so it reads the state
+//! at its commit.
 
 use super::{Script, kind_of, unique};
 use crate::sql::{A, K, Pred, Stmt};
@@ -7,8 +7,8 @@ use clearway_ir::{Catalog, TableDef};
 use std::sync::Arc;
 
 impl Script {
-    /// Replaces an INSERT, now and then, by one that reads what it inserts. Never into a table
-    /// without keys: only keys bound the growth of the table.
+    /// Replaces some INSERTs by one that reads what it inserts. Never into a table without keys:
+    /// only keys bound the growth of the table.
     pub(super) fn copying(&mut self, stmt: Stmt, catalog: &Catalog) -> Stmt {
         let Stmt::Insert { table, .. } = &stmt else { return stmt };
         let keys = catalog.table(table).map_or(&[][..], |table| kind_of(table).uniques());

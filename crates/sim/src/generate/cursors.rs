@@ -1,20 +1,20 @@
-//! Cursors in blocks: what other sessions commit between two FETCHes must not show.
+//! Cursors in blocks. Commits of other sessions between two FETCHes must not be visible.
 
 use super::{Script, kind_of};
 use crate::sql::{A, CursorStmt, K, Pred, Stmt};
 use clearway_ir::{Catalog, TableDef};
 use std::sync::Arc;
 
-/// The most cursors of a session.
+/// Maximum number of cursors of a session.
 const CURSORS: u8 = 3;
 
 impl Script {
-    /// Tells it the numbers of the session's cursors.
+    /// Sets the numbers of the session's cursors.
     pub fn set_cursors(&mut self, cursors: Vec<u8>) {
         self.cursors = cursors;
     }
 
-    /// A statement about a cursor, now and then.
+    /// Sometimes generates a statement on a cursor.
     pub(super) fn with_cursor(&mut self, catalog: &Catalog) -> Option<Stmt> {
         if self.mix.cursors == 0 || self.mix.plain || !self.rng.percent(self.mix.cursors) {
             return None;

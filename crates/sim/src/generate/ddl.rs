@@ -21,7 +21,7 @@ impl Script {
         }
     }
 
-    /// Makes an index, or drops one if `drops` and there is one.
+    /// Creates an index, or drops one if `drops` is set and there is one.
     pub(super) fn index(&mut self, table: &TableDef, drops: bool) -> Stmt {
         let names = table.indexes.iter().map(|index| &index.name);
         let made: Vec<&String> = names.filter(|name| name.starts_with("i_")).collect();

@@ -4,7 +4,7 @@ use super::Script;
 use crate::sql::Stmt;
 
 impl Script {
-    /// An import or an export of a snapshot, now and then.
+    /// Sometimes generates an import or an export of a snapshot.
     pub(super) fn share(&mut self, exported: &[String]) -> Option<Stmt> {
         let may_import = std::mem::take(&mut self.imports);
         if self.mix.imports == 0 {

@@ -1,5 +1,4 @@
-//! Reads and changes of a few rows by their keys: blocks that are undone with others, and run
-//! again.
+//! Reads and changes of a few rows by their keys, in blocks that are undone together and run again.
 
 use super::{Script, kind_of};
 use crate::sql::{A, K, Kind, Pred, Set, Stmt};
@@ -10,7 +9,7 @@ use std::sync::Arc;
 const HOT: u64 = 3;
 
 impl Script {
-    /// Such a statement, mostly; `None`: any other.
+    /// Mostly generates such a statement; `None` asks for any other.
     pub(super) fn of_hot_row(&mut self, tables: &[&Arc<TableDef>]) -> Option<Stmt> {
         if !self.mix.plain || !self.rng.percent(90) {
             return None;

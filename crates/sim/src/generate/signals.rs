@@ -4,12 +4,12 @@ use super::Script;
 use crate::sql::Stmt;
 
 impl Script {
-    /// Tells it the backend ids of the other sessions.
+    /// Sets the backend ids of the other sessions.
     pub fn set_others(&mut self, others: Vec<i32>) {
         self.others = others;
     }
 
-    /// A signal to another session, now and then.
+    /// Sometimes generates a signal to another session.
     pub(super) fn signal(&mut self) -> Option<Stmt> {
         if self.others.is_empty() || self.mix.signals == 0 || !self.rng.percent(self.mix.signals) {
             return None;
@@ -17,7 +17,8 @@ impl Script {
         Some(Stmt::Signal { pid: self.rng.pick(&self.others), terminate: self.rng.percent(25) })
     }
 
-    /// For how many turns of the event loop a signal is on its way after the session could take it.
+    /// Draws for how many turns of the event loop a signal is delayed after the session could take
+    /// it.
     pub fn delays_signal(&mut self) -> u64 {
         if self.rng.percent(50) { 0 } else { self.rng.below(8) }
     }

@@ -1,9 +1,9 @@
 //! Work whose history shows who saw what: no value is written twice, as in the paper on Elle.
 //!
-//! In a table whose name begins with [`LISTS`] the text of a row is a list, to which elements are
-//! appended; with [`REGISTERS`] it is a register, to which values are written. A row that does not
-//! exist is an empty list, or a register that nobody has written. Rows are never deleted, their
-//! keys never change, and the other columns follow from the key. Exception: rows of [`Kind::Apart`]
+//! In a table whose name begins with [`LISTS`] the text of a row is a list, to which statements
+//! append elements. With [`REGISTERS`] it is a register, which statements overwrite. A row that
+//! does not exist is an empty list or an unwritten register. Rows are never deleted, their keys
+//! never change, and the other columns are functions of the key. Exception: rows of [`Kind::Apart`]
 //! change `d`, and move.
 //!
 //! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental
@@ -14,29 +14,29 @@ use crate::sql::{A, D, K, Kind, Pred, Row, Set, Stmt, U};
 use clearway_ir::{LockWait, TableDef};
 use std::sync::Arc;
 
-/// What the names of tables of lists begin with.
+/// Prefix of the names of tables of lists.
 pub const LISTS: &str = "l_";
-/// What the names of tables of registers begin with.
+/// Prefix of the names of tables of registers.
 pub const REGISTERS: &str = "r_";
 /// The keys: few, so that transactions meet.
 pub const KEYS: i32 = 12;
 
-/// The kinds in which a key names one row.
+/// The kinds in which a key identifies one row.
 const KINDS: [Kind; 5] = [Kind::Keyed, Kind::Guarded, Kind::Apart, Kind::Spread, Kind::Unique];
-/// The most tables.
+/// Maximum number of tables.
 const TABLES: usize = 3;
 
-/// Whether it is a table of lists or registers.
+/// Returns true for a table of lists or registers.
 pub fn is_unique(table: &str) -> bool {
     table.starts_with(LISTS) || table.starts_with(REGISTERS)
 }
 
-/// The row of a key, with this text: what it is unless it has moved.
+/// Returns the row of a key with this text, unless the row has moved.
 pub fn row(k: i32, v: Arc<str>) -> Row {
     Row { n: [Some(k % 6), Some(k), Some(k % 10), Some(k)], v }
 }
 
-/// The values that a text holds.
+/// Parses the values in a text.
 pub fn values(text: &str) -> Result<Vec<u64>, String> {
     let elements = text.split(',').filter(|element| !element.is_empty());
     elements
@@ -46,7 +46,7 @@ pub fn values(text: &str) -> Result<Vec<u64>, String> {
         .collect()
 }
 
-/// The first value of a session: its name's digits are no other's.
+/// Returns the first value of a session. Its prefix is unique to the session.
 pub(super) fn first_value(session: &str) -> u64 {
     session
         .bytes()
@@ -56,7 +56,7 @@ pub(super) fn first_value(session: &str) -> u64 {
 }
 
 impl Script {
-    /// A statement over one of the tables of lists and registers, or one that makes such a table.
+    /// Generates a statement over one of the tables of lists and registers, or the creation of one.
     pub(super) fn unique_work(&mut self, tables: &[&Arc<TableDef>]) -> Stmt {
         let own: Vec<&Arc<TableDef>> =
             tables.iter().copied().filter(|table| is_unique(&table.name)).collect();
@@ -79,7 +79,7 @@ impl Script {
             0..40 => {
                 let pred = if self.rng.percent(50) { pred } else { self.several_rows() };
                 let lock = self.rng.percent(25).then(|| self.lock());
-                // The chronicle takes a row that is left out for one that is not there.
+                // The chronicle would take a skipped row for an absent one.
                 Stmt::Select { table, pred, lock: lock.filter(|lock| lock.wait != LockWait::Skip) }
             }
             40..55 => {
@@ -99,14 +99,14 @@ impl Script {
         }
     }
 
-    /// Appends to a list, or writes a register.
+    /// Appends to a list or writes a register.
     pub(super) fn unique_set(&mut self, table: &str) -> Set {
         let text = self.fresh_text(table);
         if table.starts_with(LISTS) { Set::Append(text) } else { Set::Text(text) }
     }
 
-    /// A new list or register, or what is appended to a list: `,` before each value, so that texts
-    /// join.
+    /// Returns a new text for a list or register, or the element to append. Each value follows a
+    /// `,`, so that texts concatenate.
     fn fresh_text(&mut self, table: &str) -> Arc<str> {
         self.values += 1;
         let (percent, longest) = self.mix.long;
@@ -116,7 +116,7 @@ impl Script {
         format!("{before}{}{}", self.values, "x".repeat(padding as usize)).into()
     }
 
-    /// One key's row, by any unique key.
+    /// Selects one key's row by any unique key.
     fn one_row(&mut self, kind: Kind) -> Pred {
         let row = row(self.rng.within(0..=KEYS - 1), "".into());
         let key = self.rng.pick(kind.uniques());

@@ -1,11 +1,11 @@
-//! Blocks that arrive whole: their statements are made up before BEGIN.
+//! Blocks that arrive whole: their statements are generated before BEGIN.
 
 use super::{Block, Script};
 use crate::sql::Stmt;
 use clearway_ir::Catalog;
 
 impl Script {
-    /// Makes up the statements of a block that is about to begin, if it is to arrive whole.
+    /// Generates the statements of a block that is about to begin, if it is to arrive whole.
     pub(super) fn make_whole(&mut self, begin: &Stmt, catalog: &Catalog) {
         self.ahead.clear();
         if self.mix.whole == 0
@@ -18,11 +18,11 @@ impl Script {
             let next = self.work(catalog);
             self.ahead.push_back(next);
         }
-        // It is as far as its statements go, and not what is made up beside them.
+        // Snapshots are neither imported nor exported in such a block.
         (self.imports, self.exports) = (false, false);
     }
 
-    /// The next of a whole block's statements, or a savepoint before it.
+    /// Returns the next statement of a whole block, or a savepoint before it.
     pub(super) fn next_of_whole(&mut self, block: Block) -> Option<Stmt> {
         if block != Block::Open || self.ahead.is_empty() {
             return None;
@@ -33,13 +33,12 @@ impl Script {
         self.ahead.pop_front()
     }
 
-    /// The statements of the block that begins, if it arrives whole.
+    /// Returns the statements of the block that begins, if it arrives whole.
     pub fn whole(&self) -> impl Iterator<Item = &Stmt> {
         self.ahead.iter()
     }
 
-    /// Which of the partitions that a whole block goes to, so many, it does not announce. Mostly
-    /// none.
+    /// Draws which of its partitions a whole block does not announce. Mostly none.
     pub fn unannounced(&mut self, partitions: usize) -> Option<usize> {
         (partitions > 1 && self.rng.percent(15)).then(|| self.rng.below(partitions as u64) as usize)
     }

@@ -1,14 +1,14 @@
-//! What a life leaves.
+//! Checks what a life leaves.
 //!
-//! It ends with a crash of the machine, which loses what was not synced, or with the death of the
-//! process alone, which loses nothing that was written. What is left is opened twice: on a copy,
-//! for the judge to see how far the log goes and whether everything is as the model says; then in
-//! earnest, with crashes and kills at any operation of the recovery, again and again, after which
-//! the same must be there.
+//! A life ends with a crash of the machine, which loses whatever was not synced, or with the death
+//! of the process, which loses nothing that was written. The result is opened twice. First on a
+//! copy, where the judge reads how far the log goes and compares everything with the model. Then
+//! for real, with crashes and kills at any operation of the recovery, repeatedly; afterwards the
+//! contents must be the same.
 //!
-//! After a kill the log may go further than anyone has been told, as it is in the system's cache.
-//! Until a start has ended, a crash may still take that back; then no more: whoever is served may
-//! have seen it. The model goes as far as the log has gone at its shortest.
+//! After a kill the log may contain more than any client knows, because it is in the system's
+//! cache. Until a start completes, a crash may still lose that part; after that it must not,
+//! because new clients may have seen it. The model goes as far as the shortest log.
 
 use super::Story;
 use crate::model::Model;
@@ -21,14 +21,14 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where a backup is restored.
+/// Directory for restored backups.
 const RESTORED: &str = "/restored";
-/// More operations than any start takes.
+/// More operations than any start needs.
 const ALL: u64 = 1 << 40;
 
 impl Story<'_> {
-    /// Judges what a life has left; the disk for the next one. `kills`: the process was killed, and
-    /// what follows decides these.
+    /// Judges what a life has left, and returns the disk for the next one. `kills`: the process was
+    /// killed; this generator draws what follows.
     pub(super) fn afterwards(
         &mut self,
         shared: &Shared,
@@ -49,7 +49,7 @@ impl Story<'_> {
             };
         }
         let what = if killed { "kill" } else { "crash" };
-        // The judge's copy: what is on it is as it is on the other.
+        // The judge works on a copy with the same contents.
         let copy = disk.copy();
         self.check(&copy).map_err(|why| format!("after the {what}: {why}"))?;
         self.note("the judge opens a copy");
@@ -95,7 +95,7 @@ impl Story<'_> {
         Ok(disk)
     }
 
-    /// As [`Story::afterwards`], where nobody but the checker of histories judges.
+    /// Continues like [`Story::afterwards`] when only the checker of histories judges.
     pub(super) fn only_look(
         &mut self,
         disk: &MemDisk,
@@ -113,7 +113,7 @@ impl Story<'_> {
         Ok(disk)
     }
 
-    /// The disk for whoever comes next.
+    /// Returns the disk for the next process.
     fn end(&mut self, disk: &MemDisk, killed: bool, seed: u64) -> MemDisk {
         self.report.count(if killed { "kills" } else { "crashes" }, 1);
         self.note(if killed {
@@ -124,9 +124,9 @@ impl Story<'_> {
         if killed { disk.kill() } else { disk.crash(seed) }
     }
 
-    /// Recovers in earnest, with a disk that stops, in some seeds with opens and lists that fail,
-    /// until it is left alone; the disk, and where the log has ended at its shortest. `end`: where
-    /// it ends.
+    /// Recovers on a disk that stops, in some seeds with failing opens and lists, until a recovery
+    /// succeeds. Returns the disk and the end of the shortest log. `end` is the end of the log
+    /// before.
     fn recover(
         &mut self,
         mut disk: MemDisk,
@@ -154,7 +154,7 @@ impl Story<'_> {
                 if after == ALL {
                     disk.fail_after(0);
                 }
-                // Fails as soon as the disk does.
+                // Fails if the disk has failed.
                 let _as_it_may = engine.shutdown();
             }
             let killed = kills.as_mut().is_some_and(|kills| kills.percent(50));
@@ -177,7 +177,7 @@ impl Story<'_> {
         Ok((disk, shortest))
     }
 
-    /// Each backup that was reported complete holds exactly what was committed up to its end.
+    /// Fails unless each completed backup holds exactly what was committed up to its end.
     fn judge_backups(
         &mut self,
         before: &Model,

@@ -1,15 +1,15 @@
-//! A bit of the log that flips between two lives: what the next start makes of it.
+//! Flips a bit of the log between two lives and checks what the next start makes of it.
 //!
-//! Fault budget: one bit of a copy of what a crash has left, anywhere from where recovery begins to
-//! read up to a little behind the log's end. What the engine owes:
-//! 1. If a later record, or the mark at the log's end, shows that the place was on the disk before:
-//!    a start is refused as damage, with the file, and `clearway check` finds it.
-//! 2. If nothing in the log shows it, the same, if something else does (the control file, a page);
-//!    else the log ends with the record before the one that was hit. What is lost then nobody can
-//!    know (docs/durability.md), so that the rest is not looked at.
-//! 3. Where no record lies: everything is as if nothing had been.
+//! Fault budget: one bit of a copy of what a crash has left, between the start of recovery's scan
+//! and slightly beyond the end of the log. What the engine must do:
+//! 1. If a later record, or the mark at the end of the log, shows that the place was on disk:
+//!    refuse to start, report damage and the file; `clearway check` finds it.
+//! 2. If nothing in the log shows it: the same, if something else does (the control file, a page).
+//!    Otherwise the log ends before the damaged record. What is lost then cannot be known
+//!    (docs/durability.md), so the rest is not checked.
+//! 3. Where there is no record: nothing changes.
 //!
-//! What a record says is read here as docs/format.md has it, not with the engine's code.
+//! This file parses records by docs/format.md, not with the engine's code.
 
 use super::Story;
 use crate::rng::Rng;
@@ -23,23 +23,23 @@ const SEGMENT_HEADER: u64 = 4096;
 const HEADER: u64 = 16;
 /// The first word of a mark.
 const MARK: u32 = 0x8000_0010;
-/// So far behind the log's end bits flip, too.
+/// Bits also flip up to this many bytes beyond the end of the log.
 const BEHIND: u64 = 3000;
 
-/// A record, padding left out.
+/// A record without its padding.
 struct Record {
     start: u64,
     end: u64,
-    /// Up to here the log was on the disk when the record was made.
+    /// The log was on disk up to here when the record was written.
     durable: u64,
 }
 
-/// The log of a directory, from where recovery begins to read.
+/// The log of a directory, from the start of recovery's scan.
 struct Log {
     disk: MemDisk,
     segment: u64,
     records: Vec<Record>,
-    /// Up to here a mark behind the last record says that the log was on the disk.
+    /// The last mark says that the log was on disk up to here.
     marked: u64,
     from: u64,
 }
@@ -52,7 +52,7 @@ fn double(bytes: &[u8], at: usize) -> u64 {
     u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
 }
 
-/// Where recovery begins to read: of the valid slots that of the higher generation counts.
+/// Returns the start of recovery's scan, from the valid slot with the higher generation.
 fn scan_from(disk: &MemDisk) -> Result<u64, String> {
     let mut slots = Vec::new();
     for at in [0, 4096] {
@@ -97,7 +97,7 @@ impl Log {
         }
         let mark = log.bytes(end, HEADER)?;
         let sealed = [&MARK.to_le_bytes()[..], &end.to_le_bytes(), &0u32.to_le_bytes()].concat();
-        // All of it: a crash may keep one of the two sectors that it lies in.
+        // The mark counts only if it is complete: a crash may keep one of the two sectors it spans.
         let whole = [MARK, crc32c::crc32c(&sealed), (end / 8) as u32, 0];
         if (0..4).all(|at| word(&mark, at * 4) == whole[at]) {
             log.marked = end;
@@ -105,13 +105,13 @@ impl Log {
         Ok(log)
     }
 
-    /// The file that holds the place, and where in it.
+    /// Returns the file and the offset of a place in the log.
     fn place(&self, at: u64) -> (PathBuf, u64) {
         let start = at - at % self.segment;
         (Path::new("/db/wal").join(format!("{start:016x}.wal")), SEGMENT_HEADER + at - start)
     }
 
-    /// Bytes of the log; zeros where it has no segment.
+    /// Reads bytes of the log; zeros where there is no segment.
     fn bytes(&self, from: u64, len: u64) -> Result<Vec<u8>, String> {
         let mut bytes = Vec::new();
         let mut at = from;
@@ -129,12 +129,12 @@ impl Log {
         Ok(bytes)
     }
 
-    /// The record that has the byte.
+    /// Returns the record that contains the byte.
     fn hit(&self, at: u64) -> Option<&Record> {
         self.records.iter().find(|record| (record.start..record.end).contains(&at))
     }
 
-    /// Whether what comes later in the log shows that the record was on the disk.
+    /// Returns true if a later part of the log shows that the record was on disk.
     fn proves(&self, hit: &Record) -> bool {
         let later = self.records.iter().filter(|record| record.start > hit.start);
         later.map(|record| record.durable).chain([self.marked]).any(|durable| durable > hit.start)
@@ -143,11 +143,11 @@ impl Log {
 
 impl Story<'_> {
     /// Flips a bit of the log on `disk`, which a crash has left and whose log ends at `end`, and
-    /// looks at what a start makes of it.
+    /// checks the next start.
     pub(super) fn flip_log(&mut self, disk: &MemDisk, end: u64) -> Result<(), String> {
         let mut rng = Rng::new(self.world.seed ^ end, "bits of the log");
         let log = Log::read(disk, end)?;
-        // Often near the end, where proof is scarce.
+        // Often near the end, where later records that prove damage are rare.
         let from =
             if rng.percent(50) { log.from } else { end.saturating_sub(BEHIND).max(log.from) };
         let at = from + rng.below(end + BEHIND - from);

@@ -1,18 +1,18 @@
-//! Bits of pages that flip: what a database answers whose pages have rotted.
+//! Flips bits of pages and checks what a database with damaged pages answers.
 //!
-//! Fault budget: of a copy of what a life has left, recovered or just crashed, up to [`MOST_HITS`]
-//! pages lose a bit each. In the last life up to ten do, each when it is read (a rule of the life's
-//! fault plan); what that life leaves is looked at in the same way. What the engine owes:
-//! 1. `clearway check` names each page that was hit, but for those that the next start mends from
-//!    their copies.
-//! 2. The directory opens, or the error names a page that was hit: recovery or the catalog needs
-//!    it.
-//! 3. Every statement answers what the model says, or XX001 and the name of a page that was hit;
-//!    what is refused has done nothing.
-//! 4. It shuts down in order: no damage to a page is the end of the server. Exception: a page that
-//!    is read before its write is known to be synced, as the write may be lost.
-//! 5. While bits flip, XX001 always names such a page, everything else is answered, and who cannot
-//!    be rolled back keeps nobody waiting.
+//! Fault budget: up to [`MOST_HITS`] pages of a copy of what a life has left, recovered or just
+//! crashed, get one flipped bit each. In the last life up to ten pages do, each when it is read (a
+//! rule of the life's fault plan), and what that life leaves is checked in the same way. What the
+//! engine must do:
+//! 1. `clearway check` names each damaged page, except those that the next start repairs from their
+//!    copies.
+//! 2. The directory opens, or the error names a damaged page that recovery or the catalog needs.
+//! 3. Every statement gives the model's answer, or XX001 and the name of a damaged page; a refused
+//!    statement changes nothing.
+//! 4. It shuts down in order: damage to a page never stops the server. Exception: a page that is
+//!    read before its write is known to be synced, because the write may be lost.
+//! 5. While bits flip, XX001 always names a damaged page and everything else is answered. A
+//!    transaction that cannot be rolled back blocks nobody.
 
 use super::Story;
 use crate::answers;
@@ -26,13 +26,13 @@ use clearway_types::{PageId, PartitionId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The most pages that are hit.
+/// Maximum number of damaged pages.
 const MOST_HITS: u64 = 4;
-/// Refusals of a change that have another cause than damage: more than the pool holds, too long, a
-/// key that is there.
+/// Errors of a change that have a cause other than damage: more than the pool holds, too long, a
+/// duplicate key.
 const OTHER_CAUSES: [&str; 3] = ["53200", "54000", "23505"];
 
-/// A page in which a bit has flipped.
+/// A page with a flipped bit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rotten {
     path: PathBuf,
@@ -40,15 +40,15 @@ pub struct Rotten {
 }
 
 impl Rotten {
-    /// The page of that number in the file.
+    /// Creates the page with this number in the file.
     pub fn new(path: PathBuf, no: u64) -> Self {
         Self { path, no }
     }
-    /// What an error calls it.
+    /// Returns the page's name in error messages.
     fn name(&self) -> String {
         format!("partition {} page {} in ", self.partition(), self.no)
     }
-    /// Whether an error is about it.
+    /// Returns true if the error names this page.
     pub fn explains(&self, error: &str) -> bool {
         error.contains(&self.name())
     }
@@ -56,7 +56,7 @@ impl Rotten {
         let name = self.path.file_stem().unwrap_or_default().to_string_lossy();
         name.trim_start_matches('p').parse().unwrap_or(u16::MAX)
     }
-    /// What is there now; behind the file's end zeros.
+    /// Reads the page; zeros beyond the end of the file.
     fn read(&self, disk: &MemDisk) -> Result<[u8; PAGE_SIZE], String> {
         let mut page = [0; PAGE_SIZE];
         let file = disk.open(&self.path, Open::Existing).map_err(|e| e.to_string())?;
@@ -64,30 +64,29 @@ impl Rotten {
             .map_err(|e| e.to_string())?;
         Ok(page)
     }
-    /// Whether the damage is there still: the page may have been written since.
+    /// Returns true if the page is still damaged: it may have been rewritten.
     fn is_damaged(&self, page: &[u8; PAGE_SIZE]) -> bool {
         let id = PageId::new(PartitionId(self.partition()), self.no as u32);
         clearway_buffer::verify(page, id, &"".into()).is_err()
     }
 }
 
-/// Pages that were hit, each with its flipped bit.
+/// Damaged pages, each with its flipped bit.
 type Hits = BTreeMap<Rotten, [u8; PAGE_SIZE]>;
 
-/// An error that damage explains.
+/// Returns true if the error names one of the damaged pages.
 fn is_explained<'a>(error: &str, mut rotten: impl Iterator<Item = &'a Rotten>) -> bool {
     rotten.any(|page| page.explains(error))
 }
 
 impl Story<'_> {
-    /// Lets pages of `disk`, which holds what the model says, rot, and looks at what is answered
-    /// then.
+    /// Damages pages of `disk`, whose contents match the model, and checks the answers.
     pub(super) fn rot(&mut self, disk: &MemDisk) -> Result<(), String> {
         let hits = self.hit(disk)?;
         self.look(disk, &hits, None)
     }
 
-    /// Looks at what a life leaves in which bits have flipped.
+    /// Checks what a life leaves in which bits have flipped.
     pub(super) fn look_after(&mut self, disk: &MemDisk, shared: &Shared) -> Result<(), String> {
         let mut hits = Hits::new();
         for page in shared.rotten() {
@@ -118,7 +117,7 @@ impl Story<'_> {
                 };
                 hits.keys().map(is_named).collect()
             }
-            // It could not go on without the page.
+            // The start needed the damaged page.
             Err(error) if is_explained(&error, hits.keys()) => vec![true; hits.len()],
             Err(error) => return Err(format!("{error} (bits flipped in {names:?})")),
         };
@@ -154,7 +153,7 @@ impl Story<'_> {
             .map_err(|e| format!("an orderly shutdown failed: {e} (bits flipped in {names:?})"))
     }
 
-    /// Flips a bit in some pages that are in use.
+    /// Flips a bit in several used pages.
     fn hit(&mut self, disk: &MemDisk) -> Result<Hits, String> {
         let dir = Path::new("/db/data");
         let mut hits = Hits::new();
@@ -173,7 +172,7 @@ impl Story<'_> {
                 continue;
             }
             if page.read(disk)?.iter().all(|byte| *byte == 0) {
-                // Nothing was ever written there.
+                // This page was never written.
                 continue;
             }
             let bytes = no * PAGE_SIZE as u64..(no + 1) * PAGE_SIZE as u64;
@@ -184,7 +183,7 @@ impl Story<'_> {
         Ok(hits)
     }
 
-    /// Runs a statement: in the model, too, unless damage is in its way.
+    /// Runs a statement in the engine, and in the model unless damage prevents it.
     fn answer(
         &self,
         reader: &mut Reader,
@@ -198,7 +197,7 @@ impl Story<'_> {
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) if error.contains(": 23505 ") => Answer::Duplicate,
-            // A sum may be out of range: the model knows.
+            // A sum may be out of range; the model decides.
             Err(error)
                 if error.contains(": 22003 ")
                     && matches!(model.execute(stmt), Ok(Answer::Refused(_))) =>
@@ -223,7 +222,7 @@ impl Story<'_> {
     }
 }
 
-/// Looks and changes of every kind.
+/// Returns reads and changes of every kind.
 fn statements(table: &str, keys: i32) -> Vec<Stmt> {
     let table = || table.to_owned();
     let select = |pred| Stmt::Select { table: table(), pred, lock: None };

@@ -1,18 +1,17 @@
-//! What the pages must have: each version that was ever written of each, in order.
+//! The expected contents of the pages: every version ever written of each page, in order.
 //!
-//! All of it changes between two steps of the execution: nothing here is a point at which another
-//! thread may go on, so that a version comes into being at one moment, while its page's exclusive
-//! latch is held.
+//! The model changes between two steps of the execution: it has no scheduling point. So a version
+//! appears at one moment, while the page's exclusive latch is held.
 
 use clearway_buffer::{HEADER, PAGE_SIZE, lsn};
 use clearway_types::{Lsn, PageId};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A version of a page: what every word of its body has, and where its log record lies.
+/// A version of a page: the value of every word of its body, and the place of its log record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// What it is known by; 0 for a page that was never written.
+    /// Identifies the version; 0 for a page that was never written.
     pub stamp: u64,
     /// The start of the log record.
     pub start: Lsn,
@@ -32,7 +31,7 @@ pub struct Model {
 struct State {
     pages: BTreeMap<PageId, Vec<Version>>,
     stamps: u64,
-    /// Every change whose record starts before has been said to be on the disk.
+    /// Every change whose record starts before this LSN has been reported as on disk.
     floor: Lsn,
 }
 
@@ -47,27 +46,27 @@ impl Model {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A stamp that no version has.
+    /// Returns a stamp that no version has.
     pub fn new_stamp(&self) -> u64 {
         let mut state = self.state();
         state.stamps += 1;
         state.stamps
     }
 
-    /// The page has got a version, by the holder of its exclusive latch.
+    /// Adds a version of the page. The caller holds its exclusive latch.
     pub fn write(&self, id: PageId, version: Version) {
         self.state().versions(id).push(version);
     }
 
-    /// The number of the page's newest version, and that version.
+    /// Returns the number of the page's newest version, and that version.
     pub fn newest(&self, id: PageId) -> (usize, Version) {
         let mut state = self.state();
         let versions = state.versions(id);
         (versions.len() - 1, versions[versions.len() - 1])
     }
 
-    /// The number of the version that a page's bytes are, header's LSN included; else what is wrong
-    /// with them.
+    /// Returns the number of the version that a page's bytes hold, including the header's LSN;
+    /// otherwise what is wrong with them.
     pub fn number(&self, id: PageId, bytes: &[u8]) -> Result<usize, String> {
         let stamp = stamp(id, bytes)?;
         let found =
@@ -77,18 +76,18 @@ impl Model {
         })
     }
 
-    /// It was said that every change before `lsn` is on the disk.
+    /// Records that every change before `lsn` was reported as on disk.
     pub fn raise_floor(&self, lsn: Lsn) {
         let mut state = self.state();
         state.floor = state.floor.max(lsn);
     }
 
-    /// Up to where it was said so.
+    /// Returns the LSN up to which changes were reported as on disk.
     pub fn floor(&self) -> Lsn {
         self.state().floor
     }
 
-    /// Whether this number of a version may be what a disk has of the page, by what was said before
+    /// Returns whether a disk may hold this version of the page, given what was reported before
     /// `floor` and was in the log up to `durable`.
     pub fn judge_disk(
         &self,
@@ -115,8 +114,7 @@ impl Model {
     }
 }
 
-/// Fills a part of a page's body: the words from `from` on up to `to`, counted in words of the
-/// body.
+/// Fills the words `from..to` of a page's body.
 pub fn fill(page: &mut [u8], id: PageId, stamp: u64, words: std::ops::Range<usize>) {
     let body = &mut page[HEADER..];
     for word in words {
@@ -128,7 +126,7 @@ pub fn fill(page: &mut [u8], id: PageId, stamp: u64, words: std::ops::Range<usiz
 /// Words of a page's body.
 pub const WORDS: usize = (PAGE_SIZE - HEADER) / 8;
 
-/// The stamp that the whole body has, with this page's id; else what is wrong.
+/// Returns the stamp that the whole body has, with this page's id; otherwise what is wrong.
 fn stamp(id: PageId, bytes: &[u8]) -> Result<u64, String> {
     let (words, _) = bytes[HEADER..].as_chunks::<8>();
     let last = u64::from_le_bytes(words[WORDS - 1]);

@@ -1,4 +1,4 @@
-//! The pool when nobody uses it any more: what must be so is then known exactly.
+//! Checks on an idle pool, whose state is known exactly.
 
 use super::{PATIENCE, Stage};
 use clearway_buffer::MissingPage;
@@ -6,18 +6,18 @@ use clearway_sync::virtual_time;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long something is waited for that must come by itself: longer than any wait of the cooler's
+/// How long to wait for something that must happen by itself: longer than any wait of the cooler
 /// and any batch on a slow disk.
 const SETTLING: Duration = Duration::from_secs(20);
-/// A moment between two looks. Time may pass while a thread is at work, up to the next time-out: it
-/// must be short.
+/// Time between two checks. Short, because while threads run, the clock may advance up to the next
+/// time-out.
 const MOMENT: Duration = Duration::from_millis(5);
-/// As many frames as the cooler keeps free in pools as small as these.
+/// The number of frames that the cooler keeps free in pools this small.
 const LOW: u32 = 2;
-/// A cooler that looks again only so much later must be woken. A slow disk answers in less.
+/// A cooler that checks again only after this time must be woken. A slow disk answers sooner.
 const LONG: Duration = Duration::from_secs(5);
 
-/// Waits until `done`, or for so long; whether it is done.
+/// Waits until `done` or for `within`; returns whether it is done.
 fn comes(within: Duration, mut done: impl FnMut() -> bool) -> bool {
     let began = virtual_time::now();
     loop {
@@ -31,8 +31,8 @@ fn comes(within: Duration, mut done: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Every page can be had, is the newest, and is known to the policy unless a scan may have brought
-/// it; and however many come, the cooler frees frames before somebody waits for one.
+/// Checks that every page can be fetched, is the newest version, and is known to the policy unless
+/// a scan may have read it; and that the cooler frees frames before a thread waits for one.
 pub fn look_at_all_pages(stage: &Stage) -> Result<(), String> {
     for id in stage.world.all_pages() {
         if let Ok(_keep) = stage.fetch(MissingPage::Page(id)) {
@@ -54,8 +54,8 @@ pub fn look_at_all_pages(stage: &Stage) -> Result<(), String> {
     Ok(())
 }
 
-/// Who must wait for a frame wakes the cooler, though that has just seen that all are in use and
-/// would look again only later.
+/// Checks that a thread that must wait for a frame wakes the cooler, even one that has just seen
+/// all frames in use and would check again later.
 pub fn starve(stage: &Arc<Stage>) -> Result<(), String> {
     if stage.world.pool.waits.idle_retry < LONG {
         return Ok(());
@@ -68,7 +68,7 @@ pub fn starve(stage: &Arc<Stage>) -> Result<(), String> {
         virtual_time::sleep(LONG / 10);
     }
     drop(keeps);
-    // One more than are free.
+    // One more than the number of free frames.
     for id in pages.take(LOW as usize) {
         stage.ask_for(MissingPage::Page(id), drop);
         if !comes(LONG / 2, || stage.all_answered()) {
@@ -80,7 +80,7 @@ pub fn starve(stage: &Arc<Stage>) -> Result<(), String> {
     Ok(())
 }
 
-/// No pin is left anywhere: every frame can be had.
+/// Checks that no pin is left: every frame can be allocated.
 pub fn take_all_frames(stage: &Stage) -> Result<(), String> {
     let frames = stage.world.pool.frames;
     let began = virtual_time::now();

@@ -1,4 +1,4 @@
-//! The pool's neighbours: a log without content, and the page files with a watch at each call.
+//! The pool's environment: a log without content, and page files that check each call.
 
 use super::model::Model;
 use super::world::World;
@@ -15,14 +15,13 @@ use std::time::Duration;
 /// Bytes of each log record.
 const RECORD: u64 = 10;
 
-/// A log of records that say nothing. Its end and how far it is durable are all that the pool can
-/// see of a log.
+/// A log of empty records. The pool sees nothing of a log but its end and its durable LSN.
 pub struct Log {
     appended: AtomicU64,
     durable: AtomicU64,
-    /// The same, for who must look at it without a step.
+    /// The same, readable without a scheduling point.
     durable_now: std::sync::atomic::AtomicU64,
-    /// So many more times it can be made durable.
+    /// Number of syncs until the log fails.
     syncs_left: AtomicU64,
 }
 
@@ -36,21 +35,22 @@ impl Log {
         }
     }
 
-    /// How far it is durable at this moment.
+    /// Returns the durable LSN at this moment.
     pub fn durable_now(&self) -> Lsn {
         Lsn(self.durable_now.load(Ordering::SeqCst))
     }
 
-    /// Appends a record: its start and its end.
+    /// Appends a record; returns its start and its end.
     pub fn append(&self) -> (Lsn, Lsn) {
-        // SeqCst, here and below: shuttle knows no other order.
+        // SeqCst, here and below, because shuttle models no other ordering. Each pairs with the
+        // others.
         let start = self.appended.fetch_add(RECORD, Ordering::SeqCst);
         (Lsn(start), Lsn(start + RECORD))
     }
 }
 
 impl WalBarrier for Log {
-    /// No further than was asked for: what the pool does not ask for is lost at a crash.
+    /// Syncs no further than requested: what the pool does not request is lost at a crash.
     fn ensure_durable(&self, lsn: Lsn) -> io::Result<()> {
         assert!(lsn.0 <= self.appended.load(Ordering::SeqCst), "{lsn} was never appended");
         thread::yield_now();
@@ -73,12 +73,12 @@ impl WalBarrier for Log {
     }
 }
 
-/// Passes on to the files, and looks at what is passed.
+/// Forwards calls to the files and checks them.
 pub struct WatchedIo {
     files: Files,
     log: Arc<Log>,
     model: Arc<Model>,
-    /// So many of 100 reads are heard of late.
+    /// Percentage of reads whose completion is reported late.
     late: u64,
     seen: Mutex<Seen>,
 }
@@ -87,9 +87,10 @@ struct Seen {
     rng: Rng,
     /// Pages that are being read.
     reading: BTreeMap<PageId, u32>,
-    /// Reads that brought no page.
+    /// Reads that failed.
     failed_reads: u64,
-    /// Pages that are being written, and the number of the last version that was, or is to be.
+    /// Whether pages are being written, and the number of the last version of each that was or will
+    /// be written.
     writing: bool,
     written: BTreeMap<PageId, usize>,
 }
@@ -116,7 +117,7 @@ impl WatchedIo {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads that brought no page.
+    /// Returns the number of failed reads.
     pub fn failed_reads(&self) -> u64 {
         self.seen().failed_reads
     }

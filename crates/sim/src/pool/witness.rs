@@ -1,14 +1,12 @@
-//! Witnesses of what the replacement is told: one between the pool and the replacement, one between
-//! a wrapper and its policy.
+//! Checks what the replacement is told: one witness between the pool and the replacement, one
+//! between a wrapper and its policy.
 //!
 //! # What is judged
-//! 1. A page comes once and leaves once: from before the pool says that it has come to when it is
-//!    taken away it is in the pool, in that frame. Only the cooler takes pages away, and only when
-//!    it is asked whether it does: then no chain of the page table changes under a look at it but
-//!    at its head, so that the look is exact.
-//! 2. Only a frame that holds a page is proposed.
-//! 3. The policy hears the same from its wrapper, and its invariants hold after each thing that it
-//!    hears.
+//! 1. A page arrives once and leaves once, and between the two it is in the pool, in that frame.
+//!    Only the cooler removes pages, and only when it is asked whether it does: then no chain of
+//!    the page table changes during a lookup except at its head, so that the lookup is exact.
+//! 2. Only a frame that holds a page is proposed as a victim.
+//! 3. The policy hears the same from its wrapper, and its invariants hold after each call.
 
 use clearway_buffer::Pool;
 use clearway_replacement::{
@@ -19,8 +17,8 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 thread_local! {
-    /// What the next pool that this thread of the operating system makes has, and who looks at it:
-    /// a [`ReplacementFactory`]'s is a plain function.
+    /// The kind and the observer for the next pool that this OS thread creates: a
+    /// [`ReplacementFactory`] is a plain function and has no state.
     static NEXT: RefCell<(ReplacementKind, Arc<View>)> = RefCell::default();
 }
 
@@ -33,9 +31,9 @@ pub struct View {
 
 #[derive(Default)]
 struct Reported {
-    /// The page that has come into each frame and not left it.
+    /// The page in each frame, by what the replacement was told.
     pages: Vec<Option<PageId>>,
-    /// The frame whose page may be taken away at this moment.
+    /// The frame whose page may be removed at this moment.
     asked: Option<FrameId>,
 }
 
@@ -44,18 +42,18 @@ impl View {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pool that the replacement is of.
+    /// Sets the pool of the replacement.
     pub fn watch(&self, pool: &Arc<Pool>) {
-        // Nobody else sets it.
+        // This is the only place that sets it.
         self.pool.get_or_init(|| Arc::downgrade(pool));
     }
 
-    /// Whether the page has come and not left.
+    /// Returns true if the page has arrived and not left.
     pub fn has(&self, page: PageId) -> bool {
         self.state().pages.contains(&Some(page))
     }
 
-    /// By the cooler: the page that has come into the frame is there, and may be taken away now.
+    /// Called by the cooler: the page in the frame is resident, and may be removed now.
     fn ask(&self, frame: FrameId) -> Option<PageId> {
         let page = self.state().pages[frame.0 as usize];
         if let (Some(page), Some(pool)) = (page, self.pool.get().and_then(Weak::upgrade)) {
@@ -77,7 +75,7 @@ impl View {
     }
 }
 
-/// The same replacement, with witnesses.
+/// Wraps the replacement in witnesses.
 pub fn witnessed(kind: ReplacementKind, view: &Arc<View>) -> ReplacementKind {
     NEXT.set((kind, view.clone()));
     let told = ReplacementFactory::Notified(|frames| make(frames, None));
@@ -86,7 +84,7 @@ pub fn witnessed(kind: ReplacementKind, view: &Arc<View>) -> ReplacementKind {
     ReplacementKind::Custom(kind.counts_uses().map_or(told, counted))
 }
 
-/// With the pool's counts of uses, if it has such for that kind.
+/// Creates the replacement, with the pool's use counts if it has any.
 fn make(frames: u32, uses: Option<Arc<dyn Uses>>) -> Box<dyn Replacement> {
     let (kind, view) = NEXT.take();
     let pages = vec![None; frames as usize];
@@ -121,7 +119,7 @@ impl Replacement for Witness {
     fn miss(&self, frame: FrameId, page: PageId) {
         let mut told = self.view.state();
         let elsewhere = (0..).zip(&told.pages).find(|(_, held)| **held == Some(page));
-        // It is back before who takes it away has said that it does.
+        // The page is back before the thread that removes it has reported that.
         let elsewhere = elsewhere.filter(|(at, _)| told.asked != Some(FrameId(*at)));
         assert!(elsewhere.is_none(), "{page} comes, and has not left: {elsewhere:?}");
         let before = told.pages[frame.0 as usize].replace(page);
@@ -156,7 +154,7 @@ impl Replacement for Witness {
 
 struct PolicyWitness {
     policy: Box<dyn Policy>,
-    /// What the policy knows to be in each frame.
+    /// The page in each frame, as the policy knows it.
     pages: Vec<Option<PageId>>,
 }
 

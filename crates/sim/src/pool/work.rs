@@ -1,4 +1,4 @@
-//! What a thread does with the pool, and how each thing that it sees is judged.
+//! What a thread does with the pool, and how each of its observations is judged.
 
 use super::model::{Version, WORDS, fill};
 use super::{Stage, crash};
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Attempts, each after what it wanted was fetched, before a thread is taken for one that waits for
-/// ever.
+/// Attempts, each after a fetch of the missing page, after which a thread counts as waiting
+/// forever.
 const ATTEMPTS: usize = 2_000;
 
 /// A thread that uses the pool.
@@ -22,9 +22,9 @@ pub struct Worker {
     kept: Keeps<PageId>,
 }
 
-/// What a thread keeps, by what it is. A thread that panics has found something, maybe that pins
-/// are not what they should be: then what it keeps is not let go, since a second panic in the
-/// unwinding of the first would end the process, and with it the search.
+/// What a thread pins, by what it is. A thread that panics has found something, maybe that pins are
+/// wrong. So it does not drop them: a second panic during unwinding would end the process, and the
+/// search with it.
 struct Keeps<T>(VecDeque<(T, Pin)>);
 
 impl<T> Drop for Keeps<T> {
@@ -44,7 +44,7 @@ impl Worker {
         }
     }
 
-    /// Does what the seed says.
+    /// Runs the operations that the seed draws.
     pub fn work(mut self) {
         for _ in 0..self.stage.world.operations {
             if self.stage.is_over() {
@@ -88,13 +88,13 @@ impl Worker {
         self.stage.world.page(partition, rank)
     }
 
-    /// Two pages in the order in which both may be latched.
+    /// Returns two pages in latch order.
     fn two_pages(&mut self) -> Option<(PageId, PageId)> {
         let (one, other) = (self.page(), self.page());
         (one != other).then(|| (one.min(other), one.max(other)))
     }
 
-    /// Attempts until it succeeds, or what it wants is refused.
+    /// Retries until it succeeds, or a fetch is refused.
     fn with<T>(
         &mut self,
         mut attempt: impl FnMut(&Stage, &Pool) -> Result<T, MissingPage>,
@@ -120,7 +120,8 @@ impl Worker {
         self.with(|stage, pool| pool.read(id).map(|page| stage.check_newest(id, &page)));
     }
 
-    /// Without a latch: a whole version that was the newest at some moment meanwhile.
+    /// Reads without a latch: must return a whole version that was the newest at some moment during
+    /// the read.
     fn glimpse(&mut self) {
         let id = self.page();
         let seen = self.with(|stage, pool| {
@@ -160,7 +161,7 @@ impl Worker {
     fn create(&mut self) {
         let (id, last) = (self.page(), self.rng.percent(50));
         if self.rng.percent(30) {
-            // Somebody reads ahead what is created.
+            // Another thread may be reading ahead the page that is created.
             self.ask_for(id);
         }
         self.with(|stage, pool| {
@@ -172,7 +173,7 @@ impl Worker {
         });
     }
 
-    /// A change of several pages at once, one of them created.
+    /// Changes several pages at once, one of which it creates.
     fn split(&mut self) {
         let Some((left, right)) = self.two_pages() else { return };
         self.with(|stage, pool| {
@@ -203,7 +204,7 @@ impl Worker {
         });
     }
 
-    /// Asks and does not wait; what it gets is kept for a while.
+    /// Requests without waiting; keeps what arrives for a while.
     fn fetch_and_go_on(&mut self) {
         let id = self.page();
         self.ask_for(id);
@@ -240,7 +241,7 @@ impl Worker {
         }
     }
 
-    /// All that is kept is there, for everybody. Then the oldest are let go.
+    /// Checks that everything pinned is resident for every thread, then drops the oldest pins.
     fn check_kept(&mut self) {
         for (id, _) in &self.kept.0 {
             match self.stage.pool.read(*id) {
@@ -253,14 +254,14 @@ impl Worker {
     }
 }
 
-/// Whether a page that is wanted is kept, so that it must have been found.
+/// Returns true if a pin covers the page, so that a lookup must have found it.
 fn is_kept(keeps: &Keeps<MissingPage>, want: MissingPage) -> bool {
     matches!(want, MissingPage::Page(_) | MissingPage::Scan(_))
         && keeps.0.iter().any(|(kept, _)| *kept == want)
 }
 
 impl Stage {
-    /// A change as an engine makes it, under the exclusive latch.
+    /// Changes a page as an engine does, under the exclusive latch.
     pub fn change(&self, id: PageId, page: &mut PageMut<'_>) {
         let stamp = self.model.new_stamp();
         page.mark_dirty_begin();
@@ -273,7 +274,8 @@ impl Stage {
         self.model.write(id, Version { stamp, start, end });
     }
 
-    /// What is under a latch is the newest version, and stays it as long as the latch is held.
+    /// Checks that the page under a latch is the newest version and does not change while the latch
+    /// is held.
     pub fn check_newest(&self, id: PageId, page: &[u8]) {
         for _ in 0..2 {
             let number =

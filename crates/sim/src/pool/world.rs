@@ -1,4 +1,4 @@
-//! The knobs of one seed of the pool alone.
+//! The settings of one seed of the pool alone.
 
 use crate::rng::Rng;
 use crate::world::{Pace, SECOND_LEVEL, bad_second_level};
@@ -8,15 +8,15 @@ use clearway_replacement::ReplacementKind;
 use clearway_types::{PageId, PartitionId};
 use std::time::Duration;
 
-/// The fewest frames that a pool can have.
+/// Minimum number of frames of a pool.
 const MIN_FRAMES: u32 = 16;
 
-/// What goes wrong below and above the pool.
+/// The faults below and above the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultProfile {
-    /// Nothing.
-    Fair,
-    /// Reads bring less than was asked for, and everything may take long.
+    /// No faults.
+    None,
+    /// Short reads, and everything may take long.
     Slow,
     /// Reads of pages fail now and then.
     FailingReads,
@@ -26,7 +26,7 @@ pub enum FaultProfile {
     BrokenLog,
 }
 
-/// What a seed stands for, but for the choices made on the way.
+/// What a seed stands for, except for the choices made during the run.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The seed.
@@ -37,36 +37,36 @@ pub struct World {
     pub partitions: u16,
     /// The pages of each, by number.
     pub pages: Vec<u32>,
-    /// So many of 100 times a page is one of a few, where several threads meet.
+    /// Percentage of accesses that go to one of a few pages, where threads conflict.
     pub hot: u64,
     /// Threads that use the pool, besides the one that makes checkpoints.
     pub threads: u32,
-    /// What each of them does, in number.
+    /// Number of operations of each.
     pub operations: u32,
-    /// Pages that a thread keeps at most beyond what it needs.
+    /// Maximum number of pages that a thread pins beyond what it needs.
     pub keeps: u32,
-    /// So many of 100 times a thread only fetches a page, and looks whether it is there.
+    /// Percentage of operations that only fetch a page and check that it is resident.
     pub grabs: u64,
     /// Some pages are fetched for scans.
     pub scans: bool,
     /// Threads for I/O.
     pub io_threads: usize,
-    /// So many of 100 reads are long over when the pool hears of it.
+    /// Percentage of reads whose completion the pool learns of late.
     pub late: u64,
-    /// Where copies of pages go that leave, if they do.
+    /// Where copies of evicted pages go, if anywhere.
     pub second_level: Option<SecondLevelConfig>,
-    /// The second level's file meets everything that a disk can do.
+    /// Whether the second level's file has every kind of fault.
     pub bad_copies: bool,
-    /// What goes wrong.
-    pub weather: FaultProfile,
-    /// The pool is shut down in the middle of the work.
+    /// The faults.
+    pub faults: FaultProfile,
+    /// Whether the pool is shut down in the middle of the work.
     pub closes: bool,
     /// How threads take turns.
     pub pace: Pace,
 }
 
-/// Numbers of pages that share two buckets of the page table, or a few if there are partitions:
-/// chains are long, and frames often come from one into another.
+/// Returns page numbers that share two buckets of the page table, or a few if there are partitions:
+/// chains are long, and frames often move from one to another.
 fn crowded(count: u32) -> Vec<u32> {
     // The table's hash, for 64 buckets.
     let bucket = |no: u32| u64::from(no).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
@@ -74,14 +74,15 @@ fn crowded(count: u32) -> Vec<u32> {
 }
 
 impl World {
-    /// The world of a seed.
+    /// Draws the world of a seed.
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed, "pool");
         let (threads, keeps) = (rng.pick(&[1, 2, 3, 4]), rng.pick(&[0, 1, 2, 3, 4, 8]));
         let usual = FrameWaits::default();
         let ms = Duration::from_millis;
         let (starved_rounds, retry) = if threads * keeps >= MIN_FRAMES {
-            // All may be kept at once, and each waits for the others: not for long.
+            // All frames may be pinned at once, and each thread waits for the others: keep that
+            // short.
             rng.pick(&[(3, ms(0)), (40, ms(1))])
         } else {
             rng.pick(&[
@@ -111,7 +112,7 @@ impl World {
             (count, false) => (0..count).collect(),
         };
         let grabs = more.pick(&[0, 0, 60, 90]);
-        // From the smallest, of regions of two pages, to one that may have everything.
+        // From the smallest, with regions of two pages, to one that holds everything.
         let mut second = Rng::new(seed, "pool's second level");
         let size = second.pick(&[16, 16, 17, 40, 120]) * PAGE_SIZE as u64;
         let second_level =
@@ -123,7 +124,7 @@ impl World {
             pages,
             hot: rng.pick(&[0, 20, 60]),
             threads,
-            // A page that is only looked at costs little.
+            // An operation that only checks residency costs little.
             operations: rng.pick(&[10, 30, 80]) * if grabs > 0 { 8 } else { 1 },
             keeps,
             grabs,
@@ -132,9 +133,9 @@ impl World {
             late: more.pick(&[0, 0, 30]),
             bad_copies: second_level.is_some() && second.percent(50),
             second_level,
-            weather: rng.pick(&[
-                FaultProfile::Fair,
-                FaultProfile::Fair,
+            faults: rng.pick(&[
+                FaultProfile::None,
+                FaultProfile::None,
                 FaultProfile::Slow,
                 FaultProfile::FailingReads,
                 FaultProfile::Breaking,
@@ -151,31 +152,31 @@ impl World {
         }
     }
 
-    /// A partition's page by its rank, of which the first comes after the last.
+    /// Returns a partition's page by its rank; the first follows the last.
     pub fn page(&self, partition: u16, rank: usize) -> PageId {
         PageId::new(PartitionId(partition), self.pages[rank % self.pages.len()])
     }
 
-    /// All pages.
+    /// Returns all pages.
     pub fn all_pages(&self) -> impl Iterator<Item = PageId> {
         (0..self.partitions).flat_map(move |partition| {
             self.pages.iter().map(move |no| PageId::new(PartitionId(partition), *no))
         })
     }
 
-    /// Whether a thread may be told that there is no frame: it is impatient, or so much is kept at
-    /// once that it may be true.
+    /// Returns true if a fetch may be refused for want of a frame: because waits are short, or
+    /// because so much is pinned at once.
     pub fn may_starve(&self) -> bool {
-        // Beside its keeps a thread has at most a few pages or frames for what it does.
+        // Besides its pins, a thread uses at most a few pages or frames for its operation.
         self.pool.waits.starved_rounds < FrameWaits::default().starved_rounds
             || self.threads * (self.keeps + 4) > self.pool.frames - 4
     }
 
-    /// The plan for page files in `/db`, and for the second level's.
+    /// Draws the fault plan for page files in `/db`, and for the second level's.
     pub fn plan(&self, rng: &mut Rng) -> Option<FaultPlan> {
         let rare = When::OneIn(rng.pick(&[5, 20, 100]));
-        let bad = |zone: Zone| match self.weather {
-            FaultProfile::Fair | FaultProfile::BrokenLog => zone,
+        let bad = |zone: Zone| match self.faults {
+            FaultProfile::None | FaultProfile::BrokenLog => zone,
             FaultProfile::Slow | FaultProfile::FailingReads => {
                 zone.fault(Fault::ShortRead, rare, FOR_EVER).fault(Fault::Delay, rare, FOR_EVER)
             }
@@ -189,7 +190,7 @@ impl World {
         let is_pages =
             move |path: &std::path::Path| path.starts_with(super::DIR) && !is_copies(path);
         let mut pages = bad(Zone::new(Role::Pages, "pages", is_pages));
-        if self.weather == FaultProfile::FailingReads {
+        if self.faults == FaultProfile::FailingReads {
             pages = pages.fault(Fault::FailedRead, rare, 20);
         }
         let mut zones = vec![bad(Zone::new(Role::Copies, "copies", is_copies)), pages];
@@ -197,7 +198,7 @@ impl World {
         if self.bad_copies {
             zones.push(bad_second_level(rng));
         }
-        (self.bad_copies || !matches!(self.weather, FaultProfile::Fair | FaultProfile::BrokenLog))
+        (self.bad_copies || !matches!(self.faults, FaultProfile::None | FaultProfile::BrokenLog))
             .then(|| FaultPlan::new(rng.u64(), delay_limit, zones))
     }
 }

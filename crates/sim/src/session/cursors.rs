@@ -1,13 +1,13 @@
-//! Cursors, made of suspended statements as the server makes them.
+//! Cursors, built from suspended statements as in the server.
 //!
-//! DECLARE starts the query and suspends it when the first rows have come; FETCH lets it go on if
-//! it asks for more rows than have come. What is left of a cursor is read before a statement of the
-//! transaction changes its table, or goes back to a savepoint.
+//! DECLARE starts the query and suspends it when the first rows arrive; FETCH resumes it if it asks
+//! for more rows than have arrived. The rest of a cursor is read before a statement of the
+//! transaction changes its table or rolls back to a savepoint.
 //!
 //! Invariants
-//! 1. All rows that a cursor has brought are the answer of its DECLARE: all rows of the query as of
-//!    then if the cursor has come to its end, else some of them.
-//! 2. A cursor ends with its transaction, and when ROLLBACK TO goes back behind its DECLARE.
+//! 1. All rows that a cursor returns are the answer of its DECLARE: all rows of the query at that
+//!    time if the cursor was read to its end, otherwise some of them.
+//! 2. A cursor ends with its transaction, and when ROLLBACK TO goes back before its DECLARE.
 
 use super::{REPLANS, Session, State};
 use crate::answers;
@@ -21,18 +21,18 @@ use clearway_types::{Lsn, RowBatch};
 pub(super) struct Cursor {
     number: u8,
     table: String,
-    /// Where its DECLARE is written down; `None`: nowhere yet.
+    /// The place of its DECLARE in the record, if there is one yet.
     place: Option<Place>,
-    /// The rows that it has brought.
+    /// The rows that have arrived.
     rows: Vec<Row>,
     /// How many of them have been fetched.
     fetched: usize,
     rest: Rest,
-    /// Savepoints that were set before it.
+    /// Savepoints older than the cursor.
     depth: usize,
 }
 
-/// Where a DECLARE is written down.
+/// The place of a DECLARE in the record.
 #[derive(Clone, Copy)]
 enum Place {
     /// Among the statements of the open transaction.
@@ -41,7 +41,7 @@ enum Place {
     Alone(usize),
 }
 
-/// What has not come yet.
+/// What has not arrived yet.
 enum Rest {
     /// A FETCH runs, or has failed.
     Running,
@@ -50,14 +50,14 @@ enum Rest {
     End,
 }
 
-/// The numbers of these cursors.
+/// Returns the numbers of these cursors.
 pub(super) fn numbers(cursors: &[Cursor]) -> Vec<u8> {
     cursors.iter().map(|cursor| cursor.number).collect()
 }
 
 impl Session {
-    /// The statement that comes first: the rest of a cursor is read before a statement that would
-    /// change what it reads.
+    /// Returns the statement to run first: the rest of a cursor is read before a statement changes
+    /// its table.
     pub(super) fn before(&mut self, stmt: Stmt) -> Stmt {
         let is_in_way = |cursor: &&Cursor| match (&cursor.rest, &stmt) {
             (Rest::Running | Rest::End, _) => false,
@@ -72,7 +72,7 @@ impl Session {
         Stmt::Cursor(CursorStmt::Fetch { cursor, rows: None })
     }
 
-    /// FETCH or CLOSE.
+    /// Runs FETCH or CLOSE.
     pub(super) fn use_cursor(&mut self, port: &mut Port, stmt: Stmt) -> Result<(), String> {
         let Stmt::Cursor(what) = &stmt else { return Ok(()) };
         let at = self.cursors.iter().position(|cursor| cursor.number == what.cursor());
@@ -87,7 +87,7 @@ impl Session {
         }
         match (std::mem::replace(&mut self.cursors[at].rest, Rest::Running), &mut self.client) {
             (Rest::Suspended(suspended), Some(client)) => {
-                // Relaxed: one thread of the operating system.
+                // Relaxed: there is one OS thread.
                 self.shared.fetches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 let step = client.go_on(port, suspended);
                 self.cursor_step(port, stmt, 0, step)
@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// A statement about a cursor has come so far.
+    /// Handles the progress of a statement on a cursor.
     pub(super) fn cursor_step(
         &mut self,
         port: &mut Port,
@@ -111,7 +111,7 @@ impl Session {
                 Ok(())
             }
             Step::Rows(part) => {
-                // Relaxed: one thread of the operating system.
+                // Relaxed: there is one OS thread.
                 self.shared.parts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 self.bring(what, &part.rows)?;
                 if !self.has_enough(what) {
@@ -144,7 +144,7 @@ impl Session {
         }
     }
 
-    /// The cursor has brought these rows. The first make it.
+    /// Adds rows that have arrived; the first ones create the cursor.
     fn bring(&mut self, what: &CursorStmt, rows: &RowBatch) -> Result<(), String> {
         let rows = answers::rows(rows)?;
         self.shared.trace.event(
@@ -186,7 +186,7 @@ impl Session {
         }
     }
 
-    /// The statement is over, and this is left of the cursor.
+    /// Ends the statement and keeps the rest of the cursor.
     fn leave_rest(&mut self, what: &CursorStmt, rest: Rest) {
         if let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.number == what.cursor())
         {
@@ -203,10 +203,10 @@ impl Session {
         }
     }
 
-    /// A statement of the block has had this answer: cursors end with savepoints.
+    /// Ends cursors with their savepoints, after an answer in the block.
     pub(super) fn follow_savepoints(&mut self, stmt: &Stmt, answer: &Answer) {
         if *answer != Answer::Done {
-            // The rest of a cursor that was in the way of a statement could not be read.
+            // The rest of a cursor that the statement conflicts with could not be read.
             self.postponed = None;
             if self.block() == Block::Failed && self.savepoints.is_empty() {
                 self.cursors.clear();
@@ -230,8 +230,8 @@ impl Session {
         }
     }
 
-    /// Writes down what the cursors have brought. `alone`: the transaction that the last statement
-    /// has been written down as, if it is its own.
+    /// Records what the cursors have returned. `alone`: the number of the last statement's own
+    /// transaction, if it has one.
     pub(super) fn write_down_cursors(&mut self, alone: Option<usize>) {
         let last = self.open.len().saturating_sub(1);
         for cursor in &mut self.cursors {
@@ -250,7 +250,7 @@ impl Session {
         }
     }
 
-    /// The transaction has ended.
+    /// Ends all cursors with the transaction.
     pub(super) fn end_cursors(&mut self) {
         self.cursors.clear();
         self.savepoints.clear();

@@ -1,4 +1,5 @@
-//! Snapshots that sessions export and import: who imports one must see it with each statement.
+//! Snapshots that sessions export and import. A transaction that imports one must see it in each
+//! statement.
 
 use super::{Session, Shared};
 use crate::answers::datums;
@@ -8,14 +9,14 @@ use clearway_coordinator::{Client, Outcome};
 use clearway_types::{Datum, Lsn};
 use std::sync::{MutexGuard, PoisonError};
 
-/// Exported snapshots that sessions remember.
+/// Maximum number of exported snapshots that sessions remember.
 const EXPORTS: usize = 6;
 
 /// An exported snapshot.
 #[derive(Clone, Debug)]
 pub struct Export {
     id: String,
-    /// What the exporter saw with the statement that exported it.
+    /// The snapshot of the statement that exported it.
     at: Lsn,
     /// The step at which the exporter's transaction began: an importer sees no more than a
     /// transaction that began then.
@@ -27,14 +28,14 @@ impl Shared {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ids of the snapshots that were exported last.
+    /// Returns the ids of the most recently exported snapshots.
     pub(super) fn exported(&self) -> Vec<String> {
         self.exports().iter().map(|export| export.id.clone()).collect()
     }
 }
 
 impl Session {
-    /// Remembers a snapshot that has been exported, or imported.
+    /// Remembers a snapshot that was exported or imported.
     pub(super) fn share(&mut self, stmt: &Stmt, outcome: &Outcome) -> Result<(), String> {
         match stmt {
             Stmt::Export => {
@@ -54,7 +55,7 @@ impl Session {
             }
             Stmt::Import(id) => {
                 let export = self.shared.exports().iter().find(|export| export.id == *id).cloned();
-                // It may be forgotten by now: then the transaction is judged by what it sees.
+                // Older exports are forgotten: then the transaction is judged by what it sees.
                 self.imported = export.as_ref().map(|export| export.at);
                 self.began = export.map_or(0, |export| export.began);
                 self.imports += 1;
@@ -64,7 +65,7 @@ impl Session {
         Ok(())
     }
 
-    /// A statement has seen this: an error if its transaction has imported another snapshot.
+    /// Fails if a statement saw another snapshot than its transaction imported.
     pub(super) fn check_view(
         &self,
         stmt: &Stmt,
@@ -82,8 +83,8 @@ impl Session {
         Ok(())
     }
 
-    /// Who ran the transaction, in the order of sessions. One that has imported a snapshot may come
-    /// before those that its session has run earlier.
+    /// Returns the session name for the serial order of sessions. A transaction that has imported a
+    /// snapshot may precede earlier ones of its session.
     pub(super) fn name_of(&self, statements: &[(Stmt, Answer)]) -> String {
         let imported = |step: &(Stmt, Answer)| matches!(step, (Stmt::Import(_), Answer::Done));
         if statements.iter().any(imported) {

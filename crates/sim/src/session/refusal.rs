@@ -7,13 +7,13 @@ use clearway_coordinator::Port;
 use clearway_types::{SqlError, SqlState};
 
 impl Session {
-    /// An error that the engine may give.
+    /// Returns the answer for an error that the engine may give; fails for any other.
     pub(super) fn refusal(&self, port: &Port, stmt: &Stmt, e: &SqlError) -> Result<Answer, String> {
         use std::sync::atomic::Ordering::Relaxed; // one thread of the operating system
         if e.state() == SqlState::UNIQUE_VIOLATION {
             return Ok(Answer::Duplicate);
         }
-        // Whatever the disk does.
+        // Possible with any disk.
         if [SqlState::QUERY_CANCELED, SqlState::ADMIN_SHUTDOWN].contains(&e.state()) {
             let explained = self.inbox.explains(e.state());
             return explained.then(|| refused(e)).ok_or_else(|| self.unexplained(stmt, e));
@@ -43,7 +43,7 @@ impl Session {
                 && [SqlState::INVALID_PARAMETER, SqlState(*b"55000")].contains(&e.state());
             let unshared = matches!(stmt, Stmt::Export) && e.state() == SqlState(*b"55000");
             let locked = stmt.is_nowait() && e.state() == SqlState::LOCK_NOT_AVAILABLE;
-            // Another session has given it one meanwhile.
+            // Another session has added one meanwhile.
             let again = e.state() == SqlState::INVALID_TABLE_DEFINITION;
             let has_key = matches!(stmt, Stmt::AddKey(_)) && again;
             let overflows = matches!(stmt, Stmt::Update { set: Set::Add(..), .. })

@@ -1,4 +1,4 @@
-//! Blocks that the engine runs again, since others' rollbacks have undone them.
+//! Blocks that the engine runs again because rollbacks of others have undone them.
 
 use super::Session;
 use crate::model::Answer;
@@ -6,12 +6,12 @@ use crate::sql::{CursorStmt, Stmt};
 use clearway_coordinator::Client;
 
 impl Session {
-    /// If the block has been run again, its statements saw what they saw then.
+    /// After a rerun of the block, takes over the snapshots that its statements saw then.
     pub(super) fn follow_replay(&mut self) -> Result<(), String> {
         let Some(read) = self.client.as_ref().and_then(Client::take_replayed) else {
             return Ok(());
         };
-        // Relaxed: one thread of the operating system.
+        // Relaxed: there is one OS thread.
         self.shared.replays.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let ran = |(at, (stmt, _)): (usize, &(Stmt, Answer))| {
             let kept =
@@ -33,9 +33,8 @@ impl Session {
         Ok(())
     }
 
-    /// Whether its client was told that the block was undone since another was rolled back. Others
-    /// may have changed since what its statements saw, and it has been told what they have
-    /// committed.
+    /// Returns true if the client received the error that another rollback has undone the block.
+    /// Its answers may be out of date, and depend on changes of others.
     pub(super) fn was_undone(&self) -> bool {
         let undone = |answer: &Answer| matches!(answer, Answer::Refused(why) if why.contains("was rolled back"));
         self.open.iter().any(|(_, answer)| undone(answer))

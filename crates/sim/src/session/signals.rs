@@ -1,11 +1,12 @@
 //! Signals from other sessions: `pg_cancel_backend` and `pg_terminate_backend`, as in the server.
-//! The expression leaves the signal in a mailbox and wakes the other session's worker. That session
-//! takes the signal at a later turn of its event loop.
+//! The expression puts the signal into a mailbox and wakes the other session's worker, which takes
+//! it in a later turn of its event loop.
 //!
 //! Invariants
 //! 1. A cancel request ends the statement that runs when the session takes it, or nothing. Any
 //!    other statement that answers 57014 or 57P01 is a finding (`refusal.rs`).
-//! 2. A session that is to end begins no further statement. What runs is cancelled, and ends first.
+//! 2. A terminated session begins no further statement. The running one is cancelled and ends
+//!    first.
 
 use super::Session;
 use crate::worker::Doorbell;
@@ -15,28 +16,28 @@ use clearway_types::{SqlError, SqlState};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where sessions leave signals for each other. A backend id is 1 more than the index of its box.
+/// Mailboxes of all sessions. A backend id is 1 more than the index of its mailbox.
 pub struct Mailboxes {
     boxes: Vec<Mutex<Vec<Signal>>>,
-    /// Of each worker.
+    /// Sessions of each worker.
     sessions: usize,
     bells: Vec<Arc<Doorbell>>,
 }
 
 impl Mailboxes {
-    /// Those of workers with these bells, and that many sessions each.
+    /// Creates the mailboxes for workers with these doorbells.
     pub fn new(bells: Vec<Arc<Doorbell>>, sessions: u32) -> Self {
         let sessions = sessions as usize;
         let boxes = (0..bells.len() * sessions).map(|_| Mutex::default()).collect();
         Self { boxes, sessions, bells }
     }
 
-    /// The backend id of a worker's session.
+    /// Returns the backend id of a worker's session.
     pub fn pid(&self, worker: u16, session: u32) -> i32 {
         (usize::from(worker) * self.sessions + session as usize + 1) as i32
     }
 
-    /// All but this one.
+    /// Returns all backend ids but this one.
     pub(super) fn others(&self, pid: i32) -> Vec<i32> {
         (1..=self.boxes.len() as i32).filter(|other| *other != pid).collect()
     }
@@ -67,15 +68,15 @@ impl Backends for Mailboxes {
     }
 }
 
-/// What a session knows of signals.
+/// A session's view of its signals.
 pub(super) struct Inbox {
     pid: i32,
     env: Arc<SessionEnv>,
-    /// Signals that are on their way, each for that many turns of the event loop.
+    /// Signals on their way, each with the number of turns of the event loop left.
     coming: Vec<(u64, Signal)>,
-    /// The errors with which the statement that runs has been cancelled.
+    /// The errors with which the running statement was cancelled.
     interrupted: Vec<SqlState>,
-    /// The session is to end.
+    /// Whether the session was terminated.
     terminating: bool,
 }
 
@@ -86,29 +87,29 @@ impl Inbox {
         Self { pid, env, coming: Vec::new(), interrupted: Vec::new(), terminating: false }
     }
 
-    /// What the session's statements run with.
+    /// Returns the environment of the session's statements.
     pub(super) fn env(&self) -> Arc<Env> {
         Arc::new(Env { session: Some(self.env.clone()), ..Env::default() })
     }
 
-    /// A statement is about to begin.
+    /// Clears the cancellations before a statement begins.
     pub(super) fn forget(&mut self) {
         self.interrupted.clear();
     }
 
-    /// Whether the statement that runs has been cancelled with this error.
+    /// Returns true if the running statement was cancelled with this error.
     pub(super) fn explains(&self, state: SqlState) -> bool {
         self.interrupted.contains(&state)
     }
 
-    /// Whether the session is to end; the next one is not.
+    /// Returns whether the session was terminated, and resets that for the next session.
     pub(super) fn take_end(&mut self) -> bool {
         std::mem::take(&mut self.terminating)
     }
 }
 
 impl Session {
-    /// Takes the signals that have come.
+    /// Takes the signals that have arrived.
     pub(super) fn take_signals(&mut self, port: &mut Port) {
         for signal in self.shared.mailboxes.take(self.inbox.pid) {
             self.inbox.coming.push((self.script.delays_signal(), signal));
@@ -130,13 +131,13 @@ impl Session {
             );
             self.inbox.terminating |= signal == Signal::Terminate;
             if self.interrupt(port, &signal.error()) {
-                // Relaxed: one thread of the operating system.
+                // Relaxed: there is one OS thread.
                 self.shared.interrupted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }
         }
     }
 
-    /// Cancels what runs, now and then, as the session's own client does.
+    /// Sometimes cancels the running statement, as the session's own client would.
     pub(super) fn cancel_at_times(&mut self, port: &mut Port) {
         if self.script.cancels() {
             let error = SqlError::new(SqlState::QUERY_CANCELED, "cancelled by the simulation");
@@ -144,7 +145,7 @@ impl Session {
         }
     }
 
-    /// Cancels what runs; whether anything does.
+    /// Cancels the running statement; returns false if there is none.
     fn interrupt(&mut self, port: &mut Port, error: &SqlError) -> bool {
         let Some(client) = &mut self.client else { return false };
         let runs = client.is_running();

@@ -6,7 +6,7 @@ use clearway_coordinator::{Port, Whole, reach};
 use clearway_ir::Env;
 
 impl Session {
-    /// A block is about to begin: says what is known of it.
+    /// Announces a block that is about to begin.
     pub(super) fn announce(&mut self, port: &Port, begin: &Stmt) {
         let Some(client) = self.client.as_mut().filter(|_| begin.begins()) else { return };
         let mut whole = Whole::new();
@@ -21,14 +21,14 @@ impl Session {
         if known == 0 {
             return client.announce(None);
         }
-        // What is announced is advice.
+        // The announcement is only a hint.
         if let Some(one) = self.script.unannounced(whole.partitions.len()) {
             whole.partitions.swap_remove(one);
         }
         client.announce(Some(whole));
     }
 
-    /// The statement is over, and the next one comes later.
+    /// Ends the statement and delays the next one.
     pub(super) fn think(&mut self, port: &mut Port, after: &Stmt) {
         self.thinks = self.script.thinks(after);
         if self.thinks > 0

@@ -1,4 +1,4 @@
-//! What a session writes down of its transactions, for the judge.
+//! How a session records its transactions, for the judge.
 
 use super::Session;
 use crate::history::{End, Transaction};
@@ -6,7 +6,7 @@ use crate::sql::Stmt;
 use clearway_types::Lsn;
 
 impl Session {
-    /// Writes the open transaction down; its number.
+    /// Records the open transaction and returns its number.
     pub(super) fn write_down(&mut self, end: End, lsn: Lsn) -> usize {
         let statements = std::mem::take(&mut self.open);
         let (session, began, snapshot) =
@@ -25,16 +25,16 @@ impl Session {
         })
     }
 
-    /// A query that has read a snapshot of its own has its own place in the serial order: the
-    /// number that it is written down with.
+    /// Records a query with a snapshot of its own as a transaction, which has its own place in the
+    /// serial order. Returns its number.
     pub(super) fn write_down_alone(&mut self) -> Option<usize> {
         let each = matches!(self.open.first(), Some((Stmt::BeginReadOnly { each: true }, _)));
         let snapshot = if each { self.snapshot.take() } else { None };
         snapshot.map(|snapshot| {
             let statements = self.open.pop().into_iter().collect();
             let (session, began) = (self.name.clone(), self.began);
-            // Its client heard of it at once, and does not wait for what it saw before the block's
-            // end.
+            // Its client received the answer at once: it does not wait until the block ends for
+            // what it saw.
             let (end, lsn, snapshot) = (End::RolledBack, snapshot, Some(snapshot));
             let views = Vec::new();
             self.shared.history.add(Transaction {

@@ -3,7 +3,7 @@
 use super::Pred;
 use std::fmt;
 
-/// What is done with a cursor.
+/// A statement on a cursor.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CursorStmt {
     /// DECLARE, for a SELECT of whole rows without a locking clause.
@@ -12,7 +12,7 @@ pub enum CursorStmt {
         cursor: u8,
         /// The table.
         table: String,
-        /// Which rows.
+        /// The rows.
         pred: Pred,
     },
     /// FETCH. MOVE is the same up to the server, which drops the rows.
@@ -27,7 +27,7 @@ pub enum CursorStmt {
 }
 
 impl CursorStmt {
-    /// The cursor's number.
+    /// Returns the cursor's number.
     pub fn cursor(&self) -> u8 {
         match self {
             Self::Declare { cursor, .. } | Self::Fetch { cursor, .. } | Self::Close(cursor) => {
@@ -36,7 +36,7 @@ impl CursorStmt {
         }
     }
 
-    /// The query that DECLARE starts.
+    /// Returns the query that DECLARE starts.
     pub fn query(&self) -> Option<String> {
         match self {
             Self::Declare { table, pred, .. } => {

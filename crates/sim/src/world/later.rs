@@ -1,18 +1,18 @@
-//! What came with the generators from the fifteenth on.
+//! What generators from the fifteenth on added.
 
 use super::World;
 use crate::rng::Rng;
 
 impl World {
-    /// What came with the fifteenth generator: INSERT ... SELECT outside of a block.
+    /// Draws what the fifteenth generator added: INSERT ... SELECT outside of a block.
     pub(super) fn draw_copies(&mut self, rng: &mut Rng) {
         if rng.percent(20) {
             self.mix.copies = rng.pick(&[30, 80]);
         }
     }
 
-    /// What came with the sixteenth generator: cursors, over results that come in parts of a few
-    /// rows. These sizes are drawn of what ships, too.
+    /// Draws what the sixteenth generator added: cursors, over results in parts of a few rows. The
+    /// default configuration draws these sizes, too.
     pub(super) fn draw_cursors(&mut self, rng: &mut Rng) {
         if !rng.percent(30) {
             return;
@@ -29,18 +29,18 @@ impl World {
         }
     }
 
-    /// What came with the seventeenth generator: tables that are given a primary key later.
+    /// Draws what the seventeenth generator added: tables that get a primary key later.
     pub(super) fn draw_keys(&mut self, rng: &mut Rng) {
         if rng.percent(15) {
             self.mix.keys_added = rng.pick(&[40, 70]);
-            // Few rows among many keys, or most tables have duplicates.
+            // Few rows among many keys: otherwise most tables would have duplicates.
             (self.mix.keys, self.mix.ddl) = (120, self.mix.ddl.max(10));
             self.sessions = self.sessions.max(2);
         }
     }
 
-    /// What came with the eighteenth generator: sessions that cancel each other's statements, and
-    /// end each other's connections.
+    /// Draws what the eighteenth generator added: sessions that cancel each other's statements and
+    /// terminate each other's connections.
     pub(super) fn draw_signals(&mut self, rng: &mut Rng) {
         if rng.percent(20) {
             self.mix.signals = rng.pick(&[3, 12]);

@@ -1,4 +1,5 @@
-//! Rows that are given to the next transaction before the one that has changed them has ended.
+//! Locks that are retired: the next transaction gets the row before the one that changed it has
+//! ended.
 
 use super::World;
 use crate::generate::Mix;
@@ -19,11 +20,11 @@ impl World {
         self.sessions = self.sessions.max(3);
         let partition = &mut self.engine.partition;
         (partition.retire, partition.retire_cold) = (true, rng.percent(70));
-        // Additions share the row otherwise.
+        // Otherwise increments share the row.
         partition.increments = rng.percent(20);
         self.engine.replays = rng.pick(&[0, 1, 8, 8]);
         if rng.percent(70) {
-            // Blocks that can be run again, and have seen what others change.
+            // Blocks that can run again and that see changes of others.
             let (reads, rollbacks) = (rng.pick(&[20, 40]), rng.pick(&[5, 20, 40]));
             let mix = Mix {
                 plain: true,

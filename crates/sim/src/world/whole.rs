@@ -1,4 +1,4 @@
-//! What came with the fourteenth generator: blocks that arrive whole.
+//! What the fourteenth generator added: blocks that arrive whole.
 
 use super::World;
 use crate::generate::Mix;

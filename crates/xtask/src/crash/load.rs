@@ -1,5 +1,5 @@
-//! The load that is killed: TPC-B transactions with a tag each, and single statements, by clients
-//! that remember exactly what was acknowledged.
+//! The load to kill: TPC-B transactions, each with a tag, and single statements. Its clients record
+//! exactly what was acknowledged.
 
 use clearway_harness::client::{Client, QueryError};
 use clearway_harness::rng::Rng;
@@ -11,11 +11,11 @@ use std::time::Duration;
 
 /// Clients that run TPC-B transactions.
 const TELLERS: u32 = 8;
-/// Clients that advance a counter of their own by single statements.
+/// Clients that each increment their own counter with single statements.
 pub const COUNTERS: u32 = 4;
-/// Longest that an answer may take; a killed server answers nothing at once.
+/// Longest wait for an answer; a killed server answers nothing.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Serialization failures and deadlocks are the client's to repeat.
+/// Serialization failures and deadlocks: the client retries.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 
 /// What the clients know after a kill.
@@ -23,16 +23,16 @@ const RETRY: [&str; 2] = ["40001", "40P01"];
 pub struct Outcome {
     /// Tags of transactions whose COMMIT was acknowledged.
     pub committed: HashSet<String>,
-    /// Tags of transactions that were under way: they may be there or not.
+    /// Tags of transactions without an answer to COMMIT: they may exist or not.
     pub in_doubt: HashSet<String>,
-    /// Acknowledged statements by counter.
+    /// Acknowledged statements of each counter.
     pub counted: HashMap<u32, i64>,
-    /// Counters with a statement under way.
+    /// Counters with an unanswered statement.
     pub counting: HashSet<u32>,
 }
 
 impl Outcome {
-    /// Takes in what another round saw.
+    /// Adds the outcome of another round.
     pub fn add(&mut self, other: Self) {
         self.committed.extend(other.committed);
         self.in_doubt.extend(other.in_doubt);
@@ -42,13 +42,13 @@ impl Outcome {
         self.counting.extend(other.counting);
     }
 
-    /// Transactions and statements whose end the clients did not see.
+    /// Returns the number of unanswered transactions and statements.
     pub fn under_way(&self) -> usize {
         self.in_doubt.len() + self.counting.len()
     }
 }
 
-/// Makes the counters.
+/// Creates the counters.
 pub fn create(endpoint: &Endpoint) -> Res<()> {
     let mut client = Client::connect(endpoint, LIMIT)?;
     client.query("create table crash_counter (id int primary key, n int not null)")?;
@@ -83,12 +83,12 @@ impl Load {
         Self { threads, acknowledged }
     }
 
-    /// One item for each transaction or statement acknowledged.
+    /// Returns a channel with one item for each acknowledged transaction or statement.
     pub fn acknowledged(&self) -> &Receiver<()> {
         &self.acknowledged
     }
 
-    /// Waits for the clients, which end when the server is gone.
+    /// Waits for the clients, which end with the server.
     pub fn finish(self) -> Res<Outcome> {
         drop(self.acknowledged);
         let mut all = Outcome::default();
@@ -99,7 +99,7 @@ impl Load {
     }
 }
 
-/// TPC-B transactions until the connection is lost.
+/// Runs TPC-B transactions until the connection is lost.
 fn teller(
     endpoint: &Endpoint,
     prefix: &str,
@@ -113,7 +113,7 @@ fn teller(
         match transaction(&mut client, &tag, &mut rng) {
             Ok(()) => {
                 outcome.committed.insert(tag);
-                // Nobody listens once the moment of the kill is chosen.
+                // The receiver is gone once the moment of the kill is chosen.
                 let _ = acknowledged.send(());
             }
             Err(QueryError::Sql { code, .. }) if RETRY.contains(&code.as_str()) => {
@@ -121,8 +121,8 @@ fn teller(
                     break;
                 }
             }
-            // The server ends sessions in an orderly way only when it is asked to stop, and nobody
-            // did.
+            // The server ends a session with an error only during an orderly stop, which nobody
+            // requested.
             Err(error @ QueryError::Sql { .. }) => return Err(format!("{tag}: {error}")),
             Err(QueryError::Lost(_)) => {
                 outcome.in_doubt.insert(tag);
@@ -154,7 +154,7 @@ fn transaction(client: &mut Client, tag: &str, rng: &mut Rng) -> Result<(), Quer
     client.query("commit").map(|_| ())
 }
 
-/// Single statements on one row, each its own transaction, until the connection is lost.
+/// Runs single statements on one row until the connection is lost.
 fn count(endpoint: &Endpoint, counter: u32, acknowledged: &Sender<()>) -> Res<Outcome> {
     let mut outcome = Outcome::default();
     let Ok(mut client) = Client::connect(endpoint, LIMIT) else { return Ok(outcome) };

@@ -1,18 +1,18 @@
-//! `cargo xtask crash`: kill -9 in the middle of tpcb-like, again and again on one directory, and a
-//! look at what is left.
+//! `cargo xtask crash`: kills the server with kill -9 during tpcb-like, repeatedly on one
+//! directory, and checks what is left.
 //!
 //! What must hold after every restart:
-//! 1. every transaction whose COMMIT a client saw acknowledged is there, exactly once;
-//! 2. no other transaction is there, but for those whose COMMIT was under way: they are there
-//!    wholly or not at all;
-//! 3. none is there by half: the balance of each account, teller and branch is the sum of its
-//!    history;
-//! 4. counters that single statements advance are at what was acknowledged, or one more where a
-//!    statement was under way.
+//! 1. Every transaction whose COMMIT was acknowledged is there, exactly once.
+//! 2. No other transaction is there, except for those whose COMMIT was unanswered: each is there
+//!    completely or not at all.
+//! 3. No transaction is there partially: the balance of each account, teller and branch is the sum
+//!    of its history.
+//! 4. Each counter has the acknowledged value, or one more if a statement was unanswered.
 //!
-//! The moment is random in time and in progress; every few rounds the server is killed again while
-//! it recovers. A small buffer pool in every second round makes it write pages of unfinished
-//! transactions to disk. `--seed` repeats the choices of a run (not the scheduling of its threads).
+//! The moment of the kill is random in time and in progress. Every few rounds the server is killed
+//! again during recovery. In every second round a small buffer pool makes it write pages of
+//! unfinished transactions. `--seed` repeats the choices of a run, but not the scheduling of its
+//! threads.
 
 mod load;
 mod verdict;
@@ -32,14 +32,14 @@ use std::time::{Duration, Instant};
 const ROUNDS: u32 = 30;
 /// Longest time from the first transaction to the kill.
 const LONGEST_MS: u64 = 2_000;
-/// How long the first transaction is waited for.
+/// Longest wait for the first transaction.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest time from the start of a recovery to its kill.
 const LONGEST_RECOVERY_MS: u64 = 60;
-/// A pool this small cannot hold the tables.
+/// A pool too small for the tables.
 const SMALL_POOL: &str = "4MB";
 
-/// Runs the rounds; the first broken promise is the error.
+/// Runs the rounds; fails at the first violated promise.
 pub fn run(options: &Options) -> Res<()> {
     let kind = options.kind()?;
     let seed = options.seed.unwrap_or_else(Rng::fresh_seed);
@@ -98,7 +98,7 @@ fn failed(round: u32, why: &str, pid: u32) -> String {
     format!("crash: before round {round} (server {pid}): {why}")
 }
 
-/// Every second round runs with a pool that cannot hold the data.
+/// Gives every second round a pool that cannot hold the data.
 fn variant(kind: &Kind, round: u32) -> Kind {
     if round.is_multiple_of(2) {
         kind.with(&["--buffer-pool", SMALL_POOL], &[])
@@ -107,7 +107,7 @@ fn variant(kind: &Kind, round: u32) -> Kind {
     }
 }
 
-/// Starts the server again; one time in three it is first killed in the middle of its recovery.
+/// Starts the server again; in one of three cases kills it first during recovery.
 fn restart(kind: &Kind, data: &Path, rng: &mut Rng) -> Res<Server> {
     if rng.between(1, 3) == 1 {
         let mut command = kind.command(data, 0)?;
@@ -115,7 +115,7 @@ fn restart(kind: &Kind, data: &Path, rng: &mut Rng) -> Res<Server> {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.as_mut().map_err(|e| e.to_string())?;
         let (_nobody_sends, never) = std::sync::mpsc::channel::<()>();
-        // Nothing ever comes: this is a moment of random length.
+        // Nothing is ever sent: this waits for a random time.
         let _ = never.recv_timeout(Duration::from_millis(rng.between(0, LONGEST_RECOVERY_MS)));
         process::signal(child.id(), "KILL")?;
         child.wait().map_err(|e| e.to_string())?;
@@ -123,8 +123,8 @@ fn restart(kind: &Kind, data: &Path, rng: &mut Rng) -> Res<Server> {
     kind.start(data)
 }
 
-/// Lets the load run for a random time, at least until one transaction is acknowledged; returns how
-/// many were.
+/// Runs the load for a random time, until at least one transaction is acknowledged; returns the
+/// number of acknowledged ones.
 fn until_a_random_moment(load: &Load, rng: &mut Rng) -> u64 {
     let moment = Instant::now() + Duration::from_millis(rng.between(1, LONGEST_MS));
     let mut progress = 0;

@@ -1,4 +1,4 @@
-//! What is left after a crash, held against what the clients know.
+//! Compares the state after a crash with what the clients know.
 
 use super::load::Outcome;
 use clearway_harness::client::{Client, Rows};
@@ -6,11 +6,11 @@ use clearway_harness::{Endpoint, Res};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-/// Longest that one of the checks' statements may take.
+/// Longest time for a statement of the checks.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Checks the promises (numbers: see the parent module) and settles what was in doubt: from now on
-/// it must stay as found. Returns how many transactions are there.
+/// Checks the promises (numbers: see the parent module) and resolves unanswered transactions: from
+/// now on they must stay as found. Returns the number of transactions.
 pub fn check(endpoint: &Endpoint, seen: &mut Outcome) -> Res<usize> {
     let mut client = Client::connect(endpoint, LIMIT)?;
     let mut rows = |sql: &str| client.query(sql).map(|a| a.rows).map_err(|e| format!("{sql}: {e}"));
@@ -29,7 +29,7 @@ pub fn check(endpoint: &Endpoint, seen: &mut Outcome) -> Res<usize> {
     Ok(seen.committed.len())
 }
 
-/// Promises 1 and 2.
+/// Checks promises 1 and 2.
 fn tags(rows: &Rows, seen: &mut Outcome) -> Res<()> {
     let mut there = HashSet::new();
     for row in rows {
@@ -55,7 +55,7 @@ fn tags(rows: &Rows, seen: &mut Outcome) -> Res<()> {
     Ok(())
 }
 
-/// Promise 3.
+/// Checks promise 3.
 fn same_balances(table: &str, kept: &BTreeMap<i64, i64>, told: &BTreeMap<i64, i64>) -> Res<()> {
     for id in kept.keys().chain(told.keys()) {
         let (kept, told) = (kept.get(id).unwrap_or(&0), told.get(id).unwrap_or(&0));
@@ -68,7 +68,7 @@ fn same_balances(table: &str, kept: &BTreeMap<i64, i64>, told: &BTreeMap<i64, i6
     Ok(())
 }
 
-/// Promise 4.
+/// Checks promise 4.
 fn counters(found: &BTreeMap<i64, i64>, seen: &mut Outcome) -> Res<()> {
     for (id, n) in found {
         let id = u32::try_from(*id).map_err(|e| e.to_string())?;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_doubt_is_settled_by_what_is_there() {
+    fn unanswered_transactions_are_resolved_by_the_state() {
         let mut seen = outcome();
         tags(&rows(&["a", "b", "c"]), &mut seen).unwrap();
         assert!(seen.committed.contains("c") && seen.in_doubt.is_empty());
@@ -124,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_a_doubled_and_an_invented_transaction_are_noticed() {
+    fn lost_doubled_and_invented_transactions_are_found() {
         assert!(tags(&rows(&["a"]), &mut outcome()).unwrap_err().contains("lost"));
         assert!(tags(&rows(&["a", "b", "b"]), &mut outcome()).unwrap_err().contains("twice"));
         assert!(tags(&rows(&["a", "b", "x"]), &mut outcome()).unwrap_err().contains("never was"));
     }
 
     #[test]
-    fn half_a_transaction_is_noticed() {
+    fn half_a_transaction_is_found() {
         let kept = BTreeMap::from([(1, 5), (2, -3)]);
         same_balances("accounts", &kept, &kept.clone()).unwrap();
         assert!(same_balances("accounts", &kept, &BTreeMap::from([(1, 5)])).is_err());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_may_be_ahead_by_the_statement_under_way_only() {
+    fn a_counter_may_be_ahead_by_its_unanswered_statement() {
         let at = |n: i64| BTreeMap::from([(0, n), (1, 0), (2, 0), (3, 0)]);
         let seen = || Outcome {
             counted: [(0, 10)].into(),

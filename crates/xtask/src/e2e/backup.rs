@@ -1,4 +1,4 @@
-//! Backups while pgbench runs, restored and served beside the server that they are of.
+//! Takes backups while pgbench runs, restores them, and serves them beside the original server.
 
 use clearway_harness::pgbench::{self, Length, Mode, Report, Run, Script};
 use clearway_harness::process;
@@ -14,17 +14,17 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(120);
 /// How long pgbench runs.
 const SECONDS: u32 = 6;
-/// How the backups are taken meanwhile: the first takes seconds, so that much changes under it.
+/// Options of the backups; the first takes seconds, so that many changes happen meanwhile.
 const BACKUPS: [&[&str]; 3] = [&["--rate", "3MiB"], &[], &[]];
 
-/// What was seen of the history just before and just after a backup.
+/// The history just before and just after a backup.
 struct Taken {
     before: i64,
     after: i64,
 }
 
-/// Each backup has the four sums of TPC-B in agreement, all of the history that was there before
-/// it, and none that came after it.
+/// Checks that in each backup the four sums of TPC-B agree, and that it has all of the history
+/// before it and nothing that came after it.
 pub fn under_load(kind: &Kind) -> Res<()> {
     let Kind::Clearway { binary, .. } = kind else {
         println!("     skipped: these are Clearway's own commands");
@@ -70,8 +70,8 @@ pub fn under_load(kind: &Kind) -> Res<()> {
     server.stop().map(|_| ())
 }
 
-/// Takes backups beside the data directory, with a look at the history around each; the first when
-/// there is some.
+/// Takes backups beside the data directory and records the history around each; the first one as
+/// soon as there is some history.
 fn backups(binary: &Path, data: &Path, endpoint: &Endpoint) -> Res<Vec<Taken>> {
     let mut client = clearway_harness::client::Client::connect(endpoint, LIMIT)?;
     let mut history = || client.number("select count(*) from pgbench_history");

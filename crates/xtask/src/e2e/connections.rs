@@ -1,4 +1,4 @@
-//! Connections: many of them, and one that vanishes.
+//! Connections: many of them, and one that is lost.
 
 use super::Setting;
 use clearway_harness::Res;
@@ -6,13 +6,13 @@ use clearway_harness::client::Client;
 use clearway_harness::pgbench::{self, Length, Mode, Run, Script};
 use std::time::Duration;
 
-/// Sessions that do nothing, and sessions that work at the same time.
+/// Idle sessions, and busy sessions beside them.
 const IDLE: usize = 1000;
 const BUSY: u32 = 200;
-/// Longest that one answer may take.
+/// Longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A thousand idle sessions, two hundred busy ones, and the idle ones still answer afterwards.
+/// A thousand idle sessions and two hundred busy ones: the idle ones still answer afterwards.
 pub fn idle_and_busy(setting: &Setting) -> Res<()> {
     let endpoint = &setting.endpoint;
     pgbench::init(endpoint, "dtgvp", 1)?;
@@ -35,7 +35,7 @@ pub fn idle_and_busy(setting: &Setting) -> Res<()> {
     Ok(())
 }
 
-/// A client holds a row and is gone: its work is undone and the row is free.
+/// A client locks a row and disconnects: its work is rolled back and the row is unlocked.
 pub fn vanishes(setting: &Setting) -> Res<()> {
     let mut other = Client::connect(&setting.endpoint, LIMIT)?;
     for sql in [

@@ -1,4 +1,4 @@
-//! Start, refusal of a second server, clean stop, and the data that is there afterwards.
+//! Start, refusal of a second server, orderly stop, and the data after it.
 
 use clearway_harness::Res;
 use clearway_harness::pgbench::{self, Length, Mode, Run, Script};
@@ -10,7 +10,7 @@ use std::path::Path;
 /// The scenario's name.
 pub const NAME: &str = "a clean stop keeps everything, and a directory has one server";
 
-/// Takes over the running server, since it ends it.
+/// Takes ownership of the running server, because it stops it.
 pub fn run(kind: &Kind, server: Server, data: &Path) -> Res<()> {
     pgbench::init(server.endpoint(), "dtgvp", 1)?;
     let before = Sums::read(server.endpoint())?;
@@ -44,9 +44,9 @@ fn same(left: &Sums, found: &Sums, when: &str) -> Res<()> {
     if left == found { Ok(()) } else { Err(format!("{when}: {found:?}, expected {left:?}")) }
 }
 
-/// A second server on the same directory says why it will not run, and ends by itself.
+/// A second server on the same directory refuses to start, gives the reason, and exits.
 fn refuses_a_second(kind: &Kind, data: &Path) -> Res<()> {
-    // Port 0: were it to start, it would listen somewhere harmless and be killed at the limit.
+    // Port 0: if it did start, it would listen on a free port and be killed at the limit.
     let port = if matches!(kind, Kind::Postgres { .. }) { 1 } else { 0 };
     let second = process::run(&mut kind.command(data, port)?, "", START_LIMIT)?;
     if second.status.success() || second.output.trim().is_empty() {

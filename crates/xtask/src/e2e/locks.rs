@@ -1,17 +1,17 @@
-//! Row locks: two sessions, each pair of modes, and what becomes of the second.
+//! Row locks: every pair of modes in two sessions, and the outcome for the second one.
 
 use super::Setting;
 use clearway_harness::Res;
 use clearway_harness::client::Client;
 use std::time::Duration;
 
-/// Longest that one answer may take.
+/// Longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How a session locks the row with the key 1, in each of the modes, weakest first: by a locking
-/// clause, by a statement.
+/// How a session locks the row with key 1, in each mode, weakest first: by a locking clause and by
+/// a statement.
 ///
-/// Queries read the key only, and FOR KEY SHARE lets others change the rest.
+/// The queries read only the key, because FOR KEY SHARE lets others change the other columns.
 const HOLDS: [(&str, usize); 8] = [
     ("select id from e2e_lock where id = 1 for key share", 0),
     ("select id from e2e_lock where id = 1 for share", 1),
@@ -23,8 +23,7 @@ const HOLDS: [(&str, usize); 8] = [
     ("delete from e2e_lock where id = 1", 3),
 ];
 
-/// Statements that ask for the row, each with its mode, and whether NOWAIT and SKIP LOCKED may
-/// follow.
+/// Statements that lock the row, each with its mode and whether it accepts NOWAIT and SKIP LOCKED.
 const ASKS: [(&str, usize, bool); 13] = [
     ("select id from e2e_lock where id = 1 for key share", 0, true),
     ("select id from e2e_lock where id = 1 for share", 1, true),
@@ -49,7 +48,7 @@ const CONFLICTS: [[bool; 4]; 4] = [
     [true, true, true, true],
 ];
 
-/// What a statement answered: the number of rows, or SQLSTATE and text.
+/// Returns the number of rows, or SQLSTATE and message.
 fn outcome(client: &mut Client, sql: &str) -> Result<usize, String> {
     client.query(sql).map(|answer| answer.rows.len()).map_err(|e| e.to_string())
 }
@@ -63,10 +62,10 @@ fn expect(what: &str, found: &Result<usize, String>, wanted: Result<usize, &str>
     if same { Ok(()) } else { Err(format!("{what}: {found:?} instead of {wanted:?}")) }
 }
 
-/// All pairs of modes, with a wait, with NOWAIT and with SKIP LOCKED.
+/// Checks all pairs of modes: with a wait, with NOWAIT and with SKIP LOCKED.
 ///
-/// The wait has a limit that a lock that can be had never meets, however slow the machine is, and
-/// that any other meets.
+/// A compatible lock never reaches the time-out of the wait, however slow the machine is; any other
+/// does.
 pub fn all_pairs(setting: &Setting) -> Res<()> {
     let mut first = Client::connect(&setting.endpoint, LIMIT)?;
     let mut second = Client::connect(&setting.endpoint, LIMIT)?;
@@ -109,7 +108,7 @@ pub fn all_pairs(setting: &Setting) -> Res<()> {
     Ok(())
 }
 
-/// Several sessions take their work from one table.
+/// Several sessions take their jobs from one table.
 fn queue(first: &mut Client, second: &mut Client) -> Res<()> {
     let take = "select id from e2e_lock where v < 10 limit 1 for update skip locked";
     let one = |client: &mut Client| client.number(take);

@@ -1,7 +1,7 @@
-//! `cargo xtask e2e`: the server driven from outside, as its users will drive it.
+//! `cargo xtask e2e`: drives the server from outside, as its users do.
 //!
-//! Every scenario says what it expects of any server that speaks PostgreSQL's protocol, so
-//! `--server postgres` or `--against` proves the scenarios themselves.
+//! Every scenario states what it expects of any server with PostgreSQL's protocol, so
+//! `--server postgres` or `--against` tests the scenarios themselves.
 
 mod backup;
 mod connections;
@@ -17,7 +17,7 @@ use clearway_harness::tools::TempDir;
 use clearway_harness::{Endpoint, Res};
 use std::time::Instant;
 
-/// What a scenario may know.
+/// The environment of a scenario.
 pub struct Setting {
     /// The server.
     pub endpoint: Endpoint,
@@ -25,7 +25,7 @@ pub struct Setting {
     pub scale: u32,
     /// Transactions of one pgbench run, all clients together.
     pub transactions: u32,
-    /// Seconds of a run that goes by time.
+    /// Seconds of a run limited by time.
     pub seconds: u32,
 }
 
@@ -46,14 +46,14 @@ const SCENARIOS: [Scenario; 11] = [
     ("a client that vanishes in a transaction", connections::vanishes),
 ];
 
-/// Scenarios that start servers of their own.
+/// Scenarios that start their own server.
 const OWN_SERVER: [OwnServer; 3] = [
     ("data eight times the pool", variants::small_pool),
     ("a Unix socket", variants::unix_socket),
     ("backups while pgbench runs", backup::under_load),
 ];
 
-/// Runs all scenarios, or those that `--only` names.
+/// Runs all scenarios, or those that match `--only`.
 pub fn run(options: &Options) -> Res<()> {
     let wanted = |name: &str| options.only.as_deref().is_none_or(|only| name.contains(only));
     if let Some(endpoint) = &options.against {
@@ -79,7 +79,7 @@ fn all(
     wanted: impl Fn(&str) -> bool,
 ) -> Res<()> {
     if let Err(why) = scenarios(&setting(server.endpoint().clone(), options), &wanted) {
-        // What the server said is half of the evidence.
+        // The server's log is half of the evidence.
         return Err(format!("{why}\nthe server's log:\n{}", server.log()));
     }
     if wanted(lifecycle::NAME) {

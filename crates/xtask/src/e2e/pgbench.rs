@@ -6,7 +6,7 @@ use clearway_harness::Res;
 use clearway_harness::pgbench::{self, Length, Mode, Run, Script};
 use clearway_harness::sums::Sums;
 
-/// Clients of the runs: alone, and many times more than there are cores.
+/// Numbers of clients: one, and many times more than there are cores.
 const CLIENTS: [u32; 2] = [1, 64];
 
 /// `-I dtgvp`: the client sends the rows by COPY.
@@ -19,7 +19,7 @@ pub fn server_side(setting: &Setting) -> Res<()> {
     all_runs(setting, "dtGvp")
 }
 
-/// Scale 1 has one branch, so 64 clients stand in line for one row.
+/// Scale 1 has one branch, so 64 clients queue for one row.
 pub fn crowded(setting: &Setting) -> Res<()> {
     pgbench::init(&setting.endpoint, "dtgvp", 1)?;
     let run = Run {
@@ -31,8 +31,8 @@ pub fn crowded(setting: &Setting) -> Res<()> {
     checked(setting, &run, Sums::read(&setting.endpoint)?).map(|_| ())
 }
 
-/// Writers for some seconds without a pause, about as many as a pool of connections has: a wake-up
-/// lost once in a million shows here.
+/// Runs writers for several seconds without a pause, about as many as a connection pool has: a
+/// wake-up lost once in a million shows here.
 pub fn sustained(setting: &Setting) -> Res<()> {
     pgbench::init(&setting.endpoint, "dtgvp", setting.scale)?;
     let mut sums = Sums::read(&setting.endpoint)?;
@@ -62,7 +62,7 @@ fn all_runs(setting: &Setting, steps: &str) -> Res<()> {
     Ok(())
 }
 
-/// Runs it, holds the sums against those before, and returns the new ones.
+/// Runs it, checks the sums against those before, and returns the new ones.
 fn checked(setting: &Setting, run: &Run, before: Sums) -> Res<Sums> {
     let report = run.execute(&setting.endpoint)?;
     let after = Sums::read(&setting.endpoint)?;

@@ -1,4 +1,4 @@
-//! psql as people use it.
+//! psql in typical use.
 
 use super::Setting;
 use clearway_harness::client::Client;
@@ -8,20 +8,20 @@ use clearway_harness::{Endpoint, Res};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Longest that one script may take.
+/// Longest time for a script.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Pause between two interrupts of a psql that is to cancel its query.
+/// Time between two interrupts of a psql whose query is to be cancelled.
 const INTERRUPT_EVERY: Duration = Duration::from_millis(100);
 
 fn psql(endpoint: &Endpoint) -> Res<Command> {
     let mut command = Command::new(need("psql")?);
     command.args(endpoint.client_args()).args(["-X", "-A", "-t", "-d", &endpoint.database]);
-    // Messages in the language that the checks expect.
+    // The checks expect English messages.
     command.env("LC_ALL", "C");
     Ok(command)
 }
 
-/// Runs `script` from standard input; errors in it do not stop psql. Output and messages come back
+/// Runs `script` from standard input; psql continues after errors. Returns output and messages
 /// together.
 fn script(endpoint: &Endpoint, script: &str) -> Res<String> {
     process::run(&mut psql(endpoint)?, script, LIMIT)?.success("psql")
@@ -34,7 +34,7 @@ fn expect(output: &str, wanted: &[&str]) -> Res<()> {
     }
 }
 
-/// A connection by host and port and one by a connection string, and `\timing`.
+/// Connects by host and port and by a connection string, and runs `\timing`.
 pub fn connects(setting: &Setting) -> Res<()> {
     let output =
         script(&setting.endpoint, "\\timing on\nselect 6 * 7;\nselect 'a' || 'b', null, true;\n")?;
@@ -46,7 +46,7 @@ pub fn connects(setting: &Setting) -> Res<()> {
     expect(&process::run(&mut command, "", LIMIT)?.success("psql URL")?, &["1\n", "2\n"])
 }
 
-/// An error inside BEGIN ... COMMIT: what follows is refused with 25P02, COMMIT answers ROLLBACK,
+/// After an error in a block, further statements fail with 25P02, COMMIT answers ROLLBACK, and
 /// nothing stays.
 pub fn error_in_transaction(setting: &Setting) -> Res<()> {
     let output = script(
@@ -89,7 +89,7 @@ pub fn error_in_transaction(setting: &Setting) -> Res<()> {
     Ok(())
 }
 
-/// `\copy` out to a file and in from it, text and CSV, with NULLs and with characters that need
+/// Runs `\copy` to a file and from it, as text and CSV, with NULLs and with characters that need
 /// quoting.
 pub fn copies(setting: &Setting) -> Res<()> {
     let directory = TempDir::new("copy")?;
@@ -133,7 +133,7 @@ pub fn copies(setting: &Setting) -> Res<()> {
     Ok(())
 }
 
-/// psql waits for a row that another session has locked; interrupted, it gets 57014, and the other
+/// psql waits for a row that another session has locked. Interrupted, it gets 57014, and the other
 /// session is undisturbed.
 pub fn cancels(setting: &Setting) -> Res<()> {
     let endpoint = &setting.endpoint;
@@ -167,11 +167,10 @@ pub fn cancels(setting: &Setting) -> Res<()> {
     }
 }
 
-/// What a psql has printed that is interrupted, again and again from its second statement on, until
-/// it has ended.
+/// Interrupts a psql repeatedly from its second statement on, until it exits; returns its output.
 fn interrupted(mut waiter: Running, deadline: Instant) -> Res<String> {
     while waiter.line(LIMIT)?.is_some_and(|line| line != "ready") {}
-    // One that comes before the statement may be ignored.
+    // psql may ignore an interrupt that comes before the statement.
     while let Ok(line) = waiter.line(INTERRUPT_EVERY)
         && Instant::now() < deadline
     {

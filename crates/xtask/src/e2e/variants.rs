@@ -1,4 +1,4 @@
-//! Scenarios that need a server of their own, configured their way.
+//! Scenarios that need their own server with special settings.
 
 use clearway_harness::Res;
 use clearway_harness::client::Client;
@@ -11,13 +11,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Longest that one statement may take.
+/// Longest time for a statement.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Scale 1 of pgbench is about 16 MiB: eight times this.
 const SMALL_POOL: &str = "2MB";
 
-/// Data eight times the buffer pool; a transaction that writes more than the pool holds, rolled
-/// back and committed; a kill afterwards.
+/// Uses data eight times the size of the buffer pool. Rolls back and commits a transaction that
+/// writes more than the pool holds; then kills the server.
 pub fn small_pool(kind: &Kind) -> Res<()> {
     let kind =
         kind.with(&["--buffer-pool", SMALL_POOL], &[&format!("shared_buffers={SMALL_POOL}")]);
@@ -55,11 +55,11 @@ pub fn small_pool(kind: &Kind) -> Res<()> {
     server.stop().map(|_| ())
 }
 
-/// psql and pgbench over a Unix socket.
+/// Runs psql and pgbench over a Unix socket.
 pub fn unix_socket(kind: &Kind) -> Res<()> {
     let directory = TempDir::new("socket")?;
     let sockets = directory.path().join("s");
-    // Whoever the server runs as must be able to make a socket there.
+    // The server's user must be able to create a socket there.
     open_to_all(&sockets)?;
     let path = sockets.display().to_string();
     let kind = kind.with(&["--unix-socket", &path], &[&format!("unix_socket_directories={path}")]);
@@ -89,7 +89,7 @@ pub fn unix_socket(kind: &Kind) -> Res<()> {
         length: Length::Transactions(20),
     };
     let report = run.execute(&endpoint)?;
-    // Our own client speaks TCP only.
+    // Our own client only has TCP.
     let filled = Sums { account_rows: 100_000, ..Sums::default() };
     Sums::read(server.endpoint())?.check(&filled, run.script, report.processed)?;
     server.stop().map(|_| ())

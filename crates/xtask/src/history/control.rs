@@ -1,7 +1,8 @@
-//! PostgreSQL as the control: what it allows at each level, and schedules that show it for certain.
+//! PostgreSQL as the control: the anomalies that it allows at each level, and schedules that show
+//! them deterministically.
 //!
 //! The schedules run two transactions in lockstep, so that nothing depends on chance: each anomaly
-//! that a level allows appears, and each that it does not allow is prevented.
+//! that a level allows appears, and each other one is prevented.
 
 use super::steps::{self, REGISTERS, Step};
 use clearway_harness::batch::Batch;
@@ -18,7 +19,7 @@ pub enum Isolation {
 }
 
 impl Isolation {
-    /// Reads a level's name; serializable if there is none.
+    /// Parses the name of a level; serializable if there is none.
     pub fn parse(name: Option<&str>) -> Res<Self> {
         match name.map(str::to_lowercase).as_deref() {
             Some("read committed") => Ok(Self::ReadCommitted),
@@ -30,7 +31,7 @@ impl Isolation {
         }
     }
 
-    /// Its name in SQL.
+    /// Returns its name in SQL.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReadCommitted => "read committed",
@@ -39,7 +40,7 @@ impl Isolation {
         }
     }
 
-    /// The anomalies that it allows.
+    /// Returns the anomalies that it allows.
     fn allowed(self) -> &'static [Anomaly] {
         match self {
             Self::ReadCommitted => {
@@ -51,7 +52,7 @@ impl Isolation {
         }
     }
 
-    /// Fails if something was found that the level does not allow.
+    /// Fails if an anomaly was found that the level does not allow.
     pub fn judge(self, report: &Report) -> Res<()> {
         match report.anomalies().find(|anomaly| !self.allowed().contains(anomaly)) {
             None => Ok(()),
@@ -61,7 +62,7 @@ impl Isolation {
         }
     }
 
-    /// What a good end means.
+    /// Describes a successful run.
     pub fn verdict(self) -> &'static str {
         match self {
             Self::Serializable => "no anomalies, as expected",
@@ -70,7 +71,7 @@ impl Isolation {
     }
 }
 
-/// One step of a schedule: which of the two transactions, and what it does.
+/// One step of a schedule: the number of the transaction, and its step.
 type Move = (usize, Step);
 
 const fn read(id: u64) -> Step {
@@ -83,7 +84,7 @@ const fn write(id: u64, value: u64) -> Step {
 
 const COMMIT: Step = Step::Control("commit");
 
-/// Schedules over registers 0 and 1, which hold 1 and 2, with the anomaly that each one shows.
+/// Schedules over registers 0 and 1, which hold 1 and 2, each with the anomaly that it shows.
 const SCHEDULES: [(Anomaly, &[Move]); 4] = [
     (
         Anomaly::LostUpdate,
@@ -109,7 +110,7 @@ const SCHEDULES: [(Anomaly, &[Move]); 4] = [
     ),
 ];
 
-/// Runs the schedules; each anomaly must be found exactly if the level allows it.
+/// Runs the schedules; each anomaly must be found if and only if the level allows it.
 pub fn run(endpoint: &Endpoint, isolation: Isolation) -> Res<()> {
     for (anomaly, moves) in SCHEDULES {
         let report = schedule(endpoint, moves)
@@ -133,7 +134,7 @@ pub fn run(endpoint: &Endpoint, isolation: Isolation) -> Res<()> {
     Ok(())
 }
 
-/// What a transaction of a schedule has done.
+/// One transaction of a schedule.
 struct Side {
     client: Client,
     ops: Vec<Op>,
@@ -156,7 +157,7 @@ fn schedule(endpoint: &Endpoint, moves: &[Move]) -> Res<Report> {
     for client in [first, steps::connect(endpoint)?] {
         sides.push(Side { client, ops: Vec::new(), start: 2, end: 2, outcome: Outcome::Unknown });
     }
-    // The place in the schedule is the time.
+    // The position in the schedule is the time.
     for side in &mut sides {
         side.client.query("begin")?;
     }
@@ -190,7 +191,7 @@ fn schedule(endpoint: &Endpoint, moves: &[Move]) -> Res<Report> {
     Ok(history.check(&CheckOptions::default()))
 }
 
-/// Leaves no registers behind: the load begins with none.
+/// Deletes all registers: the load starts with none.
 fn clean(endpoint: &Endpoint) -> Res<()> {
     steps::connect(endpoint)?.query("delete from h_reg").map(|_| ()).map_err(String::from)
 }
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn each_level_bears_what_it_allows_and_nothing_else() {
+    fn each_level_allows_its_anomalies_only() {
         for isolation in
             [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable]
         {

@@ -1,10 +1,10 @@
 //! The clients: transactions of random steps over a sliding window of keys, recorded as their
 //! clients saw them.
 //!
-//! What a transaction that ended in an error, by ROLLBACK or with the connection wrote is recorded
-//! as aborted: nobody may ever see it. Only a transaction whose COMMIT was sent and not answered
-//! has an unknown outcome. What is rolled back to a savepoint is recorded as an aborted transaction
-//! of its own.
+//! Writes of a transaction that ended with an error, with ROLLBACK or with the connection are
+//! recorded as aborted: nobody may ever see them. Only a transaction whose COMMIT was sent and not
+//! answered has an unknown outcome. What is rolled back to a savepoint is recorded as an aborted
+//! transaction of its own.
 
 use super::steps::{GROUP, KEYS, Keys, REGISTERS, ROWS, Step, connect};
 use clearway_harness::batch::Batch;
@@ -19,38 +19,37 @@ use std::time::Instant;
 
 /// Keys of a table that are in use at once.
 const WINDOW: u64 = 32;
-/// Values after which the window moves on by one key: about 16 of them go to each key of each
-/// table.
+/// Values after which the window moves by one key: each key of each table gets about 16 of them.
 const VALUES_A_KEY: u64 = 64;
-/// What a client may do again: serialization failures, deadlocks, and keys that another client has
-/// just inserted.
+/// Errors after which a client retries: serialization failures, deadlocks, and keys that another
+/// client has just inserted.
 const RETRY: [&str; 3] = ["40001", "40P01", "23505"];
 
-/// What the clients share.
+/// State shared by the clients.
 pub struct Shared {
     pub history: Mutex<History>,
     pub keys: Keys,
     pub clock: Instant,
-    /// Values given out so far; each is written once.
+    /// Values used so far; each is written once.
     pub values: AtomicU64,
-    /// Transactions recorded so far, and how many end the run.
+    /// Transactions recorded so far, and the number that ends the run.
     pub done: AtomicU64,
     pub target: u64,
-    /// The clients end with their transaction. Relaxed: it orders nothing, the threads are joined.
+    /// Tells the clients to end after their transaction. Relaxed: it orders nothing, the threads
+    /// are joined.
     pub stop: AtomicBool,
-    /// What a block without writes has read counts even if it ends with ROLLBACK: PostgreSQL does
+    /// Whether reads of a block without writes count even if it ends with ROLLBACK: PostgreSQL does
     /// not promise this.
     pub counts_rollbacks: bool,
 }
 
 impl Shared {
-    /// Nanoseconds since the start of the run.
+    /// Returns nanoseconds since the start of the run.
     pub fn now(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// The last key that was in use so far. The window begins again at 0 behind the last key of
-    /// all.
+    /// Returns the last key used so far. After the last key of all, the window starts again at 0.
     pub fn last_used(&self) -> u64 {
         (self.values.load(Ordering::Relaxed) / VALUES_A_KEY + WINDOW).min(KEYS - 1)
     }
@@ -62,15 +61,15 @@ impl Shared {
     }
 }
 
-/// How a transaction went on.
+/// What happened to a transaction.
 enum Event {
     /// Committed, by COMMIT or alone.
     Committed,
     /// Rolled back by the client.
     RolledBack,
-    /// The server refused something; it is rolled back.
+    /// The server refused a statement; the transaction is rolled back.
     Refused,
-    /// The connection was lost before the client asked to commit, or after.
+    /// The connection was lost before or after the client sent COMMIT.
     Lost { asked: bool },
 }
 
@@ -83,7 +82,7 @@ pub struct Worker<'s> {
     batch: Batch,
     answers: Vec<Answer>,
     ops: Vec<Op>,
-    /// Writes that must not be seen: a savepoint has taken them back, or no COMMIT followed.
+    /// Writes that must never be visible: rolled back to a savepoint, or without a COMMIT.
     undone: Vec<Op>,
 }
 
@@ -92,7 +91,7 @@ pub struct Worker<'s> {
 pub struct End {
     /// When the connection was lost, if it was.
     pub lost: Option<u64>,
-    /// The transaction of unknown outcome, if there is one.
+    /// The transaction with an unknown outcome, if any.
     pub unknown: Option<Txn>,
 }
 
@@ -121,7 +120,7 @@ pub fn run(
             return Ok(End { lost: Some(shared.now()), unknown });
         }
         if shared.done.fetch_add(1, Ordering::Relaxed) + 1 == shared.target {
-            // The channel has room for this one message.
+            // The channel has space for this one message.
             let _ = end.try_send(());
         }
     }
@@ -129,7 +128,7 @@ pub fn run(
 }
 
 impl Worker<'_> {
-    /// Records what happened.
+    /// Records the result.
     fn finish(&mut self, event: Event, start: u64) -> Res<Option<Txn>> {
         let (session, end) = (self.session, Some(self.shared.now()));
         let txn = |outcome, ops| Txn { session, start, end, outcome, ops };
@@ -191,7 +190,7 @@ impl Worker<'_> {
         }
     }
 
-    /// One step at a time, with reads that decide about writes, savepoints and rollbacks.
+    /// Runs one step at a time, with reads that decide about writes, savepoints and rollbacks.
     fn interactive(&mut self) -> Res<Event> {
         if let Some(event) = self.one(&Step::Control("begin"))? {
             return Ok(event);
@@ -252,7 +251,7 @@ impl Worker<'_> {
         self.one(&Step::Insert { id, value })
     }
 
-    /// Appends under a savepoint, which is rolled back or released; then looks at what it left.
+    /// Appends after a savepoint, which is rolled back or released, then reads the result.
     fn savepoint(&mut self) -> Res<Option<Event>> {
         let append = self.append();
         let Step::Append { table, id, .. } = append else { return Ok(None) };
@@ -262,7 +261,7 @@ impl Worker<'_> {
             return Ok(Some(event));
         }
         if !keep {
-            // From here on they are taken back, whatever happens.
+            // From here on these writes are rolled back, whatever happens.
             self.undone.extend(self.ops.drain(kept..));
         }
         self.all(&[
@@ -271,7 +270,7 @@ impl Worker<'_> {
         ])
     }
 
-    /// Runs steps; `Some` if the transaction is over.
+    /// Runs steps; returns `Some` if the transaction is over.
     fn all(&mut self, steps: &[Step]) -> Res<Option<Event>> {
         for step in steps {
             if let Some(event) = self.one(step)? {
@@ -281,7 +280,7 @@ impl Worker<'_> {
         Ok(None)
     }
 
-    /// Runs one step; `Some` if the transaction is over.
+    /// Runs one step; returns `Some` if the transaction is over.
     fn one(&mut self, step: &Step) -> Res<Option<Event>> {
         self.batch.clear();
         step.add(&mut self.batch);
@@ -294,7 +293,8 @@ impl Worker<'_> {
             Err(error) => {
                 let commits = matches!(step, Step::Control("commit"));
                 if !commits {
-                    // It may have been done before the connection was lost, and must not be seen.
+                    // The write may have happened before the connection was lost, and must never be
+                    // visible.
                     self.undone.extend(step.write(&self.shared.keys));
                 }
                 self.failed(&error, commits).map(Some)
@@ -302,7 +302,7 @@ impl Worker<'_> {
         }
     }
 
-    /// What an error makes of the transaction. `asked`: the failed message also asked to commit.
+    /// Returns what an error does to the transaction. `asked`: the failed message included COMMIT.
     fn failed(&mut self, error: &QueryError, asked: bool) -> Res<Event> {
         match error {
             QueryError::Lost(_) => Ok(Event::Lost { asked }),
@@ -320,7 +320,7 @@ impl Worker<'_> {
         self.shared.values.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A key of the window; those of its middle more often.
+    /// Draws a key of the window, more often from its middle.
     fn id(&mut self) -> u64 {
         let base = self.shared.values.load(Ordering::Relaxed) / VALUES_A_KEY;
         let offset = self.rng.between(0, WINDOW / 2) + self.rng.between(0, WINDOW / 2);
@@ -351,9 +351,9 @@ impl Worker<'_> {
         }
     }
 
-    /// The steps of a block that is sent at once. Without the answers, the client knows of the
-    /// writes only if they are sure to be done: an UPDATE that may find nothing is the only write
-    /// of its block.
+    /// Draws the steps of a block that is sent at once. Without the answers, the client knows only
+    /// writes that are certain to happen: an UPDATE that may find nothing is the only write of its
+    /// block.
     fn block(&mut self) -> Vec<Step> {
         let mut steps: Vec<Step> = (0..self.rng.between(1, 3)).map(|_| self.any_read()).collect();
         if self.rng.between(1, 4) == 1 {

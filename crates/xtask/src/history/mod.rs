@@ -1,11 +1,11 @@
-//! `cargo xtask history`: many clients on a real server, killed with kill -9 now and then, and a
-//! check of what they saw.
+//! `cargo xtask history`: runs many clients on a real server that is sometimes killed with kill -9,
+//! and checks what they saw.
 //!
-//! The clients record every transaction with what it read and wrote, when it was asked for and when
-//! it was answered (docs/history.md). After each restart everything is read in one more
-//! transaction. `clearway-history` then searches for anomalies. At each isolation level only the
-//! anomalies that it allows may be found, and the schedules of [`control`] must show each of them.
-//! PostgreSQL runs the same as the control.
+//! The clients record every transaction: what it read and wrote, when it was sent and when it was
+//! answered (docs/history.md). After each restart one more transaction reads everything.
+//! `clearway-history` then searches for anomalies. At each isolation level only the anomalies that
+//! it allows may be found, and the schedules of [`control`] must show each of them. PostgreSQL runs
+//! the same as the control.
 
 mod control;
 mod load;
@@ -35,10 +35,10 @@ const ROUND_MS: (u64, u64) = (5_000, 20_000);
 const QUICK_ROUND_MS: (u64, u64) = (1_500, 2_500);
 /// The same with `--rounds`.
 const SHORT_ROUND_MS: (u64, u64) = (100, 1_500);
-/// A pool that cannot hold the tables, in every second round.
+/// In every second round, a pool that cannot hold the tables.
 const SMALL_POOL: &str = "4MB";
 
-/// Runs clients and kills, and checks the history; an unexpected anomaly is the error.
+/// Runs clients and kills, and checks the history; an unexpected anomaly is an error.
 pub fn run(options: &Options) -> Res<()> {
     let seed = options.seed.unwrap_or_else(Rng::fresh_seed);
     let isolation = Isolation::parse(options.isolation.as_deref())?;
@@ -102,7 +102,7 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
         history: Mutex::new(history),
         keys,
         clock: Instant::now(),
-        // 0 is what a register would hold by mistake.
+        // 0 would be the value of a register by mistake.
         values: AtomicU64::new(1),
         done: AtomicU64::new(0),
         target: options.transactions.unwrap_or(u64::MAX),
@@ -157,11 +157,11 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
     Ok(shared.history.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Reads everything that was ever in use, as a transaction.
+/// Reads everything ever used, as one transaction.
 fn read_all(shared: &Shared, server: &Server, round: u32) -> Res<()> {
     let start = shared.now();
     let ops = steps::read_all(server.endpoint(), &shared.keys, shared.last_used())?;
-    // Sessions from the top are those of these reads.
+    // These reads have session numbers from the top.
     let txn = Txn {
         session: u32::MAX - round,
         start,
@@ -172,7 +172,7 @@ fn read_all(shared: &Shared, server: &Server, round: u32) -> Res<()> {
     shared.push(txn)
 }
 
-/// A time of load that ends with a kill, or in order.
+/// A period of load that ends with a kill or an orderly stop.
 struct Round {
     number: u32,
     clients: u32,
@@ -180,8 +180,8 @@ struct Round {
 }
 
 impl Round {
-    /// Returns how long the load ran, and whether it was the last round: because it was said to be,
-    /// or because the transactions are done.
+    /// Returns how long the load ran and whether this was the last round: as configured, or because
+    /// the transactions are done.
     fn run(
         &self,
         shared: &Shared,
@@ -205,10 +205,10 @@ impl Round {
                 );
             }
             drop((end, ready));
-            // Nobody sends: the channel closes when all clients have connected, or failed.
+            // Nobody sends: the channel closes when all clients have connected or failed.
             let _ = all_ready.recv();
             let started = Instant::now();
-            // Disconnected: no client is left, and one of them says why.
+            // Disconnected: no client is left, and one of them has the reason.
             let early = ended.recv_timeout(length);
             let took = started.elapsed();
             let is_last = is_last || early != Err(RecvTimeoutError::Timeout);

@@ -71,29 +71,29 @@ const STATEMENTS: [(&str, &str); 24] = [
 /// Longest that an answer may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One statement. Values are fresh, keys below [`KEYS`].
+/// One statement. Values are unique, keys are below [`KEYS`].
 #[derive(Clone, Debug)]
 pub enum Step {
     /// BEGIN, COMMIT and the like: no operation.
     Control(&'static str),
     /// Appends to a list of tables 0 to 2.
     Append { table: usize, id: u64, value: u64 },
-    /// Reads the keys from `first` to `last`; one key alone by its equality.
+    /// Reads the keys from `first` to `last`; a single key by equality.
     Read { table: usize, first: u64, last: u64 },
     /// Reads a list of tables 0 and 1 with FOR UPDATE.
     Lock { table: usize, id: u64 },
-    /// Reads a group, of tables 1 and 3, by the secondary index.
+    /// Reads a group of table 1 or 3 through the secondary index.
     Group { table: usize, group: u64 },
     /// Inserts a register.
     Insert { id: u64, value: u64 },
-    /// Writes a register; if it is absent, reads that.
+    /// Writes a register; an absent one counts as a read.
     Update { id: u64, value: u64 },
     /// Deletes a register; an insert of the same one must follow in the same transaction.
     Delete { id: u64 },
 }
 
 impl Step {
-    /// Asks for it.
+    /// Adds the statement to the batch.
     pub fn add(&self, batch: &mut Batch) {
         let text = |n: &u64| n.to_string();
         match self {
@@ -128,7 +128,7 @@ impl Step {
         }
     }
 
-    /// What it writes if it writes.
+    /// Returns its write, if any.
     pub fn write(&self, keys: &Keys) -> Option<Op> {
         match self {
             Self::Append { table, id, value } => {
@@ -141,7 +141,7 @@ impl Step {
         }
     }
 
-    /// What its answer says.
+    /// Records the operations that its answer implies.
     pub fn record(&self, answer: &Answer, keys: &Keys, ops: &mut Vec<Op>) -> Res<()> {
         match self {
             Self::Control(_) | Self::Delete { .. } => {}
@@ -158,8 +158,7 @@ impl Step {
                 ops.push(Op::Read { key: keys.key(REGISTERS, *id), value: None });
             }
             Self::Insert { id, .. } => {
-                // That it succeeds says that the register was absent, or deleted by this
-                // transaction.
+                // Its success implies that the register was absent, or deleted by this transaction.
                 let key = keys.key(REGISTERS, *id);
                 if !ops.iter().any(|op| matches!(op, Op::Read { key: k, .. } | Op::Write { key: k, .. } if *k == key)) {
                     ops.push(Op::Read { key, value: None });
@@ -177,7 +176,7 @@ impl Step {
     }
 }
 
-/// The rows of an answer as reads of all keys from `first` to `last`.
+/// Returns the rows of an answer as reads of all keys from `first` to `last`.
 fn read(
     table: usize,
     first: u64,
@@ -224,13 +223,13 @@ impl Keys {
         Self(names.map(|name| history.key(&name)).collect())
     }
 
-    /// The key of a row.
+    /// Returns the key of a row.
     pub fn key(&self, table: usize, id: u64) -> Key {
         self.0[table * KEYS as usize + id as usize]
     }
 }
 
-/// Makes the tables.
+/// Creates the tables.
 pub fn create(endpoint: &Endpoint) -> Res<()> {
     let mut client = Client::connect(endpoint, LIMIT)?;
     SCHEMA
@@ -238,7 +237,7 @@ pub fn create(endpoint: &Endpoint) -> Res<()> {
         .try_for_each(|sql| client.query(sql).map(|_| ()).map_err(|e| format!("{sql}: {e}")))
 }
 
-/// A connection with all statements prepared.
+/// Opens a connection with all statements prepared.
 pub fn connect(endpoint: &Endpoint) -> Res<Client> {
     let mut client = Client::connect(endpoint, LIMIT)?;
     for (name, sql) in STATEMENTS {
@@ -247,7 +246,7 @@ pub fn connect(endpoint: &Endpoint) -> Res<Client> {
     Ok(client)
 }
 
-/// Reads all keys up to `last`, as one transaction's operations.
+/// Reads all keys up to `last`, as operations of one transaction.
 pub fn read_all(endpoint: &Endpoint, keys: &Keys, last: u64) -> Res<Vec<Op>> {
     let mut client = connect(endpoint)?;
     let mut batch = Batch::default();
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_nobody_asked_for_is_noticed() {
+    fn an_unexpected_row_is_found() {
         let keys = Keys::new(&mut History::new());
         let point = Step::Read { table: 0, first: 4, last: 4 };
         for rows in [&[("5", "")][..], &[("4", ""), ("4", "")], &[("4", "x")], &[("3", "")]] {

@@ -1,12 +1,12 @@
 //! Every atomic access that orders memory names its partner in a comment nearby.
 
-/// Lines above and below an access among which the comment is looked for.
+/// The comment must be within this many lines above or below the access.
 const DISTANCE: usize = 5;
 const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
-/// Part of "Pairs with the Release in ..." and of what else says the same.
+/// Part of "Pairs with the Release in ..." and similar phrases.
 const PARTNER: &str = "pair";
 
-/// Ordered accesses in one Rust file, outside of tests, that name no partner.
+/// Returns the ordered accesses of one Rust file, outside of tests, without a named partner.
 pub fn check(file: &str, text: &str) -> Vec<String> {
     let is_test = file.contains("/tests") || file.ends_with("tests.rs");
     if is_test || !file.contains("/src/") {

@@ -1,5 +1,4 @@
-//! Every latch and lock of the engine has a class, and docs/lockstat.md says what a wait for it
-//! means.
+//! Every latch and lock of the engine has a class, and docs/lockstat.md explains a wait for it.
 
 use std::collections::BTreeSet;
 
@@ -18,14 +17,14 @@ const COUNTED: [&str; 9] = [
     "planner",
     "server",
 ];
-/// Nobody waits for the disk in memory but tests.
+/// Only tests wait for the in-memory disk.
 const FOR_TESTS: [&str; 2] = ["tests", "/mem_disk/"];
-/// Where the counted ones are made of the others.
+/// The crate that builds the counted latches from the uncounted ones.
 const MAKES_LATCHES: &str = "latch";
 const UNCOUNTED: [&str; 3] = [concat!("Mut", "ex"), concat!("Rw", "Lock"), concat!("Cond", "var")];
 const CLASS: &str = concat!("Class", "::new(\"");
 
-/// Findings in one Rust file of the engine; its classes are added to `classes`.
+/// Checks one Rust file of the engine, and adds its classes to `classes`.
 pub fn check(file: &str, text: &str, classes: &mut BTreeSet<String>) -> Vec<String> {
     let Some(name) =
         COUNTED.into_iter().find(|name| file.starts_with(&format!("crates/{name}/src/")))
@@ -52,7 +51,7 @@ pub fn check(file: &str, text: &str, classes: &mut BTreeSet<String>) -> Vec<Stri
     findings
 }
 
-/// Where the table and the classes differ.
+/// Returns the differences between the table and the classes.
 pub fn compare(table: &str, classes: &BTreeSet<String>) -> Vec<String> {
     let rows: Vec<&str> =
         table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_is_found_and_what_has_none_too() {
+    fn classes_and_unclassified_locks_are_found() {
         let mut classes = BTreeSet::new();
         let text = [
             concat!("static A: Class = Class", "::new(\"log.a\");"),
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_differs_is_found() {
+    fn differences_from_the_table_are_found() {
         let table = "| class | a wait means |\n|---|---|\n| `log.a` | . |\n| `log.b` | `log.c` |\n";
         assert_eq!(compare(table, &names(&["log.a", "log.b"])), Vec::<String>::new());
         assert_eq!(compare(table, &names(&["log.a"])).len(), 1);

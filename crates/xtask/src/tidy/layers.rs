@@ -1,7 +1,7 @@
-//! Dependencies point down: `cargo metadata` held against the crate map of ARCHITECTURE.md.
+//! Dependencies point down: compares `cargo metadata` with the crate map of ARCHITECTURE.md.
 //!
-//! The map is the table whose first column is headed `crate`, top to bottom; its column `may use`
-//! names the crates that a crate may depend on; one with a star may be used by its tests only. A
+//! The map is the table whose first column is headed `crate`, top to bottom. Its column `may use`
+//! names the crates that a crate may depend on; a star marks those that only its tests may use. A
 //! row may only name rows below it.
 
 use clearway_harness::Res;
@@ -26,15 +26,15 @@ impl Row {
     }
 }
 
-/// A workspace crate and the workspace crates it depends on, `clearway-` taken off, those of tests
-/// starred.
+/// A workspace crate and its workspace dependencies, without `clearway-`; those of tests have a
+/// star.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Crate {
     name: String,
     uses: Vec<String>,
 }
 
-/// The workspace's crates out of `cargo metadata --no-deps`.
+/// Reads the workspace's crates from `cargo metadata --no-deps`.
 pub fn from_metadata(json: &str) -> Res<Vec<Crate>> {
     let value: Value = serde_json::from_str(json).map_err(|e| format!("cargo metadata: {e}"))?;
     let short =
@@ -57,7 +57,7 @@ pub fn from_metadata(json: &str) -> Res<Vec<Crate>> {
     packages.iter().map(one).collect()
 }
 
-/// What contradicts the map.
+/// Returns the contradictions to the map.
 pub fn check(map: &str, crates: &[Crate]) -> Vec<String> {
     let rows = parse(map);
     if rows.is_empty() {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agrees_gives_no_finding() {
+    fn an_agreeing_map_gives_no_finding() {
         let good =
             crates(&[("server", &["planner", "types"]), ("planner", &["types"]), ("types", &[])]);
         assert_eq!(check(MAP, &good), Vec::<String>::new());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_tests_may_use_is_told_apart() {
+    fn dev_dependencies_are_distinguished() {
         let map = MAP.replace("| p | `types` |", "| p | `types`* |");
         let check = |uses: &str| {
             check(&map, &crates(&[("server", &[]), ("planner", &[uses]), ("types", &[])]))
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_missing_from_the_map_and_one_missing_from_the_tree_are_found() {
+    fn missing_crates_are_found_on_both_sides() {
         let bad = crates(&[("server", &[]), ("planner", &[]), ("latch", &[])]);
         let found = check(MAP, &bad).join("\n");
         assert!(found.contains("crate `latch` is missing from the map"), "{found}");

@@ -1,4 +1,4 @@
-//! Relative links of Markdown files lead somewhere.
+//! Relative links of Markdown files have targets.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub fn check(root: &Path, file: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// What stands between `](` and `)`; code spans are left out.
+/// Returns the texts between `](` and `)`, except in code spans.
 fn targets(line: &str) -> Vec<&str> {
     let prose = line.split('`').step_by(2);
     prose
@@ -44,7 +44,7 @@ mod tests {
     use clearway_harness::tools::TempDir;
 
     #[test]
-    fn a_dead_link_is_found_and_a_live_one_is_not() {
+    fn only_dead_links_are_found() {
         let dir = TempDir::new("links").unwrap();
         std::fs::create_dir(dir.path().join("docs")).unwrap();
         std::fs::write(dir.path().join("docs/a.md"), "").unwrap();

@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the rules of STYLE.md that a machine can check.
 //!
-//! Each check is a function from texts to findings, so that its own tests can show it failing; this
-//! file only reads the tree.
+//! Each check is a function from texts to findings, with tests of its own; this file only reads the
+//! tree.
 
 mod atomics;
 mod classes;
@@ -19,11 +19,11 @@ use clearway_harness::{Res, tools};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Where the ratchet keeps the sizes of the files that are over the limit.
+/// Sizes of the files that exceed the limit.
 const RATCHET: &str = "crates/xtask/ratchet.txt";
 
-/// Checks the whole repository; the error lists every finding. With `update` the ratchet file
-/// follows files that shrank.
+/// Checks the whole repository; the error lists every finding. `update` rewrites the ratchet file
+/// for files that shrank.
 pub fn run(update: bool) -> Res<()> {
     let root = repository_root();
     let files = tree::text_files(&root)?;

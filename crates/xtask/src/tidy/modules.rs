@@ -1,18 +1,18 @@
-//! Modules of a crate form layers: their imports of each other have no cycle.
+//! Modules of a crate form layers: their imports have no cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Crates that are held to it.
+/// Crates that must obey this rule.
 const LAYERED: [&str; 6] = ["sync", "types", "latch", "specimens", "replacement", "buffer"];
-/// How a module of the same crate is named.
+/// Prefix of imports from the same crate.
 const OWN: &str = "crate::";
 
-/// What each top-level module of each layered crate imports of its own crate, tests left out.
+/// The imports between top-level modules of each layered crate, without tests.
 #[derive(Default)]
 pub struct Imports(BTreeMap<&'static str, BTreeMap<String, BTreeSet<String>>>);
 
 impl Imports {
-    /// Adds what one Rust file imports.
+    /// Adds the imports of one Rust file.
     pub fn add(&mut self, file: &str, text: &str) {
         let inside = |name: &&str| file.starts_with(&format!("crates/{name}/src/"));
         let Some(name) = LAYERED.into_iter().find(inside) else { return };
@@ -25,7 +25,7 @@ impl Imports {
         let imported = modules.entry(module.to_owned()).or_default();
         for line in text.lines().take_while(|line| !line.starts_with("mod tests {")) {
             let code = line.split("//").next().unwrap_or_default();
-            // What stands first is no import.
+            // The text before the first prefix is no import.
             for rest in code.split(OWN).skip(1) {
                 let end =
                     rest.find(|c: char| !c.is_ascii_lowercase() && c != '_' && !c.is_ascii_digit());
@@ -37,7 +37,7 @@ impl Imports {
         }
     }
 
-    /// One finding for each crate whose modules import each other in a cycle.
+    /// Returns one finding for each crate with a cycle.
     pub fn cycles(&self) -> Vec<String> {
         let of = |(name, modules): (&&str, &BTreeMap<String, BTreeSet<String>>)| {
             let cycle = cycle(modules)?;
@@ -50,13 +50,13 @@ impl Imports {
     }
 }
 
-/// Modules of which each imports the next, and the last is the first again.
+/// Returns modules of which each imports the next, and the last the first.
 fn cycle(modules: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<&str>> {
     let mut left: BTreeMap<&str, BTreeSet<&str>> = modules
         .iter()
         .map(|(name, used)| (&**name, used.iter().map(String::as_str).collect()))
         .collect();
-    // Takes away layer for layer what imports nothing that is left.
+    // Repeatedly removes modules that import nothing that is left.
     loop {
         let names: BTreeSet<&str> = left.keys().copied().collect();
         let before = left.len();
@@ -68,7 +68,7 @@ fn cycle(modules: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<&str>> {
             break;
         }
     }
-    // All that is left imports something that is left: a walk comes back to where it was.
+    // Every module that is left imports another one that is left, so a walk returns to its start.
     let mut walk = vec![*left.keys().next()?];
     loop {
         let next = *left.get(walk[walk.len() - 1])?.first()?;

@@ -1,19 +1,19 @@
-//! Files stay under a limit; those that are over it already may only shrink.
+//! Source files have a maximum size; those that exceed it already may only shrink.
 //!
-//! The ratchet file lists the exceptions, `<lines> <path>` each, with their current size: a listed
-//! file that grew is a finding, one that shrank is a finding too until its line follows
+//! The ratchet file lists the exceptions, `<lines> <path>` each, with their current size. A listed
+//! file that grew is a finding. So is one that shrank, until its line is updated
 //! (`cargo xtask tidy --update`), so that the gain is kept.
 
 use clearway_harness::Res;
 use std::fmt::Write;
 
-/// Lines that a source file may have without being listed.
+/// Maximum number of lines of a file that is not listed.
 pub const LIMIT: usize = 600;
 
 const HEADER: &str = "# Source files over the limit, with their size. It may only shrink: split the file, then run\n\
     # `cargo xtask tidy --update`. A new line here needs a reason in the commit message.\n";
 
-/// Files that are over the limit and not listed, or not of the listed size.
+/// Returns the files that exceed the limit and are not listed, or differ from their listed size.
 pub fn check(recorded: &str, sizes: &[(String, usize)]) -> Vec<String> {
     let listed = match parse(recorded) {
         Ok(listed) => listed,
@@ -46,7 +46,7 @@ pub fn check(recorded: &str, sizes: &[(String, usize)]) -> Vec<String> {
     findings
 }
 
-/// The ratchet file with every listed size brought down; nothing is added and nothing grows.
+/// Returns the ratchet file with smaller sizes updated; adds nothing and increases nothing.
 pub fn shrunk(recorded: &str, sizes: &[(String, usize)]) -> Res<String> {
     let mut text = HEADER.to_owned();
     for (file, allowed) in parse(recorded)? {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_file_may_not_grow_and_its_shrinking_is_kept() {
+    fn listed_files_may_only_shrink() {
         assert_eq!(check("700 a.rs\n", &sizes(700)), Vec::<String>::new());
         assert_eq!(check("700 a.rs\n", &sizes(701)), ["a.rs: 701 lines; the ratchet allows 700"]);
         assert_eq!(check("700 a.rs\n", &sizes(699)).len(), 1);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_file_that_is_gone_is_found() {
+    fn a_deleted_listed_file_is_found() {
         assert_eq!(check("600 c.rs\n", &sizes(1)).len(), 1);
         assert_eq!(check("many c.rs\n", &sizes(1)).len(), 1);
     }

@@ -1,11 +1,11 @@
-//! What source text may not contain.
+//! What source text must not contain.
 //!
-//! The patterns below are put together from parts so that this file passes its own checks.
+//! The patterns below are concatenated from parts so that this file passes its own checks.
 
 /// Crates that may contain `unsafe`.
 const UNSAFE_CRATES: [&str; 5] = ["latch", "buffer", "fabric", "env", "specimens"];
-/// Lines above an `unsafe` among which its `SAFETY:` comment is looked for, past attributes and
-/// comment lines.
+/// Lines above an `unsafe`, past attributes and comments, that are searched for its `SAFETY:`
+/// comment.
 const SAFETY_DISTANCE: usize = 12;
 
 const UNFINISHED: [&str; 4] = [
@@ -25,7 +25,7 @@ const IGNORE: &str = concat!("#[ig", "nore");
 const MACHINE_PATHS: [&str; 4] =
     [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/"), concat!("/Us", "ers/")];
 
-/// Findings in one Rust file; `file` is relative to the repository's root.
+/// Returns the findings in one Rust file; `file` is relative to the repository's root.
 pub fn check(file: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let mut found =
@@ -58,7 +58,7 @@ pub fn check(file: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// Absolute paths of somebody's machine, in any text file.
+/// Returns absolute paths of one machine, in any text file.
 pub fn machine_paths(file: &str, text: &str) -> Vec<String> {
     let hit = |line: &str| {
         MACHINE_PATHS.iter().any(|path| {
@@ -74,7 +74,8 @@ pub fn machine_paths(file: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The line without its comment and string literals: enough to tell a keyword from a mention of it.
+/// Returns the line up to its first comment or string literal: enough to tell a keyword from a
+/// mention.
 fn code_of(line: &str) -> &str {
     let line = line.split("//").next().unwrap_or_default();
     line.split('"').next().unwrap_or_default()
@@ -84,8 +85,8 @@ fn has_word(code: &str, word: &str) -> bool {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word)
 }
 
-/// Blocks and implementations prove their claim where they stand; a declaration (`unsafe fn`,
-/// `unsafe trait`) states it in its docs.
+/// Returns true for blocks and implementations, which prove their claim in place. A declaration
+/// (`unsafe fn`, `unsafe trait`) states it in its docs.
 fn needs_safety(code: &str) -> bool {
     !code.contains("unsafe fn") && !code.contains("unsafe trait") && !code.contains("unsafe extern")
 }
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_without_its_proof_is_found() {
+    fn unsafe_without_a_safety_comment_is_found() {
         only("crates/latch/src/a.rs", "let x = unsafe { *p };\n", "SAFETY");
         only("crates/latch/src/a.rs", "unsafe impl Sync for A {}\n", "SAFETY");
         let proven = "// SAFETY: p is valid, because it was made above.\nlet x = unsafe { *p };\n";
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ignored_test_is_found_commented_or_not() {
+    fn ignored_tests_are_found() {
         only("crates/ir/src/a.rs", &format!("{IGNORE}]\n"), "ignored");
         only("crates/ir/src/a.rs", &format!("// {IGNORE} = \"later\"]\n"), "ignored");
     }

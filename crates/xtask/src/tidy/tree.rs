@@ -1,14 +1,14 @@
-//! The files that tidy reads: everything in the tree that could be committed and is text.
+//! The files that tidy reads: every text file that is or could be committed.
 
 use clearway_harness::Res;
 use std::path::Path;
 use std::process::Command;
 
-/// Paths, relative to `root`, of tracked and of new files that git does not ignore; binary fixtures
-/// left out.
+/// Returns paths, relative to `root`, of tracked files and of new files that git does not ignore,
+/// without binary fixtures.
 pub fn text_files(root: &Path) -> Res<Vec<String>> {
     let mut command = Command::new("git");
-    // A checkout may belong to another user than the one that CI runs as.
+    // The checkout may belong to another user than CI's.
     command.current_dir(root).args(["-c", "safe.directory=*"]);
     command.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let output = command.output().map_err(|e| format!("git ls-files: {e}"))?;
