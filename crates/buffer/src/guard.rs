@@ -70,11 +70,8 @@ impl<'a> PageMut<'a> {
     #[inline]
     pub(crate) fn new<W>(core: &'a Core<W>, id: FrameId) -> Self {
         // SAFETY: as in `PageRef::new`.
-        Self {
-            health: &core.health,
-            frame: core.frame(id),
-            bytes: unsafe { core.arena.bytes_of(id) },
-        }
+        let bytes = unsafe { core.arena.bytes_of(id) };
+        Self { health: &core.health, frame: core.frame(id), bytes }
     }
 
     /// The page's id.
