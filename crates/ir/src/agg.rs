@@ -1,4 +1,4 @@
-//! Aggregates: accumulate rows, hand over partial states, merge them, finish.
+//! Aggregates: accumulate rows, emit partial states, merge them, and compute the results.
 
 use crate::arith::{float, out_of_range};
 use crate::cast::to_decimal;
@@ -17,14 +17,14 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub struct State {
     kind: Kind,
-    /// DISTINCT: the values taken in already.
+    /// For DISTINCT: the values accumulated so far.
     seen: Option<KeySet>,
 }
 
 #[derive(Clone, Debug)]
 enum Kind {
     Count(i64),
-    /// The sum, and how many values it is of.
+    /// The sum and the number of values in it.
     Sum(Number, i64),
     Extreme(Datum),
 }
@@ -49,7 +49,7 @@ impl Number {
     }
     fn add(self, other: Self) -> SqlResult<Self> {
         match (self, other) {
-            // 2^63 values of 2^63 still fit.
+            // Cannot overflow: an i128 has room for 2^63 values of 2^63.
             (Self::Int(a), Self::Int(b)) => Ok(Self::Int(a.wrapping_add(b))),
             (Self::Float(a), Self::Float(b)) => float(BinaryOp::Add, a, b).map(Self::Float),
             (a, b) => decimal::add(a.decimal()?, b.decimal()?).map(Self::Decimal),
@@ -74,11 +74,11 @@ impl Number {
 }
 
 impl Aggregate {
-    /// How many columns its partial state takes.
+    /// Returns the number of columns of the partial state.
     pub fn state_columns(&self) -> usize {
         if self.func == AggFunc::Avg { 2 } else { 1 }
     }
-    /// The state before any row.
+    /// Returns the initial state.
     pub fn start(&self) -> State {
         let kind = match self.func {
             AggFunc::Count => Kind::Count(0),
@@ -93,8 +93,8 @@ impl Aggregate {
 }
 
 impl State {
-    /// Takes in one row; DISTINCT arguments count once. Keeps `memory`, the bytes that all states
-    /// take, about.
+    /// Accumulates one row; DISTINCT counts each argument once. Updates `memory`, the approximate
+    /// size of all states in bytes.
     fn accumulate(
         &mut self,
         agg: &Aggregate,
@@ -144,7 +144,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes in a partial state that starts at column `at` of `row` (see
+    /// Merges the partial state that starts at column `at` of `row` (see
     /// [`Aggregate::state_columns`]).
     fn merge(
         &mut self,
@@ -177,7 +177,7 @@ impl State {
         Ok(())
     }
 
-    /// Appends the partial state's columns. A sum that has left bigint travels as numeric.
+    /// Appends the partial state's columns. A sum is sent as numeric, because it may exceed bigint.
     pub fn push_partial(&self, agg: &Aggregate, out: &mut RowBuilder<'_>) -> SqlResult<()> {
         match &self.kind {
             Kind::Count(n) => out.push(DatumRef::Int8(*n)),
@@ -193,7 +193,7 @@ impl State {
         Ok(())
     }
 
-    /// The aggregate's result.
+    /// Returns the aggregate's result.
     pub fn finish(&self, agg: &Aggregate) -> SqlResult<Datum> {
         match &self.kind {
             Kind::Count(n) => Ok(Datum::Int8(*n)),
@@ -214,20 +214,20 @@ impl State {
     }
 }
 
-/// All groups of one grouping, in the order in which they were first seen. A partition and the
+/// The groups of one grouping, in the order in which they first appeared. Partitions and the
 /// coordinator use the same table.
 #[derive(Clone, Debug)]
 pub struct Groups {
     index: HashMap<Vec<u8>, usize>,
     groups: Vec<(Vec<Datum>, Vec<State>)>,
-    /// The key being looked up; kept for its room.
+    /// Buffer for the key being looked up; kept to reuse its allocation.
     key: Vec<u8>,
-    /// Bytes that all of it takes, about.
+    /// Approximate size of the groups in bytes.
     memory: usize,
 }
 
 impl Groups {
-    /// No groups yet; with no keys the one group is there already.
+    /// Creates an empty table. Without group keys, it holds the single group from the start.
     pub fn new(group: &Group) -> Self {
         let mut groups =
             Self { index: HashMap::default(), groups: Vec::new(), key: Vec::new(), memory: 0 };
@@ -237,19 +237,19 @@ impl Groups {
         }
         groups
     }
-    /// How many groups.
+    /// Returns the number of groups.
     pub fn len(&self) -> usize {
         self.groups.len()
     }
-    /// Whether there are none.
+    /// Returns true if there are no groups.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
-    /// Bytes of memory that the groups take, about.
+    /// Returns the approximate memory used by the groups, in bytes.
     pub fn memory(&self) -> usize {
         self.memory
     }
-    /// Takes in an ungrouped row. `group` is the one given to [`Groups::new`].
+    /// Accumulates an ungrouped row. `group` must be the one passed to [`Groups::new`].
     pub fn accumulate(&mut self, group: &Group, row: RowView<'_>, env: &Env) -> SqlResult<()> {
         let at = self.find(group, |n| group.keys[n].eval(row, env))?;
         for (state, agg) in self.groups[at].1.iter_mut().zip(&group.aggregates) {
@@ -257,7 +257,7 @@ impl Groups {
         }
         Ok(())
     }
-    /// Takes in a partial row: keys, then partial states.
+    /// Merges a partial row: keys, then partial states.
     pub fn merge(&mut self, group: &Group, row: RowView<'_>) -> SqlResult<()> {
         let at = self.find(group, |n| row.get(n).map(DatumRef::to_owned).map_err(|_| damaged()))?;
         let mut column = group.keys.len();
@@ -290,7 +290,7 @@ impl Groups {
         self.groups.push((keys, start(group)));
         Ok(self.groups.len() - 1)
     }
-    /// Appends a row for each group of the range: keys, then partial states.
+    /// Appends one row for each group in the range: keys, then partial states.
     pub fn push_partial(
         &self,
         group: &Group,
@@ -308,7 +308,7 @@ impl Groups {
         }
         Ok(())
     }
-    /// Appends a row for each group of the range: keys, then results.
+    /// Appends one row for each group in the range: keys, then results.
     pub fn push_final(
         &self,
         group: &Group,

@@ -8,7 +8,8 @@ use crate::value::is_date;
 use clearway_types::{DatumRef, SqlError, SqlResult, SqlState};
 use rust_decimal::Decimal;
 
-/// +, -, *, / and % of two values that are not NULL. Integers of unlike widths give the wider one.
+/// Computes +, -, *, / or % of two non-NULL values. For integers of different widths the result has
+/// the wider type.
 pub(crate) fn arithmetic<'a>(
     op: BinaryOp,
     l: DatumRef<'_>,
@@ -41,7 +42,7 @@ pub(crate) fn arithmetic<'a>(
     Ok(owned(value))
 }
 
-/// A value that is not text, free of its borrow.
+/// Converts a value to one that borrows nothing; text is copied.
 pub(crate) fn owned<'a>(value: DatumRef<'_>) -> Value<'a> {
     Value::Ref(match value {
         DatumRef::Bool(v) => DatumRef::Bool(v),
@@ -82,7 +83,7 @@ fn untyped() -> SqlError {
     SqlError::internal("arithmetic on values that are not numbers")
 }
 
-/// Days after a date, days before it, days between two.
+/// Date arithmetic: date plus days, date minus days, date minus date.
 fn date<'a>(op: BinaryOp, l: DatumRef<'_>, r: DatumRef<'_>) -> SqlResult<DatumRef<'a>> {
     use DatumRef as D;
     let infinite = |v: i32| v == i32::MAX || v == i32::MIN;

@@ -7,14 +7,14 @@ use clearway_types::{Datum, DatumRef, SqlError, SqlResult, SqlState, SqlType};
 use rust_decimal::prelude::ToPrimitive;
 use rust_decimal::{Decimal, RoundingStrategy};
 
-/// Converts `value` to `to`. `explicit`: the user wrote the cast, and text too long for
-/// `char(n)`/`varchar(n)` is cut; otherwise (an assignment, a parameter bound to a column) only
-/// trailing blanks may be cut, else 22001.
+/// Converts `value` to type `to`. An explicit cast (`explicit`) truncates text that is too long for
+/// `char(n)` or `varchar(n)`. An implicit one (an assignment, a parameter bound to a column)
+/// truncates only trailing blanks, else fails with 22001.
 pub fn cast(value: DatumRef<'_>, to: SqlType, explicit: bool, zone: &Zone) -> SqlResult<Datum> {
     cast_value(Value::Ref(value), to, explicit, zone).map(Value::into_datum)
 }
 
-/// As [`cast`]; borrows what does not change.
+/// Like [`cast`], but borrows values that do not change.
 pub fn cast_value<'a>(
     value: Value<'a>,
     to: SqlType,
@@ -56,7 +56,7 @@ pub fn cast_value<'a>(
     Ok(fixed_value(fixed))
 }
 
-/// A datum that is not text, as a value without a borrow.
+/// Converts a datum to a value that borrows nothing.
 fn fixed_value(d: Datum) -> Value<'static> {
     match d {
         Datum::Text(t) => Value::Text(t),
@@ -73,7 +73,7 @@ fn fixed_value(d: Datum) -> Value<'static> {
     }
 }
 
-/// The type that a value has by itself; text for every string.
+/// Returns the type of a value; `text` for every string.
 pub fn type_of(value: DatumRef<'_>) -> SqlType {
     match value {
         DatumRef::Null => SqlType::Unknown,
@@ -90,7 +90,7 @@ pub fn type_of(value: DatumRef<'_>) -> SqlType {
     }
 }
 
-/// The moment of a local time, if there is one.
+/// Converts a local time to UTC, if it is in range.
 fn utc(local: i64, zone: &Zone) -> SqlResult<i64> {
     value::checked_timestamp(value::to_utc(local, zone))
 }
@@ -115,7 +115,7 @@ fn to_string<'a>(
         Value::Ref(DatumRef::Text(s)) => {
             fit(s, to, explicit).map(|s| Value::Ref(DatumRef::Text(s)))
         }
-        // A name has the output form of a boolean.
+        // A boolean becomes a `name` in its output form, t or f.
         Value::Ref(DatumRef::Bool(v)) if to == SqlType::Name => {
             Ok(Value::text(if v { "t" } else { "f" }))
         }
@@ -132,10 +132,10 @@ fn to_string<'a>(
     }
 }
 
-/// The bytes of a `name`; a longer text is cut without a word.
+/// Maximum length of a `name`, in bytes; longer text is truncated silently.
 const MAX_NAME: usize = 63;
 
-/// The text as a value of a string type: `char(n)` without trailing blanks, the length checked.
+/// Fits text to a string type: checks the length, and removes trailing blanks for `char(n)`.
 pub fn fit(text: &str, to: SqlType, explicit: bool) -> SqlResult<&str> {
     let (limit, text) = match to {
         SqlType::Char(n) => (n, text.trim_end_matches(' ')),
@@ -180,7 +180,7 @@ fn to_int(from: DatumRef<'_>, to: SqlType) -> SqlResult<Datum> {
     }
 }
 
-/// A number as float8.
+/// Converts a number to float8.
 pub(crate) fn to_float(from: DatumRef<'_>) -> Option<f64> {
     Some(match from {
         DatumRef::Int2(v) => f64::from(v),
@@ -192,7 +192,7 @@ pub(crate) fn to_float(from: DatumRef<'_>) -> Option<f64> {
     })
 }
 
-/// An integer or numeric as numeric.
+/// Converts an integer or numeric to numeric.
 pub(crate) fn to_decimal(from: DatumRef<'_>) -> Option<Decimal> {
     Some(match from {
         DatumRef::Int2(v) => Decimal::from(v),
@@ -203,7 +203,7 @@ pub(crate) fn to_decimal(from: DatumRef<'_>) -> Option<Decimal> {
     })
 }
 
-/// As PostgreSQL: a float8 gives its 15 significant digits.
+/// Converts to numeric. A float8 yields its 15 significant digits, as in PostgreSQL.
 fn to_numeric(from: DatumRef<'_>, to: SqlType) -> SqlResult<Decimal> {
     if let DatumRef::Float8(v) = from {
         if !v.is_finite() {

@@ -1,5 +1,4 @@
-//! Table definitions, and the immutable snapshot of all of them that a statement is planned
-//! against.
+//! Table definitions, and the immutable snapshot of them that a statement is planned against.
 
 use crate::Expr;
 use clearway_types::{SqlType, TableId, TreeId};
@@ -10,40 +9,41 @@ use std::sync::Arc;
 /// One column of a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Column {
-    /// Its name, as folded by the parser.
+    /// The column's name, as folded by the parser.
     pub name: String,
-    /// Its type.
+    /// The column's type.
     pub ty: SqlType,
-    /// Whether NULL is refused.
+    /// Whether the column rejects NULL.
     pub not_null: bool,
     /// The default: an expression without columns or parameters, already of the column's type.
     pub default: Option<Expr>,
 }
 
-/// How a table's rows are spread over partitions.
+/// How a table's rows are distributed over partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Distribution {
     /// By the hash of these columns' key encoding.
     Hash(Vec<usize>),
-    /// Anywhere: a table without a primary key and without DISTRIBUTED BY.
+    /// To any partition: for a table without a primary key and without DISTRIBUTED BY.
     Random,
 }
 
-/// A secondary index. Entries: for a unique index the indexed columns' key encoding (followed by
-/// the row's key if one of them is NULL), otherwise always followed by the row's key; the value is
-/// the row's key.
+/// A secondary index.
+///
+/// The key of an entry is the encoding of the indexed columns. It is followed by the row's key
+/// unless the index is unique and no indexed column is NULL. The value is the row's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexDef {
-    /// Its name.
+    /// The index's name.
     pub name: String,
-    /// Its tree.
+    /// The index's tree.
     pub tree: TreeId,
     /// The indexed columns, in order.
     pub columns: Vec<usize>,
-    /// Whether equal keys (without NULLs) are refused.
+    /// Whether equal keys without NULLs are rejected.
     pub unique: bool,
-    /// The tree of its global index (see [`crate::global_index`]), if it is unique and does not
-    /// contain the distribution columns.
+    /// The tree of the global index (see [`crate::global_index`]) that a unique index needs if it
+    /// does not contain the distribution columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "guard")]
     pub global_index: Option<TreeId>,
@@ -52,20 +52,20 @@ pub struct IndexDef {
 /// A table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableDef {
-    /// Stays the same through TRUNCATE and ALTER.
+    /// The table's id; TRUNCATE and ALTER keep it.
     pub id: TableId,
-    /// The catalog version of the last change of its definition: partitions refuse fragments
-    /// planned before it.
+    /// The catalog version of the definition's last change. Partitions reject fragments planned
+    /// before it.
     pub version: u64,
-    /// Its name.
+    /// The table's name.
     pub name: String,
-    /// Its columns, in order.
+    /// The columns, in order.
     pub columns: Vec<Column>,
-    /// The tree of its rows: primary-key encoding (or a hidden row number, 8 bytes big-endian) to
-    /// encoded row of all columns.
+    /// The tree of the rows. It maps the encoded primary key (or a hidden row number, 8 bytes
+    /// big-endian) to the encoded row with all columns.
     pub tree: TreeId,
-    /// The primary key's columns; empty if the table has none and rows are keyed by a hidden number
-    /// given by their partition.
+    /// The primary key's columns. Empty if the table has none: its partition then assigns hidden
+    /// row numbers as keys.
     pub primary_key: Vec<usize>,
     /// The primary key's constraint name.
     pub primary_key_name: String,
@@ -74,48 +74,49 @@ pub struct TableDef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "primary_key_guard")]
     pub primary_key_global_index: Option<TreeId>,
-    /// Secondary indexes, local to each partition.
+    /// The secondary indexes; each partition has its own trees of them.
     pub indexes: Vec<IndexDef>,
-    /// Where rows live.
+    /// How the rows are distributed.
     pub distribution: Distribution,
 }
 
 impl TableDef {
-    /// The column called `name`.
+    /// Returns the position of the column called `name`.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.name == name)
     }
-    /// Every tree of the table: the rows' first.
+    /// Returns all trees of the table; the first is the tree of the rows.
     pub fn trees(&self) -> impl Iterator<Item = TreeId> + '_ {
         let indexes = self.indexes.iter().map(|i| i.tree);
         std::iter::once(self.tree).chain(indexes).chain(self.global_indexes().map(|g| g.tree))
     }
 }
 
-/// All tables at one moment. Cheap to clone behind its `Arc`; a change makes a new one with a
-/// higher version.
+/// All tables at one moment. Shared behind an `Arc`; a change creates a new catalog with a higher
+/// version.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// Grows with every committed change; cached plans of another version are thrown away.
+    /// Increases with every committed change; cached plans of another version are discarded.
     pub version: u64,
-    /// By name.
+    /// The tables by name.
     pub tables: HashMap<String, Arc<TableDef>>,
 }
 
 impl Catalog {
-    /// The table called `name`.
+    /// Returns the table called `name`.
     pub fn table(&self, name: &str) -> Option<&Arc<TableDef>> {
         self.tables.get(name)
     }
-    /// Whether a table, an index or a primary key is called `name`: they share their names.
+    /// Returns true if a table, an index or a primary key is called `name`; they share one
+    /// namespace.
     pub fn has_relation(&self, name: &str) -> bool {
         self.table(name).is_some() || self.index(name).is_some() || self.keyed_by(name).is_some()
     }
-    /// The table whose primary key is called `name`.
+    /// Returns the table whose primary key is called `name`.
     pub fn keyed_by(&self, name: &str) -> Option<&Arc<TableDef>> {
         self.tables.values().find(|t| !t.primary_key.is_empty() && t.primary_key_name == name)
     }
-    /// The table and the position of the index called `name`.
+    /// Returns the table and the position of the index called `name`.
     pub fn index(&self, name: &str) -> Option<(&Arc<TableDef>, usize)> {
         self.tables.values().find_map(|t| Some((t, t.indexes.iter().position(|i| i.name == name)?)))
     }

@@ -1,38 +1,38 @@
-//! Numeric arithmetic: PostgreSQL's value and scale, or a refusal.
+//! Numeric arithmetic: PostgreSQL's value and scale, or an error.
 //!
-//! Our numeric holds a mantissa below 2^96 and at most 28 digits behind the point; PostgreSQL's is
-//! far longer. Invariants:
-//! 1. No function here rounds a digit away that PostgreSQL would keep: the result is exact, or the
+//! Our numeric holds a mantissa below 2^96 and at most 28 digits after the decimal point;
+//! PostgreSQL's is far longer. Invariants:
+//! 1. No function here rounds away a digit that PostgreSQL would keep: the result is exact, or the
 //!    error is 0A000.
 //! 2. No result is a negative zero, which PostgreSQL does not have.
 
 use clearway_types::{SqlError, SqlResult, SqlState};
 use rust_decimal::Decimal;
 
-/// The most digits behind the point.
+/// Maximum number of digits after the decimal point.
 const MAX_SCALE: u32 = Decimal::MAX_SCALE;
-/// Significant digits that a quotient has at least (PostgreSQL's NUMERIC_MIN_SIG_DIGITS).
+/// Minimum number of significant digits of a quotient (PostgreSQL's NUMERIC_MIN_SIG_DIGITS).
 const MIN_SIGNIFICANT: i64 = 16;
-/// The greatest exponent that PostgreSQL reads; a greater one is 22003 there.
+/// The largest exponent that PostgreSQL accepts; it rejects larger ones with 22003.
 const MAX_EXPONENT: i64 = i32::MAX as i64 / 2;
 
-/// 0A000: PostgreSQL has this value, we do not.
+/// Returns 0A000: PostgreSQL can represent the value, but our numeric cannot.
 pub(crate) fn too_long() -> SqlError {
     SqlError::unsupported("a numeric of more than 28 digits")
 }
 
-/// `mantissa / 10^scale`.
-fn made(mantissa: Option<i128>, scale: u32) -> SqlResult<Decimal> {
+/// Returns `mantissa / 10^scale`.
+fn from_parts(mantissa: Option<i128>, scale: u32) -> SqlResult<Decimal> {
     mantissa.and_then(|m| Decimal::try_from_i128_with_scale(m, scale).ok()).ok_or_else(too_long)
 }
 
-/// The mantissa at a scale that is not below the value's own.
+/// Returns the mantissa at `scale`, which must not be below the value's own scale.
 fn at_scale(v: Decimal, scale: u32) -> Option<i128> {
     v.mantissa().checked_mul(10i128.checked_pow(scale.checked_sub(v.scale())?)?)
 }
 
-/// Reads `[sign] digits [. digits] [e exponent]`; `None` if the text is not shaped so. 0A000 if we
-/// cannot hold the value.
+/// Parses `[sign] digits [. digits] [e exponent]`. Returns `None` if the text has another form, and
+/// 0A000 if our numeric cannot hold the value.
 pub(crate) fn read(text: &str) -> Option<SqlResult<Decimal>> {
     let (negative, body) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -67,25 +67,25 @@ pub(crate) fn read(text: &str) -> Option<SqlResult<Decimal>> {
             .and_then(|m| if m == 0 { Some(0) } else { m.checked_mul(10i128.checked_pow(zeros)?) });
     }
     let scale = u32::try_from(scale.max(0)).unwrap_or(u32::MAX);
-    Some(made(mantissa.map(|m| if negative { -m } else { m }), scale))
+    Some(from_parts(mantissa.map(|m| if negative { -m } else { m }), scale))
 }
 
-/// 22003: beyond PostgreSQL's own numeric, too.
+/// Returns 22003: the value exceeds PostgreSQL's numeric, too.
 pub(crate) fn overflow() -> SqlError {
     SqlError::new(SqlState::OUT_OF_RANGE, "value overflows numeric format")
 }
 
-/// The sum.
+/// Returns the sum.
 pub(crate) fn add(a: Decimal, b: Decimal) -> SqlResult<Decimal> {
     aligned(a, b, i128::checked_add)
 }
 
-/// The difference.
+/// Returns the difference.
 pub(crate) fn subtract(a: Decimal, b: Decimal) -> SqlResult<Decimal> {
     aligned(a, b, i128::checked_sub)
 }
 
-/// The remainder, with the sign of `a`; `b` is not zero.
+/// Returns the remainder, with the sign of `a`; `b` must not be zero.
 pub(crate) fn remainder(a: Decimal, b: Decimal) -> SqlResult<Decimal> {
     aligned(a, b, i128::checked_rem)
 }
@@ -93,21 +93,21 @@ pub(crate) fn remainder(a: Decimal, b: Decimal) -> SqlResult<Decimal> {
 fn aligned(a: Decimal, b: Decimal, op: fn(i128, i128) -> Option<i128>) -> SqlResult<Decimal> {
     let scale = a.scale().max(b.scale());
     let both = at_scale(a, scale).zip(at_scale(b, scale));
-    made(both.and_then(|(a, b)| op(a, b)), scale)
+    from_parts(both.and_then(|(a, b)| op(a, b)), scale)
 }
 
-/// The product.
+/// Returns the product.
 pub(crate) fn multiply(a: Decimal, b: Decimal) -> SqlResult<Decimal> {
-    made(a.mantissa().checked_mul(b.mantissa()), a.scale() + b.scale())
+    from_parts(a.mantissa().checked_mul(b.mantissa()), a.scale() + b.scale())
 }
 
-/// The value with the other sign.
+/// Returns the negated value.
 pub(crate) fn negate(v: Decimal) -> Decimal {
     if v.is_zero() { v } else { -v }
 }
 
-/// Quotient with the scale that PostgreSQL's select_div_scale chooses, rounded half away from zero;
-/// `b` is not zero.
+/// Returns the quotient with the scale that PostgreSQL's select_div_scale chooses, rounded half
+/// away from zero; `b` must not be zero.
 pub(crate) fn divide(a: Decimal, b: Decimal) -> SqlResult<Decimal> {
     let (aw, ad) = leading(a);
     let (bw, bd) = leading(b);
@@ -118,17 +118,17 @@ pub(crate) fn divide(a: Decimal, b: Decimal) -> SqlResult<Decimal> {
     let negative = a.is_sign_negative() != b.is_sign_negative();
     let (n, d) = (a.mantissa().unsigned_abs(), b.mantissa().unsigned_abs());
     let (mut q, mut rest) = (n / d, n % d);
-    // Digit by digit: the rest is below 2^96, so ten times the rest fits.
+    // Digit by digit: the remainder is below 2^96, so ten times the remainder fits.
     for _ in 0..scale + b.scale() - a.scale() {
         rest *= 10;
         q = q.checked_mul(10).and_then(|q| q.checked_add(rest / d)).ok_or_else(too_long)?;
         rest %= d;
     }
     q += u128::from(rest * 2 >= d);
-    made(i128::try_from(q).ok().map(|q| if negative { -q } else { q }), scale)
+    from_parts(i128::try_from(q).ok().map(|q| if negative { -q } else { q }), scale)
 }
 
-/// The weight and the value of the first digit in base 10000, PostgreSQL's own.
+/// Returns the weight and the value of the first base-10000 digit, as PostgreSQL stores numerics.
 fn leading(v: Decimal) -> (i64, u128) {
     let digits = v.mantissa().unsigned_abs();
     if digits == 0 {
@@ -145,12 +145,13 @@ fn leading(v: Decimal) -> (i64, u128) {
     (weight, first)
 }
 
-/// Rounds half away from zero to so many places; a negative count rounds before the point.
+/// Rounds half away from zero to `places` decimal places; a negative number rounds before the
+/// point.
 pub(crate) fn round(v: Decimal, places: i64) -> SqlResult<Decimal> {
     let own = i64::from(v.scale());
     if places >= own {
         let places = u32::try_from(places).ok().filter(|p| *p <= MAX_SCALE).ok_or_else(too_long)?;
-        return made(at_scale(v, places), places);
+        return from_parts(at_scale(v, places), places);
     }
     let Some(unit) = u32::try_from(own - places).ok().and_then(|cut| 10i128.checked_pow(cut))
     else {
@@ -161,21 +162,21 @@ pub(crate) fn round(v: Decimal, places: i64) -> SqlResult<Decimal> {
         q += rest.signum();
     }
     match u32::try_from(places) {
-        Ok(places) => made(Some(q), places),
-        Err(_) => made(
+        Ok(places) => from_parts(Some(q), places),
+        Err(_) => from_parts(
             10i128.checked_pow(places.unsigned_abs() as u32).and_then(|unit| q.checked_mul(unit)),
             0,
         ),
     }
 }
 
-/// The greatest integer not above.
+/// Returns the largest integer that is not greater than `v`.
 pub(crate) fn floor(v: Decimal) -> SqlResult<Decimal> {
     let unit = 10i128.pow(v.scale());
-    made(Some(v.mantissa().div_euclid(unit)), 0)
+    from_parts(Some(v.mantissa().div_euclid(unit)), 0)
 }
 
-/// The least integer not below.
+/// Returns the smallest integer that is not less than `v`.
 pub(crate) fn ceil(v: Decimal) -> SqlResult<Decimal> {
     floor(negate(v)).map(negate)
 }
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_keep_their_scale_and_every_digit() {
+    fn parsing_keeps_scale_and_digits() {
         for (text, shown) in [
             ("1.50", "1.50"),
             (".5", "0.5"),
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_we_cannot_hold_are_refused() {
+    fn unrepresentable_values_are_rejected() {
         let state = |r: SqlResult<Decimal>| r.map_err(|e| e.state().to_string()).unwrap_err();
         for text in [
             "79228162514264337593543950336",

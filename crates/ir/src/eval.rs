@@ -1,7 +1,7 @@
 //! Evaluation of scalar expressions against one row.
 //!
-//! [`Expr::eval_ref`] is the form that the executor uses: literals, parameters and columns are
-//! borrowed, so a comparison or an integer sum allocates nothing.
+//! The executor uses [`Expr::eval_ref`], which borrows literals, parameters and columns: a
+//! comparison or an integer sum allocates nothing.
 
 use crate::arith::{arithmetic, negate};
 use crate::cast::cast_value;
@@ -13,13 +13,13 @@ use crate::{Expr, func, like};
 use clearway_types::{Datum, DatumRef, RowBuilder, RowView, SqlError, SqlResult, SqlType};
 use std::cmp::Ordering;
 
-/// The value of an expression: borrowed from the row, the plan or the parameters, or text made by a
-/// function.
+/// The value of an expression: borrowed from the row, the plan or the parameters, or text computed
+/// by a function.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// A borrowed or a fixed-size value.
+    /// A borrowed or fixed-size value.
     Ref(DatumRef<'a>),
-    /// Text that the evaluation made.
+    /// Text computed by the evaluation.
     Text(Box<str>),
 }
 
@@ -27,25 +27,25 @@ impl<'a> Value<'a> {
     /// SQL NULL.
     pub const NULL: Value<'static> = Value::Ref(DatumRef::Null);
 
-    /// The value, borrowed.
+    /// Borrows the value.
     pub fn as_ref(&self) -> DatumRef<'_> {
         match self {
             Self::Ref(r) => *r,
             Self::Text(t) => DatumRef::Text(t),
         }
     }
-    /// The value, owned.
+    /// Converts the value to an owned one.
     pub fn into_datum(self) -> Datum {
         match self {
             Self::Ref(r) => r.to_owned(),
             Self::Text(t) => Datum::Text(t),
         }
     }
-    /// Bytes on the heap that it owns.
+    /// Returns the number of heap bytes that the value owns.
     pub(crate) fn owned_bytes(&self) -> usize {
         if let Self::Text(text) = self { text.len() } else { 0 }
     }
-    /// Whether this is SQL NULL.
+    /// Returns true for SQL NULL.
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Ref(DatumRef::Null))
     }
@@ -58,12 +58,12 @@ impl<'a> Value<'a> {
 }
 
 impl Expr {
-    /// The expression's value for `row`, owned.
+    /// Evaluates the expression for `row` to an owned value.
     pub fn eval(&self, row: RowView<'_>, env: &Env) -> SqlResult<Datum> {
         self.eval_ref(row, env).map(Value::into_datum)
     }
 
-    /// The expression's value for `row`, borrowed where it can be.
+    /// Evaluates the expression for `row`; borrows the value where possible.
     pub fn eval_ref<'a>(&'a self, row: RowView<'a>, env: &'a Env) -> SqlResult<Value<'a>> {
         match self {
             Self::Literal(d) => Ok(Value::Ref(d.as_ref())),
@@ -107,15 +107,16 @@ impl Expr {
         }
     }
 
-    /// Whether a condition holds: NULL does not.
+    /// Returns true if the condition holds; NULL counts as false.
     pub fn eval_bool(&self, row: RowView<'_>, env: &Env) -> SqlResult<bool> {
         Ok(matches!(self.eval_ref(row, env)?.as_ref(), DatumRef::Bool(true)))
     }
 
-    /// Appends the expression's value for `row` to another row: a column's bytes as they are.
+    /// Appends the expression's value for `row` to another row; a column's bytes are copied
+    /// unchanged.
     ///
     /// # Errors
-    /// As [`Expr::eval`].
+    /// Same as [`Expr::eval`].
     #[inline]
     pub fn push_to(&self, out: &mut RowBuilder<'_>, row: RowView<'_>, env: &Env) -> SqlResult<()> {
         match self {
@@ -125,7 +126,7 @@ impl Expr {
         Ok(())
     }
 
-    /// The value of an expression without columns.
+    /// Evaluates an expression without columns.
     pub fn eval_const(&self, env: &Env) -> SqlResult<Datum> {
         self.eval(RowView::new(&[]), env)
     }
@@ -140,7 +141,8 @@ fn unary<'a>(op: UnaryOp, value: Value<'a>) -> SqlResult<Value<'a>> {
     }
 }
 
-/// AND and OR, three-valued: `decides` is the value that settles it alone.
+/// Evaluates AND or OR with three-valued logic. `decides` is the operand that determines the result
+/// alone.
 fn logic<'a>(
     decides: bool,
     l: &'a Expr,

@@ -8,76 +8,90 @@ use serde::{Deserialize, Serialize};
 pub enum Expr {
     /// A constant.
     Literal(Datum),
-    /// Parameter `n` of the statement, from 0, already converted to the type the planner gave it.
+    /// Parameter `n` of the statement, from 0, already converted to the type that the planner
+    /// chose.
     Param(usize),
     /// Column `n` of the input row.
     Column(usize),
-    /// NOT, unary minus.
+    /// NOT or unary minus.
     Unary(UnaryOp, Box<Expr>),
-    /// Both sides already have the type that the operator works on.
+    /// A binary operator; both operands already have the operator's input type.
     Binary(BinaryOp, Box<Expr>, Box<Expr>),
-    /// Conversion with PostgreSQL's rules; to `char(n)`/`varchar(n)` it checks the length
-    /// (`explicit`: it truncates).
+    /// A conversion by PostgreSQL's rules. To `char(n)` or `varchar(n)` it checks the length, or
+    /// truncates if `explicit`.
     Cast {
-        /// What is converted.
+        /// The operand.
         expr: Box<Expr>,
-        /// To what.
+        /// The target type.
         to: SqlType,
-        /// Whether the user wrote the cast; an assignment's is implicit.
+        /// Whether the user wrote the cast; an assignment cast is implicit.
         explicit: bool,
     },
     /// IS NULL.
     IsNull(Box<Expr>),
-    /// `expr IN (list)`, three-valued.
+    /// `expr IN (list)`, with three-valued logic.
     InList(Box<Expr>, Vec<Expr>),
-    /// LIKE; `insensitive` for ILIKE.
+    /// LIKE, or ILIKE if `insensitive`.
     Like {
         /// The string.
         expr: Box<Expr>,
         /// The pattern.
         pattern: Box<Expr>,
-        /// ILIKE.
+        /// Whether it is ILIKE.
         insensitive: bool,
     },
-    /// CASE WHEN ... THEN ... ELSE ... END; the simple form has been rewritten.
+    /// CASE WHEN ... THEN ... ELSE ... END; the planner rewrites the simple form to this one.
     Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
-    /// A call.
+    /// A function call.
     Func(Func, Vec<Expr>),
 }
 
 /// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UnaryOp {
-    /// NOT
+    /// NOT.
     Not,
-    /// -
+    /// Unary minus.
     Neg,
 }
 
 /// Binary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub enum BinaryOp {
+    /// AND.
     And,
+    /// OR.
     Or,
+    /// `=`.
     Eq,
+    /// `<>`.
     Ne,
+    /// `<`.
     Lt,
+    /// `<=`.
     Le,
+    /// `>`.
     Gt,
+    /// `>=`.
     Ge,
+    /// `+`.
     Add,
+    /// `-`.
     Sub,
+    /// `*`.
     Mul,
+    /// `/`.
     Div,
+    /// `%`.
     Mod,
+    /// String concatenation.
     Concat,
-    /// IS NOT DISTINCT FROM
+    /// IS NOT DISTINCT FROM.
     NotDistinct,
 }
 
 impl BinaryOp {
-    /// How it is written between its operands.
+    /// Returns the operator's SQL spelling.
     pub fn symbol(self) -> &'static str {
         match self {
             Self::And => "AND",
@@ -98,58 +112,81 @@ impl BinaryOp {
     }
 }
 
-/// Functions that need nothing but their arguments and the [`crate::program::Env`].
+/// Functions that need only their arguments and the [`crate::program::Env`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub enum Func {
     /// now(), CURRENT_TIMESTAMP: the transaction's start.
     Now,
+    /// abs(number).
     Abs,
+    /// lower(text).
     Lower,
+    /// upper(text).
     Upper,
+    /// length(text), in characters.
     Length,
+    /// COALESCE(value, ...): the first value that is not NULL.
     Coalesce,
+    /// NULLIF(a, b): NULL if `a` equals `b`, else `a`.
     NullIf,
+    /// GREATEST(value, ...); ignores NULLs.
     Greatest,
+    /// LEAST(value, ...); ignores NULLs.
     Least,
+    /// substring(text, from [, length]), in characters from 1.
     Substring,
-    /// trim(text, characters, 0 both ends | 1 leading | 2 trailing)
+    /// trim(text, characters, side); side is 0 for both ends, 1 for leading, 2 for trailing.
     Trim,
+    /// replace(text, from, to).
     Replace,
+    /// round(number [, decimal places]).
     Round,
+    /// floor(number).
     Floor,
+    /// ceil(number).
     Ceil,
-    /// random(); its argument is a constant that tells the calls of a statement apart.
+    /// random(); its argument is a constant that distinguishes the calls within a statement.
     Random,
+    /// md5(text), in hexadecimal.
     Md5,
+    /// repeat(text, times).
     Repeat,
-    /// pad(text, n): with blanks to n characters, as a `char(n)` is shown.
+    /// pad(text, n): pads with blanks to n characters, for the output of `char(n)`.
     Pad,
+    /// left(text, n).
     Left,
+    /// right(text, n).
     Right,
-    /// strpos(text, sought)
+    /// strpos(text, substring).
     Position,
+    /// date_trunc(unit, timestamp).
     DateTrunc,
-    /// statement_timestamp()
+    /// statement_timestamp().
     StatementNow,
-    /// version()
+    /// version().
     Version,
+    /// CURRENT_USER.
     CurrentUser,
+    /// current_database().
     CurrentDatabase,
+    /// current_schema: the first schema of the search path, or NULL.
     CurrentSchema,
+    /// pg_backend_pid().
     PgBackendPid,
-    /// pg_cancel_backend(pid)
+    /// pg_cancel_backend(pid).
     PgCancelBackend,
-    /// pg_terminate_backend(pid [, timeout in milliseconds])
+    /// pg_terminate_backend(pid [, timeout in milliseconds]).
     PgTerminateBackend,
-    /// current_setting(name)
+    /// current_setting(name [, missing_ok]).
     CurrentSetting,
-    /// pg_sleep(seconds): evaluates to the empty text at once; the server recognises it and waits.
+    /// pg_sleep(seconds): evaluates to the empty text immediately; the server recognises the call
+    /// and waits.
     PgSleep,
-    /// For key lookups: a numeric or float8 as the integer that equals it, NULL if there is none.
+    /// For key lookups: converts a numeric or float8 to the integer that equals it, or NULL if
+    /// there is none.
     ExactInt,
-    /// For key ranges: the greatest integer not above, held within bigint.
+    /// For key ranges: the largest integer not above the argument, clamped to bigint.
     FloorInt,
-    /// For key ranges: the least integer not below, held within bigint.
+    /// For key ranges: the smallest integer not below the argument, clamped to bigint.
     CeilInt,
 }

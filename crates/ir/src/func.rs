@@ -18,16 +18,17 @@ use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 use std::cmp::Ordering;
 
-/// What version() says.
+/// The result of version().
 pub const VERSION: &str = concat!(
     "PostgreSQL 15.0 (Clearway ",
     env!("CARGO_PKG_VERSION"),
     ") on a partitioned storage engine"
 );
-/// The longest text that an expression makes, in bytes: it takes the memory of all sessions.
+/// Maximum length of a text that an expression creates, in bytes: it uses memory that all sessions
+/// share.
 const MAX_TEXT: usize = 64 << 20;
 
-/// 54000 if a text would become too long.
+/// Returns 54000 if a text of this length would be too long.
 pub(crate) fn check_length(bytes: usize) -> SqlResult<()> {
     if bytes <= MAX_TEXT {
         return Ok(());
@@ -36,7 +37,8 @@ pub(crate) fn check_length(bytes: usize) -> SqlResult<()> {
     Err(SqlError::new(SqlState::LIMIT_EXCEEDED, "requested length too large").hint(limit))
 }
 
-/// Calls a function. All but the few named here give NULL if an argument is NULL.
+/// Calls a function. All functions except those in the first `match` return NULL if an argument is
+/// NULL.
 pub(crate) fn call<'a>(
     f: Func,
     args: &'a [Expr],
@@ -108,8 +110,8 @@ fn extreme<'a>(
     Ok(best)
 }
 
-/// In [0, 1): of the execution's seed, the row, and the call's place in the statement (its
-/// argument).
+/// Returns a number in [0, 1). It depends on the execution's seed, the row, and the call's position
+/// in the statement (its argument).
 fn random(args: &[Expr], row: RowView<'_>, env: &Env) -> SqlResult<f64> {
     let place = match args.first() {
         Some(arg) => arg.eval(row, env)?.as_i64().unwrap_or(0),
@@ -141,8 +143,8 @@ fn of_session<'a>(f: Func, env: &'a Env) -> Option<Value<'a>> {
     })
 }
 
-/// Refuses the timeout of pg_terminate_backend: expressions cannot wait. Calls where the server can
-/// are gone by now.
+/// Rejects the timeout of pg_terminate_backend: an expression cannot wait. The server has already
+/// replaced the calls for which it can wait.
 fn check_timeout(timeout: DatumRef<'_>) -> SqlResult<()> {
     match timeout {
         DatumRef::Int8(ms) if ms < 0 => {
@@ -156,8 +158,8 @@ fn check_timeout(timeout: DatumRef<'_>) -> SqlResult<()> {
     }
 }
 
-/// Whether there is a session that was told. One that tells itself fails at once, before its
-/// statement has come to an end.
+/// Signals a session; returns whether it exists. A session that signals itself fails immediately,
+/// without completing its statement.
 fn signal<'a>(signal: Signal, pid: DatumRef<'_>, env: &'a Env) -> SqlResult<Value<'a>> {
     let (DatumRef::Int4(pid), Some(session)) = (pid, env.session.as_deref()) else {
         return Ok(Value::NULL);
@@ -166,8 +168,8 @@ fn signal<'a>(signal: Signal, pid: DatumRef<'_>, env: &'a Env) -> SqlResult<Valu
         return Err(signal.error());
     }
     env.acted.set();
-    let told = session.backends.as_ref().is_some_and(|backends| backends.signal(pid, signal));
-    Ok(Value::Ref(DatumRef::Bool(told)))
+    let signalled = session.backends.as_ref().is_some_and(|backends| backends.signal(pid, signal));
+    Ok(Value::Ref(DatumRef::Bool(signalled)))
 }
 
 fn current_setting<'a>(
@@ -216,21 +218,21 @@ fn number<'a>(f: Func, v: DatumRef<'_>, places: DatumRef<'_>) -> SqlResult<Value
                 false => Value::NULL,
             }
         }
-        (Func::FloorInt, D::Numeric(x)) => Value::Ref(D::Int8(held(x.floor()))),
-        (Func::CeilInt, D::Numeric(x)) => Value::Ref(D::Int8(held(x.ceil()))),
-        // A float8 beyond 2^53 equals several bigints once these are converted: leave that room on
+        (Func::FloorInt, D::Numeric(x)) => Value::Ref(D::Int8(clamped(x.floor()))),
+        (Func::CeilInt, D::Numeric(x)) => Value::Ref(D::Int8(clamped(x.ceil()))),
+        // A float8 beyond 2^53 equals several bigints after their conversion: widen the range on
         // both sides.
-        (Func::FloorInt, D::Float8(x)) => Value::Ref(D::Int8(slack(x.floor(), false))),
-        (Func::CeilInt, D::Float8(x)) => Value::Ref(D::Int8(slack(x.ceil(), true))),
+        (Func::FloorInt, D::Float8(x)) => Value::Ref(D::Int8(widened(x.floor(), false))),
+        (Func::CeilInt, D::Float8(x)) => Value::Ref(D::Int8(widened(x.ceil(), true))),
         _ => owned(v),
     })
 }
 
-fn held(v: Decimal) -> i64 {
+fn clamped(v: Decimal) -> i64 {
     v.to_i64().unwrap_or(if v.is_sign_negative() { i64::MIN } else { i64::MAX })
 }
 
-fn slack(v: f64, up: bool) -> i64 {
+fn widened(v: f64, up: bool) -> i64 {
     if v.is_nan() {
         return if up { i64::MAX } else { i64::MIN };
     }
@@ -245,7 +247,7 @@ fn integer(v: DatumRef<'_>) -> i64 {
 
 fn text<'a>(f: Func, a: DatumRef<'_>, b: DatumRef<'_>, c: DatumRef<'_>) -> SqlResult<Value<'a>> {
     let DatumRef::Text(s) = a else {
-        return Err(SqlError::internal("a string function of a value that is no string"));
+        return Err(SqlError::internal("a string function on a value that is not text"));
     };
     let other = if let DatumRef::Text(t) = b { t } else { "" };
     Ok(match f {
@@ -287,11 +289,11 @@ fn text<'a>(f: Func, a: DatumRef<'_>, b: DatumRef<'_>, c: DatumRef<'_>) -> SqlRe
         Func::Substring => {
             Value::text(substring(s, integer(b), (!c.is_null()).then(|| integer(c)))?)
         }
-        _ => return Err(SqlError::internal("a function without a body")),
+        _ => return Err(SqlError::internal("a function without an implementation")),
     })
 }
 
-/// `left` and `right`: a negative count means all but so many.
+/// `left` and `right`: a negative count -n means all but n characters.
 fn side(s: &str, n: i64, right: bool) -> &str {
     let have = s.chars().count() as i64;
     let keep = if n < 0 { (have + n).max(0) } else { n.min(have) };
@@ -327,7 +329,7 @@ fn date_trunc<'a>(unit: DatumRef<'_>, value: DatumRef<'_>, env: &Env) -> SqlResu
             let local = truncate(unit, to_local(v, env.zone()), "timestamp with time zone")?;
             Ok(Value::Ref(DatumRef::Timestamptz(checked_timestamp(to_utc(local, env.zone()))?)))
         }
-        _ => Err(SqlError::internal("date_trunc of a value that is no timestamp")),
+        _ => Err(SqlError::internal("date_trunc of a value that is not a timestamp")),
     }
 }
 

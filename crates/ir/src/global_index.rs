@@ -1,10 +1,10 @@
-//! Global indexes: what keeps a unique key unique whose columns do not say where a row lives.
+//! Global indexes: they enforce unique keys whose columns do not determine the row's partition.
 //!
-//! A partition can vouch for the uniqueness of a key that contains the table's distribution
-//! columns: equal keys meet there. Any other unique key has a global index, a tree of its own that
-//! is spread by the hash of the key itself: equal keys meet in the global index. An entry is the
-//! key's encoding with the row's home, its partition; keys with a NULL are equal to none and have
-//! no entry. Global indexes change in the transactions that change the rows.
+//! If a unique key contains the table's distribution columns, equal keys are in the same partition,
+//! which enforces uniqueness itself. Any other unique key has a global index: a separate tree that
+//! is distributed by the hash of the key, so that equal keys meet in it. An entry maps the key's
+//! encoding to the row's home partition. A key with a NULL equals no other key and has no entry.
+//! The transactions that change the rows change their global indexes, too.
 //!
 //! Source: the global indexes of Spanner and CockroachDB; docs/decisions/distributed-unique.md.
 
@@ -24,58 +24,58 @@ pub enum UniqueKey {
 /// The global index of a unique key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalIndex<'a> {
-    /// What it global indexes.
+    /// The key that it indexes.
     pub key: UniqueKey,
-    /// Its tree.
+    /// The global index's tree.
     pub tree: TreeId,
-    /// The name of the constraint.
+    /// The constraint's name.
     pub name: &'a str,
     /// The key's columns.
     pub columns: &'a [usize],
 }
 
-/// What a fragment does with a global index.
+/// The operation of a fragment on a global index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GlobalIndexOp {
-    /// Adds entries; one that is there is a violation (23505).
+    /// Adds entries; an existing one is a violation (23505).
     Insert,
-    /// Takes entries away.
+    /// Removes entries.
     Delete,
-    /// Locks keys, whether they are there or not, and puts out the home of each that is there, as
-    /// one int4 column.
+    /// Locks keys, whether they exist or not. Outputs the home of each existing key as one int4
+    /// column.
     Find {
-        /// How.
+        /// The lock mode.
         lock: RowLock,
-        /// What becomes of those that others have locked: one that is skipped is not put out.
+        /// What to do with keys that others have locked; a skipped key is not output.
         wait: LockWait,
     },
-    /// As `Find` by an INSERT that ignores conflicts: locks keys exclusively, and puts out the home
-    /// of each that is there now, whatever its snapshot has.
+    /// Like `Find`, for an INSERT that ignores conflicts: locks keys exclusively. Outputs the home
+    /// of each key that exists now, regardless of the transaction's snapshot.
     Clash,
 }
 
 impl TableDef {
-    /// Whether the column is in a unique key: then it is changed FOR UPDATE only, and FOR KEY SHARE
-    /// protects it.
+    /// Returns true if the column is part of a unique key. Changing such a column takes FOR UPDATE,
+    /// and FOR KEY SHARE protects it.
     pub fn is_in_key(&self, column: usize) -> bool {
         let indexes = self.indexes.iter().filter(|index| index.unique).map(|index| &index.columns);
         std::iter::once(&self.primary_key).chain(indexes).any(|columns| columns.contains(&column))
     }
-    /// Whether equal values of these columns always meet in one partition.
+    /// Returns true if rows with equal values of these columns are always in the same partition.
     pub fn meets_in(&self, columns: &[usize]) -> bool {
         match &self.distribution {
             Distribution::Hash(by) => by.iter().all(|c| columns.contains(c)),
             Distribution::Random => false,
         }
     }
-    /// The constraint's name and the columns of a unique key.
+    /// Returns the constraint's name and the columns of a unique key.
     pub fn unique_key(&self, key: UniqueKey) -> (&str, &[usize]) {
         match key {
             UniqueKey::Primary => (&self.primary_key_name, &self.primary_key),
             UniqueKey::Index(i) => (&self.indexes[i].name, &self.indexes[i].columns),
         }
     }
-    /// The global indexes of the table's unique keys; that of the primary key first.
+    /// Returns the global indexes of the table's unique keys; the primary key's is first.
     pub fn global_indexes(&self) -> impl Iterator<Item = GlobalIndex<'_>> {
         let indexes = self
             .indexes
@@ -89,24 +89,25 @@ impl TableDef {
                 Some(GlobalIndex { key, tree: tree?, name, columns })
             })
     }
-    /// The global index of this key, if it has one.
+    /// Returns the global index of this key, if it has one.
     pub fn global_index(&self, key: UniqueKey) -> Option<GlobalIndex<'_>> {
         self.global_indexes().find(|g| g.key == key)
     }
-    /// Whether a unique key of the table has a global index.
+    /// Returns true if any unique key of the table has a global index.
     pub fn has_global_index(&self) -> bool {
         self.primary_key_global_index.is_some()
             || self.indexes.iter().any(|i| i.global_index.is_some())
     }
-    /// The columns of all global indexes, one after the other: what a DELETE puts out, behind what
-    /// it returns, so that their entries can go too.
+    /// Returns the columns of all global indexes, concatenated. A DELETE outputs them after its
+    /// RETURNING columns, so that the entries can be deleted, too.
     pub fn global_index_columns(&self) -> impl Iterator<Item = usize> + '_ {
         self.global_indexes().flat_map(|g| g.columns.iter().copied())
     }
 }
 
-/// The key of a global index's entry for a row that has the key's columns at these positions, and
-/// the partition where the entry lives. `None`: one of them is NULL, there is no entry.
+/// Returns the key of a row's entry in a global index, and the entry's partition. `columns` are the
+/// positions of the key's columns in `row`. Returns `None` if one of them is NULL: there is no
+/// entry.
 pub fn entry(
     columns: &[usize],
     row: RowView<'_>,

@@ -1,19 +1,19 @@
-//! Which UPDATEs only add to integers of one row: what such a statement does is the same whatever
-//! the integers are.
+//! Recognises UPDATEs that only add to integers of one row: their effect does not depend on the
+//! current values.
 //!
-//! Two transactions that only add to a row need not wait for each other. The locks and the versions
-//! of such rows are the partition's: see docs/decisions/increments.md.
+//! Two transactions that only add to a row need not wait for each other. The partition implements
+//! the locks and versions of such rows; see docs/decisions/increments.md.
 
 use crate::expr::BinaryOp;
 use crate::program::{Access, Path, Program};
 use crate::{Distribution, Expr};
 use clearway_types::SqlType;
 
-/// The most columns of a statement that only adds.
+/// Maximum number of columns in a statement that only adds.
 pub const MOST_ADDED: usize = 4;
 
 impl Program {
-    /// An UPDATE; finds out whether it only adds.
+    /// Creates an UPDATE and determines whether it only adds.
     pub fn update(
         access: Access,
         set: Vec<(usize, Expr)>,
@@ -25,8 +25,8 @@ impl Program {
     }
 }
 
-/// Whether an UPDATE without RETURNING finds one row by its key, reads nothing else of it than the
-/// integers that it adds to, and these are in no key.
+/// Returns true if an UPDATE only adds. It must have no RETURNING and find one row by its key. It
+/// must read nothing from the row except the integers it adds to, which must not be part of a key.
 fn only_adds(access: &Access, set: &[(usize, Expr)]) -> bool {
     let table = &*access.table;
     let in_key = |c: &usize| {
@@ -51,8 +51,8 @@ fn is_integer(ty: SqlType) -> bool {
     matches!(ty, SqlType::Int2 | SqlType::Int4 | SqlType::Int8)
 }
 
-/// Whether the expression is a sum of the column, or a difference from it, and of something that
-/// needs no row. The column may be widened for that, and the sum assigned to the column's type.
+/// Returns true if the expression is the column plus or minus something that needs no row. The
+/// column may be widened for that, and the sum cast back to the column's type.
 fn adds_to(e: &Expr, column: usize, ty: SqlType) -> bool {
     match e {
         Expr::Cast { expr, to, explicit: false } if *to == ty => is_sum(expr, column),
@@ -70,8 +70,8 @@ fn is_sum(e: &Expr, column: usize) -> bool {
     }
 }
 
-/// Whether it is the column, as an integer: as a number with a fraction the sum would be rounded,
-/// by how much depends on the column.
+/// Returns true if the expression is the column as an integer. As a fractional number the sum would
+/// be rounded, by an amount that depends on the column.
 fn is_column(e: &Expr, column: usize) -> bool {
     match e {
         Expr::Column(c) => *c == column,

@@ -1,63 +1,63 @@
-//! The lock that a plan's reads take on their rows, learned from what transactions do with the rows
-//! afterwards.
+//! The lock that a plan's reads take on their rows, learned from what transactions later do with
+//! the rows.
 //!
-//! Two transactions that both read a row under a shared lock and then both update it are in a
-//! deadlock. Where most reads of a plan are followed by a change of the row, its reads lock
-//! exclusively, so that the second transaction waits at the read.
+//! Two transactions that both read a row under a shared lock and then both update it deadlock. If
+//! most reads of a plan are followed by a change of the row, its reads lock exclusively, so that
+//! the second transaction waits at the read.
 //!
-//! The same holds for two transactions that add to a row beside each other and then both read it
-//! under a lock, or change it otherwise. An UPDATE that only adds counts as a read here, and such a
-//! use of the row as a change.
+//! The same holds for two transactions that add to a row concurrently and then both read it under a
+//! lock, or change it in another way. Here an UPDATE that only adds counts as a read, and such a
+//! later use of the row as a change.
 //!
 //! Invariants
 //! 1. Evidence is what transactions did with rows after a read, never how long they waited. It is
-//!    the same under both locks, so a plan is unlearned as it was learned.
-//! 2. The choice changes only when evidence arrives, to exclusive at a share of at least `ON` and
+//!    the same under both locks, so a plan can be unlearned as it was learned.
+//! 2. The choice changes only when evidence arrives: to exclusive at a share of at least `ON`, and
 //!    back below `OFF`.
 //!
-//! Locking: none. One word holds the share and the choice; it is replaced as a whole. Nothing is
-//! kept over a restart.
+//! Locking: none. One word holds the share and the choice, and is replaced as a whole. Nothing
+//! survives a restart.
 //!
-//! Source: update locks for reads that will write are in Gray and Reuter, chapter 7.8; choosing
-//! them by observation is ours, see docs/decisions/read-locks.md.
+//! Source: Gray and Reuter, chapter 7.8, for update locks on reads that will write; choosing them
+//! by observation is our own, see docs/decisions/read-locks.md.
 
 use std::fmt;
-// Plain std: no thread waits for another by them, and a stale choice is only a worse one.
+// Plain std: no thread waits for another through these, and a stale choice only costs time.
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A share of 1.
 const ONE: u32 = 1024;
-/// The share of reads followed by a change from which on a plan reads exclusively.
+/// The share of reads followed by a change at which a plan starts to read exclusively.
 const ON: u32 = ONE / 2;
-/// The share below which it reads under shared locks again.
+/// The share below which it returns to shared locks.
 const OFF: u32 = ONE / 4;
-/// The bit of the choice, beside the share.
+/// The bit of the choice, next to the share.
 const EXCLUSIVE: u32 = 1 << 31;
 
-/// Reads that have ended, and what became of their rows.
+/// Finished reads, and what their transactions did with the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Rows read, or added to.
     pub reads: u32,
-    /// Those that the same transaction changed, or locked to change, later. Of an UPDATE that only
-    /// adds: those that it used in any way but to add.
+    /// Rows that the same transaction later changed or locked to change. For an UPDATE that only
+    /// adds: rows that it used in any way except adding.
     pub changed: u32,
-    /// Those that took the exclusive lock.
+    /// Rows whose read took the exclusive lock.
     pub exclusive: u32,
 }
 
-/// What is known of one plan that reads: see the module.
+/// What is known about one plan; see the module.
 #[derive(Debug)]
 pub struct LearnedLock {
-    /// Unique in the engine.
+    /// Unique within the engine.
     pub number: u32,
     /// What the plan does, as SQL without constants.
     pub text: Box<str>,
-    /// It is an UPDATE that only adds: see [`crate::increment`].
+    /// Whether it is an UPDATE that only adds; see [`crate::increment`].
     pub adds: bool,
-    /// The moving share, with [`EXCLUSIVE`].
+    /// The moving average of the share, with [`EXCLUSIVE`].
     word: AtomicU32,
     reads: AtomicU64,
     changed: AtomicU64,
@@ -65,29 +65,29 @@ pub struct LearnedLock {
     switches: AtomicU64,
 }
 
-/// What `clearway.plans` shows of a plan.
+/// A row of `clearway.plans`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LearnedRow {
     /// [`LearnedLock::text`].
     pub text: Box<str>,
     /// [`LearnedLock::adds`].
     pub adds: bool,
-    /// Whether it takes the exclusive lock now.
+    /// Whether the plan takes the exclusive lock now.
     pub is_exclusive: bool,
     /// The share of recent reads that were followed by a change, from 0 to 1.
     pub recent_share: f64,
-    /// Rows read in blocks that could change them.
+    /// Rows read in transaction blocks that could change them.
     pub reads: u64,
     /// Those that were changed later in the block.
     pub changed: u64,
     /// Reads that took the exclusive lock.
     pub exclusive: u64,
-    /// How often the choice has changed.
+    /// How many times the choice has changed.
     pub switches: u64,
 }
 
 impl LearnedLock {
-    /// A plan of which nothing is known: it shares the rows.
+    /// Creates a plan without evidence: it takes shared locks.
     pub fn new(number: u32, text: String, adds: bool) -> Self {
         Self {
             number,
@@ -101,20 +101,20 @@ impl LearnedLock {
         }
     }
 
-    /// Whether the plan takes the exclusive lock on its rows.
+    /// Returns true if the plan takes the exclusive lock on its rows.
     #[inline]
     pub fn is_exclusive(&self) -> bool {
-        // Relaxed: a hint. Each lock is correct by itself.
+        // Relaxed: a hint. Either lock is correct.
         self.word.load(Ordering::Relaxed) & EXCLUSIVE != 0
     }
 
-    /// Takes evidence into account: the share moves halfway to that of the evidence.
+    /// Records evidence: the share moves halfway to that of the evidence.
     pub fn learn(&self, evidence: Evidence) {
         let Evidence { reads, changed, exclusive } = evidence;
         if reads == 0 {
             return;
         }
-        // Relaxed, all of these: counts that say something by themselves.
+        // All relaxed: independent counters.
         self.reads.fetch_add(reads.into(), Ordering::Relaxed);
         self.changed.fetch_add(changed.into(), Ordering::Relaxed);
         self.exclusive.fetch_add(exclusive.into(), Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl LearnedLock {
         }
     }
 
-    /// What is known now.
+    /// Returns the current state.
     pub fn row(&self) -> LearnedRow {
         // Relaxed: see `learn`.
         let word = self.word.load(Ordering::Relaxed);
@@ -148,27 +148,28 @@ impl LearnedLock {
     }
 }
 
-/// Where a plan keeps what its engine learns of it: empty until its first run in a block. It is no
-/// part of what the plan says: all are equal.
+/// Where a plan stores what its engine learns about it; empty until its first run in a transaction
+/// block. It is not part of the plan's identity: all slots compare equal.
 #[derive(Clone, Default)]
 pub struct LearnedSlot(OnceLock<Option<Arc<LearnedLock>>>);
 
 impl LearnedSlot {
-    /// What is there, if the slot has been filled with something.
+    /// Returns the lock, if the slot has been filled with one.
     #[inline]
     pub fn get(&self) -> Option<&Arc<LearnedLock>> {
         self.0.get()?.as_ref()
     }
 
-    /// Whether nobody has filled it.
+    /// Returns true if the slot has not been filled.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.get().is_none()
     }
 
-    /// Fills it, unless another thread has; `None`: nothing is ever learned of this plan.
+    /// Fills the slot, unless another thread has. `None` means that nothing is ever learned about
+    /// this plan.
     pub fn fill(&self, with: Option<Arc<LearnedLock>>) {
-        // Set, not `get_or_init`: nobody waits for another's initialiser.
+        // `set`, not `get_or_init`: no thread waits for another's initialiser.
         let _ = self.0.set(with);
     }
 }
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn one_full_batch_is_enough_and_three_empty_ones_undo_it() {
+    fn one_full_batch_switches_and_three_empty_ones_undo() {
         let lock = LearnedLock::new(1, String::new(), false);
         assert!(!lock.is_exclusive());
         assert!(after(&lock, 1, batch(16, 16)));
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_third_keeps_either_choice() {
+    fn a_share_of_one_third_keeps_the_current_choice() {
         let lock = LearnedLock::new(1, String::new(), false);
         assert!(!after(&lock, 100, batch(15, 5)));
         assert!(after(&lock, 3, batch(15, 15)));

@@ -1,6 +1,7 @@
-//! Operator trees as data: what the planner makes, the coordinator routes, and partitions execute.
+//! Plans and programs as data: the planner creates them, the coordinator routes them, and
+//! partitions execute them.
 //!
-//! A plan refers to the catalog by `Arc`s of immutable definitions and by ids; it never holds a
+//! A plan refers to the catalog by ids and by `Arc`s of immutable definitions; it never holds a
 //! lock, a page or a session. Must not know: SQL text, storage, threads.
 
 #![forbid(unsafe_code)]

@@ -1,8 +1,10 @@
-//! LIKE and ILIKE: `%` any run, `_` any one character, backslash quotes the next.
+//! LIKE and ILIKE: `%` matches any run of characters, `_` any one character; a backslash escapes
+//! the next.
 
 use clearway_types::{SqlError, SqlResult, SqlState};
 
-/// Whether the text matches; an escape at the pattern's end is an error, 22025 in PostgreSQL.
+/// Returns true if the text matches. An escape at the end of the pattern is an error, 22025 as in
+/// PostgreSQL.
 pub(crate) fn matches(text: &str, pattern: &str, insensitive: bool) -> SqlResult<bool> {
     let fold = |s: &str| -> Vec<char> {
         if insensitive {
@@ -41,7 +43,7 @@ fn compile(pattern: &[char]) -> SqlResult<Vec<Piece>> {
     Ok(out)
 }
 
-/// Greedy with one point to go back to: linear but for the last run.
+/// Greedy matching with a single backtracking point, the last `%`: linear except for the last run.
 fn run(text: &[char], pattern: &[Piece]) -> bool {
     let (mut t, mut p) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;

@@ -1,6 +1,6 @@
 //! MD5 (RFC 1321), for the SQL function md5(). Not for security.
 
-/// Hex digest.
+/// Returns the digest in hexadecimal.
 pub(crate) fn md5_hex(data: &[u8]) -> String {
     let mut message = data.to_vec();
     message.push(0x80);

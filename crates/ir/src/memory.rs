@@ -1,23 +1,23 @@
-//! A statement's account of memory: what its rows, groups and sort keys take, wherever they are.
+//! A statement's memory account: the size of its rows, groups and sort keys, wherever they are.
 //!
 //! Invariants
-//! 1. `used` is at most the limit: [`MemoryAccount::charge`] refuses what would exceed it (53200).
-//! 2. Each holder counts for itself with a [`Charge`], and is at most [`STEP`] bytes ahead of what
-//!    it has been charged for. Small results are never charged: they cost one comparison per row.
+//! 1. `used` is at most the limit: [`MemoryAccount::charge`] fails (53200) rather than exceed it.
+//! 2. Each holder counts its own memory with a [`Charge`], and is at most [`STEP`] bytes ahead of
+//!    what it has charged. Small results are never charged: they cost one comparison per row.
 //!
-//! Locking: none. Several partitions charge the same account at the same time.
+//! Locking: none. Several partitions charge the same account concurrently.
 
 use clearway_types::{SqlError, SqlResult, SqlState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that a holder may take before it is charged for them.
+/// Bytes that a holder may use before it must charge them.
 pub const STEP: u64 = 64 << 10;
 
-/// How much memory one statement may take, and takes.
+/// The memory limit and the current use of one statement.
 #[derive(Debug)]
 pub struct MemoryAccount {
     limit: u64,
-    /// Relaxed throughout: a number of its own, which orders nothing else.
+    /// Relaxed throughout: an independent number, which orders nothing else.
     used: AtomicU64,
 }
 
@@ -28,24 +28,24 @@ impl Default for MemoryAccount {
 }
 
 impl Clone for MemoryAccount {
-    /// An account of its own with the same limit.
+    /// Creates a new account with the same limit.
     fn clone(&self) -> Self {
         Self::new(self.limit)
     }
 }
 
 impl MemoryAccount {
-    /// An account with this limit in bytes.
+    /// Creates an account with this limit in bytes.
     pub fn new(limit: u64) -> Self {
         Self { limit, used: AtomicU64::new(0) }
     }
 
-    /// Bytes charged and not released.
+    /// Returns the bytes charged and not released.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes` more; 53200 if that exceeds the limit, and then nothing is taken.
+    /// Charges `bytes` more. Fails with 53200, and charges nothing, if that exceeds the limit.
     pub fn charge(&self, bytes: u64) -> SqlResult<()> {
         let take = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit);
         match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
@@ -54,19 +54,19 @@ impl MemoryAccount {
         }
     }
 
-    /// Gives `bytes` back.
+    /// Releases `bytes`.
     pub fn release(&self, bytes: u64) {
         let _always_some = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             Some(used.saturating_sub(bytes))
         });
     }
 
-    /// Starts over: the statement is run anew.
+    /// Resets the account, because the statement runs again.
     pub fn reset(&self) {
         self.used.store(0, Ordering::Relaxed);
     }
 
-    /// Starts over with `bytes`, which are all that the statement still has.
+    /// Resets the account to `bytes`, which is all that the statement still holds.
     pub fn settle(&self, bytes: u64) -> SqlResult<()> {
         if bytes > self.limit.max(STEP) {
             return Err(self.exceeded());
@@ -79,16 +79,16 @@ impl MemoryAccount {
     fn exceeded(&self) -> SqlError {
         SqlError::new(SqlState::OUT_OF_MEMORY, "out of memory")
             .detail(format!("The statement needs more than its {} bytes of memory.", self.limit))
-            .hint("Let it read fewer rows, for example with LIMIT, or raise the server's --query-memory.")
+            .hint("Read fewer rows, for example with LIMIT, or raise the server's --query-memory.")
     }
 }
 
-/// What one holder of memory has been charged for.
+/// The bytes that one holder of memory has charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge(u64);
 
 impl Charge {
-    /// The holder has `size` bytes now.
+    /// Records that the holder now has `size` bytes.
     #[inline]
     pub fn grow(&mut self, account: &MemoryAccount, size: usize) -> SqlResult<()> {
         if size as u64 > self.0 + STEP { self.take(account, size as u64) } else { Ok(()) }
@@ -101,7 +101,7 @@ impl Charge {
         Ok(())
     }
 
-    /// The holder has nothing any more.
+    /// Releases everything that the holder has charged.
     pub fn release(&mut self, account: &MemoryAccount) {
         account.release(std::mem::take(&mut self.0));
     }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_refuses_what_exceeds_its_limit() {
+    fn charges_beyond_the_limit_fail() {
         let account = MemoryAccount::new(100);
         assert_eq!(account.charge(60), Ok(()));
         assert_eq!(account.charge(41).unwrap_err().state(), SqlState::OUT_OF_MEMORY);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_is_charged_in_steps() {
+    fn holders_are_charged_in_steps() {
         let account = MemoryAccount::new(4 * STEP);
         let mut charge = Charge::default();
         let mut size = 0;

@@ -1,14 +1,14 @@
-//! What a plan does at a partition, as SQL without constants: plans with the same text are one in
-//! `clearway.plans`.
+//! Describes what a plan does at a partition, as SQL without constants. Plans with the same text
+//! share a row in `clearway.plans`.
 
 use crate::program::{Access, Group};
 use crate::show::{Constants, Printer};
 use crate::{Expr, Program};
 
-/// Longer texts are cut.
+/// Maximum length in bytes; longer texts are truncated.
 const LONGEST: usize = 1000;
 
-/// The text of a program that reads, or only adds to a row; `None`: it does something else.
+/// Returns the text of a program that reads or only adds to a row; `None` for other programs.
 pub fn plan_text(program: &Program) -> Option<String> {
     let mut text = match program {
         Program::Scan { access, group, project, limit } => {
@@ -42,7 +42,7 @@ fn printer(access: &Access) -> Printer<'_> {
     Printer { table: Some(&access.table), constants: Constants::Hidden }
 }
 
-/// The WHERE of the path and the filter, if there is any.
+/// Returns the WHERE clause of the path and the filter, if there is any.
 fn conditions(access: &Access, printer: &Printer<'_>) -> String {
     let mut conditions = printer.key(access);
     conditions.extend(access.filter.iter().map(|f| printer.expr(f)));

@@ -4,37 +4,37 @@ use crate::search_path::SearchPath;
 use crate::{Expr, GlobalIndexOp, LearnedSlot, MemoryAccount, TableDef, UniqueKey};
 use clearway_types::{Datum, SqlError, SqlState};
 use std::sync::Arc;
-// Plain std: a mark that decides nothing between threads.
+// Plain std: the flag orders nothing between threads.
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What an expression may see besides its row: fixed for one execution of a statement.
+/// What an expression may read besides its row; fixed for one execution of a statement.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
     /// The statement's parameters, converted to their types.
     pub params: Vec<Datum>,
     /// The transaction's start, microseconds since 2000-01-01 UTC.
     pub now: i64,
-    /// The arrival of the client's message that asked for the statement, likewise.
+    /// When the client's message with the statement arrived, in the same unit.
     pub statement_now: i64,
-    /// What the session contributes.
+    /// The session's part.
     pub session: Option<Arc<SessionEnv>>,
     /// Seed of random() for this execution.
     pub seed: u64,
-    /// What the execution may take of memory.
+    /// The execution's memory account.
     pub memory: MemoryAccount,
-    /// The statement, for who wants to know who waits.
+    /// The statement's text, for views that show who waits.
     pub text: StatementText,
-    /// Whether it has told another session something.
+    /// Whether the execution has signalled another session.
     pub acted: Acted,
 }
 
-/// Whether an execution has done what no rollback undoes.
+/// Whether an execution has done something that rollback cannot undo.
 #[derive(Debug, Default)]
 pub struct Acted(AtomicBool);
 
 impl Acted {
     pub(crate) fn set(&self) {
-        // Relaxed: looked at when the execution is over, by who has its answer.
+        // Relaxed: read after the execution is over, by the thread that received its answer.
         self.0.store(true, Ordering::Relaxed);
     }
 }
@@ -45,15 +45,15 @@ impl Clone for Acted {
     }
 }
 
-/// What a client has sent as its statement, with the other statements of the same message.
+/// The text that a client sent as its statement, including other statements in the same message.
 #[derive(Clone, Debug, Default)]
 pub enum StatementText {
-    /// None: it is the engine's own.
+    /// None: the engine itself created the statement.
     #[default]
     Unknown,
     /// The text of a parsed statement.
     Parsed(Arc<str>),
-    /// A text whose room the session uses again when nobody else has it.
+    /// A text whose buffer the session reuses once no one else holds it.
     Reused(Arc<String>),
 }
 
@@ -67,46 +67,46 @@ impl AsRef<str> for StatementText {
     }
 }
 
-/// Whose statement asks for a lock.
+/// The session and statement that request a lock.
 #[derive(Clone, Debug)]
 pub struct Asker {
     /// The session's backend id.
     pub pid: i32,
-    /// The statement.
+    /// The statement's text.
     pub text: StatementText,
 }
 
 impl Env {
-    /// The session's time zone, UTC without a session.
+    /// Returns the session's time zone; UTC without a session.
     pub fn zone(&self) -> &crate::value::Zone {
         static UTC: crate::value::Zone = crate::value::Zone(jiff::tz::TimeZone::UTC);
         self.session.as_ref().map_or(&UTC, |s| &s.zone)
     }
 
-    /// Whether the execution has done what no rollback undoes: it has told another session
-    /// something.
+    /// Returns true if the execution has done something that rollback cannot undo: it has signalled
+    /// another session.
     pub fn has_acted(&self) -> bool {
         // Relaxed: see `Acted::set`.
         self.acted.0.load(Ordering::Relaxed)
     }
 
-    /// Whose statement it is; `None` without a session.
+    /// Returns the session and statement; `None` without a session.
     pub fn asker(&self) -> Option<Asker> {
         Some(Asker { pid: self.session.as_ref()?.pid, text: self.text.clone() })
     }
 }
 
-/// What a session may be told by another.
+/// A signal from one session to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// To end what it runs.
+    /// Cancel the current statement.
     Cancel,
-    /// To end altogether.
+    /// Terminate the session.
     Terminate,
 }
 
 impl Signal {
-    /// What the session's client is told.
+    /// Returns the error that the session's client receives.
     pub fn error(self) -> SqlError {
         match self {
             Self::Cancel => {
@@ -120,9 +120,9 @@ impl Signal {
     }
 }
 
-/// The server's sessions, as the expressions of another one act on them.
+/// The server's sessions, as expressions of another session can signal them.
 pub trait Backends: std::fmt::Debug + Send + Sync {
-    /// Signals the session with this backend id; true if there is one. Waits for nothing.
+    /// Signals the session with this backend id; returns true if it exists. Does not block.
     fn signal(&self, pid: i32, signal: Signal) -> bool;
 }
 
@@ -133,11 +133,11 @@ pub struct SessionEnv {
     pub user: String,
     /// The connected database.
     pub database: String,
-    /// The backend id that cancel requests name.
+    /// The backend id, as used in cancel requests.
     pub pid: i32,
-    /// Offset rules for timestamptz text; UTC by default. SHOW's text for it is in `settings`.
+    /// The time zone for timestamptz text; UTC by default. `settings` has its text for SHOW.
     pub zone: crate::value::Zone,
-    /// What `search_path` comes to.
+    /// The resolved `search_path`.
     pub path: SearchPath,
     /// Settings as SHOW prints them.
     pub settings: Vec<(String, String)>,
@@ -145,190 +145,191 @@ pub struct SessionEnv {
     pub backends: Option<Arc<dyn Backends>>,
 }
 
-/// Which rows of a table, found how.
+/// Selects rows of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Access {
     /// The table.
     pub table: Arc<TableDef>,
-    /// How they are found.
+    /// How the rows are found.
     pub path: Path,
-    /// What they must also satisfy; input: the table's row.
+    /// The condition that rows must also satisfy; input: the table's row.
     pub filter: Option<Expr>,
-    /// How the rows are locked. `None`: a query's FOR SHARE, others' FOR UPDATE.
+    /// How the rows are locked. `None`: FOR SHARE in a query, FOR UPDATE in other statements.
     pub lock: Option<RowLocking>,
-    /// Of a plan that reads: which lock it takes where the query names none.
+    /// For a plan that reads: the lock to take if the query names none.
     pub learned: LearnedSlot,
 }
 
 impl Access {
-    /// How a query locks the rows that it finds.
+    /// Returns the lock that a query takes on the rows it finds.
     #[inline]
     pub fn read_lock(&self) -> RowLock {
         self.lock.map_or(RowLock::Share, |lock| lock.taken)
     }
-    /// How UPDATE and DELETE lock them.
+    /// Returns the lock that UPDATE and DELETE take.
     #[inline]
     pub fn write_lock(&self) -> RowLock {
         self.lock.map_or(RowLock::Update, |lock| lock.taken)
     }
-    /// What becomes of rows that others have locked.
+    /// Returns what to do with rows that others have locked.
     #[inline]
     pub fn lock_wait(&self) -> LockWait {
         self.lock.map_or(LockWait::Wait, |lock| lock.wait)
     }
 }
 
-/// PostgreSQL's modes of row locks, from the weakest to the strongest.
+/// PostgreSQL's row lock modes, from weakest to strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RowLock {
-    /// FOR KEY SHARE: the row stays, and so do its columns in unique keys.
+    /// FOR KEY SHARE: the row and its columns in unique keys do not change.
     KeyShare,
-    /// FOR SHARE: the row stays as it is. Any read does that.
+    /// FOR SHARE: the row does not change. Every read takes at least this.
     Share,
-    /// FOR NO KEY UPDATE: nobody else reads or changes more than the key.
+    /// FOR NO KEY UPDATE: others can read the key only.
     NoKeyUpdate,
-    /// FOR UPDATE: nobody else reads or changes anything.
+    /// FOR UPDATE: others can neither read nor change anything.
     Update,
 }
 
-/// What becomes of a statement that finds a row locked.
+/// What a statement does when it finds a row locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockWait {
-    /// It waits.
+    /// Waits.
     Wait,
-    /// SKIP LOCKED: it goes on as if the row were not there. Then it locks the rows that it
-    /// returns, and no ranges of keys: what it has left out may be seen later, so it is not
-    /// serialisable.
+    /// SKIP LOCKED: continues as if the row did not exist. It then locks the rows that it returns,
+    /// but no key ranges. Since later statements may see what it skipped, it is not serialisable.
     Skip,
-    /// NOWAIT: 55P03.
+    /// NOWAIT: fails with 55P03.
     Fail,
 }
 
 /// How a statement locks the rows that it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowLocking {
-    /// What the statement asks for.
+    /// The mode that the statement requests.
     pub asked: RowLock,
-    /// What it takes: FOR KEY SHARE of other columns than those of keys is a read, and reads lock
-    /// FOR SHARE.
+    /// The mode that it takes. FOR KEY SHARE that reads other columns than key columns is a read,
+    /// which locks FOR SHARE.
     pub taken: RowLock,
-    /// What becomes of rows that others have locked.
+    /// What to do with rows that others have locked.
     pub wait: LockWait,
 }
 
 impl RowLocking {
-    /// One that takes what it asks for, and waits.
+    /// Takes the requested mode, and waits.
     pub const fn of(lock: RowLock) -> Self {
         Self { asked: lock, taken: lock, wait: LockWait::Wait }
     }
 }
 
-/// The access path. Expressions here have no columns, and the key column's type.
+/// The access path. Its expressions reference no columns, and have the key column's type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Path {
     /// At most one row: the whole primary key, by equality. A NULL finds nothing.
     Point(Vec<Expr>),
-    /// `pk IN (...)` for a primary key of one column; duplicates and NULLs find nothing twice.
+    /// `pk IN (...)` for a primary key of one column. A duplicate finds its row once, a NULL finds
+    /// nothing.
     Points(Vec<Expr>),
-    /// A range of the primary key's tree (`index: None`) or of a secondary index's. A NULL among
-    /// its expressions finds nothing, and a bounded column is never NULL: the range is the whole of
-    /// the conditions it stands for.
+    /// A range of the primary key's tree (`index: None`) or of a secondary index. A NULL among its
+    /// expressions finds nothing, and a bounded column is never NULL: the range covers its
+    /// conditions completely.
     Range {
         /// Position in `TableDef::indexes`.
         index: Option<usize>,
         /// Equalities on the index's first columns.
         prefix: Vec<Expr>,
-        /// Bound on the next column: the expression and whether it is inclusive.
+        /// Lower bound on the next column: the expression, and whether it is inclusive.
         low: Option<(Expr, bool)>,
-        /// Likewise.
+        /// Upper bound on the next column, likewise.
         high: Option<(Expr, bool)>,
-        /// From the upper end down.
+        /// Whether to scan from the upper end.
         reverse: bool,
     },
     /// All rows, in primary-key order.
     Full,
 }
 
-/// What a fragment does with the rows.
+/// What a fragment does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Program {
-    /// Reads: filter, then group or project, in this order.
+    /// Reads rows: filters, then groups or projects.
     Scan {
         /// Which rows.
         access: Access,
         /// Partial aggregation at the partition: output is the group keys, then the partial states.
         group: Option<Group>,
-        /// Output columns, if there is no `group`; input: the table's row.
+        /// Output columns if there is no `group`; input: the table's row.
         project: Vec<Expr>,
-        /// Stop after so many output rows; input: none.
+        /// Maximum number of output rows; the expression has no columns.
         limit: Option<Expr>,
     },
-    /// Inserts the rows that the message brings (encoded, complete, checked), each into the table
-    /// and its indexes.
+    /// Inserts the message's rows (encoded, complete, checked) into the table and its indexes.
     Insert {
         /// The table.
         table: Arc<TableDef>,
-        /// Output columns; input: the row as inserted. Empty: only counted.
+        /// Output columns; input: the inserted row. Empty: rows are only counted.
         returning: Vec<Expr>,
-        /// What becomes of a row with a key that is there already.
+        /// What to do with a row whose key already exists.
         on_conflict: OnConflict,
     },
-    /// Updates in place, or out of this partition.
+    /// Updates in place, or moves rows out of this partition.
     Update {
         /// Which rows.
         access: Access,
-        /// Column and new value; input: the old row.
+        /// Columns and their new values; input: the old row.
         set: Vec<(usize, Expr)>,
         /// Output columns; input: the new row.
         returning: Vec<Expr>,
-        /// A distribution column changes, or one of a key with a global index: delete the old row
-        /// here, and output the whole new row, which the coordinator inserts where it belongs. If
-        /// the table has global indexes, each new row comes behind the whole old one.
+        /// Set if a distribution column changes, or a column of a key with a global index. The old
+        /// row is deleted here. The output is the whole new row, which the coordinator inserts
+        /// where it belongs. If the table has global indexes, each new row follows the whole old
+        /// one.
         moves: bool,
-        /// It only adds to integers of one row: see [`crate::increment`]. [`Program::update`] finds
-        /// that out.
+        /// Whether it only adds to integers of one row; see [`crate::increment`].
+        /// [`Program::update`] determines this.
         adds: bool,
     },
-    /// Deletes.
+    /// Deletes rows.
     Delete {
         /// Which rows.
         access: Access,
-        /// Output columns; input: the old row. The last ones are the table's guarded columns.
+        /// Output columns; input: the old row. The last ones are the columns of the table's global
+        /// indexes.
         returning: Vec<Expr>,
     },
-    /// Works on a global index, at the partition that the keys' hash says. The rows that the
-    /// message brings have the key's columns, none of them NULL, and for [`GlobalIndexOp::Insert`]
-    /// the home of the key's row as an int4 behind them.
+    /// Works on a global index, at the partition that the keys' hash determines. The message's rows
+    /// have the key's columns, none of them NULL. For [`GlobalIndexOp::Insert`], the home of the
+    /// key's row follows as an int4.
     GlobalIndex {
         /// The table.
         table: Arc<TableDef>,
         /// The key, which has a global index.
         key: UniqueKey,
-        /// What is to be done.
+        /// The operation.
         op: GlobalIndexOp,
     },
     /// Fills the tree of index `index` of `table` (a new definition) from the table's rows here.
     BuildIndex {
         /// The table, with the new index in it.
         table: Arc<TableDef>,
-        /// Its position.
+        /// The new index's position.
         index: usize,
     },
 }
 
-/// What an INSERT does with a row that has a unique key which is there already.
+/// What an INSERT does with a row whose unique key already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnConflict {
-    /// It is an error.
+    /// Fails.
     Fail,
     /// ON CONFLICT DO NOTHING.
     Ignore,
-    /// ON CONFLICT (columns) DO NOTHING: another key's violation is an error all the same.
+    /// ON CONFLICT (columns) DO NOTHING: a violation of another key is still an error.
     IgnoreKey(UniqueKey),
 }
 
 impl OnConflict {
-    /// Whether a row with this key is left out if the key is there.
+    /// Returns true if a row is skipped when this key already exists.
     pub fn ignores(self, key: UniqueKey) -> bool {
         match self {
             Self::Fail => false,
@@ -350,25 +351,30 @@ pub struct Group {
 /// One aggregate call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aggregate {
-    /// Which.
+    /// The function.
     pub func: AggFunc,
     /// Its argument; `None` for count(*).
     pub arg: Option<Expr>,
-    /// DISTINCT: values are collected, not states. Then the partition sends ungrouped rows and the
-    /// coordinator does it all.
+    /// For DISTINCT: a partial state would have to hold all values. The partition therefore sends
+    /// ungrouped rows, and the coordinator aggregates.
     pub distinct: bool,
-    /// The result's type: sum(int2|int4) is Int8, sum(int8) and avg(int) Numeric, of float8 Float8.
+    /// The result's type: sum(int2|int4) is Int8; sum(int8) and avg(int) are Numeric; of float8
+    /// they are Float8.
     pub ty: clearway_types::SqlType,
 }
 
-/// Aggregate functions. The partial state is: count 1 column (int8), sum 1 (NULL if no rows),
-/// min/max 1, avg 2 (sum as numeric or float8, count).
+/// Aggregate functions. Partial states: count has 1 column (int8), sum 1 (NULL without rows), min
+/// and max 1, avg 2 (the sum as numeric or float8, and the count).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum AggFunc {
+    /// count(\*) or count(value).
     Count,
+    /// sum(value).
     Sum,
+    /// min(value).
     Min,
+    /// max(value).
     Max,
+    /// avg(value).
     Avg,
 }

@@ -1,4 +1,4 @@
-//! Where rows live, and under which keys.
+//! Maps rows to partitions and keys.
 
 use crate::program::Env;
 use crate::sort::damaged;
@@ -8,11 +8,11 @@ use clearway_types::{PartitionId, RowView, SqlResult, hash, key};
 use std::cell::Cell;
 
 thread_local! {
-    /// A buffer that outlives its use: each statement that goes to one partition routes itself.
+    /// A reusable buffer: every statement for a single partition computes its route in it.
     static KEY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The partition of the key that `push` makes.
+/// Returns the partition of the key that `push` encodes.
 fn hashed(
     partitions: u16,
     push: impl FnOnce(&mut Vec<u8>) -> SqlResult<()>,
@@ -25,7 +25,7 @@ fn hashed(
 }
 
 impl Route {
-    /// The one partition of a [`Route::Hash`]; `None` of others.
+    /// Returns the partition of a [`Route::Hash`]; `None` for other routes.
     pub fn partition(&self, env: &Env, partitions: u16) -> SqlResult<Option<PartitionId>> {
         let Self::Hash(exprs) = self else { return Ok(None) };
         hashed(partitions, |key| {
@@ -38,7 +38,7 @@ impl Route {
 }
 
 impl TableDef {
-    /// The partition that a row belongs to; `None` for a randomly distributed table.
+    /// Returns the partition of a row; `None` for a randomly distributed table.
     pub fn partition_of(
         &self,
         row: RowView<'_>,
@@ -47,15 +47,15 @@ impl TableDef {
         let Distribution::Hash(columns) = &self.distribution else { return Ok(None) };
         hashed(partitions, |key| push_columns(columns, row, key).map(drop))
     }
-    /// Appends the primary key's encoding. The table has one.
+    /// Appends the encoded primary key. The table must have one.
     pub fn push_primary_key(&self, row: RowView<'_>, out: &mut Vec<u8>) -> SqlResult<()> {
         push_columns(&self.primary_key, row, out).map(|_| ())
     }
 }
 
 impl IndexDef {
-    /// Appends the key of the index's entry for `row`, whose key in the table's tree is `row_key`;
-    /// true if equal keys must be refused (a unique index and no NULL in it).
+    /// Appends the index entry's key for `row`, whose key in the table's tree is `row_key`. Returns
+    /// true if equal keys must be rejected (a unique index, no NULL in the key).
     pub fn push_entry(
         &self,
         row: RowView<'_>,
@@ -71,7 +71,7 @@ impl IndexDef {
     }
 }
 
-/// Appends the key encoding of the row's columns; true if one of them is NULL.
+/// Appends the key encoding of the row's columns; returns true if one of them is NULL.
 pub fn push_columns(columns: &[usize], row: RowView<'_>, out: &mut Vec<u8>) -> SqlResult<bool> {
     let mut null = false;
     for &column in columns {

@@ -1,6 +1,6 @@
-//! `search_path`: which schemas a name without one may mean.
+//! `search_path`: the schemas that an unqualified name may refer to.
 //!
-//! All tables are in schema `public`. Of PostgreSQL's own schemas only the names exist here.
+//! All tables are in schema `public`. Of PostgreSQL's own schemas only the names exist.
 
 use crate::system::SCHEMA;
 
@@ -10,23 +10,23 @@ pub const PUBLIC: &str = "public";
 /// The schema of the built-in types and functions.
 pub const PG_CATALOG: &str = "pg_catalog";
 
-/// Every schema that there is.
+/// All schemas.
 const SCHEMAS: [&str; 5] = [PUBLIC, PG_CATALOG, "information_schema", "pg_toast", SCHEMA];
 
-/// What `search_path` comes to: the schemas on it that exist.
+/// The resolved `search_path`: its schemas that exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchPath(Vec<&'static str>);
 
 impl Default for SearchPath {
-    /// That of a session that has set none.
+    /// The path of a session that has not set one.
     fn default() -> Self {
         Self(vec![PUBLIC])
     }
 }
 
 impl SearchPath {
-    /// What the setting's text means to this user. `$user` never means one of the system's schemas:
-    /// a user named `clearway` could not create tables.
+    /// Resolves the setting's text for this user. `$user` never resolves to a system schema:
+    /// otherwise a user named `clearway` could not create tables.
     pub fn new(text: &str, user: &str) -> Self {
         let found = |name: String| match name.as_str() {
             "$user" => (user == PUBLIC).then_some(PUBLIC),
@@ -34,22 +34,22 @@ impl SearchPath {
         };
         Self(names(text).into_iter().filter_map(found).collect())
     }
-    /// Where a table without a schema in its name is made; also what current_schema says.
+    /// Returns the schema for new tables with unqualified names; also the result of current_schema.
     pub fn first(&self) -> Option<&'static str> {
         self.0.first().copied()
     }
-    /// Whether a table's name finds the table without its schema.
+    /// Returns true if unqualified names can refer to tables.
     pub fn sees_tables(&self) -> bool {
         self.0.contains(&PUBLIC)
     }
 }
 
-/// The schema of this name, if there is one.
+/// Returns the schema with this name, if it exists.
 pub fn schema(name: &str) -> Option<&'static str> {
     SCHEMAS.into_iter().find(|schema| *schema == name)
 }
 
-/// The names in a list of identifiers, folded unless quoted.
+/// Splits a list of identifiers; folds them to lower case unless quoted.
 fn names(text: &str) -> Vec<String> {
     let (mut out, mut name, mut quoted) = (Vec::new(), String::new(), false);
     let mut chars = text.chars().peekable();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn only_schemas_that_exist_are_on_the_path() {
+    fn unknown_schemas_are_dropped_from_the_path() {
         assert_eq!(path("\"$user\", public"), SearchPath::default());
         assert_eq!(path("nosuch,PG_Catalog , public").0, ["pg_catalog", "public"]);
         assert_eq!(path("\"Public\", \"a,\"\"b\"").0, [""; 0]);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_named_as_a_system_schema_has_none() {
+    fn user_never_resolves_to_a_system_schema() {
         for user in [SCHEMA, PG_CATALOG, "information_schema", "pg_toast", "me"] {
             assert_eq!(SearchPath::new("\"$user\", public", user), SearchPath::default());
         }

@@ -1,30 +1,30 @@
-//! Expressions as SQL, for EXPLAIN and for `clearway.plans`.
+//! Prints expressions as SQL, for EXPLAIN and for `clearway.plans`.
 
 use crate::expr::{BinaryOp, UnaryOp};
 use crate::program::Aggregate;
 use crate::{Access, Expr, Path, TableDef, Zone, value};
 use clearway_types::{Datum, SqlType};
 
-/// What is shown of constants and parameters.
+/// How constants and parameters are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Constants {
-    /// The values, and the parameters' numbers.
+    /// As values and parameter numbers.
     Shown,
-    /// Question marks; one for a list of them, however long.
+    /// As question marks; a list of constants of any length is one question mark.
     Hidden,
 }
 
-/// Shows expressions over a row.
+/// Prints expressions over a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Printer<'a> {
-    /// Names the columns; without one they are numbered.
+    /// The table that names the columns; without one, columns are numbered.
     pub table: Option<&'a TableDef>,
-    /// What is shown of constants.
+    /// How constants are printed.
     pub constants: Constants,
 }
 
 impl Printer<'_> {
-    /// One expression.
+    /// Prints one expression.
     pub fn expr(&self, e: &Expr) -> String {
         let sub = |e: &Expr| self.expr(e);
         match e {
@@ -74,12 +74,12 @@ impl Printer<'_> {
         }
     }
 
-    /// Several, with commas between them.
+    /// Prints several expressions, separated by commas.
     pub fn list(&self, exprs: &[Expr]) -> String {
         exprs.iter().map(|e| self.expr(e)).collect::<Vec<_>>().join(", ")
     }
 
-    /// A call of an aggregate.
+    /// Prints an aggregate call.
     pub fn aggregate(&self, a: &Aggregate) -> String {
         let arg = a.arg.as_ref().map_or("*".to_owned(), |e| self.expr(e));
         format!(
@@ -89,7 +89,7 @@ impl Printer<'_> {
         )
     }
 
-    /// What the path asks of the key, a condition each; nothing of a path to all rows.
+    /// Returns the path's conditions on the key; none for a full scan.
     pub fn key(&self, access: &Access) -> Vec<String> {
         let table = &*access.table;
         let name = |column: Option<&usize>| {

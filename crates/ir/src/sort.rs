@@ -1,4 +1,4 @@
-//! Comparing values, sorting rows, dropping equal ones: the coordinator's finishing steps.
+//! Comparing values, sorting rows and removing duplicates: the coordinator's final steps.
 
 use crate::cast::{to_decimal, to_float};
 use crate::eval::Value;
@@ -11,9 +11,9 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::ops::Range;
 
-/// Order of two values of comparable types (integers of any width; numeric and float8 with
-/// integers; text by bytes). NULLs sort after everything. Agrees with the key encoding: -0 equals
-/// 0, NaN is greater than every number and equals itself.
+/// Compares two values of comparable types (integers of any width; numeric and float8 with
+/// integers; text by bytes). NULLs sort last. Agrees with the key encoding: -0 equals 0, NaN is
+/// greater than every number and equals itself.
 pub fn compare(a: DatumRef<'_>, b: DatumRef<'_>) -> Ordering {
     use DatumRef as D;
     match (a, b) {
@@ -52,17 +52,17 @@ fn float(x: f64, y: f64) -> Ordering {
     x.partial_cmp(&y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()))
 }
 
-/// A row's sort keys, borrowed from the row where they can be, and its number.
+/// A row's sort keys, borrowed from the row where possible, and its number.
 struct Keyed<'r> {
     keys: &'r [SortKey],
     first: Value<'r>,
-    /// Those after the first: most sorts have none, and allocate nothing for a row.
+    /// The keys after the first. Most sorts have none, and allocate nothing per row.
     others: Vec<Value<'r>>,
     row: usize,
 }
 
 impl Keyed<'_> {
-    /// Bytes of memory, about.
+    /// Returns the approximate size in bytes.
     fn memory(&self) -> usize {
         size_of::<Self>()
             + size_of_val(&*self.others)
@@ -75,7 +75,7 @@ impl Keyed<'_> {
 }
 
 impl Ord for Keyed<'_> {
-    /// Rows with equal keys stay in the order of their numbers.
+    /// Rows with equal keys keep the order of their numbers.
     fn cmp(&self, other: &Self) -> Ordering {
         let mut pairs = self.keys.iter().zip(self.values().zip(other.values()));
         let order = pairs.find_map(|(key, (a, b))| {
@@ -96,25 +96,24 @@ impl PartialEq for Keyed<'_> {
 }
 impl Eq for Keyed<'_> {}
 
-/// Sorts the rows of a batch in steps of bounded length: runs first, then the runs are merged.
-/// Stable.
+/// A stable sort of a batch's rows in steps of bounded length: it sorts runs, then merges them.
 pub struct Sorter<'r> {
     keys: &'r [SortKey],
     rows: &'r RowBatch,
     env: &'r Env,
     runs: Vec<std::vec::IntoIter<Keyed<'r>>>,
-    /// The least row of each run that has one, and the run's number.
+    /// The smallest row of each non-empty run, and the run's number.
     heads: BinaryHeap<Reverse<(Keyed<'r>, usize)>>,
     memory: usize,
 }
 
 impl<'r> Sorter<'r> {
-    /// Sorts none of the rows yet.
+    /// Creates a sorter without runs.
     pub fn new(keys: &'r [SortKey], rows: &'r RowBatch, env: &'r Env) -> Self {
         Self { keys, rows, env, runs: Vec::new(), heads: BinaryHeap::new(), memory: 0 }
     }
 
-    /// Takes these rows as the next run. Every row must be in one run, and runs must come in the
+    /// Adds these rows as the next run. Every row must be in one run, and runs must come in the
     /// order of the rows.
     pub fn push_run(&mut self, run: Range<usize>) -> SqlResult<()> {
         let mut sorted = Vec::with_capacity(run.len());
@@ -134,12 +133,12 @@ impl<'r> Sorter<'r> {
         Ok(())
     }
 
-    /// Bytes of memory that the keys take, about.
+    /// Returns the approximate size of the keys in bytes.
     pub fn memory(&self) -> usize {
         self.memory
     }
 
-    /// Appends the next rows in order, `most` or fewer; false if there are no more.
+    /// Appends the next rows in order, at most `most`; returns false if there are no more.
     pub fn merge(&mut self, most: usize, out: &mut RowBatch) -> bool {
         for _ in 0..most {
             let Some(mut head) = self.heads.peek_mut() else { return false };
@@ -155,7 +154,7 @@ impl<'r> Sorter<'r> {
 }
 
 impl SortKey {
-    /// Order of two values of this key.
+    /// Compares two values of this key.
     pub fn compare(&self, a: DatumRef<'_>, b: DatumRef<'_>) -> Ordering {
         match (a.is_null(), b.is_null()) {
             (true, true) => Ordering::Equal,
@@ -177,7 +176,7 @@ pub struct Distinct {
 }
 
 impl Distinct {
-    /// Appends those of the rows that are not equal to an earlier one.
+    /// Appends the rows that are not equal to an earlier one.
     pub fn push(
         &mut self,
         rows: &RowBatch,
@@ -196,28 +195,28 @@ impl Distinct {
         Ok(())
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Returns the approximate memory used, in bytes.
     pub fn memory(&self) -> usize {
         self.memory
     }
 }
 
-/// Bytes of memory that a key takes in a hash table, about.
+/// Returns the approximate memory that a key uses in a hash table, in bytes.
 pub(crate) fn key_memory(key: &[u8]) -> usize {
-    // The entry, its control byte, and room that a table keeps free.
+    // The entry, its control byte, and the free space that a table keeps.
     key.len() + 2 * size_of::<Vec<u8>>()
 }
 
-/// Bytes of memory that a value takes.
+/// Returns the memory that a value uses, in bytes.
 pub(crate) fn datum_memory(value: &Datum) -> usize {
     size_of::<Datum>() + if let Datum::Text(text) = value { text.len() } else { 0 }
 }
 
-/// A set of keys made by [`push_identity`].
+/// A set of keys built by [`push_identity`].
 pub(crate) type KeySet = HashSet<Vec<u8>>;
 
-/// Appends bytes that are equal for values that are equal. Unlike the key encoding they tell all
-/// numerics apart.
+/// Appends bytes that are equal exactly for equal values. Unlike the key encoding, they distinguish
+/// all numerics.
 pub fn push_identity(out: &mut Vec<u8>, value: DatumRef<'_>) {
     match value {
         DatumRef::Numeric(v) => {
@@ -236,7 +235,7 @@ fn row_identity(row: RowView<'_>) -> SqlResult<Vec<u8>> {
     Ok(out)
 }
 
-/// A row whose bytes are not a row.
+/// Returns the error for a row that cannot be decoded.
 pub(crate) fn damaged() -> SqlError {
     SqlError::new(clearway_types::SqlState::DATA_CORRUPTED, "a row's encoding is damaged")
 }
@@ -246,7 +245,7 @@ mod tests {
     use super::*;
     use crate::Expr;
 
-    /// Rows (n * 7919 % 13, n), so that many have the same key.
+    /// Rows (n * 7919 % 13, n), so that many share a key.
     fn rows(n: i32) -> RowBatch {
         let mut rows = RowBatch::new();
         for i in 0..n {
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_any_length_give_the_stable_order() {
+    fn runs_of_any_length_sort_stably() {
         for (n, run, most) in [(0, 3, 3), (1, 1, 1), (100, 7, 3), (100, 100, 1000), (257, 16, 300)]
         {
             let rows = rows(n);
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_after_the_first_decide_between_equal_ones() {
+    fn later_sort_keys_break_ties() {
         let rows = rows(100);
         let key = |column, descending| SortKey {
             expr: Expr::Column(column),

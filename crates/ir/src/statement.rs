@@ -1,4 +1,4 @@
-//! Whole statements: what the planner returns and the coordinator carries out.
+//! Whole statements: the planner returns them and the coordinator executes them.
 
 use crate::program::{Aggregate, Group};
 use crate::system::SystemView;
@@ -6,16 +6,16 @@ use crate::{Column, Distribution, Expr, Program, TableDef, UniqueKey};
 use clearway_types::{SqlType, TableId};
 use std::sync::Arc;
 
-/// A planned statement, immutable and shared: cached by text, by name, by portal.
+/// A planned statement. It is immutable and shared by the caches of texts, names and portals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The type of each parameter.
     pub params: Vec<SqlType>,
-    /// What the client sees; empty for statements that return no rows.
+    /// The result's columns; empty for statements that return no rows.
     pub columns: Vec<OutColumn>,
-    /// What is to be done.
+    /// The statement to execute.
     pub statement: Statement,
-    /// The catalog version it was bound to; `None` if it names no table.
+    /// The catalog version that it was planned against; `None` if it names no table.
     pub catalog: Option<u64>,
 }
 
@@ -26,16 +26,17 @@ pub struct OutColumn {
     pub name: String,
     /// Its type.
     pub ty: SqlType,
-    /// The table's column that it shows, unchanged.
+    /// The table column that it shows unchanged, if any.
     pub origin: Option<Origin>,
 }
 
 impl OutColumn {
-    /// A column that no table has.
+    /// Creates a column that belongs to no table.
     pub fn computed(name: impl Into<String>, ty: SqlType) -> Self {
         Self { name: name.into(), ty, origin: None }
     }
-    /// Whether a client that knows one column can read the other: what the columns show may differ.
+    /// Returns true if the columns have the same name and type, so that a client can read one as
+    /// the other. Their origins may differ.
     pub fn reads_as(&self, other: &Self) -> bool {
         self.name == other.name && self.ty == other.ty
     }
@@ -57,16 +58,16 @@ pub enum Statement {
     Query(Query),
     /// INSERT.
     Insert(Insert),
-    /// UPDATE, DELETE: one program everywhere that `route` says.
+    /// UPDATE or DELETE: one program at every partition of `route`.
     Modify {
         /// `Program::Update` or `Program::Delete`.
         program: Arc<Program>,
-        /// Where.
+        /// The partitions.
         route: Route,
     },
     /// CREATE TABLE.
     CreateTable {
-        /// The definition with ids 0; the coordinator gives ids.
+        /// The definition with ids 0; the coordinator assigns the ids.
         table: TableDef,
         /// IF NOT EXISTS.
         if_not_exists: bool,
@@ -77,7 +78,7 @@ pub enum Statement {
         names: Vec<String>,
         /// IF EXISTS.
         if_exists: bool,
-        /// What it says, before all else, of names that cannot be there.
+        /// Notices, emitted first, about names that cannot exist.
         skipped: Vec<String>,
     },
     /// TRUNCATE.
@@ -85,11 +86,11 @@ pub enum Statement {
         /// Names.
         names: Vec<String>,
     },
-    /// IF EXISTS of something that cannot be there: says this notice and this tag.
+    /// IF EXISTS of something that cannot exist: emits this notice and this tag.
     Skip {
         /// The command tag.
         tag: &'static str,
-        /// What is missing.
+        /// The notice.
         notice: String,
     },
     /// ALTER TABLE ... ADD PRIMARY KEY.
@@ -124,7 +125,7 @@ pub enum Statement {
         if_exists: bool,
         /// CONCURRENTLY: not in a transaction block.
         concurrently: bool,
-        /// What it says, before all else, of names that cannot be there.
+        /// Notices, emitted first, about names that cannot exist.
         skipped: Vec<String>,
     },
     /// VACUUM, ANALYZE, CHECKPOINT.
@@ -152,12 +153,12 @@ pub enum Statement {
     SetTransaction {
         /// The options.
         options: TxnOptions,
-        /// For all later transactions.
+        /// Whether it applies to all later transactions of the session.
         session: bool,
     },
-    /// SET TRANSACTION SNAPSHOT: the id that pg_export_snapshot gave.
+    /// SET TRANSACTION SNAPSHOT, with an id returned by pg_export_snapshot.
     SetSnapshot(String),
-    /// SET name = value; `None`: to its default.
+    /// SET name = value; `None` sets the default.
     Set {
         /// Lower-case name.
         name: String,
@@ -170,7 +171,7 @@ pub enum Statement {
     Reset(String),
     /// SHOW name (lower case, or `all`).
     Show(String),
-    /// EXPLAIN: the lines are made already.
+    /// EXPLAIN; the planner has already produced the lines.
     Explain(Vec<String>),
     /// PREPARE name AS ...
     Prepare {
@@ -205,7 +206,7 @@ pub enum Statement {
     Close(Option<String>),
     /// COPY.
     Copy(Copy),
-    /// DISCARD ALL, UNLISTEN *: nothing to do but say this tag.
+    /// DISCARD ALL, UNLISTEN *: does nothing except return this tag.
     Noop(&'static str),
     /// An empty query.
     Empty,
@@ -216,25 +217,25 @@ pub enum Statement {
 pub struct Argument {
     /// Its value: an expression without columns.
     pub expr: Expr,
-    /// Its type; [`SqlType::Unknown`] where the parameter's decides.
+    /// Its type; [`SqlType::Unknown`] if the parameter's type decides.
     pub ty: SqlType,
-    /// Its place in the text, in characters from 1.
+    /// Its position in the text, in characters from 1.
     pub position: Option<u32>,
 }
 
-/// A query: rows from somewhere, then the finishing steps at the coordinator, in order.
+/// A query: rows from a source, then the final steps at the coordinator, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// A condition without columns: unless it is true, the source gives no rows and is not asked
-    /// for any.
+    /// A condition without columns. Unless it is true, the query reads nothing and the source is
+    /// empty.
     pub once: Option<Expr>,
-    /// Where rows come from.
+    /// The source of the rows.
     pub source: Source,
-    /// What happens to them.
+    /// The final steps.
     pub finish: Vec<Finish>,
 }
 
-/// Where a query's rows come from.
+/// The source of a query's rows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// No FROM: these rows of expressions (SELECT 1, VALUES).
@@ -250,25 +251,26 @@ pub enum Source {
         /// int4 or int8.
         ty: SqlType,
     },
-    /// A system view: the rows are made when the statement runs.
+    /// A system view; its rows are produced when the statement runs.
     View(SystemView),
-    /// `clearway.reset_contention()`: one row with the empty text, when the counts are 0.
+    /// `clearway.reset_contention()`: resets the counters to 0 and returns one row with the empty
+    /// text.
     ResetContention,
     /// `pg_export_snapshot()`: one row with the id.
     ExportSnapshot,
-    /// A table, by a program at partitions.
+    /// A table, read by a program at partitions.
     Table {
         /// `Program::Scan`.
         program: Arc<Program>,
-        /// Where.
+        /// The partitions.
         route: Route,
     },
 }
 
-/// Steps at the coordinator. Input of each is the output of the one before.
+/// A step at the coordinator. Its input is the output of the previous step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Finish {
-    /// Keeps rows that satisfy it.
+    /// Keeps rows that satisfy the condition.
     Filter(Expr),
     /// Merges partial aggregates (input: keys, then states) into keys, then results.
     Merge(Group),
@@ -287,7 +289,7 @@ pub enum Finish {
     Sort(Vec<SortKey>),
     /// LIMIT, OFFSET.
     Limit {
-        /// LIMIT; NULL is none.
+        /// LIMIT; NULL means no limit.
         limit: Option<Expr>,
         /// OFFSET.
         offset: Option<Expr>,
@@ -308,10 +310,10 @@ pub struct SortKey {
 /// Which partitions a program runs at.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Route {
-    /// The one that the hash of these expressions (the distribution columns' values, in their
-    /// types) names.
+    /// The partition given by the hash of these expressions: the values of the distribution
+    /// columns, in their types.
     Hash(Vec<Expr>),
-    /// The home of the row with this key, which its global index knows.
+    /// The home of the row with this key, found through the key's global index.
     GlobalIndex {
         /// The table.
         table: Arc<TableDef>,
@@ -320,7 +322,7 @@ pub enum Route {
         /// The values of the key's columns, in their types.
         values: Vec<Expr>,
     },
-    /// All.
+    /// All partitions.
     All,
 }
 
@@ -329,8 +331,8 @@ pub enum Route {
 pub struct Insert {
     /// The table.
     pub table: Arc<TableDef>,
-    /// The rows' source: its output has exactly the table's columns, in order, in their types,
-    /// defaults filled in.
+    /// The source of the rows. Its output has exactly the table's columns, in order, in their
+    /// types, with defaults filled in.
     pub source: Query,
     /// `Program::Insert`.
     pub program: Arc<Program>,
@@ -339,9 +341,9 @@ pub struct Insert {
 /// BACKUP TO 'directory' [ RATE bytes ].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
-    /// The directory that is to be made, at the server.
+    /// The directory to create, on the server.
     pub target: String,
-    /// At most so many bytes a second, more than 0.
+    /// Maximum rate in bytes per second, greater than 0.
     pub bytes_a_second: Option<u64>,
 }
 
@@ -352,64 +354,69 @@ pub struct Fetch {
     pub cursor: String,
     /// Which rows.
     pub rows: FetchRows,
-    /// MOVE: the rows are passed over.
+    /// Whether it is MOVE, which skips the rows.
     pub moves: bool,
 }
 
 /// Which rows FETCH asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchRows {
-    /// The next n, the last -n backward, or the current one again if 0.
+    /// The next n rows, the previous -n rows if negative, or the current row again if 0.
     By(i64),
-    /// All that are left.
+    /// All remaining rows.
     AllForward,
-    /// All before the current one, backward.
+    /// All rows before the current one, backward.
     AllBackward,
-    /// The nth of all, or the nth from the end if negative.
+    /// The nth row, or the nth from the end if negative.
     Absolute(i64),
-    /// The nth behind the current one, or before it if negative.
+    /// The nth row after the current one, or before it if negative.
     Relative(i64),
 }
 
-/// What maintenance.
+/// A maintenance command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Maintain {
+    /// VACUUM.
     Vacuum,
+    /// ANALYZE.
     Analyze,
+    /// CHECKPOINT.
     Checkpoint,
 }
 
 /// Options of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxnOptions {
-    /// READ ONLY or READ WRITE, if said.
+    /// READ ONLY or READ WRITE, if specified.
     pub read_only: Option<bool>,
-    /// The isolation level asked for, if said.
+    /// The isolation level, if specified.
     pub isolation: Option<Isolation>,
-    /// DEFERRABLE or NOT DEFERRABLE, if said.
+    /// DEFERRABLE or NOT DEFERRABLE, if specified.
     pub deferrable: Option<bool>,
-    /// Said as START TRANSACTION: the command tag repeats it.
+    /// Whether it was written as START TRANSACTION; the command tag repeats it.
     pub start: bool,
 }
 
-/// Isolation levels, by their SQL names: the weakest is the least.
+/// Isolation levels by their SQL names, ordered from weakest to strongest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum Isolation {
+    /// READ UNCOMMITTED.
     ReadUncommitted,
+    /// READ COMMITTED.
     #[default]
     ReadCommitted,
+    /// REPEATABLE READ.
     RepeatableRead,
+    /// SERIALIZABLE.
     Serializable,
 }
 
 impl Isolation {
-    /// All levels, the weakest first.
+    /// All levels, from weakest to strongest.
     pub const ALL: [Self; 4] =
         [Self::ReadUncommitted, Self::ReadCommitted, Self::RepeatableRead, Self::Serializable];
 
-    /// The SQL name, in lower case.
+    /// Returns the SQL name in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReadUncommitted => "read uncommitted",
@@ -419,7 +426,7 @@ impl Isolation {
         }
     }
 
-    /// The level with this SQL name in lower case.
+    /// Returns the level with this SQL name in lower case.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.name() == name)
     }
@@ -430,9 +437,9 @@ impl Isolation {
 pub struct Copy {
     /// From or to the client.
     pub direction: CopyDirection,
-    /// How rows are written.
+    /// The row format.
     pub format: CopyFormat,
-    /// The columns on the wire, as types in order.
+    /// The types of the columns on the wire, in order.
     pub types: Vec<SqlType>,
     /// Their names, for CSV HEADER.
     pub names: Vec<String>,
@@ -441,38 +448,38 @@ pub struct Copy {
 /// The direction of a COPY.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CopyDirection {
-    /// FROM STDIN. The incoming values (in `types`) are the input row of `row`, which makes the
+    /// FROM STDIN. The incoming values (of `types`) are the input of `row`, which computes the
     /// table's row.
     From {
         /// The table.
         table: Arc<TableDef>,
-        /// One expression a table column.
+        /// One expression per table column.
         row: Vec<Expr>,
         /// `Program::Insert`.
         program: Arc<Program>,
     },
-    /// TO STDOUT of a query's rows.
+    /// TO STDOUT: a query's rows.
     To(Query),
 }
 
 /// The text formats of COPY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyFormat {
-    /// CSV rather than text.
+    /// Whether it is CSV rather than text.
     pub csv: bool,
-    /// One byte.
+    /// The delimiter, one byte.
     pub delimiter: u8,
     /// The NULL string.
     pub null: String,
-    /// CSV (or text) with a header line.
+    /// Whether there is a header line.
     pub header: bool,
-    /// CSV's quote.
+    /// The quote character of CSV.
     pub quote: u8,
-    /// CSV's escape.
+    /// The escape character of CSV.
     pub escape: u8,
 }
 
-/// Used by CREATE TABLE's planner and by the catalog's tests: a definition with no ids yet.
+/// Creates a definition without ids, for the planner of CREATE TABLE and for tests.
 pub fn unnumbered_table(
     name: &str,
     columns: Vec<Column>,

@@ -1,34 +1,32 @@
-//! System views: what a server tells of itself in SQL, as relations of schema `clearway` that can
-//! be read and not written.
+//! System views: read-only relations in schema `clearway` that describe the server.
 //!
-//! Their rows are made when a statement runs, by the server; they are never distributed, and
-//! reading them takes no locks of transactions.
+//! The server produces their rows when a statement runs. They are never distributed, and reading
+//! them takes no transaction locks.
 
 use clearway_types::SqlType;
 
-/// The schema that only the server's own relations and functions are in.
+/// The schema that contains only the server's own relations and functions.
 pub const SCHEMA: &str = "clearway";
 
 /// A system view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SystemView {
-    /// What the server has done since it was started, in one row.
+    /// What the server has done since it started, in one row.
     Activity,
-    /// How often latches and locks were asked for, and who waited for them how long, since the
-    /// counts were last set to 0.
+    /// Requests and waits of latches and locks, by caller, since the counters were last reset.
     Contention,
     /// Rows that several transactions hold or want at once, and how they are locked.
     HotRows,
-    /// What was measured of the processor at the start, a row for each way to take a latch.
+    /// The processor measurements at startup, one row for each latch implementation.
     LatchCalibration,
-    /// Who waits for which lock of whom, a row for each wait in progress.
+    /// One row for each wait in progress: who waits for which lock, and who holds it.
     Locks,
-    /// Plans that read single rows in blocks, which lock they take there, and the counts from which
-    /// that is learned.
+    /// Plans that read single rows in transaction blocks: which lock they take, and the counts from
+    /// which it is learned.
     Plans,
-    /// Who is connected, what each session does and what it waits for.
+    /// The connected sessions, their activity and what they wait for.
     Sessions,
-    /// Who sees a snapshot, since when, and how much is kept for it.
+    /// The open snapshots: the session, their age, and how much is retained for them.
     Snapshots,
 }
 
@@ -36,7 +34,7 @@ pub enum SystemView {
 pub type ViewColumn = (&'static str, SqlType);
 
 impl SystemView {
-    /// All of them, by name.
+    /// All views, ordered by name.
     pub const ALL: [Self; 8] = [
         Self::Activity,
         Self::Contention,
@@ -48,7 +46,7 @@ impl SystemView {
         Self::Snapshots,
     ];
 
-    /// Its name, with its schema.
+    /// Returns the name, including the schema.
     pub fn name(self) -> &'static str {
         match self {
             Self::Activity => "clearway.activity",
@@ -62,17 +60,17 @@ impl SystemView {
         }
     }
 
-    /// The view of this name, with its schema.
+    /// Returns the view with this name, including the schema.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|view| view.name() == name)
     }
 
-    /// Its name without the schema.
+    /// Returns the name without the schema.
     pub fn short_name(self) -> &'static str {
         &self.name()[SCHEMA.len() + 1..]
     }
 
-    /// Its columns: names and types, in the order of the values in its rows.
+    /// Returns the names and types of the columns, in the order of the rows' values.
     pub fn columns(self) -> &'static [ViewColumn] {
         use SqlType::{Bool, Float8, Int4, Int8, Text, Timestamptz};
         match self {
@@ -191,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_is_found_by_its_name_in_its_schema_only() {
+    fn views_are_found_only_by_qualified_name() {
         for view in SystemView::ALL {
             assert_eq!(SystemView::by_name(view.name()), Some(view));
             assert_eq!(SystemView::by_name(view.short_name()), None);

@@ -1,4 +1,4 @@
-//! Text forms read back; comparison agrees with the key encoding; aggregates do not depend on how
+//! Text forms round-trip; comparison agrees with the key encoding; aggregates do not depend on how
 //! rows are split.
 
 use clearway_ir::agg::Groups;
@@ -43,7 +43,7 @@ fn zones() -> Vec<Zone> {
 
 proptest! {
     #[test]
-    fn text_forms_read_back((ty, d) in typed()) {
+    fn text_forms_round_trip((ty, d) in typed()) {
         for zone in zones() {
             let text = value::to_text(ty, d.as_ref(), &zone);
             let back = value::parse_text(ty, &text, &zone).map_err(|e| TestCaseError::fail(format!("{text}: {e}")))?;
@@ -52,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in ".{0,30}", time in "[-+0-9:. TZ]{0,30}") {
+    fn no_text_makes_the_parsers_panic(text in ".{0,30}", time in "[-+0-9:. TZ]{0,30}") {
         for ty in [SqlType::Bool, SqlType::Int4, SqlType::Float8, SqlType::Numeric, SqlType::Date, SqlType::Timestamp, SqlType::Timestamptz, SqlType::Char(3)] {
             for t in [&text, &time] {
                 let _ = value::parse_text(ty, t, &Zone::utc());
@@ -118,7 +118,7 @@ proptest! {
 }
 
 #[test]
-fn aggregates_without_rows() {
+fn aggregates_without_rows_are_zero_or_null() {
     let agg = |func, ty| Aggregate {
         func,
         arg: Some(Expr::Column(0)),
@@ -139,7 +139,7 @@ fn aggregates_without_rows() {
 }
 
 #[test]
-fn lengths_of_strings() {
+fn string_casts_enforce_lengths() {
     let zone = Zone::utc();
     let to = |s: &str, ty, explicit| {
         cast::cast(Datum::from(s).as_ref(), ty, explicit, &zone).map_err(|e| e.state().to_string())
@@ -153,7 +153,7 @@ fn lengths_of_strings() {
 }
 
 #[test]
-fn summer_time() {
+fn local_times_in_gaps_and_folds_match_postgres() {
     let Some(berlin) = Zone::named("Europe/Berlin") else { return };
     let show = |text: &str| {
         let d = value::parse_text(SqlType::Timestamptz, text, &berlin).unwrap();
@@ -161,14 +161,14 @@ fn summer_time() {
     };
     assert_eq!(show("2024-01-01 12:00"), "2024-01-01 12:00:00+01");
     assert_eq!(show("2024-07-01 12:00"), "2024-07-01 12:00:00+02");
-    // The gap of 31 March, and the fold of 27 October, as PostgreSQL resolves them.
+    // The gap of 31 March and the fold of 27 October, as PostgreSQL resolves them.
     assert_eq!(show("2024-03-31 02:30"), "2024-03-31 03:30:00+02");
     assert_eq!(show("2024-10-27 02:30"), "2024-10-27 02:30:00+01");
 }
 
-/// The rules of the last years go on for ever.
+/// The last rules continue indefinitely.
 #[test]
-fn summer_time_beyond_the_year_9999() {
+fn daylight_saving_continues_after_9999() {
     let Some(zone) = Zone::named("America/New_York") else { return };
     for year in ["2024", "9998", "9999", "10000", "20240", "294000"] {
         for (month, offset) in [("01", "-05"), ("07", "-04")] {

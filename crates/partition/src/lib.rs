@@ -1,10 +1,10 @@
 //! A partition: a state machine that executes fragments under a concurrency-control scheme.
 //!
 //! [`Partition::on_message`] takes one message, runs what can run, and leaves in the outbox what
-//! its surroundings must do. It never waits: a fragment that misses a page or a lock is suspended,
+//! its environment must do. It never waits: a fragment that misses a page or a lock is suspended,
 //! and others run. Must not know: sessions, SQL text, threads, clocks, disks, other partitions. It
-//! counts requests for locks in `lockstat`, where nothing is read back; how long they wait is
-//! measured by who carries out what it leaves in the outbox.
+//! counts lock requests in `lockstat`, but reads nothing back from it. The code that carries out
+//! the outbox measures the waits.
 
 #![forbid(unsafe_code)]
 

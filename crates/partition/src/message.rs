@@ -1,4 +1,4 @@
-//! What a partition is told and what it answers.
+//! A partition's messages and replies.
 
 use crate::lock::{HotRow, Wanted};
 use clearway_buffer::{MissingPage, Pin};
@@ -18,49 +18,49 @@ pub struct Origin {
     pub worker: u16,
     /// The session, as its worker numbers it.
     pub session: u32,
-    /// The call: lets the session drop a reply that it no longer waits for.
+    /// The call's number: the session drops replies that it no longer waits for.
     pub seq: u32,
 }
 
-/// What a transaction loses if it gives up. Of the transactions in a deadlock the one with the
-/// least gives up.
+/// What a transaction loses if it gives up. In a deadlock the transaction with the smallest stake
+/// gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stake {
-    /// Nothing: it is one statement, which the engine runs again. How often it has given up
-    /// already.
+    /// Nothing: it is one statement, which the engine runs again. The value is the number of times
+    /// it has given up already.
     Retry(u32),
-    /// The rows that it has read and changed.
+    /// The number of rows that it has read and changed.
     Rows(u64),
 }
 
-/// A message to a partition. Every message but [`Body::Resume`], [`Body::Unavailable`],
-/// [`Body::Unblock`], [`Body::AwaitsClient`], [`Body::Forget`], [`Body::Cancel`], [`Body::GiveUp`]
-/// and [`Body::HotRows`] has exactly one [`Out::Reply`].
+/// A message to a partition. Every message gets exactly one [`Out::Reply`], except
+/// [`Body::Resume`], [`Body::Unavailable`], [`Body::Unblock`], [`Body::AwaitsClient`],
+/// [`Body::Forget`], [`Body::Cancel`], [`Body::GiveUp`] and [`Body::HotRows`].
 #[derive(Debug)]
 pub struct Message {
-    /// The transaction, unique; a one-shot has one too.
+    /// The transaction's unique id; a one-shot has one, too.
     pub txn: TxnId,
     /// What the transaction has at stake without this call. Only calls that may wait for locks need
     /// it.
     pub stake: Stake,
     /// Where the reply goes.
     pub origin: Origin,
-    /// What is to be done.
+    /// The request.
     pub body: Body,
 }
 
-/// Instead of a snapshot: all that is committed when the statement runs, of one row that it reads
-/// by its key at one partition.
+/// Used in place of a snapshot by a statement that reads one row by its key at one partition: it
+/// sees everything committed when it runs.
 pub const COMMITTED: Lsn = Lsn(u64::MAX);
 
-/// How much of its output a statement answers with before it pauses.
+/// How much output a statement returns before it pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Names the statement among those of its transaction that have paused.
+    /// Identifies the statement among the paused ones of its transaction.
     pub id: u32,
-    /// At most this number of rows; at least 1.
+    /// Maximum number of rows; at least 1.
     pub rows: u32,
-    /// No further row after this number of bytes.
+    /// No row is added after this number of bytes.
     pub bytes: u32,
 }
 
@@ -69,135 +69,137 @@ impl Batch {
     pub const ALL: Self = Self { id: 0, rows: u32::MAX, bytes: u32::MAX };
 }
 
-/// What is to be done.
+/// The request in a message.
 #[derive(Debug)]
 pub enum Body {
-    /// A single-partition transaction: runs and commits here.
+    /// A single-partition transaction, which runs and commits here.
     OneShot {
-        /// What to run.
+        /// The program to run.
         program: Arc<Program>,
-        /// What its expressions see.
+        /// The environment of its expressions.
         env: Arc<Env>,
         /// The rows of an INSERT.
         rows: Option<RowBatch>,
     },
     /// A statement of a general transaction.
     Statement {
-        /// What to run.
+        /// The program to run.
         program: Arc<Program>,
-        /// What its expressions see.
+        /// The environment of its expressions.
         env: Arc<Env>,
         /// The rows of an INSERT.
         rows: Option<RowBatch>,
-        /// Pause when a batch of output rows is full ([`Reply::more`]); [`Body::Next`] goes on.
+        /// Pause when a batch of output rows is full ([`Reply::more`]); [`Body::Next`] resumes.
         batch: Batch,
-        /// The table's trees were made by this transaction: no row locks, and no undo unless there
-        /// is a savepoint.
+        /// Whether this transaction created the table's trees. Then there are no row locks, and no
+        /// undo unless there is a savepoint.
         fresh: bool,
-        /// It is part of a block that may change rows: its reads of single rows take the lock that
-        /// is learned for their plan, and are evidence.
+        /// Whether it is part of a block that may change rows. Then its reads of single rows take
+        /// the lock learned for their plan, and count as evidence.
         learns: bool,
-        /// It is an UPDATE in a block below REPEATABLE READ: it may change a row whose last change
-        /// is not committed ([`crate::Limits::retire`]).
+        /// Whether it is an UPDATE in a block below REPEATABLE READ. Then it may change a row whose
+        /// last change is not committed ([`crate::Limits::retire`]).
         goes_behind: bool,
     },
     /// A statement of a general transaction that sees an open snapshot and its transaction's own
-    /// changes. If it only reads, it takes no lock and waits for none. If it changes rows or locks
-    /// them, it locks the rows alone, and takes the newest version of each if that satisfies its
-    /// condition, too.
+    /// changes. If it only reads, it takes no locks and waits for none. If it changes or locks
+    /// rows, it locks only the rows. It takes the newest version of each, provided that this
+    /// version satisfies its condition, too.
     StatementAt {
         /// The snapshot, or [`COMMITTED`].
         at: Lsn,
-        /// It fails (40001) where others have changed a row since the snapshot that it is to change
-        /// or to lock.
+        /// Whether it fails (40001) if others have changed a row since the snapshot that it must
+        /// change or lock.
         repeatable: bool,
-        /// What to run.
+        /// The program to run.
         program: Arc<Program>,
-        /// What its expressions see.
+        /// The environment of its expressions.
         env: Arc<Env>,
         /// The keys of a global index.
         rows: Option<RowBatch>,
-        /// As in [`Body::Statement`].
+        /// Same as in [`Body::Statement`].
         batch: Batch,
     },
-    /// Goes on with the paused statement of this [`Batch::id`].
+    /// Resumes the paused statement with this [`Batch::id`].
     Next(u32),
-    /// Waits until the transactions that this one is behind here have been committed: see
+    /// Waits until the transactions that this one is behind here have committed; see
     /// [`Reply::behind`].
     Settle,
-    /// Drops the paused statement of this [`Batch::id`], if there is one. Not answered.
+    /// Drops the paused statement with this [`Batch::id`], if there is one. No reply.
     Forget(u32),
-    /// Sets a savepoint; ids grow.
+    /// Sets a savepoint; ids increase.
     Savepoint(u32),
-    /// Undoes what was done since the savepoint; it stays.
+    /// Undoes what was done since the savepoint, which remains.
     RollbackTo(u32),
-    /// Asks for the whole partition, for a transaction that is one round of fragments: all other
-    /// work waits until it is finished. [`Reply::count`] is 1 if it is given, 0 if not: then its
-    /// statements lock as those of any general transaction.
+    /// Requests the whole partition, for a transaction that is one round of fragments: all other
+    /// work waits until it is finished. [`Reply::count`] is 1 if granted, else 0: then its
+    /// statements lock like those of any general transaction.
     Block,
-    /// The transaction keeps locks on the tables that it has used here, and the rest of the
-    /// partition is free again. Not answered.
+    /// The transaction keeps locks on the tables that it has used here, and releases the rest of
+    /// the partition. No reply.
     Unblock,
-    /// Waits until no lock is held here, for a transaction that has been refused the partition and
-    /// has neither locks nor a partition to itself. [`Reply::count`] is 1 then, and 0 as soon as
-    /// one is here that may wait for its client: nobody knows how long.
+    /// Waits until no lock is held here, for a transaction that was refused the partition and holds
+    /// neither locks nor a partition. [`Reply::count`] is then 1. It is 0 as soon as a transaction
+    /// has locks here that may wait for its client, for an unknown time.
     AwaitQuiet,
-    /// As [`Body::Unblock`], and the transaction's client decides from now on when it ends: nobody
-    /// should wait for that. Not answered.
+    /// Like [`Body::Unblock`]; in addition, from now on the transaction's client decides when it
+    /// ends, and others should not wait for that. No reply.
     AwaitsClient,
-    /// Keeps what changes replace from now on, for a snapshot that is being opened: see
-    /// [`crate::Opening::generation`]. [`Reply::count`] is 1 if it does, 0 if it cannot.
+    /// Starts keeping what changes replace, for a snapshot that is being opened; see
+    /// [`crate::Opening::generation`]. [`Reply::count`] is 1 on success, 0 if it cannot.
     KeepVersions(u64),
-    /// Locks a table, to change or to drop it.
+    /// Locks a table in order to change or drop it.
     LockTable {
-        /// Which.
+        /// The table.
         table: TableId,
-        /// Who asks for it.
+        /// The session and statement that request it.
         asker: Option<Asker>,
     },
-    /// Makes trees; an abort drops them again.
+    /// Creates trees; an abort drops them again.
     CreateTrees(Vec<TreeId>),
     /// Drops trees when the transaction commits.
     DropTreesAtCommit(Vec<TreeId>),
     /// When the transaction commits, plans of this table with a lower `TableDef::version` become
     /// stale here, except for reads of snapshots that do not see the commit. Every partition must
-    /// have answered before the transaction commits.
+    /// have replied before the transaction commits.
     TableChanged {
         /// The table.
         table: TableId,
-        /// The least version that is still good.
+        /// The lowest version that is still valid.
         version: u64,
     },
-    /// The decision. A transaction that this partition has never seen is finished at once.
+    /// The decision. A transaction unknown to this partition is finished immediately.
     Finish {
-        /// The commit record's LSN: lock release. `None`: undo first.
+        /// The commit record's LSN: release the locks. `None`: undo first.
         commit: Option<Lsn>,
     },
-    /// Ends what the transaction runs or waits for here: that call is answered with this error.
-    /// Locks stay until [`Body::Finish`] (a one-shot ends altogether). Ignored if nothing runs, or
+    /// Cancels what the transaction runs or waits for here: that call fails with this error. Its
+    /// locks stay until [`Body::Finish`]; a one-shot ends completely. Ignored if nothing runs, or
     /// if what runs is the end of the transaction or an undo.
     Cancel(SqlError),
-    /// As [`Body::Cancel`] if the transaction is still in this wait for a lock, otherwise ignored.
+    /// Like [`Body::Cancel`] if the transaction is still in this wait for a lock, otherwise
+    /// ignored.
     GiveUp {
-        /// As [`Out::Waits::wait`].
+        /// Same as [`Out::Waits::wait`].
         wait: u64,
-        /// The answer.
+        /// The reply.
         error: SqlError,
     },
-    /// The wanted pages have come, or others have had a turn. What came stays in its frames until
-    /// the task has run, however long this message waits for that: an attempt that wants no more
-    /// pages than the pool can hold makes progress.
+    /// The requested pages are resident, or others have had a turn. The pins keep the pages in
+    /// their frames until the task has run, however long this message waits for that. So an attempt
+    /// makes progress if it needs no more pages than the pool can hold.
     Resume(Vec<Pin>),
-    /// What it wants cannot be had: the call is answered with this error. The end of a transaction,
-    /// which cannot fail, is tried again.
+    /// The requested pages cannot be read: the call fails with this error. The end of a
+    /// transaction, which cannot fail, is retried.
     Unavailable(SqlError),
-    /// Rows by their bytes, locked and undone as any others: the catalog's.
+    /// An operation on raw rows, those of the catalog, with locks and undo like any other.
     Raw(RawOp),
-    /// Asks which rows are hot now, whoever has the partition: see [`Out::HotRows`]. Not answered.
+    /// Requests the rows that are hot now, even if the partition is blocked; see [`Out::HotRows`].
+    /// No reply.
     HotRows(TakeHotRows),
 }
 
-/// Takes the hot rows of a partition.
+/// Receives the hot rows of a partition.
 pub struct TakeHotRows(pub Box<dyn FnOnce(PartitionId, Vec<HotRow>) + Send>);
 
 impl Debug for TakeHotRows {
@@ -207,7 +209,7 @@ impl Debug for TakeHotRows {
 }
 
 impl Body {
-    /// Whose statement asks.
+    /// Returns the session and statement of the request.
     pub(crate) fn asker(&self) -> Option<Asker> {
         match self {
             Self::OneShot { env, .. }
@@ -219,17 +221,18 @@ impl Body {
     }
 }
 
-/// An operation on a tree's raw rows. Values come back as the bytes of `Reply::rows`' rows.
+/// An operation on a tree's raw rows. Values are returned as the bytes of the rows in
+/// `Reply::rows`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawOp {
-    /// The value of a key, or no row.
+    /// Returns the value of a key, or no row.
     Get {
         /// The tree.
         tree: TreeId,
         /// The key.
         key: Vec<u8>,
     },
-    /// Inserts or replaces.
+    /// Inserts or replaces a value.
     Put {
         /// The tree.
         tree: TreeId,
@@ -238,57 +241,58 @@ pub enum RawOp {
         /// The value.
         value: Vec<u8>,
     },
-    /// Deletes; `Reply::count` says whether it was there.
+    /// Deletes a key; `Reply::count` is 1 if it existed.
     Delete {
         /// The tree.
         tree: TreeId,
         /// The key.
         key: Vec<u8>,
     },
-    /// All values in key order.
+    /// Returns all values in key order.
     Scan {
         /// The tree.
         tree: TreeId,
     },
 }
 
-/// What a call brings back.
+/// The result of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
     /// Output rows.
     pub rows: RowBatch,
-    /// Rows changed, or found by a scan (since the statement's last reply).
+    /// Rows changed, or found by a scan, since the statement's last reply.
     pub count: u64,
-    /// The statement has paused: [`Body::Next`] brings more.
+    /// Whether the statement has paused: [`Body::Next`] returns more.
     pub more: bool,
-    /// The commit record of a one-shot that changed something.
+    /// The commit record's LSN of a one-shot that changed something.
     pub commit: Option<Lsn>,
-    /// The transaction has changed a row at this partition whose last change is not committed:
-    /// before it commits, [`Body::Settle`] must be answered there.
+    /// Set if the transaction has changed a row at this partition whose last change is not
+    /// committed. Before it commits, [`Body::Settle`] must have been answered there.
     pub behind: Option<PartitionId>,
 }
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The client's to see.
+    /// An error for the client.
     Sql(SqlError),
-    /// A tree of the plan is not here any more, or the table's definition has changed: plan again.
+    /// A tree of the plan no longer exists, or the table's definition has changed: plan again.
     StalePlan,
-    /// A one-shot that only reads cannot do so at once: its rows exceed
-    /// [`crate::Limits::one_shot_bytes`], it takes more than a turn, or others have locked what it
-    /// reads. It is to be run again as a statement with a snapshot.
+    /// A read-only one-shot cannot complete immediately: its rows exceed
+    /// [`crate::Limits::one_shot_bytes`], it needs more than one turn, or others have locked what
+    /// it reads. It must run again as a statement with a snapshot.
     NeedsSnapshot,
-    /// A transaction that the caller's was behind has been undone, and the caller's before it: all
-    /// that it has done here is gone, and each further call is answered like this until its end.
+    /// A transaction that this one was behind has been undone, and this one before it. All its
+    /// changes here are gone, and each further call fails with this until it ends.
     Undone,
 }
 
 impl Failure {
-    /// What the client of an [undone](Self::Undone) transaction is told: 40001.
+    /// Returns the client's error for an [undone](Self::Undone) transaction: 40001.
     #[cold]
     pub fn undone() -> SqlError {
-        let text = "could not serialize access because a transaction that changed the same row before was rolled back";
+        let text =
+            "could not serialize access because an earlier change of the same row was rolled back";
         SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.")
     }
 }
@@ -299,159 +303,161 @@ impl From<SqlError> for Failure {
     }
 }
 
-/// What a partition wants its surroundings to do.
+/// A request from a partition to its environment.
 #[derive(Debug)]
 pub enum Out {
-    /// Answer a call.
+    /// Reply to a call.
     Reply {
-        /// Whose.
+        /// The caller.
         to: Origin,
-        /// By whom.
+        /// The replying partition.
         partition: PartitionId,
-        /// The answer.
+        /// The reply.
         reply: Result<Reply, Failure>,
-        /// The last commit at this partition: what the answer shows is durable when this is. An
-        /// error shows something, too: a key that is there, say.
+        /// The last commit at this partition: the reply is durable when this commit is. An error
+        /// may reveal data, too, for example an existing key.
         depends_on: Lsn,
     },
-    /// Fetch these and then send [`Body::Resume`], or [`Body::Unavailable`] if they cannot be had.
+    /// Fetch these pages, then send [`Body::Resume`], or [`Body::Unavailable`] if they cannot be
+    /// read.
     Fetch {
-        /// Where.
+        /// The partition.
         partition: PartitionId,
-        /// Who is suspended.
+        /// The suspended transaction.
         txn: TxnId,
-        /// What it needs in the pool at once.
+        /// The pages that it needs in the pool at once.
         wants: Vec<MissingPage>,
     },
-    /// Have this read where one may wait for the disk ([`LogRead::run`]), and then send
+    /// Run this read on a thread that may wait for the disk ([`LogRead::run`]), then send
     /// [`Body::Resume`].
     ReadLog {
-        /// Where.
+        /// The partition.
         partition: PartitionId,
-        /// Who is suspended.
+        /// The suspended transaction.
         txn: TxnId,
-        /// What it needs to undo its changes.
+        /// The log that it needs to undo its changes.
         read: LogRead,
     },
-    /// Have this read where one may wait for the disk ([`SpillRead::run`]), then send
+    /// Run this read on a thread that may wait for the disk ([`SpillRead::run`]), then send
     /// [`Body::Resume`].
     ReadSpill {
-        /// Where.
+        /// The partition.
         partition: PartitionId,
-        /// Who is suspended.
+        /// The suspended transaction.
         txn: TxnId,
-        /// The old versions of rows that it needs.
+        /// The old row versions that it needs.
         read: SpillRead,
     },
-    /// Give these to who has asked for them.
+    /// Pass these rows to the requester.
     HotRows {
-        /// Where.
+        /// The partition.
         partition: PartitionId,
-        /// Those with the most holders and waiters, first and at most [`HotRow::MOST`].
+        /// At most [`HotRow::MOST`] rows, those with the most holders and waiters first.
         rows: Vec<HotRow>,
-        /// Who has asked.
+        /// The requester.
         take: TakeHotRows,
     },
-    /// Have this written where one may wait for the disk ([`SpillWrite::run`]). Nobody waits for
-    /// it.
+    /// Run this write on a thread that may wait for the disk ([`SpillWrite::run`]). Nothing waits
+    /// for it.
     WriteSpill {
-        /// Old versions of rows.
+        /// Old row versions.
         write: SpillWrite,
     },
-    /// Send [`Body::Resume`] when others have had a turn.
+    /// Send [`Body::Resume`] after others have had a turn.
     Yield {
-        /// Where.
+        /// The partition.
         partition: PartitionId,
-        /// Who; [`NOBODY`]: the partition itself, which has more to take up than one message may
-        /// bring with it.
+        /// The transaction. [`NOBODY`] means the partition itself, which has more calls to resume
+        /// than one message may.
         txn: TxnId,
     },
-    /// The call of a transaction that had the partition to itself cannot go on at once: it has
-    /// locks now, and should let go of the other partitions that it has to itself
+    /// A call of a transaction that had the partition to itself cannot continue immediately. The
+    /// transaction now has locks, and should release the other partitions that it has to itself
     /// ([`Body::Unblock`]).
     Stalled {
         /// The call.
         to: Origin,
     },
-    /// The transaction, of which no call is unanswered here, has been undone: [`Failure::Undone`].
-    /// Its session should end it at once, as it may have locks elsewhere.
+    /// The transaction has been undone while no call of it was unanswered here; see
+    /// [`Failure::Undone`]. Its session should end it soon, because it may have locks elsewhere.
     Undone {
         /// Its last call.
         to: Origin,
-        /// Which.
+        /// The transaction.
         txn: TxnId,
     },
     /// The transaction waits for a lock, or for a partition that another has to itself.
     ///
-    /// This, [`Out::Line`] and [`Out::Over`] change the waits-for graph, and two threads that had
-    /// the partition one after the other may carry theirs out in any order: `order` says in which
-    /// they count. A partition's start with 1 and leave no number out.
+    /// This, [`Out::Line`] and [`Out::Over`] change the waits-for graph. Two threads that ran the
+    /// partition one after the other may deliver theirs in any order; `order` is the order in which
+    /// they apply. A partition numbers them from 1 without gaps.
     Waits {
-        /// Who.
+        /// The transaction.
         txn: TxnId,
-        /// Where.
+        /// The partition.
         partition: PartitionId,
         /// See above.
         order: u64,
-        /// Which wait of this partition: never used again.
+        /// The wait's number at this partition, never reused.
         wait: u64,
         /// What the transaction has at stake.
         stake: Stake,
-        /// Its session and statement, if it says so: the engine's own transactions do not.
+        /// Its session and statement; none for the engine's own transactions.
         asker: Option<Asker>,
-        /// The line in which it waits for a lock, as numbered by the partition. None: it waits for
-        /// the partition.
+        /// The line in which it waits for a lock, as numbered by the partition. None if it waits
+        /// for the partition.
         line: Option<u64>,
-        /// The lock, for who looks at the waits.
+        /// The lock, for the views.
         wanted: Option<Arc<Wanted>>,
-        /// What the wait is counted under, by who has a clock; the request has been counted.
+        /// The class under which the code that has a clock counts the wait; the request has already
+        /// been counted.
         class: &'static Class,
-        /// Where a statement asked for it.
+        /// Where the statement made the request.
         caller: &'static Location<'static>,
     },
-    /// From now on these are in the way of everyone in the line. Nobody: the line is gone, and its
-    /// number is never used again.
+    /// From now on these transactions block every member of the line. If there are none, the line
+    /// is closed and its number is never reused.
     Line {
-        /// Where.
+        /// The partition.
         partition: PartitionId,
-        /// As [`Out::Waits::order`].
+        /// Same as [`Out::Waits::order`].
         order: u64,
-        /// Which line of this partition.
+        /// The line's number at this partition.
         line: u64,
-        /// Some of those that hold locks in conflict, or wait for such ones further ahead. The
-        /// first is in the way until the line is told anew.
+        /// Some of the transactions that hold conflicting locks, or wait for conflicting ones
+        /// further ahead. The first one blocks the line until the line is reported again.
         on: Vec<TxnId>,
     },
-    /// It no longer waits.
+    /// The wait is over.
     Over {
-        /// Who.
+        /// The transaction.
         txn: TxnId,
-        /// Where.
+        /// The partition.
         partition: PartitionId,
-        /// As [`Out::Waits::order`].
+        /// Same as [`Out::Waits::order`].
         order: u64,
-        /// Which wait.
+        /// The wait's number.
         wait: u64,
-        /// It has what it waited for; else the wait was given up.
+        /// Whether it was granted; otherwise the wait was given up.
         granted: bool,
     },
 }
 
-/// No transaction: what is told to it is told to the partition.
+/// No transaction: messages to it are for the partition itself.
 pub const NOBODY: TxnId = TxnId(0);
 
-/// What [`crate::Partition::on_message`] fills.
+/// The requests that [`crate::Partition::on_message`] appends.
 pub type Outbox = Vec<Out>;
 
 #[cfg(test)]
 mod tests {
     use super::Message;
 
-    /// A message is passed on by value several times on its way. Up to 128 bytes that takes no call
-    /// of `memcpy` on x86-64.
+    /// A message is passed by value several times. Up to 128 bytes, x86-64 copies it without a call
+    /// of `memcpy`.
     #[cfg(target_pointer_width = "64")]
     #[test]
-    fn a_message_is_moved_without_a_call() {
+    fn messages_are_small_enough_to_move_inline() {
         assert!(size_of::<Message>() <= 128, "{}", size_of::<Message>());
     }
 }

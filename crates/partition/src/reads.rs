@@ -1,19 +1,20 @@
-//! Rows that transactions read, or add to, by plans whose lock is learned, and what became of them.
+//! Rows that transactions read or add to by plans whose lock is learned, and what became of the
+//! rows.
 //!
-//! A row that an UPDATE has added to beside others is noted as a read is. What counts for it as a
-//! change is a read of the row under a lock, or a change that is no addition: that is what would
-//! deadlock with a twin.
+//! A row to which an UPDATE has added concurrently with others is recorded like a read. For it, a
+//! change is a read of the row under a lock, or a change other than an addition: two such
+//! transactions would deadlock.
 //!
 //! Invariants
-//! 1. A read is noted when its lock is asked for, before any wait. It becomes evidence once: when
-//!    the transaction asks to change the row, or at the end of the transaction.
-//! 2. A transaction remembers at most [`MOST_READS`] rows at a partition. Further reads share, so
-//!    that many rows are never locked exclusively on a guess.
-//! 3. Reads that a failed statement leaves behind are no evidence: the transaction may have meant
-//!    to change the rows.
+//! 1. A read is recorded when its lock is requested, before any wait. It becomes evidence once:
+//!    when the transaction requests to change the row, or when the transaction ends.
+//! 2. A transaction remembers at most [`MOST_READS`] rows at a partition. Further reads take shared
+//!    locks, so that many rows are never locked exclusively on a guess.
+//! 3. Reads of a failed statement are not evidence: the transaction may have intended to change the
+//!    rows.
 //!
-//! Locking: none, a partition is run by one thread at a time. Evidence is gathered here and passed
-//! on in batches, so that partitions do not write to the same memory at each read. A crash leaves
+//! Locking: none, one thread at a time runs a partition. Evidence is collected here and passed on
+//! in batches, so that partitions do not write to the same memory at each read. A crash leaves
 //! nothing.
 
 use clearway_ir::{Evidence, LearnedLock};
@@ -22,18 +23,17 @@ use clearway_types::hash::stable_hash;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// Reads that a transaction remembers at a partition.
+/// Maximum number of reads that a transaction remembers at a partition.
 pub(crate) const MOST_READS: usize = 16;
-/// Plans with evidence that has not been passed on; when there are more, that of all is dropped.
+/// Maximum number of plans with pending evidence; beyond that, all of it is dropped.
 const MOST_PLANS: usize = 4096;
 
 struct Read {
     plan: u32,
-    /// A hash of the tree and the key. Two rows with the same one make wrong evidence, nothing
-    /// else.
+    /// A hash of the tree and the key. A collision only produces wrong evidence.
     row: u32,
     exclusive: bool,
-    /// [`LearnedLock::adds`].
+    /// Same as [`LearnedLock::adds`].
     adds: bool,
 }
 
@@ -44,11 +44,11 @@ pub(crate) enum Use {
     Reads,
     /// It only adds to the row.
     Adds,
-    /// It changes the row in another way, or locks it as if.
+    /// It changes the row in another way, or locks it for that.
     Changes,
 }
 
-/// What a transaction has read.
+/// The rows that a transaction has read.
 #[derive(Default)]
 pub(crate) struct Reads(Vec<Read>);
 
@@ -57,7 +57,7 @@ impl Reads {
         self.0.len() >= MOST_READS
     }
 
-    /// Forgets what is no evidence (invariant 3).
+    /// Discards reads that are not evidence (invariant 3).
     pub(crate) fn forget(&mut self) {
         self.0.clear();
     }
@@ -68,9 +68,9 @@ struct Gathered {
     evidence: Evidence,
 }
 
-/// A partition's evidence that has not been passed on.
+/// A partition's pending evidence.
 pub(crate) struct Gathering {
-    /// Reads of a plan that are passed on together; 0: nothing is gathered.
+    /// Number of a plan's reads that are passed on together; 0 disables the collection.
     batch: u32,
     plans: HashMap<u32, Gathered>,
 }
@@ -84,7 +84,7 @@ impl Gathering {
         self.batch == 0
     }
 
-    /// A row is about to be read, or added to.
+    /// Records that a row is about to be read or added to.
     pub(crate) fn note(
         &mut self,
         reads: &mut Reads,
@@ -111,8 +111,8 @@ impl Gathering {
         });
     }
 
-    /// A row is about to be used: what has been noted of it becomes evidence, unless such a use is
-    /// none.
+    /// Records that a row is about to be used. Its earlier reads become evidence, if this use
+    /// counts as a change.
     #[inline]
     pub(crate) fn uses(&mut self, reads: &mut Reads, tree: TreeId, key: &[u8], by: Use) {
         if !reads.0.is_empty() {
@@ -131,7 +131,7 @@ impl Gathering {
         }
     }
 
-    /// The transaction is over.
+    /// Counts the remaining reads when the transaction ends.
     #[inline]
     pub(crate) fn ended(&mut self, reads: &mut Reads) {
         for read in reads.0.drain(..) {
@@ -166,7 +166,7 @@ mod tests {
 
     /// Invariant 1.
     #[test]
-    fn each_read_is_evidence_once() {
+    fn each_read_becomes_evidence_once() {
         let (mut all, learned) = (Gathering::new(1), learned());
         let mut reads = Reads::default();
         all.note(&mut reads, &learned, TREE, b"a", false);
@@ -196,7 +196,7 @@ mod tests {
 
     /// Invariants 2 and 3.
     #[test]
-    fn what_is_too_much_or_failed_is_no_evidence() {
+    fn excess_and_failed_reads_are_not_evidence() {
         let (mut all, learned) = (Gathering::new(1), learned());
         let mut reads = Reads::default();
         for key in 0..100_u8 {
@@ -209,9 +209,10 @@ mod tests {
         assert_eq!((learned.row().reads, learned.row().changed), (1, 1));
     }
 
-    /// Another addition is none for one, and a read is none for a read.
+    /// For an addition, another addition does not count as a change; for a read, another read does
+    /// not.
     #[test]
-    fn reads_and_changes_follow_additions_and_additions_follow_reads() {
+    fn what_counts_as_a_change_after_reads_and_additions() {
         let plans =
             [false, true].map(|adds| Arc::new(LearnedLock::new(adds.into(), String::new(), adds)));
         for (by, read, added) in [(Use::Reads, 0, 1), (Use::Adds, 1, 0), (Use::Changes, 1, 1)] {

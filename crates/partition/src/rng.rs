@@ -1,6 +1,6 @@
-//! Random numbers of tests.
+//! Random numbers for tests.
 
-/// xorshift64*: a test names its seed.
+/// xorshift64*; each test specifies its seed.
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {

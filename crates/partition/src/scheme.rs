@@ -1,29 +1,30 @@
-//! Concurrency-control schemes: who may run how, decided at admission.
+//! Concurrency-control schemes, which decide at admission how a transaction may run.
 //!
-//! Source: Jones, Abadi, Madden, SIGMOD 2010. Blocking and locking are here; speculation and
-//! optimistic control have this seam.
+//! Source: Jones, Abadi, Madden, SIGMOD 2010. Blocking and locking are implemented; speculation and
+//! optimistic control would use this interface.
 
 use crate::limits::Limits;
 
-/// What a scheme looks at when a one-shot transaction asks to run.
+/// The input of a scheme's decision about a one-shot transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// No lock is held or waited for at the partition.
+    /// Whether the partition is free of locks and of waits for locks.
     pub unlocked: bool,
-    /// How often this transaction has been tried already and missed a page.
+    /// Number of attempts of this transaction that missed a page.
     pub misses: u32,
-    /// It changes at most one row and no index: its attempt either does everything or nothing.
+    /// Whether it changes at most one row and no index: its attempt does everything or nothing.
     pub atomic: bool,
-    /// It only reads.
+    /// Whether it only reads.
     pub reads: bool,
 }
 
 /// How a one-shot transaction may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// At once, to its end, without locks: nobody else is active.
+    /// Immediately, to completion, without locks: no other transaction is active.
     Alone,
-    /// At once, to its end, without taking locks, unless it meets somebody else's.
+    /// Immediately, to completion, without taking locks, unless it meets a lock of another
+    /// transaction.
     Checked,
     /// As a locking transaction.
     Locking,
@@ -31,16 +32,16 @@ pub enum Admission {
 
 /// Decides how one-shot transactions run. Interactive transactions always lock.
 pub trait Scheme {
-    /// How a one-shot transaction may run now.
+    /// Returns how a one-shot transaction may run now.
     fn admit(&self, load: Load) -> Admission;
-    /// Whether a one-shot transaction of several partitions may have this one to itself until it
-    /// ends; else it locks. `unlocked`: no lock is held or waited for here.
+    /// Returns true if a multi-partition one-shot may have this partition to itself until it ends;
+    /// otherwise it locks. `unlocked` means that no lock is held or waited for here.
     fn blocks(&self, unlocked: bool) -> bool;
 }
 
-/// The 2010 paper's blocking scheme for one-shot work and its locking scheme for the rest: while no
+/// The 2010 paper's blocking scheme for one-shots, and its locking scheme for the rest. While no
 /// interactive transaction is active, single-partition work runs alone and multi-partition work has
-/// its partitions to itself; else all but the shortest lock.
+/// its partitions to itself. Otherwise all transactions except the shortest take locks.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockingLocking {
     /// See [`Limits::misses`].

@@ -1,31 +1,34 @@
-//! The snapshots of a node that are open, and who commits.
+//! The open snapshots of a node, and the committing transactions.
 //!
-//! A snapshot is an LSN: who reads as of it sees what commit records up to there have committed,
-//! and nothing else. Partitions keep what was there before a change for as long as a snapshot may
-//! need it, and only then (`versions`).
+//! A snapshot is an LSN: its readers see what commit records up to there have committed, and
+//! nothing else. Partitions keep the value before a change while a snapshot may need it, and only
+//! then (`versions`).
 //!
-//! When the last snapshot closes, images are kept for a while all the same, those of active
-//! transactions only: then the next one costs no message. A partition that has committed
-//! `Limits::version_linger` transactions without having seen a snapshot ends that for all
+//! After the last snapshot closes, images are still kept for a while, but only those of active
+//! transactions: then the next snapshot costs no message. A partition that has committed
+//! `Limits::version_linger` transactions without seeing a snapshot ends this for all partitions
 //! ([`Snapshots::retire`]).
 //!
 //! Invariants
-//! 1. Images are kept everywhere before a snapshot's LSN is read: whoever opens one while they are
-//!    not first has every partition keep them ([`crate::Body::KeepVersions`]), and a change that a
-//!    partition made before that is either committed, with a record below the LSN, or has its image
-//!    made from the undo of its transaction.
+//! 1. Images are kept everywhere before a snapshot's LSN is read: a transaction that opens one
+//!    while they are not kept first makes every partition keep them
+//!    ([`crate::Body::KeepVersions`]). A change that a partition made before that is either
+//!    committed, with a record below the LSN, or its image is created from the undo of its
+//!    transaction.
 //! 2. `newest` is [`u64::MAX`] from before an LSN is read until the snapshot is entered. A
-//!    partition looks at `newest` after it has appended a commit record. So, of a snapshot that it
-//!    does not see there, the LSN is not below that record. If it sees none, no snapshot needs an
-//!    image with a commit that the partition has been told of. `loom_tests` has the interleavings.
+//!    partition reads `newest` after it has appended a commit record. So if it does not see a
+//!    snapshot there, that snapshot's LSN is not below the record. If it sees none, no snapshot
+//!    needs an image whose commit is known to the partition. `loom_tests` covers the interleavings.
 //! 3. `oldest` is never above the LSN of a snapshot that is open or being opened. It is
-//!    [`u64::MAX`] only while nobody has images kept.
-//! 4. A transaction that is not in `committing`, and whose commit a partition has not been told of,
-//!    has no commit record below the LSN of any snapshot that was read before one looked: it is
-//!    entered before its record is appended, and leaves when every partition has been told.
+//!    [`u64::MAX`] only while images are not kept.
+//! 4. A transaction is entered in `committing` before its commit record is appended, and leaves
+//!    when every partition has received its outcome. So if it is not in `committing`, and a
+//!    partition has not received its commit, its record is not below the LSN of any snapshot read
+//!    before that check.
 //!
-//! Locking: `state` and each of `committing` are latches, held for a few instructions; none is held
-//! while anything else is taken. A crash leaves nothing: there are no snapshots after a start.
+//! Locking: `state` and each shard of `committing` are latches, held for a few instructions;
+//! nothing else is acquired under them. A crash leaves nothing: there are no snapshots after a
+//! start.
 
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
@@ -38,30 +41,30 @@ use std::sync::Arc;
 static SNAPSHOTS: Class = Class::new("partition.snapshots");
 static COMMITTING: Class = Class::new("partition.committing");
 
-/// Latches over which those who commit are spread.
+/// Number of latches over which committing transactions are spread.
 const SHARDS: usize = 16;
 
 /// The snapshots of a node.
 pub struct Snapshots {
     state: Latch<State>,
-    /// The LSN of the oldest open snapshot; 0: unknown, or there is none, [`u64::MAX`]: images are
+    /// The LSN of the oldest open snapshot; 0: unknown, or there is none; [`u64::MAX`]: images are
     /// not kept.
     oldest: AtomicU64,
-    /// The LSN of the newest open snapshot; 0: there is none, [`u64::MAX`]: unknown.
+    /// The LSN of the newest open snapshot; 0: there is none; [`u64::MAX`]: unknown.
     newest: AtomicU64,
-    /// Bytes that the images of all partitions take, about.
+    /// The approximate size of all partitions' images in bytes.
     bytes: AtomicU64,
     committing: [Latch<Vec<TxnId>>; SHARDS],
 }
 
 #[derive(Default)]
 struct State {
-    /// Which time it is that images are kept.
+    /// The number of times that keeping images has begun.
     generation: u64,
-    /// All partitions keep images of this generation.
+    /// Whether all partitions keep images of this generation.
     kept: bool,
     opening: usize,
-    /// How many snapshots have this LSN.
+    /// The number of snapshots by LSN.
     open: BTreeMap<u64, usize>,
 }
 
@@ -89,7 +92,7 @@ impl Snapshots {
         Opening { snapshots: self.clone(), generation: state.generation, kept: state.kept }
     }
 
-    /// Has nobody keep images any more, if there is no snapshot that needs them.
+    /// Stops the keeping of images, unless a snapshot needs them.
     pub(crate) fn retire(&self) {
         let mut state = self.state.lock();
         if state.is_unused() {
@@ -98,50 +101,51 @@ impl Snapshots {
         }
     }
 
-    /// The LSN of the oldest snapshot that may need images; 0: unknown, [`u64::MAX`]: they are not
-    /// kept.
+    /// Returns the LSN of the oldest snapshot that may need images; 0: unknown; [`u64::MAX`]: they
+    /// are not kept.
     pub(crate) fn oldest(&self) -> u64 {
-        // Relaxed: too old a value keeps an image longer. Generations start anew, so that MAX of an
-        // earlier one is not taken for this one's: who has images kept publishes 0 before its
-        // message is sent.
+        // Relaxed: a value that is too old only keeps an image longer. MAX of an earlier generation
+        // cannot be mistaken for this one's: 0 is published before the message that starts a
+        // generation is sent.
         self.oldest.load(Ordering::Relaxed)
     }
 
-    /// The LSN of the newest open snapshot, for who has appended a commit record; 0: there is none,
-    /// [`u64::MAX`]: unknown.
+    /// Returns the LSN of the newest open snapshot, to be called after appending a commit record;
+    /// 0: there is none; [`u64::MAX`]: unknown.
     pub(crate) fn newest(&self) -> u64 {
-        // Invariant 2. SeqCst: pairs with that of `Opening::open`. The record was appended before,
-        // the newest snapshot is looked for behind.
+        // SeqCst: pairs with the fence in `Opening::open` (invariant 2). Each side writes one
+        // location and then reads the other's: the record was appended before this fence, and
+        // `newest` is read after it. Without the fences, both sides could miss each other's write.
         fence(Ordering::SeqCst);
         self.newest.load(Ordering::Relaxed)
     }
 
-    /// The oldest open snapshot at this LSN or above. Whoever opens one later sees all commits that
-    /// were appended before this call.
+    /// Returns the oldest open snapshot at or above this LSN. A snapshot opened later sees all
+    /// commits that were appended before this call.
     pub(crate) fn first_from(&self, lsn: Lsn) -> Option<Lsn> {
         self.state.lock().open.range(lsn.0..).next().map(|(lsn, _)| Lsn(*lsn))
     }
 
-    /// Bytes that what is kept for snapshots takes in memory at all partitions, about.
+    /// Returns the approximate memory kept for snapshots at all partitions, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed) // Relaxed: for people.
+        self.bytes.load(Ordering::Relaxed) // Relaxed: for the views.
     }
 
-    /// Replaces the `before` bytes that a partition has counted by `now` bytes.
+    /// Replaces a partition's previous count of `before` bytes by `now` bytes.
     pub(crate) fn count_bytes(&self, before: usize, now: usize) {
-        // Relaxed: as in `bytes`. Two's complement: less is added as well.
+        // Relaxed: as in `bytes`. Two's complement, so a decrease works, too.
         self.bytes.fetch_add((now as u64).wrapping_sub(before as u64), Ordering::Relaxed);
     }
 
-    /// Every snapshot that is open, or will be, sees what commit records up to here have committed,
-    /// as far as they are in the log.
+    /// Returns the LSN up to which every snapshot, open now or later, sees all commits that are in
+    /// the log.
     pub fn floor(&self) -> Lsn {
         let state = self.state.lock();
         let oldest = state.open.first_key_value().map_or(u64::MAX, |(oldest, _)| *oldest);
         Lsn(if state.opening > 0 { 0 } else { oldest })
     }
 
-    /// How many snapshots are open.
+    /// Returns the number of open snapshots.
     pub fn open(&self) -> usize {
         self.state.lock().open.values().sum()
     }
@@ -155,15 +159,15 @@ impl Snapshots {
         self.newest.store(newest, Ordering::Relaxed);
     }
 
-    /// Says that the transaction commits, before its record is appended; drop what is returned when
-    /// every partition has been told.
+    /// Enters a committing transaction, before its record is appended. Drop the result when every
+    /// partition has received the outcome.
     pub fn commit(&self, txn: TxnId) -> Committing<'_> {
         self.shard(txn).lock().push(txn);
         Committing { snapshots: self, txn }
     }
 
-    /// Whether the transaction's commit record may be in the log without every partition's having
-    /// been told.
+    /// Returns true if the transaction's commit record may be in the log although some partition
+    /// has not received the outcome.
     pub(crate) fn is_committing(&self, txn: TxnId) -> bool {
         self.shard(txn).lock().contains(&txn)
     }
@@ -179,7 +183,7 @@ impl State {
     }
 }
 
-/// A snapshot that is being opened: images are kept for it. To drop it gives it up.
+/// A snapshot that is being opened; images are kept for it. Dropping it cancels the opening.
 pub struct Opening {
     snapshots: Arc<Snapshots>,
     generation: u64,
@@ -187,20 +191,21 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// What every partition must be told ([`crate::Body::KeepVersions`]) before [`Opening::open`].
-    /// None: all of them have been.
+    /// Returns what every partition must receive ([`crate::Body::KeepVersions`]) before
+    /// [`Opening::open`]; `None` if all have received it.
     pub fn generation(&self) -> Option<u64> {
         (!self.kept).then_some(self.generation)
     }
 
-    /// Opens it; `appended` reads the log's end, which is not 0: no log begins there.
+    /// Opens the snapshot. `appended` reads the log's end, which is never 0.
     pub fn open(self, appended: impl FnOnce() -> Lsn) -> Snapshot {
         let snapshots = self.snapshots.clone();
         let mut state = snapshots.state.lock();
-        // Invariant 2. SeqCst: pairs with that of `newest`.
+        // SeqCst: pairs with the fence in `Snapshots::newest` (invariant 2). `begin` has stored MAX
+        // in `newest` before this fence, and the log's end is read after it.
         fence(Ordering::SeqCst);
         let lsn = appended();
-        debug_assert!(lsn > Lsn(0), "that would be no snapshot at all");
+        debug_assert!(lsn > Lsn(0), "LSN 0 means that there is no snapshot");
         state.kept = true;
         *state.open.entry(lsn.0).or_default() += 1;
         drop(state);
@@ -217,21 +222,21 @@ impl Drop for Opening {
     }
 }
 
-/// An open snapshot. To drop it closes it.
+/// An open snapshot. Dropping it closes it.
 pub struct Snapshot {
     snapshots: Arc<Snapshots>,
     lsn: Lsn,
 }
 
 impl Snapshot {
-    /// What it sees: everything that commit records up to here have committed.
+    /// Returns the LSN up to which it sees all commits.
     pub fn lsn(&self) -> Lsn {
         self.lsn
     }
 }
 
 impl Snapshot {
-    /// Another share of it: it is open until the last has been dropped.
+    /// Returns another reference to it; it stays open until the last one is dropped.
     pub fn share(self: &Arc<Self>) -> Arc<Self> {
         if canary::on(Bug::UnheldImport) {
             return Arc::new(Self { snapshots: Arc::default(), lsn: self.lsn });
@@ -253,7 +258,7 @@ impl Drop for Snapshot {
     }
 }
 
-/// A transaction that commits.
+/// A committing transaction.
 pub struct Committing<'a> {
     snapshots: &'a Snapshots,
     txn: TxnId,
@@ -276,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_and_the_newest_are_known() {
+    fn oldest_and_newest_follow_open_snapshots() {
         let snapshots = Arc::new(Snapshots::default());
         assert_eq!((snapshots.oldest(), snapshots.newest()), (u64::MAX, 0));
         let opening = snapshots.begin();
@@ -297,7 +302,7 @@ mod tests {
         assert_eq!((snapshots.oldest(), snapshots.newest(), second.lsn()), (20, 20, Lsn(20)));
         assert_eq!(snapshots.floor(), Lsn(20));
         let third = snapshots.begin();
-        assert_eq!(snapshots.floor(), Lsn(0), "its place is not known");
+        assert_eq!(snapshots.floor(), Lsn(0), "its LSN is unknown");
         drop(second);
         snapshots.retire();
         assert_eq!(third.generation(), None, "images are still kept");
@@ -308,11 +313,11 @@ mod tests {
         snapshots.retire();
         assert_eq!((snapshots.oldest(), snapshots.newest()), (u64::MAX, 0));
         assert_eq!(snapshots.begin().generation(), Some(2));
-        assert_eq!(snapshots.oldest(), u64::MAX, "given up");
+        assert_eq!(snapshots.oldest(), u64::MAX, "the opening was dropped");
     }
 
     #[test]
-    fn who_commits_is_known_until_all_have_been_told() {
+    fn committing_transactions_are_listed_until_dropped() {
         let snapshots = Snapshots::default();
         let commits = [TxnId(3), TxnId(3 + SHARDS as u64)].map(|txn| snapshots.commit(txn));
         assert!(snapshots.is_committing(TxnId(3)) && !snapshots.is_committing(TxnId(4)));

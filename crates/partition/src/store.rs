@@ -1,4 +1,4 @@
-//! The real trees.
+//! The real trees: each method calls the store's method of the same name.
 
 use crate::trees::{Compute, Trees, Undone, Visit};
 use clearway_storage::{
@@ -11,21 +11,21 @@ impl Trees for Store {
     type Log = TxnLog;
     #[inline]
     fn partition(&self) -> PartitionId {
-        self.partition()
+        Store::partition(self)
     }
     #[inline]
     fn has_tree(&self, tree: TreeId) -> bool {
-        self.has_tree(tree)
+        Store::has_tree(self, tree)
     }
     fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked> {
-        self.create_tree(tree)
+        Store::create_tree(self, tree)
     }
     fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
-        self.drop_tree(tree)
+        Store::drop_tree(self, tree)
     }
     #[inline]
     fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked> {
-        self.get(tree, key, f)
+        Store::get(self, tree, key, f)
     }
     fn insert(
         &mut self,
@@ -35,7 +35,7 @@ impl Trees for Store {
         key: &[u8],
         value: &[u8],
     ) -> Result<Inserted, Blocked> {
-        self.insert(log, mode, tree, key, value)
+        Store::insert(self, log, mode, tree, key, value)
     }
     fn update(
         &mut self,
@@ -45,7 +45,7 @@ impl Trees for Store {
         key: &[u8],
         value: &[u8],
     ) -> Result<bool, Blocked> {
-        self.update(log, mode, tree, key, value)
+        Store::update(self, log, mode, tree, key, value)
     }
     fn delete(
         &mut self,
@@ -54,7 +54,7 @@ impl Trees for Store {
         tree: TreeId,
         key: &[u8],
     ) -> Result<bool, Blocked> {
-        self.delete(log, mode, tree, key)
+        Store::delete(self, log, mode, tree, key)
     }
     fn insert_autocommit(
         &mut self,
@@ -62,7 +62,7 @@ impl Trees for Store {
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Lsn>, Blocked> {
-        self.insert_autocommit(tree, key, value)
+        Store::insert_autocommit(self, tree, key, value)
     }
     fn update_autocommit(
         &mut self,
@@ -70,16 +70,16 @@ impl Trees for Store {
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Lsn>, Blocked> {
-        self.update_autocommit(tree, key, value)
+        Store::update_autocommit(self, tree, key, value)
     }
     fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked> {
-        self.delete_autocommit(tree, key)
+        Store::delete_autocommit(self, tree, key)
     }
     fn commit_local(&mut self, log: TxnLog) -> Lsn {
-        self.commit_local(log)
+        Store::commit_local(self, log)
     }
     fn committed(&mut self, log: TxnLog) {
-        self.committed(log);
+        Store::committed(self, log);
     }
     fn increment(
         &mut self,
@@ -89,7 +89,7 @@ impl Trees for Store {
         key: &[u8],
         compute: &mut Compute<'_>,
     ) -> Result<Incremented, Blocked> {
-        self.increment(log, mode, tree, key, compute)
+        Store::increment(self, log, mode, tree, key, compute)
     }
     fn rollback(
         &mut self,
@@ -97,13 +97,13 @@ impl Trees for Store {
         to: usize,
         undone: &mut Undone<'_>,
     ) -> Result<(), Blocked> {
-        self.rollback(log, to, undone)
+        Store::rollback(self, log, to, undone)
     }
     fn aborted(&mut self, log: TxnLog) {
-        self.aborted(log);
+        Store::aborted(self, log);
     }
     fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
-        self.next_rowid(tree)
+        Store::next_rowid(self, tree)
     }
     fn scan(
         &self,
@@ -113,12 +113,12 @@ impl Trees for Store {
         reverse: bool,
         visit: &mut Visit<'_>,
     ) -> Result<(), Blocked> {
-        self.scan(tree, from, to, reverse, visit)
+        Store::scan(self, tree, from, to, reverse, visit)
     }
     fn images(&self, log: &TxnLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
-        self.images(log, each)
+        Store::images(self, log, each)
     }
     fn replaced(&self, log: &TxnLog, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
-        self.replaced(log, tree, key)
+        Store::replaced(self, log, tree, key)
     }
 }

@@ -1,5 +1,5 @@
-//! What a partition asks of its trees: the store's interface, as a seam for tests that make any
-//! access want pages.
+//! The trees' interface for a partition. It abstracts the store, so that tests can make any access
+//! miss pages.
 
 use clearway_storage::{
     Addends, Blocked, EachImage, Incremented, Inserted, Replaced, TxnLog, TxnMode,
@@ -7,29 +7,29 @@ use clearway_storage::{
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 use std::ops::{Bound, ControlFlow};
 
-/// What a scan shows each key and value to.
+/// The callback of a scan, for each key and value.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
-/// What says what is to be added to integers of a value; `None`: nothing is changed.
+/// Computes what to add to integers of a value; `None` changes nothing.
 pub type Compute<'a> = dyn FnMut(&[u8]) -> Option<Addends> + 'a;
 
-/// What is told each addition that a rollback has taken back.
+/// The callback of a rollback, for each undone addition.
 pub type Undone<'a> = dyn FnMut(TreeId, &[u8], &Addends) + 'a;
 
-/// One partition's trees; the meaning of each call is that of `clearway_storage::Store`'s method of
-/// the same name.
+/// One partition's trees. Each method means the same as the method of `clearway_storage::Store`
+/// with the same name.
 pub trait Trees {
-    /// What a transaction has to undo here.
+    /// The undo of a transaction here.
     type Log: UndoLog;
-    /// The partition.
+    /// Returns the partition.
     fn partition(&self) -> PartitionId;
-    /// Whether the tree is here.
+    /// Returns true if the tree exists here.
     fn has_tree(&self, tree: TreeId) -> bool;
-    /// Makes an empty tree.
+    /// Creates an empty tree.
     fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked>;
-    /// Frees a tree in slices: call again until true.
+    /// Frees a tree in slices: call again until it returns true.
     fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked>;
-    /// Shows the key's value; false if it is not there.
+    /// Passes the key's value to `f`; returns false if the key does not exist.
     fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked>;
     /// Inserts a key.
     fn insert(
@@ -40,7 +40,7 @@ pub trait Trees {
         key: &[u8],
         value: &[u8],
     ) -> Result<Inserted, Blocked>;
-    /// Changes a value; false if the key is not there.
+    /// Changes a value; returns false if the key does not exist.
     fn update(
         &mut self,
         log: &mut Self::Log,
@@ -49,7 +49,7 @@ pub trait Trees {
         key: &[u8],
         value: &[u8],
     ) -> Result<bool, Blocked>;
-    /// Deletes a key; false if it is not there.
+    /// Deletes a key; returns false if it does not exist.
     fn delete(
         &mut self,
         log: &mut Self::Log,
@@ -57,27 +57,27 @@ pub trait Trees {
         tree: TreeId,
         key: &[u8],
     ) -> Result<bool, Blocked>;
-    /// Inserts a key as a transaction of its own; `None` if it was there.
+    /// Inserts a key as a transaction of its own; returns `None` if it already exists.
     fn insert_autocommit(
         &mut self,
         tree: TreeId,
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Lsn>, Blocked>;
-    /// Changes a value as a transaction of its own; `None` if the key is not there.
+    /// Changes a value as a transaction of its own; returns `None` if the key does not exist.
     fn update_autocommit(
         &mut self,
         tree: TreeId,
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Lsn>, Blocked>;
-    /// Deletes a key as a transaction of its own; `None` if it is not there.
+    /// Deletes a key as a transaction of its own; returns `None` if it does not exist.
     fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked>;
-    /// Commits a transaction of this partition alone.
+    /// Commits a single-partition transaction.
     fn commit_local(&mut self, log: Self::Log) -> Lsn;
-    /// Forgets a transaction whose commit record is in the log.
+    /// Discards the undo of a transaction whose commit record is in the log.
     fn committed(&mut self, log: Self::Log);
-    /// Adds to integers of a value, which is undone by subtraction.
+    /// Adds to integers of a value; the undo is a subtraction.
     fn increment(
         &mut self,
         log: &mut Self::Log,
@@ -86,8 +86,8 @@ pub trait Trees {
         key: &[u8],
         compute: &mut Compute<'_>,
     ) -> Result<Incremented, Blocked>;
-    /// Undoes all but the first `to` changes; goes on where it stopped after a
-    /// `Blocked::MissingPage`.
+    /// Undoes all changes except the first `to`. After `Blocked::MissingPage`, resumes where it
+    /// stopped.
     fn rollback(
         &mut self,
         log: &mut Self::Log,
@@ -96,9 +96,9 @@ pub trait Trees {
     ) -> Result<(), Blocked>;
     /// Ends a transaction that has been rolled back to 0.
     fn aborted(&mut self, log: Self::Log);
-    /// A hidden row number above all existing ones.
+    /// Returns a hidden row number above all existing ones.
     fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked>;
-    /// Shows keys in order until `visit` breaks.
+    /// Passes keys and values to `visit` in order, until it breaks.
     fn scan(
         &self,
         tree: TreeId,
@@ -107,19 +107,20 @@ pub trait Trees {
         reverse: bool,
         visit: &mut Visit<'_>,
     ) -> Result<(), Blocked>;
-    /// Shows what the transaction's changes have replaced; false if that is not known here.
+    /// Passes what the transaction's changes have replaced to `each`; returns false if that is
+    /// unknown here.
     fn images(&self, log: &Self::Log, each: &mut EachImage<'_>) -> Result<bool, Blocked>;
-    /// What the transaction's changes have replaced under a key.
+    /// Returns what the transaction's changes have replaced under a key.
     fn replaced(&self, log: &Self::Log, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked>;
 }
 
-/// What a transaction has to undo.
+/// The undo of a transaction.
 pub trait UndoLog {
-    /// Nothing yet.
+    /// Creates an empty one.
     fn new(txn: TxnId) -> Self;
-    /// Whose it is.
+    /// Returns the transaction.
     fn txn(&self) -> TxnId;
-    /// How many changes there are to undo.
+    /// Returns the number of changes to undo.
     fn mark(&self) -> usize;
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Txn<L> {
     pub log: L,
     /// Its last call.
     pub origin: Origin,
-    /// What it had at stake before its last call.
+    /// Its stake before its last call.
     pub stake: Stake,
     pub savepoints: Vec<Savepoint>,
     /// Trees to drop if it aborts.
@@ -24,26 +24,26 @@ pub(crate) struct Txn<L> {
     pub drops: Vec<TreeId>,
     /// Tables whose older plans are stale when it commits.
     pub changed: Vec<(TableId, u64)>,
-    /// What runs or waits.
+    /// The task that runs or waits.
     pub task: Option<Task>,
     /// Statements whose batch is full.
     pub paused: Vec<Statement>,
     pub reads: Reads,
-    /// Rows that it has taken out here, and put in under other keys or at other partitions. Not
+    /// Rows that it has deleted here and reinserted under other keys or at other partitions. Not
     /// undone.
     pub moved: Vec<RowKey>,
-    /// How often its end has been tried again although what it wanted could not be had.
+    /// Number of times that its end has been retried because pages could not be read.
     pub retries: u32,
-    /// Its end waits for nobody's lock, and for no client.
+    /// Whether its end depends neither on another transaction's lock nor on a client.
     pub short: bool,
-    /// One that it was behind has been undone, and so has this one: it can only end.
+    /// A transaction that it was behind has been undone, and so has this one: it can only end.
     pub doomed: bool,
 }
 
 /// A row, by its tree and key.
 pub(crate) type RowKey = (TreeId, Box<[u8]>);
 
-/// What ROLLBACK TO goes back to.
+/// The state that ROLLBACK TO restores.
 pub(crate) struct Savepoint {
     pub id: u32,
     pub mark: usize,
@@ -51,13 +51,13 @@ pub(crate) struct Savepoint {
     pub changed: usize,
 }
 
-/// A call that has not been answered.
+/// A call without a reply yet.
 pub(crate) struct Task {
     pub origin: Origin,
     pub job: Job,
     pub waiting: Waiting,
     pub missed: Missed,
-    /// What its next attempt finds of the temporary file.
+    /// Blocks of the temporary file for its next attempt.
     pub loaded: Option<Box<Loaded>>,
 }
 
@@ -66,34 +66,34 @@ impl Task {
         Self { origin, job, waiting: Waiting::No, missed: Missed::default(), loaded: None }
     }
 
-    /// Whether it reads as of a snapshot.
+    /// Returns true if it reads as of a snapshot.
     pub(crate) fn sees_snapshot(&self) -> bool {
         matches!(&self.job, Job::Statement(Statement { as_of: Some(_), .. }))
     }
 
-    /// What the next attempt is to find, after one that has missed this; `mark`: how many changes
-    /// the transaction has made. Reads go down one tree at a time, and ask for their way
-    /// themselves.
+    /// Returns the pages that the next attempt needs, after an attempt that missed `pages`. `mark`
+    /// is the number of changes that the transaction has made. Reads descend one tree at a time,
+    /// and request their path themselves.
     #[cold]
-    pub(crate) fn recall(&mut self, wants: Vec<MissingPage>, mark: usize) -> Vec<MissingPage> {
+    pub(crate) fn recall(&mut self, pages: Vec<MissingPage>, mark: usize) -> Vec<MissingPage> {
         let program = match &self.job {
             Job::OneShot(shot) => Some(&shot.exec.program),
             Job::Statement(statement) => Some(&statement.exec.program),
             _ => None,
         };
         if program.is_some_and(|program| only_reads(program)) {
-            return wants;
+            return pages;
         }
-        self.missed.recall(wants, mark)
+        self.missed.recall(pages, mark)
     }
 }
 
-/// What lets a task go on.
+/// What a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
     /// Nothing: it runs.
     No,
-    /// The grant that ends this wait, as numbered by the partition.
+    /// The end of the lock wait with this number.
     Lock(u64),
     /// [`crate::Body::Resume`], or its turn.
     Resume,
@@ -102,15 +102,15 @@ pub(crate) enum Waiting {
 /// A statement of a general transaction.
 pub(crate) struct Statement {
     pub exec: Box<Exec>,
-    /// Where its own effects begin.
+    /// The number of changes before its own.
     pub mark: usize,
-    /// It works on trees that nobody else can see.
+    /// Whether it works on trees that no one else can see.
     pub fresh: bool,
-    /// As [`crate::Body::Statement::learns`].
+    /// Same as [`crate::Body::Statement::learns`].
     pub learns: bool,
-    /// As [`crate::Body::Statement::goes_behind`].
+    /// Same as [`crate::Body::Statement::goes_behind`].
     pub goes_behind: bool,
-    /// What it sees; `None`: what is newest.
+    /// The snapshot that it sees; `None` for the current state.
     pub as_of: Option<AsOf>,
 }
 
@@ -126,7 +126,7 @@ pub(crate) enum Job {
     Statement(Statement),
     KeepVersions {
         generation: u64,
-        /// How often it has wanted pages.
+        /// Number of page misses.
         misses: u32,
     },
     LockTable {
@@ -138,9 +138,9 @@ pub(crate) enum Job {
         at: usize,
     },
     Raw(RawOp),
-    /// Waits for those that it is behind, and then fails if there is a failure.
+    /// Waits for the transactions that it is behind, then fails if there is a failure.
     Settle(Option<Failure>),
-    /// Undoes down to a mark, then answers.
+    /// Undoes down to a mark, then replies.
     Undo {
         to: usize,
         then: Then,
@@ -152,24 +152,23 @@ pub(crate) enum Job {
 
 /// What follows an undo.
 pub(crate) enum Then {
-    /// The statement has failed.
+    /// The statement fails.
     Fail(Failure),
-    /// The statement has failed, perhaps for what those have written that its transaction is
-    /// behind.
+    /// The statement fails, possibly because of changes by the transactions that it is behind.
     Settle(Failure),
-    /// The one-shot has failed and is over.
+    /// The one-shot fails and is over.
     End(Failure),
-    /// ROLLBACK TO is done.
+    /// ROLLBACK TO is complete.
     Done,
 }
 
 impl Job {
-    /// Whether nothing but a page that cannot be had may end it early.
-    pub(crate) fn must_go_on(&self) -> bool {
+    /// Returns true if only an unreadable page may end the job early.
+    pub(crate) fn must_continue(&self) -> bool {
         matches!(self, Self::Undo { .. } | Self::Finish { .. })
     }
 
-    /// Whose statement it is.
+    /// Returns the session and statement of the job.
     pub(crate) fn asker(&self) -> Option<Asker> {
         match self {
             Self::OneShot(o) => o.exec.env.asker(),
@@ -184,7 +183,7 @@ impl Job {
         }
     }
 
-    /// What the transaction has at stake with this job, and without it `before`.
+    /// Returns the transaction's stake with this job; `before` is its stake without it.
     pub(crate) fn stake(&self, before: Stake) -> Stake {
         match (self, before) {
             (Self::Statement(s), Stake::Rows(rows)) => {
@@ -215,15 +214,15 @@ impl<L: UndoLog> Txn<L> {
         }
     }
 
-    /// Whether anything here is not as it was before: nobody who comes after a transaction that has
-    /// only read depends on its end.
+    /// Returns true if the transaction has changed anything here. No later transaction depends on
+    /// the end of one that has only read.
     pub(crate) fn leaves_something(&self) -> bool {
         self.log.mark() > 0
             || !(self.created.is_empty() && self.drops.is_empty() && self.changed.is_empty())
     }
 
-    /// Whether its end may be tried again, which it may be so often.
-    pub(crate) fn try_again(&mut self, limit: u32) -> bool {
+    /// Counts a retry of the transaction's end; returns false after `limit` retries.
+    pub(crate) fn may_retry(&mut self, limit: u32) -> bool {
         self.retries = self.retries.saturating_add(1);
         self.retries <= limit
     }

@@ -1,7 +1,7 @@
-//! Trees with versions: every change leaves an image while snapshots are open, and reads may go
-//! back to what there was.
+//! Trees with versions: every change leaves an image while snapshots are open, and reads can return
+//! earlier values.
 //!
-//! Invariant: an image is in the store before the partition lets go of its baton.
+//! Invariant: an image is in the version store before the partition releases its baton.
 
 use crate::exec::Stop;
 use crate::trees::{Compute, Trees, UndoLog, Undone, Visit};
@@ -11,7 +11,7 @@ use clearway_types::{Lsn, PartitionId, TreeId};
 use std::borrow::Cow;
 use std::ops::{Bound, ControlFlow};
 
-/// A partition's trees, and what was in them.
+/// A partition's trees and their earlier contents.
 pub(crate) struct Versioned<T> {
     pub trees: T,
     pub versions: Versions,
@@ -24,7 +24,7 @@ impl<T: Trees> Versioned<T> {
         Ok(before)
     }
 
-    /// What a change by the transaction would leave; `None`: nothing.
+    /// Returns the image that a change by the transaction would leave; `None` if it leaves none.
     fn image(
         &self,
         log: &T::Log,
@@ -47,8 +47,8 @@ impl<T: Trees> Versioned<T> {
         }
     }
 
-    /// As [`Trees::update_autocommit`], with a value that differs from the present one by these
-    /// additions alone.
+    /// Like [`Trees::update_autocommit`], with a value that differs from the current one only by
+    /// these additions.
     pub(crate) fn add_autocommit(
         &mut self,
         tree: TreeId,
@@ -60,12 +60,12 @@ impl<T: Trees> Versioned<T> {
         if self.versions.keeps()
             && let Some(commit) = commit
         {
-            self.versions.added_for_good(commit, tree, key, addends);
+            self.versions.added_autocommit(commit, tree, key, addends);
         }
         Ok(commit)
     }
 
-    /// As [`Trees::get`], as of a snapshot.
+    /// Like [`Trees::get`], as of a snapshot.
     pub(crate) fn get_at(
         &self,
         tree: TreeId,
@@ -75,21 +75,21 @@ impl<T: Trees> Versioned<T> {
     ) -> Result<bool, Stop> {
         let is_newer = self.versions.is_newer(tree, as_of)?;
         let mut found = Ok(false);
-        let mut show = |now: Option<&[u8]>| {
+        let mut read = |now: Option<&[u8]>| {
             let value = match is_newer {
                 true => Ok(self.versions.own(tree, key, now, as_of.me).map(Cow::Borrowed)),
                 false => self.versions.value_at(tree, key, now, as_of),
             };
             found = value.map(|value| value.as_deref().map(&mut *f).is_some());
         };
-        if !self.trees.get(tree, key, &mut |now| show(Some(now)))? {
-            show(None);
+        if !self.trees.get(tree, key, &mut |now| read(Some(now)))? {
+            read(None);
         }
         found
     }
 
-    /// As [`Trees::scan`], as of a snapshot. Keys that are not there as of it, and are or were in
-    /// the tree, are shown without a value.
+    /// Like [`Trees::scan`], as of a snapshot. Keys that do not exist as of the snapshot, but are
+    /// or were in the tree, are passed without a value.
     pub(crate) fn scan_at(
         &self,
         tree: TreeId,
@@ -121,7 +121,7 @@ impl<T: Trees> Versioned<T> {
         Ok(())
     }
 
-    /// As [`Versioned::scan_at`], of a tree that is newer than the snapshot.
+    /// Like [`Versioned::scan_at`], for a tree that is newer than the snapshot.
     fn scan_own(
         &self,
         tree: TreeId,
@@ -136,11 +136,11 @@ impl<T: Trees> Versioned<T> {
         }
         for key in keys {
             let mut flow = ControlFlow::Continue(());
-            let mut show = |now: Option<&[u8]>| {
+            let mut read = |now: Option<&[u8]>| {
                 flow = visit(&key, self.versions.own(tree, &key, now, as_of.me))
             };
-            if !self.trees.get(tree, &key, &mut |now| show(Some(now)))? {
-                show(None);
+            if !self.trees.get(tree, &key, &mut |now| read(Some(now)))? {
+                read(None);
             }
             if flow.is_break() {
                 break;
@@ -225,7 +225,7 @@ impl<T: Trees> Trees for Versioned<T> {
         if self.versions.keeps()
             && let Some(commit) = commit
         {
-            self.versions.changed_for_good(commit, tree, key, None);
+            self.versions.changed_autocommit(commit, tree, key, None);
         }
         Ok(commit)
     }
@@ -241,7 +241,7 @@ impl<T: Trees> Trees for Versioned<T> {
         if self.versions.keeps()
             && let Some(commit) = commit
         {
-            self.versions.changed_for_good(commit, tree, key, before);
+            self.versions.changed_autocommit(commit, tree, key, before);
         }
         Ok(commit)
     }
@@ -252,7 +252,7 @@ impl<T: Trees> Trees for Versioned<T> {
         if self.versions.keeps()
             && let Some(commit) = commit
         {
-            self.versions.changed_for_good(commit, tree, key, before);
+            self.versions.changed_autocommit(commit, tree, key, before);
         }
         Ok(commit)
     }
@@ -273,7 +273,7 @@ impl<T: Trees> Trees for Versioned<T> {
     ) -> Result<(), Blocked> {
         let (txn, versions) = (log.txn(), &mut self.versions);
         self.trees.rollback(log, to, &mut |tree, key, addends| {
-            versions.taken_back(txn, tree, key, addends);
+            versions.addition_undone(txn, tree, key, addends);
             undone(tree, key, addends);
         })
     }

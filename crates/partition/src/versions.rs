@@ -1,32 +1,31 @@
-//! The version store of a partition: what was there before changes that an open snapshot may not
-//! see.
+//! The version store of a partition: the values before changes that an open snapshot may not see.
 //!
 //! Nothing is kept until a snapshot is opened, and again some time after the last one has closed
-//! (see `snapshots`). In between every change leaves an *image*: the value that its key had before
-//! its transaction's first change to it, or that there was none. A transaction that only adds to
-//! integers of a row leaves what it has added instead (`change`), as others may add at the same
-//! time. A reader takes the value in the tree and goes back over the key's images, from the newest
-//! on, as long as their writers are invisible to its snapshot. Trees of indexes and of global
-//! indexes have images like those of tables: the store knows keys and bytes only.
+//! (see `snapshots`). In between, every change leaves an *image*: the value of its key before its
+//! transaction's first change to it, or the fact that there was none. A transaction that only adds
+//! to integers of a row leaves the amounts instead (`change`), because others may add concurrently.
+//! A reader takes the value in the tree and goes back over the key's images, newest first, while
+//! their writers are invisible to its snapshot. Trees of indexes and global indexes have images
+//! like those of tables: the store deals with keys and bytes only.
 //!
-//! A reader's own changes are visible to it, unless it has taken them back: then the value is the
-//! one in the image.
+//! A reader sees its own changes, unless it has undone them: then the value is the one in the
+//! image.
 //!
 //! Invariants
 //! 1. While images are kept, a key's images are in the order of their writers' first changes, at
-//!    most one of each transaction; one that has first added to the row and then changed it has
-//!    two, the second one with the value that its additions have made.
+//!    most one per transaction. A transaction that has first added to the row and then changed it
+//!    has two; the second one has the value that includes its additions.
 //! 2. An image without a commit belongs to a transaction that is active here: its end stamps or
-//!    forgets it before its locks go. ROLLBACK TO takes what it undoes out of the image of
-//!    additions, in the step that takes it out of the row.
-//! 3. An image goes as soon as no snapshot can need it: when its commit is visible to the oldest,
-//!    or when an older image has a value, and a commit that the newest does not see: whoever goes
-//!    back over the one goes back over the other. Additions that the newest snapshot does not see
-//!    are one image until the value is replaced. So a key has at most two images more than there
-//!    are snapshots and active writers.
+//!    removes it before its locks are released. ROLLBACK TO subtracts what it undoes from the image
+//!    of additions in the same step in which it subtracts it from the row.
+//! 3. An image is removed as soon as no snapshot can need it. That is when its commit is visible to
+//!    the oldest snapshot. It is also when an older image has a value and a commit that the newest
+//!    snapshot does not see: a reader that goes back over one goes back over the other. Additions
+//!    that the newest snapshot does not see are one image until the value is replaced. So a key has
+//!    at most two more images than there are snapshots and active writers.
 //! 4. Over the budget, images with a commit go to a temporary file (`spill`), a key's oldest first.
-//!    Where there is no room for them, snapshots fail here, the oldest first, and what they alone
-//!    need goes; writers never fail.
+//!    If there is no room for them, snapshots fail here, oldest first, and the images that only
+//!    they need are removed; writers never fail.
 //!
 //! Locking: none, it belongs to the partition; see `snapshots` for what is shared. A crash leaves
 //! nothing.
@@ -42,8 +41,8 @@ mod needed;
 mod spill;
 
 pub(crate) use between::VisitAt;
-pub(crate) use change::{Change, Sum, misfit, subtract};
-pub(crate) use spill::{Lacking, Loaded};
+pub(crate) use change::{Change, Sum, mismatch, subtract};
+pub(crate) use spill::{Loaded, MissingBlock};
 
 use self::births::{Birth, Births};
 use self::change::Back;
@@ -58,28 +57,27 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A key. Most are short, and lie in the nodes of the tree: a search misses the cache once a node,
-/// not once a key.
+/// A key. Most are short and stored in the nodes of the tree: a search has one cache miss per node,
+/// not per key.
 type Key = SmallVec<[u8; KEY]>;
 
-/// Bytes of the longest key that takes nothing on the heap.
+/// Length of the longest key that needs no heap memory, in bytes.
 const KEY: usize = 16;
 
-/// The images of a key, the oldest first. Most keys have one.
+/// The images of a key, oldest first. Most keys have one.
 type Chain = SmallVec<[Image; 1]>;
 
-/// A key's value before a change: none if it was not there.
+/// A key's value before a change; none if the key did not exist.
 pub(crate) type Before = Option<Box<[u8]>>;
 
-/// What a statement sees: all that was committed up to a snapshot, and what its own transaction has
-/// changed.
+/// What a statement sees: everything committed up to a snapshot, and its own transaction's changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsOf {
     /// The snapshot, or [`COMMITTED`].
     pub at: Lsn,
     /// The statement's transaction.
     pub me: TxnId,
-    /// It changes nothing that others have changed since the snapshot.
+    /// Whether it must not change anything that others have changed since the snapshot.
     pub repeatable: bool,
 }
 
@@ -90,43 +88,44 @@ pub(crate) enum Since {
     Unchanged,
     /// They have changed, inserted or deleted it.
     Changed,
-    /// They have given the row that was there another key, or another home.
+    /// They have moved its row to another key or another home.
     Moved,
 }
 
-/// Bytes that an image takes beside its value, about, if its key is no longer than [`KEY`]: 96 in
-/// the tree of keys and 40 in the set of what is committed, both with the room that trees leave
-/// free, and what the allocator adds to the value.
+/// Approximate bytes of an image without its value, if its key is no longer than [`KEY`]: 96 in the
+/// tree of keys and 40 in the set of committed images, both with the free space in tree nodes, and
+/// the allocator's overhead for the value.
 const IMAGE: usize = 216;
 
 #[derive(Debug)]
 struct Image {
     writer: TxnId,
-    /// Where its writer's commit record ends, once it is known.
+    /// The end of its writer's commit record, once known.
     commit: Option<Lsn>,
     change: Change,
-    /// The row has got another key, or another home.
+    /// Whether the row was moved to another key or another home.
     moved: bool,
-    /// A later change needed no image because of this one, since the sweep came by (`fit`).
+    /// Whether a later change needed no image because of this one, since the sweep last visited it
+    /// (`fit`).
     hot: bool,
 }
 
-/// See above.
+/// The version store; see the module.
 pub(crate) struct Versions {
     snapshots: Arc<Snapshots>,
     kept: Option<Box<Kept>>,
     pub(crate) spill: Spill,
     budget: usize,
     linger: u32,
-    /// Bytes of which all have been told.
+    /// Bytes reported to [`Snapshots`].
     counted: usize,
 }
 
-/// What is kept from the first snapshot on, until it is retired.
+/// What is kept from the first snapshot until retirement.
 #[derive(Default)]
 struct Kept {
     generation: u64,
-    /// Images by key, the oldest first.
+    /// Images by key, oldest first.
     chains: BTreeMap<TreeId, BTreeMap<Key, Chain>>,
     /// Images without a commit, by writer.
     active: BTreeMap<TxnId, Vec<(TreeId, Key)>>,
@@ -134,16 +133,16 @@ struct Kept {
     committed: BTreeSet<(Lsn, TreeId, Key)>,
     births: Births,
     bytes: usize,
-    /// Those of images with a commit.
+    /// The bytes of images with a commit.
     stamped: usize,
-    /// Snapshots below this have lost images.
+    /// Snapshots below this LSN have lost images.
     lost: Lsn,
-    /// The oldest snapshot that has lost none: images that this one sees may go.
+    /// The oldest snapshot that has lost none: images that it sees can be removed.
     horizon: u64,
-    /// The last commit that was told.
+    /// The last reported commit.
     newest: Lsn,
     sweep: fit::Sweep,
-    /// Commits since a snapshot was seen.
+    /// Number of commits since a snapshot was last seen.
     unseen: u32,
 }
 
@@ -151,34 +150,36 @@ struct Kept {
 enum Seen {
     Yes,
     No,
-    /// Its writer is committing: that is not known here yet.
+    /// Its writer is committing; the outcome is not known here yet.
     Undecided,
 }
 
 impl Versions {
-    /// `budget`: [`crate::Limits::version_memory`], `linger`: [`crate::Limits::version_linger`].
+    /// Creates an empty store. `budget` is [`crate::Limits::version_memory`], `linger` is
+    /// [`crate::Limits::version_linger`].
     pub(crate) fn new(snapshots: Arc<Snapshots>, budget: usize, linger: u32) -> Self {
         Self { snapshots, kept: None, spill: Spill::new(), budget, linger, counted: 0 }
     }
 
-    /// Whether changes leave images.
+    /// Returns true if changes leave images.
     #[inline]
     pub(crate) fn keeps(&self) -> bool {
         self.kept.is_some()
     }
 
-    /// Which time it is that images are kept; 0: they are not.
+    /// Returns the current generation of kept images; 0 if none are kept.
     pub(crate) fn generation(&self) -> u64 {
         self.kept.as_ref().map_or(0, |kept| kept.generation)
     }
 
-    /// Bytes that the images take in memory, about, and what is known there of those in the file.
+    /// Returns the approximate memory of the images, including the metadata of those in the file,
+    /// in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.kept.as_ref().map_or(0, |kept| kept.bytes) + self.spill.bytes()
     }
 
-    /// Keeps images from now on. The ones that there are already: `active`, those of transactions
-    /// that have changed something here, and who has made which trees.
+    /// Starts keeping images. `active` are the existing ones of transactions that have changed
+    /// something here, `made` the trees with their creators.
     pub(crate) fn keep(
         &mut self,
         generation: u64,
@@ -199,7 +200,7 @@ impl Versions {
         self.kept = Some(kept);
     }
 
-    /// Lets go of what no snapshot needs. To be called now and then.
+    /// Removes what no snapshot needs. Called regularly.
     #[inline]
     pub(crate) fn tidy(&mut self) {
         if self.kept.is_some() {
@@ -212,14 +213,14 @@ impl Versions {
         }
     }
 
-    /// Whether an active transaction has an image with a value of the key already, which is older
-    /// than what it could leave now.
+    /// Returns true if the active transaction already has an image with a value of the key, which
+    /// is older than any it could leave now.
     pub(crate) fn has(&self, tree: TreeId, key: &[u8], writer: TxnId) -> bool {
         let newest = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key)?.last());
         newest.is_some_and(|image| image.is_of(writer) && !image.change.is_added())
     }
 
-    /// An active transaction has changed a key that had this value.
+    /// Records that an active transaction has changed a key that had the value `before`.
     pub(crate) fn changed(&mut self, writer: TxnId, tree: TreeId, key: &[u8], before: Before) {
         if let Some(kept) = &mut self.kept {
             kept.push(tree, key.into(), Image::of(writer, Change::Replaced(before)));
@@ -227,7 +228,7 @@ impl Versions {
         self.tidy();
     }
 
-    /// An active transaction has added to integers of a row.
+    /// Records that an active transaction has added to integers of a row.
     pub(crate) fn added(&mut self, writer: TxnId, tree: TreeId, key: &[u8], addends: &Addends) {
         if let Some(kept) = &mut self.kept {
             kept.add(writer, tree, key, &Sum::of(addends));
@@ -235,8 +236,8 @@ impl Versions {
         self.tidy();
     }
 
-    /// An active transaction has taken an addition back.
-    pub(crate) fn taken_back(
+    /// Records that an active transaction has undone an addition.
+    pub(crate) fn addition_undone(
         &mut self,
         writer: TxnId,
         tree: TreeId,
@@ -246,14 +247,14 @@ impl Versions {
         if let Some(kept) = &mut self.kept
             && let Some(sum) = kept.sum_of(writer, tree, key)
         {
-            sum.take_back(addends);
-            // What it has done to the row after the addition is undone already. The value in that
-            // image has the addition in it.
+            sum.undo(addends);
+            // Its changes to the row after the addition are already undone. The value in their
+            // image includes the addition.
             kept.remove(tree, &key.into(), |image| image.is_of(writer) && !image.change.is_added());
         }
     }
 
-    /// The row that an active transaction has just deleted comes back under another key, or at
+    /// Records that the row just deleted by an active transaction reappears under another key or at
     /// another partition.
     pub(crate) fn moves(&mut self, writer: TxnId, tree: TreeId, key: &[u8]) {
         let chain = self.kept.as_mut().and_then(|kept| kept.chains.get_mut(&tree)?.get_mut(key));
@@ -264,8 +265,8 @@ impl Versions {
         }
     }
 
-    /// A change that was a transaction of its own is committed by the record that ends there.
-    pub(crate) fn changed_for_good(
+    /// Records an autocommit change, whose commit record ends at `commit`.
+    pub(crate) fn changed_autocommit(
         &mut self,
         commit: Lsn,
         tree: TreeId,
@@ -287,8 +288,8 @@ impl Versions {
         self.end(newest);
     }
 
-    /// As [`Versions::changed_for_good`], of additions to integers of a row.
-    pub(crate) fn added_for_good(
+    /// Like [`Versions::changed_autocommit`], for additions to integers of a row.
+    pub(crate) fn added_autocommit(
         &mut self,
         commit: Lsn,
         tree: TreeId,
@@ -309,7 +310,7 @@ impl Versions {
         self.end(newest);
     }
 
-    /// A tree was made by this transaction.
+    /// Records that the transaction has created a tree.
     pub(crate) fn made(&mut self, tree: TreeId, maker: TxnId) {
         let since = self.snapshots.newest();
         if let Some(kept) = &mut self.kept {
@@ -317,12 +318,12 @@ impl Versions {
         }
     }
 
-    /// [`Snapshots::floor`]
+    /// Returns [`Snapshots::floor`].
     pub(crate) fn floor(&self) -> Lsn {
         self.snapshots.floor()
     }
 
-    /// The transaction is committed by the record that ends there.
+    /// Records that the transaction has committed, with a record that ends at `commit`.
     pub(crate) fn committed(&mut self, writer: TxnId, commit: Lsn) {
         let newest = self.snapshots.newest();
         let Some(kept) = &mut self.kept else { return };
@@ -336,7 +337,8 @@ impl Versions {
         self.end(newest);
     }
 
-    /// A transaction has been committed; `newest`: [`Snapshots::newest`] since then.
+    /// Completes a commit; `newest` is [`Snapshots::newest`], read after the commit record was
+    /// appended.
     fn end(&mut self, newest: u64) {
         let Some(kept) = &mut self.kept else { return };
         kept.unseen = if newest > 0 { 0 } else { kept.unseen.saturating_add(1) };
@@ -346,7 +348,7 @@ impl Versions {
         self.tidy();
     }
 
-    /// The transaction has been undone.
+    /// Removes the images of a transaction that has been undone.
     pub(crate) fn undone(&mut self, writer: TxnId) {
         let Some(kept) = &mut self.kept else { return };
         kept.births.undone(writer);
@@ -355,7 +357,7 @@ impl Versions {
         }
     }
 
-    /// Fails if images that such a snapshot needs are gone.
+    /// Fails if images that such a snapshot needs have been removed.
     pub(crate) fn check(&self, as_of: AsOf) -> Result<(), Stop> {
         if self.kept.as_ref().is_none_or(|kept| as_of.at >= kept.lost) {
             return Ok(());
@@ -366,7 +368,7 @@ impl Versions {
             .into())
     }
 
-    /// The key's value as of a snapshot; `now`: the one in the tree.
+    /// Returns the key's value as of a snapshot; `now` is the value in the tree.
     pub(crate) fn value_at<'v>(
         &'v self,
         tree: TreeId,
@@ -383,8 +385,8 @@ impl Versions {
         back.end()
     }
 
-    /// The value of a key by its images in memory, and whether those in the file change nothing
-    /// about it.
+    /// Returns the value of a key according to its images in memory, and true if the images in the
+    /// file cannot affect it.
     fn along<'v>(
         &self,
         chain: &'v [Image],
@@ -394,7 +396,8 @@ impl Versions {
         let mut back = Back::from(now);
         for image in chain.iter().rev() {
             if image.is_of(as_of.me) {
-                // After ROLLBACK TO its change may be undone: then the others' are to be looked at.
+                // After ROLLBACK TO its change may be undone: then other transactions' images
+                // matter.
                 if let Change::Replaced(before) = &image.change
                     && back.value() != before.as_deref()
                 {
@@ -403,7 +406,7 @@ impl Versions {
                 continue;
             }
             match self.sees(as_of.at, image.writer, image.commit) {
-                // Older additions may have been committed later.
+                // Older additions may have committed later.
                 Seen::Yes if image.change.is_added() => {}
                 Seen::Yes => return Ok((back, true)),
                 Seen::No if image.change.is_added() && canary::on(Bug::UnsubtractedDelta) => {}
@@ -414,12 +417,12 @@ impl Versions {
         Ok((back, false))
     }
 
-    /// What others have done to the key since the snapshot, as far as they have committed it. To be
-    /// asked by who has locked it.
+    /// Returns what others have done to the key and committed since the snapshot. The caller must
+    /// have locked the key.
     pub(crate) fn since(&self, tree: TreeId, key: &[u8], as_of: AsOf) -> Result<Since, Stop> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
         let mut since = Since::Unchanged;
-        // What has filled a newer tree has left no images.
+        // The creation of a newer tree has left no images.
         if self.is_newer(tree, as_of)?
             && !chain.is_some_and(|chain| chain.iter().any(|image| image.is_of(as_of.me)))
         {
@@ -456,7 +459,7 @@ impl Versions {
         }
     }
 
-    /// Whether an active transaction may have been committed elsewhere.
+    /// Returns true if an active transaction may have been committed elsewhere.
     pub(crate) fn is_undecided(&self, writer: TxnId) -> bool {
         !canary::on(Bug::HalfCommit) && self.snapshots.is_committing(writer)
     }
@@ -480,17 +483,17 @@ impl Image {
         Self { writer, commit: None, change, moved: false, hot: false }
     }
 
-    /// Whether it is that of a change by this transaction, which has not ended.
+    /// Returns true if it belongs to this transaction, which has not ended.
     fn is_of(&self, txn: TxnId) -> bool {
         self.commit.is_none() && self.writer == txn
     }
 
-    /// Whether all of it was undone.
+    /// Returns true if all of it was undone.
     fn is_nothing(&self) -> bool {
         matches!(&self.change, Change::Added(sum) if sum.count == 0)
     }
 
-    /// Whether it is committed, and this snapshot does not see it.
+    /// Returns true if it is committed and this snapshot does not see it.
     fn is_behind(&self, newest: u64) -> bool {
         self.commit.is_some_and(|commit| commit.0 > newest)
     }

@@ -1,10 +1,10 @@
-//! Dates and timestamps from text: the grammar of PostgreSQL's `DecodeDateTime` with DateStyle
-//! `ISO, MDY`.
+//! Parses dates and timestamps: the grammar of PostgreSQL's `DecodeDateTime` with DateStyle `ISO,
+//! MDY`.
 //!
-//! The text is cut into fields, and each field is decided by what came before it: `Jan 8, 1999`,
-//! `01-02-03` (month, day, year), `20240229`, `1999.008`, `J2451187`, `12:30 PM`. Words that mean
-//! the present moment (`now`, `today`) are refused: a literal is read when a statement is planned,
-//! and a plan may be used again.
+//! The text is split into fields, and the fields before it determine the meaning of each: `Jan 8,
+//! 1999`, `01-02-03` (month, day, year), `20240229`, `1999.008`, `J2451187`, `12:30 PM`. Words for
+//! the present moment (`now`, `today`) are rejected: a literal is parsed when a statement is
+//! planned, and a plan may be reused.
 
 use super::fields::{
     Bad, Done, Kind, Prefix, Word, fields, integer, leading_digits, micros, offset, word,
@@ -20,7 +20,8 @@ const JULIAN_EPOCH: i64 = 2_451_545;
 /// The last year that PostgreSQL converts to a day.
 const LAST_YEAR: i64 = 5_874_898;
 
-/// Reads a timestamp; with a zone, the moment that it means there unless it says an offset itself.
+/// Parses a timestamp. With a zone, returns the moment in that zone unless the text has its own
+/// offset.
 pub(super) fn timestamp(text: &str, zone: Option<&Zone>) -> SqlResult<i64> {
     let ty = if zone.is_some() { "timestamp with time zone" } else { "timestamp" };
     let moment = match read(text).map_err(|e| e.reported(text, ty))? {
@@ -43,7 +44,7 @@ pub(super) fn timestamp(text: &str, zone: Option<&Zone>) -> SqlResult<i64> {
     if RANGE.contains(&at) { Ok(at) } else { Err(out()) }
 }
 
-/// Reads a date; a time of day beside it is read and dropped.
+/// Parses a date; a time of day is parsed and ignored.
 pub(super) fn date(text: &str) -> SqlResult<i32> {
     match read(text).map_err(|e| e.reported(text, "date"))? {
         Read::Moment(at) => Ok(date_of(at)),
@@ -62,7 +63,7 @@ enum Read {
     Fields(Decoded),
 }
 
-/// A civil date, a time of day in microseconds, and where.
+/// A civil date, a time of day in microseconds, and the zone.
 struct Decoded {
     year: i64,
     month: i64,
@@ -78,7 +79,7 @@ enum Place {
 }
 
 impl Decoded {
-    /// Days since 2000-01-01; `None` of a year that no date has.
+    /// Returns the days since 2000-01-01; `None` if no date has this year.
     fn days(&self) -> Option<i64> {
         let low = self.year > -4713 || self.year == -4713 && self.month >= 11;
         (low && self.year < LAST_YEAR).then(|| days_from_civil(self.year, self.month, self.day))
@@ -100,7 +101,7 @@ fn read(text: &str) -> Done<Read> {
     d.finish()
 }
 
-/// What has been decided: bits of `Decoder::seen`.
+/// The parts that have been determined: bits of `Decoder::seen`.
 mod bit {
     pub const YEAR: u32 = 1;
     pub const MONTH: u32 = 2;
@@ -137,7 +138,7 @@ struct Decoder {
 }
 
 impl Decoder {
-    /// Takes one field; the bits that it decides.
+    /// Parses one field; returns the bits that it determines.
     fn field(&mut self, kind: Kind, field: &str) -> Done<u32> {
         match kind {
             Kind::Date => self.date_field(field),
@@ -173,7 +174,7 @@ impl Decoder {
             return self.date(field);
         }
         if !field.starts_with(|c: char| c.is_ascii_digit()) && self.prefix.is_none() {
-            // PostgreSQL takes nearly every word with digits behind it for a POSIX zone.
+            // PostgreSQL takes nearly every word followed by digits for a POSIX zone.
             let strange = field.bytes().any(|b| b.is_ascii_digit());
             let unknown = || match strange {
                 true => Bad::Unsupported(format!("the time zone \"{field}\" in a text")),
@@ -185,7 +186,7 @@ impl Decoder {
         if self.prefix.take().is_some_and(|p| p != Prefix::Time) || self.seen & bit::TIME != 0 {
             return Err(Bad::Format);
         }
-        // A time run together, with its offset: `040506-08`.
+        // A time without separators, with its offset: `040506-08`.
         let (time, zone) = field.split_at(field.find('-').ok_or(Bad::Format)?);
         self.zone = Some(Place::Offset(offset(zone)?));
         Ok(self.run_together(time, self.seen)? | bit::ZONE)
@@ -272,7 +273,7 @@ impl Decoder {
         })
     }
 
-    /// A month's name; a number that was taken for the month was the day.
+    /// Applies a month's name; a number previously taken for the month was the day.
     fn month_word(&mut self, n: i64) -> u32 {
         let swap = self.seen & bit::MONTH != 0 && !self.text_month && self.seen & bit::DAY == 0;
         let swap = swap && (1..=31).contains(&self.month);
@@ -307,7 +308,7 @@ impl Decoder {
         self.hour * HOUR + self.minute * MINUTE + self.second * SECOND + self.micros
     }
 
-    /// Parts with separators between them: a month's name, and numbers.
+    /// Parses parts with separators between them: a month's name and numbers.
     fn date(&mut self, text: &str) -> Done<u32> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -321,7 +322,7 @@ impl Decoder {
                 return Err(Bad::Format);
             }
             parts.push((digits, &rest[..end]));
-            // The separator goes, whatever it is.
+            // Skip the separator, whatever it is.
             rest = rest.get(end + 1..).unwrap_or("");
         }
         let (mut taken, mut seen) = (0, self.seen);
@@ -349,7 +350,7 @@ impl Decoder {
         }
     }
 
-    /// A single number: a part of the date by what is known of it, else a time.
+    /// Parses a single number: the next undetermined part of the date, else a time.
     fn number(&mut self, text: &str, seen: u32) -> Done<u32> {
         let (digits, rest) = text.split_at(leading_digits(text));
         let value = integer(digits)?;
@@ -425,7 +426,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The checks once all is known.
+    /// Runs the final checks.
     fn finish(mut self) -> Done<Read> {
         if self.seen & bit::YEAR != 0 && !self.julian {
             match self.year {

@@ -1,26 +1,26 @@
-//! The fields of a date's or timestamp's text, and what their words mean: PostgreSQL's
-//! `ParseDateTime` and its table of words.
+//! Splits the text of a date or timestamp into fields and interprets its words: PostgreSQL's
+//! `ParseDateTime` and its word table.
 
 use super::is_space;
 use super::time::{EPOCH, SECOND};
 use clearway_types::{SqlError, SqlState};
 
-/// The most fields of a text.
+/// Maximum number of fields in a text.
 const MAX_FIELDS: usize = 25;
-/// The most characters of a word that tell it apart.
+/// Number of significant characters in a word.
 const MAX_WORD: usize = 10;
-/// The most hours that an offset may have.
+/// Maximum number of hours in an offset.
 const MAX_OFFSET: i64 = 15;
 
-/// Why a text is no date.
+/// Why a text is not a date.
 pub(super) enum Bad {
     Format,
     Range,
-    /// The month or the day: another DateStyle might read it.
+    /// The month or the day: another DateStyle might accept it.
     MonthOrDay,
     Displacement,
     Zone(String),
-    /// PostgreSQL reads it.
+    /// PostgreSQL accepts it.
     Unsupported(String),
 }
 
@@ -51,7 +51,7 @@ impl Bad {
     }
 }
 
-/// What reading a field gives.
+/// The result of parsing a field.
 pub(super) type Done<T> = Result<T, Bad>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,7 +64,8 @@ pub(super) enum Kind {
     Offset,
 }
 
-/// The fields of a text, in lower case; `None` if it has a character that no field has.
+/// Splits a text into fields, in lower case. Returns `None` if it has a character that cannot be in
+/// a field.
 pub(super) fn fields(text: &str) -> Option<Vec<(Kind, String)>> {
     let bytes = text.as_bytes();
     let mut out = Vec::new();
@@ -141,7 +142,7 @@ pub(super) fn fields(text: &str) -> Option<Vec<(Kind, String)>> {
     (out.len() <= MAX_FIELDS).then_some(out)
 }
 
-/// What a word means.
+/// The meaning of a word.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Word {
     Month(i64),
@@ -156,12 +157,12 @@ pub(super) enum Word {
     Prefix(Prefix),
 }
 
-/// What the next field is.
+/// The kind of the next field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Prefix {
     Julian,
     Time,
-    /// A unit, which stands in intervals only.
+    /// A unit, which is valid in intervals only.
     Unit,
 }
 
@@ -233,7 +234,7 @@ pub(super) fn leading_digits(text: &str) -> usize {
     text.bytes().take_while(u8::is_ascii_digit).count()
 }
 
-/// A number of PostgreSQL's `int`.
+/// Parses a number of PostgreSQL's `int`.
 pub(super) fn integer(digits: &str) -> Done<i64> {
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err(Bad::Format);
@@ -241,7 +242,7 @@ pub(super) fn integer(digits: &str) -> Done<i64> {
     digits.parse::<i32>().map(i64::from).map_err(|_| Bad::Range)
 }
 
-/// `.digits` of a second in microseconds.
+/// Converts the fraction of a second, `.digits`, to microseconds.
 pub(super) fn micros(fraction: &str) -> Done<i64> {
     let value: f64 = match fraction {
         "." => 0.0,
@@ -250,7 +251,7 @@ pub(super) fn micros(fraction: &str) -> Done<i64> {
     Ok((value * 1e6).round_ties_even() as i64)
 }
 
-/// `+HH`, `+HHMM`, `+HH:MM`, `+HH:MM:SS`: seconds east of UTC.
+/// Parses `+HH`, `+HHMM`, `+HH:MM` or `+HH:MM:SS` to seconds east of UTC.
 pub(super) fn offset(text: &str) -> Done<i64> {
     let mut rest = &text[1..];
     let mut number = || {
@@ -270,7 +271,7 @@ pub(super) fn offset(text: &str) -> Done<i64> {
         let colon;
         (minutes, colon) = number()?;
         if colon {
-            // A third colon stays as junk.
+            // A third colon remains, and is rejected below.
             let digits = leading_digits(rest);
             seconds = if digits == 0 {
                 0

@@ -1,4 +1,4 @@
-//! Text forms of values, exactly as PostgreSQL reads and prints them (DateStyle ISO).
+//! Text forms of values, exactly as PostgreSQL parses and prints them (DateStyle ISO).
 
 mod datetime;
 mod fields;
@@ -16,9 +16,9 @@ pub(crate) use zone::{to_local, to_utc};
 use clearway_types::{Datum, DatumRef, SqlError, SqlResult, SqlState, SqlType};
 use std::io::Write as _;
 
-/// Reads a value's text form as the type's input function does: what a quoted literal, a
-/// text-format parameter and a COPY field mean. Too long a text for `char(n)` or `varchar(n)` is
-/// 22001, unless only blanks are too many.
+/// Parses a value's text form like the type's input function: for a quoted literal, a text-format
+/// parameter or a COPY field. Text that is too long for `char(n)` or `varchar(n)` is 22001, unless
+/// the excess is blanks.
 pub fn parse_text(ty: SqlType, text: &str, zone: &Zone) -> SqlResult<Datum> {
     Ok(match ty {
         SqlType::Bool => Datum::Bool(parse_bool(text)?),
@@ -63,10 +63,10 @@ pub fn write_text(out: &mut Vec<u8>, ty: SqlType, value: DatumRef<'_>, zone: &Zo
     }
 }
 
-/// The longest `char(n)` that PostgreSQL knows; a greater n means without limit.
+/// PostgreSQL's maximum n for `char(n)`; a larger n means no limit.
 const MAX_CHAR: u32 = 10_485_760;
 
-/// A value's text form as a string.
+/// Returns a value's text form as a string.
 pub fn to_text(ty: SqlType, value: DatumRef<'_>, zone: &Zone) -> String {
     let mut out = Vec::new();
     write_text(&mut out, ty, value, zone);
@@ -89,7 +89,7 @@ pub(crate) fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }
 
-/// 22P02 in PostgreSQL's words.
+/// Returns 22P02 with PostgreSQL's message.
 pub(crate) fn invalid(ty: SqlType, text: &str) -> SqlError {
     SqlError::new(SqlState::INVALID_TEXT, format!("invalid input syntax for type {ty}: \"{text}\""))
 }

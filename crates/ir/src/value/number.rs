@@ -1,11 +1,11 @@
-//! Numbers as text.
+//! Text forms of numbers.
 
 use super::{invalid, is_space};
 use crate::decimal;
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 use rust_decimal::Decimal;
 
-/// An integer of `ty`, which is `T`.
+/// Parses an integer of type `ty`, whose Rust type is `T`.
 pub(super) fn parse_int<T: TryFrom<i128>>(text: &str, ty: SqlType) -> SqlResult<T> {
     let word = text.trim_matches(is_space);
     let digits = word.strip_prefix(['-', '+']).unwrap_or(word);
@@ -48,7 +48,7 @@ pub(super) fn parse_numeric(text: &str) -> SqlResult<Decimal> {
     }
 }
 
-/// Decimal digits without a formatter: replies to point queries are mostly this.
+/// Appends decimal digits without a formatter: integers dominate the replies to point queries.
 pub(super) fn write_int(out: &mut Vec<u8>, v: i64) {
     let mut digits = [0u8; 20];
     let mut at = digits.len();
@@ -67,8 +67,8 @@ pub(super) fn write_int(out: &mut Vec<u8>, v: i64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// The shortest digits that read back as the same value; an exponent from 1e+15 up and below 1e-04,
-/// as PostgreSQL has it.
+/// Appends the shortest digits that parse back to the same value. As in PostgreSQL, uses an
+/// exponent from 1e+15 up and below 1e-04.
 pub(super) fn write_float(out: &mut Vec<u8>, v: f64) {
     if v.is_nan() {
         return out.extend_from_slice(b"NaN");

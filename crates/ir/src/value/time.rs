@@ -1,5 +1,5 @@
-//! Dates and timestamps: days and microseconds since 2000-01-01, the proleptic Gregorian calendar,
-//! the ISO form as text.
+//! Dates and timestamps: days and microseconds since 2000-01-01 in the proleptic Gregorian
+//! calendar, and their ISO text form.
 
 use super::zone::{Zone, to_local};
 use clearway_types::{SqlError, SqlResult, SqlState};
@@ -8,14 +8,14 @@ pub(crate) const SECOND: i64 = 1_000_000;
 pub(crate) const MINUTE: i64 = 60 * SECOND;
 pub(crate) const HOUR: i64 = 60 * MINUTE;
 pub(crate) const DAY: i64 = 24 * HOUR;
-/// 2000-01-01 in seconds of the Unix epoch.
+/// 2000-01-01 in Unix seconds.
 pub(super) const EPOCH: i64 = 946_684_800;
-/// The moments that PostgreSQL's timestamps hold: 4714-11-24 BC to 294276-12-31 AD.
+/// The range of PostgreSQL's timestamps: 4714-11-24 BC to 294276-12-31 AD.
 pub(super) const RANGE: std::ops::Range<i64> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
-/// The last year that PostgreSQL's dates hold.
+/// The last year of PostgreSQL's dates.
 const LAST_YEAR: i64 = 5_874_897;
 
-/// A timestamp that was computed; 22008 if there is none such.
+/// Checks a computed timestamp; 22008 if it is out of range.
 pub fn checked(micros: i64) -> SqlResult<i64> {
     if is_infinite(micros) || RANGE.contains(&micros) {
         return Ok(micros);
@@ -27,7 +27,7 @@ pub(super) fn is_infinite(v: i64) -> bool {
     v == i64::MAX || v == i64::MIN
 }
 
-/// Days from 2000-01-01 of a civil date (Howard Hinnant's algorithm); year 0 is 1 BC.
+/// Converts a civil date to days since 2000-01-01 (Howard Hinnant's algorithm); year 0 is 1 BC.
 pub(crate) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let y = if month <= 2 { year - 1 } else { year };
     let era = y.div_euclid(400);
@@ -36,7 +36,7 @@ pub(crate) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 730_425
 }
 
-/// The inverse of [`days_from_civil`].
+/// Inverse of [`days_from_civil`].
 pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let z = days + 730_425;
     let era = z.div_euclid(146_097);
@@ -48,7 +48,7 @@ pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (yoe + era * 400 + i64::from(month <= 2), month, doy - (153 * mp + 2) / 5 + 1)
 }
 
-/// The local time at which a date begins; `None`: no timestamp holds it.
+/// Returns the local time at which a date begins; `None` if it is out of the range of timestamps.
 pub(crate) fn midnight(days: i32) -> Option<i64> {
     match days {
         i32::MAX => Some(i64::MAX),
@@ -57,7 +57,7 @@ pub(crate) fn midnight(days: i32) -> Option<i64> {
     }
 }
 
-/// The date of a local time.
+/// Returns the date of a local time.
 pub(crate) fn date_of(local: i64) -> i32 {
     match local {
         i64::MAX => i32::MAX,
@@ -66,7 +66,7 @@ pub(crate) fn date_of(local: i64) -> i32 {
     }
 }
 
-/// Whether PostgreSQL has a date so many days after 2000-01-01.
+/// Returns true if PostgreSQL has a date `days` days after 2000-01-01.
 pub fn is_date(days: i64) -> bool {
     let last = days_from_civil(LAST_YEAR, 12, 31);
     (RANGE.start / DAY..=last).contains(&days)
@@ -88,7 +88,7 @@ pub(super) fn write_date(out: &mut Vec<u8>, days: i32) {
     }
 }
 
-/// Appends the ISO form; with a zone, local time and offset.
+/// Appends the ISO form; with a zone, the local time and the offset.
 pub(super) fn write(out: &mut Vec<u8>, micros: i64, zone: Option<&Zone>) {
     if is_infinite(micros) {
         return out.extend_from_slice(if micros > 0 { b"infinity" } else { b"-infinity" });

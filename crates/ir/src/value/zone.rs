@@ -1,18 +1,19 @@
-//! Time zones: names, POSIX specifications, and the abbreviations that timestamps may carry.
+//! Time zones: names, POSIX specifications, and the abbreviations that timestamps may contain.
 //!
-//! Names come from the IANA database. An abbreviation means a fixed offset whatever the date, as in
-//! PostgreSQL's default set (`timezone_abbreviations`); the few that PostgreSQL looks up by date
-//! are refused.
+//! Names come from the IANA database. An abbreviation means a fixed offset on any date, as in
+//! PostgreSQL's default set (`timezone_abbreviations`). The few that PostgreSQL looks up by date
+//! are rejected.
 
 use super::is_space;
 use super::time::{DAY, EPOCH, SECOND, is_infinite};
 use jiff::tz::{Offset, TimeZone};
 
-/// The last moment that `jiff` knows, in seconds of the Unix epoch: the end of 9999, a day before.
+/// The last moment that `jiff` supports, in Unix seconds: one day before the end of 9999.
 const LAST: i64 = 253_402_207_199;
-/// 400 years of the Gregorian calendar in seconds: days of the week and rules of time zones repeat.
+/// 400 years of the Gregorian calendar in seconds: after this time weekdays and time zone rules
+/// repeat.
 const CYCLE: i64 = 146_097 * 86_400;
-/// The rule of a POSIX specification that names daylight saving time without one.
+/// The rule for a POSIX specification that names daylight saving time without a rule.
 const DEFAULT_RULE: &str = ",M3.2.0,M11.1.0";
 
 /// The session's time zone. Cheap to clone.
@@ -26,19 +27,19 @@ impl Default for Zone {
 }
 
 impl Zone {
-    /// UTC.
+    /// Returns UTC.
     pub fn utc() -> Self {
         Self::default()
     }
 
-    /// The zone of that name: of the IANA database, or a POSIX specification such as `UTC+3`, which
-    /// is west of UTC.
+    /// Returns the zone with that name: from the IANA database, or a POSIX specification such as
+    /// `UTC+3`, which is west of UTC.
     pub fn named(name: &str) -> Option<Self> {
         Self::shown(name.trim_matches(is_space)).map(|(zone, _)| zone)
     }
 
-    /// The value of `SET TIME ZONE`: hours east of UTC as a number, else a name. With what SHOW
-    /// prints.
+    /// Parses the value of `SET TIME ZONE`: a number of hours east of UTC, else a name. Returns the
+    /// zone and the text for SHOW.
     pub fn setting(value: &str) -> Option<(Self, String)> {
         let value = value.trim_matches(is_space);
         let number = value.strip_prefix(['+', '-']).unwrap_or(value);
@@ -54,13 +55,13 @@ impl Zone {
         }
     }
 
-    /// So many seconds east of UTC.
+    /// Returns the zone that is `seconds` east of UTC.
     fn fixed(seconds: i64) -> Option<Self> {
         let offset = Offset::from_seconds(i32::try_from(seconds).ok()?).ok()?;
         Some(Self(TimeZone::fixed(offset)))
     }
 
-    /// The zone of a name, and its name as PostgreSQL spells it.
+    /// Returns the zone with that name, and its name as PostgreSQL spells it.
     fn shown(name: &str) -> Option<(Self, String)> {
         if name.eq_ignore_ascii_case("utc") || name.eq_ignore_ascii_case("gmt") {
             return Some((Self::utc(), name.to_ascii_uppercase()));
@@ -70,7 +71,7 @@ impl Zone {
             return Some((Self(zone), canonical));
         }
         let upper = name.to_ascii_uppercase();
-        // An offset without a name, or behind one in brackets.
+        // An offset without a name, or after a name in angle brackets.
         let labelled = name.strip_prefix('<').and_then(|n| n.split_once('>')).map(|(_, west)| west);
         if let Some(west) = labelled.or_else(|| name.starts_with(['+', '-']).then_some(name)) {
             let seconds = clock(west.strip_prefix(['+', '-']).unwrap_or(west))?;
@@ -87,8 +88,8 @@ impl Zone {
         Some((Self(zone), upper))
     }
 
-    /// Seconds east of UTC at a moment. Beyond the years that the zone database reaches, its rules
-    /// go on.
+    /// Returns the seconds east of UTC at a moment. After the end of the zone database, its last
+    /// rules continue.
     pub(super) fn offset_at(&self, micros: i64) -> i64 {
         let seconds = (micros.div_euclid(SECOND) + EPOCH).max(-377_705_023_201);
         let beyond = (seconds - LAST).max(0);
@@ -98,7 +99,7 @@ impl Zone {
     }
 }
 
-/// `H`, `H:MM` or `H:MM:SS` in seconds.
+/// Parses `H`, `H:MM` or `H:MM:SS` to seconds.
 fn clock(text: &str) -> Option<i64> {
     let mut seconds = 0;
     let parts: Vec<&str> = text.split(':').collect();
@@ -110,7 +111,7 @@ fn clock(text: &str) -> Option<i64> {
     (parts.len() <= 3).then_some(seconds)
 }
 
-/// Local time of a moment.
+/// Converts a moment to local time.
 pub(crate) fn to_local(micros: i64, zone: &Zone) -> i64 {
     if is_infinite(micros) {
         micros
@@ -119,8 +120,8 @@ pub(crate) fn to_local(micros: i64, zone: &Zone) -> i64 {
     }
 }
 
-/// The moment of a local time: in a gap by the offset before it, in a fold by the offset after it,
-/// as PostgreSQL.
+/// Converts a local time to UTC. As in PostgreSQL, a time in a gap uses the offset before the gap,
+/// and a time in a fold the offset after it.
 pub(crate) fn to_utc(local: i64, zone: &Zone) -> i64 {
     if is_infinite(local) {
         return local;
@@ -130,7 +131,7 @@ pub(crate) fn to_utc(local: i64, zone: &Zone) -> i64 {
     if to_local(after, zone) == local { after } else { by_offset_at(local.saturating_sub(DAY)) }
 }
 
-/// `HH`, `HH:MM` or `HH:MM:SS` of an offset that is not negative.
+/// Formats a non-negative offset as `HH`, `HH:MM` or `HH:MM:SS`.
 fn offset_text(seconds: i64) -> String {
     let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match (minutes, rest) {
@@ -140,16 +141,16 @@ fn offset_text(seconds: i64) -> String {
     }
 }
 
-/// What an abbreviation means.
+/// The meaning of an abbreviation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Abbreviation {
     /// Seconds east of UTC.
     Fixed(i64),
-    /// Depends on the date.
+    /// An offset that depends on the date.
     Dynamic,
 }
 
-/// The abbreviation, in any case; `None` if it is none.
+/// Looks up an abbreviation, ignoring case; `None` if it is not one.
 pub(super) fn abbreviation(word: &str) -> Option<Abbreviation> {
     let upper = word.to_ascii_uppercase();
     if let Ok(at) = FIXED.binary_search_by(|(name, _)| (*name).cmp(&upper)) {
@@ -158,7 +159,7 @@ pub(super) fn abbreviation(word: &str) -> Option<Abbreviation> {
     DYNAMIC.binary_search(&&*upper).is_ok().then_some(Abbreviation::Dynamic)
 }
 
-/// Minutes east of UTC, in order of the names.
+/// Minutes east of UTC, sorted by name.
 #[rustfmt::skip]
 const FIXED: &[(&str, i32)] = &[
     ("ACDT", 630), ("ACSST", 630), ("ACST", 570), ("ACT", -300), ("ACWST", 525), ("ADT", -180),
@@ -187,7 +188,7 @@ const FIXED: &[(&str, i32)] = &[
     ("WGT", -180), ("XJT", 360), ("YAPT", 600), ("YEKST", 360), ("Z", 0), ("ZULU", 0),
 ];
 
-/// In order.
+/// Sorted.
 #[rustfmt::skip]
 const DYNAMIC: &[&str] = &[
     "AMST", "ANAST", "ANAT", "ARST", "ART", "AZST", "AZT", "CKT", "CLT", "DAVT", "EASST", "EAST",
@@ -202,14 +203,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn abbreviations_are_in_order() {
+    fn abbreviations_are_sorted() {
         assert!(FIXED.is_sorted() && DYNAMIC.is_sorted());
         assert_eq!(abbreviation("pdt"), Some(Abbreviation::Fixed(-7 * 3600)));
         assert_eq!((abbreviation("MSK"), abbreviation("xyz")), (Some(Abbreviation::Dynamic), None));
     }
 
     #[test]
-    fn a_posix_offset_is_west_of_utc_and_a_number_east() {
+    fn posix_offsets_are_west_of_utc_and_numbers_east() {
         for (value, shown, seconds) in [
             ("+02:00", "+02:00", -7200),
             ("-05:30", "-05:30", 19_800),

@@ -1,5 +1,5 @@
-//! `Program::BuildIndex`: fills a new index from the table's rows here. The table is locked by the
-//! DDL statement.
+//! `Program::BuildIndex`: fills a new index from this partition's rows of the table. The DDL
+//! statement holds the table's lock.
 
 use super::change::duplicated;
 use super::{Cx, Stop};
@@ -14,7 +14,7 @@ use std::ops::{Bound, ControlFlow};
 pub(super) struct Build {
     /// The last row whose entry is in `entries` or in the index.
     last: Option<Vec<u8>>,
-    /// Entries read and not inserted yet, in reverse order: entry key, row key.
+    /// Entries read but not yet inserted, in reverse order: entry key, row key.
     entries: Vec<(Vec<u8>, Vec<u8>)>,
     done: bool,
 }

@@ -1,4 +1,4 @@
-//! The steps that one row's change consists of, and the errors that a change can meet.
+//! The steps of one row's change, and the errors that a change can return.
 
 use super::{Cx, Stop, recheck};
 use crate::lock::Mode;
@@ -13,7 +13,7 @@ use clearway_types::{RowView, SqlError, SqlResult, SqlState, TreeId};
 /// One change of one tree.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// `unique`: what it violates if the key is there already.
+    /// `unique` is the key that is violated if `key` already exists.
     Insert {
         tree: TreeId,
         key: Vec<u8>,
@@ -25,7 +25,7 @@ pub(super) enum Step {
         key: Vec<u8>,
         value: Vec<u8>,
     },
-    /// `moves`: it is a row, which comes back under another key or at another partition.
+    /// `moves`: it is a row that will be reinserted under another key or at another partition.
     Delete {
         tree: TreeId,
         key: Vec<u8>,
@@ -43,7 +43,7 @@ impl Step {
     }
 }
 
-/// Noted steps of one row, and how many of them have been taken.
+/// The noted steps for one row, and the progress through them.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     steps: Vec<Step>,
@@ -62,13 +62,13 @@ impl Steps {
     pub(super) fn push(&mut self, step: Step) {
         self.steps.push(step);
     }
-    /// Whether a step has been taken.
-    pub(super) fn begun(&self) -> bool {
+    /// Returns true if a step has been executed.
+    pub(super) fn has_started(&self) -> bool {
         self.taken > 0
     }
 
-    /// Locks what the steps touch (before the first is taken), then takes those that are left.
-    /// `new_row` is what an insert is about.
+    /// Locks what the steps touch, before the first is executed, then executes the remaining ones.
+    /// `new_row` is the row that an insert adds.
     #[track_caller]
     pub(super) fn take<T: Trees>(
         &mut self,
@@ -81,9 +81,7 @@ impl Steps {
         while let Some(step) = self.steps.get(self.taken) {
             match step {
                 Step::Insert { tree, key, value, unique } => {
-                    if let Some(as_of) = cx.as_of.filter(|as_of| as_of.repeatable) {
-                        recheck::is_not_hidden(cx, as_of, table, *tree, key)?;
-                    }
+                    recheck::is_not_hidden(cx, table, *tree, key)?;
                     if cx.trees.insert(cx.log, cx.mode, *tree, key, value)? == Inserted::Exists {
                         return Err(duplicate(table, *unique, RowView::new(new_row), env)?.into());
                     }
@@ -115,9 +113,9 @@ impl Steps {
     ) -> Result<(), Stop> {
         while let Some(step) = self.steps.get(self.locked) {
             let (tree, key) = step.place();
-            // A row that stays where it is has been locked as its change wants it. A new row is
-            // locked even under a hidden number: who skips locked rows locks no range, and would
-            // read it before it is committed.
+            // A row that is updated in place is already locked in the mode that the change needs. A
+            // new row is locked even under a hidden row number: SKIP LOCKED locks no range, and
+            // would read the row before it commits.
             let stays = tree == table.tree && matches!(step, Step::Update { .. });
             if stays {
                 cx.lock_row(table.id, tree, key, Mode::NoKeyExclusive)?;
@@ -129,9 +127,9 @@ impl Steps {
         Ok(())
     }
 
-    /// Whether an insert among the steps would meet an equal key that is to be ignored; 40001 if it
-    /// belongs to a row that a repeatable snapshot does not have. One key at a time: what has been
-    /// looked at is locked, and need not be in the pool any more.
+    /// Returns true if an insert among the steps would meet an equal key that ON CONFLICT ignores.
+    /// Fails with 40001 if that key belongs to a row that a repeatable snapshot does not see. Works
+    /// one key at a time: a checked key is locked, and its page may leave the pool.
     pub(super) fn would_clash<T: Trees>(
         &mut self,
         cx: &Cx<'_, T>,
@@ -154,7 +152,8 @@ impl Steps {
     }
 }
 
-/// Changes of a row's index entries. `old` and `new`: the row and its key before and after, if any.
+/// Notes the changes of a row's index entries. `old` and `new` are the row and its key before and
+/// after, if any.
 pub(super) fn index_steps(
     table: &TableDef,
     old: Option<(&[u8], &[u8])>,
@@ -190,7 +189,8 @@ pub(super) fn index_steps(
     Ok(())
 }
 
-/// A row or entry that was just read is not there to be changed.
+/// Returns the error for a row or entry that was just read but cannot be changed, because it does
+/// not exist.
 #[cold]
 pub(super) fn vanished(table: &TableDef) -> SqlError {
     SqlError::new(
@@ -199,7 +199,8 @@ pub(super) fn vanished(table: &TableDef) -> SqlError {
     )
 }
 
-/// `Key (names)=(values)`; the values of `columns` are in `row` where `at` says.
+/// Formats `Key (names)=(values)`. `at` maps a key column's number to the position of its value in
+/// `row`.
 fn key_text(
     table: &TableDef,
     columns: &[usize],
@@ -219,12 +220,12 @@ fn key_text(
     Ok(format!("Key ({})=({})", names.join(", "), String::from_utf8_lossy(&values)))
 }
 
-/// A row whose bytes make no sense.
+/// Returns the error for a row that cannot be decoded.
 pub(super) fn damaged(table: &TableDef) -> SqlError {
     SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of table \"{}\" is damaged", table.name))
 }
 
-/// 23505.
+/// Returns 23505 for a row.
 #[cold]
 pub(super) fn duplicate(
     table: &TableDef,
@@ -236,7 +237,7 @@ pub(super) fn duplicate(
     violation(table, unique, row, |i| columns[i], env)
 }
 
-/// 23505 of a global index, whose rows are the key's columns.
+/// Returns 23505 for a global index, whose rows are the key's columns.
 #[cold]
 pub(super) fn duplicate_key(
     table: &TableDef,
@@ -263,7 +264,7 @@ fn violation(
         .constraint(name))
 }
 
-/// 23505 of CREATE UNIQUE INDEX.
+/// Returns 23505 for CREATE UNIQUE INDEX.
 #[cold]
 pub(super) fn duplicated(
     table: &TableDef,
@@ -281,10 +282,11 @@ pub(super) fn duplicated(
     Ok(error.table(&table.name).constraint(&index.name))
 }
 
-/// Bytes of a value that the detail of a 23502 shows.
+/// Maximum length of a value in the detail of 23502, in bytes.
 const SHOWN: usize = 64;
 
-/// 23502: `column` of `row` is NULL and must not be. The detail shows the row as PostgreSQL does.
+/// Returns 23502: `column` of `row` is NULL but must not be. The detail shows the row as PostgreSQL
+/// does.
 #[cold]
 pub fn not_null_violation(
     table: &TableDef,

@@ -1,6 +1,8 @@
-//! Programs that read or change at most one row and no index: an attempt does everything or
-//! nothing, and a change is a transaction by itself with one log record. This is the path that must
-//! cost about a microsecond: no lock if there is none, no undo, no allocation but the reply's.
+//! The fast path: programs that read or change at most one row and no index.
+//!
+//! An attempt does everything or nothing, and a change is a transaction by itself with one log
+//! record. This path must take about a microsecond: no lock unless others are active, no undo, no
+//! allocation except for the reply.
 
 use super::increment::{addends, integer};
 use super::modify::set_columns;
@@ -12,14 +14,14 @@ use clearway_ir::program::{Access, Env, Path};
 use clearway_ir::{Expr, OnConflict, Program, TableDef, UniqueKey};
 use clearway_types::{Lsn, RowBatch, RowView, SqlResult};
 
-/// Buffers that outlive their use.
+/// Reusable buffers.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) key: Vec<u8>,
     new: Vec<u8>,
 }
 
-/// Whether a program is of this kind.
+/// Returns true if a program qualifies for the fast path.
 #[inline]
 pub(crate) fn is_atomic(program: &Program, rows: Option<&RowBatch>) -> bool {
     let point = |access: &Access| matches!(access.path, Path::Point(_));
@@ -44,7 +46,7 @@ pub(crate) fn is_atomic(program: &Program, rows: Option<&RowBatch>) -> bool {
     }
 }
 
-/// Runs such a program: output rows, count, and the commit of its change.
+/// Runs such a program. Returns the output rows, the count, and the LSN of the change's commit.
 pub(crate) fn run_atomic<T: Trees>(
     cx: &mut Cx<'_, T>,
     program: &Program,
@@ -72,7 +74,7 @@ pub(crate) fn run_atomic<T: Trees>(
         Program::Update { access, set, returning, adds, .. } => {
             let table = &*access.table;
             let adds = *adds && cx.limits.increments;
-            // It changes no key's column.
+            // It changes no key column.
             let mode = if adds { Mode::Increment } else { Mode::NoKeyExclusive };
             if !find(cx, access, env, mode, &mut scratch.key)? {
                 return Ok((out.rows, 0, None));
@@ -125,7 +127,7 @@ pub(crate) fn run_atomic<T: Trees>(
     Ok((out.rows, out.count, commit))
 }
 
-/// Adds to a row beside transactions that have added to it and are active.
+/// Adds to a row concurrently with active transactions that have added to it.
 fn add<T: Trees>(
     cx: &mut Cx<'_, T>,
     table: &TableDef,
@@ -174,7 +176,8 @@ fn filtered(
     }
 }
 
-/// Makes the point's key and looks at its lock; false if a NULL in it finds nothing.
+/// Builds the point's key and checks or takes its lock. Returns false if a NULL in the key means
+/// that nothing can match.
 #[inline]
 fn find<T: Trees>(
     cx: &mut Cx<'_, T>,

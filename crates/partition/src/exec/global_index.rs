@@ -1,4 +1,4 @@
-//! `Program::GlobalIndex`: entries of a global index, each one step.
+//! `Program::GlobalIndex`: each entry of a global index is one step.
 
 use super::change::{damaged, duplicate_key, vanished};
 use super::{Cx, Locking, Output, Stop, recheck};
@@ -13,7 +13,7 @@ use clearway_types::{DatumRef, RowBatch, RowView, SqlError, SqlResult, SqlState,
 #[derive(Default)]
 pub(super) struct GlobalIndex {
     locked: bool,
-    /// Entries dealt with.
+    /// Number of entries processed.
     at: usize,
 }
 
@@ -54,9 +54,7 @@ impl GlobalIndex {
             match op {
                 GlobalIndexOp::Insert => {
                     let home = home(table, row, global_index.columns.len())?;
-                    if let Some(as_of) = cx.as_of.filter(|as_of| as_of.repeatable) {
-                        recheck::is_not_hidden(cx, as_of, table, global_index.tree, &entry)?;
-                    }
+                    recheck::is_not_hidden(cx, table, global_index.tree, &entry)?;
                     if cx.trees.insert(cx.log, cx.mode, global_index.tree, &entry, &home)?
                         == Inserted::Exists
                     {
@@ -73,16 +71,16 @@ impl GlobalIndex {
                 }
                 GlobalIndexOp::Find { .. } | GlobalIndexOp::Clash => {
                     let mut found = None;
-                    let mut show = |value: &[u8]| found = Some(value.try_into());
+                    let mut read = |value: &[u8]| found = Some(value.try_into());
                     if *op == GlobalIndexOp::Clash {
-                        cx.trees.get(global_index.tree, &entry, &mut show)?;
+                        cx.trees.get(global_index.tree, &entry, &mut read)?;
                     } else {
-                        cx.get(global_index.tree, &entry, &mut show)?;
+                        cx.get(global_index.tree, &entry, &mut read)?;
                     }
                     let unchecked = *op == GlobalIndexOp::Clash && canary::on(Bug::UnseenConflict);
                     let takes = found.is_some() && cx.locking == Locking::Take && !unchecked;
                     if let Some(as_of) = cx.as_of.filter(|_| takes) {
-                        // The row may not be there any more, or not yet.
+                        // The row may have been deleted, or may not be committed yet.
                         recheck::since(cx, as_of, table, global_index.tree, &entry)?;
                     }
                     if let Some(value) = found {
@@ -107,7 +105,7 @@ fn entry_key(table: &TableDef, columns: usize, row: RowView<'_>) -> SqlResult<Ve
     Ok(entry)
 }
 
-/// The value of an entry: the home that comes behind the key's columns.
+/// Returns the value of an entry: the home partition, which follows the key's columns.
 fn home(table: &TableDef, row: RowView<'_>, at: usize) -> SqlResult<[u8; 2]> {
     match row.get(at) {
         Ok(DatumRef::Int4(home)) => u16::try_from(home)

@@ -1,21 +1,21 @@
-//! An UPDATE that only adds to integers of one row (`Program::Update::adds`), beside others that
-//! add to the same row.
+//! An UPDATE that only adds to integers of one row (`Program::Update::adds`), concurrently with
+//! others that add to the same row.
 //!
 //! It locks the row in [`Mode::Increment`], which is compatible with itself, and adds to the
-//! integers where they are. What it adds is the difference that its expressions make of the present
-//! row, so errors are those of any UPDATE.
+//! integers in place. The addend is the difference that its expressions make to the current row, so
+//! its errors are those of any UPDATE.
 //!
 //! Invariants
-//! 1. Whatever subset of the transactions that hold the lock aborts, every integer stays within its
-//!    type: an addition is made only if the new value, and all that is up to a *spread* from it,
-//!    are ([`fits`]). The spread has the addition in it. A constraint on the value, where there is
-//!    one, is to be tested at the same two extremes.
-//! 2. Nothing lies between the test and the change.
-//! 3. Where the test fails, where an expression does, or where the row has no integer to add to,
-//!    the statement takes the exclusive lock and is any other UPDATE: it waits until the others
-//!    have ended, and its result is exact.
-//! 4. So it does where transactions of its plan mostly read the row under a lock, or change it
-//!    otherwise, after the addition ([`super::learning`]).
+//! 1. Whichever of the lock's holders abort, every integer stays within its type. An addition is
+//!    made only if the new value, and every value within a *spread* of it, is in range ([`fits`]);
+//!    the spread includes the addition itself. A constraint on the value would have to be tested at
+//!    the same two extremes.
+//! 2. Nothing happens between the test and the change.
+//! 3. If the test or an expression fails, or the row has no integer to add to, the statement takes
+//!    the exclusive lock and becomes an ordinary UPDATE. It waits until the others have ended, and
+//!    its result is exact.
+//! 4. The same applies if transactions of its plan usually read the row under a lock, or change it
+//!    in another way, after the addition ([`super::learning`]).
 //!
 //! Source: O'Neil, The escrow transactional method, TODS 11 (1986), without its journal of
 //! quantities.
@@ -33,20 +33,21 @@ use clearway_types::{DatumRef, RowView};
 
 const _: () = assert!(MOST_ADDED <= Addends::MOST);
 
-/// What a statement adds to a row.
+/// The amounts that a statement adds to a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Added {
     pub addends: Addends,
-    /// The sum of it, without signs.
+    /// The sum of their absolute values.
     pub size: u64,
 }
 
-/// An integer with its width in bytes, or NULL.
+/// An integer and its width in bytes, or NULL.
 pub(super) type Integer = Option<(i64, u8)>;
 
-/// What the statement adds to this row, of which the integers may be up to `spread` from where they
-/// are; `None`: that is not known, or might not be possible. `open`: what it adds may be taken
-/// back; `new`: the new value of a column.
+/// Returns what the statement adds to this row, whose integers may be up to `spread` away from
+/// their current values. Returns `None` if that is unknown or might overflow.
+///
+/// `open` means that this addition may be undone; `new` returns a column's new value.
 pub(super) fn addends(
     set: &[(usize, Expr)],
     row: RowView<'_>,
@@ -64,7 +65,7 @@ pub(super) fn addends(
         };
         let delta = new.0.checked_sub(old)?;
         let encoded = row.column(*column).ok()?;
-        // Behind the tag.
+        // Skip the tag.
         let offset = (encoded.as_ptr() as usize).checked_sub(row.bytes().as_ptr() as usize)? + 1;
         let addend = Addend { offset: u16::try_from(offset).ok()?, width: new.1, delta };
         if !added.addends.push(addend) {
@@ -79,7 +80,7 @@ pub(super) fn addends(
     (some && (all_fit || canary::on(Bug::UncheckedSpread))).then_some(added)
 }
 
-/// `None`: it is something else.
+/// Returns `None` if the value is neither an integer nor NULL.
 pub(super) fn integer(value: DatumRef<'_>) -> Option<Integer> {
     Some(match value {
         DatumRef::Int2(value) => Some((value.into(), 2)),
@@ -90,7 +91,7 @@ pub(super) fn integer(value: DatumRef<'_>) -> Option<Integer> {
     })
 }
 
-/// Whether all integers that are up to a spread from this one have its width.
+/// Returns true if all integers within `spread` of `value` fit in `width` bytes.
 fn fits(value: i64, width: u8, spread: u64) -> bool {
     let most = (1_i128 << (8 * u32::from(width) - 1)) - 1;
     let (value, spread) = (i128::from(value), i128::from(spread));
@@ -98,8 +99,8 @@ fn fits(value: i64, width: u8, spread: u64) -> bool {
 }
 
 impl Modify {
-    /// Adds to the row under this key beside others; false if it must be changed under the
-    /// exclusive lock. The table's intent is held.
+    /// Adds to the row under this key concurrently with others. Returns false if the row must be
+    /// changed under the exclusive lock. The caller holds the table's intent lock.
     #[track_caller]
     pub(super) fn add<T: Trees>(
         &mut self,

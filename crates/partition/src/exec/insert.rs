@@ -12,14 +12,14 @@ use clearway_types::{DatumRef, RowBatch, RowView, SqlError, key};
 #[derive(Default)]
 pub(super) struct Insert {
     locked: bool,
-    /// Rows dealt with, but for the steps of the last that are pending.
+    /// Number of rows processed; pending steps belong to the last of them.
     at: usize,
-    /// Steps of row `at` are noted and not begun.
+    /// Whether the steps of row `at` are noted but not started.
     noted: bool,
     steps: Steps,
 }
 
-/// The key of a row to be inserted.
+/// Appends the key of a row to insert.
 pub(super) fn key_of<T: Trees>(
     cx: &mut Cx<'_, T>,
     table: &TableDef,
@@ -56,7 +56,7 @@ impl Insert {
         loop {
             if self.noted {
                 let row = rows.get(self.at);
-                if *on_conflict != OnConflict::Fail && !self.steps.begun() {
+                if *on_conflict != OnConflict::Fail && !self.steps.has_started() {
                     self.steps.lock(cx, table)?;
                     if self.steps.would_clash(cx, table, *on_conflict)? {
                         self.noted = false;

@@ -1,4 +1,4 @@
-//! Reads and additions whose lock is learned: which one they take, and what is noted of them.
+//! Reads and additions whose lock is learned: the lock they take, and what is recorded about them.
 
 use super::{Cx, Locking, Stop};
 use crate::lock::{Mode, Target};
@@ -8,24 +8,25 @@ use clearway_ir::{Access, LearnedLock, RowLock};
 use clearway_types::{TableId, TreeId};
 use std::sync::Arc;
 
-/// What a statement of a block leaves evidence in.
+/// Where a statement in a transaction block records evidence.
 pub(crate) struct Learning<'a> {
     pub reads: &'a mut Reads,
     pub gathering: &'a mut Gathering,
-    /// Its own reads and additions count, too.
+    /// Whether the statement's own reads and additions count, too.
     pub learns: bool,
 }
 
 impl<T: Trees> Cx<'_, T> {
-    /// What is learned of the plan, if the statement takes part in that.
+    /// Returns the plan's learned lock, if the statement takes part in learning.
     fn learned<'p>(&self, access: &'p Access) -> Option<&'p Arc<LearnedLock>> {
         let learns =
             self.locking == Locking::Take && self.learning.as_ref().is_some_and(|l| l.learns);
         access.learned.get().filter(|learned| learns && (learned.adds || access.lock.is_none()))
     }
 
-    /// The mode for the rows that a read finds; `mode`: the one for ranges and tables. Who shares
-    /// the whole table keeps to that: its intent to change rows would be an upgrade.
+    /// Returns the mode for the rows that a read finds; `mode` is the one for ranges and tables. A
+    /// transaction that holds the whole table in shared mode keeps to that: an intent to change
+    /// rows would be an upgrade.
     pub(super) fn row_mode(&self, access: &Access, mode: Mode) -> Mode {
         let whole = Target::Table(access.table.id);
         let exclusive = self.learned(access).is_some_and(|learned| learned.is_exclusive());
@@ -36,9 +37,9 @@ impl<T: Trees> Cx<'_, T> {
         }
     }
 
-    /// Locks a row for a read, or for FOR UPDATE and FOR NO KEY UPDATE; `mode`: [`Cx::row_mode`]. A
-    /// row that the transaction has locked is no evidence, and its lock is not upgraded for a
-    /// guess.
+    /// Locks a row for a read, or for FOR UPDATE and FOR NO KEY UPDATE; `mode` comes from
+    /// [`Cx::row_mode`]. A row that the transaction has already locked is not evidence, and its
+    /// lock is not upgraded for a guess.
     #[track_caller]
     pub(super) fn lock_read(
         &mut self,
@@ -70,8 +71,8 @@ impl<T: Trees> Cx<'_, T> {
         self.lock_row(table, tree, key, mode)
     }
 
-    /// Locks a row to change it: a read of it, or an addition to it, in the same transaction is
-    /// evidence.
+    /// Locks a row to change it. A read of the row, or an addition to it, in the same transaction
+    /// becomes evidence.
     #[track_caller]
     pub(super) fn lock_change(
         &mut self,
@@ -84,9 +85,9 @@ impl<T: Trees> Cx<'_, T> {
         self.lock_row(table, tree, key, mode)
     }
 
-    /// Locks a row to add to it beside others; false if it is to be locked exclusively, as what the
-    /// plan's transactions do with it later would deadlock. A row that the transaction has locked
-    /// is no evidence.
+    /// Locks a row to add to it concurrently with others. Returns false if it must be locked
+    /// exclusively, because what the plan's transactions do later would deadlock. A row that the
+    /// transaction has already locked is not evidence.
     #[track_caller]
     pub(super) fn lock_add(&mut self, access: &Access, key: &[u8]) -> Result<bool, Stop> {
         let (table, tree) = (access.table.id, access.table.tree);
@@ -107,15 +108,15 @@ impl<T: Trees> Cx<'_, T> {
         self.lock_row(table, tree, key, Mode::Increment).map(|()| true)
     }
 
-    /// The row is locked exclusively to add to it: notes whether that was learned, for who looks.
+    /// Records for the views whether a row's exclusive lock for an addition was learned.
     pub(super) fn note_learned(&mut self, access: &Access, key: &[u8]) {
         if self.learned(access).is_some_and(|learned| learned.adds && learned.is_exclusive()) {
             self.locks.set_learned(access.table.tree, key);
         }
     }
 
-    /// What the transaction has noted of the row becomes evidence, if such a use of it is one;
-    /// `mode`: the one that the statement asks for.
+    /// Turns the transaction's record of the row into evidence, if this use of the row counts as a
+    /// change. `mode` is the mode that the statement requests.
     pub(super) fn uses(&mut self, tree: TreeId, key: &[u8], mode: Mode) {
         let by = match mode {
             Mode::KeyShared => return,

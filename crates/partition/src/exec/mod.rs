@@ -1,14 +1,14 @@
-//! Runs programs: row by row, leaving off wherever a page or a lock is missing and going on there
-//! later.
+//! Runs programs row by row. A run stops where a page or a lock is missing, and later resumes
+//! there.
 //!
 //! Invariants
 //! 1. An [`Exec`] that stopped with [`Stop::MissingPage`], [`Stop::Wait`] or [`Stop::Slice`] has
-//!    done whole steps only: running it again goes on with the step that it stopped at. A row's
+//!    executed whole steps only: the next run resumes with the step that it stopped at. A row's
 //!    change may consist of several steps (its table, its indexes); they are noted before the first
-//!    is taken.
-//! 2. With [`Locking::Take`] everything that a later step relies on is locked before an earlier
+//!    is executed.
+//! 2. With [`Locking::Take`], everything that a later step relies on is locked before an earlier
 //!    step stops.
-//! 3. A statement does not meet its own changes: keys that it may move ahead of its scan are
+//! 3. A statement does not see its own changes: keys that it may move ahead of its scan are
 //!    collected before the first change.
 
 mod build;
@@ -37,7 +37,7 @@ use crate::message::{Batch, Failure};
 use crate::trees::Trees;
 use crate::txn::RowKey;
 use crate::versioned::Versioned;
-use crate::versions::{AsOf, Before, Lacking};
+use crate::versions::{AsOf, Before, MissingBlock};
 use clearway_buffer::MissingPage;
 use clearway_ir::program::Env;
 use clearway_ir::{Charge, Expr, GlobalIndexOp, LockWait, Path, Program, RowLock, TableDef};
@@ -47,27 +47,27 @@ use clearway_types::{RowBatch, RowView, SqlError, SqlResult, SqlState, TableId, 
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Why a run left off.
+/// Why a run stopped.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// These must be in the pool.
+    /// These pages must be in the pool.
     MissingPage(Vec<MissingPage>),
-    /// This piece of the log must have been read.
+    /// This part of the log must be read.
     Log(LogRead),
-    /// Others must let go of their locks.
+    /// Others must release their locks.
     Wait(Wait),
-    /// It is retired on this key, and wants it again.
+    /// The transaction is retired on this key and needs its lock again.
     Reclaim(TreeId, Box<[u8]>),
-    /// With [`Locking::Check`]: somebody's lock is in the way.
+    /// With [`Locking::Check`]: another transaction holds a conflicting lock.
     Conflict,
-    /// It has had its turn.
+    /// Its turn is over.
     Slice,
-    /// This transaction commits, and what that means for a snapshot is known when this partition
-    /// has been told.
+    /// This transaction is committing. Whether a snapshot sees it is known once this partition has
+    /// received its outcome.
     Commit(TxnId),
-    /// These blocks of the temporary file must have been read.
-    Spilled(Vec<Lacking>),
-    /// It cannot go on.
+    /// These blocks of the temporary file must be read.
+    Spilled(Vec<MissingBlock>),
+    /// It failed.
     Fail(Failure),
 }
 
@@ -75,7 +75,7 @@ impl From<Blocked> for Stop {
     #[cold]
     fn from(blocked: Blocked) -> Self {
         match blocked {
-            Blocked::MissingPage(wants) => Self::MissingPage(wants),
+            Blocked::MissingPage(pages) => Self::MissingPage(pages),
             Blocked::Log(read) => Self::Log(read),
             Blocked::Failed(e) => Self::Fail(Failure::Sql(e.into())),
         }
@@ -88,18 +88,18 @@ impl From<SqlError> for Stop {
     }
 }
 
-/// What a run does about locks.
+/// How a run treats locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locking {
-    /// Nothing: nobody else is active, or nobody else can see the trees.
+    /// Takes none: no one else is active, or no one else can see the trees.
     None,
-    /// Looks whether it could have them; it ends before anyone else runs.
+    /// Checks that the locks are available; the run ends before another starts.
     Check,
     /// Takes them.
     Take,
 }
 
-/// What a run works on.
+/// The context of a run.
 pub(crate) struct Cx<'a, T: Trees> {
     pub trees: &'a mut Versioned<T>,
     pub locks: &'a mut LockTable,
@@ -108,25 +108,26 @@ pub(crate) struct Cx<'a, T: Trees> {
     pub mode: TxnMode,
     pub locking: Locking,
     pub limits: &'a Limits,
-    /// `None`: a transaction of its own, or one that is not a client's.
+    /// `None` for a transaction of its own, or one that is not a client's.
     pub learning: Option<Learning<'a>>,
-    /// As [`crate::txn::Txn::moved`]. `None`: it moves nothing.
+    /// Same as [`crate::txn::Txn::moved`]. `None` if it moves no rows.
     pub moved: Option<&'a mut Vec<RowKey>>,
     /// Rows that it may still visit in this turn.
     pub budget: usize,
-    /// Sees the database like this, not as it is now.
+    /// The snapshot to read; `None` reads the current state.
     pub as_of: Option<AsOf>,
-    /// The index, or the global index, that the program uses lacks rows of that: they are looked
-    /// for in the table itself.
+    /// The program's index or global index lacks rows of the snapshot: they are searched for in the
+    /// table itself.
     pub by_table: bool,
-    /// What a transaction that is not over has replaced under the one key that is read.
+    /// The value that an unfinished transaction has replaced under the single key that is read.
     pub replaced: Option<Before>,
-    /// It may go on with rows that others have changed and are retired on.
+    /// Whether it may use rows that retired transactions have changed.
     pub goes_behind: bool,
 }
 
 impl<T: Trees> Cx<'_, T> {
-    /// Shows the key's value, as of the snapshot if there is one; false if it is not there.
+    /// Reads the key's value, as of the snapshot if there is one; returns false if it does not
+    /// exist.
     fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Stop> {
         match (&self.replaced, self.as_of) {
             (Some(before), _) => Ok(before.as_deref().map(f).is_some()),
@@ -162,7 +163,7 @@ impl<T: Trees> Cx<'_, T> {
         self.lock_in(table, Target::Key(tree, key), mode)
     }
 
-    /// Locks a key or a range of a table whose intent is held.
+    /// Locks a key or a range of a table; the caller holds the table's intent lock.
     #[track_caller]
     fn lock_in(&mut self, table: TableId, target: Target<'_>, mode: Mode) -> Result<(), Stop> {
         if let Target::Key(tree, key) = target
@@ -180,7 +181,8 @@ impl<T: Trees> Cx<'_, T> {
         }
     }
 
-    /// Locks a key or a range of a table whose intent is held; false if it is to be skipped.
+    /// Locks a key or a range of a table whose intent lock is held; returns false if it must be
+    /// skipped.
     #[track_caller]
     fn try_lock_in(
         &mut self,
@@ -195,8 +197,9 @@ impl<T: Trees> Cx<'_, T> {
         self.lock_in(table.id, target, mode).map(|()| true)
     }
 
-    /// Locks a table; false if all of it is to be skipped. Who may not wait for locks of rows waits
-    /// for a change of the table itself, which then comes after the transaction.
+    /// Locks a table; returns false if all of it must be skipped. NOWAIT and SKIP LOCKED apply to
+    /// row locks only: the statement still waits for a change of the table itself, and then follows
+    /// that transaction.
     #[track_caller]
     fn try_lock_table(
         &mut self,
@@ -212,7 +215,7 @@ impl<T: Trees> Cx<'_, T> {
         self.lock(whole, mode).map(|()| true)
     }
 
-    /// Whether a lock could be had at once.
+    /// Returns true if a lock is available without waiting.
     fn is_free_in(&self, table: &TableDef, target: Target<'_>, mode: Mode) -> bool {
         let covered = |target, mode| self.locks.covered(self.txn, target, mode);
         self.locking == Locking::None
@@ -221,7 +224,7 @@ impl<T: Trees> Cx<'_, T> {
             || self.locks.free(self.txn, target, mode)
     }
 
-    /// The row that it has just deleted gets another key, or another home.
+    /// Records that the row it has just deleted gets another key or another home.
     fn moves(&mut self, tree: TreeId, key: &[u8]) {
         self.trees.versions.moves(self.txn, tree, key);
         if let Some(moved) = &mut self.moved {
@@ -229,7 +232,7 @@ impl<T: Trees> Cx<'_, T> {
         }
     }
 
-    /// Whether an UPDATE that only adds may do so beside others.
+    /// Returns true if an UPDATE that only adds may run concurrently with others.
     fn adds_beside_others(&self) -> bool {
         self.limits.increments && self.locking == Locking::Take && self.mode == TxnMode::Logged
     }
@@ -241,7 +244,7 @@ impl<T: Trees> Cx<'_, T> {
     }
 }
 
-/// Somebody else has locked what may not be waited for.
+/// Handles a lock that is unavailable and must not be waited for.
 #[cold]
 fn unavailable(table: &TableDef, wait: LockWait) -> Result<bool, Stop> {
     if wait == LockWait::Skip {
@@ -251,7 +254,7 @@ fn unavailable(table: &TableDef, wait: LockWait) -> Result<bool, Stop> {
     Err(SqlError::new(SqlState::LOCK_NOT_AVAILABLE, text).into())
 }
 
-/// What a request for a lock led to.
+/// Converts the result of a lock request.
 #[track_caller]
 pub(crate) fn granted(acquired: Acquired, target: Target<'_>, mode: Mode) -> Result<(), Stop> {
     match acquired {
@@ -262,7 +265,7 @@ pub(crate) fn granted(acquired: Acquired, target: Target<'_>, mode: Mode) -> Res
     }
 }
 
-/// One run of a program, between its steps.
+/// A program's execution, between its steps.
 pub(crate) struct Exec {
     pub program: Arc<Program>,
     pub env: Arc<Env>,
@@ -272,12 +275,12 @@ pub(crate) struct Exec {
     work: Work,
 }
 
-/// What a run has to answer so far.
+/// The output of a run so far.
 #[derive(Default)]
 struct Output {
     rows: RowBatch,
     count: u64,
-    /// What the statement's account was charged for the rows, and for what they are made of.
+    /// The charge for the rows and for what they are computed from.
     charge: Charge,
 }
 
@@ -288,7 +291,7 @@ impl Output {
         self.account(0, env)
     }
 
-    /// Whether the statement pauses before the next row.
+    /// Returns true if the statement pauses before the next row.
     fn is_full(&self, batch: &Batch) -> bool {
         let (rows, bytes) = (self.rows.len() as u64, self.rows.memory() as u64);
         *batch != Batch::ALL
@@ -322,7 +325,7 @@ impl Work {
     }
 }
 
-/// The table that a program works on.
+/// Returns the program's table.
 pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
     match program {
         Program::Scan { access, .. }
@@ -334,13 +337,13 @@ pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
     }
 }
 
-/// Whether a program changes nothing.
+/// Returns true if a program changes nothing.
 pub(crate) fn only_reads(program: &Program) -> bool {
     matches!(program, Program::Scan { .. })
 }
 
-/// Whether a program takes no lock if it sees a snapshot: it changes nothing and asks for no row
-/// lock.
+/// Returns true if a program takes no locks under a snapshot: it changes nothing and requests no
+/// row lock.
 pub(crate) fn reads_freely(program: &Program) -> bool {
     match program {
         Program::Scan { access, .. } => access.lock.is_none(),
@@ -351,7 +354,7 @@ pub(crate) fn reads_freely(program: &Program) -> bool {
     }
 }
 
-/// Whether a program looks for one row by its key.
+/// Returns true if a program looks up one row by its key.
 pub(crate) fn is_point(program: &Program) -> bool {
     matches!(program, Program::Scan { access, .. } if matches!(access.path, Path::Point(_)))
 }
@@ -367,30 +370,30 @@ impl Exec {
         Self { program, env, rows, batch, out: Output::default(), work }
     }
 
-    /// Names it while it has paused.
+    /// Identifies the execution while it is paused.
     pub(crate) fn id(&self) -> u32 {
         self.batch.id
     }
 
-    /// Forgets all progress: nothing was changed, or it has been undone.
+    /// Discards all progress: nothing was changed, or the change has been undone.
     pub(crate) fn reset(&mut self) {
         self.out.charge.release(&self.env.memory);
         self.out = Output::default();
         self.work = Work::new(&self.program);
     }
 
-    /// Rows found or changed since the last answer.
+    /// Returns the number of rows found or changed since the last reply.
     pub(crate) fn count(&self) -> u64 {
         self.out.count
     }
 
-    /// The rows that the message brought.
+    /// Returns the rows in the message.
     pub(crate) fn rows(&self) -> Option<&RowBatch> {
         self.rows.as_ref()
     }
 
-    /// Takes what there is to answer. The rows stay charged to the statement, unless they are one
-    /// batch of many: those do not add up.
+    /// Takes the output. The rows stay charged to the statement, unless they are one of several
+    /// batches, since batches do not accumulate.
     pub(crate) fn take_output(&mut self) -> (RowBatch, u64) {
         let mut out = std::mem::take(&mut self.out);
         if self.batch != Batch::ALL {
@@ -399,7 +402,7 @@ impl Exec {
         (out.rows, out.count)
     }
 
-    /// Runs until it has ended (false), has a batch of rows (true), or must stop.
+    /// Runs until it ends (false), has a batch of rows (true), or must stop.
     pub(crate) fn run<T: Trees>(&mut self, cx: &mut Cx<'_, T>) -> Result<bool, Stop> {
         let (program, env, out) = (&*self.program, &*self.env, &mut self.out);
         match &mut self.work {

@@ -1,9 +1,9 @@
-//! `Program::Update` and `Program::Delete`: find a few keys, change their rows, go on.
+//! `Program::Update` and `Program::Delete`: collect a few keys, change their rows, continue.
 
 use super::change::{Step, Steps, damaged, index_steps, not_null_violation};
 use super::path::{Keys, Range};
 use super::recheck::Wanted;
-use super::scan::{go_on_in_turn, missing_row, read_ahead, unless};
+use super::scan::{break_if, missing_row, read_ahead, scan_in_turn};
 use super::{Cx, Output, Stop, newer};
 use crate::lock::Mode;
 use crate::message::Batch;
@@ -18,22 +18,22 @@ use clearway_types::{RowView, SqlResult};
 pub(super) struct Modify {
     keys: Option<Keys>,
     locked: bool,
-    /// Keys of rows to change, how many of them have been dealt with, and whether more are being
-    /// collected before the next is.
+    /// Keys of the rows to change, how many of them have been processed, and whether collection is
+    /// in progress.
     found: Vec<Vec<u8>>,
     at: usize,
     collecting: bool,
     steps: Steps,
     old: Vec<u8>,
     new: Vec<u8>,
-    /// It does not only add, or not beside others.
+    /// It does not only add, or must not add concurrently with others.
     exclusive: bool,
 }
 
 /// The parts of the program.
 struct Plan<'a> {
     access: &'a Access,
-    /// `None`: delete.
+    /// `None` for a DELETE.
     set: Option<&'a [(usize, Expr)]>,
     returning: &'a [Expr],
     moves: bool,
@@ -54,7 +54,7 @@ impl<'a> Plan<'a> {
         let mode = if goes_behind { Mode::Behind } else { Mode::of_row(access.write_lock()) };
         Some(Self { access, set, returning, moves, adds, mode, env })
     }
-    /// Whether a changed row could come up again later in the path: then all keys are collected
+    /// Returns true if a changed row could reappear later in the path: then all keys are collected
     /// first.
     fn may_meet_itself(&self) -> bool {
         let Some(set) = self.set else { return false };
@@ -69,7 +69,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Writes the row that `set` makes of `old`.
+/// Writes the row that results from applying `set` to `old`.
 pub(super) fn set_columns(
     table: &TableDef,
     set: &[(usize, Expr)],
@@ -80,14 +80,14 @@ pub(super) fn set_columns(
     new.clear();
     let mut row = RowBuilder::new(new);
     let mut columns = old.iter();
-    let mut refused = None;
+    let mut violated = None;
     for (i, column) in table.columns.iter().enumerate() {
         let before = columns.next().transpose().map_err(|_| damaged(table))?;
         match set.iter().find(|(c, _)| *c == i) {
             Some((_, e)) => {
                 let value = e.eval_ref(old, env)?;
                 if column.not_null && value.is_null() {
-                    refused = refused.or(Some(i));
+                    violated = violated.or(Some(i));
                 }
                 row.push(value.as_ref());
             }
@@ -95,7 +95,7 @@ pub(super) fn set_columns(
         }
     }
     row.finish();
-    match refused {
+    match violated {
         Some(column) => Err(not_null_violation(table, column, RowView::new(new), env)?),
         None => Ok(()),
     }
@@ -147,7 +147,7 @@ impl Modify {
         Ok(())
     }
 
-    /// Finds the next keys; false if there are no more.
+    /// Collects the next keys; returns false if there are no more.
     fn collect<T: Trees>(
         &mut self,
         cx: &mut Cx<'_, T>,
@@ -191,7 +191,7 @@ impl Modify {
         Ok(!self.found.is_empty())
     }
 
-    /// Reads the next row, and notes the steps of its change. Nothing is changed yet.
+    /// Reads the next row and notes the steps of its change, without changing anything yet.
     fn prepare<T: Trees>(
         &mut self,
         cx: &mut Cx<'_, T>,
@@ -216,8 +216,8 @@ impl Modify {
         }
         let key = &self.found[self.at];
         if self.exclusive {
-            // What the row was used for before has been noted: its own lock is no change after an
-            // addition.
+            // Earlier uses of the row are already recorded: this statement's own lock is not a
+            // change after an addition.
             cx.lock_row(table.id, table.tree, key, plan.mode)?;
             cx.note_learned(plan.access, key);
         } else {
@@ -232,7 +232,7 @@ impl Modify {
         if !found && by_index {
             return Err(missing_row(&table.name).into());
         }
-        // The rows of a range of the table itself have been filtered where they were found.
+        // A range of the table itself was filtered when its rows were found.
         let filtered = matches!(&self.keys, Some(Keys::Range(r)) if !r.by_index);
         if !found || !(filtered || plan.filter(&self.old)?) {
             self.at += 1;
@@ -241,7 +241,7 @@ impl Modify {
         self.note(plan, out)
     }
 
-    /// As [`Modify::prepare`], of a row that a snapshot has.
+    /// Like [`Modify::prepare`], for a row of a snapshot.
     fn prepare_as_of<T: Trees>(
         &mut self,
         cx: &mut Cx<'_, T>,
@@ -264,7 +264,7 @@ impl Modify {
         self.note(plan, out)
     }
 
-    /// Notes the steps of the next row's change, of which the newest version has been read.
+    /// Notes the steps of the next row's change; its newest version has been read.
     fn note(&mut self, plan: &Plan<'_>, out: &mut Output) -> Result<(), Stop> {
         let key = &self.found[self.at];
         self.steps.clear();
@@ -292,7 +292,7 @@ fn note_steps(
     let Some(set) = plan.set else {
         steps.push(Step::Delete { tree, key: key.to_vec(), moves: false });
         index_steps(table, Some((old, key)), None, steps)?;
-        return give(plan, old, out);
+        return project_returning(plan, old, out);
     };
     set_columns(table, set, RowView::new(old), env, new)?;
     if plan.moves {
@@ -322,10 +322,10 @@ fn note_steps(
         });
     }
     index_steps(table, Some((old, key)), Some((new, &new_key)), steps)?;
-    give(plan, new, out)
+    project_returning(plan, new, out)
 }
 
-fn give(plan: &Plan<'_>, row: &[u8], out: &mut Output) -> SqlResult<()> {
+fn project_returning(plan: &Plan<'_>, row: &[u8], out: &mut Output) -> SqlResult<()> {
     if plan.returning.is_empty() {
         return Ok(());
     }
@@ -340,15 +340,15 @@ fn collect_rows<T: Trees>(
     found: &mut Vec<Vec<u8>>,
 ) -> Result<(), Stop> {
     let target = found.len().saturating_add(cx.limits.collect);
-    go_on_in_turn(cx, r, |key, value| {
+    scan_in_turn(cx, r, |key, value| {
         if plan.filter(value)? {
             found.push(key.to_vec());
         }
-        Ok(unless(found.len() >= target))
+        Ok(break_if(found.len() >= target))
     })
 }
 
-/// Bytes of memory that collected keys take, about: those of a tree are of similar length.
+/// Returns the approximate size of collected keys in bytes: keys of one tree have similar lengths.
 fn memory_of(keys: &[Vec<u8>]) -> usize {
     keys.last().map_or(0, |key| keys.len() * (size_of::<Vec<u8>>() + key.len()))
 }

@@ -1,15 +1,15 @@
-//! An index that is newer than the snapshot of who would use it: its rows are found in the table
+//! An index that is newer than the snapshot that would use it: the rows are found in the table
 //! instead.
 //!
-//! Such an index has no entries of rows that were deleted before it was made. So all rows of the
-//! table are read as of the snapshot; those whose entries lie in the range are taken in the order
-//! of these entries, as from the index.
+//! Such an index has no entries for rows that were deleted before it was built. So the whole table
+//! is read as of the snapshot. Rows whose entries are in the range are returned in the order of
+//! these entries, as if from the index.
 //!
-//! Invariant: the rows are found before the first of them is taken. A statement does not meet its
-//! own changes.
+//! Invariant: all rows are found before the first of them is processed, because a statement must
+//! not see its own changes.
 
 use super::path::Range;
-use super::scan::go_on_in_turn;
+use super::scan::scan_in_turn;
 use super::{Cx, Output, Stop};
 use crate::trees::Trees;
 use clearway_ir::TableDef;
@@ -17,13 +17,13 @@ use clearway_ir::program::Env;
 use clearway_types::{RowView, SqlError, TreeId};
 use std::ops::ControlFlow;
 
-/// A search that has not come to its end.
+/// A search in progress.
 pub(super) struct Search {
-    /// What is left of the table.
+    /// The rest of the table.
     rows: Range,
-    /// What an index would have, and the keys of the rows.
+    /// The entries that the index would have, and the keys of the rows.
     found: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Bytes that these take, about.
+    /// The approximate size of `found` in bytes.
     memory: usize,
 }
 
@@ -44,10 +44,10 @@ impl Search {
         let index = index.ok_or_else(|| SqlError::internal("no such index"))?;
         let Self { rows, found, memory } = self;
         while !rows.done {
-            go_on_in_turn(cx, rows, |key, value| {
+            scan_in_turn(cx, rows, |key, value| {
                 let mut entry = Vec::with_capacity(32);
                 index.push_entry(RowView::new(value), key, &mut entry)?;
-                if range.held(&entry) {
+                if range.originally_contains(&entry) {
                     *memory += size_of::<(Vec<u8>, Vec<u8>)>() + entry.len() + key.len();
                     found.push((entry, key.to_vec()));
                 }
@@ -59,7 +59,7 @@ impl Search {
     }
 }
 
-/// Finds the keys of all rows in the range, and ends it.
+/// Finds the keys of all rows in the range, and completes the range.
 pub(super) fn find<T: Trees>(
     cx: &mut Cx<'_, T>,
     range: &mut Range,

@@ -1,5 +1,5 @@
-//! Access paths: from expressions to keys and key ranges, and the locks that cover what they find,
-//! and what they do not find.
+//! Access paths: evaluate expressions to keys and key ranges, and take the locks that cover the
+//! keys they find and those they do not find.
 
 use super::newer::Search;
 use super::{Cx, Locking, Stop};
@@ -10,35 +10,35 @@ use clearway_ir::{Expr, LockWait, Program};
 use clearway_types::{RowView, SqlResult, TreeId, key};
 use std::ops::{Bound, RangeBounds};
 
-/// Marker of NULL in a key: greater than that of any value.
+/// The marker of NULL in a key; greater than the marker of any value.
 const NULL_MARKER: u8 = 2;
 
-/// A path with its expressions evaluated, and how far it has been followed.
+/// A path with its expressions evaluated, and the progress along it.
 pub(super) enum Keys {
     /// These keys of the table's tree.
     Points { keys: Vec<Vec<u8>>, next: usize },
-    /// A range of a tree, what is left of it.
+    /// The rest of a range of a tree.
     Range(Range),
 }
 
 pub(super) struct Range {
     pub tree: TreeId,
-    /// Entries lead to rows rather than being rows.
+    /// Whether it is an index, whose entries lead to rows.
     pub by_index: bool,
     pub from: Bound<Vec<u8>>,
     pub to: Bound<Vec<u8>>,
     pub reverse: bool,
-    /// All rows.
+    /// Whether the range is all rows.
     full: bool,
     pub done: bool,
-    /// The bounds at the beginning, if rows are held against them.
+    /// The original bounds, if rows are checked against them.
     whole: Option<Bounds>,
-    /// The index lacks rows that the snapshot has.
+    /// Set if the index lacks rows of the snapshot.
     pub search: Option<Box<Search>>,
 }
 
 impl Range {
-    /// All keys of a tree of rows.
+    /// Creates a range of all keys of a table's tree.
     pub(super) fn all(tree: TreeId) -> Self {
         Self {
             tree,
@@ -55,20 +55,20 @@ impl Range {
     pub(super) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice))
     }
-    /// Whether a key lay between the bounds at the beginning.
-    pub(super) fn held(&self, key: &[u8]) -> bool {
+    /// Returns true if a key is within the original bounds.
+    pub(super) fn originally_contains(&self, key: &[u8]) -> bool {
         self.whole.as_ref().is_none_or(|(from, to)| {
             let whole = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
             RangeBounds::<[u8]>::contains(&whole, key)
         })
     }
-    /// Goes on behind `key`.
+    /// Continues after `key`.
     pub(super) fn advance(&mut self, key: Vec<u8>) {
         *(if self.reverse { &mut self.to } else { &mut self.from }) = Bound::Excluded(key);
     }
 }
 
-/// Appends the key encoding of the expressions; false if one is NULL.
+/// Appends the key encoding of the expressions; returns false if one is NULL.
 pub(super) fn push_exprs(exprs: &[Expr], env: &Env, out: &mut Vec<u8>) -> SqlResult<bool> {
     for e in exprs {
         let value = e.eval_ref(RowView::new(&[]), env)?;
@@ -80,8 +80,8 @@ pub(super) fn push_exprs(exprs: &[Expr], env: &Env, out: &mut Vec<u8>) -> SqlRes
     Ok(true)
 }
 
-/// Appends the key of the one row that a program looks for; false if it looks for none, or not by
-/// one key.
+/// Appends the key of the single row that a program looks up; returns false if it looks up no row,
+/// or not by one key.
 pub(crate) fn push_point(program: &Program, env: &Env, out: &mut Vec<u8>) -> SqlResult<bool> {
     match program {
         Program::Scan { access: Access { path: Path::Point(exprs), .. }, .. } => {
@@ -91,41 +91,41 @@ pub(crate) fn push_point(program: &Program, env: &Env, out: &mut Vec<u8>) -> Sql
     }
 }
 
-/// The key of the row that the program changes without looking at it otherwise: the answer is the
-/// same whatever is in the row, and no key, index or home changes. False if it is another program,
-/// or there is no such row. `adds`: additions share the row.
+/// Appends the key of the row that a blind update changes. An update is blind if its reply does not
+/// depend on the row's contents, and no key, index or home changes. Returns false if the program is
+/// not a blind update or the key has a NULL. `adds` means that additions share the row.
 pub(crate) fn push_blind(
     program: &Program,
     env: &Env,
     adds: bool,
     out: &mut Vec<u8>,
 ) -> SqlResult<bool> {
-    if !is_blind(program, adds) {
-        return Ok(false);
-    }
-    match program {
-        Program::Update { access: Access { path: Path::Point(exprs), .. }, .. } => {
-            push_exprs(exprs, env, out)
-        }
-        _ => Ok(false),
+    match blind_key(program, adds) {
+        Some(exprs) => push_exprs(exprs, env, out),
+        None => Ok(false),
     }
 }
 
-/// As [`push_blind`].
+/// Returns true if the program is a blind update; see [`push_blind`].
 pub(crate) fn is_blind(program: &Program, adds: bool) -> bool {
+    blind_key(program, adds).is_some()
+}
+
+/// Returns the key expressions of a blind update; see [`push_blind`].
+fn blind_key(program: &Program, adds: bool) -> Option<&[Expr]> {
     let Program::Update { access, set, returning, moves, adds: only_adds } = program else {
-        return false;
+        return None;
     };
+    let Path::Point(key) = &access.path else { return None };
     let indexed =
         |column: &usize| access.table.indexes.iter().any(|index| index.columns.contains(column));
-    let plain = matches!(access.path, Path::Point(_))
-        && access.filter.is_none()
+    let blind = access.filter.is_none()
         && returning.is_empty()
-        && !moves;
-    plain
+        && !moves
         && !(*only_adds && adds)
         && !set.iter().any(|(column, _)| indexed(column))
-        && access.write_lock() == clearway_ir::RowLock::NoKeyUpdate
+        && access.write_lock() == clearway_ir::RowLock::NoKeyUpdate;
+    blind.then_some(key)
 }
 
 impl Keys {
@@ -170,14 +170,16 @@ impl Keys {
         })
     }
 
-    /// To be called before the path is followed, by who locks what a snapshot has.
+    /// Remembers the bounds. Called before the path is followed, by statements that lock rows of a
+    /// snapshot.
     pub(super) fn keep_bounds(&mut self) {
         if let Self::Range(range) = self {
             range.whole = range.by_index.then(|| (range.from.clone(), range.to.clone()));
         }
     }
 
-    /// To be called before the path is followed, where [`Cx::by_table`] says so.
+    /// Searches the table instead of the index. Called before the path is followed, if
+    /// [`Cx::by_table`] is set.
     pub(super) fn search_table(&mut self, table: TreeId) {
         self.keep_bounds();
         if let Self::Range(range) = self
@@ -187,8 +189,7 @@ impl Keys {
         }
     }
 
-    /// Locks the table and the range, to change what is there; single keys are locked as they are
-    /// visited.
+    /// Locks the table and the range for a change; single keys are locked as they are visited.
     #[track_caller]
     pub(super) fn lock<T: Trees>(
         &self,
@@ -199,8 +200,8 @@ impl Keys {
         self.try_lock(cx, access, mode, LockWait::Wait).map(drop)
     }
 
-    /// Locks the table and the range. Who skips what others have locked, and who sees a snapshot,
-    /// locks rows only. False: it skips all of them.
+    /// Locks the table and the range. SKIP LOCKED and statements under a snapshot lock rows only.
+    /// Returns false if the whole table is skipped.
     #[track_caller]
     pub(super) fn try_lock<T: Trees>(
         &self,
@@ -215,9 +216,9 @@ impl Keys {
         let table = &*access.table;
         match self {
             Self::Range(r) if wait != LockWait::Skip && cx.as_of.is_none() => {
-                // Tables do not know the other two modes: their readers and writers may be in one
-                // table at once. A table without a primary key has no key that such a reader could
-                // share with a writer.
+                // Tables do not have the other two modes: their readers and writers may be in one
+                // table concurrently. A table without a primary key has no key that such a reader
+                // could share with a writer.
                 if r.full && (mode == mode.of_table() || table.primary_key.is_empty()) {
                     return cx.try_lock_table(table, mode.of_table(), wait);
                 }
@@ -232,7 +233,8 @@ impl Keys {
 
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// The key range of a prefix and bounds on the column behind it; `None` if a NULL makes it empty.
+/// Returns the key range of a prefix and bounds on the column after it; `None` if a NULL makes the
+/// range empty.
 fn range(
     prefix: &[Expr],
     low: Option<&(Expr, bool)>,
@@ -268,7 +270,7 @@ fn range(
             Bound::Excluded(k)
         }
     } else if low.is_some() {
-        // A comparison is not true of NULL.
+        // A comparison with NULL is not true.
         start.push(NULL_MARKER);
         Bound::Excluded(start)
     } else {

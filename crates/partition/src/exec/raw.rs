@@ -1,4 +1,4 @@
-//! Raw operations: the catalog's rows, by their bytes.
+//! Raw operations on rows of the catalog, by their bytes.
 
 use super::{Cx, Stop};
 use crate::lock::{Mode, Target};
@@ -8,7 +8,8 @@ use clearway_storage::Inserted;
 use clearway_types::SqlError;
 use std::ops::{Bound, ControlFlow};
 
-/// Runs an operation. It changes nothing or everything; a scan that stops starts over.
+/// Runs an operation. It changes nothing or everything; a scan that stops restarts from the
+/// beginning.
 pub(crate) fn run_raw<T: Trees>(cx: &mut Cx<'_, T>, op: &RawOp) -> Result<Reply, Stop> {
     let mut reply = Reply::default();
     match op {
@@ -22,7 +23,7 @@ pub(crate) fn run_raw<T: Trees>(cx: &mut Cx<'_, T>, op: &RawOp) -> Result<Reply,
             if cx.trees.insert(cx.log, cx.mode, *tree, key, value)? == Inserted::Exists
                 && !cx.trees.update(cx.log, cx.mode, *tree, key, value)?
             {
-                return Err(SqlError::internal("a key is neither there nor not there").into());
+                return Err(SqlError::internal("a key neither exists nor can be inserted").into());
             }
             reply.count = 1;
         }

@@ -1,11 +1,11 @@
-//! Rows that a statement finds in a snapshot, and changes or locks as they are now.
+//! Rows that a statement finds in a snapshot, and changes or locks in their current version.
 //!
-//! Invariant: a row that is taken satisfies the statement's condition twice, in the snapshot and in
-//! its newest version, and that version stays as it is: the row is locked. The condition is the
-//! filter and the range of the path: of a range of the table's own keys the latter cannot change.
+//! Invariant: a selected row satisfies the statement's condition twice, in the snapshot and in its
+//! newest version, and that version does not change because the row is locked. The condition is the
+//! filter and the path's range; a range of the table's own keys cannot change.
 //!
-//! An INSERT finds no rows, but at REPEATABLE READ it must not hide one: a key has one place in its
-//! tree, and what the block puts there itself is all that it sees there. The same holds for UPDATE,
+//! An INSERT finds no rows, but at REPEATABLE READ it must not hide one. A key has one place in its
+//! tree, and after the block inserts there it sees only its own value. The same holds for UPDATE,
 //! and for entries of indexes and global indexes.
 //!
 //! Source: PostgreSQL's manual, 13.2.1 and 13.2.2, and its `EvalPlanQual`.
@@ -20,7 +20,7 @@ use clearway_ir::{LockWait, TableDef};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowView, SqlError, SqlResult, SqlState, TreeId};
 
-/// What is to be taken, and how.
+/// Which rows to take, and how to lock them.
 pub(super) struct Wanted<'a> {
     pub access: &'a Access,
     pub keys: &'a Keys,
@@ -37,7 +37,7 @@ impl Wanted<'_> {
             .map_or(Ok(true), |filter| filter.eval_bool(RowView::new(row), self.env))
     }
 
-    /// Whether the path still leads to the row.
+    /// Returns true if the path still leads to the row.
     fn leads_to(&self, row: &[u8], key: &[u8]) -> SqlResult<bool> {
         match self.keys {
             Keys::Range(range) if range.by_index => {
@@ -47,8 +47,8 @@ impl Wanted<'_> {
         }
     }
 
-    /// Locks the row under this key and reads its newest version into `row`; false if it is not to
-    /// be taken, or skipped.
+    /// Locks the row under this key and reads its newest version into `row`. Returns false if the
+    /// row does not qualify or is skipped.
     #[track_caller]
     pub(super) fn take<T: Trees>(
         &self,
@@ -79,8 +79,8 @@ impl Wanted<'_> {
     }
 }
 
-/// What others have done to a key of the table that is locked; 40001 if that is anything and the
-/// snapshot is to be repeatable.
+/// Returns what others have done to a locked key of the table. Fails with 40001 if that is anything
+/// and the snapshot is repeatable.
 pub(super) fn since<T: Trees>(
     cx: &Cx<'_, T>,
     as_of: AsOf,
@@ -95,15 +95,16 @@ pub(super) fn since<T: Trees>(
     Ok(since)
 }
 
-/// 40001 if an insert under this locked key would hide what a repeatable snapshot has there: others
-/// have deleted it since. A key that is not free is none of that, the insert finds it.
+/// Fails with 40001 if an insert under this locked key would hide a row of a repeatable snapshot,
+/// because others have deleted that row since. If the key is not free, the insert itself finds
+/// that.
 pub(super) fn is_not_hidden<T: Trees>(
     cx: &Cx<'_, T>,
-    as_of: AsOf,
     table: &TableDef,
     tree: TreeId,
     key: &[u8],
 ) -> Result<(), Stop> {
+    let Some(as_of) = cx.as_of.filter(|as_of| as_of.repeatable) else { return Ok(()) };
     let is_seen = cx.trees.get_at(tree, key, as_of, &mut |_| {})?;
     if is_seen && !cx.trees.get(tree, key, &mut |_| {})? && !canary::on(Bug::HiddenRow) {
         return Err(changed(table).into());
@@ -111,17 +112,17 @@ pub(super) fn is_not_hidden<T: Trees>(
     Ok(())
 }
 
-/// Whether the row's entry in the index lies in the range as it was at the beginning.
+/// Returns true if the row's index entry is within the range's original bounds.
 fn entry_is_within(table: &TableDef, range: &Range, row: &[u8], key: &[u8]) -> SqlResult<bool> {
     let Some(index) = table.indexes.iter().find(|index| index.tree == range.tree) else {
         return Ok(false);
     };
     let mut entry = Vec::with_capacity(32);
     index.push_entry(RowView::new(row), key, &mut entry)?;
-    Ok(range.held(&entry))
+    Ok(range.originally_contains(&entry))
 }
 
-/// 40001, of who is to change no row that others have changed since the snapshot.
+/// Returns 40001 for a change of a row that others have changed since the snapshot.
 #[cold]
 fn changed(table: &TableDef) -> SqlError {
     let text = "could not serialize access due to concurrent update";
@@ -130,7 +131,7 @@ fn changed(table: &TableDef) -> SqlError {
         .table(&table.name)
 }
 
-/// 40001, of a row that is to be found elsewhere now.
+/// Returns 40001 for a row that is now under another key or at another partition.
 #[cold]
 fn moved(table: &TableDef) -> SqlError {
     let text =

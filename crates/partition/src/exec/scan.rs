@@ -13,7 +13,7 @@ use clearway_types::{RowView, SqlError, SqlResult, SqlState};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-/// Bytes of a row for which it takes as much of a turn as another row.
+/// Bytes of a row that cost as much of a turn as one more row.
 const ROW_BYTES: usize = 128;
 
 #[derive(Default)]
@@ -27,25 +27,25 @@ struct State {
     /// Decided once, before the first lock.
     row_mode: Mode,
     /// Keys of rows that index entries led to, or that may be skipped, and how many of them have
-    /// been dealt with.
+    /// been processed.
     ahead: Vec<Vec<u8>>,
     ahead_at: usize,
     returned: Returned,
-    /// The newest version of a row that a snapshot has.
+    /// The newest version of a row of a snapshot.
     row: Vec<u8>,
     groups: Option<Groups>,
-    /// How many of the groups have been put out.
+    /// Number of groups already output.
     emitted: usize,
-    /// Rows that may still be put out.
+    /// Number of rows that may still be output.
     left: u64,
 }
 
-/// Rows that SKIP LOCKED has returned by way of an index. The index's range is not locked, so a row
-/// whose entry moves ahead is met again.
+/// Rows that SKIP LOCKED has returned through an index. The index's range is not locked, so a row
+/// whose entry moves ahead is found again.
 #[derive(Default)]
 struct Returned {
     keys: BTreeSet<Vec<u8>>,
-    /// What the keys occupy, in bytes.
+    /// The size of the keys in bytes.
     memory: usize,
 }
 
@@ -68,7 +68,7 @@ struct Plan<'a> {
     batch: &'a Batch,
 }
 
-/// An index entry or a key without its row.
+/// Returns the error for an index entry or a key without its row.
 pub(super) fn missing_row(table: &str) -> SqlError {
     SqlError::new(
         SqlState::DATA_CORRUPTED,
@@ -169,7 +169,7 @@ impl State {
         Ok(false)
     }
 
-    /// Follows the path a little; false at its end.
+    /// Follows the path by one step; returns false at its end.
     fn advance<T: Trees>(
         &mut self,
         cx: &mut Cx<'_, T>,
@@ -261,10 +261,12 @@ impl State {
     }
 }
 
-/// Locks a row; false if it is skipped. A reader who skips has locked no range, so that the row may
-/// be gone or changed since its key was found: it locks the row only if it is there and satisfies
-/// the filter, of which no path is a part then. While others have the row locked it does not look
-/// at it: they may not have committed what is there.
+/// Locks a row; returns false if it is skipped.
+///
+/// SKIP LOCKED has locked no range, so the row may have been deleted or changed since its key was
+/// found. It locks the row only if the row exists and satisfies the filter, which in that case
+/// includes all conditions of the path. It does not read a row that others have locked: its
+/// contents may not be committed.
 #[track_caller]
 fn may_take<T: Trees>(
     cx: &mut Cx<'_, T>,
@@ -290,15 +292,15 @@ fn may_take<T: Trees>(
     cx.lock_read(plan.access, key, mode).map(|()| true)
 }
 
-/// Goes on along the range, key by key, until `visit` breaks or fails, or the range is done.
-fn go_on<T: Trees>(
+/// Scans the range key by key, until `visit` breaks or fails, or the range is complete.
+fn scan_range<T: Trees>(
     cx: &mut Cx<'_, T>,
     r: &mut Range,
     mut visit: impl FnMut(&[u8], &[u8]) -> SqlResult<ControlFlow<()>>,
 ) -> Result<(), Stop> {
     let mut last = Vec::new();
     let mut flow = Ok(ControlFlow::Continue(()));
-    // Keys that the snapshot does not have cost a turn, too.
+    // Keys that the snapshot does not see consume the turn, too.
     let mut absent = cx.limits.slice_rows;
     let mut each = |key: &[u8], value: Option<&[u8]>| {
         last.clear();
@@ -307,8 +309,8 @@ fn go_on<T: Trees>(
             Some(value) => flow = visit(key, value),
             None => absent -= 1,
         }
-        let goes_on = matches!(flow, Ok(ControlFlow::Continue(()))) && absent > 0;
-        if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        let continues = matches!(flow, Ok(ControlFlow::Continue(()))) && absent > 0;
+        if continues { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let (from, to) = r.bounds();
     let result = match cx.as_of {
@@ -327,13 +329,13 @@ fn go_on<T: Trees>(
     if absent == 0 { Err(Stop::Slice) } else { Ok(()) }
 }
 
-/// What visiting a row takes of a turn.
+/// Returns the cost of visiting a row, in units of a turn.
 const fn cost(row: &[u8]) -> usize {
     1 + row.len() / ROW_BYTES
 }
 
-/// [`go_on`], until the turn is over, too.
-pub(super) fn go_on_in_turn<T: Trees>(
+/// Like [`scan_range`], but also ends with the turn.
+pub(super) fn scan_in_turn<T: Trees>(
     cx: &mut Cx<'_, T>,
     r: &mut Range,
     mut visit: impl FnMut(&[u8], &[u8]) -> SqlResult<ControlFlow<()>>,
@@ -343,7 +345,7 @@ pub(super) fn go_on_in_turn<T: Trees>(
     }
     let given = cx.budget;
     let mut budget = given;
-    let result = go_on(cx, r, |key, value| {
+    let result = scan_range(cx, r, |key, value| {
         budget = budget.saturating_sub(cost(value));
         let flow = visit(key, value)?;
         Ok(if budget == 0 { ControlFlow::Break(()) } else { flow })
@@ -352,12 +354,12 @@ pub(super) fn go_on_in_turn<T: Trees>(
     result
 }
 
-/// Breaks if it is enough.
-pub(super) fn unless(enough: bool) -> ControlFlow<()> {
+/// Breaks if `enough`.
+pub(super) fn break_if(enough: bool) -> ControlFlow<()> {
     if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
-/// Reads up to `most` entries of an index, or rows: the keys of the rows go to `into`.
+/// Reads up to `most` entries of an index, or rows, and appends the rows' keys to `into`.
 pub(super) fn read_ahead<T: Trees>(
     cx: &mut Cx<'_, T>,
     r: &mut Range,
@@ -366,21 +368,21 @@ pub(super) fn read_ahead<T: Trees>(
 ) -> Result<(), Stop> {
     let target = into.len().saturating_add(most);
     let by_index = r.by_index;
-    go_on(cx, r, |key, value| {
+    scan_range(cx, r, |key, value| {
         into.push(if by_index { value } else { key }.to_vec());
-        Ok(unless(into.len() >= target))
+        Ok(break_if(into.len() >= target))
     })
 }
 
-/// Takes rows straight from the table's tree, until the batch, the limit or the turn is over.
+/// Processes rows directly from the table's tree, until the batch, the limit or the turn ends.
 fn scan_rows<T: Trees>(cx: &mut Cx<'_, T>, r: &mut Range, rows: &mut Rows<'_>) -> Result<(), Stop> {
-    go_on_in_turn(cx, r, |_, value| {
+    scan_in_turn(cx, r, |_, value| {
         rows.take(RowView::new(value))?;
-        Ok(unless(*rows.left == 0 || rows.out.is_full(rows.plan.batch)))
+        Ok(break_if(*rows.left == 0 || rows.out.is_full(rows.plan.batch)))
     })
 }
 
-/// Where found rows go.
+/// The destination of the rows found.
 struct Rows<'a> {
     plan: &'a Plan<'a>,
     out: &'a mut Output,

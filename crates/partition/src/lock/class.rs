@@ -1,4 +1,4 @@
-//! What requests for locks are counted under: what is asked for, and how.
+//! The lockstat classes of lock requests, by target and mode.
 
 use super::{InLine, Mode, Target};
 use clearway_latch::lockstat::Class;
@@ -19,11 +19,11 @@ static TABLE_SHARED: Class = Class::new("lock.table_shared");
 static TABLE_EXCLUSIVE: Class = Class::new("lock.table_exclusive");
 static TABLE_ACCESS_SHARED: Class = Class::new("lock.table_access_shared");
 static TABLE_ACCESS_EXCLUSIVE: Class = Class::new("lock.table_access_exclusive");
-/// The whole partition, which a transaction of several may have to itself: every message asks for
-/// it.
+/// The whole partition, which a multi-partition transaction may have to itself; every message
+/// requests it.
 pub(crate) static PARTITION: Class = Class::new("lock.partition");
 
-/// The class of a request.
+/// Returns the class of a request.
 pub(crate) fn class(target: Target<'_>, mode: Mode) -> &'static Class {
     match (target, mode) {
         (Target::Key(..), Mode::KeyShared) => &KEY_KEY_SHARE,
@@ -58,11 +58,11 @@ pub(crate) fn class(target: Target<'_>, mode: Mode) -> &'static Class {
     }
 }
 
-/// A request that waits: where, and what its wait is counted under.
+/// A waiting request: its place in a queue, and the class of its wait.
 #[derive(Debug)]
 pub(crate) struct Wait {
     pub line: InLine,
     pub class: &'static Class,
-    /// Where a statement asked.
+    /// Where the statement made the request.
     pub caller: &'static Location<'static>,
 }

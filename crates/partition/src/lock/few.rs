@@ -1,12 +1,12 @@
-//! A set that most often has one element, and then needs no memory beside itself: most locks have
-//! one holder, and many transactions hold one key.
+//! A set that usually has one element, which is then stored inline: most locks have one holder, and
+//! many transactions hold one key.
 
 use std::collections::BTreeSet;
 
 #[derive(Debug)]
 pub(super) struct Few<T> {
     first: Option<T>,
-    /// Empty without a first one; in order, of which the first one is no part.
+    /// Empty unless `first` is set; does not contain `first`, which is outside its order.
     more: BTreeSet<T>,
 }
 
@@ -25,7 +25,7 @@ impl<T: Ord> Few<T> {
         self.first.iter().len() + self.more.len()
     }
 
-    /// The first that came, then the others in their order.
+    /// Iterates over the element inserted first, then over the others in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(&self.more)
     }
@@ -34,8 +34,8 @@ impl<T: Ord> Few<T> {
         self.first.as_ref() == Some(element) || self.more.contains(element)
     }
 
-    /// Those from `from` on as long as they are `within`, which is true of one stretch of their
-    /// order.
+    /// Iterates over the elements from `from` while they are `within`, which must hold for one
+    /// contiguous part of the order.
     pub(super) fn stretch<'a>(
         &'a self,
         from: &'a T,
@@ -45,7 +45,7 @@ impl<T: Ord> Few<T> {
         first.chain(self.more.range(from..).take_while(move |element| within(element)))
     }
 
-    /// True if it was not there.
+    /// Returns true if the element was not in the set.
     pub(super) fn insert(&mut self, element: T) -> bool {
         match &self.first {
             None => {
@@ -70,9 +70,9 @@ mod tests {
     use super::*;
     use clearway_env::{Entropy, SeededEntropy};
 
-    /// Whatever comes and goes, beside the standard library's set.
+    /// Random operations give the same results as the standard library's set.
     #[test]
-    fn it_is_a_set() {
+    fn it_behaves_like_a_btree_set() {
         for seed in 0..50 {
             let random = SeededEntropy::new(seed);
             let (mut few, mut set) = (Few::default(), BTreeSet::new());

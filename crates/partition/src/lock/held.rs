@@ -53,7 +53,7 @@ impl KeySet for PackedKeys {
     }
 }
 
-/// A set for each of [`ROW_MODES`].
+/// One set for each of [`ROW_MODES`].
 #[derive(Debug, Default)]
 pub(super) struct Held<S>([S; ROW_MODES.len()]);
 

@@ -1,9 +1,9 @@
-//! Who holds one key, and how.
+//! The transactions that hold one key, and their modes.
 //!
-//! Invariant: of those in `txns` either all hold [`Mode::Shared`], or all hold [`Mode::Increment`],
-//! or there is one, with `mode`. Beside them anybody may hold [`Mode::KeyShared`] unless `mode` is
-//! [`Mode::Exclusive`]. Nobody is in both sets. Where there is a `chain`, `mode` is
-//! [`Mode::NoKeyExclusive`], and `txns` are those of the chain and at most one more.
+//! Invariant: either all of `txns` hold [`Mode::Shared`], or all hold [`Mode::Increment`], or there
+//! is exactly one, with `mode`. In addition, any transactions may hold [`Mode::KeyShared`] unless
+//! `mode` is [`Mode::Exclusive`]. No transaction is in both sets. If `chain` is not empty, `mode`
+//! is [`Mode::NoKeyExclusive`], and `txns` contains the chain and at most one more.
 
 use super::Mode;
 use super::few::Few;
@@ -13,17 +13,17 @@ use std::collections::BTreeSet;
 
 #[derive(Debug)]
 pub(super) struct Holders {
-    /// Of those in `txns`.
+    /// The mode of `txns`.
     mode: Mode,
-    /// The holder only adds to the row, and has it exclusively because that was learned. A note for
-    /// people: nothing depends on it.
+    /// Whether the holder only adds to the row, and locked it exclusively because that was learned.
+    /// For the views only; no decision depends on it.
     learned: bool,
     txns: Few<TxnId>,
-    /// Those that hold no more than [`Mode::KeyShared`]: few keys have any.
+    /// Transactions that hold only [`Mode::KeyShared`]; few keys have any.
     key_shared: BTreeSet<TxnId>,
-    /// What was added to the row's integers, without signs, since `txns` was empty.
+    /// The sum of the absolute values added to the row's integers since `txns` was last empty.
     spread: u64,
-    /// Those of `txns` that are retired, in the order of their changes ([`super::retired`]).
+    /// The retired members of `txns`, in the order of their changes ([`super::retired`]).
     chain: Vec<TxnId>,
 }
 
@@ -46,7 +46,7 @@ impl Holders {
         self.txns.is_empty() && self.key_shared.is_empty()
     }
 
-    /// How the transaction holds the key.
+    /// Returns the mode in which the transaction holds the key.
     #[inline]
     pub(super) fn mode_of(&self, txn: TxnId) -> Option<Mode> {
         if self.txns.contains(&txn) {
@@ -55,7 +55,8 @@ impl Holders {
         self.key_shared.contains(&txn).then_some(Mode::KeyShared)
     }
 
-    /// Whether `is` is true of one of those that hold it in a mode that conflicts with this one.
+    /// Returns true if `is` holds for any transaction that holds the key in a mode that conflicts
+    /// with `mode`.
     #[inline]
     pub(super) fn any_against(&self, mode: Mode, mut is: impl FnMut(TxnId) -> bool) -> bool {
         if mode == Mode::Behind && !self.chain.is_empty() {
@@ -73,25 +74,26 @@ impl Holders {
             && self.key_shared.iter().any(|txn| is(*txn))
     }
 
-    /// How far the row's integers may be from what they are now when those that hold
+    /// Returns the maximum change of the row's integers by the time all holders of
     /// [`Mode::Increment`] have ended, however they end.
     #[inline]
     pub(super) fn spread(&self) -> u64 {
         self.spread
     }
 
-    /// A holder of [`Mode::Increment`] has added this to an integer, without its sign.
+    /// Records that a holder of [`Mode::Increment`] has added `by`, an absolute value, to an
+    /// integer.
     #[inline]
     pub(super) fn widen(&mut self, by: u64) {
         self.spread = self.spread.saturating_add(by);
     }
 
-    /// How many hold the key, in any mode.
+    /// Returns the number of holders in any mode.
     pub(super) fn len(&self) -> usize {
         self.txns.len() + self.key_shared.len()
     }
 
-    /// The strongest mode in which somebody holds it.
+    /// Returns the strongest mode in which the key is held.
     pub(super) fn mode(&self) -> Option<Mode> {
         if self.txns.is_empty() {
             return (!self.key_shared.is_empty()).then_some(Mode::KeyShared);
@@ -99,22 +101,23 @@ impl Holders {
         Some(self.mode)
     }
 
-    /// Notes that its holder only adds to the row, and has learned not to share it.
+    /// Records that the holder only adds to the row, and has learned not to share it.
     pub(super) fn set_learned(&mut self) {
         self.learned = true;
     }
 
-    /// As in [`super::HotRow::learned`].
+    /// Same as [`super::HotRow::learned`].
     pub(super) fn is_learned(&self) -> bool {
         self.learned
     }
 
-    /// Those that hold [`Mode::Increment`].
+    /// Returns the number of holders of [`Mode::Increment`].
     pub(super) fn incrementers(&self) -> usize {
         if self.mode == Mode::Increment { self.txns.len() } else { 0 }
     }
 
-    /// Notes a lock that conflicts with nobody's; true if the transaction had none before.
+    /// Adds a lock that conflicts with no other holder; returns true if the transaction held none
+    /// before.
     #[inline]
     pub(super) fn insert(&mut self, txn: TxnId, mode: Mode) -> bool {
         if mode == Mode::KeyShared {
@@ -140,12 +143,12 @@ impl Holders {
     }
 }
 
-/// Most transactions that may be retired on one key.
+/// Maximum number of retired transactions on one key.
 pub(super) const CHAIN: usize = 64;
 
 /// Retired holders.
 impl Holders {
-    /// Retires a holder; false if it is none that may be retired.
+    /// Retires a holder; returns false if it cannot be retired.
     pub(super) fn retire(&mut self, txn: TxnId) -> bool {
         let may = self.mode == Mode::NoKeyExclusive
             && self.txns.contains(&txn)
@@ -169,30 +172,30 @@ impl Holders {
         !self.chain.is_empty()
     }
 
-    /// Those that a newcomer cannot go behind: the holder that is not retired, or all of a chain
-    /// that is full.
+    /// Returns the transactions that prevent a newcomer from queuing behind: the holder that is not
+    /// retired, and the whole chain if it is full.
     fn against_newcomer(&self) -> impl Iterator<Item = TxnId> {
         let full = self.chain.len() >= CHAIN;
         let chain = if full { &*self.chain } else { &[] };
         chain.iter().copied().chain(self.last())
     }
 
-    /// The holder that is not retired.
+    /// Returns the holder that is not retired.
     fn last(&self) -> Option<TxnId> {
         self.txns.iter().find(|txn| !self.chain.contains(txn)).copied()
     }
 
-    /// All that hold the row exclusively, in the order of their changes.
+    /// Returns all exclusive holders of the row, in the order of their changes.
     pub(super) fn in_order(&self) -> impl Iterator<Item = TxnId> {
         self.chain.iter().copied().chain(self.last())
     }
 
-    /// Those that this holder is behind.
+    /// Returns the holders that this one is behind.
     pub(super) fn ahead_of(&self, txn: TxnId) -> impl Iterator<Item = TxnId> {
         self.chain.iter().copied().take_while(move |retired| *retired != txn)
     }
 
-    /// Those behind a retired holder.
+    /// Returns the holders behind a retired one.
     pub(super) fn behind(&self, txn: TxnId) -> impl Iterator<Item = TxnId> {
         let retired = self.is_retired(txn);
         self.in_order().skip_while(move |other| *other != txn).skip(1).filter(move |_| retired)

@@ -1,4 +1,4 @@
-//! Rows that several transactions hold or want at once, for people who look at them.
+//! Hot rows: rows that several transactions hold or want at once, for the views.
 
 use super::wanted::row_mode_name;
 use super::{LockTable, Mode};
@@ -7,41 +7,42 @@ use clearway_types::TreeId;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// A row, or another key, that somebody waits for, that several transactions add to, or whose lock
-/// is retired.
+/// A row, or another key, that has waiters, to which several transactions add, or whose lock is
+/// retired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotRow {
-    /// The tree that has the key.
+    /// The tree of the key.
     pub tree: TreeId,
     /// The key.
     pub key: Arc<[u8]>,
-    /// The holders' mode, as in `clearway.locks`, or `retired`. `None`: no transaction holds the
-    /// key by itself.
+    /// The holders' mode, as in `clearway.locks`, or `retired`. `None` if no transaction holds the
+    /// key individually.
     pub locked: Option<&'static str>,
-    /// Transactions that hold it.
+    /// Number of transactions that hold it.
     pub holders: usize,
-    /// Transactions that wait for it.
+    /// Number of transactions that wait for it.
     pub waiters: usize,
-    /// Holders that have changed it after another holder did.
+    /// Number of holders that changed it after another holder did.
     pub behind: usize,
-    /// Its holder only adds to it, and has the exclusive lock because that was learned of its plan.
+    /// Whether its holder only adds to it, and has the exclusive lock because the plan learned
+    /// that.
     pub learned: bool,
 }
 
 impl HotRow {
-    /// Rows of a partition that are shown.
+    /// Maximum number of rows shown per partition.
     pub const MOST: usize = 256;
 }
 
 impl LockTable {
-    /// The hot rows, those with the most holders and waiters first, and `most` of them at most.
-    /// Visits every key that is locked by itself.
+    /// Returns at most `most` hot rows, ordered by the number of holders and waiters, largest
+    /// first. Visits every individually locked key.
     pub(crate) fn hot_rows(&self, most: usize) -> Vec<HotRow> {
         let mut rows = Vec::new();
         for (id, scope) in &self.scopes {
             let ScopeId::Tree(tree) = *id else { continue };
             for (key, holders, lines) in scope.keys() {
-                // Who settles holds the key.
+                // A transaction that waits to settle already holds the key.
                 let lines = lines.iter().filter(|line| line.mode != Mode::Settled);
                 let waiters = lines.map(|line| self.members(line.id).count()).sum();
                 if waiters == 0 && holders.incrementers() < 2 && !holders.has_chain() {
@@ -57,7 +58,7 @@ impl LockTable {
                 rows.push(HotRow { tree, key, locked, holders, waiters, behind, learned });
             }
         }
-        // The order of a hash map is nobody's.
+        // A hash map's order is arbitrary.
         rows.sort_unstable_by(|a, b| {
             let order = |row: &HotRow| (Reverse(row.holders + row.waiters), row.tree);
             order(a).cmp(&order(b)).then_with(|| a.key.cmp(&b.key))

@@ -1,13 +1,15 @@
-//! [`Mode::Increment`]: which mode a request comes to, and how far the integers of a row may still move.
+//! [`Mode::Increment`]: the effective mode of a request, and how far a row's integers may still
+//! move.
 //!
 //! Invariants
-//! 1. Nobody holds [`Mode::Increment`] and [`Mode::Shared`] on a key, or either of them packed
-//!    beside [`Mode::Increment`]: the request for the second comes to [`Mode::NoKeyExclusive`],
-//!    before anybody looks whether it conflicts.
-//! 2. A key's *spread* is the sum of what was added to its row under [`Mode::Increment`], without
-//!    signs, since nobody held it in that mode. However its holders end, no integer of the row
-//!    moves further than that from where it is. It never falls while there is a holder: newcomers
-//!    wait behind who falls back to the exclusive lock, so it comes back to 0 soon.
+//! 1. No transaction holds both [`Mode::Increment`] and [`Mode::Shared`] on a key, nor holds either
+//!    of them packed together with [`Mode::Increment`]. The second request becomes
+//!    [`Mode::NoKeyExclusive`] before it is checked for conflicts.
+//! 2. A key's *spread* is the sum of the absolute values added to its row under [`Mode::Increment`]
+//!    since the key was last free of that mode. However its holders end, no integer of the row
+//!    moves further than that from its current value. The spread does not decrease while there is a
+//!    holder. But newcomers wait behind a transaction that falls back to the exclusive lock, so it
+//!    soon returns to 0.
 
 use super::holders::Holders;
 use super::table::{LockTable, ScopeId};
@@ -15,7 +17,7 @@ use super::{Mode, Target};
 use clearway_types::{TreeId, TxnId};
 
 impl LockTable {
-    /// The mode that a request comes to, with what the transaction holds.
+    /// Returns the effective mode of a request, given what the transaction holds.
     #[inline]
     pub(super) fn joined(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> Mode {
         match (target, mode) {
@@ -43,14 +45,15 @@ impl LockTable {
         self.scopes.get(&ScopeId::Tree(tree))?.holders_of(key)
     }
 
-    /// How far the integers of a row may be from where they are when those that add to it have
-    /// ended (invariant 2).
+    /// Returns how far a row's integers may be from their current values after the transactions
+    /// that add to it have ended (invariant 2).
     #[inline]
     pub(crate) fn spread(&self, tree: TreeId, key: &[u8]) -> u64 {
         self.holders(tree, key).map_or(0, Holders::spread)
     }
 
-    /// A holder of [`Mode::Increment`] has added this to integers of the row, without signs.
+    /// Records that a holder of [`Mode::Increment`] has added `by`, an absolute value, to the row's
+    /// integers.
     pub(crate) fn widen(&mut self, tree: TreeId, key: &[u8], by: u64) {
         let scope = self.scopes.get_mut(&ScopeId::Tree(tree));
         if let Some(holders) = scope.and_then(|scope| scope.holders_of_mut(key)) {
@@ -58,7 +61,8 @@ impl LockTable {
         }
     }
 
-    /// The key's holder only adds to its row, and has the exclusive lock because that was learned.
+    /// Records that the key's holder only adds to its row, and has the exclusive lock because that
+    /// was learned.
     pub(crate) fn set_learned(&mut self, tree: TreeId, key: &[u8]) {
         let scope = self.scopes.get_mut(&ScopeId::Tree(tree));
         if let Some(holders) = scope.and_then(|scope| scope.holders_of_mut(key)) {
@@ -66,7 +70,8 @@ impl LockTable {
         }
     }
 
-    /// As [`LockTable::spread`]; `None`: no transaction holds the key in [`Mode::Increment`].
+    /// Like [`LockTable::spread`], but `None` if no transaction holds the key in
+    /// [`Mode::Increment`].
     pub(crate) fn open_spread(&self, tree: TreeId, key: &[u8]) -> Option<u64> {
         self.holders(tree, key).filter(|holders| holders.incrementers() > 0).map(Holders::spread)
     }

@@ -1,17 +1,17 @@
-//! Spans that may overlap: finds one that meets a request, in a conflicting mode, entered before a
-//! given number.
+//! A set of spans that may overlap. It finds a span that meets a request, in a conflicting mode,
+//! with a number below a given one.
 //!
-//! A treap ordered by where a span begins. Each node knows the furthest end of its subtree and, for
-//! each mode, the least and the greatest number in it: a search skips every subtree that ends too
-//! early, or has no conflicting mode, or has nothing that is old enough, or new enough.
+//! The set is a treap ordered by the spans' begins. Each node knows the furthest end in its subtree
+//! and, for each mode, the smallest and the largest number in it. A search skips every subtree that
+//! ends too early, has no conflicting mode, or has no number in the wanted range.
 //!
 //! Invariants
-//! 1. Nodes are in the order of (begin, owner, mode), and no node has a higher priority than its
-//!    parent: the depth is O(log n) in expectation.
-//! 2. `far`, `least` and `most` of a node are those of its subtree.
+//! 1. Nodes are ordered by (begin, owner, mode), and no node has a higher priority than its parent:
+//!    the expected depth is O(log n).
+//! 2. `far`, `least` and `most` of a node describe its subtree.
 //!
-//! A search costs O(log n) where spans are keys, or do not lie in one another. Where long spans lie
-//! around short ones, it may look at more.
+//! A search costs O(log n) if the spans are keys or are not nested. If long spans enclose short
+//! ones, it may visit more nodes.
 //!
 //! Source: Seidel and Aragon, Algorithmica 1996 (treaps); Cormen and others, chapter 14.3 (interval
 //! trees).
@@ -23,10 +23,10 @@ use std::cmp::Ordering;
 
 const NONE: usize = usize::MAX;
 
-/// What identifies a span beside its begin: whose it is, and its mode.
+/// Identifies a span, together with its begin: its owner and its mode.
 type Id = (u64, Mode);
 
-/// A number for each of [`ROW_MODES`].
+/// One number for each of [`ROW_MODES`].
 type ByMode = [u64; ROW_MODES.len()];
 
 #[derive(Debug)]
@@ -37,21 +37,21 @@ struct Node {
     priority: u64,
     left: usize,
     right: usize,
-    /// The node of this subtree that ends last.
+    /// The node of this subtree with the furthest end.
     far: usize,
-    /// By mode; `u64::MAX`: there is none.
+    /// The smallest number by mode; `u64::MAX` if there is none.
     least: ByMode,
-    /// By mode; 0: there is none.
+    /// The largest number by mode; 0 if there is none.
     most: ByMode,
 }
 
-/// See the module's text.
+/// The set; see the module.
 #[derive(Debug)]
 pub(super) struct Intervals {
     nodes: Vec<Node>,
     free: Vec<usize>,
     root: usize,
-    /// The state of the generator of priorities: any sequence will do that spans do not follow.
+    /// The state of the priority generator. Any sequence works that is independent of the spans.
     random: u64,
 }
 
@@ -61,12 +61,12 @@ impl Default for Intervals {
     }
 }
 
-/// What is asked for.
+/// A search.
 pub(super) struct Asked<'a> {
     pub keys: &'a Keys<'a>,
-    /// The modes that conflict, as a set.
+    /// The set of conflicting modes.
     pub modes: u16,
-    /// Only spans with a lower number.
+    /// Only spans with a lower number match.
     pub before: u64,
 }
 
@@ -94,7 +94,7 @@ impl Intervals {
         self.root == NONE
     }
 
-    /// Enters a span under a number; it is not there yet.
+    /// Inserts a span with a number. The span must not be in the set yet.
     pub(super) fn insert(&mut self, span: Span, id: Id, number: u64) {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -126,17 +126,17 @@ impl Intervals {
         self.root = self.merge(left, right);
     }
 
-    /// Takes a span out, if it is there.
+    /// Removes a span, if it is in the set.
     pub(super) fn remove(&mut self, from: &[u8], id: Id) {
         self.root = self.without(self.root, from, id);
         if self.root == NONE {
-            // Nothing is kept for a tree that is quiet again.
+            // An empty tree keeps no memory.
             self.nodes.clear();
             self.free.clear();
         }
     }
 
-    /// The owner of the first span that is asked for and accepted, in the order of their begins.
+    /// Returns the owner of the first matching span, by begin, that `accept` accepts.
     pub(super) fn find(
         &self,
         asked: &Asked<'_>,
@@ -174,8 +174,8 @@ impl Intervals {
         self.find_in(node.right, asked, accept)
     }
 
-    /// The owner with the greatest number of those that are asked for and accepted: the last that
-    /// `accept` has accepted. Whatever number they have: [`Asked::before`] does not count.
+    /// Returns the owner with the largest number among the matching spans that `accept` accepts:
+    /// the last accepted one. Ignores [`Asked::before`].
     pub(super) fn newest(
         &self,
         asked: &Asked<'_>,
@@ -219,7 +219,7 @@ impl Intervals {
         node.span.from.as_slice().cmp(from).then_with(by_id)
     }
 
-    /// Those before a span, and those behind it.
+    /// Splits the subtree into the spans before `span`, and the others.
     fn split(&mut self, at: usize, span: &Span, id: Id) -> (usize, usize) {
         if at == NONE {
             return (NONE, NONE);
@@ -237,7 +237,7 @@ impl Intervals {
         }
     }
 
-    /// All of `left` lie before all of `right`.
+    /// Merges two subtrees; all of `left` is before all of `right`.
     fn merge(&mut self, left: usize, right: usize) -> usize {
         if left == NONE {
             return right;
@@ -274,7 +274,7 @@ impl Intervals {
         at
     }
 
-    /// Invariant 2, from the children's.
+    /// Restores invariant 2 from the children.
     fn pull(&mut self, at: usize) {
         let node = &self.nodes[at];
         let (mut far, mut least, mut most) = (at, [u64::MAX; ROW_MODES.len()], ByMode::default());
@@ -305,9 +305,9 @@ mod tests {
         Span::of(Included(&from.to_be_bytes()), Excluded(&to.to_be_bytes())).expect("not empty")
     }
 
-    /// Random inserts, removals and searches, against a list.
+    /// Compares random insertions, removals and searches with a list.
     #[test]
-    fn finds_what_a_list_has() {
+    fn searches_agree_with_a_list() {
         let mut state = 7_u64;
         let mut below = |n: u32| {
             state = state
@@ -356,10 +356,10 @@ mod tests {
         }
     }
 
-    /// Work, and not time: a search for what is older than all of 100,000 keys looks at few of
+    /// Measures steps, not time: a search for spans older than all of 100,000 keys visits few of
     /// them.
     #[test]
-    fn a_search_does_not_walk() {
+    fn searches_skip_most_of_the_tree() {
         let mut set = Intervals::default();
         for n in 0..100_000_u32 {
             set.insert(span(2 * n, 2 * n + 1), (u64::from(n), Mode::Exclusive), u64::from(n) + 10);

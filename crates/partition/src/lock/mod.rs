@@ -1,51 +1,51 @@
 //! The lock table of a partition: table locks with intents, key locks, key-range locks.
 //!
-//! Key locks name a key whether it is there or not, and range locks cover exactly the keys between
-//! their bounds, so that a phantom is a conflict like any other (predicate locks whose predicates
-//! are ranges).
+//! A key lock names a key whether the key exists or not. A range lock covers exactly the keys
+//! between its bounds, so a phantom is a conflict like any other. These are predicate locks whose
+//! predicates are ranges.
 //!
 //! Requests for the same place in the same mode wait in one *line*, in order of arrival. A line
-//! *watches* one transaction that is in the way of its first member: a conflicting request further
-//! ahead if there is one, else the holder of a conflicting lock. Nobody looks at a line before the
-//! watched transaction ends or stops waiting. So a wait, a grant and a release cost O(1) in the
-//! number of waiters (O(log n) where ranges are waited for), and the waits-for graph has the edges
-//! of lines, not of waiters.
+//! *watches* one transaction that blocks its first member: an earlier conflicting request if there
+//! is one, else the holder of a conflicting lock. The line is not examined until the watched
+//! transaction ends or stops waiting. So a wait, a grant and a release cost O(1) in the number of
+//! waiters (O(log n) if there are waits for ranges), and the waits-for graph has one edge per line,
+//! not per waiter.
 //!
 //! Invariants
-//! 1. Two transactions never hold locks that conflict.
-//! 2. A request waits exactly while it conflicts with a lock that another transaction holds, or
-//!    with a waiting request that goes before it. Of two conflicting requests the earlier goes
-//!    first, unless it waits for the later one's transaction, directly or through others: an
-//!    upgrade by a holder passes the line, or it would wait for those who wait for it. A request
-//!    that passes and must still wait has a line of its own. Whether to pass is decided when a
-//!    request arrives, and when it is the first of its line. A request that could pass only later,
-//!    or only by way of more than 64 lines, waits in a deadlock, which the coordinator finds.
-//! 3. A line that is not empty watches a transaction that is in the way of all its members (but for
-//!    itself, if it is one of them). When that transaction ends or stops waiting, the line looks
-//!    again: it grants what it can, and then watches somebody else. Each change is an [`Event`].
+//! 1. Two transactions never hold conflicting locks.
+//! 2. A request waits exactly while it conflicts with a lock of another transaction, or with a
+//!    waiting request that precedes it. Of two conflicting requests the earlier precedes, unless it
+//!    waits for the later one's transaction, directly or through others. So an upgrade by a holder
+//!    passes the line: otherwise it would wait for transactions that wait for it. A request that
+//!    passes and must still wait gets a line of its own. Whether to pass is decided when a request
+//!    arrives, and when it becomes the first of its line. A request that could pass only later, or
+//!    only through more than 64 lines, waits in a deadlock, which the coordinator detects.
+//! 3. A non-empty line watches a transaction that blocks all its members, except for itself if it
+//!    is a member. When that transaction ends or stops waiting, the line is examined again: it
+//!    grants what it can, and then watches another transaction. Each change is an [`Event`].
 //! 4. A transaction waits for at most one lock here.
-//! 5. Events are in the order in which things happened: a grant comes before the line that names
-//!    its transaction as a holder.
+//! 5. Events are in the order in which they happened: a grant comes before a line that names its
+//!    transaction as a holder.
 //!
-//! [`Mode::Shared`] and [`Mode::Increment`] are the only two modes of rows of which neither covers
-//! the other. A transaction that has one of them on a key and asks for the other one comes to
-//! [`Mode::NoKeyExclusive`], which covers both. So does one that asks for [`Mode::Increment`] and
-//! packs its keys.
+//! [`Mode::Shared`] and [`Mode::Increment`] are the only row modes of which neither covers the
+//! other. A transaction that holds one of them on a key and requests the other gets
+//! [`Mode::NoKeyExclusive`], which covers both. So does a transaction that requests
+//! [`Mode::Increment`] while its keys are packed.
 //!
-//! Locks are never escalated to the table: a transaction with many of them has its further keys
+//! Locks are never escalated to the table: a transaction with many locks has its further keys
 //! packed and its ranges joined (docs/decisions/many-locks.md).
 //!
-//! On (3): a watched request stays in the way when it is granted, as it then holds the lock. The
-//! members of a line have the same place and mode, so they conflict with the same locks and
-//! requests, and whatever goes before the first of them goes before all. Only what a member holds
-//! itself is no obstacle to it; then the line leads back to it, and that is a circle that the
-//! coordinator finds.
+//! On (3): a watched request remains an obstacle after its grant, because it then holds the lock.
+//! The members of a line have the same place and mode, so they conflict with the same locks and
+//! requests, and whatever precedes the first member precedes all of them. The only difference is
+//! that a member's own locks do not block it. In that case the line leads back to the member, which
+//! is a cycle that the coordinator detects.
 //!
-//! Locking: none, a partition is run by one thread at a time. A crash leaves nothing: recovery
-//! undoes before it lets anyone in.
+//! Locking: none; one thread at a time runs a partition. A crash leaves nothing: recovery undoes
+//! all changes before it admits clients.
 //!
 //! Source: Gray and Reuter, chapter 7 (modes, intents, queues); Eswaran and others 1976
-//! (predicates). Lines and what they watch: ours, see docs/decisions/lines.md.
+//! (predicates). Lines and watching are our own, see docs/decisions/lines.md.
 
 mod class;
 mod few;
@@ -76,8 +76,8 @@ use clearway_ir::RowLock;
 use clearway_types::{TableId, TreeId};
 use std::ops::Bound;
 
-/// Lock modes, shown by their names. Tables know those of [`MODES`]; keys and ranges know those of
-/// [`ROW_MODES`], which are PostgreSQL's modes of row locks.
+/// Lock modes, displayed by name. Tables use [`MODES`]; keys and ranges use [`ROW_MODES`], which
+/// are PostgreSQL's row lock modes plus [`Mode::Increment`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Reads some rows.
@@ -86,28 +86,28 @@ pub(crate) enum Mode {
     IntentExclusive = 2,
     /// FOR KEY SHARE: reads the columns of unique keys.
     KeyShared = 4,
-    /// FOR SHARE, and any read under serialisability.
+    /// FOR SHARE, and every read under serialisability.
     Shared = 8,
     /// FOR NO KEY UPDATE: changes columns that are in no unique key.
     NoKeyExclusive = 16,
-    /// FOR UPDATE: changes anything, makes keys and removes them.
+    /// FOR UPDATE: changes anything, inserts and deletes keys.
     Exclusive = 32,
-    /// Uses a table, whatever its rows: it stays as it is.
+    /// Uses a table regardless of its rows, and protects its definition.
     AccessShared = 64,
-    /// Changes a table itself, or removes it.
+    /// Changes a table's definition, or drops it.
     AccessExclusive = 128,
-    /// Adds to integers of a row, as others may at the same time (docs/decisions/increments.md). Of
-    /// keys only.
+    /// Adds to integers of a row concurrently with others (docs/decisions/increments.md). For keys
+    /// only.
     Increment = 256,
-    /// A request for [`Mode::NoKeyExclusive`] that retired holders are not in the way of
-    /// ([`retired`]). Never held. Of keys only.
+    /// A request for [`Mode::NoKeyExclusive`] that retired holders do not block ([`retired`]).
+    /// Never held. For keys only.
     Behind = 512,
     /// Waits for the transactions that the requester is behind ([`retired`]). Never held.
     Settled = 1024,
 }
 
-/// The modes of tables. [`Mode::Exclusive`] locks all rows, and [`Mode::AccessExclusive`] the
-/// table: who need not wait for locks of rows waits for that one.
+/// The modes of tables. [`Mode::Exclusive`] locks all rows, and [`Mode::AccessExclusive`] the table
+/// itself: even a statement with NOWAIT waits for the latter.
 pub(crate) const MODES: [Mode; 6] = [
     Mode::AccessShared,
     Mode::IntentShared,
@@ -116,14 +116,14 @@ pub(crate) const MODES: [Mode; 6] = [
     Mode::Exclusive,
     Mode::AccessExclusive,
 ];
-/// The modes of keys and ranges, from the weakest to the strongest: each conflicts with all that
-/// those before it conflict with, except that [`Mode::Shared`] and [`Mode::Increment`] conflict
-/// with each other only.
+/// The modes of keys and ranges, from weakest to strongest. Each conflicts with everything that the
+/// modes before it conflict with, except that [`Mode::Shared`] and [`Mode::Increment`] conflict
+/// only with each other.
 pub(crate) const ROW_MODES: [Mode; 5] =
     [Mode::KeyShared, Mode::Shared, Mode::Increment, Mode::NoKeyExclusive, Mode::Exclusive];
 
 impl Mode {
-    /// The mode of a row lock.
+    /// Returns the mode of a row lock.
     #[inline]
     pub(crate) const fn of_row(lock: RowLock) -> Self {
         match lock {
@@ -133,11 +133,11 @@ impl Mode {
             RowLock::Update => Mode::Exclusive,
         }
     }
-    /// The set of this mode.
+    /// Returns the set that contains only this mode.
     pub(crate) const fn bit(self) -> u16 {
         self as u16
     }
-    /// The modes that conflict with this one.
+    /// Returns the modes that conflict with this one.
     pub(crate) const fn conflicts(self) -> u16 {
         const IS: u16 = Mode::IntentShared.bit();
         const IX: u16 = Mode::IntentExclusive.bit();
@@ -161,7 +161,7 @@ impl Mode {
             Mode::AccessExclusive => AS | IS | IX | S | X | AX,
         }
     }
-    /// The modes that, held, make this one superfluous.
+    /// Returns the modes whose holder does not need this one.
     pub(crate) const fn covered_by(self) -> u16 {
         match self {
             Mode::AccessShared => 1 | 2 | 8 | 32 | 64 | 128,
@@ -176,7 +176,7 @@ impl Mode {
             Mode::AccessExclusive => 128,
         }
     }
-    /// The table-level intent that a key or range lock of this mode needs.
+    /// Returns the table intent that a key or range lock of this mode needs.
     pub(crate) const fn intent(self) -> Mode {
         match self {
             Mode::KeyShared | Mode::Shared | Mode::IntentShared => Mode::IntentShared,
@@ -189,7 +189,7 @@ impl Mode {
             Mode::AccessShared | Mode::AccessExclusive => self,
         }
     }
-    /// The table's mode that makes every key or range lock of this mode superfluous.
+    /// Returns the table mode that covers every key or range lock of this mode.
     pub(crate) const fn of_table(self) -> Mode {
         match self {
             Mode::KeyShared => Mode::Shared,
@@ -197,7 +197,7 @@ impl Mode {
             other => other,
         }
     }
-    /// The position in [`ROW_MODES`].
+    /// Returns the position in [`ROW_MODES`].
     pub(super) const fn rank(self) -> usize {
         match self {
             Mode::KeyShared => 0,
@@ -209,13 +209,13 @@ impl Mode {
     }
 }
 
-/// What is locked.
+/// The target of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
     /// A table.
     Table(TableId),
-    /// A key of a tree, there or not.
+    /// A key of a tree, existing or not.
     Key(TreeId, &'a [u8]),
-    /// All keys of a tree between the bounds, there or not.
+    /// All keys of a tree between the bounds, existing or not.
     Range(TreeId, Bound<&'a [u8]>, Bound<&'a [u8]>),
 }

@@ -1,4 +1,4 @@
-//! What the lock table knows of one transaction.
+//! The lock table's state for one transaction.
 
 use super::Mode;
 use super::few::Few;
@@ -19,14 +19,14 @@ pub(super) struct Owner {
     pub waits: Option<Waiting>,
     /// The lines that watch it.
     pub watched: BTreeSet<u64>,
-    /// Keys of which it came to have the lock behind retired holders ([`super::retired`]).
+    /// Keys whose lock it got behind retired holders ([`super::retired`]).
     pub behind: Vec<(TreeId, Arc<[u8]>)>,
-    /// Keys that it is retired on.
+    /// Keys on which it is retired.
     pub retired: Vec<(TreeId, Arc<[u8]>)>,
 }
 
 impl Owner {
-    /// Records a lock, here and in its scope. From `many` keys on, further keys are packed.
+    /// Records a lock, here and in its scope. After `many` keys, further keys are packed.
     pub(super) fn take(
         &mut self,
         scope: &mut Scope,
@@ -66,13 +66,13 @@ impl Owner {
         }
     }
 
-    /// Whether its further keys are packed.
+    /// Returns true if further keys are packed.
     #[inline]
     pub(super) fn packs(&self, many: usize) -> bool {
         self.keys.len() >= many
     }
 
-    /// Whether it holds anything in that scope.
+    /// Returns true if it holds anything in that scope.
     pub(super) fn holds_in(&self, scope: ScopeId) -> bool {
         match scope {
             ScopeId::Table(table) => self.tables.contains(&table),

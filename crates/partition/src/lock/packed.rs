@@ -1,11 +1,11 @@
 //! A compact sorted set of keys: the key locks of a transaction that has too many for the lock
 //! table's own map.
 //!
-//! A block stores its keys one after the other, in order. An insertion moves the keys after it; a
-//! full block is split.
+//! A block stores its keys contiguously, in order. An insertion moves the keys after it; a full
+//! block is split.
 //!
-//! Invariant: every block has at least one key. Its keys are not less than the block's name and
-//! less than the name of the next block. The first block's name is the empty key.
+//! Invariant: every block has at least one key. Its keys are at least the block's name and less
+//! than the next block's name. The first block's name is the empty key.
 
 use super::spans::Span;
 use super::work::look;
@@ -15,7 +15,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 /// A block is split when its keys need more bytes than this. Small in tests.
 const FULL: usize = if cfg!(test) { 8 } else { 4096 };
 
-/// See the module's text.
+/// The set; see the module.
 #[derive(Debug, Default)]
 pub(super) struct PackedKeys {
     blocks: BTreeMap<Vec<u8>, Block>,
@@ -24,7 +24,7 @@ pub(super) struct PackedKeys {
 #[derive(Debug, Default)]
 struct Block {
     bytes: Vec<u8>,
-    /// Where each key ends.
+    /// The end of each key.
     ends: Vec<u32>,
 }
 
@@ -37,7 +37,7 @@ impl PackedKeys {
         self.block(key).is_some_and(|block| block.search(key).is_ok())
     }
 
-    /// Returns true if a key of the set lies in the span.
+    /// Returns true if the span contains a key of the set.
     pub(super) fn overlaps(&self, span: &Span) -> bool {
         let from = span.from.as_slice();
         let here = self
@@ -69,7 +69,7 @@ impl PackedKeys {
         }
     }
 
-    /// The block that contains the key, or would contain it.
+    /// Returns the block that contains the key, or would contain it.
     fn block(&self, key: &[u8]) -> Option<&Block> {
         look();
         self.blocks.range::<[u8], _>((Unbounded, Included(key))).next_back().map(|(_, block)| block)
@@ -86,7 +86,7 @@ impl Block {
         Some(&self.bytes[self.begin(at)..end])
     }
 
-    /// The key's position, or `Err` with the position where it belongs.
+    /// Returns the key's position, or `Err` with the position where it would be inserted.
     fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.ends.len());
         while low < high {
@@ -107,7 +107,7 @@ impl Block {
         self.ends[at..].iter_mut().for_each(|end| *end += key.len() as u32);
     }
 
-    /// Removes the keys from this position on.
+    /// Splits off the keys from this position on.
     fn split(&mut self, at: usize) -> Self {
         let begin = self.begin(at);
         let mut ends = self.ends.split_off(at);
@@ -125,7 +125,7 @@ mod tests {
     /// Compares with the standard library's set. Keys have up to five bytes and include the empty
     /// key and prefixes of others.
     #[test]
-    fn it_is_a_set() {
+    fn it_behaves_like_a_btree_set() {
         for seed in 0..200 {
             let random = SeededEntropy::new(seed);
             let draw = || -> Vec<u8> {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_in_order_fill_their_blocks() {
+    fn ascending_keys_fill_their_blocks() {
         let mut packed = PackedKeys::default();
         (0..1_000_u32).for_each(|n| packed.insert(&n.to_be_bytes()));
         assert!((0..1_000_u32).all(|n| packed.contains(&n.to_be_bytes())));

@@ -1,29 +1,29 @@
-//! Retired locks: a holder of [`Mode::NoKeyExclusive`] that has written a row for the last time, as
-//! far as anyone knows, lets others go on with the uncommitted value.
+//! Retired locks: a holder of [`Mode::NoKeyExclusive`] that has probably written a row for the last
+//! time lets others continue with the uncommitted value.
 //!
-//! The retired holders of a key are its *chain*, in the order of their changes. A request of
-//! [`Mode::Behind`] is granted beside the chain: its transaction is *behind* all of it, and the
-//! only holder that is not retired. Its commit, and every answer that could rest on what they have
-//! written, waits until those ahead of it have ended ([`LockTable::settle`]). If one of them is
-//! undone, all behind it are undone before.
+//! The retired holders of a key are its *chain*, in the order of their changes. A request in
+//! [`Mode::Behind`] is granted despite the chain: its transaction is *behind* all of it, and is the
+//! only holder that is not retired. Its commit, and every reply that could depend on what the chain
+//! has written, waits until the transactions ahead have ended ([`LockTable::settle`]). If one of
+//! them is undone, all behind it are undone first.
 //!
 //! Invariants
-//! 1. To all modes but [`Mode::Behind`] a retired holder is a holder.
-//! 2. Being behind has no circle: a request is not granted behind a transaction that is behind the
-//!    requester, directly or through others. So there is an order in which changes can be undone:
-//!    whoever has nobody behind it first.
-//! 3. A chain has at most [`super::holders::CHAIN`] members. Beyond that newcomers wait.
-//! 4. A wait of [`LockTable::settle`] is a line of its own that names the transactions ahead, so it
-//!    is an edge of the waits-for graph like any other. Nobody waits for such a line.
+//! 1. For all modes except [`Mode::Behind`], a retired holder is a holder.
+//! 2. Being behind is acyclic: a request is not granted behind a transaction that is behind the
+//!    requester, directly or through others. So changes can always be undone in some order: a
+//!    transaction with none behind it first.
+//! 3. A chain has at most [`super::holders::CHAIN`] members; beyond that newcomers wait.
+//! 4. A wait in [`LockTable::settle`] is a line of its own that names the transactions ahead, so it
+//!    is an ordinary edge of the waits-for graph. No transaction waits for such a line.
 //!
-//! Whether to retire is decided by [`Heat`]: a key is warm while transactions wait for it or go
-//! behind others on it, and stays warm for [`WARM`] more retirements. It is cold for [`COLD`]
-//! chances after somebody behind it had to be undone because the retired transaction came back to
+//! [`Heat`] decides whether to retire. A key is warm while transactions wait for it or go behind
+//! others on it, and stays warm for [`WARM`] more retirements. It is cold for [`COLD`]
+//! opportunities after a transaction behind was undone because the retired transaction returned to
 //! the row, or met those behind it elsewhere.
 //!
 //! Source: Guo et al., Releasing Locks As Early As You Can: Reducing Contention of Hotspots by
-//! Violating Two-Phase Locking, SIGMOD 2021 (Bamboo). Interactive transactions, settling before an
-//! answer, and heat: ours, docs/decisions/early-retire.md.
+//! Violating Two-Phase Locking, SIGMOD 2021 (Bamboo). Interactive transactions, settling before a
+//! reply, and heat are our own, see docs/decisions/early-retire.md.
 
 use super::holders::Holders;
 use super::line::InLine;
@@ -35,25 +35,25 @@ use clearway_types::{TreeId, TxnId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Retirements for which a key stays warm after the last wait for it.
+/// Number of retirements for which a key stays warm after the last wait for it.
 const WARM: u32 = 32;
-/// Chances to retire that are passed over after one that did harm.
+/// Number of opportunities to retire that are skipped after a harmful one.
 const COLD: u32 = 1024;
-/// Keys of which the heat is known, by their hashes. Others that fall on the same place displace
-/// them.
+/// Number of keys whose heat is recorded, indexed by hash. A key with a colliding hash replaces the
+/// previous one.
 const PLACES: usize = 256;
 
-/// Which keys are contended.
+/// Records which keys are contended.
 #[derive(Debug, Default)]
 pub(super) struct Heat {
-    /// The key's hash, how warm it is, and how long it stays cold whatever happens. Empty before
-    /// the first wait.
+    /// The key's hash, how warm it is, and how long it stays cold regardless. Empty before the
+    /// first wait.
     places: Vec<(u64, u32, u32)>,
 }
 
 impl Heat {
     fn place(&mut self, tree: TreeId, key: &[u8]) -> &mut (u64, u32, u32) {
-        // FNV-1a: any spread will do.
+        // FNV-1a; any hash would do.
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         let hash = tree.0.to_le_bytes().iter().chain(key).fold(0xcbf2_9ce4_8422_2325, step);
         self.places.resize(PLACES, (0, 0, 0));
@@ -64,17 +64,17 @@ impl Heat {
         place
     }
 
-    /// Somebody waits for the key, or goes behind others on it.
+    /// Records that a transaction waits for the key, or goes behind others on it.
     pub(super) fn warm(&mut self, tree: TreeId, key: &[u8]) {
         self.place(tree, key).1 = WARM;
     }
 
-    /// To retire there did harm.
+    /// Records that retiring there was harmful.
     fn cool(&mut self, tree: TreeId, key: &[u8]) {
         self.place(tree, key).2 = COLD;
     }
 
-    /// Whether to retire there now.
+    /// Returns true if it is worth retiring there now.
     fn is_warm(&mut self, tree: TreeId, key: &[u8]) -> bool {
         if self.places.is_empty() {
             return false;
@@ -91,7 +91,7 @@ impl Heat {
 }
 
 impl LockTable {
-    /// Whether anybody is retired here.
+    /// Returns true if any lock is retired here.
     #[inline]
     pub(crate) fn has_retired(&self) -> bool {
         self.retired > 0
@@ -101,12 +101,12 @@ impl LockTable {
         self.scopes.get(&ScopeId::Tree(tree))?.holders_of(key).filter(|holders| holders.has_chain())
     }
 
-    /// Whether the transaction is retired on the key.
+    /// Returns true if the transaction is retired on the key.
     pub(crate) fn is_retired(&self, txn: TxnId, tree: TreeId, key: &[u8]) -> bool {
         self.retired > 0 && self.chain(tree, key).is_some_and(|holders| holders.is_retired(txn))
     }
 
-    /// Retires the transaction's lock of the key, if that is contended or `always`.
+    /// Retires the transaction's lock on the key, if the key is contended or `always` is set.
     pub(crate) fn retire(&mut self, txn: TxnId, tree: TreeId, key: &[u8], always: bool) {
         if !always && !self.heat.is_warm(tree, key) {
             return;
@@ -123,8 +123,8 @@ impl LockTable {
         self.serve_all(txn, &watched);
     }
 
-    /// The transaction, which has nobody behind it any more, holds the key as if it had never
-    /// retired there.
+    /// Makes the transaction an ordinary holder of the key again. No transaction may be behind it
+    /// any more.
     pub(crate) fn reclaim(&mut self, txn: TxnId, tree: TreeId, key: &[u8]) {
         let Some(owner) = self.owners.get_mut(&txn) else { return };
         let before = owner.retired.len();
@@ -138,21 +138,21 @@ impl LockTable {
         self.heat.cool(tree, key);
     }
 
-    /// Those directly behind the transaction.
+    /// Returns the transactions directly behind this one.
     fn behind(&self, txn: TxnId) -> impl Iterator<Item = TxnId> + '_ {
         let keys = self.owners.get(&txn).into_iter().flat_map(|owner| &owner.retired);
         keys.filter_map(|(tree, key)| self.chain(*tree, key))
             .flat_map(move |holders| holders.behind(txn))
     }
 
-    /// Those directly ahead of the transaction.
+    /// Returns the transactions directly ahead of this one.
     fn ahead(&self, txn: TxnId) -> impl Iterator<Item = TxnId> + '_ {
         let keys = self.owners.get(&txn).into_iter().flat_map(|owner| &owner.behind);
         keys.filter_map(|(tree, key)| self.chain(*tree, key))
             .flat_map(move |holders| holders.ahead_of(txn))
     }
 
-    /// All that are behind the transaction, directly or through others.
+    /// Returns all transactions behind this one, directly or through others.
     fn all_behind(&self, txn: TxnId) -> BTreeSet<TxnId> {
         let (mut all, mut next) = (BTreeSet::new(), vec![txn]);
         while let Some(txn) = next.pop() {
@@ -161,7 +161,7 @@ impl LockTable {
         all
     }
 
-    /// Whether one of these is behind the transaction.
+    /// Returns true if one of `those` is behind the transaction.
     pub(crate) fn is_ahead_of(&self, txn: TxnId, those: &[TxnId]) -> bool {
         self.retired > 0 && {
             let behind = self.all_behind(txn);
@@ -169,38 +169,38 @@ impl LockTable {
         }
     }
 
-    /// One that is behind the transaction, and has nobody behind it (invariant 2).
+    /// Returns a transaction that is behind this one and has none behind it (invariant 2).
     pub(crate) fn last_behind(&self, txn: TxnId) -> Option<TxnId> {
         let first = self.behind(txn).next()?;
         std::iter::successors(Some(first), |at| self.behind(*at).next()).last()
     }
 
-    /// Whether somebody is ahead of the transaction.
+    /// Returns true if the transaction is behind another one.
     #[inline]
-    pub(crate) fn rests(&self, txn: TxnId) -> bool {
+    pub(crate) fn is_behind_others(&self, txn: TxnId) -> bool {
         self.retired > 0 && self.ahead(txn).next().is_some()
     }
 
-    /// To retire where this transaction went behind others did harm.
+    /// Records that retiring was harmful on the keys where this transaction went behind others.
     pub(crate) fn cool(&mut self, txn: TxnId) {
         let keys = self.owners.get(&txn).map(|owner| owner.behind.clone()).unwrap_or_default();
         keys.iter().for_each(|(tree, key)| self.heat.cool(*tree, key));
     }
 
-    /// Those that hold a key with a chain, in the order of their changes, as far as they come after
-    /// the reader's own.
+    /// Returns the holders of a key with a chain, in the order of their changes, starting after the
+    /// reader's own change. Returns `None` if the key has no chain.
     pub(crate) fn after(&self, reader: TxnId, tree: TreeId, key: &[u8]) -> Option<Vec<TxnId>> {
         let all: Vec<TxnId> = self.chain(tree, key)?.in_order().collect();
         let own = all.iter().position(|txn| *txn == reader);
         Some(all[own.map_or(0, |own| own + 1)..].to_vec())
     }
 
-    /// Invariant 2: whether the request must not be granted behind a chain: one of that is behind
-    /// its own transaction.
+    /// Returns true if the request must not be granted behind a chain, because a member of the
+    /// chain is behind its own transaction (invariant 2).
     pub(super) fn must_not_join(&self, txn: TxnId, scope: ScopeId, keys: &Keys<'_>) -> bool {
         let (ScopeId::Tree(tree), Keys::One(key)) = (scope, keys) else { return false };
         let Some(owner) = self.owners.get(&txn) else { return false };
-        // A packed key has no place in the chain.
+        // A packed key cannot be in a chain.
         if owner.packs(self.many) || owner.retired.is_empty() {
             return owner.packs(self.many);
         }
@@ -209,7 +209,7 @@ impl LockTable {
         holders.in_order().any(|other| behind.contains(&other))
     }
 
-    /// Waits for one of those ahead of the transaction; `None`: there is nobody.
+    /// Waits for one of the transactions ahead of this one; `None` if there is none.
     pub(crate) fn settle(&mut self, txn: TxnId) -> Option<(InLine, TreeId, Arc<[u8]>)> {
         while let Some((tree, key)) = self.owners.get(&txn)?.behind.last().cloned() {
             let on: Vec<TxnId> = self
@@ -233,7 +233,7 @@ impl LockTable {
         None
     }
 
-    /// What is in the way of a request to settle.
+    /// Returns the transactions that block a request to settle.
     pub(super) fn unsettled(&self, r: &Request<'_>) -> Vec<TxnId> {
         let (ScopeId::Tree(tree), Keys::One(key)) = (r.scope, &r.keys) else { return Vec::new() };
         self.chain(tree, key)
@@ -241,8 +241,8 @@ impl LockTable {
             .unwrap_or_default()
     }
 
-    /// Somebody goes behind others on the key, if they have retired.
-    pub(super) fn is_joined(&mut self, target: Target<'_>) {
+    /// Records that a transaction goes behind others on the key, if some are retired there.
+    pub(super) fn note_join(&mut self, target: Target<'_>) {
         if let Target::Key(tree, key) = target
             && self.chain(tree, key).is_some()
         {
@@ -250,8 +250,8 @@ impl LockTable {
         }
     }
 
-    /// Somebody waits for the key.
-    pub(super) fn is_wanted(&mut self, target: Target<'_>, mode: Mode) {
+    /// Records that a transaction waits for the key.
+    pub(super) fn note_wait(&mut self, target: Target<'_>, mode: Mode) {
         if let (Target::Key(tree, key), Mode::Behind) = (target, mode) {
             self.heat.warm(tree, key);
         }

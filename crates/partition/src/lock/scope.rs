@@ -1,5 +1,5 @@
-//! The locks of one table, or of one tree's keys: who holds what, and which lines there are. What
-//! can conflict with each other is in one scope.
+//! The locks of one table, or of one tree's keys: their holders and lines. Only locks in the same
+//! scope can conflict.
 
 use super::few::Few;
 use super::held::{Held, Ranges};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(super) enum Place {
     Whole,
     Key(Arc<[u8]>),
-    /// `None`: there can be no key between the bounds.
+    /// `None` if there can be no key between the bounds.
     Range(Option<Span>),
 }
 
@@ -42,7 +42,7 @@ impl Place {
     }
 }
 
-/// The keys of a target.
+/// Returns the keys of a target.
 pub(super) fn keys_of(target: Target<'_>) -> Keys<'_> {
     match target {
         Target::Table(_) => Keys::None,
@@ -56,11 +56,11 @@ pub(super) fn keys_of(target: Target<'_>) -> Keys<'_> {
 pub(super) struct LineRef {
     pub id: u64,
     pub mode: Mode,
-    /// It is one transaction's alone, which has gone before others.
+    /// Whether it belongs to a single transaction, which has passed others.
     pub private: bool,
 }
 
-/// A key that somebody holds or waits for.
+/// A key that has holders or waiters.
 #[derive(Debug, Default)]
 struct Key {
     holders: Holders,
@@ -76,12 +76,12 @@ impl Key {
 /// A table as a whole.
 #[derive(Debug, Default)]
 struct Whole {
-    /// Who holds it, by mode.
+    /// The holders by mode.
     holders: [Few<TxnId>; MODES.len()],
     lines: Vec<LineRef>,
 }
 
-/// As in [`Scope::held`]. In tests both ways are gone.
+/// Used in [`Scope::held`]. Small in tests, so that they cover both paths.
 const FEW: usize = if cfg!(test) { 2 } else { 8 };
 
 #[derive(Debug, Default)]
@@ -91,12 +91,13 @@ pub(super) struct Scope {
     /// Keys of transactions with too many locks for `keys`.
     packed: BTreeMap<TxnId, Held<PackedKeys>>,
     ranges: BTreeMap<TxnId, Ranges>,
-    /// The same ranges, of all transactions, from the moment on at which more than a [`FEW`] have
-    /// ranges: those are asked one by one.
+    /// The same ranges, of all transactions. It exists once more than [`FEW`] transactions have
+    /// ranges; before that, `ranges` is searched one by one.
     held: Option<Intervals>,
     range_lines: BTreeMap<Span, Vec<LineRef>>,
-    /// All lines for keys and ranges, under the number of the first who waited there, from the
-    /// first line for a range on: before that, keys are asked for theirs.
+    /// All lines for keys and ranges, with the number of the first transaction that waited in each.
+    /// It exists once there has been a line for a range; before that, the keys' own lines are
+    /// searched.
     waiting: Option<Intervals>,
 }
 
@@ -111,13 +112,13 @@ impl Scope {
             && self.range_lines.is_empty()
     }
 
-    /// An empty scope is as a new one.
+    /// Makes an empty scope equivalent to a new one.
     pub(super) fn reset(&mut self) {
         (self.held, self.waiting) = (None, None);
     }
 
-    /// Calls `each` with other transactions that hold a lock in conflict, some of them more than
-    /// once, until it says true.
+    /// Calls `each` with the other transactions that hold a conflicting lock, possibly more than
+    /// once, until it returns true.
     pub(super) fn any_holder(
         &self,
         txn: TxnId,
@@ -171,8 +172,8 @@ impl Scope {
         self.keys.range::<[u8], _>((Included(span.from.as_slice()), to))
     }
 
-    /// Whether a key or range lock of this transaction's is in conflict with such a request. `own`:
-    /// its keys in this scope.
+    /// Returns true if the transaction's own key or range locks conflict with such a request. `own`
+    /// are its keys in this scope.
     pub(super) fn holds_against(
         &self,
         txn: TxnId,
@@ -200,7 +201,7 @@ impl Scope {
             || self.ranges.get(&txn).is_some_and(|ranges| ranges.held.clash(place, mode))
     }
 
-    /// Whether the transaction holds as much already.
+    /// Returns true if the transaction already holds a lock that covers this one.
     pub(super) fn covered(&self, txn: TxnId, place: &Keys<'_>, mode: Mode) -> bool {
         let in_key = match place {
             Keys::None => {
@@ -224,12 +225,12 @@ impl Scope {
                 && self.packed.get(&txn).is_some_and(|p| p.cover(place, mode)))
     }
 
-    /// How many ranges that do not touch the transaction holds in this mode.
+    /// Returns the number of separate ranges that the transaction holds in this mode.
     pub(super) fn ranges_of(&self, txn: TxnId, mode: Mode) -> usize {
         self.ranges.get(&txn).map_or(0, |ranges| ranges.held.of(mode).len())
     }
 
-    /// As [`Ranges::next_gap`].
+    /// Same as [`Ranges::next_gap`].
     pub(super) fn next_gap(&mut self, txn: TxnId, mode: Mode) -> Option<Span> {
         self.ranges.get_mut(&txn)?.next_gap(mode)
     }
@@ -241,7 +242,7 @@ impl Scope {
         new
     }
 
-    /// Notes a lock; true if the transaction had none at this very place before.
+    /// Records a lock; returns true if the transaction held none at this exact place before.
     pub(super) fn grant(&mut self, txn: TxnId, place: &Place, mode: Mode) -> bool {
         match place {
             Place::Whole => {
@@ -273,12 +274,12 @@ impl Scope {
         }
     }
 
-    /// Each key that somebody holds by itself or waits for: who holds it, and its lines.
+    /// Returns each key that has individual holders or waiters, with its holders and lines.
     pub(super) fn keys(&self) -> impl Iterator<Item = (&Arc<[u8]>, &Holders, &[LineRef])> {
         self.keys.iter().map(|(key, at)| (key, &at.holders, &*at.lines))
     }
 
-    /// Who holds the key, and how.
+    /// Returns the key's holders and their modes.
     #[inline]
     pub(super) fn holders_of(&self, key: &[u8]) -> Option<&Holders> {
         self.keys.get(key).map(|key| &key.holders)
@@ -296,7 +297,7 @@ impl Scope {
         }
     }
 
-    /// Releases all but single keys.
+    /// Releases everything except single keys.
     pub(super) fn release_sets(&mut self, txn: TxnId) {
         self.packed.remove(&txn);
         let Some(ranges) = self.ranges.remove(&txn) else { return };
@@ -324,7 +325,7 @@ impl Scope {
         }
     }
 
-    /// The lines at exactly this place.
+    /// Returns the lines at exactly this place.
     pub(super) fn lines_at(&self, place: &Keys<'_>) -> &[LineRef] {
         match place {
             Keys::None => &self.whole.lines,
@@ -333,9 +334,9 @@ impl Scope {
         }
     }
 
-    /// A line for keys or ranges that meets the place, is in conflict, was made before `before`,
-    /// and is accepted, as the last one that was asked about: of all lines the newest, so that not
-    /// all who come wait for the same one, and look again when that is gone.
+    /// Returns a conflicting line for keys or ranges that meets the place, was opened before
+    /// `before`, and is the last one that `accept` accepted. Among all lines it prefers the newest,
+    /// so that newcomers do not all watch the same line and rescan when it closes.
     pub(super) fn find_line(
         &self,
         place: &Keys<'_>,
@@ -353,7 +354,7 @@ impl Scope {
             return None;
         }
         let asked = Asked { keys: place, modes: mode.conflicts(), before };
-        // All are older than a new request.
+        // A new request is newer than all lines.
         if before == u64::MAX {
             waiting.newest(&asked, accept)
         } else {
@@ -361,7 +362,8 @@ impl Scope {
         }
     }
 
-    /// Notes a line whose first member has this number; `number_of`: that of another line.
+    /// Records a line whose first member has this number; `number_of` returns the number of another
+    /// line.
     pub(super) fn add_line(
         &mut self,
         place: &Place,

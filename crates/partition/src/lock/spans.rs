@@ -1,16 +1,16 @@
-//! A set of keys made of ranges: what a transaction has locked of a tree in one mode.
+//! A set of keys as ranges: what a transaction has locked in a tree in one mode.
 //!
-//! Invariant: spans are not empty, and between any two lies a key that is in neither. So a set has
-//! one form, and a question about a key or a range is answered by one span.
+//! Invariant: spans are not empty, and between any two there is a key that is in neither. So the
+//! representation of a set is unique, and one span answers a query about a key or a range.
 //!
-//! A span is half open. Keys are byte strings, and the first key behind `k` is `k` with a zero
-//! byte: every pair of bounds is such a span.
+//! A span is half open. Keys are byte strings, and the first key after `k` is `k` followed by a
+//! zero byte, so every pair of bounds is such a span.
 
 use super::work::look;
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
-/// The keys from `from` up to, and without, `to`; `None`: all from there on. Not empty.
+/// The keys from `from`, inclusive, to `to`, exclusive; `None` is unbounded. Not empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
     pub from: Vec<u8>,
@@ -18,7 +18,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The keys between the bounds; `None` if there can be none.
+    /// Returns the keys between the bounds; `None` if there can be none.
     pub(super) fn of(lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> Option<Self> {
         let from = match lo {
             Unbounded => Vec::new(),
@@ -33,18 +33,18 @@ impl Span {
         ends_behind(&to, &from).then_some(Self { from, to })
     }
 
-    /// Of one key.
+    /// Returns the span of one key.
     pub(super) fn of_key(key: &[u8]) -> Self {
         Self { from: key.to_vec(), to: Some(behind(key)) }
     }
 
-    /// Whether it has keys behind the end of the other.
+    /// Returns true if it has keys after the end of the other span.
     pub(super) fn ends_behind(&self, other: &Span) -> bool {
         other.to.as_ref().is_some_and(|end| ends_behind(&self.to, end))
     }
 }
 
-/// The keys of a request, as sets of ranges are asked for them.
+/// The keys of a request, as used in queries on sets of ranges.
 pub(super) enum Keys<'a> {
     One(&'a [u8]),
     Span(Span),
@@ -52,7 +52,7 @@ pub(super) enum Keys<'a> {
 }
 
 impl Keys<'_> {
-    /// Whether some of them lie before the span's end, or in it.
+    /// Returns true if some of the keys are before the span's end.
     pub(super) fn begin_before(&self, span: &Span) -> bool {
         match self {
             Self::One(key) => ends_behind(&span.to, key),
@@ -61,7 +61,7 @@ impl Keys<'_> {
         }
     }
 
-    /// Whether some of them are this key or lie behind it.
+    /// Returns true if some of the keys are at or after `key`.
     pub(super) fn end_behind(&self, key: &[u8]) -> bool {
         match self {
             Self::One(own) => *own >= key,
@@ -79,7 +79,7 @@ impl Keys<'_> {
     }
 }
 
-/// The first key behind this one.
+/// Returns the first key after this one.
 fn behind(key: &[u8]) -> Vec<u8> {
     let mut next = Vec::with_capacity(key.len() + 1);
     next.extend_from_slice(key);
@@ -91,20 +91,20 @@ fn ends_behind(to: &Option<Vec<u8>>, key: &[u8]) -> bool {
     to.as_ref().is_none_or(|to| to.as_slice() > key)
 }
 
-/// See the module's text.
+/// A set of keys; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Spans {
-    /// Where each begins and ends.
+    /// Maps the begin of each span to its end.
     spans: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
 impl Spans {
-    /// How many ranges that do not touch it consists of.
+    /// Returns the number of separate ranges.
     pub(super) fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// The last span that begins before this bound.
+    /// Returns the last span that begins before this bound.
     fn last(&self, before: Bound<&[u8]>) -> Option<(&Vec<u8>, &Option<Vec<u8>>)> {
         look();
         self.spans.range::<[u8], _>((Unbounded, before)).next_back()
@@ -114,7 +114,7 @@ impl Spans {
         self.last(Included(key)).is_some_and(|(_, to)| ends_behind(to, key))
     }
 
-    /// Whether all keys of the span are in the set.
+    /// Returns true if the set contains all keys of the span.
     pub(super) fn covers(&self, span: &Span) -> bool {
         let covers_end = |to: &Option<Vec<u8>>| match (to, &span.to) {
             (None, _) => true,
@@ -124,14 +124,14 @@ impl Spans {
         self.last(Included(&span.from)).is_some_and(|(_, to)| covers_end(to))
     }
 
-    /// Whether a key of the span may be in the set.
+    /// Returns true if the set may contain a key of the span.
     pub(super) fn overlaps(&self, span: &Span) -> bool {
         let before = span.to.as_deref().map_or(Unbounded, Excluded);
         self.last(before).is_some_and(|(_, to)| ends_behind(to, &span.from))
     }
 
-    /// Adds the keys of the span: it takes in all spans that it meets or touches, whose begins go
-    /// to `gone`. The span that it has become.
+    /// Adds the keys of the span and merges it with all spans that it meets or touches, whose
+    /// begins it passes to `gone`. Returns the merged span.
     pub(super) fn insert(&mut self, span: Span, mut gone: impl FnMut(&[u8])) -> Span {
         let Span { mut from, mut to } = span;
         loop {
@@ -150,8 +150,8 @@ impl Spans {
         Span { from, to }
     }
 
-    /// Finds the first span that begins at or after `begin`: the gap between it and the next span,
-    /// and where that next span begins.
+    /// Returns the gap after the first span that begins at or after `begin`, and the begin of the
+    /// next span.
     pub(super) fn gap_from(&self, begin: &[u8]) -> Option<(Span, Vec<u8>)> {
         let mut spans = self.spans.range::<[u8], _>((Included(begin), Unbounded));
         let (from, (to, _)) = (spans.next()?.1.clone()?, spans.next()?);
@@ -167,8 +167,8 @@ impl Spans {
 mod tests {
     use super::*;
 
-    /// Keys of up to two bytes out of 0, 1 and 2, in their order: with the empty one, and with
-    /// neighbours that differ by a zero byte.
+    /// Sorted keys of up to two bytes out of 0, 1 and 2, including the empty key and neighbours
+    /// that differ by a zero byte.
     fn keys() -> Vec<Vec<u8>> {
         let mut keys = vec![Vec::new()];
         for a in 0..3 {
@@ -193,7 +193,7 @@ mod tests {
         above && below
     }
 
-    /// Every set of up to three ranges that a fixed sequence draws, against the list of its ranges.
+    /// Compares sets of up to three ranges, drawn from a fixed sequence, with a list of the ranges.
     #[test]
     fn sets_agree_with_lists_of_ranges() {
         let keys = keys();
@@ -222,7 +222,7 @@ mod tests {
                 assert_eq!(set.contains(key), listed(key), "{ranges:?} {key:?}");
             }
             let Some(span) = Span::of(asked.0, asked.1) else { continue };
-            // Longer keys lie between those of the list: where none of the list decides, they do.
+            // Longer keys are between those of the list: they decide where no key of the list does.
             let mut probes: Vec<Vec<u8>> = keys
                 .iter()
                 .flat_map(|k| [k.clone(), behind(k), [k, &[0, 0][..]].concat()])
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_touch_become_one() {
+    fn touching_ranges_are_merged() {
         let mut set = Spans::default();
         let mut add = |lo, hi| {
             set.insert(Span::of(lo, hi).unwrap(), |_| ());
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(
             add(Excluded(&b"d"[..]), Excluded(&b"e"[..])),
             2,
-            "behind d goes on where d ends"
+            "the range after d starts where d ends"
         );
         assert_eq!(add(Included(&b"b"[..]), Excluded(&b"c"[..])), 1);
         assert_eq!(add(Included(&b"x"[..]), Unbounded), 2);

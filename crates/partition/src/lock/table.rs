@@ -1,4 +1,4 @@
-//! Who holds and waits for what, over all scopes.
+//! The lock table: holders, waiters and lines over all scopes.
 
 use super::line::{InLine, Line, NAMED, Waiting};
 use super::owner::Owner;
@@ -14,34 +14,34 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// From so many lines on, one behind the other, nobody looks whether the last of them waits for a
-/// request's transaction. Who could have passed them, and waits behind them instead, is in a
-/// deadlock with them, which is found.
+/// Maximum number of consecutive lines that are followed to find out whether they wait for a
+/// request's transaction. A request that could have passed more lines waits behind them instead;
+/// that is a deadlock, which is detected.
 const FAR: usize = 64;
 
-/// Scopes up to which an empty one is kept: to make and free a scope costs more than to lock a key
-/// in it.
+/// Number of scopes up to which empty ones are kept: creating and freeing a scope costs more than
+/// locking a key in it.
 pub(super) const KEPT: usize = 64;
 
-/// What a request led to.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// It is held.
+    /// The lock is held.
     Granted,
-    /// It waits.
+    /// The request waits.
     Waits(InLine),
 }
 
-/// What has become of waits and lines, in the order in which it happened.
+/// A change of waits and lines; events are in the order in which they happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The transaction waits no longer: it has its lock.
+    /// The transaction's wait is over: it has its lock.
     Granted(TxnId),
-    /// From now on these are in the line's way; nobody: the line is gone.
+    /// From now on these transactions block the line; none means that the line is closed.
     Line(InLine),
 }
 
-/// Locks conflict within a scope only.
+/// Locks conflict only within a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ScopeId {
     Table(TableId),
@@ -57,38 +57,39 @@ impl ScopeId {
     }
 }
 
-/// A request, as it is held against others.
+/// A request, as compared with others.
 pub(super) struct Request<'a> {
     pub txn: TxnId,
     pub scope: ScopeId,
     pub keys: Keys<'a>,
     mode: Mode,
-    /// Its own line, if it is in one, and since when it waits.
+    /// Its own line, if it is in one, and the number of its wait.
     line: Option<u64>,
     number: u64,
 }
 
-/// What is in a request's way.
+/// The obstacles of a request.
 #[derive(Default)]
 struct Obstacles {
-    /// Up to [`NAMED`]; the first is to be watched. Nobody: the way is free.
+    /// Up to [`NAMED`] transactions; the first is to be watched. None means that the request can be
+    /// granted.
     on: Vec<TxnId>,
-    /// The request goes before one that came earlier.
+    /// Whether the request passes one that came earlier.
     passes: bool,
 }
 
 /// The lock table.
 #[derive(Debug)]
 pub(crate) struct LockTable {
-    /// As in [`crate::Limits::many_locks`].
+    /// Same as [`crate::Limits::many_locks`].
     pub(super) many: usize,
     pub(super) scopes: HashMap<ScopeId, Scope>,
     pub(super) owners: HashMap<TxnId, Owner>,
     pub(super) lines: HashMap<u64, Line>,
-    /// How many locks are retired, and where it pays to retire one.
+    /// The number of retired locks, and where it is worth retiring one.
     pub(super) retired: usize,
     pub(super) heat: Heat,
-    /// Lines and waits so far.
+    /// The number of lines and waits so far.
     numbers: u64,
     events: VecDeque<Event>,
 }
@@ -108,25 +109,25 @@ impl LockTable {
         }
     }
 
-    /// Whether nothing is held or waited for.
+    /// Returns true if nothing is held or waited for.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.owners.is_empty()
     }
 
-    /// Whether [`LockTable::next_event`] has something to tell.
+    /// Returns true if [`LockTable::next_event`] will return an event.
     #[inline]
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// The next thing that has become of a wait or a line.
+    /// Returns the next event.
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Whether a request could be granted at once; nothing is noted.
+    /// Returns true if a request would be granted immediately; records nothing.
     pub(crate) fn free(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> bool {
         let (scope, keys) = (ScopeId::of(target), keys_of(target));
         let mode = self.joined(txn, target, mode);
@@ -138,14 +139,14 @@ impl LockTable {
         if scope.any_holder(r.txn, &r.keys, r.mode, |_| true) {
             return false;
         }
-        // `acquire` joins the line of its own place and mode unless the line waits for it. That
-        // line may be too far to see it, though those in the request's way are not.
+        // `acquire` joins the line of its own place and mode unless that line waits for it. The
+        // line may be too long to find that out, although the request's obstacles are not.
         let joins = || self.line_of(r).is_some_and(|line| !self.waits_for(line, r.txn));
         self.lines.is_empty() || (self.rival(scope, r, &Cell::new(false)).is_none() && !joins())
     }
 
-    /// Other transactions that hold a lock in conflict with such a request, some of them more than
-    /// once.
+    /// Returns the other transactions that hold a lock that conflicts with such a request, possibly
+    /// more than once.
     pub(crate) fn holders_against(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> Vec<TxnId> {
         let mut holders = Vec::new();
         if let Some(scope) = self.scopes.get(&ScopeId::of(target)) {
@@ -157,14 +158,15 @@ impl LockTable {
         holders
     }
 
-    /// Whether the transaction holds as much already.
+    /// Returns true if the transaction already holds a lock that covers this one.
     pub(crate) fn covered(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> bool {
         self.scopes
             .get(&ScopeId::of(target))
             .is_some_and(|s| s.covered(txn, &keys_of(target), mode))
     }
 
-    /// Takes a lock, or its place in line for it. What the transaction has already is no request.
+    /// Acquires a lock or joins a line for it. A lock that the transaction already holds is not
+    /// counted as a request.
     pub(crate) fn acquire(&mut self, txn: TxnId, target: Target<'_>, mode: Mode) -> Acquired {
         let (id, keys) = (ScopeId::of(target), keys_of(target));
         let mode = self.joined(txn, target, mode);
@@ -188,24 +190,24 @@ impl LockTable {
         if let Some(line) = line
             && !self.waits_for(line, txn)
         {
-            self.is_wanted(target, mode);
+            self.note_wait(target, mode);
             return Acquired::Waits(self.join(line, txn));
         }
         let obstacles = self.obstacles(&request);
         if obstacles.on.is_empty() {
             if mode == Mode::Behind {
-                self.is_joined(target);
+                self.note_join(target);
             }
             self.grant(txn, id, &place, mode);
             return Acquired::Granted;
         }
-        self.is_wanted(target, mode);
+        self.note_wait(target, mode);
         let private = obstacles.passes || line.is_some();
         Acquired::Waits(self.open(txn, id, place, mode, private, obstacles.on))
     }
 
-    /// Takes the lock of a key or a range unless the table's lock covers it; the table's intent is
-    /// held.
+    /// Acquires a lock on a key or a range unless the table's lock covers it; the transaction must
+    /// hold the table's intent lock.
     pub(crate) fn acquire_in(
         &mut self,
         txn: TxnId,
@@ -222,9 +224,9 @@ impl LockTable {
         self.acquire(txn, target, mode)
     }
 
-    /// If the transaction has many ranges of a tree, locks two of the gaps between them where no
-    /// other transaction is in the way. Two, so that the number of ranges falls though the caller
-    /// adds one.
+    /// If the transaction has many ranges of a tree, locks two of the gaps between them if no other
+    /// transaction blocks that. It locks two so that the number of ranges decreases although the
+    /// caller adds one.
     pub(super) fn join_ranges(&mut self, txn: TxnId, id: ScopeId, mode: Mode) {
         for _ in 0..2 {
             let Some(scope) =
@@ -254,7 +256,7 @@ impl LockTable {
         }
     }
 
-    /// Lets go of everything, a wait included.
+    /// Releases everything, including a wait.
     pub(crate) fn release(&mut self, txn: TxnId) {
         self.stop_waiting(txn);
         let Some(owner) = self.owners.remove(&txn) else { return };
@@ -271,8 +273,8 @@ impl LockTable {
         self.serve_all(txn, &owner.watched);
     }
 
-    /// Changes a scope. One that becomes empty stays for the next transaction unless there are more
-    /// than [`KEPT`].
+    /// Changes a scope. A scope that becomes empty is kept for the next transaction unless there
+    /// are more than [`KEPT`].
     fn in_scope(&mut self, id: ScopeId, change: impl FnOnce(&mut Scope)) {
         let Some(scope) = self.scopes.get_mut(&id) else { return };
         change(scope);
@@ -295,16 +297,16 @@ impl LockTable {
     }
 }
 
-/// What is in whose way.
+/// Obstacles.
 impl LockTable {
-    /// The line that such a request would be the last of.
+    /// Returns the line that such a request would join.
     fn line_of(&self, r: &Request<'_>) -> Option<u64> {
         let lines = self.scopes.get(&r.scope)?.lines_at(&r.keys);
         lines.iter().find(|l| l.mode == r.mode && !l.private).map(|l| l.id)
     }
 
-    /// Whether the line waits for the transaction: for a lock that it holds in the same scope, or
-    /// for somebody who does, as far as lines know whom they watch.
+    /// Returns true if the line waits for the transaction: for a lock that it holds in the same
+    /// scope, or for a transaction that does, as far as the watched transactions show.
     fn waits_for(&self, line: u64, txn: TxnId) -> bool {
         if canary::on(Bug::StuckUpgrade) {
             return false;
@@ -335,7 +337,7 @@ impl LockTable {
         }
         let Some(scope) = self.scopes.get(&line.scope) else { return false };
         let keys = line.place.keys();
-        // The own keys from where a range begins to where it ends.
+        // The transaction's own keys within the range.
         let begin = match (&keys, line.scope) {
             (Keys::Span(span), ScopeId::Tree(tree)) => {
                 Some((tree, Arc::from(span.from.as_slice())))
@@ -351,8 +353,8 @@ impl LockTable {
         scope.holds_against(txn, &keys, line.at.mode, own)
     }
 
-    /// If the line goes before the request: the last of it that does. One that waits for the
-    /// request's transaction does not: `passes` is set.
+    /// If the line precedes the request, returns its last member that does. A line that waits for
+    /// the request's transaction does not precede it: then `passes` is set.
     fn goes_first(&self, line: u64, r: &Request<'_>, passes: &Cell<bool>) -> Option<TxnId> {
         look();
         let found =
@@ -369,8 +371,8 @@ impl LockTable {
         Some(one)
     }
 
-    /// Somebody who waits, in conflict with the request, and goes before it. Those at the same
-    /// place come first.
+    /// Returns a waiting transaction that conflicts with the request and precedes it. Those at the
+    /// same place come first.
     fn rival(&self, scope: &Scope, r: &Request<'_>, passes: &Cell<bool>) -> Option<TxnId> {
         if self.lines.is_empty() {
             return None;
@@ -393,8 +395,8 @@ impl LockTable {
         found
     }
 
-    /// Who is to be watched goes first: who waits before the request, as he stays in its way until
-    /// he has had his turn, or else one who holds a lock.
+    /// Returns the request's obstacles. The transaction to watch comes first: an earlier waiter,
+    /// because it remains an obstacle until it has had its turn, else a holder.
     fn obstacles(&self, r: &Request<'_>) -> Obstacles {
         let mut found = Obstacles::default();
         if r.mode == Mode::Settled {
@@ -404,17 +406,17 @@ impl LockTable {
         let Some(scope) = self.scopes.get(&r.scope) else { return found };
         let passes = Cell::new(false);
         found.on.extend(self.rival(scope, r, &passes));
-        // Not so many different ones, but so many in all: one transaction may hold very many keys
-        // of a range.
-        let mut looks = 0;
-        let refused = r.mode == Mode::Behind && self.must_not_join(r.txn, r.scope, &r.keys);
-        let mode = if refused { Mode::NoKeyExclusive } else { r.mode };
+        // Limits the number of calls, not of distinct holders: one transaction may hold very many
+        // keys of a range.
+        let mut visited = 0;
+        let barred = r.mode == Mode::Behind && self.must_not_join(r.txn, r.scope, &r.keys);
+        let mode = if barred { Mode::NoKeyExclusive } else { r.mode };
         scope.any_holder(r.txn, &r.keys, mode, |holder| {
             if !found.on.contains(&holder) {
                 found.on.push(holder);
             }
-            looks += 1;
-            looks == NAMED || found.on.len() == NAMED
+            visited += 1;
+            visited == NAMED || found.on.len() == NAMED
         });
         found.passes = passes.get();
         found
@@ -423,7 +425,7 @@ impl LockTable {
 
 /// Lines.
 impl LockTable {
-    /// Puts a transaction at the end of a line.
+    /// Appends a transaction to a line.
     fn join(&mut self, line: u64, txn: TxnId) -> InLine {
         let number = self.next_number();
         let Some(found) = self.lines.get_mut(&line) else { return InLine { line, on: Vec::new() } };
@@ -461,7 +463,7 @@ impl LockTable {
         InLine { line: id, on }
     }
 
-    /// Has a line watch the first of these.
+    /// Makes a line watch the first of these transactions.
     fn point(&mut self, line: u64, on: Vec<TxnId>) {
         let Some(found) = self.lines.get_mut(&line).filter(|found| found.on != on) else { return };
         let (old, new) = (found.on.first().copied(), on.first().copied());
@@ -478,7 +480,7 @@ impl LockTable {
         }
     }
 
-    /// Takes a member out of its line; true if it was the first.
+    /// Removes a member from its line; returns true if it was the first.
     fn leave(&mut self, waiting: Waiting) -> bool {
         if let Some(before) =
             waiting.before.and_then(|txn| self.owners.get_mut(&txn)?.waits.as_mut())
@@ -500,14 +502,14 @@ impl LockTable {
         waiting.before.is_none()
     }
 
-    /// The line's last member has left it.
+    /// Closes a line that its last member has left.
     fn close(&mut self, line: u64) {
         self.point(line, Vec::new());
         let Some(line) = self.lines.remove(&line) else { return };
         self.in_scope(line.scope, |scope| scope.remove_line(&line.place, line.at));
     }
 
-    /// Has those lines look again that watched the transaction, oldest first.
+    /// Examines the lines that watched the transaction, oldest first.
     pub(super) fn serve_all(&mut self, txn: TxnId, watched: &BTreeSet<u64>) {
         let number = |line: &u64| {
             let line = self.lines.get(line).filter(|l| l.on.first() == Some(&txn))?;
@@ -518,7 +520,8 @@ impl LockTable {
         lines.into_iter().for_each(|(_, line)| self.serve(line));
     }
 
-    /// Grants what need not wait any longer of a line, in order, and has it watch somebody else.
+    /// Grants the members of a line that need not wait any longer, in order, and makes the line
+    /// watch another transaction.
     fn serve(&mut self, id: u64) {
         while let Some(line) = self.lines.get(&id) {
             look();

@@ -1,7 +1,7 @@
-//! The lock table against a model that keeps lists and compares all with all.
+//! Tests the lock table against a model that keeps lists and compares everything with everything.
 //!
-//! The model does not say who is to be granted what, but what must be true of it: the invariants of
-//! the module, that edges are true, and that every deadlock is found.
+//! The model does not predict the grants. It checks what must hold for them: the module's
+//! invariants, correct edges, and detection of every deadlock.
 
 mod model;
 mod rules;

@@ -1,5 +1,4 @@
-//! What a transaction waits for, as people are told: noted when it begins to wait, and read by who
-//! looks.
+//! What a transaction waits for, for the views: recorded when the wait begins.
 
 use super::Mode;
 use super::scope::Place;
@@ -7,7 +6,7 @@ use super::table::{LockTable, ScopeId};
 use clearway_types::{TableId, TreeId};
 use std::sync::Arc;
 
-/// What a transaction waits for.
+/// The lock that a transaction waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The table or keys.
@@ -15,19 +14,19 @@ pub struct Wanted {
     mode: Mode,
 }
 
-/// Where a lock is wanted.
+/// The place of a wanted lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WantedPlace {
     /// A table as a whole.
     Table(TableId),
     /// A key of a tree.
     Key(TreeId, Arc<[u8]>),
-    /// The keys of a tree from one up to, and without, another. `None`: all from there on.
+    /// The keys of a tree from one, inclusive, to another, exclusive; `None` is unbounded.
     Range(TreeId, Vec<u8>, Option<Vec<u8>>),
 }
 
 impl Wanted {
-    /// The lock's mode in words, as `intent exclusive`.
+    /// Returns the lock's mode in words, for example `intent exclusive`.
     pub fn mode(&self) -> &'static str {
         let of_table = matches!(self.place, WantedPlace::Table(_));
         match self.mode {
@@ -42,7 +41,7 @@ impl Wanted {
     }
 }
 
-/// A mode of keys and ranges in words.
+/// Returns a mode of keys and ranges in words.
 pub(super) fn row_mode_name(mode: Mode) -> &'static str {
     match mode {
         Mode::KeyShared => "key share",
@@ -54,7 +53,8 @@ pub(super) fn row_mode_name(mode: Mode) -> &'static str {
 }
 
 impl LockTable {
-    /// What those in a line wait for. A key is shared with the table, a range copied.
+    /// Returns what the members of a line wait for. A key is shared with the table, a range is
+    /// copied.
     pub(crate) fn wanted(&self, line: u64) -> Option<Arc<Wanted>> {
         let line = self.lines.get(&line)?;
         let place = match (line.scope, &line.place) {

@@ -1,6 +1,6 @@
-//! Counts what the lock table looks at, for tests: work, and not time.
+//! Counts the lock table's steps, so that tests can measure work instead of time.
 
-/// One more has been looked at: a span, a lock's holder, a line, an entry of a tree.
+/// Counts one step: a visit to a span, a lock's holder, a line or a tree entry.
 #[inline(always)]
 pub(super) fn look() {
     #[cfg(test)]
@@ -12,7 +12,7 @@ thread_local! {
     static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// How many this thread has looked at.
+/// Returns the number of steps on this thread.
 #[cfg(test)]
 pub(super) fn steps() -> u64 {
     STEPS.with(std::cell::Cell::get)

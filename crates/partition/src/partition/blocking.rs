@@ -2,24 +2,23 @@
 //! line.
 //!
 //! Invariants
-//! 1. While the partition is blocked nobody has a lock here: it is given away only when there is
-//!    none, the blocker takes none, and the messages of all others wait. So the blocker's effects
-//!    need no locks of their own.
-//! 2. A blocker neither waits for the disk nor pauses nor uses up more than a slice: what would do
-//!    that trades the partition for locks on the tables that the blocker has used, which are free
-//!    by (1).
-//! 3. What waits in line is taken up in the order in which it came, as soon as the partition is
-//!    free again. Decisions and cancellations do not wait: who has anything to finish holds no lock
-//!    here, and a cancelled call leaves the line. What must go on stays.
-//! 4. A savepoint does not wait either: it only marks a place in its transaction's own log. A call
-//!    that waits can be cancelled, and a partition that was joined without its marks could not go
-//!    back to them.
+//! 1. While the partition is blocked, no transaction holds a lock here. The partition is granted
+//!    only when there is no lock, the blocker takes none, and the messages of all others wait. So
+//!    the blocker's changes need no locks.
+//! 2. A blocker neither waits for the disk, nor pauses, nor exceeds a slice. If it would, it
+//!    exchanges the partition for locks on the tables that it has used, which are free by (1).
+//! 3. Waiting messages are processed in order of arrival, as soon as the partition is free again.
+//!    Decisions and cancellations do not wait: a transaction that has something to finish holds no
+//!    lock here, and a cancelled call leaves the line. A task that must continue stays in it.
+//! 4. A savepoint does not wait either: it only marks a position in its transaction's own log. A
+//!    waiting call could be cancelled, and a partition that the transaction joined without its
+//!    marks could not roll back to them.
 //!
-//! A blocker waits for nobody who could wait in this line (the coordinator blocks partitions in
-//! their order, all or none, and has a transaction that comes to a halt anywhere let go
-//! everywhere), so that the line is no edge of the waits-for graph.
+//! The line is not an edge of the waits-for graph, because a blocker never waits for a transaction
+//! that could be in this line. The coordinator blocks partitions in order, all or none, and a
+//! transaction that stalls anywhere releases all of them.
 //!
-//! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.1; what happens at a page miss is ours.
+//! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.1; the handling of page misses is our own.
 
 use super::Partition;
 use crate::exec::{Locking, only_reads, table_of};
@@ -32,39 +31,39 @@ use clearway_types::{SqlError, TableId, TxnId};
 use std::collections::VecDeque;
 use std::panic::Location;
 
-/// To whom the partition belongs, and who waits for it.
+/// The transaction that has the partition, and the messages that wait for it.
 #[derive(Default)]
 pub(super) struct Blocking {
     by: Option<TxnId>,
     /// The tables that it has used, and whether it may have changed them.
     used: Vec<(TableId, bool)>,
-    /// With the numbers of their waits.
+    /// The waiting messages, with the numbers of their waits.
     line: VecDeque<(u64, Message)>,
-    /// Who waits until no lock is held, with the numbers of their waits.
+    /// The messages that wait until no lock is held, with the numbers of their waits.
     pub(super) quiet: Vec<(u64, Message)>,
 }
 
 impl Blocking {
-    /// Whether the message, which may wait, has to. It does not pass those that are in line,
-    /// although the partition may be free: they are taken up a few at a time.
+    /// Returns true if the message, which may wait, has to. It does not pass those in line even if
+    /// the partition is free, because they are processed a few at a time.
     #[inline]
     pub(super) fn stops(&self, message: &Message) -> bool {
         self.by.map_or(!self.line.is_empty(), |by| by != message.txn)
     }
 
-    /// Whether somebody waits for the partition, or until no lock is held there.
+    /// Returns true if messages wait for the partition, or until no lock is held there.
     #[inline]
     pub(super) fn has_waiters(&self) -> bool {
         !self.line.is_empty() || !self.quiet.is_empty()
     }
 
-    /// Whether somebody in line could be taken up.
+    /// Returns true if a message in line could be processed.
     #[inline]
     pub(super) fn has_next(&self) -> bool {
         self.by.is_none() && !self.line.is_empty()
     }
 
-    /// The next in line, if the partition is free.
+    /// Returns the next message in line, if the partition is free.
     #[inline]
     pub(super) fn next(&mut self) -> Option<(u64, Message)> {
         if self.by.is_some() { None } else { self.line.pop_front() }
@@ -74,7 +73,7 @@ impl Blocking {
         self.by == Some(txn)
     }
 
-    /// The transaction is over.
+    /// Ends the blocking by the transaction, if it is the blocker.
     pub(super) fn end(&mut self, txn: TxnId) {
         if self.is_by(txn) {
             self.by = None;
@@ -90,7 +89,7 @@ impl Blocking {
     }
 }
 
-/// Whether a message waits in line while another transaction has the partition.
+/// Returns true if a message waits in line while another transaction has the partition.
 #[inline]
 pub(super) fn may_wait(body: &Body) -> bool {
     !matches!(
@@ -109,7 +108,7 @@ pub(super) fn may_wait(body: &Body) -> bool {
 }
 
 impl<T: Trees> Partition<T> {
-    /// Gives the partition to the transaction if the scheme allows it; the answer's count says
+    /// Gives the partition to the transaction if the scheme allows it; the reply's count says
     /// whether.
     pub(super) fn block(&mut self, id: TxnId, origin: Origin, out: &mut Outbox) {
         let given = self.scheme.blocks(self.locks.is_empty()) && self.locks.is_empty();
@@ -121,7 +120,7 @@ impl<T: Trees> Partition<T> {
         self.reply(origin, Ok(Reply { count: given.into(), ..Reply::default() }), out);
     }
 
-    /// Trades the partition for locks on the tables that its blocker has used.
+    /// Exchanges the partition for locks on the tables that its blocker has used.
     pub(super) fn unblock(&mut self, id: TxnId) {
         if !self.blocking.is_by(id) {
             return;
@@ -129,12 +128,12 @@ impl<T: Trees> Partition<T> {
         for (table, changes) in self.blocking.used.drain(..) {
             let mode = if changes { Mode::Exclusive } else { Mode::Shared };
             let acquired = self.locks.acquire(id, Target::Table(table), mode);
-            assert_eq!(acquired, Acquired::Granted, "invariant 1: nobody has a lock");
+            assert_eq!(acquired, Acquired::Granted, "invariant 1: no transaction has a lock");
         }
         self.blocking.by = None;
     }
 
-    /// How a statement of the transaction locks.
+    /// Returns how a statement of the transaction locks.
     pub(super) fn statement_locking(
         &mut self,
         id: TxnId,
@@ -175,13 +174,13 @@ impl<T: Trees> Partition<T> {
         });
     }
 
-    /// Takes the transaction's call out of the line and answers it with the error. False if none
-    /// was there, or only a resumption that nobody needs any more: its task is cancelled as any
-    /// other. The resumption of a task that must go on stays, as no other will come.
+    /// Removes the transaction's call from the line and replies with the error. Returns false if
+    /// there was none, or only a resumption that is no longer needed: its task is cancelled like
+    /// any other. The resumption of a task that must continue stays, because no other will come.
     pub(super) fn leave_line(&mut self, id: TxnId, error: &SqlError, out: &mut Outbox) -> bool {
         if let Some(at) = self.blocking.quiet.iter().position(|(_, message)| message.txn == id) {
             let (wait, message) = self.blocking.quiet.remove(at);
-            self.tell_over(id, wait, false, out);
+            self.report_over(id, wait, false, out);
             self.reply(message.origin, Err(Failure::Sql(error.clone())), out);
             return true;
         }
@@ -192,11 +191,11 @@ impl<T: Trees> Partition<T> {
         let Some(at) = call.or_else(|| self.blocking.line.iter().position(of_txn(false))) else {
             return false;
         };
-        if call.is_none() && self.must_go_on(id) {
+        if call.is_none() && self.must_continue(id) {
             return true;
         }
         let Some((wait, message)) = self.blocking.line.remove(at) else { return false };
-        self.tell_over(id, wait, false, out);
+        self.report_over(id, wait, false, out);
         if call.is_none() {
             return false;
         }
@@ -205,8 +204,8 @@ impl<T: Trees> Partition<T> {
     }
 
     pub(super) fn next_order(&mut self) -> u64 {
-        self.told += 1;
-        self.told
+        self.reports += 1;
+        self.reports
     }
 
     pub(super) fn next_wait(&mut self) -> u64 {
@@ -214,10 +213,10 @@ impl<T: Trees> Partition<T> {
         self.waits
     }
 
-    fn must_go_on(&self, id: TxnId) -> bool {
+    fn must_continue(&self, id: TxnId) -> bool {
         self.txns
             .get(&id)
             .and_then(|txn| txn.task.as_ref())
-            .is_some_and(|task| task.job.must_go_on())
+            .is_some_and(|task| task.job.must_continue())
     }
 }

@@ -1,34 +1,39 @@
-//! Reads of one row as it was last committed: what READ COMMITTED sees of a row by its key. No
-//! snapshot is needed for that.
+//! Reads of one row as it was last committed: what READ COMMITTED sees of a row that it looks up by
+//! its key. This needs no snapshot.
 //!
-//! Whatever is not committed lies under the lock of its transaction. So a key that nobody else has
-//! locked has its committed value in the tree. Otherwise that is in an image, if the partition
-//! keeps them, or in the undo of who has the lock: the value that it has replaced, or, as others
-//! may have added to the row, what it has added.
+//! Everything uncommitted is protected by the lock of its transaction. So if no other transaction
+//! has locked a key, the tree has its committed value. Otherwise the committed value is in an
+//! image, if the partition keeps them, or follows from the undo of the lock's holder: the value
+//! that it has replaced or, since others may have added to the row, the amount that it has added.
 //!
-//! Invariant: a reader whose answer leaves out a change does not come after that change's commit:
-//! of a transaction that commits, and of which the partition has not been told, it waits to be
-//! told.
+//! Invariant: a reader whose reply excludes a change is not ordered after that change's commit. If
+//! a transaction is committing but the partition has not received its outcome, the reader waits for
+//! it.
 
 use super::Partition;
 use crate::exec::{Cx, Exec, Stop, granted, push_point, table_of};
 use crate::lock::{LockTable, Mode, Target};
 use crate::message::COMMITTED;
 use crate::trees::Trees;
-use crate::versions::{AsOf, Before, misfit, subtract};
+use crate::versions::{AsOf, Before, mismatch, subtract};
 use clearway_ir::TableDef;
 use clearway_storage::Replaced;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;
 
-/// What one row costs of a turn, and the group that it makes: a read of what is committed is done
-/// in one turn, so that its answer is of one moment.
+/// The turn's cost of one row and its group. A read of committed data completes in one turn, so
+/// that its reply reflects one moment.
 const TURN: usize = 2;
 
 impl<T: Trees> Cx<'_, T> {
-    /// Sees it, and, of what is committed now, what others have replaced; `by_table`:
-    /// [`Cx::by_table`].
-    pub(super) fn see(&mut self, as_of: Option<AsOf>, replaced: Option<Before>, by_table: bool) {
+    /// Sets what the run sees: the snapshot and, if it reads what is committed now, what others
+    /// have replaced. `by_table` is [`Cx::by_table`].
+    pub(super) fn set_snapshot(
+        &mut self,
+        as_of: Option<AsOf>,
+        replaced: Option<Before>,
+        by_table: bool,
+    ) {
         if let Some(AsOf { at: COMMITTED, .. }) = as_of {
             self.budget = self.budget.max(TURN);
         }
@@ -36,7 +41,7 @@ impl<T: Trees> Cx<'_, T> {
     }
 }
 
-/// Waits for those who have changed the row.
+/// Waits for the transactions that have changed the row.
 fn wait_for(
     locks: &mut LockTable,
     id: TxnId,
@@ -49,8 +54,8 @@ fn wait_for(
 }
 
 impl<T: Trees> Partition<T> {
-    /// What others, who are not over, have replaced under the key that a statement reads which sees
-    /// this. None: the key's value, or its images, are good.
+    /// Returns what active transactions have replaced under the key that a statement with this
+    /// snapshot reads. `None` means that the key's value, or its images, can be used.
     pub(super) fn replaced(
         &mut self,
         id: TxnId,
@@ -79,8 +84,8 @@ impl<T: Trees> Partition<T> {
                 return Err(Stop::Reclaim(table.tree, key.as_slice().into()));
             }
             if in_order.len() > 1 {
-                // The undo of each change but the last is of a value that is not there any more:
-                // it does not even have to fit.
+                // Each undo except the last describes a value that is no longer there, and need not
+                // even fit the current one.
                 wait_for(&mut self.locks, id, table, row)?;
                 return Ok(None);
             }
@@ -109,7 +114,7 @@ impl<T: Trees> Partition<T> {
         self.trees.get(table.tree, key, &mut |now| before = Some(now.into()))?;
         match before.as_deref_mut().is_some_and(|value| subtract(&added, value)) {
             true => Ok(Some(before)),
-            false => Err(misfit().into()),
+            false => Err(mismatch().into()),
         }
     }
 }

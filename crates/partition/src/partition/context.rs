@@ -1,4 +1,4 @@
-//! What a run of a program works on, and whether its plan is good.
+//! Sets up the context of a run and checks its plan.
 
 use super::Partition;
 use crate::exec::{Cx, Learning, Locking, Scratch, Stop};
@@ -11,8 +11,8 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TxnId};
 
 impl<T: Trees> Partition<T> {
-    /// Whether a program's trees are here and its table is as it was planned, or was as of the
-    /// snapshot.
+    /// Checks that a program's trees exist here and that its table has not changed since planning,
+    /// or had not as of the snapshot.
     pub(super) fn check_plan(&self, program: &Program, at: Option<Lsn>) -> Result<(), Stop> {
         let table: &TableDef = crate::exec::table_of(program);
         let all = !matches!(program, Program::Scan { .. });

@@ -1,4 +1,4 @@
-//! The end of a transaction: commit, abort.
+//! The end of a transaction: commit and abort.
 
 use super::{After, Partition};
 use crate::exec::Stop;
@@ -29,14 +29,14 @@ impl<T: Trees> Partition<T> {
             self.reply(origin, Ok(Reply::default()), out);
             return;
         };
-        // Before any of its locks goes: who reads what it left here depends on it.
+        // Before its locks are released: readers of its changes depend on this commit.
         if let Some(lsn) = commit.filter(|_| txn.leaves_something()) {
             self.last_commit = self.last_commit.max(lsn);
         }
         txn.paused.clear();
         if let Some(task) = txn.task.take() {
-            if commit.is_some() || task.job.must_go_on() {
-                let busy = SqlError::internal("the transaction has not answered its last call");
+            if commit.is_some() || task.job.must_continue() {
+                let busy = SqlError::internal("the last call of the transaction is still running");
                 self.reply(origin, Err(Failure::Sql(busy)), out);
                 txn.task = Some(task);
                 self.txns.insert(id, txn);
@@ -46,12 +46,12 @@ impl<T: Trees> Partition<T> {
             self.reply(task.origin, Err(Failure::Sql(over())), out);
         }
         let task = Task::new(origin, Job::Finish { commit });
-        if let After::Pin = self.run_task(id, &mut txn, task, out) {
+        if let After::Keep = self.run_task(id, &mut txn, task, out) {
             self.txns.insert(id, txn);
         }
     }
 
-    /// Everything that a decision brings with it; it can be left off anywhere and taken up again.
+    /// Executes a decision completely; it can stop anywhere and resume later.
     pub(super) fn run_finish(
         &mut self,
         id: TxnId,
@@ -62,10 +62,10 @@ impl<T: Trees> Partition<T> {
         if let Some(commit) = commit {
             let skipped = canary::on(Bug::SkippedDependency) || canary::on(Bug::KeptSuccessor);
             assert!(
-                skipped || !txn.doomed && !self.locks.rests(id),
-                "{id} is committed before one that it is behind"
+                skipped || !txn.doomed && !self.locks.is_behind_others(id),
+                "{id} commits before a transaction that it is behind"
             );
-            self.told(id, commit);
+            self.committed(id, commit);
             self.tables.end(txn.changed.drain(..), Some(commit), self.trees.versions.floor());
             self.drop_trees(id, &mut txn.drops)?;
             let log = std::mem::replace(&mut txn.log, T::Log::new(id));
@@ -75,7 +75,7 @@ impl<T: Trees> Partition<T> {
                 self.trees.committed(std::mem::replace(&mut txn.log, T::Log::new(id)));
             }
             if !canary::on(Bug::KeptSuccessor) {
-                self.undo_those_behind(id, out)?;
+                self.undo_behind(id, out)?;
             }
             self.trees.rollback(&mut txn.log, 0, &mut |_, _, _| {})?;
             self.tables.end(txn.changed.drain(..), None, Lsn(0));
@@ -88,8 +88,8 @@ impl<T: Trees> Partition<T> {
         Ok(())
     }
 
-    /// Drops trees from the list's end; those that are gone already are skipped, and one of which a
-    /// page makes no sense is left.
+    /// Drops trees from the end of the list. Skips those that no longer exist, and leaves those
+    /// with an unreadable page.
     fn drop_trees(&mut self, id: TxnId, trees: &mut Vec<TreeId>) -> Result<(), Stop> {
         let mut slices = 0;
         while let Some(tree) = trees.last() {
@@ -112,8 +112,9 @@ impl<T: Trees> Partition<T> {
         Ok(())
     }
 
-    /// Leaves a tree that cannot be dropped, as one of its pages cannot be read, to the next start,
-    /// which drops what no table has. False if the transaction's end is not about to drop one.
+    /// Leaves a tree that cannot be dropped because one of its pages is unreadable. The next start
+    /// drops all trees that belong to no table. Returns false if the transaction's end is not
+    /// dropping a tree.
     pub(super) fn leave_tree(
         &mut self,
         id: TxnId,

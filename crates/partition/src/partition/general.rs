@@ -23,7 +23,7 @@ impl<T: Trees> Partition<T> {
         let mut txn = self.txns.remove(&id).unwrap_or_else(|| Box::new(Txn::new(id, stake)));
         (txn.stake, txn.origin) = (stake, origin);
         if txn.task.is_some() {
-            let busy = SqlError::internal("the transaction has not answered its last call");
+            let busy = SqlError::internal("the last call of the transaction is still running");
             self.reply(origin, Err(Failure::Sql(busy)), out);
             self.txns.insert(id, txn);
             return;
@@ -74,7 +74,7 @@ impl<T: Trees> Partition<T> {
                     Some(as_of) => self.check_table(id, &s.exec.program, as_of)?,
                     None => self.check_plan(&s.exec.program, None).map(|()| false)?,
                 };
-                // Undo is needed as soon as there is a savepoint to come back to.
+                // Undo is needed once there is a savepoint to roll back to.
                 let mode = if s.fresh && txn.savepoints.is_empty() {
                     TxnMode::Fresh
                 } else {
@@ -89,17 +89,17 @@ impl<T: Trees> Partition<T> {
                 let retires = self.retires(txn, s) && locking == Locking::Take;
                 let (mut cx, _) =
                     self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
-                cx.see(s.as_of, replaced, by_table);
+                cx.set_snapshot(s.as_of, replaced, by_table);
                 cx.moved = Some(&mut txn.moved);
                 cx.goes_behind = retires;
                 let more = s.exec.run(&mut cx)?;
                 let (rows, count) = s.exec.take_output();
-                let behind = self.locks.rests(id).then_some(self.id);
+                let behind = self.locks.is_behind_others(id).then_some(self.id);
                 if retires && count == 1 {
                     self.retire(id, &s.exec)?;
                 }
                 if more {
-                    // The client may take its time for the batch.
+                    // The client may take its time with the batch.
                     self.unblock(id);
                     txn.short = false;
                 }
@@ -141,7 +141,7 @@ pub(super) fn answer(rows: RowBatch, count: u64) -> Reply {
     Reply { rows, count, ..Reply::default() }
 }
 
-/// What a message asks for: a job, or nothing that is not done at once.
+/// Converts a message to a job; `None` if it is already done.
 fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlError> {
     let mark = txn.log.mark();
     Ok(match body {

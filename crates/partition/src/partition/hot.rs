@@ -1,4 +1,4 @@
-//! Which rows are hot now, for people who look.
+//! Reports the rows that are hot now, for the views.
 
 use super::Partition;
 use crate::lock::HotRow;
@@ -6,8 +6,8 @@ use crate::message::{Out, Outbox, TakeHotRows};
 use crate::trees::Trees;
 
 impl<T: Trees> Partition<T> {
-    /// Leaves the hot rows in the outbox: they are put into words by who carries that out.
-    pub(super) fn tell_hot_rows(&self, take: TakeHotRows, out: &mut Outbox) {
+    /// Leaves the hot rows in the outbox; the code that carries it out formats them.
+    pub(super) fn report_hot_rows(&self, take: TakeHotRows, out: &mut Outbox) {
         out.push(Out::HotRows {
             partition: self.id,
             rows: self.locks.hot_rows(HotRow::MOST),

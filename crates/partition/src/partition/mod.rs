@@ -1,19 +1,19 @@
-//! The partition: takes messages, runs tasks, suspends them and takes them up again.
+//! The partition: receives messages, runs tasks, suspends and resumes them.
 //!
 //! Invariants
-//! 1. Every message but `Resume`, `Unavailable`, `Unblock`, `AwaitsClient`, `Forget`, `Cancel`,
-//!    `GiveUp` and `HotRows` has exactly one reply: a task holds its origin.
-//! 2. A one-shot that is not in `txns` has no effects, no locks and no reply owed.
-//! 3. Whenever `on_message` returns, every effect that is not committed lies under locks of its
-//!    transaction (or in trees that nobody else can see): what runs without locks either ends
-//!    before that or takes the table's lock first.
-//! 4. A transaction is in `txns` as long as it holds a lock or waits for one, or the partition is
-//!    blocked by it.
-//! 5. While a transaction is ready, a stranded one is to be tried again, or somebody in line could
-//!    be taken up, a message is being handled or an [`Out::Yield`] of [`NOBODY`] is on its way.
+//! 1. Every message gets exactly one reply, because a task holds its origin. Exceptions: `Resume`,
+//!    `Unavailable`, `Unblock`, `AwaitsClient`, `Forget`, `Cancel`, `GiveUp` and `HotRows`.
+//! 2. A one-shot that is not in `txns` has no changes, no locks and no pending reply.
+//! 3. Whenever `on_message` returns, every uncommitted change is protected by locks of its
+//!    transaction, or is in trees that no one else can see. A run without locks either ends before
+//!    that or takes the table's lock first.
+//! 4. A transaction is in `txns` while it holds a lock, waits for one, or blocks the partition.
+//! 5. There may be remaining work: a ready transaction, a stranded one to retry, or a message in
+//!    line that could be processed. Then a message is being handled, or an [`Out::Yield`] of
+//!    [`NOBODY`] is pending.
 //!
-//! Locking: none; one thread at a time has the partition. A crash leaves what is in the log:
-//! recovery undoes transactions without a commit.
+//! Locking: none; one thread at a time has the partition. After a crash the log remains: recovery
+//! undoes transactions without a commit.
 //!
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, sections 3 and 4 (fragments, schemes).
 
@@ -62,35 +62,36 @@ pub struct Partition<T: Trees = Store> {
     stranded: Stranded,
     limits: Limits,
     txns: HashMap<TxnId, Box<Txn<T::Log>>>,
-    /// Transactions whose wait for a lock is over, and which are told so: they go on in this order.
+    /// Transactions whose wait for a lock is over and has been reported; they continue in this
+    /// order.
     ready: VecDeque<TxnId>,
-    /// An [`Out::Yield`] of the partition itself is on its way.
+    /// Whether an [`Out::Yield`] of the partition itself is pending.
     behind: bool,
-    /// The end of the last commit record of a transaction that left anything here.
+    /// The end of the last commit record of a transaction that changed anything here.
     last_commit: Lsn,
-    /// Waits so far, for locks and in line.
+    /// Number of waits so far, for locks and in line.
     waits: u64,
-    /// Changes of waits and lines that have been told so far.
-    told: u64,
+    /// Number of wait and line events reported so far.
+    reports: u64,
     tables: Tables,
-    /// Who waits to be told of these transactions' commits.
+    /// The transactions that wait for the outcome of each of these transactions.
     undecided: HashMap<TxnId, Vec<TxnId>>,
     scratch: Scratch,
     /// What became of rows that were read.
     gathering: Gathering,
 }
 
-/// What becomes of a transaction after its task has run.
+/// What happens to a transaction after its task has run.
 enum After {
-    /// It stays: there is more to come.
-    Pin,
+    /// It continues to exist.
+    Keep,
     /// It is over.
     End,
 }
 
 impl<T: Trees> Partition<T> {
-    /// A partition of these trees, with the scheme that locks general transactions and lets
-    /// one-shots run alone.
+    /// Creates a partition of these trees, with the scheme that locks general transactions and runs
+    /// one-shots alone.
     pub fn new(trees: T, limits: Limits, snapshots: Arc<Snapshots>) -> Self {
         Self::with_scheme(
             trees,
@@ -100,7 +101,7 @@ impl<T: Trees> Partition<T> {
         )
     }
 
-    /// A partition with another scheme.
+    /// Creates a partition with another scheme.
     pub fn with_scheme(
         trees: T,
         limits: Limits,
@@ -125,7 +126,7 @@ impl<T: Trees> Partition<T> {
             behind: false,
             last_commit: Lsn(0),
             waits: 0,
-            told: 0,
+            reports: 0,
             tables: Tables::default(),
             undecided: HashMap::new(),
             scratch: Scratch::default(),
@@ -133,30 +134,30 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// The partition's number.
+    /// Returns the partition's number.
     pub fn id(&self) -> PartitionId {
         self.id
     }
 
-    /// Its trees, for start-up and shutdown.
+    /// Returns its trees, for startup and shutdown.
     pub fn trees(&mut self) -> &mut T {
         &mut self.trees.trees
     }
 
-    /// How many transactions are neither committed nor aborted here.
+    /// Returns the number of transactions that are neither committed nor aborted here.
     pub fn active(&self) -> usize {
         self.txns.len()
     }
 
-    /// Takes a message, runs whatever can run, up to [`Limits::turns`] besides it, and leaves in
-    /// `out` what there is to do.
+    /// Processes a message and then up to [`Limits::turns`] resumed calls. Leaves in `out` what the
+    /// environment must do.
     pub fn on_message(&mut self, message: Message, out: &mut Outbox) {
         self.trees.versions.tidy();
         self.handle(message, out);
         if !self.blocking.quiet.is_empty() {
             self.end_quiet_waits(out);
         }
-        self.hand_out_writes(out);
+        self.issue_writes(out);
     }
 
     #[inline]
@@ -164,30 +165,30 @@ impl<T: Trees> Partition<T> {
         if message.txn == NOBODY {
             self.behind = false;
         } else {
-            self.take(message, out);
+            self.accept(message, out);
         }
         if self.is_quiet() {
             return;
         }
         for _ in 0..self.limits.turns {
-            self.tell_events(out);
+            self.report_events(out);
             if let Some(txn) = self.ready.pop_front() {
                 self.resume(txn, out);
             } else if let Some((wait, message)) = self.blocking.next() {
-                self.tell_over(message.txn, wait, true, out);
-                self.take_up(message, out);
+                self.report_over(message.txn, wait, true, out);
+                self.dispatch(message, out);
             } else if !self.run_stranded(out) {
                 return;
             }
         }
-        self.tell_events(out);
+        self.report_events(out);
         let more = !self.ready.is_empty() || self.blocking.has_next() || self.has_stranded_work();
         if more && !std::mem::replace(&mut self.behind, true) {
             out.push(Out::Yield { partition: self.id, txn: NOBODY });
         }
     }
 
-    /// Whether a message has left nothing to do besides it, as nearly all do.
+    /// Returns true if the message has left no further work, which is the usual case.
     #[inline]
     fn is_quiet(&self) -> bool {
         let waits = self.locks.has_events() || self.blocking.has_next();
@@ -195,17 +196,17 @@ impl<T: Trees> Partition<T> {
     }
 
     #[inline]
-    fn take(&mut self, message: Message, out: &mut Outbox) {
+    fn accept(&mut self, message: Message, out: &mut Outbox) {
         if blocking::may_wait(&message.body) {
             PARTITION.request();
             if self.blocking.stops(&message) {
                 return self.wait_in_line(message, out);
             }
         }
-        self.take_up(message, out);
+        self.dispatch(message, out);
     }
 
-    fn take_up(&mut self, message: Message, out: &mut Outbox) {
+    fn dispatch(&mut self, message: Message, out: &mut Outbox) {
         let Message { txn, stake, origin, body } = message;
         match body {
             Body::OneShot { program, env, rows } => {
@@ -223,7 +224,7 @@ impl<T: Trees> Partition<T> {
             }
             Body::Unavailable(error) => self.unavailable(txn, error, out),
             Body::Finish { commit } => {
-                self.stranded.space_may_be_back();
+                self.stranded.retry_for_space();
                 self.finish(txn, origin, commit, out);
             }
             Body::Block => self.block(txn, origin, out),
@@ -231,12 +232,12 @@ impl<T: Trees> Partition<T> {
             Body::AwaitQuiet => self.await_quiet(Message { txn, stake, origin, body }, out),
             Body::AwaitsClient => self.awaits_client(txn),
             Body::Forget(statement) => self.forget(txn, statement),
-            Body::HotRows(take) => self.tell_hot_rows(take, out),
+            Body::HotRows(take) => self.report_hot_rows(take, out),
             body => self.general(txn, stake, origin, body, out),
         }
     }
 
-    /// What the transaction's task waits for.
+    /// Returns what the transaction's task waits for.
     fn waiting(&self, id: TxnId) -> Waiting {
         self.txns
             .get(&id)
@@ -250,9 +251,9 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// Tells what has become of waits, at once: whoever does not wait must not look as if in a
-    /// circle. Tasks that have their locks wait for their turn only.
-    fn tell_events(&mut self, out: &mut Outbox) {
+    /// Reports all wait events immediately, so that a transaction whose wait is over does not
+    /// appear to be in a cycle. Tasks that got their locks only wait for their turn.
+    fn report_events(&mut self, out: &mut Outbox) {
         while let Some(event) = self.locks.next_event() {
             match event {
                 Event::Granted(id) => {
@@ -260,23 +261,23 @@ impl<T: Trees> Partition<T> {
                         && let Waiting::Lock(wait) = task.waiting
                     {
                         task.waiting = Waiting::Resume;
-                        self.tell_over(id, wait, true, out);
+                        self.report_over(id, wait, true, out);
                         self.ready.push_back(id);
                     }
                 }
                 Event::Line(InLine { line, on }) => {
-                    self.turn_away_line(line, &on);
+                    self.reject_line(line, &on);
                     out.push(Out::Line { partition: self.id, order: self.next_order(), line, on });
                 }
             }
         }
     }
 
-    fn tell_over(&mut self, txn: TxnId, wait: u64, granted: bool, out: &mut Outbox) {
+    fn report_over(&mut self, txn: TxnId, wait: u64, granted: bool, out: &mut Outbox) {
         out.push(Out::Over { txn, partition: self.id, order: self.next_order(), wait, granted });
     }
 
-    /// Runs the transaction's task until it is answered or suspended.
+    /// Runs the transaction's task until it replies or is suspended.
     fn run(&mut self, id: TxnId, out: &mut Outbox) {
         let Some(mut txn) = self.txns.remove(&id) else { return };
         if let Some(mut task) = txn.task.take() {
@@ -321,7 +322,7 @@ impl<T: Trees> Partition<T> {
                 _ => match self.run_general(id, txn, &mut task.job) {
                     Ok(reply) => {
                         self.reply(task.origin, Ok(reply), out);
-                        return After::Pin;
+                        return After::Keep;
                     }
                     Err(stop) => stop,
                 },
@@ -335,7 +336,7 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// Suspends or fails a task; `None`: run it again at once.
+    /// Suspends or fails a task. Returns `None` to run it again immediately.
     fn stopped(
         &mut self,
         id: TxnId,
@@ -345,7 +346,7 @@ impl<T: Trees> Partition<T> {
         out: &mut Outbox,
     ) -> Option<After> {
         let partition = self.id;
-        let stop = self.without_those_behind(id, stop, out)?;
+        let stop = self.resolve_behind(id, stop, out)?;
         if matches!(stop, Stop::MissingPage(_) | Stop::Log(_) | Stop::Spilled(_) | Stop::Slice)
             && self.blocking.is_by(id)
         {
@@ -369,9 +370,9 @@ impl<T: Trees> Partition<T> {
                 task.waiting = Waiting::Resume;
                 out.push(Out::ReadLog { partition, txn: id, read });
             }
-            Stop::Spilled(lacking) => {
+            Stop::Spilled(missing) => {
                 task.waiting = Waiting::Resume;
-                out.push(self.read_spilled(id, task, lacking));
+                out.push(self.read_spilled(id, task, missing));
             }
             Stop::Slice => {
                 task.waiting = Waiting::Resume;
@@ -382,7 +383,7 @@ impl<T: Trees> Partition<T> {
                     self.locks.stop_waiting(id);
                     return self.fail(id, txn, task, Failure::Sql(error), out);
                 }
-                self.tell_events(out);
+                self.report_events(out);
                 self.waits_for_lock(txn, task, out);
                 let (wait, order) = (self.next_wait(), self.next_order());
                 task.waiting = Waiting::Lock(wait);
@@ -411,11 +412,11 @@ impl<T: Trees> Partition<T> {
             }
             Stop::Fail(failure) => return self.fail(id, txn, task, failure, out),
         }
-        Some(After::Pin)
+        Some(After::Keep)
     }
 
-    /// Turns a task that cannot go on into the undo of its effects. An undo that cannot go on is
-    /// answered, and its transaction stays.
+    /// Turns a failed task into the undo of its changes. If an undo fails, the caller gets a reply
+    /// and the transaction remains.
     fn fail(
         &mut self,
         id: TxnId,
@@ -424,11 +425,11 @@ impl<T: Trees> Partition<T> {
         failure: Failure,
         out: &mut Outbox,
     ) -> Option<After> {
-        if task.job.must_go_on() {
+        if task.job.must_continue() {
             txn.short = false;
             self.strand(id, task, failure, out);
             task.waiting = Waiting::No;
-            return Some(After::Pin);
+            return Some(After::Keep);
         }
         let (to, then) = match &task.job {
             Job::OneShot(_) => {
@@ -445,9 +446,9 @@ impl<T: Trees> Partition<T> {
         None
     }
 
-    /// An undo has come to its end.
+    /// Completes an undo.
     fn undone(&mut self, id: TxnId, txn: &mut Txn<T::Log>, task: Task, out: &mut Outbox) -> After {
-        let Job::Undo { then, .. } = task.job else { return After::Pin };
+        let Job::Undo { then, .. } = task.job else { return After::Keep };
         match then {
             Then::Fail(failure) => self.reply(task.origin, Err(failure), out),
             Then::Settle(failure) => {
@@ -466,7 +467,7 @@ impl<T: Trees> Partition<T> {
                 return After::End;
             }
         }
-        After::Pin
+        After::Keep
     }
 
     fn reply(&self, to: Origin, reply: Result<Reply, Failure>, out: &mut Outbox) {
@@ -475,17 +476,17 @@ impl<T: Trees> Partition<T> {
         out.push(Out::Reply { to, partition: self.id, reply, depends_on });
     }
 
-    /// Ends what the transaction runs or waits for.
+    /// Cancels what the transaction runs or waits for.
     fn cancel(&mut self, id: TxnId, error: SqlError, out: &mut Outbox) {
         if self.leave_line(id, &error, out) {
             return;
         }
         let Some(mut txn) = self.txns.remove(&id) else { return };
         let after = match txn.task.take() {
-            None => After::Pin,
-            Some(task) if task.job.must_go_on() => {
+            None => After::Keep,
+            Some(task) if task.job.must_continue() => {
                 txn.task = Some(task);
-                After::Pin
+                After::Keep
             }
             Some(mut task) => {
                 self.stop_waiting(id, &task, out);
@@ -493,19 +494,19 @@ impl<T: Trees> Partition<T> {
                 self.fail_and_run(id, &mut txn, task, error, out)
             }
         };
-        if let After::Pin = after {
+        if let After::Keep = after {
             self.txns.insert(id, txn);
         }
     }
 
-    /// What the transaction's task wants cannot be had.
+    /// Handles pages that the transaction's task needs but that cannot be read.
     fn unavailable(&mut self, id: TxnId, error: SqlError, out: &mut Outbox) {
         let Some(mut txn) = self.txns.remove(&id) else { return };
         let after = match txn.task.take() {
             Some(mut task) if task.waiting == Waiting::Resume => {
                 task.waiting = Waiting::No;
-                if task.job.must_go_on()
-                    && (txn.try_again(self.limits.retries)
+                if task.job.must_continue()
+                    && (txn.may_retry(self.limits.retries)
                         || self.leave_tree(id, &mut txn, &task.job, &error))
                 {
                     self.run_task(id, &mut txn, task, out)
@@ -515,15 +516,15 @@ impl<T: Trees> Partition<T> {
             }
             task => {
                 txn.task = task;
-                After::Pin
+                After::Keep
             }
         };
-        if let After::Pin = after {
+        if let After::Keep = after {
             self.txns.insert(id, txn);
         }
     }
 
-    /// Fails the task, and runs what it has to do before it may end.
+    /// Fails the task, and runs what it must do before it can end.
     fn fail_and_run(
         &mut self,
         id: TxnId,
@@ -542,8 +543,8 @@ impl<T: Trees> Partition<T> {
         if let Waiting::Lock(wait) = task.waiting
             && self.locks.waits(id)
         {
-            // Before what its place in line has held up is told anew: it does not wait any more.
-            self.tell_over(id, wait, false, out);
+            // Before the line that it blocked is reported again: it does not wait any more.
+            self.report_over(id, wait, false, out);
             self.locks.stop_waiting(id);
         }
     }

@@ -1,4 +1,4 @@
-//! One-shot transactions: single-partition, one statement, committed here.
+//! One-shot transactions: one statement at one partition, committed here.
 
 use super::Partition;
 use super::general::answer;
@@ -27,14 +27,14 @@ impl<T: Trees> Partition<T> {
             reads: only_reads(program),
         };
         match self.scheme.admit(load) {
-            // Invariant 3: without locks somebody else's could be passed over.
+            // Invariant 3: without locks it could miss another transaction's lock.
             Admission::Alone if load.unlocked => Locking::None,
             Admission::Checked | Admission::Alone if load.atomic || load.reads => Locking::Check,
             _ => Locking::Take,
         }
     }
 
-    /// A new one-shot. If it can be done at once, nothing is kept of it.
+    /// Starts a one-shot. If it completes immediately, nothing is kept of it.
     pub(super) fn one_shot(
         &mut self,
         id: TxnId,
@@ -66,12 +66,12 @@ impl<T: Trees> Partition<T> {
                 }
                 None => self.run_task(id, &mut txn, task, out),
             };
-        if let super::After::Pin = after {
+        if let super::After::Keep = after {
             self.txns.insert(id, txn);
         }
     }
 
-    /// One attempt at an atomic program: it leaves nothing behind if it stops.
+    /// Makes one attempt at an atomic program; it leaves nothing behind if it stops.
     fn attempt(
         &mut self,
         id: TxnId,
@@ -114,21 +114,21 @@ impl<T: Trees> Partition<T> {
                 );
             }
         }
-        // A read waits for nobody.
+        // A read waits for no one.
         let as_of = (shot.locking == Locking::Take && reads_freely(&shot.exec.program))
             .then_some(AsOf { at: COMMITTED, me: id, repeatable: false });
         if as_of.is_some() && !is_point(&shot.exec.program) {
             return Err(Stop::Fail(Failure::NeedsSnapshot));
         }
         match as_of {
-            // Of a point no index is used.
+            // A point lookup uses no index.
             Some(as_of) => self.check_table(id, &shot.exec.program, as_of).map(drop)?,
             None => self.check_plan(&shot.exec.program, None)?,
         }
         let replaced = self.replaced(id, &shot.exec, as_of)?;
         let locking = if as_of.is_some() { Locking::None } else { shot.locking };
         let (mut cx, _) = self.cx(id, &mut txn.log, locking, TxnMode::Logged, None);
-        cx.see(as_of, replaced, false);
+        cx.set_snapshot(as_of, replaced, false);
         cx.moved = Some(&mut txn.moved);
         if shot.exec.run(&mut cx)? {
             return Err(Stop::Fail(Failure::NeedsSnapshot));
@@ -140,16 +140,16 @@ impl<T: Trees> Partition<T> {
             self.last_commit = self.last_commit.max(lsn);
             reply.commit = Some(lsn);
         } else {
-            // The store may count it among the active ones: it tried to change something.
+            // The store may list it as active, because it tried to change something.
             self.end_log(id, txn);
         }
         self.locks.release(id);
         Ok(reply)
     }
 
-    /// A one-shot has stopped: it starts over without anything done, or becomes a locking
-    /// transaction that keeps its place (if it only reads, one that sees what is committed).
-    /// `None`: run it again at once.
+    /// Handles a stopped one-shot. If nothing is done yet it restarts; otherwise it becomes a
+    /// locking transaction that keeps its progress (if it only reads, one that sees what is
+    /// committed). Returns `None` to run it again immediately.
     pub(super) fn one_shot_stopped(
         &mut self,
         id: TxnId,
@@ -178,8 +178,8 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// Invariant 3: puts effects made without locks under the table's lock. It is free: they were
-    /// made because there was no lock at all.
+    /// Invariant 3: protects changes made without locks by the table's lock. That lock is free,
+    /// because such changes are made only if there are no locks at all.
     pub(super) fn cover(&mut self, id: TxnId, txn: &Txn<T::Log>, task: &mut Task) {
         let Job::OneShot(shot) = &mut task.job else { return };
         if shot.locking == Locking::Take || txn.log.mark() == 0 {

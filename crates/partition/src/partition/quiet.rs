@@ -1,17 +1,17 @@
-//! Waiting until nobody has a lock here: what a transaction does that was refused the partition
-//! because of the locks of others who are soon over.
+//! Waiting until no lock is held here. A transaction does this after it was refused the partition
+//! because of locks of others that will end soon.
 //!
-//! Without this a partition would stay in the locking scheme for as long as it is busy: one
-//! transaction takes locks as it misses a page, the next ones are refused the partition and lock as
-//! well, and there is always one that has a lock.
+//! Without this a busy partition would stay in the locking scheme. One transaction takes locks when
+//! it misses a page; the next ones are refused the partition and lock as well, so there is always
+//! one that has a lock.
 //!
 //! Invariants
-//! 1. Who waits here has no lock anywhere and no partition to itself. So nobody waits for it, and
-//!    its wait is no edge of the waits-for graph.
-//! 2. It does not wait for a client: it is answered at once when a transaction is here that is not
-//!    [short](crate::txn::Txn::short).
-//! 3. A short transaction that comes to wait for a lock, pauses, or cannot be rolled back is not
-//!    short any more, here; its coordinator tells the other partitions ([`Body::AwaitsClient`]).
+//! 1. A transaction that waits here holds no lock anywhere and no partition. So no one waits for
+//!    it, and its wait is not an edge of the waits-for graph.
+//! 2. It does not wait for a client: it gets its reply immediately if there is a transaction here
+//!    that is not [short](crate::txn::Txn::short).
+//! 3. A short transaction is no longer short here once it waits for a lock, pauses, or cannot be
+//!    rolled back. Its coordinator informs the other partitions ([`Body::AwaitsClient`]).
 //!
 //! Locking: none. A crash leaves nothing.
 
@@ -24,8 +24,7 @@ use clearway_types::TxnId;
 use std::panic::Location;
 
 impl<T: Trees> Partition<T> {
-    /// Answers when no lock is held here, with 1; with 0 when that may take as long as a client
-    /// likes.
+    /// Replies with 1 when no lock is held here, or with 0 when that may depend on a client.
     pub(super) fn await_quiet(&mut self, message: Message, out: &mut Outbox) {
         if let Some(count) = self.quiet() {
             return self.reply(message.origin, Ok(Reply { count, ..Reply::default() }), out);
@@ -59,17 +58,17 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// Answers those who wait, if that can be done now.
+    /// Replies to the waiting calls, if possible now.
     #[cold]
     pub(super) fn end_quiet_waits(&mut self, out: &mut Outbox) {
         let Some(count) = self.quiet() else { return };
         for (wait, message) in std::mem::take(&mut self.blocking.quiet) {
-            self.tell_over(message.txn, wait, true, out);
+            self.report_over(message.txn, wait, true, out);
             self.reply(message.origin, Ok(Reply { count, ..Reply::default() }), out);
         }
     }
 
-    /// The transaction waits for its client from now on: it keeps locks on what it has used.
+    /// Records that the transaction now waits for its client: it keeps locks on what it has used.
     pub(super) fn awaits_client(&mut self, id: TxnId) {
         self.unblock(id);
         if let Some(txn) = self.txns.get_mut(&id) {
@@ -77,7 +76,7 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// The transaction comes to wait for a lock: invariant 3.
+    /// Records that the transaction waits for a lock (invariant 3).
     pub(super) fn waits_for_lock(&self, txn: &mut Txn<T::Log>, task: &Task, out: &mut Outbox) {
         if std::mem::take(&mut txn.short) && matches!(task.job, Job::Statement(_)) {
             out.push(Out::Stalled { to: task.origin });

@@ -1,22 +1,23 @@
-//! Rows that are given to the next transaction before the one that has changed them has ended
-//! (`lock/retired.rs`).
+//! Early retirement: a row's lock passes to the next transaction before the one that has changed
+//! the row has ended (`lock/retired.rs`).
 //!
-//! Only UPDATEs by key that answer the same whatever is in the row take part, below REPEATABLE READ
-//! and where no savepoint is older: their count is 1, and they show nothing.
+//! Only blind UPDATEs by key take part: their reply does not depend on the row. They must run below
+//! REPEATABLE READ, and without an older savepoint. Their count is 1, and they return no rows.
 //!
 //! Invariants
-//! 1. No answer rests on what may be undone. A transaction that is behind others does nothing here
-//!    but such UPDATEs and INSERTs before those have ended. An error of such an UPDATE is answered
-//!    when they have, and 40001 if they are undone.
-//! 2. A transaction is committed here after all that it is behind.
-//! 3. Before a transaction is undone here, all that are behind it are, those first that nobody is
-//!    behind. They are *doomed*: their sessions are told, and each further call is answered with
-//!    [`Failure::Undone`] until their end, which undoes what they have done elsewhere. An undo that
-//!    wants pages goes on as part of the end that it is needed for.
+//! 1. No reply depends on changes that may be undone. A transaction that is behind others executes
+//!    only such UPDATEs and INSERTs here until those have ended. An error of such an UPDATE is
+//!    returned when they have ended, or replaced by 40001 if they are undone.
+//! 2. A transaction commits here after all transactions that it is behind.
+//! 3. Before a transaction is undone here, all that are behind it are undone, in an order in which
+//!    no transaction has others behind it. They are *doomed*: their sessions are informed, and each
+//!    further call fails with [`Failure::Undone`] until they end, which undoes their changes
+//!    elsewhere. An undo that needs pages continues as part of the transaction end that requires
+//!    it.
 //! 4. A transaction never waits for one that is behind it: that one is undone.
 //!
-//! A crash leaves nothing of this: recovery undoes the newest change of all losers first, and a
-//! commit record is behind those of all that its transaction was behind.
+//! A crash leaves nothing of this. Recovery undoes the newest change of all losers first, and a
+//! commit record follows those of all transactions that its transaction was behind.
 
 use super::Partition;
 use crate::exec::{Exec, Stop, is_blind, push_blind};
@@ -29,7 +30,8 @@ use clearway_types::{SqlState, TxnId};
 use std::panic::Location;
 
 impl<T: Trees> Partition<T> {
-    /// Whether rows that the statement changes may be given away, and it may change rows that were.
+    /// Returns true if the rows that the statement changes may be retired, and if it may change
+    /// retired rows.
     #[inline]
     pub(super) fn retires(&self, txn: &Txn<T::Log>, statement: &Statement) -> bool {
         self.limits.retire
@@ -40,7 +42,7 @@ impl<T: Trees> Partition<T> {
             && is_blind(&statement.exec.program, self.limits.increments)
     }
 
-    /// The statement has changed one row: gives it to the next transaction if many want it.
+    /// Retires the lock of the row that the statement has changed, if the row is contended.
     pub(super) fn retire(&mut self, id: TxnId, exec: &Exec) -> Result<(), Stop> {
         let key = &mut self.scratch.key;
         key.clear();
@@ -55,7 +57,7 @@ impl<T: Trees> Partition<T> {
         Ok(())
     }
 
-    /// Invariant 1.
+    /// Enforces invariant 1.
     pub(super) fn settle_before(&mut self, id: TxnId, job: &Job) -> Result<(), Stop> {
         if !self.locks.has_retired() {
             return Ok(());
@@ -77,7 +79,7 @@ impl<T: Trees> Partition<T> {
         Err(Stop::Wait(Wait { line, class, caller: Location::caller() }))
     }
 
-    /// What follows the undo of a statement that has failed.
+    /// Returns what follows the undo of a failed statement.
     pub(super) fn after_failure(&self, id: TxnId, failure: Failure) -> Then {
         let answered = match &failure {
             Failure::Sql(error) => {
@@ -88,22 +90,22 @@ impl<T: Trees> Partition<T> {
             }
             Failure::StalePlan | Failure::NeedsSnapshot | Failure::Undone => true,
         };
-        if answered || !self.locks.rests(id) {
+        if answered || !self.locks.is_behind_others(id) {
             return Then::Fail(failure);
         }
         Then::Settle(failure)
     }
 
-    /// What is left of a stop that those behind the transaction are the reason of; `None`: nothing,
-    /// it goes on.
-    pub(super) fn without_those_behind(
+    /// Resolves a stop that is caused by the transactions behind this one. Returns what remains of
+    /// the stop; `None` means that the task continues.
+    pub(super) fn resolve_behind(
         &mut self,
         id: TxnId,
         stop: Stop,
         out: &mut Outbox,
     ) -> Option<Stop> {
         match stop {
-            Stop::Reclaim(tree, key) => match self.undo_those_behind(id, out) {
+            Stop::Reclaim(tree, key) => match self.undo_behind(id, out) {
                 Ok(()) => {
                     self.locks.reclaim(id, tree, &key);
                     None
@@ -112,14 +114,14 @@ impl<T: Trees> Partition<T> {
             },
             Stop::Wait(wait) if self.locks.is_ahead_of(id, &wait.line.on) => {
                 self.locks.stop_waiting(id);
-                self.undo_those_behind(id, out).err()
+                self.undo_behind(id, out).err()
             }
             stop => Some(stop),
         }
     }
 
-    /// Invariant 3.
-    pub(super) fn undo_those_behind(&mut self, id: TxnId, out: &mut Outbox) -> Result<(), Stop> {
+    /// Enforces invariant 3.
+    pub(super) fn undo_behind(&mut self, id: TxnId, out: &mut Outbox) -> Result<(), Stop> {
         if !self.locks.has_retired() {
             return Ok(());
         }
@@ -129,17 +131,17 @@ impl<T: Trees> Partition<T> {
         Ok(())
     }
 
-    /// Undoes a transaction that nobody is behind, and lets go of its locks. It stays until its
+    /// Undoes a transaction that has none behind it, and releases its locks. It remains until its
     /// session ends it.
     fn cascade(&mut self, id: TxnId, out: &mut Outbox) -> Result<(), Stop> {
-        // Whose wait is over is told so, and not that it has given up.
-        self.tell_events(out);
+        // A wait that is over is reported as granted, not as given up.
+        self.report_events(out);
         let Some(mut txn) = self.txns.remove(&id) else {
             self.locks.release(id);
             return Ok(());
         };
         if !txn.doomed {
-            tracing::debug!(partition = %self.id, txn = %id, "one that it was behind is undone");
+            tracing::debug!(partition = %self.id, txn = %id, "a transaction that it was behind is being undone");
             self.locks.cool(id);
         }
         let first = !std::mem::replace(&mut txn.doomed, true);

@@ -1,4 +1,5 @@
-//! Snapshots at a partition: keeping what they need, and waiting to be told of commits.
+//! Snapshots at a partition: keeps the versions that they need, and waits for the outcome of
+//! commits.
 
 use super::Partition;
 use crate::exec::{Stop, reads_freely, table_of};
@@ -11,12 +12,12 @@ use clearway_storage::{Blocked, Prior};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TxnId};
 
-/// How often the images of active transactions may want pages before the snapshot is refused.
+/// Number of page misses by the images of active transactions after which the snapshot is refused.
 const MISSES: u32 = 16;
 
 impl<T: Trees> Partition<T> {
-    /// Keeps versions from now on, for this transaction. All images of what active transactions
-    /// have changed, it among them, come to be in one go, or none.
+    /// Starts keeping versions, on behalf of this transaction. The images of all changes by active
+    /// transactions, including its own, are created in one step, or none are.
     pub(super) fn keep_versions(
         &mut self,
         own: (TxnId, &Txn<T::Log>),
@@ -28,13 +29,13 @@ impl<T: Trees> Partition<T> {
         if self.trees.versions.generation() == generation {
             return kept;
         }
-        // The undo of a retired change is one of the value as it was then, which may have changed
+        // The undo of a retired change refers to the value at that time, which may have changed
         // since.
         if self.locks.has_retired() {
             return refused;
         }
         let (mut images, mut made, mut moved) = (Vec::new(), Vec::new(), Vec::new());
-        // The order of a hash map is nobody's, and which pages are wanted depends on it.
+        // Sort: a hash map's order is arbitrary, and determines which pages are missed.
         let others = self.txns.iter().map(|(id, txn)| (*id, &**txn));
         let mut txns: Vec<_> = others.chain([own]).collect();
         txns.sort_unstable_by_key(|(id, _)| *id);
@@ -68,10 +69,9 @@ impl<T: Trees> Partition<T> {
         kept
     }
 
-    /// Makes sure that a statement can see its table as of a snapshot. Returns true if the
-    /// program's index, or its global index, lacks rows: see [`crate::exec::Cx::by_table`]. A read
-    /// takes no lock: it goes on with the trees that it was planned with, whoever changes the table
-    /// meanwhile.
+    /// Checks that a statement can see its table as of a snapshot. Returns true if the program's
+    /// index or global index lacks rows; see [`crate::exec::Cx::by_table`]. A read takes no lock:
+    /// it continues with the trees that it was planned with even if the table changes meanwhile.
     pub(super) fn check_table(
         &mut self,
         id: TxnId,
@@ -79,14 +79,14 @@ impl<T: Trees> Partition<T> {
         as_of: AsOf,
     ) -> Result<bool, Stop> {
         let table = table_of(program);
-        // Whether it sees the change is known when that has been told.
+        // Whether the snapshot sees the change is unknown until its outcome arrives.
         if let Some(changer) = self.tables.changer(table.id).filter(|changer| *changer != id)
             && self.trees.versions.is_undecided(changer)
         {
             return Err(Stop::Commit(changer));
         }
-        // The trees of a stale plan say nothing about the table. Who changes rows or locks them
-        // does so in the newest trees.
+        // The trees of a stale plan reveal nothing about the table. A statement that changes or
+        // locks rows does so in the newest trees.
         self.check_plan(program, reads_freely(program).then_some(as_of.at))?;
         let versions = &self.trees.versions;
         versions.check(as_of)?;
@@ -102,8 +102,8 @@ impl<T: Trees> Partition<T> {
                 }
                 _ => Ok(false),
             },
-            // The global index of a new table has entries of all rows in it that the reader sees:
-            // those of its own.
+            // The global index of a new table has entries for all rows that the reader sees in the
+            // table: its own.
             Program::GlobalIndex { key, .. } => match table.global_index(*key) {
                 Some(global_index) if versions.is_complete(table.tree, as_of)? => {
                     versions.is_complete(global_index.tree, as_of).map(|all| !all)
@@ -114,8 +114,8 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// The transaction is committed, by the record that ends there.
-    pub(super) fn told(&mut self, id: TxnId, commit: Lsn) {
+    /// Records that the transaction has committed, with a record that ends at `commit`.
+    pub(super) fn committed(&mut self, id: TxnId, commit: Lsn) {
         self.trees.versions.committed(id, commit);
         self.ready.extend(self.undecided.remove(&id).into_iter().flatten());
     }

@@ -1,44 +1,44 @@
-//! Old versions of rows in the temporary file: what goes there, and what readers need of it.
+//! Old row versions in the temporary file: writes and reads.
 
 use super::Partition;
 use crate::message::{Out, Outbox};
 use crate::trees::Trees;
 use crate::txn::Task;
-use crate::versions::Lacking;
+use crate::versions::MissingBlock;
 use clearway_storage::SpillFile;
 use clearway_types::TxnId;
 use std::sync::Arc;
 
 impl<T: Trees> Partition<T> {
-    /// The same partition, which spills to this file what [`crate::Limits::version_memory`] does
-    /// not hold of old versions. None: then snapshots fail.
+    /// Makes the partition spill to this file the old versions that exceed
+    /// [`crate::Limits::version_memory`]. With `None`, snapshots fail in that case.
     #[must_use]
     pub fn with_spill(mut self, file: Option<Arc<SpillFile>>) -> Self {
         self.trees.versions.spill.use_file(file);
         self
     }
 
-    /// Bytes in memory that are kept for open snapshots, about.
+    /// Returns the approximate memory kept for open snapshots, in bytes.
     pub fn version_memory(&self) -> usize {
         self.trees.versions.bytes()
     }
 
-    /// Hands out the blocks that are to be written.
+    /// Requests the pending block writes.
     #[inline]
-    pub(super) fn hand_out_writes(&mut self, out: &mut Outbox) {
+    pub(super) fn issue_writes(&mut self, out: &mut Outbox) {
         if let Some(write) = self.trees.versions.spill.take_writes() {
             out.push(Out::WriteSpill { write });
         }
     }
 
-    /// What brings a task the blocks that it lacks.
+    /// Returns the request for the blocks that a task needs.
     pub(super) fn read_spilled(
         &mut self,
         txn: TxnId,
         task: &mut Task,
-        lacking: Vec<Lacking>,
+        missing: Vec<MissingBlock>,
     ) -> Out {
-        let (read, loaded) = self.trees.versions.spill.read(task.loaded.take(), lacking);
+        let (read, loaded) = self.trees.versions.spill.read(task.loaded.take(), missing);
         task.loaded = Some(loaded);
         Out::ReadSpill { partition: self.id, txn, read }
     }

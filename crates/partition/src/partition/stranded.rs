@@ -1,22 +1,22 @@
-//! Transactions that cannot be rolled back: the undo needs a page, or a piece of the log, that is
-//! unreadable or makes no sense, or it needs a new page on a full disk.
+//! Transactions that cannot be rolled back: the undo needs a page or a part of the log that is
+//! unreadable or invalid, or a new page on a full disk.
 //!
 //! Invariants
-//! 1. A stranded transaction keeps its locks until it is rolled back: its effects are there, and
-//!    nobody may see them. If it lacks space, this process tries again; otherwise the next start
-//!    undoes it, or says which page is in the way.
-//! 2. Nobody waits for it alone: who waits when it is stranded, and who would have to wait later,
-//!    gets an error that says why.
-//! 3. Its last call is answered once, when it is stranded first.
-//! 4. A rollback that lacks space is tried again when somebody wants its locks, and when another
-//!    transaction ends, which may have given pages back. At most one attempt of a transaction is
-//!    under way.
+//! 1. A stranded transaction keeps its locks until it is rolled back, because no one may see its
+//!    changes. If it lacks space, this process retries; otherwise the next start undoes it, or
+//!    reports which page prevents that.
+//! 2. No transaction waits for it indefinitely: those that wait when it is stranded, and those that
+//!    would have to wait later, fail with an error that explains why.
+//! 3. Its last call gets one reply, when it is first stranded.
+//! 4. A rollback that lacks space is retried when a transaction wants its locks, and when another
+//!    transaction ends, which may have freed pages. At most one attempt per transaction is in
+//!    progress.
 //!
-//! For (2) it is enough to turn away the lines that name it: those that do when it is stranded,
-//! each that does when it is told anew, and whoever joins such a line. A line that does not name it
-//! watches somebody else, who waits in another line or holds a lock. When that one is turned away,
-//! or ends, the line looks again; so each line whose chain ends at a stranded transaction comes to
-//! name it.
+//! For (2) it is sufficient to reject the lines that name it: those that do when it is stranded,
+//! each line that does when it is reported again, and each request that joins such a line. A line
+//! that does not name it watches another transaction, which waits in another line or holds a lock.
+//! When that one is rejected or ends, the line is examined again. So every line whose chain ends at
+//! a stranded transaction eventually names it.
 
 use super::{After, Partition};
 use crate::message::{Failure, Outbox, Reply};
@@ -25,34 +25,35 @@ use crate::txn::{Job, Task, Then};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{SqlError, SqlState, TxnId};
 
-/// See the module's text.
+/// The stranded transactions; see the module.
 #[derive(Default)]
 pub(super) struct Stranded {
     txns: Vec<Entry>,
-    /// Who waits for one of them, until he has been told; and for which.
+    /// Transactions that wait for a stranded one and have not been told yet, each with the one it
+    /// waits for.
     waiters: Vec<(TxnId, TxnId)>,
 }
 
 struct Entry {
     txn: TxnId,
-    /// What those are told in whose way its locks are.
+    /// The error for transactions that its locks block.
     error: SqlError,
     retry: Retry,
 }
 
-/// Whether a rollback is tried again.
+/// Whether a rollback is retried.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Retry {
     /// Not before the next start.
     Never,
-    /// When there is a reason.
+    /// Once there is a reason.
     Idle,
-    /// There is a reason.
+    /// As soon as possible.
     Due,
     UnderWay,
 }
 
-/// Whether the job is the last that its transaction is asked for: what it leaves, stays.
+/// Returns true if the job is the last one of its transaction: what it leaves behind stays.
 fn is_last(job: &Job) -> bool {
     matches!(job, Job::Finish { commit: None } | Job::Undo { then: Then::End(_), .. })
 }
@@ -69,10 +70,8 @@ fn in_the_way(failure: &Failure) -> SqlError {
     };
     match failure {
         Failure::Sql(cause) => {
-            let text = format!(
-                "a transaction that is in the way could not be rolled back: {}",
-                cause.message()
-            );
+            let text =
+                format!("a blocking transaction could not be rolled back: {}", cause.message());
             SqlError::new(cause.state(), text).hint(hint)
         }
         Failure::StalePlan | Failure::NeedsSnapshot | Failure::Undone => {
@@ -82,8 +81,8 @@ fn in_the_way(failure: &Failure) -> SqlError {
 }
 
 impl Stranded {
-    /// Why none of these can be waited for, if one of them is stranded. Its rollback is tried again
-    /// soon.
+    /// Returns the error for a transaction that would wait for these, if one of them is stranded.
+    /// Its rollback is retried soon.
     #[inline]
     pub(super) fn among(&mut self, txns: &[TxnId]) -> Option<SqlError> {
         if canary::on(Bug::UnnamedStranded) {
@@ -94,8 +93,8 @@ impl Stranded {
         Some(entry.error.clone())
     }
 
-    /// A transaction ends, and may give space back.
-    pub(super) fn space_may_be_back(&mut self) {
+    /// Schedules retries, because a transaction ends that may free space.
+    pub(super) fn retry_for_space(&mut self) {
         self.txns.iter_mut().for_each(Entry::want);
     }
 }
@@ -109,8 +108,8 @@ impl Entry {
 }
 
 impl<T: Trees> Partition<T> {
-    /// The end or undo of a transaction cannot go on. If it was the transaction's last job, its
-    /// locks stay, and who waits for them is to be told.
+    /// Handles the end or undo of a transaction that has failed. If it was the transaction's last
+    /// job, its locks stay, and the transactions that wait for them will get an error.
     pub(super) fn strand(&mut self, id: TxnId, task: &Task, failure: Failure, out: &mut Outbox) {
         let retry = if lacks_space(&failure) { Retry::Idle } else { Retry::Never };
         if let Some(entry) = self.stranded.txns.iter_mut().find(|entry| entry.txn == id) {
@@ -121,7 +120,7 @@ impl<T: Trees> Partition<T> {
         }
         tracing::error!(partition = %self.id, txn = %id, ?failure, "a transaction cannot be ended");
         if is_last(&task.job) {
-            // A partition that it has to itself would be nobody's any more; its locks are enough.
+            // No one would own the partition that it has to itself; its locks are enough.
             self.unblock(id);
             self.stranded
                 .waiters
@@ -131,9 +130,9 @@ impl<T: Trees> Partition<T> {
         self.reply(task.origin, Err(failure), out);
     }
 
-    /// These are in the line's way: if one of them is stranded, all of the line are to be told.
+    /// Rejects all members of the line if one of the transactions that block it is stranded.
     #[inline]
-    pub(super) fn turn_away_line(&mut self, line: u64, on: &[TxnId]) {
+    pub(super) fn reject_line(&mut self, line: u64, on: &[TxnId]) {
         if self.stranded.among(on).is_some() {
             let stranded = self
                 .stranded
@@ -141,32 +140,32 @@ impl<T: Trees> Partition<T> {
                 .iter()
                 .find(|entry| on.contains(&entry.txn))
                 .map(|entry| entry.txn);
-            let told = stranded
+            let rejected = stranded
                 .into_iter()
                 .flat_map(|on| self.locks.members(line).map(move |waiter| (waiter, on)));
-            self.stranded.waiters.extend(told);
+            self.stranded.waiters.extend(rejected);
         }
     }
 
-    /// A transaction has ended: answers its last call, unless that was answered when it was
-    /// stranded.
+    /// Completes a transaction: replies to its last call, unless it got its reply when the
+    /// transaction was stranded.
     pub(super) fn ended(&mut self, id: TxnId, task: &Task, out: &mut Outbox) {
         let Some(at) = self.stranded.txns.iter().position(|entry| entry.txn == id) else {
             return self.reply(task.origin, Ok(Reply::default()), out);
         };
         self.stranded.txns.swap_remove(at);
-        tracing::info!(partition = %self.id, txn = %id, "a transaction is rolled back that could not be before");
+        tracing::info!(partition = %self.id, txn = %id, "a stranded transaction has been rolled back");
     }
 
-    /// Whether somebody is still to be told, or a rollback to be tried again.
+    /// Returns true if a waiter must still be told, or a rollback retried.
     #[inline]
     pub(super) fn has_stranded_work(&self) -> bool {
         !self.stranded.waiters.is_empty()
             || self.stranded.txns.iter().any(|entry| entry.retry == Retry::Due)
     }
 
-    /// Tells one of those who wait for a stranded transaction, or tries a rollback again; false if
-    /// there is nothing to do.
+    /// Fails one of the transactions that wait for a stranded one, or retries a rollback. Returns
+    /// false if there is nothing to do.
     pub(super) fn run_stranded(&mut self, out: &mut Outbox) -> bool {
         if let Some((waiter, on)) = self.stranded.waiters.pop() {
             let error = self
@@ -188,9 +187,9 @@ impl<T: Trees> Partition<T> {
         let id = entry.txn;
         if let Some(mut txn) = self.txns.remove(&id) {
             txn.retries = 0;
-            // Nobody gets an answer: see invariant 3.
+            // No reply is sent; see invariant 3.
             let task = Task::new(Default::default(), Job::Finish { commit: None });
-            if let After::Pin = self.run_task(id, &mut txn, task, out) {
+            if let After::Keep = self.run_task(id, &mut txn, task, out) {
                 self.txns.insert(id, txn);
             }
         }

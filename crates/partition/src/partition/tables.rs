@@ -1,13 +1,13 @@
-//! Which plans are good: the definitions of tables that have changed since the start.
+//! Which plans are valid: the table definitions that have changed since startup.
 //!
-//! A plan is good if its table is still as it was planned. A read that sees a snapshot is also good
-//! if the table was so then: DDL does not wait for it, and its trees stay as long as the snapshot
-//! is open.
+//! A plan is valid if its table has not changed since planning. A read under a snapshot is also
+//! valid if the table had not changed as of the snapshot: DDL does not wait for it, and its trees
+//! remain while the snapshot is open.
 //!
 //! Invariants
 //! 1. A table is in `changing` from the message that announces its change to the end of its
-//!    transaction. That message is answered by all partitions before the transaction's commit
-//!    record is in the log: a reader whose snapshot sees the change finds it here, or in `least`.
+//!    transaction. All partitions reply to that message before the transaction's commit record is
+//!    in the log. So a reader whose snapshot sees the change finds it here, or in `least`.
 //! 2. `past` has all changes that an open snapshot does not see.
 //!
 //! Locking: none, it belongs to the partition. A crash leaves nothing.
@@ -16,24 +16,25 @@ use clearway_ir::TableDef;
 use clearway_types::{Lsn, TableId, TxnId};
 use hashbrown::HashMap;
 
-/// See above.
+/// The changed tables; see the module.
 #[derive(Default)]
 pub(super) struct Tables {
-    /// The least good version.
+    /// The lowest valid version.
     least: HashMap<TableId, u64>,
-    /// Who will change it.
+    /// The transaction that will change the table.
     changing: HashMap<TableId, TxnId>,
-    /// Versions, each with the end of the commit record that brought it.
+    /// Versions, each with the end of the commit record that created it.
     past: HashMap<TableId, Vec<(u64, Lsn)>>,
 }
 
 impl Tables {
-    /// Whether the table is as it was planned.
+    /// Returns true if the table has not changed since planning.
     pub(super) fn is_current(&self, table: &TableDef) -> bool {
         self.least.get(&table.id).is_none_or(|least| table.version >= *least)
     }
 
-    /// Whether the table is as it was planned, or was when the snapshot was opened.
+    /// Returns true if the table has not changed since planning, or had not when the snapshot was
+    /// opened.
     pub(super) fn was_current(&self, table: &TableDef, at: Lsn) -> bool {
         let changes = self.past.get(&table.id).into_iter().flatten();
         let next = changes
@@ -43,18 +44,18 @@ impl Tables {
         self.is_current(table) || next.is_some_and(|commit| commit > at)
     }
 
-    /// Who changes the table when it commits.
+    /// Returns the transaction that will change the table when it commits.
     pub(super) fn changer(&self, table: TableId) -> Option<TxnId> {
         self.changing.get(&table).copied()
     }
 
-    /// The transaction will change it.
+    /// Records that the transaction will change the table.
     pub(super) fn announce(&mut self, table: TableId, by: TxnId) {
         self.changing.insert(table, by);
     }
 
-    /// The transaction that changes these is over. `commit`: where its commit record ends; `floor`:
-    /// [`crate::Snapshots::floor`] since then.
+    /// Records the end of the transaction that changes these tables. `commit` is the end of its
+    /// commit record; `floor` is [`crate::Snapshots::floor`], read after that.
     pub(super) fn end(
         &mut self,
         changed: impl Iterator<Item = (TableId, u64)>,

@@ -10,23 +10,23 @@ use std::borrow::Cow;
 use std::collections::btree_map;
 use std::ops::{Bound, ControlFlow};
 
-/// A key with its value as of the snapshot, or with none.
+/// Receives a key with its value as of the snapshot, or without one.
 pub(crate) type VisitAt<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> ControlFlow<()> + 'a;
 
-/// See [`Versions::between`].
+/// Iterates over keys with images; see [`Versions::between`].
 pub(crate) struct Between<'v> {
     versions: &'v Versions,
     as_of: AsOf,
     keys: Option<btree_map::Range<'v, Key, Chain>>,
     reverse: bool,
     next: Option<(&'v Key, &'v [Image])>,
-    /// `None`: nothing is in the file.
+    /// `None` if nothing is in the file.
     spilled: Option<Spilled<'v>>,
 }
 
 impl Versions {
-    /// Keys with images between the bounds, in order, and what makes a value of the tree's one of
-    /// the snapshot's.
+    /// Returns the keys with images between the bounds, in order. The result converts a value in
+    /// the tree to the snapshot's value.
     pub(crate) fn between<'v>(
         &'v self,
         tree: TreeId,
@@ -45,7 +45,7 @@ impl Versions {
     }
 }
 
-/// Whether no key can be between the bounds; a map of keys refuses to look for such.
+/// Returns true if no key can be between the bounds; a map of keys panics for such bounds.
 pub(super) fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
     match (from, to) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
@@ -67,7 +67,7 @@ impl<'v> Between<'v> {
         self.next
     }
 
-    /// The next key with images.
+    /// Returns the next key with images.
     fn first(&mut self) -> Result<Option<&'v [u8]>, Stop> {
         let in_memory = self.peek().map(|(key, _)| &**key);
         let spilled = match self.spilled.as_mut().and_then(|spilled| spilled.head()) {
@@ -85,7 +85,7 @@ impl<'v> Between<'v> {
         self.spilled.as_mut().map_or(Ok(Older::default()), Spilled::take)
     }
 
-    /// The value of the key that comes first, which it takes; `now`: the one in the tree.
+    /// Consumes the next key and returns its value; `now` is the one in the tree.
     fn resolve<'a>(
         &mut self,
         key: &[u8],
@@ -109,8 +109,8 @@ impl<'v> Between<'v> {
         back.end()
     }
 
-    /// Shows the keys with images before this one (`None`: all that are left), which are not in the
-    /// tree. True: `visit` has broken off.
+    /// Visits the keys with images before `key` (`None`: all remaining ones), which are not in the
+    /// tree. Returns true if `visit` broke.
     pub(crate) fn before(
         &mut self,
         key: Option<&[u8]>,
@@ -129,8 +129,8 @@ impl<'v> Between<'v> {
         Ok(false)
     }
 
-    /// The value as of the snapshot of a key that is in the tree, behind all that
-    /// [`Between::before`] has shown.
+    /// Returns the snapshot's value of a key that is in the tree, after all keys that
+    /// [`Between::before`] has visited.
     pub(crate) fn value<'a>(
         &mut self,
         key: &[u8],

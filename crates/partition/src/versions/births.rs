@@ -1,11 +1,11 @@
-//! The trees that were made while images are kept, and which snapshots are older.
+//! The trees created while images are kept, and the snapshots that are older.
 //!
 //! A snapshot that is older than a table's tree sees the table as empty, except for the changes of
-//! its own transaction. One that is older than an index does not use it: the index has no entries
-//! of rows that were deleted before it was made.
+//! its own transaction. A snapshot that is older than an index does not use it: the index has no
+//! entries for rows that were deleted before it was built.
 //!
-//! Invariant: a tree without an entry is older than every open snapshot. An entry goes when its
-//! tree is older than the oldest snapshot, or when its maker is undone.
+//! Invariant: a tree without an entry is older than every open snapshot. An entry is removed when
+//! its tree is older than the oldest snapshot, or when its creator is undone.
 //!
 //! Locking: none, it belongs to the partition. A crash leaves nothing.
 //!
@@ -19,17 +19,17 @@ use clearway_types::{Lsn, TreeId, TxnId};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// When a tree was made.
+/// When a tree was created.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Birth {
     pub maker: TxnId,
     /// The end of the maker's commit record, once it is known.
     pub commit: Option<Lsn>,
-    /// Snapshots above this were opened later.
+    /// Snapshots above this LSN were opened after the creation.
     pub since: u64,
 }
 
-/// See above.
+/// The births of trees; see the module.
 #[derive(Default)]
 pub(super) struct Births(BTreeMap<TreeId, Birth>);
 
@@ -43,7 +43,7 @@ impl Births {
         self.0.insert(tree, birth);
     }
 
-    /// The maker is committed by the record that ends there.
+    /// Records that the creator has committed, with a record that ends at `commit`.
     pub(super) fn committed(&mut self, maker: TxnId, commit: Lsn) {
         for birth in
             self.0.values_mut().filter(|birth| birth.maker == maker && birth.commit.is_none())
@@ -52,12 +52,12 @@ impl Births {
         }
     }
 
-    /// The maker has been undone.
+    /// Removes the trees of a creator that has been undone.
     pub(super) fn undone(&mut self, maker: TxnId) {
         self.0.retain(|_, birth| birth.maker != maker || birth.commit.is_some());
     }
 
-    /// Forgets the trees that are older than this snapshot.
+    /// Removes the trees that are older than this snapshot.
     pub(super) fn trim(&mut self, oldest: u64) {
         self.0.retain(|_, birth| birth.commit.is_none_or(|commit| commit.0 > oldest));
     }
@@ -76,23 +76,23 @@ impl Versions {
         }
     }
 
-    /// Whether others have made the tree since the snapshot: it sees in it what its own transaction
-    /// has put there, and nothing else.
+    /// Returns true if others have created the tree since the snapshot, which then sees only its
+    /// own transaction's changes in it.
     pub(crate) fn is_newer(&self, tree: TreeId, as_of: AsOf) -> Result<bool, Stop> {
         let newer = self.newer(tree, as_of)?.is_some_and(|birth| birth.maker != as_of.me);
         Ok(newer && !canary::on(Bug::NewTable))
     }
 
-    /// Whether an index, or a global index, has an entry of each row that the snapshot sees.
+    /// Returns true if an index or global index has an entry for each row that the snapshot sees.
     pub(crate) fn is_complete(&self, index: TreeId, as_of: AsOf) -> Result<bool, Stop> {
         let Some(birth) = self.newer(index, as_of)? else { return Ok(true) };
-        // Rows that were deleted between the snapshot and its making have none.
+        // Rows that were deleted between the snapshot and the creation have no entries.
         let own = birth.maker == as_of.me && (!as_of.repeatable || as_of.at.0 > birth.since);
         Ok(own || canary::on(Bug::NewIndex))
     }
 
-    /// What the reader itself has put into a tree that is newer than its snapshot; `now`: the value
-    /// in the tree.
+    /// Returns the value that the reader itself has put into a tree that is newer than its
+    /// snapshot; `now` is the value in the tree.
     pub(crate) fn own<'v>(
         &self,
         tree: TreeId,
@@ -102,8 +102,8 @@ impl Versions {
     ) -> Option<&'v [u8]> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
         let mut own = chain?.iter().rev().filter(|image| image.is_of(me) && !image.is_nothing());
-        // After ROLLBACK TO its change may be undone. Whoever has replaced a value has left that
-        // after what it has added.
+        // After ROLLBACK TO its change may be undone. A transaction that replaced a value did so
+        // after its additions.
         now.filter(|_| match own.next() {
             Some(Image { change: Change::Replaced(before), .. }) => {
                 now != before.as_deref() || own.next().is_some()
@@ -113,7 +113,7 @@ impl Versions {
         })
     }
 
-    /// The keys between the bounds that an active transaction has changed, in order.
+    /// Returns the keys between the bounds that an active transaction has changed, in order.
     pub(crate) fn changed_by(
         &self,
         tree: TreeId,

@@ -1,16 +1,17 @@
-//! What a version says of a change: what was there before, or what was added to integers of it; and
-//! how a reader goes back.
+//! The contents of a version, that is the previous value or the amounts added to its integers, and
+//! how a reader goes back over versions.
 //!
-//! Additions commute, so their transactions may be active beside each other, and the order of their
-//! commits is not that of their versions. A reader goes back from the newest version to the oldest:
+//! Additions commute, so their transactions may be active concurrently, and their commit order may
+//! differ from the order of their versions. A reader goes back from the newest version to the
+//! oldest:
 //!
 //! | version | the reader sees it | does not see it |
 //! |---|---|---|
-//! | a value that was replaced | it has found its value | goes on from that value |
-//! | additions | goes on | takes them off the value |
+//! | a replaced value | it has found its value | continues from that value |
+//! | additions | continues | subtracts them from the value |
 //!
-//! Whoever replaces a value holds a lock that nobody shares who adds to it. So versions before that
-//! one are committed, earlier than it is, or its own transaction's.
+//! A transaction that replaces a value holds a lock that excludes all that add to it. So the
+//! versions before that one are committed, earlier than it is, or belong to its own transaction.
 
 use super::Before;
 use crate::exec::Stop;
@@ -21,14 +22,14 @@ use std::borrow::Cow;
 /// What a transaction has done to a key's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It has replaced this.
+    /// It has replaced this value.
     Replaced(Before),
-    /// It has only added to integers of it.
+    /// It has only added to its integers.
     Added(Sum),
 }
 
 impl Change {
-    /// Bytes that it has on the heap.
+    /// Returns its heap memory in bytes.
     pub(super) fn heap(&self) -> usize {
         match self {
             Self::Replaced(before) => before.as_ref().map_or(0, |before| before.len()),
@@ -36,7 +37,7 @@ impl Change {
         }
     }
 
-    /// Bytes that it takes in a block.
+    /// Returns its size in a block in bytes.
     pub(super) fn packed_size(&self) -> usize {
         match self {
             Self::Replaced(before) => before.as_ref().map_or(0, |before| before.len()),
@@ -44,7 +45,7 @@ impl Change {
         }
     }
 
-    /// As it is put into a block; `bytes` is where additions are packed.
+    /// Returns its form in a block; `bytes` is the buffer for packed additions.
     pub(super) fn packed<'b>(&'b self, bytes: &'b mut Vec<u8>) -> Prior<'b> {
         match self {
             Self::Replaced(before) => Prior::Value(before.as_deref()),
@@ -61,12 +62,12 @@ impl Change {
     }
 }
 
-/// What was added to integers of one value.
+/// The amounts added to integers of one value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     /// One for each integer.
     pub addends: Vec<Addend>,
-    /// How many statements have added, without those that were undone.
+    /// Number of statements that have added, without the undone ones.
     pub count: u32,
 }
 
@@ -91,8 +92,8 @@ impl Sum {
         self.count = self.count.saturating_add(other.count);
     }
 
-    /// An addition has been undone.
-    pub(super) fn take_back(&mut self, addends: &Addends) {
+    /// Removes an undone addition.
+    pub(super) fn undo(&mut self, addends: &Addends) {
         addends.iter().for_each(|addend| self.put(addend, i64::wrapping_sub));
         self.count = self.count.saturating_sub(1);
     }
@@ -105,8 +106,8 @@ impl Sum {
     }
 }
 
-/// What older versions come to: the oldest value that was replaced and that a reader does not see,
-/// if there is one, and what was added to it before.
+/// The combined effect of older versions: the oldest replaced value that a reader does not see, if
+/// there is one, and the amounts added before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Older<'v> {
     pub value: Option<Option<&'v [u8]>>,
@@ -114,7 +115,7 @@ pub(crate) struct Older<'v> {
 }
 
 impl<'v> Older<'v> {
-    /// Goes on to the next newer version; true: to none behind it.
+    /// Adds the next newer version; returns true if versions after it no longer matter.
     pub(super) fn then(&mut self, prior: Prior<'v>) -> bool {
         match prior {
             Prior::Value(before) => self.value = Some(before),
@@ -123,7 +124,7 @@ impl<'v> Older<'v> {
         self.value.is_some()
     }
 
-    /// Goes on to newer versions.
+    /// Adds newer versions.
     pub(super) fn then_all(&mut self, newer: &Self) {
         if self.value.is_none() {
             self.value = newer.value;
@@ -139,15 +140,15 @@ impl<'v> Older<'v> {
     }
 }
 
-/// As [`Change`], packed.
+/// A packed [`Change`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prior<'b> {
     Value(Option<&'b [u8]>),
     Added(PackedAddends<'b>),
 }
 
-/// Additions, as bytes: of each integer its place in the value (2 bytes), its width (1 byte) and
-/// what was added (8 bytes), little-endian.
+/// Packed additions. For each integer: its offset in the value (2 bytes), its width (1 byte) and
+/// the amount (8 bytes), little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PackedAddends<'b>(pub &'b [u8]);
 
@@ -172,11 +173,11 @@ impl PackedAddends<'_> {
     }
 }
 
-/// A key's value as of a snapshot, as a reader goes back for it.
+/// A reader's progress towards a key's value as of a snapshot.
 #[derive(Debug)]
 pub(crate) struct Back<'v> {
     value: Option<&'v [u8]>,
-    /// What is to be taken off it.
+    /// The amounts to subtract from it.
     added: Vec<Addend>,
 }
 
@@ -202,20 +203,20 @@ impl<'v> Back<'v> {
         self.added.clear();
     }
 
-    /// The value.
+    /// Returns the value.
     pub(super) fn end(self) -> Result<Option<Cow<'v, [u8]>>, Stop> {
         if self.added.is_empty() {
             return Ok(self.value.map(Cow::Borrowed));
         }
         let mut value = self.value.map(<[u8]>::to_vec);
         if !value.as_mut().is_some_and(|value| subtract(&self.added, value)) {
-            return Err(misfit().into());
+            return Err(mismatch().into());
         }
         Ok(value.map(Cow::Owned))
     }
 }
 
-/// Takes additions off a value; false if they are not of that one.
+/// Subtracts additions from a value; returns false if they do not fit it.
 pub(crate) fn subtract(added: &[Addend], value: &mut [u8]) -> bool {
     added.chunks(Addends::MOST).all(|chunk| {
         let mut addends = Addends::default();
@@ -224,6 +225,6 @@ pub(crate) fn subtract(added: &[Addend], value: &mut [u8]) -> bool {
 }
 
 #[cold]
-pub(crate) fn misfit() -> SqlError {
-    SqlError::new(SqlState::DATA_CORRUPTED, "what was added to a row is not in the row")
+pub(crate) fn mismatch() -> SqlError {
+    SqlError::new(SqlState::DATA_CORRUPTED, "an addition to a row does not match the row")
 }

@@ -1,19 +1,18 @@
-//! Keeps what is kept for snapshots within the budget: lets go of what no snapshot needs, and
-//! spills the rest.
+//! Keeps the version store within its budget: removes what no snapshot needs, and spills the rest.
 //!
-//! A sweep goes through the images in the order of trees and keys, packs those with a commit into
-//! blocks (`spill`) and starts over at the end. It passes an image by that has made later images of
-//! its key unneeded since it last came by: the next change of the key would leave another one. So a
-//! row that is changed all the time has one image for each snapshot, in memory. A round that has
-//! freed little is followed by one that passes nothing by.
+//! A sweep visits the images in the order of trees and keys, packs those with a commit into blocks
+//! (`spill`), and starts over at the end. It skips an image that has made later images of its key
+//! unnecessary since the last visit, because the next change of the key would leave another one. So
+//! a row that changes all the time has one image per snapshot, in memory. A round that has freed
+//! little is followed by one that skips nothing.
 //!
 //! Invariants
-//! 1. Of a key's images in memory, those that are spilled are older than those that stay.
-//! 2. One message packs at most [`CUTS`] blocks, and each looks at no more than [`VISITS`] keys:
-//!    writers wait no longer for it.
-//! 3. When the images are over the budget and there is no room in the file, when what is known of
-//!    blocks takes half of the budget and [`KNOWN`] bytes, or when [`BACKLOG`] bytes beyond the
-//!    budget wait to be written, the oldest snapshot fails, then the next.
+//! 1. Of a key's images in memory, the spilled ones are older than the remaining ones.
+//! 2. One message packs at most [`CUTS`] blocks, and visits at most [`VISITS`] keys for each, which
+//!    bounds the delay for writers.
+//! 3. The oldest snapshot fails, then the next, in these cases: the images are over the budget and
+//!    there is no room in the file; the metadata of blocks takes half of the budget and [`KNOWN`]
+//!    bytes; or [`BACKLOG`] bytes beyond the budget wait to be written.
 
 use super::spill::{Entry, Loaded, Packer, Room, joined};
 use super::{Image, Kept, Key, Versions, size_of_image};
@@ -21,36 +20,36 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TreeId};
 use std::ops::Bound;
 
-/// Blocks that one message packs, or snapshots that it fails.
+/// Maximum number of blocks that one message packs, or of snapshots that it fails.
 const CUTS: usize = 8;
 
-/// Keys that the sweep looks at for one block.
+/// Maximum number of keys that the sweep visits for one block.
 const VISITS: usize = 4096;
 
-/// Bytes that may be known of blocks, however small the budget is.
+/// Minimum allowance for the metadata of blocks in bytes, however small the budget is.
 const KNOWN: usize = 64 << 10;
 
-/// Bytes beyond the budget that may wait to be written.
+/// Maximum number of bytes beyond the budget that may wait to be written.
 const BACKLOG: usize = 128 << 20;
 
-/// Where the sweep is.
+/// The position of the sweep.
 #[derive(Default)]
 pub(super) struct Sweep {
-    /// The last key that it has looked at; `None`: a round begins.
+    /// The last visited key; `None` at the start of a round.
     last: Option<(TreeId, Key)>,
-    /// Bytes that this round has freed.
+    /// Bytes freed in this round.
     freed: usize,
-    /// This round passes nothing by.
+    /// Whether this round skips nothing.
     takes_all: bool,
 }
 
-/// What is to be done next.
+/// The next action.
 enum Step {
     /// Nothing, or nothing helps.
     Rest,
-    /// Packing a block with this number of bytes.
+    /// Pack a block with this number of bytes.
     Cut(usize),
-    /// Failing the oldest snapshot.
+    /// Fail the oldest snapshot.
     Fail,
 }
 
@@ -58,14 +57,14 @@ enum Step {
 #[derive(Default)]
 struct Found {
     packer: Packer,
-    /// Keys, with the number of images of each that are in the block.
+    /// Keys, with the number of their images in the block.
     taken: Vec<(TreeId, Key, usize)>,
-    /// The last key that it has looked at; `None`: the round is over.
+    /// The last visited key; `None` if the round is complete.
     last: Option<(TreeId, Key)>,
 }
 
 impl Versions {
-    /// Lets go of what no snapshot needs, and brings what is left within the budget.
+    /// Removes what no snapshot needs, and brings the rest within the budget.
     pub(super) fn trim(&mut self) {
         let oldest = match (self.snapshots.oldest(), self.snapshots.newest()) {
             (u64::MAX, _) => {
@@ -92,7 +91,7 @@ impl Versions {
         }
     }
 
-    /// Lets go of what no snapshot needs that is not below this and has not failed.
+    /// Removes what is needed only by snapshots below `oldest` or by failed ones.
     fn free(&mut self, oldest: u64) {
         let Some(kept) = &mut self.kept else { return };
         kept.births.trim(oldest);
@@ -122,15 +121,15 @@ impl Versions {
         }
         match self.spill.room() {
             Room::Yes if kept.stamped >= block => Step::Cut(block),
-            // The rest is of transactions that are active.
+            // The rest belongs to active transactions.
             Room::Yes => Step::Rest,
             Room::Later if bytes <= self.budget.saturating_add(BACKLOG) => Step::Rest,
             Room::Later | Room::No => Step::Fail,
         }
     }
 
-    /// Has the oldest snapshot fail that has not failed here; if there is none, nothing with a
-    /// commit is needed.
+    /// Fails the oldest snapshot that has not failed here. If there is none, nothing with a commit
+    /// is needed.
     fn fail_oldest(&mut self) {
         let Some(kept) = &mut self.kept else { return };
         if let Some(oldest) = self.snapshots.first_from(kept.lost) {
@@ -139,16 +138,17 @@ impl Versions {
         self.lose(Lsn(0));
     }
 
-    /// The snapshots below this fail.
+    /// Fails the snapshots below this LSN.
     fn lose(&mut self, below: Lsn) {
         let Some(kept) = &mut self.kept else { return };
         kept.lost = kept.lost.max(below);
-        // A snapshot that is opened later sees what has been told.
+        // A snapshot that is opened later sees the reported commits.
         let next = self.snapshots.first_from(kept.lost).unwrap_or(kept.newest);
         kept.horizon = kept.horizon.max(next.0);
     }
 
-    /// A task runs that has these blocks. What could not be read for it is lost.
+    /// Provides these blocks to the running task. Fails the snapshots that need blocks that could
+    /// not be read for it.
     #[inline]
     pub(crate) fn lend(&mut self, loaded: Option<Box<Loaded>>) {
         if let Some(newest) = self.spill.lend(loaded) {
@@ -156,7 +156,7 @@ impl Versions {
         }
     }
 
-    /// Packs images into a block, if the sweep finds any; false if there is no room for it.
+    /// Packs images into a block, if the sweep finds any; returns false if there is no room for it.
     fn cut(&mut self, bytes: usize) -> bool {
         let Some(kept) = &mut self.kept else { return true };
         let Found { packer, taken, last } = kept.find(bytes);
@@ -178,7 +178,7 @@ impl Versions {
 }
 
 impl Kept {
-    /// Goes on with the sweep until it has a block of about this number of bytes.
+    /// Continues the sweep until it has a block of about this number of bytes.
     fn find(&mut self, bytes: usize) -> Found {
         let mut found = Found::default();
         let (tree, key) = match &self.sweep.last {
@@ -222,7 +222,7 @@ impl Kept {
         found
     }
 
-    /// The first images of the key are in a block now; bytes that they have left.
+    /// Removes the key's first images, which are now in a block; returns the freed bytes.
     fn spilled(&mut self, tree: TreeId, key: &Key, images: usize) -> usize {
         let Some(chains) = self.chains.get_mut(&tree) else { return 0 };
         let Some(chain) = chains.get_mut(key) else { return 0 };
@@ -245,7 +245,7 @@ impl Kept {
     }
 }
 
-/// How many of a key's images, from the oldest on, the sweep takes.
+/// Returns how many of a key's images, oldest first, the sweep takes.
 fn movable(chain: &[Image], takes_all: bool) -> usize {
     let committed = chain.iter().take_while(|image| image.commit.is_some()).count();
     let hot = chain[..committed].last().is_some_and(|newest| newest.hot);

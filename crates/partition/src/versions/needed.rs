@@ -1,10 +1,11 @@
-//! Which images of a key are needed: what a change leaves, what its commit makes of it, and what
-//! goes.
+//! Which images of a key are needed: what a change leaves, how its commit modifies that, and what
+//! is removed.
 //!
-//! Two rules, both for images that the newest snapshot does not see (`versions`, invariant 3). The
-//! ones that are committed earlier than a *value* of that kind hide it from nobody: whoever goes
-//! back over the value's image comes to the same. And *additions* between two values are the same
-//! to all readers: they are kept as one image. An image of additions makes no other one unneeded.
+//! There are two rules, both for images that the newest snapshot does not see (`versions`,
+//! invariant 3). A *value* of that kind makes later committed images unnecessary: a reader that
+//! goes back over the value's image gets the same result without them. And all *additions* between
+//! two values look the same to every reader: they are kept as one image. An image of additions
+//! makes no other one unnecessary.
 
 use super::{Chain, Change, Image, Kept, Key, Sum, size_of_image};
 use clearway_types::{Lsn, TreeId, TxnId};
@@ -14,7 +15,7 @@ impl Kept {
         self.chains.get_mut(&tree)?.get_mut(key)
     }
 
-    /// What an active transaction has added to a row, if it has.
+    /// Returns what an active transaction has added to a row, if it has.
     pub(super) fn sum_of(&mut self, writer: TxnId, tree: TreeId, key: &[u8]) -> Option<&mut Sum> {
         self.chain(tree, key)?.iter_mut().rev().find_map(|image| match &mut image.change {
             Change::Added(sum) if image.commit.is_none() && image.writer == writer => Some(sum),
@@ -22,7 +23,7 @@ impl Kept {
         })
     }
 
-    /// An active transaction has added to a row.
+    /// Records that an active transaction has added to a row.
     pub(super) fn add(&mut self, writer: TxnId, tree: TreeId, key: &[u8], more: &Sum) {
         match self.sum_of(writer, tree, key) {
             Some(sum) => {
@@ -35,8 +36,8 @@ impl Kept {
         }
     }
 
-    /// Whether an older value of the key was replaced by a commit after every open snapshot: none
-    /// needs an image of what is there now.
+    /// Returns true if an older value of the key was replaced by a commit after every open
+    /// snapshot, so that none needs an image of the current value.
     pub(super) fn is_unneeded(&mut self, tree: TreeId, key: &[u8], newest: u64) -> bool {
         let last = self
             .chain(tree, key)
@@ -45,8 +46,8 @@ impl Kept {
         newer.map(|image| image.hot = true).is_some()
     }
 
-    /// Stamps the writer's newest image; false if it has gone, as no snapshot needs it, or is a
-    /// part of another one.
+    /// Stamps the writer's newest image. Returns false if it was removed because no snapshot needs
+    /// it, or merged into another one.
     pub(super) fn stamp(
         &mut self,
         tree: TreeId,
@@ -61,7 +62,7 @@ impl Kept {
         if let Some(older) = value.filter(|image| image.is_behind(newest)) {
             older.hot = true;
             let gone = chain[at].moved;
-            // Whoever does not see the older change does not see this one.
+            // A snapshot that does not see the older change does not see this one.
             if let Some(older) = chain[..at].iter_mut().rfind(|image| !image.change.is_added()) {
                 older.moved |= gone;
             }
@@ -78,15 +79,15 @@ impl Kept {
         !self.merge(tree, key, at, newest)
     }
 
-    /// As [`Kept::merge`], of the newest image.
+    /// Like [`Kept::merge`], for the newest image.
     pub(super) fn merge_last(&mut self, tree: TreeId, key: &Key, newest: u64) -> bool {
         let at = self.chain(tree, key).and_then(|chain| chain.len().checked_sub(1));
         at.is_some_and(|at| self.merge(tree, key, at, newest))
     }
 
-    /// Puts an image of additions into another one if no snapshot is between their commits, and no
-    /// value: true if it has gone. The commit of the other one stays: every snapshot that is open,
-    /// or will be, sees both or neither.
+    /// Merges an image of additions into another one if neither a snapshot nor a value is between
+    /// their commits; returns true if it did. The other one's commit is kept: every snapshot, open
+    /// now or later, sees both or neither.
     fn merge(&mut self, tree: TreeId, key: &Key, at: usize, newest: u64) -> bool {
         let Some(chain) = self.chain(tree, key) else { return false };
         if !chain[at].change.is_added() || !chain[at].is_behind(newest) {
@@ -137,7 +138,7 @@ impl Kept {
         }
     }
 
-    /// Lets go of the images of a key of which this is true.
+    /// Removes the images of a key that satisfy `goes`.
     pub(super) fn remove(&mut self, tree: TreeId, key: &Key, goes: impl Fn(&Image) -> bool) {
         while let Some(at) = self.chain(tree, key).and_then(|chain| chain.iter().position(&goes)) {
             self.take(tree, key, at);

@@ -1,6 +1,6 @@
-//! A store with next to no memory, a temporary file and a disk that may fail, beside one with all
-//! the memory: random histories must look the same through every snapshot in both, except that
-//! those of the small one may fail where its file does not do.
+//! Compares a store with almost no memory, a temporary file and a disk that may fail with one that
+//! has unlimited memory. Random histories must look the same through every snapshot in both, except
+//! that snapshots of the small store may fail if its file is insufficient.
 
 use super::*;
 use crate::rng::Rng;
@@ -18,31 +18,31 @@ type Row = (TreeId, Vec<u8>);
 type Value = Option<Vec<u8>>;
 type KeyValue = (Vec<u8>, Vec<u8>);
 
-/// A transaction that is active.
+/// An active transaction.
 struct Writer {
     id: TxnId,
-    /// What rows were before it replaced them.
+    /// The rows' values before it replaced them.
     undo: BTreeMap<Row, Value>,
-    /// What it has added to rows, in this order.
+    /// Its additions to rows, in order.
     added: Vec<(Row, Addends)>,
-    /// Rows that it has added to, though it may have taken that back: their locks stay.
+    /// Rows that it has added to, even if it has undone that: their locks stay.
     locks: BTreeSet<Row>,
 }
 
 impl Writer {
-    fn take_off(&self, row: &Row, value: &mut [u8]) {
+    fn subtract_own(&self, row: &Row, value: &mut [u8]) {
         let own = self.added.iter().filter(|(at, _)| at == row);
         own.for_each(|(_, addends)| {
             assert!(addends.subtract_from(value), "the row is long enough")
         });
     }
 
-    /// Its changes, as those of the undo that it has.
+    /// Returns the images of its changes, as its undo would produce them.
     fn images(&self) -> Vec<(TxnId, TreeId, Key, Change)> {
         let image = |row: &Row, change| (self.id, row.0, Key::from(row.1.as_slice()), change);
         let replaced = self.undo.iter().map(|(row, before)| {
             let mut before = before.clone();
-            before.iter_mut().for_each(|value| self.take_off(row, value));
+            before.iter_mut().for_each(|value| self.subtract_own(row, value));
             image(row, Change::Replaced(before.map(Into::into)))
         });
         let added = self.added.iter().filter(|(row, _)| !self.undo.contains_key(row));
@@ -52,7 +52,7 @@ impl Writer {
     }
 }
 
-/// How much room the small store has.
+/// The capacity of the small store.
 #[derive(Clone, Copy)]
 struct Setting {
     keys: u64,
@@ -70,7 +70,7 @@ struct Twins {
     large: Versions,
     writes: Vec<SpillWrite>,
     now: BTreeMap<Row, Vec<u8>>,
-    /// The same without what writers have done that are active.
+    /// The same without the changes of active writers.
     committed: BTreeMap<Row, Vec<u8>>,
     writers: Vec<Writer>,
     open: Vec<Open>,
@@ -93,7 +93,7 @@ struct Open {
     sees: BTreeMap<Row, Vec<u8>>,
 }
 
-/// Some of a row's integers: two lie side by side.
+/// Draws additions to some of a row's integers; two of these are adjacent.
 fn random_addends(rng: &mut Rng) -> Addends {
     let mut addends = Addends::default();
     for (offset, width) in [(1, 4), (5, 2), (7, 8)] {
@@ -158,12 +158,12 @@ impl Twins {
 
     fn random_value(&mut self) -> Value {
         let (n, len) = (self.rng.below(250) as u8, self.rng.below(40));
-        // Now and then one that does not fit in a slot.
+        // Occasionally one that does not fit in a slot.
         let len = if self.rng.below(50) == 0 { 3 * self.setting.slot as u64 } else { len };
         (self.rng.below(4) > 0).then(|| vec![n; len as usize])
     }
 
-    /// A row that no writer but this one has changed.
+    /// Draws a row that no other writer has changed.
     fn free_row(&mut self, writer: Option<usize>) -> Option<Row> {
         let row = self.random_row();
         let locked = |(at, w): (usize, &Writer)| {
@@ -179,7 +179,7 @@ impl Twins {
         };
     }
 
-    fn change_alone(&mut self) {
+    fn change_autocommitted(&mut self) {
         let Some(row) = self.free_row(None) else { return };
         let (before, after) = (self.now.get(&row).cloned(), self.random_value());
         self.put(&row, after.clone());
@@ -189,10 +189,10 @@ impl Twins {
         };
         self.end += 8;
         let commit = Lsn(self.end);
-        self.both(|v| v.changed_for_good(commit, row.0, &row.1, before.clone().map(Into::into)));
+        self.both(|v| v.changed_autocommit(commit, row.0, &row.1, before.clone().map(Into::into)));
     }
 
-    /// An active writer, which may be new.
+    /// Draws an active writer, which may be new.
     fn writer(&mut self) -> Option<usize> {
         if self.writers.len() < 3 && self.rng.below(3) == 0 {
             self.writers.push(Writer {
@@ -206,7 +206,7 @@ impl Twins {
         (!self.writers.is_empty()).then(|| self.rng.below(self.writers.len() as u64) as usize)
     }
 
-    /// Adds to a row beside others, alone or as an active transaction.
+    /// Adds to a row concurrently with others, by autocommit or as an active transaction.
     fn add(&mut self) {
         let row =
             (TREES[self.rng.below(2) as usize], key(self.rng.below(1 + self.setting.keys / 20)));
@@ -231,13 +231,13 @@ impl Twins {
                 assert!(self.committed.get_mut(&row).is_some_and(|value| addends.add_to(value)));
                 self.end += 8;
                 let commit = Lsn(self.end);
-                self.both(|v| v.added_for_good(commit, row.0, &row.1, &addends));
+                self.both(|v| v.added_autocommit(commit, row.0, &row.1, &addends));
             }
         }
     }
 
-    /// ROLLBACK TO: the newest addition is taken back, after what has replaced the row since.
-    fn take_back(&mut self) {
+    /// ROLLBACK TO: undoes the newest addition, after the later replacement of the row.
+    fn undo_addition(&mut self) {
         let Some(at) = self.writer() else { return };
         let Some((row, addends)) = self.writers[at].added.pop() else { return };
         if let Some(before) = self.writers[at].undo.remove(&row) {
@@ -245,7 +245,7 @@ impl Twins {
         }
         assert!(self.now.get_mut(&row).is_some_and(|value| addends.subtract_from(value)));
         let id = self.writers[at].id;
-        self.both(|v| v.taken_back(id, row.0, &row.1, &addends));
+        self.both(|v| v.addition_undone(id, row.0, &row.1, &addends));
     }
 
     fn change(&mut self) {
@@ -311,9 +311,9 @@ impl Twins {
         }
     }
 
-    /// What the small store shows, with what it lacks read in between; `None`: the snapshot has
-    /// failed.
-    fn patiently<R>(
+    /// Reads from the small store, and loads the blocks that it misses in between; `None` if the
+    /// snapshot has failed.
+    fn with_reads<R>(
         &mut self,
         as_of: AsOf,
         look: impl Fn(&Versions, &BTreeMap<Row, Vec<u8>>) -> Result<R, Stop>,
@@ -326,10 +326,10 @@ impl Twins {
             }
             match look(&self.small, &self.now) {
                 Ok(result) => return Some(result),
-                Err(Stop::Spilled(lacking)) => {
+                Err(Stop::Spilled(missing)) => {
                     self.spilled += 1;
                     let had = self.small.spill.set_aside();
-                    let (read, next) = self.small.spill.read(had, lacking);
+                    let (read, next) = self.small.spill.read(had, missing);
                     read.run();
                     loaded = Some(next);
                 }
@@ -339,7 +339,7 @@ impl Twins {
         panic!("no progress");
     }
 
-    /// Holds what a snapshot sees in both stores against each other.
+    /// Compares what a snapshot sees in both stores.
     fn compare(&mut self) {
         if self.open.is_empty() {
             return;
@@ -386,12 +386,12 @@ impl Twins {
             }
             assert!(expected.1 == rows, "{as_of:?} {from:?} {to:?} {reverse}");
         }
-        let got = self.patiently(as_of, point);
-        let got = got.and_then(|point| Some((point, self.patiently(as_of, range)?)));
+        let got = self.with_reads(as_of, point);
+        let got = got.and_then(|point| Some((point, self.with_reads(as_of, range)?)));
         let failed_before = self.open[n].failed;
         match got {
             Some(got) => {
-                assert!(!failed_before, "a snapshot that has failed stays so");
+                assert!(!failed_before, "a failed snapshot stays failed");
                 assert!(
                     got.0 == expected.0,
                     "{as_of:?} {row:?}: {:?} instead of {:?}",
@@ -427,10 +427,10 @@ impl Twins {
             0 | 1 if self.open.len() < 4 => self.open(),
             2 => self.close(),
             3..=5 => self.finish(),
-            6..=25 => self.change_alone(),
+            6..=25 => self.change_autocommitted(),
             26..=40 => self.change(),
             41..=49 => self.add(),
-            50 => self.take_back(),
+            50 => self.undo_addition(),
             51..=53 => self.compare(),
             _ if !self.writes.is_empty() => {
                 let at = self.rng.below(self.writes.len() as u64) as usize;
@@ -445,7 +445,7 @@ impl Twins {
     }
 }
 
-/// The range as [`crate::versioned::Versioned::scan_at`] reads it.
+/// Reads the range like [`crate::versioned::Versioned::scan_at`].
 fn scan(
     versions: &Versions,
     now: &BTreeMap<Row, Vec<u8>>,
@@ -509,9 +509,9 @@ fn run(seeds: u64, setting: Setting) -> Twins {
 const ROOMY: Setting = Setting { keys: 300, budget: 3_000, slot: 1024, slots: 10_000, faults: &[] };
 
 #[test]
-fn spilled_images_are_seen_as_those_in_memory() {
+fn spilled_images_are_seen_like_those_in_memory() {
     let seen = run(30, ROOMY);
-    assert_eq!(seen.failed, 0, "there is room for all");
+    assert_eq!(seen.failed, 0, "there is enough room");
     assert!(
         seen.reads > 1500 && seen.old > 150 && seen.spilled > 1500,
         "{} {} {}",
@@ -521,10 +521,9 @@ fn spilled_images_are_seen_as_those_in_memory() {
     );
 }
 
-/// Invariant 4: where the file does not do, snapshots fail, and those that do not see what they
-/// should.
+/// Invariant 4: if the file is insufficient, snapshots fail, and the others see what they should.
 #[test]
-fn a_full_file_fails_the_oldest_snapshots_only() {
+fn full_files_fail_only_the_oldest_snapshots() {
     let seen = run(30, Setting { slots: 8, ..ROOMY });
     assert!(
         seen.reads > 500 && seen.spilled > 150 && seen.failed > 15,
@@ -543,7 +542,7 @@ fn a_full_file_fails_the_oldest_snapshots_only() {
 }
 
 #[test]
-fn a_disk_that_fails_fails_snapshots_only() {
+fn failing_disks_fail_only_snapshots() {
     for faults in [
         &[Fault::FailedWrite][..],
         &[Fault::FailedRead],

@@ -1,5 +1,5 @@
-//! Statements that answer in batches: where they pause, how they go on, and what they leave if
-//! nobody asks for more.
+//! Statements that return batches: where they pause, how they resume, and what remains if no more
+//! is requested.
 
 use crate::sql::{Find, rows_of, table};
 use crate::units::{D, abort, add, driver, numbers, one, select};
@@ -33,7 +33,7 @@ fn ids(reply: &Reply) -> Vec<i32> {
     rows_of(reply).iter().map(|r| r.0).collect()
 }
 
-/// Goes on with the statement to its end.
+/// Runs the statement to its end.
 fn rest(d: &mut D, t: TxnId, id: u32, mut reply: Reply) -> Vec<i32> {
     let mut all = ids(&reply);
     while reply.more {
@@ -44,7 +44,7 @@ fn rest(d: &mut D, t: TxnId, id: u32, mut reply: Reply) -> Vec<i32> {
 }
 
 #[test]
-fn a_statement_pauses_when_its_batch_is_full() {
+fn statements_pause_when_their_batch_is_full() {
     for (batch, most) in
         [(of_rows(7, 4), 4), (Batch { id: 7, rows: 100, bytes: 1 }, 1), (of_rows(7, 10), 10)]
     {
@@ -67,7 +67,7 @@ fn a_statement_pauses_when_its_batch_is_full() {
 }
 
 #[test]
-fn paused_statements_of_one_transaction_do_not_meet() {
+fn paused_statements_of_a_transaction_are_independent() {
     let mut d = driver(&numbers(10));
     let t = d.txn();
     let forwards = d.call(t, batched(ALL, of_rows(1, 3))).unwrap();
@@ -81,11 +81,11 @@ fn paused_statements_of_one_transaction_do_not_meet() {
     assert_eq!(rest(&mut d, t, 2, backwards), (0..10).rev().collect::<Vec<_>>());
     abort(&mut d, t);
     d.send(t, Body::Forget(1));
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
 #[test]
-fn a_paused_statement_keeps_its_locks() {
+fn paused_statements_keep_their_locks() {
     let mut d = driver(&numbers(10));
     let (reader, writer) = (d.txn(), d.txn());
     let first = d.call(reader, batched(ALL, of_rows(1, 1))).unwrap();
@@ -96,10 +96,10 @@ fn a_paused_statement_keeps_its_locks() {
     assert!(d.take(write).unwrap().is_ok());
 }
 
-/// Who has the partition to itself must not keep it while its client takes its time: it keeps the
-/// table's lock.
+/// A transaction that has the partition must not keep it while its client takes its time: it keeps
+/// the table's lock instead.
 #[test]
-fn a_paused_statement_does_not_block_the_partition() {
+fn paused_statements_do_not_block_the_partition() {
     let mut d = driver(&numbers(10));
     let (multi, reader, writer) = (d.txn(), d.txn(), d.txn());
     assert_eq!(d.call(multi, Body::Block).unwrap().count, 1);
@@ -111,11 +111,11 @@ fn a_paused_statement_does_not_block_the_partition() {
     assert_eq!(rest(&mut d, multi, 1, first).len(), 10);
     abort(&mut d, multi);
     assert!(d.take(write).unwrap().is_ok());
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
 #[test]
-fn a_large_one_shot_is_refused_and_leaves_nothing() {
+fn large_one_shots_are_rejected_and_leave_nothing() {
     let mut d = driver(&numbers(30_000));
     let txn = d.txn();
     assert_eq!(d.call(txn, select(ALL).one_shot(&table())), Err(Failure::NeedsSnapshot));
@@ -126,6 +126,6 @@ fn a_large_one_shot_is_refused_and_leaves_nothing() {
             .len(),
         10
     );
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
     assert!(one(&mut d, &add(1)).is_ok(), "no lock is left");
 }

@@ -7,9 +7,9 @@ use crate::units::{D, abort, add, driver, numbers, one, select, share};
 use clearway_partition::Body;
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 
-/// Asks for the partition; whether it was given.
+/// Requests the partition; returns whether it was granted.
 fn block(d: &mut D, txn: TxnId) -> bool {
-    d.call(txn, Body::Block).expect("an answer").count == 1
+    d.call(txn, Body::Block).expect("a reply").count == 1
 }
 
 fn commit(d: &mut D, txn: TxnId) {
@@ -17,7 +17,7 @@ fn commit(d: &mut D, txn: TxnId) {
 }
 
 #[test]
-fn all_others_wait_in_line_and_go_on_in_their_order() {
+fn all_others_wait_in_line_and_resume_in_order() {
     let mut d = driver(&[(1, Some(1), 1), (2, Some(2), 2)]);
     let (multi, general, single) = (d.txn(), d.txn(), d.txn());
     assert!(block(&mut d, multi));
@@ -27,22 +27,22 @@ fn all_others_wait_in_line_and_go_on_in_their_order() {
     assert!(
         d.take(g).is_none()
             && d.take(s).is_none()
-            && d.in_way_of(general).is_empty()
-            && d.in_way_of(single).is_empty()
+            && d.blockers_of(general).is_empty()
+            && d.blockers_of(single).is_empty()
     );
-    assert_eq!(d.waiting(), 2, "to wait in line is told, too");
+    assert_eq!(d.waiting(), 2, "waits in line are reported, too");
     commit(&mut d, multi);
     assert_eq!(as_expected(&d.take(g).unwrap()), Ok(vec![(2, Some(3), 2)]));
     assert!(d.take(s).is_none(), "it came later and waits for the row now");
     assert_eq!(d.waiting(), 1);
-    assert_eq!(d.in_way_of(single), [general]);
+    assert_eq!(d.blockers_of(single), [general]);
     commit(&mut d, general);
     assert_eq!(rows_of(&d.take(s).unwrap().unwrap()), [(1, Some(2), 1), (2, Some(3), 2)]);
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
 #[test]
-fn who_asks_while_it_is_blocked_gets_it_next_and_one_who_locks_keeps_it_from_being_blocked() {
+fn the_partition_passes_to_the_next_blocker_unless_locked() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let (first, second, third, locker) = (d.txn(), d.txn(), d.txn(), d.txn());
     assert!(block(&mut d, first));
@@ -58,11 +58,11 @@ fn who_asks_while_it_is_blocked_gets_it_next_and_one_who_locks_keeps_it_from_bei
     commit(&mut d, third);
     assert!(block(&mut d, locker));
     commit(&mut d, locker);
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
 #[test]
-fn an_abort_takes_back_what_was_done_before_anyone_sees_it() {
+fn aborted_blockers_are_undone_before_others_run() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let (multi, single) = (d.txn(), d.txn());
     assert!(block(&mut d, multi));
@@ -73,7 +73,7 @@ fn an_abort_takes_back_what_was_done_before_anyone_sees_it() {
 }
 
 #[test]
-fn whoever_is_cancelled_leaves_the_line() {
+fn cancelled_calls_leave_the_line() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let (multi, general, single) = (d.txn(), d.txn(), d.txn());
     assert!(block(&mut d, multi));
@@ -87,13 +87,13 @@ fn whoever_is_cancelled_leaves_the_line() {
     assert_eq!(state_of(&d.take(g).unwrap()), Some(SqlState::QUERY_CANCELED));
     commit(&mut d, multi);
     assert_eq!(rows_of(&one(&mut d, &select(Find::Point(1))).unwrap()), [(1, Some(1), 1)]);
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
-/// An undo holds no lock where all was new, so that the partition can be given away while it waits
-/// for a page.
+/// An undo holds no lock if everything is new, so the partition can be granted to another
+/// transaction while it waits for a page.
 #[test]
-fn a_cancelled_rollback_in_line_goes_on() {
+fn a_cancelled_rollback_in_line_continues() {
     let mut d = Driver::new(MemTrees::new(Some(Paging { pages: 40, frames: 5 })), ());
     let (maker, multi) = (d.txn(), d.txn());
     d.call(maker, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");
@@ -130,14 +130,14 @@ fn a_cancelled_rollback_in_line_goes_on() {
     );
     assert!(d.take(rollback).is_none());
     commit(&mut d, multi);
-    assert!(d.take(rollback).is_some(), "nobody goes on with it");
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.take(rollback).is_some(), "it did not continue");
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
-/// A cancelled call that waited in line would leave the partition without the mark, and ROLLBACK TO
-/// would not find it.
+/// If the savepoint waited in line, a cancelled call would leave the partition without the mark,
+/// and ROLLBACK TO would not find it.
 #[test]
-fn a_savepoint_is_set_at_once_in_a_blocked_partition() {
+fn savepoints_do_not_wait_for_a_blocked_partition() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let (multi, general) = (d.txn(), d.txn());
     assert!(block(&mut d, multi));
@@ -154,20 +154,20 @@ fn a_savepoint_is_set_at_once_in_a_blocked_partition() {
     commit(&mut d, multi);
     d.call(general, Body::RollbackTo(0)).expect("the mark is there");
     abort(&mut d, general);
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
 #[test]
-fn what_takes_more_than_a_slice_trades_the_partition_for_a_table_lock() {
+fn long_statements_exchange_the_partition_for_a_table_lock() {
     let mut d = driver(&numbers(5000));
     let (multi, general, reader) = (d.txn(), d.txn(), d.txn());
     assert!(block(&mut d, multi));
     let s = d.send(multi, select(Find::All { a_less: None }).statement(&table()));
     assert_eq!((d.stalls, d.suspended.len()), (1, 1));
-    assert_eq!(one(&mut d, &select(Find::Point(7))).unwrap().count, 1, "readers go on");
-    d.call(reader, select(Find::Point(8)).statement(&table())).expect("readers go on");
+    assert_eq!(one(&mut d, &select(Find::Point(7))).unwrap().count, 1, "readers continue");
+    d.call(reader, select(Find::Point(8)).statement(&table())).expect("readers continue");
     let g = d.send(general, add(1).statement(&table()));
-    assert_eq!(d.in_way_of(general), [multi], "the table is locked");
+    assert_eq!(d.blockers_of(general), [multi], "the table is locked");
     d.settle();
     assert_eq!(d.take(s).unwrap().unwrap().count, 5000);
     commit(&mut d, multi);
@@ -177,7 +177,7 @@ fn what_takes_more_than_a_slice_trades_the_partition_for_a_table_lock() {
 }
 
 #[test]
-fn a_page_that_is_not_there_frees_the_partition_but_not_what_was_changed() {
+fn page_misses_free_the_partition_but_not_changed_rows() {
     let mut d = Driver::new(MemTrees::new(Some(Paging { pages: 40, frames: 5 })), ());
     let ddl = d.txn();
     d.call(ddl, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");
@@ -192,17 +192,17 @@ fn a_page_that_is_not_there_frees_the_partition_but_not_what_was_changed() {
     }
     let p = d.send(single, share(Find::Point(3)).one_shot(&table()));
     d.settle();
-    assert_eq!(d.in_way_of(single), [multi]);
+    assert_eq!(d.blockers_of(single), [multi]);
     assert_eq!(d.take(s).unwrap().unwrap().count, 60);
     abort(&mut d, multi);
     d.settle();
     assert_eq!(rows_of(&d.take(p).unwrap().unwrap()), [(3, Some(3), 1003)]);
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
-/// Those in line are taken up a few at a time; who comes meanwhile is behind them.
+/// The messages in line are processed a few at a time; new ones come after them.
 #[test]
-fn nobody_passes_a_line_that_is_taken_up_in_several_turns() {
+fn no_message_passes_a_line_processed_in_several_turns() {
     const LINE: usize = 200;
     let mut d = driver(&[(1, Some(0), 1)]);
     let multi = d.txn();
@@ -229,20 +229,20 @@ fn nobody_passes_a_line_that_is_taken_up_in_several_turns() {
 }
 
 #[test]
-fn letting_go_keeps_locks_on_what_was_used() {
+fn unblocking_keeps_locks_on_used_tables() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let (multi, single, idle) = (d.txn(), d.txn(), d.txn());
     assert!(block(&mut d, multi));
     d.call(multi, add(1).statement(&table())).unwrap();
     let s = d.send(single, share(Find::Point(1)).one_shot(&table()));
     d.send(multi, Body::Unblock);
-    assert_eq!(d.in_way_of(single), [multi]);
+    assert_eq!(d.blockers_of(single), [multi]);
     d.send(multi, Body::Unblock);
     commit(&mut d, multi);
     assert_eq!(rows_of(&d.take(s).unwrap().unwrap()), [(1, Some(2), 1)]);
     assert!(block(&mut d, idle));
     d.send(idle, Body::Unblock);
-    one(&mut d, &add(1)).expect("nothing was used, nothing is locked");
+    one(&mut d, &add(1)).expect("no table was used, so none is locked");
     abort(&mut d, idle);
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }

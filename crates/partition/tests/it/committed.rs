@@ -34,12 +34,12 @@ fn change(d: &mut D, writer: TxnId, stmt: &Stmt) -> Answer {
     d.call(writer, stmt.statement(&table()))
 }
 
-/// Has the partition keep versions, or not.
+/// Makes the partition keep versions if `yes`.
 fn keep(d: &mut D, yes: bool) -> Option<Snapshot> {
     yes.then(|| {
         let (txn, opening) = (d.txn(), d.snapshots.begin());
         if let Some(generation) = opening.generation() {
-            d.call(txn, Body::KeepVersions(generation)).expect("an answer");
+            d.call(txn, Body::KeepVersions(generation)).expect("a reply");
         }
         d.call(txn, Body::Finish { commit: Some(Lsn(0)) }).expect("the end");
         d.open(opening)
@@ -47,7 +47,7 @@ fn keep(d: &mut D, yes: bool) -> Option<Snapshot> {
 }
 
 #[test]
-fn it_sees_what_is_committed_and_its_own_changes() {
+fn reads_see_committed_rows_and_own_changes() {
     for (kept, before) in [(false, false), (true, true), (true, false)] {
         let mut d = driver(&numbers(4));
         let held = keep(&mut d, kept && before);
@@ -66,7 +66,7 @@ fn it_sees_what_is_committed_and_its_own_changes() {
         let old =
             [vec![(1, Some(1), 1001)], vec![(2, Some(2), 1002)], vec![], vec![(3, Some(3), 1003)]];
         assert_eq!([1, 2, 7, 3].map(|id| read(&mut d, reader, id)), old);
-        // No lock of the row is left behind, and what it changes itself it sees.
+        // No lock on the row remains, and it sees its own changes.
         change(&mut d, reader, &add(0)).expect("a change");
         assert_eq!(read(&mut d, reader, 0), [(0, Some(1), 1000)]);
         assert_eq!(read(&mut d, writer, 0), [(0, Some(0), 1000)]);
@@ -75,13 +75,13 @@ fn it_sees_what_is_committed_and_its_own_changes() {
         assert_eq!([1, 2, 7, 3].map(|id| read(&mut d, reader, id)), new);
         abort(&mut d, reader);
         drop((held, late));
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// A table's lock covers changes as a row's does.
+/// A table's lock protects changes like a row's lock.
 #[test]
-fn it_looks_behind_the_lock_of_a_table() {
+fn reads_see_through_a_table_lock() {
     let mut d = driver(&numbers(4));
     let (writer, reader) = (d.txn(), d.txn());
     let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 1 };
@@ -93,7 +93,7 @@ fn it_looks_behind_the_lock_of_a_table() {
 }
 
 #[test]
-fn it_waits_to_be_told_of_a_commit() {
+fn reads_wait_for_the_outcome_of_a_commit() {
     for kept in [false, true] {
         let mut d = driver(&numbers(3));
         let held = keep(&mut d, kept);
@@ -107,20 +107,20 @@ fn it_waits_to_be_told_of_a_commit() {
         d.call(writer, Body::Finish { commit: Some(lsn) }).expect("commit");
         drop(committing);
         assert_eq!(
-            rows_of(&d.take(answer).expect("it was told").expect("rows")),
+            rows_of(&d.take(answer).expect("the outcome has arrived").expect("rows")),
             [(2, Some(3), 1002)]
         );
         assert_eq!(d.depends_on, lsn);
         abort(&mut d, reader);
         abort(&mut d, TxnId(9999));
         drop(held);
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// One row is read as it was committed; for more, a snapshot is needed.
+/// A single row is read as committed; more than one row needs a snapshot.
 #[test]
-fn a_read_on_its_own_waits_for_no_row() {
+fn single_row_reads_do_not_wait_for_locks() {
     let mut d = driver(&numbers(4));
     let writer = d.txn();
     change(&mut d, writer, &add(1)).expect("a change");
@@ -132,18 +132,18 @@ fn a_read_on_its_own_waits_for_no_row() {
     assert_eq!(rows_of(&alone(&mut d, Find::Point(1)).expect("a row")), [(1, Some(1), 1001)]);
     assert_eq!(rows_of(&alone(&mut d, Find::Point(2)).expect("a row")), [(2, Some(2), 1002)]);
     let ids = |low, high| Find::Ids { low: Some(low), high: Some(high), reverse: false };
-    assert_eq!(rows_of(&alone(&mut d, ids(3, 9)).expect("nobody has locked these")).len(), 1);
+    assert_eq!(rows_of(&alone(&mut d, ids(3, 9)).expect("these rows are unlocked")).len(), 1);
     for find in [ids(1, 3), Find::Points(vec![0, 1]), Find::All { a_less: None }] {
         assert_eq!(alone(&mut d, find), Err(Failure::NeedsSnapshot));
     }
     assert_eq!((d.waiting(), d.partition.active()), (0, 1));
     abort(&mut d, writer);
     assert_eq!(alone(&mut d, Find::All { a_less: None }).expect("rows").count, 4);
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
 #[test]
-fn one_shots_are_seen_at_once() {
+fn one_shots_are_visible_immediately() {
     let mut d = driver(&numbers(2));
     let reader = d.txn();
     assert_eq!(read(&mut d, reader, 1), [(1, Some(1), 1001)]);

@@ -1,4 +1,4 @@
-//! What a wait costs in a crowd: instructions, and not time.
+//! The cost of a wait among many waiters, in instructions instead of time.
 
 use crate::driver::Driver;
 use crate::sql::{Find, Stmt, table};
@@ -14,7 +14,7 @@ mod steps;
 const FEW: u32 = 10;
 const MANY: u32 = 10_000;
 
-/// Transactions at a partition, without a driver: that one's bookkeeping would count, too.
+/// Transactions at a partition, without a driver, whose bookkeeping would count, too.
 struct Crowd {
     partition: RefCell<Partition<MemTrees>>,
     out: RefCell<Vec<Out>>,
@@ -28,7 +28,7 @@ impl Crowd {
         Self { partition: RefCell::new(partition), out, next: Cell::new(1 << 32) }
     }
 
-    /// Whether the transaction waits then.
+    /// Sends a message; returns true if the transaction waits afterwards.
     fn send(&self, txn: TxnId, body: Body) -> bool {
         let mut out = self.out.borrow_mut();
         out.clear();
@@ -37,14 +37,14 @@ impl Crowd {
         out.iter().any(|o| matches!(o, Out::Waits { txn: waits, .. } if *waits == txn))
     }
 
-    /// A new transaction's statement, which is granted all, or is not.
+    /// Starts a new transaction with a statement that waits or does not.
     fn start(&self, stmt: &Stmt, waits: bool) -> TxnId {
         let txn = TxnId(self.next.replace(self.next.get() + 1));
         assert_eq!(self.send(txn, stmt.statement(&table())), waits, "{txn} {stmt:?}");
         txn
     }
 
-    /// Ends a transaction; who goes on then.
+    /// Ends a transaction; returns the one that continues then.
     fn end(&self, txn: TxnId) -> Option<TxnId> {
         self.send(txn, Body::Finish { commit: Some(Lsn(900)) });
         self.out.borrow().iter().find_map(|o| {
@@ -65,8 +65,8 @@ fn read(find: Find) -> Stmt {
     Stmt::Select { find, limit: None, lock: None }
 }
 
-/// Everybody wants what `of` says, given by its number: one wait, one grant, one end among so many
-/// who wait.
+/// All transactions want what `of` returns for their number. Measures one wait, one grant and one
+/// end among `waiters` others.
 fn in_turn(waiters: u32, of: impl Fn(i32) -> Stmt) -> Option<u64> {
     let crowd = Crowd::new();
     let holder = Cell::new(crowd.start(&of(0), false));
@@ -82,7 +82,7 @@ fn in_turn(waiters: u32, of: impl Fn(i32) -> Stmt) -> Option<u64> {
     })
 }
 
-/// One who waits by himself, where others wait for as many other places.
+/// Measures one wait by itself, while others wait for as many other places.
 fn apart(waiters: u32, wanted: impl Fn(i32) -> Stmt) -> Option<u64> {
     let crowd = Crowd::new();
     let meet = |n: i32| (crowd.start(&add(key(n)), false), crowd.start(&wanted(n), true));
@@ -96,14 +96,14 @@ fn apart(waiters: u32, wanted: impl Fn(i32) -> Stmt) -> Option<u64> {
     })
 }
 
-/// No row has such a key: what is done with rows would hide what is done with locks.
+/// No row has such a key: work on rows would hide the work on locks.
 fn key(n: i32) -> i32 {
     -2 * n - 100
 }
 
-/// The bar: at most twice.
+/// The cost may at most double.
 #[test]
-fn a_wait_costs_the_same_in_any_crowd() {
+fn wait_costs_do_not_grow_with_the_number_of_waiters() {
     type Case = (&'static str, fn(u32) -> Option<u64>);
     let cases: [Case; 6] = [
         ("one key", |waiters| in_turn(waiters, |_| add(key(0)))),
@@ -118,9 +118,7 @@ fn a_wait_costs_the_same_in_any_crowd() {
     let mut short = Vec::new();
     for (name, cost) in cases {
         let (Some(few), Some(many)) = (cost(FEW), cost(MANY)) else {
-            println!(
-                "SKIPPED: instructions are counted by traps, which this system does not deliver"
-            );
+            println!("SKIPPED: this system does not deliver the traps that count instructions");
             return;
         };
         println!("{name}: {few} instructions among {FEW}, {many} among {MANY}");

@@ -1,4 +1,4 @@
-//! Plays the coordinator of one partition: carries messages, fetches pages, finds deadlocks.
+//! Plays the coordinator of one partition: carries messages, fetches pages, detects deadlocks.
 
 use crate::trees::MemTrees;
 use clearway_buffer::{MissingPage, Pin};
@@ -11,17 +11,17 @@ use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Trees that say what they want, and get it from here.
+/// Trees that report the pages they miss, and get them from here.
 pub trait Paged: Trees {
     type Pages;
-    /// What is to stay until the message has been handled.
+    /// Fetches pages; the result must be kept until the message has been handled.
     fn fetch(&mut self, pages: &Self::Pages, wants: Vec<MissingPage>) -> Vec<Pin>;
-    fn let_go(&mut self);
-    /// Appends the commit record of a transaction, and where the log ends then.
+    fn release_pages(&mut self);
+    /// Appends a transaction's commit record; returns the log's end after it.
     fn commit(&mut self, pages: &Self::Pages, txn: TxnId) -> Lsn;
-    /// The log's end.
+    /// Returns the log's end.
     fn appended(&mut self, pages: &Self::Pages) -> Lsn;
-    /// Whether every transaction that was begun has been ended, as far as they can tell.
+    /// Returns true if every transaction has been ended, as far as the trees know.
     fn idle(&self) -> bool {
         true
     }
@@ -33,7 +33,7 @@ impl Paged for MemTrees {
         self.pin(&wants);
         Vec::new()
     }
-    fn let_go(&mut self) {
+    fn release_pages(&mut self) {
         self.unpin();
     }
     fn commit(&mut self, (): &(), _txn: TxnId) -> Lsn {
@@ -52,7 +52,7 @@ impl Paged for Store {
     fn fetch(&mut self, node: &Arc<Node>, wants: Vec<MissingPage>) -> Vec<Pin> {
         wants.into_iter().map(|w| node.pool().fetch_blocking(w).expect("a page")).collect()
     }
-    fn let_go(&mut self) {}
+    fn release_pages(&mut self) {}
     fn commit(&mut self, node: &Arc<Node>, txn: TxnId) -> Lsn {
         node.commit(txn)
     }
@@ -69,27 +69,27 @@ pub struct Driver<T: Paged> {
     pages: T::Pages,
     seq: u32,
     owed: BTreeSet<u32>,
-    /// Answers in the order in which they were given.
+    /// Replies in the order in which they were given.
     pub answers: Vec<(u32, Answer)>,
-    /// The commit that the newest answer depends on.
+    /// The commit that the newest reply depends on.
     pub depends_on: Lsn,
     pub suspended: Vec<(TxnId, Vec<MissingPage>)>,
-    /// The lines that transactions wait in for locks, and who is in their way.
+    /// The lines in which transactions wait for locks, and the transactions that block these lines.
     in_line: BTreeMap<TxnId, u64>,
     lines: BTreeMap<u64, Vec<TxnId>>,
-    /// Changes of waits that were told.
-    told: u64,
-    /// Whose waits have not ended, by their numbers.
+    /// Number of wait events reported.
+    reports: u64,
+    /// Waiting transactions by the number of their wait.
     numbers: BTreeMap<u64, TxnId>,
     pub suspensions: u64,
     pub deadlocks: u64,
-    /// How often a transaction lost the partition that it had to itself.
+    /// Number of times that a transaction lost the partition that it had to itself.
     pub stalls: u64,
-    /// Whose sessions were told that they are undone.
+    /// Transactions reported as undone.
     pub undone: Vec<TxnId>,
-    /// Pieces of log that were read back for an undo.
+    /// Number of log pieces read for an undo.
     pub log_reads: u64,
-    /// How often a reader lacked blocks of the temporary file.
+    /// Number of times that a reader missed blocks of the temporary file.
     pub spill_reads: u64,
     next_txn: u64,
 }
@@ -116,7 +116,7 @@ impl<T: Paged> Driver<T> {
             suspended: Vec::new(),
             in_line: BTreeMap::new(),
             lines: BTreeMap::new(),
-            told: 0,
+            reports: 0,
             numbers: BTreeMap::new(),
             suspensions: 0,
             deadlocks: 0,
@@ -128,12 +128,12 @@ impl<T: Paged> Driver<T> {
         }
     }
 
-    /// Who is in the way of a transaction: nobody if it does not wait for a lock.
-    pub fn in_way_of(&self, txn: TxnId) -> &[TxnId] {
+    /// Returns the transactions that block this one; none if it does not wait for a lock.
+    pub fn blockers_of(&self, txn: TxnId) -> &[TxnId] {
         self.in_line.get(&txn).map_or(&[], |line| &self.lines[line])
     }
 
-    /// How many wait, for locks and in line.
+    /// Returns the number of waits, for locks and in line.
     pub fn waiting(&self) -> usize {
         self.numbers.len()
     }
@@ -143,8 +143,8 @@ impl<T: Paged> Driver<T> {
         TxnId(self.next_txn)
     }
 
-    /// What a statement on its own answers; `body`: the one-shot, or, for a read that cannot be
-    /// done at once, the statement of a transaction.
+    /// Runs a single statement and returns its reply. `body` is the one-shot or, for a read that
+    /// cannot complete immediately, the statement of a transaction.
     pub fn alone(&mut self, body: impl Fn(bool) -> Body) -> Answer {
         let (txn, again) = (self.txn(), self.txn());
         let answer = self.call(txn, body(true));
@@ -206,7 +206,7 @@ impl<T: Paged> Driver<T> {
                 Out::Waits { txn, order, wait, line, .. } => {
                     self.count(order);
                     assert!(self.numbers.insert(wait, txn).is_none(), "a wait has its own number");
-                    // None: it waits for the partition, which is no edge of the graph.
+                    // None: it waits for the partition, which is not an edge of the graph.
                     if let Some(line) = line {
                         self.in_line.insert(txn, line);
                         victims.extend(self.reached(line, |at, _| at == txn));
@@ -215,8 +215,11 @@ impl<T: Paged> Driver<T> {
                 Out::Line { order, line, on, .. } => {
                     self.count(order);
                     if on.is_empty() {
-                        assert!(self.lines.remove(&line).is_some(), "it was told");
-                        assert!(self.in_line.values().all(|l| *l != line), "somebody waits there");
+                        assert!(self.lines.remove(&line).is_some(), "a reported line");
+                        assert!(
+                            self.in_line.values().all(|l| *l != line),
+                            "no waiter is left in it"
+                        );
                     } else {
                         self.lines.insert(line, on);
                         victims.extend(self.reached(line, |_, to| to == Some(line)));
@@ -237,11 +240,12 @@ impl<T: Paged> Driver<T> {
     }
 
     fn count(&mut self, order: u64) {
-        self.told += 1;
-        assert_eq!(order, self.told, "changes of waits are numbered");
+        self.reports += 1;
+        assert_eq!(order, self.reports, "changes of waits are numbered");
     }
 
-    /// The transaction behind a line that is found, by itself or by the line in which it waits.
+    /// Returns the transaction reachable from a line that `found` accepts, by its id or by the line
+    /// in which it waits.
     fn reached(&self, line: u64, found: impl Fn(TxnId, Option<u64>) -> bool) -> Option<TxnId> {
         let (mut seen, mut stack) = (BTreeSet::new(), self.lines[&line].clone());
         while let Some(at) = stack.pop() {
@@ -266,12 +270,12 @@ impl<T: Paged> Driver<T> {
         opening.open(|| self.partition.trees().appended(&self.pages))
     }
 
-    /// Resumes a suspended transaction, with what it wants at hand.
+    /// Resumes a suspended transaction with the pages that it missed.
     pub fn resume(&mut self, at: usize) {
         let (txn, wants) = self.suspended.remove(at);
         let held = self.partition.trees().fetch(&self.pages, wants);
         self.send(txn, Body::Resume(held));
-        self.partition.trees().let_go();
+        self.partition.trees().release_pages();
     }
 
     pub fn take(&mut self, seq: u32) -> Option<Answer> {
@@ -279,7 +283,7 @@ impl<T: Paged> Driver<T> {
         Some(self.answers.remove(at).1)
     }
 
-    /// Resumes whatever is suspended until nothing is.
+    /// Resumes suspended transactions until there are none.
     pub fn settle(&mut self) {
         let mut rounds = 0;
         while !self.suspended.is_empty() {
@@ -289,14 +293,14 @@ impl<T: Paged> Driver<T> {
         }
     }
 
-    /// A call that need not wait for anyone.
+    /// Makes a call that need not wait for other transactions.
     pub fn call(&mut self, txn: TxnId, body: Body) -> Answer {
         let seq = self.send(txn, body);
         self.settle();
-        self.take(seq).expect("an answer")
+        self.take(seq).expect("a reply")
     }
 
-    pub fn owes_nothing(&self) -> bool {
+    pub fn nothing_pending(&self) -> bool {
         let waiting = self.numbers.len() + self.in_line.len() + self.lines.len();
         self.owed.is_empty() && waiting == 0 && self.suspended.is_empty()
     }

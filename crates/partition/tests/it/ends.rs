@@ -1,4 +1,4 @@
-//! Ends of transactions that meet pages which cannot be read, or make no sense.
+//! Transaction ends that meet unreadable or corrupt pages.
 
 use crate::driver::{Answer, Driver, state_of};
 use crate::sql::{BY_A, BY_B, Find, ROWS, Row, Stmt, plain_table, rows_of, table};
@@ -9,7 +9,7 @@ use clearway_partition::{Body, Failure};
 use clearway_types::{Lsn, SqlError, SqlState, TableId, TreeId, TxnId};
 use std::sync::Arc;
 
-/// A driver on trees that miss a page at almost any access.
+/// Creates a driver on trees that miss a page on almost any access.
 fn paged(rows: &[Row]) -> D {
     let mut d = Driver::new(MemTrees::new(Some(Paging { pages: 40, frames: 5 })), ());
     make_trees(&mut d, &[ROWS, BY_A, BY_B]);
@@ -22,7 +22,7 @@ fn unreadable() -> SqlError {
 }
 
 #[test]
-fn the_end_of_a_transaction_is_tried_again_when_a_page_cannot_be_read_and_no_cancel_stops_it() {
+fn transaction_ends_are_retried_and_cannot_be_cancelled() {
     let mut d = paged(&numbers(60));
     let t = d.txn();
     let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
@@ -35,13 +35,13 @@ fn the_end_of_a_transaction_is_tried_again_when_a_page_cannot_be_read_and_no_can
     }
     d.send(t, Body::Cancel(SqlError::new(SqlState::CONNECTION_FAILURE, "the client has gone")));
     d.settle();
-    d.take(end).expect("an answer").expect("undone");
+    d.take(end).expect("a reply").expect("undone");
     assert_eq!(rows_of(&one(&mut d, &select(Find::Point(3))).unwrap()), [(3, Some(3), 1003)]);
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
 #[test]
-fn an_undo_whose_page_can_never_be_read_keeps_its_locks_and_says_so() {
+fn unreadable_pages_strand_an_undo_with_its_locks() {
     let mut d = paged(&numbers(60));
     let t = d.txn();
     let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
@@ -53,41 +53,41 @@ fn an_undo_whose_page_can_never_be_read_keeps_its_locks_and_says_so() {
         }
         d.send(t, Body::Unavailable(unreadable()));
     }
-    assert_eq!(state_of(&d.take(end).expect("an answer")), Some(SqlState::IO));
+    assert_eq!(state_of(&d.take(end).expect("a reply")), Some(SqlState::IO));
     let cannot = |answer: Answer| {
         let Err(Failure::Sql(e)) = answer else { panic!("{answer:?}") };
-        let why = "a transaction that is in the way could not be rolled back: cannot read a page";
+        let why = "a blocking transaction could not be rolled back: cannot read a page";
         assert_eq!((e.state(), e.message()), (SqlState::IO, why));
     };
     cannot(one(&mut d, &share(Find::Point(3))));
     assert_eq!(
         rows_of(&one(&mut d, &select(Find::Point(3))).unwrap()),
         [(3, Some(3), 1003)],
-        "who only reads needs no undo"
+        "a read needs no undo"
     );
     let general = d.txn();
     cannot(d.call(general, add(3).statement(&table())));
     abort(&mut d, general);
-    assert!(d.owes_nothing());
+    assert!(d.nothing_pending());
 }
 
 fn no_space() -> SqlError {
     SqlError::new(SqlState::DISK_FULL, "no space for a new page")
 }
 
-/// Lets every attempt of the undo fail until it is given up.
+/// Fails every attempt of the undo until it is given up.
 fn fail_for_space(d: &mut D, txn: TxnId) {
     let mut attempts = 0;
     while let Some((suspended, _)) = d.suspended.pop() {
         assert_eq!(suspended, txn);
         d.send(txn, Body::Unavailable(no_space()));
         attempts += 1;
-        assert!(attempts < 100, "it is never given up");
+        assert!(attempts < 100, "the retries do not end");
     }
     assert!(attempts > 0, "it was not tried");
 }
 
-/// Invariants 2 to 4 of `stranded`. The driver checks that no call is answered twice.
+/// Invariants 2 to 4 of `stranded`. The driver checks that no call gets two replies.
 #[test]
 fn a_rollback_without_space_is_retried_until_it_succeeds() {
     let mut d = paged(&numbers(60));
@@ -100,12 +100,12 @@ fn a_rollback_without_space_is_retried_until_it_succeeds() {
     }
     let end = d.send(t, Body::Finish { commit: None });
     fail_for_space(&mut d, t);
-    assert_eq!(state_of(&d.take(end).expect("an answer")), Some(SqlState::DISK_FULL));
+    assert_eq!(state_of(&d.take(end).expect("a reply")), Some(SqlState::DISK_FULL));
     d.settle();
-    assert_eq!(state_of(&d.take(waits).expect("an answer")), Some(SqlState::DISK_FULL));
-    // The end of another transaction has it tried again; there is still no space.
+    assert_eq!(state_of(&d.take(waits).expect("a reply")), Some(SqlState::DISK_FULL));
+    // The end of another transaction triggers a retry; there is still no space.
     let end = d.send(waiter, Body::Finish { commit: None });
-    d.take(end).expect("an answer").expect("an end");
+    d.take(end).expect("a reply").expect("an end");
     fail_for_space(&mut d, t);
     assert_eq!(d.partition.active(), 1);
     // So does a transaction that wants its locks; now there is space.
@@ -113,16 +113,18 @@ fn a_rollback_without_space_is_retried_until_it_succeeds() {
     assert_eq!(state_of(&d.call(late, add(3).statement(&table()))), Some(SqlState::DISK_FULL));
     abort(&mut d, late);
     assert_eq!(rows_of(&one(&mut d, &select(Find::Point(3))).unwrap()), [(3, Some(3), 1003)]);
-    assert!(d.owes_nothing() && d.partition.active() == 0 && d.partition.trees().active.is_empty());
+    assert!(
+        d.nothing_pending() && d.partition.active() == 0 && d.partition.trees().active.is_empty()
+    );
 }
 
 /// Invariants 1 and 2 of `stranded`.
 #[test]
-fn who_waits_for_what_cannot_be_undone_is_told_and_its_locks_stay() {
+fn waiters_for_a_stranded_transaction_fail() {
     let mut d = driver(&numbers(3));
     let (t, bystander, first, second) = (d.txn(), d.txn(), d.txn(), d.txn());
     d.call(t, add(1).statement(&table())).unwrap();
-    d.partition.trees().nonsense.extend([ROWS, BY_A, BY_B]);
+    d.partition.trees().corrupt.extend([ROWS, BY_A, BY_B]);
     let waiting = [
         d.send(first, add(1).statement(&table())),
         d.send(second, share(Find::Point(1)).one_shot(&table())),
@@ -130,7 +132,7 @@ fn who_waits_for_what_cannot_be_undone_is_told_and_its_locks_stay() {
     assert_eq!(d.waiting(), 2);
     assert_eq!(state_of(&d.call(t, Body::Finish { commit: None })), Some(SqlState::DATA_CORRUPTED));
     for seq in waiting {
-        assert_eq!(state_of(&d.take(seq).expect("an answer")), Some(SqlState::DATA_CORRUPTED));
+        assert_eq!(state_of(&d.take(seq).expect("a reply")), Some(SqlState::DATA_CORRUPTED));
     }
     abort(&mut d, first);
     d.call(
@@ -146,13 +148,13 @@ fn who_waits_for_what_cannot_be_undone_is_told_and_its_locks_stay() {
     );
     one(&mut d, &add(2)).unwrap();
     assert_eq!(state_of(&one(&mut d, &add(1))), Some(SqlState::DATA_CORRUPTED));
-    assert!(d.owes_nothing() && d.partition.active() == 1);
+    assert!(d.nothing_pending() && d.partition.active() == 1);
 }
 
-/// Invariant 2 of `stranded`: whoever is behind others in line, or waits for another holder first,
-/// comes to the stranded transaction in the end.
+/// Invariant 2 of `stranded`: a transaction that is behind others in line, or waits for another
+/// holder first, eventually reaches the stranded transaction.
 #[test]
-fn a_line_behind_others_comes_to_the_stranded_transaction() {
+fn lines_behind_others_reach_the_stranded_transaction() {
     let mut d = driver(&numbers(3));
     let read = |id| select(Find::Point(id)).statement(&table());
     let others: Vec<TxnId> = (0..8).map(|_| d.txn()).collect();
@@ -162,25 +164,25 @@ fn a_line_behind_others_comes_to_the_stranded_transaction() {
     d.call(t, add(2).statement(&table())).unwrap();
     let first = d.send(writer, add(1).statement(&table()));
     let second = d.send(behind, read(1));
-    assert_eq!(d.in_way_of(writer), others, "it has enough to name without the ninth");
-    assert_eq!(d.in_way_of(behind), [writer]);
-    d.partition.trees().nonsense.extend([ROWS, BY_A, BY_B]);
+    assert_eq!(d.blockers_of(writer), others, "the eight named blockers do not include the ninth");
+    assert_eq!(d.blockers_of(behind), [writer]);
+    d.partition.trees().corrupt.extend([ROWS, BY_A, BY_B]);
     assert_eq!(state_of(&d.call(t, Body::Finish { commit: None })), Some(SqlState::DATA_CORRUPTED));
     assert_eq!(d.waiting(), 2, "they wait for others, too");
     others[1..].iter().for_each(|other| abort(&mut d, *other));
-    assert_eq!(d.waiting(), 2, "for the one that they watch");
+    assert_eq!(d.waiting(), 2, "they wait for the one that they watch");
     abort(&mut d, others[0]);
-    assert_eq!(state_of(&d.take(first).expect("an answer")), Some(SqlState::DATA_CORRUPTED));
+    assert_eq!(state_of(&d.take(first).expect("a reply")), Some(SqlState::DATA_CORRUPTED));
     assert_eq!(d.waiting(), 0, "a reader waits for no reader");
-    d.take(second).expect("an answer").unwrap();
+    d.take(second).expect("a reply").unwrap();
     let third = d.send(late, add(1).statement(&table()));
-    assert_eq!(state_of(&d.take(third).expect("an answer")), Some(SqlState::DATA_CORRUPTED));
+    assert_eq!(state_of(&d.take(third).expect("a reply")), Some(SqlState::DATA_CORRUPTED));
 }
 
-/// A transaction that has the partition to itself keeps the rows that it has changed, and not the
+/// A transaction that has the partition to itself keeps the tables that it has changed, but not the
 /// partition.
 #[test]
-fn who_has_the_partition_to_himself_and_cannot_be_undone_keeps_only_what_he_has_used() {
+fn stranded_blockers_keep_only_the_tables_they_used() {
     let mut d = driver(&numbers(3));
     let other = TreeId(77);
     make_trees(&mut d, &[other]);
@@ -189,22 +191,22 @@ fn who_has_the_partition_to_himself_and_cannot_be_undone_keeps_only_what_he_has_
     d.call(multi, add(1).statement(&table())).unwrap();
     let in_line = d.txn();
     let waits = d.send(in_line, add(2).one_shot(&table()));
-    d.partition.trees().nonsense.extend([ROWS, BY_A, BY_B]);
+    d.partition.trees().corrupt.extend([ROWS, BY_A, BY_B]);
     assert_eq!(
         state_of(&d.call(multi, Body::Finish { commit: None })),
         Some(SqlState::DATA_CORRUPTED)
     );
-    assert_eq!(state_of(&d.take(waits).expect("an answer")), Some(SqlState::DATA_CORRUPTED));
+    assert_eq!(state_of(&d.take(waits).expect("a reply")), Some(SqlState::DATA_CORRUPTED));
     let elsewhere =
         Arc::new(TableDef { id: TableId(70), tree: other, indexes: Vec::new(), ..plain_table() });
     let txn = d.txn();
     d.call(txn, select(Find::Point(1)).one_shot(&elsewhere)).unwrap();
-    assert!(d.owes_nothing());
+    assert!(d.nothing_pending());
 }
 
-/// A tree that cannot be dropped is left, and keeps nobody waiting.
+/// A tree that cannot be dropped is left, and blocks no one.
 #[test]
-fn a_dropped_tree_that_makes_no_sense_is_left_and_its_locks_go() {
+fn corrupt_dropped_trees_are_left_and_unlocked() {
     for commit in [None, Some(Lsn(900))] {
         let mut d = driver(&numbers(3));
         let t = d.txn();
@@ -212,7 +214,7 @@ fn a_dropped_tree_that_makes_no_sense_is_left_and_its_locks_go() {
         d.call(t, Body::LockTable { table: table().id, asker: None }).unwrap();
         d.call(t, Body::CreateTrees(trees.to_vec())).unwrap();
         d.call(t, Body::DropTreesAtCommit(trees.to_vec())).unwrap();
-        d.partition.trees().nonsense.insert(trees[1]);
+        d.partition.trees().corrupt.insert(trees[1]);
         d.call(t, Body::Finish { commit }).expect("an end");
         assert!(!d.partition.trees().trees.contains_key(&trees[0]), "the other one is gone");
         assert_eq!(d.partition.active(), 0);

@@ -1,6 +1,6 @@
-//! Random transactions, interleaved at random: what each answers must be what it answers when the
-//! committed ones run one after the other in the order of their commits. That is serialisability,
-//! phantoms included, and with strict two-phase locks the order is known.
+//! Random transactions, interleaved randomly. Each reply must be the one that results when the
+//! committed transactions run serially in commit order. That is serialisability, including
+//! phantoms; strict two-phase locking determines the order.
 
 use crate::driver::{Driver, Paged, state_of};
 use crate::readers::Readers;
@@ -13,7 +13,7 @@ use clearway_partition::{Body, Committing, Failure};
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 use std::sync::Arc;
 
-/// xorshift64*: a test names its seed.
+/// xorshift64*; each test specifies its seed.
 pub struct Rng(u64);
 
 impl Rng {
@@ -87,13 +87,13 @@ fn random_stmt(rng: &mut Rng, plain: bool) -> Stmt {
     }
 }
 
-/// Reads of whole rows take FOR SHARE at least.
+/// Reads of whole rows take at least FOR SHARE.
 fn random_lock(rng: &mut Rng) -> Option<RowLock> {
     [Some(RowLock::Share), Some(RowLock::NoKeyUpdate), Some(RowLock::Update), None]
         [rng.below(8).min(3) as usize]
 }
 
-/// What a transaction has done, to be replayed when it commits.
+/// What a transaction has done, for the replay when it commits.
 enum Done {
     Ran(Stmt, Expected),
     Savepoint(u32),
@@ -105,7 +105,7 @@ enum Call {
     Run(Stmt),
     Savepoint(u32),
     RollbackTo(u32),
-    /// Committed already, which the partition is told.
+    /// Already committed; the partition receives the outcome.
     Commit,
     Abort,
 }
@@ -117,9 +117,9 @@ struct Client {
     savepoints: Vec<u32>,
     pending: Option<(u32, Call)>,
     doomed: bool,
-    /// It begins by asking for the whole partition.
+    /// Whether it starts by requesting the whole partition.
     asks: bool,
-    /// Its commit record is in the log, and the partition has not been told.
+    /// Set if its commit record is in the log but the partition has not received the outcome.
     committed: Option<(Lsn, Committing<'static>)>,
 }
 
@@ -161,7 +161,7 @@ impl<T: Paged> World<T> {
         self.committed += 1;
     }
 
-    /// A client without a call outstanding makes its next.
+    /// Makes the next call of a client without a pending call.
     fn next_call(&mut self, at: usize) {
         let table = self.table();
         let rng = &mut self.rng;
@@ -212,8 +212,8 @@ impl<T: Paged> World<T> {
             }
         };
         let txn = client.txn;
-        // The answer may come at once, and in any order with others': `answers` keeps the order of
-        // serialisation.
+        // The reply may come immediately, and in any order with others: `answers` has the
+        // serialisation order.
         let seq = self.driver.send(txn, body);
         if let Some(client) = &mut self.clients[at] {
             client.pending = Some((seq, call));
@@ -232,7 +232,7 @@ impl<T: Paged> World<T> {
                 .position(|c| {
                     c.as_ref().is_some_and(|c| c.pending.as_ref().is_some_and(|(s, _)| *s == seq))
                 })
-                .expect("whose answer");
+                .expect("the reply of a known call");
             let Some(mut client) = self.clients[at].take() else { continue };
             let Some((_, call)) = client.pending.take() else { continue };
             match (call, state_of(&answer)) {
@@ -266,7 +266,7 @@ impl<T: Paged> World<T> {
                 self.clients[at] = Some(client);
             }
         }
-        // Behind all commits of which the answers came with theirs.
+        // After all commits whose replies arrived together with theirs.
         for (seq, answer) in to_readers {
             self.readers.answered(&mut self.driver, &self.model, seq, &answer);
         }
@@ -325,7 +325,7 @@ impl<T: Paged> World<T> {
             self.next_call(at);
         }
         assert!(self.clients.iter().all(Option::is_none), "seed {}", self.seed);
-        assert!(self.driver.owes_nothing(), "seed {}", self.seed);
+        assert!(self.driver.nothing_pending(), "seed {}", self.seed);
         assert_eq!(self.driver.partition.active(), 0, "seed {}", self.seed);
         assert!(
             self.driver.partition.trees().idle(),
@@ -338,12 +338,12 @@ impl<T: Paged> World<T> {
         assert_eq!(
             self.driver.partition.version_memory(),
             0,
-            "seed {}: versions stay behind",
+            "seed {}: versions are left over",
             self.seed
         );
     }
 
-    /// What is there now is what the model has, found by every path.
+    /// Checks that every path finds the rows of the model.
     fn check_all(&mut self) {
         let indexed = !self.model.1;
         for find in [
@@ -372,22 +372,21 @@ impl<T: Paged> World<T> {
     }
 }
 
-/// What a history has seen.
+/// Counters of a history.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub committed: u64,
     pub suspensions: u64,
     pub deadlocks: u64,
-    /// How often a transaction had the partition to itself, and lost it.
+    /// Number of times that a transaction got the partition to itself, and lost it.
     pub blocked: u64,
     pub stalls: u64,
-    /// Snapshots that were opened, those refused, what they read, and answers that are not those of
-    /// the newest state.
+    /// Snapshots opened and refused, their reads, and replies that differ from the newest state.
     pub snapshots: u64,
     pub refused: u64,
     pub reads: u64,
     pub old: u64,
-    /// How often they lacked blocks of the temporary file.
+    /// Number of times that they missed blocks of the temporary file.
     pub spill_reads: u64,
 }
 
@@ -406,7 +405,7 @@ impl Seen {
     }
 }
 
-/// In every second history there are readers as of snapshots. Every third history is on the table
+/// Runs one history. Every second one has readers under snapshots. Every third one uses the table
 /// without indexes, where one-shots of one row commit by themselves.
 pub fn run<T: Paged>(mut driver: Driver<T>, seed: u64, clients: usize, steps: usize) -> Seen {
     let ddl = driver.txn();
@@ -443,7 +442,7 @@ fn run_all(paging: Option<Paging>, seeds: u64) -> Seen {
     run_each(paging, seeds, |driver| driver)
 }
 
-/// The same, of drivers that are made ready like this.
+/// Runs histories on drivers prepared by `ready`.
 pub fn run_each(
     paging: Option<Paging>,
     seeds: u64,
@@ -469,7 +468,7 @@ fn committed_transactions_are_serialisable() {
 }
 
 #[test]
-fn committed_transactions_are_serialisable_when_pages_are_missing_everywhere() {
+fn histories_with_page_misses_are_serialisable() {
     let seen = run_all(Some(Paging { pages: 40, frames: 5 }), 400);
     assert!(seen.suspensions > 1000 && seen.stalls > 100, "{seen:?}");
 }

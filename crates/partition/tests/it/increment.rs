@@ -1,4 +1,4 @@
-//! Transactions that add to one row beside each other.
+//! Transactions that add to one row concurrently.
 
 use crate::driver::{Driver, state_of};
 use crate::snapshots::{close, open, read_in};
@@ -25,7 +25,7 @@ fn driver(rows: &[Row]) -> D {
 
 fn one(d: &mut D, stmt: &Stmt) -> Vec<Row> {
     let txn = d.txn();
-    rows_of(&d.call(txn, stmt.one_shot(&table())).expect("it is done at once"))
+    rows_of(&d.call(txn, stmt.one_shot(&table())).expect("it completes immediately"))
 }
 
 fn bump(by: i32) -> Stmt {
@@ -33,7 +33,7 @@ fn bump(by: i32) -> Stmt {
 }
 
 fn adds(d: &mut D, txn: TxnId, by: i32) {
-    assert_eq!(d.call(txn, bump(by).statement(&table())).expect("it waits for nobody").count, 1);
+    assert_eq!(d.call(txn, bump(by).statement(&table())).expect("it does not wait").count, 1);
 }
 
 fn commit(d: &mut D, txn: TxnId) {
@@ -41,7 +41,7 @@ fn commit(d: &mut D, txn: TxnId) {
     d.call(txn, Body::Finish { commit: Some(lsn) }).expect("commit");
 }
 
-/// What READ COMMITTED reads of the row by its key.
+/// Reads the row by its key at READ COMMITTED.
 fn committed_for(d: &mut D, reader: TxnId) -> Option<i32> {
     let (program, env) =
         (Arc::new(select(Find::Point(1)).program(&table())), Arc::new(Env::default()));
@@ -53,7 +53,7 @@ fn committed_for(d: &mut D, reader: TxnId) -> Option<i32> {
         rows: None,
         batch: Batch::ALL,
     };
-    rows_of(&d.call(reader, body).expect("it waits for nobody"))[0].1
+    rows_of(&d.call(reader, body).expect("it does not wait"))[0].1
 }
 
 fn a(d: &mut D) -> Option<i32> {
@@ -63,9 +63,9 @@ fn a(d: &mut D) -> Option<i32> {
     a
 }
 
-/// Each order of two ends, each of them a commit or an abort, with and without versions.
+/// Each order of two ends, each of which is a commit or an abort, with and without versions.
 #[test]
-fn two_transactions_add_to_a_row_and_end_in_any_order() {
+fn concurrent_additions_end_in_any_order() {
     for case in 0..16 {
         let mut d = driver(&[(1, Some(100), 1)]);
         let held = (case & 8 != 0).then(|| open(&mut d));
@@ -91,12 +91,12 @@ fn two_transactions_add_to_a_row_and_end_in_any_order() {
         }
         assert_eq!(one(&mut d, &select(Find::Point(1))), [(1, Some(expected), 1)]);
         held.into_iter().for_each(|held| close(&mut d, held));
-        assert!(d.owes_nothing() && d.partition.active() == 0);
+        assert!(d.nothing_pending() && d.partition.active() == 0);
     }
 }
 
 #[test]
-fn rollback_to_takes_back_what_was_added_since_and_keeps_the_lock() {
+fn rollback_to_undoes_additions_and_keeps_the_lock() {
     for versions in [false, true] {
         let mut d = driver(&[(1, Some(100), 1)]);
         let held = versions.then(|| open(&mut d));
@@ -106,7 +106,7 @@ fn rollback_to_takes_back_what_was_added_since_and_keeps_the_lock() {
         adds(&mut d, first, 10);
         adds(&mut d, second, 1000);
         adds(&mut d, first, 20);
-        d.call(first, Body::RollbackTo(7)).expect("the way back");
+        d.call(first, Body::RollbackTo(7)).expect("rolled back");
         assert_eq!(
             (committed_for(&mut d, first), committed_for(&mut d, second), a(&mut d)),
             (Some(101), Some(1100), Some(100))
@@ -122,13 +122,13 @@ fn rollback_to_takes_back_what_was_added_since_and_keeps_the_lock() {
         );
         abort(&mut d, reader);
         held.into_iter().for_each(|held| close(&mut d, held));
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// What a snapshot has seen it sees again, whoever adds before, between and after.
+/// A snapshot's reads are repeatable, whenever others add.
 #[test]
-fn snapshots_see_the_additions_that_were_committed_before_them() {
+fn snapshots_see_only_earlier_committed_additions() {
     for early in [false, true] {
         let mut d = driver(&[(1, Some(100), 1)]);
         let mut held = Vec::new();
@@ -169,13 +169,13 @@ fn snapshots_see_the_additions_that_were_committed_before_them() {
         }
         assert_eq!(a(&mut d), Some(1112));
         held.into_iter().for_each(|(held, _)| close(&mut d, held));
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// REPEATABLE READ changes no row to which others have added since.
+/// REPEATABLE READ must not change a row to which others have added since the snapshot.
 #[test]
-fn an_addition_since_the_snapshot_is_a_change() {
+fn additions_since_the_snapshot_are_changes() {
     let mut d = driver(&[(1, Some(100), 1), (2, Some(0), 2)]);
     let (adder, reader) = (d.txn(), open(&mut d));
     adds(&mut d, adder, 1);
@@ -189,7 +189,7 @@ fn an_addition_since_the_snapshot_is_a_change() {
     };
     let answer = change(&mut d);
     assert_eq!(
-        (d.take(answer), d.in_way_of(reader.0)),
+        (d.take(answer), d.blockers_of(reader.0)),
         (None, &[adder][..]),
         "it takes the exclusive lock"
     );
@@ -197,24 +197,24 @@ fn an_addition_since_the_snapshot_is_a_change() {
     let answer = d.take(answer).expect("its turn");
     assert_eq!(state_of(&answer), Some(SqlState::SERIALIZATION_FAILURE));
     close(&mut d, reader);
-    // Whoever has taken back what it added has not changed the row.
+    // A transaction that has undone its addition has not changed the row.
     let (adder, reader) = (d.txn(), open(&mut d));
     d.call(adder, Body::Savepoint(1)).expect("a savepoint");
     adds(&mut d, adder, 1);
-    d.call(adder, Body::RollbackTo(1)).expect("the way back");
+    d.call(adder, Body::RollbackTo(1)).expect("rolled back");
     commit(&mut d, adder);
     let (program, env) = (Arc::new(bump(5).program(&table())), Arc::new(Env::default()));
     let at = reader.1.lsn();
     let body =
         Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: Batch::ALL };
-    assert_eq!(d.call(reader.0, body).expect("it is as it was").count, 1);
+    assert_eq!(d.call(reader.0, body).expect("it is unchanged").count, 1);
     close(&mut d, reader);
     assert_eq!(a(&mut d), Some(106));
 }
 
-/// It waits for the others; then its result is exact, and so is what a rollback brings back.
+/// It waits for the others; then its result is exact, and so is the value after a rollback.
 #[test]
-fn whoever_changes_what_it_has_added_to_waits_for_the_others() {
+fn changes_after_an_addition_wait_for_other_additions() {
     for versions in [false, true] {
         let mut d = driver(&[(1, Some(100), 1)]);
         let held = versions.then(|| open(&mut d));
@@ -224,7 +224,7 @@ fn whoever_changes_what_it_has_added_to_waits_for_the_others() {
         adds(&mut d, second, 10);
         let change = Stmt::Add { find: Find::Point(1), column: 1, by: 5 };
         let answer = d.send(first, change.statement(&table()));
-        assert_eq!((d.take(answer), d.in_way_of(first)), (None, &[second][..]));
+        assert_eq!((d.take(answer), d.blockers_of(first)), (None, &[second][..]));
         commit(&mut d, second);
         assert_eq!(
             rows_of(&d.take(answer).expect("its turn").expect("a row")),
@@ -232,7 +232,7 @@ fn whoever_changes_what_it_has_added_to_waits_for_the_others() {
         );
         adds(&mut d, first, 1);
         assert_eq!((committed_for(&mut d, first), a(&mut d)), (Some(117), Some(110)));
-        d.call(first, Body::RollbackTo(1)).expect("the way back");
+        d.call(first, Body::RollbackTo(1)).expect("rolled back");
         assert_eq!((committed_for(&mut d, first), a(&mut d)), (Some(111), Some(110)));
         let late = open(&mut d);
         let rows =
@@ -247,12 +247,12 @@ fn whoever_changes_what_it_has_added_to_waits_for_the_others() {
             assert_eq!(rows, [(1, Some(100), 1)]);
             close(&mut d, held);
         });
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
 #[test]
-fn two_that_read_what_both_have_added_to_are_in_a_deadlock() {
+fn reads_after_concurrent_additions_deadlock() {
     let mut d = driver(&[(1, Some(100), 1)]);
     let txns = [d.txn(), d.txn()];
     txns.iter().for_each(|txn| adds(&mut d, *txn, 1));
@@ -266,27 +266,27 @@ fn two_that_read_what_both_have_added_to_are_in_a_deadlock() {
     let row = d.take(answers[1 - victim]).expect("its turn").expect("a row");
     assert_eq!(rows_of(&row), [(1, Some(101), 1)]);
     commit(&mut d, txns[1 - victim]);
-    assert!(d.owes_nothing());
+    assert!(d.nothing_pending());
 }
 
 const MAX: i32 = i32::MAX;
 
-/// Near the bound an addition waits for the others, as whichever of them aborts may decide about
-/// it.
+/// Near the bound an addition waits for the others, because their outcomes determine whether it
+/// fits.
 #[test]
-fn no_abort_brings_a_sum_out_of_its_type() {
+fn no_abort_makes_a_sum_overflow() {
     for one_shot in [false, true] {
         let mut d = driver(&[(1, Some(MAX - 10), 1)]);
         let (first, second) = (d.txn(), d.txn());
         adds(&mut d, first, -8);
-        // If the first one aborts there is room for 10, and not for 12.
+        // If the first one aborts there is room for 10, but not for 12.
         let body =
             if one_shot { bump(12).one_shot(&table()) } else { bump(12).statement(&table()) };
         let answer = d.send(second, body);
-        assert_eq!((d.take(answer), d.in_way_of(second)), (None, &[first][..]));
+        assert_eq!((d.take(answer), d.blockers_of(second)), (None, &[first][..]));
         let third = d.txn();
         let behind = d.send(third, bump(1).statement(&table()));
-        assert_eq!(d.take(behind), None, "newcomers do not keep it from its turn");
+        assert_eq!(d.take(behind), None, "newcomers wait behind it");
         abort(&mut d, first);
         let answer = d.take(answer).expect("its turn");
         assert_eq!(state_of(&answer), Some(SqlState::OUT_OF_RANGE));
@@ -296,24 +296,24 @@ fn no_abort_brings_a_sum_out_of_its_type() {
         assert_eq!(d.take(behind).expect("its turn").expect("there is room").count, 1);
         commit(&mut d, third);
         assert_eq!(a(&mut d), Some(MAX - 9));
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// The same, and the first one commits.
+/// The same, but the first one commits.
 #[test]
-fn near_the_bound_an_addition_waits_and_is_exact() {
+fn additions_near_the_bound_wait_and_are_exact() {
     let mut d = driver(&[(1, Some(MAX - 10), 1)]);
     let (first, second) = (d.txn(), d.txn());
     adds(&mut d, first, -8);
-    // Its own addition may be taken back, too.
+    // Its own addition may be undone, too.
     let answer = d.send(second, bump(10).statement(&table()));
     assert_eq!(d.take(answer), None);
     commit(&mut d, first);
     assert_eq!(d.take(answer).expect("its turn").expect("there is room").count, 1);
     commit(&mut d, second);
     assert_eq!(a(&mut d), Some(MAX - 8));
-    // Far from it nobody waits: the spread is gone with its holders.
+    // Far from the bound no one waits: the spread has ended with its holders.
     let (first, second) = (d.txn(), d.txn());
     adds(&mut d, first, -MAX / 4);
     adds(&mut d, second, -MAX / 4);
@@ -322,9 +322,9 @@ fn near_the_bound_an_addition_waits_and_is_exact() {
     assert_eq!(a(&mut d), Some(MAX - 8 - MAX / 4));
 }
 
-/// One-shots add between transactions that are open, and those that do anything else wait.
+/// One-shots add while transactions are open, and one-shots that do anything else wait.
 #[test]
-fn one_shots_add_beside_open_transactions() {
+fn one_shots_add_concurrently_with_transactions() {
     for versions in [false, true] {
         let mut d = driver(&[(1, Some(100), 1)]);
         let held = versions.then(|| open(&mut d));
@@ -350,11 +350,11 @@ fn one_shots_add_beside_open_transactions() {
             assert_eq!(rows, [(1, Some(100), 1)]);
             close(&mut d, held);
         });
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// A program that adds to both columns; NULL: what is added.
+/// Returns a statement that adds to both columns; NULL is a possible addend.
 fn both(first: i32, second: Option<i32>) -> Body {
     let path = Path::Point(vec![int(1)]);
     let lock = Some(RowLocking::of(RowLock::NoKeyUpdate));
@@ -370,12 +370,12 @@ fn both(first: i32, second: Option<i32>) -> Body {
 }
 
 #[test]
-fn several_columns_are_added_to_and_null_stays_null() {
+fn several_columns_are_incremented_and_null_stays_null() {
     for (value, sum) in [(Some(5), Some(8)), (None, None)] {
         let mut d = driver(&[(1, value, 20)]);
         let txns = [d.txn(), d.txn(), d.txn()];
         for (txn, by) in txns.into_iter().zip([1, 2, 4]) {
-            assert_eq!(d.call(txn, both(by, Some(10 * by))).expect("it waits for nobody").count, 1);
+            assert_eq!(d.call(txn, both(by, Some(10 * by))).expect("it does not wait").count, 1);
         }
         abort(&mut d, txns[2]);
         commit(&mut d, txns[1]);
@@ -384,12 +384,12 @@ fn several_columns_are_added_to_and_null_stays_null() {
     }
 }
 
-/// It is no addition: the exclusive lock, and PostgreSQL's error.
+/// It does not count as an addition: it gets the exclusive lock, and PostgreSQL's error.
 #[test]
-fn null_is_not_added() {
+fn adding_null_takes_the_exclusive_lock() {
     let mut d = driver(&[(1, Some(5), 20)]);
     let (first, second) = (d.txn(), d.txn());
-    d.call(first, both(1, Some(1))).expect("it waits for nobody");
+    d.call(first, both(1, Some(1))).expect("it does not wait");
     let answer = d.send(second, both(1, None));
     assert_eq!(d.take(answer), None);
     commit(&mut d, first);
@@ -399,21 +399,21 @@ fn null_is_not_added() {
 }
 
 #[test]
-fn a_row_that_is_not_there_is_locked_all_the_same() {
+fn absent_rows_are_locked_for_increments() {
     let mut d = driver(&[(2, Some(5), 20)]);
     let (adder, other) = (d.txn(), d.txn());
     assert_eq!(d.call(adder, bump(1).statement(&table())).expect("nothing to do").count, 0);
     let insert = Stmt::Insert { rows: vec![(1, Some(1), 1)], ignore: false };
     let answer = d.send(other, insert.statement(&table()));
-    assert_eq!((d.take(answer), d.in_way_of(other)), (None, &[adder][..]));
+    assert_eq!((d.take(answer), d.blockers_of(other)), (None, &[adder][..]));
     abort(&mut d, adder);
     assert_eq!(d.take(answer).expect("its turn").expect("a row").count, 1);
     commit(&mut d, other);
 }
 
-/// Off, or with so many locks that they are packed: as any other UPDATE.
+/// If increments are off, or keys are packed, it behaves like any other UPDATE.
 #[test]
-fn additions_that_are_not_shared_wait_for_each_other() {
+fn unshared_additions_wait_for_each_other() {
     for limits in [
         Limits { increments: false, ..Limits::default() },
         Limits { many_locks: 0, ..Limits::default() },
@@ -425,7 +425,7 @@ fn additions_that_are_not_shared_wait_for_each_other() {
         let (first, second) = (d.txn(), d.txn());
         adds(&mut d, first, 1);
         let answer = d.send(second, bump(10).statement(&table()));
-        assert_eq!((d.take(answer), d.in_way_of(second)), (None, &[first][..]));
+        assert_eq!((d.take(answer), d.blockers_of(second)), (None, &[first][..]));
         let alone = d.txn();
         let behind = d.send(alone, bump(1000).one_shot(&table()));
         abort(&mut d, first);
@@ -434,13 +434,13 @@ fn additions_that_are_not_shared_wait_for_each_other() {
         commit(&mut d, second);
         assert_eq!(d.take(behind).expect("its turn").expect("a change").count, 1);
         assert_eq!(a(&mut d), Some(1110));
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// Of several open additions the reader waits for the one that commits.
+/// Of several open additions, the reader waits for the one that is committing.
 #[test]
-fn a_reader_waits_to_be_told_of_an_addition() {
+fn readers_wait_for_the_outcome_of_an_addition() {
     for versions in [false, true] {
         let mut d = driver(&[(1, Some(100), 1)]);
         let held = versions.then(|| open(&mut d));
@@ -464,20 +464,19 @@ fn a_reader_waits_to_be_told_of_an_addition() {
         d.call(second, Body::Finish { commit: Some(lsn) }).expect("commit");
         drop(committing);
         assert_eq!(
-            rows_of(&d.take(answer).expect("it was told").expect("a row")),
+            rows_of(&d.take(answer).expect("the outcome has arrived").expect("a row")),
             [(1, Some(110), 1)]
         );
         abort(&mut d, reader);
         abort(&mut d, first);
         held.into_iter().for_each(|held| close(&mut d, held));
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// A row that is added to all the time costs one version for each snapshot, and one for each
-/// transaction that adds.
+/// A row with continuous additions costs one version per snapshot, and one per adding transaction.
 #[test]
-fn a_hot_row_costs_one_version_a_snapshot() {
+fn hot_rows_cost_one_version_per_snapshot() {
     let mut d = driver(&[(1, Some(0), 1)]);
     let slow = d.txn();
     adds(&mut d, slow, 1);
@@ -510,5 +509,5 @@ fn a_hot_row_costs_one_version_a_snapshot() {
 #[test]
 fn canaries_are_found() {
     use clearway_sync::canary::{Bug, assert_found};
-    assert_found(&[Bug::UncheckedSpread], near_the_bound_an_addition_waits_and_is_exact);
+    assert_found(&[Bug::UncheckedSpread], additions_near_the_bound_wait_and_are_exact);
 }

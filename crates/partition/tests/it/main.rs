@@ -1,4 +1,4 @@
-//! Partitions as their surroundings see them: messages in, replies and requests out.
+//! Tests partitions through their interface: messages in, replies and requests out.
 
 mod batches;
 mod blocking;

@@ -1,4 +1,4 @@
-//! Tables and indexes that are newer than the snapshot of who reads them.
+//! Tables and indexes that are newer than the reader's snapshot.
 
 use crate::driver::{Answer, Driver, state_of};
 use crate::snapshots::{close, open, read_in};
@@ -17,7 +17,7 @@ fn moved(tree: TreeId) -> TreeId {
     TreeId(tree.0 + 100)
 }
 
-/// The table after TRUNCATE: its trees are new ones.
+/// Returns the table after TRUNCATE: it has new trees.
 fn truncated() -> Arc<TableDef> {
     let mut truncated = TableDef { tree: moved(ROWS), version: 2, ..(*table()).clone() };
     truncated.indexes.iter_mut().for_each(|index| index.tree = moved(index.tree));
@@ -50,7 +50,8 @@ fn commit(d: &mut D, txn: TxnId) {
 /// Empties the table and inserts these rows, in one transaction.
 fn refill(d: &mut D, rows: &[Row]) {
     let changer = d.txn();
-    d.call(changer, Body::LockTable { table: table().id, asker: None }).expect("nobody has it");
+    d.call(changer, Body::LockTable { table: table().id, asker: None })
+        .expect("the table is unlocked");
     d.call(changer, Body::CreateTrees([ROWS, BY_A, BY_B].map(moved).to_vec())).expect("trees");
     fill(d, changer, &truncated(), rows);
     commit(d, changer);
@@ -75,15 +76,15 @@ fn finds(low: i32, high: i32) -> [Find; 6] {
     [all, ids, by_a(false), by_a(true), Find::ByB(1007), Find::Points(vec![6, 7, 8])]
 }
 
-/// It is empty, except for own changes.
+/// It is empty, except for the reader's own changes.
 #[test]
-fn a_table_is_empty_to_snapshots_that_are_older() {
+fn older_snapshots_see_a_new_table_as_empty() {
     let mut d = driver(&numbers(3));
     let older = open(&mut d);
     let rows = [(6, Some(6), 1006), (7, Some(7), 1007)];
     refill(&mut d, &rows);
     let truncated = truncated();
-    // Changes of the new rows leave images, and those of a row that goes again.
+    // Changes of the new rows leave images, and so does a row that is deleted again.
     for stmt in [
         Stmt::Add { find: Find::Point(6), column: 1, by: 1 },
         Stmt::Insert { rows: vec![(5, Some(5), 5)], ignore: false },
@@ -114,7 +115,7 @@ fn a_table_is_empty_to_snapshots_that_are_older() {
     for (find, rows) in finds(0, 9).into_iter().zip([1, 1, 1, 1, 0, 1]) {
         assert_eq!(seen(&mut d, find), Ok(vec![(8, Some(9), 1008); rows]));
     }
-    d.call(older.0, Body::RollbackTo(1)).expect("the way back");
+    d.call(older.0, Body::RollbackTo(1)).expect("rolled back");
     for find in finds(0, 9) {
         assert_eq!(seen(&mut d, find), Ok(Vec::new()));
     }
@@ -123,13 +124,13 @@ fn a_table_is_empty_to_snapshots_that_are_older() {
     assert_eq!(rows_of(&reply.expect("rows")), [(6, Some(7), 1006), (7, Some(7), 1007)]);
     close(&mut d, newer);
     close(&mut d, older);
-    assert!(d.owes_nothing());
+    assert!(d.nothing_pending());
 }
 
-/// Those who keep a snapshot open before images are kept, too: the trees of active transactions
-/// have makers.
+/// This also holds for a snapshot opened before images were kept: the trees of active transactions
+/// have recorded creators.
 #[test]
-fn a_table_that_is_being_made_is_empty_to_the_first_snapshot() {
+fn the_first_snapshot_sees_an_uncommitted_table_as_empty() {
     let mut d = driver(&numbers(3));
     let changer = d.txn();
     d.call(changer, Body::CreateTrees([ROWS, BY_A, BY_B].map(moved).to_vec())).expect("trees");
@@ -145,19 +146,20 @@ fn a_table_that_is_being_made_is_empty_to_the_first_snapshot() {
     assert_eq!(
         answers.map(|answer| d.take(answer)),
         [None, None],
-        "who is told of the commit knows"
+        "they wait for the outcome of the commit"
     );
     d.call(changer, Body::Finish { commit: Some(lsn) }).expect("commit");
     drop(committing);
-    let rows = answers.map(|answer| rows_of(&d.take(answer).expect("it was told").expect("rows")));
+    let rows = answers
+        .map(|answer| rows_of(&d.take(answer).expect("the outcome has arrived").expect("rows")));
     assert_eq!(rows, [Vec::new(), numbers(2)]);
     close(&mut d, older);
     close(&mut d, newer);
 }
 
-/// It goes on with the trees that the table had, and so does a statement that has paused.
+/// It continues with the table's old trees, and so does a paused statement.
 #[test]
-fn a_reader_and_ddl_do_not_wait_for_each_other() {
+fn readers_and_ddl_do_not_wait_for_each_other() {
     let mut d = driver(&numbers(3));
     let (reader, all) = (open(&mut d), Find::All { a_less: None });
     let values = |answer: Answer| answer.map(|reply| rows_of(&reply));
@@ -168,10 +170,11 @@ fn a_reader_and_ddl_do_not_wait_for_each_other() {
     assert_eq!(values(d.call(reader.0, first)), Ok(vec![numbers(3)[0]]));
 
     let changer = d.txn();
-    d.call(changer, Body::LockTable { table: table().id, asker: None }).expect("nobody has it");
+    d.call(changer, Body::LockTable { table: table().id, asker: None })
+        .expect("the table is unlocked");
     d.call(changer, Body::CreateTrees([ROWS, BY_A, BY_B].map(moved).to_vec())).expect("trees");
     fill(&mut d, changer, &truncated(), &[(1, None, 7)]);
-    d.call(changer, Body::TableChanged { table: table().id, version: 2 }).expect("it is told");
+    d.call(changer, Body::TableChanged { table: table().id, version: 2 }).expect("announced");
     let other = open(&mut d);
     assert_eq!(values(d.call(other.0, read_in(&table(), &other, all.clone()))), Ok(numbers(3)));
     let point = |d: &mut D, table: &Arc<TableDef>| {
@@ -187,11 +190,11 @@ fn a_reader_and_ddl_do_not_wait_for_each_other() {
     assert_eq!(
         answers.map(|answer| d.take(answer)),
         [None, None],
-        "who is told of the commit knows"
+        "they wait for the outcome of the commit"
     );
     d.call(changer, Body::Finish { commit: Some(lsn) }).expect("commit");
     drop(committing);
-    let answers = answers.map(|answer| values(d.take(answer).expect("it was told")));
+    let answers = answers.map(|answer| values(d.take(answer).expect("the outcome has arrived")));
     assert_eq!(answers, [Ok(numbers(3)), Err(Failure::StalePlan)]);
 
     assert_eq!(values(d.call(reader.0, Body::Next(1))), Ok(vec![numbers(3)[1]]));
@@ -200,7 +203,7 @@ fn a_reader_and_ddl_do_not_wait_for_each_other() {
         Ok(vec![numbers(3)[2]])
     );
     let stale = run_at(&mut d, &table(), &other, &add(1), true);
-    assert_eq!(stale, Err(Failure::StalePlan), "the old trees are not to be changed");
+    assert_eq!(stale, Err(Failure::StalePlan), "the old trees must not be changed");
     assert_eq!(values(d.call(after.0, read_in(&truncated(), &after, all))), Ok(vec![(1, None, 7)]));
     assert_eq!(
         (point(&mut d, &table()), point(&mut d, &truncated())),
@@ -209,15 +212,16 @@ fn a_reader_and_ddl_do_not_wait_for_each_other() {
     for who in [reader, other, after] {
         close(&mut d, who);
     }
-    assert!(d.owes_nothing());
+    assert!(d.nothing_pending());
 }
 
-/// The table with an index on (a) that has just been built.
+/// Builds an index on (a) and returns the table with it.
 fn build_index(d: &mut D, maker: TxnId) -> Arc<TableDef> {
     let mut indexed = (*table()).clone();
     indexed.indexes[0].tree = moved(BY_A);
     let indexed = Arc::new(indexed);
-    d.call(maker, Body::LockTable { table: table().id, asker: None }).expect("nobody has it");
+    d.call(maker, Body::LockTable { table: table().id, asker: None })
+        .expect("the table is unlocked");
     d.call(maker, Body::CreateTrees(vec![moved(BY_A)])).expect("a tree");
     let (program, env) = (
         Arc::new(Program::BuildIndex { table: indexed.clone(), index: 0 }),
@@ -239,7 +243,7 @@ fn build_index(d: &mut D, maker: TxnId) -> Arc<TableDef> {
     indexed
 }
 
-/// Many small turns, as the search in the table is taken up again after each.
+/// Creates a driver with many small turns: the search in the table resumes after each.
 fn in_small_turns(rows: &[Row]) -> D {
     let mut d = Driver::new(MemTrees::new(None), ());
     let limits = Limits { slice_rows: 2, collect: 2, index_ahead: 2, ..Limits::default() };
@@ -249,9 +253,10 @@ fn in_small_turns(rows: &[Row]) -> D {
     d
 }
 
-/// The index has no entries of what was deleted before it was made, and others of what was changed.
+/// The index has no entries for rows deleted before it was built, and different ones for changed
+/// rows.
 #[test]
-fn an_index_is_not_used_by_snapshots_that_are_older() {
+fn older_snapshots_do_not_use_a_new_index() {
     for own in [false, true] {
         let mut d = in_small_turns(&numbers(12));
         let older = open(&mut d);
@@ -277,7 +282,7 @@ fn an_index_is_not_used_by_snapshots_that_are_older() {
             d.call(older.0, Body::Finish { commit: None }).expect("the end");
             continue;
         }
-        // Rows that are as they were can be changed and locked, others not.
+        // Unchanged rows can be changed and locked, others cannot.
         let find = Find::ByA { low: Some(5), high: Some(9), reverse: false };
         let added = Stmt::Add { find, column: 1, by: -4 };
         assert_eq!(run_at(&mut d, &indexed, &older, &added, true).expect("changes").count, 5);

@@ -1,4 +1,4 @@
-//! NOWAIT, SKIP LOCKED, and which rows' locks stand in whose way.
+//! NOWAIT, SKIP LOCKED, and which row locks block whom.
 
 use crate::driver::{Answer, state_of};
 use crate::sql::{Find, Stmt, rows_of, statement, table};
@@ -65,7 +65,7 @@ fn end(d: &mut D, txn: TxnId) {
     d.call(txn, Body::Finish { commit: Some(Lsn(9)) }).expect("the end");
 }
 
-/// As a one-shot, and in a block, whose end is awaited.
+/// Runs the query as a one-shot, and in a block, which is then ended.
 fn both(d: &mut D, query: &Query) -> [Answer; 2] {
     let (alone, block) = (d.txn(), d.txn());
     let first = d.call(alone, query.one_shot());
@@ -76,7 +76,7 @@ fn both(d: &mut D, query: &Query) -> [Answer; 2] {
 
 const POINT: Find = Find::Point(2);
 
-/// What holds a lock in the way of row 2, and how it is taken.
+/// Holders that block row 2, and the statements that take their locks.
 fn holders() -> Vec<(&'static str, Vec<Body>)> {
     let table = table();
     let range = |lock| {
@@ -103,7 +103,7 @@ fn all_finds() -> [Find; 5] {
 }
 
 #[test]
-fn nowait_and_skip_locked_wait_for_no_kind_of_row_lock() {
+fn nowait_and_skip_locked_never_wait_for_row_locks() {
     for (what, bodies) in holders() {
         let mut d = driver(&numbers(5));
         let holder = d.txn();
@@ -125,13 +125,13 @@ fn nowait_and_skip_locked_wait_for_no_kind_of_row_lock() {
             }
         }
         end(&mut d, holder);
-        assert!(d.owes_nothing(), "{what}");
+        assert!(d.nothing_pending(), "{what}");
     }
 }
 
-/// Only locks of rows are not waited for, as in PostgreSQL.
+/// They avoid waits for row locks only, as in PostgreSQL.
 #[test]
-fn nowait_and_skip_locked_wait_for_who_changes_the_table() {
+fn nowait_and_skip_locked_wait_for_ddl() {
     for (find, wait) in
         all_finds().into_iter().flat_map(|f| [(f.clone(), LockWait::Fail), (f, LockWait::Skip)])
     {
@@ -141,19 +141,24 @@ fn nowait_and_skip_locked_wait_for_who_changes_the_table() {
         let query = Query::new(find.clone(), RowLock::Update, wait);
         let (alone, block) = (d.txn(), d.txn());
         let waiting = [d.send(alone, query.one_shot()), d.send(block, query.statement())];
-        assert_eq!([d.in_way_of(alone), d.in_way_of(block)], [[changer]; 2], "{find:?} {wait:?}");
+        assert_eq!(
+            [d.blockers_of(alone), d.blockers_of(block)],
+            [[changer]; 2],
+            "{find:?} {wait:?}"
+        );
         end(&mut d, changer);
         for answer in waiting {
             assert!(ids(d.take(answer).expect("its turn")).contains(&2), "{find:?} {wait:?}");
         }
         end(&mut d, block);
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// Who has skipped all rows has used the table nevertheless: it stays until the transaction's end.
+/// A transaction that has skipped all rows has still used the table, whose definition stays until
+/// the transaction ends.
 #[test]
-fn a_table_of_which_all_is_skipped_is_not_changed_meanwhile() {
+fn skipping_all_rows_still_locks_the_table() {
     for find in all_finds() {
         let mut d = driver(&numbers(5));
         let (holder, reader, changer) = (d.txn(), d.txn(), d.txn());
@@ -163,29 +168,29 @@ fn a_table_of_which_all_is_skipped_is_not_changed_meanwhile() {
         assert_eq!(ids(d.call(reader, skips.statement())), [], "{find:?}");
         end(&mut d, holder);
         let waits = d.send(changer, Body::LockTable { table: table().id, asker: None });
-        assert_eq!(d.in_way_of(changer), [reader], "{find:?}");
+        assert_eq!(d.blockers_of(changer), [reader], "{find:?}");
         end(&mut d, reader);
         assert!(d.take(waits).expect("its turn").is_ok());
         end(&mut d, changer);
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// Nobody holds what the newcomer asks for, and somebody who came before it waits for it.
+/// No one holds what the newcomer requests, but an earlier request waits for it.
 #[test]
 fn nowait_does_not_join_or_pass_a_line() {
     let mut d = driver(&numbers(5));
     let (reader, writer) = (d.txn(), d.txn());
     d.call(reader, select(POINT).statement(&table())).expect("a reader");
     let waits = d.send(writer, add(2).statement(&table()));
-    assert_eq!(d.in_way_of(writer), [reader]);
+    assert_eq!(d.blockers_of(writer), [reader]);
     for answer in both(&mut d, &Query::new(POINT, RowLock::Share, LockWait::Fail)) {
         assert_eq!(state_of(&answer), Some(SqlState::LOCK_NOT_AVAILABLE));
     }
     for answer in both(&mut d, &Query::new(POINT, RowLock::Share, LockWait::Skip)) {
         assert_eq!(ids(answer), []);
     }
-    // Its own lock is no obstacle, nor are those who wait for it.
+    // Its own lock does not block it, nor do transactions that wait for it.
     assert_eq!(
         ids(d.call(reader, Query::new(POINT, RowLock::Share, LockWait::Fail).statement())),
         [2]
@@ -197,12 +202,12 @@ fn nowait_does_not_join_or_pass_a_line() {
     end(&mut d, reader);
     assert!(d.take(waits).expect("its turn").is_ok());
     end(&mut d, writer);
-    assert!(d.owes_nothing());
+    assert!(d.nothing_pending());
 }
 
-/// A queue: each takes the first entry that nobody has taken.
+/// A queue: each transaction takes the first free entries.
 #[test]
-fn skip_locked_locks_the_rows_that_it_returns_and_no_others() {
+fn skip_locked_locks_only_the_rows_it_returns() {
     for find in [
         Find::All { a_less: None },
         Find::Ids { low: Some(0), high: None, reverse: false },
@@ -220,7 +225,7 @@ fn skip_locked_locks_the_rows_that_it_returns_and_no_others() {
             let taken: Vec<i32> = (0..7).skip(2 * n).take(2).collect();
             assert_eq!(ids(d.call(*txn, take.statement())), taken);
         }
-        // Neither what did not satisfy the filter nor the keys between are locked.
+        // Neither rows that do not satisfy the filter nor the keys between are locked.
         let other = d.txn();
         d.call(other, add(8).statement(&table())).expect("free");
         let insert = Stmt::Insert { rows: vec![(100, Some(0), 0)], ignore: false };
@@ -229,14 +234,13 @@ fn skip_locked_locks_the_rows_that_it_returns_and_no_others() {
         assert_eq!(ids(d.call(txns[4], take.statement())), [0, 1]);
         txns[1..].iter().for_each(|txn| end(&mut d, *txn));
         end(&mut d, other);
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// Between two turns of the reader one row leaves the range that the index was asked for, and
-/// another the table.
+/// Between two turns of the reader, one row leaves the index range, and another is deleted.
 #[test]
-fn skip_locked_looks_at_rows_again_that_an_index_led_to() {
+fn skip_locked_rechecks_rows_found_through_an_index() {
     let mut d = driver(&numbers(3000));
     let find = Find::ByA { low: Some(0), high: Some(9), reverse: false };
     let query = Query { a_at_most: Some(9), ..Query::new(find, RowLock::Update, LockWait::Skip) };
@@ -251,16 +255,16 @@ fn skip_locked_looks_at_rows_again_that_an_index_led_to() {
     d.send(writer, Body::Finish { commit: Some(Lsn(9)) });
     assert_eq!(d.waiting(), 0);
     d.settle();
-    let found = ids(d.take(seq).expect("an answer"));
+    let found = ids(d.take(seq).expect("a reply"));
     assert_eq!(found.len(), 2998);
     assert!(!found.contains(&leaves) && !found.contains(&goes));
     end(&mut d, reader);
 }
 
 /// Between two turns of the reader a row moves ahead in the index: one that it is about to read,
-/// and one that it has locked for its key only.
+/// and one whose key it has locked.
 #[test]
-fn skip_locked_returns_a_row_that_moves_in_the_index_once() {
+fn skip_locked_returns_a_moving_row_once() {
     for (lock, moves, by) in [(RowLock::Update, 2586, 2), (RowLock::KeyShare, 10, 8)] {
         let mut d = driver(&numbers(3000));
         let find = Find::ByA { low: Some(0), high: Some(9), reverse: false };
@@ -271,17 +275,17 @@ fn skip_locked_returns_a_row_that_moves_in_the_index_once() {
         d.send(writer, Body::Finish { commit: Some(Lsn(9)) });
         assert_eq!(d.waiting(), 0);
         d.settle();
-        let mut found = ids(d.take(seq).expect("an answer"));
+        let mut found = ids(d.take(seq).expect("a reply"));
         found.sort_unstable();
         assert!(found.iter().copied().eq(0..3000), "{lock:?}: {} rows", found.len());
         end(&mut d, reader);
     }
 }
 
-/// What a foreign key's check does: parents are updated at the same time, and neither deleted nor
-/// given another key.
+/// A foreign key check: parents can be updated concurrently, but neither deleted nor given another
+/// key.
 #[test]
-fn key_share_stops_deletes_and_changes_of_keys_only() {
+fn key_share_blocks_only_deletes_and_key_changes() {
     for find in [
         POINT,
         Find::Ids { low: Some(1), high: Some(3), reverse: false },
@@ -297,7 +301,7 @@ fn key_share_stops_deletes_and_changes_of_keys_only() {
         d.call(alone, add(1).one_shot(&table())).expect("no key");
         d.call(block, add(1).statement(&table())).expect("no key");
         assert_eq!(ids(d.call(check, query.statement())).iter().filter(|id| **id == 2).count(), 1);
-        // Not one that reads what is being changed.
+        // It conflicts with a read of what is being changed.
         let reader = d.txn();
         let whole = Query::new(find.clone(), RowLock::Share, LockWait::Fail);
         assert_eq!(
@@ -309,17 +313,17 @@ fn key_share_stops_deletes_and_changes_of_keys_only() {
         for stmt in [add(0), add(2), Stmt::Delete(POINT)] {
             let writer = d.txn();
             let seq = d.send(writer, stmt.one_shot(&table()));
-            assert_eq!(d.in_way_of(writer), [check], "{find:?} {stmt:?}");
+            assert_eq!(d.blockers_of(writer), [check], "{find:?} {stmt:?}");
             d.send(writer, Body::Cancel(SqlError::new(SqlState::QUERY_CANCELED, "enough")));
-            assert_eq!(state_of(&d.take(seq).expect("an answer")), Some(SqlState::QUERY_CANCELED));
+            assert_eq!(state_of(&d.take(seq).expect("a reply")), Some(SqlState::QUERY_CANCELED));
         }
         end(&mut d, check);
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
 #[test]
-fn all_rows_of_a_table_without_a_primary_key_are_locked_against_phantoms() {
+fn keyless_tables_are_locked_against_phantoms() {
     let keyless =
         Arc::new(TableDef { primary_key: Vec::new(), indexes: Vec::new(), ..(*table()).clone() });
     let all = Find::All { a_less: None };
@@ -333,16 +337,16 @@ fn all_rows_of_a_table_without_a_primary_key_are_locked_against_phantoms() {
         d.call(holder, stmt.statement(&keyless)).expect("all rows");
         let insert = Stmt::Insert { rows: vec![(1, Some(1), 1)], ignore: false };
         let seq = d.send(writer, insert.one_shot(&keyless));
-        assert_eq!(d.in_way_of(writer), [holder], "{stmt:?}");
+        assert_eq!(d.blockers_of(writer), [holder], "{stmt:?}");
         end(&mut d, holder);
         d.take(seq).expect("its turn").expect("a row");
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// A new row is locked though nobody else knows its hidden number.
+/// A new row is locked although no one else knows its hidden number.
 #[test]
-fn skip_locked_reads_no_uncommitted_row_without_a_primary_key() {
+fn skip_locked_skips_uncommitted_rows_without_a_key() {
     let keyless =
         Arc::new(TableDef { primary_key: Vec::new(), indexes: Vec::new(), ..(*table()).clone() });
     for wait in [LockWait::Skip, LockWait::Fail] {
@@ -362,14 +366,14 @@ fn skip_locked_reads_no_uncommitted_row_without_a_primary_key() {
         }
         end(&mut d, reader);
         end(&mut d, writer);
-        assert!(d.owes_nothing());
+        assert!(d.nothing_pending());
     }
 }
 
-/// Both hold the key; the first to change the row goes on, and the first to delete it waits for the
+/// Both hold the key. The first to change the row continues; the first to delete it waits for the
 /// other.
 #[test]
-fn a_holder_of_key_share_may_strengthen_its_lock() {
+fn holders_of_key_share_can_upgrade() {
     let mut d = driver(&numbers(5));
     let (one, other, third) = (d.txn(), d.txn(), d.txn());
     for txn in [one, other] {
@@ -379,11 +383,11 @@ fn a_holder_of_key_share_may_strengthen_its_lock() {
     let waits = d.send(third, Stmt::Delete(POINT).statement(&table()));
     d.call(one, add(2).statement(&table())).expect("it passes the line");
     let delete = d.send(one, Stmt::Delete(POINT).statement(&table()));
-    assert_eq!(d.in_way_of(one), [other]);
+    assert_eq!(d.blockers_of(one), [other]);
     end(&mut d, other);
     assert_eq!(rows_of(&d.take(delete).expect("its turn").expect("a row")).len(), 1);
     end(&mut d, one);
     assert!(rows_of(&d.take(waits).expect("its turn").expect("no row")).is_empty());
     end(&mut d, third);
-    assert!(d.owes_nothing());
+    assert!(d.nothing_pending());
 }

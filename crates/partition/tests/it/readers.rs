@@ -1,5 +1,5 @@
-//! Readers as of snapshots, in random histories: each answer is that of the state in which its
-//! snapshot was opened.
+//! Readers under snapshots in random histories: each reply reflects the state in which its snapshot
+//! was opened.
 
 use crate::driver::{Answer, Driver, Paged};
 use crate::history::Rng;
@@ -9,7 +9,7 @@ use clearway_partition::{Batch, Body, Opening, Reply, Snapshot};
 use clearway_types::{Lsn, TxnId};
 use std::sync::Arc;
 
-/// At most so many at a time.
+/// Maximum number at a time.
 const READERS: usize = 3;
 
 struct Reader {
@@ -20,9 +20,9 @@ struct Reader {
 
 enum Phase {
     Opening(Option<Opening>),
-    /// With what it sees.
+    /// With the state that it sees.
     Open(Snapshot, Box<Model>),
-    /// It has been closed, and its transaction ends.
+    /// It is closed, and its transaction is ending.
     Over,
 }
 
@@ -37,12 +37,12 @@ impl Readers {
         Self { readers: Vec::new(), seed, seen: Default::default() }
     }
 
-    /// Whether this is the answer to a reader.
+    /// Returns true if the reply is for a reader.
     pub fn is_awaited(&self, seq: u32) -> bool {
         self.readers.iter().any(|reader| reader.pending.as_ref().is_some_and(|(s, _)| *s == seq))
     }
 
-    /// A reader's next call, or a new reader.
+    /// Makes a reader's next call, or creates a reader.
     pub fn step<T: Paged>(
         &mut self,
         d: &mut Driver<T>,
@@ -91,13 +91,13 @@ impl Readers {
         self.readers[at].pending = Some((seq, None));
     }
 
-    /// Closes the first one that is open; false if there is none.
+    /// Closes the first open snapshot; returns false if there is none.
     pub fn close<T: Paged>(&mut self, d: &mut Driver<T>) -> bool {
         let idle = self.readers.iter().position(|reader| reader.pending.is_none());
         idle.map(|at| self.end(d, at)).is_some()
     }
 
-    /// `now`: what is committed.
+    /// Handles a reply; `now` is the committed state.
     pub fn answered<T: Paged>(
         &mut self,
         d: &mut Driver<T>,
@@ -106,7 +106,7 @@ impl Readers {
         answer: &Answer,
     ) {
         let awaits = |reader: &Reader| reader.pending.as_ref().is_some_and(|(s, _)| *s == seq);
-        let at = self.readers.iter().position(awaits).expect("whose answer");
+        let at = self.readers.iter().position(awaits).expect("the reply of a known call");
         let stmt = self.readers[at].pending.take().and_then(|(_, stmt)| stmt);
         match (&mut self.readers[at].snapshot, stmt) {
             (Phase::Opening(opening), _) => {
@@ -131,7 +131,7 @@ impl Readers {
                 self.seen.reads += 1;
                 self.seen.old += u64::from(now.clone().run(&stmt) != expected);
             }
-            (Phase::Open(..), None) => panic!("an answer to nothing"),
+            (Phase::Open(..), None) => panic!("a reply without a call"),
             (Phase::Over, _) => {
                 self.readers.remove(at);
             }

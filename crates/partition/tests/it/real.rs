@@ -1,5 +1,5 @@
 //! The same histories with real trees, on a disk in memory, in a pool that holds everything and in
-//! one that holds nearly nothing.
+//! one that holds almost nothing.
 
 use crate::driver::Driver;
 use crate::history::{Rng, Seen, run};
@@ -27,7 +27,7 @@ fn node(frames: u32, undo_memory: usize) -> Node {
 }
 
 fn history(frames: u32, seed: u64, steps: usize) -> Seen {
-    // In two of three runs, undo is read back from the log.
+    // In two of three runs, undo is read from the log.
     let mut node = node(frames, [1 << 20, 1000, 0][seed as usize % 3]);
     let store = node.take_stores().remove(0);
     let node = Arc::new(node);
@@ -37,7 +37,7 @@ fn history(frames: u32, seed: u64, steps: usize) -> Seen {
 }
 
 #[test]
-fn real_trees_serve_the_same_histories() {
+fn histories_on_real_trees_are_serialisable() {
     for seed in 1..=12 {
         let seen = history(1024, seed, 400);
         assert!(seen.committed > 10, "{seen:?}");
@@ -45,23 +45,23 @@ fn real_trees_serve_the_same_histories() {
 }
 
 #[test]
-fn real_trees_in_a_tiny_pool_serve_the_same_histories() {
+fn histories_in_a_tiny_pool_are_serialisable() {
     for seed in 1..=12 {
         let seen = history(24, seed, 400);
         assert!(seen.committed > 10, "{seen:?}");
     }
 }
 
-/// Has every page that nobody keeps leave the pool.
+/// Evicts every page that is not pinned.
 fn churn(node: &Node) {
     for no in 1..100 {
         drop(node.pool().fetch_blocking(MissingPage::Page(PageId::new(PartitionId(0), no))));
     }
 }
 
-/// A retry may wait in line for the partition: what was fetched for it is still there when it runs.
+/// A retry may wait in line for the partition: the fetched pages are still resident when it runs.
 #[test]
-fn fetched_pages_stay_until_the_retry_has_run() {
+fn fetched_pages_stay_resident_until_the_retry() {
     let mut node = node(24, 1 << 20);
     let store = node.take_stores().remove(0);
     let node = Arc::new(node);
@@ -90,22 +90,22 @@ fn fetched_pages_stay_until_the_retry_has_run() {
         assert!(retries < 10, "it misses the same pages again");
         let multi = d.txn();
         let given = d.send(multi, Body::Block);
-        assert_eq!(d.take(given).expect("an answer").expect("the partition").count, 1);
-        // The retry waits in line, and others have the pool.
+        assert_eq!(d.take(given).expect("a reply").expect("the partition").count, 1);
+        // The retry waits in line, and others use the pool.
         d.resume(0);
         assert!(d.suspended.is_empty() && d.waiting() == 1);
         churn(&node);
         let end = d.send(multi, Body::Finish { commit: None });
-        d.take(end).expect("an answer").expect("the end");
+        d.take(end).expect("a reply").expect("the end");
     }
-    assert_eq!(as_expected(&d.take(s).expect("an answer")), Ok(vec![(id, None, id)]));
+    assert_eq!(as_expected(&d.take(s).expect("a reply")), Ok(vec![(id, None, id)]));
     node.shutdown();
 }
 
-/// Others have all frames between two attempts: what an attempt needs comes together, though its
-/// parts find out about it one after the other.
+/// Others use all frames between two attempts: the pages for an attempt are fetched together,
+/// although it discovers them one after the other.
 #[test]
-fn every_statement_ends_though_nothing_stays_in_the_pool() {
+fn statements_complete_although_the_pool_is_churned() {
     let mut node = node(24, 1 << 20);
     let store = node.take_stores().remove(0);
     let node = Arc::new(node);
@@ -116,18 +116,18 @@ fn every_statement_ends_though_nothing_stays_in_the_pool() {
         let mut misses = 0;
         while !d.suspended.is_empty() {
             misses += 1;
-            // Far more than the steps of any of these have pages.
+            // Far more than the number of pages that the steps need.
             assert!(misses < 10_000, "it misses the same pages again: {:?}", d.suspended);
             if churns.get() {
                 churn(&node);
             }
             d.resume(0);
         }
-        d.take(seq).expect("an answer").expect("no error")
+        d.take(seq).expect("a reply").expect("no error")
     };
     run(1, Body::CreateTrees(vec![ROWS, BY_A, BY_B]));
     run(1, Body::Finish { commit: Some(node.commit(TxnId(1001))) });
-    // Enough pages for `churn`, in trees of which the others know nothing.
+    // Enough pages for `churn`, in trees that the others do not use.
     for from in (0..6000).step_by(1000) {
         let rows = (from..from + 1000).map(|i| (i, Some(i), i)).collect();
         run(2, Stmt::Insert { rows, ignore: false }.one_shot(&table()));
@@ -144,11 +144,11 @@ fn every_statement_ends_though_nothing_stays_in_the_pool() {
     node.shutdown();
 }
 
-/// A table several times the pool: every statement misses pages, transactions change more than the
-/// pool holds, and aborts undo it.
+/// A table several times the size of the pool: every statement misses pages, transactions change
+/// more than the pool holds, and aborts undo it.
 #[test]
-fn a_table_larger_than_the_pool() {
-    const ROWS_THERE: i32 = 6000;
+fn tables_can_be_larger_than_the_pool() {
+    const ROW_COUNT: i32 = 6000;
     let mut node = node(32, 10_000);
     let store = node.take_stores().remove(0);
     let node = Arc::new(node);
@@ -159,9 +159,9 @@ fn a_table_larger_than_the_pool() {
     d.call(t, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");
     let lsn = node.commit(t);
     d.call(t, Body::Finish { commit: Some(lsn) }).expect("commit");
-    for from in (0..ROWS_THERE).step_by(1000) {
+    for from in (0..ROW_COUNT).step_by(1000) {
         let rows: Vec<_> = (from..from + 1000)
-            .map(|i| (i, Some(i * 7919 % ROWS_THERE), i * 31 % 100_003))
+            .map(|i| (i, Some(i * 7919 % ROW_COUNT), i * 31 % 100_003))
             .collect();
         model.0.extend(rows.iter().map(|r| (r.0, (r.1, r.2))));
         let t = d.txn();
@@ -172,7 +172,7 @@ fn a_table_larger_than_the_pool() {
         let mut after = model.clone();
         let commit = round % 2 == 0;
         for _ in 0..3 {
-            let low = rng.below(ROWS_THERE as u64) as i32;
+            let low = rng.below(ROW_COUNT as u64) as i32;
             let find = match rng.below(4) {
                 0 => Find::Point(low),
                 1 => Find::ByA { low: Some(low), high: Some(low + 40), reverse: rng.below(2) == 0 },

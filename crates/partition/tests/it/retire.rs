@@ -1,4 +1,5 @@
-//! Rows that are given to the next transaction before the one that has changed them has ended.
+//! Early retirement: rows whose lock passes to the next transaction before the one that has changed
+//! them has ended.
 
 use crate::driver::{Driver, state_of};
 use crate::snapshots::{close, open, read_in};
@@ -18,7 +19,7 @@ fn table() -> Arc<TableDef> {
     Arc::new(plain_table())
 }
 
-/// Rows 1 to 3, with 100 each.
+/// Creates a driver with rows 1 to 3, with 100 each.
 fn driver(paging: Option<Paging>) -> D {
     let mut d = Driver::new(MemTrees::new(None), ());
     let limits = Limits { retire: true, increments: false, ..Limits::default() };
@@ -30,7 +31,7 @@ fn driver(paging: Option<Paging>) -> D {
     d
 }
 
-/// A statement at READ COMMITTED.
+/// Returns a statement at READ COMMITTED.
 fn body(stmt: &Stmt) -> Body {
     let (program, env) = (Arc::new(stmt.program(&table())), Arc::new(Env::default()));
     Body::StatementAt {
@@ -47,7 +48,7 @@ fn bump(id: i32, by: i32) -> Body {
     bump_from(id, by, false)
 }
 
-/// `seen`: it finds the row as it is committed, as REPEATABLE READ does.
+/// With `seen`, it finds the row as committed, as REPEATABLE READ does.
 fn bump_from(id: i32, by: i32, seen: bool) -> Body {
     match body(&Stmt::Bump { id, column: 1, by }) {
         Body::StatementAt { program, env, rows, batch, .. } if !seen => Body::Statement {
@@ -69,44 +70,44 @@ fn finish(d: &mut D, txn: TxnId) {
 }
 
 fn commit(d: &mut D, txn: TxnId) {
-    d.call(txn, Body::Settle).expect("nobody is ahead");
+    d.call(txn, Body::Settle).expect("no transaction is ahead");
     finish(d, txn);
 }
 
-/// What READ COMMITTED reads of the row.
+/// Reads the row at READ COMMITTED.
 fn a(d: &mut D, id: i32) -> Option<i32> {
     let reader = d.txn();
     let seq = d.send(reader, body(&select(Find::Point(id))));
     d.settle();
-    let rows = d.take(seq).expect("it waits for nobody").expect("a row");
+    let rows = d.take(seq).expect("it does not wait").expect("a row");
     abort(d, reader);
     rows_of(&rows)[0].1
 }
 
-/// Somebody waits for the row, so that it is given away from now on.
+/// Makes a transaction wait for the row, so that its lock is retired from now on.
 fn warm(d: &mut D, id: i32) {
     let (first, second) = (d.txn(), d.txn());
-    d.call(first, bump(id, 0)).expect("nobody has the row");
+    d.call(first, bump(id, 0)).expect("the row is unlocked");
     let waits = d.send(second, bump(id, 0));
-    assert_eq!((d.take(waits), d.in_way_of(second)), (None, &[first][..]));
+    assert_eq!((d.take(waits), d.blockers_of(second)), (None, &[first][..]));
     abort(d, first);
     d.settle();
     d.take(waits).expect("its turn").expect("a change");
     abort(d, second);
 }
 
-/// Transactions that have changed row 1 by these, one behind the other.
+/// Starts transactions that change row 1 by these amounts, each behind the previous one.
 fn chain<const N: usize>(d: &mut D, by: [i32; N]) -> [TxnId; N] {
     warm(d, 1);
     by.map(|by| {
         let txn = d.txn();
-        assert_eq!(d.call(txn, bump(1, by)).expect("it waits for nobody").count, 1);
+        assert_eq!(d.call(txn, bump(1, by)).expect("it does not wait").count, 1);
         txn
     })
 }
 
 #[test]
-fn a_row_that_nobody_wants_is_not_given_away() {
+fn uncontended_rows_are_not_retired() {
     let mut d = driver(None);
     let (first, second) = (d.txn(), d.txn());
     d.call(first, bump(1, 1)).expect("a change");
@@ -117,18 +118,21 @@ fn a_row_that_nobody_wants_is_not_given_away() {
     assert_eq!(reply.behind, None);
     commit(&mut d, second);
     assert_eq!(a(&mut d, 1), Some(111));
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
 #[test]
-fn a_commit_waits_for_those_ahead_of_it() {
+fn commits_wait_for_transactions_ahead() {
     for versions in [false, true] {
         let mut d = driver(None);
         let held = versions.then(|| open(&mut d));
         let [first, second, third] = chain(&mut d, [1, 10, 100]);
         let answers = [third, second].map(|txn| d.send(txn, Body::Settle));
         assert_eq!(answers.map(|seq| d.take(seq)), [None, None]);
-        assert_eq!((d.in_way_of(third), d.in_way_of(second)), (&[first, second][..], &[first][..]));
+        assert_eq!(
+            (d.blockers_of(third), d.blockers_of(second)),
+            (&[first, second][..], &[first][..])
+        );
         if versions {
             assert_eq!(a(&mut d, 1), Some(100));
         }
@@ -144,12 +148,12 @@ fn a_commit_waits_for_those_ahead_of_it() {
         finish(&mut d, third);
         assert_eq!(a(&mut d, 1), Some(211));
         held.into_iter().for_each(|held| close(&mut d, held));
-        assert!(d.owes_nothing() && d.partition.active() == 0);
+        assert!(d.nothing_pending() && d.partition.active() == 0);
     }
 }
 
 #[test]
-fn a_rollback_undoes_those_behind_it_first() {
+fn rollbacks_first_undo_transactions_behind() {
     for versions in [false, true] {
         let mut d = driver(Some(Paging { pages: 8, frames: 2 }));
         let held = versions.then(|| open(&mut d));
@@ -158,7 +162,7 @@ fn a_rollback_undoes_those_behind_it_first() {
         let waits = d.send(third, Body::Settle);
         assert_eq!(d.take(waits), None);
         abort(&mut d, first);
-        assert_eq!(state_of(&d.take(waits).expect("an answer")), CASCADED);
+        assert_eq!(state_of(&d.take(waits).expect("a reply")), CASCADED);
         assert_eq!(d.undone, [second], "the third has its answer");
         assert_eq!((a(&mut d, 1), a(&mut d, 2)), (Some(100), Some(100)));
         for doomed in [second, third] {
@@ -168,13 +172,13 @@ fn a_rollback_undoes_those_behind_it_first() {
         }
         assert_eq!(a(&mut d, 3), Some(100));
         held.into_iter().for_each(|held| close(&mut d, held));
-        assert!(d.owes_nothing() && d.partition.active() == 0);
+        assert!(d.nothing_pending() && d.partition.active() == 0);
     }
 }
 
 /// Invariant 1: 22003 depends on a value that may be undone.
 #[test]
-fn an_error_waits_for_those_ahead_of_it() {
+fn errors_wait_for_transactions_ahead() {
     for committed in [false, true] {
         let mut d = driver(None);
         let [first] = chain(&mut d, [i32::MAX - 100]);
@@ -188,15 +192,15 @@ fn an_error_waits_for_those_ahead_of_it() {
             abort(&mut d, first);
             CASCADED
         };
-        assert_eq!(state_of(&d.take(answer).expect("an answer")), expected);
+        assert_eq!(state_of(&d.take(answer).expect("a reply")), expected);
         abort(&mut d, second);
-        assert!(d.owes_nothing() && d.partition.active() == 0);
+        assert!(d.nothing_pending() && d.partition.active() == 0);
     }
 }
 
-/// Invariant 1: whatever shows rows waits, too.
+/// Invariant 1: a read waits, too.
 #[test]
-fn a_read_waits_for_those_ahead_of_it() {
+fn reads_wait_for_transactions_ahead() {
     let mut d = driver(None);
     let [first, second] = chain(&mut d, [1, 10]);
     let read = d.send(second, body(&select(Find::Point(1))));
@@ -204,11 +208,11 @@ fn a_read_waits_for_those_ahead_of_it() {
     commit(&mut d, first);
     assert_eq!(rows_of(&d.take(read).expect("its turn").expect("a row"))[0].1, Some(111));
     commit(&mut d, second);
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
 #[test]
-fn an_owner_that_comes_back_undoes_those_behind_it() {
+fn reusing_a_retired_row_undoes_transactions_behind() {
     for writes in [false, true] {
         let mut d = driver(None);
         let [first, second, third] = chain(&mut d, [1, 10, 100]);
@@ -224,29 +228,29 @@ fn an_owner_that_comes_back_undoes_those_behind_it() {
         }
         commit(&mut d, first);
         assert_eq!(a(&mut d, 1), Some(if writes { 1101 } else { 101 }));
-        assert!(d.owes_nothing() && d.partition.active() == 0);
+        assert!(d.nothing_pending() && d.partition.active() == 0);
     }
 }
 
-/// Invariant 4: who changes two rows in the other order is undone, and not waited for.
+/// Invariant 4: a transaction that changes two rows in the other order is undone, not waited for.
 #[test]
-fn nobody_waits_for_those_behind_it() {
+fn no_transaction_waits_for_one_behind_it() {
     let mut d = driver(None);
     warm(&mut d, 2);
     let [first, second] = chain(&mut d, [1, 10]);
     d.call(second, bump(2, 10)).expect("a change");
-    assert_eq!(d.call(first, bump(2, 1)).expect("it waits for nobody").count, 1);
+    assert_eq!(d.call(first, bump(2, 1)).expect("it does not wait").count, 1);
     assert_eq!(state_of(&d.call(second, Body::Settle)), CASCADED);
     abort(&mut d, second);
     commit(&mut d, first);
     assert_eq!((a(&mut d, 1), a(&mut d, 2), d.deadlocks), (Some(101), Some(101), 0));
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
-/// One-shots, blocks with savepoints and REPEATABLE READ wait as ever, as do changes that show
-/// something.
+/// One-shots, blocks with savepoints and REPEATABLE READ wait as usual, and so do changes that
+/// return rows.
 #[test]
-fn others_wait_as_if_nobody_had_retired() {
+fn other_statements_wait_as_if_none_were_retired() {
     let mut d = driver(None);
     let snapshot = open(&mut d);
     let [first] = chain(&mut d, [1]);
@@ -285,17 +289,36 @@ fn others_wait_as_if_nobody_had_retired() {
     d.settle();
     assert!(d.take(seqs[4]).is_some_and(|answer| answer.is_ok()));
     abort(&mut d, strict);
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
-/// What one session of the history does.
+/// A session of the history.
 #[derive(Default)]
 struct Session {
     txn: Option<TxnId>,
-    /// What it has added to each row.
+    /// The sum of its additions to each row.
     added: [i32; 3],
-    /// Its call, and what that adds to which row if it succeeds; none: it is about to commit.
-    call: Option<(u32, Option<(usize, i32)>)>,
+    /// Its pending call.
+    call: Option<Call>,
+}
+
+struct Call {
+    seq: u32,
+    /// What it adds if it succeeds; none if it precedes the commit.
+    adds: Option<Addition>,
+}
+
+struct Addition {
+    row: usize,
+    by: i32,
+}
+
+/// How transactions ended.
+#[derive(Debug, Default)]
+struct Ends {
+    commits: u32,
+    cascades: u32,
+    rollbacks: u32,
 }
 
 struct History {
@@ -303,7 +326,7 @@ struct History {
     random: SeededEntropy,
     sessions: Vec<Session>,
     committed: [i32; 3],
-    ends: [u32; 3],
+    ends: Ends,
 }
 
 impl History {
@@ -311,16 +334,16 @@ impl History {
         (self.random.u64() % n) as usize
     }
 
-    /// Takes answers, and ends who cannot go on or has nobody ahead.
+    /// Processes replies; ends sessions that failed or have no transaction ahead.
     fn collect(&mut self) {
         self.d.settle();
         for at in 0..self.sessions.len() {
-            let Some((seq, adds)) = self.sessions[at].call else { continue };
+            let Some(Call { seq, .. }) = self.sessions[at].call else { continue };
             let Some(answer) = self.d.take(seq) else { continue };
-            self.sessions[at].call = None;
+            let adds = self.sessions[at].call.take().and_then(|call| call.adds);
             let txn = self.sessions[at].txn.expect("a transaction");
             match (answer, adds) {
-                (Ok(reply), Some((row, by))) => {
+                (Ok(reply), Some(Addition { row, by })) => {
                     assert_eq!(reply.count, 1);
                     self.sessions[at].added[row] += by;
                 }
@@ -328,7 +351,7 @@ impl History {
                     finish(&mut self.d, txn);
                     let added = std::mem::take(&mut self.sessions[at]).added;
                     self.committed.iter_mut().zip(added).for_each(|(sum, by)| *sum += by);
-                    self.ends[0] += 1;
+                    self.ends.commits += 1;
                 }
                 (answer, _) => {
                     let state = state_of(&answer).expect("an error of SQL");
@@ -336,7 +359,7 @@ impl History {
                         [SqlState::SERIALIZATION_FAILURE, SqlState::DEADLOCK].contains(&state),
                         "{state:?}"
                     );
-                    self.ends[1] += u32::from(state == SqlState::SERIALIZATION_FAILURE);
+                    self.ends.cascades += u32::from(state == SqlState::SERIALIZATION_FAILURE);
                     self.roll_back(at);
                 }
             }
@@ -356,14 +379,17 @@ impl History {
             match self.below(16) {
                 0 => {
                     self.roll_back(at);
-                    self.ends[2] += 1;
+                    self.ends.rollbacks += 1;
                 }
-                1..5 => self.sessions[at].call = Some((self.d.send(txn, Body::Settle), None)),
+                1..5 => {
+                    let seq = self.d.send(txn, Body::Settle);
+                    self.sessions[at].call = Some(Call { seq, adds: None });
+                }
                 _ => {
                     let (row, by) = (self.below(3), 1 + self.below(1000) as i32);
                     let seen = self.below(2) == 0;
                     let seq = self.d.send(txn, bump_from(row as i32 + 1, by, seen));
-                    self.sessions[at].call = Some((seq, Some((row, by))));
+                    self.sessions[at].call = Some(Call { seq, adds: Some(Addition { row, by }) });
                 }
             }
         }
@@ -371,7 +397,7 @@ impl History {
         self.collect();
     }
 
-    /// What everybody may see.
+    /// Checks what everyone may see.
     fn check(&mut self, held: Option<&(TxnId, clearway_partition::Snapshot)>) {
         if let Some(held) = held {
             let rows = self
@@ -380,7 +406,7 @@ impl History {
                 .expect("rows");
             assert!(
                 rows_of(&rows).iter().all(|row| row.1 == Some(100)),
-                "the snapshot stays as it was"
+                "the snapshot is unchanged"
             );
             let rows: Vec<_> = (1..=3).map(|id| a(&mut self.d, id)).collect();
             assert_eq!(rows, self.committed.map(Some));
@@ -388,16 +414,16 @@ impl History {
     }
 }
 
-/// Sessions that change three rows in any order and end in any way. Whatever becomes of them, the
-/// rows hold what was committed.
+/// Sessions that change three rows in any order and end in any way. In all cases the rows contain
+/// what was committed.
 #[test]
-fn rows_hold_what_was_committed() {
-    let mut ends = [0; 3];
+fn rows_contain_exactly_what_was_committed() {
+    let mut ends = Ends::default();
     for seed in 0..60 {
         let paging = (seed % 3 == 0).then_some(Paging { pages: 8, frames: 3 });
         let sessions = (0..6).map(|_| Session::default()).collect();
         let (d, random) = (driver(paging), SeededEntropy::new(seed));
-        let mut h = History { d, random, sessions, committed: [100; 3], ends: [0; 3] };
+        let mut h = History { d, random, sessions, committed: [100; 3], ends: Ends::default() };
         let held = (seed % 2 == 0).then(|| open(&mut h.d));
         for _ in 0..150 {
             h.step();
@@ -409,8 +435,10 @@ fn rows_hold_what_was_committed() {
         let rows: Vec<_> = (1..=3).map(|id| a(&mut h.d, id)).collect();
         assert_eq!(rows, h.committed.map(Some), "seed {seed}");
         h.d.answers.clear();
-        assert!(h.d.owes_nothing() && h.d.partition.active() == 0, "seed {seed}");
-        ends.iter_mut().zip(h.ends).for_each(|(sum, n)| *sum += n);
+        assert!(h.d.nothing_pending() && h.d.partition.active() == 0, "seed {seed}");
+        ends.commits += h.ends.commits;
+        ends.cascades += h.ends.cascades;
+        ends.rollbacks += h.ends.rollbacks;
     }
-    assert!(ends.iter().all(|n| *n > 100), "commits, cascades and rollbacks: {ends:?}");
+    assert!(ends.commits > 100 && ends.cascades > 100 && ends.rollbacks > 100, "{ends:?}");
 }

@@ -1,4 +1,4 @@
-//! Single rules of snapshots.
+//! Tests of single rules of snapshots.
 
 use crate::driver::{Answer, Driver, state_of};
 use crate::sql::{BY_A, BY_B, Find, ROWS, Stmt, as_expected, plain_table, rows_of, table};
@@ -10,11 +10,11 @@ use clearway_partition::{Batch, Body, Limits, Partition, Snapshot};
 use clearway_types::{Lsn, SqlState, TxnId};
 use std::sync::Arc;
 
-/// A reader with its snapshot.
+/// Opens a snapshot for a new reader.
 pub fn open(d: &mut D) -> (TxnId, Snapshot) {
     let (txn, opening) = (d.txn(), d.snapshots.begin());
     if let Some(generation) = opening.generation() {
-        assert_eq!(d.call(txn, Body::KeepVersions(generation)).expect("an answer").count, 1);
+        assert_eq!(d.call(txn, Body::KeepVersions(generation)).expect("a reply").count, 1);
     }
     (txn, d.open(opening))
 }
@@ -41,14 +41,14 @@ pub fn close(d: &mut D, (txn, snapshot): (TxnId, Snapshot)) {
 }
 
 #[test]
-fn a_reader_waits_for_no_writer_and_no_writer_for_it() {
+fn readers_and_writers_do_not_wait_for_each_other() {
     let mut d = driver(&numbers(5));
     let writer = d.txn();
     d.call(writer, add(2).statement(&table())).expect("a change");
     let reader = open(&mut d);
     let all = Find::All { a_less: None };
     assert_eq!(rows_of(&read(&mut d, &reader, all.clone()).expect("rows")), numbers(5));
-    // A row that has been read is changed, and so are those that are to come.
+    // Changes a row that has been read, and rows that have not been read yet.
     for change in [
         add(1),
         Stmt::Delete(Find::Point(3)),
@@ -69,15 +69,15 @@ fn a_reader_waits_for_no_writer_and_no_writer_for_it() {
     close(&mut d, reader);
     close(&mut d, later);
     assert_eq!(
-        (d.partition.version_memory(), d.partition.active(), d.owes_nothing()),
+        (d.partition.version_memory(), d.partition.active(), d.nothing_pending()),
         (0, 0, true)
     );
 }
 
-/// Its commit record is in the log, and the partition has not been told: whether the snapshot sees
-/// it is known when it has.
+/// The commit record is in the log, but the partition has not received the outcome: until then it
+/// is unknown whether the snapshot sees the commit.
 #[test]
-fn a_reader_waits_to_be_told_of_a_commit() {
+fn readers_wait_for_the_outcome_of_a_commit() {
     let mut d = driver(&numbers(3));
     let writer = d.txn();
     d.call(writer, add(2).statement(&table())).expect("a change");
@@ -90,23 +90,24 @@ fn a_reader_waits_to_be_told_of_a_commit() {
     assert_eq!(answers.map(|answer| d.take(answer)), [None, None]);
     d.call(writer, Body::Finish { commit: Some(commit) }).expect("commit");
     drop(committing);
-    let rows = answers.map(|answer| rows_of(&d.take(answer).expect("it was told").expect("rows")));
+    let rows = answers
+        .map(|answer| rows_of(&d.take(answer).expect("the outcome has arrived").expect("rows")));
     assert_eq!(rows, [vec![(2, Some(2), 1002)], vec![(2, Some(3), 1002)]]);
     close(&mut d, before);
     close(&mut d, after);
-    assert!(d.owes_nothing());
+    assert!(d.nothing_pending());
 }
 
-/// Who has images kept for a snapshot of his own may have changed something himself: others do not
-/// see it.
+/// A transaction that makes partitions keep images for its own snapshot may have changed something
+/// itself: others do not see that.
 #[test]
-fn a_writer_that_opens_the_first_snapshot_is_seen_by_himself_alone() {
+fn changes_before_the_first_snapshot_stay_private() {
     let mut d = driver(&numbers(3));
     let (writer, opening) = (d.txn(), d.snapshots.begin());
     d.call(writer, add(1).statement(&table())).expect("a change");
     d.call(writer, Body::Savepoint(1)).expect("a savepoint");
     let generation = opening.generation().expect("it is the first");
-    assert_eq!(d.call(writer, Body::KeepVersions(generation)).expect("an answer").count, 1);
+    assert_eq!(d.call(writer, Body::KeepVersions(generation)).expect("a reply").count, 1);
     let own = (writer, d.open(opening));
     let reader = open(&mut d);
     d.call(writer, add(2).statement(&table())).expect("a change");
@@ -122,7 +123,7 @@ fn a_writer_that_opens_the_first_snapshot_is_seen_by_himself_alone() {
         values(&mut d),
         [[Some(0), Some(2), Some(3)], [Some(0), Some(1), Some(2)]].map(Vec::from)
     );
-    d.call(writer, Body::RollbackTo(1)).expect("the way back");
+    d.call(writer, Body::RollbackTo(1)).expect("rolled back");
     assert_eq!(
         values(&mut d),
         [[Some(0), Some(2), Some(2)], [Some(0), Some(1), Some(2)]].map(Vec::from)
@@ -132,10 +133,10 @@ fn a_writer_that_opens_the_first_snapshot_is_seen_by_himself_alone() {
     d.call(writer, Body::Finish { commit: None }).expect("the end");
 }
 
-/// A row is changed as it is now, if the condition still holds; or not at all by who wants what he
-/// has seen.
+/// A change applies to the row's newest version, if the condition still holds; a repeatable
+/// transaction fails instead.
 #[test]
-fn a_change_looks_at_the_newest_version() {
+fn changes_apply_to_the_newest_version() {
     let mut d = driver(&numbers(4));
     let (early, repeatable) = (open(&mut d), open(&mut d));
     one(&mut d, &add(1)).expect("a change");
@@ -161,11 +162,11 @@ fn a_change_looks_at_the_newest_version() {
         assert_eq!(state_of(&refused), Some(SqlState::SERIALIZATION_FAILURE));
     }
     assert_eq!(
-        change(&mut d, &repeatable, true, Find::Point(0)).expect("it is as it was").count,
+        change(&mut d, &repeatable, true, Find::Point(0)).expect("it is unchanged").count,
         1
     );
     d.call(repeatable.0, Body::Finish { commit: None }).expect("the end");
-    // Row 1 has left the range, row 2 is gone.
+    // Row 1 has left the range, row 2 is deleted.
     for find in [by_a(1, 1), by_a(2, 2)] {
         assert_eq!(change(&mut d, &early, false, find).expect("no change").count, 0);
     }
@@ -182,15 +183,15 @@ fn a_change_looks_at_the_newest_version() {
 }
 
 #[test]
-fn a_hot_row_costs_one_image_a_snapshot() {
+fn hot_rows_cost_one_image_per_snapshot() {
     let mut d = driver(&numbers(3));
     let plain = Arc::new(TableDef { indexes: Vec::new(), ..plain_table() });
     let reader = open(&mut d);
     let changes = |d: &mut D| {
-        for at_once in [true, false] {
+        for one_shot in [true, false] {
             for _ in 0..100 {
                 let txn = d.txn();
-                if at_once {
+                if one_shot {
                     d.call(txn, add(1).one_shot(&plain)).expect("a change");
                 } else {
                     d.call(txn, add(1).statement(&plain)).expect("a change");
@@ -215,8 +216,8 @@ fn a_hot_row_costs_one_image_a_snapshot() {
     assert_eq!(d.partition.version_memory(), 0);
 }
 
-/// Who opens a snapshot soon after another finds versions kept; what nobody sees any more is not
-/// among them.
+/// A snapshot opened soon after another finds that versions are kept, but not versions that no one
+/// sees any more.
 #[test]
 fn versions_are_kept_for_a_while_after_the_last_snapshot() {
     let limits = Limits { version_linger: 3, ..Limits::default() };
@@ -237,8 +238,7 @@ fn versions_are_kept_for_a_while_after_the_last_snapshot() {
         }
         assert!(!is_kept(&d));
     }
-    // Without a message to the partition a snapshot sees what was committed before it, and nothing
-    // else.
+    // Without a message to the partition, a snapshot sees exactly what was committed before it.
     let first = open(&mut d);
     let writer = d.txn();
     d.call(writer, add(2).statement(&table())).expect("a change");
@@ -252,9 +252,9 @@ fn versions_are_kept_for_a_while_after_the_last_snapshot() {
     close(&mut d, second);
 }
 
-/// Over the budget, snapshots fail, and no writer does.
+/// Over the budget, snapshots fail, but no writer does.
 #[test]
-fn a_snapshot_fails_when_its_images_take_too_much_memory() {
+fn snapshots_fail_when_images_exceed_the_budget() {
     let mut d = Driver::new(MemTrees::new(None), ());
     let limits = Limits { version_memory: 10_000, ..Limits::default() };
     d.partition = Partition::new(MemTrees::new(None), limits, d.snapshots.clone());
@@ -275,9 +275,9 @@ fn a_snapshot_fails_when_its_images_take_too_much_memory() {
     close(&mut d, new);
 }
 
-/// READ COMMITTED is told that a row has moved, also if another change came before.
+/// READ COMMITTED reports that a row has moved, even if another change came before.
 #[test]
-fn a_row_that_was_changed_and_then_moved_has_moved() {
+fn changed_and_then_moved_rows_are_reported_as_moved() {
     for changes in [&[0][..], &[1, 0], &[1, 1, 0]] {
         let mut d = driver(&numbers(3));
         let (txn, snapshot) = open(&mut d);

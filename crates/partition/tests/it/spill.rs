@@ -1,4 +1,4 @@
-//! Readers of old versions of rows that are in the temporary file.
+//! Readers of old row versions that are in the temporary file.
 
 use crate::driver::{Driver, state_of};
 use crate::history::run_each;
@@ -28,7 +28,7 @@ fn file(disk: &MemDisk, slots: u64) -> Arc<SpillFile> {
     file.expect("a slot fits")
 }
 
-/// A partition with little memory for versions.
+/// Creates a partition with little memory for versions.
 fn spilling(file: &Arc<SpillFile>, memory: usize) -> D {
     let mut d = Driver::new(MemTrees::new(None), ());
     let limits = Limits { version_memory: memory, ..Limits::default() };
@@ -42,7 +42,7 @@ fn change(d: &mut D, model: &mut Model, stmt: &Stmt) {
     assert_eq!(as_expected(&one(d, stmt)), model.run(stmt), "{stmt:?}");
 }
 
-/// Makes the table other than it was, row by row.
+/// Changes every row of the table.
 fn change_everything(d: &mut D, model: &mut Model, rows: i32) {
     for id in 0..rows {
         let find = Find::Point(id);
@@ -75,7 +75,7 @@ fn finds() -> Vec<Find> {
     finds
 }
 
-/// What a reader finds, a few rows at a time.
+/// Reads a few rows at a time.
 fn in_batches(d: &mut D, reader: &(TxnId, Snapshot), find: Find) -> Expected {
     let Body::StatementAt { at, repeatable, program, env, rows, .. } =
         read_in(&table(), reader, find)
@@ -95,7 +95,7 @@ fn in_batches(d: &mut D, reader: &(TxnId, Snapshot), find: Find) -> Expected {
 }
 
 #[test]
-fn a_reader_finds_spilled_versions_by_every_path() {
+fn readers_find_spilled_versions_by_every_path() {
     const ROW_COUNT: i32 = 200;
     let disk = disk();
     let file = file(&disk, 10_000);
@@ -130,12 +130,12 @@ fn a_reader_finds_spilled_versions_by_every_path() {
     }
     assert!(d.spill_reads > 100, "{}", d.spill_reads);
     readers.into_iter().for_each(|(reader, _)| close(&mut d, reader));
-    assert_eq!((d.partition.version_memory(), file.bytes(), d.owes_nothing()), (0, 0, true));
+    assert_eq!((d.partition.version_memory(), file.bytes(), d.nothing_pending()), (0, 0, true));
 }
 
-/// Whoever changes a row as of a snapshot is told of changes since then, wherever their images are.
+/// A change as of a snapshot detects later changes by others, wherever their images are.
 #[test]
-fn a_change_since_the_snapshot_is_known_from_the_file() {
+fn spilled_changes_since_the_snapshot_are_detected() {
     let disk = disk();
     let file = file(&disk, 10_000);
     let mut d = spilling(&file, 8_000);
@@ -159,19 +159,15 @@ fn a_change_since_the_snapshot_is_known_from_the_file() {
     for id in 0..99 {
         assert_eq!(state_of(&locking(&mut d, id)), Some(SqlState::SERIALIZATION_FAILURE), "{id}");
     }
-    assert_eq!(
-        rows_of(&locking(&mut d, 99).expect("nobody has changed it")),
-        [(99, Some(9), 1099)]
-    );
+    assert_eq!(rows_of(&locking(&mut d, 99).expect("it is unchanged")), [(99, Some(9), 1099)]);
     assert!(d.spill_reads > 0);
     drop(writer.1);
     abort(&mut d, writer.0);
 }
 
-/// Whoever inserts as of a snapshot is told of rows that were deleted since then, wherever their
-/// images are.
+/// An insert as of a snapshot detects later deletions of rows, wherever their images are.
 #[test]
-fn a_deletion_since_the_snapshot_is_known_from_the_file() {
+fn spilled_deletions_since_the_snapshot_are_detected() {
     let disk = disk();
     let file = file(&disk, 10_000);
     let mut d = spilling(&file, 8_000);
@@ -207,9 +203,9 @@ fn a_deletion_since_the_snapshot_is_known_from_the_file() {
     abort(&mut d, writer.0);
 }
 
-/// Snapshots fail from the oldest on; no writer does.
+/// Snapshots fail, oldest first; no writer does.
 #[test]
-fn a_full_file_fails_the_oldest_snapshot() {
+fn full_files_fail_the_oldest_snapshot() {
     let disk = disk();
     let file = file(&disk, 4);
     let mut d = spilling(&file, 8_000);
@@ -230,7 +226,7 @@ fn a_full_file_fails_the_oldest_snapshot() {
 }
 
 #[test]
-fn a_block_that_cannot_be_read_or_written_fails_snapshots_only() {
+fn unreadable_or_unwritable_blocks_fail_only_snapshots() {
     for fault in [Fault::FailedWrite, Fault::FailedRead, Fault::LostWrite, Fault::FailedOpen] {
         let disk = disk();
         let zone =
@@ -252,7 +248,7 @@ fn a_block_that_cannot_be_read_or_written_fails_snapshots_only() {
     }
 }
 
-/// Random histories with readers of snapshots, in a partition that spills most of what it keeps.
+/// Random histories with snapshot readers, in a partition that spills most of its versions.
 #[test]
 fn histories_with_spilled_versions_are_serialisable() {
     for paging in [None, Some(Paging { pages: 40, frames: 5 })] {

@@ -1,4 +1,4 @@
-//! A small table, statements on it, and a model that says what each must answer.
+//! A small table, statements on it, and a model that predicts each reply.
 //!
 //! `t(id integer primary key, a integer, b integer not null)`, index on (a), unique index on (b).
 
@@ -88,7 +88,7 @@ pub enum Stmt {
         column: usize,
         by: i32,
     },
-    /// The same of the row with this id, without RETURNING: the statement only adds.
+    /// The same for the row with this id, without RETURNING: the statement only adds.
     Bump {
         id: i32,
         column: usize,
@@ -232,7 +232,7 @@ impl Stmt {
     }
 }
 
-/// A statement of a general transaction, with its answer in one piece.
+/// Returns a statement of a general transaction, with its reply in one piece.
 pub fn statement(program: Arc<Program>, rows: Option<RowBatch>) -> Body {
     let env = Arc::new(Env::default());
     Body::Statement {
@@ -246,10 +246,10 @@ pub fn statement(program: Arc<Program>, rows: Option<RowBatch>) -> Body {
     }
 }
 
-/// A row that was changed by a statement that returns none.
+/// Stands for a row changed by a statement without RETURNING.
 pub const ONLY_COUNTED: Row = (-1, None, -1);
 
-/// What a statement must answer: rows, or the constraint that it violates.
+/// The expected reply of a statement: rows, or the violated constraint.
 pub type Expected = Result<Vec<Row>, &'static str>;
 
 pub fn as_expected(answer: &Result<Reply, Failure>) -> Expected {
@@ -268,7 +268,7 @@ pub fn as_expected(answer: &Result<Reply, Failure>) -> Expected {
     }
 }
 
-/// The table's rows by id; and whether it is the table without indexes.
+/// The table's rows by id, and whether it is the table without indexes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model(pub BTreeMap<i32, (Option<i32>, i32)>, pub bool);
 

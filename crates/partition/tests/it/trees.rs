@@ -1,4 +1,4 @@
-//! Trees in memory, on pages that are mostly somewhere else: any access may want one first.
+//! Trees in memory, on pages that are usually not resident: any access may miss one first.
 
 use clearway_buffer::MissingPage;
 use clearway_partition::{Compute, Trees, UndoLog, Undone, Visit};
@@ -13,7 +13,7 @@ use std::ops::Bound;
 
 type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// How a tree's keys are spread over pages, and how many of these are at hand.
+/// How a tree's keys are distributed over pages, and how many of these are resident.
 #[derive(Clone, Copy)]
 pub struct Paging {
     pub pages: u32,
@@ -31,9 +31,8 @@ pub struct MemTrees {
     pub misses: RefCell<u64>,
     /// Transactions that have tried to change something and have not been ended.
     pub active: BTreeSet<TxnId>,
-    /// Trees with a page that makes no sense, as whoever drops them or undoes a change in them
-    /// finds.
-    pub nonsense: BTreeSet<TreeId>,
+    /// Trees with a corrupt page, which a drop or an undo finds.
+    pub corrupt: BTreeSet<TreeId>,
 }
 
 pub struct MemLog {
@@ -75,29 +74,29 @@ impl MemTrees {
             trees: BTreeMap::new(),
             dropping: BTreeSet::new(),
             rowids: BTreeMap::new(),
-            // Before the first record, as a log with its header is.
+            // Before the first record, like a log with only its header.
             lsn: 8,
             paging,
             resident: RefCell::default(),
             pinned: Vec::new(),
             misses: RefCell::new(0),
             active: BTreeSet::new(),
-            nonsense: BTreeSet::new(),
+            corrupt: BTreeSet::new(),
         }
     }
 
-    /// Appends a commit record, say: where it ends.
+    /// Appends a record, for example a commit record; returns its end.
     pub fn append(&mut self) -> Lsn {
         self.lsn += 8;
         Lsn(self.lsn)
     }
 
-    /// The log's end.
+    /// Returns the log's end.
     pub fn appended(&self) -> Lsn {
         Lsn(self.lsn)
     }
 
-    /// Brings pages in for the next attempt.
+    /// Makes pages resident for the next attempt.
     pub fn pin(&mut self, wants: &[MissingPage]) {
         self.pinned = wants
             .iter()
@@ -151,23 +150,23 @@ impl MemTrees {
         Ok(self.append())
     }
 
-    /// The value of a key before all changes of the transaction.
+    /// Returns the value of a key before all changes of the transaction.
     fn before(&self, log: &MemLog, tree: TreeId, key: &[u8]) -> Result<Option<Vec<u8>>, Blocked> {
         let mut value = self.tree(tree)?.get(key).cloned();
         for undo in log.of_key(tree, key).rev() {
             match (undo, &mut value) {
                 (Undo::Value(old), _) => value.clone_from(old),
                 (Undo::Added(addends), Some(value)) => assert!(addends.subtract_from(value)),
-                (Undo::Added(_), None) => panic!("nothing was added to what is not there"),
+                (Undo::Added(_), None) => panic!("an addition to an absent row"),
             }
         }
         Ok(value)
     }
 
-    fn makes_sense(&self, tree: TreeId) -> Result<(), Blocked> {
+    fn check_readable(&self, tree: TreeId) -> Result<(), Blocked> {
         let page = PageId::new(PartitionId(0), tree.0);
-        let what = "it makes no sense";
-        if self.nonsense.contains(&tree) {
+        let what = "it is corrupt";
+        if self.corrupt.contains(&tree) {
             Err(StorageError::Corrupt { page, what }.into())
         } else {
             Ok(())
@@ -199,7 +198,7 @@ impl Trees for MemTrees {
         Ok(())
     }
     fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
-        self.makes_sense(tree)?;
+        self.check_readable(tree)?;
         self.dropping.insert(tree);
         if self.tree(tree)?.is_empty() {
             self.trees.remove(&tree);
@@ -317,7 +316,7 @@ impl Trees for MemTrees {
     ) -> Result<(), Blocked> {
         while log.undo.len() > to {
             let (tree, key, old) = &log.undo[log.undo.len() - 1];
-            self.makes_sense(*tree)?;
+            self.check_readable(*tree)?;
             self.touch(*tree, key)?;
             let (tree, key, old) = (*tree, key.clone(), old.clone());
             log.undo.pop();

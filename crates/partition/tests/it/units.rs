@@ -1,4 +1,4 @@
-//! Single rules of the partition's contract.
+//! Tests of single rules of the partition's contract.
 
 use crate::driver::{Answer, Driver, state_of};
 use crate::sql::{
@@ -35,7 +35,7 @@ pub fn select(find: Find) -> Stmt {
     Stmt::Select { find, limit: None, lock: None }
 }
 
-/// A read that waits for locks.
+/// Returns a read that waits for locks.
 pub fn share(find: Find) -> Stmt {
     Stmt::Select { find, limit: None, lock: Some(RowLock::Share) }
 }
@@ -83,7 +83,7 @@ pub fn numbers(n: i32) -> Vec<Row> {
 }
 
 #[test]
-fn a_point_update_commits_by_itself_and_readers_depend_on_it() {
+fn point_updates_autocommit_and_readers_depend_on_them() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let update = Stmt::Add { find: Find::Point(1), column: 1, by: 5 };
     let plain = Arc::new(TableDef { indexes: Vec::new(), ..plain_table() });
@@ -99,9 +99,9 @@ fn a_point_update_commits_by_itself_and_readers_depend_on_it() {
     assert_eq!(d.call(txn, nothing.one_shot(&plain)).unwrap().commit, None);
 }
 
-/// Of a key that is there, of a row that is gone, of nothing changed: each shows a commit.
+/// An existing key, a deleted row, an unchanged row: each reveals a commit.
 #[test]
-fn errors_and_empty_answers_depend_on_what_they_show() {
+fn errors_and_empty_replies_depend_on_what_they_reveal() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let plain = Arc::new(TableDef { indexes: Vec::new(), ..plain_table() });
     let mut call = |stmt: &Stmt| {
@@ -120,7 +120,7 @@ fn errors_and_empty_answers_depend_on_what_they_show() {
 }
 
 #[test]
-fn a_commit_is_depended_on_only_where_it_left_something() {
+fn only_commits_with_changes_are_dependencies() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let before = d.depends_on;
     let (reader, undone) = (d.txn(), d.txn());
@@ -148,27 +148,27 @@ fn a_commit_is_depended_on_only_where_it_left_something() {
 }
 
 #[test]
-fn what_was_never_here_is_finished_and_cancelled_quietly() {
+fn unknown_transactions_are_finished_and_ignored() {
     let mut d = driver(&[]);
     let txn = d.txn();
     let reply = d.call(txn, Body::Finish { commit: Some(Lsn(77)) }).unwrap();
     assert_eq!(reply, Reply::default());
-    assert!(d.depends_on < Lsn(77), "it left nothing here");
+    assert!(d.depends_on < Lsn(77), "it changed nothing here");
     abort(&mut d, txn);
     d.send(txn, Body::Cancel(SqlError::internal("x")));
     d.send(txn, Body::Resume(Vec::new()));
-    assert!(d.owes_nothing() && d.answers.is_empty());
+    assert!(d.nothing_pending() && d.answers.is_empty());
 }
 
 #[test]
-fn waiting_is_in_order_and_ends_with_the_holder() {
+fn waits_are_in_order_and_end_with_the_holder() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let (t1, t2, t3) = (d.txn(), d.txn(), d.txn());
     d.call(t1, add(1).statement(&table())).unwrap();
     let s2 = d.send(t2, add(1).statement(&table()));
     let s3 = d.send(t3, share(Find::Point(1)).one_shot(&table()));
-    assert_eq!(d.in_way_of(t2), [t1]);
-    assert_eq!(d.in_way_of(t3), [t2, t1]);
+    assert_eq!(d.blockers_of(t2), [t1]);
+    assert_eq!(d.blockers_of(t3), [t2, t1]);
     assert!(
         rows_of(&one(&mut d, &select(Find::Point(2))).unwrap()).is_empty(),
         "another key is free"
@@ -179,12 +179,12 @@ fn waiting_is_in_order_and_ends_with_the_holder() {
     d.call(t2, Body::Finish { commit: Some(Lsn(500)) }).unwrap();
     let last = d.take(s3).unwrap().unwrap();
     assert_eq!((rows_of(&last), d.depends_on), (vec![(1, Some(2), 1)], Lsn(500)));
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
-/// A hot row: the end of one transaction lets hundreds go on, a few at a time.
+/// A hot row: the end of one transaction lets hundreds continue, a few at a time.
 #[test]
-fn a_message_brings_a_bounded_number_of_waiters_with_it() {
+fn a_message_resumes_a_bounded_number_of_waiters() {
     const WAITERS: usize = 300;
     let turns = Limits::default().turns;
     let mut d = driver(&[(1, Some(0), 1)]);
@@ -216,7 +216,8 @@ fn a_message_brings_a_bounded_number_of_waiters_with_it() {
     );
 }
 
-/// Whoever has a lock and waits for his turn can still be cancelled, and nothing of him is left.
+/// A transaction that has its lock and waits for its turn can still be cancelled, and leaves
+/// nothing behind.
 #[test]
 fn a_waiter_is_cancelled_between_its_lock_and_its_turn() {
     let mut d = driver(&[(1, Some(0), 1)]);
@@ -241,11 +242,11 @@ fn a_waiter_is_cancelled_between_its_lock_and_its_turn() {
     d.settle();
     assert_eq!(d.answers.len(), 1 + 99, "the holder's end and the others");
     waiters.iter().for_each(|txn| abort(&mut d, *txn));
-    assert!(d.owes_nothing() && d.partition.active() == 0);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
 #[test]
-fn an_upgrade_by_two_readers_is_a_deadlock() {
+fn upgrades_by_two_readers_deadlock() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let (t1, t2) = (d.txn(), d.txn());
     d.call(t1, select(Find::Point(1)).statement(&table())).unwrap();
@@ -260,7 +261,7 @@ fn an_upgrade_by_two_readers_is_a_deadlock() {
 }
 
 #[test]
-fn an_absent_key_and_a_range_are_locked_against_phantoms() {
+fn absent_keys_and_ranges_are_locked_against_phantoms() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let insert = |id: i32| Stmt::Insert { rows: vec![(id, Some(4), 100 + id)], ignore: false };
     for (read, hit, miss) in [
@@ -275,7 +276,7 @@ fn an_absent_key_and_a_range_are_locked_against_phantoms() {
             d.call(other, insert(miss).one_shot(&table())).unwrap();
         }
         let s = d.send(writer, insert(hit).one_shot(&table()));
-        assert_eq!(d.in_way_of(writer), [reader], "{read:?}");
+        assert_eq!(d.blockers_of(writer), [reader], "{read:?}");
         assert_eq!(rows_of(&d.call(reader, select(read).statement(&table())).unwrap()), before);
         abort(&mut d, reader);
         d.take(s).unwrap().unwrap();
@@ -283,7 +284,7 @@ fn an_absent_key_and_a_range_are_locked_against_phantoms() {
 }
 
 #[test]
-fn a_failed_statement_leaves_no_trace_and_a_savepoint_is_kept() {
+fn failed_statements_are_undone_and_savepoints_kept() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let t = d.txn();
     d.call(t, Stmt::Insert { rows: vec![(2, None, 2)], ignore: false }.statement(&table()))
@@ -305,7 +306,7 @@ fn a_failed_statement_leaves_no_trace_and_a_savepoint_is_kept() {
 }
 
 #[test]
-fn null_in_a_not_null_column_is_refused() {
+fn null_in_a_not_null_column_is_rejected() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let table = table();
     let access = Access { path: Path::Point(vec![int(1)]), ..full(&table) };
@@ -318,7 +319,7 @@ fn null_in_a_not_null_column_is_refused() {
 }
 
 #[test]
-fn a_move_deletes_here_and_hands_over_the_new_row() {
+fn moves_delete_the_row_and_return_the_new_one() {
     let mut d = driver(&[(1, Some(1), 1), (2, None, 2)]);
     let access = Access { path: Path::Point(vec![int(1)]), ..full(&table()) };
     let program = Program::update(access, vec![(0, int(9))], vec![], true);
@@ -328,7 +329,7 @@ fn a_move_deletes_here_and_hands_over_the_new_row() {
 }
 
 #[test]
-fn plans_of_dropped_trees_and_of_changed_tables_are_stale() {
+fn plans_with_dropped_trees_or_changed_tables_are_stale() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let t = d.txn();
     d.call(t, Body::LockTable { table: TableId(5), asker: None }).unwrap();
@@ -341,9 +342,13 @@ fn plans_of_dropped_trees_and_of_changed_tables_are_stale() {
     );
     let waiting = d.txn();
     let s = d.send(waiting, add(1).one_shot(&table()));
-    assert_eq!(d.in_way_of(waiting), [t]);
+    assert_eq!(d.blockers_of(waiting), [t]);
     d.call(t, Body::Finish { commit: Some(Lsn(9)) }).unwrap();
-    assert_eq!(d.take(s), Some(Err(Failure::StalePlan)), "what waited for the change plans again");
+    assert_eq!(
+        d.take(s),
+        Some(Err(Failure::StalePlan)),
+        "statements that waited for the change plan again"
+    );
     assert_eq!(one(&mut d, &select(Find::Point(1))), Err(Failure::StalePlan));
     let newer = Arc::new(TableDef { version: 2, ..(*table()).clone() });
     let txn = d.txn();
@@ -357,7 +362,7 @@ fn plans_of_dropped_trees_and_of_changed_tables_are_stale() {
 }
 
 #[test]
-fn trees_of_an_aborted_transaction_go() {
+fn trees_of_aborted_transactions_are_dropped() {
     let mut d = Driver::new(MemTrees::new(None), ());
     let t = d.txn();
     d.call(t, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).unwrap();
@@ -370,7 +375,7 @@ fn trees_of_an_aborted_transaction_go() {
 }
 
 #[test]
-fn a_fresh_table_has_undo_as_soon_as_there_is_a_savepoint() {
+fn fresh_tables_have_undo_after_a_savepoint() {
     let mut d = Driver::new(MemTrees::new(None), ());
     let t = d.txn();
     d.call(t, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).unwrap();
@@ -395,7 +400,11 @@ fn long_scans_and_changes_run_in_slices() {
     assert!(d.take(s).is_none() && !d.suspended.is_empty(), "others have a turn");
     let other = d.txn();
     let blocked = d.send(other, share(Find::Point(1)).one_shot(&table()));
-    assert_eq!(d.in_way_of(other), [txn], "what it did without locks is under the table's lock");
+    assert_eq!(
+        d.blockers_of(other),
+        [txn],
+        "its changes without locks are protected by the table's lock"
+    );
     d.settle();
     assert_eq!(d.take(s).unwrap().unwrap().count, 5000);
     d.take(blocked).unwrap().unwrap();
@@ -414,7 +423,7 @@ fn long_scans_and_changes_run_in_slices() {
 }
 
 #[test]
-fn a_cancel_ends_a_wait_and_a_suspension() {
+fn cancels_end_waits_and_suspensions() {
     let mut d = driver(&numbers(5000));
     let error =
         || SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
@@ -438,7 +447,7 @@ fn a_cancel_ends_a_wait_and_a_suspension() {
 }
 
 #[test]
-fn groups_are_partial_and_an_empty_grouping_has_one() {
+fn groups_are_partial_and_empty_groupings_have_one() {
     let mut d = driver(&numbers(40));
     let aggregate = |func, arg: Option<usize>| Aggregate {
         func,
@@ -461,7 +470,7 @@ fn groups_are_partial_and_an_empty_grouping_has_one() {
 }
 
 #[test]
-fn a_limit_stops_a_scan_early() {
+fn limits_stop_scans_early() {
     let mut d = Driver::new(MemTrees::new(Some(Paging { pages: 1 << 20, frames: 4000 })), ());
     make_trees(&mut d, &[ROWS, BY_A, BY_B]);
     one(&mut d, &Stmt::Insert { rows: numbers(300), ignore: false }).unwrap();
@@ -474,7 +483,7 @@ fn a_limit_stops_a_scan_early() {
 }
 
 #[test]
-fn an_index_is_built_from_the_rows_there_and_a_unique_one_refuses_doubles() {
+fn index_builds_use_existing_rows_and_reject_duplicates() {
     let mut d = driver(&numbers(700));
     let mut with = (*table()).clone();
     let (good, bad) = (TreeId(30), TreeId(31));
@@ -494,7 +503,7 @@ fn an_index_is_built_from_the_rows_there_and_a_unique_one_refuses_doubles() {
     let build = |index| statement(Program::BuildIndex { table: with.clone(), index }, None, true);
     d.call(t, build(2)).unwrap();
     assert_eq!(d.partition.trees().trees[&good].len(), 700);
-    let Err(Failure::Sql(e)) = d.call(t, build(3)) else { panic!("a double") };
+    let Err(Failure::Sql(e)) = d.call(t, build(3)) else { panic!("a duplicate") };
     assert_eq!(e.message(), "could not create unique index \"t_a_key\"");
     assert!(e.get_detail().unwrap().ends_with(") is duplicated."), "{e:?}");
     abort(&mut d, t);
@@ -502,7 +511,7 @@ fn an_index_is_built_from_the_rows_there_and_a_unique_one_refuses_doubles() {
 }
 
 #[test]
-fn a_table_without_a_primary_key_takes_equal_rows() {
+fn tables_without_a_primary_key_accept_equal_rows() {
     let mut d = Driver::new(MemTrees::new(None), ());
     make_trees(&mut d, &[ROWS]);
     let heap = Arc::new(TableDef { primary_key: vec![], ..plain_table() });
@@ -535,7 +544,7 @@ fn raw_rows_are_locked_and_undone() {
     d.call(t1, Body::Raw(RawOp::Delete { tree, key: b"b".to_vec() })).unwrap();
     assert_eq!(d.call(t1, get(b"b")).unwrap().count, 0);
     let s = d.send(t2, Body::Raw(RawOp::Scan { tree }));
-    assert_eq!(d.in_way_of(t2), [t1]);
+    assert_eq!(d.blockers_of(t2), [t1]);
     abort(&mut d, t1);
     let rows = d.take(s).unwrap().unwrap().rows;
     assert_eq!(rows.iter().map(|r| r.bytes().to_vec()).collect::<Vec<_>>(), [b"1", b"2"]);

@@ -1,4 +1,4 @@
-//! Random requests, cancellations and ends.
+//! Random requests, cancellations and transaction ends.
 
 use super::super::table::ScopeId;
 use super::super::{Acquired, Event, InLine, LockTable, MODES, Mode, ROW_MODES, Target};
@@ -10,25 +10,25 @@ use std::ops::Bound;
 
 const KEYS: u8 = 6;
 
-/// No range is locked to add to its rows.
+/// Ranges are never locked to add to their rows.
 const RANGE_MODES: [Mode; 4] =
     [Mode::KeyShared, Mode::Shared, Mode::NoKeyExclusive, Mode::Exclusive];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum What {
+enum Spot {
     Table,
     Key(u8),
     Range(Bound<u8>, Bound<u8>),
 }
 
-impl What {
-    /// The places it covers, as a set: even ones are keys, odd ones lie between two keys; the last
-    /// is the table.
+impl Spot {
+    /// Returns the places it covers as a set: odd ones are keys, even ones the gaps between keys,
+    /// the last is the table.
     fn places(self) -> u32 {
         let (lo, hi) = match self {
-            What::Table => return 1 << 31,
-            What::Key(k) => return 1 << (k * 2 + 1),
-            What::Range(lo, hi) => (lo, hi),
+            Spot::Table => return 1 << 31,
+            Spot::Key(k) => return 1 << (k * 2 + 1),
+            Spot::Range(lo, hi) => (lo, hi),
         };
         let lo = match lo {
             Bound::Unbounded => 0,
@@ -47,7 +47,7 @@ impl What {
 #[derive(Clone, Copy, Debug)]
 struct Lock {
     txn: TxnId,
-    what: What,
+    what: Spot,
     mode: Mode,
     places: u32,
 }
@@ -64,9 +64,9 @@ fn random_lock(rng: &mut Rng, txn: TxnId) -> Lock {
         _ => Bound::Excluded(key(rng)),
     };
     let (what, mode) = match rng.below(8) {
-        0 | 1 => (What::Table, MODES[rng.below(6) as usize]),
-        2..=3 => (What::Range(bound(rng), bound(rng)), RANGE_MODES[rng.below(4) as usize]),
-        _ => (What::Key(key(rng)), ROW_MODES[rng.below(5) as usize]),
+        0 | 1 => (Spot::Table, MODES[rng.below(6) as usize]),
+        2..=3 => (Spot::Range(bound(rng), bound(rng)), RANGE_MODES[rng.below(4) as usize]),
+        _ => (Spot::Key(key(rng)), ROW_MODES[rng.below(5) as usize]),
     };
     Lock { txn, what, mode, places: what.places() }
 }
@@ -75,9 +75,9 @@ fn acquire(table: &mut LockTable, lock: Lock) -> Option<InLine> {
     let bytes: Vec<[u8; 1]> = (0..KEYS).map(|k| [k]).collect();
     let at = |k: u8| &bytes[usize::from(k)][..];
     let target = match lock.what {
-        What::Table => Target::Table(TABLE),
-        What::Key(k) => Target::Key(TREE, at(k)),
-        What::Range(lo, hi) => Target::Range(TREE, lo.map(at), hi.map(at)),
+        Spot::Table => Target::Table(TABLE),
+        Spot::Key(k) => Target::Key(TREE, at(k)),
+        Spot::Range(lo, hi) => Target::Range(TREE, lo.map(at), hi.map(at)),
     };
     let free =
         table.covered(lock.txn, target, lock.mode) || table.free(lock.txn, target, lock.mode);
@@ -89,8 +89,7 @@ fn acquire(table: &mut LockTable, lock: Lock) -> Option<InLine> {
     line
 }
 
-/// What was told of lines and who waits in which: a waits-for graph, searched as the coordinator's
-/// is.
+/// The reported lines and waits: a waits-for graph, searched as the coordinator searches its own.
 #[derive(Default)]
 struct Graph {
     lines: BTreeMap<u64, Vec<TxnId>>,
@@ -98,7 +97,7 @@ struct Graph {
 }
 
 impl Graph {
-    /// Who waits in this line, among those that can be come to from these.
+    /// Returns a transaction that waits in this line and can be reached from `on`.
     fn member_behind(&self, on: &[TxnId], line: u64) -> Option<TxnId> {
         let (mut seen, mut stack) = (BTreeSet::new(), on.to_vec());
         while let Some(txn) = stack.pop() {
@@ -118,13 +117,13 @@ struct World {
     table: LockTable,
     graph: Graph,
     held: Vec<Lock>,
-    /// In the order of their arrival.
+    /// In order of arrival.
     waiting: Vec<Lock>,
-    /// Told that they are in a deadlock, and not yet gone.
+    /// Transactions reported as deadlocked that have not ended yet.
     victims: BTreeSet<TxnId>,
     deadlocks: u64,
     passed: u64,
-    /// Places that were locked by joining ranges.
+    /// Number of places locked by joining ranges.
     joined: u64,
     seed: u64,
 }
@@ -134,14 +133,14 @@ impl World {
         self.waiting.iter().position(|w| w.txn == txn)
     }
 
-    /// Those whom the request would wait for, if it came as number `at`.
+    /// Returns the transactions that the request would wait for if it came as number `at`.
     fn obstacles(&self, want: &Lock, at: usize) -> Vec<TxnId> {
         let in_way = self.held.iter().chain(&self.waiting[..at]).filter(|l| conflict(want, l));
         in_way.map(|l| l.txn).collect()
     }
 
-    /// Whether one transaction waits for the other, directly or through others, if nobody passes
-    /// anybody.
+    /// Returns true if one transaction waits for the other, directly or through others, assuming
+    /// that no request passes another.
     fn leads_to(&self, from: TxnId, to: TxnId) -> bool {
         let (mut seen, mut stack) = (BTreeSet::new(), vec![from]);
         while let Some(txn) = stack.pop() {
@@ -158,10 +157,11 @@ impl World {
         false
     }
 
-    /// Invariant 2: who goes on is in nobody's way, and passes only those who wait for him.
+    /// Invariant 2: a granted request conflicts with no holder, and passes only requests that wait
+    /// for it.
     fn check_grant(&self, want: &Lock, at: usize) {
         let held: Vec<_> = self.held.iter().filter(|h| conflict(want, h)).collect();
-        assert!(held.is_empty(), "seed {}: {want:?} is granted beside {held:?}", self.seed);
+        assert!(held.is_empty(), "seed {}: {want:?} is granted despite {held:?}", self.seed);
         for earlier in self.waiting[..at].iter().filter(|w| conflict(want, w)) {
             assert!(
                 self.leads_to(earlier.txn, want.txn),
@@ -171,7 +171,8 @@ impl World {
         }
     }
 
-    /// Invariant 2: what is in the way of a waiter: no lock of his own keeps it from going first.
+    /// Invariant 2: returns true if a waiter has an obstacle that it may not pass because of its
+    /// own locks.
     fn has_reason(&self, want: &Lock, at: usize) -> bool {
         let own = |w: &Lock| self.held.iter().any(|h| h.txn == want.txn && conflict(h, w));
         self.held.iter().any(|h| conflict(want, h))
@@ -187,7 +188,7 @@ impl World {
                     self.check_grant(&want, at);
                     self.waiting.remove(at);
                     self.held.push(want);
-                    self.graph.waits.remove(&txn).expect("told");
+                    self.graph.waits.remove(&txn).expect("reported");
                 }
                 Event::Line(InLine { line, on }) if on.is_empty() => {
                     assert!(
@@ -204,17 +205,17 @@ impl World {
         }
     }
 
-    /// A deadlock is one.
+    /// Checks that a reported deadlock is real.
     fn deadlock(&mut self, victim: Option<TxnId>) {
         let Some(victim) = victim else { return };
-        assert!(self.leads_to(victim, victim), "seed {}: {victim} is in no circle", self.seed);
+        assert!(self.leads_to(victim, victim), "seed {}: {victim} is in no cycle", self.seed);
         self.deadlocks += 1;
         self.victims.insert(victim);
     }
 
     /// Joins ranges before a request for another one; the model then holds the gaps, too.
     fn join_ranges(&mut self, want: Lock) {
-        let What::Range(..) = want.what else { return };
+        let Spot::Range(..) = want.what else { return };
         self.table.join_ranges(want.txn, ScopeId::Tree(TREE), want.mode);
         for place in 0..KEYS * 2 + 2 {
             let key = match place {
@@ -238,9 +239,9 @@ impl World {
         self.held.iter().any(|h| h.txn == lock.txn && h.places & lock.places != 0 && as_strong(h))
     }
 
-    /// The mode of a request for a key, with what the transaction has. Which of its keys are packed
-    /// the table alone knows.
-    fn comes_to(&self, want: Lock, k: u8) -> Mode {
+    /// Returns the effective mode of a request for a key. Only the table knows which of the
+    /// transaction's keys are packed.
+    fn effective_mode(&self, want: Lock, k: u8) -> Mode {
         let mode = self.table.joined(want.txn, Target::Key(TREE, &[k]), want.mode);
         if mode != want.mode {
             assert!(
@@ -251,8 +252,8 @@ impl World {
     }
 
     fn acquire(&mut self, mut want: Lock) {
-        if let What::Key(k) = want.what {
-            want.mode = self.comes_to(want, k);
+        if let Spot::Key(k) = want.what {
+            want.mode = self.effective_mode(want, k);
         }
         self.join_ranges(want);
         let waiting = self.waiting.len();
@@ -273,17 +274,17 @@ impl World {
                 self.waiting.push(want);
                 self.graph.waits.insert(want.txn, line.line);
                 let on = self.graph.lines[&line.line].clone();
-                assert_eq!(line.on, on, "what is told is what is so");
+                assert_eq!(line.on, on, "the reply matches the event");
                 let found = self.graph.member_behind(&on, u64::MAX);
                 assert_eq!(found, None);
-                let found = self.circle(&on, want.txn);
+                let found = self.reaches(&on, want.txn);
                 self.deadlock(found);
             }
         }
     }
 
-    /// The transaction, if it can be come to from these.
-    fn circle(&self, on: &[TxnId], txn: TxnId) -> Option<TxnId> {
+    /// Returns the transaction if it can be reached from `on`.
+    fn reaches(&self, on: &[TxnId], txn: TxnId) -> Option<TxnId> {
         let (mut seen, mut stack) = (BTreeSet::new(), on.to_vec());
         while let Some(at) = stack.pop() {
             if at == txn {
@@ -320,10 +321,10 @@ impl World {
             }
         }
         for (at, w) in self.waiting.iter().enumerate() {
-            // Who is in line when it comes out that he could pass somebody is in a deadlock with
-            // him, and that is told.
-            let told = || self.leads_to(w.txn, w.txn) && !self.victims.is_empty();
-            let has_reason = self.has_reason(w, at) || told();
+            // If it turns out only later that a waiter could pass another, they are in a deadlock,
+            // which has been reported.
+            let reported = || self.leads_to(w.txn, w.txn) && !self.victims.is_empty();
+            let has_reason = self.has_reason(w, at) || reported();
             assert!(self.table.waits(w.txn) && has_reason, "seed {seed}: invariant 2: {w:?}");
             let on = &self.graph.lines[&self.graph.waits[&w.txn]];
             let watched = self.obstacles(w, at).contains(&on[0]);
@@ -338,8 +339,8 @@ impl World {
     }
 }
 
-/// Some steps, and then everything is brought to its end: how many deadlocks there were, requests
-/// that passed others, and places taken along.
+/// Runs some steps, and then ends everything. Returns the numbers of deadlocks, of requests that
+/// passed others, and of places locked by joining ranges.
 fn run(seed: u64, txns: u64, steps: usize) -> [u64; 3] {
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut w = World {
@@ -361,7 +362,7 @@ fn run(seed: u64, txns: u64, steps: usize) -> [u64; 3] {
         let waits = w.waits(txn).is_some();
         match rng.below(12) {
             0 => {
-                // Who has ended never comes back: an edge to him leads nowhere.
+                // A transaction id is never reused: an edge to it leads nowhere.
                 w.end(txn);
                 next += 1;
                 active[at] = TxnId(next);
@@ -373,13 +374,14 @@ fn run(seed: u64, txns: u64, steps: usize) -> [u64; 3] {
         }
         w.check();
     }
-    // Whoever can end ends. Where nobody can, somebody has been told that he must.
+    // End every transaction that can end. If none can, one of them must have been reported as a
+    // victim.
     while !active.is_empty() {
         let free = active.iter().position(|txn| w.waits(*txn).is_none());
-        let told = || active.iter().position(|txn| w.victims.contains(txn));
+        let reported = || active.iter().position(|txn| w.victims.contains(txn));
         let at = free
-            .or_else(told)
-            .unwrap_or_else(|| panic!("seed {seed}: a deadlock is not found: {:?}", w.waiting));
+            .or_else(reported)
+            .unwrap_or_else(|| panic!("seed {seed}: a deadlock is not detected: {:?}", w.waiting));
         w.end(active.swap_remove(at));
         w.check();
     }
@@ -389,7 +391,7 @@ fn run(seed: u64, txns: u64, steps: usize) -> [u64; 3] {
 
 /// Invariants 1 to 5.
 #[test]
-fn what_the_table_does_is_what_it_may() {
+fn random_requests_keep_the_invariants() {
     let mut sums = [0; 3];
     for seed in 1..=4_000 {
         let found = run(seed, 2 + seed % 9, 150);
@@ -402,11 +404,11 @@ fn what_the_table_does_is_what_it_may() {
     );
 }
 
-/// The model finds what nobody else would: a deadlock that need not be looks to clients like one
-/// that must.
+/// Only the model finds these bugs: for clients, an unnecessary deadlock looks like a necessary
+/// one.
 #[cfg(shuttle)]
 #[test]
 fn canaries_are_found() {
     use clearway_sync::canary::{BUGS_OF_LOCKS, assert_found};
-    assert_found(BUGS_OF_LOCKS, what_the_table_does_is_what_it_may);
+    assert_found(BUGS_OF_LOCKS, random_requests_keep_the_invariants);
 }

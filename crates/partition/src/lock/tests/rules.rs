@@ -1,4 +1,4 @@
-//! Single rules.
+//! Tests of single rules.
 
 use super::super::table::KEPT;
 use super::super::work::steps;
@@ -12,7 +12,7 @@ pub(super) const MANY: usize = 4096;
 pub(super) const TREE: TreeId = TreeId(7);
 pub(super) const TABLE: TableId = TableId(3);
 
-/// Asks; in whose way it would be, if it waits: nobody if it is granted.
+/// Makes a request. Returns the transactions that block it; none if it is granted.
 pub(super) fn ask(t: &mut LockTable, txn: u64, target: Target<'_>, mode: Mode) -> Vec<u64> {
     match t.acquire(TxnId(txn), target, mode) {
         Acquired::Granted => Vec::new(),
@@ -20,7 +20,7 @@ pub(super) fn ask(t: &mut LockTable, txn: u64, target: Target<'_>, mode: Mode) -
     }
 }
 
-/// Who has been granted something since the last look.
+/// Returns the transactions granted a lock since the last call.
 pub(super) fn granted(t: &mut LockTable) -> Vec<u64> {
     let events = std::iter::from_fn(|| t.next_event());
     events.filter_map(|e| if let Event::Granted(txn) = e { Some(txn.0) } else { None }).collect()
@@ -29,11 +29,11 @@ pub(super) fn granted(t: &mut LockTable) -> Vec<u64> {
 const KEY: Target<'_> = Target::Key(TREE, b"k");
 
 #[test]
-fn waits_in_order_but_for_an_upgrade() {
+fn requests_wait_in_order_but_upgrades_pass() {
     let mut t = LockTable::new(MANY);
     assert_eq!(ask(&mut t, 1, KEY, Mode::Shared), []);
     assert_eq!(ask(&mut t, 2, KEY, Mode::Exclusive), [1]);
-    assert_eq!(ask(&mut t, 3, KEY, Mode::Shared), [2], "a reader does not pass a writer in line");
+    assert_eq!(ask(&mut t, 3, KEY, Mode::Shared), [2], "a reader does not pass a waiting writer");
     assert_eq!(ask(&mut t, 1, KEY, Mode::Exclusive), [], "an upgrade does");
     t.release(TxnId(1));
     assert_eq!(granted(&mut t), [2]);
@@ -43,8 +43,8 @@ fn waits_in_order_but_for_an_upgrade() {
     assert!(t.is_empty());
 }
 
-/// Table 13.3 of PostgreSQL's manual, for each pair of keys and ranges, with a mode to add to a
-/// row, which is one of keys.
+/// Table 13.3 of PostgreSQL's manual, for each pair of keys and ranges, plus the increment mode,
+/// which exists for keys only.
 #[test]
 fn row_modes_conflict_as_in_postgresql() {
     let conflicts = ["....x", "..xxx", ".x.xx", ".xxxx", "xxxxx"];
@@ -59,23 +59,27 @@ fn row_modes_conflict_as_in_postgresql() {
                 let mut t = LockTable::new(MANY);
                 assert_eq!(ask(&mut t, 1, held, held_mode), []);
                 let in_way: &[u64] = if cell == 'x' { &[1] } else { &[] };
-                assert_eq!(ask(&mut t, 2, asked, mode), in_way, "{mode:?} beside {held_mode:?}");
+                assert_eq!(ask(&mut t, 2, asked, mode), in_way, "{mode:?} against {held_mode:?}");
             }
         }
     }
 }
 
-/// Each step up waits for the holders that are in conflict with it, and for nobody in line.
+/// Each upgrade waits for the holders that conflict with it, and for no waiters.
 #[test]
-fn each_upgrade_of_a_holder_passes_the_line() {
+fn every_upgrade_by_a_holder_passes_the_line() {
     let mut t = LockTable::new(MANY);
     for reader in [1, 2] {
         assert_eq!(ask(&mut t, reader, KEY, Mode::KeyShared), []);
     }
     assert_eq!(ask(&mut t, 3, KEY, Mode::Exclusive), [1, 2]);
-    assert_eq!(ask(&mut t, 4, KEY, Mode::KeyShared), [3], "it does not pass who waits");
+    assert_eq!(ask(&mut t, 4, KEY, Mode::KeyShared), [3], "it does not pass a waiter");
     assert_eq!(ask(&mut t, 1, KEY, Mode::Shared), []);
-    assert_eq!(ask(&mut t, 1, KEY, Mode::NoKeyExclusive), [], "beside the second's KEY SHARE");
+    assert_eq!(
+        ask(&mut t, 1, KEY, Mode::NoKeyExclusive),
+        [],
+        "compatible with the second's KEY SHARE"
+    );
     assert_eq!(ask(&mut t, 5, KEY, Mode::Shared), [3, 1]);
     assert_eq!(ask(&mut t, 1, KEY, Mode::Exclusive), [2], "the others wait for it");
     t.release(TxnId(2));
@@ -89,7 +93,8 @@ fn each_upgrade_of_a_holder_passes_the_line() {
     assert!(t.is_empty());
 }
 
-/// Whoever reads what it has added to waits for the others who have; newcomers wait behind it.
+/// A transaction that reads what it has added to waits for the others that have added; newcomers
+/// wait behind it.
 #[test]
 fn a_read_of_an_incremented_row_is_an_upgrade() {
     let both = [(Mode::Shared, Mode::Increment), (Mode::Increment, Mode::Shared)];
@@ -100,7 +105,7 @@ fn a_read_of_an_incremented_row_is_an_upgrade() {
         }
         assert!(t.covered(TxnId(1), KEY, Mode::KeyShared) && !t.free(TxnId(1), KEY, asked));
         assert_eq!(ask(&mut t, 1, KEY, asked), [2]);
-        assert_eq!(ask(&mut t, 3, KEY, held), [1], "it does not pass who waits");
+        assert_eq!(ask(&mut t, 3, KEY, held), [1], "it does not pass a waiter");
         t.release(TxnId(2));
         assert_eq!(granted(&mut t), [1]);
         assert!(t.covered(TxnId(1), KEY, Mode::NoKeyExclusive));
@@ -111,9 +116,9 @@ fn a_read_of_an_incremented_row_is_an_upgrade() {
     }
 }
 
-/// Packed keys are those of one transaction: nobody would find others that add to the same row.
+/// Packed keys belong to one transaction: they cannot record others that add to the same row.
 #[test]
-fn who_packs_its_keys_adds_under_an_exclusive_lock() {
+fn packed_keys_turn_increments_into_exclusive_locks() {
     let mut t = LockTable::new(1);
     assert_eq!(ask(&mut t, 1, KEY, Mode::Increment), []);
     let other = Target::Key(TREE, b"other");
@@ -128,7 +133,7 @@ fn who_packs_its_keys_adds_under_an_exclusive_lock() {
 
 /// Invariant 2 of `increment`.
 #[test]
-fn a_spread_lasts_while_somebody_adds() {
+fn the_spread_lasts_until_all_incrementers_end() {
     let mut t = LockTable::new(MANY);
     let spread = |t: &LockTable| t.spread(TREE, b"k");
     for txn in [1, 2] {
@@ -138,7 +143,7 @@ fn a_spread_lasts_while_somebody_adds() {
     assert_eq!(ask(&mut t, 9, KEY, Mode::KeyShared), []);
     assert_eq!(t.open_spread(TREE, b"k"), Some(10));
     t.release(TxnId(1));
-    assert_eq!(spread(&t), 10, "what it has added may have been taken back");
+    assert_eq!(spread(&t), 10, "its addition may have been undone");
     assert_eq!(ask(&mut t, 3, KEY, Mode::Exclusive), [2, 9]);
     t.widen(TREE, b"k", u64::MAX);
     assert_eq!(spread(&t), u64::MAX);
@@ -153,9 +158,10 @@ fn a_spread_lasts_while_somebody_adds() {
     assert_eq!((spread(&t), t.open_spread(TREE, b"k")), (0, None));
 }
 
-/// It has to wait for the other reader, and for nobody who waits for it, be it through others.
+/// It waits for the other reader, but not for transactions that wait for it, directly or through
+/// others.
 #[test]
-fn an_upgrade_that_waits_goes_first() {
+fn waiting_upgrades_are_granted_first() {
     let mut t = LockTable::new(MANY);
     for reader in [1, 2] {
         assert_eq!(ask(&mut t, reader, KEY, Mode::Shared), []);
@@ -171,10 +177,10 @@ fn an_upgrade_that_waits_goes_first() {
     assert_eq!(granted(&mut t), [4]);
 }
 
-/// The second writes what it has read; then the third, a reader of everything, waits for both, and
-/// neither waits for it.
+/// The second transaction waits to write what the first has read. The third, a range reader, then
+/// waits for both, and neither waits for it.
 #[test]
-fn a_holder_passes_those_who_wait_for_it_through_others() {
+fn holders_pass_requests_that_wait_for_them_indirectly() {
     let mut t = LockTable::new(MANY);
     let at = |k: &'static [u8]| Target::Key(TREE, k);
     let span = |lo: &'static [u8], hi: &'static [u8]| {
@@ -183,7 +189,7 @@ fn a_holder_passes_those_who_wait_for_it_through_others() {
     assert_eq!(ask(&mut t, 1, span(b"b", b"d"), Mode::Shared), []);
     assert_eq!(ask(&mut t, 2, at(b"c"), Mode::Exclusive), [1]);
     assert_eq!(ask(&mut t, 3, span(b"c", b"x"), Mode::Shared), [2]);
-    assert_eq!(ask(&mut t, 4, at(b"x"), Mode::Exclusive), [3], "nobody waits for it");
+    assert_eq!(ask(&mut t, 4, at(b"x"), Mode::Exclusive), [3], "no one waits for it");
     assert_eq!(
         ask(&mut t, 1, at(b"w"), Mode::Exclusive),
         [],
@@ -197,10 +203,10 @@ fn a_holder_passes_those_who_wait_for_it_through_others() {
     assert_eq!(granted(&mut t), [4]);
 }
 
-/// NOWAIT asks whether a lock is free and then takes it: that must not wait, also where lines are
-/// too long to be followed.
+/// NOWAIT checks that a lock is free and then takes it: that must not wait, even if there are too
+/// many lines to follow.
 #[test]
-fn a_free_lock_is_granted_at_the_end_of_any_chain() {
+fn free_agrees_with_acquire_for_many_lines() {
     let row = Target::Key(TREE, b"row");
     for lines in 61..=67_u8 {
         let mut t = LockTable::new(MANY);
@@ -222,7 +228,7 @@ fn a_free_lock_is_granted_at_the_end_of_any_chain() {
             ask(&mut t, 2, Target::Key(TREE, &[lines - 2]), Mode::Exclusive),
             [98 + u64::from(lines)]
         );
-        assert_eq!(ask(&mut t, 3, row, Mode::Exclusive), [2], "its line is the last of so many");
+        assert_eq!(ask(&mut t, 3, row, Mode::Exclusive), [2], "its line is the last of them");
         assert_eq!(ask(&mut t, 4, row, Mode::Shared), [3], "and this is one more");
         let free = t.free(TxnId(1), row, Mode::Shared);
         assert_eq!(ask(&mut t, 1, row, Mode::Shared).is_empty(), free, "{lines} lines");
@@ -231,7 +237,7 @@ fn a_free_lock_is_granted_at_the_end_of_any_chain() {
 }
 
 #[test]
-fn who_leaves_a_line_lets_the_others_look_again() {
+fn leaving_a_line_reexamines_the_others() {
     let mut t = LockTable::new(MANY);
     assert_eq!(ask(&mut t, 1, KEY, Mode::Shared), []);
     assert_eq!(ask(&mut t, 2, KEY, Mode::Exclusive), [1]);
@@ -242,12 +248,12 @@ fn who_leaves_a_line_lets_the_others_look_again() {
     let Some(Event::Line(last)) = events.last() else { panic!("{events:?}") };
     assert_eq!(last.on, [TxnId(2)]);
     t.stop_waiting(TxnId(2));
-    assert_eq!(granted(&mut t), [4], "beside the first");
+    assert_eq!(granted(&mut t), [4], "together with the first");
 }
 
 /// A bulk load blocks requests for its rows and no others.
 #[test]
-fn a_transaction_with_many_keys_takes_no_others() {
+fn packing_many_keys_locks_no_others() {
     const KEYS: u32 = 3 * MANY as u32;
     let mut t = LockTable::new(MANY);
     let load = TxnId(1);
@@ -273,7 +279,7 @@ fn a_transaction_with_many_keys_takes_no_others() {
     assert_eq!(
         ask(&mut t, 1, Target::Key(TREE, &last), Mode::Exclusive),
         [],
-        "it passes those who wait for it"
+        "it passes requests that wait for it"
     );
     t.release(load);
     assert_eq!(granted(&mut t), [2]);
@@ -282,7 +288,7 @@ fn a_transaction_with_many_keys_takes_no_others() {
 }
 
 #[test]
-fn hot_rows_are_the_most_wanted_first() {
+fn hot_rows_are_ordered_by_demand() {
     let key = |k: &'static [u8]| Target::Key(TREE, k);
     let mut t = LockTable::new(MANY);
     for (txn, k, mode) in [
@@ -306,7 +312,7 @@ fn hot_rows_are_the_most_wanted_first() {
     assert_eq!(
         hot(&t, 9),
         [d.clone(), b.clone()],
-        "one holder, or several who only read, are not hot"
+        "a single holder, or several readers, are not hot"
     );
     ask(&mut t, 9, key(b"c"), Mode::Exclusive);
     ask(&mut t, 10, key(b"c"), Mode::Exclusive);
@@ -315,9 +321,9 @@ fn hot_rows_are_the_most_wanted_first() {
     assert_eq!(hot(&t, 2), [c, d]);
 }
 
-/// Scopes that are kept for the next transaction are few, whatever was locked.
+/// Few empty scopes are kept for the next transaction, whatever was locked.
 #[test]
-fn empty_scopes_do_not_pile_up() {
+fn few_empty_scopes_are_kept() {
     let mut t = LockTable::new(MANY);
     for tree in 0..1000 {
         ask(&mut t, 1, Target::Key(TreeId(tree), b"k"), Mode::Exclusive);
@@ -326,13 +332,13 @@ fn empty_scopes_do_not_pile_up() {
     assert!(t.is_empty() && t.scopes.len() <= KEPT);
 }
 
-/// The keys of a number, as an index lookup locks them.
+/// Returns the keys with a number as prefix, as an index lookup locks them.
 fn lookup(prefix: &[u8; 4]) -> Target<'_> {
     Target::Range(TREE, Bound::Included(prefix), Bound::Included(prefix))
 }
 
 #[test]
-fn a_transaction_with_many_ranges_takes_what_lies_between_them() {
+fn many_ranges_are_joined_over_free_gaps() {
     let mut t = LockTable::new(MANY);
     let txn = TxnId(1);
     assert_eq!(t.acquire(txn, Target::Table(TABLE), Mode::IntentShared), Acquired::Granted);
@@ -353,7 +359,11 @@ fn a_transaction_with_many_ranges_takes_what_lies_between_them() {
                 .collect();
         }
     }
-    assert_eq!(free.len(), MANY - 2, "few ranges are what they were, and the second has one key");
+    assert_eq!(
+        free.len(),
+        MANY - 2,
+        "only few ranges are not joined, and the second transaction has one key"
+    );
     let scope = t.scopes.values().find(|s| s.ranges_of(txn, Mode::Shared) > 0).expect("its ranges");
     assert!(scope.ranges_of(txn, Mode::Shared) <= MANY);
     for n in 0..100_000_u32 {
@@ -362,7 +372,7 @@ fn a_transaction_with_many_ranges_takes_what_lies_between_them() {
     assert!(!t.covered(txn, Target::Key(TREE, &foreign), Mode::Shared), "the second's key");
     assert!(
         t.free(TxnId(3), Target::Key(TREE, &200_001_u32.to_be_bytes()), Mode::Exclusive),
-        "behind all of them"
+        "after all of them"
     );
     assert_eq!(ask(&mut t, 3, Target::Table(TABLE), Mode::IntentExclusive), []);
     t.release(txn);
@@ -371,9 +381,9 @@ fn a_transaction_with_many_ranges_takes_what_lies_between_them() {
     assert!(t.is_empty());
 }
 
-/// Ranges that cannot be joined may become very many.
+/// There may be very many ranges that cannot be joined.
 #[test]
-fn neither_lookups_nor_foreign_writes_walk_along_ranges() {
+fn range_lookups_and_checks_take_few_steps() {
     const LOOKUPS: u32 = 100_000;
     let mut t = LockTable::new(usize::MAX);
     let (reader, writer) = (TxnId(1), TxnId(2));
@@ -381,12 +391,12 @@ fn neither_lookups_nor_foreign_writes_walk_along_ranges() {
     assert_eq!(t.acquire(reader, Target::Table(TABLE), Mode::IntentShared), Acquired::Granted);
     let before = steps();
     for n in 0..LOOKUPS {
-        // Scattered, so that no two meet on their way.
+        // Scattered, so that no two neighbours are consecutive.
         let key = (2 * (n * 7_919 % LOOKUPS)).to_be_bytes();
         assert_eq!(t.acquire_in(reader, TABLE, lookup(&key), Mode::Shared), Acquired::Granted);
     }
     let each = (steps() - before) / u64::from(LOOKUPS);
-    assert!(each <= 4, "{each} spans looked at for a lookup");
+    assert!(each <= 4, "{each} spans visited per lookup");
     let before = steps();
     for n in 0..1_000_u32 {
         let (locked, free) = ((2 * n).to_be_bytes(), (2 * n + 1).to_be_bytes());
@@ -396,7 +406,7 @@ fn neither_lookups_nor_foreign_writes_walk_along_ranges() {
     }
     assert!(
         steps() - before <= 7_000,
-        "{} spans and holders looked at for 3000 questions",
+        "{} spans and holders visited for 3000 queries",
         steps() - before
     );
 }

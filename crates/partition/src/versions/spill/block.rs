@@ -1,14 +1,14 @@
-//! A block of images in the order of their keys, the oldest of a key first.
+//! A block of images, ordered by key, the oldest image of a key first.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 4 | number of entries, `n` |
-//! | 4 `n` | where each entry starts |
-//! | an entry | 8: commit; 1: flags; 2: length of the key; the key; up to the next entry: the value, if flag 1 says so, or what was added, if flag 4 does |
+//! | 4 `n` | the start of each entry |
+//! | an entry | 8: commit; 1: flags; 2: length of the key; the key; up to the next entry: the value if flag 1 is set, or the additions if flag 4 is set |
 //!
-//! Integers are little-endian. A key is that of the tree behind the tree's number, big-endian, so
-//! that one order holds all trees. These bytes never outlive the process, and
-//! [`clearway_storage::SpillFile`] checks that they are those that were packed.
+//! Integers are little-endian. A key is the tree's number, big-endian, followed by the key in the
+//! tree, so that one order covers all trees. These bytes never outlive the process, and
+//! [`clearway_storage::SpillFile`] checks that they are the ones that were packed.
 
 use super::filter::{Filter, hash};
 use crate::versions::change::{PackedAddends, Prior};
@@ -20,10 +20,10 @@ const MOVED: u8 = 2;
 const ADDED: u8 = 4;
 const HEAD: usize = 8 + 1 + 2;
 
-/// Bytes of the tree's number before a key.
+/// Length of the tree's number before a key, in bytes.
 pub(in crate::versions) const TREE: usize = 4;
 
-/// A key behind its tree's number.
+/// Returns a key prefixed with its tree's number.
 pub(in crate::versions) fn joined(tree: TreeId, key: &[u8]) -> Vec<u8> {
     let mut all = Vec::with_capacity(TREE + key.len());
     all.extend_from_slice(&tree.0.to_be_bytes());
@@ -34,7 +34,7 @@ pub(in crate::versions) fn joined(tree: TreeId, key: &[u8]) -> Vec<u8> {
 /// An image in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::versions) struct Entry<'b> {
-    /// Behind its tree's number.
+    /// Prefixed with its tree's number.
     pub key: &'b [u8],
     pub commit: Lsn,
     pub moved: bool,
@@ -42,7 +42,7 @@ pub(in crate::versions) struct Entry<'b> {
 }
 
 impl Entry<'_> {
-    /// Bytes that it takes in a block.
+    /// Returns its size in a block in bytes.
     pub(in crate::versions) fn size(key: usize, prior: usize) -> usize {
         4 + HEAD + TREE + key + prior
     }
@@ -59,7 +59,7 @@ pub(in crate::versions) struct Packer {
     newest: Lsn,
 }
 
-/// A full block, and what is known of it without a look at its bytes.
+/// A full block, and the metadata that is known without reading its bytes.
 pub(super) struct Packed {
     pub bytes: Arc<[u8]>,
     pub first: Arc<[u8]>,
@@ -73,12 +73,12 @@ impl Packer {
         self.starts.is_empty()
     }
 
-    /// Bytes so far.
+    /// Returns the size so far in bytes.
     pub(in crate::versions) fn size(&self) -> usize {
         4 + 4 * self.starts.len() + self.entries.len()
     }
 
-    /// Appends an image; keys must come in order, and the images of a key the oldest first.
+    /// Appends an image; keys must come in order, and the images of a key oldest first.
     pub(in crate::versions) fn push(&mut self, entry: Entry<'_>) {
         let Entry { key, commit, moved, prior } = entry;
         let (kind, bytes) = match prior {
@@ -86,7 +86,7 @@ impl Packer {
             Prior::Value(Some(value)) => (HAS_VALUE, value),
             Prior::Added(PackedAddends(bytes)) => (ADDED, bytes),
         };
-        debug_assert!(self.last.as_slice() <= key, "blocks are in the order of keys");
+        debug_assert!(self.last.as_slice() <= key, "keys are pushed in order");
         if self.is_empty() {
             self.first = key.to_vec();
         }
@@ -120,7 +120,7 @@ impl Packer {
     }
 }
 
-/// A block's bytes, to be read.
+/// A block's bytes, for reading.
 #[derive(Clone, Copy)]
 pub(in crate::versions) struct Block<'b>(pub &'b [u8]);
 
@@ -154,7 +154,8 @@ impl<'b> Block<'b> {
         }
     }
 
-    /// The number of entries whose key satisfies this, which those of a front part do.
+    /// Returns the number of entries whose key satisfies `holds`; the entries must be partitioned
+    /// by it.
     pub(in crate::versions) fn partition_point(
         &self,
         mut holds: impl FnMut(&[u8]) -> bool,
@@ -171,7 +172,7 @@ impl<'b> Block<'b> {
         low
     }
 
-    /// The images of a key, the oldest first.
+    /// Returns the images of a key, oldest first.
     pub(in crate::versions) fn of_key(&self, key: &[u8]) -> impl Iterator<Item = Entry<'b>> {
         let (block, from) = (*self, self.partition_point(|k| k < key));
         (from..self.len()).map(move |n| block.entry(n)).take_while(move |entry| entry.key == key)
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_gives_back_what_was_packed() {
+    fn blocks_return_what_was_packed() {
         let keys: Vec<Vec<u8>> =
             [1, 1, 2, 7].iter().zip(0..).map(|(t, n)| joined(TreeId(*t), &[n / 2; 3])).collect();
         let added = [7; PackedAddends::SIZE];

@@ -1,21 +1,21 @@
-//! A Bloom filter over the keys of a block: most blocks in whose range a key lies do not have it,
-//! and are not read for it.
+//! A Bloom filter over the keys of a block: most blocks whose range includes a key do not contain
+//! it, and need not be read.
 //!
-//! Its hash is the same in every process, so that what is read depends on the keys alone.
+//! Its hash is the same in every process, so that the reads depend only on the keys.
 //!
-//! Source: B. H. Bloom, Communications of the ACM 13(7), 1970; two hashes make all of them (Kirsch
-//! and Mitzenmacher, ESA 2006).
+//! Source: B. H. Bloom, Communications of the ACM 13(7), 1970; two hashes generate all others
+//! (Kirsch and Mitzenmacher, ESA 2006).
 
-/// Bits for each key: about one key in a hundred that is not there looks as if it were.
+/// Bits per key; the false-positive rate is about 1 %.
 const BITS: usize = 10;
 
 /// Bits that a key sets.
 const PROBES: u64 = 6;
 
-/// See the module's text.
+/// The filter; see the module.
 pub(super) struct Filter(Box<[u64]>);
 
-/// The hash by which a filter knows a key: FNV-1a with the finalizer of SplitMix64.
+/// Returns a key's hash in a filter: FNV-1a with the finalizer of SplitMix64.
 pub(super) fn hash(key: &[u8]) -> u64 {
     let fnv = key.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -26,7 +26,7 @@ pub(super) fn hash(key: &[u8]) -> u64 {
 }
 
 impl Filter {
-    /// A filter that knows the keys with these hashes.
+    /// Creates a filter of the keys with these hashes.
     pub(super) fn new(hashes: &[u64]) -> Self {
         let mut words = vec![0; (hashes.len() * BITS).div_ceil(64).max(1)].into_boxed_slice();
         for hash in hashes {
@@ -37,12 +37,12 @@ impl Filter {
         Self(words)
     }
 
-    /// False: no key with this hash is there.
+    /// Returns false if no key with this hash is in the filter.
     pub(super) fn may_have(&self, hash: u64) -> bool {
         bits(hash, self.0.len()).all(|bit| self.0[bit / 64] & (1 << (bit % 64)) != 0)
     }
 
-    /// Bytes that it takes.
+    /// Returns its size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.0.len() * 8
     }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_is_found_and_few_others_are() {
+    fn all_keys_and_few_others_are_found() {
         let of = |n: u32| hash(&n.to_be_bytes());
         let filter = Filter::new(&(0..1000).map(of).collect::<Vec<_>>());
         assert!((0..1000).all(|n| filter.may_have(of(n))));

@@ -1,28 +1,29 @@
-//! The images that do not fit in memory: blocks in a temporary file, and what is known of them in
-//! memory.
+//! The images that do not fit in memory: blocks in a temporary file, and their metadata in memory.
 //!
-//! A sweep goes through the images in the order of trees and keys and packs what it takes into
-//! blocks; one pass is a *round*. So the blocks of a round lie side by side, and a key's images are
-//! older in an older round than in a later one, and older there than in memory. A reader looks into
-//! the one block of each round in which its key can be.
+//! A sweep visits the images in the order of trees and keys and packs those it takes into blocks;
+//! one pass is a *round*. So the blocks of a round do not overlap, and a key's images in an older
+//! round are older than those in a later one, which are older than those in memory. A reader looks
+//! into the one block of each round that may contain its key.
 //!
-//! In memory stay, for each block: its first and last key, its newest commit, a filter over its
-//! keys and its place in the file: about 1.3 bytes an image, 200 bytes and two keys a block. A
-//! block that is being written stays as well, and so does one that could not be written.
+//! For each block, its first and last key, its newest commit, a filter over its keys and its
+//! position in the file stay in memory: about 1.3 bytes per image, plus 200 bytes and two keys per
+//! block. A block that is being written stays in memory as well, and so does one that could not be
+//! written.
 //!
 //! Invariants
-//! 1. A block goes when its newest commit is visible to every snapshot that has not failed here,
-//!    not earlier.
+//! 1. A block is removed when its newest commit is visible to every snapshot that has not failed
+//!    here, and not earlier.
 //! 2. A block's bytes are in memory until it has been written.
-//! 3. An attempt that lacks blocks ends with [`Stop::Spilled`], which names all that it lacks at
-//!    this place; the next attempt finds them and those that it used last ([`Loaded`]). So an
-//!    attempt that needs no more than one block of each round for two keys makes progress.
+//! 3. An attempt that misses blocks ends with [`Stop::Spilled`], which names all blocks that it
+//!    misses at this point. The next attempt finds these and the ones that it used last
+//!    ([`Loaded`]). So an attempt that needs at most one block of each round for two keys makes
+//!    progress.
 //! 4. At most [`ROUNDS`] rounds exist, and at most [`IN_FLIGHT`] blocks are being written.
 //!
-//! Locking: none, it belongs to the partition. A crash leaves nothing that counts.
+//! Locking: none, it belongs to the partition. A crash leaves nothing relevant.
 //!
-//! Source: the log-structured merge tree (O'Neil and others, 1996), with rounds for its components
-//! and no merging: what is here goes when snapshots close.
+//! Source: the log-structured merge tree (O'Neil and others, 1996), with rounds as its components
+//! and no merging: the contents are removed when snapshots close.
 
 mod block;
 mod filter;
@@ -43,45 +44,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Rounds at most: a reader may need a block of each. Beyond it the file counts as full.
+/// Maximum number of rounds, of each of which a reader may need a block. Beyond it the file counts
+/// as full.
 pub(super) const ROUNDS: usize = 128;
 
-/// Blocks that are being written at most; the images that come meanwhile wait.
+/// Maximum number of blocks being written; further images wait.
 const IN_FLIGHT: usize = 64;
 
-/// Bytes in memory for each block, beside its keys and its filter, about.
+/// Approximate bytes in memory per block, without its keys and its filter.
 const META: usize = 200;
 
-/// Blocks that a reader keeps, beside two of each round.
+/// Number of blocks that a reader keeps, in addition to two of each round.
 const KEPT: usize = 32;
 
-/// A block that a reader lacks.
+/// A block that a reader needs but that is not in memory.
 #[derive(Debug)]
-pub(crate) struct Lacking {
+pub(crate) struct MissingBlock {
     id: u64,
     newest: Lsn,
     stored: Arc<SpillBlock>,
 }
 
-/// What is known of a block.
+/// A block's metadata.
 struct Meta {
     id: u64,
     last: Box<[u8]>,
     newest: Lsn,
     filter: Filter,
-    /// `None`: it could not be written.
+    /// `None` if it could not be written.
     stored: Option<Arc<SpillBlock>>,
     /// Its bytes, unless they are in the file.
     resident: Option<Arc<[u8]>>,
 }
 
 impl Meta {
-    fn lacking(&self) -> Option<Lacking> {
+    fn missing(&self) -> Option<MissingBlock> {
         let stored = self.stored.clone()?;
-        Some(Lacking { id: self.id, newest: self.newest, stored })
+        Some(MissingBlock { id: self.id, newest: self.newest, stored })
     }
 
-    /// Bytes in memory, without those of the block.
+    /// Returns the bytes in memory, without those of the block.
     fn memory(&self, first: &[u8]) -> usize {
         META + first.len() + self.last.len() + self.filter.bytes()
     }
@@ -94,13 +96,13 @@ type Round = BTreeMap<Arc<[u8]>, Meta>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     Yes,
-    /// When some of those that are being written have been written.
+    /// Once some of the pending writes have completed.
     Later,
-    /// Not before blocks have gone.
+    /// Not before blocks have been removed.
     No,
 }
 
-/// See the module's text.
+/// The spilled images; see the module.
 pub(crate) struct Spill {
     file: Option<Arc<SpillFile>>,
     rounds: BTreeMap<u32, Round>,
@@ -108,7 +110,7 @@ pub(crate) struct Spill {
     round: u32,
     /// All blocks by their newest commits.
     by_newest: BTreeSet<(Lsn, u32, Arc<[u8]>)>,
-    /// Where those are that are being written.
+    /// The positions of the blocks that are being written.
     writing: HashMap<u64, (u32, Arc<[u8]>)>,
     outgoing: Vec<(u64, Arc<SpillBlock>, Arc<[u8]>)>,
     results: Arc<SpillResults<bool>>,
@@ -117,9 +119,9 @@ pub(crate) struct Spill {
     memory: usize,
     /// Bytes of blocks that are being written.
     in_flight: usize,
-    /// A write has failed since there was no block.
+    /// Whether a write has failed since the store was last empty.
     broken: bool,
-    /// What the attempt that runs has of blocks.
+    /// The blocks of the running attempt.
     loaded: Option<Box<Loaded>>,
 }
 
@@ -140,7 +142,7 @@ impl Loaded {
         Some(bytes)
     }
 
-    /// Takes what has come. Returns the newest commit of those that cannot be read.
+    /// Takes the blocks that have arrived. Returns the newest commit of those that cannot be read.
     fn absorb(&mut self) -> Option<Lsn> {
         let mut failed = None;
         for (id, bytes) in self.results.take() {
@@ -157,7 +159,7 @@ impl Loaded {
         failed
     }
 
-    /// Keeps the blocks that were used last.
+    /// Keeps the most recently used blocks.
     fn keep(&mut self, most: usize) {
         if self.blocks.len() > most {
             self.blocks.sort_by_key(|(.., used)| std::cmp::Reverse(used.get()));
@@ -184,7 +186,7 @@ impl Spill {
         }
     }
 
-    /// Where blocks go from now on.
+    /// Sets the file for blocks.
     pub(crate) fn use_file(&mut self, file: Option<Arc<SpillFile>>) {
         self.file = file;
     }
@@ -194,22 +196,22 @@ impl Spill {
         self.rounds.is_empty()
     }
 
-    /// Bytes in memory, without those of blocks that are being written.
+    /// Returns the bytes in memory, without those of blocks that are being written.
     pub(super) fn memory(&self) -> usize {
         self.memory
     }
 
-    /// All bytes in memory.
+    /// Returns all bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         self.memory + self.in_flight
     }
 
-    /// Bytes that make a full block; `None`: there is no file.
+    /// Returns the size of a full block in bytes; `None` without a file.
     pub(super) fn block_bytes(&self) -> Option<usize> {
         self.file.as_ref().map(|file| file.slot_bytes())
     }
 
-    /// Whether there is room for a block, which may be the first of its round.
+    /// Returns whether there is room for a block, which may be the first of its round.
     pub(super) fn room(&self) -> Room {
         let rounds = self.rounds.len() + usize::from(!self.rounds.contains_key(&self.round));
         match &self.file {
@@ -220,7 +222,7 @@ impl Spill {
         }
     }
 
-    /// Adds a block behind all others of the round; false if the file has no room for it.
+    /// Adds a block after all others of the round; returns false if the file has no room for it.
     pub(super) fn add(&mut self, packer: Packer) -> bool {
         let Packed { bytes, first, last, newest, filter } = packer.finish();
         let Some(stored) = self.file.as_ref().and_then(|file| file.reserve(&bytes)) else {
@@ -245,12 +247,12 @@ impl Spill {
         true
     }
 
-    /// The sweep starts over.
+    /// Starts a new round.
     pub(super) fn next_round(&mut self) {
         self.round += u32::from(self.rounds.contains_key(&self.round));
     }
 
-    /// Blocks that are to be written.
+    /// Returns the blocks to write.
     pub(crate) fn take_writes(&mut self) -> Option<SpillWrite> {
         if self.outgoing.is_empty() {
             return None;
@@ -261,7 +263,7 @@ impl Spill {
         })
     }
 
-    /// Takes note of what has been written.
+    /// Records completed writes.
     pub(super) fn absorb(&mut self) {
         if self.writing.is_empty() {
             return;
@@ -284,7 +286,7 @@ impl Spill {
         }
     }
 
-    /// Lets go of the blocks of which no snapshot at this LSN or above needs an image.
+    /// Removes the blocks in which no snapshot at or above this LSN needs an image.
     pub(super) fn trim(&mut self, horizon: u64) {
         while let Some((newest, ..)) = self.by_newest.first()
             && newest.0 <= horizon
@@ -306,36 +308,36 @@ impl Spill {
         self.broken &= !self.rounds.is_empty();
     }
 
-    /// Lets go of all blocks.
+    /// Removes all blocks.
     pub(super) fn clear(&mut self) {
         self.trim(u64::MAX);
         self.loaded = None;
     }
 
-    /// A task runs that has these blocks. Returns the newest commit of blocks that could not be
-    /// read for it.
+    /// Provides these blocks to the running task. Returns the newest commit of blocks that could
+    /// not be read for it.
     #[inline]
     pub(super) fn lend(&mut self, loaded: Option<Box<Loaded>>) -> Option<Lsn> {
         self.loaded = loaded;
         self.loaded.as_mut().and_then(|loaded| loaded.absorb())
     }
 
-    /// What the task that ran has of blocks, for its next attempt.
+    /// Returns the blocks of the task that ran, for its next attempt.
     #[inline]
     pub(crate) fn set_aside(&mut self) -> Option<Box<Loaded>> {
         self.loaded.take()
     }
 
-    /// What brings a reader the blocks that it lacks, and where its next attempt finds them.
+    /// Returns the read of the blocks that a reader misses, and where its next attempt finds them.
     pub(crate) fn read(
         &self,
         loaded: Option<Box<Loaded>>,
-        lacking: Vec<Lacking>,
+        missing: Vec<MissingBlock>,
     ) -> (SpillRead, Box<Loaded>) {
         let mut loaded = loaded.unwrap_or_default();
         loaded.keep(2 * self.rounds.len() + KEPT);
-        loaded.coming = lacking.iter().map(|block| (block.id, block.newest)).collect();
-        let blocks = lacking.into_iter().map(|block| (block.id, block.stored)).collect();
+        loaded.coming = missing.iter().map(|block| (block.id, block.newest)).collect();
+        let blocks = missing.into_iter().map(|block| (block.id, block.stored)).collect();
         (SpillRead { blocks, results: loaded.results.clone() }, loaded)
     }
 
@@ -346,13 +348,13 @@ impl Spill {
         }
     }
 
-    /// Whether this snapshot sees all that is in the blocks: so do those of most statements.
+    /// Returns true if this snapshot sees everything in the blocks, as those of most statements do.
     fn sees_all(&self, at: Lsn) -> bool {
         self.by_newest.last().is_none_or(|(newest, ..)| *newest <= at)
     }
 
-    /// The blocks that may have images of the key that this snapshot does not see, the oldest round
-    /// first.
+    /// Returns the blocks that may have images of the key that this snapshot does not see, oldest
+    /// round first.
     fn blocks_of<'v>(&'v self, key: &[u8], at: Lsn) -> impl Iterator<Item = &'v Meta> {
         let hash = hash(key);
         self.rounds.values().filter_map(move |round| {
@@ -362,16 +364,16 @@ impl Spill {
         })
     }
 
-    /// What the images of the key come to that this snapshot does not see.
+    /// Returns the combined effect of the key's images that this snapshot does not see.
     pub(super) fn before(&self, tree: TreeId, key: &[u8], at: Lsn) -> Result<Older<'_>, Stop> {
         let mut older = Older::default();
         if self.sees_all(at) {
             return Ok(older);
         }
-        let (key, mut lacking) = (joined(tree, key), Vec::new());
+        let (key, mut missing) = (joined(tree, key), Vec::new());
         for meta in self.blocks_of(&key, at) {
             match self.bytes_of(meta) {
-                None => lacking.extend(meta.lacking()),
+                None => missing.extend(meta.missing()),
                 Some(bytes) => {
                     let block = Block(bytes);
                     let mut unseen = block.of_key(&key).filter(|entry| entry.commit > at);
@@ -381,20 +383,20 @@ impl Spill {
                 }
             }
         }
-        if lacking.is_empty() { Ok(older) } else { Err(Stop::Spilled(lacking)) }
+        if missing.is_empty() { Ok(older) } else { Err(Stop::Spilled(missing)) }
     }
 
-    /// Whether this snapshot does not see an image of the key, and whether such an image is of a
-    /// row that moved.
+    /// Returns whether there is an image of the key that this snapshot does not see, and whether
+    /// such an image is of a row that moved.
     pub(super) fn since(&self, tree: TreeId, key: &[u8], at: Lsn) -> Result<(bool, bool), Stop> {
         let (mut changed, mut moved) = (false, false);
         if self.sees_all(at) {
             return Ok((changed, moved));
         }
-        let (key, mut lacking) = (joined(tree, key), Vec::new());
+        let (key, mut missing) = (joined(tree, key), Vec::new());
         for meta in self.blocks_of(&key, at) {
             match self.bytes_of(meta) {
-                None => lacking.extend(meta.lacking()),
+                None => missing.extend(meta.missing()),
                 Some(bytes) => {
                     for entry in Block(bytes).of_key(&key).filter(|entry| entry.commit > at) {
                         changed = true;
@@ -403,6 +405,6 @@ impl Spill {
                 }
             }
         }
-        if lacking.is_empty() { Ok((changed, moved)) } else { Err(Stop::Spilled(lacking)) }
+        if missing.is_empty() { Ok((changed, moved)) } else { Err(Stop::Spilled(missing)) }
     }
 }

@@ -1,7 +1,7 @@
-//! A range of keys of the spilled images, as a snapshot needs them: the rounds merged.
+//! The spilled images in a range of keys, as a snapshot needs them: the rounds are merged.
 //!
-//! Invariant: a block is loaded only when the merge comes to it. What must be loaded at one place
-//! is asked for together, with what follows it in its round.
+//! Invariant: a block is loaded only when the merge reaches it. All blocks that must be loaded at
+//! one point are requested together, along with the next ones in their rounds.
 
 use super::super::change::Older;
 use super::block::{Block, joined};
@@ -13,16 +13,16 @@ use std::collections::btree_map;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Blocks that are loaded together, of a round.
+/// Number of blocks of a round that are loaded together.
 const AHEAD: usize = 4;
 
-/// Blocks that are asked for at once, unless more rounds lack one.
+/// Maximum number of blocks requested at once, unless more rounds miss one.
 const AT_ONCE: usize = 32;
 
-/// Where the merge is to go on.
+/// Where the merge continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::versions) enum At<'v> {
-    /// Not known before a block is loaded.
+    /// Unknown until a block is loaded.
     Start,
     /// At this key of the tree.
     Key(&'v [u8]),
@@ -35,7 +35,7 @@ pub(in crate::versions) struct Spilled<'v> {
     spill: &'v Spill,
     at: Lsn,
     reverse: bool,
-    /// The bounds, behind the tree's number.
+    /// The bounds, prefixed with the tree's number.
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
     cursors: Vec<Cursor<'v>>,
@@ -43,13 +43,14 @@ pub(in crate::versions) struct Spilled<'v> {
 }
 
 struct Cursor<'v> {
-    /// Blocks that were not come to.
+    /// Blocks not reached yet.
     blocks: btree_map::Range<'v, Arc<[u8]>, Meta>,
     front: Front<'v>,
 }
 
 enum Front<'v> {
-    /// What the images of this key in its block come to, and the entries of the block that follow.
+    /// The combined effect of this key's images in its block, and the remaining entries of the
+    /// block.
     Image {
         id: Option<u64>,
         key: &'v [u8],
@@ -58,7 +59,7 @@ enum Front<'v> {
         left: (usize, usize),
     },
     /// This block is not loaded.
-    Lacking(&'v Meta, At<'v>),
+    Missing(&'v Meta, At<'v>),
     End,
 }
 
@@ -91,7 +92,7 @@ impl<'v> Spilled<'v> {
         all
     }
 
-    /// The blocks of a round that lie in the range.
+    /// Returns the blocks of a round that overlap the range.
     fn blocks(&self, round: &'v Round) -> btree_map::Range<'v, Arc<[u8]>, Meta> {
         let (from, to) = (as_slices(&self.from), as_slices(&self.to));
         let low = match from {
@@ -105,7 +106,7 @@ impl<'v> Spilled<'v> {
         }
     }
 
-    /// Where the merge is to go on; `None`: it is done.
+    /// Returns where the merge continues; `None` if it is complete.
     pub(in crate::versions) fn head(&self) -> Option<At<'v>> {
         self.head
     }
@@ -125,16 +126,16 @@ impl<'v> Spilled<'v> {
         }
     }
 
-    /// Takes the key of the head, with what its images come to.
+    /// Consumes the key at the head and returns the combined effect of its images.
     pub(in crate::versions) fn take(&mut self) -> Result<Older<'v>, Stop> {
         let mut all = Older::default();
         let Some(head) = self.head else { return Ok(all) };
         let lacks = |cursor: &Cursor<'v>| match &cursor.front {
-            Front::Lacking(_, at) => self.order(*at, head).is_le(),
+            Front::Missing(_, at) => self.order(*at, head).is_le(),
             _ => false,
         };
         if self.cursors.iter().any(lacks) {
-            return Err(self.lacking(head));
+            return Err(self.missing(head));
         }
         let mut cursors = std::mem::take(&mut self.cursors);
         for cursor in &mut cursors {
@@ -150,24 +151,24 @@ impl<'v> Spilled<'v> {
         Ok(all)
     }
 
-    /// The reader lacks the blocks that the merge has come to. Those that it is in are used last,
-    /// and so are kept.
-    fn lacking(&self, head: At<'v>) -> Stop {
+    /// Requests the blocks that the merge has reached. Marks its current blocks as recently used,
+    /// so that they are kept.
+    fn missing(&self, head: At<'v>) -> Stop {
         let (mut now, mut later) = (Vec::new(), Vec::new());
         for cursor in &self.cursors {
             match &cursor.front {
                 Front::Image { id: Some(id), .. } => {
                     let _used = self.spill.loaded.as_ref().and_then(|loaded| loaded.get(*id));
                 }
-                Front::Lacking(meta, at) if self.order(*at, head).is_le() => {
-                    now.extend(meta.lacking());
+                Front::Missing(meta, at) if self.order(*at, head).is_le() => {
+                    now.extend(meta.missing());
                     let mut next = cursor.blocks.clone();
                     let next = std::iter::from_fn(|| {
                         if self.reverse { next.next_back() } else { next.next() }
                     });
                     let next = next.map(|(_, meta)| meta).filter(|meta| meta.newest > self.at);
                     let next = next.filter(|meta| self.spill.bytes_of(meta).is_none());
-                    later.extend(next.take(AHEAD - 1).filter_map(Meta::lacking));
+                    later.extend(next.take(AHEAD - 1).filter_map(Meta::missing));
                 }
                 _ => {}
             }
@@ -177,7 +178,7 @@ impl<'v> Spilled<'v> {
         Stop::Spilled(now)
     }
 
-    /// Goes on to the next image of a round that the snapshot does not see.
+    /// Advances to the next image of a round that the snapshot does not see.
     fn advance(&self, cursor: &mut Cursor<'v>) {
         if let Front::Image { id, block, left, .. } = cursor.front
             && let Some(front) = self.next_in(id, block, left)
@@ -195,7 +196,7 @@ impl<'v> Spilled<'v> {
                 continue;
             }
             let Some(bytes) = self.spill.bytes_of(meta) else {
-                cursor.front = Front::Lacking(meta, self.edge(first, meta));
+                cursor.front = Front::Missing(meta, self.edge(first, meta));
                 return;
             };
             let block = Block(bytes);
@@ -209,7 +210,7 @@ impl<'v> Spilled<'v> {
         }
     }
 
-    /// Where a block begins, or ends, in which the merge comes next.
+    /// Returns the begin, or the end, of the block that the merge reaches next.
     fn edge(&self, first: &'v [u8], meta: &'v Meta) -> At<'v> {
         let edge = if self.reverse { &*meta.last } else { first };
         let inside = is_behind(as_slices(&self.from), edge) && is_before(as_slices(&self.to), edge);
@@ -256,7 +257,7 @@ impl<'v> Front<'v> {
     fn at(&self) -> Option<At<'v>> {
         match self {
             Self::Image { key, .. } => Some(At::Key(key)),
-            Self::Lacking(_, at) => Some(*at),
+            Self::Missing(_, at) => Some(*at),
             Self::End => None,
         }
     }
@@ -266,7 +267,7 @@ fn as_slices(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
-/// Whether a key satisfies the lower bound.
+/// Returns true if a key satisfies the lower bound.
 fn is_behind(from: Bound<&[u8]>, key: &[u8]) -> bool {
     match from {
         Bound::Included(from) => key >= from,
@@ -275,7 +276,7 @@ fn is_behind(from: Bound<&[u8]>, key: &[u8]) -> bool {
     }
 }
 
-/// Whether a key satisfies the upper bound.
+/// Returns true if a key satisfies the upper bound.
 fn is_before(to: Bound<&[u8]>, key: &[u8]) -> bool {
     match to {
         Bound::Included(to) => key <= to,

@@ -1,4 +1,4 @@
-//! What is kept of rows that are changed all the time, and what is let go.
+//! What is kept of rows that change all the time, and what is removed.
 
 use super::*;
 
@@ -6,9 +6,10 @@ fn kept_lost(versions: &Versions) -> Lsn {
     versions.kept.as_ref().expect("images are kept").lost
 }
 
-/// Invariant 3: a row that is changed all the time has one image for each snapshot, wherever it is.
+/// Invariant 3: a row that changes all the time has one image for each snapshot, in memory or in
+/// the file.
 #[test]
-fn a_hot_row_leaves_one_image_for_each_snapshot() {
+fn hot_rows_leave_one_image_per_snapshot() {
     let mut twins = Twins::new(1, Setting { keys: 100_000, budget: 200_000, ..ROOMY });
     let hot = (TREES[0], b"hot".to_vec());
     for snapshots in 1..=2 {
@@ -20,7 +21,7 @@ fn a_hot_row_leaves_one_image_for_each_snapshot() {
                 let before = twins.now.get(&row).cloned();
                 twins.put(&row, Some(commit.0.to_le_bytes().to_vec()));
                 twins.both(|v| {
-                    v.changed_for_good(commit, row.0, &row.1, before.clone().map(Into::into))
+                    v.changed_autocommit(commit, row.0, &row.1, before.clone().map(Into::into))
                 });
             }
             twins.writes.drain(..).for_each(SpillWrite::run);
@@ -37,17 +38,17 @@ fn a_hot_row_leaves_one_image_for_each_snapshot() {
         let at = twins.open.last().expect("it is open").snapshot.lsn();
         let as_of = AsOf { at, me: TxnId(u64::MAX), repeatable: true };
         let (tree, key) = hot.clone();
-        let spilled =
-            twins.patiently(as_of, move |v, _| Ok(v.spill.before(tree, &key, at)?.value.is_some()));
-        // What the newest snapshot needs is in memory alone.
+        let spilled = twins
+            .with_reads(as_of, move |v, _| Ok(v.spill.before(tree, &key, at)?.value.is_some()));
+        // What the newest snapshot needs is only in memory.
         assert_eq!(spilled, Some(false));
     }
 }
 
-/// The same of a row that is added to: by one-shots, and by transactions of which two are active
-/// all the time.
+/// The same for a row with additions: by one-shots, and by transactions of which two are always
+/// active.
 #[test]
-fn a_row_that_is_added_to_leaves_one_image_for_each_snapshot() {
+fn incremented_rows_leave_one_image_per_snapshot() {
     let mut twins = Twins::new(1, ROOMY);
     let (tree, key) = (TREES[0], b"hot".to_vec());
     twins.put(&(tree, key.clone()), Some(vec![0; 30]));
@@ -58,7 +59,7 @@ fn a_row_that_is_added_to_leaves_one_image_for_each_snapshot() {
             let addends = random_addends(&mut twins.rng);
             twins.end += 8;
             let commit = Lsn(twins.end);
-            twins.both(|v| v.added_for_good(commit, tree, &key, &addends));
+            twins.both(|v| v.added_autocommit(commit, tree, &key, &addends));
             let txn = TxnId(1 + n + 1000 * snapshots);
             twins.both(|v| v.added(txn, tree, &key, &addends));
             active.push(txn);
@@ -70,14 +71,14 @@ fn a_row_that_is_added_to_leaves_one_image_for_each_snapshot() {
         }
         let images =
             twins.large.kept.as_ref().map_or(0, |kept| kept.chains[&tree][&key[..]].len() as u64);
-        // Of each snapshot one, and those whose writers are active now.
+        // One for each snapshot, and those of active writers.
         assert!(images <= snapshots + 2, "{images} images with {snapshots} snapshots");
     }
 }
 
-/// A failed write takes room in memory, no more.
+/// A failed write only uses memory.
 #[test]
-fn everything_is_let_go_when_the_last_snapshot_closes() {
+fn everything_is_freed_when_the_last_snapshot_closes() {
     for faults in [&[][..], &[Fault::FailedWrite]] {
         let mut twins = run(3, Setting { faults, ..ROOMY });
         twins.snapshots.retire();
