@@ -78,7 +78,7 @@ pub struct LearnedRow {
     pub recent_share: f64,
     /// Rows read in transaction blocks that could change them.
     pub reads: u64,
-    /// Those that were changed later in the block.
+    /// Rows that were changed later in the block.
     pub changed: u64,
     /// Reads that took the exclusive lock.
     pub exclusive: u64,

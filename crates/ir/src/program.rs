@@ -181,9 +181,9 @@ impl Access {
 /// PostgreSQL's row lock modes, from weakest to strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RowLock {
-    /// FOR KEY SHARE: the row and its columns in unique keys do not change.
+    /// FOR KEY SHARE: the row is not deleted, and its columns in unique keys do not change.
     KeyShare,
-    /// FOR SHARE: the row does not change. Every read takes at least this.
+    /// FOR SHARE: the row does not change. Plain reads take this lock, too.
     Share,
     /// FOR NO KEY UPDATE: others can read the key only.
     NoKeyUpdate,

@@ -46,14 +46,24 @@ proptest! {
     fn text_forms_round_trip((ty, d) in typed()) {
         for zone in zones() {
             let text = value::to_text(ty, d.as_ref(), &zone);
-            let back = value::parse_text(ty, &text, &zone).map_err(|e| TestCaseError::fail(format!("{text}: {e}")))?;
+            let back = value::parse_text(ty, &text, &zone)
+                .map_err(|e| TestCaseError::fail(format!("{text}: {e}")))?;
             prop_assert_eq!(&back, &d, "{}", text);
         }
     }
 
     #[test]
     fn no_text_makes_the_parsers_panic(text in ".{0,30}", time in "[-+0-9:. TZ]{0,30}") {
-        for ty in [SqlType::Bool, SqlType::Int4, SqlType::Float8, SqlType::Numeric, SqlType::Date, SqlType::Timestamp, SqlType::Timestamptz, SqlType::Char(3)] {
+        for ty in [
+            SqlType::Bool,
+            SqlType::Int4,
+            SqlType::Float8,
+            SqlType::Numeric,
+            SqlType::Date,
+            SqlType::Timestamp,
+            SqlType::Timestamptz,
+            SqlType::Char(3),
+        ] {
             for t in [&text, &time] {
                 let _ = value::parse_text(ty, t, &Zone::utc());
             }
@@ -61,7 +71,12 @@ proptest! {
     }
 
     #[test]
-    fn comparison_agrees_with_the_key_encoding(a in any::<i64>(), b in any::<i32>(), x in any::<f64>(), y in any::<f64>()) {
+    fn comparison_agrees_with_the_key_encoding(
+        a in any::<i64>(),
+        b in any::<i32>(),
+        x in any::<f64>(),
+        y in any::<f64>(),
+    ) {
         let check = |a: Datum, b: Datum| {
             let encode = |d: &Datum| {
                 let mut out = Vec::new();
@@ -82,7 +97,10 @@ proptest! {
     }
 
     #[test]
-    fn partial_aggregates_merge_to_the_whole(rows in prop::collection::vec((0i32..3, prop::option::of(any::<i32>())), 0..30), split in 0usize..30) {
+    fn partial_aggregates_merge_to_the_whole(
+        rows in prop::collection::vec((0i32..3, prop::option::of(any::<i32>())), 0..30),
+        split in 0usize..30,
+    ) {
         let column = |n| Some(Expr::Column(n));
         let agg = |func, arg, ty| Aggregate { func, arg, distinct: false, ty };
         let group = Group {

@@ -18,8 +18,8 @@ pub struct Limits {
     /// Number of page misses after which a one-shot stops restarting and becomes a locking
     /// transaction, which keeps its progress. Default 4.
     pub misses: u32,
-    /// Number of times that the end of a transaction is retried if a page it needs cannot be read:
-    /// a failed read may succeed later. Default 8.
+    /// Number of times that the end of a transaction is retried if a page it needs cannot be
+    /// provided: a failed read may succeed later. Default 8.
     pub retries: u32,
     /// Number of resumed calls, whose wait is over, that run with one message before other messages
     /// have a turn. Default 64.

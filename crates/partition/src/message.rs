@@ -189,7 +189,7 @@ pub enum Body {
     /// their frames until the task has run, however long this message waits for that. So an attempt
     /// makes progress if it needs no more pages than the pool can hold.
     Resume(Vec<Pin>),
-    /// The requested pages cannot be read: the call fails with this error. The end of a
+    /// The requested pages cannot be provided: the call fails with this error. The end of a
     /// transaction, which cannot fail, is retried.
     Unavailable(SqlError),
     /// An operation on raw rows, those of the catalog, with locks and undo like any other.

@@ -32,7 +32,7 @@ pub(crate) struct Txn<L> {
     /// Rows that it has deleted here and reinserted under other keys or at other partitions. Not
     /// undone.
     pub moved: Vec<RowKey>,
-    /// Number of times that its end has been retried because pages could not be read.
+    /// Number of times that its end has been retried because pages could not be provided.
     pub retries: u32,
     /// Whether its end depends neither on another transaction's lock nor on a client.
     pub short: bool,
@@ -163,7 +163,7 @@ pub(crate) enum Then {
 }
 
 impl Job {
-    /// Returns true if only an unreadable page may end the job early.
+    /// Returns true if only an unavailable page may end the job early.
     pub(crate) fn must_continue(&self) -> bool {
         matches!(self, Self::Undo { .. } | Self::Finish { .. })
     }

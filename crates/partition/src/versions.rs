@@ -45,7 +45,7 @@ pub(crate) use change::{Change, Sum, mismatch, subtract};
 pub(crate) use spill::{Loaded, MissingBlock};
 
 use self::births::{Birth, Births};
-use self::change::Back;
+use self::change::Rewind;
 use self::spill::Spill;
 use crate::exec::Stop;
 use crate::snapshots::Snapshots;
@@ -73,7 +73,7 @@ pub(crate) type Before = Option<Box<[u8]>>;
 /// What a statement sees: everything committed up to a snapshot, and its own transaction's changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsOf {
-    /// The snapshot, or [`COMMITTED`].
+    /// The snapshot, or [`crate::COMMITTED`].
     pub at: Lsn,
     /// The statement's transaction.
     pub me: TxnId,
@@ -187,8 +187,8 @@ impl Versions {
         made: Vec<(TreeId, TxnId)>,
     ) {
         let mut kept = Box::new(Kept { generation, ..Kept::default() });
-        for (tree, maker) in made {
-            kept.births.insert(tree, Birth { maker, commit: None, since: 0 });
+        for (tree, creator) in made {
+            kept.births.insert(tree, Birth { creator, commit: None, since: 0 });
         }
         for (writer, tree, key, change) in active {
             match change {
@@ -311,10 +311,10 @@ impl Versions {
     }
 
     /// Records that the transaction has created a tree.
-    pub(crate) fn made(&mut self, tree: TreeId, maker: TxnId) {
+    pub(crate) fn tree_created(&mut self, tree: TreeId, creator: TxnId) {
         let since = self.snapshots.newest();
         if let Some(kept) = &mut self.kept {
-            kept.births.insert(tree, Birth { maker, commit: None, since });
+            kept.births.insert(tree, Birth { creator, commit: None, since });
         }
     }
 
@@ -378,7 +378,7 @@ impl Versions {
     ) -> Result<Option<Cow<'v, [u8]>>, Stop> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
         let (mut back, settled) =
-            chain.map_or(Ok((Back::from(now), false)), |chain| self.along(chain, now, as_of))?;
+            chain.map_or(Ok((Rewind::from(now), false)), |chain| self.rewind(chain, now, as_of))?;
         if !settled && !self.spill.is_empty() {
             self.spill.before(tree, key, as_of.at)?.apply(&mut back);
         }
@@ -387,13 +387,13 @@ impl Versions {
 
     /// Returns the value of a key according to its images in memory, and true if the images in the
     /// file cannot affect it.
-    fn along<'v>(
+    fn rewind<'v>(
         &self,
         chain: &'v [Image],
         now: Option<&'v [u8]>,
         as_of: AsOf,
-    ) -> Result<(Back<'v>, bool), Stop> {
-        let mut back = Back::from(now);
+    ) -> Result<(Rewind<'v>, bool), Stop> {
+        let mut back = Rewind::from(now);
         for image in chain.iter().rev() {
             if image.is_of(as_of.me) {
                 // After ROLLBACK TO its change may be undone: then other transactions' images

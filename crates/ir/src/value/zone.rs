@@ -8,7 +8,7 @@ use super::is_space;
 use super::time::{DAY, EPOCH, SECOND, is_infinite};
 use jiff::tz::{Offset, TimeZone};
 
-/// The last moment that `jiff` supports, in Unix seconds: one day before the end of 9999.
+/// The last moment that `jiff` supports, in Unix seconds: 26 hours before the end of 9999.
 const LAST: i64 = 253_402_207_199;
 /// 400 years of the Gregorian calendar in seconds: after this time weekdays and time zone rules
 /// repeat.

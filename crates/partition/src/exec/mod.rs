@@ -198,8 +198,8 @@ impl<T: Trees> Cx<'_, T> {
     }
 
     /// Locks a table; returns false if all of it must be skipped. NOWAIT and SKIP LOCKED apply to
-    /// row locks only: the statement still waits for a change of the table itself, and then follows
-    /// that transaction.
+    /// row locks only: the statement still waits for a change of the table itself, and keeps later
+    /// changes waiting until its transaction ends.
     #[track_caller]
     fn try_lock_table(
         &mut self,

@@ -60,9 +60,11 @@ impl<'a> Plan<'a> {
         let Some(set) = self.set else { return false };
         let sets = |columns: &[usize]| set.iter().any(|(c, _)| columns.contains(c));
         let table = &self.access.table;
-        !self.moves
-            && (sets(&table.primary_key)
-                || matches!(&self.access.path, Path::Range { index: Some(i), .. } if sets(&table.indexes[*i].columns)))
+        let sets_index = match &self.access.path {
+            Path::Range { index: Some(i), .. } => sets(&table.indexes[*i].columns),
+            _ => false,
+        };
+        !self.moves && (sets(&table.primary_key) || sets_index)
     }
     fn filter(&self, row: &[u8]) -> SqlResult<bool> {
         self.access.filter.as_ref().map_or(Ok(true), |f| f.eval_bool(RowView::new(row), self.env))

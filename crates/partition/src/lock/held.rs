@@ -90,8 +90,8 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// The keys between two neighbouring ranges of this mode. Each call returns the next gap, from
-    /// the end back to the first.
+    /// Returns the keys between two neighbouring ranges of this mode. Each call returns the next
+    /// gap and wraps around at the end.
     pub(super) fn next_gap(&mut self, mode: Mode) -> Option<Span> {
         let set = self.held.of(mode);
         let (gap, joined) = set.gap_from(&self.gap).or_else(|| set.gap_from(&[]))?;

@@ -134,7 +134,10 @@ impl<T: Trees> Partition<T> {
     }
 
     fn leave(&self, txn: TxnId, tree: TreeId, why: &dyn Display) {
-        tracing::error!(partition = %self.id, %txn, %tree, "a dropped tree cannot be freed before the next start: {why}");
+        tracing::error!(
+            partition = %self.id, %txn, %tree,
+            "a dropped tree cannot be freed before the next start: {why}"
+        );
     }
 
     /// Ends a transaction that has been rolled back.

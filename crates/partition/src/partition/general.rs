@@ -122,7 +122,7 @@ impl<T: Trees> Partition<T> {
             Job::CreateTrees { trees, at } => {
                 while let Some(tree) = trees.get(*at) {
                     self.trees.create_tree(*tree)?;
-                    self.trees.versions.made(*tree, id);
+                    self.trees.versions.tree_created(*tree, id);
                     txn.created.push(*tree);
                     *at += 1;
                 }

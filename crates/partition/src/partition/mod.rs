@@ -499,7 +499,7 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// Handles pages that the transaction's task needs but that cannot be read.
+    /// Handles pages that the transaction's task needs but that cannot be provided.
     fn unavailable(&mut self, id: TxnId, error: SqlError, out: &mut Outbox) {
         let Some(mut txn) = self.txns.remove(&id) else { return };
         let after = match txn.task.take() {

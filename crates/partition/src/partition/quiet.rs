@@ -11,7 +11,7 @@
 //! 2. It does not wait for a client: it gets its reply immediately if there is a transaction here
 //!    that is not [short](crate::txn::Txn::short).
 //! 3. A short transaction is no longer short here once it waits for a lock, pauses, or cannot be
-//!    rolled back. Its coordinator informs the other partitions ([`Body::AwaitsClient`]).
+//!    rolled back. Its coordinator informs the other partitions ([`crate::Body::AwaitsClient`]).
 //!
 //! Locking: none. A crash leaves nothing.
 

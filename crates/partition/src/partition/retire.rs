@@ -141,7 +141,10 @@ impl<T: Trees> Partition<T> {
             return Ok(());
         };
         if !txn.doomed {
-            tracing::debug!(partition = %self.id, txn = %id, "a transaction that it was behind is being undone");
+            tracing::debug!(
+                partition = %self.id, txn = %id,
+                "a transaction that it was behind is being undone"
+            );
             self.locks.cool(id);
         }
         let first = !std::mem::replace(&mut txn.doomed, true);

@@ -64,9 +64,11 @@ fn lacks_space(failure: &Failure) -> bool {
 
 fn in_the_way(failure: &Failure) -> SqlError {
     let hint = if lacks_space(failure) {
-        "Its changes stay locked until there is space on the disk to roll it back. All other rows are unaffected."
+        "Its changes stay locked until there is space on the disk to roll it back. \
+         All other rows are unaffected."
     } else {
-        "Its changes stay locked until the next start, which rolls it back. All other rows are unaffected."
+        "Its changes stay locked until the next start, which rolls it back. \
+         All other rows are unaffected."
     };
     match failure {
         Failure::Sql(cause) => {
@@ -113,7 +115,10 @@ impl<T: Trees> Partition<T> {
     pub(super) fn strand(&mut self, id: TxnId, task: &Task, failure: Failure, out: &mut Outbox) {
         let retry = if lacks_space(&failure) { Retry::Idle } else { Retry::Never };
         if let Some(entry) = self.stranded.txns.iter_mut().find(|entry| entry.txn == id) {
-            tracing::debug!(partition = %self.id, txn = %id, ?failure, "a transaction still cannot be ended");
+            tracing::debug!(
+                partition = %self.id, txn = %id, ?failure,
+                "a transaction still cannot be ended"
+            );
             entry.error = in_the_way(&failure);
             entry.retry = retry;
             return;
@@ -154,7 +159,10 @@ impl<T: Trees> Partition<T> {
             return self.reply(task.origin, Ok(Reply::default()), out);
         };
         self.stranded.txns.swap_remove(at);
-        tracing::info!(partition = %self.id, txn = %id, "a stranded transaction has been rolled back");
+        tracing::info!(
+            partition = %self.id, txn = %id,
+            "a stranded transaction has been rolled back"
+        );
     }
 
     /// Returns true if a waiter must still be told, or a rollback retried.

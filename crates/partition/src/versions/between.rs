@@ -1,7 +1,7 @@
 //! The keys of a range that have images, in memory or in the file, with their values as of a
 //! snapshot.
 
-use super::change::{Back, Older};
+use super::change::{Older, Rewind};
 use super::spill::{At, Spilled};
 use super::{AsOf, Chain, Image, Key, Versions};
 use crate::exec::Stop;
@@ -95,8 +95,8 @@ impl<'v> Between<'v> {
         'v: 'a,
     {
         let chain = self.peek().filter(|(same, _)| ***same == *key).map(|(_, chain)| chain);
-        let along = chain.map(|chain| self.versions.along(chain, now, self.as_of)).transpose()?;
-        let (mut back, settled) = along.unwrap_or((Back::from(now), false));
+        let rewind = chain.map(|chain| self.versions.rewind(chain, now, self.as_of)).transpose()?;
+        let (mut back, settled) = rewind.unwrap_or((Rewind::from(now), false));
         if self.spilled.as_ref().and_then(Spilled::head) == Some(At::Key(key)) {
             let older = self.take_spilled()?;
             if !settled {

@@ -22,8 +22,8 @@ use std::ops::Bound;
 /// When a tree was created.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Birth {
-    pub maker: TxnId,
-    /// The end of the maker's commit record, once it is known.
+    pub creator: TxnId,
+    /// The end of the creator's commit record, once it is known.
     pub commit: Option<Lsn>,
     /// Snapshots above this LSN were opened after the creation.
     pub since: u64,
@@ -44,17 +44,17 @@ impl Births {
     }
 
     /// Records that the creator has committed, with a record that ends at `commit`.
-    pub(super) fn committed(&mut self, maker: TxnId, commit: Lsn) {
+    pub(super) fn committed(&mut self, creator: TxnId, commit: Lsn) {
         for birth in
-            self.0.values_mut().filter(|birth| birth.maker == maker && birth.commit.is_none())
+            self.0.values_mut().filter(|birth| birth.creator == creator && birth.commit.is_none())
         {
             birth.commit = Some(commit);
         }
     }
 
     /// Removes the trees of a creator that has been undone.
-    pub(super) fn undone(&mut self, maker: TxnId) {
-        self.0.retain(|_, birth| birth.maker != maker || birth.commit.is_some());
+    pub(super) fn undone(&mut self, creator: TxnId) {
+        self.0.retain(|_, birth| birth.creator != creator || birth.commit.is_some());
     }
 
     /// Removes the trees that are older than this snapshot.
@@ -69,17 +69,17 @@ impl Versions {
         let Some(birth) = self.kept.as_ref().and_then(|kept| kept.births.get(tree)) else {
             return Ok(None);
         };
-        match self.sees(as_of.at, birth.maker, birth.commit) {
+        match self.sees(as_of.at, birth.creator, birth.commit) {
             Seen::Yes => Ok(None),
             Seen::No => Ok(Some(birth)),
-            Seen::Undecided => Err(Stop::Commit(birth.maker)),
+            Seen::Undecided => Err(Stop::Commit(birth.creator)),
         }
     }
 
     /// Returns true if others have created the tree since the snapshot, which then sees only its
     /// own transaction's changes in it.
     pub(crate) fn is_newer(&self, tree: TreeId, as_of: AsOf) -> Result<bool, Stop> {
-        let newer = self.newer(tree, as_of)?.is_some_and(|birth| birth.maker != as_of.me);
+        let newer = self.newer(tree, as_of)?.is_some_and(|birth| birth.creator != as_of.me);
         Ok(newer && !canary::on(Bug::NewTable))
     }
 
@@ -87,7 +87,7 @@ impl Versions {
     pub(crate) fn is_complete(&self, index: TreeId, as_of: AsOf) -> Result<bool, Stop> {
         let Some(birth) = self.newer(index, as_of)? else { return Ok(true) };
         // Rows that were deleted between the snapshot and the creation have no entries.
-        let own = birth.maker == as_of.me && (!as_of.repeatable || as_of.at.0 > birth.since);
+        let own = birth.creator == as_of.me && (!as_of.repeatable || as_of.at.0 > birth.since);
         Ok(own || canary::on(Bug::NewIndex))
     }
 

@@ -132,7 +132,7 @@ impl<'v> Older<'v> {
         }
     }
 
-    pub(super) fn apply(self, back: &mut Back<'v>) {
+    pub(super) fn apply(self, back: &mut Rewind<'v>) {
         if let Some(value) = self.value {
             back.replace(value);
         }
@@ -175,13 +175,13 @@ impl PackedAddends<'_> {
 
 /// A reader's progress towards a key's value as of a snapshot.
 #[derive(Debug)]
-pub(crate) struct Back<'v> {
+pub(crate) struct Rewind<'v> {
     value: Option<&'v [u8]>,
     /// The amounts to subtract from it.
     added: Vec<Addend>,
 }
 
-impl<'v> Back<'v> {
+impl<'v> Rewind<'v> {
     pub(super) fn from(value: Option<&'v [u8]>) -> Self {
         Self { value, added: Vec::new() }
     }
