@@ -2,7 +2,7 @@
 //!
 //! Invariant: a selected row satisfies the statement's condition twice, in the snapshot and in its
 //! newest version, and that version does not change because the row is locked. The condition is the
-//! filter and the path's range; a range of the table's own keys cannot change.
+//! filter and the path's range; a row cannot leave a range of the table's own keys.
 //!
 //! An INSERT finds no rows, but at REPEATABLE READ it must not hide one. A key has one place in its
 //! tree, and after the block inserts there it sees only its own value. The same holds for UPDATE,

@@ -42,7 +42,7 @@
 //! is a cycle that the coordinator detects.
 //!
 //! Locking: none; one thread at a time runs a partition. A crash leaves nothing: recovery undoes
-//! all changes before it admits clients.
+//! unfinished transactions before it admits clients.
 //!
 //! Source: Gray and Reuter, chapter 7 (modes, intents, queues); Eswaran and others 1976
 //! (predicates). Lines and watching are our own, see docs/decisions/lines.md.
@@ -161,7 +161,7 @@ impl Mode {
             Mode::AccessExclusive => AS | IS | IX | S | X | AX,
         }
     }
-    /// Returns the modes whose holder does not need this one.
+    /// Returns the modes that cover this one: a holder of one of them does not need it.
     pub(crate) const fn covered_by(self) -> u16 {
         match self {
             Mode::AccessShared => 1 | 2 | 8 | 32 | 64 | 128,

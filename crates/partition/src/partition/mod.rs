@@ -8,9 +8,9 @@
 //!    transaction, or is in trees that no one else can see. A run without locks either ends before
 //!    that or takes the table's lock first.
 //! 4. A transaction is in `txns` while it holds a lock, waits for one, or blocks the partition.
-//! 5. There may be remaining work: a ready transaction, a stranded one to retry, or a message in
-//!    line that could be processed. Then a message is being handled, or an [`Out::Yield`] of
-//!    [`NOBODY`] is pending.
+//! 5. While there is work left (a ready transaction, a stranded one to retry, or a message in line
+//!    that could be processed), a message is being handled or an [`Out::Yield`] of [`NOBODY`] is
+//!    pending.
 //!
 //! Locking: none; one thread at a time has the partition. After a crash the log remains: recovery
 //! undoes transactions without a commit.

@@ -9,11 +9,10 @@
 //!    only such UPDATEs and INSERTs here until those have ended. An error of such an UPDATE is
 //!    returned when they have ended, or replaced by 40001 if they are undone.
 //! 2. A transaction commits here after all transactions that it is behind.
-//! 3. Before a transaction is undone here, all that are behind it are undone, in an order in which
-//!    no transaction has others behind it. They are *doomed*: their sessions are informed, and each
-//!    further call fails with [`Failure::Undone`] until they end, which undoes their changes
-//!    elsewhere. An undo that needs pages continues as part of the transaction end that requires
-//!    it.
+//! 3. Before a transaction is undone here, all that are behind it are undone, each one only when
+//!    none is behind it any more. They are *doomed*: their sessions are informed, and each further
+//!    call fails with [`Failure::Undone`] until they end, which undoes their changes elsewhere. An
+//!    undo that needs pages continues as part of the transaction end that requires it.
 //! 4. A transaction never waits for one that is behind it: that one is undone.
 //!
 //! A crash leaves nothing of this. Recovery undoes the newest change of all losers first, and a
