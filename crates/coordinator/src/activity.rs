@@ -1,11 +1,11 @@
-//! What the engine has done, in numbers.
+//! Engine statistics.
 //!
-//! Ended transactions are counted by each worker in words of its own, which are added up when
-//! somebody asks: no two workers write to the same memory for it.
+//! Each worker counts its ended transactions in its own counters, which a reader adds up. No two
+//! workers write to the same cache line.
 
 use crate::engine::Engine;
 use clearway_latch::CachePadded;
-// Plain std: a statistic, nothing that decides what a thread does.
+// Plain std: a statistic; no thread's decision depends on it.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Transactions that have ended at one worker.
@@ -17,69 +17,69 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// By the worker's thread.
+    /// Counts an ended transaction. Called by the worker's thread only.
     pub(crate) fn count(&self, committed: bool) {
         let counter = if committed { &self.committed } else { &self.aborted };
-        // Relaxed: a count that says all by itself. Load and store: there is one writer.
+        // Relaxed: no other data depends on the count. Load and store suffice: there is one writer.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// A block is run again. By the worker's thread.
+    /// Counts a replay of a block. Called by the worker's thread only.
     pub(crate) fn count_replay(&self) {
-        // Relaxed, and by load and store: as in `count`.
+        // Relaxed, by load and store: see `count`.
         self.replayed.store(self.replayed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
-/// One counter a worker.
+/// One entry per worker.
 pub(crate) type Workers = Vec<CachePadded<Ended>>;
 
-/// What an engine has done since it was opened, and how it stands.
+/// Counters since the engine was opened, and its current state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Transactions committed: statements on their own, and blocks.
+    /// Transactions committed: single statements and blocks.
     pub committed: u64,
-    /// Transactions aborted: by an error, by ROLLBACK, by a client that has gone.
+    /// Transactions aborted: by an error, by ROLLBACK, or because the client disconnected.
     pub aborted: u64,
-    /// Runs of blocks that were undone because of another's rollback.
+    /// Replays of blocks that were undone because another transaction rolled back.
     pub replays: u64,
     /// Frames of the buffer pool.
     pub pool_frames: u64,
-    /// Frames that are free.
+    /// Free frames.
     pub pool_free: u64,
-    /// Frames with a page that differs from the disk's.
+    /// Frames whose page differs from the copy on disk.
     pub pool_dirty: u64,
     /// Pages read from their places on disk.
     pub page_reads: u64,
     /// Pages written to disk.
     pub page_writes: u64,
-    /// Pages that left the pool.
+    /// Pages evicted from the pool.
     pub page_evictions: u64,
-    /// Reads of pages that found no free frame and had to wait for one.
+    /// Page reads that found no free frame and had to wait for one.
     pub frame_waits: u64,
     /// Pages that have a copy in the second level.
     pub second_level_pages: u64,
-    /// Reads of pages that the second level has answered.
+    /// Page reads that the second level served.
     pub second_level_hits: u64,
-    /// Reads of pages that it has not.
+    /// Page reads that missed the second level.
     pub second_level_misses: u64,
-    /// Pages written to it.
+    /// Pages written to the second level.
     pub second_level_writes: u64,
-    /// Its copies that were unreadable or not what was written.
+    /// Copies in the second level that were unreadable or corrupt.
     pub second_level_dropped: u64,
-    /// Pages that were not put there because its disk did not keep up.
+    /// Pages not written to the second level because its disk did not keep up.
     pub second_level_skipped: u64,
-    /// Where the log ends: bytes written to it since the database was made.
+    /// End of the log: bytes written to it since the database was created.
     pub log_bytes: u64,
-    /// Syncs of the log for those who commit.
+    /// Log syncs for committing transactions.
     pub log_syncs: u64,
-    /// Checkpoints made.
+    /// Completed checkpoints.
     pub checkpoints: u64,
 }
 
 impl Engine {
-    /// What the engine has done, and how it stands. Walks over the pool's frames: for people and
-    /// scrapers, not for every statement.
+    /// Returns the engine's statistics. Scans the pool's frames: meant for people and scrapers, not
+    /// for every statement.
     pub fn activity(&self) -> Activity {
         // Relaxed: see `Ended::count`.
         let sum = |counter: fn(&Ended) -> &AtomicU64| {

@@ -1,13 +1,13 @@
-//! BACKUP: a copy of the database taken by a thread of its own, while its session waits and is told
-//! how far it has come.
+//! BACKUP: a thread of its own copies the database while the session waits and receives progress
+//! notices.
 //!
 //! Invariants
-//! 1. The statement ends only when the thread has: what it does next finds no backup running.
-//! 2. A statement that is cancelled, or whose client has gone, ends the copy after the block that
-//!    is being copied.
+//! 1. The statement ends only after the thread has ended, so the session's next statement finds no
+//!    running backup.
+//! 2. Cancelling the statement, or losing the client, ends the copy after the current block.
 //!
-//! Locking: one monitor over what the thread and the statement tell each other, never held during
-//! I/O. A crash leaves a target without a manifest, which is no backup.
+//! Locking: one monitor over the state that the thread and the statement share, never held during
+//! I/O. A crash leaves a target without a manifest, which is not a valid backup.
 
 use crate::core::{Block, Core};
 use crate::outcome::{Outcome, Stop};
@@ -27,8 +27,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// How often the client is told how far it has come.
-const TELL: Duration = Duration::from_secs(1);
+/// Interval between the client's progress notices.
+const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct State {
@@ -59,7 +59,7 @@ impl Job {
         self.state.notify_all();
     }
 
-    /// Waits, if there is something to wait for, and says whether to go on.
+    /// Waits for `wait`, if given, and returns whether to continue.
     fn go_on(&self, wait: Option<Duration>) -> ControlFlow<()> {
         let mut state = self.state();
         if let Some(wait) = wait {
@@ -69,7 +69,7 @@ impl Job {
     }
 }
 
-/// Carries out BACKUP.
+/// Executes BACKUP.
 pub(crate) async fn run(core: &Rc<Core>, backup: &Backup) -> Result<Outcome, Stop> {
     if core.txn().block != Block::None {
         let text = "BACKUP cannot run inside a transaction block";
@@ -98,7 +98,7 @@ pub(crate) async fn run(core: &Rc<Core>, backup: &Backup) -> Result<Outcome, Sto
         state.result.take().map_or(Poll::Pending, Poll::Ready)
     })
     .await;
-    // Why it was cancelled says more than that it was.
+    // The reason for the cancellation is more useful than the copy's own error.
     core.check_cancelled()?;
     let BackupReport { bytes, begin, end } = report?;
     let mut rows = RowBatch::new();
@@ -113,12 +113,12 @@ pub(crate) async fn run(core: &Rc<Core>, backup: &Backup) -> Result<Outcome, Sto
 fn start(core: &Rc<Core>, job: Arc<Job>, target: PathBuf, pace: Pace) -> Result<(), SqlError> {
     let (engine, waker) = (core.engine().clone(), core.port.waker(core.token));
     let work = move || {
-        let mut told = Instant::now();
+        let mut noticed = Instant::now();
         let mut step = |progress: Progress| {
             let wait = pace.wait(progress.done);
-            // Also before a long silence.
-            if told.elapsed() + wait.unwrap_or_default() >= TELL {
-                told = Instant::now();
+            // Also before a long pause.
+            if noticed.elapsed() + wait.unwrap_or_default() >= NOTICE_INTERVAL {
+                noticed = Instant::now();
                 job.state().progress = Some(progress);
                 waker();
             }
@@ -127,17 +127,14 @@ fn start(core: &Rc<Core>, job: Arc<Job>, target: PathBuf, pace: Pace) -> Result<
         let copied = caught(|| engine.node().backup(&target, env!("CARGO_PKG_VERSION"), &mut step));
         let result = copied.map_err(|message| {
             engine.fail_by_panic("backup", &message);
-            SqlError::new(
-                SqlState::INTERNAL,
-                format!("the thread of the backup panicked: {message}"),
-            )
+            SqlError::new(SqlState::INTERNAL, format!("the backup thread panicked: {message}"))
         });
         let result = result.and_then(|copied| copied.map_err(SqlError::from));
         match &result {
             Ok(report) => {
                 tracing::info!(target = %target.display(), bytes = report.bytes, end = %report.end, "backup complete")
             }
-            Err(e) => tracing::warn!(target = %target.display(), "no backup: {e}"),
+            Err(e) => tracing::warn!(target = %target.display(), "backup failed: {e}"),
         }
         job.state().result = Some(result);
         waker();

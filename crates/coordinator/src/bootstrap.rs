@@ -1,6 +1,6 @@
 //! Start-up: reads the catalog, and drops the trees that no table owns.
 //!
-//! Runs before any worker, so it may wait for the disk.
+//! Runs before any worker starts, so it may block on the disk.
 
 use crate::catalog_rows::{self, CATALOG_TREE};
 use clearway_ir::Catalog;
@@ -9,12 +9,12 @@ use clearway_types::TreeId;
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
 
-/// The disk fails while trees are read.
+/// The disk failed while trees were read.
 pub(crate) fn cannot_read(error: std::io::Error) -> OpenError {
     OpenError::Io { doing: "cannot read a tree".to_owned(), error }
 }
 
-/// The catalog as of the last commit. Makes the catalog's tree in a new directory.
+/// Returns the catalog as of the last commit. Creates the catalog's tree in a new directory.
 pub(crate) fn load_catalog(node: &Node, stores: &mut [Store]) -> Result<Catalog, OpenError> {
     let home = &mut stores[0];
     if !home.has_tree(CATALOG_TREE) {
@@ -46,9 +46,9 @@ pub(crate) fn load_catalog(node: &Node, stores: &mut [Store]) -> Result<Catalog,
     }
 }
 
-/// Drops the trees that no table of the catalog owns: made by DDL that did not commit, or of tables
-/// whose drop was cut short. What is left of one with a damaged page stays, and is tried again at
-/// the next start: nobody asks for it.
+/// Drops the trees that no table of the catalog owns: created by DDL that did not commit, or left
+/// by an interrupted drop. If a damaged page prevents freeing a tree, the rest of it stays until
+/// the next start tries again; nothing refers to it.
 pub(crate) fn drop_orphans(
     node: &Node,
     stores: &mut [Store],

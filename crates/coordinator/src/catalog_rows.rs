@@ -1,8 +1,8 @@
-//! The catalog on disk: one row a table in the tree [`CATALOG_TREE`] of partition 0, keyed by table
-//! id, the definition as JSON.
+//! The catalog on disk: one row per table in the tree [`CATALOG_TREE`] of partition 0, keyed by
+//! table id, with the definition as JSON.
 //!
-//! JSON because the rows are few, read once at start, and worth being able to read with nothing but
-//! a dump of the page.
+//! JSON because the rows are few, are read once at start, and should be readable from a plain dump
+//! of the page.
 
 use clearway_ir::{Catalog, TableDef};
 use clearway_types::{SqlError, SqlResult, SqlState, TableId, TreeId};
@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 /// The catalog's own tree.
 pub(crate) const CATALOG_TREE: TreeId = TreeId(1);
-/// The name under which the catalog is locked: no table has this id.
+/// The table id under which the catalog is locked. No table has it.
 pub(crate) const CATALOG_TABLE: TableId = TableId(0);
-/// The first id that a user's table or tree may get.
+/// The lowest id for a user's table or tree.
 pub(crate) const FIRST_USER_ID: u32 = 16;
 
 pub(crate) fn key(id: TableId) -> Vec<u8> {
@@ -31,7 +31,7 @@ pub(crate) fn decode(bytes: &[u8]) -> SqlResult<TableDef> {
     })
 }
 
-/// The catalog that these rows describe.
+/// Returns the catalog that these rows describe.
 pub(crate) fn catalog_of(rows: impl IntoIterator<Item = TableDef>) -> Catalog {
     let mut catalog = Catalog::default();
     for table in rows {

@@ -1,37 +1,38 @@
-//! The characteristics of a transaction: isolation level, access mode, and DEFERRABLE, with
-//! PostgreSQL's rules for changing them.
+//! Transaction characteristics: isolation level, access mode and DEFERRABLE, with PostgreSQL's
+//! rules for changing them.
 //!
-//! READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL. What a statement sees at each level:
-//! [`crate::snapshot`].
+//! READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL. [`crate::snapshot`] defines what a
+//! statement sees at each level.
 
 use clearway_ir::statement::{Isolation, TxnOptions};
 use clearway_types::{SqlError, SqlResult, SqlState};
 
-/// What a transaction may do, and which isolation it was asked for.
+/// A transaction's access mode and requested isolation level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Characteristics {
-    /// The level asked for.
+    /// The requested level.
     pub isolation: Isolation,
-    /// It cannot write.
+    /// The transaction cannot write.
     pub read_only: bool,
-    /// It may wait for a safe snapshot. Without effect: no transaction is aborted for its reads.
+    /// The transaction may wait for a safe snapshot. No effect: no transaction is aborted for its
+    /// reads.
     pub deferrable: bool,
 }
 
-/// How far a transaction is, as far as its characteristics depend on it.
+/// The parts of a transaction's state that restrict changes of its characteristics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
-    /// It has run a statement that may look at data.
+    /// It has executed a statement that may read data.
     pub queried: bool,
     /// It has a savepoint.
     pub savepoint: bool,
 }
 
 impl Characteristics {
-    /// Takes over what the options name.
+    /// Applies the given options.
     ///
     /// # Errors
-    /// 25001 if a transaction that has come so far can no longer change this.
+    /// 25001 if the transaction can no longer change a characteristic.
     pub(crate) fn change(&mut self, options: TxnOptions, at: Progress) -> SqlResult<()> {
         if let Some(isolation) = options.isolation {
             self.set_isolation(isolation, at)?;
@@ -62,8 +63,8 @@ impl Characteristics {
         Ok(())
     }
 
-    /// A transaction may give up writing at any time; it takes that back only before its first
-    /// query and outside a savepoint.
+    /// READ ONLY may be set at any time. READ WRITE may be restored only before the first query and
+    /// outside a savepoint.
     fn set_read_only(&mut self, read_only: bool, at: Progress) -> SqlResult<()> {
         if self.read_only && !read_only {
             if at.savepoint {
@@ -95,7 +96,7 @@ impl Characteristics {
     }
 }
 
-/// 25001.
+/// Returns error 25001.
 pub(crate) fn too_late(text: &str) -> SqlError {
     SqlError::new(SqlState::ACTIVE_TRANSACTION, text)
 }

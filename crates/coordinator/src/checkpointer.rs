@@ -1,10 +1,10 @@
-//! The checkpointer's thread: checkpoints in an interval, when the log has grown by so much, and on
-//! request; and a log flush now and then for those who do not wait for one.
+//! The checkpointer thread: checkpoints at an interval, when the log has grown by a given size, and
+//! on request. It also flushes the log periodically for commits that do not wait for it.
 //!
-//! Invariant: a request made before a checkpoint begins is answered after it has ended, never by
-//! one that had begun already. A panic of the thread fails the engine. Whoever asks for a
-//! checkpoint after the thread's end is told so. Locking: one monitor over the requests, never held
-//! during I/O. A crash leaves the last completed checkpoint.
+//! Invariant: a request made before a checkpoint begins is answered after that checkpoint ends,
+//! never by an earlier one. A panic of the thread fails the engine. Requests after the thread's end
+//! fail. Locking: one monitor over the requests, never held during I/O. A crash leaves the last
+//! completed checkpoint.
 
 use crate::engine::Engine;
 use clearway_latch::Monitor;
@@ -24,15 +24,15 @@ type Answer = Box<dyn FnOnce(Result<(), SqlError>) + Send>;
 #[derive(Default)]
 struct State {
     requests: Vec<Answer>,
-    /// Checkpoints that have succeeded.
+    /// Successful checkpoints.
     made: u64,
-    /// Why there are no checkpoints any more: the thread has panicked, or could not be started.
+    /// Why checkpoints have ended: the thread panicked, or could not be started.
     ended: Option<SqlError>,
     stop: bool,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The thread and what is asked of it.
+/// The thread and its requests.
 pub(crate) struct Checkpointer {
     shared: Arc<Monitor<State>>,
 }
@@ -44,7 +44,8 @@ impl Default for Checkpointer {
 }
 
 impl Checkpointer {
-    /// `lazy_flush`: how often it looks, and has the log flushed for those who do not wait.
+    /// Starts the thread. `lazy_flush`: interval at which it wakes and flushes the log for commits
+    /// that do not wait.
     pub(crate) fn start(
         &self,
         engine: &Arc<Engine>,
@@ -63,10 +64,10 @@ impl Checkpointer {
         let spawned = thread::Builder::new().name(NAME.into()).spawn(move || {
             let ended = caught(|| {
                 let mut last = Instant::now();
-                // After a recovery, at once: until then a crash would cost as much again.
+                // At once after a recovery: until then, a crash would repeat the whole recovery.
                 let mut due = true;
-                // Where the log was when the last one began; a failed one is tried again as late as
-                // any.
+                // Log position at the start of the last checkpoint. A failed one is retried on the
+                // same schedule as any other.
                 let mut begun_at = None;
                 while let Some(requests) = next_turn(&shared) {
                     let Some(engine) = weak.upgrade() else { return };
@@ -106,7 +107,7 @@ impl Checkpointer {
         }
     }
 
-    /// Asks for a checkpoint; `answer` is called when it has ended.
+    /// Requests a checkpoint. `answer` is called after it ends.
     pub(crate) fn request(&self, answer: Answer) {
         let mut state = self.shared.lock();
         if let Some(why) = state.ended.clone() {
@@ -118,7 +119,7 @@ impl Checkpointer {
         self.shared.notify_all();
     }
 
-    /// How many checkpoints have been made.
+    /// Returns the number of completed checkpoints.
     pub(crate) fn made(&self) -> u64 {
         self.shared.lock().made
     }
@@ -138,14 +139,14 @@ impl Checkpointer {
     }
 }
 
-/// Each gets its answer, whatever the others do with theirs.
+/// Calls each callback, even if an earlier one panics.
 fn answer_all(engine: &Engine, requests: Vec<Answer>, result: &Result<(), SqlError>) {
     for answer in requests {
         engine.watch(NAME, || answer(result.clone()));
     }
 }
 
-/// There is no thread any more: refuses all who wait now or later.
+/// Records that the thread has ended and fails present and later requests.
 fn end(shared: &Monitor<State>, engine: &Engine, why: &str) {
     let why = format!("no checkpoints: {why}");
     tracing::error!("{why}");
@@ -158,7 +159,7 @@ fn end(shared: &Monitor<State>, engine: &Engine, why: &str) {
     answer_all(engine, requests, &Err(refused));
 }
 
-/// Waits for a request or the time; `None` when it is to stop.
+/// Waits for a request or for `wait`. Returns `None` to stop.
 fn next_turn(shared: &Monitor<State>, wait: Duration) -> Option<Vec<Answer>> {
     let idle = |s: &mut State| !s.stop && s.requests.is_empty();
     let (mut state, _) = shared.wait_timeout_while(shared.lock(), wait, idle);

@@ -33,14 +33,14 @@ fn panic_between_checkpoints_fails_the_engine() {
     let disk = MemDisk::new();
     let engine = open(&disk);
     let checkpointer = Checkpointer::default();
-    let (tell, told) = mpsc::channel();
-    // Whoever has asked before the panic is answered, as is whoever asks after it.
+    let (send, receive) = mpsc::channel();
+    // Requests before and after the panic are both answered.
     for _ in 0..2 {
-        let tell = tell.clone();
-        checkpointer.request(Box::new(move |result| tell.send(result).expect("the test waits")));
+        let send = send.clone();
+        checkpointer.request(Box::new(move |result| send.send(result).expect("the test waits")));
         checkpointer
             .start_with(&engine, Duration::MAX, u64::MAX, |_| panic!("planted in its thread"));
-        let refused = told.recv().expect("an answer").expect_err("no checkpoint");
+        let refused = receive.recv().expect("an answer").expect_err("no checkpoint");
         assert_eq!(
             refused.message(),
             "no checkpoints: their thread panicked: planted in its thread"
@@ -55,10 +55,10 @@ fn panic_in_the_answer_to_a_checkpoint_fails_the_engine() {
     let disk = MemDisk::new();
     let engine = open(&disk);
     engine.checkpointer.request(Box::new(|_| panic!("planted in an answer")));
-    // The next one is refused by the node itself.
-    let (tell, told) = mpsc::channel();
-    engine.checkpointer.request(Box::new(move |result| tell.send(result).expect("the test waits")));
-    let answered = told.recv().expect("an answer");
+    // The node itself refuses the next request.
+    let (send, receive) = mpsc::channel();
+    engine.checkpointer.request(Box::new(move |result| send.send(result).expect("the test waits")));
+    let answered = receive.recv().expect("an answer");
     assert!(
         answered.is_ok() || answered.is_err_and(|e| e.message().contains("planted in an answer"))
     );

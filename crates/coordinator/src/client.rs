@@ -1,15 +1,15 @@
-//! A session's side of the engine: one transaction at a time, one statement at a time.
+//! A session's interface to the engine: one transaction at a time, one statement at a time.
 //!
 //! A statement on one partition that ends in one message ([`Client::start_simple`]) runs without
-//! allocation of its own; every other is a task: an async function polled whenever a reply has
-//! come. Both go through [`Core`].
+//! its own allocation. Every other statement is a task: an async function polled whenever a reply
+//! arrives. Both use [`Core`].
 //!
 //! Invariants
 //! 1. While `running` is not `Idle`, no other statement starts.
-//! 2. A transaction that is gone (committed, aborted) holds no lock at any partition: `Finish` has
-//!    been answered by every participant.
-//! 3. A client that is dropped without [`Client::close`] leaves its locks; the server always
-//!    closes.
+//! 2. A transaction that has ended (committed or aborted) holds no lock at any partition: every
+//!    participant has answered `Finish`.
+//! 3. Dropping a client without [`Client::close`] leaves its locks held; the server always calls
+//!    `close`.
 
 use crate::characteristics::Characteristics;
 use crate::copy::CopyIn;
@@ -34,13 +34,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// How a statement is run.
+/// How a statement runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunOptions {
-    /// It is one of several in an implicit transaction: do not commit after it;
+    /// The statement is one of several in an implicit transaction: do not commit after it;
     /// [`Client::end_implicit`] will.
     pub implicit_block: bool,
-    /// Those of the transaction that it begins, if it begins one: the session's defaults.
+    /// Characteristics of the transaction that it begins, if any: the session's defaults.
     pub characteristics: Characteristics,
 }
 
@@ -54,12 +54,12 @@ pub(crate) struct Simple {
 pub(crate) enum Running {
     Idle,
     Simple(Simple),
-    /// It asks for partitions, before the first statement of a transaction that has arrived whole.
+    /// Requesting partitions before the first statement of a transaction that arrived whole.
     Asking(Asking),
     Task(Task),
 }
 
-/// A session's side of the engine.
+/// A session's interface to the engine.
 pub struct Client {
     pub(crate) core: Rc<Core>,
     pub(crate) running: Running,
@@ -67,14 +67,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client for the session that the server calls `session`.
+    /// Creates a client for the session that the server calls `session`.
     pub fn new(port: &mut Port, session: u32) -> Self {
         let core =
             port.inner.register(|token| Rc::new(Core::new(port.inner.clone(), token, session)));
         Self { core, running: Running::Idle, copy: None }
     }
 
-    /// The transaction's status, for ReadyForQuery.
+    /// Returns the transaction's status, for ReadyForQuery.
     pub fn status(&self) -> TxnStatus {
         let txn = self.core.txn();
         match txn.block {
@@ -85,22 +85,23 @@ impl Client {
         }
     }
 
-    /// The snapshot that the last statement read; `None`: it read what was newest.
+    /// Returns the snapshot that the last statement read, or `None` if it read the newest state.
     pub fn reads_at(&self) -> Option<Lsn> {
         self.core.reads_at()
     }
 
-    /// The oldest snapshot that it has open, and whether it may outlast the statement that runs.
+    /// Returns the oldest open snapshot, and whether it may outlive the running statement.
     pub fn snapshot(&self) -> Option<(Lsn, bool)> {
         self.core.txn().open_snapshot()
     }
 
-    /// The catalog to plan against: the committed one, or with this transaction's own changes.
+    /// Returns the catalog to plan against: the committed one, or one with this transaction's
+    /// changes.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.core.catalog()
     }
 
-    /// Starts a statement. In a failed block everything but its end is refused (25P02).
+    /// Starts a statement. A failed block refuses everything except its end (25P02).
     pub fn start(
         &mut self,
         _port: &mut Port,
@@ -119,7 +120,7 @@ impl Client {
             if version != self.core.catalog().version {
                 return Step::Replan;
             }
-            // The plan shows the catalog.
+            // The plan reveals the catalog.
             self.core.show(self.core.engine().catalog_commit());
         }
         {
@@ -134,7 +135,7 @@ impl Client {
         self.go(plan, env)
     }
 
-    /// Starts a statement that nothing is in the way of.
+    /// Starts a statement once its partitions have been requested, if it needed that.
     pub(crate) fn go(&mut self, plan: &Arc<Plan>, env: &Arc<Env>) -> Step {
         if let Some(step) = self.start_simple(plan, env) {
             return step;
@@ -142,8 +143,8 @@ impl Client {
         self.start_task(plan.clone(), env.clone())
     }
 
-    /// Goes on with the running statement. If none runs, ends what is left of a transaction that
-    /// has been undone because of another.
+    /// Continues the running statement. If none runs, ends what is left of a transaction that was
+    /// undone because another rolled back.
     pub fn resume(&mut self, _port: &mut Port) -> Step {
         if !self.core.txn().undone {
             return self.go_on_running();
@@ -151,7 +152,7 @@ impl Client {
         replay::interrupt(&self.core);
         let step = self.go_on_running();
         if !self.is_running() {
-            replay::give_back(&self.core);
+            replay::release(&self.core);
         }
         step
     }
@@ -165,7 +166,7 @@ impl Client {
                     self.finish_simple(&simple.plan, &simple.env, simple.one_shot, answer)
                 }
                 None => {
-                    self.core.let_go_if_stalled();
+                    self.core.unblock_if_stalled();
                     self.running = Running::Simple(simple);
                     Step::Pending
                 }
@@ -174,20 +175,20 @@ impl Client {
         }
     }
 
-    /// What the running statement has to say before it ends: SQLSTATE and text. Ask after
-    /// [`Step::Pending`], and before an error is told.
+    /// Returns the running statement's notices so far, as SQLSTATE and text. Call it after
+    /// [`Step::Pending`], and before an error is sent.
     pub fn take_notices(&self) -> Vec<(SqlState, String)> {
         self.core.take_notices()
     }
 
-    /// If the block has been run again since this was asked last: what its statements read then, as
-    /// [`Client::reads_at`] says. These are the queries, INSERTs, UPDATEs and DELETEs before the
-    /// last one.
+    /// If the block has been replayed since the last call, returns what its statements read then,
+    /// as [`Client::reads_at`]. These are the queries, INSERTs, UPDATEs and DELETEs before the last
+    /// one.
     pub fn take_replayed(&self) -> Option<Vec<Option<Lsn>>> {
         self.core.replays.take_read()
     }
 
-    /// Whether a statement is running: [`Client::resume`] has something to do.
+    /// Returns true if a statement is running, so that [`Client::resume`] has work.
     pub fn is_running(&self) -> bool {
         !matches!(self.running, Running::Idle)
     }
@@ -211,8 +212,8 @@ impl Client {
         }))
     }
 
-    /// Ends what runs with this error, if it can still be ended: lock waits, sleeping for pages,
-    /// long scans.
+    /// Ends the running statement with this error where it can be interrupted: lock waits, page
+    /// waits and long scans.
     pub fn cancel(&mut self, _port: &mut Port, error: &SqlError) {
         if self.is_running() {
             self.core.cancel(error);
@@ -223,19 +224,20 @@ impl Client {
         self.core.engine()
     }
 
-    /// The transactions of what runs.
+    /// Returns the transactions of the running statement.
     pub(crate) fn calling(&self) -> Vec<TxnId> {
         self.core.calling()
     }
 
-    /// How long what runs has waited for a lock that it still waits for; `None`: it waits for none.
+    /// Returns how long the running statement has waited for a lock, or `None` if it waits for
+    /// none.
     pub fn waited_for_lock(&self) -> Option<Duration> {
         let waits = self.engine().waits_for();
         self.calling().into_iter().filter_map(|txn| waits.longest(txn)).max()
     }
 
-    /// The transactions that are at work for the session: its open one, and those of statements on
-    /// their own that have not been answered.
+    /// Returns the session's active transactions: its open one, and those of single statements that
+    /// have not been answered.
     pub fn transactions(&self) -> Vec<TxnId> {
         let mut all = self.calling();
         let open = self.core.txn().id;
@@ -246,19 +248,18 @@ impl Client {
         all
     }
 
-    /// The transaction's characteristics; `default`: those of the next one.
+    /// Returns the open transaction's characteristics, or `default`, those of the next one.
     pub fn characteristics(&self, default: Characteristics) -> Characteristics {
         let txn = self.core.txn();
         if txn.block == Block::None { default } else { txn.characteristics }
     }
 
-    /// A statement that the session carries out by itself is about to run.
+    /// Prepares for a statement that the session executes by itself.
     pub fn enter(&mut self, options: RunOptions) {
         self.core.enter(options);
     }
 
-    /// SET of `transaction_isolation` or one of its siblings: no effect outside a transaction
-    /// block.
+    /// SET of `transaction_isolation` or a related variable. No effect outside a transaction block.
     ///
     /// # Errors
     /// 25001 if the transaction can no longer change this.
@@ -267,17 +268,17 @@ impl Client {
         if txn.block == Block::None { Ok(()) } else { txn.change(options) }
     }
 
-    /// A statement failed before it came here, in the parser for example: that fails an open
-    /// transaction block all the same. The step ends with the error, after what the block has done
-    /// is undone.
+    /// Reports a statement that failed before it reached the client, for example in the parser. It
+    /// fails an open transaction block all the same. The step ends with the error after the block's
+    /// changes are undone.
     pub fn fail(&mut self, _port: &mut Port, error: SqlError) -> Step {
-        // It may show the catalog: a table that is not there.
+        // The error may reveal the catalog, for example that a table does not exist.
         self.core.show(self.core.engine().catalog_commit());
         self.failed(error)
     }
 
-    /// The connection is gone: aborts its transaction in the background. The session's number may
-    /// be used again at once.
+    /// Closes the connection: aborts its transaction in the background. The session's number may be
+    /// reused at once.
     pub fn close(mut self, _port: &mut Port) {
         let gone = SqlError::new(SqlState::CONNECTION_FAILURE, "the client has gone");
         self.core.cancel(&gone);
@@ -312,7 +313,7 @@ impl Client {
         None
     }
 
-    /// The fast path: a statement that is one message to one partition. `None` if it is not one.
+    /// The fast path: a statement that is one message to one partition. Returns `None` for others.
     fn start_simple(&mut self, plan: &Arc<Plan>, env: &Arc<Env>) -> Option<Step> {
         let core = &self.core;
         let (program, partition, rows) = match self.one_message(plan, env)? {
@@ -351,7 +352,7 @@ impl Client {
         Some(match core.try_reply(seq) {
             Some(answer) => self.finish_simple(plan, env, one_shot, answer),
             None => {
-                self.core.let_go_if_stalled();
+                self.core.unblock_if_stalled();
                 self.running =
                     Running::Simple(Simple { plan: plan.clone(), env: env.clone(), seq, one_shot });
                 Step::Pending
@@ -436,12 +437,12 @@ impl Client {
             Failure::StalePlan => Step::Replan,
             // A task answers in parts.
             Failure::NeedsSnapshot => self.start_task(plan.clone(), env.clone()),
-            // As a task it runs the block again, and goes on.
+            // The task replays the block and continues.
             Failure::Undone => self.start_task(plan.clone(), env.clone()),
             Failure::Sql(e) if replay::is_undone(&self.core, &e) => {
                 self.start_task(plan.clone(), env.clone())
             }
-            // As a task it may be run again.
+            // The task may retry the statement.
             Failure::Sql(e) if one_shot && multi::is_victim(&self.core, &e) => {
                 self.start_task(plan.clone(), env.clone())
             }
@@ -449,7 +450,7 @@ impl Client {
         }
     }
 
-    /// The finishing steps of many rows, as a task.
+    /// Runs the finishing steps of many rows as a task.
     fn finish_in_turns(
         &mut self,
         plan: Arc<Plan>,
@@ -460,7 +461,7 @@ impl Client {
         self.poll_task(Box::pin(task::finish(self.core.clone(), plan, env, one_shot, rows)))
     }
 
-    /// The rest of a query whose partition has answered with the first of several batches.
+    /// Runs the rest of a query whose partition has answered with the first of several batches.
     #[cold]
     #[inline(never)]
     fn stream(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, first: Reply) -> Step {
@@ -477,9 +478,9 @@ impl Client {
         )))
     }
 
-    /// Takes the statement that has just brought [`Step::Rows`] out of the way of others;
-    /// [`Client::go_on`] brings the rest. A transaction of its own becomes an implicit one:
-    /// [`Client::end_implicit`] ends it.
+    /// Suspends the statement that has just returned [`Step::Rows`] so that others can run;
+    /// [`Client::go_on`] returns the rest. A single statement's transaction becomes an implicit
+    /// one, which [`Client::end_implicit`] ends.
     pub fn suspend(&mut self) -> Option<Suspended> {
         let Running::Task(task) = std::mem::replace(&mut self.running, Running::Idle) else {
             return None;
@@ -493,7 +494,7 @@ impl Client {
         Some(Suspended(task))
     }
 
-    /// Goes on with a suspended statement of the transaction.
+    /// Continues a suspended statement of the transaction.
     pub fn go_on(&mut self, _port: &mut Port, suspended: Suspended) -> Step {
         debug_assert!(matches!(self.running, Running::Idle));
         self.core.forget_cancel();
@@ -504,8 +505,8 @@ impl Client {
         self.poll_task(suspended.0)
     }
 
-    /// As [`Client::failed`], of a statement on the fast path: on its own, it is a transaction that
-    /// has ended.
+    /// Like [`Client::failed`], for a statement on the fast path: a single statement is a
+    /// transaction that has now ended.
     fn failed_simply(&mut self, error: SqlError) -> Step {
         if self.core.txn().block == Block::None {
             self.core.port.count_end(false);
@@ -531,7 +532,7 @@ impl Client {
         self.poll_task(Box::pin(task::run(self.core.clone(), plan, env)))
     }
 
-    /// BEGIN. In a block it begins nothing, and its options are for the block that there is.
+    /// BEGIN. Inside a block it begins nothing, and its options apply to the current block.
     fn begin(&mut self, options: &TxnOptions) -> SqlResult<Outcome> {
         let mut txn = self.core.txn();
         let already = std::mem::replace(&mut txn.block, Block::Explicit) == Block::Explicit;

@@ -1,4 +1,4 @@
-//! COPY FROM STDIN: batches of rows into one transaction.
+//! COPY FROM STDIN: batches of rows in one transaction.
 
 use crate::client::{Client, RunOptions};
 use crate::core::Core;
@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A COPY that is running.
+/// A running COPY.
 #[derive(Clone)]
 pub(crate) struct CopyIn {
     table: Arc<TableDef>,
@@ -31,7 +31,7 @@ impl CopyIn {
         let CopyDirection::From { table, program, .. } = &copy.direction else {
             return Err(SqlError::internal("COPY TO has no input"));
         };
-        // The plan may be a moment old: rows go to the table as it is now.
+        // The plan may be stale: rows go to the table's current definition.
         if core.catalog().table(&table.name).is_none_or(|now| now.version != table.version) {
             return Err(stopped(Stop::Replan));
         }
@@ -97,8 +97,8 @@ impl Client {
         Ok(())
     }
 
-    /// Inserts rows that the COPY brought: whole rows of the table, encoded. Its outcome is to be
-    /// awaited before the next.
+    /// Inserts encoded rows of the table that the COPY received. Await the outcome before the next
+    /// call.
     pub fn copy_in_rows(&mut self, _port: &mut Port, rows: RowBatch) -> Step {
         let Some(copy) = self.copy.clone() else {
             return Step::Done(Err(SqlError::internal("rows without a COPY").into()));
@@ -112,7 +112,8 @@ impl Client {
         }))
     }
 
-    /// Ends the COPY: commits it if it stands on its own, or gives it up for the error.
+    /// Ends the COPY: commits it if it is a transaction of its own, or aborts it with the given
+    /// error.
     pub fn copy_in_end(&mut self, _port: &mut Port, abort: Option<SqlError>) -> Step {
         let Some(copy) = self.copy.take() else {
             return Step::Done(Err(SqlError::internal("the end of no COPY").into()));

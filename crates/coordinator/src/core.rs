@@ -1,14 +1,14 @@
-//! What a client's session and its running task share: the transaction's state, and calls to
+//! State shared by a client's session and its running task: the transaction's state, and calls to
 //! partitions with their replies.
 //!
 //! Invariants
-//! 1. `calls` holds exactly the messages sent and not yet taken by [`Core::reply`]; a reply whose
-//!    call is not there is stale and dropped.
-//! 2. `txn.participants` holds every partition that may hold locks or effects of the transaction:
-//!    it is entered before the first message is sent.
-//! 3. `shown` is at or behind every commit that an answer showed which [`Core::reply`] has taken
-//!    since the last transaction's end was answered. Every answer to the session's client gets from
-//!    [`Core::answered`] what it must wait for: in an open block nothing, at its end all of it.
+//! 1. `calls` holds exactly the messages that were sent and whose answers [`Core::reply`] has not
+//!    yet taken. A reply without a call is stale and is dropped.
+//! 2. `txn.participants` holds every partition that may hold locks or effects of the transaction. A
+//!    partition is entered before the first message is sent to it.
+//! 3. `shown` is at or after every commit revealed by an answer that [`Core::reply`] has taken
+//!    since the last transaction end was answered. [`Core::answered`] tells each answer to the
+//!    client what to wait for: nothing in an open block, everything at its end.
 
 use crate::characteristics::{Characteristics, Progress};
 use crate::client::RunOptions;
@@ -32,7 +32,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
-/// A call's answer.
+/// The answer to a call.
 pub(crate) type Answer = Result<Reply, Failure>;
 
 struct Call {
@@ -43,30 +43,30 @@ struct Call {
     answer: Option<(Answer, Lsn)>,
 }
 
-/// What kind of transaction the session is in.
+/// The kind of transaction that the session is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Block {
-    /// None: a statement on its own commits by itself.
+    /// None: a single statement commits by itself.
     #[default]
     None,
-    /// Opened by several statements in one message; ends with it.
+    /// Opened by several statements in one message; ends with the message.
     Implicit,
-    /// BEGIN.
+    /// Opened by BEGIN.
     Explicit,
 }
 
-/// How a transaction arrives: statement by statement, or as a whole, so that nobody waits for its
-/// client before its end.
+/// How a transaction arrives: statement by statement, or whole. If it arrives whole, no one waits
+/// for its client before its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// Its client decides when it goes on.
+    /// Statement by statement: the client decides when it continues.
     #[default]
     Parts,
-    /// As a whole. It has not asked for its partitions yet.
+    /// Whole. The partitions have not been requested yet.
     Whole(Whole),
 }
 
-/// A savepoint: what ROLLBACK TO goes back to at the coordinator; partitions keep their own marks
+/// A savepoint: the coordinator state that ROLLBACK TO restores. Partitions keep their own marks
 /// under the same id.
 pub(crate) struct Savepoint {
     pub name: String,
@@ -74,7 +74,7 @@ pub(crate) struct Savepoint {
     pub overlay: Option<Arc<Catalog>>,
     pub drops: usize,
     pub changed: usize,
-    /// The transaction's when it was set.
+    /// The transaction's characteristics when the savepoint was set.
     pub characteristics: Characteristics,
 }
 
@@ -86,9 +86,9 @@ pub(crate) struct Txn {
     /// 0 until the first message to a partition.
     pub id: TxnId,
     pub participants: Vec<PartitionId>,
-    /// Those of them that it has to itself, in their order.
+    /// The participants to which it has exclusive access, in partition order.
     pub blocked: Vec<PartitionId>,
-    /// It has been given all partitions that it asked for, which take it for one that is soon over.
+    /// It was granted all partitions that it requested. They treat it as one that ends soon.
     pub short: bool,
     /// How it arrived.
     pub arrival: Arrival,
@@ -96,46 +96,47 @@ pub(crate) struct Txn {
     /// Where it has changed rows whose last change was not committed:
     /// [`clearway_partition::Reply::behind`].
     pub behind: Vec<PartitionId>,
-    /// One that it was behind has been undone, and so has this one: [`Failure::Undone`].
+    /// A transaction that it was behind was undone, and so was this one: [`Failure::Undone`].
     pub undone: bool,
-    /// What it has done so far, if it may be run again.
+    /// Its statements so far, if it can be replayed.
     pub script: Option<Box<Script>>,
     /// Rows that its statements have read and changed.
     pub rows: u64,
     pub savepoints: Vec<Savepoint>,
     pub next_savepoint: u32,
     pub characteristics: Characteristics,
-    /// It has run a statement that may look at data: most characteristics are fixed from then on.
+    /// It has run a statement that may read data: most characteristics are fixed from then on.
     pub queried: bool,
     /// What its queries read.
     pub view: View,
-    /// The snapshots that it has exported.
+    /// Snapshots that it has exported.
     pub exported: Vec<Exported>,
-    /// Those that suspended statements see, and that may have been closed.
+    /// Snapshots of suspended statements, some of which may have been closed.
     pub held: Vec<Weak<Snapshot>>,
-    /// The catalog with this transaction's own changes.
+    /// The catalog including this transaction's changes.
     pub overlay: Option<Arc<Catalog>>,
-    /// Trees made by this transaction.
+    /// Trees created by this transaction.
     pub created: Vec<TreeId>,
-    /// Trees to drop when it commits.
+    /// Trees to drop at commit.
     pub drops: Vec<TreeId>,
-    /// Tables whose definition changes when it commits, with the versions of the new definitions.
+    /// Tables whose definition changes at commit, with the new definitions' versions.
     pub changed: Vec<(TableId, u64)>,
 }
 
 impl Txn {
-    /// Whether there is a transaction: a block, or a statement that has been to a partition.
+    /// Returns true if a transaction exists: a block, or a statement that has sent a message.
     pub(crate) fn is_open(&self) -> bool {
         self.block != Block::None || self.id != TxnId(0)
     }
 
-    /// Whether a failure leaves a block nothing to go back to, but work and locks.
+    /// Returns true for a block with work and locks that a failure leaves no savepoint to return
+    /// to.
     pub(crate) fn has_only_to_end(&self) -> bool {
         self.block == Block::Explicit && self.savepoints.is_empty() && !self.participants.is_empty()
     }
 
-    /// A statement with these options is about to run: it may open the implicit block, and where
-    /// there is no block it is a transaction of its own.
+    /// Prepares for a statement with these options. It may open the implicit block; outside a block
+    /// it is a transaction of its own.
     pub(crate) fn enter(&mut self, options: RunOptions) {
         if self.block == Block::None {
             self.characteristics = options.characteristics;
@@ -146,7 +147,7 @@ impl Txn {
         }
     }
 
-    /// SET TRANSACTION, and the options of BEGIN.
+    /// Applies SET TRANSACTION, or the options of BEGIN.
     ///
     /// # Errors
     /// As [`Characteristics::change`].
@@ -160,36 +161,36 @@ pub(crate) struct Core {
     pub port: Rc<PortInner>,
     pub token: u32,
     pub session: u32,
-    /// It is in the port's list of clients that may go on.
+    /// The client is in the port's list of clients to resume.
     pub listed: Cell<bool>,
-    /// It is sending: a reply that comes now is seen by the sender itself.
+    /// A send is in progress: the sender itself checks for a reply that arrives now.
     pub sending: Cell<bool>,
     txn: RefCell<Txn>,
     calls: RefCell<Vec<Call>>,
     next_seq: Cell<u32>,
     shown: Cell<Lsn>,
-    /// What the statement that runs, or was the last to run, reads.
+    /// What the current or last statement reads.
     pub read_at: Cell<ReadAt>,
     /// The last commit at the partition whose reply was taken last.
     replied: Cell<Lsn>,
     cancelled: RefCell<Option<SqlError>>,
-    /// How often the statement that runs has been given up in a deadlock; `None`: it cannot be run
-    /// again.
+    /// How many times a deadlock has aborted the running statement, or `None` if it cannot be
+    /// retried.
     retries: Cell<Option<u32>>,
-    /// A partition that it had to itself could not go on at once.
+    /// A partition to which it had exclusive access could not continue at once.
     stalled: Cell<bool>,
-    /// What the session knows of the transaction that the next statement may begin.
+    /// What the session has announced about the transaction that the next statement may begin.
     announced: RefCell<Option<Whole>>,
-    /// Whose DDL statement runs, or was the last to run.
+    /// The asker of the current or last DDL statement.
     pub asker: RefCell<Option<Asker>>,
     /// Rows that the session has not taken yet.
     part: RefCell<Option<RowBatch>>,
-    /// The statement that runs has handed out rows.
+    /// The running statement has handed out rows.
     has_handed_out: Cell<bool>,
     next_batch: Cell<u32>,
-    /// Of blocks that are run again.
+    /// The session's replay state.
     pub replays: Replays,
-    /// What the running statement has to say before it ends.
+    /// Notices of the running statement.
     notices: RefCell<Vec<(SqlState, String)>>,
 }
 
@@ -224,12 +225,12 @@ impl Core {
         &self.port.engine
     }
 
-    /// The transaction's state. Never held over an await or a send.
+    /// Returns the transaction's state. Never held across an await or a send.
     pub(crate) fn txn(&self) -> RefMut<'_, Txn> {
         self.txn.borrow_mut()
     }
 
-    /// The catalog as this session sees it.
+    /// Returns the catalog as this session sees it.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         match &self.txn().overlay {
             Some(own) => own.clone(),
@@ -237,7 +238,7 @@ impl Core {
         }
     }
 
-    /// Sends a message; its answer is taken by [`Core::reply`] or [`Core::try_reply`].
+    /// Sends a message. [`Core::reply`] or [`Core::try_reply`] takes its answer.
     #[track_caller]
     pub(crate) fn send(&self, partition: PartitionId, txn: TxnId, body: Body) -> u32 {
         let seq = self.next_seq.get();
@@ -253,14 +254,13 @@ impl Core {
         seq
     }
 
-    /// Says how often the statement that runs has been given up in a deadlock; `None`: it cannot be
-    /// run again.
+    /// Records how many times a deadlock has aborted the running statement, or `None` if it cannot
+    /// be retried.
     pub(crate) fn set_retries(&self, retries: Option<u32>) {
         self.retries.set(retries);
     }
 
-    /// What the transaction has at stake. Whoever has been run again as often as is allowed is as a
-    /// block.
+    /// Returns the transaction's stake. A statement without retries left counts as a block.
     fn stake(&self) -> Stake {
         let txn = self.txn();
         match self.retries.get() {
@@ -271,7 +271,7 @@ impl Core {
         }
     }
 
-    /// The transactions of the calls that wait for an answer.
+    /// Returns the transactions of the unanswered calls.
     pub(crate) fn calling(&self) -> Vec<TxnId> {
         self.calls.borrow().iter().filter(|c| c.answer.is_none()).map(|c| c.txn).collect()
     }
@@ -282,14 +282,14 @@ impl Core {
         }
     }
 
-    /// What the session's client is told next shows what was committed there.
+    /// Records that the next answer to the client reveals this commit.
     pub(crate) fn show(&self, commit: Lsn) {
         self.shown.set(self.shown.get().max(commit));
     }
 
-    /// What an answer to the client must wait for; `wait`: its transaction's commit record, 0 if
-    /// there is none. Invariant 3: as long as the transaction is open, only an error that ends an
-    /// implicit one waits.
+    /// Returns what an answer to the client must wait for. `wait` is the transaction's commit
+    /// record, 0 if there is none. Invariant 3: while the transaction is open, only an error that
+    /// ends an implicit one waits.
     pub(crate) fn answered(&self, wait: Lsn, failed: bool) -> Lsn {
         let txn = self.txn();
         match txn.block {
@@ -300,15 +300,14 @@ impl Core {
         }
     }
 
-    /// As [`Core::answered`], of an error, which fails an open block. One that says nothing about
-    /// data does not wait for any: the log may have failed, and then nothing becomes durable any
-    /// more.
+    /// Like [`Core::answered`], for an error, which fails an open block. An error that reveals no
+    /// data does not wait: the log may have failed, and then nothing becomes durable any more.
     pub(crate) fn refused(&self, error: &SqlError) -> Lsn {
         {
             let mut txn = self.txn();
             txn.failed |= txn.block != Block::None;
             if txn.failed && txn.savepoints.is_empty() {
-                // Nothing goes back to before the error: nobody needs what it has seen.
+                // No savepoint precedes the error: nothing needs the snapshots any more.
                 txn.view = View::Undecided;
                 txn.exported.iter().for_each(Exported::fail);
             }
@@ -317,18 +316,19 @@ impl Core {
         if shows_data(error.state()) { wait } else { Lsn(0) }
     }
 
-    /// See [`clearway_partition::Out::Stalled`]: noted until the task looks for its replies.
+    /// See [`clearway_partition::Out::Stalled`]. Noted until the task checks for replies.
     pub(crate) fn stall(&self) {
         self.stalled.set(true);
     }
 
-    /// As [`Core::try_reply`], of a call whose answer shows nothing: the end of a transaction.
+    /// Like [`Core::try_reply`], for a call whose answer reveals nothing: the end of a transaction.
     pub(crate) fn try_end(&self, seq: u32) -> Option<Answer> {
         self.take(seq).map(|(answer, _)| answer)
     }
 
-    /// A call cannot go on at once: nobody is to wait for the transaction meanwhile.
-    pub(crate) fn let_go_if_stalled(&self) {
+    /// Gives up exclusive partitions if a call cannot continue at once, so that no one waits for
+    /// this transaction meanwhile.
+    pub(crate) fn unblock_if_stalled(&self) {
         if !self.stalled.take() {
             return;
         }
@@ -336,7 +336,7 @@ impl Core {
         if has_partitions { multi::unblock(self) } else { whole::let_go(self) }
     }
 
-    /// As [`Txn::enter`], with what was announced of the transaction that begins.
+    /// Like [`Txn::enter`], with what was announced about the new transaction.
     pub(crate) fn enter(&self, options: RunOptions) {
         let announced = self.announced.take();
         let mut txn = self.txn();
@@ -369,8 +369,8 @@ impl Core {
         Some(answer)
     }
 
-    /// The snapshot that the last statement read; `None`: what was newest. A partition where
-    /// nothing was committed since the start shows what there was then.
+    /// Returns the snapshot that the last statement read, or `None` if it read the newest state. A
+    /// partition without commits since the start shows its state at the start.
     pub(crate) fn reads_at(&self) -> Option<Lsn> {
         match self.read_at.get() {
             ReadAt::Newest => None,
@@ -383,28 +383,28 @@ impl Core {
         self.wait_for(|| self.try_reply(seq)).await
     }
 
-    /// As [`Core::reply`], of the call among these that is answered first, and which of them that
-    /// is.
+    /// Like [`Core::reply`], for whichever of these calls is answered first. Also returns its
+    /// index.
     pub(crate) async fn first_reply(&self, calls: &[u32]) -> (usize, Answer) {
         let first =
             || calls.iter().enumerate().find_map(|(at, seq)| Some((at, self.try_reply(*seq)?)));
         self.wait_for(first).await
     }
 
-    /// As [`Core::try_end`], when it has come.
+    /// Waits until [`Core::try_end`] returns an answer.
     pub(crate) async fn end(&self, seq: u32) -> Answer {
         self.wait_for(|| self.try_end(seq)).await
     }
 
     async fn wait_for<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
         poll_fn(|_| {
-            self.let_go_if_stalled();
+            self.unblock_if_stalled();
             look().map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
 
-    /// Has those of the calls that have no answer end with this error.
+    /// Ends the unanswered ones of these calls with this error.
     pub(crate) fn cancel_calls(&self, calls: &[u32], error: &SqlError) {
         let unanswered = |c: &&Call| c.answer.is_none() && calls.contains(&c.seq);
         let waiting: Vec<_> =
@@ -416,18 +416,19 @@ impl Core {
         self.sending.set(false);
     }
 
-    /// As [`Core::cancel_calls`], of all.
+    /// Like [`Core::cancel_calls`], for all calls.
     pub(crate) fn cancel_all(&self, error: &SqlError) {
         let calls: Vec<u32> = self.calls.borrow().iter().map(|c| c.seq).collect();
         self.cancel_calls(&calls, error);
     }
 
-    /// Gives rows to the session. Goes on when it wants more, with an error if the statement has
-    /// been cancelled meanwhile. If it was cancelled before, nobody may be there to want more.
+    /// Hands rows to the session. Returns when it wants more, with an error if the statement was
+    /// cancelled meanwhile. A statement cancelled before this hands out nothing: the session may be
+    /// gone.
     pub(crate) async fn hand_out(&self, rows: RowBatch) -> SqlResult<()> {
         self.check_cancelled()?;
         self.streams(true);
-        // The client may take its time for them.
+        // The client may take its time with the rows.
         whole::let_go(self);
         self.part.replace(Some(rows));
         let mut first = true;
@@ -435,7 +436,7 @@ impl Core {
         self.check_cancelled()
     }
 
-    /// Notes whether the client has rows of the statement that runs: then it cannot be run again.
+    /// Records whether the client has rows of the running statement. If so, it cannot be retried.
     pub(crate) fn streams(&self, yes: bool) {
         self.has_handed_out.set(yes);
         if yes {
@@ -443,32 +444,33 @@ impl Core {
         }
     }
 
-    /// Whether the client has rows of the statement that runs.
+    /// Returns true if the client has rows of the running statement.
     pub(crate) fn has_handed_out(&self) -> bool {
         self.has_handed_out.get()
     }
 
-    /// Rows for the client. In a block what they show counts at its end, as that of answers does.
+    /// Takes rows for the client. Inside a block, the commits that they reveal are waited for at
+    /// its end.
     pub(crate) fn take_part(&self) -> Option<Part> {
         let rows = self.part.take()?;
         let wait = if self.txn().block == Block::Explicit { Lsn(0) } else { self.shown.get() };
         Some(Part { rows, wait })
     }
 
-    /// An id for the batches of a statement, unlike those of the transaction's other statements.
+    /// Returns an id for a statement's batches, unique within the transaction.
     pub(crate) fn next_batch(&self) -> u32 {
         let id = self.next_batch.get();
         self.next_batch.set(id.wrapping_add(1));
         id
     }
 
-    /// The last of these ids.
+    /// Returns the last of these ids.
     pub(crate) fn last_batch(&self) -> u32 {
         self.next_batch.get().wrapping_sub(1)
     }
 
-    /// Lets other sessions of the worker have a turn, and ends with an error if the statement has
-    /// been cancelled meanwhile.
+    /// Lets the worker's other sessions run. Returns an error if the statement was cancelled
+    /// meanwhile.
     pub(crate) async fn yield_turn(&self) -> Result<(), SqlError> {
         let mut first = true;
         poll_fn(|_| {
@@ -490,12 +492,12 @@ impl Core {
         }
     }
 
-    /// Puts back what [`Core::check_cancelled`] has taken, for who looks next.
+    /// Restores an error taken by [`Core::check_cancelled`], for the next caller.
     pub(crate) fn cancel_again(&self, error: SqlError) {
         self.cancelled.replace(Some(error));
     }
 
-    /// Tells the client something while the statement goes on.
+    /// Adds a notice for the client while the statement runs.
     pub(crate) fn notice(&self, state: SqlState, text: String) {
         self.notices.borrow_mut().push((state, text));
     }
@@ -508,11 +510,11 @@ impl Core {
         self.cancelled.borrow_mut().take();
     }
 
-    /// Ends what the session waits for with this error.
+    /// Ends the session's waits with this error.
     pub(crate) fn cancel(&self, error: &SqlError) {
         self.cancelled.replace(Some(error.clone()));
         self.cancel_all(error);
-        // What waits for no partition looks by itself.
+        // A task that waits for no partition checks for itself.
         self.port.wake_later(self.token);
     }
 }

@@ -1,17 +1,17 @@
 //! Changes of the catalog, as parts of ordinary transactions.
 //!
-//! TRUNCATE, ALTER TABLE and CREATE INDEX make new trees and leave the old ones alone until the
-//! transaction commits: rolling back is nothing but forgetting the new ones. Snapshots that are
-//! older go on with the old trees (`past`). Rows that go into a tree made by the same transaction
-//! need neither locks nor undo.
+//! TRUNCATE, ALTER TABLE and CREATE INDEX create new trees and keep the old ones until the
+//! transaction commits. Rolling back just discards the new trees. Older snapshots keep reading the
+//! old trees (`past`). Rows inserted into a tree created by the same transaction need neither locks
+//! nor undo.
 //!
 //! Invariants
 //! 1. One transaction at a time changes the catalog: it holds the exclusive lock on the catalog's
 //!    table at partition 0.
 //! 2. A table's definition changes only under the exclusive lock on the table at every partition.
-//! 3. A definition's `version` is that of the catalog it first appears in.
+//! 3. A definition's `version` is that of the catalog in which it first appears.
 //!
-//! A crash in between leaves trees that no table owns; the next start drops them.
+//! A crash before the end leaves trees that no table owns; the next start drops them.
 
 use crate::catalog_rows::{self, CATALOG_TABLE, CATALOG_TREE};
 use crate::core::Core;
@@ -31,10 +31,10 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::{PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId};
 use std::sync::Arc;
 
-/// Where the catalog lives.
+/// The partition of the catalog.
 const HOME: PartitionId = PartitionId(0);
 
-/// Carries out a DDL statement.
+/// Executes a DDL statement.
 pub(crate) async fn run(core: &Core, statement: &Statement, env: &Env) -> Result<Outcome, Stop> {
     core.txn().wrote = true;
     core.asker.replace(env.asker());
@@ -94,8 +94,9 @@ async fn create_table(
     }
     let mut table = planned.clone();
     table.id = TableId(core.engine().next_id());
-    // Who finds it in the published catalog waits at each partition until that has been told: what
-    // he sees is committed, and durable before his answer.
+    // A session that finds the table in the published catalog waits for this lock at each partition
+    // until the transaction's end arrives there. So what it sees is committed, and is durable
+    // before its answer.
     lock(core, table.id).await?;
     set_global_indexes(core, &mut table);
     renew_trees(core, &mut table).await?;
@@ -144,7 +145,7 @@ fn wrong_kind(name: &str, kind: &str) -> SqlError {
     SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{name}\" is not {kind}"))
 }
 
-/// Why DROP INDEX cannot remove this relation, if it is one that is no index.
+/// Returns why DROP INDEX cannot remove this relation, if it exists but is not an index.
 fn not_droppable(catalog: &Catalog, name: &str) -> SqlResult<()> {
     if catalog.table(name).is_some() {
         return Err(wrong_kind(name, "an index").hint("Use DROP TABLE to remove a table."));
@@ -234,7 +235,7 @@ async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Res
     Ok(())
 }
 
-/// A duplicate among rows that are there already is the key's fault, not a row's.
+/// Reports a duplicate among existing rows as an error of the new key, not of a row.
 fn not_unique(table: &TableDef, name: &str, stop: Stop) -> Stop {
     match stop {
         Stop::Error(e) if e.state() == SqlState::UNIQUE_VIOLATION => {
@@ -305,7 +306,7 @@ async fn create_index(
     Ok(Outcome::plain("CREATE INDEX"))
 }
 
-/// Fills the global index of the index, if it has one, from the table's rows.
+/// Fills the index's global index, if it has one, from the table's rows.
 async fn fill_global_index(
     core: &Core,
     table: &Arc<TableDef>,
@@ -375,13 +376,13 @@ async fn drop_indexes(
     Ok(outcome)
 }
 
-/// Whether partitions one by one cannot vouch for the uniqueness of a key of these columns.
+/// Returns true if single partitions cannot ensure that a key of these columns is unique.
 fn needs_global_index(core: &Core, table: &TableDef, columns: &[usize]) -> bool {
     core.engine().partitions() > 1 && !table.meets_in(columns)
 }
 
-/// Gives the unique keys that need one a global index, and takes it from the others.
-/// [`renew_trees`] makes the trees.
+/// Adds a global index to the unique keys that need one, and removes it from the others.
+/// [`renew_trees`] creates the trees.
 fn set_global_indexes(core: &Core, table: &mut TableDef) {
     let global_index = |needed: bool| needed.then_some(TreeId(0));
     table.primary_key_global_index = global_index(
@@ -397,7 +398,7 @@ fn set_global_indexes(core: &Core, table: &mut TableDef) {
     }
 }
 
-/// Gives the table new trees, made at every partition.
+/// Gives the table new trees, created at every partition.
 async fn renew_trees(core: &Core, table: &mut TableDef) -> Result<(), Stop> {
     table.tree = TreeId(core.engine().next_id());
     for index in &mut table.indexes {

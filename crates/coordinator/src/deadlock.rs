@@ -1,41 +1,40 @@
-//! The waits-for graph of the node: finds deadlocks, whatever partitions their waits are at.
+//! The node's waits-for graph: finds deadlocks across partitions.
 //!
-//! A transaction that waits for a lock waits in a *line* of its partition, and an edge leads from a
-//! line to each of those that are named as in the way of all who wait there: to a few, of which the
-//! first is sure to be in the way until the line is told anew ([`clearway_partition::Out::Line`]).
-//! A crowd that waits for one row is one line, so a search is as long as the chain of locks,
-//! whatever the number of those who wait.
+//! A transaction that waits for a lock waits in a *line* of its partition. Edges lead from a line
+//! to the transactions that it names as blocking all its members. A line names only a few; the
+//! first surely blocks until the line is updated ([`clearway_partition::Out::Line`]). All waiters
+//! for one row form one line, so a search takes time proportional to the chain of locks, not to the
+//! number of waiters.
 //!
-//! Claim: if some transactions can never go on, one of them is told so, at the latest when all
-//! others that were in their way are gone. For each of them waits in a line. The first one named
-//! there either is one of them, or ends or gives up some day, and then the line is told anew: as
-//! there are finitely many, some day every first edge of theirs leads to one of them, and stays.
-//! Follow these edges: there is a circle. It was closed by the change that came last: by a wait
-//! that joined a line (1), or by a line that was told (2), and after each of these there was a
-//! search. Conversely, whoever is told is in a circle of edges, each of which was true when it was
-//! told; an edge that is true no longer leads to a transaction that is over, and so to nobody. A
-//! transaction whose wait has ended meanwhile ignores that it was told.
+//! Claim: if some transactions can never continue, one of them is chosen as a victim, at the latest
+//! when all other transactions that blocked them are gone. Proof: each of them waits in a line. The
+//! first transaction named by the line either is one of them, or eventually ends or gives up, and
+//! then the line is updated. There are finitely many transactions, so eventually every first edge
+//! leads to one of the blocked ones and stays. Following these edges yields a cycle. The last
+//! change that closed it was a wait that joined a line (1) or an update of a line (2), and each of
+//! these triggered a search. Conversely, every victim is on a cycle of edges that were each true
+//! when reported. An edge that is no longer true leads to a transaction that has ended, and so to
+//! no other. A transaction whose wait has ended meanwhile ignores the notification.
 //!
-//! Each transaction of a circle waits for all that its line waits for, so the circle is broken
-//! whichever of them gives up: the *victim*.
+//! Each transaction on a cycle waits for all that its line waits for, so the cycle breaks whichever
+//! of them gives up: the *victim*.
 //!
 //! Invariants
-//! 1. When a transaction joins a line, and some line names it, there is a search for a way from it
-//!    to itself.
-//! 2. When a line is told anew, there is a search for a way from those that it names to one of its
-//!    members.
-//! 3. A circle that was found is broken: the wait of the victim is no edge any more. So there is
-//!    none in the graph.
-//! 4. The changes of a partition are applied in its order, whoever brings them when: what comes
-//!    early is kept until all before it has come.
-//! 5. The victim has the least at stake ([`Stake`]) of the circle, and of those that have as little
-//!    the highest id.
+//! 1. When a transaction joins a line and some line names it, the graph is searched for a path from
+//!    it to itself.
+//! 2. When a line is updated, the graph is searched for a path from the transactions that it names
+//!    to one of its members.
+//! 3. Every cycle found is broken: the victim's wait is no longer an edge. So the graph has no
+//!    cycle.
+//! 4. A partition's changes are applied in its order, in whatever order they arrive. A change that
+//!    arrives early is kept until all before it have arrived.
+//! 5. The victim has the smallest [`Stake`] on the cycle. Among equals, the highest id is chosen.
 //!
-//! Locking: the engine keeps it behind a latch, which only waits and their time-outs take. A crash
-//! leaves nothing.
+//! Locking: the engine keeps the graph behind a latch, which only waits and their time-outs take. A
+//! crash leaves nothing.
 //!
-//! Source: Gray and Reuter, chapter 7.11; to find some deadlocks late rather than look at everybody
-//! in line: ours.
+//! Source: Gray and Reuter, chapter 7.11. Finding some deadlocks late instead of examining every
+//! member of a line: ours.
 
 mod long;
 mod look;
@@ -74,24 +73,24 @@ pub(crate) enum Change {
         wanted: Option<Arc<Wanted>>,
         counted: Wait,
     },
-    /// These are in the line's way now; nobody: it is gone.
+    /// These transactions now block the line. Empty: the line is gone.
     Line { line: u64, on: Vec<TxnId> },
-    /// The transaction waits no longer.
+    /// The transaction no longer waits.
     Over { txn: TxnId, wait: u64, granted: bool },
 }
 
-/// What changes have led to.
+/// The effects of changes.
 #[derive(Default)]
-pub(crate) struct Led {
-    /// These must give up their waits.
+pub(crate) struct Effects {
+    /// Deadlocks whose victims must give up their waits.
     pub deadlocks: Vec<Deadlock>,
-    /// Waits that are over: they are to be counted.
+    /// Ended waits, to be counted.
     pub over: Vec<Wait>,
     /// Those of them that were logged while they lasted.
     pub ended: Vec<Ended>,
 }
 
-/// Who gives up, and which wait.
+/// The transaction that gives up, and its wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Victim {
     pub txn: TxnId,
@@ -108,15 +107,15 @@ struct InLine {
     wanted: Option<Arc<Wanted>>,
     counted: Wait,
     since: Instant,
-    /// It is to give up: invariant 3.
-    told: bool,
+    /// The transaction was notified to give up: invariant 3.
+    notified: bool,
     long: Long,
 }
 
 impl InLine {
-    /// The line to which an edge leads.
+    /// Returns the line to which an edge leads.
     fn edge(&self) -> Option<LineId> {
-        self.line.filter(|_| !self.told).map(|line| (self.partition, line))
+        self.line.filter(|_| !self.notified).map(|line| (self.partition, line))
     }
 }
 
@@ -124,36 +123,36 @@ impl InLine {
 enum Edge {
     /// The transaction has joined the line.
     Joined(TxnId, u64),
-    /// The line was told anew.
-    Told(u64),
+    /// The line was updated.
+    Updated(u64),
 }
 
 /// A partition's changes.
 #[derive(Default)]
 struct Order {
     applied: u64,
-    /// What came before its turn.
+    /// Changes that arrived before their turn.
     early: BTreeMap<u64, Change>,
 }
 
-/// Who waits for whom.
+/// The waits-for graph.
 #[derive(Default)]
 pub(crate) struct WaitsFor {
     orders: HashMap<PartitionId, Order>,
     waits: HashMap<TxnId, Vec<InLine>>,
     lines: HashMap<LineId, Vec<TxnId>>,
-    /// How many lines name a transaction.
+    /// Number of lines that name a transaction.
     named: HashMap<TxnId, usize>,
 }
 
 impl WaitsFor {
-    /// Takes the change with this number, which counts when all before it have come.
+    /// Accepts the change with this number. It is applied once all earlier ones have arrived.
     pub(crate) fn take(
         &mut self,
         partition: PartitionId,
         number: u64,
         change: Change,
-        led: &mut Led,
+        effects: &mut Effects,
     ) {
         let order = self.orders.entry(partition).or_default();
         if number != order.applied + 1 {
@@ -163,22 +162,27 @@ impl WaitsFor {
         let mut changed = Vec::new();
         let mut next = Some(change);
         while let Some(change) = next {
-            changed.extend(self.apply(partition, change, led));
+            changed.extend(self.apply(partition, change, effects));
             let order = self.orders.entry(partition).or_default();
             order.applied += 1;
             next = order.early.remove(&(order.applied + 1));
         }
-        // Not before all of them are applied: what the last have ended is in no circle.
+        // Only after all have been applied: a wait that a later change ended is on no cycle.
         for edge in changed {
-            self.search(partition, edge, led);
+            self.search(partition, edge, effects);
         }
     }
 
-    /// Applies a change; where it may have closed a circle.
-    fn apply(&mut self, partition: PartitionId, change: Change, led: &mut Led) -> Option<Edge> {
+    /// Applies a change. Returns an edge that may have closed a cycle.
+    fn apply(
+        &mut self,
+        partition: PartitionId,
+        change: Change,
+        effects: &mut Effects,
+    ) -> Option<Edge> {
         match change {
             Change::Waits { txn, wait, stake, asker, line, wanted, counted } => {
-                let (since, told) = (Instant::now(), false);
+                let (since, notified) = (Instant::now(), false);
                 let long = Long::default();
                 let waiting = InLine {
                     partition,
@@ -189,14 +193,15 @@ impl WaitsFor {
                     wanted,
                     counted,
                     since,
-                    told,
+
+                    notified,
                     long,
                 };
                 self.waits.entry(txn).or_default().push(waiting);
                 line.map(|line| Edge::Joined(txn, line))
             }
             Change::Line { line, on } => {
-                let edge = (!on.is_empty()).then_some(Edge::Told(line));
+                let edge = (!on.is_empty()).then_some(Edge::Updated(line));
                 self.point((partition, line), on);
                 edge
             }
@@ -206,8 +211,8 @@ impl WaitsFor {
                 if let Some(InLine { counted, long, since, .. }) =
                     at.map(|at| waits.swap_remove(at))
                 {
-                    led.over.push(counted);
-                    led.ended.extend(long.ended(since, granted));
+                    effects.over.push(counted);
+                    effects.ended.extend(long.ended(since, granted));
                 }
                 if waits.is_empty() {
                     self.waits.remove(&txn);
@@ -217,20 +222,20 @@ impl WaitsFor {
         }
     }
 
-    /// Invariants 1 and 2.
-    fn search(&mut self, partition: PartitionId, edge: Edge, led: &mut Led) {
+    /// Searches for cycles through the edge: invariants 1 and 2.
+    fn search(&mut self, partition: PartitionId, edge: Edge, effects: &mut Effects) {
         let (line, only) = match edge {
             Edge::Joined(txn, _) if !self.named.contains_key(&txn) => return,
-            Edge::Told(_) if canary::on(Bug::SkippedSearch) => return,
+            Edge::Updated(_) if canary::on(Bug::SkippedSearch) => return,
             Edge::Joined(txn, line) => (line, Some(txn)),
-            Edge::Told(line) => (line, None),
+            Edge::Updated(line) => (line, None),
         };
-        // The victim's wait is no edge any more, and there may be more circles.
-        while let Some(circle) = self.circle((partition, line), only)
-            && let Some(victim) = self.victim(&circle)
+        // The victim's wait is no longer an edge; there may be more cycles.
+        while let Some(cycle) = self.cycle((partition, line), only)
+            && let Some(victim) = self.victim(&cycle)
         {
-            led.deadlocks.push(self.deadlock(victim, &circle));
-            self.tell(victim);
+            effects.deadlocks.push(self.deadlock(victim, &cycle));
+            self.notify(victim);
         }
     }
 
@@ -249,15 +254,15 @@ impl WaitsFor {
         }
     }
 
-    fn tell(&mut self, victim: Victim) {
+    fn notify(&mut self, victim: Victim) {
         let waits = self.waits.get_mut(&victim.txn).into_iter().flatten();
         waits
             .filter(|w| (w.partition, w.wait) == (victim.partition, victim.wait))
-            .for_each(|w| w.told = true);
+            .for_each(|w| w.notified = true);
     }
 
-    /// Invariant 5.
-    fn victim(&self, circle: &[(TxnId, LineId)]) -> Option<Victim> {
+    /// Chooses the victim: invariant 5.
+    fn victim(&self, cycle: &[(TxnId, LineId)]) -> Option<Victim> {
         let wait = |(txn, line): &(TxnId, LineId)| {
             let wait = self.waits.get(txn)?.iter().find(|w| w.edge() == Some(*line))?;
             Some((
@@ -265,7 +270,7 @@ impl WaitsFor {
                 Victim { txn: *txn, partition: wait.partition, wait: wait.wait },
             ))
         };
-        let waits = circle.iter().filter_map(wait);
+        let waits = cycle.iter().filter_map(wait);
         let found = match canary::on(Bug::RichestVictim) {
             true => waits.max_by_key(|(stake, _)| *stake),
             false => waits.min_by_key(|(stake, _)| *stake),
@@ -273,13 +278,13 @@ impl WaitsFor {
         found.map(|(_, victim)| victim)
     }
 
-    /// A circle through the line, by way of this member of it if one is given: the transactions,
-    /// and the line in which each waits. Each is in the way of the next one, and the last of the
-    /// first.
-    fn circle(&self, from: LineId, only: Option<TxnId>) -> Option<Vec<(TxnId, LineId)>> {
+    /// Finds a cycle through the line, and through the given member of it, if any. Returns the
+    /// transactions and the line in which each waits. Each blocks the next one, and the last blocks
+    /// the first.
+    fn cycle(&self, from: LineId, only: Option<TxnId>) -> Option<Vec<(TxnId, LineId)>> {
         let mut seen = HashSet::new();
-        // Edges that were followed, each with the place of the one before it.
-        let mut way: Vec<(TxnId, LineId, Option<usize>)> = Vec::new();
+        // Edges followed, each with the index of the one before it.
+        let mut path: Vec<(TxnId, LineId, Option<usize>)> = Vec::new();
         let named = |line, before| {
             self.lines.get(&line).into_iter().flatten().map(move |txn| (*txn, before))
         };
@@ -287,20 +292,20 @@ impl WaitsFor {
         while let Some((at, before)) = stack.pop() {
             for line in self.waits.get(&at).into_iter().flatten().filter_map(InLine::edge) {
                 if line == from && only.is_none_or(|only| only == at) {
-                    let edges = std::iter::successors(before, |at| way[*at].2)
-                        .map(|at| (way[at].0, way[at].1));
+                    let edges = std::iter::successors(before, |at| path[*at].2)
+                        .map(|at| (path[at].0, path[at].1));
                     return Some(std::iter::once((at, line)).chain(edges).collect());
                 }
                 if seen.insert(line) {
-                    way.push((at, line, before));
-                    stack.extend(named(line, Some(way.len() - 1)));
+                    path.push((at, line, before));
+                    stack.extend(named(line, Some(path.len() - 1)));
                 }
             }
         }
         None
     }
 
-    /// How long the longest wait of `txn` lasts, if it waits.
+    /// Returns the duration of the longest wait of `txn`, if it waits.
     pub(crate) fn longest(&self, txn: TxnId) -> Option<Duration> {
         self.waits.get(&txn)?.iter().map(|wait| wait.since.elapsed()).max()
     }
@@ -316,33 +321,33 @@ mod tests {
 
     const NOBODY: [u64; 0] = [];
 
-    /// A graph, and how many changes each of its partitions has told.
+    /// A graph, and the number of changes each partition has reported.
     #[derive(Default)]
     struct Node {
         graph: WaitsFor,
-        told: HashMap<u16, u64>,
+        numbers: HashMap<u16, u64>,
     }
 
     impl Node {
         fn number(&mut self, partition: u16) -> u64 {
-            let told = self.told.entry(partition).or_default();
-            *told += 1;
-            *told
+            let number = self.numbers.entry(partition).or_default();
+            *number += 1;
+            *number
         }
 
         fn take(&mut self, partition: u16, number: u64, change: Change) -> Vec<u64> {
-            let mut led = Led::default();
-            self.graph.take(PartitionId(partition), number, change, &mut led);
-            led.over.into_iter().for_each(Wait::end);
-            led.deadlocks.into_iter().map(|deadlock| deadlock.victim.txn.0).collect()
+            let mut effects = Effects::default();
+            self.graph.take(PartitionId(partition), number, change, &mut effects);
+            effects.over.into_iter().for_each(Wait::end);
+            effects.deadlocks.into_iter().map(|deadlock| deadlock.victim.txn.0).collect()
         }
 
         fn line(&mut self, partition: u16, line: u64, on: &[u64]) -> Vec<u64> {
             let number = self.number(partition);
-            self.take(partition, number, told(line, on))
+            self.take(partition, number, updated(line, on))
         }
 
-        /// The transaction's number is that of its wait, too.
+        /// The wait's number equals the transaction's.
         fn waits(&mut self, txn: u64, partition: u16, line: u64) -> Vec<u64> {
             let number = self.number(partition);
             self.take(partition, number, waiting(txn, line))
@@ -369,7 +374,7 @@ mod tests {
         }
     }
 
-    fn told(line: u64, on: &[u64]) -> Change {
+    fn updated(line: u64, on: &[u64]) -> Change {
         Change::Line { line, on: on.iter().map(|i| TxnId(*i)).collect() }
     }
 
@@ -391,23 +396,22 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_over_three_partitions_is_found_by_the_wait_that_closes_it() {
+    fn last_wait_finds_cycle_across_partitions() {
         let mut n = Node::default();
         for (txn, partition, on) in [(1, 0, 2), (2, 1, 3)] {
             assert_eq!(n.line(partition, 1, &[on]), NOBODY);
             assert_eq!(n.waits(txn, partition, 1), NOBODY);
         }
-        assert_eq!(n.line(2, 1, &[9, 1]), NOBODY, "nobody waits there");
+        assert_eq!(n.line(2, 1, &[9, 1]), NOBODY, "no transaction waits there");
         assert_eq!(n.waits(3, 2, 1), [3]);
-        assert_eq!(n.waits(4, 2, 1), NOBODY, "the circle is broken");
+        assert_eq!(n.waits(4, 2, 1), NOBODY, "the cycle is broken");
         n.over(3, 2);
         assert_eq!(n.waits(5, 0, 1), NOBODY);
     }
 
-    /// Invariant 2: who was in the way is gone, and who comes instead of him waits for one of those
-    /// behind him.
+    /// Invariant 2: the blocker is gone, and its successor waits for a transaction behind it.
     #[test]
-    fn a_line_that_is_told_anew_may_close_a_circle() {
+    fn updated_line_may_close_a_cycle() {
         let mut n = Node::default();
         n.line(0, 1, &[9]);
         for txn in [1, 2, 3] {
@@ -416,12 +420,12 @@ mod tests {
         n.line(1, 1, &[2]);
         assert_eq!(n.waits(1, 1, 1), NOBODY, "it waits at two partitions");
         n.over(1, 0);
-        assert_eq!(n.line(0, 1, &[1]), [2], "it waits for the first, and the first for it");
-        assert_eq!(n.line(0, 1, &[1, 8]), NOBODY, "that was told");
+        assert_eq!(n.line(0, 1, &[1]), [2], "2 waits for 1, and 1 for 2");
+        assert_eq!(n.line(0, 1, &[1, 8]), NOBODY, "already reported");
     }
 
     #[test]
-    fn a_wait_that_is_over_closes_nothing() {
+    fn ended_wait_closes_no_cycle() {
         let mut n = Node::default();
         n.line(0, 1, &[2]);
         assert_eq!(n.waits(1, 0, 1), NOBODY);
@@ -434,40 +438,36 @@ mod tests {
         assert!(n.is_empty());
     }
 
-    /// Invariant 4: a wait and its end, and a line and its next state, come the other way round.
+    /// Invariant 4: a wait and its end, and a line and its update, arrive in reverse order.
     #[test]
-    fn changes_of_a_partition_count_in_its_order() {
+    fn changes_apply_in_partition_order() {
         let mut n = Node::default();
         let over = |txn| Change::Over { txn: TxnId(txn), wait: txn, granted: true };
-        assert_eq!(n.take(0, 4, told(1, &[])), NOBODY);
+        assert_eq!(n.take(0, 4, updated(1, &[])), NOBODY);
         assert_eq!(n.take(0, 3, over(1)), NOBODY);
         assert_eq!(n.take(0, 2, waiting(1, 1)), NOBODY);
-        n.told.insert(1, 0);
+        n.numbers.insert(1, 0);
         n.line(1, 1, &[1]);
         assert_eq!(n.waits(2, 1, 1), NOBODY);
-        assert_eq!(
-            n.take(0, 1, told(1, &[2])),
-            NOBODY,
-            "the first does not wait for the second any more"
-        );
+        assert_eq!(n.take(0, 1, updated(1, &[2])), NOBODY, "1 no longer waits for 2");
         n.over(2, 1);
         n.line(1, 1, &[]);
         assert!(n.is_empty());
     }
 
-    /// A deadlock that comes to light when a late change has come is told to who brings that.
+    /// A deadlock that a late change completes is reported to the thread that delivers that change.
     #[test]
-    fn a_late_change_finds_what_those_behind_it_close() {
+    fn late_change_finds_cycle_closed_by_queued_changes() {
         let mut n = Node::default();
         n.line(1, 1, &[1]);
         assert_eq!(n.waits(2, 1, 1), NOBODY);
         assert_eq!(n.take(0, 2, waiting(1, 1)), NOBODY);
-        assert_eq!(n.take(0, 1, told(1, &[2])), [2]);
+        assert_eq!(n.take(0, 1, updated(1, &[2])), [2]);
     }
 
-    /// Invariant 5, whoever closes the circle, and at whatever partition the victim waits.
+    /// Invariant 5, whichever transaction closes the cycle and wherever the victim waits.
     #[test]
-    fn the_victim_has_the_least_at_stake() {
+    fn victim_has_the_smallest_stake() {
         use Stake::{Retry, Rows};
         let cases = [
             ([Rows(3), Rows(2), Rows(4)], 2),
@@ -478,20 +478,20 @@ mod tests {
         ];
         for (stakes, victim) in cases {
             let mut n = Node::default();
-            let mut told = Vec::new();
+            let mut victims = Vec::new();
             for (txn, stake) in (1..).zip(stakes) {
                 let partition = txn as u16;
                 n.line(partition, 1, &[txn % 3 + 1]);
                 let number = n.number(partition);
-                told.extend(n.take(partition, number, waiting_with(txn, 1, stake)));
+                victims.extend(n.take(partition, number, waiting_with(txn, 1, stake)));
             }
-            assert_eq!(told, [victim], "{stakes:?}");
+            assert_eq!(victims, [victim], "{stakes:?}");
         }
     }
 
-    /// One wait in a line may close circles that share nothing else.
+    /// One wait in a line may close cycles that share nothing else.
     #[test]
-    fn a_wait_that_closes_two_circles_breaks_both() {
+    fn wait_that_closes_two_cycles_breaks_both() {
         let mut n = Node::default();
         n.line(0, 1, &[9]);
         for txn in [1, 2] {
@@ -507,8 +507,8 @@ mod tests {
     #[test]
     fn canaries_are_found() {
         canary::assert_found(canary::BUGS_OF_DEADLOCKS, || {
-            the_victim_has_the_least_at_stake();
-            a_line_that_is_told_anew_may_close_a_circle();
+            victim_has_the_smallest_stake();
+            updated_line_may_close_a_cycle();
         });
     }
 }

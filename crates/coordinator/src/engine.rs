@@ -1,18 +1,18 @@
-//! The engine of one node: partitions behind their batons, the storage under them, the catalog
-//! beside them.
+//! One node's engine: partitions behind their batons, the storage under them, and the catalog.
 //!
 //! Invariants
 //! 1. A partition's state machine runs in one thread at a time: it is reached only through its
 //!    [`Combiner`].
 //! 2. The published catalog changes only after the commit record of the transaction that changed it
-//!    is in the log, and before that transaction's locks are let go: whoever then gets the lock
-//!    with an old plan is told so by the partition.
-//! 3. A catalog version is given out once, and versions grow in the order in which catalogs are
+//!    is in the log, and before that transaction's locks are released. The partition then rejects a
+//!    session that acquires the lock with a stale plan.
+//! 3. A catalog version is assigned once. Versions grow in the order in which catalogs are
 //!    published.
 //!
 //! Locking: `catalog` is a latch, held to copy a pointer (workers cache what they read and compare
-//! versions first); `waits_for` one that only lock waits take; `learned` one for each new plan's
-//! first run in a block. None is held while anything else is taken. A crash leaves the data
+//! versions first). `waits_for` is a latch that only lock waits take. `learned` is a latch taken at
+//! each new plan's first run in a block. No other lock is taken under any of them. A crash leaves
+//! the data directory as `storage` describes.
 //! directory as `storage` says.
 
 use crate::activity::Workers;
@@ -42,47 +42,46 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Who runs a partition.
+/// Which worker runs a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dispatch {
-    /// Whichever worker has a message for it and finds it free; else the worker that holds it.
+    /// Any worker that has a message for it and finds it free; otherwise the worker that holds it.
     #[default]
     Baton,
-    /// Always its home worker, partition number modulo workers: for comparison.
+    /// Always its home worker, partition number modulo workers. For comparison.
     Pinned,
 }
 
-/// What an engine is opened with.
+/// Configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// The storage's part.
+    /// The storage's configuration.
     pub node: NodeConfig,
-    /// Who runs partitions.
+    /// Which worker runs a partition.
     pub dispatch: Dispatch,
-    /// Time between checkpoints. Default a minute.
+    /// Time between checkpoints. Default: 1 minute.
     pub checkpoint_interval: Duration,
-    /// Bytes of log after which there is a checkpoint although it is not time for one. Default 1
-    /// GiB.
+    /// Bytes of log after which a checkpoint is taken even before its time. Default: 1 GiB.
     pub checkpoint_log: u64,
-    /// A commit that did not wait (`synchronous_commit = off`) is durable after at most about this
-    /// long. Default 200 ms, as PostgreSQL's `wal_writer_delay`.
+    /// A commit that did not wait (`synchronous_commit = off`) becomes durable after about this
+    /// time at most. Default: 200 ms, like PostgreSQL's `wal_writer_delay`.
     pub lazy_flush: Duration,
-    /// The most messages that a worker handles while it has a partition's baton. Default 64.
+    /// Most messages that a worker handles while it holds a partition's baton. Default: 64.
     pub drain_limit: usize,
     /// Each partition's limits.
     pub partition: Limits,
-    /// Rows that go to partitions, or come from them, at a time; at least 1. Default 1000.
+    /// Rows sent to or returned by partitions at a time; at least 1. Default: 1000.
     pub chunk_rows: usize,
-    /// A query's rows that partitions answer with before the client has taken those before them, in
-    /// bytes, together. Default 512 KiB.
+    /// Bytes of a query's rows that its partitions together send before the client has taken the
+    /// previous ones. Default: 512 KiB.
     pub stream_bytes: u32,
-    /// After so many deadlocks in a row a statement of several partitions, which is run again after
-    /// each, fails: each of them has let another transaction go on. Default 16.
+    /// A statement on several partitions that deadlocks is retried. It fails after this many
+    /// deadlocks in a row; each of them has let another transaction continue. Default: 16.
     pub deadlocks: u32,
-    /// A block that is undone because of another's rollback is run again this often at most, then
-    /// fails. Default 8.
+    /// Most replays of a block that is undone because another transaction rolled back. After that
+    /// it fails. Default: 8.
     pub replays: u32,
-    /// Transaction ids that a worker takes from the node at a time; at least 1. Default 1024.
+    /// Transaction ids that a worker reserves from the node at a time; at least 1. Default: 1024.
     pub txn_ids: u64,
 }
 
@@ -110,14 +109,14 @@ static CATALOG: Class = Class::new("coordinator.catalog");
 static WAITS_FOR: Class = Class::new("coordinator.waits_for");
 static LEARNED: Class = Class::new("coordinator.learned");
 
-/// The engine of one node.
+/// One node's engine.
 pub struct Engine {
     partitions: Vec<Combiner<Partition, Message>>,
     node: Node,
     mailboxes: Vec<Mailbox>,
     slices: Slices,
     /// Waits in progress at each partition, for locks and for the partition. A hint: changes may
-    /// come in another order.
+    /// arrive out of order.
     waiting: Vec<AtomicI64>,
     /// Workers that wait for the log to become durable.
     awaiting: Vec<AtomicBool>,
@@ -132,7 +131,7 @@ pub struct Engine {
     catalog: Latch<Arc<Catalog>>,
     past: Past,
     catalog_version: AtomicU64,
-    /// Where the commit record of the last change of the catalog ends.
+    /// End of the commit record of the catalog's last change.
     catalog_commit: AtomicU64,
     next_catalog_version: AtomicU64,
     next_id: AtomicU32,
@@ -142,17 +141,17 @@ pub struct Engine {
     exports: Arc<Exports>,
     /// Where row versions go that do not fit in memory.
     spill: Option<Arc<SpillFile>>,
-    /// The log's end when it was opened: all that was committed before.
+    /// The log's end at opening: all earlier commits precede it.
     started_at: Lsn,
-    /// Plain std: set once, before there are sessions.
+    /// Plain std: set once, before any session exists.
     system: OnceLock<Box<dyn System>>,
     pub(crate) checkpointer: Checkpointer,
 }
 
 impl Engine {
-    /// Opens (or makes) the data directory, recovers, and drops trees that no table has: what an
-    /// unfinished DDL statement left. `wakers`: one a worker, each able to wake its event loop from
-    /// any thread.
+    /// Opens (or creates) the data directory, recovers, and drops trees without a table, left by an
+    /// unfinished DDL statement. `wakers` holds one per worker, each able to wake its event loop
+    /// from any thread.
     pub fn open(
         disk: Arc<dyn clearway_env::Disk>,
         dir: &Path,
@@ -184,7 +183,7 @@ impl Engine {
             chunk_rows: config.chunk_rows.max(1),
             stream_bytes: config.stream_bytes,
             deadlocks: config.deadlocks,
-            // Without retired locks nobody is behind anyone.
+            // Without retired locks no transaction is behind another.
             replays: if config.partition.retire { config.replays } else { 0 },
             txn_ids: config.txn_ids.max(1),
             catalog_version: AtomicU64::new(catalog.version),
@@ -221,8 +220,7 @@ impl Engine {
         let weak = Arc::downgrade(self);
         self.node.wal().on_short(Box::new(move || {
             if let Some(engine) = weak.upgrade() {
-                // What becomes of it is in the log of the checkpointer, and in the room that there
-                // is then.
+                // Its result shows in the checkpointer's log and in the space then available.
                 engine.checkpointer.request(Box::new(drop));
             }
         }));
@@ -231,8 +229,8 @@ impl Engine {
 
     fn tell_durable(&self) {
         for (awaiting, mailbox) in self.awaiting.iter().zip(&self.mailboxes) {
-            // AcqRel: pairs with the swap in `want_durable`; the worker either sees the new durable
-            // end there or is woken here.
+            // AcqRel: pairs with the swap in `want_durable`. Either the worker sees the new durable
+            // end there, or it is woken here.
             if awaiting.swap(false, Ordering::AcqRel) {
                 mailbox.wake();
             }
@@ -241,8 +239,8 @@ impl Engine {
 
     pub(crate) fn want_durable(&self, worker: u16, lsn: Lsn) {
         let wal = self.node.wal();
-        // AcqRel: pairs with `tell_durable`. Set before the end is looked at, so that an end that
-        // moves after the look wakes us.
+        // AcqRel: pairs with `tell_durable`. Set before the end is read, so that an end that moves
+        // after the read wakes us.
         self.awaiting[usize::from(worker)].swap(true, Ordering::AcqRel);
         if wal.durable() >= lsn {
             self.mailboxes[usize::from(worker)].wake();
@@ -251,53 +249,53 @@ impl Engine {
         }
     }
 
-    /// A worker's access to the engine: call once a worker, in its thread.
+    /// Returns a worker's access to the engine. Call it once per worker, in its thread.
     pub fn port(self: &Arc<Self>, worker: u16) -> Port {
         Port::new(self.clone(), worker)
     }
-    /// The committed catalog.
+    /// Returns the committed catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.catalog.lock().clone()
     }
-    /// The version of the committed catalog.
+    /// Returns the version of the committed catalog.
     pub fn catalog_version(&self) -> u64 {
-        // Acquire: pairs with the Release in `publish`; whoever sees the version finds that catalog
-        // behind the latch.
+        // Acquire: pairs with the Release in `publish`. A reader that sees the version finds that
+        // catalog behind the latch.
         self.catalog_version.load(Ordering::Acquire)
     }
     pub(crate) fn next_catalog_version(&self) -> u64 {
-        // Relaxed: given out under the catalog's table lock, which orders it.
+        // Relaxed: assigned under the catalog's table lock, which orders it.
         self.next_catalog_version.fetch_add(1, Ordering::Relaxed)
     }
-    /// What is planned with the catalog must not be seen before this is durable, whatever it reads
-    /// at partitions.
+    /// Returns the LSN that must be durable before anything planned with the catalog is shown,
+    /// whatever it reads at partitions.
     pub(crate) fn catalog_commit(&self) -> Lsn {
-        // Relaxed: whoever has a catalog has seen its version, which is stored after this, or has
-        // taken the latch that it was put under.
+        // Relaxed: the holder of a catalog has either seen its version, which is stored after this,
+        // or taken the latch under which the catalog was stored.
         Lsn(self.catalog_commit.load(Ordering::Relaxed))
     }
-    /// Makes a catalog the committed one, whose transaction's commit record ends at `commit`.
+    /// Makes a catalog the committed one. Its transaction's commit record ends at `commit`.
     pub(crate) fn publish(&self, catalog: Arc<Catalog>, commit: Lsn) {
         let version = catalog.version;
         self.past.publish(catalog.clone(), commit, &self.snapshots);
         // Relaxed: published by the Release below.
         self.catalog_commit.fetch_max(commit.0, Ordering::Relaxed);
         let old = std::mem::replace(&mut *self.catalog.lock(), catalog);
-        // Not under the latch, should we be the last to have it.
+        // Dropped outside the latch, in case this is the last reference.
         drop(old);
         // Release: pairs with the Acquire in `catalog_version`.
         self.catalog_version.store(version, Ordering::Release);
     }
-    /// The catalogs of open snapshots.
+    /// Returns the catalogs of open snapshots.
     pub(crate) fn past(&self) -> &Past {
         &self.past
     }
-    /// An id for a table or a tree, never given before.
+    /// Returns a new id for a table or a tree.
     pub(crate) fn next_id(&self) -> u32 {
         // Relaxed: only uniqueness matters.
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
-    /// The log is durable up to here.
+    /// Returns the LSN up to which the log is durable.
     pub fn durable(&self) -> Lsn {
         if canary::on(Bug::ReplyNotHeld) {
             self.node.wal().appended()
@@ -305,25 +303,24 @@ impl Engine {
             self.node.wal().durable()
         }
     }
-    /// How often the log was synced for those who commit.
+    /// Returns how many times the log was synced for committing transactions.
     pub fn log_syncs(&self) -> u64 {
         self.node.wal().syncs()
     }
-    /// Why log or data can no longer be written, or which thread has panicked, if so: then the
-    /// process must stop, and nothing more may be acknowledged.
+    /// Returns why the log or data can no longer be written, or which thread has panicked. If it
+    /// returns `Some`, the process must stop and acknowledge nothing more.
     pub fn failed(&self) -> Option<String> {
         self.node.failed()
     }
-    /// How much of the pages' memory is registered with the kernel's io_uring.
+    /// Returns how much of the pages' memory is registered with io_uring.
     pub fn registered(&self) -> Registered {
         self.node.io().registered()
     }
-    /// What recovery did.
+    /// Returns what recovery did.
     pub fn report(&self) -> &RecoveryReport {
         self.node.recovery()
     }
-    /// Has statements ask `system` for the rows of system views, from now on and for good: a second
-    /// call changes nothing.
+    /// Sets the source of system views' rows. Later calls have no effect.
     pub fn set_system(&self, system: Box<dyn System>) {
         self.system.get_or_init(|| system);
     }
@@ -331,7 +328,7 @@ impl Engine {
         let none = || SqlError::unsupported("a system view of an engine without a server");
         self.system.get().map(Box::as_ref).ok_or_else(none)
     }
-    /// How many partitions there are.
+    /// Returns the number of partitions.
     pub fn partitions(&self) -> u16 {
         self.partitions.len() as u16
     }
@@ -344,14 +341,14 @@ impl Engine {
     pub(crate) fn node(&self) -> &Node {
         &self.node
     }
-    /// Counts a wait at the partition that begins, or one that ends.
+    /// Counts the start or the end of a wait at the partition.
     pub(crate) fn count_wait(&self, partition: PartitionId, begins: bool) {
         let count = &self.waiting[usize::from(partition.0)];
         // Relaxed, here and below: only the order of messages depends on the number.
         count.fetch_add(if begins { 1 } else { -1 }, Ordering::Relaxed);
     }
-    /// About how many waits are in progress at the partition: less than 0 if an end was counted
-    /// before its beginning.
+    /// Returns about how many waits are in progress at the partition. Negative if an end was
+    /// counted before its start.
     pub(crate) fn waiting(&self, partition: PartitionId) -> i64 {
         self.waiting[usize::from(partition.0)].load(Ordering::Relaxed)
     }
@@ -399,54 +396,53 @@ impl Engine {
         let first = self.node.alloc_txn_ids(self.txn_ids).0;
         (first, first + self.txn_ids)
     }
-    /// Appends the commit record of a transaction of several partitions: from here on it is
-    /// committed.
+    /// Appends the commit record of a transaction on several partitions, which commits it.
     pub(crate) fn commit(&self, txn: TxnId) -> Lsn {
         self.node.commit(txn)
     }
 
-    /// The log's end.
+    /// Returns the log's end.
     pub(crate) fn appended(&self) -> Lsn {
         self.node.wal().appended()
     }
 
-    /// The log's end when the engine was opened.
+    /// Returns the log's end at the time the engine was opened.
     pub(crate) fn started_at(&self) -> Lsn {
         self.started_at
     }
 
-    /// How far the log has grown since a snapshot.
+    /// Returns how far the log has grown since a snapshot.
     pub fn log_bytes_since(&self, snapshot: Lsn) -> u64 {
         self.appended().0.saturating_sub(snapshot.0)
     }
 
-    /// Bytes that what is kept for open snapshots takes in memory, about.
+    /// Returns roughly how many bytes of memory the versions kept for open snapshots use.
     pub fn version_bytes(&self) -> u64 {
         self.snapshots.bytes()
     }
 
-    /// Bytes that what is kept for open snapshots takes in the temporary file.
+    /// Returns how many bytes of the temporary file the versions kept for open snapshots use.
     pub fn version_file_bytes(&self) -> u64 {
         self.spill.as_ref().map_or(0, |file| file.bytes())
     }
 
-    /// Blocks of the temporary file that were written, and read, so far.
+    /// Returns how many blocks of the temporary file were written, and read.
     pub fn version_blocks(&self) -> (u64, u64) {
         self.spill.as_ref().map_or((0, 0), |file| file.counts())
     }
 
-    /// The open snapshots.
+    /// Returns the open snapshots.
     pub(crate) fn snapshots(&self) -> &Arc<Snapshots> {
         &self.snapshots
     }
 
-    /// The exported snapshots.
+    /// Returns the exported snapshots.
     pub(crate) fn exports(&self) -> &Arc<Exports> {
         &self.exports
     }
 
-    /// Runs the message, or leaves it to the partition's holder. True if messages are left that
-    /// nobody is responsible for.
+    /// Runs the message, or leaves it to the partition's holder. Returns true if messages are left
+    /// for which no thread is responsible.
     #[inline]
     #[track_caller]
     pub(crate) fn submit(
@@ -466,8 +462,7 @@ impl Engine {
         combiner.poll(&mut |state: &mut Partition, m| state.on_message(m, outbox))
     }
 
-    /// Does the work of a thread. A panic goes no further, and fails the engine: see
-    /// [`Engine::failed`].
+    /// Runs a thread's work. A panic stops here and fails the engine: see [`Engine::failed`].
     pub fn watch(&self, thread: &str, work: impl FnOnce()) {
         if let Err(message) = caught(work) {
             self.fail_by_panic(thread, &message);
@@ -477,11 +472,11 @@ impl Engine {
         self.node.fail(format!("thread {thread} panicked: {message}"));
     }
 
-    /// Ends the background work, writes a last checkpoint and the log's end. Workers must have
+    /// Stops the background work, and writes a last checkpoint and the log's end. Workers must have
     /// stopped.
     ///
     /// # Errors
-    /// Why the checkpoint could not be made; the next start recovers from the log.
+    /// Why the checkpoint failed; the next start then recovers from the log.
     pub fn shutdown(&self) -> Result<(), String> {
         self.checkpointer.stop();
         let checkpoint = self.node.checkpoint();

@@ -1,18 +1,18 @@
-//! Exported snapshots: pg_export_snapshot and SET TRANSACTION SNAPSHOT, so that several sessions
+//! Exported snapshots: pg_export_snapshot and SET TRANSACTION SNAPSHOT, which let several sessions
 //! read the same state.
 //!
-//! An export shares the snapshot of its transaction under an id. Importers share it, too, so it
-//! stays open until the last of them has ended, whatever becomes of the exporter. The rules and
-//! texts of errors are PostgreSQL's. One rule is added: SERIALIZABLE transactions that may write
-//! read under locks, so they have no snapshot to export.
+//! An export shares its transaction's snapshot under an id. Importers share it too, so it stays
+//! open until the last of them ends, even if the exporter ends first. Rules and error messages are
+//! PostgreSQL's, with one addition: a SERIALIZABLE transaction that may write reads under locks, so
+//! it has no snapshot to export.
 //!
 //! Invariants
 //! 1. An id can be imported while its exporter's transaction is open and has not failed, and never
-//!    again: ids are not reused. An export of a block that has failed holds no snapshot.
-//! 2. An imported snapshot is never older than the oldest open one: the export holds it open while
+//!    again: ids are not reused. An export of a failed block holds no snapshot.
+//! 2. An imported snapshot is never older than the oldest open one: the export keeps it open while
 //!    an importer takes its share.
 //!
-//! Locking: `open` is a latch, held for a few instructions; snapshots are closed outside of it. A
+//! Locking: `open` is a latch, held for a few instructions; snapshots are closed outside it. A
 //! crash leaves nothing: ids end with the process.
 //!
 //! Source: PostgreSQL 15, `ExportSnapshot` and `ImportSnapshot` in snapmgr.c.
@@ -33,15 +33,15 @@ use std::sync::Arc;
 static EXPORTS: Class = Class::new("coordinator.exports");
 
 struct Export {
-    /// None: the exporter's block has failed, and has not ended.
+    /// None: the exporter's block has failed but has not ended.
     snapshot: Option<Arc<Snapshot>>,
-    /// Those of the exporter, at the export.
+    /// The exporter's characteristics at the time of the export.
     source: Characteristics,
     /// The exporter's backend id.
     pid: i32,
 }
 
-/// The exported snapshots of a node, by id.
+/// A node's exported snapshots, by id.
 pub(crate) struct Exports {
     open: Latch<HashMap<Box<str>, Export>>,
     next: AtomicU64,
@@ -54,8 +54,8 @@ impl Default for Exports {
 }
 
 impl Exports {
-    /// Shares the snapshot under a new id, in PostgreSQL's alphabet: its LSN, and a number that
-    /// makes it unique.
+    /// Shares the snapshot under a new id in PostgreSQL's format: its LSN, and a number that makes
+    /// the id unique.
     fn add(
         self: &Arc<Self>,
         snapshot: Arc<Snapshot>,
@@ -86,22 +86,23 @@ impl Exports {
     }
 }
 
-/// A snapshot that its transaction has exported. Drop it to end that.
+/// A snapshot that its transaction has exported. Dropping it ends the export.
 pub(crate) struct Exported {
     exports: Arc<Exports>,
     id: Box<str>,
 }
 
 impl Exported {
-    /// The snapshot, unless the transaction has failed.
+    /// Returns the snapshot, unless the transaction has failed.
     pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
         self.exports.open.lock().get(&self.id)?.snapshot.clone()
     }
 
-    /// The transaction has failed: nobody can import the snapshot any more, but its id is still
-    /// known.
+    /// Records that the transaction has failed: the snapshot can no longer be imported, but its id
+    /// remains known.
     pub(crate) fn fail(&self) {
-        // Closing a snapshot takes another latch: the share is dropped when this one is free.
+        // Closing a snapshot takes another latch, so the share is dropped after this one is
+        // released.
         let share =
             self.exports.open.lock().get_mut(&self.id).and_then(|export| export.snapshot.take());
         drop(share);
@@ -110,13 +111,13 @@ impl Exported {
 
 impl Drop for Exported {
     fn drop(&mut self) {
-        // As in `fail`.
+        // See `fail`.
         let share = self.exports.open.lock().remove(&self.id);
         drop(share);
     }
 }
 
-/// Exports the snapshot that the running statement sees; its id.
+/// Exports the running statement's snapshot and returns its id.
 pub(crate) fn export(core: &Core, env: &Env) -> SqlResult<String> {
     let mut txn = core.txn();
     if !txn.savepoints.is_empty() {
@@ -144,7 +145,7 @@ pub(crate) fn export(core: &Core, env: &Env) -> SqlResult<String> {
     Ok(id)
 }
 
-/// SET TRANSACTION SNAPSHOT: from now on the transaction sees what the exporter saw.
+/// SET TRANSACTION SNAPSHOT: from now on the transaction sees the exporter's state.
 pub(crate) fn import(core: &Core, id: &str) -> SqlResult<()> {
     let mut txn = core.txn();
     let snapshot = importable(core, &txn, id)?;
@@ -154,7 +155,7 @@ pub(crate) fn import(core: &Core, id: &str) -> SqlResult<()> {
     Ok(())
 }
 
-/// What [`import`] would be refused for.
+/// Returns the error that [`import`] would return.
 pub(crate) fn check(core: &Core, id: &str) -> SqlResult<()> {
     importable(core, &core.txn(), id).map(drop)
 }

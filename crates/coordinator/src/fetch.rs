@@ -1,10 +1,10 @@
-//! Waiting for pages: turns a suspended transaction's wants into one mail when all of them are in
-//! the pool.
+//! Page waits: collects the pages that a suspended transaction is missing and posts one mail when
+//! all of them are resident.
 //!
-//! Invariant: the pages stay in their frames ([`Held`]) until the retry has run, also where its
-//! message waits for the baton or in line for the partition, so that an attempt that wants no more
-//! pages than the pool can hold makes progress. Nothing is kept for a transaction while it waits
-//! for room in the log: on a full disk that may be long, and others want the frames.
+//! Invariant: the pages stay pinned in their frames ([`Held`]) until the retry has run, even while
+//! its message waits for the baton or in the partition's line. So an attempt that needs no more
+//! pages than the pool holds makes progress. No page is kept for a transaction that waits for log
+//! space: on a full disk that may take long, and others need the frames.
 
 use crate::engine::Engine;
 use crate::mailbox::Mail;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 static GATHERING: Class = Class::new("coordinator.fetched");
 
-/// What a retry needs, kept in the pool until dropped; or why it cannot be had.
+/// The pages that a retry needs, pinned until dropped; or why they are not available.
 pub(crate) type Held = Result<Vec<Pin>, SqlError>;
 
 type Done = Box<dyn FnOnce(Held) + Send>;
@@ -31,19 +31,19 @@ struct Gathering {
 }
 
 impl Gathering {
-    /// Adds what has come: all of it, if this was the last, and what is not kept after all.
+    /// Adds a result. Returns everything if this was the last, and any pins to drop.
     fn add(&mut self, result: Result<Pin, SqlError>) -> (Option<(Done, Held)>, Held) {
         self.left -= 1;
-        let useless = match (result, &mut self.held) {
-            (Ok(keep), Ok(held)) => {
-                held.push(keep);
+        let unused = match (result, &mut self.held) {
+            (Ok(pin), Ok(held)) => {
+                held.push(pin);
                 Ok(Vec::new())
             }
-            (Ok(keep), Err(_)) => Ok(vec![keep]),
+            (Ok(pin), Err(_)) => Ok(vec![pin]),
             (Err(e), held) => std::mem::replace(held, Err(e)),
         };
         let done = if self.left == 0 { self.done.take() } else { None };
-        (done.map(|done| (done, std::mem::replace(&mut self.held, Ok(Vec::new())))), useless)
+        (done.map(|done| (done, std::mem::replace(&mut self.held, Ok(Vec::new())))), unused)
     }
 }
 
@@ -61,8 +61,7 @@ pub(crate) fn fetch(
     });
 }
 
-/// Calls `done` when there is room in the log and then all else has come, or when something cannot
-/// be had.
+/// Waits for log space, then for all pages, then calls `done`. On an error it calls `done` early.
 fn log_first(
     engine: &Arc<Engine>,
     wants: Vec<MissingPage>,
@@ -77,7 +76,7 @@ fn log_first(
     });
 }
 
-/// Calls `done` when all of `wants` have come, or the last of them if one cannot.
+/// Calls `done` when all of `wants` have been fetched or have failed.
 fn gather(engine: &Arc<Engine>, wants: Vec<MissingPage>, done: impl FnOnce(Held) + Send + 'static) {
     if wants.is_empty() {
         return done(Ok(Vec::new()));
@@ -91,8 +90,8 @@ fn gather(engine: &Arc<Engine>, wants: Vec<MissingPage>, done: impl FnOnce(Held)
             want,
             Box::new(move |result| {
                 let result = result.map_err(|e| StorageError::Page(e).into());
-                let (all, _useless) = gathering.lock().add(result);
-                // The latch is free again.
+                let (all, _unused) = gathering.lock().add(result);
+                // The latch has been released.
                 if let Some((done, held)) = all {
                     done(held);
                 }
@@ -101,7 +100,7 @@ fn gather(engine: &Arc<Engine>, wants: Vec<MissingPage>, done: impl FnOnce(Held)
     }
 }
 
-/// The message that lets a suspended transaction go on, or end with the error.
+/// Returns the message that resumes a suspended transaction, or ends it with the error.
 pub(crate) fn wake_up(txn: TxnId, held: Held) -> Message {
     let body = match held {
         Ok(held) => Body::Resume(held),
@@ -120,7 +119,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn who_waits_for_room_in_the_log_keeps_no_frames() {
+    fn waiting_for_log_space_keeps_no_frames() {
         const FRAMES: u32 = 64;
         let node = NodeConfig {
             partitions: Some(1),
@@ -136,24 +135,21 @@ mod tests {
             Vec::new(),
         );
         let engine = engine.expect("a new directory");
-        let (tell, told) = mpsc::channel();
+        let (send, receive) = mpsc::channel();
         let all = MissingPage::Log { bytes: u64::MAX / 4, must: true };
         for _ in 0..2 {
-            let tell = tell.clone();
+            let send = send.clone();
             log_first(&engine, vec![MissingPage::Frames(FRAMES / 2), all], move |held| {
-                tell.send(held.is_err()).expect("the test waits")
+                send.send(held.is_err()).expect("the test waits")
             });
         }
-        assert!(told.try_recv().is_err(), "nobody has so much room");
-        engine
-            .pool()
-            .fetch_blocking(MissingPage::Frames(FRAMES / 2))
-            .expect("frames that nobody keeps");
-        engine.shutdown().expect("it has not failed");
+        assert!(receive.try_recv().is_err(), "there is never that much space");
+        engine.pool().fetch_blocking(MissingPage::Frames(FRAMES / 2)).expect("the frames are free");
+        engine.shutdown().expect("the engine has not failed");
         assert_eq!(
-            told.iter().take(2).collect::<Vec<_>>(),
+            receive.iter().take(2).collect::<Vec<_>>(),
             [true, true],
-            "who waits is told of the end"
+            "waiters learn of the shutdown"
         );
     }
 }

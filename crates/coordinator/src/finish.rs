@@ -1,8 +1,7 @@
-//! The finishing steps of a query: what is left to do when its rows have been gathered.
+//! A query's finishing steps: the work after its rows have been gathered.
 //!
-//! Other sessions of the worker have a turn after each chunk of rows (`EngineConfig::chunk_rows`).
-//! What a step takes of memory is charged to the statement; between two steps that is the rows
-//! alone.
+//! The worker's other sessions run after each chunk of rows (`EngineConfig::chunk_rows`). A step's
+//! memory is charged to the statement; between two steps that is the rows alone.
 
 use crate::core::Core;
 use clearway_ir::agg::Groups;
@@ -15,7 +14,7 @@ use std::ops::Range;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// Rows of expressions without input.
+/// Evaluates rows of expressions without input.
 pub(crate) fn values(rows: &[Vec<Expr>], env: &Env) -> SqlResult<RowBatch> {
     let mut out = RowBatch::new();
     for exprs in rows {
@@ -39,7 +38,7 @@ pub(crate) async fn apply(
     Ok(rows)
 }
 
-/// [`apply`] to so few rows that no step takes more than a turn.
+/// Like [`apply`], for so few rows that no step takes more than one turn.
 pub(crate) fn apply_at_once(
     core: &Core,
     steps: &[Finish],
@@ -55,7 +54,7 @@ pub(crate) fn apply_at_once(
     }
 }
 
-/// Applies steps that handle each row by itself to one chunk of rows.
+/// Applies steps that handle each row separately to one chunk of rows.
 pub(crate) fn per_row(steps: &[Finish], mut rows: RowBatch, env: &Env) -> SqlResult<RowBatch> {
     for step in steps {
         let mut out = RowBatch::new();
@@ -69,8 +68,7 @@ pub(crate) fn per_row(steps: &[Finish], mut rows: RowBatch, env: &Env) -> SqlRes
     Ok(rows)
 }
 
-/// Calls `take` with one chunk after the other of `len` rows. Other sessions have a turn in
-/// between.
+/// Calls `take` with one chunk of `len` rows after the other. Other sessions run in between.
 async fn in_turns(
     core: &Core,
     len: usize,
@@ -141,7 +139,7 @@ async fn apply_one(core: &Core, step: &Finish, rows: RowBatch, env: &Env) -> Sql
     Ok(out)
 }
 
-/// Has the groups take each row: the rows that they come to.
+/// Feeds each row to the groups and returns the groups' rows.
 async fn grouped(
     core: &Core,
     group: &Group,
@@ -156,11 +154,11 @@ async fn grouped(
         charge.grow(&env.memory, groups.memory())
     };
     in_turns(core, rows.len(), fill).await?;
-    let empty = |range| {
+    let emit = |range| {
         groups.push_final(group, range, &mut out)?;
         charge.grow(&env.memory, groups.memory() + out.memory())
     };
-    in_turns(core, groups.len(), empty).await?;
+    in_turns(core, groups.len(), emit).await?;
     Ok(out)
 }
 

@@ -1,14 +1,13 @@
-//! Global indexes of unique keys (`clearway_ir::global_index`): entries for rows that come and go,
-//! and the way from a key to its row's home.
+//! Global indexes of unique keys (`clearway_ir::global_index`): maintains their entries as rows are
+//! inserted and deleted, and finds a row's home by its key.
 //!
 //! Invariants
-//! 1. When a statement ends, a global index has exactly the keys (without NULLs) of the table's
-//!    rows, each with the partition where its row is.
-//! 2. A statement takes all entries away that it must before it adds the first: keys may be swapped
-//!    within it.
+//! 1. When a statement ends, a global index holds exactly the keys (without NULLs) of the table's
+//!    rows, each with its row's partition.
+//! 2. A statement removes all old entries before it adds the first new one: it may swap keys.
 //!
 //! Locking: an entry is locked in its partition's lock table before it is read or changed, like any
-//! row, and stays so to the transaction's end. What a crash leaves: global indexes change in the
+//! row, and stays locked until the transaction's end. After a crash: global indexes change in the
 //! transactions of their rows, so recovery keeps both or neither.
 
 use crate::core::Core;
@@ -22,17 +21,17 @@ use clearway_types::{DatumRef, PartitionId, RowBatch, RowView, SqlError, SqlResu
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What one row has in one global index.
+/// One row's entry in one global index.
 struct Entry {
     key: Vec<u8>,
     home: PartitionId,
-    /// Where the entry is.
+    /// The entry's partition.
     at: PartitionId,
-    /// The key's columns and the home, as `Program::GlobalIndex` wants them.
+    /// The key's columns and the home, in the form that `Program::GlobalIndex` expects.
     row: Vec<u8>,
 }
 
-/// What some rows of a table have in its global indexes.
+/// The entries of some of a table's rows in its global indexes.
 pub(crate) struct Entries {
     table: Arc<TableDef>,
     /// In the order of `TableDef::global_indexes`.
@@ -40,7 +39,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Of no rows.
+    /// Creates an empty set for the table.
     pub(crate) fn new(table: &Arc<TableDef>) -> Self {
         Self {
             table: table.clone(),
@@ -48,7 +47,7 @@ impl Entries {
         }
     }
 
-    /// Adds those of a row of the table that is, or will be, at `home`.
+    /// Adds the entries of a row of the table that is, or will be, at `home`.
     pub(crate) fn add(
         &mut self,
         core: &Core,
@@ -63,7 +62,7 @@ impl Entries {
         Ok(())
     }
 
-    /// Adds those of a row that has only the columns of its global indexes, from position `at` on.
+    /// Adds the entries of a row that has only its global indexes' columns, from position `at`.
     pub(crate) fn add_columns(
         &mut self,
         core: &Core,
@@ -80,7 +79,7 @@ impl Entries {
         Ok(())
     }
 
-    /// Adds those of a row that has only the columns of the global index of this key.
+    /// Adds the entry of a row that has only the columns of this key's global index.
     pub(crate) fn add_key(
         &mut self,
         core: &Core,
@@ -95,12 +94,12 @@ impl Entries {
         Ok(())
     }
 
-    /// Where they are.
+    /// Returns the entries' partitions.
     pub(crate) fn partitions(&self) -> impl Iterator<Item = PartitionId> {
         self.global_indexes.iter().flat_map(|(_, entries)| entries.iter().map(|e| e.at))
     }
 
-    /// Takes out what is in both.
+    /// Removes the entries that both sets contain.
     pub(crate) fn cancel(&mut self, other: &mut Self) {
         for ((_, mine), (_, theirs)) in
             self.global_indexes.iter_mut().zip(&mut other.global_indexes)
@@ -123,7 +122,7 @@ impl Entries {
         }
     }
 
-    /// Takes the entries out of the global indexes.
+    /// Deletes the entries from the global indexes.
     pub(crate) async fn delete(&self, core: &Core, env: &Arc<Env>) -> Result<(), Stop> {
         for (key, entries) in &self.global_indexes {
             self.send(core, *key, GlobalIndexOp::Delete, entries, env).await?;
@@ -131,8 +130,8 @@ impl Entries {
         Ok(())
     }
 
-    /// Puts the entries of the primary key, or those of the indexes, into the global indexes; 23505
-    /// for one that is there.
+    /// Inserts the entries of the primary key, or those of the other keys, into the global indexes.
+    /// Fails with 23505 if an entry exists.
     pub(crate) async fn insert(
         &self,
         core: &Core,
@@ -147,8 +146,8 @@ impl Entries {
         Ok(())
     }
 
-    /// Returns true if an entry of a key exists whose conflicts ON CONFLICT ignores; otherwise
-    /// locks its absence. 40001 at REPEATABLE READ if others have made it since the snapshot.
+    /// Returns true if a key that ON CONFLICT ignores exists; otherwise locks its absence. Fails
+    /// with 40001 at REPEATABLE READ if another transaction has added it since the snapshot.
     pub(crate) async fn clash(
         &self,
         core: &Core,
@@ -203,9 +202,9 @@ fn entry(
     Ok(Some(Entry { key, home, at, row: batch.get(0).bytes().to_vec() }))
 }
 
-/// The home of the row with this key, found by `op`. Without such a row any partition will do: none
-/// has it, and the key is locked. If the key was skipped, so is the row. None: the global index is
-/// newer than the snapshot, and any partition may have the row.
+/// Finds the home of the row with this key by `op`. Without such a row it returns any partition:
+/// none has the row, and the key is locked. A skipped key means a skipped row. Returns `None` if
+/// the global index is newer than the snapshot, so that any partition may have the row.
 pub(crate) async fn home(
     core: &Core,
     table: &Arc<TableDef>,

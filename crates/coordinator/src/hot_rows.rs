@@ -1,12 +1,12 @@
-//! The rows that several transactions hold or want at once, of all partitions, for people who look.
+//! The rows that several transactions hold or wait for, over all partitions, for monitoring.
 //!
-//! A look sends a message to every partition by way of its home worker. Whoever handles it gathers
-//! that partition's rows, so a statement pays nothing for being seen.
+//! A look sends a message to every partition through its home worker. The thread that handles it
+//! gathers that partition's rows, so statements pay nothing for being observed.
 //!
-//! Invariant: a look is over when every partition has told its rows once, and its end is told once.
-//! It never ends if the workers stop meanwhile.
+//! Invariant: a look ends when every partition has reported its rows once, and its end is reported
+//! once. It never ends if the workers stop meanwhile.
 //!
-//! Locking: what has been told is behind a latch, held to append it. A crash leaves nothing.
+//! Locking: the reported rows are behind a latch, held to append to them. A crash leaves nothing.
 
 use crate::deadlock::{LockName, Names};
 use crate::engine::Engine;
@@ -20,22 +20,23 @@ use clearway_types::{PartitionId, TxnId};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// A row, or another key, that somebody waits for, that several transactions add to, or whose lock
-/// is retired.
+/// A row, or another key, that a transaction waits for, that several transactions add to, or whose
+/// lock is retired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotRow {
-    /// Where it is.
+    /// Its partition.
     pub partition: PartitionId,
-    /// Table, index and key, and how its holders have it: a mode, or `retired`. An empty mode: no
-    /// transaction holds the key by itself.
+    /// Table, index and key, and how its holders hold it: a mode, or `retired`. The mode is empty
+    /// if no transaction holds the key on its own.
     pub lock: LockName,
-    /// Transactions that hold it.
+    /// Number of transactions that hold it.
     pub holders: usize,
-    /// Transactions that wait for it.
+    /// Number of transactions that wait for it.
     pub waiters: usize,
-    /// Holders that have changed it after another holder did.
+    /// Number of holders that changed it after another holder did.
     pub behind: usize,
-    /// Its holder only adds to it, and has the exclusive lock because that was learned of its plan.
+    /// The holder only adds to it, and took the exclusive lock because the plan's history suggested
+    /// it.
     pub learned: bool,
 }
 
@@ -43,20 +44,20 @@ type Take = Box<dyn FnOnce(Vec<HotRow>) + Send>;
 
 struct Gathered {
     rows: Vec<HotRow>,
-    /// Partitions that have not told theirs.
+    /// Partitions that have not reported yet.
     left: usize,
     take: Option<Take>,
 }
 
 static GATHERED: Class = Class::new("coordinator.hot_rows");
 
-/// The transaction that a look's messages name: they do nothing for it.
+/// The transaction that a look's messages name. They do nothing for it.
 const NO_TXN: TxnId = TxnId(u64::MAX);
 
 impl Engine {
-    /// Gives `take` the hot rows of all partitions, those with the most holders and waiters first,
-    /// at most [`clearway_partition::HotRow::MOST`] of each. `take` is called in the thread of the
-    /// worker that is the last to tell.
+    /// Passes the hot rows of all partitions to `take`, those with the most holders and waiters
+    /// first, at most [`clearway_partition::HotRow::MOST`] per partition. `take` is called in the
+    /// thread of the worker that reports last.
     pub fn hot_rows(&self, take: impl FnOnce(Vec<HotRow>) + Send + 'static) {
         let left = usize::from(self.partitions());
         let gathered = Gathered { rows: Vec::new(), left, take: Some(Box::new(take)) };
@@ -64,8 +65,9 @@ impl Engine {
         let catalog = self.catalog();
         for partition in self.all() {
             let (gathered, catalog) = (gathered.clone(), catalog.clone());
-            let told = move |partition, rows| tell(&gathered, named(&catalog, partition, rows));
-            let body = Body::HotRows(TakeHotRows(Box::new(told)));
+            let report_rows =
+                move |partition, rows| report(&gathered, named(&catalog, partition, rows));
+            let body = Body::HotRows(TakeHotRows(Box::new(report_rows)));
             let message = control(NO_TXN, body);
             self.mailbox(self.home(partition)).post(Mail::Message { partition, message });
         }
@@ -90,7 +92,7 @@ fn named(
     rows.into_iter().map(named).collect()
 }
 
-fn tell(gathered: &Latch<Gathered>, mut rows: Vec<HotRow>) {
+fn report(gathered: &Latch<Gathered>, mut rows: Vec<HotRow>) {
     let (mut all, take) = {
         let mut gathered = gathered.lock();
         gathered.rows.append(&mut rows);
@@ -101,7 +103,7 @@ fn tell(gathered: &Latch<Gathered>, mut rows: Vec<HotRow>) {
         (std::mem::take(&mut gathered.rows), gathered.take.take())
     };
     let order = |row: &HotRow| (Reverse(row.holders + row.waiters), row.partition);
-    // Stable: those of a partition come in its order.
+    // Stable: a partition's rows keep their order.
     all.sort_by_key(order);
     if let Some(take) = take {
         take(all);
@@ -113,9 +115,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_partition_ends_a_look() {
-        let (tell_all, hear) = std::sync::mpsc::channel();
-        let take: Take = Box::new(move |all| tell_all.send(all).unwrap());
+    fn last_partition_ends_a_look() {
+        let (send, receive) = std::sync::mpsc::channel();
+        let take: Take = Box::new(move |all| send.send(all).unwrap());
         let gathered =
             Latch::new(&GATHERED, Gathered { rows: Vec::new(), left: 2, take: Some(take) });
         let row = |partition, holders| HotRow {
@@ -123,10 +125,10 @@ mod tests {
             holders,
             ..HotRow::default()
         };
-        tell(&gathered, vec![row(1, 3), row(1, 2)]);
-        assert!(hear.try_recv().is_err());
-        tell(&gathered, vec![row(0, 5), row(0, 3)]);
+        report(&gathered, vec![row(1, 3), row(1, 2)]);
+        assert!(receive.try_recv().is_err());
+        report(&gathered, vec![row(0, 5), row(0, 3)]);
         let wanted = [row(0, 5), row(0, 3), row(1, 3), row(1, 2)];
-        assert_eq!(hear.recv().unwrap(), wanted);
+        assert_eq!(receive.recv().unwrap(), wanted);
     }
 }

@@ -1,5 +1,4 @@
-//! INSERT: rows from a source, checked, routed by their distribution columns, inserted where they
-//! belong.
+//! INSERT: checks the source's rows, routes them by their distribution columns, and inserts them.
 
 use crate::core::Core;
 use crate::finish;
@@ -18,8 +17,8 @@ use clearway_types::{PartitionId, RowBatch, RowView, SqlError, SqlResult, SqlSta
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An INSERT of one row of expressions into a table without global indexes: its program, its
-/// partition and its row. `None` if it is another kind.
+/// Returns the program, partition and row of an INSERT of one row of expressions into a table
+/// without global indexes. Returns `None` for other INSERTs.
 #[allow(clippy::type_complexity, reason = "one use; a struct would only name the tuple")]
 pub(crate) fn one_row<'p>(
     core: &Core,
@@ -40,7 +39,7 @@ pub(crate) fn one_row<'p>(
     }))
 }
 
-/// INSERT in general: what is returned, and how many rows were inserted.
+/// Runs any INSERT. Returns the RETURNING rows and the number of rows inserted.
 pub(crate) async fn run(
     core: &Core,
     insert: &Insert,
@@ -74,10 +73,10 @@ pub(crate) async fn run(
     rows(core, table, program, &source, env, Rounds::One).await
 }
 
-/// Whether rows are all that their statement inserts.
+/// Whether the statement inserts more rows later.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rounds {
-    /// They are: if they are few, the statement knows all its partitions beforehand.
+    /// No: if there are few, the statement knows all its partitions in advance.
     One,
     /// More may follow.
     Several,
@@ -131,7 +130,7 @@ fn on_conflict(program: &Program) -> OnConflict {
     }
 }
 
-/// What inserts have come to so far.
+/// The inserts' results so far.
 #[derive(Default)]
 struct Done {
     returned: RowBatch,
@@ -147,8 +146,8 @@ impl Done {
     }
 }
 
-/// Inserts one row of a table with a global index if that violates nothing. One at a time: what
-/// becomes of a row may depend on the one before.
+/// Inserts one row of a table with a global index unless it violates a constraint. One row at a
+/// time, since the result for a row may depend on the previous one.
 async fn unless_there(
     core: &Core,
     table: &Arc<TableDef>,
@@ -173,8 +172,8 @@ async fn unless_there(
     Ok(replies)
 }
 
-/// Inserts rows of a table with a global index that an UPDATE has taken out elsewhere, with what
-/// they add to the global indexes.
+/// Inserts rows of a table with a global index that an UPDATE has deleted elsewhere, with their new
+/// entries in the global indexes.
 pub(crate) async fn moved(
     core: &Core,
     program: &Arc<Program>,
@@ -188,8 +187,8 @@ pub(crate) async fn moved(
     Ok((done.returned, done.count))
 }
 
-/// Sends rows where they belong, and their entries to the global indexes. Keys are checked in
-/// PostgreSQL's order: the primary key's comes first.
+/// Sends rows to their partitions, and their entries to the global indexes. Keys are checked in
+/// PostgreSQL's order: the primary key first.
 async fn place(
     core: &Core,
     program: &Arc<Program>,
@@ -209,7 +208,7 @@ async fn place(
     Ok(replies)
 }
 
-/// No rows for any partition.
+/// Returns an empty batch for each partition.
 pub(crate) fn parts(core: &Core) -> Vec<RowBatch> {
     vec![RowBatch::new(); usize::from(core.engine().partitions())]
 }
@@ -243,7 +242,7 @@ pub(crate) async fn deal(
     Ok(round(core, parts.map(|(partition, part)| (partition, message(part))).collect()).await?)
 }
 
-/// NOT NULL.
+/// Checks NOT NULL.
 fn check(table: &TableDef, row: RowView<'_>, env: &Env) -> SqlResult<()> {
     for (i, (column, value)) in table.columns.iter().zip(row.iter()).enumerate() {
         if value.map_err(bad_row)?.is_null() && column.not_null {
@@ -257,8 +256,8 @@ pub(crate) fn bad_row(_: BadRow) -> SqlError {
     SqlError::new(SqlState::DATA_CORRUPTED, "a row's bytes are damaged")
 }
 
-/// Where a row belongs. A row that may live anywhere goes where the transaction already is, else to
-/// a partition by session and turn.
+/// Returns the partition for a row. A row without a distribution key goes where the transaction
+/// already is, or to a partition chosen by session and turn.
 fn destination(
     core: &Core,
     table: &TableDef,

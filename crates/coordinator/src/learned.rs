@@ -1,13 +1,12 @@
-//! The plans whose locks are learned: one entry for each text, which all sessions' plans with that
-//! text share.
+//! Plans with learned locks: one entry per plan text, shared by all sessions' plans with that text.
 //!
 //! Invariants
-//! 1. At most [`MOST`] texts. When one more comes, all go: plans that exist keep what they know,
-//!    unseen, and new ones begin anew.
-//! 2. A transaction learns only where it could write: in a block that is not READ ONLY.
+//! 1. At most [`MOST`] texts are kept. One more clears them all: existing plans keep what they have
+//!    learned, unlisted, and new ones start over.
+//! 2. A transaction learns only where it may write: in a block that is not READ ONLY.
 //!
-//! Locking: a latch, held to find an entry, once for each plan, and to list them; nothing is taken
-//! under it. A crash or a restart loses what was learned.
+//! Locking: a latch, held once per plan to find its entry, and to list the entries. Nothing is
+//! taken under it. A crash or a restart loses what was learned.
 //!
 //! Source: see [`clearway_ir::learned`].
 
@@ -17,10 +16,10 @@ use clearway_ir::{Access, LearnedLock, LearnedRow, Path, Program, plan_text};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Texts that are kept.
+/// Most texts kept.
 const MOST: usize = 4096;
 
-/// The plans of an engine that read, or only add.
+/// An engine's plans that read, or only add.
 #[derive(Debug, Default)]
 pub(crate) struct LearnedLocks {
     by_text: BTreeMap<String, Arc<LearnedLock>>,
@@ -42,7 +41,7 @@ impl LearnedLocks {
     }
 }
 
-/// Whether a statement of the transaction takes part in learning, as
+/// Returns true if the transaction's statement takes part in learning, as
 /// [`clearway_partition::Body::Statement::learns`].
 pub(crate) fn learns(engine: &Engine, txn: &Txn, program: &Program) -> bool {
     let access = match program {
@@ -57,7 +56,7 @@ pub(crate) fn learns(engine: &Engine, txn: &Txn, program: &Program) -> bool {
     learns
 }
 
-/// Whether the path locks rows one by one: what locks a range or a table is not learned.
+/// Returns true if the path locks single rows. Paths that lock a range or a table do not learn.
 fn locks_rows(access: &Access) -> bool {
     !matches!(access.path, Path::Full | Path::Range { index: None, .. })
 }
@@ -69,9 +68,9 @@ impl Engine {
         Some(self.learned().of(text, matches!(program, Program::Update { .. })))
     }
 
-    /// What has been learned of plans, by their texts. UPDATEs that only add are among them once
-    /// their transactions have added to rows beside others, or could have. Counts are behind by
-    /// less than [`clearway_partition::Limits::learn_after`] reads at each partition.
+    /// Returns what plans have learned, by text. UPDATEs that only add are included once their
+    /// transactions have added, or could have added, to rows concurrently with others. Counts lag
+    /// by less than [`clearway_partition::Limits::learn_after`] reads per partition.
     pub fn plans(&self) -> Vec<LearnedRow> {
         let learned = self.learned();
         learned
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_texts_share_and_texts_are_bounded() {
+    fn equal_texts_share_an_entry_and_texts_are_bounded() {
         let mut all = LearnedLocks::default();
         let first = all.of("first".into(), false);
         assert!(Arc::ptr_eq(&first, &all.of("first".into(), false)));

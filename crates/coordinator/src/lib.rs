@@ -1,9 +1,11 @@
-//! A transaction's life: routing a plan's fragments to partitions, gathering what they return,
-//! commit, abort, savepoints, deadlocks, and changes of the catalog.
+//! Transactions from start to end: routing a plan's fragments to partitions, gathering their
+//! results, commit, abort, savepoints, deadlocks, and catalog changes.
 //!
-//! An [`Engine`] is shared by all workers; each worker has a [`Port`] and each session a
-//! [`Client`]. A statement either ends at once or is [`Step::Pending`] until [`Port::poll`] says
-//! that its session may go on: nothing here blocks a thread.
+//! All workers share an [`Engine`]; each worker has a [`Port`] and each session a [`Client`]. A
+//! statement either ends at once or is [`Step::Pending`] until [`Port::poll`] reports that its
+//! session may continue: nothing here blocks a thread.
+//!
+//! Must not know: SQL text, the wire protocol, pages, how a partition executes a program.
 //!
 //! Must not know: SQL text, the wire protocol, pages, how a partition executes a program.
 
@@ -63,16 +65,15 @@ pub use tag::Tag;
 pub use task::Suspended;
 pub use whole::{Whole, reach};
 
-/// How much a partition does in one go.
+/// How much a partition does in one slice.
 pub use clearway_partition::Limits;
-/// What a check is given and what it tells.
+/// A check's options and findings.
 pub use clearway_storage::check::{CheckOptions, FINDINGS, Finding, Progress, Report, Severity};
-/// What replies that wait for the log are counted under.
+/// The wait class of replies that wait for the log.
 pub use clearway_storage::wal::DURABLE;
-/// How the storage under an engine is opened, and what that did: the server configures it without
-/// knowing the rest.
+/// Configuration and result of opening an engine's storage: all of the storage that a server uses.
 pub use clearway_storage::{
     NodeConfig, OpenError, OpenErrorKind, RecoveryReport, SecondLevelConfig, backup as copy_of,
 };
-/// Runs what may panic, for a process that ends then.
+/// Runs code that may panic, for a process that then ends.
 pub use clearway_sync::panics::caught;

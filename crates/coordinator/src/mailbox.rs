@@ -1,12 +1,11 @@
-//! A worker's mailbox: how another thread hands it something without waiting for it.
+//! A worker's mailbox: lets another thread hand work to it without blocking.
 //!
 //! Invariants
-//! 1. Mail that was posted is seen by the worker's next [`Mailbox::drain`] that starts after the
-//!    post.
-//! 2. A worker that sleeps in its event loop is woken by the first post after its last drain, and
-//!    only by that one: further posts find `notified` set and cost no system call.
+//! 1. Posted mail is seen by the worker's next [`Mailbox::drain`] that starts after the post.
+//! 2. A worker asleep in its event loop is woken by the first post after its last drain, and by no
+//!    other: later posts find `notified` set and cost no system call.
 //!
-//! Locking: none; a lock-free queue and one flag. A crash leaves nothing: mail is about running
+//! Locking: none; a lock-free queue and one flag. A crash leaves nothing: mail concerns running
 //! transactions only.
 
 use clearway_partition::{Failure, Message, Origin, Reply};
@@ -15,27 +14,27 @@ use clearway_types::{Lsn, PartitionId, TxnId};
 use crossbeam_queue::SegQueue;
 use std::sync::Arc;
 
-/// Wakes a worker out of its event loop; called from any thread.
+/// Wakes a worker's event loop. Callable from any thread.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// What one thread hands to a worker.
+/// What a thread hands to a worker.
 pub(crate) enum Mail {
     /// A fragment's reply, for a client of this worker.
     Reply { to: Origin, reply: Result<Reply, Failure>, depends_on: Lsn },
-    /// A client of this worker has come to a halt at a partition that it had to itself.
+    /// A client of this worker cannot continue at a partition to which it had exclusive access.
     Stalled { to: Origin },
-    /// A transaction of a client of this worker has been undone.
+    /// A transaction of a client of this worker was undone.
     Undone { to: Origin, txn: TxnId },
     /// A message for a partition whose home is this worker (pinned dispatch), or one that no
     /// session sends.
     Message { partition: PartitionId, message: Message },
-    /// What a suspended transaction waited for is in the pool and held there by `held` until it has
-    /// run.
+    /// The pages that a suspended transaction waited for are resident, and pinned by `held` until
+    /// it has run.
     Fetched { partition: PartitionId, txn: TxnId, held: crate::fetch::Held },
-    /// A partition has messages left over from a full drain.
+    /// A partition has messages left after a full drain.
     Leftover(PartitionId),
-    /// The log that a transaction needs has been read, or a partition is to go on with what it has
-    /// left; pinned dispatch: a slice is over, too.
+    /// The log that a transaction needs has been read, or a partition should continue its remaining
+    /// work. With pinned dispatch also: a slice has ended.
     Resume { partition: PartitionId, txn: TxnId },
     /// Poll a client's task again.
     Wake { token: u32 },
@@ -59,26 +58,27 @@ impl Mailbox {
 
     /// Wakes the worker without mail: the log's durable end has moved.
     pub(crate) fn wake(&self) {
-        // AcqRel: the Release half publishes the push before the flag to the swap in `drain`; if
-        // the flag was set already, the drain that clears it comes later and sees the push.
+        // AcqRel: the Release half pairs with the swap in `drain` and publishes the push before the
+        // flag. If the flag was already set, the drain that clears it comes later and sees the
+        // push.
         if !self.notified.swap(true, Ordering::AcqRel) {
             (self.waker)();
         }
     }
 
-    /// Takes what has been posted, oldest first.
+    /// Takes the posted mail, oldest first.
     pub(crate) fn drain(&self, mut each: impl FnMut(Mail)) {
-        // Relaxed: only whether the exchange below is worth its cost; a flag set just now wakes the
-        // worker again.
+        // Relaxed: only decides whether the exchange below is worth its cost. A flag that is set
+        // after this wakes the worker again.
         if !self.notified.load(Ordering::Relaxed) {
             return;
         }
-        // Acquire: pairs with the Release half of `wake`'s swap. Cleared before popping, so that a
-        // post that this drain misses wakes again.
+        // Acquire: pairs with the Release half of the swap in `wake`. Cleared before popping, so
+        // that a post missed by this drain wakes again.
         if !self.notified.swap(false, Ordering::AcqRel) {
             return;
         }
-        // Bounded by what is there now: mail that handling causes waits for the next turn.
+        // Bounded by the current length: mail posted while handling waits for the next turn.
         for _ in 0..self.queue.len() {
             match self.queue.pop() {
                 Some(mail) => each(mail),

@@ -1,19 +1,18 @@
-//! One-shot work of several partitions: it has them to itself, if none of them has locks.
+//! One-shot work on several partitions: it gets exclusive access to them if none of them has locks.
 //!
 //! Invariants
-//! 1. A transaction asks for partitions in their order and before its first statement, so that two
-//!    that want the same ones cannot wait for each other; if one of them is refused it gives back
-//!    the others and locks instead.
-//! 2. Where it locks, it may be the victim of a deadlock; a statement on its own is then simply run
-//!    again.
-//! 3. It lets go of all (and keeps locks on what it has used) as soon as it comes to a halt at one
-//!    of them, and before it goes to a partition that is not among them: whoever has a partition to
-//!    itself waits for nobody but those in (1).
+//! 1. A transaction requests its partitions in ascending order before its first statement, so that
+//!    two transactions with common partitions cannot wait for each other. If one request is
+//!    refused, the transaction gives up the others and uses locks.
+//! 2. A transaction that uses locks may be a deadlock victim. A single statement is then retried.
+//! 3. It gives up all partitions (and keeps locks on what it has used) as soon as it cannot
+//!    continue at one of them, and before it goes to a partition outside the set. So a transaction
+//!    with exclusive access waits only as in (1).
 //!
-//! Locking: none of its own. A crash leaves what is in the log.
+//! Locking: none of its own. A crash leaves the state in the log.
 //!
-//! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.1: their central coordinator's order is
-//! here the partitions' own.
+//! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.1. The partitions' own order replaces their
+//! central coordinator's order.
 
 use crate::core::{Block, Core};
 use crate::port::control;
@@ -22,8 +21,8 @@ use crate::whole;
 use clearway_partition::{Body, Failure};
 use clearway_types::{PartitionId, SqlError, SqlState};
 
-/// Asks for these partitions, which ascend, if the statement is a transaction of its own and has
-/// more than one.
+/// Requests exclusive access to these partitions (ascending), if the statement is a transaction of
+/// its own on more than one.
 pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(), Failure> {
     let fits = |txn: &crate::core::Txn| txn.block == Block::None && txn.participants.is_empty();
     if partitions.len() < 2 || !fits(&core.txn()) {
@@ -32,14 +31,14 @@ pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(),
     ask(core, partitions).await.map(drop)
 }
 
-/// Asks for these partitions, which ascend. If one is refused it gives the others back, and returns
-/// that one.
+/// Requests exclusive access to these partitions (ascending). If one refuses, gives up the others
+/// and returns the one that refused.
 pub(crate) async fn ask(
     core: &Core,
     partitions: &[PartitionId],
 ) -> Result<Option<PartitionId>, Failure> {
     for partition in partitions {
-        // A cancel request may have come between two calls.
+        // A cancel request may have arrived between two calls.
         core.check_cancelled()?;
         let id = join(core, &mut core.txn(), *partition);
         let seq = core.send(*partition, id, Body::Block);
@@ -54,24 +53,23 @@ pub(crate) async fn ask(
     Ok(None)
 }
 
-/// Whether a statement that has failed can be run again from its beginning without anyone's
-/// noticing: it is a transaction of its own, has been given up in a deadlock, and not too often
-/// before.
+/// Returns true if a failed statement can be retried unnoticed: it is a transaction of its own, was
+/// aborted by a deadlock, and has retries left.
 pub(crate) fn may_start_over(core: &Core, error: &SqlError, retries: u32) -> bool {
     is_victim(core, error) && may_retry(core, retries)
 }
 
-/// Whether a statement that has been run again so often may be once more.
+/// Returns true if a statement retried this many times may be retried once more.
 pub(crate) fn may_retry(core: &Core, retries: u32) -> bool {
     retries.saturating_add(1) < core.engine().deadlocks()
 }
 
-/// Whether it is a transaction of its own that has been given up in a deadlock.
+/// Returns true if it is a transaction of its own that a deadlock aborted.
 pub(crate) fn is_victim(core: &Core, error: &SqlError) -> bool {
     error.state() == SqlState::DEADLOCK && core.txn().block == Block::None
 }
 
-/// Lets others into the partitions that the transaction has to itself.
+/// Gives up the transaction's exclusive access to partitions.
 pub(crate) fn unblock(core: &Core) {
     let (id, blocked) = {
         let mut txn = core.txn();

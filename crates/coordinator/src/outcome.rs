@@ -1,12 +1,11 @@
-//! What a statement comes to: its outcome, or why it failed, and what the answer to the client must
-//! wait for.
+//! A statement's result: its outcome or error, and the LSN that the client's answer must wait for.
 
 use crate::tag::Tag;
 use clearway_partition::Failure;
 use clearway_types::{Lsn, RowBatch, SqlError, SqlState};
 use std::pin::Pin;
 
-/// What a session's transaction status byte says.
+/// A session's transaction status byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxnStatus {
     /// Not in a transaction block: `I`.
@@ -17,14 +16,14 @@ pub enum TxnStatus {
     Failed,
 }
 
-/// What a statement returned.
+/// A statement's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Its rows, or the last of them if others came as [`Part`]s.
     pub rows: RowBatch,
     /// Its command tag, which counts all rows.
     pub tag: Tag,
-    /// The reply must not be seen before the log is durable up to here; 0: at once.
+    /// The log must be durable up to here before the reply is sent. 0: no wait.
     pub wait: Lsn,
     /// Warnings and notices for the client: SQLSTATE and text.
     pub notices: Vec<(SqlState, String)>,
@@ -33,14 +32,15 @@ pub struct Outcome {
 /// Why a statement failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the client is told.
+    /// The error for the client.
     pub error: SqlError,
-    /// As [`Outcome::wait`]: an error may show what others have committed, a key that is there say.
+    /// As [`Outcome::wait`]: an error may reveal other transactions' commits, for example an
+    /// existing key.
     pub wait: Lsn,
 }
 
 impl From<SqlError> for Refusal {
-    /// An error that shows nothing which others have committed.
+    /// An error that reveals no other transaction's commit.
     fn from(error: SqlError) -> Self {
         Self { error, wait: Lsn(0) }
     }
@@ -65,23 +65,23 @@ impl Outcome {
 /// Rows of a result that is larger than one answer of its partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its next rows, at least one.
+    /// The next rows, at least one.
     pub rows: RowBatch,
     /// As [`Outcome::wait`].
     pub wait: Lsn,
 }
 
-/// Where a statement stands.
+/// The state of a statement.
 #[derive(Debug)]
 pub enum Step {
-    /// Not yet: call [`crate::Client::resume`] when [`crate::Event::Continue`] names the session.
+    /// Not done: call [`crate::Client::resume`] when [`crate::Event::Continue`] names the session.
     Pending,
-    /// It has rows, and more may follow: call [`crate::Client::resume`] when there is room for
-    /// them, or [`crate::Client::suspend`].
+    /// Rows, and more may follow: call [`crate::Client::resume`] when there is room for them, or
+    /// [`crate::Client::suspend`].
     Rows(Part),
-    /// Over. With the rows that no [`Step::Rows`] has brought.
+    /// Done, with the rows that no [`Step::Rows`] returned.
     Done(Result<Outcome, Refusal>),
-    /// The catalog has changed since it was planned: plan again and start again.
+    /// The catalog has changed since planning: plan again and start again.
     Replan,
 }
 
@@ -109,14 +109,14 @@ impl From<Failure> for Stop {
         match f {
             Failure::Sql(e) => Self::Error(e),
             Failure::StalePlan => Self::Replan,
-            Failure::NeedsSnapshot => Self::Error(SqlError::internal("a statement is no one-shot")),
+            Failure::NeedsSnapshot => Self::Error(SqlError::internal("statement is not one-shot")),
             Failure::Undone => Self::Error(Failure::undone()),
         }
     }
 }
 
-/// Whether an error may say what is committed: all do but those of the machine (class 58) and of
-/// whoever gave the statement up (57).
+/// Returns true if an error may reveal committed data: all except system errors (class 58) and
+/// operator intervention (57).
 pub(crate) fn shows_data(state: SqlState) -> bool {
     !matches!(state.0, [b'5', b'7' | b'8', ..])
 }

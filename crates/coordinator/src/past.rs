@@ -1,15 +1,14 @@
-//! What open snapshots may see of tables that have been changed since: catalogs before the
+//! What open snapshots may read of tables that have changed since: catalogs older than the
 //! committed one, and trees that no table has any more.
 //!
 //! Invariants
-//! 1. There is a catalog for each snapshot that is open: the last one whose transaction the
-//!    snapshot sees.
-//! 2. A catalog is here before it is the committed one.
-//! 3. A tree that the committed catalog does not have is here until every snapshot that is open
-//!    sees that; then whoever takes it drops it. A crash, or a stop of the engine, leaves it to the
-//!    next start, which drops the trees that no table owns.
+//! 1. Every open snapshot has its catalog here: the last one whose transaction the snapshot sees.
+//! 2. A catalog is entered here before it becomes the committed one.
+//! 3. A tree that the committed catalog does not have stays here until every open snapshot sees
+//!    that catalog; then the caller that takes it drops it. A crash, or a stop of the engine,
+//!    leaves it to the next start, which drops the trees that no table owns.
 //!
-//! Locking: one latch, held to look at a few pointers; only DDL, and statements that see a snapshot
+//! Locking: one latch, held to look at a few pointers. Only DDL, and statements whose snapshot is
 //! older than the committed catalog, take it. Nothing is taken under it. A crash leaves nothing.
 
 use clearway_ir::{Catalog, TableDef};
@@ -24,18 +23,18 @@ use std::sync::Arc;
 
 static PAST: Class = Class::new("coordinator.past");
 
-/// See above.
+/// See the module's documentation.
 pub(crate) struct Past {
-    /// Each with the end of its commit record, the oldest first.
+    /// Each with the end of its commit record, oldest first.
     catalogs: Latch<VecDeque<(Lsn, Arc<Catalog>)>>,
-    /// Each with the end of the commit record that has taken them from their table.
+    /// Each with the end of the commit record that removed it from its table.
     trees: Latch<Vec<(Lsn, Vec<TreeId>)>>,
-    /// There are some.
+    /// True if `trees` may be non-empty.
     has_trees: AtomicBool,
 }
 
 impl Past {
-    /// Before the first change of this catalog.
+    /// Creates the state before any change of this catalog.
     pub(crate) fn new(catalog: Arc<Catalog>) -> Self {
         Self {
             catalogs: Latch::new(&PAST, VecDeque::from([(Lsn(0), catalog)])),
@@ -44,14 +43,14 @@ impl Past {
         }
     }
 
-    /// No table has these trees any more, by the commit record that ends there.
+    /// Adds trees that no table has after the commit record that ends at `commit`.
     pub(crate) fn leave(&self, trees: Vec<TreeId>, commit: Lsn) {
         self.trees.lock().push((commit, trees));
-        // Relaxed: whoever does not see it leaves the trees to who comes next.
+        // Relaxed: a reader that misses it leaves the trees to the next one.
         self.has_trees.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the trees that no open snapshot sees, to drop them.
+    /// Takes the trees that no open snapshot sees. The caller drops them.
     pub(crate) fn take(&self, snapshots: &Snapshots) -> Vec<TreeId> {
         // Relaxed: see `leave`.
         if !self.has_trees.load(Ordering::Relaxed) {
@@ -63,11 +62,12 @@ impl Past {
             .extract_if(.., |(commit, _)| *commit <= floor)
             .flat_map(|(_, trees)| trees)
             .collect();
-        self.has_trees.store(!trees.is_empty(), Ordering::Relaxed); // under the latch, as that of `leave` is not: see there
+        // Relaxed: see `leave`. This store is under the latch; the one in `leave` is not.
+        self.has_trees.store(!trees.is_empty(), Ordering::Relaxed);
         passed
     }
 
-    /// A catalog is about to be the committed one. Its commit record is in the log.
+    /// Enters a catalog that is about to become the committed one. Its commit record is in the log.
     pub(crate) fn publish(&self, catalog: Arc<Catalog>, commit: Lsn, snapshots: &Snapshots) {
         let floor = snapshots.floor();
         let mut catalogs = self.catalogs.lock();
@@ -75,11 +75,11 @@ impl Past {
         let passed = catalogs.iter().skip(1).take_while(|(next, _)| *next <= floor).count();
         let gone: Vec<_> = catalogs.drain(..passed).collect();
         drop(catalogs);
-        // Not under the latch, should we be the last to have them.
+        // Dropped outside the latch, in case these are the last references.
         drop(gone);
     }
 
-    /// The definition of a table as of a snapshot that is open; none if the table was not there.
+    /// Returns a table's definition as of an open snapshot, or `None` if the table did not exist.
     pub(crate) fn table(&self, table: &TableDef, at: Lsn) -> Option<Arc<TableDef>> {
         let catalogs = self.catalogs.lock();
         let (_, then) = catalogs.iter().rfind(|(commit, _)| *commit <= at)?;

@@ -1,18 +1,18 @@
-//! A worker's access to the engine: submits messages to partitions, carries out what partitions ask
-//! for, and delivers replies.
+//! A worker's access to the engine: submits messages to partitions, executes what partitions
+//! request, and delivers replies.
 //!
 //! Invariants
-//! 1. Every [`Out`] that a partition produced while this worker held its baton is carried out
-//!    before [`Port::submit`] returns.
-//! 2. A reply reaches the client that waits for it, at whatever worker that lives, or is dropped
+//! 1. Every [`Out`] that a partition produces while this worker holds its baton is executed before
+//!    [`Port::submit`] returns.
+//! 2. A reply reaches the client that waits for it, at whichever worker that lives, or is dropped
 //!    because the client is gone.
-//! 3. Messages are submitted one after the other, never from within another submission's handler: a
-//!    partition never sees re-entry.
+//! 3. Messages are submitted one after the other, never from inside another submission's handler: a
+//!    partition is never re-entered.
 //!
-//! Locking: none of its own; a port lives in its worker's thread.
+//! Locking: none of its own; a port stays in its worker's thread.
 
 use crate::core::Core;
-use crate::deadlock::{Change, Ended, Led, Victim};
+use crate::deadlock::{Change, Effects, Ended, Victim};
 use crate::engine::{Dispatch, Engine};
 use crate::fetch;
 use crate::mailbox::Mail;
@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a worker must attend to.
+/// An event for a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Call [`crate::Client::resume`] for this session.
@@ -35,11 +35,11 @@ pub enum Event {
         /// The session, as given to [`crate::Client::new`].
         session: u32,
     },
-    /// The log is durable up to here: replies that waited for less may go.
+    /// The log is durable up to here: replies that waited for a smaller LSN may be sent.
     Durable(Lsn),
 }
 
-/// A worker's access to the engine. One a worker; it stays in the worker's thread.
+/// A worker's access to the engine. One per worker; it stays in the worker's thread.
 pub struct Port {
     pub(crate) inner: Rc<PortInner>,
 }
@@ -52,15 +52,15 @@ pub(crate) struct PortInner {
     submitting: Cell<bool>,
     clients: RefCell<HashMap<u32, Rc<Core>>>,
     next_token: Cell<u32>,
-    /// Clients whose task may be able to go on, by token.
+    /// Clients whose task may be able to continue, by token.
     ready: RefCell<Vec<u32>>,
     /// When it takes the next slice of a long fragment.
     pub(crate) turns: Turns,
     durable_seen: Cell<Lsn>,
     catalog: RefCell<Arc<Catalog>>,
-    /// Transaction ids taken from the node in blocks: the next, and the end.
+    /// Transaction ids reserved from the node in blocks: the next one, and the end.
     txn_ids: Cell<(u64, u64)>,
-    /// Tasks of clients whose connection is gone, by token.
+    /// Tasks of disconnected clients, by token.
     orphans: RefCell<HashMap<u32, crate::outcome::Task>>,
 }
 
@@ -86,8 +86,8 @@ impl Port {
         }
     }
 
-    /// Reads the mailbox and carries out what is in it; says in `events` which sessions may go on.
-    /// Call once each turn of the event loop.
+    /// Handles the mailbox's mail, and appends to `events` the sessions that may continue. Call it
+    /// once per turn of the event loop.
     pub fn poll(&mut self, events: &mut Vec<Event>) {
         let inner = &self.inner;
         inner.engine.mailbox(inner.worker).drain(|mail| inner.handle(mail));
@@ -113,43 +113,43 @@ impl Port {
         }
     }
 
-    /// Whether [`Port::poll`] has work that no wake-up announces: do not sleep.
+    /// Returns true if [`Port::poll`] has work that no wake-up announces: do not sleep.
     pub fn has_work(&self) -> bool {
         !self.inner.ready.borrow().is_empty() || !self.inner.engine.slices().is_empty()
     }
 
-    /// Whether transactions of clients that have gone are still being undone here: call
-    /// [`Port::poll`] until they are.
+    /// Returns true while transactions of disconnected clients are being undone here. Call
+    /// [`Port::poll`] until it returns false.
     pub fn has_orphans(&self) -> bool {
         !self.inner.orphans.borrow().is_empty()
     }
 
-    /// The engine.
+    /// Returns the engine.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.inner.engine
     }
 
-    /// Sees to it that the log becomes durable up to `lsn` soon, and that an [`Event::Durable`]
-    /// then tells.
+    /// Requests that the log soon become durable up to `lsn`. An [`Event::Durable`] then reports
+    /// it.
     pub fn want_durable(&self, lsn: Lsn) {
         self.inner.engine.want_durable(self.inner.worker, lsn);
     }
 
-    /// The committed catalog.
+    /// Returns the committed catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.inner.catalog()
     }
 
-    /// What shows a catalog that was taken before this call must not be seen before the log is
-    /// durable up to here.
+    /// Returns the LSN that must be durable before anything is shown that depends on a catalog
+    /// taken before this call.
     pub fn catalog_commit(&self) -> Lsn {
         self.inner.engine.catalog_commit()
     }
 }
 
 impl Drop for Port {
-    /// What is not undone by now stays locked until the next start. Tasks have the port: without
-    /// this neither would ever go.
+    /// Drops all tasks. What is not undone by now stays locked until the next start. Tasks own the
+    /// port, so without this neither would be freed.
     fn drop(&mut self) {
         drop(self.inner.orphans.take());
         self.inner.clients.take();
@@ -157,7 +157,7 @@ impl Drop for Port {
 }
 
 impl PortInner {
-    /// The committed catalog; a plain clone of a cached `Arc` unless it has changed.
+    /// Returns the committed catalog: a clone of a cached `Arc` unless it has changed.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         let mut cached = self.catalog.borrow_mut();
         if cached.version != self.engine.catalog_version() {
@@ -171,7 +171,7 @@ impl PortInner {
         self.engine.ended()[usize::from(self.worker)].count(committed);
     }
 
-    /// Counts a run of a block that was undone.
+    /// Counts a replay of a block that was undone.
     pub(crate) fn count_replay(&self) {
         self.engine.ended()[usize::from(self.worker)].count_replay();
     }
@@ -199,7 +199,7 @@ impl PortInner {
         self.clients.borrow_mut().remove(&token);
     }
 
-    /// Drives the task of a client that is gone to its end.
+    /// Drives a disconnected client's task to its end.
     pub(crate) fn adopt(&self, token: u32, task: crate::outcome::Task) {
         self.orphans.borrow_mut().insert(token, task);
         self.make_ready(token);
@@ -225,14 +225,14 @@ impl PortInner {
         }
     }
 
-    /// Puts the client on the list of those that may go on, once.
+    /// Adds the client to the list of those that may continue, once.
     fn list(&self, core: &Core, token: u32) {
         if !core.listed.replace(true) {
             self.ready.borrow_mut().push(token);
         }
     }
 
-    /// As [`PortInner::list`]; who is sending looks at its replies by itself when it is done.
+    /// Like [`PortInner::list`], but a client that is sending checks its replies itself afterwards.
     fn list_unless_sending(&self, core: &Core, token: u32) {
         if !core.sending.get() {
             self.list(core, token);
@@ -243,7 +243,7 @@ impl PortInner {
         Origin { worker: self.worker, session: token, seq }
     }
 
-    /// Asks to be polled again after the other sessions have had a turn.
+    /// Schedules another poll after the other sessions have run.
     pub(crate) fn wake_later(&self, token: u32) {
         self.engine.mailbox(self.worker).post(Mail::Wake { token });
     }
@@ -253,8 +253,8 @@ impl PortInner {
         move || engine.mailbox(worker).post(Mail::Wake { token })
     }
 
-    /// Hands a message to a partition: runs it here if the partition is free, else whoever holds it
-    /// will.
+    /// Submits a message to a partition: runs it here if the partition is free, otherwise the
+    /// partition's holder runs it.
     #[track_caller]
     pub(crate) fn submit(self: &Rc<Self>, partition: PartitionId, message: Message) {
         if self.submitting.get() {
@@ -373,11 +373,11 @@ impl PortInner {
             Change::Over { .. } => self.engine.count_wait(partition, false),
             Change::Line { .. } => {}
         }
-        let mut led = Led::default();
-        self.engine.waits_for().take(partition, order, change, &mut led);
-        led.over.into_iter().for_each(Wait::end);
-        led.ended.iter().for_each(Ended::log);
-        for deadlock in led.deadlocks {
+        let mut effects = Effects::default();
+        self.engine.waits_for().take(partition, order, change, &mut effects);
+        effects.over.into_iter().for_each(Wait::end);
+        effects.ended.iter().for_each(Ended::log);
+        for deadlock in effects.deadlocks {
             let Victim { txn, partition, wait } = deadlock.victim;
             let message =
                 control(txn, Body::GiveUp { wait, error: self.engine.report_deadlock(&deadlock) });
@@ -394,7 +394,7 @@ impl PortInner {
 
     fn undone(&self, to: Origin, txn: TxnId) {
         if let Some(core) = self.clients.borrow().get(&to.session)
-            && core.is_told_undone(txn)
+            && core.note_undone(txn)
         {
             self.list(core, to.session);
         }
@@ -415,12 +415,12 @@ impl PortInner {
             Mail::Message { partition, message } => self.submit(partition, message),
             Mail::Fetched { partition, txn, held } => {
                 match &held {
-                    // Nothing was read: the statement wants new pages.
+                    // Nothing was read: the statement needs new pages.
                     Err(e) if e.state() == SqlState::DISK_FULL => {
-                        tracing::warn!(%partition, %txn, "a statement is refused: {}", e.message());
+                        tracing::warn!(%partition, %txn, "statement refused: {}", e.message());
                     }
                     Err(e) => {
-                        tracing::error!(%partition, %txn, "a page could not be read: {}", e.message())
+                        tracing::error!(%partition, %txn, "page read failed: {}", e.message())
                     }
                     Ok(_) => {}
                 }
@@ -440,7 +440,7 @@ impl PortInner {
         }
     }
 
-    /// Goes on with one long fragment, if one is waiting: [`crate::slices`].
+    /// Continues one long fragment, if one is waiting: [`crate::slices`].
     fn run_slice(self: &Rc<Self>) {
         if let Some((partition, txn)) = self.engine.slices().take(&self.turns) {
             self.submit(partition, control(txn, Body::Resume(Vec::new())));
@@ -455,7 +455,7 @@ impl PortInner {
     }
 }
 
-/// A message that no client waits for an answer to.
+/// Creates a message whose answer no client waits for.
 pub(crate) fn control(txn: TxnId, body: Body) -> Message {
     Message { txn, stake: Stake::Rows(0), origin: Origin { worker: 0, session: 0, seq: 0 }, body }
 }

@@ -1,4 +1,4 @@
-//! Queries, and UPDATE and DELETE: routing a program, gathering rows, finishing them.
+//! Queries, UPDATE and DELETE: routes a program, gathers its rows, and finishes them.
 
 use crate::core::Core;
 use crate::exports;
@@ -29,7 +29,8 @@ async fn targets(
     env: &Arc<Env>,
 ) -> Result<Vec<PartitionId>, Stop> {
     if let Route::GlobalIndex { table, key, values } = route {
-        // As the row: two who will change it and only share its key could not both go on.
+        // As strong as the row's lock: two transactions that share the key's lock and then both
+        // change it would deadlock.
         let (lock, wait) = match program {
             Program::Scan { access, .. } => (access.read_lock(), access.lock_wait()),
             Program::Update { access, .. } | Program::Delete { access, .. } => {
@@ -54,7 +55,7 @@ async fn targets(
     })
 }
 
-/// A query's rows.
+/// Returns a query's rows.
 pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<RowBatch, Stop> {
     let rows = match &query.source {
         _ if !is_wanted(query, env)? => RowBatch::new(),
@@ -68,7 +69,7 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
         Source::Rows(rows) => finish::values(rows, env)?,
         Source::View(view) => {
             let rows = system::rows(core, *view).await?;
-            // It may show a catalog that is newer than the statement's plan.
+            // It may reveal a catalog that is newer than the statement's plan.
             core.show(core.engine().catalog_commit());
             rows
         }
@@ -86,8 +87,8 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
         }
         Source::Series { start, stop, step, ty } => {
             let mut series = Series::new(start, stop, step, *ty, env)?;
-            // A chain that handles each row by itself goes along with the rows, so that only its
-            // output is kept.
+            // Steps that handle each row separately run as the rows are produced, so that only
+            // their output is kept.
             let (per_row, rest) = split_per_row(&query.finish);
             let (mut out, mut charge) = (RowBatch::new(), Charge::default());
             while let Some(chunk) = series.next_chunk(core.engine().chunk_rows()) {
@@ -101,12 +102,12 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
     Ok(finish::apply(core, &query.finish, rows, env).await?)
 }
 
-/// Whether the query's source is to be asked for rows at all.
+/// Returns true if the query's source must be read at all.
 pub(crate) fn is_wanted(query: &Query, env: &Env) -> SqlResult<bool> {
     query.once.as_ref().map_or(Ok(true), |condition| condition.eval_bool(RowView::new(&[]), env))
 }
 
-/// The steps at the head of the chain that handle each row by itself, and the rest.
+/// Splits off the leading steps that handle each row separately.
 pub(crate) fn split_per_row(steps: &[Finish]) -> (&[Finish], &[Finish]) {
     let n =
         steps.iter().take_while(|s| matches!(s, Finish::Filter(_) | Finish::Project(_))).count();
@@ -131,7 +132,7 @@ async fn scatter(
     send_to(core, targets, (program, Needs::of(program, route)), env, None).await
 }
 
-/// As [`scatter`], with the first batch of each partition, and the id of the batches.
+/// Like [`scatter`], but returns each partition's first batch, and the batches' id.
 pub(crate) async fn scatter_batched(
     core: &Core,
     program: &Arc<Program>,
@@ -168,15 +169,15 @@ async fn send_to(
     Ok(targets.into_iter().zip(replies).collect())
 }
 
-/// Whether a query takes any few rows that nobody has locked: the first partitions may have enough
-/// of them.
+/// Returns true if a query may take any unlocked rows (SKIP LOCKED with a limit): the first
+/// partitions may have enough of them.
 pub(crate) fn skips_some(program: &Program, finish: &[Finish]) -> bool {
     let skips = matches!(program, Program::Scan { access, limit: Some(_), .. } if access.lock_wait() == LockWait::Skip);
     skips && !finish.iter().any(|step| matches!(step, Finish::Sort(_)))
 }
 
-/// The rows of a query with a limit, from one partition after the other: it locks no more rows than
-/// the limit says.
+/// Returns the rows of a query with a limit from one partition after the other, so that it locks no
+/// more rows than the limit.
 async fn in_turn(
     core: &Core,
     program: &Program,
@@ -218,7 +219,7 @@ async fn in_turn(
     Ok(rows)
 }
 
-/// UPDATE and DELETE: what is returned, and how many rows were affected.
+/// Runs UPDATE or DELETE. Returns the RETURNING rows and the number of affected rows.
 pub(crate) async fn modify(
     core: &Core,
     program: &Arc<Program>,
@@ -252,8 +253,8 @@ pub(crate) async fn modify(
     }
 }
 
-/// The rest of an UPDATE that took rows out of a table with a global index: each came with what it
-/// is to become.
+/// Finishes an UPDATE that removed rows from a table with a global index. Each row came with its
+/// new version.
 async fn moved(
     core: &Core,
     table: &Arc<TableDef>,
@@ -278,8 +279,8 @@ async fn moved(
     insert::moved(core, insert, &rows, &homes, &come, env).await
 }
 
-/// The rest of a DELETE from a table with a global index: behind the first `width` columns its rows
-/// have the guarded ones.
+/// Finishes a DELETE from a table with a global index. After the first `width` columns, its rows
+/// have the columns of the global indexes.
 async fn deleted(
     core: &Core,
     table: &Arc<TableDef>,
@@ -304,7 +305,7 @@ async fn deleted(
     Ok((rows, count))
 }
 
-/// Reads all rows of one partition in batches: `each` is awaited with every batch.
+/// Reads all rows of one partition in batches, and awaits `each` with every batch.
 pub(crate) async fn pull(
     core: &Core,
     partition: PartitionId,
@@ -369,7 +370,7 @@ impl Series {
         Ok(Self { next: Some(start), stop, step, ty })
     }
 
-    /// The next rows, so many at most, or `None` after the last.
+    /// Returns the next rows, at most `most`, or `None` after the last.
     pub(crate) fn next_chunk(&mut self, most: usize) -> Option<RowBatch> {
         let mut out = RowBatch::new();
         while out.len() < most {

@@ -1,31 +1,31 @@
-//! Blocks that are run again: their client is not told that a transaction ahead of theirs was
-//! rolled back.
+//! Replay of blocks: hides from a client that a transaction ahead of its own was rolled back.
 //!
 //! A block below REPEATABLE READ that is behind others (`partition/retire.rs`) is undone before one
-//! of them is. Its session is told, ends the statement that runs, and rolls the rest of the block
-//! back. At the block's next statement, COMMIT included, or instead of the one that it has ended,
-//! it runs the block's statements again in a transaction with another id. It goes on with that
-//! statement if each answer is the one before. Otherwise the block fails with 40001.
+//! of them is. Its session is notified, ends the running statement, and rolls the rest of the block
+//! back. At the block's next statement (COMMIT included), or in place of the statement that was
+//! ended, it replays the block's statements in a transaction with a new id. If every answer is the
+//! same as before, the block continues with that statement. Otherwise it fails with 40001.
 //!
 //! Invariants
-//! 1. A statement that has been answered in the block is in its [`Script`], or the script is
-//!    closed: then the block is not run again. What may be answered in parts, may be read later,
-//!    takes another part in the transaction than to read and change rows, or has told another
-//!    session something, closes it, as does what exceeds [`STATEMENTS`] or [`BYTES`].
-//! 2. A statement is run again with what it had: its plan, its parameters, its times, its settings.
-//! 3. Each answer is compared: the command tag, and every row in its place. An error is another
+//! 1. Every answered statement of the block is in its [`Script`], or the script is closed and the
+//!    block is not replayed. A statement closes the script if it may be answered in parts, may be
+//!    read later, does more in the transaction than read and change rows, or has informed another
+//!    session. Exceeding [`STATEMENTS`] or [`BYTES`] closes it, too.
+//! 2. A statement is replayed with its original plan, parameters, times and settings.
+//! 3. Each answer is compared: the command tag, and every row in its place. An error is a different
 //!    answer.
 //! 4. Between the undo and the next statement the block has no id, no participants and no locks.
-//! 5. A block is run again at most [`crate::EngineConfig::replays`] times.
+//! 5. A block is replayed at most [`crate::EngineConfig::replays`] times.
 //!
-//! Why a client may go on. At READ COMMITTED each statement sees what is committed when it starts,
-//! and nothing relates that to when the client sent it. So the second run is one that the client
-//! could have had, and it has given the same answers (3). What it has stored and not shown may
-//! differ: nobody has seen the first run, which has left nothing.
+//! Why the client may continue: at READ COMMITTED each statement sees what is committed when it
+//! starts, and nothing relates that to the time when the client sent it. So the replay is a run
+//! that the client could have had, and it gave the same answers (3). What the replay stored without
+//! showing may differ: no one has seen the first run, which left nothing.
 //!
 //! Locking: none of its own. A crash leaves nothing.
 //!
-//! Source: ours, after PostgreSQL's rule that READ COMMITTED does not fail for what others do.
+//! Source: ours, after PostgreSQL's rule that READ COMMITTED does not fail because of other
+//! transactions.
 
 use crate::core::{Block, Core, Txn};
 use crate::exports::Exported;
@@ -43,14 +43,14 @@ use clearway_types::{Datum, Lsn, RowBatch, RowView, SqlError, SqlResult, SqlStat
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Statements of a block that is run again, at most.
+/// Most statements of a block that can be replayed.
 const STATEMENTS: usize = 64;
-/// Bytes of its answers and parameters, at most.
+/// Most bytes of its answers and parameters.
 const BYTES: usize = 64 << 10;
-/// Bytes of a script's memory that a session keeps for its next block, at most.
+/// Most bytes of a script's memory that a session keeps for its next block.
 const SPARE: usize = 4 << 10;
 
-/// What a block has done so far.
+/// A block's statements so far.
 #[derive(Default)]
 pub(crate) struct Script {
     done: Vec<Done>,
@@ -58,7 +58,7 @@ pub(crate) struct Script {
     rows: RowBatch,
     /// Bytes of all parameters.
     params: usize,
-    /// It has done what is not done again: invariant 1.
+    /// The block has done something that is not replayed: invariant 1.
     closed: bool,
     replays: u32,
 }
@@ -97,7 +97,7 @@ impl Script {
         self.done.push(Done { plan: plan.clone(), env: env.clone(), tag, end: self.rows.len() });
     }
 
-    /// Invariant 3.
+    /// Compares an answer with the recorded one: invariant 3.
     fn is_answer(&self, at: usize, rows: &RowBatch, tag: Tag) -> bool {
         let begin = at.checked_sub(1).map_or(0, |before| self.done[before].end);
         let Done { tag: before, end, .. } = self.done[at];
@@ -106,19 +106,19 @@ impl Script {
     }
 }
 
-/// What a session keeps of blocks that are run again.
+/// A session's replay state.
 #[derive(Default)]
 pub(crate) struct Replays {
-    /// The memory of the last script.
+    /// The memory of the last script, for reuse.
     spare: Cell<Option<Box<Script>>>,
-    /// What the statements of the block read when it was run again last.
+    /// What the block's statements read at the last replay.
     read: Cell<Option<Vec<Option<Lsn>>>>,
-    /// Calls that give back what an undone block has left.
-    given_back: Cell<Vec<u32>>,
+    /// Calls that release what an undone block has left.
+    released: Cell<Vec<u32>>,
 }
 
 impl Replays {
-    /// The script's transaction is over, or begins again without it.
+    /// Keeps the memory of a script whose transaction has ended or restarts without it.
     pub(crate) fn keep(&self, script: Option<Box<Script>>) {
         if let Some(mut script) = script
             && script.rows.memory() <= SPARE
@@ -134,7 +134,7 @@ impl Replays {
     }
 }
 
-/// What a value takes besides its place.
+/// Returns a value's size beyond its place in the array.
 fn bytes(value: &Datum) -> usize {
     match value {
         Datum::Text(text) => text.len(),
@@ -142,7 +142,7 @@ fn bytes(value: &Datum) -> usize {
     }
 }
 
-/// Whether it reads and changes rows, and nothing else.
+/// Returns true if the statement reads and changes rows, and does nothing else.
 fn is_repeatable(statement: &Statement) -> bool {
     match statement {
         Statement::Query(Query { source, .. }) => {
@@ -153,15 +153,15 @@ fn is_repeatable(statement: &Statement) -> bool {
     }
 }
 
-/// A statement has been answered: notes it, if its block may be run again.
+/// Records an answered statement, if its block may be replayed.
 #[inline]
 pub(crate) fn note(core: &Core, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatch, tag: Tag) {
     if core.engine().replays() > 0 {
-        write_down(core, plan, env, rows, tag);
+        record(core, plan, env, rows, tag);
     }
 }
 
-fn write_down(core: &Core, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatch, tag: Tag) {
+fn record(core: &Core, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatch, tag: Tag) {
     let mut txn = core.txn();
     if txn.block == Block::None || !txn.sees_each() || matches!(plan.statement, Statement::Begin(_))
     {
@@ -176,7 +176,7 @@ fn write_down(core: &Core, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatch, ta
     }
 }
 
-/// The block does what is not done again.
+/// Closes the script: the block does something that is not replayed.
 pub(crate) fn close(core: &Core, txn: &mut Txn) {
     if core.engine().replays() > 0 && txn.block != Block::None {
         let script = txn.script.get_or_insert_default();
@@ -186,8 +186,9 @@ pub(crate) fn close(core: &Core, txn: &mut Txn) {
 }
 
 impl Core {
-    /// The transaction has been undone because of another; false if it is over.
-    pub(crate) fn is_told_undone(&self, id: TxnId) -> bool {
+    /// Records that the transaction was undone because of another one. Returns false if it has
+    /// ended.
+    pub(crate) fn note_undone(&self, id: TxnId) -> bool {
         let mut txn = self.txn();
         let is_open = txn.id == id;
         txn.undone |= is_open;
@@ -195,14 +196,14 @@ impl Core {
     }
 }
 
-/// Ends the calls of an undone block: what they wait for is of no use.
+/// Ends the calls of an undone block: their results are useless.
 pub(crate) fn interrupt(core: &Core) {
     core.cancel_all(&Failure::undone());
 }
 
-/// Nothing runs in an undone block: its other partitions undo it, and let go of its locks
-/// (invariant 4).
-pub(crate) fn give_back(core: &Core) {
+/// Has the other partitions undo an undone block and release its locks (invariant 4). Called when
+/// none of its statements runs.
+pub(crate) fn release(core: &Core) {
     let (id, participants) = {
         let mut txn = core.txn();
         if !txn.undone || txn.id == TxnId(0) {
@@ -214,13 +215,13 @@ pub(crate) fn give_back(core: &Core) {
         (std::mem::take(&mut txn.id), std::mem::take(&mut txn.participants))
     };
     let end = |partition| core.send(partition, id, Body::Finish { commit: None });
-    core.replays.given_back.set(participants.into_iter().map(end).collect());
+    core.replays.released.set(participants.into_iter().map(end).collect());
 }
 
-/// Waits for the end of [`give_back`].
-pub(crate) async fn given_back(core: &Core) -> SqlResult<()> {
+/// Waits for the end of [`release`].
+pub(crate) async fn released(core: &Core) -> SqlResult<()> {
     let mut failed = Ok(());
-    for call in core.replays.given_back.take() {
+    for call in core.replays.released.take() {
         if let Err(failure) = core.end(call).await {
             failed = Err(stopped(failure.into()));
         }
@@ -228,12 +229,13 @@ pub(crate) async fn given_back(core: &Core) -> SqlResult<()> {
     failed
 }
 
-/// Whether the block has failed because one that it was behind has been undone.
+/// Returns true if the block failed because a transaction that it was behind was undone.
 pub(crate) fn is_undone(core: &Core, error: &SqlError) -> bool {
     error.state() == SqlState::SERIALIZATION_FAILURE && core.txn().undone
 }
 
-/// COMMIT has failed to wait for those ahead: runs the block again as long as that is why.
+/// After COMMIT has failed to wait for those ahead: replays the block as long as that is the
+/// reason.
 pub(crate) async fn until_settled(core: &Core, failure: Failure) -> SqlResult<()> {
     let mut error = stopped(failure.into());
     while is_undone(core, &error) {
@@ -246,10 +248,10 @@ pub(crate) async fn until_settled(core: &Core, failure: Failure) -> SqlResult<()
     Err(error)
 }
 
-/// Runs the statements of a block again that has been undone.
+/// Replays the statements of an undone block.
 ///
 /// # Errors
-/// 40001 if it cannot be, or if an answer differs; why the machine could not; 57014 if it is
+/// 40001 if it cannot be replayed, or if an answer differs; a system error; 57014 if it is
 /// cancelled.
 pub(crate) async fn again(core: &Core) -> SqlResult<()> {
     loop {
@@ -269,7 +271,7 @@ pub(crate) async fn again(core: &Core) -> SqlResult<()> {
     }
 }
 
-/// The script of a block that may be run again.
+/// Takes the script of a block that may be replayed.
 fn take(core: &Core) -> Option<Box<Script>> {
     let mut txn = core.txn();
     let reads_rows_only =
@@ -281,7 +283,7 @@ fn take(core: &Core) -> Option<Box<Script>> {
     (!script.closed && script.replays < core.engine().replays()).then_some(script)
 }
 
-/// What each statement has read.
+/// Runs the script. Returns what each statement read.
 async fn run(core: &Core, script: &mut Script) -> SqlResult<Vec<Option<Lsn>>> {
     script.replays += 1;
     core.port.count_replay();
@@ -290,7 +292,7 @@ async fn run(core: &Core, script: &mut Script) -> SqlResult<Vec<Option<Lsn>>> {
         let Txn { block, characteristics, queried, .. } = *txn;
         std::mem::replace(&mut *txn, Txn { block, characteristics, queried, ..Txn::default() })
     };
-    tracing::debug!(txn = %undone.id, "one that it was behind is undone: the block is run again");
+    tracing::debug!(txn = %undone.id, "a transaction ahead was undone: the block is replayed");
     txn::finish(core, &mut undone, None).await?;
     let mut read = Vec::with_capacity(script.done.len());
     for (at, Done { plan, env, .. }) in script.done.iter().enumerate() {
@@ -306,7 +308,7 @@ async fn run(core: &Core, script: &mut Script) -> SqlResult<Vec<Option<Lsn>>> {
     Ok(read)
 }
 
-/// One of [those](is_repeatable), whose rows nobody is to have in parts.
+/// Runs one [repeatable](is_repeatable) statement without handing out its rows in parts.
 async fn statement(
     core: &Core,
     statement: &Statement,
@@ -327,6 +329,6 @@ async fn statement(
             let (rows, n) = snapshot::seeing_rows(core, program, route, changes).await?;
             Ok((rows, modify_tag(program, n)))
         }
-        _ => Err(SqlError::internal("a statement that is not run again").into()),
+        _ => Err(SqlError::internal("a statement that cannot be replayed").into()),
     }
 }

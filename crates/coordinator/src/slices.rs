@@ -1,15 +1,15 @@
-//! Long fragments whose slice is over: whichever worker has time goes on with one, so that the
-//! partitions of a long scan are read on all cores.
+//! Long fragments whose slice has ended: any idle worker continues one, so that all cores share the
+//! partitions of a long scan.
 //!
 //! Invariants
-//! 1. In one turn of its event loop a worker takes at most one: everything else that it has to do
-//!    waits for one slice, however many fragments are long. A worker that has had other work since
-//!    its last slice passes it by in [`PASSED`] turns first.
-//! 2. None is left lying while workers sleep: whoever puts one in looks again before it sleeps
+//! 1. A worker takes at most one per turn of its event loop, so its other work waits for one slice
+//!    only, however many fragments are long. A worker that has had other work since its last slice
+//!    first skips [`SKIPPED_TURNS`] turns.
+//! 2. None waits while all workers sleep: the worker that adds one checks again before it sleeps
 //!    ([`crate::Port::has_work`]), and wakes another worker if there is more than it can take
 //!    itself.
 //!
-//! Pinned dispatch does not use this: a partition's home goes on with its fragments.
+//! Pinned dispatch does not use this: a partition's home worker continues its fragments.
 //!
 //! Locking: none, a lock-free queue. A crash leaves nothing.
 
@@ -18,34 +18,34 @@ use clearway_types::{PartitionId, TxnId};
 use crossbeam_queue::SegQueue;
 use std::cell::Cell;
 
-/// Turns with other work in which a worker leaves the slices alone. So they take at most one turn
-/// in four from it, and all of its idle turns.
-const PASSED: u32 = 3;
+/// Turns with other work in which a worker skips the slices. So slices take at most one turn in
+/// four from a busy worker, and all its idle turns.
+const SKIPPED_TURNS: u32 = 3;
 
-/// When a worker takes its next slice.
+/// Decides when a worker takes its next slice.
 #[derive(Default)]
 pub(crate) struct Turns {
-    /// Whether the worker has had other work since it looked last.
+    /// The worker has had other work since the last check.
     busy: Cell<bool>,
-    passed: Cell<u32>,
+    skipped: Cell<u32>,
 }
 
 impl Turns {
-    /// The worker has something else to do.
+    /// Records that the worker has other work.
     pub(crate) fn works(&self) {
         self.busy.set(true);
     }
 
-    /// Whether it is time for a slice. Called once a turn.
+    /// Returns true if it is time for a slice. Called once per turn.
     fn is_due(&self) -> bool {
-        let passed = if self.busy.take() { self.passed.get() + 1 } else { u32::MAX };
-        let due = passed > PASSED;
-        self.passed.set(if due { 0 } else { passed });
+        let skipped = if self.busy.take() { self.skipped.get() + 1 } else { u32::MAX };
+        let due = skipped > SKIPPED_TURNS;
+        self.skipped.set(if due { 0 } else { skipped });
         due
     }
 }
 
-/// See the module's text.
+/// The queue; see the module's documentation.
 #[derive(Default)]
 pub(crate) struct Slices {
     waiting: SegQueue<(PartitionId, TxnId)>,
@@ -56,12 +56,12 @@ impl Slices {
         self.waiting.is_empty()
     }
 
-    /// Takes the fragment that has waited longest, if it is the worker's time for one.
+    /// Takes the longest-waiting fragment, if it is this worker's turn for one.
     pub(crate) fn take(&self, turns: &Turns) -> Option<(PartitionId, TxnId)> {
         if turns.is_due() { self.waiting.pop() } else { None }
     }
 
-    /// Puts a fragment in: it is to go on when others have had a turn.
+    /// Adds a fragment that should continue after others have run.
     pub(crate) fn put(&self, engine: &Engine, worker: u16, partition: PartitionId, txn: TxnId) {
         self.waiting.push((partition, txn));
         let other = engine.home(partition);
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_busy_worker_takes_a_slice_in_one_turn_of_four() {
+    fn busy_worker_takes_a_slice_every_fourth_turn() {
         let turns = Turns::default();
         let turn = |busy: bool| {
             if busy {

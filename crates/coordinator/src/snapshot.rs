@@ -1,17 +1,17 @@
-//! What a transaction sees: the newest state, under locks, or a snapshot, without.
+//! What a transaction sees: the newest state, under locks, or a snapshot, without locks.
 //!
-//! Blocks that are READ ONLY or below SERIALIZABLE see snapshots: at REPEATABLE READ and above one
-//! for the whole transaction, opened by its first statement that is not a change of one row by its
-//! key; below one for each statement that is about more than one row. So does a statement on its
-//! own that only reads, unless a partition can answer it at once. The commit record that a snapshot
-//! ends with is a reader's place in the serial order.
+//! Blocks that are READ ONLY or below SERIALIZABLE see snapshots. At REPEATABLE READ and above
+//! there is one for the whole transaction, opened by its first statement that is not a change of
+//! one row by its key. Below that, each statement on more than one row opens its own. So does a
+//! single statement that only reads, unless one partition can answer it at once. The commit record
+//! with which a snapshot ends is the reader's place in the serial order.
 //!
 //! Invariants
-//! 1. A SERIALIZABLE transaction that has read under locks, or changed something, sees no snapshot
-//!    any more: its reads would be those of two places in the serial order.
-//! 2. Before a snapshot's LSN is read, every partition keeps versions
-//!    (`clearway_partition::Snapshots`). Where one cannot, since the undo of a large transaction is
-//!    in the log only, the transaction reads under locks.
+//! 1. A SERIALIZABLE transaction that has read under locks, or changed something, gets no snapshot
+//!    afterwards: its reads would have two places in the serial order.
+//! 2. Every partition keeps versions before a snapshot's LSN is read
+//!    (`clearway_partition::Snapshots`). If one cannot, because the undo of a large transaction is
+//!    only in the log, the transaction reads under locks.
 //!
 //! Locking: none of its own. A crash leaves nothing.
 
@@ -31,24 +31,24 @@ use std::sync::{Arc, Weak};
 /// What the transaction reads.
 #[derive(Default)]
 pub(crate) enum View {
-    /// It has read nothing.
+    /// It has read nothing yet.
     #[default]
     Undecided,
-    /// What is newest, under locks.
+    /// The newest state, under locks.
     Newest,
-    /// What was committed then.
+    /// The state committed at this snapshot.
     AsOf(Arc<Snapshot>),
-    /// Each statement another snapshot, and none now.
+    /// A new snapshot per statement, and none at the moment.
     Between,
 }
 
 impl Txn {
-    /// Whether this statement is to see a snapshot that is not open yet.
+    /// Returns true if this statement needs a snapshot that is not open yet.
     pub(crate) fn wants_snapshot(&self, needs: Needs) -> bool {
         let level = self.characteristics.isolation;
         let fits = match level {
-            // On its own, it is serialisable at every level: what changes rows, or inserts what it
-            // reads, finds them under locks.
+            // A single statement is serialisable at every level: if it changes rows, or inserts
+            // what it reads, it finds them under locks.
             _ if self.block == Block::None => {
                 needs == Needs::Export || needs == Needs::Snapshot && self.only_reads()
             }
@@ -64,7 +64,7 @@ impl Txn {
         }
     }
 
-    /// A statement begins that wants no snapshot, or has it.
+    /// Prepares for a statement that needs no new snapshot.
     pub(crate) fn settle(&mut self, needs: Needs) {
         match self.view {
             View::Undecided if self.characteristics.isolation == Isolation::Serializable => {
@@ -75,7 +75,7 @@ impl Txn {
         }
     }
 
-    /// Whether each of its statements sees a snapshot of its own.
+    /// Returns true if each of its statements sees a snapshot of its own.
     pub(crate) fn sees_each(&self) -> bool {
         self.characteristics.isolation < Isolation::RepeatableRead
     }
@@ -87,7 +87,7 @@ impl Txn {
         }
     }
 
-    /// What such a statement sees; `None`: what is newest, under locks.
+    /// Returns what such a statement sees. `None`: the newest state, under locks.
     pub(crate) fn sees(&self, needs: Needs) -> Option<Sees> {
         match &self.view {
             View::AsOf(snapshot) => {
@@ -100,12 +100,12 @@ impl Txn {
         }
     }
 
-    /// Returns true for a statement on its own that changes nothing.
+    /// Returns true for a single statement that changes nothing.
     fn only_reads(&self) -> bool {
         !self.wrote || canary::on(Bug::SnapshotCopy)
     }
 
-    /// Whether it reads single rows as they are committed, without a lock.
+    /// Returns true if it reads single rows in their committed state, without a lock.
     fn sees_committed(&self) -> bool {
         match self.block {
             Block::None => self.only_reads(),
@@ -113,12 +113,12 @@ impl Txn {
         }
     }
 
-    /// Whether an UPDATE of it may change rows whose last change is not committed.
+    /// Returns true if its UPDATE may change rows whose last change is not committed.
     pub(crate) fn goes_behind(&self, program: &Program) -> bool {
         matches!(program, Program::Update { .. }) && self.block != Block::None && self.sees_each()
     }
 
-    /// Its statement is suspended: below REPEATABLE READ that alone keeps its snapshot.
+    /// Its statement is suspended. Below REPEATABLE READ only that statement keeps the snapshot.
     pub(crate) fn suspend_view(&mut self) {
         if let Some(snapshot) = self.snapshot().filter(|_| self.sees_each()) {
             self.held.retain(|held| held.strong_count() > 0);
@@ -127,7 +127,7 @@ impl Txn {
         }
     }
 
-    /// The oldest snapshot that it has open, and whether it may outlast the statement that runs.
+    /// Returns its oldest open snapshot, and whether it may outlive the running statement.
     pub(crate) fn open_snapshot(&self) -> Option<(Lsn, bool)> {
         let own = self.snapshot().map(|snapshot| (snapshot.lsn(), !self.sees_each()));
         let exported = self.exported.iter().filter_map(Exported::snapshot);
@@ -136,7 +136,7 @@ impl Txn {
     }
 }
 
-/// What a statement sees that is not what is newest, and its own transaction's changes.
+/// What a statement sees, apart from its own transaction's changes, if not the newest state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sees {
     /// As [`Body::StatementAt::at`].
@@ -145,10 +145,10 @@ pub(crate) struct Sees {
     repeatable: bool,
 }
 
-/// What a statement reads, for who judges its answer.
+/// What a statement read, for judging its answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum ReadAt {
-    /// What was newest, under locks.
+    /// The newest state, under locks.
     #[default]
     Newest,
     Snapshot(Lsn),
@@ -166,29 +166,29 @@ impl ReadAt {
     }
 }
 
-/// What a statement of a transaction below SERIALIZABLE reads by.
+/// How a statement of a transaction below SERIALIZABLE reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// A snapshot.
+    /// By a snapshot.
     Snapshot,
-    /// A snapshot that is to be exported: it reads no rows.
+    /// By a snapshot to be exported: it reads no rows.
     Export,
-    /// A snapshot for finding what it changes or locks, if that is still as it is to be.
+    /// By a snapshot, to find what it changes or locks if that still qualifies.
     Recheck,
-    /// It reads one row by its key at the one partition that can have it. At READ COMMITTED it sees
-    /// what is committed there.
+    /// It reads one row by its key at the only partition that can have it. At READ COMMITTED it
+    /// sees the committed state there.
     Committed,
-    /// The lock of the one row that it is about is enough, or it reads nothing.
+    /// By the lock of the only row that it concerns, or it reads nothing.
     Locks,
 }
 
 impl Needs {
-    /// Whether it sees a snapshot below REPEATABLE READ, too.
+    /// Returns true if it sees a snapshot below REPEATABLE READ, too.
     fn has_snapshot(self) -> bool {
         matches!(self, Self::Snapshot | Self::Export | Self::Recheck)
     }
 
-    /// `route`: to the partitions that the program runs at.
+    /// Classifies a program; `route` leads to the partitions where it runs.
     pub(crate) fn of(program: &Program, route: &Route) -> Self {
         match (Self::at_home(program), route) {
             (Self::Recheck, Route::GlobalIndex { .. }) => Self::Locks,
@@ -197,7 +197,7 @@ impl Needs {
         }
     }
 
-    /// Of a program that runs at the one partition that its key leads to.
+    /// Classifies a program that runs at the only partition to which its key leads.
     pub(crate) fn at_home(program: &Program) -> Self {
         let access = match program {
             Program::Scan { access, .. }
@@ -216,17 +216,17 @@ impl Needs {
     }
 }
 
-/// Whether it neither changes nor locks what it finds.
+/// Returns true if the program neither changes nor locks what it finds.
 fn reads(program: &Program) -> bool {
     matches!(program, Program::Scan { access, .. } if access.lock.is_none())
 }
 
-/// A query whose rows the client is to have.
+/// Runs a query whose rows go to the client.
 pub(crate) async fn read(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Rows, Stop> {
     seeing(core, &query.source, stream::select(core, query, env)).await
 }
 
-/// Does what a statement does that reads this, with the snapshot that it is to see.
+/// Runs a statement's work on this source, with the snapshot that it needs.
 pub(crate) async fn seeing<T>(
     core: &Core,
     source: &Source,
@@ -239,7 +239,7 @@ pub(crate) async fn seeing<T>(
     }
 }
 
-/// As [`seeing`], of rows of a table.
+/// Like [`seeing`], for rows of a table.
 pub(crate) async fn seeing_rows<T>(
     core: &Core,
     program: &Program,
@@ -255,8 +255,8 @@ async fn seeing_at<T>(
     work: impl Future<Output = Result<T, Stop>>,
 ) -> Result<T, Stop> {
     begin(core, needs).await?;
-    // The client may take its time for the rows, and run other statements meanwhile, which end this
-    // one's view.
+    // The client may take its time with the rows, and run other statements meanwhile, which end
+    // this one's view.
     let held = core.txn().snapshot().filter(|_| !canary::on(Bug::UnheldCursor));
     let done = work.await;
     drop(held);
@@ -264,7 +264,7 @@ async fn seeing_at<T>(
     done
 }
 
-/// A statement is about to run: opens a snapshot for it, if it is to see one.
+/// Begins a statement: opens a snapshot for it, if it needs one.
 async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
     if !core.txn().wants_snapshot(needs) {
         let mut txn = core.txn();
@@ -272,8 +272,8 @@ async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
         core.read_at.set(ReadAt::of(txn.sees(needs)));
         return Ok(());
     }
-    // Its own rows may rest on transactions that are not committed yet: the snapshot has to see all
-    // that these have done.
+    // Its own rows may depend on uncommitted transactions: the snapshot has to see all of their
+    // changes.
     settle(core).await?;
     let opening = core.engine().snapshots().begin();
     if let Some(generation) = opening.generation() {
@@ -290,7 +290,7 @@ async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The statement is over: below REPEATABLE READ the next one sees another snapshot.
+/// Ends a statement: below REPEATABLE READ the next one sees another snapshot.
 fn end(core: &Core) {
     let mut txn = core.txn();
     if txn.sees_each() && !matches!(txn.view, View::Undecided) {
@@ -298,7 +298,7 @@ fn end(core: &Core) {
     }
 }
 
-/// What a partition is told of a statement.
+/// A statement's message to a partition.
 pub(crate) struct Work<'a> {
     pub program: &'a Arc<Program>,
     pub env: &'a Arc<Env>,
@@ -313,13 +313,13 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The message; `sees`: [`Txn::sees`].
+    /// Builds the message; `sees` is from [`Txn::sees`].
     pub(crate) fn body(self, sees: Option<Sees>) -> Body {
         let Self { program, env, rows, batch, fresh, learns, goes_behind } = self;
         let (program, env) = (program.clone(), env.clone());
         let batch = batch.unwrap_or(Batch::ALL);
-        // What this transaction has made nobody else changes. A global index may lack keys of rows
-        // that its snapshot has.
+        // No other transaction changes what this one has created. A global index may lack keys of
+        // rows that its snapshot has.
         let lacks = matches!(
             *program,
             Program::GlobalIndex { op: GlobalIndexOp::Find { .. } | GlobalIndexOp::Clash, .. }
@@ -334,17 +334,17 @@ impl Work<'_> {
     }
 }
 
-/// Whether the statement sees a snapshot that is older than the committed catalog.
+/// Returns true if the statement sees a snapshot older than the committed catalog.
 pub(crate) fn is_past(core: &Core, sees: Option<Sees>) -> bool {
     sees.and_then(|sees| sees.at).is_some_and(|at| at < core.engine().catalog_commit())
 }
 
-/// The program for a statement that sees this. If the table has got new trees since the snapshot,
-/// by TRUNCATE, a read goes to the old ones. None: the program is good as it is.
+/// Returns the program for a statement that sees this snapshot. If TRUNCATE has given the table new
+/// trees since, a read uses the old ones. `None`: the program can be used as it is.
 ///
 /// # Errors
-/// 40001 for what changes or locks rows of such a table, and for a table whose rows have been put
-/// under another key.
+/// 40001 for a statement that changes or locks rows of such a table, and for a table whose rows
+/// have been moved under another key.
 pub(crate) fn program_at(
     core: &Core,
     program: &Program,
@@ -354,7 +354,7 @@ pub(crate) fn program_at(
         return Ok(None);
     };
     let table = table_of(program);
-    // A plan that is older than the snapshot is stale, which the partitions say.
+    // A plan that is older than the snapshot is stale; the partitions detect that.
     let then = core.engine().past().table(table, at);
     let Some(then) = then.filter(|then| then.tree != table.tree && then.version < table.version)
     else {
@@ -381,8 +381,8 @@ pub(crate) fn program_at(
     Ok(Some(Arc::new(program)))
 }
 
-/// The table with the trees that it had then. Indexes that were not there keep theirs, which are
-/// newer than the snapshot.
+/// Returns the table with its trees as of that time. Indexes that did not exist keep theirs, which
+/// are newer than the snapshot.
 fn with_trees(table: &TableDef, then: &TableDef) -> TableDef {
     let TableDef { tree, version, primary_key_global_index, .. } = *then;
     let mut table = TableDef { tree, version, primary_key_global_index, ..table.clone() };
@@ -396,8 +396,8 @@ fn with_trees(table: &TableDef, then: &TableDef) -> TableDef {
     table
 }
 
-/// Whether it finds what it reads or changes, or is to fail where its snapshot does not have what
-/// it finds, or has what it would hide.
+/// Returns true if the program searches for what it reads or changes, or must fail if the snapshot
+/// lacks what it finds, or has what it would hide.
 fn looks(program: &Program, sees: Sees) -> bool {
     match program {
         Program::Scan { .. } | Program::Update { .. } | Program::Delete { .. } => true,

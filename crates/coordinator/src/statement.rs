@@ -1,5 +1,5 @@
-//! What each kind of statement is: which are tasks and how those are carried out, which write, and
-//! the errors of refusing one.
+//! Statement kinds: how each is executed as a task, which ones write, and the errors for refused
+//! ones.
 
 use crate::core::Core;
 use crate::outcome::{Outcome, Stop};
@@ -12,10 +12,10 @@ use clearway_types::{DatumRef, RowBatch, SqlError, SqlState};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Carries out a statement that is not one message to one partition.
+/// Executes a statement that is not one message to one partition.
 ///
-/// Large futures are boxed: COMMIT is a task of each block, and would make room for the largest of
-/// them.
+/// Large futures are boxed: COMMIT is a task of every block, and would otherwise reserve space for
+/// the largest of them.
 pub(crate) async fn run(
     core: &Rc<Core>,
     plan: &Arc<Plan>,
@@ -83,7 +83,7 @@ pub(crate) async fn run(
     }
 }
 
-/// The outcome with a notice for each name that IF EXISTS passes over.
+/// Returns the outcome with a notice for each name that IF EXISTS skips.
 pub(crate) fn skipping(tag: &'static str, notices: &[String]) -> Outcome {
     notices.iter().fold(Outcome::plain(tag), |outcome, text| {
         outcome.warn(SqlState::SUCCESSFUL_COMPLETION, text)
@@ -100,8 +100,8 @@ fn explain(lines: &[String]) -> Outcome {
 
 async fn maintain(core: &Rc<Core>, kind: Maintain, skipped: &[String]) -> Result<Outcome, Stop> {
     let outcome = Outcome::plain(match kind {
-        // There are no dead row versions to collect and no statistics yet: pages are freed by the
-        // deletes that empty them.
+        // There are no dead row versions to collect and no statistics yet: the delete that empties
+        // a page frees it.
         Maintain::Vacuum => "VACUUM",
         Maintain::Analyze => "ANALYZE",
         Maintain::Checkpoint => {
@@ -116,8 +116,8 @@ pub(crate) fn modify_tag(program: &Program, n: u64) -> Tag {
     if matches!(program, Program::Delete { .. }) { Tag::Delete(n) } else { Tag::Update(n) }
 }
 
-/// Whether more is to be done when the program has run: rows inserted elsewhere, entries taken out
-/// of global indexes.
+/// Returns true if work remains after the program has run: rows to insert elsewhere, entries to
+/// delete from global indexes.
 pub(crate) fn goes_on(program: &Program) -> bool {
     match program {
         Program::Update { moves, .. } => *moves,
@@ -126,7 +126,7 @@ pub(crate) fn goes_on(program: &Program) -> bool {
     }
 }
 
-/// Whether the statement only controls transactions: in PostgreSQL's words, whether it takes no
+/// Returns true if the statement only controls transactions; in PostgreSQL's terms, if it takes no
 /// snapshot.
 pub(crate) fn controls(statement: &Statement) -> bool {
     matches!(
@@ -142,7 +142,7 @@ pub(crate) fn controls(statement: &Statement) -> bool {
     )
 }
 
-/// The row lock that the query asks for, if it has a locking clause.
+/// Returns the row lock that the query requests, if it has a locking clause.
 fn lock(query: &Query) -> Option<RowLock> {
     match &query.source {
         Source::Table { program, .. } => match &**program {

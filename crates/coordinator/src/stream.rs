@@ -1,18 +1,18 @@
 //! Large results: rows go to the session in parts, and the next part is read when the session has
 //! room for it.
 //!
-//! A query's partitions answer in batches. If one batch of each is all, nothing else happens: the
-//! rows are the outcome. Otherwise each batch becomes a part ([`crate::Step::Rows`]), and the
-//! partitions are asked for the next batches when the session has taken all parts of this round.
+//! A query's partitions answer in batches. If each of them has only one batch, the rows are the
+//! outcome. Otherwise each batch becomes a part ([`crate::Step::Rows`]). The partitions are asked
+//! for their next batches when the session has taken all parts of this round.
 //!
 //! Invariants
-//! 1. Between two parts no call to a partition is unanswered: the task may be dropped there, and
-//!    [`Paused`] tells the partitions.
-//! 2. A statement that has handed out a part is neither run again after a deadlock nor planned
-//!    again: the client has seen its rows.
-//! 3. A round is at most `EngineConfig::stream_bytes` and a row of each partition.
-//! 4. The statement holds its snapshot, or its locks, until its end: its result is that of one
-//!    moment.
+//! 1. Between two parts no call to a partition is unanswered. So the task may be dropped there, and
+//!    [`Paused`] notifies the partitions.
+//! 2. A statement that has handed out a part is neither retried after a deadlock nor replanned: the
+//!    client has seen its rows.
+//! 3. A round is at most `EngineConfig::stream_bytes` plus one row of each partition.
+//! 4. The statement holds its snapshot, or its locks, until its end: its result is from one point
+//!    in time.
 //!
 //! Locking: none of its own. A crash leaves nothing.
 
@@ -32,9 +32,9 @@ use std::sync::Arc;
 
 /// The end of a query's result.
 pub(crate) struct Rows {
-    /// Those that have not been handed out.
+    /// The rows that have not been handed out.
     pub rows: RowBatch,
-    /// How many have.
+    /// The number of rows that have been handed out.
     pub sent: u64,
 }
 
@@ -43,30 +43,31 @@ impl Rows {
         Self { rows, sent: 0 }
     }
 
-    /// How many there were.
+    /// Returns the total number of rows.
     pub(crate) fn count(&self) -> u64 {
         self.sent + self.rows.len() as u64
     }
 }
 
-/// Whether the first rows of the query's result are known before its source has come to its end.
+/// Returns true if the query's first rows are known before its source has been read completely.
 pub(crate) fn streams(query: &Query) -> bool {
     query.finish.is_empty() || matches!(split_per_row(&query.finish).1, [] | [Finish::Limit { .. }])
 }
 
-/// The batches in which one of so many partitions answers to a statement.
+/// Returns the batches in which one of this many partitions answers a statement.
 pub(crate) fn batch(core: &Core, partitions: usize) -> Batch {
     let bytes = core.engine().stream_bytes() / partitions.max(1) as u32;
     Batch { id: core.next_batch(), rows: u32::MAX, bytes }
 }
 
-/// Whether it reads one row by its key: its answer is one reply, which says what it has seen.
+/// Returns true if it reads one row by its key: its answer is one reply, which tells what it has
+/// read.
 fn is_point(program: &Program) -> bool {
     matches!(program, Program::Scan { access: Access { path: Path::Point(_), .. }, .. })
 }
 
-/// The batches of a statement that is one message in a block; `None`: it has few rows, or all of
-/// them are needed at once.
+/// Returns the batches of a statement that is one message in a block. `None`: it has few rows, or
+/// all of them are needed at once.
 #[inline(never)]
 pub(crate) fn batch_of(core: &Core, statement: &Statement) -> Option<Batch> {
     match statement {
@@ -88,7 +89,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Of a query that [`streams`].
+    /// Starts on a query that [`streams`].
     fn new(core: &'a Core, query: &'a Query, env: &'a Env) -> SqlResult<Self> {
         let (per_row, rest) = split_per_row(&query.finish);
         let (skip, left) = match rest {
@@ -121,7 +122,7 @@ impl<'a> Parts<'a> {
 
     async fn hand_out(&mut self, rows: RowBatch) -> SqlResult<()> {
         if rows.is_empty() {
-            // The task has its turn all the same.
+            // The task still yields its turn.
             return self.core.yield_turn().await;
         }
         self.sent += rows.len() as u64;
@@ -129,7 +130,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The partitions where a statement has paused. They forget it if it is dropped there.
+/// The partitions where a statement has paused. Dropping this tells them to forget the statement.
 struct Paused<'a> {
     core: &'a Core,
     txn: TxnId,
@@ -145,7 +146,7 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// A query whose rows the client is to have.
+/// Runs a query whose rows go to the client.
 pub(crate) async fn select(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Rows, Stop> {
     if !streams(query) || !query::is_wanted(query, env)? {
         return query::run(core, query, env).await.map(Rows::all);
@@ -165,7 +166,7 @@ pub(crate) async fn select(core: &Core, query: &Query, env: &Arc<Env>) -> Result
     }
 }
 
-/// The rows of a statement whose partitions have answered with their first batches.
+/// Returns the rows of a statement whose partitions have answered with their first batches.
 pub(crate) async fn rest(
     core: &Core,
     query: &Query,
@@ -193,7 +194,7 @@ pub(crate) async fn rest(
         if paused.at.is_empty() || parts.is_full() {
             return Ok(Rows { rows: RowBatch::new(), sent: parts.sent });
         }
-        // Answered or failed, none of them has to be told to forget it.
+        // Once they have answered or failed, they need not be told to forget the statement.
         let asked = std::mem::take(&mut paused.at);
         let calls = asked
             .iter()
@@ -209,7 +210,7 @@ pub(crate) async fn rest(
     }
 }
 
-/// The rows of generate_series.
+/// Returns the rows of generate_series.
 async fn of_series(
     core: &Core,
     query: &Query,

@@ -1,4 +1,5 @@
-//! What a server tells of itself in SQL: the engine asks it when a statement reads a system view.
+//! What a server reports about itself in SQL: the engine asks it when a statement reads a system
+//! view.
 
 use crate::core::Core;
 use clearway_ir::system::SystemView;
@@ -9,22 +10,22 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// Takes a view's rows, in any thread.
+/// Accepts a view's rows, in any thread.
 pub type TakeRows = Box<dyn FnOnce(RowBatch) + Send>;
 
-/// A server, as the statements of its sessions see it. Called in workers' threads: nothing in it
-/// waits for anything.
+/// A server, as seen by its sessions' statements. Called in workers' threads, so no method may
+/// block.
 pub trait System: Send + Sync {
-    /// Gives the view's rows to `take`, at once or when they have been gathered. Each row has
+    /// Passes the view's rows to `take`, at once or when they have been gathered. Each row has
     /// exactly the view's columns, in their types.
     fn rows(&self, view: SystemView, take: TakeRows);
-    /// Sets the counts of `clearway.contention` to 0.
+    /// Resets the counts of `clearway.contention` to 0.
     fn reset_contention(&self);
 }
 
 static ROWS: Class = Class::new("coordinator.view_rows");
 
-/// Asks for a view's rows and waits for them, or until the statement is cancelled.
+/// Requests a view's rows and waits for them, or until the statement is cancelled.
 pub(crate) async fn rows(core: &Core, view: SystemView) -> SqlResult<RowBatch> {
     let rows = Arc::new(Latch::new(&ROWS, None));
     let (set, wake) = (rows.clone(), core.port.waker(core.token));

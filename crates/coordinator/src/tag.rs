@@ -1,4 +1,4 @@
-//! Command tags: what CommandComplete says of a statement.
+//! Command tags, as sent in CommandComplete.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub enum Tag {
 }
 
 impl Tag {
-    /// The same tag with this count, if it has one.
+    /// Returns the tag with this count, if it has one.
     #[must_use]
     pub fn with_count(self, n: u64) -> Self {
         match self {

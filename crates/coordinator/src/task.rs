@@ -1,5 +1,4 @@
-//! Statements as tasks: a statement from its beginning, and what is left of one that began as a
-//! single message.
+//! Statements as tasks: whole statements, and the rest of those that began as a single message.
 
 use crate::core::{Block, Core};
 use crate::outcome::{End, Outcome, Stop, Task, stopped};
@@ -13,8 +12,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A statement of which the client has some rows and may ask for the rest later:
-/// [`crate::Client::go_on`]. Dropped, it ends; its transaction goes on.
+/// A statement whose client has some rows and may ask for the rest later: [`crate::Client::go_on`].
+/// Dropping it ends the statement; its transaction continues.
 pub struct Suspended(pub(crate) Task);
 
 impl fmt::Debug for Suspended {
@@ -23,11 +22,11 @@ impl fmt::Debug for Suspended {
     }
 }
 
-/// Runs a statement, again and again while it is the victim of deadlocks that nobody notices.
+/// Runs a statement, and retries it while it is the victim of deadlocks that can be hidden from the
+/// client.
 pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
     let mut retries = 0;
-    // A COMMIT that is given up in a deadlock has ended its block, and would be another statement
-    // now.
+    // A COMMIT aborted by a deadlock has ended its block, so it would be a different statement now.
     let alone = core.txn().block == Block::None;
     loop {
         if core.txn().undone
@@ -61,7 +60,7 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
     }
 }
 
-/// The finishing steps of many rows.
+/// Runs the finishing steps of many rows.
 pub(crate) async fn finish(
     core: Rc<Core>,
     plan: Arc<Plan>,
@@ -84,7 +83,8 @@ pub(crate) async fn finish(
     }
 }
 
-/// The rest of a query in a block, whose partition has answered with the first of several batches.
+/// Runs the rest of a query in a block whose partition has answered with the first of several
+/// batches.
 pub(crate) async fn stream(
     core: Rc<Core>,
     plan: Arc<Plan>,

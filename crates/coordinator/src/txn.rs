@@ -1,26 +1,26 @@
 //! The life of a transaction: joining partitions, commit, abort, savepoints.
 //!
-//! Commit: one record in the log for all partitions, then the new catalog if there is one, then
-//! `Finish` everywhere. Locks are let go when the record is in the log's buffer; the reply waits
-//! until it is durable, and so does every reply that read what it wrote.
+//! Commit: one log record for all partitions, then the new catalog if there is one, then `Finish`
+//! everywhere. Locks are released when the record is in the log buffer. The reply waits until it is
+//! durable, and so does every reply that read what the transaction wrote.
 //!
-//! Where it has changed rows that others have changed and not committed, COMMIT first waits for
-//! them (`partition/retire.rs`). If one of them is undone, the block is run again
+//! If the transaction has changed rows with uncommitted changes of others, COMMIT first waits for
+//! those transactions (`partition/retire.rs`). If one of them is undone, the block is replayed
 //! ([`crate::replay`]).
 //!
-//! A block that fails is undone at once and lets go of its locks, unless it has a savepoint to go
-//! back to. Its client may take its time to end it.
+//! A block that fails is undone at once and releases its locks, unless it has a savepoint to return
+//! to. Its client may take its time to end it.
 //!
 //! Invariants
 //! 1. A partition joined after a savepoint gets the marks of all savepoints before its first
-//!    statement, whether that then runs or not.
+//!    statement, whether that statement then runs or not.
 //! 2. `Finish` is sent to every participant exactly once, and answered before the session's next
 //!    statement starts.
 //!
-//! It is sent to the partition first at which most transactions wait: the more who may go on, the
-//! earlier.
+//! `Finish` goes first to the partition with the most waits: that unblocks the most transactions
+//! early.
 //!
-//! A crash before the commit record is durable leaves a loser that recovery undoes; after it, a
+//! A crash before the commit record is durable leaves a loser, which recovery undoes; after it, a
 //! winner.
 
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
@@ -40,7 +40,7 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Enters the partition among the participants, giving the transaction its id if it has none.
+/// Adds the partition to the participants. Assigns the transaction's id if it has none.
 pub(crate) fn join(core: &Core, txn: &mut Txn, partition: PartitionId) -> TxnId {
     if txn.id == TxnId(0) {
         txn.id = core.port.next_txn();
@@ -51,7 +51,7 @@ pub(crate) fn join(core: &Core, txn: &mut Txn, partition: PartitionId) -> TxnId 
     txn.id
 }
 
-/// As [`join`], and sets the marks of earlier savepoints there.
+/// Like [`join`], and sets the marks of earlier savepoints at the partition.
 pub(crate) async fn enter(core: &Core, partition: PartitionId) -> Result<TxnId, Failure> {
     let known = core.txn().participants.contains(&partition);
     if !known {
@@ -69,8 +69,8 @@ pub(crate) async fn enter(core: &Core, partition: PartitionId) -> Result<TxnId, 
     Ok(id)
 }
 
-/// Sends a message to each partition (made by `body`), then waits for all answers; the first error
-/// if there is one.
+/// Sends each partition the message made by `body`, then waits for all answers. Returns the first
+/// error, if any.
 pub(crate) async fn everywhere(
     core: &Core,
     partitions: impl IntoIterator<Item = PartitionId>,
@@ -80,12 +80,12 @@ pub(crate) async fn everywhere(
         .await
 }
 
-/// As [`everywhere`], with a message for each.
+/// Like [`everywhere`], with a separate message for each partition.
 pub(crate) async fn round(
     core: &Core,
     messages: Vec<(PartitionId, Body)>,
 ) -> Result<Vec<clearway_partition::Reply>, Failure> {
-    // All of them first: an error here would leave calls behind that nobody gathers.
+    // Enter all of them first: an error here would leave calls whose answers no one gathers.
     for (partition, _) in &messages {
         enter(core, *partition).await?;
     }
@@ -95,8 +95,8 @@ pub(crate) async fn round(
     gather(core, calls).await
 }
 
-/// Waits for all answers, even if one is an error, so that none is left behind: but the first error
-/// ends the other calls, which may wait for somebody who has nothing to do with it.
+/// Waits for all answers, even after an error, so that none is left over. The first error ends the
+/// other calls, which may wait for unrelated transactions.
 pub(crate) async fn gather(
     core: &Core,
     calls: Vec<u32>,
@@ -110,7 +110,7 @@ pub(crate) async fn gather(
                 replies[at] = reply;
             }
             (_, Err(failure)) if failed.is_none() => {
-                core.cancel_calls(&calls, &given_up(&failure));
+                core.cancel_calls(&calls, &sibling_error(&failure));
                 failed = Some(failure);
             }
             (_, Err(_)) => {}
@@ -119,19 +119,20 @@ pub(crate) async fn gather(
     failed.map_or(Ok(replies), Err)
 }
 
-/// What ends the siblings of a call that has failed. The client sees the failure, not this.
-fn given_up(failure: &Failure) -> SqlError {
+/// Returns the error that ends the other calls after one has failed. The client sees the failure,
+/// not this.
+fn sibling_error(failure: &Failure) -> SqlError {
     match failure {
         Failure::Sql(error) => error.clone(),
         Failure::StalePlan => {
-            SqlError::new(SqlState::QUERY_CANCELED, "canceling statement as its plan is stale")
+            SqlError::new(SqlState::QUERY_CANCELED, "canceling statement because its plan is stale")
         }
-        Failure::NeedsSnapshot => SqlError::internal("a statement is no one-shot"),
+        Failure::NeedsSnapshot => SqlError::internal("statement is not one-shot"),
         Failure::Undone => Failure::undone(),
     }
 }
 
-/// The table that the program works on.
+/// Returns the table on which the program works.
 pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
     match program {
         Program::Insert { table, .. }
@@ -143,7 +144,7 @@ pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
     }
 }
 
-/// Whether the program's tree was made by this transaction: nobody else can see it.
+/// Returns true if this transaction created the program's tree, so that no other can see it.
 pub(crate) fn is_fresh(txn: &Txn, program: &Program) -> bool {
     let table = table_of(program);
     match program {
@@ -154,8 +155,8 @@ pub(crate) fn is_fresh(txn: &Txn, program: &Program) -> bool {
     }
 }
 
-/// Runs a statement's work in the session's block, or in a transaction of its own that is committed
-/// after it. Returns the end of the commit record, 0 if there is none.
+/// Runs a statement's work in the session's block, or in a transaction of its own, committed
+/// afterwards. Returns the end of the commit record, 0 if there is none.
 pub(crate) async fn in_transaction<T>(
     core: &Core,
     writes: bool,
@@ -169,8 +170,8 @@ pub(crate) async fn in_transaction<T>(
     Ok((value, commit(core).await?))
 }
 
-/// What becomes of the transaction after a statement has failed; `reads`: it changes nothing and
-/// locks no rows.
+/// Decides what happens to the transaction after a statement has failed. `reads`: the statement
+/// changes nothing and locks no rows.
 pub(crate) async fn after_failure(core: &Core, stop: Stop, reads: bool) -> End {
     if core.txn().block != Block::None {
         return match stop {
@@ -178,7 +179,7 @@ pub(crate) async fn after_failure(core: &Core, stop: Stop, reads: bool) -> End {
             stop => End::Error(stopped(stop)),
         };
     }
-    // A statement that is only planned again has not ended.
+    // A statement that is only replanned has not ended.
     let undone = if matches!(stop, Stop::Replan) { undo(core).await } else { abort(core).await };
     if let Err(e) = undone {
         return End::Error(e);
@@ -219,7 +220,7 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     if canary::on(Bug::EarlyRelease) {
         finish(core, &mut txn, Some(Lsn(0))).await?;
     }
-    // Until every partition has been told of it: a snapshot sees all of it or nothing.
+    // Held until every partition has been notified: a snapshot sees all of it or nothing.
     let committing = txn.wrote.then(|| core.engine().snapshots().commit(txn.id));
     let lsn = if txn.wrote { core.engine().commit(txn.id) } else { Lsn(0) };
     if let Some(catalog) = &txn.overlay {
@@ -229,9 +230,9 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     let finished = finish(core, &mut txn, Some(lsn)).await;
     drop(committing);
     match finished {
-        // Its commit record is in the log: it is committed whatever becomes of the locks and of the
-        // trees to drop, which the next start sees to. To answer with the error would say that it
-        // is not.
+        // The commit record is in the log, so the transaction is committed whatever happens to its
+        // locks and to the trees to drop; the next start handles those. Returning the error would
+        // claim that it is not committed.
         Err(e) if txn.wrote => {
             tracing::error!(
                 "transaction {} is committed, but a partition could not finish it: {e}",
@@ -254,20 +255,20 @@ pub(crate) async fn settle(core: &Core) -> Result<(), Failure> {
     }
     behind.sort_unstable();
     behind.dedup();
-    // Only another UPDATE of its own can bring it behind others again.
+    // Only another UPDATE of its own can put it behind others again.
     for partition in behind {
         let id = core.txn().id;
         let seq = core.send(partition, id, Body::Settle);
         core.reply(seq).await?;
     }
-    // Not before: after an error, ROLLBACK TO may bring the block back, and it is still behind
+    // Not earlier: after an error, ROLLBACK TO may restore the block, which is then still behind
     // them.
     core.txn().behind.clear();
     Ok(())
 }
 
-/// Tells every partition which plans become stale when the transaction commits, and finds which
-/// trees go then.
+/// Tells every partition which plans become stale at commit, and determines which trees are dropped
+/// then.
 async fn announce_ddl(core: &Core) -> Result<(), Failure> {
     let changed = {
         let mut txn = core.txn();
@@ -278,7 +279,7 @@ async fn announce_ddl(core: &Core) -> Result<(), Failure> {
             .flat_map(|t| t.trees().collect::<Vec<_>>())
             .collect();
         let mut drops = std::mem::take(&mut txn.drops);
-        // Made and dropped again in the same transaction, or made before a ROLLBACK TO.
+        // Created and dropped in the same transaction, or created before a ROLLBACK TO.
         drops.extend(txn.created.iter().filter(|t| !kept.contains(t)).copied().collect::<Vec<_>>());
         drops.sort_unstable();
         drops.dedup();
@@ -306,20 +307,20 @@ async fn drop_past_trees(core: &Core) {
         for call in calls {
             if let Err(f) = core.end(call).await {
                 let error = stopped(f.into());
-                tracing::error!("trees that no table has are left to the next start: {error}");
+                tracing::error!("trees without a table remain until the next start: {error}");
             }
         }
     }
 }
 
-/// Aborts: every participant undoes its part and lets go of its locks.
+/// Aborts: every participant undoes its part and releases its locks.
 pub(crate) async fn abort(core: &Core) -> SqlResult<()> {
     core.port.count_end(false);
     undo(core).await
 }
 
-/// The block has failed and [has only to end](Txn::has_only_to_end): what it has done is undone and
-/// its locks go now, whenever the client ends it.
+/// Undoes a failed block that [has only to end](Txn::has_only_to_end) and releases its locks now,
+/// before the client ends it.
 pub(crate) async fn give_up(core: Rc<Core>, error: SqlError) -> End {
     let mut txn = {
         let mut txn = core.txn();
@@ -332,16 +333,13 @@ pub(crate) async fn give_up(core: Rc<Core>, error: SqlError) -> End {
         )
     };
     if let Err(e) = finish(&core, &mut txn, None).await {
-        tracing::error!(
-            "transaction {} has failed ({error}), and could not be undone: {e}",
-            txn.id
-        );
+        tracing::error!("transaction {} failed ({error}) and could not be undone: {e}", txn.id);
         return End::Error(e);
     }
     End::Error(error)
 }
 
-/// As [`abort`], of a transaction that is not to be counted: it is begun again, or never was one.
+/// Like [`abort`], for a transaction that is not counted: it restarts, or never was one.
 pub(crate) async fn undo(core: &Core) -> SqlResult<()> {
     let mut txn = std::mem::take(&mut *core.txn());
     finish(core, &mut txn, None).await
@@ -349,8 +347,9 @@ pub(crate) async fn undo(core: &Core) -> SqlResult<()> {
 
 pub(crate) async fn finish(core: &Core, txn: &mut Txn, commit: Option<Lsn>) -> SqlResult<()> {
     core.replays.keep(txn.script.take());
-    let given_back = replay::given_back(core).await;
-    // Before the partitions hear of the end: they let go of what nobody needs any more.
+    let released = replay::released(core).await;
+    // Before the partitions process the end, so that they can discard versions that are no longer
+    // needed.
     txn.view = View::Undecided;
     txn.exported.clear();
     if txn.participants.len() > 1 {
@@ -373,7 +372,7 @@ pub(crate) async fn finish(core: &Core, txn: &mut Txn, commit: Option<Lsn>) -> S
     }
     // Its snapshot may have been the last that saw them.
     drop_past_trees(core).await;
-    given_back?;
+    released?;
     result.map(drop).map_err(|f| stopped(f.into()))
 }
 
@@ -448,7 +447,7 @@ pub(crate) async fn savepoint(core: &Core, name: &str) -> Result<Outcome, Stop> 
 }
 
 /// Refuses a command outside BEGIN ... COMMIT. Several statements in one message are no such block:
-/// what follows a savepoint there would be committed by the message's end.
+/// the end of the message would commit what follows a savepoint.
 fn only_in_block(core: &Core, command: &str) -> SqlResult<()> {
     if core.txn().block != Block::Explicit {
         return Err(SqlError::new(
@@ -466,7 +465,7 @@ fn find_savepoint(txn: &Txn, name: &str) -> SqlResult<usize> {
     })
 }
 
-/// ROLLBACK TO: undoes what came after the savepoint, which stays; the block is healthy again.
+/// ROLLBACK TO: undoes what came after the savepoint, which remains. The block is no longer failed.
 pub(crate) async fn rollback_to(core: &Core, name: &str) -> Result<Outcome, Stop> {
     only_in_block(core, "ROLLBACK TO SAVEPOINT")?;
     let (id, participants) = {
@@ -490,12 +489,12 @@ pub(crate) async fn rollback_to(core: &Core, name: &str) -> Result<Outcome, Stop
     Ok(Outcome::plain("ROLLBACK"))
 }
 
-/// RELEASE: forgets the savepoint and all after it, keeping their effects.
+/// RELEASE: discards the savepoint and all later ones, and keeps their effects.
 pub(crate) fn release(core: &Core, name: &str) -> Result<Outcome, Stop> {
     only_in_block(core, "RELEASE SAVEPOINT")?;
     let mut txn = core.txn();
     let at = find_savepoint(&txn, name)?;
-    // As in PostgreSQL, READ ONLY since the savepoint ends with it.
+    // As in PostgreSQL, READ ONLY set since the savepoint ends with it.
     txn.characteristics.read_only = txn.savepoints[at].characteristics.read_only;
     txn.savepoints.truncate(at);
     Ok(Outcome::plain("RELEASE"))
@@ -519,8 +518,8 @@ pub(crate) fn set_snapshot(core: &Core, id: &str) -> Result<Outcome, Stop> {
         exports::import(core, id)?;
         return Ok(Outcome::plain("SET"));
     }
-    // Outside a block it is refused for the same reasons, and has no effect. A refusal, too, comes
-    // after the warning.
+    // Outside a block it has no effect, but can fail for the same reasons. The warning precedes the
+    // error, too.
     core.notice(SqlState::NO_ACTIVE_TRANSACTION, SET_WITHOUT_BLOCK.to_owned());
     exports::check(core, id)?;
     Ok(Outcome { notices: core.take_notices(), ..Outcome::plain("SET") })
@@ -528,7 +527,7 @@ pub(crate) fn set_snapshot(core: &Core, id: &str) -> Result<Outcome, Stop> {
 
 static ANSWER: Class = Class::new("coordinator.checkpoint_answer");
 
-/// Has a checkpoint made and waits for it.
+/// Requests a checkpoint and waits for it.
 pub(crate) async fn checkpoint(core: &Rc<Core>) -> SqlResult<()> {
     let answer = Arc::new(Latch::new(&ANSWER, None));
     let (set, wake) = (answer.clone(), core.port.waker(core.token));

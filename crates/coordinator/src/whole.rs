@@ -1,25 +1,25 @@
 //! Transactions that arrive whole: BEGIN ... COMMIT in one simple query, or in one pipeline before
-//! its Sync. Nobody waits for the client before the transaction's end, so that it may have its
-//! partitions to itself, as one-shot work has.
+//! its Sync. No one waits for the client before the transaction's end, so it may have exclusive
+//! access to its partitions, like one-shot work.
 //!
-//! It asks for all of them, in their order, before its first statement. Then its statements run
-//! without locks, one message each, as does its rollback; all other work waits in line there. Its
-//! end is that of any transaction: one commit record, and every partition is told.
+//! It requests all of them, in ascending order, before its first statement. Its statements then run
+//! without locks, one message each, as does its rollback; all other work there waits in line. It
+//! ends like any transaction: one commit record, and every partition is notified.
 //!
 //! Invariants
-//! 1. It has a partition to itself only while the engine works for it: a session that has to wait
-//!    for its client tells so ([`Client::let_go`]). Then, and where the engine has to wait for the
-//!    disk or for a lock, it keeps locks on what it has used.
-//! 2. What the session announces is advice. A statement that goes to another partition, or of
-//!    another kind, lets go of all and locks.
-//! 3. Below SERIALIZABLE it asks only if each of its statements is about single rows by their keys.
-//!    Where it is refused, the level that it has asked for holds as in any block. At REPEATABLE
-//!    READ it reads what is newest, under the partition and then under locks, and so is
+//! 1. It has exclusive access to a partition only while the engine works for it. A session that has
+//!    to wait for its client says so ([`Client::let_go`]). Then, and when the engine has to wait
+//!    for the disk or for a lock, the transaction keeps locks on what it has used.
+//! 2. What the session announces is advice. A statement that goes to another partition, or is of
+//!    another kind, gives up all partitions and uses locks.
+//! 3. Below SERIALIZABLE it requests partitions only if each of its statements concerns single rows
+//!    by their keys. If it is refused, its isolation level applies as in any block. At REPEATABLE
+//!    READ it reads the newest state, first under the partition and then under locks, and so is
 //!    serialisable.
-//! 4. While it waits for others who have locks (`Body::AwaitQuiet`) it has neither locks nor
+//! 4. While it waits for others that hold locks (`Body::AwaitQuiet`) it has neither locks nor
 //!    partitions.
 //!
-//! Locking: none of its own. A crash leaves what is in the log.
+//! Locking: none of its own. A crash leaves the state in the log.
 //!
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.1.
 
@@ -41,33 +41,33 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// How often a transaction that is refused its partitions asks again, when those who had locks
-/// there are over. Then it locks.
+/// How many times a transaction requests its partitions, each time after the lock holders there
+/// have ended. After that it uses locks.
 const ROUNDS: usize = 8;
 
-/// Partitions that it asks for at most: whoever needs more of them locks.
+/// Most partitions that it requests. A transaction that needs more uses locks.
 const MOST: usize = 16;
 
 /// What is known of a transaction before it begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Whole {
-    /// Where its statements go. In any order.
+    /// The partitions of its statements, in any order.
     pub partitions: Vec<PartitionId>,
-    /// One of them changes or locks rows.
+    /// One of the statements changes or locks rows.
     pub writes: bool,
-    /// Each of them is about single rows by their keys.
+    /// Each statement concerns single rows by their keys.
     pub points: bool,
 }
 
 impl Whole {
-    /// A transaction without statements.
+    /// Creates an announcement without statements.
     pub fn new() -> Self {
         Self { partitions: Vec::new(), writes: false, points: true }
     }
 }
 
-/// Enters where a statement of a transaction goes. False if that is not known before it runs, or it
-/// is none that may run without locks.
+/// Adds the partitions of a transaction's statement. Returns false if they are not known before it
+/// runs, or if the statement may not run without locks.
 pub fn reach(whole: &mut Whole, engine: &Engine, plan: &Plan, env: &Env) -> bool {
     let here = match &plan.statement {
         Statement::Query(Query { source: Source::Rows(_) | Source::Series { .. }, .. }) => {
@@ -83,7 +83,7 @@ pub fn reach(whole: &mut Whole, engine: &Engine, plan: &Plan, env: &Env) -> bool
         statement => return controls(statement) || matches!(statement, Statement::Explain(_)),
     };
     whole.writes |= writes(&plan.statement);
-    // What cannot be evaluated fails in its turn.
+    // What cannot be evaluated fails when the statement runs.
     here.unwrap_or(true) && whole.partitions.len() <= MOST
 }
 
@@ -118,7 +118,7 @@ fn insert_reach(whole: &mut Whole, engine: &Engine, insert: &Insert, env: &Env) 
         return Ok(false);
     }
     for row in finish::values(rows, env)?.iter() {
-        // A row that may live anywhere goes where its transaction is.
+        // A row without a distribution key goes where its transaction is.
         insert.table.partition_of(row, engine.partitions())?.into_iter().for_each(|p| whole.add(p));
     }
     Ok(true)
@@ -132,14 +132,14 @@ impl Whole {
     }
 }
 
-/// A transaction asks for its partitions before its first statement.
+/// A transaction that is requesting its partitions before its first statement.
 pub(crate) struct Asking {
     pub(crate) answer: Pin<Box<dyn Future<Output = Result<(), Stop>>>>,
     plan: Arc<Plan>,
     env: Arc<Env>,
 }
 
-/// Whether the transaction is to ask for its partitions before this statement.
+/// Returns true if the transaction should request its partitions before this statement.
 pub(crate) fn asks_before(core: &Core, statement: &Statement) -> bool {
     let mut txn = core.txn();
     if !matches!(txn.arrival, Arrival::Whole(_)) || controls(statement) {
@@ -154,7 +154,7 @@ pub(crate) fn asks_before(core: &Core, statement: &Statement) -> bool {
     let level = txn.characteristics.isolation;
     let fits = txn.block != Block::None
         && txn.participants.is_empty()
-        // Their marks are set where it goes, before its statements.
+        // Savepoint marks are set at a partition before its statements.
         && txn.savepoints.is_empty()
         && matches!(txn.view, View::Undecided)
         && !txn.characteristics.read_only
@@ -167,8 +167,8 @@ pub(crate) fn asks_before(core: &Core, statement: &Statement) -> bool {
     uses_rows && fits
 }
 
-/// Asks for the transaction's partitions; where others have locks for a short time it waits until
-/// they are over, and asks again.
+/// Requests the transaction's partitions. While others hold locks there for a short time, waits
+/// until they have ended and asks again.
 async fn ask(core: &Core) -> Result<(), Stop> {
     let Arrival::Whole(whole) = std::mem::take(&mut core.txn().arrival) else { return Ok(()) };
     let mut partitions = whole.partitions;
@@ -191,8 +191,8 @@ async fn ask(core: &Core) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The transaction waits for its client, or for somebody's lock: it keeps locks on what it has
-/// used, and nobody waits for its end who could do otherwise.
+/// Gives up exclusive access because the transaction waits for its client or for a lock. It keeps
+/// locks on what it has used, so that only conflicting work waits for its end.
 pub(crate) fn let_go(core: &Core) {
     let (id, participants) = {
         let mut txn = core.txn();
@@ -208,19 +208,19 @@ pub(crate) fn let_go(core: &Core) {
 }
 
 impl Client {
-    /// Tells what is known of the transaction that the next statement may begin: it has arrived as
-    /// a whole. None: nothing is.
+    /// Announces what is known of the transaction that the next statement may begin: it has arrived
+    /// whole. `None`: nothing is known.
     pub fn announce(&mut self, whole: Option<Whole>) {
         self.core.announce(whole);
     }
 
-    /// Whether a transaction is open: whether the next statement cannot begin one.
+    /// Returns true if a transaction is open, so that the next statement cannot begin one.
     pub fn in_transaction(&self) -> bool {
         self.core.txn().is_open()
     }
 
-    /// The session has to wait for its client, or for anything else that the engine knows nothing
-    /// of.
+    /// Tells the engine that the session has to wait for its client, or for anything else that the
+    /// engine does not control.
     pub fn let_go(&mut self, _port: &mut Port) {
         let_go(&self.core);
     }

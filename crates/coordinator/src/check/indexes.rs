@@ -1,5 +1,5 @@
-//! Which entries of an index are wrong, once its sum has shown that some are: rows and entries
-//! looked up one by one.
+//! Finds the wrong entries of an index whose sum has shown a mismatch, by looking up rows and
+//! entries one by one.
 
 use super::Check;
 use super::rows::{Rows, index_key};
@@ -10,20 +10,20 @@ use clearway_storage::check::shown_key;
 use clearway_types::{PartitionId, RowView};
 use std::sync::Arc;
 
-/// Findings that are told of one index in one partition; others are counted.
-const TOLD: usize = 20;
+/// Most findings reported for one index in one partition; the rest are only counted.
+const MAX_REPORTED: usize = 20;
 
-/// What is wrong, and in which page of which partition.
+/// Wrong entries, with partition and page.
 #[derive(Default)]
 struct Wrong {
-    told: Vec<(PartitionId, u32, String)>,
+    reported: Vec<(PartitionId, u32, String)>,
     more: u64,
 }
 
 impl Wrong {
     fn add(&mut self, partition: PartitionId, page: u32, what: impl FnOnce() -> String) {
-        if self.told.len() < TOLD {
-            self.told.push((partition, page, what()));
+        if self.reported.len() < MAX_REPORTED {
+            self.reported.push((partition, page, what()));
         } else {
             self.more += 1;
         }
@@ -31,15 +31,15 @@ impl Wrong {
 }
 
 impl Check<'_> {
-    fn tell(&mut self, name: &str, partition: PartitionId, wrong: Wrong) {
-        if wrong.told.is_empty() {
+    fn report(&mut self, name: &str, partition: PartitionId, wrong: Wrong) {
+        if wrong.reported.is_empty() {
             self.damage(
                 partition,
                 None,
                 format!("index \"{name}\" and its table's rows do not agree"),
             );
         }
-        for (partition, page, what) in wrong.told {
+        for (partition, page, what) in wrong.reported {
             self.damage(partition, Some(page), what);
         }
         if wrong.more > 0 {
@@ -51,7 +51,7 @@ impl Check<'_> {
         }
     }
 
-    /// Compares the indexes of a partition that has been scanned.
+    /// Compares the indexes of a scanned partition.
     pub(super) fn local_indexes(
         &mut self,
         partition: PartitionId,
@@ -67,7 +67,7 @@ impl Check<'_> {
                 self.report.indexes += 1;
                 if !rows.indexes[t][i].agrees() {
                     let wrong = self.index(partition, &table, i)?;
-                    self.tell(&index.name, partition, wrong);
+                    self.report(&index.name, partition, wrong);
                 }
             }
         }
@@ -83,7 +83,7 @@ impl Check<'_> {
         let (mut wrong, index) = (Wrong::default(), &table.indexes[i]);
         let name = &index.name;
         let each = self.checker.each(partition, table.tree, &mut |row, get| {
-            // A row that cannot be read has been told of.
+            // An unreadable row has been reported already.
             let Ok(key) = index_key(table, i, row.value, row.key) else { return };
             match get(index.tree, &key) {
                 Some(found) if found == row.key => {}
@@ -127,7 +127,7 @@ impl Check<'_> {
         Ok(wrong)
     }
 
-    /// Compares the global indexes, once all partitions have been scanned.
+    /// Compares the global indexes after all partitions have been scanned.
     pub(super) fn global_indexes(&mut self, rows: &Rows) -> Result<(), OpenError> {
         for (t, table) in self.tables.clone().into_iter().enumerate() {
             for (g, global_index) in table.global_indexes().enumerate() {
@@ -142,7 +142,7 @@ impl Check<'_> {
                 self.report.indexes += 1;
                 if !rows.global_indexes[t][g].agrees() {
                     let wrong = self.global_index(&table, g)?;
-                    self.tell(global_index.name, PartitionId(0), wrong);
+                    self.report(global_index.name, PartitionId(0), wrong);
                 }
             }
         }

@@ -1,11 +1,11 @@
-//! Checking a data directory offline: what `clearway_storage::check` does, and then what the trees
-//! hold: the catalog, every row's form, key and partition, every index and global index against its
-//! table's rows, in both directions.
+//! Offline check of a data directory: first `clearway_storage::check`, then the contents of the
+//! trees. These are the catalog, the form, key and partition of every row, and every index and
+//! global index against its table's rows, in both directions.
 //!
-//! Indexes are compared by sums: in one pass over a partition's pages each row adds what its
-//! entries should be, each entry what it is. Sums of 64-bit hashes that are equal, with equal
-//! counts, are taken for equal sets (damage passes with a probability of 2^-64). Only where they
-//! differ are rows and entries looked up one by one, to say which.
+//! Indexes are compared by sums, in one pass over a partition's pages: each row adds its expected
+//! entries, each entry adds itself. Equal sums of 64-bit hashes with equal counts are taken as
+//! equal sets; damage goes unnoticed with probability 2^-64. Only where sums differ are rows and
+//! entries looked up one by one to report the difference.
 
 mod indexes;
 mod rows;
@@ -22,7 +22,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// Pages, trees, and all findings.
@@ -31,18 +31,18 @@ pub struct CheckReport {
     pub tables: u64,
     /// Rows in them.
     pub rows: u64,
-    /// Indexes and global indexes that were compared with their table's rows, those of each
-    /// partition counted.
+    /// Indexes and global indexes that were compared with their table's rows, counted once per
+    /// partition.
     pub indexes: u64,
-    /// Those that could not be, because of damage.
+    /// Indexes that damage prevented from being compared.
     pub not_compared: u64,
 }
 
-/// Checks a data directory that no server has, without changing it. Blocking.
+/// Checks a data directory that no server uses, without changing it. Blocking.
 ///
 /// # Errors
-/// It cannot be checked: another server has it, it is not a data directory, or the disk fails.
-/// Damage is no error.
+/// If the check cannot run: another server uses the directory, it is not a data directory, or the
+/// disk fails. Damage is not an error.
 pub fn check(
     disk: Arc<dyn Disk>,
     dir: &Path,
@@ -94,7 +94,7 @@ impl Check<'_> {
         self.checker.add(Severity::Damage, partition, page, what, self.progress);
     }
 
-    /// The tables; those whose definition cannot be read are told of and left out.
+    /// Returns the tables. Reports and omits those whose definition cannot be read.
     fn catalog(&mut self) -> Result<Vec<Arc<TableDef>>, OpenError> {
         let home = PartitionId(0);
         let trees = self.checker.trees(home);
@@ -133,14 +133,14 @@ impl Check<'_> {
         Ok(tables)
     }
 
-    /// Every table has all its trees in every partition, and every tree a table.
+    /// Checks that every table has all its trees in the partition, and that every tree has a table.
     fn trees(&mut self, partition: PartitionId) {
-        let there: HashSet<TreeId> = self.checker.trees(partition).into_iter().collect();
+        let existing: HashSet<TreeId> = self.checker.trees(partition).into_iter().collect();
         let mut owned = HashSet::from([CATALOG_TREE]);
         for table in self.tables.clone() {
             for tree in table.trees() {
                 owned.insert(tree);
-                if !there.contains(&tree) {
+                if !existing.contains(&tree) {
                     self.damage(
                         partition,
                         None,
@@ -149,7 +149,7 @@ impl Check<'_> {
                 }
             }
         }
-        let mut orphans: Vec<TreeId> = there.difference(&owned).copied().collect();
+        let mut orphans: Vec<TreeId> = existing.difference(&owned).copied().collect();
         orphans.sort_unstable();
         for tree in orphans {
             let what = format!("tree {tree} belongs to no table: the next start drops it");

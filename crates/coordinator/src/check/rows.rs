@@ -1,5 +1,5 @@
-//! One pass over entries in any order: what a row must be like, and what indexes should have
-//! against what they have.
+//! One pass over entries in any order: checks each row, and sums the expected and the actual
+//! entries of each index.
 
 use clearway_ir::{TableDef, global_index};
 use clearway_storage::check::{Entry, shown_key};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-/// A set of entries, as its size and the sum of their hashes.
+/// A set of entries, represented by its size and the sum of their hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     count: u64,
@@ -27,7 +27,7 @@ impl Sum {
     }
 }
 
-/// What a table's rows ask of an index, and what it has.
+/// The entries that a table's rows require of an index, and those found in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pair {
     expected: Sum,
@@ -53,9 +53,9 @@ pub(super) struct Rows {
     roles: HashMap<TreeId, Role>,
     partitions: u16,
     partition: PartitionId,
-    /// Of each table, its indexes in the partition that was entered last.
+    /// For each table, its indexes in the partition entered last.
     pub(super) indexes: Vec<Vec<Pair>>,
-    /// Of each table, its global indexes.
+    /// For each table, its global indexes.
     pub(super) global_indexes: Vec<Vec<Pair>>,
     /// Rows seen.
     pub(super) count: u64,
@@ -93,14 +93,14 @@ impl Rows {
         }
     }
 
-    /// The entries that follow are of this partition.
+    /// Starts the entries of another partition.
     pub(super) fn enter(&mut self, partition: PartitionId) {
         self.partition = partition;
         self.indexes =
             self.tables.iter().map(|table| vec![Pair::default(); table.indexes.len()]).collect();
     }
 
-    /// Counts an entry in; what is wrong with it by itself.
+    /// Counts an entry, and returns what is wrong with it on its own.
     pub(super) fn see(&mut self, entry: Entry<'_>) -> Option<String> {
         match *self.roles.get(&entry.tree)? {
             Role::Rows(t) => {
@@ -134,7 +134,7 @@ impl Rows {
     fn row(&mut self, t: usize, table: &TableDef, entry: Entry<'_>) -> Result<(), String> {
         let row = RowView::new(entry.value);
         form(table, row, &mut self.buffer)?;
-        let told = |error: clearway_types::SqlError| error.message().to_owned();
+        let text = |error: clearway_types::SqlError| error.message().to_owned();
         let key = &mut self.buffer;
         key.clear();
         if table.primary_key.is_empty() {
@@ -143,24 +143,24 @@ impl Rows {
                 return Err("the key of a hidden row number expected".to_owned());
             }
         } else {
-            table.push_primary_key(row, key).map_err(told)?;
+            table.push_primary_key(row, key).map_err(text)?;
             if key != entry.key {
                 return Err(format!("key {} expected", shown_key(key)));
             }
         }
         for (index, pair) in table.indexes.iter().zip(&mut self.indexes[t]) {
             key.clear();
-            index.push_entry(row, entry.key, key).map_err(told)?;
+            index.push_entry(row, entry.key, key).map_err(text)?;
             pair.expected.add(key, entry.key);
         }
         for (global_index, pair) in table.global_indexes().zip(&mut self.global_indexes[t]) {
             if let Some((key, _)) =
-                global_index::entry(global_index.columns, row, self.partitions).map_err(told)?
+                global_index::entry(global_index.columns, row, self.partitions).map_err(text)?
             {
                 pair.expected.add(&key, &self.partition.0.to_le_bytes());
             }
         }
-        match table.partition_of(row, self.partitions).map_err(told)? {
+        match table.partition_of(row, self.partitions).map_err(text)? {
             Some(home) if home != self.partition => Err(format!(
                 "partition {home} expected by its distribution key, {} found",
                 self.partition
@@ -170,13 +170,13 @@ impl Rows {
     }
 }
 
-/// Whether the bytes are a row of the table, and nothing but that.
+/// Checks that the bytes are exactly a row of the table.
 fn form(table: &TableDef, row: RowView<'_>, buffer: &mut Vec<u8>) -> Result<(), String> {
     if row.len() != table.columns.len() {
         return Err(format!("{} columns expected, {} found", table.columns.len(), row.len()));
     }
     buffer.clear();
-    let mut again = RowBuilder::new(buffer);
+    let mut encoded = RowBuilder::new(buffer);
     for (i, (value, column)) in row.iter().zip(&table.columns).enumerate() {
         let value = value.map_err(|_| format!("column \"{}\" cannot be read", column.name))?;
         if !fits(column.ty, value) {
@@ -188,9 +188,9 @@ fn form(table: &TableDef, row: RowView<'_>, buffer: &mut Vec<u8>) -> Result<(), 
         if value.is_null() && (column.not_null || table.primary_key.contains(&i)) {
             return Err(format!("column \"{}\": a value expected, NULL found", column.name));
         }
-        again.push(value);
+        encoded.push(value);
     }
-    again.finish();
+    encoded.finish();
     if buffer == row.bytes() {
         Ok(())
     } else {
@@ -214,7 +214,7 @@ fn fits(ty: SqlType, value: DatumRef<'_>) -> bool {
     }
 }
 
-/// The key of the entry that an index should have for a row.
+/// Returns the key of the entry that an index should have for a row.
 pub(super) fn index_key(
     table: &TableDef,
     index: usize,

@@ -1,8 +1,8 @@
-//! Waits that last so long that they are logged.
+//! Logging of long waits.
 //!
 //! Invariants
-//! 1. A wait is claimed once, by the session whose it is, when it has lasted long enough: who
-//!    claims it sees that it is logged.
+//! 1. A wait is claimed once, by its own session, when it has lasted long enough. The session that
+//!    claims it makes sure that it is logged.
 //! 2. The end of a wait is logged if and only if the wait was logged while it lasted.
 
 use super::WaitsFor;
@@ -13,38 +13,38 @@ use clearway_sync::time::{Duration, Instant};
 use clearway_types::TxnId;
 use std::sync::Arc;
 
-/// What the log has said of a wait.
+/// A wait as logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedWait {
-    /// The backend id of the session that waits.
+    /// The backend id of the waiting session.
     pub pid: i32,
-    /// What for.
+    /// What it waits for.
     pub what: String,
     /// Its statement.
     pub statement: String,
 }
 
-/// What has become of a wait as a long one.
+/// Whether a wait has been logged as a long one.
 #[derive(Default)]
 pub(super) enum Long {
-    /// Nothing yet.
+    /// Not yet.
     #[default]
     No,
-    /// It will be logged if it still lasts then.
+    /// Claimed: it will be logged if it still lasts then.
     Claimed,
-    /// It was logged.
+    /// Logged.
     Logged(Arc<LoggedWait>),
 }
 
 impl Long {
-    /// The wait is over.
+    /// Returns the ended wait if it was logged.
     pub(super) fn ended(self, since: Instant, granted: bool) -> Option<Ended> {
         let Self::Logged(wait) = self else { return None };
         Some(Ended { wait, waited: since.elapsed(), granted })
     }
 }
 
-/// A logged wait that is over.
+/// A logged wait that has ended.
 pub(crate) struct Ended {
     wait: Arc<LoggedWait>,
     waited: Duration,
@@ -67,8 +67,8 @@ impl Ended {
 }
 
 impl WaitsFor {
-    /// Claims the transaction's waits that have lasted so long; returns when the next may be that
-    /// long.
+    /// Claims the transaction's waits that have lasted at least `limit`. Returns the time until the
+    /// next one may reach it.
     fn claim(&mut self, txn: TxnId, limit: Duration, claimed: &mut Vec<WaitId>) -> Duration {
         let mut next = limit;
         for wait in self
@@ -91,8 +91,8 @@ impl WaitsFor {
 }
 
 impl Client {
-    /// Adds to `claimed` the waits of what runs that have lasted at least `limit` and were not
-    /// claimed before. Returns after which time there may be more.
+    /// Adds to `claimed` the running statement's unclaimed waits that have lasted at least `limit`.
+    /// Returns the time after which there may be more.
     pub fn claim_long_waits(&self, limit: Duration, claimed: &mut Vec<WaitId>) -> Duration {
         let calling = self.calling();
         let mut waits = self.engine().waits_for();
@@ -101,7 +101,7 @@ impl Client {
 }
 
 impl Engine {
-    /// Has the end of this wait logged as well; false if it has ended.
+    /// Marks this wait as logged, so that its end is logged too. Returns false if it has ended.
     pub fn wait_is_logged(&self, txn: TxnId, id: WaitId, as_what: LoggedWait) -> bool {
         let mut graph = self.waits_for();
         let waits = graph.waits.get_mut(&txn).into_iter().flatten();

@@ -1,7 +1,7 @@
-//! The waits in progress, for people who look at them.
+//! The waits in progress, for monitoring.
 //!
-//! What is waited for is noted as numbers and bytes when a wait begins; names and values are found
-//! by who looks.
+//! A wait records its target as numbers and bytes when it begins. The reader resolves names and
+//! values.
 
 use super::WaitsFor;
 use crate::engine::Engine;
@@ -14,47 +14,45 @@ use hashbrown::HashMap;
 use std::fmt::{self, Display, Formatter, Write};
 use std::sync::Arc;
 
-/// A wait, by its number at its partition, which never uses that again.
+/// A wait, by its number at its partition. A partition never reuses a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WaitId {
-    /// Where.
+    /// The partition.
     pub partition: PartitionId,
-    /// Which.
+    /// The wait's number there.
     pub number: u64,
 }
 
 /// A wait in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockWait {
-    /// Who waits.
+    /// The waiting transaction.
     pub waiter: TxnId,
-    /// Where, and which wait there.
+    /// The partition and the wait's number there.
     pub id: WaitId,
-    /// For how long.
+    /// How long it has waited.
     pub waited: Duration,
-    /// Some of those in its way, the first of them for sure. Nobody is named where it waits for the
-    /// partition.
+    /// Some of its blockers; the first surely blocks it. Empty if it waits for the partition.
     pub blockers: Vec<TxnId>,
-    /// For which lock. `None`: it waits for the partition as a whole.
+    /// The lock waited for. `None`: it waits for the whole partition.
     pub lock: Option<LockName>,
 }
 
 /// A lock in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockName {
-    /// The table; empty: the catalog, or a table that is not committed.
+    /// The table. Empty: the catalog, or an uncommitted table.
     pub table: String,
-    /// The index that has the key, or whose key is kept apart from the rows; empty: the table's
-    /// rows have it.
+    /// The index or global index that has the key. Empty: the table's rows have it.
     pub index: String,
-    /// The key as its columns, or a range as its ends; empty: the whole table.
+    /// The key as its columns, or a range as its ends. Empty: the whole table.
     pub key: String,
-    /// Its mode.
+    /// The lock mode.
     pub mode: String,
 }
 
 impl LockWait {
-    /// What is waited for, in a line: `update lock on key (1) of table t`.
+    /// Returns what is waited for, in one line: `update lock on key (1) of table t`.
     pub fn what(&self) -> String {
         match &self.lock {
             Some(lock) => lock.to_string(),
@@ -80,10 +78,10 @@ impl Display for LockName {
     }
 }
 
-/// The characters of a text that are shown in a line of the log.
+/// Characters of a text shown in a line of the log.
 const SHOWN: usize = 1024;
 
-/// A text of a client's, as one line of bounded length.
+/// Returns a client's text as one line of bounded length.
 pub fn one_line(text: &str) -> String {
     let mut line: String =
         text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -93,8 +91,8 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// A wait as it is noted.
-struct Noted {
+/// A wait as recorded.
+struct RecordedWait {
     waiter: TxnId,
     id: WaitId,
     waited: Duration,
@@ -103,12 +101,12 @@ struct Noted {
 }
 
 impl WaitsFor {
-    fn all(&self) -> Vec<Noted> {
+    fn all(&self) -> Vec<RecordedWait> {
         let mut all = Vec::with_capacity(self.waits.len());
         for (waiter, waits) in &self.waits {
             all.extend(waits.iter().map(|wait| {
                 let line = wait.line.and_then(|line| self.lines.get(&(wait.partition, line)));
-                Noted {
+                RecordedWait {
                     waiter: *waiter,
                     id: WaitId { partition: wait.partition, number: wait.wait },
                     waited: wait.since.elapsed(),
@@ -122,26 +120,26 @@ impl WaitsFor {
 }
 
 impl Engine {
-    /// Every wait of a transaction for a lock or a partition that is in progress, the longest
-    /// first. The waits-for graph is latched meanwhile, for some 100 ns a wait.
+    /// Returns every wait of a transaction for a lock or a partition, longest first. Holds the
+    /// latch of the waits-for graph for about 100 ns per wait.
     pub fn lock_waits(&self) -> Vec<LockWait> {
-        let noted = self.waits_for().all();
-        if noted.is_empty() {
+        let recorded = self.waits_for().all();
+        if recorded.is_empty() {
             return Vec::new();
         }
         let catalog = self.catalog();
         let names = Names::new(&catalog);
-        let with_name = |Noted { waiter, id, waited, blockers, wanted }| {
+        let with_name = |RecordedWait { waiter, id, waited, blockers, wanted }| {
             let lock = wanted.map(|wanted: Arc<Wanted>| names.of(&wanted));
             LockWait { waiter, id, waited, blockers, lock }
         };
-        let mut waits: Vec<LockWait> = noted.into_iter().map(with_name).collect();
+        let mut waits: Vec<LockWait> = recorded.into_iter().map(with_name).collect();
         waits.sort_unstable_by_key(|wait| (std::cmp::Reverse(wait.waited), wait.waiter));
         waits
     }
 }
 
-/// Tables and trees by their numbers.
+/// Tables and trees by their ids.
 pub(crate) struct Names<'a> {
     tables: HashMap<TableId, &'a TableDef>,
     trees: HashMap<TreeId, (&'a TableDef, &'a str, Vec<SqlType>)>,
@@ -155,7 +153,7 @@ impl<'a> Names<'a> {
                 columns.iter().map(|column| table.columns[*column].ty).collect()
             };
             tables.insert(table.id, &**table);
-            // Without a primary key a row's key is its hidden number, which nobody knows.
+            // Without a primary key, a row's key is its hidden number, which users do not know.
             trees.insert(table.tree, (&**table, "", types(&table.primary_key)));
             for index in &table.indexes {
                 trees.insert(index.tree, (&**table, index.name.as_str(), types(&index.columns)));
@@ -189,7 +187,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// A key of a tree, with a mode in words.
+    /// Names a key of a tree, with a mode in words.
     pub(crate) fn of_key(&self, tree: TreeId, key: &[u8], mode: &str) -> LockName {
         self.in_tree(tree, mode, |types| shown_key(key, types))
     }
@@ -208,7 +206,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// An encoded key as `(1, text)`, or as its bytes if they are no such columns.
+/// Formats an encoded key as `(1, text)`, or as its bytes if it does not decode to these columns.
 fn shown_key(mut bytes: &[u8], types: &[SqlType]) -> String {
     let (mut out, whole) = ("(".to_owned(), bytes);
     for ty in types {
@@ -244,7 +242,7 @@ mod tests {
     use clearway_types::DatumRef;
 
     #[test]
-    fn a_lock_is_named_in_one_line() {
+    fn lock_name_is_one_line() {
         let named = |table: &str, index: &str, key: &str| {
             let [table, index, key, mode] = [table, index, key, "shared"].map(str::to_owned);
             LockName { table, index, key, mode }.to_string()
@@ -260,20 +258,19 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_shown_as_its_columns_or_as_its_bytes() {
+    fn key_is_shown_as_columns_or_bytes() {
         let types = [SqlType::Int4, SqlType::Text, SqlType::Date];
         let mut bytes = Vec::new();
         for value in [DatumRef::Int4(-5), DatumRef::Text("a\0b"), DatumRef::Null] {
             key::push(&mut bytes, value);
         }
         assert_eq!(shown_key(&bytes, &types), "(-5, a\0b, NULL)");
-        // The first column alone, as the end of a range has it; and what is behind the columns of
-        // an index.
+        // The first column alone, as at the end of a range, and the bytes after an index's columns.
         assert_eq!(shown_key(&bytes[..9], &types), "(-5)");
         assert_eq!(shown_key(&bytes, &types[..1]), "(-5)");
         assert_eq!(shown_key(&[0, 0, 9], &[]), "\\x000009");
         for end in 0..bytes.len() {
-            // Whatever it is: nothing panics.
+            // No input panics.
             shown_key(&bytes[..end], &types);
         }
     }

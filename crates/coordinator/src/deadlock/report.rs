@@ -1,7 +1,7 @@
-//! What is said of a deadlock: to the client whose transaction gives up, and in the log.
+//! Deadlock reports: to the client whose transaction gives up, and in the log.
 //!
-//! Who waits for what is copied while the circle is there, under the latch of the graph; names are
-//! found afterwards.
+//! The cycle's waits are copied while the cycle exists, under the graph's latch. Names are resolved
+//! afterwards.
 
 use super::look::Names;
 use super::{LineId, Victim, WaitsFor, one_line};
@@ -11,16 +11,16 @@ use clearway_partition::{Stake, Wanted};
 use clearway_types::{SqlError, SqlState, TxnId};
 use std::sync::Arc;
 
-/// Transactions of a circle that are told of.
+/// Most transactions of a cycle that a report shows.
 const SHOWN: usize = 20;
 
-/// A circle of waits, and who breaks it.
+/// A cycle of waits, and its victim.
 pub(crate) struct Deadlock {
     pub(crate) victim: Victim,
-    /// The victim's statement is run again.
+    /// The victim's statement will be retried.
     retried: bool,
-    /// The victim first; each waits for the next one, and the last for the victim.
-    circle: Vec<Member>,
+    /// The victim first. Each waits for the next one, and the last for the victim.
+    cycle: Vec<Member>,
 }
 
 struct Member {
@@ -30,7 +30,7 @@ struct Member {
 }
 
 impl Member {
-    /// As people know it: a client that has gone has no session any more.
+    /// Returns the name that users know. A disconnected client has no session any more.
     fn name(&self) -> String {
         match &self.asker {
             Some(asker) => format!("process {}", asker.pid),
@@ -40,13 +40,13 @@ impl Member {
 }
 
 impl WaitsFor {
-    /// Copies a circle as [`WaitsFor::circle`] returns it.
-    pub(super) fn deadlock(&self, victim: Victim, circle: &[(TxnId, LineId)]) -> Deadlock {
+    /// Copies a cycle as returned by [`WaitsFor::cycle`].
+    pub(super) fn deadlock(&self, victim: Victim, cycle: &[(TxnId, LineId)]) -> Deadlock {
         let wait = |txn: &TxnId, line: &LineId| {
             self.waits.get(txn)?.iter().find(|wait| wait.edge() == Some(*line))
         };
-        let first = circle.iter().position(|(txn, _)| *txn == victim.txn).unwrap_or_default();
-        let (after, before) = circle.split_at(first + 1);
+        let first = cycle.iter().position(|(txn, _)| *txn == victim.txn).unwrap_or_default();
+        let (after, before) = cycle.split_at(first + 1);
         let members = after.iter().rev().chain(before.iter().rev()).map(|(txn, line)| {
             let wait = wait(txn, line);
             Member {
@@ -55,20 +55,20 @@ impl WaitsFor {
                 wanted: wait.and_then(|wait| wait.wanted.clone()),
             }
         });
-        let stake = circle.get(first).and_then(|(txn, line)| Some(wait(txn, line)?.stake));
+        let stake = cycle.get(first).and_then(|(txn, line)| Some(wait(txn, line)?.stake));
         Deadlock {
             victim,
             retried: matches!(stake, Some(Stake::Retry(_))),
-            circle: members.collect(),
+            cycle: members.collect(),
         }
     }
 }
 
 impl Deadlock {
-    /// A line for each member, in PostgreSQL's words.
+    /// Returns a line for each member, in PostgreSQL's words.
     fn lines(&self, catalog: &Catalog) -> Vec<String> {
         let names = Names::new(catalog);
-        let next = self.circle.iter().cycle().skip(1);
+        let next = self.cycle.iter().cycle().skip(1);
         let line = |(member, next): (&Member, &Member)| {
             let what = member
                 .wanted
@@ -76,7 +76,7 @@ impl Deadlock {
                 .map_or_else(|| "a lock".to_owned(), |w| names.of(w).to_string());
             format!("{} waits for {what}; blocked by {}.", member.name(), next.name())
         };
-        self.circle.iter().zip(next).take(SHOWN).map(line).collect()
+        self.cycle.iter().zip(next).take(SHOWN).map(line).collect()
     }
 
     fn statements(&self) -> String {
@@ -84,24 +84,24 @@ impl Deadlock {
             let text = one_line(member.asker.as_ref()?.text.as_ref());
             Some(format!("{}: {text}", member.name()))
         };
-        self.circle.iter().take(SHOWN).filter_map(statement).collect::<Vec<_>>().join(" | ")
+        self.cycle.iter().take(SHOWN).filter_map(statement).collect::<Vec<_>>().join(" | ")
     }
 }
 
 impl Engine {
-    /// Logs the deadlock, and returns what the victim's client is told unless its statement is run
-    /// again.
+    /// Logs the deadlock. Returns the error for the victim's client, used unless its statement is
+    /// retried.
     pub(crate) fn report_deadlock(&self, deadlock: &Deadlock) -> SqlError {
         let mut lines = deadlock.lines(&self.catalog());
-        if let left @ 1.. = deadlock.circle.len() - lines.len() {
+        if let left @ 1.. = deadlock.cycle.len() - lines.len() {
             lines.push(format!("{left} more."));
         }
         let (statements, text) = (deadlock.statements(), lines.join(" "));
-        let victim = deadlock.circle.first().map(Member::name).unwrap_or_default();
+        let victim = deadlock.cycle.first().map(Member::name).unwrap_or_default();
         match deadlock.retried {
             true => tracing::info!(
                 statements,
-                "deadlock detected: {victim} runs its statement again: {text}"
+                "deadlock detected: {victim} retries its statement: {text}"
             ),
             false => tracing::warn!(statements, "deadlock detected: {victim} fails: {text}"),
         }
