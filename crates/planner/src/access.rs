@@ -1,8 +1,9 @@
-//! Choice of the access path and of the route.
+//! Chooses the access path and the route.
 //!
-//! A condition that the path answers exactly leaves the filter; one that it only narrows down stays
-//! there. A key expression is comparable with the column as the key encoding has it: any integer
-//! width for an integer column, a numeric or float8 by way of [`Func::ExactInt`] and its like.
+//! A condition that the path answers exactly is removed from the filter; one that the path only
+//! narrows down stays. A key expression is comparable with the column under the key encoding: any
+//! integer width for an integer column, and a numeric or float8 by means of [`Func::ExactInt`] and
+//! similar functions.
 
 use crate::tree::is_constant;
 use clearway_ir::expr::{BinaryOp, Func};
@@ -11,14 +12,14 @@ use clearway_ir::{Access, Distribution, Expr, GlobalIndex, LockWait, Path, RowLo
 use clearway_types::{Datum, SqlType};
 use std::sync::Arc;
 
-/// Most conditions of one WHERE that are looked at; more are only filtered.
+/// Most conditions of one WHERE that are considered for a path; the rest are only filtered.
 const MAX_CONDITIONS: usize = 64;
 
-/// What was chosen.
+/// The chosen path and route.
 pub(crate) struct Choice {
     pub(crate) access: Access,
     pub(crate) route: Route,
-    /// Each partition gives its rows in the order asked for.
+    /// Each partition returns its rows in the requested order.
     pub(crate) ordered: bool,
 }
 
@@ -27,9 +28,9 @@ struct Condition {
     column: usize,
     op: BinaryOp,
     key: Expr,
-    /// Whether a lookup by `key` is the whole condition.
+    /// A lookup by `key` is equivalent to the condition.
     exact: bool,
-    /// Its place among the conjuncts.
+    /// Its index among the conjuncts.
     at: usize,
 }
 
@@ -47,7 +48,7 @@ struct Candidate {
 struct Limit {
     key: Expr,
     inclusive: bool,
-    /// Its place among the conjuncts, if the bound is the whole condition.
+    /// Index of the conjunct, if the bound is equivalent to it.
     used: Option<usize>,
 }
 
@@ -66,8 +67,8 @@ impl Candidate {
     }
 }
 
-/// Finds path and route for the rows that satisfy `filter`, in the order of `order` if that costs
-/// nothing. `limited`: few rows of that order are wanted, so that an index may be walked for the
+/// Finds the path and route for the rows that satisfy `filter`, in the order `order` if that costs
+/// nothing. `limited`: few rows in that order are wanted, so that an index may be scanned for the
 /// order alone.
 pub(crate) fn choose(
     table: &Arc<TableDef>,
@@ -86,7 +87,8 @@ pub(crate) fn choose(
     }
     let route = route(table, &conditions);
     let (path, used, ordered) = path(table, &conjuncts, &conditions, order, limited);
-    // Who skips locked rows locks no path: a row may have left it by the time it is looked at.
+    // A statement that skips locked rows locks no path: a row may have left the path before it is
+    // checked.
     let skips = lock.is_some_and(|lock| lock.wait == LockWait::Skip);
     let rest = conjuncts
         .into_iter()
@@ -101,7 +103,7 @@ pub(crate) fn choose(
     }
 }
 
-/// The conjuncts of a condition.
+/// Splits a condition into its conjuncts.
 pub(crate) fn split(e: Expr, out: &mut Vec<Expr>) {
     match e {
         Expr::Binary(BinaryOp::And, l, r) => {
@@ -122,7 +124,7 @@ fn flip(op: BinaryOp) -> BinaryOp {
     }
 }
 
-/// The column on one side, bare or converted, and what it was converted to.
+/// Returns the column on one side, bare or converted, and the type it was converted to.
 fn column_side(table: &TableDef, e: &Expr) -> Option<(usize, Option<SqlType>)> {
     match e {
         Expr::Column(c) => Some((*c, None)),
@@ -159,7 +161,7 @@ fn comparisons(table: &TableDef, e: &Expr, at: usize, out: &mut Vec<Condition>) 
     let wide = table.columns[column].ty == SqlType::Int8;
     let (op, key, exact) = match (op, converted) {
         (op, None) => (op, (**key).clone(), true),
-        // Beyond 2^53 several bigints equal one float8.
+        // Above 2^53 several bigints equal one float8.
         (BinaryOp::Eq, Some(SqlType::Float8)) if wide => return,
         (BinaryOp::Eq, Some(_)) => (op, call(Func::ExactInt), true),
         (BinaryOp::Gt | BinaryOp::Ge, Some(_)) => (BinaryOp::Ge, call(Func::FloorInt), false),
@@ -214,7 +216,7 @@ fn candidate(index: Option<usize>, columns: &[usize], conditions: &[Condition]) 
     c
 }
 
-/// The columns by which the entries of a tree are ordered.
+/// Returns the columns by which a tree's entries are ordered.
 fn order_of(table: &TableDef, index: Option<usize>) -> Vec<usize> {
     match index {
         None => table.primary_key.clone(),
@@ -229,7 +231,7 @@ fn order_of(table: &TableDef, index: Option<usize>) -> Vec<usize> {
     }
 }
 
-/// Whether walking the candidate gives the order asked for: `Some(reverse)`.
+/// Returns `Some(reverse)` if scanning the candidate yields the requested order.
 fn serves(table: &TableDef, c: &Candidate, order: &[SortKey]) -> Option<bool> {
     let columns = order_of(table, c.index);
     let fixed = &columns[..c.prefix.len().min(columns.len())];
@@ -302,7 +304,7 @@ fn path(
     (Path::Range { index: best.index, prefix, low, high, reverse }, used, ordered)
 }
 
-/// `pk IN (constants)`.
+/// Matches `pk IN (constants)`.
 fn points(table: &TableDef, column: usize, e: &Expr) -> Option<Vec<Expr>> {
     let Expr::InList(needle, items) = e else { return None };
     let (found, converted) = column_side(table, needle)?;

@@ -1,4 +1,4 @@
-//! BACKUP: parsed here, and the columns of its answer.
+//! BACKUP: its parser, and the columns of its result.
 
 use crate::cursor::Cursor;
 use clearway_ir::Statement;
@@ -6,7 +6,7 @@ use clearway_ir::statement::{Backup, OutColumn};
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::tokenizer::Token;
 
-/// `BACKUP TO 'directory' [ RATE bytes ]`: Clearway's own.
+/// Parses `BACKUP TO 'directory' [ RATE bytes ]`, Clearway's own command.
 pub(crate) fn parse(c: &mut Cursor<'_>) -> SqlResult<Statement> {
     c.expect(&["backup", "to"])?;
     let target = c.string()?;
@@ -29,7 +29,7 @@ pub(crate) fn parse(c: &mut Cursor<'_>) -> SqlResult<Statement> {
     Ok(Statement::Backup(Backup { target, bytes_a_second }))
 }
 
-/// What it answers with, in one row.
+/// Returns the columns of its one result row.
 pub(crate) fn columns() -> Vec<OutColumn> {
     let column = |name: &str| OutColumn::computed(name, SqlType::Int8);
     ["bytes", "begin_lsn", "end_lsn", "duration_ms"].map(column).to_vec()

@@ -1,7 +1,7 @@
-//! Binding of scalar expressions: names, operators, what has a syntax of its own.
+//! Binds scalar expressions: names, operators, and constructs with a syntax of their own.
 //!
-//! Aggregates are bound to [`Expr::Column`]s numbered from [`AGGREGATE`]; `select` puts them in
-//! their places once all are known.
+//! Aggregates are bound to [`Expr::Column`]s numbered from [`AGGREGATE`]. `select` replaces the
+//! numbers once all aggregates are known.
 
 use crate::coerce::{long_numeric, long_numeric_text};
 use crate::literal::number;
@@ -18,9 +18,9 @@ use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, Spanned, UnaryOperator};
 use sqlparser::tokenizer::{Location, Token};
 
-/// Columns from here on are aggregates, not yet placed.
+/// Column numbers from here on are aggregates that have no position yet.
 pub(crate) const AGGREGATE: usize = 1 << 24;
-/// PostgreSQL's limit of parameters.
+/// PostgreSQL's limit on parameters.
 const MAX_PARAMS: usize = 65_535;
 
 /// A bound expression and its type.
@@ -36,17 +36,18 @@ impl Typed {
     }
 }
 
-/// What a bound aggregate may do where it stands.
+/// Whether aggregates are allowed at the current position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Aggregates {
     Allowed,
-    /// The clause that refuses them.
+    /// The clause that does not allow them.
     Refused(&'static str),
     /// Inside another aggregate.
     Nested,
 }
 
-/// Whether calls of pg_export_snapshot() are bound: to the only column of the statement's source.
+/// Whether calls of pg_export_snapshot() are allowed. They bind to the only column of the
+/// statement's source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Exports {
     Refused,
@@ -58,15 +59,15 @@ pub(crate) enum Exports {
 /// Binds the expressions of one statement.
 pub(crate) struct Binder<'a> {
     pub(crate) sql: &'a str,
-    /// The type of each parameter as far as it is known.
+    /// The type of each parameter, as far as it is known.
     pub(crate) params: Vec<SqlType>,
     pub(crate) scope: Scope,
     pub(crate) mode: Aggregates,
     pub(crate) aggregates: Vec<Aggregate>,
     pub(crate) exports: Exports,
-    /// Calls of random() so far.
+    /// Number of calls of random() so far.
     pub(crate) randoms: i32,
-    /// Which schemas a name without one means.
+    /// The schemas searched for a name without a schema.
     pub(crate) path: SearchPath,
     /// Columns of the scope named outside aggregates and GROUP BY, and where.
     pub(crate) seen: Vec<(usize, Location)>,
@@ -87,7 +88,7 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// The parameters' final types: what nothing decided is text.
+    /// Returns the parameters' final types. Undecided ones become text.
     pub(crate) fn final_params(&self) -> Vec<SqlType> {
         self.params
             .iter()
@@ -95,15 +96,11 @@ impl<'a> Binder<'a> {
             .collect()
     }
 
-    /// Binds an expression; an undecided one keeps type Unknown.
+    /// Binds an expression. An undecided one keeps type Unknown. Errors point to the innermost
+    /// expression.
     pub(crate) fn bind(&mut self, e: &ast::Expr) -> SqlResult<Typed> {
         let r = self.bind_inner(e);
         self.at(e, r)
-    }
-
-    /// As [`Binder::bind`], with errors where the innermost expression is.
-    pub(crate) fn boxed(&mut self, e: &ast::Expr) -> SqlResult<Typed> {
-        self.bind(e)
     }
 
     fn bind_inner(&mut self, e: &ast::Expr) -> SqlResult<Typed> {
@@ -211,7 +208,7 @@ impl<'a> Binder<'a> {
         to: &ast::DataType,
     ) -> SqlResult<Typed> {
         let to = self.of_type(to, types::resolve(to))?;
-        let inner = self.boxed(e)?;
+        let inner = self.bind(e)?;
         let undecided = is_undecided(&inner);
         let r = self.explicit_cast(inner, to);
         if undecided {
@@ -219,7 +216,7 @@ impl<'a> Binder<'a> {
         }
         match kind {
             ast::CastKind::DoubleColon => {
-                // Each cast inside has a pair of colons of its own before this one.
+                // Each inner cast has its own pair of colons before this one.
                 let mut inside = 0;
                 let mut inner = e;
                 while let ast::Expr::Cast { kind: ast::CastKind::DoubleColon, expr, .. } = inner {
@@ -235,7 +232,7 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// A condition.
+    /// Converts to a condition of a clause.
     pub(crate) fn boolean(&mut self, t: Typed, clause: &str) -> SqlResult<Expr> {
         let t = self.decide(t, SqlType::Bool)?;
         if t.ty != SqlType::Bool {
@@ -247,7 +244,7 @@ impl<'a> Binder<'a> {
     }
 
     fn unary_operator(&mut self, op: &UnaryOperator, e: &ast::Expr) -> SqlResult<Typed> {
-        // Minuses before a number are folded before its type is found.
+        // Minus signs before a number are folded before its type is determined.
         let (mut operand, mut negative) = (e, true);
         loop {
             match operand {
@@ -265,7 +262,7 @@ impl<'a> Binder<'a> {
         {
             return Ok(Typed::new(Expr::Literal(d), ty));
         }
-        let inner = self.boxed(e)?;
+        let inner = self.bind(e)?;
         match op {
             UnaryOperator::Minus => match long_numeric_text(&inner.expr) {
                 Some(text) => Ok(long_numeric(&format!("-{text}"))),
@@ -289,7 +286,7 @@ impl<'a> Binder<'a> {
     }
 
     fn is_null(&mut self, e: &ast::Expr) -> SqlResult<Typed> {
-        let inner = self.boxed(e)?;
+        let inner = self.bind(e)?;
         if let (SqlType::Unknown, Expr::Param(n)) = (inner.ty, &inner.expr) {
             let text = format!("could not determine data type of parameter ${}", n + 1);
             return Err(SqlError::new(SqlState::INDETERMINATE_DATATYPE, text));
@@ -297,9 +294,9 @@ impl<'a> Binder<'a> {
         Ok(Typed::new(Expr::IsNull(Box::new(inner.expr)), SqlType::Bool))
     }
 
-    /// Whether a condition is this truth value; `None` is unknown.
+    /// Binds a test for this truth value; `None` is unknown.
     fn is_bool(&mut self, e: &ast::Expr, wanted: Option<bool>, clause: &str) -> SqlResult<Typed> {
-        let inner = self.boxed(e)?;
+        let inner = self.bind(e)?;
         let b = self.boolean(inner, clause);
         let b = Box::new(self.at_literal(e, b)?);
         let same = match wanted {
@@ -328,7 +325,7 @@ impl<'a> Binder<'a> {
                 return Err(SqlError::unsupported("LIKE with an ESCAPE other than a backslash"));
             }
         }
-        let (text, pattern) = (self.boxed(e)?, self.boxed(pattern)?);
+        let (text, pattern) = (self.bind(e)?, self.bind(pattern)?);
         if !text.ty.is_string() || !pattern.ty.is_string() {
             let op = match (negated, insensitive) {
                 (false, false) => "~~",
@@ -347,7 +344,7 @@ impl<'a> Binder<'a> {
                 is_like,
             );
         }
-        // The blanks of a char(n) count, but not those of a pattern: that is a text.
+        // The blanks of a char(n) count, but not those of a pattern: the pattern is a text.
         let text = padded(self.decide(text, SqlType::Text)?);
         let pattern = self.decide(pattern, SqlType::Text)?;
         let (expr, pattern) = (Box::new(text.expr), Box::new(pattern.expr));
@@ -362,16 +359,16 @@ impl<'a> Binder<'a> {
         otherwise: Option<&ast::Expr>,
     ) -> SqlResult<Typed> {
         let operand = operand
-            .map(|e| self.boxed(e).and_then(|t| self.decide(t, SqlType::Text)))
+            .map(|e| self.bind(e).and_then(|t| self.decide(t, SqlType::Text)))
             .transpose()?;
         let (mut conditions, mut results) = (Vec::new(), Vec::new());
         let results_of = otherwise.into_iter().chain(arms.iter().map(|arm| &arm.result));
-        // PostgreSQL looks at ELSE first.
+        // PostgreSQL checks ELSE first.
         if let Some(e) = otherwise {
-            results.push(self.boxed(e)?);
+            results.push(self.bind(e)?);
         }
         for arm in arms {
-            let when = self.boxed(&arm.condition)?;
+            let when = self.bind(&arm.condition)?;
             let condition = match &operand {
                 Some(o) => {
                     let equal = self.binary(BinaryOp::Eq, o.clone(), when).map(|t| t.expr);
@@ -380,7 +377,7 @@ impl<'a> Binder<'a> {
                 None => self.boolean(when, "CASE/WHEN"),
             };
             conditions.push(self.at_literal(&arm.condition, condition)?);
-            results.push(self.boxed(&arm.result)?);
+            results.push(self.bind(&arm.result)?);
         }
         let (mut results, ty) = self.unify_at(results, results_of, "CASE")?;
         let last = otherwise.is_some().then(|| Box::new(results.remove(0)));
@@ -392,7 +389,7 @@ pub(crate) fn not(t: Typed) -> Typed {
     Typed::new(Expr::Unary(UnaryOp::Not, Box::new(t.expr)), SqlType::Bool)
 }
 
-/// A value of char(n) as a text that has its blanks.
+/// Converts a char(n) value to a text that keeps its blanks.
 pub(crate) fn padded(t: Typed) -> Typed {
     match t.ty {
         SqlType::Char(n) if n <= types::MAX_LENGTH => {

@@ -1,9 +1,9 @@
-//! The plan cache of the simple protocol: one a worker, keyed by the text without its literals.
+//! The plan cache of the simple protocol: one per worker, keyed by the text without its literals.
 //!
 //! Invariants:
 //! 1. A plan of another catalog version is never returned: the whole cache is dropped when the
 //!    version differs.
-//! 2. At most [`CAPACITY`] entries; a full cache is emptied (its statements plainly do not repeat).
+//! 2. At most [`CAPACITY`] entries. A full cache is cleared, since its statements do not repeat.
 //!
 //! Locking: none, it belongs to one thread. A crash leaves nothing.
 
@@ -15,7 +15,7 @@ use clearway_types::{Datum, SqlResult, SqlType};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// Most plans that are kept.
+/// Most plans kept.
 const CAPACITY: usize = 4096;
 
 /// Plans by normalised text.
@@ -23,28 +23,28 @@ const CAPACITY: usize = 4096;
 pub struct PlanCache {
     version: u64,
     plans: HashMap<Box<str>, Option<Arc<Plan>>>,
-    /// The text being looked up; kept for its room.
+    /// The text being looked up; kept for its allocation.
     scratch: Normalized,
 }
 
 impl PlanCache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many plans are held.
+    /// Returns the number of plans.
     pub fn len(&self) -> usize {
         self.plans.len()
     }
-    /// Whether there are none.
+    /// Returns true if there are no plans.
     pub fn is_empty(&self) -> bool {
         self.plans.is_empty()
     }
 
-    /// The plan of a simple query and the parameters that stand for its literals. `None`: the text
-    /// is not one that the cache serves; parse and plan it as it is, which also gives errors their
-    /// places.
+    /// Returns the plan of a simple query and the parameters that replace its literals. `None`: the
+    /// cache does not serve this text. Parse and plan it as it is, which also gives errors their
+    /// positions.
     pub fn get_or_plan(
         &mut self,
         sql: &str,
@@ -78,7 +78,7 @@ impl PlanCache {
         if self.plans.len() >= CAPACITY {
             self.plans.clear();
         }
-        // A text that cannot be planned without its literals is remembered as such.
+        // A text that cannot be planned without its literals is cached as such.
         let made = made(n, catalog, session).ok().flatten().map(Arc::new);
         self.plans.insert(n.key.as_str().into(), made.clone());
         made
@@ -92,7 +92,7 @@ fn made(n: &Normalized, catalog: &Catalog, session: &SessionEnv) -> SqlResult<Op
     Ok((made.params.len() == n.literals.len()).then_some(made))
 }
 
-/// The literals in the plan's parameter types.
+/// Converts the literals to the plan's parameter types.
 fn params(plan: &Plan, literals: &mut Vec<Datum>, zone: &Zone) -> SqlResult<Vec<Datum>> {
     let mut out = std::mem::take(literals);
     for (d, ty) in out.iter_mut().zip(&plan.params) {

@@ -1,5 +1,5 @@
-//! Conversions: what an undecided expression becomes, implicit and written casts, assignments, the
-//! common type of alternatives.
+//! Conversions: undecided expressions, implicit and explicit casts, assignments, and the common
+//! type of alternatives.
 
 use crate::bind::{Binder, Typed};
 use crate::ops::shown;
@@ -8,8 +8,8 @@ use clearway_ir::{Expr, Zone, cast, value};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 
 impl Binder<'_> {
-    /// Gives an undecided expression a type: a literal is read, a parameter becomes of it. Others
-    /// are left alone.
+    /// Gives an undecided expression a type: parses a literal, or sets a parameter's type. Leaves
+    /// other expressions alone.
     pub(crate) fn decide(&mut self, t: Typed, to: SqlType) -> SqlResult<Typed> {
         if t.ty != SqlType::Unknown {
             return Ok(t);
@@ -32,8 +32,8 @@ impl Binder<'_> {
                 if ty == to { Ok(param) } else { Ok(cast_expr(param, to, false)) }
             }
             Expr::Literal(Datum::Null) => Ok(Typed::new(t.expr, to)),
-            // The meaning depends on the session's zone: it is read at each execution. What no zone
-            // can read is an error now.
+            // The meaning depends on the session's time zone, so it is parsed at each execution. A
+            // text that is invalid in every zone is an error now.
             Expr::Literal(Datum::Text(ref s)) if to == SqlType::Timestamptz => {
                 match value::parse_text(to, s, &Zone::utc()) {
                     Err(e) if e.state() != SqlState::DATETIME_OVERFLOW || !some_zone_reads(s) => {
@@ -50,7 +50,7 @@ impl Binder<'_> {
         }
     }
 
-    /// An implicit conversion between known types.
+    /// Converts implicitly between known types.
     pub(crate) fn cast_to(&mut self, t: Typed, to: SqlType) -> SqlResult<Typed> {
         if t.ty == SqlType::Unknown {
             return self.decide(t, to);
@@ -61,7 +61,7 @@ impl Binder<'_> {
         fold_constant(cast_expr(t, to, false))
     }
 
-    /// A cast that the user wrote.
+    /// Applies an explicit cast.
     pub(crate) fn explicit_cast(&mut self, t: Typed, to: SqlType) -> SqlResult<Typed> {
         if t.ty == SqlType::Unknown {
             let bounded =
@@ -87,7 +87,7 @@ impl Binder<'_> {
         fold_constant(cast_expr(t, to, true))
     }
 
-    /// An assignment to a column: what INSERT and UPDATE do.
+    /// Converts for assignment to a column, as in INSERT and UPDATE.
     pub(crate) fn assign(&mut self, t: Typed, to: SqlType, column: &str) -> SqlResult<Expr> {
         if t.ty == SqlType::Unknown {
             return self.decide(t, to).map(|t| t.expr);
@@ -104,8 +104,8 @@ impl Binder<'_> {
         fold_constant(cast_expr(t, to, false)).map(|t| t.expr)
     }
 
-    /// One type for alternatives: of CASE, COALESCE, GREATEST, VALUES. A length stays only if all
-    /// of them have it.
+    /// Finds one type for alternatives: of CASE, COALESCE, GREATEST, VALUES. A length is kept only
+    /// if all of them have it.
     pub(crate) fn unify(
         &mut self,
         items: Vec<Typed>,
@@ -124,7 +124,7 @@ impl Binder<'_> {
         }
         let null = |t: &Typed| t.expr == Expr::Literal(Datum::Null);
         if !items.iter().all(|t| t.ty == common || null(t)) {
-            // A value of char(n) has its blanks, one without a length keeps those it came with: we
+            // A char(n) value has its blanks, and one without a length keeps those it came with. We
             // keep none.
             if matches!(common, SqlType::Char(_)) {
                 return Err(SqlError::unsupported(format!(
@@ -139,15 +139,15 @@ impl Binder<'_> {
     }
 }
 
-/// Whether a timestamp that is out of range in UTC is in range near the ends of the day: zones are
+/// Returns true if a timestamp that is out of range in UTC is in range in some time zone: zones are
 /// less than 16 hours from UTC.
 fn some_zone_reads(text: &str) -> bool {
     let mut ends = ["-15.99", "15.99"].into_iter().filter_map(Zone::setting);
     ends.any(|(zone, _)| value::parse_text(SqlType::Timestamptz, text, &zone).is_ok())
 }
 
-/// PostgreSQL's select_common_type for two: the first type stays unless only it converts to the
-/// other. `None`: of unlike kinds.
+/// PostgreSQL's select_common_type for two types: the first type is kept unless only it converts to
+/// the other. `None`: different categories.
 pub(crate) fn common_type(a: SqlType, b: SqlType) -> Option<SqlType> {
     use SqlType as T;
     Some(match (a, b) {
@@ -166,13 +166,13 @@ pub(crate) fn cast_expr(t: Typed, to: SqlType, explicit: bool) -> Typed {
     Typed::new(Expr::Cast { expr: Box::new(t.expr), to, explicit }, to)
 }
 
-/// A numeric literal that our numeric cannot hold: it may yet become a float8. As a numeric it is
-/// an error when it is evaluated.
+/// Represents a numeric literal that our numeric cannot hold. It may still become a float8; as a
+/// numeric it fails when evaluated.
 pub(crate) fn long_numeric(text: &str) -> Typed {
     cast_expr(Typed::new(Expr::Literal(text.into()), SqlType::Text), SqlType::Numeric, false)
 }
 
-/// The text of a [`long_numeric`].
+/// Returns the text of a [`long_numeric`].
 pub(crate) fn long_numeric_text(e: &Expr) -> Option<&str> {
     match e {
         Expr::Cast { expr, to: SqlType::Numeric, explicit: false } => match &**expr {
@@ -183,7 +183,7 @@ pub(crate) fn long_numeric_text(e: &Expr) -> Option<&str> {
     }
 }
 
-/// Evaluates a cast of a literal now, unless it depends on the session's zone.
+/// Evaluates a cast of a literal now, unless it depends on the session's time zone.
 fn fold_constant(t: Typed) -> SqlResult<Typed> {
     let Expr::Cast { expr, to, explicit } = &t.expr else { return Ok(t) };
     if let Some(text) = long_numeric_text(expr).filter(|_| *to == SqlType::Float8) {
@@ -207,7 +207,7 @@ pub(crate) fn is_time(ty: SqlType) -> bool {
     matches!(ty, SqlType::Date | SqlType::Timestamp | SqlType::Timestamptz)
 }
 
-/// What two of date, timestamp and timestamptz both become: the one that says most.
+/// Returns the common type of two of date, timestamp and timestamptz: the more specific one.
 pub(crate) fn time_common(a: SqlType, b: SqlType) -> SqlType {
     match (a, b) {
         (a, b) if a == b => a,
@@ -216,12 +216,12 @@ pub(crate) fn time_common(a: SqlType, b: SqlType) -> SqlType {
     }
 }
 
-/// Whether PostgreSQL converts silently in an assignment.
+/// Returns true if PostgreSQL converts implicitly in an assignment.
 pub fn assignable(from: SqlType, to: SqlType) -> bool {
     to.is_string() || is_number(from) && is_number(to) || is_time(from) && is_time(to) || from == to
 }
 
-/// Whether a cast that is written out is allowed.
+/// Returns true if an explicit cast is allowed.
 fn castable(from: SqlType, to: SqlType) -> bool {
     let int4_bool =
         matches!((from, to), (SqlType::Int4, SqlType::Bool) | (SqlType::Bool, SqlType::Int4));

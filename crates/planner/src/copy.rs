@@ -1,4 +1,4 @@
-//! COPY: we parse it ourselves, because its options are many and old.
+//! COPY: we parse it ourselves because of its many and legacy options.
 
 use crate::bind::Binder;
 use crate::cursor::Cursor;
@@ -14,7 +14,7 @@ use sqlparser::ast;
 use sqlparser::tokenizer::Token;
 use std::sync::Arc;
 
-/// Options as written; what is not said has its default by the format.
+/// Options as written. Missing ones get the format's default.
 #[derive(Default)]
 struct Options {
     csv: bool,
@@ -104,7 +104,7 @@ fn options(c: &mut Cursor<'_>) -> SqlResult<Options> {
     Ok(o)
 }
 
-/// One option in parentheses.
+/// Parses one option in parentheses.
 fn option(c: &mut Cursor<'_>, o: &mut Options) -> SqlResult<()> {
     let name = c.ident()?;
     match name.as_str() {
@@ -148,7 +148,7 @@ fn option(c: &mut Cursor<'_>, o: &mut Options) -> SqlResult<()> {
     Ok(())
 }
 
-/// A boolean option's value; none means true.
+/// Parses a boolean option's value. A missing value means true.
 fn boolean(c: &mut Cursor<'_>) -> SqlResult<bool> {
     let word = match c.peek() {
         Some(Token::Word(_)) => c.ident()?,

@@ -1,5 +1,5 @@
-//! CREATE TABLE and CREATE INDEX as they are written: what sqlparser does not read of them, or not
-//! as PostgreSQL does.
+//! The syntax of CREATE TABLE and CREATE INDEX that sqlparser does not parse, or parses differently
+//! from PostgreSQL.
 
 use crate::cursor::Cursor;
 use crate::error::place;
@@ -64,7 +64,7 @@ pub(crate) fn index(c: &mut Cursor<'_>, unique: bool) -> SqlResult<Kind> {
     Ok(Kind::CreateIndex { table, name, columns, unique, if_not_exists, concurrently })
 }
 
-/// CREATE TABLE: sqlparser gets it without UNLOGGED (all tables are logged) and without what
+/// Parses CREATE TABLE. sqlparser gets it without UNLOGGED (all tables are logged) and without what
 /// follows the column list.
 pub(crate) fn table(
     c: &mut Cursor<'_>,
@@ -94,8 +94,8 @@ pub(crate) fn table(
     }
 }
 
-/// The columns and constraints in their parentheses, without the options of the constraints: these
-/// are read here.
+/// Returns the columns and constraints in their parentheses, without the constraints' options,
+/// which are parsed here.
 fn elements(c: &mut Cursor<'_>) -> SqlResult<Vec<TokenWithSpan>> {
     let (mut out, mut depth, mut keyed) = (Vec::new(), 0, false);
     loop {
@@ -123,7 +123,7 @@ fn elements(c: &mut Cursor<'_>) -> SqlResult<Vec<TokenWithSpan>> {
     }
 }
 
-/// Where a clause behind the columns stands among the others; `None`: anywhere.
+/// Returns the position of a trailing clause in the required order; `None`: anywhere.
 fn rank(word: &str) -> Option<usize> {
     ["using", "with", "on", "tablespace"]
         .iter()

@@ -1,11 +1,11 @@
-//! Reading a statement token by token: for the commands that we parse ourselves.
+//! Reads a statement token by token, for the commands that we parse ourselves.
 
 use crate::error::{place, syntax_at};
 use crate::relation::{RelationName, cross_database};
 use clearway_types::{SqlError, SqlResult};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
-/// A place in a statement's tokens (without white space).
+/// A position in a statement's tokens (without white space).
 #[derive(Clone)]
 pub(crate) struct Cursor<'a> {
     pub(crate) sql: &'a str,
@@ -25,7 +25,7 @@ impl<'a> Cursor<'a> {
         self.at += 1;
         Some(t)
     }
-    /// The tokens not read yet.
+    /// Returns the remaining tokens.
     pub(crate) fn rest(&self) -> &'a [TokenWithSpan] {
         &self.tokens[self.at.min(self.tokens.len())..]
     }
@@ -33,22 +33,22 @@ impl<'a> Cursor<'a> {
     pub(crate) fn finish(&mut self) {
         self.at = self.tokens.len();
     }
-    /// Where the next token begins; nowhere at the end.
+    /// Returns where the next token begins; line 0 at the end.
     pub(crate) fn location(&self) -> Location {
         self.tokens.get(self.at).map_or(Location { line: 0, column: 0 }, |t| t.span.start)
     }
-    /// Whether both are at the same token of the same text.
+    /// Returns true if both are at the same token of the same text.
     pub(crate) fn is_at(&self, other: &Self) -> bool {
         self.at == other.at
     }
     pub(crate) fn done(&self) -> bool {
         self.at >= self.tokens.len()
     }
-    /// 42601 at the next token.
+    /// Returns 42601 at the next token.
     pub(crate) fn error(&self) -> SqlError {
         syntax_at(self.sql, self.tokens.get(self.at))
     }
-    /// 0A000 at the next token.
+    /// Returns 0A000 at the next token.
     pub(crate) fn unsupported(&self, what: &str) -> SqlError {
         let e = SqlError::unsupported(what);
         match self.tokens.get(self.at) {
@@ -56,7 +56,7 @@ impl<'a> Cursor<'a> {
             None => e,
         }
     }
-    /// The next word if it is not quoted, in lower case.
+    /// Returns the next word in lower case, unless it is quoted.
     pub(crate) fn peek_word(&self) -> Option<String> {
         match self.peek() {
             Some(Token::Word(w)) if w.quote_style.is_none() => Some(w.value.to_ascii_lowercase()),
@@ -66,7 +66,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn is(&self, word: &str) -> bool {
         matches!(self.peek(), Some(Token::Word(w)) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(word))
     }
-    /// Reads the words if they come next, all of them or none.
+    /// Consumes the words if all of them come next.
     pub(crate) fn accept(&mut self, words: &[&str]) -> bool {
         let start = self.at;
         for word in words {
@@ -97,13 +97,13 @@ impl<'a> Cursor<'a> {
     pub(crate) fn expect_end(&self) -> SqlResult<()> {
         if self.done() { Ok(()) } else { Err(self.error()) }
     }
-    /// An identifier, folded.
+    /// Reads an identifier and folds it.
     pub(crate) fn ident(&mut self) -> SqlResult<String> {
         let Some(Token::Word(w)) = self.peek() else { return Err(self.error()) };
         self.at += 1;
         Ok(if w.quote_style.is_some() { w.value.clone() } else { w.value.to_ascii_lowercase() })
     }
-    /// A table's or index's name; its schema may stand before it.
+    /// Reads a table's or index's name, optionally qualified by a schema.
     pub(crate) fn name(&mut self) -> SqlResult<RelationName> {
         let first = self.ident()?;
         if !self.accept_token(&Token::Period) {
@@ -115,7 +115,7 @@ impl<'a> Cursor<'a> {
         }
         Ok(RelationName { schema: Some(first), name })
     }
-    /// Names separated by commas.
+    /// Reads names separated by commas.
     pub(crate) fn names(&mut self) -> SqlResult<Vec<RelationName>> {
         let mut names = vec![self.name()?];
         while self.accept_token(&Token::Comma) {
@@ -123,7 +123,7 @@ impl<'a> Cursor<'a> {
         }
         Ok(names)
     }
-    /// `(a, b)`
+    /// Reads `(a, b)`.
     pub(crate) fn columns(&mut self) -> SqlResult<Vec<String>> {
         self.expect_token(&Token::LParen)?;
         let mut names = vec![self.ident()?];
@@ -133,7 +133,7 @@ impl<'a> Cursor<'a> {
         self.expect_token(&Token::RParen)?;
         Ok(names)
     }
-    /// A quoted string.
+    /// Reads a quoted string.
     pub(crate) fn string(&mut self) -> SqlResult<String> {
         match self.peek() {
             Some(Token::SingleQuotedString(s) | Token::EscapedStringLiteral(s)) => {
@@ -143,7 +143,7 @@ impl<'a> Cursor<'a> {
             _ => Err(self.error()),
         }
     }
-    /// Everything in the parentheses that come next.
+    /// Reads everything in the next parentheses.
     pub(crate) fn parenthesised(&mut self) -> SqlResult<&'a [TokenWithSpan]> {
         self.expect_token(&Token::LParen)?;
         let start = self.at;

@@ -11,7 +11,7 @@ use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::ast;
 use sqlparser::tokenizer::Token;
 
-/// What stands between DECLARE's name and FOR.
+/// The options between DECLARE's name and FOR.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) binary: bool,
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     hold: bool,
 }
 
-/// DECLARE.
+/// Parses DECLARE.
 pub(crate) fn declare(c: &mut Cursor<'_>) -> SqlResult<Kind> {
     c.next();
     let name = c.ident()?;
@@ -60,7 +60,7 @@ pub(crate) fn declare(c: &mut Cursor<'_>) -> SqlResult<Kind> {
 }
 
 impl Options {
-    /// Refuses what contradicts itself, what no cursor can be, and what we do not have.
+    /// Refuses contradictory options, options that no cursor can have, and unsupported ones.
     fn check(self, query: &Kind) -> SqlResult<()> {
         let contradiction = |text: &str| Err(SqlError::new(SqlState(*b"42P11"), text));
         if self.scroll && self.no_scroll {
@@ -112,18 +112,18 @@ impl Options {
     }
 }
 
-/// The first locking clause of a query, as it is written.
+/// Returns the query's first locking clause, as written.
 fn first_lock(query: &Kind) -> Option<&'static str> {
     let Kind::Sql(statement) = query else { return None };
     let ast::Statement::Query(query) = &**statement else { return None };
     query.locks.first().map(|lock| crate::locking::clause(lock).name)
 }
 
-/// FETCH and MOVE.
+/// Parses FETCH and MOVE.
 pub(crate) fn fetch(c: &mut Cursor<'_>) -> SqlResult<Statement> {
     let moves = c.is("move");
     c.next();
-    // A word alone is the cursor's name, even if it could be a direction.
+    // A single word is the cursor's name, even if it could be a direction.
     let rows = if c.rest().len() > 1 { rows(c)? } else { FetchRows::By(1) };
     let _ = c.accept(&["from"]) || c.accept(&["in"]);
     Ok(Statement::Fetch(Fetch { cursor: c.ident()?, rows, moves }))
@@ -163,7 +163,7 @@ fn is_number(c: &Cursor<'_>) -> bool {
     matches!(c.peek(), Some(Token::Number(..) | Token::Minus | Token::Plus))
 }
 
-/// An integer of 32 bits with an optional sign.
+/// Reads a 32-bit integer with an optional sign.
 fn number(c: &mut Cursor<'_>) -> SqlResult<i64> {
     let minus = c.accept_token(&Token::Minus);
     if !minus {
@@ -175,7 +175,7 @@ fn number(c: &mut Cursor<'_>) -> SqlResult<i64> {
     Ok(if minus { -i64::from(n) } else { i64::from(n) })
 }
 
-/// CLOSE.
+/// Parses CLOSE.
 pub(crate) fn close(c: &mut Cursor<'_>) -> SqlResult<Statement> {
     c.next();
     Ok(Statement::Close(if c.accept(&["all"]) { None } else { Some(c.ident()?) }))

@@ -13,13 +13,13 @@ use clearway_ir::{Catalog, Column, Distribution, Expr, Statement, TableDef};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState};
 use sqlparser::ast::{self, ColumnOption, Spanned, TableConstraint};
 
-/// PostgreSQL's limit of columns.
+/// PostgreSQL's limit on columns.
 const MAX_COLUMNS: usize = 1600;
 
 /// A key as declared: name, columns.
 type Key = (Option<String>, Vec<String>);
 
-/// CREATE TABLE.
+/// Binds CREATE TABLE.
 pub(crate) fn create_table(
     b: &mut Binder<'_>,
     catalog: &Catalog,
@@ -142,7 +142,7 @@ fn table_column(
     Ok(column)
 }
 
-/// A DEFAULT's value.
+/// Binds a DEFAULT's value.
 fn default(b: &mut Binder<'_>, e: &ast::Expr, column: &Column) -> SqlResult<Expr> {
     b.mode = Aggregates::Refused("DEFAULT expressions");
     let t = b.bind(e).map_err(|err| match (err.state(), err.position()) {
@@ -211,7 +211,7 @@ fn constraint_columns(columns: &[ast::IndexColumn]) -> SqlResult<Vec<String>> {
         .collect()
 }
 
-/// The columns of a key by name: each once, all there.
+/// Resolves a key's column names. Each must exist and occur once.
 fn key_columns(table: &TableDef, names: &[String], what: &str) -> SqlResult<Vec<usize>> {
     let missing = |name: &str| {
         SqlError::new(
@@ -227,13 +227,13 @@ fn key_columns(table: &TableDef, names: &[String], what: &str) -> SqlResult<Vec<
     Ok(columns)
 }
 
-/// The column that is there twice.
+/// Returns a column that occurs twice.
 fn repeated<'t>(table: &'t TableDef, columns: &[usize]) -> Option<&'t str> {
     let twice = (1..columns.len()).find(|n| columns[..*n].contains(&columns[*n]));
     twice.map(|n| table.columns[columns[n]].name.as_str())
 }
 
-/// 42701 if a key has a column twice.
+/// Returns 42701 if a key has a column twice.
 pub(crate) fn once_each(table: &TableDef, columns: &[usize], what: &str) -> SqlResult<()> {
     repeated(table, columns).map_or(Ok(()), |name| {
         let text = format!("column \"{name}\" appears twice in {what} constraint");
@@ -241,7 +241,7 @@ pub(crate) fn once_each(table: &TableDef, columns: &[usize], what: &str) -> SqlR
     })
 }
 
-/// 42701 if ANALYZE names a column twice.
+/// Returns 42701 if ANALYZE names a column twice.
 pub(crate) fn analyzed_once(table: &TableDef, columns: &[usize]) -> SqlResult<()> {
     repeated(table, columns).map_or(Ok(()), |name| {
         let text =
@@ -250,7 +250,7 @@ pub(crate) fn analyzed_once(table: &TableDef, columns: &[usize]) -> SqlResult<()
     })
 }
 
-/// DROP TABLE, DROP INDEX.
+/// Binds DROP TABLE and DROP INDEX.
 pub(crate) fn drop(
     b: &Binder<'_>,
     table: bool,
@@ -276,8 +276,8 @@ pub(crate) fn drop(
     })
 }
 
-/// DISTRIBUTED BY, else the first column of the primary key or of the first unique one, else
-/// anywhere.
+/// Chooses the distribution: DISTRIBUTED BY, otherwise the first column of the primary key or of
+/// the first unique key, otherwise random.
 fn distribute(table: &TableDef, asked: Option<&Distributed>) -> SqlResult<Distribution> {
     let first = table.primary_key.first().or(table.indexes.first().and_then(|i| i.columns.first()));
     Ok(match asked {
@@ -294,7 +294,7 @@ fn distribute(table: &TableDef, asked: Option<&Distributed>) -> SqlResult<Distri
     })
 }
 
-/// The name and the columns of CREATE INDEX on a table of the catalog.
+/// Returns the name and the columns of a CREATE INDEX on an existing table.
 pub(crate) fn create_index(
     catalog: &Catalog,
     table: &TableDef,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 type Bound = (Statement, Vec<OutColumn>);
 
-/// INSERT.
+/// Binds INSERT.
 pub(crate) fn insert(b: &mut Binder<'_>, catalog: &Catalog, i: &ast::Insert) -> SqlResult<Bound> {
     let ast::TableObject::TableName(name) = &i.table else {
         return Err(SqlError::unsupported("INSERT into this"));
@@ -60,7 +60,7 @@ pub(crate) fn insert(b: &mut Binder<'_>, catalog: &Catalog, i: &ast::Insert) -> 
     Ok((Statement::Insert(Insert { table, source, program }), out))
 }
 
-/// What ON CONFLICT asks for.
+/// Binds ON CONFLICT.
 fn conflicts(b: &Binder<'_>, table: &TableDef, i: &ast::Insert) -> SqlResult<OnConflict> {
     let on = match &i.on {
         None => return Ok(OnConflict::Fail),
@@ -118,7 +118,7 @@ fn conflicts(b: &Binder<'_>, table: &TableDef, i: &ast::Insert) -> SqlResult<OnC
     }
 }
 
-/// A column that ON CONFLICT names, in PostgreSQL's words.
+/// Resolves a column named by ON CONFLICT; errors as in PostgreSQL.
 fn inferred(table: &TableDef, name: &str) -> SqlResult<usize> {
     let missing =
         || SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist"));
@@ -144,7 +144,7 @@ fn insert_columns(
     Ok(columns)
 }
 
-/// 42701 if a column is named twice.
+/// Returns 42701 if a column is named twice.
 pub(crate) fn unique_columns(table: &TableDef, columns: &[usize]) -> SqlResult<()> {
     for (n, c) in columns.iter().enumerate() {
         if columns[..n].contains(c) {
@@ -155,7 +155,7 @@ pub(crate) fn unique_columns(table: &TableDef, columns: &[usize]) -> SqlResult<(
     Ok(())
 }
 
-/// A row of defaults.
+/// Returns a row of defaults.
 pub(crate) fn defaults(table: &TableDef) -> Vec<Expr> {
     table.columns.iter().map(|c| c.default.clone().unwrap_or(Expr::Literal(Datum::Null))).collect()
 }
@@ -202,7 +202,7 @@ fn value_rows(
     Ok(rows)
 }
 
-/// The value of an expression for a column.
+/// Binds an expression assigned to a column.
 fn assigned(b: &mut Binder<'_>, e: &ast::Expr, to: &Column) -> SqlResult<Expr> {
     let t = b.bind(e)?;
     let undecided = is_undecided(&t);
@@ -210,7 +210,7 @@ fn assigned(b: &mut Binder<'_>, e: &ast::Expr, to: &Column) -> SqlResult<Expr> {
     if undecided { b.at_literal(e, r) } else { b.at(e, r) }
 }
 
-/// Puts a query's columns into the table's.
+/// Maps a query's columns to the table's.
 fn from_query(
     b: &mut Binder<'_>,
     table: &TableDef,
@@ -232,7 +232,7 @@ fn from_query(
     Ok(query)
 }
 
-/// Appends a projection, or works it into the last one if that computes nothing twice.
+/// Appends a projection, or merges it into the last one if that evaluates nothing twice.
 fn fuse(query: &mut Query, row: Vec<Expr>) -> SqlResult<()> {
     if let Some(Finish::Project(inner)) = query.finish.last_mut() {
         let mut uses = vec![0usize; inner.len()];
@@ -271,7 +271,7 @@ fn returning(
     Ok((exprs, outputs.into_iter().map(Output::column).collect()))
 }
 
-/// The one table of UPDATE or DELETE, put in scope.
+/// Resolves the single table of UPDATE or DELETE, and puts it in scope.
 fn target_table(
     b: &mut Binder<'_>,
     catalog: &Catalog,
@@ -293,7 +293,7 @@ fn where_clause(b: &mut Binder<'_>, e: Option<&ast::Expr>) -> SqlResult<Option<E
     e.map(|e| condition(b, e, "WHERE")).transpose()
 }
 
-/// UPDATE.
+/// Binds UPDATE.
 pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> SqlResult<Bound> {
     if u.from.is_some() {
         return Err(SqlError::unsupported("UPDATE ... FROM"));
@@ -334,8 +334,8 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
     let sets = |columns: &[usize]| set.iter().any(|(c, _)| columns.contains(c));
     let placed = matches!(&table.distribution, Distribution::Hash(columns) if sets(columns));
     let moves = placed || table.global_indexes().any(|g| sets(g.columns));
-    // The entries of indexes are locked one by one unless the table is: of all rows they would be
-    // very many.
+    // Index entries are locked one by one unless the table is locked. A change of all rows would
+    // lock too many entries.
     let all_entries =
         access.path == Path::Full && table.indexes.iter().any(|index| sets(&index.columns));
     let keys_stay = !moves && !all_entries && !set.iter().any(|(c, _)| table.is_in_key(*c));
@@ -345,7 +345,7 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
     Ok((Statement::Modify { program, route }, out))
 }
 
-/// DELETE.
+/// Binds DELETE.
 pub(crate) fn delete(b: &mut Binder<'_>, catalog: &Catalog, d: &ast::Delete) -> SqlResult<Bound> {
     if d.using.is_some() {
         return Err(SqlError::unsupported("DELETE ... USING"));

@@ -1,10 +1,10 @@
-//! Errors of the parser in PostgreSQL's words, and places in the text.
+//! Parser errors with PostgreSQL's messages, and positions in the text.
 
 use clearway_types::{SqlError, SqlState};
 use sqlparser::parser::ParserError;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
-/// The place of `at` in characters from 1; `None` if the parser did not know it.
+/// Returns the position of `at` in characters from 1, or `None` if the parser did not know it.
 pub(crate) fn position(sql: &str, at: Location) -> Option<u32> {
     if at.line == 0 || at.column == 0 {
         return None;
@@ -14,7 +14,7 @@ pub(crate) fn position(sql: &str, at: Location) -> Option<u32> {
     u32::try_from(before + at.column as usize).ok()
 }
 
-/// Adds the place to an error, if it is known and the error has none.
+/// Adds the position to an error, if it is known and the error has none.
 pub(crate) fn place(e: SqlError, sql: &str, at: Location) -> SqlError {
     match position(sql, at) {
         Some(p) if e.position().is_none() => e.at(p),
@@ -22,7 +22,7 @@ pub(crate) fn place(e: SqlError, sql: &str, at: Location) -> SqlError {
     }
 }
 
-/// 42601 at a token, or at the end.
+/// Returns 42601 at a token, or at the end.
 pub(crate) fn syntax_at(sql: &str, token: Option<&TokenWithSpan>) -> SqlError {
     match token.filter(|t| t.token != Token::EOF) {
         Some(t) => {
@@ -37,7 +37,7 @@ pub(crate) fn syntax_at(sql: &str, token: Option<&TokenWithSpan>) -> SqlError {
     }
 }
 
-/// The token as it was written.
+/// Returns the token as it was written.
 fn source_of(sql: &str, t: &TokenWithSpan) -> String {
     let (start, end) = (position(sql, t.span.start), position(sql, t.span.end));
     match (start, end) {
@@ -48,7 +48,7 @@ fn source_of(sql: &str, t: &TokenWithSpan) -> String {
     }
 }
 
-/// What sqlparser says, as PostgreSQL would.
+/// Converts sqlparser's error to PostgreSQL's.
 pub(crate) fn from_parser(sql: &str, e: &ParserError, tokens: &[TokenWithSpan]) -> SqlError {
     let text = match e {
         ParserError::RecursionLimitExceeded => {
@@ -62,7 +62,7 @@ pub(crate) fn from_parser(sql: &str, e: &ParserError, tokens: &[TokenWithSpan]) 
     syntax_at(sql, found)
 }
 
-/// `... at Line: 1, Column: 8`
+/// Parses `... at Line: 1, Column: 8`.
 fn location_in(text: &str) -> Option<Location> {
     let (_, tail) = text.rsplit_once("at Line: ")?;
     let (line, column) = tail.split_once(", Column: ")?;

@@ -1,4 +1,4 @@
-//! EXPLAIN: the plan as an indented tree, what happens last on top.
+//! EXPLAIN: the plan as an indented tree, with the last step on top.
 
 use clearway_ir::program::Group;
 use clearway_ir::show::{Constants, Printer};
@@ -6,7 +6,7 @@ use clearway_ir::statement::{Finish, Insert, Query, Route, SortKey, Source};
 use clearway_ir::{Access, Distribution, Expr, OnConflict, Path, Program, Statement, TableDef};
 use clearway_types::{SqlError, SqlResult};
 
-/// The lines that EXPLAIN prints.
+/// Returns the lines that EXPLAIN prints.
 pub(crate) fn lines(s: &Statement) -> SqlResult<Vec<String>> {
     let mut out = Vec::new();
     match s {
@@ -44,7 +44,7 @@ fn insert(i: &Insert, out: &mut Vec<String>) {
     query(&i.source, 1, out);
 }
 
-/// The global indexes that the statement changes beside the rows.
+/// Adds the global indexes that the statement changes besides the rows.
 fn global_indexes(table: &TableDef, depth: usize, out: &mut Vec<String>) {
     let names: Vec<&str> = table.global_indexes().map(|g| g.name).collect();
     if !names.is_empty() {

@@ -1,4 +1,4 @@
-//! FROM: one table, system view or generate_series, and what may be locked of it.
+//! FROM: one table, system view or generate_series, and whether locking clauses may lock it.
 
 use crate::bind::Binder;
 use crate::locking::Lock;
@@ -11,10 +11,10 @@ use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, TableFactor};
 use std::sync::Arc;
 
-/// What FROM names.
+/// The item in FROM.
 pub(crate) enum From {
     Nothing,
-    /// Nothing, and the select list calls pg_export_snapshot().
+    /// No FROM, and the select list calls pg_export_snapshot().
     Export,
     Table(Arc<TableDef>),
     View(SystemView),
@@ -36,7 +36,7 @@ pub(crate) fn from(
         if from.is_empty() {
             return Ok(From::Nothing);
         }
-        // Every name is looked up first: an unknown relation is the better error.
+        // Every name is looked up first, since an unknown relation is the more useful error.
         for item in from {
             check_relations(b, catalog, item)?;
         }
@@ -94,7 +94,7 @@ fn check_relations(b: &Binder<'_>, catalog: &Catalog, item: &ast::TableWithJoins
     Ok(())
 }
 
-/// The table called so, or 42P01 at its place.
+/// Returns the table with this name, or 42P01 at the name's position.
 pub(crate) fn lookup(
     b: &Binder<'_>,
     catalog: &Catalog,
@@ -105,7 +105,7 @@ pub(crate) fn lookup(
     found.map_err(|e| crate::error::place(e, b.sql, name.span().start))
 }
 
-/// The new names of an alias's columns.
+/// Returns the new names of an alias's columns.
 fn column_names(a: &ast::TableAlias) -> SqlResult<Vec<String>> {
     if a.columns.iter().any(|c| c.data_type.is_some()) {
         let text = "a column definition list is only allowed for functions returning \"record\"";
@@ -160,7 +160,7 @@ fn series(
     Ok(From::Series { start, stop, step, ty })
 }
 
-/// Whether what a locking clause names can be locked.
+/// Checks that the items named by a locking clause can be locked.
 pub(crate) fn locked(b: &Binder<'_>, lock: &Lock, from: &From) -> SqlResult<()> {
     use ast::Spanned;
     if let Some(of) = &lock.of {

@@ -14,7 +14,7 @@ use clearway_ir::system::SCHEMA;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, DuplicateTreatment, FunctionArg, FunctionArgExpr, FunctionArguments};
 
-/// Words without parentheses that are calls.
+/// Binds words that are calls without parentheses.
 pub(crate) fn bare_word(name: &str) -> Option<Typed> {
     let (f, ty) = match name {
         "current_timestamp" => (Func::Now, SqlType::Timestamptz),
@@ -33,7 +33,7 @@ pub(crate) fn bare_word(name: &str) -> Option<Typed> {
     Some(Typed::new(Expr::Func(f, Vec::new()), ty))
 }
 
-/// Calls and what reads like one; anything else is 0A000 by its name.
+/// Binds calls and constructs that resemble calls. Anything else is refused by its name with 0A000.
 pub(crate) fn bind(b: &mut Binder<'_>, e: &ast::Expr) -> SqlResult<Typed> {
     use ast::Expr as E;
     match e {
@@ -268,7 +268,7 @@ fn scalar(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
             return call(Func::CurrentDatabase, vec![], T::Name);
         }
         ("current_schema", 0) => return call(Func::CurrentSchema, vec![], T::Name),
-        // We have no advisory locks: there is never one to let go.
+        // We have no advisory locks, so there is never one to release.
         ("pg_advisory_unlock_all", 0) => return Ok(Typed::new(Expr::Literal("".into()), T::Void)),
         ("pg_backend_pid", 0) => return call(Func::PgBackendPid, vec![], T::Int4),
         ("pg_export_snapshot", 0) => {
@@ -313,14 +313,14 @@ fn scalar(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
     fixed(b, name, args)
 }
 
-/// nullif(): the first argument's type as the operator = takes it.
+/// nullif(): the first argument, in the type that the operator = uses.
 fn null_if(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
     let Ok([first, second]) = <[Typed; 2]>::try_from(args) else {
         return Err(undefined("nullif", &[]));
     };
     let (own, value) = (first.ty, first.clone());
     let (a, c) = b.comparable("=", first, second)?;
-    // Times of two types are compared as they are: the first one stays what it was.
+    // Times of two types are compared as they are: the first one keeps its type.
     if is_time(own) && own != a.ty {
         let equal = Expr::Binary(BinaryOp::Eq, Box::new(a.expr), Box::new(c.expr));
         let null = Expr::Literal(Datum::Null);
@@ -336,7 +336,7 @@ fn null_if(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
     Ok(Typed::new(Expr::Func(Func::NullIf, vec![a.expr, c.expr]), ty))
 }
 
-/// concat(): the output form of each argument, nothing for a NULL.
+/// concat(): the output form of each argument; nothing for NULL.
 fn concat(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
     let mut whole: Option<Typed> = None;
     for arg in args {
@@ -379,7 +379,7 @@ fn number(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
     Ok(Typed::new(Expr::Func(f, vec![arg.expr]), arg.ty))
 }
 
-/// What we have, in all the forms that PostgreSQL has for our types.
+/// The functions that we have, in all of PostgreSQL's forms for our types.
 const OURS: &[&str] = &[
     "abs",
     "avg",
@@ -415,7 +415,7 @@ const OURS: &[&str] = &[
     "upper",
 ];
 
-/// Functions of fixed argument types.
+/// Binds functions with fixed argument types.
 fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
     use SqlType as T;
     let time = args.get(1).map_or(T::Timestamptz, |a| {
@@ -479,10 +479,10 @@ fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
     Ok(Typed::new(Expr::Func(f, out), ty))
 }
 
-/// The functions of PostgreSQL 15, in order: those that we do not have are refused by name.
+/// PostgreSQL 15's functions, in order. Those that we do not have are refused by name.
 const BUILTIN: &str = include_str!("functions.txt");
 
-/// 42883, or 0A000 if PostgreSQL may have the function.
+/// Returns 42883, or 0A000 if PostgreSQL may have the function.
 fn undefined(name: &str, args: &[SqlType]) -> SqlError {
     if !OURS.contains(&name) && BUILTIN.lines().any(|n| n == name) {
         return SqlError::unsupported(format!("function {name}"));
@@ -492,7 +492,7 @@ fn undefined(name: &str, args: &[SqlType]) -> SqlError {
         .hint("No function matches the given name and argument types. You might need to add explicit type casts.")
 }
 
-/// The name of a function's result column.
+/// Returns the name of a function's result column.
 pub(crate) fn result_name(f: &ast::Function) -> String {
     parts(&f.name).ok().and_then(|p| p.last().map(|i| fold(i))).unwrap_or_default()
 }

@@ -1,14 +1,14 @@
-//! PostgreSQL's rules for numbers and strings that sqlparser's tokenizer does not keep.
+//! PostgreSQL's rules for numbers and strings that sqlparser's tokenizer does not implement.
 //!
-//! A number ends where a name cannot begin (`123abc`, `1_000`, `0x1F` and `1e` are errors). Strings
-//! with a line's end between them are one string; on one line they are an error, where sqlparser
+//! A number may not be followed directly by a name (`123abc`, `1_000`, `0x1F` and `1e` are errors).
+//! Strings separated by a line break are one string. On one line they are an error, where sqlparser
 //! would take the second for an alias. `ISNULL` becomes `IS NULL`.
 
 use crate::error::{place, syntax_at};
 use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
-/// The tokens that count, or 42601.
+/// Returns the significant tokens, or 42601.
 pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Vec<TokenWithSpan>> {
     let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     let mut gap = Gap::default();
@@ -36,7 +36,7 @@ pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Vec<To
             {
                 return Err(junk(sql, last, "numeric literal"));
             }
-            // The parser knows only the long form of this one.
+            // The parser knows only the long form.
             (_, Token::Word(w))
                 if w.quote_style.is_none() && w.value.eq_ignore_ascii_case("isnull") =>
             {
@@ -53,11 +53,11 @@ pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Vec<To
     Ok(out)
 }
 
-/// What stands between two tokens.
+/// The white space between two tokens.
 #[derive(Default)]
 struct Gap {
     empty: bool,
-    /// A line's end, and nothing but blanks and comments up to a line's end.
+    /// It contains a line break, preceded only by blanks and comments that end with a line break.
     joins: bool,
     block: bool,
 }
@@ -85,7 +85,7 @@ fn is_string(token: &Token) -> bool {
     )
 }
 
-/// Appends a string's continuation, which has the escapes of its beginning.
+/// Appends a string's continuation, which uses the escapes of its beginning.
 fn join(sql: &str, first: &mut TokenWithSpan, more: &str) -> SqlResult<()> {
     match &mut first.token {
         Token::SingleQuotedString(s) | Token::NationalStringLiteral(s) => s.push_str(more),
@@ -100,7 +100,7 @@ fn join(sql: &str, first: &mut TokenWithSpan, more: &str) -> SqlResult<()> {
     Ok(())
 }
 
-/// Whether the token's first character may begin a name.
+/// Returns true if the token's first character may begin a name.
 fn begins_name(token: &Token) -> bool {
     match token {
         Token::Word(w) => w.quote_style.is_none(),
@@ -114,7 +114,7 @@ fn check_number(sql: &str, t: &TokenWithSpan) -> SqlResult<()> {
         Token::Number(text, long) if *long || text.contains('_') => {
             Err(junk(sql, t, "numeric literal"))
         }
-        // `0x1F`: as long as `X'1F` without the quote at its end.
+        // `0x1F` is as long as `X'1F` without the closing quote.
         Token::HexStringLiteral(text) if width == text.chars().count() + 2 => {
             Err(junk(sql, t, "numeric literal"))
         }

@@ -1,11 +1,11 @@
-//! SQL text and a catalog snapshot in, a plan out.
+//! Turns SQL text and a catalog snapshot into a plan.
 //!
-//! [`parse`] splits and parses the text, [`plan()`] binds one statement against a [`Catalog`]: it
-//! resolves names, infers types as PostgreSQL does, and chooses access path and route.
+//! [`parse`] splits and parses the text. [`plan()`] binds one statement against a [`Catalog`]: it
+//! resolves names, infers types as PostgreSQL does, and chooses the access path and the route.
 //! [`normalize()`] and [`PlanCache`] let the simple protocol reuse plans.
 //!
-//! Everything here is a pure function of its arguments. Must not know: sessions, partitions at
-//! work, storage, the wire.
+//! Everything here is a pure function of its arguments. Must not know: sessions, running
+//! partitions, storage, the wire.
 
 #![forbid(unsafe_code)]
 
@@ -51,9 +51,10 @@ pub use parse::{ParsedStatement, parse};
 use clearway_ir::{Catalog, Plan, SessionEnv};
 use clearway_types::{SqlResult, SqlType};
 
-/// Plans one statement. `param_types` are the types that the client declared, [`SqlType::Unknown`]
-/// where the use decides; the plan's `params` has the final ones, and may be longer. Of `session`
-/// the plan depends on the search path alone: sessions for which the path is the same may share it.
+/// Plans one statement. `param_types` are the types that the client declared, or
+/// [`SqlType::Unknown`] to infer them. The plan's `params` has the final types, and may be longer.
+/// The plan depends on `session` only through the search path: sessions with the same path may
+/// share it.
 pub fn plan(
     stmt: &ParsedStatement,
     catalog: &Catalog,

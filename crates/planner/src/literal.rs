@@ -1,10 +1,10 @@
-//! Constants of SQL text.
+//! Constants in SQL text.
 
 use clearway_ir::{Zone, value};
 use clearway_types::{Datum, SqlType};
 
-/// A number's value and type as PostgreSQL gives them: integer, else bigint, else numeric. `None`:
-/// not a number that we can hold with all its digits.
+/// Returns a number's value and type as in PostgreSQL: integer, otherwise bigint, otherwise
+/// numeric. `None`: we cannot represent the number with all its digits.
 pub(crate) fn number(text: &str, negative: bool) -> Option<(Datum, SqlType)> {
     if text.bytes().all(|b| b.is_ascii_digit())
         && let Ok(v) = text.parse::<i128>()

@@ -1,8 +1,8 @@
-//! Locking clauses: FOR UPDATE, FOR NO KEY UPDATE, FOR SHARE, FOR KEY SHARE, each with OF, NOWAIT,
-//! SKIP LOCKED.
+//! Locking clauses: FOR UPDATE, FOR NO KEY UPDATE, FOR SHARE and FOR KEY SHARE, each with OF,
+//! NOWAIT and SKIP LOCKED.
 //!
-//! sqlparser knows FOR UPDATE and FOR SHARE. It gets the other two as these, with a mark as the
-//! first name behind OF: a name that no text can have.
+//! sqlparser knows FOR UPDATE and FOR SHARE. The other two are passed to it as these, with a mark
+//! as the first name after OF: a name that no text can contain.
 
 use crate::cursor::Cursor;
 use crate::tree::walk;
@@ -16,15 +16,15 @@ const MARK: &str = "\0";
 
 /// One clause.
 pub(crate) struct Lock {
-    /// As it is written.
+    /// The clause as written.
     pub(crate) name: &'static str,
     kind: RowLock,
     wait: LockWait,
-    /// OF.
+    /// The name after OF.
     pub(crate) of: Option<ast::ObjectName>,
 }
 
-/// The tokens of a statement, with marks instead of the words that sqlparser does not know.
+/// Returns a statement's tokens, with marks in place of the words that sqlparser does not know.
 pub(crate) fn marked(statement: &Cursor<'_>) -> Vec<TokenWithSpan> {
     let (mut c, mut out) = (statement.clone(), Vec::with_capacity(statement.rest().len()));
     while let [token, others @ ..] = c.rest() {
@@ -58,7 +58,7 @@ pub(crate) fn marked(statement: &Cursor<'_>) -> Vec<TokenWithSpan> {
     out
 }
 
-/// A clause, as sqlparser has it.
+/// Converts a clause parsed by sqlparser.
 pub(crate) fn clause(lock: &ast::LockClause) -> Lock {
     let is_mark =
         |part: &ast::ObjectNamePart| part.as_ident().is_some_and(|name| name.value == MARK);
@@ -82,7 +82,7 @@ pub(crate) fn clause(lock: &ast::LockClause) -> Lock {
     Lock { name, kind, wait, of: of.filter(|of| !of.0.is_empty()) }
 }
 
-/// What several clauses for one table come to.
+/// Combines several clauses for one table.
 ///
 /// Source: PostgreSQL's `applyLockingClause`.
 pub(crate) fn combined(locks: &[Lock]) -> Option<RowLocking> {
@@ -91,8 +91,8 @@ pub(crate) fn combined(locks: &[Lock]) -> Option<RowLocking> {
     Some(RowLocking { wait, ..RowLocking::of(kind) })
 }
 
-/// What a query takes that reads these expressions: FOR KEY SHARE lets others change what is in no
-/// key, so it is for queries that read no more than keys.
+/// Returns the lock for a query that reads these expressions. FOR KEY SHARE lets other transactions
+/// change columns outside every key, so it is used only for queries that read no other columns.
 pub(crate) fn taken<'e>(
     lock: RowLocking,
     table: &TableDef,

@@ -1,17 +1,16 @@
-//! Literals out of the text, for the simple protocol's plan cache.
+//! Replaces literals in the text, for the simple protocol's plan cache.
 //!
-//! One pass over the bytes. Numbers and plain strings become `$n`; a minus sign that can only be a
-//! sign goes with its number. Where a literal is not a value (ordinals of ORDER BY and GROUP BY,
-//! lengths of types, typed strings) it stays in the key. The key is only a key: the text it holds
-//! is parsed once, and a text that this tokenizer misreads fails to parse or plan and is then
-//! planned as it is.
+//! One pass over the bytes. Numbers and plain strings become `$n`; a minus that can only be a sign
+//! belongs to its number. A literal that is not a value (ordinals of ORDER BY and GROUP BY, lengths
+//! of types, typed strings) stays in the key. The key's text is parsed once. A text that this
+//! tokenizer misreads fails to parse or plan, and is then planned as it is.
 
 use crate::literal::number;
 use clearway_types::{Datum, SqlType};
 
-/// A longer text is not worth a place in the cache.
+/// Longer texts are not cached.
 const MAX_TEXT: usize = 4096;
-/// Nor is one of more literals: a long INSERT of values.
+/// Texts with more literals, such as long INSERTs of values, are not cached either.
 const MAX_LITERALS: usize = 64;
 
 /// A text without its literals.
@@ -19,18 +18,18 @@ const MAX_LITERALS: usize = 64;
 pub struct Normalized {
     /// The text with `$n` for literals, then their types: equal keys have equal plans.
     pub key: String,
-    /// How much of `key` is text.
+    /// Length of the text in `key`.
     pub text_len: usize,
     /// The literals: Int4, Int8, Numeric, or Text for a quoted string of undecided type.
     pub literals: Vec<Datum>,
 }
 
 impl Normalized {
-    /// The text to parse.
+    /// Returns the text to parse.
     pub fn text(&self) -> &str {
         &self.key[..self.text_len]
     }
-    /// The literals' types: Unknown for quoted strings.
+    /// Returns the literals' types: Unknown for quoted strings.
     pub fn types(&self) -> Vec<SqlType> {
         self.literals
             .iter()
@@ -44,14 +43,14 @@ impl Normalized {
     }
 }
 
-/// Takes the literals out; `None` if the text is not a single SELECT, INSERT, UPDATE or DELETE that
-/// a cache could serve.
+/// Extracts the literals. Returns `None` if the text is not a single SELECT, INSERT, UPDATE or
+/// DELETE that the cache could serve.
 pub fn normalize(sql: &str) -> Option<Normalized> {
     let mut out = Normalized::default();
     normalize_into(sql, &mut out).then_some(out)
 }
 
-/// As [`normalize`], into a value whose room is used again.
+/// Like [`normalize`], into a value whose allocations are reused.
 pub fn normalize_into(sql: &str, out: &mut Normalized) -> bool {
     out.key.clear();
     out.literals.clear();
@@ -86,10 +85,10 @@ fn begins(sql: &str) -> bool {
         .any(|w| head.len() > w.len() && head[..w.len()].eq_ignore_ascii_case(w))
 }
 
-/// What came before, to tell a sign from a minus.
+/// The kind of the previous token, to distinguish a sign from a minus.
 #[derive(Clone, Copy, PartialEq)]
 enum Last {
-    /// An operator, an opening parenthesis, a comma, or a keyword that an expression follows.
+    /// An operator, an opening parenthesis, a comma, or a keyword followed by an expression.
     Operator,
     /// A value, a name, a closing parenthesis.
     Value,
@@ -99,9 +98,9 @@ struct Scan<'a> {
     sql: &'a str,
     at: usize,
     last: Last,
-    /// Behind ORDER or GROUP: numbers may be positions.
+    /// After ORDER or GROUP: numbers may be positions.
     ordinals: bool,
-    /// Behind a word that may be a type: a string is part of it.
+    /// After a word that may be a type: a following string belongs to it.
     typed: bool,
 }
 
@@ -150,7 +149,8 @@ impl Scan<'_> {
         Some(())
     }
 
-    /// Whether the minus here is part of a number: `-1::type` is minus of the cast.
+    /// Returns true if the minus here is part of a number. In `-1::type` the minus applies to the
+    /// cast.
     fn signs_number(&self) -> bool {
         let rest = &self.sql[self.at + 1..];
         let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
@@ -219,8 +219,8 @@ impl Scan<'_> {
             }
             self.copy(end, out);
         } else {
-            // The parser decides the type of a number whose negative is of a narrower one: signs
-            // may stand apart.
+            // The parser decides the type of a number whose negative fits a narrower type: signs
+            // may be separated from it.
             if matches!(&self.sql[self.at..end], "2147483648" | "9223372036854775808") {
                 return None;
             }
@@ -276,7 +276,7 @@ impl Scan<'_> {
         Some(())
     }
 
-    /// `::type(n)`
+    /// Copies `::type(n)`.
     fn cast(&mut self, out: &mut Normalized) -> Option<()> {
         self.copy(self.at + 2, out);
         let end = self.word_end();
@@ -291,7 +291,7 @@ impl Scan<'_> {
     }
 }
 
-/// Words behind which a minus is a sign and a string a value.
+/// Words after which a minus is a sign and a string a value.
 const EXPRESSION_FOLLOWS: &[&str] = &[
     "and",
     "where",
@@ -336,7 +336,7 @@ fn push(out: &mut Normalized, literal: Datum) -> Option<()> {
     Some(())
 }
 
-/// The common case: nine digits at most.
+/// The common case: at most nine digits.
 fn plain_int(text: &str, negative: bool) -> Option<Datum> {
     if text.len() > 9 {
         return None;

@@ -1,4 +1,4 @@
-//! Operators as they are written: binding of both sides, and where their errors point.
+//! Operators as written: binds both sides, and positions their errors.
 
 use crate::bind::{Binder, Typed, not};
 use crate::coerce::{common_type, is_number, is_time};
@@ -11,14 +11,14 @@ use sqlparser::ast::{self, BinaryOperator, Spanned};
 use sqlparser::tokenizer::Token;
 
 impl Binder<'_> {
-    /// Operators that follow each other, from the left: a loop, since there may be very many.
+    /// Binds consecutive operators from the left, in a loop, since there may be very many.
     pub(crate) fn chain(&mut self, e: &ast::Expr) -> SqlResult<Typed> {
         let (mut nodes, mut first) = (Vec::new(), e);
         while let ast::Expr::BinaryOp { left, op, right } = first {
             nodes.push((first, op, &**right));
             first = left;
         }
-        let (mut left, mut l) = (self.boxed(first)?, first);
+        let (mut left, mut l) = (self.bind(first)?, first);
         for (node, op, right) in nodes.into_iter().rev() {
             let r = self.binary_operator((left, l), op, right);
             (left, l) = (self.at(node, r)?, node);
@@ -52,7 +52,7 @@ impl Binder<'_> {
             O::PGNotLikeMatch => return self.like(l, r, None, true, false),
             other => return Err(SqlError::unsupported(format!("operator {other}"))),
         };
-        let right = self.boxed(r)?;
+        let right = self.bind(r)?;
         if let BinaryOp::And | BinaryOp::Or = op {
             let name = if op == BinaryOp::And { "AND" } else { "OR" };
             let (left, right) = (self.boolean(left, name), self.boolean(right, name));
@@ -71,7 +71,7 @@ impl Binder<'_> {
     }
 
     pub(crate) fn not_distinct(&mut self, l: &ast::Expr, r: &ast::Expr) -> SqlResult<Typed> {
-        let (left, right) = (self.boxed(l)?, self.boxed(r)?);
+        let (left, right) = (self.bind(l)?, self.bind(r)?);
         let operands = [(is_undecided(&left), l), (is_undecided(&right), r)];
         let result = self.binary(BinaryOp::NotDistinct, left, right);
         self.of_operator(result, &operands, |t| is_word(t, &["is"]))
@@ -83,13 +83,13 @@ impl Binder<'_> {
         list: &[ast::Expr],
         negated: bool,
     ) -> SqlResult<Typed> {
-        let mut needle = self.boxed(e)?;
+        let mut needle = self.bind(e)?;
         let mut items = Vec::with_capacity(list.len());
         for item in list {
-            items.push(self.boxed(item)?);
+            items.push(self.bind(item)?);
         }
         let is_in = |t: &Token| is_word(t, &["not", "in"]);
-        // Values without columns take one type with the needle, if there is one for all.
+        // Values without columns share one type with the needle, if all have a common type.
         let fixed = |t: &Typed| crate::tree::is_constant(&t.expr);
         let many = items.iter().filter(|t| fixed(t)).count() > 1;
         let mut types = items.iter().filter(|t| fixed(t)).map(|t| t.ty);
@@ -101,7 +101,7 @@ impl Binder<'_> {
                 *item = if undecided { self.at_literal(place, r)? } else { r? };
             }
         }
-        // Without a common type an undecided needle takes that of each value.
+        // Without a common type, an undecided needle takes each value's type.
         if common.is_none()
             && matches!((needle.ty, &needle.expr), (SqlType::Unknown, Expr::Literal(_)))
         {
@@ -116,7 +116,7 @@ impl Binder<'_> {
             }
             return Ok(found);
         }
-        // One type for all: the needle goes where its widest item goes.
+        // One type for all: the needle takes the type of its widest item.
         let op = if negated { "<>" } else { "=" };
         for (item, place) in items.iter().zip(list) {
             let operands = [(is_undecided(&needle), e), (is_undecided(item), place)];
@@ -141,13 +141,13 @@ impl Binder<'_> {
         negated: bool,
     ) -> SqlResult<Typed> {
         let is_between = |t: &Token| is_word(t, &["not", "between"]);
-        // The value is bound twice: what is undecided may become of one type here and of another
-        // there.
-        let (value, from) = (self.boxed(e)?, self.boxed(low)?);
+        // The value is bound twice: an undecided one may take different types in the two
+        // comparisons.
+        let (value, from) = (self.bind(e)?, self.bind(low)?);
         let operands = [(is_undecided(&value), e), (is_undecided(&from), low)];
         let above = self.binary(BinaryOp::Ge, value, from);
         let above = self.of_operator(above, &operands, is_between)?;
-        let (value, to) = (self.boxed(e)?, self.boxed(high)?);
+        let (value, to) = (self.bind(e)?, self.bind(high)?);
         let operands = [(is_undecided(&value), e), (is_undecided(&to), high)];
         let below = self.binary(BinaryOp::Le, value, to);
         let below = self.of_operator(below, &operands, is_between)?;
@@ -155,8 +155,8 @@ impl Binder<'_> {
         Ok(if negated { not(both) } else { both })
     }
 
-    /// As [`Binder::unify`], with errors where the first expression is that does not go with those
-    /// before it.
+    /// Like [`Binder::unify`], with errors at the first expression that does not match the previous
+    /// ones.
     pub(crate) fn unify_at<'e>(
         &mut self,
         items: Vec<Typed>,
@@ -178,7 +178,7 @@ impl Binder<'_> {
         })
     }
 
-    /// The first literal that cannot be read as the common type.
+    /// Returns the first literal that is invalid for the common type.
     fn unreadable(&mut self, items: Vec<Typed>) -> Option<usize> {
         let common =
             types::base(items.iter().try_fold(SqlType::Unknown, |ty, t| common_type(ty, t.ty))?);
@@ -186,14 +186,14 @@ impl Binder<'_> {
     }
 }
 
-/// The first type that does not go with those before it.
+/// Returns the first type that does not match the previous ones.
 pub(crate) fn mismatch(types: &[SqlType]) -> Option<usize> {
     let first = types.iter().position(|ty| *ty != SqlType::Unknown)?;
     (first..types.len())
         .find(|n| types[*n] != SqlType::Unknown && !go_together(types[first], types[*n]))
 }
 
-/// Whether two types are of one category: a common type can be found for them.
+/// Returns true if two types are in the same category, so that they have a common type.
 pub(crate) fn go_together(a: SqlType, b: SqlType) -> bool {
     a == b
         || a.is_string() && b.is_string()

@@ -1,4 +1,4 @@
-//! Operators: which types go together, and to what.
+//! Operators: which operand types they accept, and the result types.
 
 use crate::bind::{Binder, Typed};
 use crate::coerce::{is_time, time_common};
@@ -12,7 +12,7 @@ const NOT_UNIQUE: &str =
     "Could not choose a best candidate operator. You might need to add explicit type casts.";
 
 impl Binder<'_> {
-    /// A binary operator on bound sides.
+    /// Binds a binary operator with bound operands.
     pub(crate) fn binary(&mut self, op: BinaryOp, left: Typed, right: Typed) -> SqlResult<Typed> {
         match op {
             BinaryOp::And | BinaryOp::Or => {
@@ -31,7 +31,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Both sides in types whose values compare: integers of any width are left as they are.
+    /// Converts both sides to comparable types. Integers of any width stay as they are.
     pub(crate) fn comparable(
         &mut self,
         op: &str,
@@ -58,7 +58,7 @@ impl Binder<'_> {
         Ok((self.cast_to(left, common)?, self.cast_to(right, common)?))
     }
 
-    /// An undecided side takes the other's type; two undecided ones are text.
+    /// An undecided side takes the other's type; two undecided ones become text.
     fn known(&mut self, left: Typed, right: Typed) -> SqlResult<(Typed, Typed)> {
         Ok(match (left.ty, right.ty) {
             (SqlType::Unknown, SqlType::Unknown) => {
@@ -81,7 +81,7 @@ impl Binder<'_> {
         if interval_arithmetic(op, left.ty, right.ty) {
             return Err(SqlError::unsupported("type interval"));
         }
-        // The only operator of PostgreSQL's with a string on the right side of a minus.
+        // PostgreSQL's only minus operator with a string on the right.
         if op == BinaryOp::Sub && left.ty == SqlType::Unknown && right.ty.is_string() {
             return Err(SqlError::unsupported("type jsonb"));
         }
@@ -112,8 +112,8 @@ impl Binder<'_> {
         }
         let side = |b: &mut Self, t: Typed| match t.ty {
             SqlType::Unknown => b.decide(t, SqlType::Text),
-            // A char(n) keeps its blanks here in no case: as text it has none. A boolean is spelt
-            // out by the cast.
+            // A char(n) never keeps its blanks here: as text it has none. The cast spells out a
+            // boolean.
             SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Name => Ok(t),
             _ => b.cast_to(t, SqlType::Text),
         };
@@ -124,7 +124,7 @@ impl Binder<'_> {
         ))
     }
 
-    /// Unary plus, which only numbers have; an undecided operand is a float8.
+    /// Unary plus, for numbers only. An undecided operand becomes a float8.
     pub(crate) fn plus(&mut self, inner: Typed) -> SqlResult<Typed> {
         let inner = self.decide(inner, SqlType::Float8)?;
         if inner.ty.is_integer() || matches!(inner.ty, SqlType::Float8 | SqlType::Numeric) {
@@ -134,7 +134,7 @@ impl Binder<'_> {
         Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, text).hint(HINT))
     }
 
-    /// Unary minus; a literal is negated in place.
+    /// Unary minus. A literal is negated in place.
     pub(crate) fn negate(&mut self, inner: Typed) -> SqlResult<Typed> {
         match inner.ty {
             SqlType::Unknown => {
@@ -153,7 +153,8 @@ impl Binder<'_> {
     }
 }
 
-/// What an undecided literal beside this type becomes: a length never counts in a comparison.
+/// Returns the type of an undecided literal compared with this type: a length never matters in a
+/// comparison.
 fn comparison_type(ty: SqlType) -> SqlType {
     match ty {
         SqlType::Varchar(_) => SqlType::Text,
@@ -161,8 +162,8 @@ fn comparison_type(ty: SqlType) -> SqlType {
     }
 }
 
-/// The type of days added to, or taken from, a date, and of the days between two; `None` of
-/// anything else.
+/// Returns the result type of adding days to or subtracting them from a date, or of subtracting two
+/// dates. `None` for anything else.
 fn date_arithmetic(op: BinaryOp, l: SqlType, r: SqlType) -> Option<SqlType> {
     use SqlType::{Date, Int2, Int4};
     match (op, l, r) {
@@ -174,7 +175,7 @@ fn date_arithmetic(op: BinaryOp, l: SqlType, r: SqlType) -> Option<SqlType> {
     }
 }
 
-/// Whether the operator gives or takes an interval.
+/// Returns true if the operator takes or returns an interval.
 fn interval_arithmetic(op: BinaryOp, l: SqlType, r: SqlType) -> bool {
     use SqlType::{Date, Timestamp, Timestamptz, Unknown};
     let moment = |ty| matches!(ty, Timestamp | Timestamptz);
@@ -187,7 +188,7 @@ fn interval_arithmetic(op: BinaryOp, l: SqlType, r: SqlType) -> bool {
     }
 }
 
-/// The wider of two numeric types; `None` if one is not numeric.
+/// Returns the wider of two numeric types, or `None` if one is not numeric.
 pub(crate) fn numeric_common(l: SqlType, r: SqlType) -> Option<SqlType> {
     let rank = |t| match t {
         SqlType::Int2 => Some(0),
@@ -200,7 +201,7 @@ pub(crate) fn numeric_common(l: SqlType, r: SqlType) -> Option<SqlType> {
     Some(if rank(l)? >= rank(r)? { l } else { r })
 }
 
-/// The type in messages about operators and functions: without its length.
+/// Returns the type's name for messages about operators and functions, without its length.
 pub(crate) fn shown(ty: SqlType) -> String {
     match ty {
         SqlType::Char(_) => "character".to_owned(),

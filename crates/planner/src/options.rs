@@ -1,23 +1,22 @@
-//! Options of commands: each is looked at, none is passed over.
+//! Options of commands: every option is checked, none is ignored silently.
 //!
-//! One that PostgreSQL does not know gets its error. One that would change what a statement means
-//! is refused with 0A000; one that only speaks of how PostgreSQL stores or maintains a table
-//! (`fillfactor`, `FREEZE`) changes nothing here.
+//! An option that PostgreSQL does not know gets PostgreSQL's error. One that would change a
+//! statement's meaning is refused with 0A000. One that only concerns how PostgreSQL stores or
+//! maintains a table (`fillfactor`, `FREEZE`) has no effect here.
 
 use crate::cursor::Cursor;
 use crate::error::place;
 use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::tokenizer::{Location, Token};
 
-/// What storage parameters are of.
+/// The kind of relation that storage parameters belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Storage {
     Table,
     Index,
 }
 
-/// Parameters of PostgreSQL's that we do not have; those of autovacuum are known by their
-/// beginning.
+/// PostgreSQL's parameters that we do not have. Those of autovacuum are recognised by their prefix.
 const OTHER_PARAMETERS: [(Storage, &str); 8] = [
     (Storage::Table, "parallel_workers"),
     (Storage::Table, "toast_tuple_target"),
@@ -29,14 +28,14 @@ const OTHER_PARAMETERS: [(Storage, &str); 8] = [
     (Storage::Index, "vacuum_cleanup_index_scale_factor"),
 ];
 
-/// The access methods of PostgreSQL's indexes.
+/// PostgreSQL's index access methods.
 const INDEX_METHODS: [&str; 6] = ["btree", "hash", "gist", "gin", "brin", "spgist"];
 
 fn invalid(text: String) -> SqlError {
     SqlError::new(SqlState::INVALID_PARAMETER, text)
 }
 
-/// `(fillfactor = 70, ...)`, behind WITH.
+/// Parses `(fillfactor = 70, ...)` after WITH.
 pub(crate) fn storage(c: &mut Cursor<'_>, of: Storage) -> SqlResult<()> {
     c.expect_token(&Token::LParen)?;
     let mut seen: Vec<String> = Vec::new();
@@ -90,7 +89,7 @@ fn parameter(name: &str, value: &str, of: Storage) -> SqlResult<()> {
     }
 }
 
-/// An option's value as text.
+/// Reads an option's value as text.
 pub(crate) fn value(c: &mut Cursor<'_>) -> SqlResult<String> {
     let minus = c.accept_token(&Token::Minus);
     let signed = minus || c.accept_token(&Token::Plus);
@@ -105,7 +104,7 @@ pub(crate) fn value(c: &mut Cursor<'_>) -> SqlResult<String> {
     }
 }
 
-/// The name behind TABLESPACE: there is one tablespace.
+/// Reads the name after TABLESPACE: there is one tablespace.
 pub(crate) fn tablespace(c: &mut Cursor<'_>) -> SqlResult<()> {
     match c.ident()?.as_str() {
         "pg_default" => Ok(()),
@@ -125,7 +124,7 @@ fn wrong_method(name: &str, kind: &str) -> SqlError {
     SqlError::new(SqlState(*b"55000"), format!("access method \"{name}\" is not of type {kind}"))
 }
 
-/// The name behind USING of a table.
+/// Reads the name after a table's USING.
 pub(crate) fn table_method(c: &mut Cursor<'_>) -> SqlResult<()> {
     match c.ident()?.as_str() {
         "heap" => Ok(()),
@@ -134,7 +133,7 @@ pub(crate) fn table_method(c: &mut Cursor<'_>) -> SqlResult<()> {
     }
 }
 
-/// The name behind USING of an index.
+/// Reads the name after an index's USING.
 pub(crate) fn index_method(c: &mut Cursor<'_>) -> SqlResult<()> {
     let start = c.clone();
     match c.ident()?.as_str() {
@@ -147,7 +146,7 @@ pub(crate) fn index_method(c: &mut Cursor<'_>) -> SqlResult<()> {
     }
 }
 
-/// What may stand behind UNIQUE or PRIMARY KEY, in any place: reads as much of it as there is.
+/// Reads the options after UNIQUE or PRIMARY KEY, in any order.
 pub(crate) fn constraint(c: &mut Cursor<'_>) -> SqlResult<()> {
     loop {
         let start = c.clone();
@@ -170,7 +169,7 @@ pub(crate) fn constraint(c: &mut Cursor<'_>) -> SqlResult<()> {
     }
 }
 
-/// One option of a list in parentheses: its name, its value, and where both are.
+/// One option of a parenthesised list: its name, its value, and their positions.
 struct Given {
     name: String,
     value: Option<String>,
@@ -179,7 +178,7 @@ struct Given {
 }
 
 impl Given {
-    /// Whether it is on; 42601 if its value is not a boolean.
+    /// Returns true if the option is on. 42601 if its value is not a boolean.
     fn is_on(&self, c: &Cursor<'_>) -> SqlResult<bool> {
         match self.value.as_deref() {
             None | Some("true" | "on" | "1") => Ok(true),
@@ -196,7 +195,7 @@ impl Given {
     }
 }
 
-/// `(name [value], ...)`
+/// Parses `(name [value], ...)`.
 fn list(c: &mut Cursor<'_>) -> SqlResult<Vec<Given>> {
     c.expect_token(&Token::LParen)?;
     let mut out = Vec::new();
@@ -217,7 +216,7 @@ fn list(c: &mut Cursor<'_>) -> SqlResult<Vec<Given>> {
     Ok(out)
 }
 
-/// The options of EXPLAIN: what we print is what TEXT, without ANALYZE, is made of.
+/// Parses EXPLAIN's options: we print TEXT, without ANALYZE.
 pub(crate) fn explain(c: &mut Cursor<'_>) -> SqlResult<()> {
     let given = list(c)?;
     for o in &given {
@@ -257,7 +256,7 @@ pub(crate) fn explain(c: &mut Cursor<'_>) -> SqlResult<()> {
     Ok(())
 }
 
-/// The options of VACUUM; whether ANALYZE is one of them.
+/// Parses VACUUM's options. Returns true if ANALYZE is one of them.
 pub(crate) fn vacuum(c: &mut Cursor<'_>) -> SqlResult<bool> {
     let (mut analyze, mut full, mut every_page, mut parallel) = (false, false, false, false);
     for o in list(c)? {
@@ -296,7 +295,7 @@ pub(crate) fn vacuum(c: &mut Cursor<'_>) -> SqlResult<bool> {
     Ok(analyze)
 }
 
-/// The options of ANALYZE.
+/// Parses ANALYZE's options.
 pub(crate) fn analyze(c: &mut Cursor<'_>) -> SqlResult<()> {
     for o in list(c)? {
         match o.name.as_str() {

@@ -1,5 +1,5 @@
-//! Text to statements: one pass of sqlparser's tokenizer over the whole text, so that places stay
-//! those of the text.
+//! Parses text to statements. One pass of sqlparser's tokenizer covers the whole text, so that
+//! positions refer to the whole text.
 
 use crate::cursor::Cursor;
 use crate::cursors;
@@ -17,13 +17,13 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::sync::Arc;
 
-/// How deep expressions may nest.
+/// Maximum nesting depth of expressions.
 const RECURSION_LIMIT: usize = 128;
-/// How many operators may follow each other: each is a level of the tree, which is walked by
-/// recursion. The tests run it on a thread with 2 MiB of stack, a worker has more.
+/// Most consecutive operators: each is a level of the tree, which is walked by recursion. The tests
+/// run this on a thread with 2 MiB of stack; a worker has more.
 const MAX_CHAIN: usize = 1500;
 
-/// A parsed statement, with the text it came from.
+/// A parsed statement, with its source text.
 #[derive(Clone, Debug)]
 pub struct ParsedStatement {
     pub(crate) sql: Arc<str>,
@@ -31,12 +31,12 @@ pub struct ParsedStatement {
 }
 
 impl ParsedStatement {
-    /// The text that it was parsed from, whole.
+    /// Returns the whole source text.
     pub fn text(&self) -> &Arc<str> {
         &self.sql
     }
 
-    /// 42P02: a parameter of a text that has none, at the first one's place.
+    /// Returns 42P02 for a parameter in a text that has none, at the first one's position.
     pub fn no_parameter(&self) -> SqlError {
         let tokens = tokenize(&self.sql).unwrap_or_default();
         let found = tokens.iter().find_map(|t| match &t.token {
@@ -49,13 +49,13 @@ impl ParsedStatement {
         found.map_or_else(|| error("$1"), |(name, at)| place(error(name), &self.sql, at))
     }
 
-    /// Whether there is nothing to do: only white space and comments.
+    /// Returns true if there is nothing to do: only white space and comments.
     pub fn is_empty(&self) -> bool {
         matches!(self.kind, Kind::Plain(Statement::Empty))
     }
 }
 
-/// What was parsed.
+/// The kinds of parsed statements.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     /// SELECT, VALUES, INSERT, UPDATE, DELETE.
@@ -67,7 +67,7 @@ pub(crate) enum Kind {
         distribution: Option<Distributed>,
     },
     Drop {
-        /// A table, else an index.
+        /// True: a table; false: an index.
         table: bool,
         names: Vec<RelationName>,
         if_exists: bool,
@@ -88,7 +88,7 @@ pub(crate) enum Kind {
         concurrently: bool,
     },
     Truncate(Vec<RelationName>),
-    /// Tables, each with the columns that are named behind it.
+    /// Tables, each with its column list.
     Maintain(Maintain, Vec<(RelationName, Vec<String>)>),
     Copy(CopyStatement),
     Explain(Box<Kind>),
@@ -129,7 +129,7 @@ pub(crate) enum CopySource {
     Query(Box<ast::Statement>),
 }
 
-/// Parses a text of any number of statements; no statement at all gives one empty one.
+/// Parses a text with any number of statements. A text without any gives one empty statement.
 pub fn parse(sql: &str) -> SqlResult<Vec<ParsedStatement>> {
     let text: Arc<str> = sql.into();
     let tokens = tokenize(sql)?;
@@ -159,8 +159,8 @@ fn tokenize(sql: &str) -> SqlResult<Vec<TokenWithSpan>> {
     lexical::checked(sql, tokens)
 }
 
-/// 54001 if operators could nest deeper than our stack allows: a chain of them at one level, summed
-/// over the open parentheses.
+/// Returns 54001 if operators could nest deeper than our stack allows: counts a chain of them at
+/// each level, summed over the open parentheses.
 fn check_depth(tokens: &[TokenWithSpan]) -> SqlResult<()> {
     let (mut open, mut here) = (Vec::new(), 0);
     let mut total = 0;
@@ -187,8 +187,8 @@ fn check_depth(tokens: &[TokenWithSpan]) -> SqlResult<()> {
     Ok(())
 }
 
-/// What the token adds to the depth: an operator between operands is bound by a loop and takes less
-/// of the stack than others.
+/// Returns how much the token adds to the depth. Operators between operands are bound by a loop and
+/// use less stack than others.
 fn depth_of(token: &Token) -> usize {
     use Token as T;
     let chains = match token {
@@ -206,7 +206,7 @@ fn depth_of(token: &Token) -> usize {
     }
 }
 
-/// Whether the token makes the tree one level deeper: an operator, or a keyword like one.
+/// Returns true if the token makes the tree one level deeper: an operator, or a keyword like one.
 fn nests(token: &Token) -> bool {
     const WORDS: &[&str] = &[
         "and",
@@ -240,7 +240,7 @@ fn nests(token: &Token) -> bool {
     }
 }
 
-/// One statement.
+/// Parses one statement.
 pub(crate) fn statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Kind> {
     let mut cursor = Cursor::new(sql, tokens);
     if let Some(kind) = utility::parse(&mut cursor)? {
@@ -265,8 +265,8 @@ pub(crate) fn statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Kind> 
     Err(cursor.error())
 }
 
-/// The tokens without the ONLY before a table's name: no table has children. Refuses what sqlparser
-/// would call a syntax error although PostgreSQL knows it.
+/// Returns the tokens without ONLY before a table's name, since no table has children. Refuses
+/// constructs that PostgreSQL knows but that sqlparser would report as syntax errors.
 fn without_only(cursor: &Cursor<'_>, tokens: &[TokenWithSpan]) -> SqlResult<Vec<TokenWithSpan>> {
     let (mut c, mut out) = (cursor.clone(), Vec::with_capacity(tokens.len()));
     let mut before_table = false;
@@ -292,7 +292,7 @@ fn without_only(cursor: &Cursor<'_>, tokens: &[TokenWithSpan]) -> SqlResult<Vec<
     Ok(out)
 }
 
-/// Words that begin statements of PostgreSQL's that we do not have.
+/// Words that begin PostgreSQL statements that we do not have.
 fn is_command(word: &str) -> bool {
     const WORDS: &[&str] = &[
         "alter", "call", "cluster", "comment", "create", "do", "drop", "grant", "import", "listen",
@@ -301,7 +301,7 @@ fn is_command(word: &str) -> bool {
     WORDS.contains(&word)
 }
 
-/// `CREATE TYPE`, `LISTEN`: the leading keywords in upper case.
+/// Returns the leading keywords in upper case, such as `CREATE TYPE` or `LISTEN`.
 fn command_name(cursor: &Cursor<'_>) -> String {
     let mut cursor = cursor.clone();
     let first = cursor.ident().unwrap_or_default();
@@ -313,7 +313,7 @@ fn command_name(cursor: &Cursor<'_>) -> String {
     }
 }
 
-/// What sqlparser parses; all tokens must be used.
+/// Parses with sqlparser. All tokens must be used.
 pub(crate) fn sql_statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<ast::Statement> {
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect)
@@ -327,7 +327,7 @@ pub(crate) fn sql_statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<as
     Ok(parsed)
 }
 
-/// Expressions separated by commas.
+/// Parses expressions separated by commas.
 pub(crate) fn expressions(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Vec<ast::Expr>> {
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect)
@@ -343,7 +343,7 @@ pub(crate) fn expressions(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Vec<
     Ok(parsed)
 }
 
-/// Type names separated by commas.
+/// Parses type names separated by commas.
 pub(crate) fn data_types(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Vec<ast::DataType>> {
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens.to_vec());

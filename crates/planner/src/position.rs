@@ -1,8 +1,8 @@
-//! Places of errors in the text of a statement.
+//! Positions of errors in a statement's text.
 //!
-//! PostgreSQL points to the operator where no operator fits its operands, to a literal that cannot
-//! be read as the type that its place asks for, and nowhere for a value that is out of range when
-//! it is computed.
+//! PostgreSQL points to the operator if no operator matches the operands, and to a literal that is
+//! invalid for the required type. It gives no position for a value that is out of range when it is
+//! computed.
 
 use crate::bind::{Binder, Typed};
 use crate::error::{place, position};
@@ -11,40 +11,40 @@ use sqlparser::ast::{self, Spanned};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
-/// Whether the error is one of a value: class 22, data exceptions.
+/// Returns true if the error concerns a value: class 22, data exceptions.
 fn of_value(e: &SqlError) -> bool {
     e.state().0.starts_with(b"22")
 }
 
-/// Whether the text gives the expression its value: what is wrong with it can be shown there.
+/// Returns true if the text supplies the expression's value, so that an error can point to it.
 pub(crate) fn is_undecided(t: &Typed) -> bool {
     t.ty == SqlType::Unknown
 }
 
 impl Binder<'_> {
-    /// An error at the expression's place, unless it is one of a value: then it is not the text
-    /// that is wrong.
+    /// Puts an error at the expression's position, unless it concerns a value: then the text is not
+    /// at fault.
     pub(crate) fn at<T>(&self, e: &ast::Expr, r: SqlResult<T>) -> SqlResult<T> {
         r.map_err(|err| if of_value(&err) { err } else { self.placed(err, e) })
     }
 
-    /// Any error at the place of this literal or parameter.
+    /// Puts any error at the position of this literal or parameter.
     pub(crate) fn at_literal<T>(&self, e: &ast::Expr, r: SqlResult<T>) -> SqlResult<T> {
         r.map_err(|err| self.placed(err, e))
     }
 
-    /// The place of an expression.
+    /// Returns an expression's position.
     pub(crate) fn position(&self, e: &ast::Expr) -> Option<u32> {
         position(self.sql, self.start(e))
     }
 
     fn placed(&self, err: SqlError, e: &ast::Expr) -> SqlError {
-        // PostgreSQL misses a parameter's type only when it has read the whole statement.
+        // PostgreSQL reports a missing parameter type only after it has read the whole statement.
         let nowhere = err.state() == SqlState::INDETERMINATE_DATATYPE;
         if nowhere || err.position().is_some() { err } else { place(err, self.sql, self.start(e)) }
     }
 
-    /// Where the expression's text begins, as PostgreSQL sees it: parentheses around it do not
+    /// Returns where the expression's text begins for PostgreSQL: enclosing parentheses do not
     /// count.
     fn start(&self, e: &ast::Expr) -> Location {
         match e {
@@ -64,8 +64,8 @@ impl Binder<'_> {
         }
     }
 
-    /// An error of an operator between `operands`: at the first undecided one if its value is
-    /// wrong, else where the operator is.
+    /// Puts an operator's error at the first undecided operand if that one's value is invalid,
+    /// otherwise at the operator.
     pub(crate) fn of_operator<T>(
         &self,
         r: SqlResult<T>,
@@ -88,14 +88,14 @@ impl Binder<'_> {
         })
     }
 
-    /// Remembers where a column was named outside aggregates and GROUP BY.
+    /// Records where a column was named outside aggregates and GROUP BY.
     pub(crate) fn saw(&mut self, column: usize, at: Location) {
         if self.mode == crate::bind::Aggregates::Allowed {
             self.seen.push((column, at));
         }
     }
 
-    /// The error at the first place where the column was named.
+    /// Puts the error at the first position where the column was named.
     pub(crate) fn where_seen(&self, err: SqlError, column: usize) -> SqlError {
         match self.seen.iter().find(|(c, _)| *c == column) {
             Some((_, at)) => place(err, self.sql, *at),
@@ -103,7 +103,7 @@ impl Binder<'_> {
         }
     }
 
-    /// The position of a type's name in a cast, if the error is that there is no such type.
+    /// Puts an error about an unknown type at the type's name in a cast.
     pub(crate) fn of_type<T>(&self, ty: &ast::DataType, r: SqlResult<T>) -> SqlResult<T> {
         r.map_err(|err| match ty {
             ast::DataType::Custom(name, _) if err.state() == SqlState::UNDEFINED_OBJECT => {
@@ -113,8 +113,8 @@ impl Binder<'_> {
         })
     }
 
-    /// The first token of this kind behind the place that is in no parentheses which open behind
-    /// it.
+    /// Returns the first token of this kind after the position that is not inside parentheses
+    /// opened after it.
     pub(crate) fn after(
         &self,
         place: Location,
@@ -123,7 +123,7 @@ impl Binder<'_> {
         if place.line == 0 {
             return None;
         }
-        // Parentheses that close here began before the place.
+        // Parentheses that close here began before the position.
         let mut depth = 0;
         for t in self.tokens().iter().filter(|t| t.span.start >= place) {
             match &t.token {
@@ -136,7 +136,7 @@ impl Binder<'_> {
         None
     }
 
-    /// The token before the place, open parentheses apart.
+    /// Returns the token before the position, ignoring open parentheses.
     pub(crate) fn before(&self, place: Location) -> Option<Location> {
         let tokens = self.tokens();
         let before =
@@ -144,7 +144,7 @@ impl Binder<'_> {
         before.map(|t| t.span.start).next()
     }
 
-    /// The parenthesis that opens last before the place.
+    /// Returns the last parenthesis that opens before the position.
     pub(crate) fn parenthesis_before(&self, place: Location) -> Option<Location> {
         let tokens = self.tokens();
         let mut before =
@@ -152,14 +152,14 @@ impl Binder<'_> {
         before.next().map(|t| t.span.start)
     }
 
-    /// The place of the operator before an operand.
+    /// Puts an error at the operator before an operand.
     pub(crate) fn of_prefix<T>(&self, e: &ast::Expr, r: SqlResult<T>) -> SqlResult<T> {
         r.map_err(|err| {
             if err.position().is_some() || of_value(&err) {
                 return err;
             }
             let mut first = Some(self.start(e));
-            // The words of a literal's type are before it.
+            // The words of a literal's type precede it.
             if let ast::Expr::TypedString(t) = e {
                 let words = t.data_type.to_string().split_whitespace().count();
                 first = (0..words).try_fold(self.start(e), |at, _| self.before(at));
@@ -171,7 +171,7 @@ impl Binder<'_> {
         })
     }
 
-    /// The place of the call that the expression is the first argument of.
+    /// Puts an error at the call whose first argument is this expression.
     pub(crate) fn of_call<T>(&self, e: &ast::Expr, r: SqlResult<T>) -> SqlResult<T> {
         r.map_err(|err| {
             let (place_of, start) = (|at| place(err.clone(), self.sql, at), self.start(e));
@@ -189,7 +189,7 @@ impl Binder<'_> {
         })
     }
 
-    /// The text's tokens. Only errors ask for them.
+    /// Returns the text's tokens. Used for errors only.
     fn tokens(&self) -> Vec<TokenWithSpan> {
         let dialect = PostgreSqlDialect {};
         let tokens =
@@ -197,7 +197,7 @@ impl Binder<'_> {
         tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).collect()
     }
 
-    /// The error of a column's type: where the type is written.
+    /// Puts the error of a column's type where the type is written.
     pub(crate) fn type_error(&self, e: SqlError, def: &ast::ColumnDef) -> SqlError {
         let name = def.name.span.end;
         match self
@@ -212,7 +212,7 @@ impl Binder<'_> {
     }
 }
 
-/// Where the expression's last part ends.
+/// Returns where the expression's last part ends.
 fn end(e: &ast::Expr) -> Location {
     match e {
         ast::Expr::BinaryOp { right, .. } => end(right),
@@ -222,7 +222,7 @@ fn end(e: &ast::Expr) -> Location {
     }
 }
 
-/// Whether the token is one of these words.
+/// Returns true if the token is one of these words.
 pub(crate) fn is_word(token: &Token, words: &[&str]) -> bool {
     matches!(token, Token::Word(w) if w.quote_style.is_none() && words.iter().any(|k| w.value.eq_ignore_ascii_case(k)))
 }

@@ -1,4 +1,4 @@
-//! Queries: SELECT or VALUES with what follows them.
+//! Queries: SELECT or VALUES with the clauses that follow them.
 
 use crate::bind::{Aggregates, Binder};
 use crate::locking;
@@ -10,7 +10,7 @@ use clearway_ir::{Catalog, Expr};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, SetExpr};
 
-/// One output column: of the rows before ORDER BY.
+/// One output column, of the rows before ORDER BY.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     pub(crate) expr: Expr,
@@ -20,7 +20,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The column that the client sees.
+    /// Returns the column as the client sees it.
     pub(crate) fn column(self) -> OutColumn {
         OutColumn { name: self.name, ty: self.ty, origin: self.origin }
     }
@@ -37,7 +37,7 @@ pub(crate) fn planned(query: Query, items: Vec<Output>) -> Planned {
     Planned { query, columns }
 }
 
-/// Plans a query. `targets`: what an undecided output column becomes (of INSERT), else text.
+/// Plans a query. `targets`: the types of undecided output columns (for INSERT); text by default.
 pub(crate) fn plan(
     b: &mut Binder<'_>,
     catalog: &Catalog,
@@ -102,7 +102,7 @@ fn tail(q: &ast::Query) -> SqlResult<Tail<'_>> {
     Ok(tail)
 }
 
-/// Binds LIMIT and OFFSET, when the scope is that of the query; `None` where one changes nothing.
+/// Binds LIMIT and OFFSET in the query's scope; `None` where one has no effect.
 pub(crate) fn limits(b: &mut Binder<'_>, tail: &Tail<'_>) -> SqlResult<Limits> {
     let offset = tail.offset.map(|e| count(b, e, "OFFSET")).transpose()?;
     let limit = match tail.limit {
@@ -117,13 +117,13 @@ pub(crate) fn limits(b: &mut Binder<'_>, tail: &Tail<'_>) -> SqlResult<Limits> {
     })
 }
 
-/// The count of LIMIT or OFFSET: a bigint without columns.
+/// Binds the count of LIMIT or OFFSET: a bigint without columns.
 fn count(b: &mut Binder<'_>, e: &ast::Expr, clause: &'static str) -> SqlResult<Expr> {
     let mode = std::mem::replace(&mut b.mode, Aggregates::Refused(clause));
     let scope = std::mem::take(&mut b.scope);
     let alone = b.bind(e);
     b.scope = scope;
-    // What fails alone may be a column of the query, or nothing at all.
+    // What fails without the scope may be a column of the query, or not exist.
     let bound = alone.or_else(|missing| {
         b.bind(e)?;
         let text = format!("argument of {clause} must not contain variables");
@@ -198,7 +198,7 @@ fn values(
     Ok(planned(Query { once: None, source: Source::Rows(rows), finish }, items))
 }
 
-/// ORDER BY: positions, output names, else expressions of the input.
+/// Binds ORDER BY: positions, output names, otherwise expressions of the input.
 pub(crate) fn order(
     b: &mut Binder<'_>,
     list: &[ast::OrderByExpr],
@@ -240,7 +240,7 @@ pub(crate) fn order(
     Ok(keys)
 }
 
-/// A position in the select list, from 0.
+/// Returns a position in the select list, from 0.
 pub(crate) fn ordinal(e: &ast::Expr, items: usize, clause: &str) -> SqlResult<Option<usize>> {
     let ast::Expr::Value(v) = e else { return Ok(None) };
     match &v.value {
@@ -261,13 +261,13 @@ pub(crate) fn ordinal(e: &ast::Expr, items: usize, clause: &str) -> SqlResult<Op
     }
 }
 
-/// The name, if the expression is one.
+/// Returns the name, if the expression is one.
 pub(crate) fn alias_of(e: &ast::Expr) -> Option<String> {
     if let ast::Expr::Identifier(i) = e { Some(fold(i)) } else { None }
 }
 
-/// What to project, and the steps behind it. Sort keys that are not outputs are projected behind
-/// them and cut off at the end.
+/// Returns the projection and the steps after it. Sort keys that are not outputs are projected
+/// after them and removed at the end.
 pub(crate) fn outputs(
     items: &[Output],
     order: Vec<SortKey>,
@@ -300,7 +300,7 @@ pub(crate) fn outputs(
     (project, finish)
 }
 
-/// The limit that each partition may stop at.
+/// Returns the limit at which each partition may stop.
 pub(crate) fn pushed_limit(limits: &Limits) -> Option<Expr> {
     match (&limits.limit, &limits.offset) {
         (Some(l), None) => Some(l.clone()),
@@ -309,13 +309,13 @@ pub(crate) fn pushed_limit(limits: &Limits) -> Option<Expr> {
     }
 }
 
-/// The name of a result column without an alias.
+/// Returns the name of a result column without an alias.
 pub(crate) fn column_name(e: &ast::Expr) -> String {
     name_of(e).map_or_else(|| "?column?".to_owned(), |(name, _)| name)
 }
 
-/// The name that an expression suggests, and whether it wins over that of a cast or a CASE around
-/// it.
+/// Returns the name that an expression suggests, and whether it overrides that of an enclosing cast
+/// or CASE.
 ///
 /// Source: PostgreSQL's `FigureColnameInternal`.
 fn name_of(e: &ast::Expr) -> Option<(String, bool)> {

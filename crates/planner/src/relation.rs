@@ -1,7 +1,7 @@
-//! Names of relations, with or without a schema, and what they find.
+//! Relation names, with or without a schema, and their resolution.
 //!
-//! A query that names something that is not there gets 42P01, as it was written; a command on a
-//! table that names a schema that is not there gets 3F000. So does PostgreSQL.
+//! As in PostgreSQL, a query that names a missing relation gets 42P01 with the name as written, and
+//! a command on a table in a missing schema gets 3F000.
 
 use crate::scope::{fold, parts};
 use crate::system::not_a_table;
@@ -13,7 +13,7 @@ use sqlparser::ast::ObjectName;
 use std::fmt;
 use std::sync::Arc;
 
-/// A relation's name as it was written, folded.
+/// A relation's name as written, folded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RelationName {
     pub(crate) schema: Option<String>,
@@ -30,7 +30,7 @@ impl fmt::Display for RelationName {
 }
 
 impl RelationName {
-    /// 0A000 if the name has more than two parts.
+    /// Returns 0A000 if the name has more than two parts.
     pub(crate) fn of(name: &ObjectName) -> SqlResult<Self> {
         let parts: Vec<String> = parts(name)?.into_iter().map(fold).collect();
         match parts.as_slice() {
@@ -40,7 +40,7 @@ impl RelationName {
         }
     }
 
-    /// The system view that it names.
+    /// Returns the system view with this name.
     pub(crate) fn view(&self) -> Option<SystemView> {
         self.schema
             .as_deref()
@@ -48,7 +48,7 @@ impl RelationName {
             .and_then(|_| SystemView::by_name(&self.to_string()))
     }
 
-    /// Whether it may name a table: all of them are in one schema.
+    /// Returns true if it may name a table: all tables are in one schema.
     fn may_be_table(&self, path: &SearchPath) -> bool {
         self.schema.as_deref().map_or_else(|| path.sees_tables(), |schema| schema == PUBLIC)
     }
@@ -57,7 +57,7 @@ impl RelationName {
         catalog.table(&self.name).filter(|_| self.may_be_table(path))
     }
 
-    /// The table of a query: 42P01 if there is none, 42809 if it is a system view or an index.
+    /// Returns a query's table: 42P01 if there is none, 42809 if it is a system view or an index.
     pub(crate) fn table<'c>(
         &self,
         catalog: &'c Catalog,
@@ -69,14 +69,14 @@ impl RelationName {
         })
     }
 
-    /// Whether it names an index or a primary key.
+    /// Returns true if it names an index or a primary key.
     pub(crate) fn is_index(&self, catalog: &Catalog, path: &SearchPath) -> bool {
         self.may_be_table(path)
             && catalog.table(&self.name).is_none()
             && catalog.has_relation(&self.name)
     }
 
-    /// The table of COPY: as [`RelationName::table`], but 3F000 if there is no such schema.
+    /// Returns COPY's table: like [`RelationName::table`], but 3F000 if the schema does not exist.
     pub(crate) fn opened<'c>(
         &self,
         catalog: &'c Catalog,
@@ -86,8 +86,8 @@ impl RelationName {
         self.table(catalog, path)
     }
 
-    /// The table of a command that changes or maintains it: as [`RelationName::opened`], with
-    /// another text for an index.
+    /// Returns the table of a command that changes or maintains it: like [`RelationName::opened`],
+    /// with another message for an index.
     pub(crate) fn target<'c>(
         &self,
         catalog: &'c Catalog,
@@ -120,7 +120,7 @@ impl RelationName {
         }
     }
 
-    /// The name of a table that is to be made.
+    /// Returns the name of a table to create.
     pub(crate) fn created(&self, path: &SearchPath) -> SqlResult<String> {
         let Some(schema) = self.schema.as_deref().or(path.first()) else {
             let text = "no schema has been selected to create in";
@@ -144,7 +144,7 @@ impl RelationName {
         }
     }
 
-    /// What DROP is to look for; `Err` says why there can be nothing.
+    /// Returns the name that DROP should look for; `Err` gives the reason why it cannot exist.
     pub(crate) fn dropped(&self, path: &SearchPath, what: &str) -> Result<String, SqlError> {
         if self.view().is_some() {
             return Err(self.missing());
@@ -162,12 +162,12 @@ impl RelationName {
     }
 }
 
-/// 3F000.
+/// Returns 3F000.
 pub(crate) fn no_schema(name: &str) -> SqlError {
     SqlError::new(SqlState::UNDEFINED_SCHEMA, format!("schema \"{name}\" does not exist"))
 }
 
-/// 0A000: a name of three parts or more.
+/// Returns 0A000 for a name of three parts or more.
 pub(crate) fn cross_database(name: &str) -> SqlError {
     let text = format!("cross-database references are not implemented: \"{name}\"");
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text)

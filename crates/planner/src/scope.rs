@@ -1,4 +1,4 @@
-//! Names that an expression may use: the columns of one table, of a system view or of
+//! Names that an expression may use: the columns of one table, of a system view, or of
 //! generate_series.
 
 use clearway_ir::TableDef;
@@ -8,10 +8,10 @@ use clearway_ir::system::{SCHEMA, SystemView};
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType, TableId};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
-/// The columns in sight.
+/// The visible columns.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
-    /// The table's name or alias; empty if there is none.
+    /// The table's name or alias. Empty without one.
     pub(crate) relation: String,
     pub(crate) columns: Vec<(String, SqlType)>,
     /// The table, if it is one.
@@ -36,12 +36,12 @@ impl Scope {
             ..Self::default()
         }
     }
-    /// Which of the table's columns this is.
+    /// Returns the table's column at this position.
     pub(crate) fn origin(&self, column: usize) -> Option<Origin> {
         let table = self.table.filter(|_| column < self.columns.len())?;
         Some(Origin { table, column })
     }
-    /// 42P01 if what FROM names is not this table of this schema.
+    /// Returns 42P01 if FROM does not name this table of this schema.
     pub(crate) fn of_schema(&self, schema: &str, relation: &str) -> SqlResult<()> {
         let own = if self.table.is_some() { PUBLIC } else { SCHEMA };
         if self.hidden.is_none() && schema == own {
@@ -55,7 +55,7 @@ impl Scope {
         };
         Err(SqlError::new(SqlState::UNDEFINED_TABLE, format!("{what} for table \"{relation}\"")))
     }
-    /// 42P01: nothing in FROM is called so.
+    /// Returns 42P01: no item in FROM has this name.
     pub(crate) fn no_relation(&self, name: &str) -> SqlError {
         let what = match &self.hidden {
             Some(hidden) if hidden == name => "invalid reference to FROM-clause entry",
@@ -63,7 +63,7 @@ impl Scope {
         };
         SqlError::new(SqlState::UNDEFINED_TABLE, format!("{what} for table \"{name}\""))
     }
-    /// Renames the first columns; 42P10 if there are not that many.
+    /// Renames the first columns. 42P10 if there are not that many.
     pub(crate) fn rename(&mut self, names: &[String]) -> SqlResult<()> {
         if names.len() > self.columns.len() {
             let text = format!(
@@ -77,7 +77,7 @@ impl Scope {
         self.columns.iter_mut().zip(names).for_each(|(column, new)| column.0.clone_from(new));
         Ok(())
     }
-    /// The column's position; 42703 as PostgreSQL words it.
+    /// Returns the column's position, or 42703 with PostgreSQL's message.
     pub(crate) fn find(&self, qualifier: Option<&str>, name: &str) -> SqlResult<usize> {
         if let Some(q) = qualifier.filter(|q| *q != self.relation) {
             return Err(self.no_relation(q));
@@ -117,12 +117,12 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// An identifier, folded.
+/// Folds an identifier.
 pub(crate) fn fold(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_ascii_lowercase() }
 }
 
-/// An alias, folded: the parser also takes a string, which is a syntax error.
+/// Folds an alias. The parser also accepts a string, which is a syntax error.
 pub(crate) fn alias(ident: &Ident) -> SqlResult<String> {
     match ident.quote_style {
         Some('\'') => Err(SqlError::new(
@@ -133,7 +133,7 @@ pub(crate) fn alias(ident: &Ident) -> SqlResult<String> {
     }
 }
 
-/// The folded parts of a name.
+/// Returns the folded parts of a name.
 pub(crate) fn parts(name: &ObjectName) -> SqlResult<Vec<&Ident>> {
     name.0
         .iter()
@@ -144,7 +144,7 @@ pub(crate) fn parts(name: &ObjectName) -> SqlResult<Vec<&Ident>> {
         .collect()
 }
 
-/// The position of a table's column, for DDL and column lists.
+/// Returns the position of a table's column, for DDL and column lists.
 pub(crate) fn column(table: &TableDef, name: &str) -> SqlResult<usize> {
     table.column(name).ok_or_else(|| {
         let text = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);

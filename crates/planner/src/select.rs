@@ -1,4 +1,4 @@
-//! SELECT: binding its clauses, and the steps that make its result.
+//! SELECT: binds its clauses and builds the steps of its result.
 
 use crate::access::{choose, split};
 use crate::bind::{AGGREGATE, Aggregates, Binder, Exports};
@@ -18,10 +18,10 @@ use sqlparser::ast;
 use sqlparser::tokenizer::Location;
 use std::sync::Arc;
 
-/// PostgreSQL's limit of output columns.
+/// PostgreSQL's limit on output columns.
 const MAX_ITEMS: usize = 1664;
 
-/// ORDER BY, LIMIT, locks: what stands behind the body of a query.
+/// The clauses after a query's body: ORDER BY, LIMIT, locks.
 #[derive(Default)]
 pub(crate) struct Tail<'q> {
     pub(crate) order: &'q [ast::OrderByExpr],
@@ -30,7 +30,7 @@ pub(crate) struct Tail<'q> {
     pub(crate) locks: Vec<Lock>,
 }
 
-/// How many rows LIMIT or FETCH FIRST names.
+/// The number of rows in LIMIT or FETCH FIRST.
 #[derive(Clone, Copy)]
 pub(crate) enum Count<'q> {
     Written(&'q ast::Expr),
@@ -111,7 +111,7 @@ pub(crate) fn plan(
     Ok(shape.plain())
 }
 
-/// Takes the conjuncts without columns out of a filter: they hold for every row, or for none.
+/// Extracts the conjuncts without columns from a filter: they hold for every row, or for none.
 fn once(filter: Option<Expr>) -> (Option<Expr>, Option<Expr>) {
     let mut conjuncts = Vec::new();
     filter.into_iter().for_each(|e| split(e, &mut conjuncts));
@@ -123,7 +123,7 @@ fn all(conjuncts: Vec<Expr>) -> Option<Expr> {
     conjuncts.into_iter().reduce(|a, b| Expr::Binary(BinaryOp::And, Box::new(a), Box::new(b)))
 }
 
-/// A condition of a clause.
+/// Binds a clause's condition.
 pub(crate) fn condition(b: &mut Binder<'_>, e: &ast::Expr, clause: &str) -> SqlResult<Expr> {
     let t = b.bind(e)?;
     let r = b.boolean(t, clause);
@@ -146,7 +146,7 @@ fn refuse(s: &ast::Select) -> SqlResult<()> {
     Ok(())
 }
 
-/// The select list, stars expanded.
+/// Binds the select list, with stars expanded.
 pub(crate) fn items(
     b: &mut Binder<'_>,
     list: &[ast::SelectItem],
@@ -192,7 +192,7 @@ pub(crate) fn items(
     Ok(out)
 }
 
-/// 42P01 if a star is not one of what FROM names.
+/// Returns 42P01 if a star's qualifier is not in FROM.
 fn qualified(b: &Binder<'_>, name: &ast::ObjectName) -> SqlResult<()> {
     let name = RelationName::of(name)?;
     if let Some(schema) = &name.schema {
@@ -266,7 +266,7 @@ fn group_keys(b: &mut Binder<'_>, by: &ast::GroupByExpr, items: &[Output]) -> Sq
 /// A SELECT with all clauses bound.
 struct Shape {
     from: From,
-    /// The part of WHERE that has no columns.
+    /// The part of WHERE without columns.
     once: Option<Expr>,
     filter: Option<Expr>,
     items: Vec<Output>,
@@ -279,8 +279,8 @@ struct Shape {
 }
 
 impl Shape {
-    /// Adds to the keys of a grouping by the whole primary key the table's other columns that are
-    /// used: each group is one row.
+    /// When grouping by the whole primary key, adds the table's other used columns to the keys:
+    /// each group is one row.
     fn add_dependent(&self, group: &mut Group) {
         let From::Table(table) = &self.from else { return };
         let by = |c: &usize| group.keys.contains(&Expr::Column(*c));
@@ -298,7 +298,7 @@ impl Shape {
         }
     }
 
-    /// Rewrites everything behind the grouping to columns of the grouped row.
+    /// Rewrites everything after the grouping to columns of the grouped row.
     fn place(&mut self, b: &Binder<'_>, group: &Group) -> SqlResult<()> {
         let place = |e: &Expr| -> SqlResult<Expr> {
             rewrite(e, &mut |e| {
@@ -415,7 +415,8 @@ fn ungrouped(scope: &Scope, column: usize) -> SqlError {
     )
 }
 
-/// For DISTINCT aggregates: the partition projects keys and arguments, the grouping works on these.
+/// For DISTINCT aggregates: the partition projects keys and arguments, and the grouping works on
+/// these.
 fn ungroup(group: Group) -> (Vec<Expr>, Group) {
     let mut project = group.keys.clone();
     let keys = (0..project.len()).map(Expr::Column).collect();
@@ -429,7 +430,7 @@ fn ungroup(group: Group) -> (Vec<Expr>, Group) {
     (project, Group { keys, aggregates })
 }
 
-/// What is read without partitions: a view, the series, or one row without columns.
+/// Returns a source that needs no partitions: a view, the series, or one row without columns.
 fn rows(from: From) -> Source {
     match from {
         From::View(view) => Source::View(view),
@@ -439,13 +440,13 @@ fn rows(from: From) -> Source {
     }
 }
 
-/// The access for UPDATE and DELETE, and its route.
+/// Returns the access and the route for UPDATE and DELETE.
 pub(crate) fn target(table: &Arc<TableDef>, filter: Option<Expr>) -> (Access, Route) {
     let choice = choose(table, filter, &[], false, None);
     (choice.access, choice.route)
 }
 
-/// `limit + offset` where both are small enough to be added; else no limit.
+/// Returns `limit + offset` if both are small enough to add; otherwise no limit.
 pub(crate) fn sum_of(limit: &Expr, offset: &Expr) -> Expr {
     const ROOM: i64 = 1 << 61;
     let small = |e: &Expr| {

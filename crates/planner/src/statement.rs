@@ -1,4 +1,4 @@
-//! Every kind of statement to its plan.
+//! Plans every kind of statement.
 
 use crate::bind::{Aggregates, Binder, Typed};
 use crate::parse::{Kind, ParsedStatement};

@@ -1,5 +1,5 @@
-//! The names of schema `clearway`: system views, which can be read, and the call that sets their
-//! counts to 0. Nothing else can be put there.
+//! The names in schema `clearway`: system views, which can be read, and the function that resets
+//! their counts to 0. Nothing else can be created there.
 
 use crate::query::{self, Output, Planned};
 use crate::scope::{fold, parts};
@@ -10,15 +10,15 @@ use clearway_ir::system::{SCHEMA, SystemView};
 use clearway_types::{SqlError, SqlState, SqlType};
 use sqlparser::ast::{self, FunctionArguments, ObjectName};
 
-/// The function that sets the counts of `clearway.contention` to 0.
+/// The function that resets the counts of `clearway.contention` to 0.
 const RESET: &str = "reset_contention";
 
-/// Whether the name, with its schema if it has one, is in schema `clearway`.
+/// Returns true if the name, qualified if it has a schema, is in schema `clearway`.
 fn is_ours(name: &str) -> bool {
     name.strip_prefix(SCHEMA).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Why a relation is not a table: it is a view (42809), or not there (42P01).
+/// Returns why a relation is not a table: it is a view (42809), or does not exist (42P01).
 pub(crate) fn not_a_table(name: &str) -> SqlError {
     if SystemView::by_name(name).is_some() {
         return SqlError::new(
@@ -36,7 +36,7 @@ pub(crate) fn not_a_table(name: &str) -> SqlError {
     error
 }
 
-/// A call of a function of the schema, in an expression.
+/// Refuses a call of one of the schema's functions inside an expression.
 pub(crate) fn refuse_call(name: &str) -> SqlError {
     if name == RESET {
         return SqlError::unsupported(format!("{SCHEMA}.{RESET} as a part of a statement"))
@@ -48,7 +48,7 @@ pub(crate) fn refuse_call(name: &str) -> SqlError {
     )
 }
 
-/// `SELECT clearway.reset_contention()`, if that is what the statement is.
+/// Plans `SELECT clearway.reset_contention()`, if the statement is that.
 pub(crate) fn reset(s: &ast::Select, tail: &Tail<'_>) -> Option<Planned> {
     let (call, alias) = match s.projection.as_slice() {
         [ast::SelectItem::UnnamedExpr(ast::Expr::Function(f))] => (f, None),

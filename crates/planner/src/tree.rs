@@ -1,10 +1,10 @@
-//! Walking and rebuilding bound expressions.
+//! Visits and rebuilds bound expressions.
 
 use clearway_ir::Expr;
 use clearway_ir::expr::Func;
 use clearway_types::SqlResult;
 
-/// Whether the expression gives the same value whenever it is evaluated within one execution,
+/// Returns true if the expression has the same value at every evaluation within one execution,
 /// without a row.
 pub(crate) fn is_constant(e: &Expr) -> bool {
     let mut constant = true;
@@ -16,7 +16,7 @@ pub(crate) fn is_constant(e: &Expr) -> bool {
     constant
 }
 
-/// Visits the expression and all below it.
+/// Visits the expression and all its descendants.
 pub(crate) fn walk(e: &Expr, visit: &mut dyn FnMut(&Expr)) {
     visit(e);
     match e {
@@ -43,7 +43,7 @@ pub(crate) fn walk(e: &Expr, visit: &mut dyn FnMut(&Expr)) {
     }
 }
 
-/// Rebuilds the expression: `change` may replace a node, then its children are not visited.
+/// Rebuilds the expression. `change` may replace a node; its children are then not visited.
 pub(crate) fn rewrite(
     e: &Expr,
     change: &mut dyn FnMut(&Expr) -> SqlResult<Option<Expr>>,

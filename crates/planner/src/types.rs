@@ -1,12 +1,12 @@
-//! Type names of SQL to our types.
+//! Maps SQL type names to our types.
 
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
 
-/// The longest `char(n)` and `varchar(n)` of PostgreSQL.
+/// PostgreSQL's longest `char(n)` and `varchar(n)`.
 pub(crate) const MAX_LENGTH: u32 = 10_485_760;
 
-/// The type that a cast or a parameter declaration names.
+/// Returns the type named by a cast or a parameter declaration.
 pub(crate) fn resolve(ty: &DataType) -> SqlResult<SqlType> {
     Ok(match ty {
         DataType::Bool | DataType::Boolean => SqlType::Bool,
@@ -38,7 +38,7 @@ pub(crate) fn resolve(ty: &DataType) -> SqlResult<SqlType> {
     })
 }
 
-/// The type of a column: as [`resolve`], but numeric and name are of expressions only.
+/// Returns a column's type: like [`resolve`], but numeric and name are for expressions only.
 pub(crate) fn resolve_column(ty: &DataType) -> SqlResult<SqlType> {
     match resolve(ty)? {
         ty @ (SqlType::Numeric | SqlType::Name) => {
@@ -109,7 +109,7 @@ fn custom(name: &str, args: &[String]) -> SqlResult<SqlType> {
     })
 }
 
-/// The internal name: what a cast's result column is called.
+/// Returns the internal name, used for a cast's result column.
 pub(crate) fn internal_name(ty: SqlType) -> &'static str {
     match ty {
         SqlType::Bool => "bool",
@@ -129,7 +129,7 @@ pub(crate) fn internal_name(ty: SqlType) -> &'static str {
     }
 }
 
-/// The type without its length: what a parameter compared with it or assigned to it becomes.
+/// Returns the type without its length: the type of a parameter compared with it or assigned to it.
 pub(crate) fn base(ty: SqlType) -> SqlType {
     match ty {
         SqlType::Char(_) => SqlType::Char(u32::MAX),

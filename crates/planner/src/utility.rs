@@ -1,5 +1,5 @@
-//! The commands that we parse ourselves: transactions, settings, maintenance, and DDL of a fixed
-//! shape.
+//! The commands that we parse ourselves: transactions, settings, maintenance, and DDL with a fixed
+//! syntax.
 
 use crate::cursor::Cursor;
 use crate::parse::{Kind, data_types, expressions, statement};
@@ -199,7 +199,7 @@ fn set(c: &mut Cursor<'_>) -> SqlResult<Statement> {
     Ok(Statement::Set { name, value: Some(value), local })
 }
 
-/// An identifier, in quotes if it needs them.
+/// Quotes an identifier if necessary.
 fn quoted(name: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_') && name.chars().all(plain) {
@@ -389,7 +389,7 @@ fn create(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
     create::table(c, &start.rest()[..1], unlogged).map(Some)
 }
 
-/// The word, in lower case; empty if it is something else, or quoted.
+/// Returns the word in lower case, or an empty string if it is something else, or quoted.
 pub(crate) fn word_of(token: &Token) -> String {
     match token {
         Token::Word(w) if w.quote_style.is_none() => w.value.to_ascii_lowercase(),

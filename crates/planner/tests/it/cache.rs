@@ -12,7 +12,7 @@ fn check(sql: &str, text: &str, literals: &[Datum]) {
 }
 
 #[test]
-fn literals_leave_the_text() {
+fn literals_become_parameters() {
     check(
         "SELECT abalance FROM accounts WHERE aid = 5;",
         "SELECT abalance FROM accounts WHERE aid = $1",
@@ -51,7 +51,7 @@ fn literals_leave_the_text() {
 }
 
 #[test]
-fn what_might_mean_something_else_is_refused() {
+fn ambiguous_texts_are_not_normalised() {
     for sql in [
         "begin",
         "select 1; select 2",
@@ -95,13 +95,13 @@ fn plans_are_reused_until_the_catalog_changes() {
     // Errors are found by planning the text as it is.
     assert!(cache.get_or_plan("select x from accounts where aid = 1", &c, &s).is_none());
     assert!(cache.get_or_plan("select aid from accounts where aid = 'x'", &c, &s).is_none());
-    // So is what needs its literals.
+    // So are texts that need their literals.
     assert!(cache.get_or_plan("select aid + 1 from accounts group by aid + 1", &c, &s).is_none());
     crate::common::plan("select aid + 1 from accounts group by aid + 1").unwrap();
 }
 
 #[test]
-fn a_cached_plan_gives_what_the_text_gives() {
+fn cached_plan_gives_the_same_result() {
     let (mut cache, c, s) = (PlanCache::new(), catalog(), SessionEnv::default());
     for sql in [
         "select 1 + -2",

@@ -1,4 +1,4 @@
-//! A small catalog and shortcuts.
+//! A small catalog and helpers.
 
 use clearway_ir::catalog::{Catalog, Column, Distribution, IndexDef, TableDef};
 use clearway_ir::statement::unnumbered_table;
@@ -20,7 +20,8 @@ fn table(name: &str, columns: &[(&str, SqlType, bool)], key: &[usize]) -> TableD
     unnumbered_table(name, columns, key.to_vec(), distribution)
 }
 
-/// pgbench's tables, one with a key of two columns and an index, and one with a global index.
+/// Returns a catalog with pgbench's tables, one table with a two-column key and an index, and one
+/// with a global index.
 pub fn catalog() -> Catalog {
     use SqlType::{Char, Int4, Int8, Text, Timestamp};
     let accounts = table(
@@ -74,14 +75,14 @@ pub fn catalog() -> Catalog {
     Catalog { version: 7, tables }
 }
 
-/// Plans the one statement of the text.
+/// Plans the text's only statement.
 pub fn plan(sql: &str) -> SqlResult<Plan> {
     let parsed = clearway_planner::parse(sql)?;
     assert_eq!(parsed.len(), 1, "{sql}");
     clearway_planner::plan(&parsed[0], &catalog(), &[], &SessionEnv::default())
 }
 
-/// The error that planning gives.
+/// Returns the error from planning.
 #[track_caller]
 pub fn error(sql: &str) -> SqlError {
     match plan(sql) {
@@ -90,7 +91,7 @@ pub fn error(sql: &str) -> SqlError {
     }
 }
 
-/// The lines of EXPLAIN.
+/// Returns EXPLAIN's lines.
 #[track_caller]
 pub fn explain(sql: &str) -> Vec<String> {
     match plan(&format!("explain {sql}")).unwrap_or_else(|e| panic!("{sql}: {e}")).statement {

@@ -1,6 +1,6 @@
-//! Expressions against what PostgreSQL 15 made of them: `expressions.tsv` holds, a line, `select`'s
-//! expression, a tab, and the text form of the value (NULL for a null) or
-//! `ERROR: SQLSTATE message`, as psql got it from a server in UTC.
+//! Compares expressions with PostgreSQL 15's results. Each line of `expressions.tsv` holds
+//! `select`'s expression, a tab, and the text form of the value (NULL for a null) or `ERROR:
+//! SQLSTATE message`, as psql got it from a server in UTC.
 
 use clearway_ir::{Catalog, Env, Plan, SessionEnv, Statement, Zone, statement::Source, value};
 use clearway_planner::PlanCache;
@@ -13,7 +13,7 @@ fn evaluate(expression: &str) -> SqlResult<String> {
     value_of(&plan, Vec::new())
 }
 
-/// As [`evaluate`], with the literals as parameters; `None`: the cache leaves this text to the
+/// Like [`evaluate`], with the literals as parameters. `None`: the cache leaves this text to the
 /// planner.
 fn evaluate_cached(expression: &str) -> Option<SqlResult<String>> {
     let sql = format!("select {expression}");
@@ -33,7 +33,7 @@ fn value_of(plan: &Plan, params: Vec<Datum>) -> SqlResult<String> {
 }
 
 #[test]
-fn a_chain_of_operators_is_evaluated() {
+fn long_operator_chain_is_evaluated() {
     let chain = |first: &str, unit: &str, n: usize| {
         evaluate(&format!("{first}{}", unit.repeat(n))).unwrap()
     };
@@ -44,7 +44,7 @@ fn a_chain_of_operators_is_evaluated() {
 }
 
 #[test]
-fn expressions_give_what_postgresql_gives() {
+fn expressions_match_postgresql() {
     let mut wrong = Vec::new();
     for line in include_str!("expressions.tsv").lines() {
         let (expression, expected) = line.split_once('\t').unwrap_or((line, ""));
@@ -61,10 +61,10 @@ fn expressions_give_what_postgresql_gives() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What our numeric, our dates and our strings cannot hold as PostgreSQL does is refused, not
-/// answered otherwise.
+/// Values that our numerics, dates and strings cannot hold as PostgreSQL does are refused instead
+/// of giving different results.
 #[test]
-fn what_we_cannot_answer_is_refused() {
+fn unrepresentable_values_are_refused() {
     for expression in [
         "12345678901234567890123456789012345678901234567890",
         "1.23456789012345678901234567890123456789",
@@ -100,9 +100,10 @@ fn what_we_cannot_answer_is_refused() {
     }
 }
 
-/// PostgreSQL 15 does not know 15's successors' numbers, and nothing may follow a number.
+/// PostgreSQL 15 does not accept later versions' number formats, and nothing may directly follow a
+/// number.
 #[test]
-fn junk_behind_a_number_is_an_error() {
+fn junk_after_a_number_is_an_error() {
     let state = |expression: &str| evaluate(expression).map_err(|e| e.state().to_string());
     for expression in [
         "123abc",

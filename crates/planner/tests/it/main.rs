@@ -1,4 +1,4 @@
-//! The planner, text in and plan out, in one binary.
+//! The planner's tests, text in and plan out, in one binary.
 
 mod cache;
 mod common;

@@ -15,7 +15,7 @@ fn fails(sql: &str, state: &str, message: &str) {
 }
 
 #[test]
-fn a_full_key_is_a_point_lookup() {
+fn full_key_is_a_point_lookup() {
     let point = [
         "Point Lookup using accounts_pkey on accounts",
         "  Key: aid = $1",
@@ -117,7 +117,7 @@ fn in_lists_and_ranges() {
 }
 
 #[test]
-fn sort_stays_where_several_partitions_answer() {
+fn sort_remains_with_several_partitions() {
     check(
         "select aid from accounts order by aid desc limit 3 offset 1",
         &[
@@ -198,7 +198,7 @@ fn grouping() {
 }
 
 #[test]
-fn parameters_take_the_type_of_their_use() {
+fn parameter_types_are_inferred_from_use() {
     let params = |sql: &str| {
         let p = plan(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
         p.params.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ")
@@ -257,7 +257,7 @@ fn result_columns_are_named_and_typed() {
 }
 
 #[test]
-fn errors_in_postgresqls_words() {
+fn error_messages_match_postgresql() {
     fails("select 1 from nothing", "42P01", "relation \"nothing\" does not exist");
     assert_eq!(error("select 1 from nothing").position(), Some(15));
     fails("select abalanc from accounts", "42703", "column \"abalanc\" does not exist");
@@ -315,7 +315,7 @@ fn errors_in_postgresqls_words() {
 }
 
 #[test]
-fn what_does_not_exist_is_named() {
+fn unsupported_features_are_named() {
     for (sql, what) in [
         ("select 1 from accounts a join pairs b on a.aid = b.a", "a join"),
         ("select (select 1)", "a subquery"),
@@ -354,7 +354,7 @@ fn plans_carry_the_catalog_version() {
 }
 
 #[test]
-fn what_the_range_does_not_say_stays_in_the_filter() {
+fn filter_keeps_conditions_outside_the_range() {
     check(
         "select 1 from pairs where k > 1 and k > $1 and k <= 9 and v = 'x'",
         &[
@@ -387,7 +387,7 @@ fn what_the_range_does_not_say_stays_in_the_filter() {
     );
 }
 
-/// The threads of a test have 2 MiB of stack, fewer than those of a server.
+/// Test threads have 2 MiB of stack, less than a server's threads.
 #[test]
 fn no_text_overflows_the_stack() {
     let long = |unit: &str, n: usize| format!("select 1 {}", unit.repeat(n));
@@ -415,7 +415,7 @@ fn no_text_overflows_the_stack() {
 }
 
 #[test]
-fn a_guarded_key_leads_to_its_row_and_goes_along_with_changes() {
+fn global_index_routes_lookups_and_follows_changes() {
     let knows = "Partitions: the one that global index users_email_key names for ('x')";
     check(
         "select id from users where email = 'x' and n > 1",
@@ -476,6 +476,6 @@ fn a_guarded_key_leads_to_its_row_and_goes_along_with_changes() {
     assert_eq!(
         returning,
         &[Expr::Column(2), Expr::Column(1)],
-        "the guarded column comes behind what is returned"
+        "the global index's column follows the returned ones"
     );
 }

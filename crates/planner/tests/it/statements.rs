@@ -1,4 +1,4 @@
-//! The statements that real clients send are accepted, and mean what they should.
+//! Statements sent by real clients are accepted and bound correctly.
 
 use crate::common::plan;
 use clearway_ir::statement::{CopyDirection, Finish, Isolation, Source, TxnOptions};
@@ -162,7 +162,7 @@ fn transactions_and_settings() {
 }
 
 #[test]
-fn several_statements_keep_their_places() {
+fn statements_keep_their_positions() {
     let parsed = parse("select 1; select 2 ;; update x set y = 1").unwrap();
     assert_eq!(parsed.len(), 3);
     let e = clearway_planner::plan(&parsed[2], &crate::common::catalog(), &[], &Default::default())
@@ -254,7 +254,7 @@ fn inserts() {
 }
 
 #[test]
-fn updates_say_whether_rows_move() {
+fn updates_tell_whether_rows_move() {
     let moves = |sql: &str| match statement(sql) {
         Statement::Modify { program, .. } => {
             matches!(&*program, Program::Update { moves: true, .. })
@@ -268,7 +268,7 @@ fn updates_say_whether_rows_move() {
 
 /// The types of `pairs`: a and b are its key, k is indexed.
 #[test]
-fn updates_say_whether_they_only_add() {
+fn updates_tell_whether_they_only_add() {
     let adds = |sql: &str| match statement(sql) {
         Statement::Modify { program, .. } => {
             matches!(&*program, Program::Update { adds: true, .. })
