@@ -1,16 +1,17 @@
-//! How many commits share a sync of the log, and what that gives beside the bare rate of the disk,
-//! on a real directory.
+//! How many commits share a log sync, and the commit rate relative to the bare rate of the disk, in
+//! a real directory.
 //!
 //! `cargo bench -p clearway-coordinator --bench commit [-- --quick]`
 //!
-//! Committers are sessions, spread over one worker thread a core as the server does it: each
-//! updates a row of its own by primary key, a transaction of its own, waits until it is durable,
-//! and starts again. The whole path is in it but SQL and the network. The bare rate is that of one
-//! thread that appends 4096 bytes to a file with its blocks in place and syncs it, again and again.
-//! All are measured in turn, in several rounds, and each one's figures are added up.
+//! Committers are sessions, spread over one worker thread per core as in the server. Each updates a
+//! row of its own by primary key in a transaction of its own, waits until it is durable, and starts
+//! again. This covers the whole path except for SQL and the network. The bare rate is that of one
+//! thread that repeatedly appends 4096 bytes to a preallocated file and syncs it. All variants are
+//! measured in turn, in several rounds, and each one's figures are summed.
 //!
-//! Then one session that does not wait for the log, with lockstat on and off in turn: what counting
-//! costs where nothing else is waited for. The median of the rounds' ratios is held to its bar.
+//! Then one session runs without waiting, alternating between lockstat on and off. This measures
+//! the cost of counting where there is no other wait. The median of the rounds' ratios is compared
+//! with its bar.
 
 use clearway_coordinator::{Client, Engine, EngineConfig, Event, Port, RunOptions, Step, Waker};
 use clearway_env::{Disk, Open, OsDisk};
@@ -29,13 +30,13 @@ use std::time::{Duration, Instant};
 const COMMITTERS: [usize; 3] = [1, 16, 100];
 const BAR_SHARED: f64 = 20.0;
 const BAR_RATIO: f64 = 10.0;
-/// Of updates that cost a microsecond each, without network or disk: the counts are ten to thirty
-/// nanoseconds of that.
+/// Of updates that cost a microsecond each, without network or disk. Counting costs 10 to 30 ns of
+/// that.
 const BAR_COUNTED: f64 = 0.95;
 const BLOCK: usize = 4096;
 const FILE: u64 = 64 << 20;
 
-/// A directory below the build's own, removed at the end.
+/// A directory below the build directory, removed at the end.
 struct Dir(PathBuf);
 
 impl Drop for Dir {
@@ -69,15 +70,15 @@ fn plan(statement: Statement) -> Arc<Plan> {
     Arc::new(Plan { params: Vec::new(), columns: Vec::new(), statement, catalog: None })
 }
 
-/// A session that has one statement only.
+/// A session that runs only one statement.
 struct Session {
     client: Client,
     update: Arc<Plan>,
-    /// What it waits for, if it has committed.
+    /// The LSN it waits for after a commit.
     waits: Option<Lsn>,
 }
 
-/// Runs a statement to its end, with nobody else at the worker.
+/// Runs a statement to its end, alone at the worker.
 fn run_alone(port: &mut Port, statement: Statement) {
     let mut client = Client::new(port, 0);
     let mut step =
@@ -87,12 +88,12 @@ fn run_alone(port: &mut Port, statement: Statement) {
         std::thread::yield_now();
         step = client.resume(port);
     }
-    let Step::Done(result) = step else { panic!("nobody changes the table meanwhile") };
+    let Step::Done(result) = step else { panic!("no other session changes the table") };
     result.expect("the statement succeeds");
     client.close(port);
 }
 
-/// A table `(id int primary key, balance int)` with a row for each committer.
+/// Creates a table `(id int primary key, balance int)` with a row for each committer.
 fn make_table(engine: &Arc<Engine>) {
     let mut port = engine.port(0);
     let column =
@@ -126,7 +127,8 @@ fn update(engine: &Engine, id: i32) -> Arc<Plan> {
     plan(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
 }
 
-/// One worker with its share of the sessions, until `over`: how many commits became durable.
+/// Runs one worker with its share of the sessions until `over`. Returns how many commits became
+/// durable.
 fn work(
     engine: &Arc<Engine>,
     worker: u16,
@@ -144,7 +146,7 @@ fn work(
     let (env, mut events, mut commits) = (Arc::new(Env::default()), Vec::new(), 0);
     start.wait();
     loop {
-        // Relaxed: any time soon will do.
+        // Relaxed: pairs with no other access; a short delay does not matter.
         let stop = over.load(Ordering::Relaxed);
         let durable = engine.durable();
         for session in &mut sessions {
@@ -185,11 +187,11 @@ fn committed(step: Step) -> Option<Lsn> {
     match step {
         Step::Done(outcome) => Some(outcome.expect("an update").wait),
         Step::Pending => None,
-        Step::Rows(_) | Step::Replan => panic!("nobody changes the table meanwhile"),
+        Step::Rows(_) | Step::Replan => panic!("no other session changes the table"),
     }
 }
 
-/// Commits by so many sessions: commits, syncs, seconds.
+/// Commits with this many sessions. Returns commits, syncs and seconds.
 fn commits(
     engine: &Arc<Engine>,
     bells: &[Arc<Bell>],
@@ -216,7 +218,7 @@ fn commits(
     })
 }
 
-/// Updates a second by one session that waits for nothing.
+/// Returns the updates per second of one session that waits for nothing.
 fn alone(engine: &Arc<Engine>, time: Duration) -> f64 {
     let mut port = engine.port(0);
     let mut client = Client::new(&mut port, 0);
@@ -225,7 +227,7 @@ fn alone(engine: &Arc<Engine>, time: Duration) -> f64 {
     while began.elapsed() < time {
         for _ in 0..100 {
             let mut step = client.start(&mut port, &update, &env, RunOptions::default());
-            // Once in a while the log's memory is full.
+            // Occasionally the log buffer is full.
             while let Step::Pending = step {
                 port.poll(&mut Vec::new());
                 step = client.resume(&mut port);
@@ -239,7 +241,8 @@ fn alone(engine: &Arc<Engine>, time: Duration) -> f64 {
     rate
 }
 
-/// Updates a second with lockstat, and how that compares with none: the median over rounds.
+/// Returns the updates per second with lockstat, and their ratio to those without: the median over
+/// rounds.
 fn counted(engine: &Arc<Engine>, rounds: usize, time: Duration) -> (f64, f64) {
     let mut ratios = Vec::new();
     let mut best = 0.0_f64;
@@ -256,7 +259,7 @@ fn counted(engine: &Arc<Engine>, rounds: usize, time: Duration) -> (f64, f64) {
     (best, ratios[ratios.len() / 2])
 }
 
-/// Syncs of an appending writer, and seconds.
+/// Returns an appending writer's syncs, and seconds.
 fn bare(dir: &FilePath, time: Duration) -> (u64, f64) {
     let file = OsDisk.open(&dir.join("bare"), Open::OpenOrCreate).expect("a file");
     if file.len().expect("a length") < FILE {

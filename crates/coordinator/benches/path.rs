@@ -1,12 +1,13 @@
-//! Instructions that a transaction takes from its plan to its answer: what the uncontended path
-//! costs, free of the machine's noise.
+//! The number of instructions of a transaction from its plan to its answer: the cost of the
+//! uncontended path, independent of the machine's noise.
 //!
 //! `cargo bench -p clearway-coordinator --bench path`
 //!
-//! One session at one worker of an engine with pgbench's tables, on a disk in memory; the plans are
-//! made once, as prepared statements are. The whole path is in it but the wire and the planner. Of
-//! the rounds the median is told: pages split, and the log changes its segment, in some of them.
-//! Only this thread's instructions are counted, by the processor's trap flag; where there are no
+//! One session at one worker of an engine with pgbench's tables, on an in-memory disk. Plans are
+//! made once, like prepared statements. This covers the whole path except for the wire and the
+//! planner. The bench reports the median of the rounds, since some of them split a page or switch
+//! the log segment. Only this thread's instructions are counted, by the processor's trap flag;
+//! without trap support nothing is counted.
 //! traps, nothing is.
 
 #[path = "../../latch/benches/steps/mod.rs"]
@@ -23,9 +24,9 @@ use std::sync::Arc;
 
 /// Rows of the largest table, a tenth of pgbench's scale 1.
 const ACCOUNTS: i32 = 10_000;
-/// Transactions of a kind that are counted, an odd number.
+/// Counted transactions of a kind, an odd number.
 const ROUNDS: usize = 31;
-/// Transactions before, for what is done once.
+/// Warm-up transactions, for one-time work.
 const WARM: usize = 50;
 
 const TABLES: [&str; 4] = [
@@ -51,7 +52,7 @@ struct Session {
     client: Client,
 }
 
-/// A statement with the numbers of its parameters.
+/// A statement with its parameters.
 type Call = (Arc<Plan>, Vec<i32>);
 
 impl Session {
@@ -64,7 +65,7 @@ impl Session {
             &types,
             &SessionEnv::default(),
         );
-        Arc::new(plan.expect("it has a plan"))
+        Arc::new(plan.expect("a valid statement"))
     }
 
     fn run(&mut self, (plan, params): &Call) {
@@ -77,7 +78,7 @@ impl Session {
             std::thread::yield_now();
             step = self.client.resume(&mut self.port);
         }
-        let Step::Done(result) = step else { panic!("nobody changes the tables meanwhile") };
+        let Step::Done(result) = step else { panic!("no other session changes the tables") };
         assert!(result.is_ok(), "{:?}", result.err().map(|refusal| refusal.error));
     }
 
@@ -86,7 +87,7 @@ impl Session {
     }
 }
 
-/// The median of the instructions of transactions that `calls` makes, from the number of each.
+/// Returns the median instruction count of the transactions that `calls` makes from their numbers.
 fn count(session: &RefCell<Session>, calls: impl Fn(i32) -> Vec<Call>) -> Option<u64> {
     let number = Cell::new(0);
     let next = || {
@@ -95,7 +96,7 @@ fn count(session: &RefCell<Session>, calls: impl Fn(i32) -> Vec<Call>) -> Option
     };
     let run = |calls: &[Call]| calls.iter().for_each(|call| session.borrow_mut().run(call));
     (0..WARM).for_each(|_| run(&next()));
-    // What is counted runs twice, once to warm up.
+    // Each counted transaction runs twice, once to warm up.
     let counts = (0..ROUNDS).map(|_| next()).map(|calls| steps::of(&|| run(&calls)));
     let mut counts = counts.collect::<Option<Vec<u64>>>()?;
     counts.sort_unstable();

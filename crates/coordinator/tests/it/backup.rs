@@ -1,4 +1,4 @@
-//! BACKUP, while money moves between accounts.
+//! BACKUP during transfers between accounts.
 
 use crate::common::{Bank, Worker, open, plan, transfers};
 use clearway_coordinator::{Engine, Step, copy_of};
@@ -24,7 +24,7 @@ fn read(file: &dyn File) -> Vec<u8> {
     bytes
 }
 
-/// An engine on what a backup holds, on a disk of its own.
+/// Opens an engine on a backup's contents, on a disk of its own.
 fn restored(disk: &MemDisk, target: &Path) -> Arc<Engine> {
     let fresh = MemDisk::new();
     fresh.create_dir_all(&target.join("data")).unwrap();
@@ -42,7 +42,7 @@ fn restored(disk: &MemDisk, target: &Path) -> Arc<Engine> {
 }
 
 #[test]
-fn transactions_over_several_partitions_are_in_a_backup_as_a_whole_or_not_at_all() {
+fn backup_has_whole_transactions_only() {
     let disk = MemDisk::new();
     let engine = open(&disk, 4, 4);
     let bank = Arc::new({
@@ -52,14 +52,14 @@ fn transactions_over_several_partitions_are_in_a_backup_as_a_whole_or_not_at_all
         bank
     });
     let stop = AtomicBool::new(false);
-    // An account apart, whose balance is how often it was paid into.
+    // An extra account whose balance counts the payments to it.
     let apart = ACCOUNTS + 1;
     let targets = std::thread::scope(|scope| {
         let backups = scope.spawn(|| {
             let mut worker = Worker::new(&engine, 3);
             bank.insert(&mut worker, apart, 0).unwrap();
             let mut targets = Vec::new();
-            // Relaxed: only tells when to end.
+            // Relaxed: pairs with no other access; only signals when to end.
             while !stop.load(Ordering::Relaxed) || targets.len() < 2 {
                 bank.add(&mut worker, apart, 1).unwrap();
                 let target = format!("/backup-{}", targets.len());
@@ -88,7 +88,7 @@ fn transactions_over_several_partitions_are_in_a_backup_as_a_whole_or_not_at_all
         assert_eq!(
             bank.balance(&mut worker, apart),
             Some(times),
-            "what was answered before BACKUP is in it"
+            "the backup has everything acknowledged before it"
         );
         assert_eq!(
             bank.total(&mut worker),
@@ -102,7 +102,7 @@ fn transactions_over_several_partitions_are_in_a_backup_as_a_whole_or_not_at_all
     engine.shutdown().unwrap();
 }
 
-/// Goes on until the statement ends.
+/// Resumes the statement until it ends.
 fn finish(worker: &mut Worker, mut step: Step) -> SqlError {
     let mut events = Vec::new();
     loop {
@@ -119,7 +119,7 @@ fn finish(worker: &mut Worker, mut step: Step) -> SqlError {
 }
 
 #[test]
-fn a_backup_can_be_cancelled_and_there_is_one_at_a_time() {
+fn backup_can_be_cancelled_and_runs_alone() {
     let disk = MemDisk::new();
     let engine = open(&disk, 4, 2);
     let mut first = Worker::new(&engine, 0);
@@ -140,7 +140,7 @@ fn a_backup_can_be_cancelled_and_there_is_one_at_a_time() {
     let cancelled = finish(&mut first, step);
     assert_eq!(cancelled.message(), "canceling statement due to user request");
     first.plain(backup("/third", None)).unwrap();
-    // A client that goes ends its backup, too.
+    // Closing a client ends its backup, too.
     let step = first.start(&plan(backup("/fourth", Some(1))));
     assert!(matches!(step, Step::Pending));
     first.close();
@@ -153,7 +153,7 @@ fn a_backup_can_be_cancelled_and_there_is_one_at_a_time() {
 }
 
 #[test]
-fn a_backup_stands_on_its_own_and_names_an_absolute_path() {
+fn backup_needs_an_absolute_path_and_no_transaction_block() {
     let engine = open(&MemDisk::new(), 2, 1);
     let mut worker = Worker::new(&engine, 0);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Transfers between accounts over several partitions, by several workers, with deadlocks, aborts
-//! and a crash: money is neither made nor lost.
+//! Transfers between accounts on several partitions by several workers, with deadlocks, aborts and
+//! a crash: the total must not change.
 
 use crate::common::{self, Bank, Worker, open};
 use clearway_coordinator::TxnStatus;
@@ -12,7 +12,7 @@ const ACCOUNTS: i32 = 20;
 const BALANCE: i32 = 1000;
 
 #[test]
-fn what_is_committed_is_read_back_by_point_and_by_scan() {
+fn committed_rows_are_read_by_point_and_by_scan() {
     let engine = open(&MemDisk::new(), 4, 1);
     let mut worker = Worker::new(&engine, 0);
     let bank = Bank::create(&mut worker, ACCOUNTS, BALANCE);
@@ -24,16 +24,15 @@ fn what_is_committed_is_read_back_by_point_and_by_scan() {
     engine.shutdown().unwrap();
 }
 
-/// Nobody asks for a checkpoint and it is not time for one: the log's growth alone brings it about,
-/// and with it a short recovery.
+/// No one requests a checkpoint and its interval has not elapsed: log growth alone triggers it, and
+/// recovery is short.
 #[test]
-fn a_checkpoint_comes_when_the_log_has_grown() {
+fn log_growth_triggers_a_checkpoint() {
     let disk = MemDisk::new();
     let engine = open(&disk, 1, 1);
     let mut worker = Worker::new(&engine, 0);
     let bank = Bank::create(&mut worker, ACCOUNTS, BALANCE);
-    // A segment that comes long after the checkpoint that follows the start, and that the next one
-    // lets go.
+    // A segment written long after the first checkpoint, which the next one releases.
     let later = FilePath::new("/data/wal/0000000001000000.wal");
     let (mut came, mut added) = (false, 0);
     while !came || disk.exists(later).unwrap() {
@@ -47,7 +46,7 @@ fn a_checkpoint_comes_when_the_log_has_grown() {
     drop(worker);
     let crashed = disk.crash(1);
     let again = open(&crashed, 1, 1);
-    // What grew until the checkpointer looked, and while its checkpoint ran.
+    // What was appended until the checkpointer looked, and while its checkpoint ran.
     let (read, end) = (again.report().log_bytes, again.durable().0);
     assert!(read + (8 << 20) <= end, "{read} bytes of log read of {end}");
     let mut worker = Worker::new(&again, 0);
@@ -57,7 +56,7 @@ fn a_checkpoint_comes_when_the_log_has_grown() {
 }
 
 #[test]
-fn a_rolled_back_block_leaves_nothing_and_a_failed_one_refuses_statements() {
+fn rollback_leaves_nothing_and_failed_block_refuses() {
     let engine = open(&MemDisk::new(), 4, 1);
     let mut worker = Worker::new(&engine, 0);
     let bank = Bank::create(&mut worker, ACCOUNTS, BALANCE);
@@ -84,7 +83,7 @@ fn a_rolled_back_block_leaves_nothing_and_a_failed_one_refuses_statements() {
 }
 
 #[test]
-fn a_savepoint_takes_back_what_came_after_it_at_every_partition() {
+fn rollback_to_undoes_later_changes_at_every_partition() {
     let engine = open(&MemDisk::new(), 4, 1);
     let mut worker = Worker::new(&engine, 0);
     let bank = Bank::create(&mut worker, ACCOUNTS, BALANCE);
@@ -102,7 +101,7 @@ fn a_savepoint_takes_back_what_came_after_it_at_every_partition() {
 }
 
 #[test]
-fn truncate_in_a_block_can_be_taken_back_and_rows_survive_a_new_primary_key() {
+fn truncate_rolls_back_and_rows_survive_new_primary_key() {
     let engine = open(&MemDisk::new(), 4, 1);
     let mut worker = Worker::new(&engine, 0);
     let bank = Bank::create(&mut worker, ACCOUNTS, BALANCE);
@@ -120,7 +119,7 @@ fn truncate_in_a_block_can_be_taken_back_and_rows_survive_a_new_primary_key() {
 }
 
 #[test]
-fn statements_over_all_partitions_are_seen_whole_and_survive_deadlocks() {
+fn multi_partition_statements_are_atomic() {
     const ROUNDS: i32 = 60;
     const EXTRA: i32 = 6;
     let engine = open(&MemDisk::new(), 4, 4);
@@ -136,11 +135,11 @@ fn statements_over_all_partitions_are_seen_whole_and_survive_deadlocks() {
         move || {
             let mut worker = Worker::new(&engine, id);
             for round in 0..ROUNDS {
-                // Where these meet locks instead of free partitions they may deadlock: then they
-                // start over by themselves.
+                // Where these meet locks instead of free partitions they may deadlock. Then they
+                // are retried internally.
                 bank.add_to_all(&mut worker, 1).unwrap();
-                // Six rows that sum up to nothing, together with each addition; a failed insert of
-                // them leaves no trace.
+                // Six rows that sum to zero, inserted with each addition. A failed insert of them
+                // leaves nothing.
                 let first = ACCOUNTS + i32::from(id) * 10_000 + round * EXTRA;
                 let rows: Vec<_> =
                     (0..EXTRA).map(|i| (first + i, if i % 2 == 0 { 5 } else { -5 })).collect();
@@ -166,12 +165,12 @@ fn statements_over_all_partitions_are_seen_whole_and_survive_deadlocks() {
     }
     let total = accounts * i64::from(BALANCE + 4 * ROUNDS);
     let extras = bank.total(&mut worker) - total;
-    assert_eq!(extras % 2, 0, "each addition met whole statements' rows only: {extras}");
+    assert_eq!(extras % 2, 0, "an addition saw half of an insert: {extras}");
     engine.shutdown().unwrap();
 }
 
 #[test]
-fn transfers_by_two_workers_keep_the_total_and_a_crash_keeps_what_was_durable() {
+fn transfers_keep_the_total_and_survive_a_crash() {
     let disk = MemDisk::new();
     let engine = open(&disk, 4, 2);
     let bank = Arc::new({
@@ -195,7 +194,7 @@ fn transfers_by_two_workers_keep_the_total_and_a_crash_keeps_what_was_durable() 
     worker.begin();
     bank.add(&mut worker, 0, 1_000_000).unwrap();
 
-    // The power goes with that block open: it must not be there afterwards.
+    // The crash happens with that block open; its changes must not survive.
     let crashed = disk.crash(7);
     let engine = open(&crashed, 4, 1);
     let mut worker = Worker::new(&engine, 0);

@@ -1,5 +1,5 @@
-//! `check` finds rows, indexes, global indexes and catalog that do not agree, and says which entry
-//! of which page.
+//! `check` finds mismatches between rows, indexes, global indexes and catalog, and names the entry
+//! and its page.
 
 use crate::common::{Bank, Worker, open, plan};
 use crate::users::{Users, Who};
@@ -26,8 +26,8 @@ pub fn findings(report: &CheckReport) -> Vec<String> {
     report.storage.findings.iter().map(ToString::to_string).collect()
 }
 
-/// Users with two global indexes and an index, and a table without key, both changed after they
-/// were filled.
+/// Creates users with two global indexes and an index, and a table without a key, both changed
+/// after they were filled.
 fn filled() -> (MemDisk, Arc<TableDef>) {
     let disk = MemDisk::new();
     let engine = open(&disk, PARTITIONS, 1);
@@ -55,7 +55,7 @@ fn filled() -> (MemDisk, Arc<TableDef>) {
     (disk, users.table)
 }
 
-/// Changes the trees of a directory behind the back of catalog and indexes.
+/// Changes a directory's trees without updating catalog and indexes.
 struct Vandal {
     node: Node,
     stores: Vec<Store>,
@@ -89,7 +89,7 @@ impl Vandal {
         }
     }
 
-    /// The first entry of a tree for which `which` holds, and its partition.
+    /// Returns the first entry of a tree that matches `which`, and its partition.
     fn find(
         &mut self,
         tree: TreeId,
@@ -117,7 +117,7 @@ impl Vandal {
                 return (partition, key, value);
             }
         }
-        panic!("there is no such entry in tree {tree}")
+        panic!("no such entry in tree {tree}")
     }
 
     fn delete(&mut self, partition: usize, tree: TreeId, key: &[u8]) {
@@ -136,8 +136,8 @@ impl Vandal {
     }
 }
 
-/// What is told after `damage`; each line begins with a page of the file of `damage`'s partition.
-fn told_after(damage: impl FnOnce(&mut Vandal, &TableDef) -> usize) -> String {
+/// Returns the report after `damage`. Each line names a page in the file of `damage`'s partition.
+fn report_after(damage: impl FnOnce(&mut Vandal, &TableDef) -> usize) -> String {
     let (disk, table) = filled();
     let mut vandal = Vandal::enter(&disk);
     let partition = damage(&mut vandal, &table);
@@ -151,10 +151,10 @@ fn told_after(damage: impl FnOnce(&mut Vandal, &TableDef) -> usize) -> String {
 }
 
 #[track_caller]
-fn assert_tells(what: &[&str], damage: impl FnOnce(&mut Vandal, &TableDef) -> usize) {
-    let told = told_after(damage);
-    assert!(what.iter().all(|what| told.contains(what)), "{what:?}: {told}");
-    assert_eq!(told.lines().count(), what.len(), "{told}");
+fn assert_reports(what: &[&str], damage: impl FnOnce(&mut Vandal, &TableDef) -> usize) {
+    let reported = report_after(damage);
+    assert!(what.iter().all(|what| reported.contains(what)), "{what:?}: {reported}");
+    assert_eq!(reported.lines().count(), what.len(), "{reported}");
 }
 
 fn n_of(row: &[u8]) -> i64 {
@@ -162,7 +162,7 @@ fn n_of(row: &[u8]) -> i64 {
 }
 
 #[test]
-fn a_sound_database_is_sound() {
+fn intact_database_has_no_findings() {
     let (disk, _) = filled();
     let report = checked(&disk);
     assert_eq!(findings(&report), Vec::<String>::new());
@@ -171,7 +171,7 @@ fn a_sound_database_is_sound() {
 }
 
 #[test]
-fn an_unfinished_transaction_is_undone_before_the_check() {
+fn unfinished_transaction_is_undone_before_the_check() {
     let (disk, table) = filled();
     let engine = open(&disk, PARTITIONS, 1);
     let mut worker = Worker::new(&engine, 0);
@@ -193,20 +193,20 @@ fn an_unfinished_transaction_is_undone_before_the_check() {
 }
 
 #[test]
-fn index_entries_without_rows_and_rows_without_entries_are_told() {
-    assert_tells(&["of index \"users_n\" expected for row"], |v, table| {
+fn mismatches_of_rows_and_index_entries_are_reported() {
+    assert_reports(&["of index \"users_n\" expected for row"], |v, table| {
         let tree = table.indexes[1].tree;
         let (p, key, _) = v.find(tree, |_, _| true);
         v.delete(p, tree, &key);
         p
     });
-    assert_tells(&["of index \"users_n\": its row 6e6f expected, none found"], |v, table| {
+    assert_reports(&["of index \"users_n\": its row 6e6f expected, none found"], |v, table| {
         v.insert(1, table.indexes[1].tree, b"bogus", b"no");
         1
     });
-    // An entry leads to another row than its own: both directions tell.
+    // An entry leads to a wrong row: both directions report it.
     let both = ["of index \"users_n\": row ", "index \"users_n\": entry "];
-    assert_tells(&both, |v, table| {
+    assert_reports(&both, |v, table| {
         let tree = table.indexes[1].tree;
         let (p, key, value) = v.find(tree, |_, _| true);
         let other = {
@@ -228,25 +228,25 @@ fn index_entries_without_rows_and_rows_without_entries_are_told() {
 }
 
 #[test]
-fn guards_that_do_not_agree_are_told() {
+fn global_index_mismatches_are_reported() {
     let missing =
         ["of unique key \"users_email_key\" in partition", "index \"users_email_key\" expected"];
-    assert_tells(&missing[..1], |v, table| {
+    assert_reports(&missing[..1], |v, table| {
         let global_index = table.indexes[0].global_index.unwrap();
         let (p, key, value) = v.find(global_index, |_, _| true);
         v.delete(p, global_index, &key);
         usize::from(u16::from_le_bytes([value[0], value[1]]))
     });
     let both = ["home 1 expected, 0", "of unique key \"users_pkey\": its row expected at home 0"];
-    assert_tells(&both, |v, table| {
+    assert_reports(&both, |v, table| {
         let global_index = table.primary_key_global_index.unwrap();
         let (p, key, _) = v.find(global_index, |_, value| value == [1, 0]);
         v.update(p, global_index, &key, &[0, 0]);
         p
     });
-    // In the wrong partition, and of no row.
+    // In the wrong partition, and without a row.
     let bogus = ["expected, 2 found", "its row expected at home 0700, none found"];
-    assert_tells(&bogus, |v, table| {
+    assert_reports(&bogus, |v, table| {
         let key = (0u8..)
             .map(|n| vec![1, n])
             .find(|key| clearway_types::hash::partition_of(key, 3).0 != 2)
@@ -257,30 +257,30 @@ fn guards_that_do_not_agree_are_told() {
 }
 
 #[test]
-fn rows_that_make_no_sense_are_told() {
-    let wrong_place = told_after(|v, table| {
+fn malformed_rows_are_reported() {
+    let wrong_place = report_after(|v, table| {
         let (p, key, row) = v.find(table.tree, |_, _| true);
         v.delete(p, table.tree, &key);
         v.insert((p + 1) % 3, table.tree, &key, &row);
         (p + 1) % 3
     });
     assert!(wrong_place.contains("expected by its distribution key"), "{wrong_place}");
-    let longer = told_after(|v, table| {
+    let longer = report_after(|v, table| {
         let (p, key, row) = v.find(table.tree, |_, _| true);
         v.update(p, table.tree, &key, &[&row[..], b"x"].concat());
         p
     });
     assert!(longer.contains("18 bytes expected") || longer.contains("bytes expected"), "{longer}");
-    let other_key = told_after(|v, table| {
+    let other_key = report_after(|v, table| {
         let (p, key, row) = v.find(table.tree, |_, row| n_of(row) > 100);
         v.delete(p, table.tree, &key);
         v.insert(p, table.tree, b"k", &row);
         p
     });
     assert!(other_key.contains("row 6b of table \"users\": key 01"), "{other_key}");
-    let column = told_after(|v, table| {
+    let column = report_after(|v, table| {
         let (p, key, mut row) = v.find(table.tree, |_, _| true);
-        // The first column, an int4, becomes a null.
+        // The first column, an int4, becomes NULL.
         row.splice(2..7, [0]);
         v.update(p, table.tree, &key, &row);
         p
@@ -289,7 +289,7 @@ fn rows_that_make_no_sense_are_told() {
 }
 
 #[test]
-fn a_catalog_that_makes_no_sense_is_told() {
+fn malformed_catalog_is_reported() {
     let (disk, table) = filled();
     let mut vandal = Vandal::enter(&disk);
     vandal.update(0, TreeId(1), &table.id.0.to_be_bytes(), b"{}");
@@ -297,7 +297,7 @@ fn a_catalog_that_makes_no_sense_is_told() {
     let report = checked(&disk);
     let lines = findings(&report);
     assert!(lines[0].contains("a row of the catalog cannot be read"), "{lines:#?}");
-    // Nobody knows its trees any more.
+    // No table owns its trees any more.
     assert!(
         lines[1..]
             .iter()
@@ -306,7 +306,7 @@ fn a_catalog_that_makes_no_sense_is_told() {
     assert_eq!((report.tables, report.storage.damage), (1, 1));
 }
 
-/// The pages of all partitions.
+/// Returns the pages of all partitions.
 fn pages(disk: &MemDisk) -> Vec<(u16, u64, Vec<u8>)> {
     let mut pages = Vec::new();
     for partition in 0..PARTITIONS {
@@ -321,8 +321,8 @@ fn pages(disk: &MemDisk) -> Vec<(u16, u64, Vec<u8>)> {
     pages
 }
 
-/// Puts back, one at a time, the old versions of the leaves that differ between two states; whether
-/// each is told.
+/// Restores, one at a time, the old versions of the leaves that differ between two states. Returns
+/// whether `check` reported each.
 fn stale(disk: &MemDisk, old: &[(u16, u64, Vec<u8>)]) -> Vec<bool> {
     let changed = old
         .iter()
@@ -333,20 +333,20 @@ fn stale(disk: &MemDisk, old: &[(u16, u64, Vec<u8>)]) -> Vec<bool> {
             disk.open(format!("/data/data/p{partition:04}.data").as_ref(), Open::Existing).unwrap();
         file.write_all_at(page, no * 8192).unwrap();
     };
-    let told = changed.map(|((partition, no, old), (.., new))| {
+    let reported = changed.map(|((partition, no, old), (.., new))| {
         put(*partition, *no, old);
-        let told = !checked(disk).storage.is_sound();
+        let reported = !checked(disk).storage.is_sound();
         put(*partition, *no, &new);
-        told
+        reported
     });
-    told.collect()
+    reported.collect()
 }
 
-/// A whole older version of a page in its own place has a right checksum, id and LSN: it is told by
-/// what does not agree with it any more. Where everything does, because only a column without an
-/// index has changed, nobody can tell.
+/// A complete older version of a page in its own place has a valid checksum, id and LSN. Only a
+/// mismatch with other pages reveals it. If nothing mismatches, because only a column without an
+/// index changed, it cannot be detected.
 #[test]
-fn an_older_version_of_a_page_is_told_by_what_it_disagrees_with() {
+fn stale_page_is_reported_by_its_mismatches() {
     let (disk, table) = filled();
     let users = Users { table };
     let engine = open(&disk, PARTITIONS, 1);
@@ -367,8 +367,8 @@ fn an_older_version_of_a_page_is_told_by_what_it_disagrees_with() {
     assert_eq!(stale(&disk, &old), [false]);
     let old = pages(&disk);
     change(&|worker| drop(worker.run(&users.set_email(Who::Id(30), Some(77))).unwrap()));
-    let told = stale(&disk, &old);
-    // The row, its old and its new entry in the index and in the global index; the other index's
-    // entry went and came back, its leaf holds what it held.
-    assert!(told.iter().filter(|told| **told).count() >= 4, "{told:?}");
+    let reported = stale(&disk, &old);
+    // The row, and its old and new entries in the index and in the global index. The other index's
+    // entry was removed and restored, so its leaf is unchanged.
+    assert!(reported.iter().filter(|reported| **reported).count() >= 4, "{reported:?}");
 }

@@ -1,5 +1,5 @@
-//! A table of accounts with hand-made plans, and workers without a network: what the engine's tests
-//! drive it with.
+//! Support for the engine's tests: a table of accounts with hand-made plans, and workers without a
+//! network.
 
 use clearway_coordinator::{
     Characteristics, Client, Dispatch, Engine, EngineConfig, Event, Limits, Outcome, Port,
@@ -26,7 +26,7 @@ pub fn open(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
     open_with(disk, partitions, workers, Limits::default())
 }
 
-/// The same with other limits of partitions.
+/// Like [`open`], with other partition limits.
 pub fn open_with(
     disk: &MemDisk,
     partitions: u16,
@@ -36,12 +36,12 @@ pub fn open_with(
     open_config(disk, partitions, workers, |config| config.partition = partition)
 }
 
-/// The same, where each partition is run by its home worker alone, when that polls.
+/// Like [`open`], but only its home worker runs a partition, when that worker polls.
 pub fn open_pinned(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
     open_config(disk, partitions, workers, |config| config.dispatch = Dispatch::Pinned)
 }
 
-/// The same with another configuration.
+/// Like [`open`], with another configuration.
 pub fn open_config(
     disk: &MemDisk,
     partitions: u16,
@@ -51,7 +51,7 @@ pub fn open_config(
     open_woken(disk, partitions, (0..workers).map(|_| Arc::new(|| {}) as Waker).collect(), change)
 }
 
-/// The same with other wakers, one a worker.
+/// Like [`open_config`], with other wakers, one per worker.
 pub fn open_woken(
     disk: &MemDisk,
     partitions: u16,
@@ -63,7 +63,7 @@ pub fn open_woken(
             partitions: Some(partitions),
             frames: 256,
             wal_segment_size: 1 << 20,
-            // A few changes: rollbacks of more read the log.
+            // A few changes: larger rollbacks read the log.
             undo_memory: 100,
             ..NodeConfig::default()
         },
@@ -76,11 +76,11 @@ pub fn open_woken(
     Engine::open(Arc::new(disk.clone()), FilePath::new("/data"), config, wakers).unwrap()
 }
 
-/// One session in its own worker.
+/// One session with its own worker.
 pub struct Worker {
     pub port: Port,
     client: Option<Client>,
-    /// It does not wait for the log.
+    /// The session does not wait for the log.
     pub lazy: bool,
     /// What the last answer had to wait for.
     pub wait: Lsn,
@@ -102,7 +102,7 @@ impl Worker {
         let step = self.start(plan);
         self.end(step)
     }
-    /// Waits for the end of a statement.
+    /// Runs a statement to its end.
     pub fn end(&mut self, mut step: Step) -> SqlResult<Outcome> {
         let Self { port, client, lazy, wait } = self;
         let client = client.as_mut().unwrap();
@@ -125,7 +125,7 @@ impl Worker {
                     rows.append(&part.rows);
                     step = client.resume(port);
                 }
-                Step::Replan => panic!("nobody changes the table meanwhile"),
+                Step::Replan => panic!("no other session changes the table"),
                 Step::Pending => {
                     port.poll(&mut events);
                     std::thread::yield_now();
@@ -150,7 +150,7 @@ impl Worker {
     pub fn start(&mut self, plan: &Arc<Plan>) -> Step {
         self.start_with(plan, serializable())
     }
-    /// The same with these options.
+    /// Like [`Worker::start`], with these options.
     pub fn start_with(&mut self, plan: &Arc<Plan>, options: RunOptions) -> Step {
         let Self { port, client, .. } = self;
         client.as_mut().unwrap().start(port, plan, &Arc::new(Env::default()), options)
@@ -159,12 +159,12 @@ impl Worker {
         let Self { port, client, .. } = self;
         client.as_mut().unwrap().resume(port)
     }
-    /// Goes on with a suspended statement.
+    /// Continues a suspended statement.
     pub fn go_on(&mut self, suspended: Suspended) -> Step {
         let Self { port, client, .. } = self;
         client.as_mut().unwrap().go_on(port, suspended)
     }
-    /// Its client is waited for.
+    /// Tells the engine that the session waits for its client.
     pub fn let_go(&mut self) {
         let Self { port, client, .. } = self;
         client.as_mut().unwrap().let_go(port);
@@ -191,7 +191,7 @@ impl Worker {
     pub fn rollback_to(&mut self, name: &str) {
         self.plain(Statement::RollbackTo(name.into())).unwrap();
     }
-    /// The client goes, whatever it is about; what it leaves is for the port to end.
+    /// Closes the client in any state. The port still has to undo its transaction.
     pub fn leave(mut self) -> Port {
         let client = self.client.take().unwrap();
         client.close(&mut self.port);
@@ -212,7 +212,7 @@ fn wait_durable(port: &mut Port, lsn: Lsn, events: &mut Vec<Event>) {
     }
 }
 
-/// Transactions that ask for no level are at SERIALIZABLE: these tests are about locks.
+/// Sets SERIALIZABLE for transactions without a requested level: these tests are about locks.
 pub fn serializable() -> RunOptions {
     let characteristics =
         Characteristics { isolation: Isolation::Serializable, ..Characteristics::default() };
@@ -223,7 +223,7 @@ pub fn plan(statement: Statement) -> Arc<Plan> {
     Arc::new(Plan { params: Vec::new(), columns: Vec::new(), statement, catalog: None })
 }
 
-/// The balance and this.
+/// The balance plus this amount.
 fn sum(amount: i32) -> Expr {
     Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)))
 }
@@ -249,7 +249,7 @@ impl Bank {
         Self::make(worker, name, Vec::new(), Distribution::Random, accounts, balance)
     }
     pub fn find(engine: &Arc<Engine>) -> Self {
-        assert!(engine.catalog().table("accounts").is_some(), "the table is there after a crash");
+        assert!(engine.catalog().table("accounts").is_some(), "the table survives a crash");
         Self { name: "accounts".into() }
     }
     fn make(
@@ -299,18 +299,18 @@ impl Bank {
     pub fn insert(&self, worker: &mut Worker, id: i32, balance: i32) -> SqlResult<Outcome> {
         self.insert_rows(worker, &[(id, balance)])
     }
-    /// Several rows by one statement.
+    /// Inserts several rows by one statement.
     pub fn insert_rows(&self, worker: &mut Worker, rows: &[(i32, i32)]) -> SqlResult<Outcome> {
         let plan = self.inserting(worker, rows);
         worker.run(&plan)
     }
-    /// The statement that inserts these.
+    /// Returns the statement that inserts these rows.
     pub fn inserting(&self, worker: &mut Worker, rows: &[(i32, i32)]) -> Arc<Plan> {
         let source =
             Source::Rows(rows.iter().map(|(id, balance)| vec![int(*id), int(*balance)]).collect());
         self.inserting_from(worker, Query { once: None, source, finish: Vec::new() })
     }
-    /// The partition of an account, of so many.
+    /// Returns the account's partition out of `partitions`.
     pub fn home(id: i32, partitions: u16) -> PartitionId {
         Route::Hash(vec![int(id)]).partition(&Env::default(), partitions).unwrap().unwrap()
     }
@@ -328,15 +328,15 @@ impl Bank {
         let rows = worker.run(&plan).unwrap().rows;
         (!rows.is_empty()).then(|| rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap() as i32)
     }
-    /// The statement that reads an account's balance.
+    /// Returns the statement that reads an account's balance.
     pub fn reading(&self, worker: &mut Worker, id: i32) -> Arc<Plan> {
         self.reading_with(worker, id, None)
     }
-    /// The same FOR SHARE.
+    /// Like [`Bank::reading`], FOR SHARE.
     pub fn sharing(&self, worker: &mut Worker, id: i32) -> Arc<Plan> {
         self.reading_with(worker, id, Some(RowLock::Share))
     }
-    /// The same FOR UPDATE.
+    /// Like [`Bank::reading`], FOR UPDATE.
     pub fn locking(&self, worker: &mut Worker, id: i32) -> Arc<Plan> {
         self.reading_with(worker, id, Some(RowLock::Update))
     }
@@ -355,11 +355,11 @@ impl Bank {
         let plan = self.adding(worker, id, amount);
         worker.run(&plan)
     }
-    /// The statement that adds to an account.
+    /// Returns the statement that adds to an account.
     pub fn adding(&self, worker: &mut Worker, id: i32, amount: i32) -> Arc<Plan> {
         self.adding_along(worker, Path::Point(vec![int(id)]), id, amount)
     }
-    /// The same beside others that add to it.
+    /// Like [`Bank::adding`], concurrently with other additions to the account.
     pub fn adding_beside(&self, worker: &mut Worker, id: i32, amount: i32) -> Arc<Plan> {
         let access = self.access(worker, Path::Point(vec![int(id)]));
         let access = Access { lock: Some(RowLocking::of(RowLock::NoKeyUpdate)), ..access };
@@ -367,7 +367,7 @@ impl Bank {
         let program = Arc::new(Program::update(access, set, Vec::new(), false));
         plan(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
     }
-    /// The statement that adds to accounts which all have the home of this one.
+    /// Returns the statement that adds to accounts which all have this one's home.
     pub fn adding_to(&self, worker: &mut Worker, ids: &[i32], home: i32, amount: i32) -> Arc<Plan> {
         self.adding_along(
             worker,
@@ -378,7 +378,7 @@ impl Bank {
     }
     fn adding_along(&self, worker: &mut Worker, path: Path, home: i32, amount: i32) -> Arc<Plan> {
         let access = self.access(worker, path);
-        // Two of these wait for each other: many tests are about that.
+        // Two of these wait for each other, as many tests require.
         let (set, returning) = (vec![(1, sum(amount))], Vec::new());
         let program =
             Arc::new(Program::Update { access, set, returning, moves: false, adds: false });
@@ -389,13 +389,13 @@ impl Bank {
         let plan = self.adding_to_all(worker, amount);
         worker.run(&plan)
     }
-    /// The statement that adds to every account.
+    /// Returns the statement that adds to every account.
     pub fn adding_to_all(&self, worker: &mut Worker, amount: i32) -> Arc<Plan> {
         let access = self.access(worker, Path::Full);
         let program = Arc::new(Program::update(access, vec![(1, sum(amount))], Vec::new(), false));
         plan(Statement::Modify { program, route: Route::All })
     }
-    /// As [`Bank::add`], without waiting for the log.
+    /// Like [`Bank::add`], without waiting for the log.
     pub fn add_lazily(&self, worker: &mut Worker, id: i32, amount: i32) {
         worker.lazy = true;
         self.add(worker, id, amount).unwrap();
@@ -406,14 +406,14 @@ impl Bank {
         let rows = worker.run(&plan).unwrap().rows;
         rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap_or(0)
     }
-    /// The statement that inserts an account with the sum of all balances.
+    /// Returns the statement that inserts an account with the sum of all balances.
     pub fn inserting_total(&self, worker: &mut Worker, id: i32) -> Arc<Plan> {
         let mut source = self.sum(worker);
         let sum = Expr::Cast { expr: Box::new(Expr::Column(0)), to: SqlType::Int4, explicit: true };
         source.finish.push(Finish::Project(vec![int(id), sum]));
         self.inserting_from(worker, source)
     }
-    /// The statement that adds all balances up.
+    /// Returns the statement that sums all balances.
     pub fn totalling(&self, worker: &mut Worker) -> Arc<Plan> {
         plan(Statement::Query(self.sum(worker)))
     }
@@ -441,8 +441,8 @@ impl Bank {
     }
 }
 
-/// Several sessions of one worker move money at random, in blocks of two updates; returns how many
-/// commit.
+/// Moves money at random between accounts in several sessions of one worker, in blocks of two
+/// updates. Returns how many commit.
 pub fn transfers(
     engine: &Arc<Engine>,
     bank: &Bank,
@@ -497,7 +497,7 @@ impl Transfer {
         Self { client: Client::new(port, session), stage: 0, from: 0, to: 0, amount: 0 }
     }
 
-    /// Runs on as far as it goes; 1 if a transfer has committed.
+    /// Runs as far as possible. Returns 1 if a transfer has committed.
     fn advance(&mut self, bank: &Bank, worker: &mut Worker) -> u64 {
         let mut committed = 0;
         while self.stage != 0 {
@@ -520,7 +520,7 @@ impl Transfer {
             };
             match step {
                 Step::Pending => return committed,
-                Step::Rows(_) | Step::Replan => panic!("nobody changes the table meanwhile"),
+                Step::Rows(_) | Step::Replan => panic!("no other session changes the table"),
                 Step::Done(Err(refusal)) => {
                     assert_eq!(refusal.error.state(), SqlState::DEADLOCK, "{}", refusal.error);
                     self.stage = 5;

@@ -1,4 +1,4 @@
-//! Waits for locks are counted, by class and by place in the code, with their time.
+//! Lock waits are counted, with their time, by class and by place in the code.
 
 use crate::common::{Bank, Worker, open};
 use clearway_coordinator::Step;
@@ -8,12 +8,12 @@ use clearway_types::{SqlError, SqlState};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What a class has counted.
+/// Returns a class's counts.
 fn rows(class: &str) -> Vec<Contention> {
     lockstat::contention().into_iter().filter(|row| row.name == class).collect()
 }
 
-/// How many waits of a class a file has counted, and their time.
+/// Returns the number of a class's waits in a file, and their total time.
 fn waits(class: &str, file: &str) -> (u64, Duration) {
     let of_file = |row: &Contention| row.caller.is_some_and(|caller| caller.file.ends_with(file));
     let rows: Vec<Contention> = rows(class).into_iter().filter(of_file).collect();
@@ -21,7 +21,7 @@ fn waits(class: &str, file: &str) -> (u64, Duration) {
     (rows.iter().map(|row| row.contended).sum(), Duration::from_nanos(time))
 }
 
-/// How many requests the classes have counted whose names begin so.
+/// Returns the number of requests in all classes with this name prefix.
 pub fn requests(prefix: &str) -> u64 {
     lockstat::contention()
         .iter()
@@ -30,8 +30,8 @@ pub fn requests(prefix: &str) -> u64 {
         .sum()
 }
 
-/// Counts are the process's, and other tests wait for rows, too. True in a process that runs no
-/// other test; any other starts one that does.
+/// Counts are per process, and other tests wait for rows, too. Returns true in a process that runs
+/// no other test; otherwise starts such a process.
 pub fn is_alone(test: &str) -> bool {
     if std::env::args().any(|arg| arg == "--exact") {
         return true;
@@ -50,8 +50,8 @@ pub fn is_alone(test: &str) -> bool {
 }
 
 #[test]
-fn a_wait_for_a_row_is_counted_when_it_ends() {
-    if !is_alone("contention::a_wait_for_a_row_is_counted_when_it_ends") {
+fn row_wait_is_counted_when_it_ends() {
+    if !is_alone("contention::row_wait_is_counted_when_it_ends") {
         return;
     }
     let counted = || waits("lock.key_exclusive", "exec/modify.rs");
@@ -65,17 +65,17 @@ fn a_wait_for_a_row_is_counted_when_it_ends() {
     assert!(matches!(waiter.start(&update), Step::Pending));
     let waiting = Instant::now();
     assert_eq!(bank.balance(&mut holder, 2), Some(100));
-    assert_eq!(counted(), (0, Duration::ZERO), "it has not ended");
+    assert_eq!(counted(), (0, Duration::ZERO), "the wait has not ended");
     let least = waiting.elapsed();
     holder.commit().unwrap();
     waiter.port.poll(&mut Vec::new());
     assert!(matches!(waiter.resume(), Step::Done(Ok(_))));
     let (waits, time) = counted();
     assert!(waits == 1 && time >= least, "{waits} waits of {time:?}, {least:?} expected");
-    assert_eq!(rows("lock.key_exclusive")[0].requests, requests + 2, "who waits has asked");
+    assert_eq!(rows("lock.key_exclusive")[0].requests, requests + 2, "a waiter has made a request");
     assert!(rows("lock.table_intent_exclusive")[0].requests >= 2);
 
-    // One that is given up has waited, too.
+    // A wait that is cancelled counts, too.
     holder.begin();
     bank.add(&mut holder, 1, 5).unwrap();
     assert!(matches!(waiter.start(&update), Step::Pending));

@@ -1,4 +1,4 @@
-//! Who gives up in a deadlock, or beside a failed fragment, and who hears of it.
+//! The victims of deadlocks, the fragments beside a failed one, and their clients.
 
 use crate::common::{Bank, Worker, open, serializable};
 use clearway_coordinator::{Client, Event, Step, Tag};
@@ -7,10 +7,10 @@ use clearway_ir::program::Env;
 use clearway_types::SqlState;
 use std::sync::Arc;
 
-/// A statement on its own that closes a cycle is run again: nobody has seen anything of it. Here on
-/// one partition, where it is one message.
+/// A single statement that closes a cycle is retried unnoticed. Here it is one message to one
+/// partition.
 #[test]
-fn a_lone_statement_of_one_partition_survives_a_deadlock() {
+fn single_partition_statement_survives_a_deadlock() {
     let engine = open(&MemDisk::new(), 1, 3);
     let mut workers = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
     let [lone, first, second] = &mut workers;
@@ -20,13 +20,13 @@ fn a_lone_statement_of_one_partition_survives_a_deadlock() {
     second.begin();
     bank.add(second, 9, 1).unwrap();
     let update = bank.adding_to(lone, &[1, 5, 9], 1, 10);
-    assert!(matches!(lone.start(&update), Step::Pending), "it has 1 and waits for 5");
+    assert!(matches!(lone.start(&update), Step::Pending), "holds 1, waits for 5");
     let update = bank.adding(second, 1, 1);
-    assert!(matches!(second.start(&update), Step::Pending), "it waits for 1");
+    assert!(matches!(second.start(&update), Step::Pending), "waits for 1");
     first.commit().unwrap();
     lone.port.poll(&mut Vec::new());
     let step = lone.resume();
-    assert!(matches!(step, Step::Pending), "it has given up 1 and begins again: {step:?}");
+    assert!(matches!(step, Step::Pending), "the victim has released 1 and retries: {step:?}");
     second.end(Step::Pending).unwrap();
     second.commit().unwrap();
     assert_eq!(lone.end(Step::Pending).unwrap().tag, Tag::Update(3));
@@ -35,27 +35,26 @@ fn a_lone_statement_of_one_partition_survives_a_deadlock() {
     engine.shutdown().unwrap();
 }
 
-/// The statement gives up although the block closes the cycle, and at another partition than the
-/// one where that happens.
+/// The single statement is the victim although the block closes the cycle, at another partition.
 #[test]
-fn a_block_survives_a_deadlock_with_a_lone_statement() {
+fn block_survives_a_deadlock_with_a_single_statement() {
     for partitions in [1, 2] {
         let engine = open(&MemDisk::new(), partitions, 2);
         let mut workers = [0, 1].map(|worker| Worker::new(&engine, worker));
         let [lone, block] = &mut workers;
         let bank = Bank::create(lone, 10, 100);
-        // The statement takes rows in their order, and each partition's by itself.
+        // The statement takes rows in order, separately in each partition.
         let held = (0..10).rfind(|id| Bank::home(*id, partitions).0 == partitions - 1).unwrap();
         let wanted = (0..10).find(|id| Bank::home(*id, partitions).0 == 0).unwrap();
         block.begin();
         bank.add(block, held, 1).unwrap();
         let update = bank.adding_to_all(lone, 10);
-        assert!(matches!(lone.start(&update), Step::Pending), "it waits for {held}");
+        assert!(matches!(lone.start(&update), Step::Pending), "waits for {held}");
         let update = bank.adding(block, wanted, 1);
         let mut step = block.start(&update);
         while let Step::Pending = step {
             lone.port.poll(&mut Vec::new());
-            assert!(matches!(lone.resume(), Step::Pending), "it is undone, and begins again");
+            assert!(matches!(lone.resume(), Step::Pending), "the victim is undone and retries");
             block.port.poll(&mut Vec::new());
             step = block.resume();
             std::thread::yield_now();
@@ -65,7 +64,7 @@ fn a_block_survives_a_deadlock_with_a_lone_statement() {
         assert_eq!(
             lone.end(Step::Pending).unwrap().tag,
             Tag::Update(10),
-            "its client sees nothing of it"
+            "the client does not notice"
         );
         assert_eq!(bank.total(lone), 10 * 100 + 2 + 100);
         workers.into_iter().for_each(Worker::close);
@@ -74,7 +73,7 @@ fn a_block_survives_a_deadlock_with_a_lone_statement() {
 }
 
 #[test]
-fn the_block_with_less_work_gives_up() {
+fn block_with_less_work_is_the_victim() {
     for closes in [0, 1] {
         let engine = open(&MemDisk::new(), 1, 2);
         let mut workers = [0, 1].map(|worker| Worker::new(&engine, worker));
@@ -82,7 +81,7 @@ fn the_block_with_less_work_gives_up() {
         for worker in &mut workers {
             worker.begin();
         }
-        // The first to begin has the lower id: with as much work it would survive.
+        // The first to begin has the lower id: with equal work it would survive.
         [1, 2].into_iter().for_each(|id| drop(bank.add(&mut workers[1], id, 1).unwrap()));
         bank.add(&mut workers[0], 5, 1).unwrap();
         let wanted = [1, 5];
@@ -104,9 +103,9 @@ fn the_block_with_less_work_gives_up() {
     }
 }
 
-/// A commit lets those go on first who wait at the partition with the longest line.
+/// A commit first releases the partition with the most waits.
 #[test]
-fn the_hottest_partition_is_released_first() {
+fn most_contended_partition_is_released_first() {
     let engine = open(&MemDisk::new(), 2, 2);
     let (mut holder, mut crowd) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
     let bank = Bank::create(&mut holder, 20, 100);
@@ -144,9 +143,9 @@ fn the_hottest_partition_is_released_first() {
     engine.shutdown().unwrap();
 }
 
-/// Its siblings may wait for somebody who has nothing to do with it, and does nothing.
+/// The other fragments may wait for an unrelated, idle transaction.
 #[test]
-fn a_failed_fragment_ends_the_others() {
+fn failed_fragment_ends_the_others() {
     let engine = open(&MemDisk::new(), 2, 2);
     let (mut idle, mut inserter) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
     let bank = Bank::create(&mut idle, 10, 100);

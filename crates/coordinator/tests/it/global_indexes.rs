@@ -1,9 +1,9 @@
-//! Unique keys with global indexes: exactly as a model says when alone; without doubles, and with
-//! global indexes that agree with the rows, when many work at once and after crashes.
+//! Unique keys with global indexes. A single session behaves exactly like a model. With many
+//! sessions and after crashes there are no duplicates, and the global indexes agree with the rows.
 
 use crate::check::{checked, findings};
 use crate::common::{Worker, open, plan, serializable};
-use crate::users::{N, Rows, User, Users, Who, no_doubles, rows_of};
+use crate::users::{N, Rows, User, Users, Who, no_duplicates, rows_of};
 use clearway_coordinator::{CheckReport, Client, Engine, Port, Step};
 use clearway_env::MemDisk;
 use clearway_ir::program::Env;
@@ -36,7 +36,7 @@ impl Random {
     }
 }
 
-/// A statement and what it is to mean.
+/// A statement and its meaning in the model.
 #[derive(Clone, Debug)]
 enum Stmt {
     Insert { users: Vec<User>, ignore: bool },
@@ -74,7 +74,8 @@ impl Stmt {
         }
     }
 
-    /// How many rows it affects; an error if that would make doubles.
+    /// Applies the statement to the model. Returns the number of affected rows, or an error for a
+    /// duplicate.
     fn apply(&self, rows: &mut Rows) -> Result<u64, ()> {
         let ids = |rows: &Rows, who: Who| -> Vec<i32> {
             let is = |id: i32, email: Option<i32>| match who {
@@ -142,10 +143,11 @@ fn all(worker: &mut Worker, users: &Users) -> Rows {
     rows_of(&worker.run(&users.select(Who::All)).unwrap().rows)
 }
 
-/// The global indexes agree with the rows: every key leads to its row, and no other key is taken.
+/// Checks that the global indexes agree with the rows: every key leads to its row, and no other key
+/// is taken. Returns the rows.
 fn sound(worker: &mut Worker, users: &Users) -> Rows {
     let rows = all(worker, users);
-    no_doubles(&rows);
+    no_duplicates(&rows);
     for id in 0..IDS {
         let found = rows_of(&worker.run(&users.select(Who::Id(id))).unwrap().rows);
         assert_eq!(found.get(&id), rows.get(&id), "by id {id}");
@@ -170,14 +172,14 @@ fn sound(worker: &mut Worker, users: &Users) -> Rows {
     rows
 }
 
-/// Every entry of every global index and index has its row, and every row its entries: as found by
-/// looking at the trees.
+/// Checks the trees: every entry of every global index and index has its row, and every row its
+/// entries.
 fn nothing_wrong(disk: &MemDisk) {
     let report = nothing_damaged(disk);
     assert_eq!(findings(&report), Vec::<String>::new());
 }
 
-/// The same of what a crash has left: pages may be half written, which is told, and is no damage.
+/// Like [`nothing_wrong`] after a crash: half-written pages are reported, but are not damage.
 fn nothing_damaged(disk: &MemDisk) -> CheckReport {
     let report = checked(disk);
     assert!(report.storage.is_sound(), "{:#?}", findings(&report));
@@ -187,7 +189,7 @@ fn nothing_damaged(disk: &MemDisk) -> CheckReport {
     report
 }
 
-/// One session alone: every answer is the model's.
+/// Runs one session alone and compares every answer with the model.
 fn against_the_model(distribution: &Distribution, seed: u64) {
     let engine = open(&MemDisk::new(), PARTITIONS, 1);
     let mut worker = Worker::new(&engine, 0);
@@ -241,14 +243,14 @@ fn against_the_model(distribution: &Distribution, seed: u64) {
 }
 
 #[test]
-fn one_session_sees_what_the_model_says() {
+fn single_session_matches_the_model() {
     for seed in 0..20 {
         against_the_model(&Distribution::Hash(vec![0]), seed);
     }
 }
 
 #[test]
-fn one_session_sees_what_the_model_says_with_a_guarded_primary_key() {
+fn global_primary_key_matches_the_model() {
     for seed in 0..20 {
         against_the_model(&Distribution::Hash(vec![N]), 100 + seed);
     }
@@ -302,7 +304,7 @@ impl Session {
         }
     }
 
-    /// Runs on as far as it goes.
+    /// Runs as far as possible.
     fn advance(&mut self, engine: &Engine, users: &Users, port: &mut Port) {
         loop {
             let step = if self.client.is_running() {
@@ -319,15 +321,15 @@ impl Session {
             };
             match step {
                 Step::Pending => return,
-                Step::Rows(_) | Step::Replan => panic!("nobody changes the table meanwhile"),
+                Step::Rows(_) | Step::Replan => panic!("no other session changes the table"),
                 Step::Done(Ok(outcome)) => {
                     if self.reads {
-                        no_doubles(&rows_of(&outcome.rows));
+                        no_duplicates(&rows_of(&outcome.rows));
                     }
                     self.committed += u64::from(self.script.is_empty());
                 }
-                // A log that has failed may be the answer of whoever needs it, before we see for
-                // ourselves.
+                // A statement that needs the log may fail because the log has failed, before this
+                // test notices.
                 Step::Done(Err(r))
                     if r.error.state() == SqlState::IO && engine.failed().is_some() =>
                 {
@@ -349,8 +351,8 @@ impl Session {
     }
 }
 
-/// Sessions of one worker, until they are done or the log has failed; how many units committed, and
-/// how many were refused.
+/// Runs one worker's sessions until they are done or the log has failed. Returns how many units
+/// committed and how many were refused.
 fn crowd(
     engine: &Arc<Engine>,
     users: &Users,
@@ -398,7 +400,7 @@ fn crowds(engine: &Arc<Engine>, users: &Users, rounds: u32, seed: u64) -> (u64, 
 }
 
 #[test]
-fn many_sessions_at_once_never_make_doubles_and_guards_stay_sound() {
+fn concurrent_sessions_create_no_duplicates() {
     for (seed, by) in [(1, 0), (2, N), (3, 0), (4, N)] {
         let disk = MemDisk::new();
         let engine = open(&disk, PARTITIONS, 2);
@@ -420,15 +422,15 @@ fn many_sessions_at_once_never_make_doubles_and_guards_stay_sound() {
 }
 
 #[test]
-fn rows_and_guards_agree_after_a_crash_at_any_moment() {
+fn rows_and_global_indexes_agree_after_a_crash() {
     for seed in 0..12 {
         let disk = MemDisk::new();
         let engine = open(&disk, PARTITIONS, 2);
         let by = if seed % 2 == 0 { 0 } else { N };
         let mut worker = Worker::new(&engine, 0);
         let users = Users::create(&mut worker, Distribution::Hash(vec![by]));
-        // The checkpoint that follows the start, now: it must not be the only one that the disk has
-        // to do with before it fails.
+        // Takes the checkpoint that follows the start now: otherwise it could be the disk's only
+        // work before the failure.
         worker
             .plain(Statement::Maintain { kind: Maintain::Checkpoint, skipped: Vec::new() })
             .unwrap();
@@ -452,9 +454,9 @@ fn rows_and_guards_agree_after_a_crash_at_any_moment() {
     }
 }
 
-/// More than the chunks in which rows travel, the keys after which locks are packed, and a slice.
+/// More rows than a chunk, than the keys after which locks are packed, and than a slice.
 #[test]
-fn many_rows_in_one_statement_take_their_entries_along() {
+fn large_statement_maintains_its_index_entries() {
     const MANY: i32 = 6000;
     let engine = open(&MemDisk::new(), PARTITIONS, 1);
     let mut worker = Worker::new(&engine, 0);
@@ -478,9 +480,10 @@ fn many_rows_in_one_statement_take_their_entries_along() {
     engine.shutdown().unwrap();
 }
 
-/// The second of two who want one key waits for the first, and has it if that one is rolled back.
+/// The second of two transactions that want one key waits for the first, and gets it if the first
+/// is rolled back.
 #[test]
-fn who_comes_second_waits_and_then_fails_or_not() {
+fn second_insert_of_a_key_waits_for_the_first() {
     let engine = open(&MemDisk::new(), PARTITIONS, 2);
     let users = Users::create(&mut Worker::new(&engine, 0), Distribution::Hash(vec![0]));
     let mut first = Worker::new(&engine, 0);
@@ -492,7 +495,7 @@ fn who_comes_second_waits_and_then_fails_or_not() {
         let wanted = users.insert(&[(10 * n + 1, Some(n), 0)], false);
         let mut step = second.start(&mut port, &wanted, &Arc::new(Env::default()), serializable());
         for _ in 0..100 {
-            assert!(matches!(step, Step::Pending), "it waits for the first");
+            assert!(matches!(step, Step::Pending), "waits for the first");
             port.poll(&mut Vec::new());
             step = second.resume(&mut port);
         }
@@ -504,7 +507,7 @@ fn who_comes_second_waits_and_then_fails_or_not() {
         let result = loop {
             match step {
                 Step::Done(result) => break result,
-                Step::Rows(_) | Step::Replan => panic!("nobody changes the table meanwhile"),
+                Step::Rows(_) | Step::Replan => panic!("no other session changes the table"),
                 Step::Pending => {
                     first.port.poll(&mut Vec::new());
                     port.poll(&mut Vec::new());

@@ -1,5 +1,4 @@
-//! The lock of a read, or of an addition, is learned from what transactions do with the row
-//! afterwards.
+//! The lock of a read, or of an addition, is learned from what transactions then do with the row.
 
 use crate::common::{Bank, Worker, open_with};
 use clearway_coordinator::{Engine, Limits, Outcome, Step};
@@ -9,9 +8,9 @@ use clearway_ir::{LearnedRow, Plan};
 use clearway_types::{SqlResult, SqlState};
 use std::sync::Arc;
 
-/// The row that both sessions want.
+/// The row that both sessions use.
 const ROW: i32 = 3;
-/// Pairs of transactions, which are more than enough to learn or to unlearn.
+/// Pairs of transactions: more than enough to learn or to unlearn.
 const MANY: u32 = 40;
 
 /// An engine with one partition and two sessions.
@@ -41,7 +40,7 @@ impl Scene {
         Self { engine, bank, workers, committed: 0 }
     }
 
-    /// What is known of the plan that reads a balance.
+    /// Returns what is known of the plan that reads a balance.
     fn learned(&self) -> LearnedRow {
         let mut all = self.engine.plans();
         assert_eq!(all.len(), 1, "plans share their text: {all:?}");
@@ -59,7 +58,7 @@ impl Scene {
     }
 
     /// Both sessions read the row before either updates it, unless the second one waits at its
-    /// read. True if that ends in a deadlock.
+    /// read. Returns true if that ends in a deadlock.
     fn read_and_update(&mut self) -> bool {
         self.workers.iter_mut().for_each(Worker::begin);
         let read = self.reading();
@@ -78,8 +77,8 @@ impl Scene {
         true
     }
 
-    /// Both sessions add to the row beside each other, unless the second one waits at its addition,
-    /// and then run a second statement. True if that ends in a deadlock.
+    /// Both sessions add to the row concurrently, unless the second one waits at its addition, and
+    /// then run a second statement. Returns true if that ends in a deadlock.
     fn add_and(&mut self, isolation: Isolation, second: Second) -> bool {
         let options = TxnOptions { isolation: Some(isolation), ..TxnOptions::default() };
         for worker in &mut self.workers {
@@ -113,7 +112,7 @@ impl Scene {
         false
     }
 
-    /// One session fails, whichever, and the other goes on.
+    /// One of the sessions fails and the other continues.
     fn end_deadlock(&mut self, mut steps: [Step; 2]) {
         while steps.iter().all(is_pending) {
             for (step, worker) in steps.iter_mut().zip(&mut self.workers) {
@@ -133,8 +132,8 @@ impl Scene {
         self.committed += 1;
     }
 
-    /// Both sessions read the row in blocks at the same time; true if the second one waits for the
-    /// first.
+    /// Both sessions read the row in blocks at the same time. Returns true if the second one waits
+    /// for the first.
     fn read_only(&mut self, options: TxnOptions) -> bool {
         for worker in &mut self.workers {
             worker.plain(Statement::Begin(options)).unwrap();
@@ -164,7 +163,7 @@ impl Scene {
 }
 
 #[test]
-fn twins_deadlock_as_long_as_nothing_is_learned() {
+fn twins_deadlock_while_nothing_is_learned() {
     let mut scene = Scene::with(Limits { learn_after: 0, ..Limits::default() });
     assert!((0..MANY).all(|_| scene.read_and_update()));
     assert!(!scene.learned().is_exclusive);
@@ -176,7 +175,7 @@ fn twins_that_read_and_update_stop_deadlocking() {
     let mut scene = Scene::new();
     let deadlocks = (0..MANY).filter(|_| scene.read_and_update()).count();
     assert!((1..=16).contains(&deadlocks), "{deadlocks}");
-    assert!((0..MANY).all(|_| !scene.read_and_update()), "what is learned stays");
+    assert!((0..MANY).all(|_| !scene.read_and_update()), "the learned lock stays");
     let learned = scene.learned();
     assert_eq!(&*learned.text, "SELECT balance FROM accounts WHERE id = ?");
     assert!(learned.is_exclusive && learned.switches == 1, "{learned:?}");
@@ -186,7 +185,7 @@ fn twins_that_read_and_update_stop_deadlocking() {
 }
 
 #[test]
-fn rows_that_are_only_read_are_shared_for_ever() {
+fn rows_that_are_only_read_stay_shared() {
     let mut scene = Scene::new();
     assert!((0..MANY).all(|_| !scene.read_only(TxnOptions::default())));
     let learned = scene.learned();
@@ -199,7 +198,7 @@ fn rows_that_are_only_read_are_shared_for_ever() {
 }
 
 #[test]
-fn a_plan_that_changes_its_habit_unlearns() {
+fn plan_unlearns_when_its_use_changes() {
     let mut scene = Scene::new();
     scene.learn();
     let waited = (0..MANY).filter(|_| scene.read_only(TxnOptions::default())).count();
@@ -210,9 +209,9 @@ fn a_plan_that_changes_its_habit_unlearns() {
     scene.end();
 }
 
-/// Neither takes the stronger lock, nor is evidence against it.
+/// Neither takes the stronger lock, nor counts as evidence against it.
 #[test]
-fn reads_that_cannot_be_followed_by_a_change_share() {
+fn reads_without_a_possible_update_share() {
     let mut scene = Scene::new();
     scene.learn();
     let before = scene.learned();
@@ -223,7 +222,7 @@ fn reads_that_cannot_be_followed_by_a_change_share() {
         scene.workers[0].plain(Statement::Begin(read_only)).unwrap();
         scene.workers[0].run(&read).unwrap();
         let step = scene.workers[1].start(&read);
-        assert!(!is_pending(&step), "a statement on its own");
+        assert!(!is_pending(&step), "a single statement");
         scene.workers[1].end(step).unwrap();
         scene.workers[0].commit().unwrap();
     }
@@ -231,10 +230,10 @@ fn reads_that_cannot_be_followed_by_a_change_share() {
     scene.end();
 }
 
-/// A transaction that shares a row, or its table, keeps to that: an upgrade at a read could be a
-/// deadlock that the read would not have met.
+/// A transaction that shares a row, or its table, keeps the shared lock: upgrading it for a read
+/// could deadlock where the read alone would not.
 #[test]
-fn a_shared_lock_is_not_upgraded_by_a_read() {
+fn read_does_not_upgrade_a_shared_lock() {
     let mut scene = Scene::new();
     scene.learn();
     let read = scene.reading();
@@ -260,7 +259,7 @@ fn a_shared_lock_is_not_upgraded_by_a_read() {
     scene.end();
 }
 
-/// FOR UPDATE says which lock it wants: it is neither learned nor counted.
+/// FOR UPDATE names the lock it wants: it is neither learned nor counted.
 #[test]
 fn for_update_learns_nothing() {
     let mut scene = Scene::new();
@@ -274,7 +273,7 @@ fn for_update_learns_nothing() {
     scene.end();
 }
 
-/// What deadlocks with a twin after an addition, and at which level.
+/// Statements that deadlock with their twin after an addition, with the isolation level.
 const SECONDS: [(Isolation, Second); 5] = [
     (Isolation::ReadCommitted, Bank::locking),
     (Isolation::ReadCommitted, Bank::sharing),
@@ -283,12 +282,12 @@ const SECONDS: [(Isolation, Second); 5] = [
     (Isolation::Serializable, Bank::reading),
 ];
 
-/// An UPDATE that is no addition.
+/// Returns an UPDATE that is not an addition.
 fn changing(bank: &Bank, worker: &mut Worker, id: i32) -> Arc<Plan> {
     bank.adding(worker, id, 0)
 }
 
-/// What is known of the plan that adds.
+/// Returns what is known of the plan that adds.
 fn adding(scene: &Scene) -> LearnedRow {
     scene.engine.plans().into_iter().find(|plan| plan.adds).unwrap()
 }
@@ -308,7 +307,7 @@ fn twins_that_add_and_read_stop_deadlocking() {
         let mut scene = Scene::new();
         let deadlocks = (0..MANY).filter(|_| scene.add_and(isolation, second)).count();
         assert!((1..=16).contains(&deadlocks), "{deadlocks}");
-        assert!((0..MANY).all(|_| !scene.add_and(isolation, second)), "what is learned stays");
+        assert!((0..MANY).all(|_| !scene.add_and(isolation, second)), "the learned lock stays");
         let learned = adding(&scene);
         assert_eq!(&*learned.text, "UPDATE accounts SET balance = (balance + ?) WHERE id = ?");
         assert!(learned.is_exclusive && learned.switches == 1, "{learned:?}");
@@ -317,9 +316,9 @@ fn twins_that_add_and_read_stop_deadlocking() {
     }
 }
 
-/// A second addition, a read without a lock and a read of another row are no reason to wait.
+/// A second addition, a read without a lock, or a read of another row is no reason to wait.
 #[test]
-fn additions_that_nothing_follows_stay_beside_each_other() {
+fn additions_alone_stay_concurrent() {
     let seconds: [(Isolation, Second); 3] = [
         (Isolation::ReadCommitted, Bank::reading),
         (Isolation::ReadCommitted, |bank, worker, id| bank.adding_beside(worker, id, 0)),
@@ -339,9 +338,9 @@ fn additions_that_nothing_follows_stay_beside_each_other() {
     }
 }
 
-/// One addition for each pair waits until the plan is unlearned.
+/// One addition per pair waits until the plan is unlearned.
 #[test]
-fn an_addition_that_nothing_follows_any_more_unlearns() {
+fn additions_alone_unlearn_the_exclusive_lock() {
     let mut scene = Scene::new();
     for _ in 0..MANY {
         scene.add_and(Isolation::ReadCommitted, Bank::locking);

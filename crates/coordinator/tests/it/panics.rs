@@ -1,5 +1,5 @@
-//! A panic of a thread of the engine fails it with the reason; whoever waits for that thread is
-//! answered.
+//! A panic of an engine thread fails the engine with the reason, and threads that wait for it get
+//! an answer.
 
 use crate::common::{Bank, Worker, open};
 use clearway_env::{MemDisk, OpKind};
@@ -7,7 +7,7 @@ use clearway_ir::Statement;
 use clearway_ir::statement::{Backup, Maintain};
 use std::sync::Arc;
 
-/// Panics at each write to a file whose path has this in it.
+/// Panics at each write to a file whose path contains this.
 fn plant(disk: &MemDisk, at: &'static str) {
     disk.set_hook(Some(Arc::new(move |operation| {
         let hit = operation.kind == OpKind::Write && operation.path.to_string_lossy().contains(at);
@@ -15,7 +15,7 @@ fn plant(disk: &MemDisk, at: &'static str) {
     })));
 }
 
-/// Neither the checkpoint that panics nor a later one lets the log go; a start recovers from it.
+/// Neither the panicking checkpoint nor a later one truncates the log; a start recovers from it.
 #[test]
 fn panic_in_a_checkpoint_fails_the_engine() {
     for at in ["/control", "/data/p0"] {
@@ -32,7 +32,7 @@ fn panic_in_a_checkpoint_fails_the_engine() {
         }
         assert!(engine.failed().is_some_and(|why| why.contains(&format!("planted at {at}"))));
         disk.set_hook(None);
-        assert!(engine.shutdown().is_err(), "no last checkpoint");
+        assert!(engine.shutdown().is_err(), "there is no last checkpoint");
         worker.close();
         drop(engine);
         let engine = open(&disk.crash(1), 2, 1);

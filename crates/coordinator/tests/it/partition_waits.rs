@@ -1,11 +1,11 @@
-//! Waits for a partition that a statement over several partitions has to itself.
+//! Waits for a partition to which a multi-partition statement has exclusive access.
 
 use crate::common::{Bank, Worker, open, open_pinned};
 use clearway_coordinator::{LockWait, Step};
 use clearway_env::MemDisk;
 use clearway_types::{PartitionId, SqlError, SqlState};
 
-/// Polls the workers, and resumes those that run a statement, until none of these runs.
+/// Polls the workers, and resumes those that run a statement, until none does.
 fn end_all(workers: &mut [Worker]) {
     while workers.iter_mut().any(|worker| worker.client().is_running()) {
         for worker in &mut *workers {
@@ -19,7 +19,7 @@ fn end_all(workers: &mut [Worker]) {
 }
 
 #[test]
-fn a_wait_for_a_partition_is_shown_until_it_ends() {
+fn partition_wait_is_listed_until_it_ends() {
     let disk = MemDisk::new();
     let engine = open(&disk, 2, 1);
     let mut worker = Worker::new(&engine, 0);
@@ -31,7 +31,7 @@ fn a_wait_for_a_partition_is_shown_until_it_ends() {
     let mut workers = [0, 1, 2, 3].map(|worker| Worker::new(&engine, worker));
     let [has_it, second_home, waits, cancelled] = &mut workers;
     let row = (0..10).find(|id| Bank::home(*id, 2) == PartitionId(0)).unwrap();
-    // It has the first partition, and asks for the second, whose worker has not polled yet.
+    // It has the first partition and requests the second, whose worker has not polled yet.
     let all = bank.adding_to_all(has_it, 10);
     assert!(matches!(has_it.start(&all), Step::Pending));
     for worker in [&mut *waits, &mut *cancelled] {

@@ -1,5 +1,5 @@
-//! Transactions that have changed rows whose last change was not committed: COMMIT, and what
-//! becomes of them when those ahead are rolled back (`src/replay.rs`).
+//! Transactions that have changed rows with uncommitted changes: COMMIT, and what happens when
+//! those ahead roll back (`src/replay.rs`).
 
 use crate::common::{Bank, Worker, open_config};
 use clearway_coordinator::{Engine, Event, Limits, Step, TxnStatus};
@@ -13,7 +13,7 @@ struct Scene {
     engine: Arc<Engine>,
     bank: Bank,
     workers: [Worker; 3],
-    /// Accounts of different partitions, with 100 each.
+    /// Accounts of different partitions, with a balance of 100 each.
     ids: [i32; 2],
 }
 
@@ -47,18 +47,18 @@ impl Scene {
         self.bank.insert(&mut self.workers[worker], id, 1).unwrap();
     }
 
-    /// A session adds to an account, beside what others have not committed.
+    /// Adds to an account in a session, behind the uncommitted changes of others.
     fn add(&mut self, worker: usize, account: usize, amount: i32) {
         let worker = &mut self.workers[worker];
         let plan = self.bank.adding_beside(worker, self.ids[account], amount);
-        assert!(worker.run(&plan).is_ok(), "it waits for nobody");
+        assert!(worker.run(&plan).is_ok(), "no wait");
     }
 
     fn start_commit(&mut self, worker: usize) -> Step {
         self.workers[worker].start(&crate::common::plan(Statement::Commit))
     }
 
-    /// By the first session, whose block is over.
+    /// Reads the balances in the first session, whose block has ended.
     fn balances(&mut self) -> [Option<i32>; 2] {
         [0, 1].map(|account| self.read(0, account))
     }
@@ -75,7 +75,7 @@ fn begin(worker: &mut Worker) {
 }
 
 #[test]
-fn a_commit_waits_for_the_transaction_ahead() {
+fn commit_waits_for_the_transaction_ahead() {
     let mut s = Scene::new();
     s.add(0, 0, 1);
     s.add(1, 0, 10);
@@ -84,13 +84,13 @@ fn a_commit_waits_for_the_transaction_ahead() {
     s.workers[0].commit().unwrap();
     let ahead = s.workers[0].wait;
     s.workers[1].end(step).unwrap();
-    assert!(ahead < s.workers[1].wait, "its record is behind");
+    assert!(ahead < s.workers[1].wait, "its commit record comes later");
     assert_eq!(s.balances(), [Some(111), Some(100)]);
     s.close();
 }
 
 #[test]
-fn a_rollback_ahead_has_the_block_run_again() {
+fn rollback_ahead_replays_the_block() {
     let mut s = Scene::new();
     s.add(0, 0, 1);
     s.add(1, 1, 5);
@@ -107,7 +107,7 @@ fn a_rollback_ahead_has_the_block_run_again() {
 }
 
 #[test]
-fn the_next_statement_runs_the_block_again() {
+fn next_statement_replays_the_block() {
     let mut s = Scene::new();
     s.add(0, 0, 1);
     s.add(1, 0, 10);
@@ -121,7 +121,7 @@ fn the_next_statement_runs_the_block_again() {
 
 /// Invariant 3 of `replay`.
 #[test]
-fn another_answer_refuses_the_block() {
+fn different_answer_fails_the_block() {
     for read in [true, false] {
         let mut s = Scene::new();
         s.add(0, 0, 1);
@@ -136,7 +136,7 @@ fn another_answer_refuses_the_block() {
         s.workers[2].commit().unwrap();
         s.workers[0].rollback();
         if !read {
-            // The block's row is gone with it.
+            // The block's row is gone, too.
             s.insert(0, 100);
         }
         let refused = s.workers[1].commit().unwrap_err();
@@ -149,7 +149,7 @@ fn another_answer_refuses_the_block() {
 
 /// The block leaves nothing before its client ends it.
 #[test]
-fn another_answer_refuses_the_next_statement() {
+fn different_answer_fails_the_next_statement() {
     let mut s = Scene::new();
     s.add(0, 0, 1);
     assert_eq!(s.read(1, 1), Some(100));
@@ -167,7 +167,7 @@ fn another_answer_refuses_the_next_statement() {
 
 /// Invariant 1 of `replay`.
 #[test]
-fn what_is_not_done_again_refuses_the_block() {
+fn unrepeatable_statement_fails_the_block() {
     let many = |s: &mut Scene| (0..64).for_each(|_| assert_eq!(s.read(1, 1), Some(100)));
     let savepoint = |s: &mut Scene| {
         s.workers[1].savepoint("s");
@@ -187,9 +187,9 @@ fn what_is_not_done_again_refuses_the_block() {
     }
 }
 
-/// Invariant 4 of `replay`: its client sends nothing.
+/// Invariant 4 of `replay`, for a client that sends nothing.
 #[test]
-fn an_undone_session_gives_its_locks_back() {
+fn undone_session_releases_its_locks() {
     let mut s = Scene::new();
     s.add(0, 0, 1);
     s.add(1, 1, 5);
@@ -209,9 +209,9 @@ fn an_undone_session_gives_its_locks_back() {
     s.close();
 }
 
-/// Whatever comes next of an undone session whose locks are gone.
+/// For every way in which an undone session without locks can end.
 #[test]
-fn an_undone_session_ends_in_any_way() {
+fn undone_session_can_end_in_any_way() {
     for end in 0..3 {
         let mut s = Scene::new();
         s.add(0, 0, 1);
@@ -242,9 +242,9 @@ fn an_undone_session_ends_in_any_way() {
     }
 }
 
-/// It waits for a lock that is held as long as its owner likes.
+/// It waits for a lock whose owner never releases it.
 #[test]
-fn a_waiting_statement_hears_of_the_undo() {
+fn waiting_statement_is_ended_by_the_undo() {
     let mut s = Scene::new();
     s.add(0, 0, 1);
     s.add(1, 0, 10);
@@ -256,7 +256,7 @@ fn a_waiting_statement_hears_of_the_undo() {
     s.workers[0].rollback();
     s.workers[1].port.poll(&mut Vec::new());
     assert!(matches!(s.workers[1].resume(), Step::Pending));
-    assert_eq!(s.replays(), 1, "it waits again, in another transaction");
+    assert_eq!(s.replays(), 1, "it waits again, in a new transaction");
     s.workers[2].commit().unwrap();
     s.workers[1].end(step).unwrap();
     s.workers[1].commit().unwrap();
@@ -266,7 +266,7 @@ fn a_waiting_statement_hears_of_the_undo() {
 
 /// Invariant 5 of `replay`.
 #[test]
-fn a_block_is_run_again_a_few_times() {
+fn number_of_replays_is_bounded() {
     for replays in [1, 2] {
         let mut s = Scene::with_replays(replays);
         s.add(0, 0, 1);
@@ -287,7 +287,7 @@ fn a_block_is_run_again_a_few_times() {
 }
 
 #[test]
-fn a_cancelled_block_is_not_run_again() {
+fn cancelled_block_is_not_replayed() {
     let mut s = Scene::new();
     s.add(0, 0, 1);
     s.add(1, 0, 10);
@@ -300,16 +300,16 @@ fn a_cancelled_block_is_not_run_again() {
     s.close();
 }
 
-/// Each is behind the other, at different partitions. A COMMIT that is given up is not run again:
-/// its block is gone. The other block is.
+/// Each is behind the other, at different partitions. A COMMIT that is chosen as the victim is not
+/// retried: its block is gone. The other block is replayed.
 #[test]
-fn one_of_two_commits_in_a_deadlock_is_refused() {
+fn one_of_two_deadlocked_commits_fails() {
     let mut s = Scene::new();
     for (worker, account, amount) in [(0, 0, 1), (1, 1, 1), (1, 0, 10), (0, 1, 10)] {
         s.add(worker, account, amount);
     }
     let mut steps = [0, 1].map(|worker| s.start_commit(worker));
-    // The victim has a turn, too: the other one waits for its undo.
+    // The victim must run, too: the other one waits for its undo.
     while steps.iter().any(|step| matches!(step, Step::Pending)) {
         for (worker, step) in s.workers.iter_mut().zip(&mut steps) {
             worker.port.poll(&mut Vec::new());
@@ -326,17 +326,17 @@ fn one_of_two_commits_in_a_deadlock_is_refused() {
     assert_eq!(
         (first, second),
         (None, Some(SqlState::DEADLOCK)),
-        "the later one has as little at stake"
+        "equal stakes: the later one is the victim"
     );
     assert_eq!(s.workers[1].status(), TxnStatus::Idle);
     assert_eq!((s.balances(), s.replays()), ([Some(101), Some(110)], 1));
     s.close();
 }
 
-/// A snapshot that leaves out the transaction ahead would show what that has done to one row, and
-/// not to the other.
+/// A snapshot without the transaction ahead would show that transaction's change to one row but not
+/// to the other.
 #[test]
-fn a_snapshot_waits_for_the_transaction_ahead() {
+fn snapshot_waits_for_the_transaction_ahead() {
     let mut s = Scene::new();
     s.add(0, 0, 1);
     s.add(0, 1, 10);
@@ -351,9 +351,9 @@ fn a_snapshot_waits_for_the_transaction_ahead() {
     s.close();
 }
 
-/// A wait that fails leaves the block behind the transaction ahead, and ROLLBACK TO brings it back.
+/// A failed wait leaves the block behind the transaction ahead, and ROLLBACK TO restores the block.
 #[test]
-fn a_failed_wait_leaves_the_block_behind() {
+fn failed_wait_leaves_the_block_behind() {
     let mut s = Scene::new();
     s.add(0, 0, 1);
     s.add(1, 0, 10);
@@ -365,7 +365,7 @@ fn a_failed_wait_leaves_the_block_behind() {
     assert_eq!(s.workers[1].end(step).unwrap_err().state(), SqlState::QUERY_CANCELED);
     s.workers[1].rollback_to("s");
     let step = s.start_commit(1);
-    assert!(matches!(step, Step::Pending), "it is still behind");
+    assert!(matches!(step, Step::Pending), "the block is still behind");
     s.workers[0].commit().unwrap();
     s.workers[1].end(step).unwrap();
     assert_eq!(s.balances(), [Some(111), Some(100)]);

@@ -1,11 +1,11 @@
-//! Answers wait for the commits that they show: errors and the ends of blocks, too.
+//! Answers wait for the commits that they reveal, including errors and ends of blocks.
 
 use crate::common::{Bank, Worker, open};
 use clearway_coordinator::{Step, Tag};
 use clearway_env::MemDisk;
 use clearway_types::{Lsn, SqlError, SqlState};
 
-/// A bank with an account 77 that was the last to be committed, and the end of that record.
+/// Creates a bank whose last commit was account 77. Returns the end of that commit record.
 fn bank(writer: &mut Worker) -> (Bank, Lsn) {
     let bank = Bank::create(writer, 10, 100);
     let commit = bank.insert(writer, 77, 1).unwrap().wait;
@@ -18,7 +18,7 @@ fn twice(bank: &Bank, worker: &mut Worker) {
 }
 
 #[test]
-fn errors_outside_a_block_wait_for_what_they_show() {
+fn errors_outside_a_block_wait_for_revealed_commits() {
     let engine = open(&MemDisk::new(), 2, 2);
     let (mut writer, mut reader) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
     let (bank, commit) = bank(&mut writer);
@@ -39,7 +39,7 @@ fn errors_outside_a_block_wait_for_what_they_show() {
 }
 
 #[test]
-fn every_end_of_a_block_waits_for_what_it_showed() {
+fn every_block_end_waits_for_revealed_commits() {
     let engine = open(&MemDisk::new(), 2, 2);
     let (mut writer, mut reader) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
     let (bank, commit) = bank(&mut writer);
@@ -63,24 +63,24 @@ fn every_end_of_a_block_waits_for_what_it_showed() {
     reader.savepoint("a");
     twice(&bank, &mut reader);
     reader.rollback_to("a");
-    assert_eq!(reader.wait, Lsn(0), "the block goes on");
+    assert_eq!(reader.wait, Lsn(0), "the block continues");
     reader.rollback();
     assert!(reader.wait >= commit, "before ROLLBACK TO: {} {commit}", reader.wait);
     reader.begin();
     reader.rollback();
-    assert!(reader.wait < commit, "nothing was shown: {} {commit}", reader.wait);
+    assert!(reader.wait < commit, "nothing was revealed: {} {commit}", reader.wait);
     [writer, reader].into_iter().for_each(Worker::close);
     engine.shutdown().unwrap();
 }
 
-/// What one statement has shown is no concern of the next.
+/// The next statement does not wait for what an earlier one has revealed.
 #[test]
-fn a_commit_elsewhere_is_not_waited_for() {
+fn answer_does_not_wait_for_unseen_commits() {
     let engine = open(&MemDisk::new(), 2, 2);
     let (mut writer, mut reader) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
     let (bank, commit) = bank(&mut writer);
     let other = (0..10).find(|id| Bank::home(*id, 2) != Bank::home(77, 2)).unwrap();
-    // A transaction of both partitions that only reads leaves nothing at either.
+    // A read-only transaction on both partitions leaves nothing at either.
     reader.begin();
     bank.balance(&mut reader, 77);
     bank.balance(&mut reader, other);
@@ -97,7 +97,7 @@ fn a_commit_elsewhere_is_not_waited_for() {
 
 /// The log may have failed, and then nothing becomes durable any more.
 #[test]
-fn an_error_that_shows_no_data_waits_for_nothing() {
+fn error_without_data_does_not_wait() {
     let engine = open(&MemDisk::new(), 2, 2);
     let (mut writer, mut reader) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
     let (bank, _) = bank(&mut writer);
@@ -118,7 +118,7 @@ fn an_error_that_shows_no_data_waits_for_nothing() {
 }
 
 #[test]
-fn a_commit_during_a_block_is_not_waited_for_at_its_end() {
+fn block_end_does_not_wait_for_later_commits() {
     let engine = open(&MemDisk::new(), 2, 2);
     let (mut writer, mut reader) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
     let (bank, commit) = bank(&mut writer);

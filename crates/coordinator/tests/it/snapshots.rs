@@ -29,7 +29,7 @@ fn workers<const N: usize>(engine: &Arc<Engine>) -> [Worker; N] {
 }
 
 #[test]
-fn a_transaction_reads_one_snapshot_and_below_repeatable_read_each_query_its_own() {
+fn snapshot_is_per_transaction_or_per_query() {
     let engine = open(&MemDisk::new(), 4, 3);
     let [mut writer, mut reader, mut fresh] = workers(&engine);
     let bank = Bank::create(&mut writer, ACCOUNTS, BALANCE);
@@ -38,14 +38,10 @@ fn a_transaction_reads_one_snapshot_and_below_repeatable_read_each_query_its_own
     begin(&mut reader, Isolation::RepeatableRead);
     begin(&mut fresh, Isolation::ReadCommitted);
     assert_eq!(reads_at(&mut reader), None);
-    assert_eq!(
-        (bank.total(&mut reader), bank.total(&mut fresh)),
-        (TOTAL, TOTAL),
-        "they wait for nobody"
-    );
+    assert_eq!((bank.total(&mut reader), bank.total(&mut fresh)), (TOTAL, TOTAL), "no wait");
     writer.commit().unwrap();
     assert_eq!((bank.total(&mut reader), bank.total(&mut fresh)), (TOTAL, TOTAL + 5));
-    // Nor does anyone wait for them.
+    // Writers do not wait for them either.
     bank.add(&mut writer, 3, 2).unwrap();
     bank.add_to_all(&mut writer, 1).unwrap();
     bank.insert(&mut writer, ACCOUNTS, 7).unwrap();
@@ -65,10 +61,10 @@ fn a_transaction_reads_one_snapshot_and_below_repeatable_read_each_query_its_own
     engine.shutdown().unwrap();
 }
 
-/// The undo of a large transaction is in the log only: nobody has what it has replaced, and readers
-/// wait for its locks.
+/// The undo of a large transaction is only in the log. Its old versions are not available, so
+/// readers wait for its locks.
 #[test]
-fn a_reader_beside_a_large_transaction_reads_under_locks() {
+fn reader_beside_a_large_transaction_uses_locks() {
     let engine = open(&MemDisk::new(), 4, 2);
     let [mut writer, mut reader] = workers(&engine);
     let bank = Bank::create(&mut writer, ACCOUNTS, BALANCE);
@@ -87,10 +83,10 @@ fn a_reader_beside_a_large_transaction_reads_under_locks() {
     engine.shutdown().unwrap();
 }
 
-/// TRUNCATE and readers of snapshots do not wait for each other. Who sees the rows that were there
-/// finds them as long as it does.
+/// TRUNCATE and snapshot readers do not wait for each other. A snapshot with the old rows keeps
+/// finding them while it is open.
 #[test]
-fn a_snapshot_keeps_the_rows_of_an_emptied_table() {
+fn snapshot_keeps_the_rows_of_a_truncated_table() {
     for ends in [true, false] {
         let disk = MemDisk::new();
         let engine = open(&disk, 4, 4);
@@ -138,9 +134,9 @@ fn a_snapshot_keeps_the_rows_of_an_emptied_table() {
     }
 }
 
-/// What a transaction has read under locks, or written, it does not read in a snapshot.
+/// A transaction never reads by snapshot what it has read under locks or written.
 #[test]
-fn a_transaction_that_turns_read_only_sees_its_own_changes() {
+fn read_only_transaction_sees_its_earlier_changes() {
     let engine = open(&MemDisk::new(), 4, 1);
     let [mut worker] = workers(&engine);
     let bank = Bank::create(&mut worker, ACCOUNTS, BALANCE);
@@ -153,7 +149,7 @@ fn a_transaction_that_turns_read_only_sees_its_own_changes() {
     engine.shutdown().unwrap();
 }
 
-/// Transfers over several partitions while others read the total: no snapshot has half of one.
+/// Transfers across partitions while others read the total: no snapshot has half of one.
 #[test]
 fn no_snapshot_sees_half_a_transfer() {
     let engine = open(&MemDisk::new(), 4, 4);
@@ -190,10 +186,10 @@ fn no_snapshot_sees_half_a_transfer() {
     engine.shutdown().unwrap();
 }
 
-/// Each inserts the sum of all that is there, at every level: one of them sees what the other has
-/// inserted.
+/// Two statements each insert the sum of all rows, at every level: one of them sees the other's
+/// row.
 #[test]
-fn statements_on_their_own_that_read_and_insert_are_serialisable() {
+fn single_insert_select_statements_are_serialisable() {
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable]
     {
         let engine = open(&MemDisk::new(), 4, 3);
@@ -210,7 +206,7 @@ fn statements_on_their_own_that_read_and_insert_are_serialisable() {
             let insert = bank.inserting_total(worker, id);
             *step =
                 worker.start_with(&insert, RunOptions { characteristics, ..RunOptions::default() });
-            assert!(matches!(step, Step::Pending), "the holder has inserted that one");
+            assert!(matches!(step, Step::Pending), "the holder has inserted this key");
         }
         holder.rollback();
         while running.iter().any(|(_, step)| matches!(step, Step::Pending)) {

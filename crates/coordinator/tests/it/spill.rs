@@ -1,4 +1,4 @@
-//! Snapshots whose versions of rows do not fit in memory.
+//! Snapshots whose row versions do not fit in memory.
 
 use crate::common::{Bank, Worker, open_config};
 use clearway_coordinator::Engine;
@@ -13,7 +13,7 @@ const ACCOUNTS: i32 = 5_000;
 const BALANCE: i32 = 1000;
 const TOTAL: i64 = ACCOUNTS as i64 * BALANCE as i64;
 const MEMORY: usize = 40_000;
-/// Of a block of the file.
+/// Size of a block of the file.
 const SLOT: usize = 8192;
 const FILE: &str = "/data/versions.tmp";
 
@@ -21,12 +21,12 @@ fn open(disk: &MemDisk, file: u64) -> Arc<Engine> {
     open_config(disk, 2, 2, |config| {
         config.partition.version_memory = MEMORY;
         (config.node.version_spill, config.node.version_slot) = (file, SLOT);
-        // Images of a large transaction that is active can be made.
+        // Old versions of a large active transaction's rows can be reconstructed.
         config.node.undo_memory = 1 << 20;
     })
 }
 
-/// Blocks are written by another thread.
+/// Waits for another thread to write blocks.
 fn until(done: impl Fn() -> bool) {
     while !done() {
         std::thread::yield_now();
@@ -45,19 +45,19 @@ fn begin(worker: &mut Worker) {
 }
 
 #[test]
-fn a_snapshot_of_ten_times_the_memory_is_read_right() {
+fn snapshot_larger_than_memory_reads_correctly() {
     let disk = MemDisk::new();
     let engine = open(&disk, 1 << 30);
     let [mut writer, mut reader] = [0, 1].map(|n| Worker::new(&engine, n));
     let bank = Bank::create(&mut writer, ACCOUNTS, BALANCE);
     begin(&mut reader);
     assert_eq!(bank.total(&mut reader), TOTAL);
-    // One transaction with all rows, and many with one.
+    // One transaction on all rows, and many on one row each.
     bank.add_to_all(&mut writer, 1).unwrap();
     for id in 0..ACCOUNTS {
         bank.add_lazily(&mut writer, id, id);
     }
-    // A version takes about 190 bytes in memory, and 50 in the file.
+    // A version takes about 190 bytes in memory and 50 in the file.
     assert!(
         ACCOUNTS as usize * 190 > 10 * 2 * MEMORY
             && engine.version_file_bytes() > ACCOUNTS as u64 * 40
@@ -75,13 +75,13 @@ fn a_snapshot_of_ten_times_the_memory_is_read_right() {
     assert_eq!(engine.version_bytes(), 0);
     until(|| engine.version_file_bytes() == 0);
     engine.shutdown().unwrap();
-    assert!(!disk.exists(Path::new(FILE)).unwrap(), "it goes with the process");
+    assert!(!disk.exists(Path::new(FILE)).unwrap(), "the process removes it");
 }
 
-/// Without a file, or with one that is too small, snapshots fail and writers do not. What a killed
-/// process leaves goes at the next start.
+/// Without a file, or with one that is too small, snapshots fail and writers do not. The next start
+/// removes the file of a killed process.
 #[test]
-fn without_room_in_the_file_snapshots_fail() {
+fn snapshots_fail_when_the_spill_file_is_full() {
     let disk = MemDisk::new();
     for file in [0, 3 * SLOT as u64, 1 << 30] {
         let engine = open(&disk, file);

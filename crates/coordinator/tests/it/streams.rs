@@ -1,5 +1,5 @@
-//! Results that go to the session in parts: all rows once, bounded rounds, locks until the end, and
-//! what a statement leaves that does not come to it.
+//! Results sent to the session in parts: all rows once, bounded rounds, locks until the end, and
+//! what a statement leaves that does not reach its end.
 
 use crate::common::{Bank, Worker, int, open_config, plan};
 use clearway_coordinator::{Engine, Outcome, Step, Tag, TxnStatus};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const ROWS: i32 = 1_000;
 const PARTITIONS: u16 = 3;
-/// Bytes of a round: some 20 rows.
+/// Bytes of a round: about 20 rows.
 const ROUND: u32 = 500;
 
 fn setup() -> (Arc<Engine>, Worker, Worker, Bank) {
@@ -35,7 +35,7 @@ fn table(worker: &mut Worker) -> Arc<TableDef> {
     worker.client().catalog().table("accounts").unwrap().clone()
 }
 
-/// `select project from accounts`, with these finishing steps.
+/// Returns `select project from accounts` with these finishing steps.
 fn select(worker: &mut Worker, project: Expr, finish: Vec<Finish>) -> Arc<Plan> {
     select_where(worker, None, project, finish)
 }
@@ -66,7 +66,7 @@ fn limit(limit: i32, offset: i32) -> Finish {
     Finish::Limit { limit: Some(int(limit)), offset: Some(int(offset)) }
 }
 
-/// Waits until the statement has rows, or an end.
+/// Waits until the statement has rows or ends.
 fn wait(worker: &mut Worker, mut step: Step) -> Step {
     while let Step::Pending = step {
         worker.port.poll(&mut Vec::new());
@@ -76,7 +76,7 @@ fn wait(worker: &mut Worker, mut step: Step) -> Step {
     step
 }
 
-/// The rows of a part; a panic if it is none.
+/// Returns the rows of a part. Panics if the step is not one.
 fn part(step: Step) -> RowBatch {
     match step {
         Step::Rows(part) => part.rows,
@@ -95,7 +95,7 @@ fn sorted(outcome: &Outcome) -> Vec<i64> {
 }
 
 #[test]
-fn a_large_result_comes_in_bounded_parts() {
+fn large_result_is_sent_in_bounded_parts() {
     let (engine, mut reader, writer, _) = setup();
     let plan = ids(&mut reader);
     let mut step = reader.start(&plan);
@@ -126,9 +126,9 @@ fn a_large_result_comes_in_bounded_parts() {
     end(&engine, [reader, writer]);
 }
 
-/// What a one-shot or a statement in a block reads of one partition.
+/// What a one-shot or a statement in a block reads from one partition.
 #[test]
-fn a_large_result_of_one_partition_comes_in_parts() {
+fn large_single_partition_result_is_sent_in_parts() {
     let (engine, mut reader, writer, _) = setup();
     let path = Path::Full;
     let access = Access {
@@ -167,7 +167,7 @@ fn a_large_result_of_one_partition_comes_in_parts() {
 }
 
 #[test]
-fn a_limit_is_counted_over_all_parts() {
+fn limit_applies_across_parts() {
     let (engine, mut reader, mut writer, bank) = setup();
     for (steps, expected) in [
         (vec![limit(300, 0)], 300),
@@ -205,7 +205,7 @@ fn a_limit_is_counted_over_all_parts() {
 }
 
 #[test]
-fn a_result_in_parts_is_that_of_one_moment() {
+fn result_in_parts_is_one_consistent_state() {
     let (engine, mut reader, mut writer, bank) = setup();
     let plan = select(&mut reader, Expr::Column(1), Vec::new());
     let step = reader.start(&plan);
@@ -224,7 +224,7 @@ fn a_result_in_parts_is_that_of_one_moment() {
 }
 
 #[test]
-fn whoever_ends_between_parts_leaves_no_lock() {
+fn ending_between_parts_leaves_no_lock() {
     let (engine, mut reader, mut writer, bank) = setup();
     let plan = ids(&mut reader);
     let step = reader.start(&plan);
@@ -235,7 +235,7 @@ fn whoever_ends_between_parts_leaves_no_lock() {
     assert_eq!(reader.end(step).unwrap_err(), error);
     bank.add_to_all(&mut writer, 1).unwrap();
 
-    // An error in the middle: one row is divided by zero.
+    // An error in the middle: one row divides by zero.
     let divisor = Expr::Binary(BinaryOp::Sub, Box::new(Expr::Column(0)), Box::new(int(900)));
     let quotient = Expr::Binary(BinaryOp::Div, Box::new(int(1)), Box::new(divisor));
     let failing = select(&mut reader, quotient, Vec::new());
@@ -254,7 +254,7 @@ fn whoever_ends_between_parts_leaves_no_lock() {
 }
 
 #[test]
-fn a_suspended_statement_goes_on_beside_others() {
+fn suspended_statement_continues_beside_others() {
     let (engine, mut reader, mut writer, bank) = setup();
     let plan = ids(&mut reader);
     reader.begin();
@@ -279,17 +279,17 @@ fn a_suspended_statement_goes_on_beside_others() {
     end(&engine, [reader, writer]);
 }
 
-/// Suspended on its own, a statement has its snapshot until the implicit transaction ends, and
-/// nobody waits for it.
+/// A single statement that is suspended keeps its snapshot until the implicit transaction ends, and
+/// no one waits for it.
 #[test]
-fn a_statement_suspended_on_its_own_opens_an_implicit_block() {
+fn suspended_single_statement_opens_implicit_block() {
     let (engine, mut reader, mut writer, bank) = setup();
     for drops in [false, true] {
         let plan = ids(&mut reader);
         let step = reader.start(&plan);
         let all = numbers(&part(wait(&mut reader, step)));
         let suspended = reader.client().suspend().unwrap();
-        bank.add_to_all(&mut writer, 1).expect("nobody waits for the reader");
+        bank.add_to_all(&mut writer, 1).expect("the reader blocks no one");
         if drops {
             drop(suspended);
         } else {
@@ -300,17 +300,17 @@ fn a_statement_suspended_on_its_own_opens_an_implicit_block() {
                 (ROWS as usize, Tag::Select(ROWS as u64))
             );
         }
-        assert!(reader.client().snapshot().is_some(), "it ends with its Sync");
+        assert!(reader.client().snapshot().is_some(), "the snapshot lasts until Sync");
         reader.end_implicit(true).unwrap();
         assert!(reader.client().snapshot().is_none());
     }
     end(&engine, [reader, writer]);
 }
 
-/// The answers are there, and the session has not looked at them yet: nobody is there any more to
-/// take the next part.
+/// The answers have arrived but the session has not looked at them: no client is left to take the
+/// next part.
 #[test]
-fn a_client_that_goes_before_it_takes_a_part_leaves_nothing() {
+fn client_closed_before_taking_a_part_leaves_nothing() {
     let engine = open_config(&MemDisk::new(), PARTITIONS, 2, |config| {
         config.stream_bytes = 1;
         config.partition.slice_rows = 1;
@@ -343,10 +343,10 @@ fn a_client_that_goes_before_it_takes_a_part_leaves_nothing() {
     engine.shutdown().unwrap();
 }
 
-/// Also where it is a task, as at a partition that does not know the block's savepoint yet: it is
-/// told what its row was read of.
+/// Also as a task, at a partition that does not know the block's savepoint yet: it reports which
+/// version of its row it read.
 #[test]
-fn a_read_of_one_row_comes_in_one_piece() {
+fn single_row_read_is_one_reply() {
     let engine = open_config(&MemDisk::new(), 1, 1, |config| config.stream_bytes = 1);
     let mut worker = Worker::new(&engine, 0);
     let bank = Bank::create(&mut worker, 10, 100);

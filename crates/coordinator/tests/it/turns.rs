@@ -1,5 +1,5 @@
-//! Statements over many rows: other sessions of their worker have a turn after each chunk, and all
-//! workers take part.
+//! Statements over many rows: other sessions of their worker run after each chunk, and all workers
+//! take part.
 
 use crate::common::{Bank, Worker, open, open_woken, plan};
 use clearway_coordinator::{Limits, Step, Waker};
@@ -11,7 +11,7 @@ use clearway_types::{Datum, SqlType};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Rows of each statement, and how many chunks of the default length they are.
+/// Rows of each statement: several chunks of the default length.
 const ROWS: i64 = 20_000;
 const CHUNKS: usize = 20;
 
@@ -22,7 +22,7 @@ fn series(finish: Vec<Finish>) -> Statement {
     Statement::Query(Query { once: None, source, finish })
 }
 
-/// How often the statement lets others have a turn, and how many rows it returns.
+/// Returns how many times the statement yields, and how many rows it returns.
 fn turns(worker: &mut Worker, statement: Statement) -> (usize, usize) {
     let mut step = worker.start(&plan(statement));
     let mut turns = 0;
@@ -30,7 +30,7 @@ fn turns(worker: &mut Worker, statement: Statement) -> (usize, usize) {
         match step {
             Step::Done(result) => return (turns, result.unwrap().rows.len()),
             Step::Pending => turns += 1,
-            Step::Rows(_) | Step::Replan => panic!("few rows, and nobody changes the catalog"),
+            Step::Rows(_) | Step::Replan => panic!("few rows, and no catalog change"),
         }
         worker.port.poll(&mut Vec::new());
         step = worker.resume();
@@ -38,7 +38,7 @@ fn turns(worker: &mut Worker, statement: Statement) -> (usize, usize) {
 }
 
 #[test]
-fn each_finishing_step_is_done_in_turns() {
+fn each_finishing_step_yields() {
     let engine = open(&MemDisk::new(), 2, 1);
     let mut worker = Worker::new(&engine, 0);
     let column = || Expr::Column(0);
@@ -72,9 +72,9 @@ fn each_finishing_step_is_done_in_turns() {
     engine.shutdown().unwrap();
 }
 
-/// One worker has asked, and another one does all that is left, a slice a turn.
+/// One worker has started the scan, and another one does the rest, one slice per turn.
 #[test]
-fn any_worker_goes_on_with_a_long_scan() {
+fn any_worker_continues_a_long_scan() {
     const ACCOUNTS: i32 = 400;
     const SLICE: usize = 10;
     const PARTITIONS: u16 = 4;
@@ -101,7 +101,7 @@ fn any_worker_goes_on_with_a_long_scan() {
     assert_eq!(
         rung[1].load(Ordering::Relaxed),
         before + 1,
-        "there is more than one worker can do at once"
+        "more slices than one worker can run at once"
     );
     let mut turns = 0;
     while other.has_work() {

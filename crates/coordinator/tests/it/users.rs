@@ -1,5 +1,5 @@
-//! A table of users, with a key that has a global index, and the statements on it that the planner
-//! would make.
+//! A table of users whose key has a global index, and the statements on it that the planner would
+//! produce.
 
 use crate::common::{Worker, int, plan};
 use clearway_ir::expr::BinaryOp;
@@ -12,8 +12,8 @@ use clearway_types::{Datum, SqlType};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// `users(id int primary key, email int unique, n int)`: an int stands for a mail address, it is
-/// easier to shift.
+/// `users(id int primary key, email int unique, n int)`. An int stands for an e-mail address, since
+/// it is easier to shift.
 pub struct Users {
     pub table: Arc<TableDef>,
 }
@@ -27,10 +27,10 @@ pub type Rows = BTreeMap<i32, (Option<i32>, i32)>;
 const ID: usize = 0;
 const EMAIL: usize = 1;
 pub const N: usize = 2;
-/// The index on the mail address.
+/// The index on the e-mail address.
 const KEY: usize = 0;
 
-/// Which rows.
+/// A selection of rows.
 #[derive(Clone, Copy, Debug)]
 pub enum Who {
     Id(i32),
@@ -47,8 +47,8 @@ fn equals(column: usize, v: i32) -> Expr {
 }
 
 impl Users {
-    /// Makes the table, distributed by these columns: of the id only the mail address has a global
-    /// index, of `N` both keys.
+    /// Creates the table, distributed by these columns. By the id, only the e-mail address has a
+    /// global index; by `N`, both keys have one.
     pub fn create(worker: &mut Worker, distribution: Distribution) -> Self {
         let column = |name: &str| Column {
             name: name.into(),
@@ -123,7 +123,7 @@ impl Users {
         self.scan(access, route)
     }
 
-    /// By a scan of all partitions that knows nothing of global indexes or indexes.
+    /// Selects by a scan of all partitions, without any index.
     pub fn select_without_index(&self, email: i32) -> Arc<Plan> {
         let (access, route) = self.access(Who::All);
         self.scan(Access { filter: Some(equals(EMAIL, email)), ..access }, route)
@@ -140,7 +140,7 @@ impl Users {
         plan(Statement::Insert(Insert { table, source, program }))
     }
 
-    /// `count` users from `first` on: mail addresses from `email` on.
+    /// Inserts `count` users from id `first` on, with addresses from `email` on.
     pub fn insert_series(&self, first: i32, count: i32, email: i32) -> Arc<Plan> {
         let table = self.table.clone();
         let program = Arc::new(Program::Insert {
@@ -195,7 +195,7 @@ fn plus(e: Expr, by: i32) -> Expr {
     Expr::Binary(BinaryOp::Add, Box::new(e), Box::new(int(by)))
 }
 
-/// A result's rows; panics if two have one id.
+/// Returns a result's rows. Panics if two have the same id.
 pub fn rows_of(rows: &clearway_types::RowBatch) -> Rows {
     let value = |d: &Datum| d.as_i64().map(|v| v as i32);
     let mut all = Rows::new();
@@ -210,8 +210,8 @@ pub fn rows_of(rows: &clearway_types::RowBatch) -> Rows {
     all
 }
 
-/// Panics if two rows have one mail address.
-pub fn no_doubles(rows: &Rows) {
+/// Panics if two rows have the same address.
+pub fn no_duplicates(rows: &Rows) {
     let mut seen = BTreeMap::new();
     for (id, (email, _)) in rows {
         if let Some(email) = email

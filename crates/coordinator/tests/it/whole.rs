@@ -1,5 +1,5 @@
-//! Transactions that arrive whole: they have their partitions to themselves, and let go of them
-//! where somebody would have to wait.
+//! Transactions that arrive whole: they have exclusive access to their partitions, and give it up
+//! where others would have to wait.
 
 use crate::common::{Bank, Worker, open, open_with};
 use crate::contention::{is_alone, requests};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 const ACCOUNTS: i32 = 20;
 
-/// Accounts that live at this partition, of two.
+/// Returns accounts that live at this partition, of two.
 fn at(partition: u16) -> Vec<i32> {
     (0..ACCOUNTS).filter(|id| Bank::home(*id, 2) == PartitionId(partition)).collect()
 }
@@ -37,7 +37,8 @@ fn begin_at(worker: &mut Worker, engine: &Engine, statements: &[&Arc<Plan>], iso
     worker.end(step).unwrap();
 }
 
-/// Requests for locks of keys, ranges and tables. What may wait for a partition is counted, too.
+/// Returns the number of requests for locks of keys, ranges and tables, including those that may
+/// wait for a partition.
 fn row_locks() -> u64 {
     requests("lock.") - requests("lock.partition")
 }
@@ -73,7 +74,7 @@ fn whole_transactions_take_no_locks() {
             }
             worker.rollback();
             assert_eq!(row_locks(), before, "{ids:?} {isolation:?}");
-            // The same one statement at a time, with locks: the count counts.
+            // The same one statement at a time, with locks, to verify the counter.
             worker.begin();
             worker.run(&statements[0]).unwrap();
             worker.commit().unwrap();
@@ -85,7 +86,7 @@ fn whole_transactions_take_no_locks() {
 }
 
 #[test]
-fn others_wait_for_the_partition_until_the_end() {
+fn others_wait_until_the_transaction_ends() {
     let engine = open(&MemDisk::new(), 2, 3);
     let [mut whole, mut other, mut second] = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
     let bank = Bank::create(&mut whole, ACCOUNTS, 100);
@@ -95,7 +96,7 @@ fn others_wait_for_the_partition_until_the_end() {
     whole.run(&statements[0]).unwrap();
     let update = bank.adding(&mut other, here[1], 5);
     assert!(is_pending(&other.start(&update)));
-    // Another one that wants both stands behind it in line.
+    // Another one that needs both waits behind it in line.
     let again = [bank.adding(&mut second, here[0], 2), bank.adding(&mut second, there[0], 2)];
     begin(&mut second, &engine, &[&again[0], &again[1]]);
     assert!(is_pending(&second.start(&again[0])));
@@ -113,7 +114,7 @@ fn others_wait_for_the_partition_until_the_end() {
 }
 
 #[test]
-fn a_failing_statement_undoes_all_before_it() {
+fn failing_statement_undoes_earlier_ones() {
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable]
     {
         let engine = open(&MemDisk::new(), 2, 2);
@@ -128,7 +129,7 @@ fn a_failing_statement_undoes_all_before_it() {
         whole.run(&statements[1]).unwrap();
         assert_eq!(whole.run(&twice).unwrap_err().state(), SqlState::UNIQUE_VIOLATION);
         assert_eq!(whole.status(), TxnStatus::Failed);
-        // All is undone, and the partitions are free, before the block's end.
+        // Everything is undone, and the partitions are free, before the block's end.
         bank.add(&mut other, here[0], 10).unwrap();
         let left = [here[0], there[0]].map(|id| bank.balance(&mut other, id).unwrap());
         assert_eq!(left, [110, 100]);
@@ -160,7 +161,7 @@ fn savepoints_work_without_locks() {
 }
 
 #[test]
-fn a_savepoint_before_the_first_statement_is_known_everywhere() {
+fn early_savepoint_is_known_at_every_partition() {
     let engine = open(&MemDisk::new(), 2, 1);
     let mut worker = Worker::new(&engine, 0);
     let bank = Bank::create(&mut worker, ACCOUNTS, 100);
@@ -179,7 +180,7 @@ fn a_savepoint_before_the_first_statement_is_known_everywhere() {
 }
 
 #[test]
-fn a_session_that_waits_for_its_client_keeps_its_rows_only() {
+fn waiting_for_the_client_keeps_only_row_locks() {
     let engine = open(&MemDisk::new(), 2, 2);
     let [mut whole, mut other] = [0, 1].map(|worker| Worker::new(&engine, worker));
     let bank = Bank::create(&mut whole, ACCOUNTS, 100);
@@ -189,7 +190,7 @@ fn a_session_that_waits_for_its_client_keeps_its_rows_only() {
     begin(&mut whole, &engine, &[&statements[0], &statements[1]]);
     whole.run(&statements[0]).unwrap();
     whole.let_go();
-    // Nothing of this partition has been used, nor of that table.
+    // Nothing else in this partition or in that table has been used.
     bank.add(&mut other, here[1], 5).unwrap();
     unrelated.insert(&mut other, 1, 1).unwrap();
     let update = bank.adding(&mut other, there[0], 7);
@@ -203,7 +204,7 @@ fn a_session_that_waits_for_its_client_keeps_its_rows_only() {
 }
 
 #[test]
-fn a_statement_elsewhere_lets_go() {
+fn statement_at_another_partition_gives_up_partitions() {
     let engine = open(&MemDisk::new(), 2, 2);
     let [mut whole, mut other] = [0, 1].map(|worker| Worker::new(&engine, worker));
     let bank = Bank::create(&mut whole, ACCOUNTS, 100);
@@ -212,7 +213,7 @@ fn a_statement_elsewhere_lets_go() {
     begin(&mut whole, &engine, &[&statements[0]]);
     whole.run(&statements[0]).unwrap();
     whole.run(&statements[1]).unwrap();
-    // Of the second partition only the row is locked, in the first the table.
+    // In the second partition only the row is locked, in the first the table.
     bank.add(&mut other, there[1], 5).unwrap();
     let update = bank.adding(&mut other, here[1], 7);
     assert!(is_pending(&other.start(&update)));
@@ -223,14 +224,14 @@ fn a_statement_elsewhere_lets_go() {
 }
 
 #[test]
-fn it_locks_beside_an_interactive_transaction() {
+fn refused_transaction_uses_locks() {
     let engine = open(&MemDisk::new(), 2, 3);
     let [mut holder, mut whole, mut other] = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
     let bank = Bank::create(&mut holder, ACCOUNTS, 100);
     let (here, there) = (at(0), at(1));
     holder.begin();
     bank.add(&mut holder, there[0], 1).unwrap();
-    // It is refused the second partition, gives the first back, and waits for nothing.
+    // The second partition refuses it. It gives up the first and waits for nothing.
     let statements = [bank.adding(&mut whole, here[0], 1), bank.adding(&mut whole, there[1], 1)];
     begin(&mut whole, &engine, &[&statements[0], &statements[1]]);
     whole.run(&statements[0]).unwrap();
@@ -238,7 +239,7 @@ fn it_locks_beside_an_interactive_transaction() {
     bank.add(&mut other, here[1], 1).unwrap();
     bank.add(&mut other, there[2], 1).unwrap();
     whole.commit().unwrap();
-    // It waits for the row that is locked, and can be cancelled.
+    // It waits for the locked row, and can be cancelled.
     let statements = [bank.adding(&mut whole, here[0], 1), bank.adding(&mut whole, there[0], 1)];
     begin(&mut whole, &engine, &[&statements[0], &statements[1]]);
     whole.run(&statements[0]).unwrap();
@@ -253,8 +254,8 @@ fn it_locks_beside_an_interactive_transaction() {
     engine.shutdown().unwrap();
 }
 
-/// One that was to have the first partition, but has used up its slice there: it has locks, and
-/// goes on when it is polled.
+/// Starts a transaction that requested the first partition but has used up its slice there: it has
+/// locks, and continues when polled.
 fn stopped(engine: &Engine, worker: &mut Worker, bank: &Bank) {
     let ids = at(0);
     let many = bank.adding_to(worker, &ids[..4], ids[0], 1);
@@ -267,7 +268,7 @@ fn one_row_a_slice() -> Limits {
 }
 
 #[test]
-fn it_waits_until_one_that_was_stopped_is_over() {
+fn waits_for_a_stalled_transaction_to_end() {
     let engine = open_with(&MemDisk::new(), 2, 3, one_row_a_slice());
     let [mut first, mut second, mut third] = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
     let bank = Bank::create(&mut first, ACCOUNTS, 100);
@@ -280,7 +281,7 @@ fn it_waits_until_one_that_was_stopped_is_over() {
     begin(&mut third, &engine, &[&update, &more]);
     assert!(is_pending(&third.start(&update)));
     assert_eq!(waits(&engine), ["partition 0", "partition 0"]);
-    // A cancelled one waits no more.
+    // A cancelled one stops waiting.
     third.cancel(&SqlError::new(SqlState::QUERY_CANCELED, "enough"));
     assert_eq!(third.end(Step::Pending).unwrap_err().state(), SqlState::QUERY_CANCELED);
     third.rollback();
@@ -296,7 +297,7 @@ fn it_waits_until_one_that_was_stopped_is_over() {
 }
 
 #[test]
-fn it_waits_no_longer_than_until_a_client_decides() {
+fn does_not_wait_for_an_interactive_transaction() {
     let engine = open_with(&MemDisk::new(), 2, 3, one_row_a_slice());
     let [mut first, mut second, mut holder] = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
     let bank = Bank::create(&mut first, ACCOUNTS, 100);
@@ -305,13 +306,13 @@ fn it_waits_no_longer_than_until_a_client_decides() {
     bank.add(&mut holder, there[0], 1).unwrap();
     stopped(&engine, &mut first, &bank);
     first.end(Step::Pending).unwrap();
-    // The first still has locks, as its client's whole message is at work.
+    // The first still has locks, since its client's whole message is being executed.
     let row = at(0)[5];
     let update = bank.adding(&mut second, row, 1);
     begin(&mut second, &engine, &[&update]);
     assert!(is_pending(&second.start(&update)));
     assert_eq!(waits(&engine), ["partition 0"]);
-    // It comes to wait for an interactive one: nobody is to wait for that.
+    // It now waits for an interactive one, so no other should wait for it.
     let locked = bank.adding(&mut first, there[0], 1);
     assert!(is_pending(&first.start(&locked)));
     first.port.poll(&mut Vec::new());
@@ -330,7 +331,7 @@ fn it_waits_no_longer_than_until_a_client_decides() {
 }
 
 #[test]
-fn a_client_that_goes_leaves_nothing() {
+fn closed_client_leaves_nothing() {
     let engine = open(&MemDisk::new(), 2, 3);
     let [mut whole, mut asks, mut other] = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
     let bank = Bank::create(&mut whole, ACCOUNTS, 100);
@@ -340,7 +341,7 @@ fn a_client_that_goes_leaves_nothing() {
     whole.run(&statements[0]).unwrap();
     begin(&mut asks, &engine, &[&statements[0], &statements[1]]);
     assert!(is_pending(&asks.start(&statements[0])));
-    // First one that waits, then the one that it waits for.
+    // First the one that waits, then the one that it waits for.
     let mut ports = [asks.leave(), whole.leave()];
     ports.iter_mut().for_each(|port| port.poll(&mut Vec::new()));
     bank.add(&mut other, here[0], 5).unwrap();
@@ -351,10 +352,10 @@ fn a_client_that_goes_leaves_nothing() {
     engine.shutdown().unwrap();
 }
 
-/// Some of the transactions announce what they do, some do not, some announce too little. Nobody
-/// waits for ever, and the sum stays.
+/// Some transactions announce their work, some do not, some announce too little. None waits
+/// forever, and the sum stays the same.
 #[test]
-fn all_kinds_of_transactions_end_beside_each_other() {
+fn whole_and_interactive_transactions_all_end() {
     let engine = open_with(&MemDisk::new(), 4, 4, Limits { slice_rows: 2, ..Limits::default() });
     let mut worker = Worker::new(&engine, 0);
     let bank = Bank::create(&mut worker, ACCOUNTS, 100);
@@ -396,7 +397,7 @@ fn all_kinds_of_transactions_end_beside_each_other() {
 }
 
 #[test]
-fn what_cannot_be_known_is_not_whole() {
+fn unknown_partitions_are_not_whole() {
     let engine = open(&MemDisk::new(), 2, 1);
     let mut worker = Worker::new(&engine, 0);
     let bank = Bank::create(&mut worker, ACCOUNTS, 100);
