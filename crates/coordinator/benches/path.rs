@@ -8,7 +8,6 @@
 //! planner. The bench reports the median of the rounds, since some of them split a page or switch
 //! the log segment. Only this thread's instructions are counted, by the processor's trap flag;
 //! without trap support nothing is counted.
-//! traps, nothing is.
 
 #[path = "../../latch/benches/steps/mod.rs"]
 mod steps;

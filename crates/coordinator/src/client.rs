@@ -15,6 +15,7 @@ use crate::characteristics::Characteristics;
 use crate::copy::CopyIn;
 use crate::core::{Answer, Block, Core};
 use crate::engine::Engine;
+use crate::insert::{self, OneMessage};
 use crate::outcome::{End, Outcome, Refusal, Step, Task, TxnStatus};
 use crate::port::Port;
 use crate::snapshot::{Needs, ReadAt, Work};
@@ -22,13 +23,13 @@ use crate::statement::{command, controls, failed_block, goes_on, modify_tag, rea
 use crate::tag::Tag;
 use crate::task::{self, Suspended};
 use crate::whole::{self, Asking};
-use crate::{finish, insert, learned, multi, replay, snapshot, stream, txn};
+use crate::{finish, learned, multi, replay, snapshot, stream, txn};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Query, Route, Source, TxnOptions};
-use clearway_ir::{Catalog, Plan, Program, Statement};
+use clearway_ir::{Catalog, Plan, Statement};
 use clearway_partition::{Body, Failure, Reply};
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TxnId};
+use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState, TxnId};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -316,7 +317,7 @@ impl Client {
     /// The fast path: a statement that is one message to one partition. Returns `None` for others.
     fn start_simple(&mut self, plan: &Arc<Plan>, env: &Arc<Env>) -> Option<Step> {
         let core = &self.core;
-        let (program, partition, rows) = match self.one_message(plan, env)? {
+        let OneMessage { program, partition, rows } = match self.one_message(plan, env)? {
             Ok(message) => message,
             Err(e) => return Some(self.failed_simply(e)),
         };
@@ -360,12 +361,7 @@ impl Client {
         })
     }
 
-    #[allow(clippy::type_complexity, reason = "one use; a struct would only name the tuple")]
-    fn one_message<'p>(
-        &self,
-        plan: &'p Plan,
-        env: &Env,
-    ) -> Option<SqlResult<(&'p Arc<Program>, PartitionId, Option<RowBatch>)>> {
+    fn one_message<'p>(&self, plan: &'p Plan, env: &Env) -> Option<SqlResult<OneMessage<'p>>> {
         let partitions = self.core.engine().partitions();
         let (program, route) = match &plan.statement {
             Statement::Query(Query {
@@ -379,7 +375,8 @@ impl Client {
             Statement::Insert(insert) => return insert::one_row(&self.core, insert, env),
             _ => return None,
         };
-        route.partition(env, partitions).transpose().map(|p| p.map(|p| (program, p, None)))
+        let partition = route.partition(env, partitions).transpose()?;
+        Some(partition.map(|partition| OneMessage { program, partition, rows: None }))
     }
 
     fn finish_simple(
@@ -465,7 +462,7 @@ impl Client {
     #[cold]
     #[inline(never)]
     fn stream(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, first: Reply) -> Step {
-        let Some(Ok((_, partition, _))) = self.one_message(plan, env) else {
+        let Some(Ok(OneMessage { partition, .. })) = self.one_message(plan, env) else {
             return self.failed(SqlError::internal("a query in batches has no partition"));
         };
         let (core, batch) = (self.core.clone(), self.core.last_batch());

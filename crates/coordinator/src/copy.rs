@@ -2,12 +2,12 @@
 
 use crate::client::{Client, RunOptions};
 use crate::core::Core;
-use crate::insert::Rounds;
+use crate::insert::{Inserter, Rounds};
 use crate::outcome::{End, Outcome, Step, Stop, stopped};
 use crate::port::Port;
 use crate::statement::{failed_block, read_only};
 use crate::tag::Tag;
-use crate::{insert, replay, txn};
+use crate::{replay, txn};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Copy, CopyDirection};
 use clearway_ir::{Program, TableDef};
@@ -48,9 +48,9 @@ impl CopyIn {
             return Err(Failure::Undone.into());
         }
         core.txn().wrote = true;
-        let (_, n) =
-            insert::rows(core, &self.table, &self.program, &rows, &self.env, Rounds::Several)
-                .await?;
+        let (_, n) = Inserter { core, table: &self.table, program: &self.program, env: &self.env }
+            .rows(&rows, Rounds::Several)
+            .await?;
         self.rows.set(self.rows.get() + n);
         core.check_cancelled()?;
         Ok(())

@@ -150,7 +150,7 @@ impl Txn {
     /// Applies SET TRANSACTION, or the options of BEGIN.
     ///
     /// # Errors
-    /// As [`Characteristics::change`].
+    /// See [`Characteristics::change`].
     pub(crate) fn change(&mut self, options: TxnOptions) -> SqlResult<()> {
         let at = Progress { queried: self.queried, savepoint: !self.savepoints.is_empty() };
         self.characteristics.change(options, at)

@@ -15,8 +15,8 @@
 
 use crate::catalog_rows::{self, CATALOG_TABLE, CATALOG_TREE};
 use crate::core::Core;
-use crate::global_indexes::Entries;
-use crate::insert::{self, Rounds};
+use crate::global_indexes::{Entries, Keys};
+use crate::insert::{self, Inserter, Rounds};
 use crate::outcome::{Outcome, Stop};
 use crate::query;
 use crate::statement::skipping;
@@ -225,7 +225,8 @@ async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Res
             for i in 0..rows.len() {
                 no_nulls(new, rows.get(i))?;
             }
-            insert::rows(core, new, &fill, &rows, &env, Rounds::Several)
+            Inserter { core, table: new, program: &fill, env: &env }
+                .rows(&rows, Rounds::Several)
                 .await
                 .map(drop)
                 .map_err(|stop| not_unique(new, &new.primary_key_name, stop))
@@ -334,7 +335,7 @@ async fn fill_global_index(
                 entries.add_key(core, key, row, partition)?;
             }
             entries
-                .insert(core, false, env)
+                .insert(core, Keys::Secondary, env)
                 .await
                 .map_err(|stop| not_unique(table, global_index.name, stop))
         })

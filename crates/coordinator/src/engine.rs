@@ -13,7 +13,6 @@
 //! versions first). `waits_for` is a latch that only lock waits take. `learned` is a latch taken at
 //! each new plan's first run in a block. No other lock is taken under any of them. A crash leaves
 //! the data directory as `storage` describes.
-//! directory as `storage` says.
 
 use crate::activity::Workers;
 use crate::bootstrap;
@@ -364,20 +363,20 @@ impl Engine {
     pub(crate) fn dispatch(&self) -> Dispatch {
         self.dispatch
     }
-    /// As [`EngineConfig::stream_bytes`].
+    /// See [`EngineConfig::stream_bytes`].
     pub(crate) fn stream_bytes(&self) -> u32 {
         self.stream_bytes
     }
 
-    /// As [`EngineConfig::chunk_rows`].
+    /// See [`EngineConfig::chunk_rows`].
     pub(crate) fn chunk_rows(&self) -> usize {
         self.chunk_rows
     }
-    /// As [`EngineConfig::deadlocks`].
+    /// See [`EngineConfig::deadlocks`].
     pub(crate) fn deadlocks(&self) -> u32 {
         self.deadlocks
     }
-    /// As [`EngineConfig::replays`].
+    /// See [`EngineConfig::replays`].
     pub(crate) fn replays(&self) -> u32 {
         self.replays
     }

@@ -31,6 +31,20 @@ struct Entry {
     row: Vec<u8>,
 }
 
+/// Which unique keys of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    Primary,
+    /// All except the primary key.
+    Secondary,
+}
+
+impl Keys {
+    fn contains(self, key: UniqueKey) -> bool {
+        (key == UniqueKey::Primary) == (self == Self::Primary)
+    }
+}
+
 /// The entries of some of a table's rows in its global indexes.
 pub(crate) struct Entries {
     table: Arc<TableDef>,
@@ -130,17 +144,10 @@ impl Entries {
         Ok(())
     }
 
-    /// Inserts the entries of the primary key, or those of the other keys, into the global indexes.
-    /// Fails with 23505 if an entry exists.
-    pub(crate) async fn insert(
-        &self,
-        core: &Core,
-        primary: bool,
-        env: &Arc<Env>,
-    ) -> Result<(), Stop> {
-        for (key, entries) in
-            self.global_indexes.iter().filter(|(key, _)| (*key == UniqueKey::Primary) == primary)
-        {
+    /// Inserts the entries of these keys into the global indexes. Fails with 23505 if an entry
+    /// exists.
+    pub(crate) async fn insert(&self, core: &Core, keys: Keys, env: &Arc<Env>) -> Result<(), Stop> {
+        for (key, entries) in self.global_indexes.iter().filter(|(key, _)| keys.contains(*key)) {
             self.send(core, *key, GlobalIndexOp::Insert, entries, env).await?;
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::finish;
-use crate::global_indexes::Entries;
+use crate::global_indexes::{Entries, Keys};
 use crate::multi;
 use crate::outcome::Stop;
 use crate::query::{self, Series, split_per_row};
@@ -17,14 +17,20 @@ use clearway_types::{PartitionId, RowBatch, RowView, SqlError, SqlResult, SqlSta
 use std::ops::Range;
 use std::sync::Arc;
 
+/// A statement that is one message to one partition.
+pub(crate) struct OneMessage<'p> {
+    pub program: &'p Arc<Program>,
+    pub partition: PartitionId,
+    pub rows: Option<RowBatch>,
+}
+
 /// Returns the program, partition and row of an INSERT of one row of expressions into a table
 /// without global indexes. Returns `None` for other INSERTs.
-#[allow(clippy::type_complexity, reason = "one use; a struct would only name the tuple")]
 pub(crate) fn one_row<'p>(
     core: &Core,
     insert: &'p Insert,
     env: &Env,
-) -> Option<SqlResult<(&'p Arc<Program>, PartitionId, Option<RowBatch>)>> {
+) -> Option<SqlResult<OneMessage<'p>>> {
     let Query { once: None, source: Source::Rows(rows), finish } = &insert.source else {
         return None;
     };
@@ -35,7 +41,7 @@ pub(crate) fn one_row<'p>(
         let row = batch.get(0);
         check(&insert.table, row, env)?;
         let partition = destination(core, &insert.table, row, 0)?;
-        Ok((&insert.program, partition, Some(batch)))
+        Ok(OneMessage { program: &insert.program, partition, rows: Some(batch) })
     }))
 }
 
@@ -46,7 +52,7 @@ pub(crate) async fn run(
     env: &Arc<Env>,
 ) -> Result<(RowBatch, u64), Stop> {
     core.txn().wrote = true;
-    let (table, program) = (&insert.table, &insert.program);
+    let inserter = Inserter { core, table: &insert.table, program: &insert.program, env };
     if let Source::Series { start, stop, step, ty } = &insert.source.source {
         let (per_row, rest) = split_per_row(&insert.source.finish);
         if rest.is_empty() && query::is_wanted(&insert.source, env)? {
@@ -54,7 +60,7 @@ pub(crate) async fn run(
             let (mut returned, mut count, mut charge) = (RowBatch::new(), 0, Charge::default());
             while let Some(chunk) = series.next_chunk(core.engine().chunk_rows()) {
                 let chunk = finish::per_row(per_row, chunk, env)?;
-                let (more, n) = rows(core, table, program, &chunk, env, Rounds::Several).await?;
+                let (more, n) = inserter.rows(&chunk, Rounds::Several).await?;
                 returned.append(&more);
                 charge.grow(&env.memory, returned.memory())?;
                 count += n;
@@ -66,11 +72,11 @@ pub(crate) async fn run(
     let source =
         snapshot::seeing(core, &insert.source.source, query::run(core, &insert.source, env))
             .await?;
-    let sees = core.txn().sees(Needs::at_home(program));
+    let sees = core.txn().sees(Needs::at_home(&insert.program));
     if sees.is_some() {
         core.read_at.set(ReadAt::of(sees));
     }
-    rows(core, table, program, &source, env, Rounds::One).await
+    inserter.rows(&source, Rounds::One).await
 }
 
 /// Whether the statement inserts more rows later.
@@ -82,45 +88,111 @@ pub(crate) enum Rounds {
     Several,
 }
 
-/// Inserts whole rows of the table.
-pub(crate) async fn rows(
-    core: &Core,
-    table: &Arc<TableDef>,
-    program: &Arc<Program>,
-    rows: &RowBatch,
-    env: &Arc<Env>,
-    rounds: Rounds,
-) -> Result<(RowBatch, u64), Stop> {
-    let mut done = Done::default();
-    let most = core.engine().chunk_rows();
-    let mut homes = Vec::with_capacity(rows.len().min(most));
-    for at in (0..rows.len()).step_by(most) {
-        let chunk = at..rows.len().min(at.saturating_add(most));
-        homes.clear();
-        for i in chunk.clone() {
-            check(table, rows.get(i), env)?;
-            homes.push(destination(core, table, rows.get(i), at / most)?);
-        }
-        let mut entries = Entries::new(table);
-        for (i, home) in chunk.clone().zip(&homes).filter(|_| table.has_global_index()) {
-            entries.add(core, rows.get(i), *home)?;
-        }
-        if rounds == Rounds::One && rows.len() <= most {
-            let mut partitions: Vec<PartitionId> =
-                homes.iter().copied().chain(entries.partitions()).collect();
-            partitions.sort_unstable();
-            partitions.dedup();
-            multi::block(core, &partitions).await?;
-        }
-        if table.has_global_index() && on_conflict(program) != OnConflict::Fail {
-            for (i, home) in chunk.zip(&homes) {
-                done.add(unless_there(core, table, program, rows, i, *home, env).await?);
+/// Inserts rows into one table by one program.
+#[derive(Clone, Copy)]
+pub(crate) struct Inserter<'a> {
+    pub core: &'a Core,
+    pub table: &'a Arc<TableDef>,
+    /// The table's [`Program::Insert`].
+    pub program: &'a Arc<Program>,
+    pub env: &'a Arc<Env>,
+}
+
+impl Inserter<'_> {
+    /// Inserts whole rows of the table. Returns the RETURNING rows and the number of rows inserted.
+    pub(crate) async fn rows(
+        &self,
+        rows: &RowBatch,
+        rounds: Rounds,
+    ) -> Result<(RowBatch, u64), Stop> {
+        let Self { core, table, .. } = *self;
+        let mut done = Done::default();
+        let most = core.engine().chunk_rows();
+        let mut homes = Vec::with_capacity(rows.len().min(most));
+        for at in (0..rows.len()).step_by(most) {
+            let chunk = at..rows.len().min(at.saturating_add(most));
+            homes.clear();
+            for i in chunk.clone() {
+                check(table, rows.get(i), self.env)?;
+                homes.push(destination(core, table, rows.get(i), at / most)?);
             }
-        } else {
-            done.add(place(core, program, rows, chunk, &homes, &entries, env).await?);
+            let mut entries = Entries::new(table);
+            for (i, home) in chunk.clone().zip(&homes).filter(|_| table.has_global_index()) {
+                entries.add(core, rows.get(i), *home)?;
+            }
+            if rounds == Rounds::One && rows.len() <= most {
+                let mut partitions: Vec<PartitionId> =
+                    homes.iter().copied().chain(entries.partitions()).collect();
+                partitions.sort_unstable();
+                partitions.dedup();
+                multi::block(core, &partitions).await?;
+            }
+            if table.has_global_index() && on_conflict(self.program) != OnConflict::Fail {
+                for (i, home) in chunk.zip(&homes) {
+                    done.add(self.unless_conflict(rows.get(i), *home).await?);
+                }
+            } else {
+                done.add(self.place(rows, chunk, &homes, &entries).await?);
+            }
         }
+        Ok((done.returned, done.count))
     }
-    Ok((done.returned, done.count))
+
+    /// Inserts one row of a table with a global index unless it violates a constraint. One row at a
+    /// time, since the result for a row may depend on the previous one.
+    async fn unless_conflict(
+        &self,
+        row: RowView<'_>,
+        home: PartitionId,
+    ) -> Result<Vec<Reply>, Stop> {
+        let Self { core, table, program, env } = *self;
+        let mut entries = Entries::new(table);
+        entries.add(core, row, home)?;
+        if entries.clash(core, on_conflict(program), env).await? {
+            return Ok(Vec::new());
+        }
+        let mut parts = parts(core);
+        parts[usize::from(home.0)].push_encoded(row.bytes());
+        let replies = deal(core, program, parts, env).await?;
+        if replies.iter().any(|r| r.count > 0) {
+            entries.insert(core, Keys::Primary, env).await?;
+            entries.insert(core, Keys::Secondary, env).await?;
+        }
+        Ok(replies)
+    }
+
+    /// Inserts rows of a table with a global index that an UPDATE has deleted elsewhere, with their
+    /// new entries in the global indexes. Returns what [`Inserter::rows`] returns.
+    pub(crate) async fn moved(
+        &self,
+        rows: &RowBatch,
+        homes: &[PartitionId],
+        entries: &Entries,
+    ) -> Result<(RowBatch, u64), Stop> {
+        let mut done = Done::default();
+        done.add(self.place(rows, 0..rows.len(), homes, entries).await?);
+        Ok((done.returned, done.count))
+    }
+
+    /// Sends rows to their partitions, and their entries to the global indexes. Keys are checked in
+    /// PostgreSQL's order: the primary key first.
+    async fn place(
+        &self,
+        rows: &RowBatch,
+        which: Range<usize>,
+        homes: &[PartitionId],
+        entries: &Entries,
+    ) -> Result<Vec<Reply>, Stop> {
+        let Self { core, program, env, .. } = *self;
+        let mut parts = parts(core);
+        for (i, home) in which.zip(homes) {
+            parts[usize::from(home.0)].push_encoded(rows.get(i).bytes());
+        }
+        entries.insert(core, Keys::Primary, env).await?;
+        let replies = deal(core, program, parts, env).await?;
+        entries.insert(core, Keys::Secondary, env).await?;
+        Ok(replies)
+    }
 }
 
 fn on_conflict(program: &Program) -> OnConflict {
@@ -144,68 +216,6 @@ impl Done {
             self.count += reply.count;
         }
     }
-}
-
-/// Inserts one row of a table with a global index unless it violates a constraint. One row at a
-/// time, since the result for a row may depend on the previous one.
-async fn unless_there(
-    core: &Core,
-    table: &Arc<TableDef>,
-    program: &Arc<Program>,
-    rows: &RowBatch,
-    i: usize,
-    home: PartitionId,
-    env: &Arc<Env>,
-) -> Result<Vec<Reply>, Stop> {
-    let mut entries = Entries::new(table);
-    entries.add(core, rows.get(i), home)?;
-    if entries.clash(core, on_conflict(program), env).await? {
-        return Ok(Vec::new());
-    }
-    let mut parts = parts(core);
-    parts[usize::from(home.0)].push_encoded(rows.get(i).bytes());
-    let replies = deal(core, program, parts, env).await?;
-    if replies.iter().any(|r| r.count > 0) {
-        entries.insert(core, true, env).await?;
-        entries.insert(core, false, env).await?;
-    }
-    Ok(replies)
-}
-
-/// Inserts rows of a table with a global index that an UPDATE has deleted elsewhere, with their new
-/// entries in the global indexes.
-pub(crate) async fn moved(
-    core: &Core,
-    program: &Arc<Program>,
-    rows: &RowBatch,
-    homes: &[PartitionId],
-    entries: &Entries,
-    env: &Arc<Env>,
-) -> Result<(RowBatch, u64), Stop> {
-    let mut done = Done::default();
-    done.add(place(core, program, rows, 0..rows.len(), homes, entries, env).await?);
-    Ok((done.returned, done.count))
-}
-
-/// Sends rows to their partitions, and their entries to the global indexes. Keys are checked in
-/// PostgreSQL's order: the primary key first.
-async fn place(
-    core: &Core,
-    program: &Arc<Program>,
-    rows: &RowBatch,
-    which: Range<usize>,
-    homes: &[PartitionId],
-    entries: &Entries,
-    env: &Arc<Env>,
-) -> Result<Vec<Reply>, Stop> {
-    let mut parts = parts(core);
-    for (i, home) in which.zip(homes) {
-        parts[usize::from(home.0)].push_encoded(rows.get(i).bytes());
-    }
-    entries.insert(core, true, env).await?;
-    let replies = deal(core, program, parts, env).await?;
-    entries.insert(core, false, env).await?;
-    Ok(replies)
 }
 
 /// Returns an empty batch for each partition.

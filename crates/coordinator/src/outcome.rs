@@ -34,7 +34,7 @@ pub struct Outcome {
 pub struct Refusal {
     /// The error for the client.
     pub error: SqlError,
-    /// As [`Outcome::wait`]: an error may reveal other transactions' commits, for example an
+    /// See [`Outcome::wait`]: an error may reveal other transactions' commits, for example an
     /// existing key.
     pub wait: Lsn,
 }
@@ -67,7 +67,7 @@ impl Outcome {
 pub struct Part {
     /// The next rows, at least one.
     pub rows: RowBatch,
-    /// As [`Outcome::wait`].
+    /// See [`Outcome::wait`].
     pub wait: Lsn,
 }
 

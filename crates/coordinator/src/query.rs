@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::exports;
 use crate::finish;
 use crate::global_indexes::{self, Entries};
-use crate::insert::{self, Rounds};
+use crate::insert::{self, Inserter, Rounds};
 use crate::learned;
 use crate::multi;
 use crate::outcome::Stop;
@@ -240,7 +240,7 @@ pub(crate) async fn modify(
                 return moved(core, table, &insert, replies, env).await;
             }
             let rows = merge(replies.into_iter().map(|(_, r)| r.rows));
-            insert::rows(core, table, &insert, &rows, env, Rounds::Several).await
+            Inserter { core, table, program: &insert, env }.rows(&rows, Rounds::Several).await
         }
         Program::Delete { access: Access { table, .. }, returning } if table.has_global_index() => {
             let width = returning.len() - table.global_index_columns().count();
@@ -276,7 +276,7 @@ async fn moved(
     }
     gone.cancel(&mut come);
     gone.delete(core, env).await?;
-    insert::moved(core, insert, &rows, &homes, &come, env).await
+    Inserter { core, table, program: insert, env }.moved(&rows, &homes, &come).await
 }
 
 /// Finishes a DELETE from a table with a global index. After the first `width` columns, its rows

@@ -139,9 +139,9 @@ impl Txn {
 /// What a statement sees, apart from its own transaction's changes, if not the newest state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sees {
-    /// As [`Body::StatementAt::at`].
+    /// See [`Body::StatementAt::at`].
     at: Option<Lsn>,
-    /// As [`Body::StatementAt::repeatable`].
+    /// See [`Body::StatementAt::repeatable`].
     repeatable: bool,
 }
 
@@ -304,11 +304,11 @@ pub(crate) struct Work<'a> {
     pub env: &'a Arc<Env>,
     pub rows: Option<RowBatch>,
     pub batch: Option<Batch>,
-    /// As [`Body::Statement::fresh`].
+    /// See [`Body::Statement::fresh`].
     pub fresh: bool,
-    /// As [`Body::Statement::learns`].
+    /// See [`Body::Statement::learns`].
     pub learns: bool,
-    /// As [`Body::Statement::goes_behind`].
+    /// See [`Body::Statement::goes_behind`].
     pub goes_behind: bool,
 }
 
