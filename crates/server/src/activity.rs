@@ -1,4 +1,4 @@
-//! What the server tells of itself: the numbers, and the rows of the system views that show them.
+//! The server's statistics, and the rows of the system views that show them.
 
 use crate::counters::Totals;
 use crate::latches::Latches;
@@ -16,24 +16,24 @@ use clearway_types::{DatumRef, RowBatch};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What the server has done since it was started, and how it stands.
+/// What the server has done since its start, and its current state.
 #[derive(Clone, Debug)]
 pub(crate) struct Activity {
-    /// Since the start.
+    /// Time since the start.
     pub(crate) uptime: Duration,
-    /// Connections now.
+    /// Open connections.
     pub(crate) sessions: u64,
-    /// What the workers counted.
+    /// Totals over all workers.
     pub(crate) totals: Totals,
-    /// What the engine counted.
+    /// The engine's counters.
     pub(crate) engine: EngineActivity,
 }
 
-/// The server, as those see it who ask for its numbers.
+/// The server as seen by the system views and the metrics endpoint.
 #[derive(Clone)]
 pub(crate) struct Observed {
     shared: Arc<Shared>,
-    /// Weak: the engine has this to answer its statements.
+    /// Weak, because the engine owns this value to answer statements.
     engine: Weak<Engine>,
 }
 
@@ -42,7 +42,7 @@ impl Observed {
         Self { shared: shared.clone(), engine: Arc::downgrade(engine) }
     }
 
-    /// Gives `take` the sessions and the waits in progress.
+    /// Calls `take` with all sessions and the waits in progress.
     fn look(&self, take: impl FnOnce(&[SessionInfo], &[LockWait]) + Send + 'static) {
         let engine = self.engine.clone();
         Roll::call(&self.shared, move |sessions| {
@@ -56,7 +56,7 @@ impl Observed {
             uptime: self.shared.started.elapsed(),
             sessions: self.shared.sessions() as u64,
             totals: self.shared.totals(),
-            // Nothing is left to be told of an engine that is being closed.
+            // An engine that is closing has nothing to report.
             engine: self.engine.upgrade().map(|engine| engine.activity()).unwrap_or_default(),
         }
     }

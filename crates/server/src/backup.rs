@@ -1,5 +1,4 @@
-//! `clearway backup` and `clearway restore`: what they say to the person at the terminal, and how
-//! they end.
+//! `clearway backup` and `clearway restore`: terminal output and exit status.
 
 use crate::cli::{BackupFlags, RestoreFlags};
 use crate::client::News;
@@ -15,14 +14,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often progress is shown.
+/// Interval between two progress lines.
 const SHOW: Duration = Duration::from_secs(1);
 
 fn failure(error: &BackupError) -> Failure {
     Failure { hint: error.hint(), ..Failure::open(error.to_string(), error.hindrance()) }
 }
 
-/// Shows on standard error how far a copy has come, now and then.
+/// Prints progress to standard error, at most once per [`SHOW`].
 struct Show {
     what: &'static str,
     last: Instant,
@@ -45,7 +44,7 @@ fn size(bytes: u64) -> String {
     if bytes < 10 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) }
 }
 
-/// Returns after this time.
+/// Blocks for this long.
 fn wait(how_long: Duration) {
     let until = Instant::now() + how_long;
     while let Some(left) =
@@ -64,13 +63,13 @@ fn done(what: &str, report: &BackupReport, began: Instant) {
     );
 }
 
-/// Whether a copy at `target` would be inside of `dir`, whatever links lead there. `target` need
-/// not exist.
+/// Returns true if a copy at `target` would be inside `dir`, after following symbolic links.
+/// `target` need not exist.
 pub(crate) fn is_inside(dir: &Path, target: &Path) -> bool {
     let real = |path: &Path| {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let there = path.ancestors().find_map(|at| Some((at, at.canonicalize().ok()?)));
-        // What is not there yet is no link.
+        // A path component that does not exist cannot be a link.
         there.map_or(path.clone(), |(at, real)| {
             path.strip_prefix(at).map_or(real.clone(), |rest| real.join(rest))
         })
@@ -81,7 +80,7 @@ pub(crate) fn is_inside(dir: &Path, target: &Path) -> bool {
 fn refuse_inside(dir: &Path, target: &Path) -> Result<(), Failure> {
     if is_inside(dir, target) {
         let message = format!(
-            "{} is inside {}: a copy needs a place of its own",
+            "{} is inside {}: a copy needs its own directory",
             target.display(),
             dir.display()
         );
@@ -120,7 +119,7 @@ pub fn backup(flags: &BackupFlags) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has the server take it that has the directory.
+/// Asks the server that has the directory open to take the backup.
 fn from_server(flags: &BackupFlags) -> Result<BackupReport, Failure> {
     let other = |message: String| Failure::new(ExitCode::Other, message);
     let target = std::path::absolute(&flags.target)
@@ -142,8 +141,8 @@ fn from_server(flags: &BackupFlags) -> Result<BackupReport, Failure> {
         Ok(Err(e)) => return Err(refused(&e)),
         Err(e) => {
             let message =
-                format!("{dir} is in use, and the server that has it cannot be asked: {e}");
-            let hint = "Run this as the user that the server runs as, and on the same machine; or stop the server first.";
+                format!("{dir} is in use, and its server cannot be reached: {e}");
+            let hint = "Run this command on the same machine, as the user that the server runs as; or stop the server first.";
             return Err(Failure { hint: Some(hint), ..Failure::new(ExitCode::InUse, message) });
         }
     }
@@ -151,11 +150,11 @@ fn from_server(flags: &BackupFlags) -> Result<BackupReport, Failure> {
         Ok([bytes, begin, end, _]) => {
             Ok(BackupReport { bytes: *bytes, begin: Lsn(*begin), end: Lsn(*end) })
         }
-        _ => Err(other(format!("the server's answer makes no sense: {row:?}"))),
+        _ => Err(other(format!("the server sent an invalid answer: {row:?}"))),
     }
 }
 
-/// What the server said, as an end of ours.
+/// Maps the server's error to an exit status.
 fn refused(error: &SqlError) -> Failure {
     let code = match error.state() {
         SqlState::OBJECT_IN_USE => ExitCode::InUse,
@@ -183,7 +182,7 @@ pub fn restore(flags: &RestoreFlags) -> Result<(), Failure> {
     }
     let (what, result) = match &flags.dir {
         Some(dir) => ("restored", copy_of::restore(disk, &flags.backup, dir, &mut step)),
-        None => ("backup is whole", copy_of::verify(disk, &flags.backup, &mut step)),
+        None => ("backup is complete and sound", copy_of::verify(disk, &flags.backup, &mut step)),
     };
     done(what, &result.map_err(|e| failure(&e))?, began);
     Ok(())

@@ -1,4 +1,4 @@
-//! `clearway check`: what it says to the person at the terminal, and how it ends.
+//! `clearway check`: terminal output and exit status.
 
 use crate::cli::CheckFlags;
 use crate::exit::Failure;
@@ -11,12 +11,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often progress is shown.
+/// Interval between two progress lines.
 const SHOW: Duration = Duration::from_secs(1);
-/// Bytes of a page, for rates.
+/// Bytes per page, for rates.
 const PAGE: u64 = 8192;
 
-/// Findings on standard output, as they come; progress on standard error, now and then.
+/// Prints findings to standard output as they occur, and progress to standard error.
 struct Show {
     began: Instant,
     last: Instant,
@@ -28,7 +28,7 @@ impl Progress for Show {
             return;
         }
         self.last = Instant::now();
-        // Each page is counted twice, see `Progress`.
+        // Each page is counted twice; see `Progress`.
         let rate = (done * PAGE) as f64 / self.began.elapsed().as_secs_f64() / f64::from(1 << 20);
         eprintln!("checked: {} of {} pages ({:.0} MiB/s)", done / 2, of / 2, rate);
     }
@@ -38,7 +38,7 @@ impl Progress for Show {
     }
 }
 
-/// A file without a name.
+/// Creates an unlinked file.
 fn scratch(dir: &Path) -> io::Result<Arc<dyn File>> {
     let path = dir.join(format!("clearway-check-{}", std::process::id()));
     let file = OsDisk.open(&path, Open::Create)?;
@@ -50,7 +50,7 @@ fn scratch(dir: &Path) -> io::Result<Arc<dyn File>> {
 pub fn check(flags: &CheckFlags) -> Result<(), Failure> {
     let dir = flags.scratch.clone().unwrap_or_else(std::env::temp_dir);
     let file = scratch(&dir).map_err(|error| {
-        let doing = format!("cannot make a scratch file in {}", dir.display());
+        let doing = format!("cannot create a scratch file in {}", dir.display());
         failure(&OpenError::Io { doing, error })
     })?;
     let options = CheckOptions { memory: flags.memory.0 as usize, ..CheckOptions::new(file) };
@@ -74,16 +74,16 @@ fn failure(error: &OpenError) -> Failure {
 
 fn summary(report: &CheckReport, took: Duration) {
     let storage = &report.storage;
-    let told = storage.findings.len() as u64;
-    if storage.damage + storage.notes > told {
+    let shown = storage.findings.len() as u64;
+    if storage.damage + storage.notes > shown {
         println!(
-            "{} more findings were not told, after {FINDINGS}",
-            storage.damage + storage.notes - told
+            "{} more findings are not listed, after the first {FINDINGS}",
+            storage.damage + storage.notes - shown
         );
     }
     match &storage.recovery {
         Some(recovery) if recovery.redone + recovery.undone > 0 => println!(
-            "not shut down cleanly: checked as the next start will recover it, {} log records redone, {} transactions undone",
+            "not shut down cleanly: checked in the state that the next start recovers, {} log records redone, {} transactions undone",
             recovery.redone, recovery.undone
         ),
         _ => {}

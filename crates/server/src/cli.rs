@@ -1,5 +1,4 @@
-//! The command line: what the program can be asked to do. The flags of `serve` are settings, and so
-//! in [`crate::config`].
+//! The command line. The flags of `serve` are settings and therefore defined in [`crate::config`].
 
 use crate::config::{Flags, Size};
 use crate::top::TopFlags;
@@ -12,47 +11,47 @@ use std::path::PathBuf;
 #[command(
     name = "clearway",
     version,
-    about = "An OLTP database that speaks PostgreSQL's protocol, and in which no lock is the bottleneck.",
+    about = "An OLTP database that speaks PostgreSQL's protocol, built to avoid lock and latch bottlenecks.",
     after_help = crate::exit::TABLE
 )]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Runs the server until SIGINT, SIGTERM or SIGHUP.
+    /// Runs the server until it receives SIGINT, SIGTERM or SIGHUP.
     #[command(after_help = crate::exit::TABLE)]
     Serve(Box<Flags>),
-    /// Copies a database to a new directory, checking all that it copies.
+    /// Copies a database to a new directory and verifies every page. The server may be running.
     Backup(BackupFlags),
-    /// Makes a data directory of a backup, checking all that it copies.
+    /// Creates a data directory from a backup and verifies every page.
     Restore(RestoreFlags),
-    /// Verifies a data directory that no server has, without changing it: every page, tree, free
-    /// list, row, index, and the log.
+    /// Verifies the pages, trees, free lists, rows, indexes and log of a data directory without
+    /// changing it. No server may have the directory open.
     Check(CheckFlags),
-    /// Shows what a running server waits for and what it does, as long as you look.
+    /// Shows the activity of a running server and what its threads and sessions wait for.
     Top(TopFlags),
 }
 
-/// What `check` exits with.
+/// The exit status of `check`.
 const CHECK_STATUS: &str = "\
-Each finding is one line on standard output: damage or note, file, page, offset, what was
-expected and what was found. Progress goes to standard error. A directory that was not shut down
-is checked as its next start would recover it; it is not changed itself.
+Each finding is one line on standard output: damage or note, file, page, offset, and what was
+expected and found. Progress goes to standard error. A directory that was not shut down cleanly is
+checked in the state that its next start would recover; the directory itself is not changed.
 
 Exit codes:
-   0  sound; there may be notes, of things that the next start mends
+   0  sound; there may be notes about things that the next start repairs
    1  another failure
    2  the command line is wrong
-   4  a server has the directory: it was not checked
-   5  it is not a data directory, or of another version: it was not checked
-   6  permission denied: it was not checked
-   7  no room for the scratch file: it was not checked
-   8  the disk failed: it was not checked
+   4  a server has the directory open; nothing was checked
+   5  not a data directory, or of another version; nothing was checked
+   6  permission denied; nothing was checked
+   7  no space for the scratch file; nothing was checked
+   8  the disk failed; nothing was checked
    9  damage was found";
 
 /// Flags of `check`.
@@ -61,26 +60,26 @@ Exit codes:
 pub struct CheckFlags {
     /// The data directory
     pub dir: PathBuf,
-    /// Memory for keys; nodes beyond it are read a second time
+    /// Memory for keys, in bytes or with KiB, MiB or GiB. Tree nodes that do not fit are read twice
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub memory: Size,
-    /// Where a scratch file may grow, by the pages that a recovery changes [default: the system's
-    /// temporary directory]
+    /// Directory for a scratch file. It grows to the size of the pages that recovery changes
+    /// [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
 }
 
-/// What `backup` and `restore` exit with.
+/// The exit status of `backup` and `restore`.
 const BACKUP_STATUS: &str = "Exit codes:
    0  done
    1  another failure
    2  the command line is wrong
-   4  a server has the directory, or another backup is being taken
-   5  the target is there already, or the source is not what it should be
+   4  a server has the directory open, or another backup is running
+   5  the target is not empty, or the source is not a database or backup
    6  permission denied, or the file system is read-only
-   7  no room at the target
+   7  no space at the target
    8  the disk failed
-   9  database or backup are damaged: nothing that is damaged is copied";
+   9  the database or the backup is damaged: nothing damaged is copied";
 
 /// Flags of `backup`.
 #[derive(Debug, Args)]
@@ -88,9 +87,9 @@ const BACKUP_STATUS: &str = "Exit codes:
 pub struct BackupFlags {
     /// The data directory
     pub dir: PathBuf,
-    /// Where the backup is to be; must not exist, or be an empty directory
+    /// Directory for the backup; must be empty or not exist
     pub target: PathBuf,
-    /// Bytes a second at most, as 100MiB [default: no limit]
+    /// Maximum rate in bytes per second, for example 100MiB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub rate: Option<Size>,
 }
@@ -99,18 +98,18 @@ pub struct BackupFlags {
 #[derive(Debug, Args)]
 #[command(next_line_help = true, after_help = BACKUP_STATUS)]
 pub struct RestoreFlags {
-    /// The backup
+    /// The backup's directory
     pub backup: PathBuf,
-    /// The new data directory; must not exist, or be an empty directory
+    /// The new data directory; must be empty or not exist
     #[arg(required_unless_present = "verify")]
     pub dir: Option<PathBuf>,
-    /// Only check the backup
+    /// Verify the backup without restoring it
     #[arg(long, conflicts_with = "dir")]
     pub verify: bool,
 }
 
-/// The arguments with `-` for `_` in the names of flags: the configuration file has the one, the
-/// command line the other, and both take both.
+/// Replaces `_` by `-` in the names of flags. The configuration file uses underscores and the
+/// command line uses dashes; both accept both.
 pub fn with_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut flags = true;
     let dashed = move |argument: OsString| {
@@ -128,7 +127,7 @@ pub fn with_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsStrin
 
 fn rate(text: &str) -> Result<Size, String> {
     text.parse().and_then(|size: Size| {
-        if size.0 > 0 { Ok(size) } else { Err("a rate must be above 0".to_owned()) }
+        if size.0 > 0 { Ok(size) } else { Err("the rate must be above 0".to_owned()) }
     })
 }
 
@@ -137,13 +136,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn flags_take_underscores_for_dashes() {
+    fn flags_accept_underscores() {
         let given = [
             "clearway",
             "serve",

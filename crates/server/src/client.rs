@@ -1,33 +1,33 @@
-//! A small client of a server's simple protocol, for the commands that ask one: `backup`, `top`.
+//! A minimal client of the simple query protocol, for the commands `backup` and `top`.
 
 use clearway_types::{SqlError, SqlState};
 use clearway_wire::frontend::server_frame;
 use std::io::{self, Read, Write};
 
-/// Longest message from a server that is believed.
+/// Longest accepted message from a server, in bytes.
 const MAX_MESSAGE: usize = 1 << 20;
-/// Longest answer to one statement that is listened to, in bytes.
+/// Longest accepted answer to one statement, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// What a server says while it works on a statement.
+/// What a server sends while it runs a statement.
 pub(crate) enum News {
     /// A notice.
     Notice(String),
-    /// A row, as texts; NULL as nothing.
+    /// A row of text values; NULL is empty.
     Row(Vec<String>),
 }
 
-/// A session at a server.
+/// A session with a server.
 pub(crate) struct Client<S> {
     stream: S,
     bytes: Vec<u8>,
 }
 
 impl<S: Read + Write> Client<S> {
-    /// Logs in over a fresh connection, as the application of this name.
+    /// Logs in over a new connection, with this application name.
     ///
     /// # Errors
-    /// The connection is gone, or the server does not let us in.
+    /// The connection is lost, or the server refuses the login.
     pub(crate) fn log_in(mut stream: S, application: &str) -> io::Result<Self> {
         let mut startup = vec![0, 0, 0, 0, 0, 3, 0, 0];
         for text in
@@ -44,11 +44,11 @@ impl<S: Read + Write> Client<S> {
         Ok(client)
     }
 
-    /// Has a statement carried out, and tells `news` what is said meanwhile.
+    /// Runs a statement and passes notices and rows to `news`.
     ///
     /// # Errors
-    /// The outer one: the server is gone, or what it says makes no sense. The inner one: it said
-    /// no.
+    /// The outer error: the connection is lost, or the server violates the protocol. The inner
+    /// error: the server reported it.
     pub(crate) fn ask(
         &mut self,
         sql: &str,
@@ -62,12 +62,12 @@ impl<S: Read + Write> Client<S> {
         self.until_ready(news)
     }
 
-    /// Reads messages up to ReadyForQuery, or to an error that ends the session.
+    /// Reads messages up to ReadyForQuery, or up to an error that ends the session.
     fn until_ready(&mut self, news: &mut dyn FnMut(News)) -> io::Result<Result<(), SqlError>> {
         let mut result = Ok(());
         let mut chunk = [0; 8192];
-        let mut heard = 0;
-        while heard <= MAX_ANSWER {
+        let mut received = 0;
+        while received <= MAX_ANSWER {
             while let Some(message) =
                 server_frame(&self.bytes, MAX_MESSAGE).map_err(io::Error::other)?
             {
@@ -77,32 +77,31 @@ impl<S: Read + Write> Client<S> {
                     b'Z' => return Ok(result),
                     b'N' => news(News::Notice(error(&body).message().to_owned())),
                     b'D' => news(News::Row(
-                        row(&body).ok_or_else(|| io::Error::other("a row makes no sense"))?,
+                        row(&body).ok_or_else(|| io::Error::other("malformed row"))?,
                     )),
                     b'E' => result = Err(error(&body)),
-                    // Authentication other than "ok": whom it asks for a password, it does not know
-                    // us.
+                    // Any authentication request except AuthenticationOk.
                     b'R' if body != [0; 4] => {
-                        return Err(io::Error::other("the server wants a password"));
+                        return Err(io::Error::other("the server requires a password"));
                     }
                     _ => {}
                 }
             }
             match self.stream.read(&mut chunk)? {
-                // After an error that ended the session, nothing else is to come.
+                    // Nothing follows an error that ended the session.
                 0 if result.is_err() => return Ok(result),
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => {
                     self.bytes.extend_from_slice(&chunk[..n]);
-                    heard += n;
+                    received += n;
                 }
             }
         }
-        Err(io::Error::other("the answer does not end"))
+        Err(io::Error::other("the answer is too long"))
     }
 }
 
-/// The error or notice in a message's body.
+/// Decodes an ErrorResponse or NoticeResponse.
 fn error(body: &[u8]) -> SqlError {
     let field = |kind: u8| {
         let found = body.split(|b| *b == 0).find(|f| f.first() == Some(&kind));
@@ -118,7 +117,7 @@ fn error(body: &[u8]) -> SqlError {
     }
 }
 
-/// The values of a row.
+/// Decodes a DataRow.
 fn row(body: &[u8]) -> Option<Vec<String>> {
     let (count, mut rest) = body.split_first_chunk::<2>()?;
     let mut row = Vec::new();
@@ -136,7 +135,7 @@ fn row(body: &[u8]) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// A server that says this over and over, or once, whatever it is told.
+    /// A server that sends these bytes once or repeatedly, whatever it receives.
     struct Saying {
         bytes: Vec<u8>,
         at: usize,
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_cut_damaged_or_without_end_is_an_error_or_an_answer() {
+    fn invalid_answers_never_hang_or_panic() {
         let whole = [LOG_IN, ROW, b"Z\0\0\0\x05I"].concat();
         assert_eq!(asked(whole.clone(), false).unwrap(), [["42"]]);
         for end in 0..whole.len() {
@@ -189,17 +188,17 @@ mod tests {
         for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
             let mut damaged = whole.clone();
             damaged[at] ^= 1 << bit;
-            // Whatever it is taken for: it ends, and nothing panics.
+            // Whatever it decodes to: it ends, and nothing panics.
             let _ = asked(damaged, false);
         }
         let endless = Saying { bytes: ROW.to_vec(), at: 0, forever: true };
         let refused = Client::log_in(endless, "test").err().unwrap();
-        assert_eq!(refused.to_string(), "the answer does not end");
+        assert_eq!(refused.to_string(), "the answer is too long");
         assert!(asked(b"Z\0\0\0\x05I".to_vec(), true).unwrap().is_empty());
     }
 
     #[test]
-    fn what_a_server_says_is_understood_and_what_makes_no_sense_is_noticed() {
+    fn errors_and_rows_are_decoded() {
         let said = error(b"SERROR\0C53100\0Mno room\0Hremove it\0\0");
         assert_eq!(
             (said.state(), said.message(), said.get_hint()),

@@ -1,4 +1,4 @@
-//! The server's settings: one table, filled from a TOML file and the command line. Flags take
+//! The server's settings: one table, filled from the command line and a TOML file. Flags take
 //! precedence over the file.
 
 mod file;
@@ -24,7 +24,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
 
-/// Size of the second level for each byte of the buffer pool, if no size is given.
+/// Default size of the second level, in multiples of the buffer pool.
 const SECOND_LEVEL_POOLS: u64 = 8;
 
 table::settings! {
@@ -61,16 +61,16 @@ table::settings! {
     /// Isolation level of transactions that do not ask for one. A session can SET its own value
     /// [default: read committed]
     default_transaction_isolation("LEVEL"): Level => Isolation = Isolation::default();
-    /// How transactions share rows that many of them change: off, or a list of mechanisms separated
-    /// by commas. increments: transactions that only add to integers of a row do not wait for each
-    /// other. whole: transactions that arrive in one query or one pipeline run without row locks.
-    /// retire: the next transaction changes a contended row before the previous one commits
-    /// [default: increments]
+    /// How transactions share rows that many of them change: off, or a comma-separated list.
+    /// increments: transactions that only add to integers of a row do not wait for each other.
+    /// whole: transactions that arrive in one query or one pipeline run without row locks. retire:
+    /// the next transaction changes a contended row before the previous one commits [default:
+    /// increments]
     hot_rows("LIST"): HotRows => HotRows = HotRows::default();
     /// Seconds between checkpoints, 1 to 86400 [default: 60]
     checkpoint_interval_s("SECONDS"): u64 => u64 = 60, in 1..=86_400;
-    /// Growth of the log after which a checkpoint starts early, at least 1MiB. Bounds the size of
-    /// the log and the time of a recovery [default: 1GiB]
+    /// Growth of the log that starts a checkpoint early, at least 1MiB. Bounds the size of the log
+    /// and the recovery time [default: 1GiB]
     checkpoint_log("SIZE"): Size => u64 = GIB, in MIB..=16 * TIB;
     /// Size of a temporary file in the data directory for old row versions that open snapshots need
     /// and that do not fit in memory, 1MiB to 16TiB; 0 means no file. If it is full, the oldest
@@ -83,22 +83,21 @@ table::settings! {
     log_segment("SIZE"): Size => u64 = 64 * MIB, in MIB..=TIB;
     /// Size of the log's buffer in memory, 1MiB to 64GiB [default: 16MiB]
     log_buffer("SIZE"): Size => u64 = 16 * MIB, in MIB..=64 * GIB;
-    /// Policy that chooses the pages that leave the buffer pool: s3-fifo for most loads,
-    /// clock-sweep for the cheapest hits, lirs or clock-pro for loops larger than the pool, arbiter
-    /// for loads that change, or another of docs/policies.md; also lru/multilist and arc/multilist
-    /// [default: s3-fifo]
+    /// Replacement policy of the buffer pool: s3-fifo for most loads, clock-sweep for the cheapest
+    /// hits, lirs or clock-pro for loops larger than the pool, arbiter for changing loads, or
+    /// another policy of docs/policies.md; also lru/multilist and arc/multilist [default: s3-fifo]
     replacement("HOW"): ReplacementKind => ReplacementKind = ReplacementKind::default();
-    /// How pages are read and written: by io_uring (uring), by threads, or by io_uring if the
-    /// kernel allows it (auto) [default: auto]
+    /// I/O engine for pages: io_uring (uring), threads, or io_uring if the kernel allows it (auto)
+    /// [default: auto]
     io_engine("HOW"): IoEngine => IoEngine = IoEngine::Auto;
     /// Whether pages bypass the operating system's cache: on, off, or on if the buffer pool has at
     /// least half of the memory (auto) [default: auto]
     direct_io("HOW"): DirectIo => DirectIo = DirectIo::Auto;
-    /// Maximum number of connections, 1 to 1048576. Further ones are refused with 53300 [default:
-    /// 10000]
+    /// Maximum number of connections, 1 to 1048576. Further connections are refused with 53300
+    /// [default: 10000]
     max_connections("N"): usize => usize = 10_000, in 1..=1 << 20;
-    /// Milliseconds in which a new connection must send its startup packet, 10 to 600000. After
-    /// that it is closed [default: 60000]
+    /// Milliseconds that a new connection has to send its startup packet, 10 to 600000. The
+    /// connection is closed afterwards [default: 60000]
     startup_timeout_ms("MILLISECONDS"): u64 => u64 = 60_000, in 10..=600_000;
     /// Microseconds that an idle worker spins before it sleeps, while few sessions are active, 0 to
     /// 10000; 0 sleeps at once [default: 50]
@@ -106,13 +105,13 @@ table::settings! {
     /// Address and port of a metrics endpoint for Prometheus, `http://ADDR/metrics`. Port 0 lets
     /// the system choose [default: none]
     metrics("ADDR"): Address => Option<SocketAddr> = None;
-    /// Instructions that take latches: `auto` measures at startup and takes the best; otherwise one
-    /// that `clearway.latch_calibration` lists [default: auto]
+    /// Instructions that acquire latches: `auto` measures at startup and uses the fastest;
+    /// otherwise a name from `clearway.latch_calibration` [default: auto]
     latch("HOW"): LatchChoice => LatchChoice = LatchChoice::Auto;
     /// Spins before a waiting thread yields or sleeps, doubled for latches that are mostly held
     /// briefly; 0 sleeps at once. `auto` calibrates at startup [default: auto]
     latch_spins("N"): LatchSpins => LatchSpins = LatchSpins::Auto;
-    /// Whether requests and waits for latches and locks are counted, for `clearway.contention`: on
+    /// Whether requests and waits for latches and locks are counted for `clearway.contention`: on
     /// or off [default: on]
     lockstat("ON|OFF"): Switch => bool = true;
     /// Time after which a wait for a lock is logged, with its blockers, both statements, and later
@@ -123,13 +122,13 @@ table::settings! {
     log_filter("FILTER"): String => String = "info".to_owned();
 }
 
-/// Cores that this process may use.
+/// Returns the number of cores that this process may use, at most 256.
 pub fn cores() -> u16 {
     std::thread::available_parallelism().map_or(1, |n| n.get().min(256) as u16)
 }
 
 impl Config {
-    /// Reads the file that the flags name. Flags take precedence over it.
+    /// Reads the configuration file that the flags name. Flags take precedence over it.
     pub fn load(flags: Flags) -> Result<Self, String> {
         let Some(path) = flags.config.clone() else { return Self::parse(flags, "") };
         let in_file = |e: String| format!("{}: {e}", path.display());
@@ -137,19 +136,19 @@ impl Config {
         Self::parse(flags, &text).map_err(in_file)
     }
 
-    /// Reads the text of a file. Flags take precedence over it.
+    /// Parses the text of a configuration file. Flags take precedence over it.
     pub fn parse(flags: Flags, text: &str) -> Result<Self, String> {
         let config = Self::merge(flags, File::parse(text)?)?;
         config.check()?;
         Ok(config)
     }
 
-    /// The defaults, for a data directory.
+    /// Returns the defaults for a data directory.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self { data: data.into(), ..Self::defaults() }
     }
 
-    /// The file that caches pages evicted from the buffer pool; `None` if there is none.
+    /// The file that caches pages evicted from the buffer pool, if it is configured.
     pub fn second_level(&self) -> Option<SecondLevelConfig> {
         let dir = self.second_level.clone()?;
         let default = self.buffer_pool.saturating_mul(SECOND_LEVEL_POOLS).min(4 * TIB);
@@ -165,7 +164,7 @@ impl Config {
             return Err("log_segment must be a multiple of 4KiB".to_owned());
         }
         if self.second_level.is_none() && self.second_level_size.is_some() {
-            return Err("second_level_size needs second_level: in which directory?".to_owned());
+            return Err("second_level_size requires second_level".to_owned());
         }
         Ok(())
     }

@@ -1,11 +1,10 @@
-//! The control socket: a Unix socket inside the data directory, for those who may enter that.
+//! The control socket: a Unix socket inside the data directory, for users with access to it.
 //!
-//! It speaks the same protocol as the others; its sessions may do what concerns the directory as a
-//! whole, such as BACKUP. Who may connect is decided by the file system: the socket is its owner's
-//! alone. `psql -h /absolute/DIR -p 1` finds it.
+//! It speaks the same protocol as the other sockets. Its sessions may also run statements that
+//! concern the whole directory, such as BACKUP. The file system controls access: only the owner may
+//! open the socket. `psql -h /absolute/DIR -p 1` connects to it.
 //!
-//! A crash leaves the socket without anyone behind it. The next start, which has the directory's
-//! lock, removes it.
+//! A crash leaves a stale socket. The next start, which holds the directory's lock, removes it.
 
 use crate::client::{Client, News};
 use clearway_types::SqlError;
@@ -18,10 +17,10 @@ use std::path::{Path, PathBuf};
 
 /// libpq's name for a socket of port 1.
 const NAME: &str = ".s.PGSQL.1";
-/// The longest path that fits in a socket's address.
+/// The longest path that fits in a socket address, in bytes.
 const MAX_PATH: usize = 107;
 
-/// Calls `with` with a path of the socket that is short enough.
+/// Calls `with` with a path to the socket that fits in a socket address.
 fn reach<T>(dir: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let path = dir.join(NAME);
     if path.as_os_str().len() <= MAX_PATH {
@@ -31,7 +30,7 @@ fn reach<T>(dir: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io::Result
     with(&PathBuf::from(format!("/proc/self/fd/{}/{NAME}", dir.as_raw_fd())))
 }
 
-/// Listens in a data directory that is ours.
+/// Listens in a data directory whose lock this process holds.
 pub(crate) fn listen(dir: &Path) -> io::Result<mio::net::UnixListener> {
     remove(dir)?;
     let listener = reach(dir, |path| mio::net::UnixListener::bind(path))?;
@@ -47,10 +46,11 @@ pub(crate) fn remove(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Has the server of a directory carry out a statement, and tells `news` what it says meanwhile.
+/// Runs a statement on the server that has the directory open; passes notices and rows to `news`.
 ///
 /// # Errors
-/// The outer one: there is no such server, or it is gone. The inner one: it said no.
+/// The outer error: there is no such server, or the connection is lost. The inner error: the
+/// server reported it.
 pub(crate) fn ask(
     dir: &Path,
     sql: &str,

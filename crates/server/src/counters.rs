@@ -1,13 +1,13 @@
-//! What a worker has done, in numbers, for the metrics.
+//! A worker's counters, for the metrics.
 //!
-//! Invariant: the worker's thread alone writes to its counters, by a load and a store, on cache
-//! lines of their own; whoever wants to know adds those of all workers up. A sum may miss what is
-//! counted meanwhile.
+//! Invariant: only the worker's thread writes its counters, by a load and a store, on cache lines
+//! of their own. Readers add up the counters of all workers; the sum may miss concurrent
+//! increments.
 
 use clearway_types::SqlState;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The classes of SQLSTATE that errors are counted by; the last counts all others.
+/// The classes of SQLSTATE by which errors are counted; the last one counts all others.
 pub(crate) const CLASSES: [&str; 22] = [
     "08", "0A", "0B", "21", "22", "23", "25", "26", "28", "34", "3B", "3D", "3F", "40", "42", "53",
     "54", "55", "57", "58", "XX", "other",
@@ -28,19 +28,19 @@ pub(crate) struct Counters {
 pub(crate) struct Totals {
     /// Statements started.
     pub(crate) statements: u64,
-    /// Errors told to clients, by [`CLASSES`].
+    /// Errors sent to clients, by [`CLASSES`].
     pub(crate) errors: [u64; CLASSES.len()],
     /// Bytes received from clients.
     pub(crate) received: u64,
     /// Bytes sent to clients.
     pub(crate) sent: u64,
-    /// Sessions whose replies wait for the log now.
+    /// Sessions whose replies are waiting for the log.
     pub(crate) commits_waiting: u64,
 }
 
 fn add(counter: &AtomicU64, by: u64) {
-    // Relaxed, here and below: a count that says all by itself. Load and store: there is one
-    // writer.
+    // Relaxed, here and below: a statistic that orders nothing. A load and a store suffice, because
+    // there is only one writer.
     counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
 }
 
@@ -64,7 +64,7 @@ impl Counters {
         self.commits_waiting.store(sessions as u64, Ordering::Relaxed);
     }
 
-    /// Adds them to a sum.
+    /// Adds these counters to a sum.
     pub(crate) fn add_to(&self, totals: &mut Totals) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         totals.statements += load(&self.statements);
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_counted_by_their_class_and_unknown_ones_too() {
+    fn errors_are_counted_by_class_of_sqlstate() {
         let (one, other) = (Counters::default(), Counters::default());
         one.error(SqlState::SYNTAX);
         other.error(SqlState::UNDEFINED_TABLE);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_classes_ascend_so_that_none_is_there_twice() {
+    fn classes_are_sorted_and_distinct() {
         assert!(CLASSES[..CLASSES.len() - 1].is_sorted_by(|a, b| a < b));
     }
 }

@@ -1,4 +1,4 @@
-//! The doorbells of workers, whose event loops are mio's.
+//! The workers' doorbells. A ring wakes the worker's mio event loop.
 
 use clearway_latch::Wake;
 
@@ -10,7 +10,7 @@ pub struct EventLoop(pub mio::Waker);
 
 impl Wake for EventLoop {
     fn wake(&self) {
-        // An error would mean that the event loop is gone, and then nobody needs waking.
+        // An error means that the event loop is gone, so there is nothing to wake.
         let _ = self.0.wake();
     }
 }

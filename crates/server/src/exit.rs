@@ -1,34 +1,34 @@
-//! How a server ends: the exit codes, and what is said with them.
+//! Exit codes, and the messages that go with them.
 //!
-//! Each code names what its operator, or the operator's scripts, can do next: most starts that fail
-//! would fail again, a server that has stopped itself ([`ExitCode::Failed`]) may be started again.
+//! Each code tells the operator, or the operator's scripts, what to do next. Most failed starts
+//! would fail again; a server that stopped itself ([`ExitCode::Failed`]) can be started again.
 
 use clearway_coordinator::OpenErrorKind;
 use std::fmt;
 
-/// The exit codes other than 0, which means: stopped when asked to, with a checkpoint.
+/// The exit codes other than 0, which means: stopped on request, after a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Anything that has no code of its own.
+    /// A failure without a code of its own.
     Other = 1,
-    /// The command line or the configuration file is wrong (clap's code, too).
+    /// The command line or the configuration file is wrong; also clap's code.
     Usage = 2,
-    /// The address or the socket cannot be listened on.
+    /// The server cannot listen on the address or socket.
     Listen = 3,
-    /// Another server has the directory.
+    /// Another server has the directory open.
     InUse = 4,
-    /// The directory is not ours, of another version, or made with other settings.
+    /// The directory is not Clearway's, of another version, or created with other settings.
     Refused = 5,
-    /// Permissions are wrong, of us or of others, or the file system is read-only.
+    /// Permission is denied, other users may write, or the file system is read-only.
     Access = 6,
-    /// The file system has no room for the start.
+    /// The file system has no space for the start.
     Full = 7,
-    /// The disk failed at the start.
+    /// The disk failed during the start.
     Disk = 8,
     /// Data or log are damaged.
     Damaged = 9,
-    /// The running server stopped itself: log or data could not be written, or a thread panicked.
+    /// The running server stopped itself: a write of log or data failed, or a thread panicked.
     Failed = 10,
 }
 
@@ -37,24 +37,24 @@ pub const TABLE: &str = "Exit codes of serve:
    0  stopped by SIGINT, SIGTERM or SIGHUP, after a checkpoint
    1  another failure
    2  the command line or the configuration file is wrong
-   3  the address or socket cannot be listened on
-   4  another server has the data directory
-   5  the data directory is not Clearway's, of another version, or made with other settings
-   6  permission denied, others may write to the data directory, or the file system is read-only
-   7  the file system is full: nothing committed is lost, free space and start again
-   8  the disk failed at the start
+   3  the server cannot listen on the address or socket
+   4  another server has the data directory open
+   5  the data directory is not Clearway's, of another version, or created with other settings
+   6  permission denied, other users may write to the data directory, or the file system is read-only
+   7  the file system is full: no committed data is lost; free space and start again
+   8  the disk failed during the start
    9  data or log are damaged: keep a copy, restore from a backup
-  10  stopped by itself, because log or data could not be written or a thread panicked:
-      start again to recover";
+  10  the server stopped itself because a write of log or data failed or a thread panicked:
+      start it again to recover";
 
-/// Why the server ends.
+/// Why the process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The exit code.
     pub code: ExitCode,
-    /// What stands in the way, in one line.
+    /// What went wrong, in one line.
     pub message: String,
-    /// What can be done about it.
+    /// What the operator can do about it.
     pub hint: Option<&'static str>,
 }
 
@@ -64,7 +64,7 @@ impl Failure {
         Self { code, message: message.into(), hint: None }
     }
 
-    /// A data directory that could not be opened.
+    /// The data directory could not be opened.
     pub(crate) fn open(message: String, hindrance: OpenErrorKind) -> Self {
         let code = match hindrance {
             OpenErrorKind::InUse => ExitCode::InUse,
@@ -78,15 +78,15 @@ impl Failure {
         Self { code, message, hint: Some(hindrance.hint()) }
     }
 
-    /// A panic of the start.
+    /// A thread panicked during the start.
     pub(crate) fn panicked(doing: &str, message: &str) -> Self {
         Self::open(format!("{doing}: a thread panicked: {message}"), OpenErrorKind::Panicked)
     }
 
-    /// The running server cannot go on.
+    /// The running server cannot continue.
     pub fn stopped(message: impl Into<String>) -> Self {
-        let hint = "Nothing more was acknowledged; the next start recovers what was committed. A panic is a bug: please report it. \
-                    Otherwise look into the system's log for errors of the disk.";
+        let hint = "No further commit was acknowledged; the next start recovers all committed data. A panic is a bug: please report it. \
+                    Otherwise look for disk errors in the system log.";
         Self { hint: Some(hint), ..Self::new(ExitCode::Failed, message) }
     }
 }

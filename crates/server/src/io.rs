@@ -1,14 +1,14 @@
-//! A connection's buffers: what has been received and not yet understood, and what has been said
-//! and not yet sent.
+//! A connection's buffers: received bytes that are not decoded yet, and replies that are not sent
+//! yet.
 //!
 //! Invariants
-//! 1. No byte behind `release` is sent: a reply leaves when its Sync or Flush has been reached, in
+//! 1. No byte after `release` is sent: replies leave when their Sync or Flush has been reached, in
 //!    one send.
-//! 2. No byte at or behind a hold is sent before the log is durable up to the hold's LSN.
-//! 3. Input grows to one message at most, output to [`HIGH_WATER`] and what one row, or one
-//!    statement's replies, add.
+//! 2. No byte at or after a hold is sent before the log is durable up to the hold's LSN.
+//! 3. The input grows to one message at most. The output grows to [`HIGH_WATER`] plus one row or
+//!    the replies of one statement.
 //!
-//! Locking: none; a connection belongs to one worker. A crash loses what was not sent, which nobody
+//! Locking: none; a connection belongs to one worker. A crash loses unsent replies, which nobody
 //! has seen.
 
 use crate::net::Stream;
@@ -19,16 +19,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::panic::Location;
 
-/// Output beyond this is sent before more is made, and if the client does not take it, nothing more
-/// is made.
+/// When this many bytes of output are unsent, they are sent before more output is produced. If the
+/// client does not take them, production stops.
 pub const HIGH_WATER: usize = 256 << 10;
-/// The largest message taken from a client, in bytes.
+/// The largest message accepted from a client, in bytes.
 pub const MAX_MESSAGE: usize = 256 << 20;
-/// A receive buffer's usual size.
+/// The usual size of a receive buffer, in bytes.
 const INPUT: usize = 16 << 10;
 
-/// Received bytes: `buf[start..end]`. All of `buf` is initialised, so that a read needs no
-/// clearing.
+/// Received bytes: `buf[start..end]`. All of `buf` is initialised, so a read needs no clearing.
 #[derive(Default)]
 pub struct Input {
     buf: Vec<u8>,
@@ -37,7 +36,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// What is there.
+    /// Returns the unconsumed bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.buf[self.start..self.end]
     }
@@ -49,12 +48,12 @@ impl Input {
             (self.start, self.end) = (0, 0);
         }
     }
-    /// Whether nothing is there.
+    /// Returns true if there are no unconsumed bytes.
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
-    /// Makes room for a message of `expected` bytes, but for no more than twice what has come: its
-    /// length is only what a client says.
+    /// Makes room for a message of `expected` bytes, but for at most twice the bytes received: the
+    /// length is only what the client claims.
     fn reserve(&mut self, expected: usize) {
         let held = self.end - self.start;
         let wanted = expected.min(2 * held + 4 * INPUT).max(held + INPUT / 4).max(INPUT);
@@ -66,7 +65,7 @@ impl Input {
             self.buf.resize(wanted, 0);
         }
     }
-    /// Gives the memory up if it is more than usual.
+    /// Frees the buffer if it is empty and larger than usual.
     pub fn shrink(&mut self) {
         if self.is_empty() && self.buf.len() > INPUT * 4 {
             *self = Self::default();
@@ -74,39 +73,39 @@ impl Input {
     }
 }
 
-/// What came of reading.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// There are new bytes.
+    /// New bytes arrived.
     Some,
-    /// Not now.
+    /// The read would block.
     Nothing,
-    /// The client will send no more.
+    /// The client has closed its side.
     Closed,
 }
 
-/// Output that waits for the log.
+/// Output that waits for the log to become durable.
 struct Hold {
-    /// From here on.
+    /// Offset of the first held byte.
     at: usize,
     lsn: Lsn,
     wait: Wait,
 }
 
-/// A connection with its output.
+/// A connection and its output.
 pub struct Io {
     /// The socket.
     pub stream: Stream,
-    /// The socket may have more to read.
+    /// True if the socket may have more to read.
     pub readable: bool,
-    /// The client has closed its side: the end is there to be read, and no further edge will say
-    /// so.
+    /// The client has closed its side: reads must continue to the end of the stream, because no
+    /// further edge will announce it.
     pub read_closed: bool,
-    /// The socket has not refused the last write.
+    /// False after the socket refused a write.
     pub writable: bool,
-    /// Replies; the sink that encoders append to.
+    /// Encoded replies; encoders append here.
     pub out: Vec<u8>,
-    /// Bytes read and written since they were last asked for.
+    /// Bytes read and written since the last [`Io::take_traffic`].
     traffic: (u64, u64),
     sent: usize,
     release: usize,
@@ -114,7 +113,7 @@ pub struct Io {
 }
 
 impl Io {
-    /// A fresh connection.
+    /// Wraps a new connection.
     pub fn new(stream: Stream) -> Self {
         Self {
             stream,
@@ -129,8 +128,8 @@ impl Io {
         }
     }
 
-    /// Reads once. `input` holds less than a whole message, whose length, as far as known, is
-    /// `expected`.
+    /// Reads once. `input` holds less than one message; `expected` is that message's length as far
+    /// as known.
     pub fn read(&mut self, input: &mut Input, expected: usize) -> io::Result<ReadOutcome> {
         if !self.readable {
             return Ok(ReadOutcome::Nothing);
@@ -141,7 +140,7 @@ impl Io {
             match self.stream.read(room) {
                 Ok(0) => return Ok(ReadOutcome::Closed),
                 Ok(n) => {
-                    // A short read has emptied the socket: the next bytes come with a new edge.
+                    // A short read emptied the socket: a new edge announces further bytes.
                     self.readable = n == room.len() || self.read_closed;
                     input.end += n;
                     self.traffic.0 += n as u64;
@@ -157,26 +156,24 @@ impl Io {
         }
     }
 
-    /// Bytes read and bytes written since the last call.
+    /// Returns the bytes read and written since the last call.
     pub fn take_traffic(&mut self) -> (u64, u64) {
         std::mem::take(&mut self.traffic)
     }
 
-    /// All that has been said so far may be sent.
+    /// Releases all output so far for sending.
     pub fn release(&mut self) {
         self.release = self.out.len();
     }
 
-    /// Forgets what has been said and not released: nobody has asked for it, and the connection
-    /// ends.
+    /// Discards unreleased output: no message has asked for it, and the connection ends.
     pub fn forget_unreleased(&mut self) {
         self.out.truncate(self.release);
     }
 
-    /// What has not been released yet, and what is said from here on, must not be seen before the
-    /// log is durable up to `lsn`. The hold begins at the last release, and not here, so that a
-    /// group's replies still leave in one send. There is none if the log is known to be `durable`
-    /// so far.
+    /// Holds all unreleased and later output until the log is durable up to `lsn`. The hold begins
+    /// at the last release, so that the replies of a group still leave in one send. Does nothing if
+    /// the log is known to be `durable` that far.
     #[track_caller]
     pub fn hold(&mut self, lsn: Lsn, durable: Lsn) {
         DURABLE.request();
@@ -189,22 +186,22 @@ impl Io {
         }
     }
 
-    /// The durable end that the output waits for, if any.
+    /// Returns the LSN that the output waits for, if any.
     pub fn waits_for(&self) -> Option<Lsn> {
         self.holds.back().map(|hold| hold.lsn)
     }
 
-    /// Whether too much is waiting to be sent for more to be made.
+    /// Returns true if too much output is unsent to produce more.
     pub fn is_full(&self) -> bool {
         self.out.len() - self.sent > HIGH_WATER
     }
 
-    /// Whether everything has been sent.
+    /// Returns true if everything has been sent.
     pub fn is_flushed(&self) -> bool {
         self.out.is_empty()
     }
 
-    /// Sends what may be sent.
+    /// Sends all output that is released and not held.
     pub fn flush(&mut self, durable: Lsn) -> io::Result<()> {
         while let Some(hold) = self.holds.pop_front_if(|hold| hold.lsn <= durable) {
             hold.wait.end();
@@ -265,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn invariants_1_and_2_nothing_leaves_early() {
+    fn invariants_1_and_2_output_waits_for_release_and_log() {
         let (mut io, mut peer) = pair();
         io.out.extend_from_slice(b"a");
         io.flush(Lsn(0)).unwrap();
@@ -295,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn invariant_3_input_grows_to_the_message() {
+    fn invariant_3_input_grows_to_one_message() {
         let (mut io, mut peer) = pair();
         let mut input = Input::default();
         std::io::Write::write_all(&mut peer, &[7; 50_000]).unwrap();

@@ -1,23 +1,23 @@
-//! By which instructions the engine's latch is taken, and how long a thread spins for it: measured
-//! at the start, or told.
+//! The instructions that acquire the engine's latches, and how long a thread spins for one:
+//! measured at startup, or configured.
 //!
-//! Both are settings of the process, of which the server makes use once, before it opens the
-//! engine; what it measured is kept for `clearway.latch_calibration`.
+//! Both are process-wide. The server sets them once, before it opens the engine, and keeps the
+//! measurement for `clearway.latch_calibration`.
 
 use clearway_latch::Choice;
 use clearway_latch::calibrate::{self, Calibration};
 use std::str::FromStr;
 
-/// The most spins that can be asked for: about a millisecond of them.
+/// The largest configurable number of spins, about one millisecond.
 const MAX_SPINS: u32 = 100_000;
 
-/// By which instructions latches are taken.
+/// How latches are acquired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LatchChoice {
-    /// By those that are measured to be the best here.
+    /// The fastest method measured on this machine.
     #[default]
     Auto,
-    /// By these, which this processor has.
+    /// This method, which the processor supports.
     Fixed(Choice),
 }
 
@@ -31,22 +31,21 @@ impl FromStr for LatchChoice {
         Choice::by_name(text).map(Self::Fixed).ok_or_else(|| {
             let names: Vec<&str> = Choice::all().into_iter().map(Choice::name).collect();
             format!(
-                "this processor takes no latch by \"{text}\": it can by {}, or write auto",
+                "this processor has no latch method \"{text}\": use {}, or auto",
                 names.join(", ")
             )
         })
     }
 }
 
-/// How often a thread pauses at a held latch before it yields or sleeps; twice as often where
-/// sections are short.
+/// How often a thread spins at a held latch before it yields or sleeps; doubled for latches that
+/// are held briefly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LatchSpins {
-    /// For about as long as it takes to give the core to another thread and have it back, as
-    /// measured here.
+    /// As long as it takes to yield the core to another thread and get it back, as measured here.
     #[default]
     Auto,
-    /// So often.
+    /// This number of spins.
     Fixed(u32),
 }
 
@@ -64,20 +63,20 @@ impl FromStr for LatchSpins {
     }
 }
 
-/// What is in force, and what was measured.
+/// The settings in force and the measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Latches {
-    /// What was measured, and what it speaks for.
+    /// The measurement and its recommendations.
     pub(crate) measured: Calibration,
-    /// By what latches are taken.
+    /// How latches are acquired.
     pub(crate) choice: Choice,
     /// Spins before a thread yields or sleeps.
     pub(crate) spin_limit: u32,
 }
 
 impl Latches {
-    /// Measures the machine, which takes a few milliseconds, and puts into force what was measured,
-    /// or told.
+    /// Measures the machine, which takes a few milliseconds, and applies the configured or measured
+    /// settings.
     pub(crate) fn set_up(choice: LatchChoice, spins: LatchSpins) -> Self {
         let measured = calibrate::calibrate();
         let choice = match choice {
@@ -92,7 +91,7 @@ impl Latches {
         Self { measured, choice, spin_limit }
     }
 
-    /// What is in force, and what was measured, in a line for the log.
+    /// Describes the settings in force and the measurement in one line for the log.
     pub(crate) fn describe(&self) -> String {
         let Self { measured, choice, spin_limit } = self;
         if (*choice, *spin_limit) == (measured.choice, measured.spin_limit) {
@@ -100,7 +99,7 @@ impl Latches {
         }
         let name = choice.name();
         format!(
-            "as configured, latches by {name}, {spin_limit} spins before a thread yields or sleeps; measured: {measured}"
+            "latches configured to {name}, {spin_limit} spins before a thread yields or sleeps; measured: {measured}"
         )
     }
 }
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_latch_that_the_processor_does_not_have_is_refused_with_those_that_it_has() {
+    fn unknown_latch_is_refused_with_the_known_names() {
         assert_eq!("auto".parse(), Ok(LatchChoice::Auto));
         for choice in Choice::all() {
             assert_eq!(choice.name().parse(), Ok(LatchChoice::Fixed(choice)));
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn spins_are_a_bounded_number_or_measured() {
+    fn spins_are_bounded_or_auto() {
         assert_eq!("auto".parse(), Ok(LatchSpins::Auto));
         assert_eq!("0".parse(), Ok(LatchSpins::Fixed(0)));
         assert!("100001".parse::<LatchSpins>().is_err());
@@ -132,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_goes_before_what_is_measured() {
+    fn configured_settings_override_measured_ones() {
         for choice in Choice::all() {
             let latches = Latches::set_up(LatchChoice::Fixed(choice), LatchSpins::Fixed(7));
             assert_eq!((latches.choice, latches.spin_limit), (choice, 7));
             assert!(
-                latches.describe().starts_with("as configured, latches by"),
+                latches.describe().starts_with("latches configured to "),
                 "{}",
                 latches.describe()
             );

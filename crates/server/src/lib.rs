@@ -1,7 +1,7 @@
-//! The server: workers, sessions, configuration.
+//! The Clearway server: workers, sessions and configuration.
 //!
-//! [`Server::start`] opens the engine, starts one thread a worker and listens; [`Server::stop`]
-//! ends all of it in order.
+//! [`Server::start`] opens the engine, starts one thread per worker and listens. [`Server::stop`]
+//! stops everything in order.
 //!
 //! Must not know: how a statement is parsed, planned or executed.
 
@@ -56,18 +56,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use worker::Worker;
 
-/// Stack of a worker, in bytes: expressions are walked by recursion, as deep as the planner lets
-/// them nest. Only what is used takes memory.
+/// A worker's stack, in bytes. Expressions are walked recursively, as deep as the planner allows.
+/// Only touched pages take memory.
 const WORKER_STACK: usize = 16 << 20;
 
-/// Partitions a core in a new data directory.
+/// Partitions per core in a new data directory.
 const PARTITIONS_A_CORE: u16 = 4;
 
-/// The world that a server runs in, as far as a test may want another than the operating system's.
+/// The parts of the environment that a test can replace.
 pub struct World {
-    /// Data and log.
+    /// The disk for data and log.
     pub disk: Arc<dyn Disk>,
-    /// What now() says. Deadlines are the system's monotonic clock's.
+    /// The clock behind now(). Deadlines use the system's monotonic clock.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -79,7 +79,7 @@ pub struct Server {
     address: SocketAddr,
     socket: Option<PathBuf>,
     metrics: Option<Endpoint>,
-    /// The data directory is new.
+    /// True if this start created the data directory.
     fresh: bool,
 }
 
@@ -88,7 +88,7 @@ fn cannot(what: impl Display) -> impl FnOnce(std::io::Error) -> Failure {
 }
 
 impl Server {
-    /// Opens the data directory and serves it. An error says in one line what stands in the way.
+    /// Opens the data directory and serves it. An error says in one line what failed.
     pub fn start(mut config: Config) -> Result<Self, Failure> {
         let page_io = PageIo::choose(&mut config)?;
         let world = World { disk: page_io.disk.clone(), clock: Arc::new(OsClock) };
@@ -97,11 +97,11 @@ impl Server {
         Ok(server)
     }
 
-    /// As [`Server::start`], in a world of the caller's; pages are read by threads unless the
-    /// configuration asks for io_uring.
+    /// Like [`Server::start`], with the caller's disk and clock. Pages are read by threads unless
+    /// the configuration asks for io_uring.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// Like [`Server::start`].
     pub fn start_in(world: World, config: Config) -> Result<Self, Failure> {
         raise_descriptor_limit();
         check_memory(&config)?;
@@ -110,23 +110,23 @@ impl Server {
         let mut polls = Vec::new();
         let mut bells = Vec::new();
         for _ in 0..config.workers {
-            let poll = mio::Poll::new().map_err(cannot("make an event loop"))?;
+            let poll = mio::Poll::new().map_err(cannot("create an event loop"))?;
             let waker =
-                mio::Waker::new(poll.registry(), worker::BELL).map_err(cannot("make a waker"))?;
+                mio::Waker::new(poll.registry(), worker::BELL).map_err(cannot("create a waker"))?;
             bells.push(Arc::new(Doorbell::new(EventLoop(waker))));
             polls.push(poll);
         }
         let (mut listeners, address, socket) = listen(&config)?;
         let metrics = config.metrics.map(listen_for_metrics).transpose();
         let metrics = metrics.inspect_err(|_| remove_socket(socket.as_deref()))?;
-        // Where it cannot be looked for, opening will say why.
+        // If this fails, opening the directory reports why.
         let fresh = world.disk.exists(&config.data.join("control")).is_ok_and(|there| !there);
         let engine = open_engine(world.disk, &config, fresh, &bells)
             .inspect_err(|_| remove_socket(socket.as_deref()))?;
         match control::listen(&config.data) {
             Ok(listener) => listeners.push(Listener::Control(listener)),
             Err(e) => {
-                tracing::warn!("no control socket, and so no backup of the running server: {e}")
+                tracing::warn!("no control socket, so the running server cannot be backed up: {e}")
             }
         }
         let shared =
@@ -157,22 +157,22 @@ impl Server {
         let metrics = metrics.map_err(cannot("serve metrics"))?;
         tracing::info!("{}", shared.latches.describe());
         tracing::info!(
-            "no authentication: whoever connects is let in as the user named, and no password is asked for"
+            "no authentication: every connection is accepted as any user, without a password"
         );
         Ok(Self { engine, shared, threads, address, socket, metrics, fresh })
     }
 
-    /// Where TCP connections are taken.
+    /// The address that accepts TCP connections.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where metrics are served.
+    /// The address that serves metrics, if any.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(Endpoint::address)
     }
 
-    /// What the start-up line says.
+    /// The line to print when the server is ready.
     pub fn banner(&self) -> String {
         let config = &self.shared.config;
         let recovery = match self.fresh {
@@ -193,26 +193,26 @@ impl Server {
         )
     }
 
-    /// Why nothing can be committed any more, if so: the process must end.
+    /// Returns why nothing can be committed any more, if so: the process must end.
     pub fn failed(&self) -> Option<String> {
-        // First what has failed: it may be why a worker has ended.
+        // The engine's failure first: it may be why a worker ended.
         let ended = || {
             self.threads
                 .iter()
                 .any(JoinHandle::is_finished)
-                .then(|| "a worker has ended".to_owned())
+                .then(|| "a worker thread ended".to_owned())
         };
         self.engine.failed().or_else(ended)
     }
 
-    /// Stops accepting, ends the sessions, aborts what runs, writes a checkpoint.
+    /// Stops accepting, ends the sessions, aborts running transactions and writes a checkpoint.
     ///
     /// # Errors
-    /// Why there is no checkpoint; the next start recovers from the log.
+    /// Says why there is no checkpoint; the next start recovers from the log.
     pub fn stop(self) -> Result<(), String> {
         remove_socket(self.socket.as_deref());
         if let Err(e) = control::remove(&self.shared.config.data) {
-            tracing::warn!("the control socket could not be removed: {e}");
+            tracing::warn!("cannot remove the control socket: {e}");
         }
         if let Some(metrics) = self.metrics {
             metrics.stop();
@@ -220,17 +220,17 @@ impl Server {
         self.shared.stop();
         for thread in self.threads {
             if thread.join().is_err() {
-                tracing::error!("a worker has panicked");
+                tracing::error!("a worker panicked");
             }
         }
         self.engine.shutdown()
     }
 }
 
-/// Whether the operating system would give us so much memory: an allocation that it refuses later
-/// would end the process.
+/// Checks that the operating system would grant the configured memory. If it refused an allocation
+/// later, the process would end.
 fn check_memory(config: &Config) -> Result<(), Failure> {
-    // A frame and its place in the tables take some hundred bytes more.
+    // A frame and its table entries take a few hundred bytes more.
     let wanted = (config.buffer_pool + config.buffer_pool / 64).saturating_add(config.log_buffer);
     let granted = usize::try_from(wanted)
         .is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
@@ -238,12 +238,12 @@ fn check_memory(config: &Config) -> Result<(), Failure> {
         return Ok(());
     }
     let message = format!(
-        "the system refuses {} MiB of memory for a buffer pool of {} MiB and a log buffer of {} MiB",
+        "the system refuses to allocate {} MiB for a buffer pool of {} MiB and a log buffer of {} MiB",
         wanted >> 20,
         config.buffer_pool >> 20,
         config.log_buffer >> 20
     );
-    let hint = "Choose a smaller --buffer-pool; half of the machine's memory is much.";
+    let hint = "Choose a smaller --buffer-pool, for example half of the machine's memory.";
     Err(Failure { hint: Some(hint), ..Failure::new(ExitCode::Usage, message) })
 }
 
@@ -268,8 +268,8 @@ fn open_engine(
             second_level: config.second_level(),
             version_spill: config.version_spill,
             io_ring: config.io_engine == IoEngine::Uring,
-            // Through the system's cache pages are copied: it is past it that the kernel must have
-            // hold of their memory.
+            // Buffered I/O copies pages. Only direct I/O makes the kernel pin their memory, so only
+            // then does registering it pay.
             io_registered: config.direct_io == DirectIo::On,
             ..NodeConfig::default()
         },
@@ -289,7 +289,7 @@ fn open_engine(
     let doing = format!("cannot open {}", config.data.display());
     match caught(|| Engine::open(disk, &config.data, engine_config, wakers.collect())) {
         Ok(opened) => opened.map_err(|e| Failure::open(format!("{doing}: {e}"), e.hindrance())),
-        // The process ends: nobody uses what was being opened.
+        // The process ends: nobody uses the partly opened engine.
         Err(message) => Err(Failure::panicked(&doing, &message)),
     }
 }
@@ -308,7 +308,7 @@ fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>
     let mut socket = None;
     if let Some(dir) = &config.unix_socket {
         let path = dir.join(format!(".s.PGSQL.{}", address.port()));
-        // Whoever left it is gone: the TCP port of the same number is ours now.
+        // A leftover socket is stale: we hold the TCP port of the same number.
         remove_socket(Some(&path));
         let what = format!("listen on {}", path.display());
         let unix = mio::net::UnixListener::bind(&path).map_err(cannot(&what))?;
@@ -329,7 +329,7 @@ fn listen_for_metrics(address: SocketAddr) -> Result<mio::net::TcpListener, Fail
 fn warn_beyond_loopback(address: SocketAddr, what: &str) {
     if !address.ip().is_loopback() {
         tracing::warn!(
-            "listening on {address}: there is no TLS and no authentication yet, so whoever reaches it can {what}"
+            "listening on {address}: there is no TLS and no authentication yet, so anyone who can reach it can {what}"
         );
     }
 }
@@ -339,16 +339,16 @@ fn remove_socket(path: Option<&Path>) {
         && let Err(e) = std::fs::remove_file(path)
         && e.kind() != std::io::ErrorKind::NotFound
     {
-        tracing::warn!("{} could not be removed: {e}", path.display());
+        tracing::warn!("cannot remove {}: {e}", path.display());
     }
 }
 
-/// Lets the process open as many descriptors as it may: each connection takes one.
+/// Raises the limit on open files to its maximum: each connection takes one descriptor.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(e) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!("the limit on open files could not be raised: {e}");
+        tracing::warn!("cannot raise the limit on open files: {e}");
     }
 }

@@ -1,17 +1,17 @@
-//! Who waits for which lock of whom: `clearway.locks`, and the words of the log.
+//! `clearway.locks`, and the words for locks in the log.
 //!
-//! Shown are the waits in progress and those in their way, as the waits-for graph has them. Locks
-//! that nobody waits for are not looked at, so a look disturbs no partition.
+//! Shows the waits in progress and their blockers, as in the waits-for graph. Locks without waiters
+//! are not looked up, so reading the view disturbs no partition.
 
 use crate::sessions::{SessionInfo, by_transaction, not_empty, text};
 use clearway_coordinator::LockWait;
 use clearway_types::{DatumRef, RowBatch, TxnId};
 use hashbrown::HashMap;
 
-/// The longest chain of waits that is followed to its end.
+/// The longest chain of waits that is followed.
 const CHAIN: usize = 1000;
 
-/// Waits with the sessions that they are of.
+/// Waits in progress and the sessions of their transactions.
 pub(crate) struct Waits<'a> {
     waits: &'a [LockWait],
     by_waiter: HashMap<TxnId, &'a LockWait>,
@@ -28,8 +28,8 @@ impl<'a> Waits<'a> {
         self.sessions.get(&txn).copied()
     }
 
-    /// At the end of the chain of those in the way: a transaction that waits for no lock itself.
-    /// `None`: the chain is a circle, or very long.
+    /// Follows the chain of blockers to a transaction that waits for no lock. Returns `None` if the
+    /// chain is a cycle or longer than [`CHAIN`].
     pub(crate) fn holder(&self, wait: &LockWait) -> Option<TxnId> {
         let mut at = *wait.blockers.first()?;
         for _ in 0..CHAIN {
@@ -41,7 +41,7 @@ impl<'a> Waits<'a> {
         None
     }
 
-    /// The rows of `clearway.locks`; `now`: in microseconds since 2000-01-01 UTC.
+    /// Returns the rows of `clearway.locks`. `now` is in microseconds since 2000-01-01 UTC.
     pub(crate) fn rows(&self, now: i64) -> RowBatch {
         let mut rows = RowBatch::new();
         for wait in self.waits {
@@ -91,7 +91,7 @@ mod tests {
     use clearway_types::{Datum, PartitionId};
 
     #[test]
-    fn a_wait_for_a_partition_has_its_number_and_no_lock() {
+    fn partition_wait_has_a_number_and_no_lock() {
         let id = WaitId { partition: PartitionId(3), number: 1 };
         let waits = [LockWait { waiter: TxnId(7), id, ..LockWait::default() }];
         let sessions = [session(20, &[7])];

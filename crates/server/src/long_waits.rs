@@ -1,18 +1,17 @@
-//! A line in the log for each wait for a lock that lasts long, and one for its end:
-//! `--log-lock-waits`.
+//! `--log-lock-waits`: logs each long wait for a lock once while it lasts and once when it ends.
 //!
-//! A session whose statement waits looks after that time at how long, and queues the wait here. Who
-//! blocks it, and what the blocker runs, only the blocker's session knows: so all workers are asked
-//! for their sessions, as for `clearway.locks`, and the waits that are in progress then are logged.
-//! Without long waits nothing of this is done.
+//! A session whose statement waits checks after the configured time how long it has waited, and
+//! queues the wait here. Only the blocker's session knows what the blocker runs. So all workers are
+//! asked for their sessions, as for `clearway.locks`, and the waits still in progress are logged.
+//! Without long waits this costs nothing.
 //!
 //! Invariants
-//! 1. One roll is under way at a time, and rolls are [`APART`]: the cost of logging is bounded,
-//!    whatever the number of waits.
-//! 2. A session that has queued a wait comes again until it was taken up.
+//! 1. At most one roll call is in progress, and roll calls are at least [`APART`] apart: the cost
+//!    of logging is bounded, whatever the number of waits.
+//! 2. A session that has queued a wait retries until the wait has been taken from the queue.
 //!
-//! Locking: the queue is behind a latch, held to append to it or to take it. A crash leaves
-//! nothing.
+//! Locking: a latch protects the queue; it is held to append to the queue or to empty it. A crash
+//! leaves nothing.
 
 use crate::locks::Waits;
 use crate::sessions::{Roll, SessionInfo};
@@ -24,7 +23,7 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The time between two rolls.
+/// The minimum time between two roll calls.
 const APART: Duration = Duration::from_millis(100);
 
 static LONG_WAITS: Class = Class::new("server.long_waits");
@@ -32,13 +31,13 @@ static LONG_WAITS: Class = Class::new("server.long_waits");
 #[derive(Default)]
 struct Queue {
     waits: Vec<WaitId>,
-    /// A roll is under way.
+    /// A roll call is in progress.
     rolling: bool,
-    /// There is none before.
+    /// Earliest time of the next roll call.
     next: Option<Instant>,
 }
 
-/// Waits that are to be logged.
+/// Waits that are queued to be logged.
 pub struct LongWaits(Latch<Queue>);
 
 impl Default for LongWaits {
@@ -48,8 +47,8 @@ impl Default for LongWaits {
 }
 
 impl LongWaits {
-    /// Queues waits, and has those in the queue logged. Returns when to come again, if some are
-    /// left in it.
+    /// Queues waits and starts a roll call that logs the queue. Returns when to retry, if the queue
+    /// is left non-empty.
     pub(crate) fn log(
         shared: &Arc<Shared>,
         engine: &Arc<Engine>,
@@ -71,7 +70,7 @@ impl LongWaits {
             queue.next = Some(now + APART);
             std::mem::take(&mut queue.waits)
         };
-        // Weak: a roll is in the workers' inboxes, and they stop without answering it.
+        // Weak: workers may stop without answering the roll call in their inboxes.
         let (weak, engine) = (Arc::downgrade(shared), Arc::downgrade(engine));
         Roll::call(shared, move |sessions| {
             if let Some(engine) = engine.upgrade() {
@@ -85,7 +84,7 @@ impl LongWaits {
     }
 }
 
-/// Logs those of the waits that are in progress.
+/// Logs the waits that are still in progress.
 fn log_all(engine: &Engine, wanted: &[WaitId], sessions: &[SessionInfo]) {
     let all = engine.lock_waits();
     let waits = Waits::new(&all, sessions);
@@ -94,7 +93,7 @@ fn log_all(engine: &Engine, wanted: &[WaitId], sessions: &[SessionInfo]) {
         let Some(waiter) = waits.session(wait.waiter) else { continue };
         let (pid, what, statement) = (waiter.pid, wait.what(), last_statement(waiter));
         let logged = LoggedWait { pid, what: what.clone(), statement: statement.clone() };
-        // Noted first, so that its end is logged whenever that is.
+        // Registered before it is logged, so that its end is logged whenever it comes.
         if !engine.wait_is_logged(wait.waiter, wait.id, logged) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! `clearway`: reads the command line and does what it says.
+//! `clearway`: parses the command line and runs the subcommand.
 
 #![forbid(unsafe_code)]
 

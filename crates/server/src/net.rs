@@ -1,4 +1,4 @@
-//! Sockets: TCP and Unix streams and listeners behind one type each.
+//! Sockets: one type for TCP and Unix streams, and one for their listeners.
 
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -8,11 +8,11 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// A silent connection is probed after this time,
+/// Time without traffic after which a connection is probed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-/// again at this interval,
+/// Interval between probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// and has ended when this many probes in a row were not answered.
+/// Unanswered probes in a row after which the connection has ended.
 const KEEPALIVE_COUNT: u32 = 6;
 
 /// A client's connection.
@@ -26,7 +26,7 @@ pub enum Stream {
     Control(UnixStream),
 }
 
-/// Where connections come from.
+/// A listening socket.
 pub enum Listener {
     /// A TCP address.
     Tcp(TcpListener),
@@ -37,17 +37,17 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Takes the next connection; `WouldBlock` if there is none.
+    /// Accepts the next connection; `WouldBlock` if there is none.
     pub fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(l) => {
                 let (stream, peer) = l.accept()?;
-                // A reply is one send: waiting to fill a packet would only delay it.
+                // A reply is one send, so Nagle's algorithm would only delay it.
                 stream.set_nodelay(true)?;
                 keep_alive(&stream)?;
                 if peer.ip().is_loopback() {
-                    // Pacing, as BBR does it, costs timers and gains nothing where there is no
-                    // network. Refused: it stays as it is.
+                    // Pacing, as in BBR, costs timers and gains nothing without a network. If the
+                    // kernel refuses, its default stays.
                     let _ = sockopt::set_tcp_congestion(&stream, "reno");
                 }
                 Ok(Stream::Tcp(stream))
@@ -56,7 +56,7 @@ impl Listener {
             Self::Control(l) => Ok(Stream::Control(l.accept()?.0)),
         }
     }
-    /// The socket, to register it.
+    /// The socket, for registration with an event loop.
     pub fn source(&mut self) -> &mut dyn Source {
         match self {
             Self::Tcp(l) => l,
@@ -65,18 +65,18 @@ impl Listener {
     }
 }
 
-/// Connections that the system completes before they are accepted; it has a bound of its own,
-/// `somaxconn`. The standard library's 128 are few: the next of a burst would wait a second, for
-/// its own retry.
+/// Length of the queue of connections that the kernel has completed and we have not accepted. The
+/// kernel limits it to `somaxconn`. The standard library's 128 are too few: the next connection of
+/// a burst waits a second for its SYN to be retried.
 const BACKLOG: i32 = 4096;
 
-/// Gives a listening socket its backlog.
+/// Sets a listening socket's backlog to [`BACKLOG`].
 pub fn lengthen_backlog(listener: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(listener, BACKLOG)?)
 }
 
-/// A client whose machine is gone answers no probe: its connection ends, and so do the transaction
-/// and the locks that it held.
+/// Enables keepalive. If a client's machine is gone, its connection ends, and so do its transaction
+/// and locks.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
@@ -93,15 +93,15 @@ impl Stream {
             Self::Unix(s) | Self::Control(s) => s.register(registry, token, both),
         }
     }
-    /// Takes the connection out of the event loop.
+    /// Removes the connection from the event loop.
     pub fn deregister(&mut self, registry: &Registry) {
-        // An error means that it is not registered, which is what is wanted.
+        // An error means that it is not registered, which is the goal.
         let _ = match self {
             Self::Tcp(s) => s.deregister(registry),
             Self::Unix(s) | Self::Control(s) => s.deregister(registry),
         };
     }
-    /// Where the client is: its address, or by which socket it has come.
+    /// The client's address, or the kind of socket that it connected to.
     pub fn peer(&self) -> String {
         match self {
             Self::Tcp(s) => {
@@ -111,14 +111,14 @@ impl Stream {
             Self::Control(_) => "control".to_owned(),
         }
     }
-    /// Reads what is there.
+    /// Reads available bytes.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(s) => s.read(into),
             Self::Unix(s) | Self::Control(s) => s.read(into),
         }
     }
-    /// Writes what fits.
+    /// Writes as much as the socket takes.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(s) => s.write(bytes),
@@ -131,9 +131,9 @@ impl Stream {
 mod tests {
     use super::*;
 
-    /// Nobody accepts: what the backlog does not take is never connected.
+    /// Nobody accepts: connections beyond the backlog never complete.
     #[test]
-    fn a_burst_of_connections_does_not_wait() {
+    fn burst_of_connections_fits_the_backlog() {
         let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         lengthen_backlog(&listener).unwrap();
         let bound: usize = std::fs::read_to_string("/proc/sys/net/core/somaxconn")
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_accepted_connection_is_kept_alive() {
+    fn accepted_connection_has_keepalive() {
         let mut poll = mio::Poll::new().unwrap();
         let mut listener =
             Listener::Tcp(TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap());

@@ -1,37 +1,37 @@
-//! How pages go to the disk and come back: chosen at the start, from what is asked for and what
-//! there is.
+//! The I/O engine for pages and whether they bypass the system's cache: chosen at startup from the
+//! configuration and the machine.
 //!
-//! By io_uring where the kernel lets us: with many misses at once it takes less processor time a
-//! miss than threads do. Past the operating system's cache where the pool takes half of the
-//! machine's memory or more: then the cache would hold little that the pool does not; beside a
-//! smaller pool it holds much more, and answers several times as many misses a second as the disk
-//! (docs/measurements.md). io_uring past the cache has the pool's memory registered, if the kernel
-//! lets us: else it must get hold of a page's memory anew for each read.
+//! io_uring, if the kernel allows it: with many concurrent misses it takes less processor time per
+//! miss than threads. Direct I/O, if the pool has at least half of the machine's memory: the
+//! system's cache would then hold little that the pool does not. Beside a smaller pool the cache
+//! holds much more, and serves several times as many misses per second as the disk
+//! (docs/measurements.md). With io_uring and direct I/O the pool's memory is registered, if the
+//! kernel allows it: otherwise the kernel must pin a page's memory for each read.
 
 use crate::config::{Config, DirectIo, IoEngine};
 use crate::exit::{ExitCode, Failure};
 use clearway_env::{DirectDisk, Disk, IoPool, OsDisk, Registered};
 use std::sync::Arc;
 
-/// What was chosen.
+/// The choice.
 pub(crate) struct PageIo {
-    /// Data and log.
+    /// The disk for data and log.
     pub(crate) disk: Arc<dyn Disk>,
     direct: Option<Arc<DirectDisk>>,
     ring: bool,
 }
 
 impl PageIo {
-    /// Chooses, and writes the choice into `config` where it left it open.
+    /// Chooses, and writes the choice into `config` where the configuration says auto.
     ///
     /// # Errors
-    /// io_uring is asked for and refused.
+    /// The configuration requires io_uring and the kernel refuses it.
     pub(crate) fn choose(config: &mut Config) -> Result<Self, Failure> {
         let ring = match (config.io_engine, IoPool::try_ring()) {
             (IoEngine::Threads, _) => false,
             (_, Ok(())) => true,
             (IoEngine::Auto, Err(error)) => {
-                tracing::info!("pages are read by threads: the kernel refuses io_uring: {error}");
+                tracing::info!("using threads for page I/O: the kernel refuses io_uring: {error}");
                 false
             }
             (IoEngine::Uring, Err(error)) => {
@@ -55,7 +55,7 @@ impl PageIo {
         Ok(Self { disk, direct, ring })
     }
 
-    /// What the start-up line says; when the files are open.
+    /// Describes the choice for the log. Call it after the files have been opened.
     pub(crate) fn describe(&self, registered: &Registered) -> String {
         let engine = match registered {
             _ if !self.ring => "threads".to_owned(),
@@ -74,7 +74,7 @@ impl PageIo {
         let how = match &self.direct {
             Some(direct) if direct.refused() => {
                 tracing::warn!(
-                    "the file system knows no direct I/O: pages go through the operating system's cache"
+                    "the file system does not support direct I/O: pages go through the system's cache"
                 );
                 "buffered"
             }
@@ -85,13 +85,13 @@ impl PageIo {
     }
 }
 
-/// How much memory this process may lock, unless it may lock all.
+/// The limit on locked memory, as text.
 fn locked_memory() -> String {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     limit.map_or("unlimited".to_owned(), |bytes| format!("{} KiB", bytes >> 10))
 }
 
-/// Bytes of memory that the machine has.
+/// Returns the machine's memory in bytes.
 pub(crate) fn memory() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(u64::from(info.mem_unit))
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_chosen_and_else_what_suits() {
+    fn auto_chooses_by_kernel_and_memory() {
         use {DirectIo as D, IoEngine as E};
         let says = |text: &str| Some(text.to_owned());
         let (little, much) = (128 << 20, 1 << 44);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_tells_of_registered_buffers() {
+    fn description_shows_registered_buffers() {
         let of = |ring, registered: &Registered| {
             PageIo { disk: Arc::new(OsDisk), direct: None, ring }.describe(registered)
         };

@@ -2,13 +2,12 @@
 //! types for Parse.
 //!
 //! Invariants
-//! 1. A plan that is handed out was made with the catalog that it was asked for with, or needs
-//!    none.
-//! 2. Only sessions whose search path is the default one take part.
-//! 3. There are at most [`MOST`] texts of Parse messages; when one more comes, all go. The planner
+//! 1. A returned plan was made with the catalog passed by the caller, or needs no catalog.
+//! 2. Only sessions with the default search path share plans.
+//! 3. At most [`MAX_TEXTS`] texts of Parse messages are kept; one more clears them all. The planner
 //!    bounds its own cache.
 //!
-//! Locking: none; one a worker. A crash leaves nothing.
+//! Locking: none; each worker has its own. A crash leaves nothing.
 
 use crate::session::Prepared;
 use clearway_ir::search_path::SearchPath;
@@ -23,10 +22,10 @@ use std::sync::Arc;
 /// One text's plans, by the parameter types that clients declared.
 type Variants = Vec<(Box<[SqlType]>, Rc<Prepared>)>;
 
-/// Entries at most.
-const MOST: usize = 1000;
-/// Longer texts are not kept.
-const LONGEST: usize = 16 << 10;
+/// Maximum number of cached texts of Parse messages.
+const MAX_TEXTS: usize = 1000;
+/// Maximum length of a cached text, in bytes.
+const MAX_TEXT_LEN: usize = 16 << 10;
 
 /// Plans that the sessions of one worker share.
 #[derive(Default)]
@@ -47,14 +46,14 @@ fn types_of(oids: Oids<'_>) -> SqlResult<Vec<SqlType>> {
     oids.iter().map(one).collect()
 }
 
-/// Whether the session's plans are those of most others: a plan depends on the search path.
+/// Returns true if the session may share plans: a plan depends on the search path.
 fn is_shared(env: &SessionEnv) -> bool {
     env.path == SearchPath::default()
 }
 
 impl Plans {
-    /// A plan for the text of a simple query, with the values of its literals; `None` if it has to
-    /// be parsed.
+    /// Returns a plan for the text of a simple query and the values of its literals; `None` if the
+    /// text must be parsed.
     pub fn simple(
         &mut self,
         sql: &str,
@@ -67,7 +66,7 @@ impl Plans {
         self.simple.get_or_plan(sql, catalog, env)
     }
 
-    /// The statement of a Parse message.
+    /// Returns the statement of a Parse message.
     pub fn prepared(
         &mut self,
         sql: &str,
@@ -77,7 +76,7 @@ impl Plans {
     ) -> SqlResult<Rc<Prepared>> {
         let types = types_of(oids)?;
         if !is_shared(env) {
-            // Nothing is found, and nothing kept.
+            // Neither looks up nor stores.
         } else if let Some(entries) = self.by_types.get_mut(sql) {
             entries.retain(|(_, statement)| statement.is_fresh(catalog, env));
             if let Some((_, statement)) = entries.iter().find(|(t, _)| **t == *types) {
@@ -90,7 +89,7 @@ impl Plans {
             None => clearway_planner::parse(";")?
                 .into_iter()
                 .next()
-                .ok_or_else(|| SqlError::internal("an empty statement is none"))?,
+                .ok_or_else(|| SqlError::internal("parsing an empty statement gave no statement"))?,
         };
         if statements.next().is_some() {
             return Err(SqlError::new(
@@ -99,8 +98,8 @@ impl Plans {
             ));
         }
         let statement = Rc::new(Prepared::new(parsed, types.clone(), catalog, env)?);
-        if sql.len() <= LONGEST && is_shared(env) {
-            if self.by_types.len() >= MOST {
+        if sql.len() <= MAX_TEXT_LEN && is_shared(env) {
+            if self.by_types.len() >= MAX_TEXTS {
                 self.by_types.clear();
             }
             let entries = self.by_types.entry(sql.into()).or_default();

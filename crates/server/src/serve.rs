@@ -1,4 +1,4 @@
-//! A process that is a server: its log, its signals, its end.
+//! The server process: its log output, its signals and its exit.
 
 use crate::exit::{ExitCode, Failure};
 use crate::{Config, Server};
@@ -7,13 +7,14 @@ use std::io::IsTerminal;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How often the log is asked whether it still works.
+/// How often the engine is checked for failure.
 const WATCH: Duration = Duration::from_millis(200);
 
-/// Runs the server until a signal ends it.
+/// Runs the server until a signal stops it.
 ///
 /// # Errors
-/// Why it did not start, or did not stop cleanly. A server that has failed ends the process.
+/// Why the server did not start or did not stop cleanly. If the running server fails, the process
+/// exits here.
 pub fn serve(config: Config) -> Result<(), Failure> {
     let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter)
         .map_err(|e| Failure::new(ExitCode::Usage, format!("log_filter: {e}")))?;
@@ -30,8 +31,8 @@ pub fn serve(config: Config) -> Result<(), Failure> {
     println!("{}", server.banner());
     while let Err(mpsc::RecvTimeoutError::Timeout) = stop.recv_timeout(WATCH) {
         if let Some(why) = server.failed() {
-            // A failed fsync is never retried: what is on disk is decided by the next start's
-            // recovery. Nothing is torn down either, which could wait for what will not come.
+            // A failed fsync is never retried: the next start's recovery decides what is on disk.
+            // No orderly shutdown either, since it could wait for I/O that never completes.
             let failure = Failure::stopped(why);
             eprintln!("clearway: {failure}");
             std::process::exit(failure.code as i32);
@@ -43,16 +44,16 @@ pub fn serve(config: Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets a write beyond a limit on the size of files (`ulimit -f`) fail, as one on a full disk does;
-/// by default it would kill the process without a word.
+/// Makes a write beyond the limit on file sizes (`ulimit -f`) fail like a write to a full disk. By
+/// default SIGXFSZ would kill the process silently.
 fn survive_file_limits() -> std::io::Result<()> {
     let exceeded = std::sync::Arc::default();
     signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), exceeded).map(drop)
 }
 
-/// A channel that says something at the first SIGINT, SIGTERM or SIGHUP; the second ends the
-/// process at once. SIGHUP stops as the others do: it comes when the terminal is closed, and no
-/// setting can be read anew while the server runs.
+/// Returns a channel that receives a message at the first SIGINT, SIGTERM or SIGHUP. The second
+/// signal exits at once. SIGHUP stops the server too: it comes when the terminal is closed, and no
+/// setting can be reloaded.
 fn signals() -> Result<mpsc::Receiver<()>, String> {
     let (tell, stop) = mpsc::channel();
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])

@@ -1,12 +1,14 @@
-//! Who is connected and what each session does: `clearway.sessions`.
+//! `clearway.sessions`: who is connected and what each session does.
 //!
-//! A session publishes nothing of what it does. Whoever looks asks every worker, and each adds what
-//! its sessions tell of themselves, in bounded pieces. So a look costs the sessions, and a
-//! statement pays nothing for it.
+//! A session publishes nothing. A reader of the view asks every worker, and each worker adds the
+//! descriptions of its sessions, in bounded pieces. So reading the view costs the workers, and
+//! ordinary statements pay nothing.
 //!
-//! Invariant: a roll is over when every worker has answered it once, and its end is told once.
+//! Invariant: a roll call ends when every worker has finished answering; its result is delivered
+//! once.
 //!
-//! Locking: what has been told is behind a latch, held to append a piece. A crash leaves nothing.
+//! Locking: a latch protects the collected descriptions; it is held to append a piece. A crash
+//! leaves nothing.
 
 use crate::shared::{Note, Shared};
 use clearway_coordinator::{Engine, LockWait};
@@ -16,69 +18,69 @@ use clearway_types::{DatumRef, Lsn, RowBatch, TxnId};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// What a session tells of itself.
+/// A session's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// Its backend id.
+    /// The backend id.
     pub pid: i32,
-    /// Where its client is.
+    /// The client's address, or the kind of socket.
     pub client: String,
-    /// The user that it has logged in as.
+    /// The user name given at login.
     pub user: String,
     /// `application_name`.
     pub application: String,
-    /// What it does, in PostgreSQL's words.
+    /// The state, in PostgreSQL's words.
     pub state: &'static str,
-    /// Since when, in microseconds since 2000-01-01 UTC.
+    /// Start of the state, in microseconds since 2000-01-01 UTC.
     pub state_since: i64,
-    /// The last statement that it has begun, and when the message came that asked for it.
+    /// The last statement begun, and when its message arrived.
     pub statement: Option<(Arc<str>, i64)>,
     /// When its transaction began, if it is in one.
     pub transaction_since: Option<i64>,
-    /// The snapshot that it has open, and since when.
+    /// Its open snapshot, and since when.
     pub snapshot: Option<(Lsn, i64)>,
-    /// Those at work for it, the open one first.
+    /// Its transactions in the engine; the open one first.
     pub transactions: Vec<TxnId>,
-    /// What it waits for, as far as it knows: not the locks.
+    /// What it waits for as far as the session knows, which excludes locks.
     pub waits_for: Option<&'static str>,
 }
 
 type Done = Box<dyn FnOnce(Vec<SessionInfo>) + Send>;
 
-struct Told {
+struct Collected {
     sessions: Vec<SessionInfo>,
-    /// Workers that have more to tell.
+    /// Workers that have not finished answering.
     left: usize,
     done: Option<Done>,
 }
 
 static ROLL: Class = Class::new("server.roll");
 
-/// A question to all workers: who is there?
-pub struct Roll(Latch<Told>);
+/// A roll call: asks all workers for their sessions.
+pub struct Roll(Latch<Collected>);
 
 impl Roll {
-    /// Asks all workers. `done` takes the answer in the thread of the last that answers, by backend
-    /// id; never, if the server stops meanwhile.
+    /// Asks all workers. `done` receives the sessions by backend id, in the thread of the last
+    /// worker that answers. It is never called if the server stops meanwhile.
     pub(crate) fn call(shared: &Shared, done: impl FnOnce(Vec<SessionInfo>) + Send + 'static) {
-        let told =
-            Told { sessions: Vec::new(), left: shared.workers(), done: Some(Box::new(done)) };
-        let roll = Arc::new(Self(Latch::new(&ROLL, told)));
+        let collected =
+            Collected { sessions: Vec::new(), left: shared.workers(), done: Some(Box::new(done)) };
+        let roll = Arc::new(Self(Latch::new(&ROLL, collected)));
         for worker in 0..shared.workers() {
             shared.post(worker, Note::Roll(roll.clone()));
         }
     }
 
-    /// A worker tells of some of its sessions; `last`: there are no more of them.
-    pub(crate) fn tell(&self, mut sessions: Vec<SessionInfo>, last: bool) {
+    /// Adds some of a worker's sessions; `last` means that the worker has no more.
+    pub(crate) fn add(&self, mut sessions: Vec<SessionInfo>, last: bool) {
         let (mut all, done) = {
-            let mut told = self.0.lock();
-            told.sessions.append(&mut sessions);
-            told.left -= usize::from(last);
-            if told.left > 0 {
+            let mut collected = self.0.lock();
+            collected.sessions.append(&mut sessions);
+            collected.left -= usize::from(last);
+            if collected.left > 0 {
                 return;
             }
-            (std::mem::take(&mut told.sessions), told.done.take())
+            (std::mem::take(&mut collected.sessions), collected.done.take())
         };
         all.sort_unstable_by_key(|session| session.pid);
         if let Some(done) = done {
@@ -87,7 +89,7 @@ impl Roll {
     }
 }
 
-/// Which session each transaction is at work for.
+/// Maps each transaction to its session.
 pub(crate) fn by_transaction(sessions: &[SessionInfo]) -> HashMap<TxnId, &SessionInfo> {
     sessions
         .iter()
@@ -99,12 +101,12 @@ pub(crate) fn text(text: Option<&str>) -> DatumRef<'_> {
     text.map_or(DatumRef::Null, DatumRef::Text)
 }
 
-/// A text; NULL for an empty one.
+/// A text value, or NULL if it is empty.
 pub(crate) fn not_empty(name: &str) -> DatumRef<'_> {
     text(Some(name).filter(|name| !name.is_empty()))
 }
 
-/// The rows of `clearway.sessions`; `waits`: those in progress.
+/// The rows of `clearway.sessions`. `waits` are the waits in progress.
 pub(crate) fn rows(sessions: &[SessionInfo], waits: &[LockWait]) -> RowBatch {
     let by_transaction = by_transaction(sessions);
     let waits: HashMap<TxnId, &LockWait> = waits.iter().map(|wait| (wait.waiter, wait)).collect();
@@ -177,20 +179,20 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_last_worker_ends_a_roll() {
-        let (tell, hear) = std::sync::mpsc::channel();
-        let done: Done = Box::new(move |all| tell.send(all).unwrap());
+    fn last_worker_ends_a_roll_call() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let done: Done = Box::new(move |all| sender.send(all).unwrap());
         let roll =
-            Roll(Latch::new(&ROLL, Told { sessions: Vec::new(), left: 2, done: Some(done) }));
-        roll.tell(vec![session(3, &[])], true);
-        roll.tell(vec![session(2, &[])], false);
-        assert!(hear.try_recv().is_err());
-        roll.tell(vec![session(1, &[])], true);
-        assert_eq!(hear.recv().unwrap().iter().map(|s| s.pid).collect::<Vec<_>>(), [1, 2, 3]);
+            Roll(Latch::new(&ROLL, Collected { sessions: Vec::new(), left: 2, done: Some(done) }));
+        roll.add(vec![session(3, &[])], true);
+        roll.add(vec![session(2, &[])], false);
+        assert!(receiver.try_recv().is_err());
+        roll.add(vec![session(1, &[])], true);
+        assert_eq!(receiver.recv().unwrap().iter().map(|s| s.pid).collect::<Vec<_>>(), [1, 2, 3]);
     }
 
     #[test]
-    fn a_lock_goes_before_what_a_session_knows() {
+    fn lock_wait_overrides_what_the_session_reports() {
         let sessions = [session(1, &[7]), session(2, &[8, 9])];
         let wait = LockWait {
             waiter: TxnId(9),

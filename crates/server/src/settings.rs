@@ -1,9 +1,9 @@
-//! Session settings: what SET, SHOW, RESET and the startup packet may name.
+//! Session settings: the parameters of SET, SHOW, RESET and the startup packet.
 //!
 //! Invariants
-//! 1. A transaction that aborts leaves the settings that it found; one that commits leaves them
-//!    without its SET LOCALs. ROLLBACK TO leaves what the savepoint found.
-//! 2. Every value has passed its check; `client_encoding` is always one that needs no conversion.
+//! 1. An aborted transaction restores the settings to their values before it. A committed one drops
+//!    only its SET LOCALs. ROLLBACK TO restores the values at the savepoint.
+//! 2. Every value has been checked; `client_encoding` is always one that needs no conversion.
 
 mod units;
 mod value;
@@ -20,7 +20,7 @@ struct Setting {
     name: &'static str,
     default: &'static str,
     kind: Kind,
-    /// The client is told of every change.
+    /// Changes are reported to the client (ParameterStatus).
     reported: bool,
 }
 
@@ -98,35 +98,34 @@ static SETTINGS: &[Setting] = &[
     s("xmloption", "content", Kind::OneOf(&["content", "document"]), false),
 ];
 
-/// The settings that show what the transaction is.
+/// The settings that show the transaction's characteristics.
 const CHARACTERISTICS: [&str; 3] =
     ["transaction_isolation", "transaction_read_only", "transaction_deferrable"];
 
 /// One session's settings.
 pub struct Settings {
-    /// In the order of `SETTINGS`, then the custom ones (with a dot in their names).
+    /// In the order of `SETTINGS`, then custom settings, whose names contain a dot.
     values: Vec<(String, String)>,
-    /// What a RESET goes back to.
+    /// The values that RESET restores.
     initial: Vec<(String, String)>,
     zone: Zone,
-    /// In a transaction that has changed something.
+    /// Set in a transaction that has changed a setting.
     txn: Option<Changed>,
-    /// The transaction's savepoints, and what there was to keep when they were set; `None`: it had
-    /// changed nothing.
+    /// The transaction's savepoints and the values at each; `None` if nothing had been changed.
     savepoints: Vec<(String, Option<Saved>)>,
 }
 
 type Values = Vec<(String, String)>;
 
-/// What a transaction has done to the settings.
+/// A transaction's changes of settings.
 struct Changed {
-    /// What an abort leaves.
+    /// The values after an abort.
     before: Values,
-    /// What a commit leaves: `values` without the SET LOCALs.
+    /// The values after a commit: `values` without the SET LOCALs.
     kept: Values,
 }
 
-/// What ROLLBACK TO leaves.
+/// The values after ROLLBACK TO.
 struct Saved {
     values: Values,
     kept: Values,
@@ -144,7 +143,7 @@ fn unrecognized(name: &str) -> SqlError {
 }
 
 impl Settings {
-    /// The defaults, for a session of `user`.
+    /// The defaults for a session of `user`.
     pub fn new(user: &str, synchronous_commit: bool, isolation: Isolation) -> Self {
         let mut values: Vec<_> =
             SETTINGS.iter().map(|s| (s.name.to_owned(), s.default.to_owned())).collect();
@@ -166,7 +165,7 @@ impl Settings {
         }
     }
 
-    /// The startup packet is over: what is set now is what RESET goes back to.
+    /// Ends the startup packet: RESET restores the values set up to here.
     pub fn started(&mut self) {
         self.initial.clone_from(&self.values);
     }
@@ -175,7 +174,7 @@ impl Settings {
         self.values.iter().position(|(n, _)| n.eq_ignore_ascii_case(name))
     }
 
-    /// The value of a setting.
+    /// Returns the value of a setting.
     pub fn get(&self, name: &str) -> SqlResult<&str> {
         let i = self.position(name).ok_or_else(|| unrecognized(name))?;
         Ok(&self.values[i].1)
@@ -186,7 +185,7 @@ impl Settings {
         &self.values
     }
 
-    /// Those whose changes the client is told of.
+    /// The settings that are reported to the client.
     pub fn reported(&self) -> impl Iterator<Item = (&str, &str)> {
         let reported = |i: &usize| SETTINGS.get(*i).is_some_and(|s| s.reported);
         (0..self.values.len())
@@ -194,11 +193,11 @@ impl Settings {
             .map(|i| (self.values[i].0.as_str(), self.values[i].1.as_str()))
     }
 
-    /// Changes a setting; `None`: back to what the session began with. `local`: to the
-    /// transaction's end only.
+    /// Changes a setting; `None` restores its value at the session's start. `local` limits the
+    /// change to the transaction.
     pub fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> SqlResult<()> {
         let (i, value) = match (self.position(name), value) {
-            // As in PostgreSQL, a name with a dot is somebody's own.
+            // As in PostgreSQL, a name with a dot is a custom setting.
             (None, value) if name.contains('.') => {
                 self.values.push((name.to_owned(), String::new()));
                 if let Some(txn) = &mut self.txn {
@@ -217,7 +216,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What a setting would become if it were changed so; `None`: what a RESET goes back to.
+    /// Returns the value that a change would store; `None` means the value that RESET restores.
     pub fn check(&self, name: &str, value: Option<&str>) -> SqlResult<Option<String>> {
         match self.position(name) {
             Some(i) => value.map(|value| self.checked(i, value)).transpose(),
@@ -232,7 +231,7 @@ impl Settings {
             .map_or_else(|| Ok(value.to_owned()), |s| value::check(s.name, s.kind, value))
     }
 
-    /// What a RESET goes back to.
+    /// The value that RESET restores.
     fn initially(&self, i: usize) -> String {
         self.initial.get(i).map_or_else(String::new, |(_, v)| v.clone())
     }
@@ -244,7 +243,8 @@ impl Settings {
         self.values[i].1 = value;
     }
 
-    /// RESET ALL: everything but whose session it is, and what the transaction may do.
+    /// RESET ALL: restores everything except the session's user and the transaction's
+    /// characteristics.
     pub fn reset_all(&mut self) {
         for i in 0..self.values.len() {
             let name = self.values[i].0.as_str();
@@ -259,7 +259,7 @@ impl Settings {
         }
     }
 
-    /// A change is about to be made inside a transaction.
+    /// Prepares for a change inside a transaction.
     pub fn enter_txn(&mut self) {
         let values = &self.values;
         self.txn.get_or_insert_with(|| Changed { before: values.clone(), kept: values.clone() });
@@ -274,24 +274,24 @@ impl Settings {
         self.savepoints.push((name.to_owned(), saved));
     }
 
-    /// How many savepoints there are.
+    /// The number of savepoints.
     pub fn savepoints(&self) -> usize {
         self.savepoints.len()
     }
 
-    /// Which of them has this name, the first being 0.
+    /// The index of the savepoint with this name.
     pub fn find_savepoint(&self, name: &str) -> Option<usize> {
         self.savepoints.iter().rposition(|(n, _)| n == name)
     }
 
-    /// RELEASE: what has been set since belongs to what was there before.
+    /// RELEASE: keeps changes made since the savepoint.
     pub fn release(&mut self, name: &str) {
         if let Some(at) = self.find_savepoint(name) {
             self.savepoints.truncate(at);
         }
     }
 
-    /// ROLLBACK TO. Whether settings changed by that.
+    /// ROLLBACK TO. Returns true if settings changed.
     pub fn rollback_to(&mut self, name: &str) -> bool {
         let Some(at) = self.find_savepoint(name) else { return false };
         self.savepoints.truncate(at + 1);
@@ -310,7 +310,7 @@ impl Settings {
         true
     }
 
-    /// The transaction is over. Whether settings changed by that.
+    /// Ends the transaction. Returns true if settings changed.
     pub fn end_txn(&mut self, committed: bool) -> bool {
         self.savepoints.clear();
         let Some(Changed { before, kept }) = self.txn.take() else { return false };
@@ -318,7 +318,7 @@ impl Settings {
         true
     }
 
-    /// Restores values; the transaction's characteristics follow the engine instead
+    /// Restores values, except the transaction's characteristics: they follow the engine
     /// ([`Settings::put_characteristics`]).
     fn go_back(&mut self, to: Values) {
         for (i, (name, value)) in to.into_iter().enumerate() {
@@ -328,12 +328,12 @@ impl Settings {
         }
     }
 
-    /// Whether COMMIT waits for the log.
+    /// Returns true if COMMIT waits for the log.
     pub fn synchronous_commit(&self) -> bool {
         !matches!(self.get("synchronous_commit"), Ok("off"))
     }
 
-    /// A setting that is a time, in milliseconds.
+    /// Returns a time setting in milliseconds.
     pub fn milliseconds(&self, name: &str) -> u64 {
         self.get(name)
             .ok()
@@ -341,7 +341,7 @@ impl Settings {
             .map_or(0, |ms| u64::try_from(ms).unwrap_or(0))
     }
 
-    /// The characteristics of transactions that do not say otherwise.
+    /// The default characteristics of transactions.
     pub fn default_characteristics(&self) -> Characteristics {
         Characteristics {
             isolation: self
@@ -354,8 +354,8 @@ impl Settings {
         }
     }
 
-    /// The options that a SET of `transaction_isolation` or one of its siblings stands for; `None`:
-    /// it is another setting.
+    /// Returns the transaction options that a SET of `transaction_isolation` or its siblings stands
+    /// for; `None` for other settings.
     pub fn characteristic(&self, name: &str, value: Option<&str>) -> SqlResult<Option<TxnOptions>> {
         let mut options = TxnOptions::default();
         let value = |settings: &Self| settings.check(name, value).map(Option::unwrap_or_default);
@@ -370,7 +370,7 @@ impl Settings {
         Ok(Some(options))
     }
 
-    /// Shows the transaction's characteristics in `transaction_isolation` and its siblings.
+    /// Copies the transaction's characteristics to `transaction_isolation` and its siblings.
     pub fn put_characteristics(&mut self, now: Characteristics) {
         let switch = |on| if on { "on" } else { "off" };
         for (name, value) in [
@@ -384,7 +384,7 @@ impl Settings {
         }
     }
 
-    /// What expressions may see of the session.
+    /// The session's part of the expression environment.
     pub fn env(&self, user: &str, database: &str, pid: i32) -> SessionEnv {
         SessionEnv {
             user: user.to_owned(),
@@ -398,15 +398,15 @@ impl Settings {
     }
 }
 
-/// As `Settings::go_back`, for values that are not in force. Names that came since then keep their
-/// place, and their values.
+/// Like `Settings::go_back`, for values that are not in force. Newer custom settings keep their
+/// values.
 fn put_back(values: &mut Values, to: Values) {
     for (have, old) in values.iter_mut().zip(to) {
         *have = old;
     }
 }
 
-/// The zone that a stored value names, which is spelt as SHOW prints it.
+/// The time zone for a stored value, spelt as SHOW prints it.
 fn zone(value: &str) -> Option<Zone> {
     Zone::setting(value).map(|(zone, _)| zone)
 }
@@ -416,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thirteen_are_reported_and_odd_spellings_are_understood() {
+    fn values_are_checked_and_normalized() {
         let mut s = Settings::new("me", true, Isolation::default());
         assert_eq!(s.reported().count(), 13);
         for utf8 in ["'utf-8'", "UTF8", "unicode", "utf_8"] {
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn invariant_1_transactions() {
+    fn invariant_1_transactions_restore_settings() {
         let mut s = Settings::new("me", true, Isolation::default());
         let own = |s: &mut Settings, value, local| {
             s.enter_txn();
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn invariant_1_savepoints() {
+    fn invariant_1_savepoints_restore_settings() {
         let mut s = Settings::new("me", true, Isolation::default());
         let name = |s: &Settings| s.get("application_name").unwrap().to_owned();
         let own = |s: &mut Settings, value, local| {

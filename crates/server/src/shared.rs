@@ -1,12 +1,12 @@
-//! What all workers share: their inboxes, who may be cancelled, how many connections there are,
-//! whether to stop.
+//! State that all workers share: inboxes, the registry of backend ids, the number of connections,
+//! the stop flag.
 //!
 //! Invariants
 //! 1. A backend id is in the registry from before its client learns it until its session has ended.
 //! 2. `connections` counts every accepted connection until it is closed.
 //!
-//! Locking: each inbox and the registry are latches held for a few instructions; none is taken
-//! while another is held. A crash leaves nothing.
+//! Locking: each inbox and the registry have a latch that is held for a few instructions; none is
+//! acquired while another is held. A crash leaves nothing.
 
 use crate::config::Config;
 use crate::counters::{Counters, Totals};
@@ -24,50 +24,50 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// What one thread leaves for a worker.
+/// A message for a worker.
 pub enum Note {
     /// A new connection.
     Connection {
-        /// It.
+        /// The connection.
         stream: Stream,
-        /// There are too many: it is told so.
+        /// There are too many connections: tell the client and close it.
         refused: bool,
     },
     /// A cancel request for a session.
     Cancel {
-        /// Its place at the worker.
+        /// The session's slot at the worker.
         slot: u32,
-        /// Its backend id, in case the place has been taken by another.
+        /// Its backend id, because the slot may have been reused.
         pid: i32,
     },
-    /// A session is to end.
+    /// A request to terminate a session.
     Terminate {
-        /// Its place at the worker.
+        /// The session's slot at the worker.
         slot: u32,
         /// As in [`Note::Cancel`].
         pid: i32,
     },
-    /// A session that another one has waited for has ended.
+    /// Tells a watcher that another session has ended.
     Ended {
-        /// The place at the worker of the one that has waited.
+        /// The watcher's slot at the worker.
         slot: u32,
-        /// As in [`Note::Cancel`].
+        /// The watcher's backend id, as in [`Note::Cancel`].
         pid: i32,
-        /// The one that has ended.
+        /// The backend id of the session that has ended.
         ended: i32,
     },
-    /// Tell this which sessions there are.
+    /// A roll call to answer.
     Roll(Arc<Roll>),
 }
 
-/// A session that waits for another one's end.
+/// A session that waits for another one to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watcher {
     /// Its worker.
     pub worker: u16,
-    /// Its place there.
+    /// Its slot there.
     pub slot: u32,
-    /// Its backend id, in case the place has been taken by another.
+    /// Its backend id, because the slot may have been reused.
     pub pid: i32,
 }
 
@@ -75,7 +75,7 @@ struct Target {
     secret: i32,
     worker: u16,
     slot: u32,
-    /// Who is to be told of its end: each session once.
+    /// Sessions to notify when it ends, each once.
     watchers: Vec<Watcher>,
 }
 
@@ -85,17 +85,17 @@ static REGISTRY: Class = Class::new("server.registry");
 /// One worker's inbox.
 pub struct Inbox {
     notes: Latch<Vec<Note>>,
-    /// Rings when something for the worker has come.
+    /// Rung when the worker has something to do.
     pub bell: Arc<Doorbell>,
 }
 
-/// What all workers share.
+/// State that all workers share.
 pub struct Shared {
     /// The configuration.
     pub config: Config,
-    /// How latches are taken.
+    /// How latches are acquired.
     pub latches: Latches,
-    /// Time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
     /// Randomness for cancel keys.
     pub entropy: Arc<dyn Entropy + Send + Sync>,
@@ -105,16 +105,16 @@ pub struct Shared {
     counters: Vec<CachePadded<Counters>>,
     registry: Latch<HashMap<i32, Target>>,
     next_pid: AtomicI32,
-    /// Waits for locks that are to be logged.
+    /// Long waits for locks that are to be logged.
     pub(crate) long_waits: LongWaits,
     connections: AtomicUsize,
-    /// Sessions that had something to do lately, in all workers: decides whether spinning pays.
+    /// Sessions with recent work, over all workers: decides whether spinning pays.
     pub busy: AtomicUsize,
     stopping: AtomicBool,
 }
 
 impl Shared {
-    /// Shared state of workers with these doorbells.
+    /// Creates the shared state of the workers with these doorbells.
     pub fn new(
         config: Config,
         latches: Latches,
@@ -142,24 +142,24 @@ impl Shared {
         }
     }
 
-    /// How many workers there are.
+    /// The number of workers.
     pub fn workers(&self) -> usize {
         self.inboxes.len()
     }
 
-    /// A worker's counters, for its own thread to count with.
+    /// A worker's counters, written only by its own thread.
     pub(crate) fn counters(&self, worker: u16) -> &Counters {
         &self.counters[usize::from(worker)]
     }
 
-    /// What all workers have counted.
+    /// The sum of all workers' counters.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         self.counters.iter().for_each(|counters| counters.add_to(&mut totals));
         totals
     }
 
-    /// How many connections there are.
+    /// The number of open connections.
     pub fn sessions(&self) -> usize {
         // Relaxed: as in `connect`.
         self.connections.load(Ordering::Relaxed)
@@ -170,7 +170,7 @@ impl Shared {
         &self.inboxes[worker].bell
     }
 
-    /// Leaves a note for a worker.
+    /// Posts a note to a worker.
     pub fn post(&self, worker: usize, note: Note) {
         self.inboxes[worker].notes.lock().push(note);
         self.inboxes[worker].bell.ring();
@@ -181,13 +181,13 @@ impl Shared {
         into.append(&mut self.inboxes[worker].notes.lock());
     }
 
-    /// Counts a connection; false if there are too many now.
+    /// Counts a new connection; returns false if there are too many.
     pub fn connect(&self) -> bool {
-        // Relaxed: a count; nothing else is ordered by it.
+        // Relaxed: a counter that orders nothing else.
         self.connections.fetch_add(1, Ordering::Relaxed) < self.config.max_connections
     }
 
-    /// A connection is closed.
+    /// Counts a closed connection.
     pub fn disconnect(&self) {
         // Relaxed: as in `connect`.
         self.connections.fetch_sub(1, Ordering::Relaxed);
@@ -198,7 +198,7 @@ impl Shared {
         let secret = self.entropy.u64() as i32;
         let mut registry = self.registry.lock();
         loop {
-            // Relaxed: uniqueness is the registry's.
+            // Relaxed: the registry guarantees uniqueness.
             let pid = self.next_pid.fetch_add(1, Ordering::Relaxed) & i32::MAX;
             if pid != 0 && !registry.contains_key(&pid) {
                 registry.insert(pid, Target { secret, worker, slot, watchers: Vec::new() });
@@ -207,7 +207,7 @@ impl Shared {
         }
     }
 
-    /// The session has ended: tells whoever waits for that.
+    /// Removes an ended session and notifies its watchers.
     pub fn unregister(&self, pid: i32) {
         let target = self.registry.lock().remove(&pid);
         for watcher in target.into_iter().flat_map(|target| target.watchers) {
@@ -216,8 +216,7 @@ impl Shared {
         }
     }
 
-    /// Has the watcher told, by [`Note::Ended`], when the session ends; false if there is no such
-    /// session.
+    /// Registers a watcher to receive [`Note::Ended`]; returns false if there is no such session.
     pub fn watch(&self, pid: i32, watcher: Watcher) -> bool {
         let mut registry = self.registry.lock();
         let Some(target) = registry.get_mut(&pid) else { return false };
@@ -227,7 +226,7 @@ impl Shared {
         true
     }
 
-    /// Passes a cancel request on; one with a wrong key is ignored, as it must be.
+    /// Forwards a cancel request; the protocol requires that one with a wrong key is ignored.
     pub fn cancel(&self, pid: i32, secret: i32) {
         let target = match self.registry.lock().get(&pid) {
             Some(t) if t.secret == secret => (t.worker, t.slot),
@@ -236,7 +235,7 @@ impl Shared {
         self.post(usize::from(target.0), Note::Cancel { slot: target.1, pid });
     }
 
-    /// Passes on what one session tells another; false if there is no such session.
+    /// Forwards a signal to another session; returns false if there is no such session.
     pub fn signal(&self, pid: i32, signal: Signal) -> bool {
         let Some((worker, slot)) = self.registry.lock().get(&pid).map(|t| (t.worker, t.slot))
         else {
@@ -252,14 +251,15 @@ impl Shared {
 
     /// Tells all workers to stop.
     pub fn stop(&self) {
-        // Release: pairs with the Acquire in `stopping`; the doorbell makes a sleeping worker look.
+        // Release: pairs with the Acquire in `stopping`; the doorbell makes a sleeping worker
+        // check.
         self.stopping.store(true, Ordering::Release);
         for inbox in &self.inboxes {
             inbox.bell.ring();
         }
     }
 
-    /// Whether workers shall stop.
+    /// Returns true if workers must stop.
     pub fn stopping(&self) -> bool {
         // Acquire: pairs with the Release in `stop`.
         self.stopping.load(Ordering::Acquire)

@@ -1,10 +1,10 @@
 //! A worker: one thread, its share of the sessions, and the partitions that it happens to run.
 //!
 //! Invariants
-//! 1. The worker sleeps only after it has told its doorbell so and then found no news.
-//! 2. A session that can go on is in `ready`, or the socket, the engine, a deadline or the durable
-//!    end will announce it.
-//! 3. While other sessions wait, none is driven further than a bounded number of messages.
+//! 1. The worker sleeps only after it has announced this to its doorbell and then found no work.
+//! 2. A session that can continue is in `ready`, or will be announced by the socket, the engine, a
+//!    deadline or the durable LSN.
+//! 3. While other sessions wait, a session's turn handles a bounded number of messages.
 //!
 //! Locking: none of its own. A crash leaves nothing.
 
@@ -29,18 +29,18 @@ pub const BELL: Token = Token(usize::MAX);
 const FIRST_LISTENER: usize = usize::MAX - 16;
 /// Events taken from the system at once.
 const EVENTS: usize = 512;
-/// Connections accepted before sessions have a turn.
+/// Connections accepted before sessions get a turn.
 const ACCEPTS_A_TURN: usize = 64;
-/// How long nothing is accepted after the system had no descriptor left.
+/// Pause of accepting after an error, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Places of sessions that are looked at for one roll in a turn.
+/// Session slots examined per turn for one roll call.
 const ROLL_A_TURN: usize = 256;
-/// A session counts as busy if it had something to do within such a span.
+/// A session counts as busy if it had work within this time.
 const EPOCH: Duration = Duration::from_millis(5);
 /// How long a stopping worker waits for running statements.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a stopping worker goes on serving the engine after its last session: aborts of other
-/// sessions' transactions end meanwhile.
+/// How long a stopping worker keeps serving the engine after its last session, so that aborts of
+/// other workers' transactions complete.
 const STOP_GRACE: Duration = Duration::from_millis(50);
 
 /// A worker.
@@ -53,7 +53,7 @@ pub struct Worker {
     listeners: Vec<Listener>,
     plans: Plans,
     timers: Timers,
-    /// Sessions that have more to do at once.
+    /// Sessions that can continue at once.
     ready: Vec<u32>,
     /// Sessions whose replies wait for the log.
     awaiting: Vec<u32>,
@@ -62,7 +62,7 @@ pub struct Worker {
     spare: Input,
     notes: Vec<Note>,
     news: Vec<Event>,
-    /// Rolls that are to be answered, each from this place on.
+    /// Roll calls to answer, each from this slot on.
     rolls: Vec<(Arc<Roll>, usize)>,
     next_worker: usize,
     accept_after: Option<Instant>,
@@ -73,7 +73,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker with its event loop; `listeners`, if any, are this worker's to accept from.
+    /// Creates a worker with its event loop. It accepts connections from `listeners`, if any.
     pub fn new(
         id: u16,
         shared: Arc<Shared>,
@@ -173,8 +173,8 @@ impl Worker {
         self.read_notes();
     }
 
-    /// Waits for events: not at all if there is work, a moment by looking again and again if that
-    /// pays, else asleep.
+    /// Waits for events: not at all if there is work; by polling for a short time if that pays;
+    /// otherwise asleep.
     fn sleep(&mut self, events: &mut Events) {
         if !self.ready.is_empty() || self.port.has_work() || !self.rolls.is_empty() {
             return self.look(events, Some(Duration::ZERO));
@@ -197,17 +197,17 @@ impl Worker {
         if let Err(e) = self.poll.poll(events, timeout)
             && e.kind() != io::ErrorKind::Interrupted
         {
-            tracing::error!("the event loop of worker {} fails: {e}", self.id);
+            tracing::error!("the event loop of worker {} failed: {e}", self.id);
         }
     }
 
-    /// Looks for news without sleeping while few sessions are active. True if there are some.
+    /// Polls without sleeping while few sessions are active. Returns true if there is work.
     fn spin(&mut self, events: &mut Events) -> bool {
         let now = Instant::now();
         self.count_epoch(now);
         let spin = Duration::from_micros(self.shared.config.spin_us);
-        // Relaxed: a hint. With as many busy sessions as workers, spinning would take the clients'
-        // cores.
+        // Relaxed: a hint. If at least as many sessions as workers are busy, spinning would take
+        // the clients' cores.
         if spin.is_zero()
             || self.busy + self.busy_published == 0
             || self.shared.busy.load(Ordering::Relaxed) >= self.shared.workers()
@@ -237,12 +237,12 @@ impl Worker {
             return Some(Duration::from_millis(10));
         }
         let now = Instant::now();
-        // A worker that sleeps must not go on counting sessions as busy: the others would never
+        // A sleeping worker must not keep its sessions counted as busy: the others would never
         // spin.
         let epoch = (self.busy + self.busy_published > 0).then_some(self.epoch_ends);
         let next = [self.timers.next(), self.accept_after, epoch].into_iter().flatten().min();
-        // Rounded up to the system's millisecond, or the worker would wake a little early, again
-        // and again.
+        // Rounded up to the system's millisecond; otherwise the worker would repeatedly wake a
+        // little early.
         next.map(|at| at.saturating_duration_since(now) + Duration::from_micros(999))
     }
 
@@ -263,7 +263,7 @@ impl Worker {
         self.busy = 0;
     }
 
-    /// Reads the engine's mailbox; sessions that may go on do, or are listed.
+    /// Handles the engine's events: sessions that can continue do so or are listed.
     fn engine_news(&mut self) {
         let mut news = std::mem::take(&mut self.news);
         self.port.poll(&mut news);
@@ -335,8 +335,8 @@ impl Worker {
         }
     }
 
-    /// One request for all that replies wait for: the group that one flush of the log serves. Asked
-    /// again each turn until it is granted: an answer to an earlier request may take the place of
+    /// Requests durability for all waiting replies at once: one flush of the log serves the group.
+    /// Repeated each turn until it is granted, because the answer to an earlier request may replace
     /// the answer to this one.
     fn ask_durable(&mut self) {
         if self.wanted > self.durable {
@@ -365,19 +365,18 @@ impl Worker {
                     if e.kind() == io::ErrorKind::Interrupted
                         || e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(e) => {
-                    // No descriptor left, most likely: it is tried again when some may have been
-                    // closed.
-                    tracing::warn!("a connection could not be accepted: {e}");
+                    // Most likely no descriptor is left: retried when some may have been closed.
+                    tracing::warn!("cannot accept a connection: {e}");
                     self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
                     return;
                 }
             }
         }
-        // There may be more, and the edge that announced them will not come again.
+        // There may be more connections, but the edge that announced them will not come again.
         self.accept_after = Some(Instant::now());
     }
 
-    /// Gives a connection to the workers in turn.
+    /// Assigns a connection to the workers in turn.
     fn place(&mut self, stream: Stream) {
         let refused = !self.shared.connect();
         let worker = self.next_worker;
@@ -393,7 +392,7 @@ impl Worker {
         let entry = self.sessions.vacant_entry();
         let slot = entry.key();
         if let Err(e) = stream.register(self.poll.registry(), Token(slot)) {
-            tracing::warn!("a connection could not be registered: {e}");
+            tracing::warn!("cannot register a connection: {e}");
             return self.shared.disconnect();
         }
         let session = entry.insert(Session::new(stream, slot as u32, refused, &self.shared));
@@ -457,13 +456,13 @@ impl Worker {
         self.answer_rolls();
     }
 
-    /// Tells of a piece of the sessions to each roll.
+    /// Answers each roll call with a piece of the sessions.
     fn answer_rolls(&mut self) {
         for (roll, from) in std::mem::take(&mut self.rolls) {
             let end = (from + ROLL_A_TURN).min(self.sessions.capacity());
-            let told = (from..end).filter_map(|slot| self.sessions.get(slot)?.describe());
+            let described = (from..end).filter_map(|slot| self.sessions.get(slot)?.describe());
             let last = end == self.sessions.capacity();
-            roll.tell(told.collect(), last);
+            roll.add(described.collect(), last);
             if !last {
                 self.rolls.push((roll, end));
             }
@@ -472,7 +471,7 @@ impl Worker {
 
     fn stop_accepting(&mut self) {
         for mut listener in self.listeners.drain(..) {
-            // Closing the socket takes it out as well.
+            // An error does not matter: closing the socket deregisters it as well.
             let _ = self.poll.registry().deregister(listener.source());
         }
         self.accept_after = None;

@@ -2,17 +2,17 @@
 
 use clearway_types::SqlError;
 
-/// A transaction's state in ReadyForQuery: `I`dle, in a `T`ransaction, `E`rror.
+/// The transaction status in ReadyForQuery: `I` idle, `T` in a transaction, `E` failed.
 pub type Status = u8;
 
-/// Starts a message and returns where it began; [`end`] fills its length in.
+/// Starts a message and returns its offset; [`end`] fills in its length.
 pub fn begin(out: &mut Vec<u8>, tag: u8) -> usize {
     let at = out.len();
     out.extend_from_slice(&[tag, 0, 0, 0, 0]);
     at
 }
 
-/// Ends the message that began at `at`.
+/// Ends the message that starts at `at`.
 pub fn end(out: &mut [u8], at: usize) {
     let len = (out.len() - at - 1) as u32;
     out[at + 1..at + 5].copy_from_slice(&len.to_be_bytes());
@@ -24,18 +24,18 @@ fn message(out: &mut Vec<u8>, tag: u8, fill: impl FnOnce(&mut Vec<u8>)) {
     end(out, at);
 }
 
-/// Appends a string and its zero byte; a zero byte inside ends it early.
+/// Appends a string and its terminating zero byte; a zero byte inside ends it early.
 fn cstr(out: &mut Vec<u8>, s: &str) {
     out.extend(s.bytes().take_while(|&b| b != 0));
     out.push(0);
 }
 
-/// AuthenticationOk.
+/// Appends AuthenticationOk.
 pub fn authentication_ok(out: &mut Vec<u8>) {
     out.extend_from_slice(b"R\0\0\0\x08\0\0\0\0");
 }
 
-/// BackendKeyData.
+/// Appends BackendKeyData.
 pub fn backend_key_data(out: &mut Vec<u8>, pid: i32, secret: i32) {
     message(out, b'K', |out| {
         out.extend_from_slice(&pid.to_be_bytes());
@@ -43,7 +43,7 @@ pub fn backend_key_data(out: &mut Vec<u8>, pid: i32, secret: i32) {
     });
 }
 
-/// ParameterStatus.
+/// Appends ParameterStatus.
 pub fn parameter_status(out: &mut Vec<u8>, name: &str, value: &str) {
     message(out, b'S', |out| {
         cstr(out, name);
@@ -51,7 +51,8 @@ pub fn parameter_status(out: &mut Vec<u8>, name: &str, value: &str) {
     });
 }
 
-/// NegotiateProtocolVersion: 3.0 is the newest here, and these options are not known.
+/// Appends NegotiateProtocolVersion: the newest supported version is 3.0, and these options are
+/// unknown.
 pub fn negotiate_protocol(out: &mut Vec<u8>, unknown: &[&str]) {
     message(out, b'v', |out| {
         out.extend_from_slice(&(3u32 << 16).to_be_bytes());
@@ -62,47 +63,47 @@ pub fn negotiate_protocol(out: &mut Vec<u8>, unknown: &[&str]) {
     });
 }
 
-/// ReadyForQuery.
+/// Appends ReadyForQuery.
 pub fn ready_for_query(out: &mut Vec<u8>, status: Status) {
     out.extend_from_slice(&[b'Z', 0, 0, 0, 5, status]);
 }
 
-/// ParseComplete.
+/// Appends ParseComplete.
 pub fn parse_complete(out: &mut Vec<u8>) {
     out.extend_from_slice(b"1\0\0\0\x04");
 }
 
-/// BindComplete.
+/// Appends BindComplete.
 pub fn bind_complete(out: &mut Vec<u8>) {
     out.extend_from_slice(b"2\0\0\0\x04");
 }
 
-/// CloseComplete.
+/// Appends CloseComplete.
 pub fn close_complete(out: &mut Vec<u8>) {
     out.extend_from_slice(b"3\0\0\0\x04");
 }
 
-/// NoData.
+/// Appends NoData.
 pub fn no_data(out: &mut Vec<u8>) {
     out.extend_from_slice(b"n\0\0\0\x04");
 }
 
-/// PortalSuspended.
+/// Appends PortalSuspended.
 pub fn portal_suspended(out: &mut Vec<u8>) {
     out.extend_from_slice(b"s\0\0\0\x04");
 }
 
-/// EmptyQueryResponse.
+/// Appends EmptyQueryResponse.
 pub fn empty_query(out: &mut Vec<u8>) {
     out.extend_from_slice(b"I\0\0\0\x04");
 }
 
-/// CommandComplete with this tag.
+/// Appends CommandComplete with this tag.
 pub fn command_complete(out: &mut Vec<u8>, tag: &str) {
     message(out, b'C', |out| cstr(out, tag));
 }
 
-/// CommandComplete with a tag that ends in a count.
+/// Appends CommandComplete with a tag that ends in a count.
 pub fn command_complete_count(out: &mut Vec<u8>, word: &str, count: u64) {
     message(out, b'C', |out| {
         out.extend_from_slice(word.as_bytes());
@@ -112,7 +113,7 @@ pub fn command_complete_count(out: &mut Vec<u8>, word: &str, count: u64) {
     });
 }
 
-/// ParameterDescription.
+/// Appends ParameterDescription.
 pub fn parameter_description(out: &mut Vec<u8>, oids: impl ExactSizeIterator<Item = u32>) {
     message(out, b't', |out| {
         out.extend_from_slice(&(oids.len() as u16).to_be_bytes());
@@ -120,7 +121,7 @@ pub fn parameter_description(out: &mut Vec<u8>, oids: impl ExactSizeIterator<Ite
     });
 }
 
-/// CopyInResponse, or CopyOutResponse, in text format.
+/// Appends CopyInResponse or CopyOutResponse in text format.
 pub fn copy_response(out: &mut Vec<u8>, incoming: bool, columns: usize) {
     message(out, if incoming { b'G' } else { b'H' }, |out| {
         out.push(0);
@@ -129,12 +130,12 @@ pub fn copy_response(out: &mut Vec<u8>, incoming: bool, columns: usize) {
     });
 }
 
-/// CopyDone.
+/// Appends CopyDone.
 pub fn copy_done(out: &mut Vec<u8>) {
     out.extend_from_slice(b"c\0\0\0\x04");
 }
 
-/// How bad it is.
+/// The severity of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The statement failed.
@@ -143,7 +144,7 @@ pub enum Severity {
     Fatal,
 }
 
-/// ErrorResponse.
+/// Appends ErrorResponse.
 pub fn error(out: &mut Vec<u8>, severity: Severity, error: &SqlError) {
     let word = match severity {
         Severity::Error => "ERROR",
@@ -152,13 +153,13 @@ pub fn error(out: &mut Vec<u8>, severity: Severity, error: &SqlError) {
     report(out, b'E', word, error);
 }
 
-/// An error in the form that versions 1 and 2 of the protocol have.
+/// Appends an error in the format of protocol versions 1 and 2.
 pub fn old_error(out: &mut Vec<u8>, error: &SqlError) {
     out.push(b'E');
     cstr(out, &format!("FATAL:  {}\n", error.message()));
 }
 
-/// NoticeResponse with severity `WARNING`, `NOTICE` or `INFO`.
+/// Appends NoticeResponse with severity `WARNING`, `NOTICE` or `INFO`.
 pub fn notice(out: &mut Vec<u8>, severity: &str, notice: &SqlError) {
     report(out, b'N', severity, notice);
 }
@@ -187,7 +188,7 @@ fn report(out: &mut Vec<u8>, tag: u8, severity: &str, error: &SqlError) {
         }
         let object = error.object();
         if !object.table.is_empty() {
-            // All tables are in one schema.
+            // All user tables are in one schema.
             field(b's', "public");
             field(b't', &object.table);
         }
@@ -206,7 +207,7 @@ mod tests {
     use clearway_types::SqlState;
 
     #[test]
-    fn lengths_count_themselves_but_not_the_tag() {
+    fn lengths_include_themselves_but_not_the_tag() {
         let mut out = Vec::new();
         command_complete(&mut out, "BEGIN");
         command_complete_count(&mut out, "SELECT", 120);

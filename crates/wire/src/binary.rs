@@ -1,7 +1,7 @@
-//! PostgreSQL's binary forms of values.
+//! PostgreSQL's binary formats of values.
 //!
-//! A numeric is `ndigits, weight, sign, dscale` (16 bits each) and base-10000 digits, the first
-//! worth 10000^weight.
+//! A numeric consists of `ndigits`, `weight`, `sign` and `dscale`, 16 bits each, and of base-10000
+//! digits; the first digit is worth 10000^weight.
 
 use crate::reader::malformed;
 use clearway_ir::Zone;
@@ -14,10 +14,10 @@ const NEGATIVE: u16 = 0x4000;
 const NAN: u16 = 0xC000;
 const INFINITY: u16 = 0xD000;
 const MINUS_INFINITY: u16 = 0xF000;
-/// The most digits behind the point that PostgreSQL's numeric has.
+/// The maximum number of decimal digits after the point in PostgreSQL's numeric.
 const MAX_DSCALE: u16 = 0x3FFF;
 
-/// Appends a value that is not NULL, in the form of the column's type.
+/// Appends a value that is not NULL in the binary format of the column's type.
 pub(crate) fn write(out: &mut Vec<u8>, ty: SqlType, value: DatumRef<'_>, zone: &Zone) {
     let integer = match value {
         DatumRef::Int2(v) => i64::from(v),
@@ -39,7 +39,7 @@ pub(crate) fn write(out: &mut Vec<u8>, ty: SqlType, value: DatumRef<'_>, zone: &
 
 fn numeric(out: &mut Vec<u8>, v: Decimal) {
     let scale = v.scale();
-    // Shift the mantissa so that its fraction has a whole number of base-10000 digits.
+    // Scale the fraction to a whole number of base-10000 digits.
     let pad = (4 - scale % 4) % 4;
     let mantissa = v.mantissa().unsigned_abs();
     let (mut high, mut low) = (mantissa / 10u128.pow(scale), mantissa % 10u128.pow(scale));
@@ -76,7 +76,7 @@ fn incorrect(ty: SqlType) -> SqlError {
     SqlError::new(SqlState::INVALID_BINARY, format!("incorrect binary data format for type {ty}"))
 }
 
-/// Reads the binary form of a value, which is parameter `number` of a Bind.
+/// Decodes the binary format of parameter `number` of a Bind message.
 pub(crate) fn read(ty: SqlType, bytes: &[u8], number: usize) -> SqlResult<Datum> {
     let fixed = Fixed { bytes, number };
     Ok(match ty {
@@ -101,7 +101,7 @@ pub(crate) fn read(ty: SqlType, bytes: &[u8], number: usize) -> SqlResult<Datum>
     })
 }
 
-/// A value of a fixed length.
+/// The bytes of a value with a fixed length.
 struct Fixed<'a> {
     bytes: &'a [u8],
     number: usize,
@@ -121,7 +121,7 @@ impl Fixed<'_> {
     }
 }
 
-/// As PostgreSQL's date_recv.
+/// Like PostgreSQL's date_recv.
 fn date(days: i32) -> SqlResult<i32> {
     let good = matches!(days, i32::MIN | i32::MAX) || is_date(i64::from(days));
     if good {
@@ -142,7 +142,7 @@ fn text(bytes: &[u8]) -> SqlResult<&str> {
     Ok(text)
 }
 
-/// As PostgreSQL's numeric_recv; 0A000 for what our numeric cannot hold.
+/// Like PostgreSQL's numeric_recv; fails with 0A000 if our numeric cannot hold the value.
 fn read_numeric(bytes: &[u8]) -> SqlResult<Decimal> {
     let bad = || incorrect(SqlType::Numeric);
     let (words, []) = bytes.as_chunks::<2>() else { return Err(bad()) };
@@ -166,7 +166,7 @@ fn read_numeric(bytes: &[u8]) -> SqlResult<Decimal> {
         .ok_or_else(|| SqlError::unsupported("a numeric of more than 28 digits"))
 }
 
-/// The value with `dscale` digits after the point; what is behind them is cut off.
+/// Returns the mantissa at scale `dscale`; further digits are truncated.
 fn mantissa(digits: &[u16], weight: i16, dscale: u16) -> Option<i128> {
     let mut mantissa = 0i128;
     for d in digits {
@@ -197,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn numerics_as_postgresql_sends_them() {
-        // From PostgreSQL 15's numeric_send.
+    fn numerics_match_numeric_send() {
+        // Recorded from PostgreSQL 15's numeric_send.
         for (text, words) in [
             ("0", vec![0, 0, 0, 0]),
             ("1.5", vec![2, 0, 0, 1, 1, 5000]),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn numerics_that_we_cannot_hold_are_refused() {
+    fn unsupported_numerics_are_refused() {
         let state = |words: &[u16]| {
             let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
             read_numeric(&bytes).map_err(|e| e.state().to_string()).unwrap_err()
@@ -238,7 +238,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn numerics_come_back(m in -(1i128 << 95)..(1i128 << 95), scale in 0u32..=24) {
+        fn numerics_round_trip(m in -(1i128 << 95)..(1i128 << 95), scale in 0u32..=24) {
             round_trip(Decimal::from_i128_with_scale(m, scale));
         }
         #[test]

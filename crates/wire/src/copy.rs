@@ -1,4 +1,4 @@
-//! COPY TO: rows as lines of text or CSV, one CopyData message a row.
+//! COPY TO: rows as lines of text or CSV, one CopyData message per row.
 
 use crate::row::text;
 use clearway_ir::Zone;
@@ -6,7 +6,10 @@ use clearway_ir::statement::CopyFormat;
 use clearway_types::row::BadRow;
 use clearway_types::{DatumRef, RowView, SqlType};
 
-/// Appends a CopyData message with the row's line. `scratch` is only there to be reused.
+/// Appends a CopyData message with the row's line. `scratch` is a buffer for reuse.
+///
+/// # Errors
+/// The row is corrupt; nothing is appended.
 pub fn data_line(
     out: &mut Vec<u8>,
     row: RowView<'_>,
@@ -85,7 +88,7 @@ fn text_field(out: &mut Vec<u8>, value: &[u8], delimiter: u8) {
 fn csv_field(out: &mut Vec<u8>, value: &[u8], format: &CopyFormat, only_column: bool) {
     let special =
         |b: &u8| *b == format.delimiter || *b == format.quote || *b == b'\n' || *b == b'\r';
-    // A lone `\.` would read as the end of the data.
+    // A lone `\.` would be read as the end of the data.
     let quote = value == format.null.as_bytes()
         || (only_column && value == b"\\.")
         || value.iter().any(special);

@@ -1,11 +1,13 @@
-//! COPY FROM: lines of text or CSV into encoded rows.
+//! COPY FROM: decodes lines of text or CSV into rows.
 //!
 //! Invariants
-//! 1. Whatever way the data is cut into messages, the same rows come out.
-//! 2. No byte before `pos` is looked at again; a line that is not whole stays in the buffer, up to
+//! 1. The rows do not depend on how the data is split into messages.
+//! 2. No byte before `pos` is read again. An incomplete line stays in the buffer, up to
 //!    [`MAX_LINE`].
 //!
-//! No locking; a crash leaves nothing. Source: PostgreSQL's documentation of COPY, "File Formats".
+//! Locking: none. A crash leaves nothing.
+//!
+//! Source: PostgreSQL's documentation of COPY, "File Formats".
 
 use crate::frontend::utf8;
 use crate::row::plain_i64;
@@ -14,7 +16,7 @@ use clearway_ir::statement::CopyFormat;
 use clearway_ir::value::parse_text;
 use clearway_types::{DatumRef, RowBatch, RowBuilder, SqlError, SqlResult, SqlState, SqlType};
 
-/// The longest line, in bytes.
+/// The maximum length of a line, in bytes.
 pub const MAX_LINE: usize = 64 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,14 +26,14 @@ enum Eol {
     CrLf,
 }
 
-/// Splits COPY data into rows.
+/// Decodes COPY data into rows.
 pub struct CopyReader {
     format: CopyFormat,
     types: Vec<SqlType>,
     zone: Zone,
     buf: Vec<u8>,
     pos: usize,
-    /// How far the search for the line's end has come, and whether it stood inside CSV quotes.
+    /// End of the search for the line's end, and whether it is inside CSV quotes.
     scanned: usize,
     quoted: bool,
     eol: Eol,
@@ -39,11 +41,11 @@ pub struct CopyReader {
     skip_header: bool,
     ended: bool,
     field: Vec<u8>,
-    /// The table and its columns, for the errors' context.
+    /// The table and its columns, for the context of errors.
     names: Option<(String, Vec<String>)>,
 }
 
-/// Bytes of a line or a value that an error's context shows.
+/// Maximum length of a line or value in an error's context, in bytes.
 const SHOWN: usize = 100;
 
 fn shown(bytes: &[u8]) -> String {
@@ -55,18 +57,18 @@ fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// A line's bytes without its end: a range of the buffer.
+/// A line without its terminator: a range of the buffer.
 type Line = std::ops::Range<usize>;
 
 fn bad(message: impl Into<String>) -> SqlError {
     SqlError::new(SqlState::BAD_COPY_FORMAT, message)
 }
 
-/// A field's value, NULL being `None`, and the rest of the line if a delimiter followed.
+/// A field's value, `None` for NULL; and the rest of the line if a delimiter followed.
 type Field<'f, 'l> = (Option<&'f [u8]>, Option<&'l [u8]>);
 
 impl CopyReader {
-    /// A reader of rows with columns of these types.
+    /// Creates a reader of rows with columns of these types.
     pub fn new(format: CopyFormat, types: Vec<SqlType>, zone: Zone) -> Self {
         let skip_header = format.header;
         Self {
@@ -86,28 +88,27 @@ impl CopyReader {
         }
     }
 
-    /// Has errors say, as PostgreSQL's do, in which line of a COPY into this table they were, and
-    /// in which of these columns.
+    /// Makes errors name the table, line and column, as PostgreSQL's do.
     pub fn of(mut self, table: &str, columns: &[String]) -> Self {
         self.names = Some((table.to_owned(), columns.to_vec()));
         self
     }
 
-    /// Adds line `line` as the error's context, and its bytes if they can be shown.
+    /// Adds the line's number to an error's context, and its bytes if they can be shown.
     fn in_line(&self, error: SqlError, line: u64, bytes: Option<&[u8]>) -> SqlError {
         let Some((table, _)) = &self.names else { return error };
         if error.get_context().is_some() {
             return error;
         }
-        // What is no text is not shown.
+        // Bytes that are not valid text are not shown.
         let bytes = bytes.filter(|_| error.state() != SqlState::NOT_IN_REPERTOIRE);
         let text = bytes.map_or_else(String::new, |bytes| format!(": \"{}\"", shown(bytes)));
         error.context(format!("COPY {table}, line {line}{text}"))
     }
 
-    /// Adds the line that would come next as the context of an error that is not of the data.
+    /// Adds the next line's number to the context of an error that is not about the data.
     pub fn in_next_line(&self, error: SqlError) -> SqlError {
-        // The end marker is a line, too.
+        // The end marker counts as a line.
         self.in_line(error, self.line + u64::from(!self.ended), None)
     }
 
@@ -125,7 +126,7 @@ impl CopyReader {
         }
     }
 
-    /// Takes the next piece of data.
+    /// Appends a piece of data.
     pub fn feed(&mut self, data: &[u8]) {
         if self.ended {
             return;
@@ -138,13 +139,13 @@ impl CopyReader {
         self.buf.extend_from_slice(data);
     }
 
-    /// The number of the line read last, from 1.
+    /// The number of the last line read, from 1.
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// Appends the rows of all whole lines to `out`, at most `max` of them; `last`: no more data
-    /// comes. Returns whether lines may be left.
+    /// Decodes complete lines into `out`, at most `max` rows; `last` means that no more data
+    /// follows. Returns true if complete lines may be left.
     pub fn rows(&mut self, last: bool, max: usize, out: &mut RowBatch) -> SqlResult<bool> {
         let mut field = std::mem::take(&mut self.field);
         let result = self.rows_into(last, max, out, &mut field);
@@ -185,8 +186,8 @@ impl CopyReader {
         Ok(true)
     }
 
-    /// The line ends inside quotes, as PostgreSQL counts them: those of the first record are not,
-    /// since `eol` is not known before its end.
+    /// Counts line ends inside quotes like PostgreSQL: those of the first record do not count,
+    /// because `eol` is unknown before its end.
     fn quoted_lines(&self, record: &[u8], eol: Eol) -> u64 {
         let end = match eol {
             Eol::Unknown => return 0,
@@ -209,7 +210,7 @@ impl CopyReader {
             {
                 self.scan_quote(b);
             } else if b == b'\\' && !self.format.csv {
-                // An escaped line feed belongs to the value.
+                // An escaped line feed is part of the value.
                 self.scanned += usize::from(
                     self.buf.get(self.scanned).is_some_and(|&n| n == b'\n' || n == b'\\'),
                 );
@@ -225,7 +226,7 @@ impl CopyReader {
             ));
         }
         if !last || start == self.buf.len() {
-            // A quote or escape at the very end is looked at again when what follows it is there.
+            // A quote or escape at the end is scanned again when the next byte has arrived.
             if let Some(&b) = self.buf.last()
                 && self.scanned == self.buf.len()
                 && start < self.buf.len()
@@ -241,8 +242,8 @@ impl CopyReader {
         self.trim(start..self.buf.len()).map(Some)
     }
 
-    /// Follows quotes only as far as finding the line's end needs: an escape inside quotes hides
-    /// the byte after it if that is a quote or escape.
+    /// Tracks quotes only as far as needed to find the line's end: inside quotes an escape hides
+    /// the next byte if that is a quote or escape.
     fn scan_quote(&mut self, b: u8) {
         let next = self.buf.get(self.scanned).copied();
         if self.quoted
@@ -257,8 +258,8 @@ impl CopyReader {
 
     fn unscan_last(&mut self, b: u8) {
         if !self.format.csv {
-            // Even or odd: a run of backslashes at the end decides whether the next byte is
-            // escaped.
+            // The length of a trailing run of backslashes decides whether the next byte is escaped,
+            // so the line is scanned again from its start.
             if b == b'\\' {
                 self.scanned = self.pos;
             }
@@ -339,8 +340,7 @@ impl CopyReader {
         Ok(())
     }
 
-    /// Takes a field of text format off the line: its value, and the rest of the line if a
-    /// delimiter followed.
+    /// Decodes a field in text format: its value, and the rest of the line if a delimiter followed.
     fn text<'f, 'l: 'f>(&self, input: &'l [u8], field: &'f mut Vec<u8>) -> Field<'f, 'l> {
         let plain = input
             .iter()
@@ -398,7 +398,7 @@ impl CopyReader {
     }
 }
 
-/// Appends what the bytes after a backslash mean; returns how many they were.
+/// Decodes the escape after a backslash; returns its length.
 fn escape(after: &[u8], out: &mut Vec<u8>) -> usize {
     let b = after[0];
     let digits = |from: usize, max: usize, radix: u32| {
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn any_cut_of_the_data_gives_the_same_rows() {
+    fn rows_do_not_depend_on_message_boundaries() {
         let text = b"1\ta\\tb\n-2\t\\N\n3\t\n4\tx\\\ny\\\\\n5\t\\101\\x42\n\\.\nignored";
         let want = rows(&[
             (1, Some("a\tb")),
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_refused() {
+    fn malformed_lines_are_refused() {
         for (csv, data) in
             [(false, &b"1\n"[..]), (false, b"1\ta\tb\n"), (true, b"1,\"a"), (false, b"1\t\xff\n")]
         {
@@ -500,7 +500,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn never_panics_and_cuts_do_not_matter(data in proptest::collection::vec(proptest::sample::select(b"1\t\n\\N.,\"ax\r".to_vec()), 0..40), cut in 1usize..8) {
+        fn never_panics_wherever_data_is_split(data in proptest::collection::vec(proptest::sample::select(b"1\t\n\\N.,\"ax\r".to_vec()), 0..40), cut in 1usize..8) {
             for csv in [false, true] {
                 let whole = read(csv, &data, 1000);
                 let parts = read(csv, &data, cut);
@@ -511,7 +511,7 @@ mod tests {
             }
         }
         #[test]
-        fn what_is_written_is_read(values: Vec<(i32, Option<String>)>) {
+        fn written_rows_read_back(values: Vec<(i32, Option<String>)>) {
             for csv in [false, true] {
                 let mut data = Vec::new();
                 for (i, t) in &values {

@@ -6,25 +6,25 @@ use clearway_types::{SqlError, SqlResult, SqlState};
 
 pub use crate::reader::utf8;
 
-/// A whole message at the front of the receive buffer.
+/// The frame of a complete message at the front of the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Its type byte.
+    /// The message's type byte.
     pub tag: u8,
-    /// Its length in the buffer, type byte and length field included; the body starts at 5.
+    /// The length including type byte and length field; the body starts at offset 5.
     pub len: usize,
 }
 
-/// A length that no message has: nothing in the stream can be trusted any more.
+/// An invalid length: nothing that follows in the stream can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadLength {
-    /// PostgreSQL would take the message, and it is only longer than ours may be.
+    /// The length is valid in PostgreSQL, but above our limit.
     pub too_long: bool,
 }
 
-/// PostgreSQL's limit on messages that carry no data.
+/// PostgreSQL's limit for messages without data, in bytes.
 const SMALL_MESSAGE: usize = 10_000;
-/// PostgreSQL's limit on the others.
+/// PostgreSQL's limit for messages with data, in bytes.
 const LARGE_MESSAGE: usize = 0x3fff_fffe;
 
 impl std::fmt::Display for BadLength {
@@ -34,14 +34,17 @@ impl std::fmt::Display for BadLength {
 }
 impl std::error::Error for BadLength {}
 
-/// Looks for a whole message of a client; `None` while bytes are missing. Those that carry data may
-/// be `max` long.
+/// Finds a complete message from a client; `None` while it is incomplete. Messages with data may be
+/// up to `max` bytes long.
+///
+/// # Errors
+/// The length is invalid or above the limit.
 pub fn frame(input: &[u8], max: usize) -> Result<Option<Frame>, BadLength> {
     let large = matches!(input.first(), Some(b'Q' | b'P' | b'B' | b'F' | b'd'));
     any_frame(input, if large { LARGE_MESSAGE } else { SMALL_MESSAGE }, max)
 }
 
-/// As [`frame`], of a server.
+/// Like [`frame`], for messages from a server.
 pub fn server_frame(input: &[u8], max: usize) -> Result<Option<Frame>, BadLength> {
     any_frame(input, LARGE_MESSAGE, max)
 }
@@ -58,8 +61,7 @@ fn any_frame(input: &[u8], limit: usize, max: usize) -> Result<Option<Frame>, Ba
     Ok((input.len() > len).then_some(Frame { tag, len: len + 1 }))
 }
 
-/// The number of bytes that the message at the front of `input` has or will have, as far as its
-/// head says.
+/// Returns the total length of the message at the front of `input`, as far as its header is known.
 pub fn expected_len(input: &[u8]) -> usize {
     match input.first_chunk::<5>() {
         Some(&[_, a, b, c, d]) => u32::from_be_bytes([a, b, c, d]) as usize + 1,
@@ -70,87 +72,86 @@ pub fn expected_len(input: &[u8]) -> usize {
 /// A message from the client, borrowed from the receive buffer.
 #[derive(Debug)]
 pub enum Frontend<'a> {
-    /// Simple query.
+    /// A simple query.
     Query(&'a str),
-    /// Prepares a statement.
+    /// Parse: prepares a statement.
     Parse {
-        /// Empty: the unnamed statement.
+        /// Name of the statement; empty for the unnamed one.
         name: &'a str,
-        /// Its text.
+        /// SQL text.
         sql: &'a str,
-        /// The parameters' types as OIDs, 0 where undecided.
+        /// OIDs of the parameters' types; 0 means unspecified.
         types: Oids<'a>,
     },
-    /// Makes a portal of a statement and parameters.
+    /// Bind: creates a portal from a statement and parameters.
     Bind(Bind<'a>),
-    /// Asks for a statement's parameters and columns.
+    /// Describe: requests a statement's parameters and columns.
     DescribeStatement(&'a str),
-    /// Asks for a portal's columns.
+    /// Describe: requests a portal's columns.
     DescribePortal(&'a str),
-    /// Runs a portal.
+    /// Execute: runs a portal.
     Execute {
-        /// Empty: the unnamed portal.
+        /// Name of the portal; empty for the unnamed one.
         portal: &'a str,
-        /// At most so many rows; 0 for all.
+        /// Maximum number of rows; 0 means all.
         max_rows: u32,
     },
-    /// Forgets a statement.
+    /// Close: drops a statement.
     CloseStatement(&'a str),
-    /// Forgets a portal.
+    /// Close: drops a portal.
     ClosePortal(&'a str),
-    /// Asks for all replies so far.
+    /// Flush: requests all replies so far.
     Flush,
-    /// Ends a group of messages.
+    /// Sync: ends a group of messages.
     Sync,
     /// A piece of COPY data.
     CopyData(&'a [u8]),
     /// The end of COPY data.
     CopyDone,
-    /// The client gives its COPY up, for this reason.
+    /// The client aborts its COPY, for this reason.
     CopyFail(&'a str),
-    /// Goodbye.
+    /// The client ends the session.
     Terminate,
-    /// A call of the function with this OID; not served.
+    /// A call of the function with this OID; not supported by the server.
     FunctionCall(u32),
 }
 
-/// A Bind message. What follows the names is read step by step: PostgreSQL looks at each part only
-/// when it has accepted those before.
+/// A Bind message. The fields after the names are decoded step by step, because PostgreSQL checks
+/// each part only when it has accepted the parts before it.
 #[derive(Clone, Copy, Debug)]
 pub struct Bind<'a> {
-    /// Empty: the unnamed portal.
+    /// Name of the portal; empty for the unnamed one.
     pub portal: &'a str,
-    /// Empty: the unnamed statement.
+    /// Name of the statement; empty for the unnamed one.
     pub statement: &'a str,
     rest: Reader<'a>,
 }
 
 impl<'a> Bind<'a> {
-    /// Takes format codes: first those of the parameters, and at the end those of the result's
-    /// columns.
+    /// Decodes format codes: first those of the parameters, at the end those of the result columns.
     pub fn formats(&mut self) -> SqlResult<Formats<'a>> {
         let n = self.rest.count()?;
         self.rest.bytes(n * 2).map(Formats)
     }
-    /// Takes the number of parameters, after their formats.
+    /// Decodes the number of parameters, after their formats.
     pub fn count(&mut self) -> SqlResult<usize> {
         self.rest.count()
     }
-    /// Takes the next parameter; `None` is NULL.
+    /// Decodes the next parameter; `None` is NULL.
     pub fn value(&mut self) -> SqlResult<Option<&'a [u8]>> {
         match self.rest.i32()? {
             -1 => Ok(None),
-            // Any other negative length is more than there is.
+            // Any other negative length exceeds the message.
             len => self.rest.bytes(usize::try_from(len).unwrap_or(usize::MAX)).map(Some),
         }
     }
-    /// Fails if something is left.
+    /// Fails if bytes are left over.
     pub fn end(self) -> SqlResult<()> {
         self.rest.end()
     }
 }
 
-/// Type OIDs of a Parse message.
+/// The type OIDs of a Parse message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Oids<'a>(&'a [u8]);
 
@@ -161,16 +162,16 @@ impl Oids<'_> {
     }
 }
 
-/// Format codes of a Bind message: none (all text), one (for all), or one each.
+/// The format codes of a Bind message: none (all text), one (for all), or one per field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Formats<'a>(&'a [u8]);
 
 impl Formats<'_> {
-    /// How many codes there are.
+    /// The number of codes.
     pub fn len(self) -> usize {
         self.0.len() / 2
     }
-    /// Whether there are none.
+    /// Returns true if there are no codes.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
@@ -189,8 +190,8 @@ impl Formats<'_> {
 }
 
 impl<'a> Frontend<'a> {
-    /// Decodes a message whose type [`is_known`]. An error leaves the stream in order: the next
-    /// message starts where the frame ends.
+    /// Decodes a message whose type [`is_known`]. The stream stays synchronised after an error: the
+    /// next message starts where the frame ends.
     pub fn decode(tag: u8, body: &'a [u8]) -> SqlResult<Self> {
         let mut r = Reader::new(body);
         let message = match tag {
@@ -215,14 +216,14 @@ impl<'a> Frontend<'a> {
                     (_, other) => Err(subtype("CLOSE", other)),
                 };
             }
-            // A negative limit means none, as in PostgreSQL.
+            // As in PostgreSQL, a negative limit means none.
             b'E' => {
                 Self::Execute { portal: r.cstr()?, max_rows: u32::try_from(r.i32()?).unwrap_or(0) }
             }
             b'H' => Self::Flush,
             b'S' => Self::Sync,
             b'd' => return Ok(Self::CopyData(body)),
-            // PostgreSQL does not look at the rest of these.
+            // PostgreSQL ignores the bodies of these.
             b'c' => return Ok(Self::CopyDone),
             b'f' => return Ok(Self::CopyFail(r.cstr()?)),
             b'X' => return Ok(Self::Terminate),
@@ -234,8 +235,8 @@ impl<'a> Frontend<'a> {
     }
 }
 
-/// Whether `tag` starts a message that exists: anything else means that the stream is out of step.
-/// A password exists only before a session.
+/// Returns true if `tag` is a message type of a session. Any other type means that the stream is
+/// out of sync. PasswordMessage is allowed only before a session.
 pub fn is_known(tag: u8) -> bool {
     matches!(
         tag,
@@ -243,7 +244,7 @@ pub fn is_known(tag: u8) -> bool {
     )
 }
 
-/// The error for a type that is not known.
+/// The error for an unknown message type.
 pub fn unknown(tag: u8) -> SqlError {
     SqlError::new(SqlState::PROTOCOL_VIOLATION, format!("invalid frontend message type {tag}"))
 }
@@ -270,7 +271,7 @@ mod tests {
         b
     }
 
-    /// Values, their formats, and those of the result.
+    /// Values, their formats, and the formats of the result.
     type Parts<'a> = (Vec<Option<&'a [u8]>>, Formats<'a>, Formats<'a>);
 
     fn parts(mut bind: Bind<'_>) -> SqlResult<Parts<'_>> {
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn bind_takes_formats_and_values() {
+    fn bind_decodes_formats_and_values() {
         let body = bind_body(&[1, 0, 2], &[Some(b"ab"), None], &[1]);
         let Frontend::Bind(bind) = Frontend::decode(b'B', &body).unwrap() else { panic!() };
         assert_eq!((bind.portal, bind.statement), ("p", "s"));
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_wait_for_their_end_and_refuse_bad_lengths() {
+    fn frames_wait_for_their_end_and_check_lengths() {
         let q = b"Q\0\0\0\x0dselect 1\0";
         for n in 0..q.len() {
             assert_eq!(frame(&q[..n], 100).unwrap(), None);

@@ -1,4 +1,4 @@
-//! Takes fields off the front of a message's body. Every read is checked: a client's bytes never
+//! Decodes the fields of a message's body. Every read is checked, so a client's bytes never cause a
 //! panic.
 
 use clearway_types::{SqlError, SqlResult, SqlState};
@@ -8,13 +8,13 @@ pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
-/// 08P01 with PostgreSQL's wording for a field that is cut short.
+/// 08P01 with PostgreSQL's message for a truncated field.
 pub(crate) fn malformed() -> SqlError {
     SqlError::new(SqlState::PROTOCOL_VIOLATION, "insufficient data left in message")
 }
 
-/// The bytes as UTF-8, or 22021 naming the first bad character: as many bytes as its first
-/// announces.
+/// Checks that the bytes are UTF-8. The error 22021 shows the first invalid character, with as many
+/// bytes as its first byte announces.
 pub fn utf8(bytes: &[u8]) -> SqlResult<&str> {
     std::str::from_utf8(bytes).map_err(|e| {
         let bad = &bytes[e.valid_up_to()..];
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
         self.rest = tail;
         Ok(byte)
     }
-    /// A count of fields: 16 bits, and not negative.
+    /// Decodes a count of fields: an unsigned 16-bit integer.
     pub(crate) fn count(&mut self) -> SqlResult<usize> {
         self.array().map(|b| usize::from(u16::from_be_bytes(b)))
     }
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
         self.rest = tail;
         Ok(head)
     }
-    /// A string up to its terminating zero byte, raw.
+    /// Decodes a zero-terminated string as bytes.
     pub(crate) fn cstr_bytes(&mut self) -> SqlResult<&'a [u8]> {
         let end = self.rest.iter().position(|&b| b == 0).ok_or_else(|| {
             SqlError::new(SqlState::PROTOCOL_VIOLATION, "invalid string in message")

@@ -1,4 +1,4 @@
-//! RowDescription and DataRow: how a result's columns travel.
+//! RowDescription and DataRow: the encoding of results.
 
 use crate::{backend, binary};
 use clearway_ir::Zone;
@@ -7,29 +7,29 @@ use clearway_ir::value::write_text;
 use clearway_types::row::BadRow;
 use clearway_types::{Datum, DatumRef, RowView, SqlError, SqlResult, SqlState, SqlType};
 
-/// How a value travels.
+/// How a value is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As the type prints it.
+    /// As the type's output function prints it.
     Text,
     /// As the type's send function writes it.
     Binary,
 }
 
-/// A column on the wire.
+/// A column's type and format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColumnFormat {
-    /// Its type.
+    /// The type.
     pub ty: SqlType,
-    /// How its values travel.
+    /// The format of its values.
     pub format: Format,
 }
 
-/// The first OID that PostgreSQL gives to a table of a user's: ours follow, in the order of their
-/// ids.
+/// The first OID that PostgreSQL gives to a user's table. Our tables get OIDs from here on, in the
+/// order of their ids.
 const FIRST_TABLE_OID: u32 = 16_384;
 
-/// RowDescription of columns with their [`ColumnFormat`].
+/// Appends RowDescription.
 pub fn row_description<'a>(
     out: &mut Vec<u8>,
     columns: impl ExactSizeIterator<Item = (&'a OutColumn, ColumnFormat)>,
@@ -55,7 +55,10 @@ pub fn row_description<'a>(
     backend::end(out, at);
 }
 
-/// DataRow. After damage in the row nothing is appended.
+/// Appends DataRow.
+///
+/// # Errors
+/// The row is corrupt; nothing is appended.
 pub fn data_row(
     out: &mut Vec<u8>,
     row: RowView<'_>,
@@ -93,7 +96,7 @@ fn field(out: &mut Vec<u8>, column: ColumnFormat, value: DatumRef<'_>, zone: &Zo
     out[at..at + 4].copy_from_slice(&len.to_be_bytes());
 }
 
-/// Appends a value's text form; integers without the general path.
+/// Appends a value's text form; integers take a fast path.
 pub fn text(out: &mut Vec<u8>, ty: SqlType, value: DatumRef<'_>, zone: &Zone) {
     match value {
         DatumRef::Null => {}
@@ -111,7 +114,7 @@ fn push_i64(out: &mut Vec<u8>, v: i64) {
     push_u64(out, v.unsigned_abs());
 }
 
-/// Appends a number in decimal.
+/// Appends a decimal number.
 pub(crate) fn push_u64(out: &mut Vec<u8>, mut v: u64) {
     let mut digits = [0u8; 20];
     let mut at = digits.len();
@@ -126,7 +129,7 @@ pub(crate) fn push_u64(out: &mut Vec<u8>, mut v: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Reads parameter `number` of a Bind, counted from 1.
+/// Decodes parameter `number` of a Bind message, counted from 1.
 pub fn parameter(
     ty: SqlType,
     format: Format,
@@ -161,7 +164,7 @@ pub fn parameter(
     clearway_ir::value::parse_text(ty, text, zone)
 }
 
-/// An integer of up to 18 plain digits; anything else takes the general path, which also words the
+/// Parses an integer of up to 18 digits; everything else takes the general path, which also reports
 /// errors.
 pub(crate) fn plain_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -187,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_data_row_is_written_in_one_pass() {
+    fn data_row_is_encoded_or_left_out() {
         let mut row = Vec::new();
         clearway_types::row::encode(&[Datum::Int4(-12), Datum::Null, Datum::Int8(7)], &mut row);
         let columns = [
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn integers() {
+    fn integers_round_trip() {
         for v in [0, 9, 10, -1, i64::MAX, i64::MIN, 123_456] {
             let mut out = Vec::new();
             push_i64(&mut out, v);

@@ -3,7 +3,7 @@
 use crate::reader::{Reader, utf8};
 use clearway_types::{SqlError, SqlResult, SqlState};
 
-/// PostgreSQL's limit on the first packet.
+/// PostgreSQL's limit for the first packet, in bytes.
 pub const MAX_STARTUP: usize = 10_000;
 
 const PROTOCOL_3: u32 = 3 << 16;
@@ -14,43 +14,46 @@ const GSS: u32 = (1234 << 16) | 5680;
 /// The first packet of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Startup<'a> {
-    /// Asks for TLS; answered by one byte, then another first packet follows.
+    /// SSLRequest; answered by one byte, then another first packet follows.
     Ssl,
-    /// Asks for GSSAPI encryption; likewise.
+    /// GSSENCRequest; answered likewise.
     Gss,
-    /// Asks to cancel what the named backend runs.
+    /// CancelRequest: cancels what the given backend runs.
     Cancel {
-        /// From BackendKeyData.
+        /// The backend id, from BackendKeyData.
         pid: i32,
-        /// Likewise.
+        /// The secret key, from BackendKeyData.
         secret: i32,
     },
-    /// Opens a session.
+    /// StartupMessage: opens a session.
     Session {
-        /// The protocol's minor version asked for; above 0 a NegotiateProtocolVersion is due.
+        /// The requested minor version; above 0 it requires a NegotiateProtocolVersion.
         minor: u16,
-        /// Names and values, in order.
+        /// Parameter names and values, in order.
         parameters: Vec<(&'a str, &'a str)>,
     },
-    /// Asks for another version of the protocol.
+    /// A request for another version of the protocol.
     Unsupported {
-        /// The version's major number.
+        /// The requested major version.
         major: u16,
-        /// What to say.
+        /// The error to report.
         error: SqlError,
     },
 }
 
-/// A length that no first packet has: whoever sends it speaks another protocol, and is told
-/// nothing, as by PostgreSQL.
+/// A length that no first packet has: the peer speaks another protocol and, as in PostgreSQL, gets
+/// no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadLength;
 
-/// A packet, and its length in the buffer.
+/// A packet and its length in the buffer.
 pub type Packet<'a> = (Startup<'a>, usize);
 
-/// Takes the first packet off `input`; `None` while bytes are missing. `asked_ssl` and `asked_gss`:
-/// such a request has come before, and a second one is taken for a version of the protocol.
+/// Decodes the first packet of `input`; `None` while it is incomplete. If `asked_ssl` or
+/// `asked_gss` is set, that request has come before, and a second one counts as a protocol version.
+///
+/// # Errors
+/// The length is invalid. The inner error is to be reported to the client.
 pub fn startup(
     input: &[u8],
     asked_ssl: bool,
@@ -90,7 +93,7 @@ pub fn startup(
     Ok(Some(packet.map(|packet| (packet, len))))
 }
 
-/// Names and values up to an empty name, which must be the packet's last byte.
+/// Decodes names and values up to an empty name, which must end the packet.
 fn parameters(bytes: &[u8]) -> SqlResult<Vec<(&str, &str)>> {
     let text = "invalid startup packet layout: expected terminator as last byte";
     let bad_layout = |_| SqlError::new(SqlState::PROTOCOL_VIOLATION, text);
@@ -115,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn packets() {
+    fn packets_are_decoded() {
         assert_eq!(packet(&[0, 0, 0]), None);
         let ssl = [0, 0, 0, 8, 4, 210, 22, 47];
         assert_eq!(packet(&ssl), Some(Ok((Startup::Ssl, 8))));

@@ -1,14 +1,14 @@
-//! The configuration file: TOML with one key a setting.
+//! The configuration file: TOML with one key per setting.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 use toml::{Spanned, Value};
 
-/// The settings of a file that have not been taken yet.
+/// The settings of a file that have not been read yet.
 #[derive(Debug, Default)]
 pub(super) struct File {
-    /// By key, with `_` for `-`.
+    /// By key, with `-` replaced by `_`.
     settings: BTreeMap<String, Setting>,
 }
 
@@ -23,7 +23,7 @@ impl File {
     /// Reads the text of a file.
     ///
     /// # Errors
-    /// It is not TOML, or has a key twice.
+    /// The text is not TOML, or has a duplicate key.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let keys: BTreeMap<Spanned<String>, Value> =
             toml::from_str(text).map_err(|e| e.to_string())?;
@@ -38,7 +38,7 @@ impl File {
         Ok(file)
     }
 
-    /// Takes a setting out, parsed as its flag is.
+    /// Removes a setting and parses it like its flag.
     pub(super) fn take<T: FromStr<Err: Display>>(
         &mut self,
         key: &str,
@@ -58,7 +58,7 @@ impl File {
         text.parse().map(Some).map_err(|e| format!("{key}: {e}"))
     }
 
-    /// Returns an error if a key is left, which no setting has.
+    /// Returns an error if an unknown key is left.
     pub(super) fn is_used_up(&self) -> Result<(), String> {
         match self.settings.iter().min_by_key(|(_, setting)| setting.line) {
             None => Ok(()),
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_parsed_as_their_flags_are() {
+    fn values_are_parsed_like_flags() {
         let mut file = File::parse("a-b = \"7\"\nc = 8\nd = true\n").unwrap();
         assert_eq!((file.take("a_b"), file.take("c")), (Ok(Some(7)), Ok(Some(8))));
         assert_eq!((file.take::<u8>("c"), file.take("d")), (Ok(None), Ok(Some("on".to_owned()))));

@@ -1,19 +1,20 @@
-//! `settings!`: the table of settings, from which the flags of `serve`, the keys of the file and
-//! [`Config`](super::Config) are made.
+//! `settings!`: the table of settings. It generates the flags of `serve`, the keys of the file and
+//! [`Config`](super::Config).
 //!
 //! A line of the table is `name("VALUE"): Flag => Field = default;`, or `... = default, in range;`.
-//! `Flag` is what a flag and the file are parsed into, by its `FromStr`; the configuration has it
-//! as `Field`, by `From`. The documentation of the line is the help text of the flag and the
-//! rustdoc of both fields.
+//! A flag and a key of the file are parsed into `Flag` by its `FromStr` and converted to `Field` by
+//! `From`. The documentation of the line is the help text of the flag and the rustdoc of both
+//! fields.
 
-/// Makes `Flags`, `Config`, `Config::defaults`, `Config::merge`, `Config::check_ranges` and `KEYS`.
+/// Defines `Flags`, `Config`, `Config::defaults`, `Config::merge`, `Config::check_ranges` and
+/// `KEYS`.
 macro_rules! settings {
     ($(
         $(#[$doc:meta])*
         $name:ident($value_name:literal): $flag:ty => $field:ty = $default:expr $(, in $range:expr)?;
     )*) => {
-        /// Flags of `serve`. Each has a key of the same name in the configuration file, with `_`
-        /// for `-`; the file takes both.
+        /// Flags of `serve`. Each has a key of the same name in the configuration file, written
+        /// with `_` or `-`.
         #[derive(Debug, Default, Args)]
         #[command(next_line_help = true)]
         pub struct Flags {
@@ -22,7 +23,7 @@ macro_rules! settings {
                 #[arg(long, value_name = $value_name)]
                 pub $name: Option<$flag>,
             )*
-            /// TOML file with any of these settings; flags take precedence [default: none]
+            /// TOML file with any of these settings. Flags take precedence [default: none]
             #[arg(long, value_name = "FILE")]
             pub config: Option<PathBuf>,
         }
@@ -36,7 +37,7 @@ macro_rules! settings {
             )*
         }
 
-        /// The keys of the configuration file, in the order of the table.
+        /// The keys of the configuration file, in table order.
         pub const KEYS: &[&str] = &[$(stringify!($name)),*];
 
         impl Config {
@@ -44,7 +45,7 @@ macro_rules! settings {
                 Self { $($name: $default,)* }
             }
 
-            /// Takes each setting from the flags, else from the file, else its default.
+            /// Takes each setting from the flags, else from the file, else from the defaults.
             fn merge(flags: Flags, mut file: File) -> Result<Self, String> {
                 let mut config = Self::defaults();
                 $(

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn flags_win_over_the_file_and_the_file_over_defaults() {
+fn flags_override_the_file_and_the_file_overrides_defaults() {
     let file = "buffer_pool = \"2MiB\"\nworkers = 3\nsynchronous_commit = \"off\"\nio_engine = \"uring\"\n";
     let flags = Flags { workers: Some(5), ..Flags::default() };
     let c = Config::parse(flags, file).unwrap();
@@ -18,7 +18,7 @@ fn flags_win_over_the_file_and_the_file_over_defaults() {
 }
 
 #[test]
-fn keys_take_dashes_and_addresses_take_names() {
+fn keys_accept_dashes_and_addresses_accept_names() {
     let parse = |text: &str| Config::parse(Flags::default(), text);
     let c = parse("buffer-pool = \"2MiB\"\nlog-filter = \"warn\"\nlisten = \"localhost:5433\"\n")
         .unwrap();
@@ -31,7 +31,7 @@ fn keys_take_dashes_and_addresses_take_names() {
 }
 
 #[test]
-fn how_latches_are_taken_can_be_told() {
+fn latch_and_lockstat_settings_are_parsed() {
     let parse = |text: &str| Config::parse(Flags::default(), text);
     let c = parse("latch = \"cas\"\nlatch_spins = 70\n").unwrap();
     assert_eq!((Ok(c.latch), c.latch_spins), ("cas".parse(), LatchSpins::Fixed(70)));
@@ -45,7 +45,7 @@ fn how_latches_are_taken_can_be_told() {
 }
 
 #[test]
-fn how_victims_are_chosen_can_be_told() {
+fn replacement_setting_is_parsed() {
     let parse = |text: &str| Config::parse(Flags::default(), text);
     assert_eq!(parse("").unwrap().replacement.to_string(), "s3-fifo/marked");
     let c = parse("replacement = \"lru/multilist\"\n").unwrap();
@@ -57,22 +57,22 @@ fn how_victims_are_chosen_can_be_told() {
 }
 
 #[test]
-fn a_second_level_is_off_unless_it_has_a_directory() {
+fn second_level_needs_a_directory() {
     let parse = |text: &str| Config::parse(Flags::default(), text);
     assert_eq!(parse("").unwrap().second_level(), None);
-    let told = |text: &str| parse(text).unwrap().second_level().unwrap();
+    let second_level = |text: &str| parse(text).unwrap().second_level().unwrap();
     let dir = PathBuf::from("/ssd");
     let file = "second_level = \"/ssd\"\n";
     assert_eq!(
-        told(&format!("{file}buffer_pool = \"2MiB\"")),
+        second_level(&format!("{file}buffer_pool = \"2MiB\"")),
         SecondLevelConfig { dir, size: 16 << 20 }
     );
-    assert_eq!(told(&format!("{file}second_level_size = \"5GiB\"")).size, 5 << 30);
+    assert_eq!(second_level(&format!("{file}second_level_size = \"5GiB\"")).size, 5 << 30);
     let flags = Flags { second_level_size: Some(Size(1 << 21)), ..Flags::default() };
     let both = Config::parse(flags, &format!("{file}second_level_size = \"5GiB\"")).unwrap();
     assert_eq!(both.second_level().unwrap().size, 1 << 21);
     for (bad, says) in [
-        ("second_level_size = \"5GiB\"".to_owned(), "second_level_size needs second_level"),
+        ("second_level_size = \"5GiB\"".to_owned(), "second_level_size requires second_level"),
         (format!("{file}second_level_size = 8192"), "second_level_size must be between"),
         (format!("{file}second_level_size = \"much\""), "second_level_size: "),
     ] {
@@ -82,7 +82,7 @@ fn a_second_level_is_off_unless_it_has_a_directory() {
 }
 
 #[test]
-fn the_file_for_versions_can_be_turned_off() {
+fn version_spill_can_be_disabled() {
     let parse = |text: &str| Config::parse(Flags::default(), text);
     assert_eq!(parse("").unwrap().version_spill, 1 << 30);
     assert_eq!(parse("version_spill = 0\n").unwrap().version_spill, 0);
@@ -92,7 +92,7 @@ fn the_file_for_versions_can_be_turned_off() {
 }
 
 #[test]
-fn sizes() {
+fn sizes_are_parsed() {
     assert_eq!("128MiB".parse(), Ok(Size(128 << 20)));
     assert_eq!("8192".parse(), Ok(Size(8192)));
     assert!("12 parsecs".parse::<Size>().is_err());
@@ -100,10 +100,10 @@ fn sizes() {
     assert!("99999999999TiB".parse::<Size>().is_err());
 }
 
-/// The sample has each setting once, in the order of the table, with its default. Those whose
-/// default depends on the machine, or that have none, are examples.
+/// The sample file has each setting once, in table order, with its default. Settings whose default
+/// depends on the machine, or that have none, are examples.
 #[test]
-fn the_sample_file_shows_every_default() {
+fn sample_file_shows_every_default() {
     const EXAMPLES: [&str; 7] = [
         "unix_socket",
         "partitions",

@@ -1,4 +1,4 @@
-//! Values of settings that are more than a number or a word.
+//! Types of settings that are more than a number or a word.
 
 use clap::ValueEnum;
 use clearway_ir::statement::Isolation;
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The value of a setting that has a range; `None` if it is not set.
+/// The value of a setting with a range; `None` if it is not set.
 pub(super) struct Number(pub(super) Option<u64>);
 
 impl From<u16> for Number {
@@ -69,7 +69,7 @@ impl From<Size> for Option<u64> {
     }
 }
 
-/// Where to listen: an address or a host name, and a port.
+/// An address to listen on: an IP address or a host name, and a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub SocketAddr);
 
@@ -95,23 +95,23 @@ impl From<Address> for Option<SocketAddr> {
     }
 }
 
-/// After which time a wait for a lock is logged; `None`: never.
+/// The time after which a wait for a lock is logged; `None` means never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogLockWaits(pub Option<Duration>);
 
 /// How transactions share rows that many of them change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotRows {
-    /// Those that only add to integers of a row do so at the same time.
+    /// Transactions that only add to integers of a row run concurrently.
     pub increments: bool,
-    /// Those that arrive whole, in one query or one pipeline, run without row locks.
+    /// Transactions that arrive in one query or one pipeline run without row locks.
     pub whole: bool,
-    /// A contended row goes to the next transaction before the one that has changed it has ended.
+    /// The next transaction gets a contended row before the one that changed it ends.
     pub retire: bool,
 }
 
 impl HotRows {
-    /// None of the mechanisms.
+    /// No mechanism.
     pub const OFF: Self = Self { increments: false, whole: false, retire: false };
 }
 
@@ -135,7 +135,7 @@ impl FromStr for HotRows {
                 "retire" => chosen.retire = true,
                 _ => {
                     let all = "increments, whole, retire, or off";
-                    return Err(format!("there is no mechanism \"{name}\" for hot rows: {all}"));
+                    return Err(format!("unknown mechanism \"{name}\" for hot rows: use {all}"));
                 }
             }
         }
@@ -143,7 +143,7 @@ impl FromStr for HotRows {
     }
 }
 
-/// The longest such time.
+/// The longest `log_lock_waits`.
 const DAY_MS: u64 = 86_400_000;
 
 impl FromStr for LogLockWaits {
@@ -173,21 +173,21 @@ impl FromStr for LogLockWaits {
     }
 }
 
-/// Who runs a partition.
+/// Which worker runs a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DispatchChoice {
-    /// Whichever worker has work for it.
+    /// Any worker that has work for it.
     Baton,
     /// Always the same worker.
     Pinned,
 }
 
-/// Who reads and writes pages.
+/// The I/O engine for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IoEngine {
-    /// io_uring if the kernel lets us, otherwise threads.
+    /// io_uring if the kernel allows it, otherwise threads.
     Auto,
-    /// The kernel's io_uring; the server does not start without.
+    /// io_uring; the server does not start without it.
     Uring,
     /// Threads.
     Threads,
@@ -196,9 +196,10 @@ pub enum IoEngine {
 /// Whether pages bypass the operating system's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DirectIo {
-    /// If the buffer pool has half of the machine's memory and the file system lets us.
+    /// Yes if the buffer pool has at least half of the machine's memory and the file system
+    /// supports it.
     Auto,
-    /// Yes; the server does not start where the file system does not let us.
+    /// Yes; the server does not start if the file system does not support it.
     On,
     /// No.
     Off,
@@ -242,7 +243,7 @@ impl From<Switch> for bool {
     }
 }
 
-/// Parses words as their flags do.
+/// Implements `FromStr` like the parser of flags.
 macro_rules! parsed_as_flags {
     ($($word:ty),*) => {$(
         impl FromStr for $word {
@@ -251,7 +252,7 @@ macro_rules! parsed_as_flags {
                 <$word as ValueEnum>::from_str(text, false).map_err(|_| {
                     let known: Vec<_> = Self::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
                     let known: Vec<_> = known.iter().map(|value| format!("\"{}\"", value.get_name())).collect();
-                    format!("\"{text}\" is none of {}", known.join(", "))
+                    format!("invalid value \"{text}\": use one of {}", known.join(", "))
                 })
             }
         }
@@ -265,7 +266,7 @@ mod tests {
     use crate::config::{Config, Flags};
 
     #[test]
-    fn mechanisms_for_hot_rows_are_a_list() {
+    fn hot_rows_is_a_list_of_mechanisms() {
         for (text, increments, whole, retire) in [
             ("off", false, false, false),
             (" off ", false, false, false),
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_waits_are_logged_after_a_time_with_a_unit() {
+    fn log_lock_waits_takes_a_duration_or_off() {
         let after = |ms| Ok(LogLockWaits(Some(Duration::from_millis(ms))));
         for (text, wanted) in [
             ("250", after(250)),

@@ -1,22 +1,21 @@
-//! As much of HTTP as a scraper needs: one request for the metrics a connection, answered and
-//! closed.
+//! The part of HTTP that a scraper needs: one request per connection, answered and closed.
 //!
-//! A request's body is not read: whoever sends one is answered all the same.
+//! A request's body is not read; the request is answered anyway.
 //!
 //! Source: RFC 9112.
 
 use httparse::{EMPTY_HEADER, Request, Status};
 
-/// Bytes of a request up to its empty line, at most.
+/// Maximum length of a request up to its empty line, in bytes.
 pub const MAX_HEAD: usize = 8 << 10;
-/// Header fields at most.
+/// Maximum number of header fields.
 const MAX_FIELDS: usize = 64;
-/// Prometheus' text format, as its exposition formats' documentation names it.
+/// The content type of Prometheus' text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// What is answered to the bytes received so far; `None` while the request is not complete. `page`
-/// makes the metrics.
+/// Returns the answer to the bytes received so far; `None` while the request is incomplete. `page`
+/// produces the metrics.
 pub fn answer(received: &[u8], page: impl FnOnce() -> String) -> Option<Vec<u8>> {
     let mut fields = [EMPTY_HEADER; MAX_FIELDS];
     let mut request = Request::new(&mut fields);
@@ -24,9 +23,9 @@ pub fn answer(received: &[u8], page: impl FnOnce() -> String) -> Option<Vec<u8>>
         Ok(Status::Partial) if received.len() < MAX_HEAD => return None,
         Ok(Status::Complete(head)) if head <= MAX_HEAD => Ok(()),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => {
-            Err(("431 Request Header Fields Too Large", "too long\n"))
+            Err(("431 Request Header Fields Too Large", "request too long\n"))
         }
-        Err(_) => Err(("400 Bad Request", "this is not HTTP\n")),
+        Err(_) => Err(("400 Bad Request", "not an HTTP request\n")),
     };
     if let Err((status, text)) = parsed {
         return Some(response(status, PLAIN, "", text, true));
@@ -36,13 +35,13 @@ pub fn answer(received: &[u8], page: impl FnOnce() -> String) -> Option<Vec<u8>>
     Some(match (request.method, path) {
         (Some("GET" | "HEAD"), "/metrics") => response("200 OK", TEXT_FORMAT, "", &page(), whole),
         (Some("GET" | "HEAD"), _) => {
-            response("404 Not Found", PLAIN, "", "there is only /metrics\n", whole)
+            response("404 Not Found", PLAIN, "", "only /metrics is served\n", whole)
         }
         _ => response(
             "405 Method Not Allowed",
             PLAIN,
             "Allow: GET, HEAD\r\n",
-            "there is only GET /metrics\n",
+            "only GET /metrics is served\n",
             true,
         ),
     })
@@ -61,13 +60,13 @@ fn response(status: &str, content_type: &str, more: &str, body: &str, whole: boo
 mod tests {
     use super::*;
 
-    fn said(request: &str) -> String {
+    fn answered(request: &str) -> String {
         String::from_utf8(answer(request.as_bytes(), || "page\n".to_owned()).unwrap()).unwrap()
     }
 
     #[test]
-    fn the_page_is_given_to_get_and_its_length_to_head() {
-        let page = said("GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\n");
+    fn get_returns_the_page_and_head_its_length() {
+        let page = answered("GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\n");
         assert!(
             page.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4;"),
             "{page}"
@@ -76,12 +75,12 @@ mod tests {
             page.contains("\r\nContent-Length: 5\r\n") && page.ends_with("\r\n\r\npage\n"),
             "{page}"
         );
-        let head = said("HEAD /metrics HTTP/1.0\r\n\r\n");
+        let head = answered("HEAD /metrics HTTP/1.0\r\n\r\n");
         assert!(head.contains("\r\nContent-Length: 5\r\n") && head.ends_with("\r\n\r\n"), "{head}");
     }
 
     #[test]
-    fn whatever_else_is_asked_is_refused_by_its_kind() {
+    fn other_requests_are_refused() {
         for (request, status) in [
             ("GET / HTTP/1.1\r\n\r\n", "404"),
             ("POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405"),
@@ -90,25 +89,25 @@ mod tests {
             ("GET /metrics HTTP/1.1\r\nno colon\r\n\r\n", "400"),
         ] {
             assert!(
-                said(request).starts_with(&format!("HTTP/1.1 {status} ")),
+                answered(request).starts_with(&format!("HTTP/1.1 {status} ")),
                 "{request:?}: {}",
-                said(request)
+                answered(request)
             );
         }
         let fields = "a: b\r\n".repeat(MAX_FIELDS + 1);
         assert!(
-            said(&format!("GET /metrics HTTP/1.1\r\n{fields}\r\n")).starts_with("HTTP/1.1 431 ")
+            answered(&format!("GET /metrics HTTP/1.1\r\n{fields}\r\n")).starts_with("HTTP/1.1 431 ")
         );
         let long = "x".repeat(MAX_HEAD);
-        assert!(said(&format!("GET /{long}")).starts_with("HTTP/1.1 431 "));
+        assert!(answered(&format!("GET /{long}")).starts_with("HTTP/1.1 431 "));
         assert!(
-            said(&format!("GET /metrics HTTP/1.1\r\na: {long}\r\n\r\n"))
+            answered(&format!("GET /metrics HTTP/1.1\r\na: {long}\r\n\r\n"))
                 .starts_with("HTTP/1.1 431 ")
         );
     }
 
     #[test]
-    fn an_unfinished_request_is_waited_for() {
+    fn incomplete_request_gets_no_answer_yet() {
         let request = "GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n";
         for end in 0..request.len() {
             assert_eq!(answer(&request.as_bytes()[..end], String::new), None);

@@ -1,11 +1,11 @@
-//! The metrics endpoint: `GET /metrics` over HTTP, in Prometheus' text format, by a thread of its
-//! own.
+//! The metrics endpoint: `GET /metrics` over HTTP in Prometheus' text format, served by its own
+//! thread.
 //!
 //! Invariants
-//! 1. No worker does anything for it: the page is made in the endpoint's thread from counters that
-//!    workers keep anyway.
-//! 2. There are at most [`MAX_CONNECTIONS`] at a time; a further one is closed at once.
-//! 3. A connection is closed after [`PATIENCE`], whatever its client does or leaves.
+//! 1. Workers do nothing for it: the endpoint's thread produces the page from counters that workers
+//!    keep anyway.
+//! 2. At most [`MAX_CONNECTIONS`] are open; further ones are closed at once.
+//! 3. A connection is closed after [`PATIENCE`], whatever its client does.
 //!
 //! Locking: none. A crash leaves nothing.
 
@@ -26,13 +26,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Connections at a time.
+/// Maximum number of open connections.
 pub const MAX_CONNECTIONS: usize = 16;
-/// How long a connection lasts at most.
+/// Maximum lifetime of a connection.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes behind the request that are read before a connection is closed all the same.
+/// Maximum number of bytes read and discarded after the request before the connection is closed.
 const MAX_REST: usize = 64 << 10;
-/// How long nothing is accepted after the system had no descriptor left.
+/// Pause of accepting after an error, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const LISTENER: Token = Token(usize::MAX);
@@ -47,7 +47,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Serves the metrics on this listener.
+    /// Serves the metrics on a listener.
     pub(crate) fn start(
         listener: TcpListener,
         shared: Arc<Shared>,
@@ -59,8 +59,8 @@ impl Endpoint {
         Self::start_with(listener, engine, page)
     }
 
-    /// A panic of `page`, or of anything else in the thread, fails the engine: it may have left a
-    /// latch of the engine's held.
+    /// A panic of `page`, or of anything else in the thread, fails the engine: it may have left one
+    /// of the engine's latches held.
     fn start_with(
         mut listener: TcpListener,
         engine: Arc<Engine>,
@@ -81,18 +81,18 @@ impl Endpoint {
         Ok(Self { address, thread, stop, waker })
     }
 
-    /// Where it listens.
+    /// The address of the listener.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends the thread, and the connections with it.
+    /// Stops the thread and closes its connections.
     pub(crate) fn stop(self) {
-        // Release: pairs with the Acquire in the thread, which the waker makes look.
+        // Release: pairs with the Acquire in `start_with`'s thread; the waker makes it check.
         self.stop.store(true, Ordering::Release);
         let woken = self.waker.wake();
         if woken.is_err() || self.thread.join().is_err() {
-            tracing::error!("the metrics' thread has not ended well");
+            tracing::error!("the metrics thread did not end cleanly");
         }
     }
 }
@@ -106,7 +106,7 @@ struct Server<F> {
 }
 
 impl<F: Fn() -> String> Server<F> {
-    /// Waits for news and attends to it; false if there can be no more.
+    /// Waits for events and handles them. Returns false if the event loop has failed.
     fn turn(&mut self) -> bool {
         let mut events = Events::with_capacity(MAX_CONNECTIONS + 2);
         let next = self.connections.iter().map(|(_, c)| c.until).chain(self.accept_after).min();
@@ -114,7 +114,7 @@ impl<F: Fn() -> String> Server<F> {
             .map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_micros(999));
         match self.poll.poll(&mut events, wait) {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => {
-                tracing::error!("no more metrics: their event loop fails: {e}");
+                tracing::error!("the metrics endpoint stops: its event loop failed: {e}");
                 return false;
             }
             _ => {}
@@ -146,7 +146,7 @@ impl<F: Fn() -> String> Server<F> {
                         io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
                     ) => {}
                 Err(e) => {
-                    tracing::warn!("a connection for metrics could not be accepted: {e}");
+                    tracing::warn!("cannot accept a connection for metrics: {e}");
                     self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
                     return;
                 }
@@ -175,7 +175,7 @@ impl<F: Fn() -> String> Server<F> {
         let Some(connection) = self.connections.get_mut(at) else { return };
         match connection.advance(&self.page) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            // Over, or the client is gone. Closing takes it out of the event loop, too.
+            // Finished, or the client is gone. Closing also deregisters the socket.
             _ => drop(self.connections.remove(at)),
         }
     }
@@ -188,17 +188,18 @@ struct Connection {
 }
 
 enum State {
-    /// The request, as far as it has come.
+    /// The part of the request that has arrived.
     Request(Vec<u8>),
-    /// The answer, and how much of it has gone.
+    /// The answer, and how many of its bytes have been sent.
     Answer(Vec<u8>, usize),
-    /// All has been said: what the client still sends, so many bytes up to now, is read, since
-    /// closing before that could take the answer from it.
+    /// The answer has been sent. Counts the bytes that the client still sends: they are read and
+    /// discarded, since closing earlier could reset the connection before the answer arrives.
     Said(usize),
 }
 
 impl Connection {
-    /// Goes on as far as possible: `WouldBlock` if there is more to come, else it is over.
+    /// Proceeds as far as possible. Returns `WouldBlock` if it must wait, otherwise the connection
+    /// is finished.
     fn advance(&mut self, page: impl Fn() -> String) -> io::Result<()> {
         let mut chunk = [0; 2048];
         loop {
@@ -224,7 +225,7 @@ impl Connection {
     }
 }
 
-/// An error if nothing was moved: the other side has closed.
+/// Returns an error if no byte was transferred: the other side has closed.
 fn some(n: usize) -> io::Result<usize> {
     if n == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(n) }
 }
@@ -245,8 +246,7 @@ mod tests {
     use clearway_env::MemDisk;
     use std::path::Path;
 
-    /// As a panic of any other thread that looks into the engine: the process ends with its
-    /// message.
+    /// As for a panic of any other thread that reads the engine, the process ends with the message.
     #[test]
     fn panic_of_the_metrics_thread_fails_the_engine() {
         let node = NodeConfig {
@@ -266,7 +266,7 @@ mod tests {
         let mut client = std::net::TcpStream::connect(endpoint.address()).unwrap();
         client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         let mut answer = Vec::new();
-        // It ends or is reset.
+        // The connection ends or is reset.
         let ended = client.read_to_end(&mut answer);
         assert!(answer.is_empty(), "{ended:?}");
         endpoint.stop();

@@ -1,4 +1,4 @@
-//! COPY FROM STDIN: data in, rows to the engine in batches.
+//! COPY FROM STDIN: decodes data and passes rows to the engine in batches.
 
 use super::run::{Origin, Run, Task};
 use super::{Context, Phase, Session};
@@ -11,26 +11,26 @@ use clearway_wire::copy_read::CopyReader;
 use clearway_wire::frontend::Frontend;
 use std::sync::Arc;
 
-/// Rows handed to the engine at once.
+/// Rows per batch.
 const BATCH_ROWS: usize = 1000;
-/// A batch also ends at so many bytes.
+/// Bytes after which a batch ends early.
 const BATCH_BYTES: usize = 512 << 10;
 
-/// A COPY FROM STDIN under way.
+/// A COPY FROM STDIN in progress.
 pub(super) struct CopyIn {
     reader: CopyReader,
     incoming: RowBatch,
     plan: Arc<Plan>,
     env: Arc<Env>,
     origin: Origin,
-    /// The client has sent all of it.
+    /// The client has sent all of the data.
     all: bool,
-    /// The client has sent something else, and where its next message begins is not known.
+    /// The client sent an unexpected message, so the start of its next message is unknown.
     lost_sync: bool,
 }
 
-/// Messages that may come while COPY waits for data. After any other type PostgreSQL reads no
-/// further, and ends the session.
+/// Returns true for message types that are allowed while COPY waits for data. After any other type
+/// PostgreSQL stops reading and ends the session.
 pub(super) fn is_expected(tag: u8) -> bool {
     matches!(tag, b'd' | b'c' | b'f' | b'H' | b'S')
 }
@@ -85,18 +85,18 @@ impl Session {
                 let text = format!("COPY from stdin failed: {why}");
                 self.give_copy_up(cx, SqlError::new(SqlState::QUERY_CANCELED, text));
             }
-            // Sync and Flush, of a client that does not know yet that it has begun a COPY.
+            // Sync and Flush, sent before the client learnt that it has started a COPY.
             _ => {}
         }
     }
 
-    /// Something has come that does not belong here.
+    /// Fails the COPY: the client sent a message that is not allowed here.
     pub(super) fn unexpected_in_copy(&mut self, cx: &mut Context<'_>, tag: u8) {
         let text = format!("unexpected message type 0x{tag:02X} during COPY from stdin");
         self.lose_copy(cx, SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
     }
 
-    /// No more will come, and the data has not ended.
+    /// Fails the COPY: the stream ended before the data did.
     pub(super) fn end_of_input_in_copy(&mut self, cx: &mut Context<'_>) {
         let text = "unexpected EOF on client connection with an open transaction";
         self.lose_copy(cx, SqlError::new(SqlState::CONNECTION_FAILURE, text));
@@ -109,7 +109,7 @@ impl Session {
         self.give_copy_up(cx, error);
     }
 
-    /// Makes rows of what has come, and hands them over batch by batch.
+    /// Decodes the received data and passes it to the engine batch by batch.
     fn copy_on(&mut self, cx: &mut Context<'_>) {
         self.phase = Phase::CopyIn;
         loop {
@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    /// A batch of the table's rows, if enough has come, or all that will.
+    /// Returns a batch of rows for the table if it is full or the data has ended.
     fn next_batch(&mut self) -> SqlResult<Option<RowBatch>> {
         let Some(copy) = &mut self.copy else { return Ok(None) };
         let room = BATCH_ROWS.saturating_sub(copy.incoming.len());
@@ -149,14 +149,14 @@ impl Session {
         }
     }
 
-    /// Gives the COPY up for an error that is not of its data.
+    /// Fails the COPY with an error that is not about its data.
     pub(super) fn give_copy_up(&mut self, cx: &mut Context<'_>, error: SqlError) {
         let Some(copy) = &self.copy else { return };
         let error = copy.reader.in_next_line(error);
         self.abort_copy(cx, error);
     }
 
-    /// Gives the COPY up for an error.
+    /// Ends the COPY with an error.
     fn abort_copy(&mut self, cx: &mut Context<'_>, error: SqlError) {
         self.end_copy(cx, Some(error));
     }
@@ -195,7 +195,7 @@ impl Session {
     }
 }
 
-/// The table's rows that the incoming values make.
+/// Converts decoded values to rows of the table.
 fn table_rows(plan: &Plan, incoming: RowBatch, env: &Env) -> SqlResult<RowBatch> {
     let Statement::Copy(Copy { direction: CopyDirection::From { row, .. }, types, .. }) =
         &plan.statement

@@ -1,18 +1,18 @@
-//! Cursors of SQL: DECLARE, FETCH, MOVE, CLOSE.
+//! SQL cursors: DECLARE, FETCH, MOVE, CLOSE.
 //!
-//! A cursor is a portal with a name of SQL's. DECLARE starts its query, so that it sees the
-//! snapshot of that moment, and keeps the first part of the result; FETCH hands out rows from
-//! there, and reads the next part when that is used up. So a cursor costs one part, the snapshot of
-//! its query, and no lock that the query would not take anyway.
+//! A cursor is a portal with an SQL name. DECLARE starts its query, so that it sees the snapshot of
+//! that moment, and keeps the first part of the result. FETCH returns rows from that part and reads
+//! the next part when it is used up. So a cursor costs one part, the snapshot of its query, and no
+//! lock beyond those that its query takes.
 //!
 //! Invariants
-//! 1. While a FETCH runs, its cursor's portal is `Done`: the FETCH has its rows and its suspended
-//!    statement, and puts back what is left at its end. If it fails, the cursor cannot be run any
-//!    more, as in PostgreSQL.
-//! 2. A cursor is declared in a transaction block, and ends with it. ROLLBACK TO ends the portals
-//!    that were made behind the savepoint.
-//! 3. When a block has failed and has no savepoint to go back to, no portal keeps a suspended
-//!    statement, and with it a snapshot.
+//! 1. While a FETCH runs, its cursor's portal is `Done`: the FETCH owns the rows and the suspended
+//!    statement, and returns the rest to the portal when it ends. If it fails, the cursor cannot be
+//!    run any more, as in PostgreSQL.
+//! 2. A cursor is declared in a transaction block and ends with it. ROLLBACK TO ends the portals
+//!    that were created after the savepoint.
+//! 3. If a block has failed and has no savepoint to return to, no portal keeps a suspended
+//!    statement, and so none keeps a snapshot.
 //!
 //! Locking: none. A crash leaves nothing.
 //!
@@ -29,20 +29,20 @@ use clearway_wire::row::Format;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What DECLARE adds to a portal.
+/// The part of a portal that only DECLARE sets.
 #[derive(Default)]
 pub struct Declared {
     no_scroll: bool,
     binary: bool,
-    /// How many rows have been passed.
+    /// Number of rows before the current position.
     position: u64,
-    /// The row where it is, encoded; `None`: before the first or behind the last.
+    /// The current row, encoded; `None` before the first row and after the last.
     current: Option<Box<[u8]>>,
 }
 
-/// What a statement does with a cursor.
+/// How a statement uses a cursor.
 pub(super) enum CursorUse {
-    /// Makes it.
+    /// Creates it.
     Declare {
         name: Box<str>,
         declared: Declared,
@@ -50,20 +50,20 @@ pub(super) enum CursorUse {
     Fetch(Fetching),
 }
 
-/// A FETCH or MOVE under way.
+/// A FETCH or MOVE in progress.
 pub(super) struct Fetching {
     cursor: Box<str>,
-    /// Rows that are still to be passed over.
+    /// Rows still to be skipped.
     skip: usize,
-    /// How many rows it takes then.
+    /// Rows to take after that.
     take: usize,
-    /// Takes them without showing them.
+    /// A MOVE: takes rows without returning them.
     moves: bool,
-    /// Rows that have been passed over.
+    /// Rows skipped so far.
     skipped: usize,
 }
 
-/// Where a FETCH goes.
+/// The direction of a FETCH.
 enum Motion {
     Stay,
     Forward { skip: usize, take: usize },
@@ -113,31 +113,31 @@ impl Run {
         }
     }
 
-    /// Whether it is a DECLARE whose query runs.
+    /// Returns true for a DECLARE whose query is running.
     pub(super) fn declares(&self) -> bool {
         matches!(self.cursor, Some(CursorUse::Declare { .. }))
     }
 
-    /// Whether it takes rows from a cursor.
+    /// Returns true for a FETCH or MOVE.
     pub(super) fn fetches(&self) -> bool {
         self.fetching().is_some()
     }
 
-    /// Whether it is a MOVE.
+    /// Returns true for a MOVE.
     pub(super) fn moves(&self) -> bool {
         self.fetching().is_some_and(|fetching| fetching.moves)
     }
 
-    /// Whether the client sees its rows.
+    /// Returns true if the client receives the rows.
     pub(super) fn shows_rows(&self) -> bool {
         !self.plan.columns.is_empty() && !self.moves()
     }
 
-    /// How many rows it hands out now, at most.
+    /// Returns the maximum number of rows to return now.
     pub(super) fn most(&self) -> usize {
         let by_fetch = self.fetching().map_or(usize::MAX, |fetching| fetching.take);
         match self.origin {
-            // A COPY has no columns, and no limit.
+            // COPY has neither columns nor a row limit.
             Origin::Portal { max_rows, .. } if max_rows > 0 && self.shows_rows() => {
                 by_fetch.min(max_rows as usize)
             }
@@ -145,12 +145,13 @@ impl Run {
         }
     }
 
-    /// Whether it has handed out as many rows as it may now.
+    /// Returns true if the maximum number of rows for now has been returned.
     pub(super) fn is_full(&self) -> bool {
         self.sent >= self.most()
     }
 
-    /// Which of so many rows, those before `pos` being gone, go out now.
+    /// Returns the range of rows to send now, out of `rows` rows of which those before `pos` have
+    /// been sent.
     pub(super) fn window(&mut self, rows: usize, mut pos: usize) -> (usize, usize) {
         if let Some(CursorUse::Fetch(fetching)) = &mut self.cursor {
             let skipped = fetching.skip.min(rows - pos);
@@ -163,7 +164,7 @@ impl Run {
 }
 
 impl Session {
-    /// DECLARE: runs its query as far as its first rows.
+    /// DECLARE: runs the query up to its first rows.
     pub(super) fn run_declare(&mut self, cx: &mut Context<'_>, mut run: Run) {
         match self.begin_declare(&mut run) {
             Ok(()) => self.carry_out(cx, run),
@@ -175,7 +176,7 @@ impl Session {
         let Statement::Declare { name, plan, binary, no_scroll } = &run.plan.statement else {
             return Ok(());
         };
-        // Several statements in one message are a block here, as in PostgreSQL.
+        // Several statements in one message count as a block here, as in PostgreSQL.
         let in_block = matches!(run.origin, Origin::Simple) && run.implicit_block;
         if !in_block && self.status() != TxnStatus::InBlock {
             let text = "DECLARE CURSOR can only be used in transaction blocks";
@@ -190,7 +191,7 @@ impl Session {
         let outer = run
             .statement
             .as_ref()
-            .ok_or_else(|| SqlError::internal("a DECLARE without its text"))?;
+            .ok_or_else(|| SqlError::internal("DECLARE has no statement text"))?;
         run.statement = Some(Rc::new(outer.inner(plan.clone())));
         let declared = Declared { no_scroll: *no_scroll, binary: *binary, ..Declared::default() };
         run.cursor = Some(CursorUse::Declare { name: name.as_str().into(), declared });
@@ -198,7 +199,7 @@ impl Session {
         Ok(())
     }
 
-    /// The query of a DECLARE has its first rows, or all.
+    /// Creates the cursor when its query has produced its first part, or all of its rows.
     pub(super) fn declared(&mut self, cx: &mut Context<'_>, run: Run, rows: RowBatch, rest: Rest) {
         self.statement_ended();
         self.warn_of_unknown();
@@ -245,7 +246,7 @@ impl Session {
         portal.declared.as_ref().unwrap_or(&Declared::default()).motion(fetch.rows)
     }
 
-    /// FETCH 0: the current row again, if there is one.
+    /// FETCH 0: returns the current row again, if there is one.
     fn stay(&mut self, cx: &mut Context<'_>, mut run: Run, fetch: &Fetch) {
         let Some(portal) = self.portals.get(fetch.cursor.as_str()) else { return };
         let declared = portal.declared.as_ref();
@@ -284,7 +285,7 @@ impl Session {
             PortalState::Rows { rows, pos, rest } => (rows, pos, rest),
             PortalState::Done { tag: Some(tag) } => (RowBatch::new(), 0, Rest::End(tag)),
             PortalState::New | PortalState::Undefined | PortalState::Done { tag: None } => {
-                // A portal of the protocol that nobody has executed.
+                // A portal of the extended protocol that has not been executed.
                 run.env = portal.env.clone();
                 return self.carry_out(cx, run);
             }
@@ -292,9 +293,9 @@ impl Session {
         self.hand_out(cx, run, rows, pos, rest);
     }
 
-    /// A FETCH has what it has asked for, or all that it may have now; `state`: what is left of the
-    /// cursor, `last`: the last of the rows that it has passed, `at_end`: it has asked for more
-    /// than there are.
+    /// Ends a FETCH that has all rows it asked for, or all it may return now. `state` is the rest
+    /// of the cursor and `last` the last row passed. `at_end` means that the FETCH asked for more
+    /// rows than there are.
     pub(super) fn fetched(
         &mut self,
         cx: &mut Context<'_>,
@@ -321,7 +322,7 @@ impl Session {
         self.ended(cx, &run, tag);
     }
 
-    /// The row limit of an Execute has come before the end of its FETCH: another Execute goes on.
+    /// Suspends a FETCH whose Execute has a smaller row limit; the next Execute continues it.
     fn fetch_later(&mut self, run: &Run, fetching: &Fetching) {
         let left = match fetching.take {
             usize::MAX => FetchRows::AllForward,
@@ -348,7 +349,7 @@ impl Session {
         self.portals.remove(name).map(|_| "CLOSE CURSOR").ok_or_else(|| no_cursor(name))
     }
 
-    /// The plan, with the columns that it will have if it is a FETCH.
+    /// Returns the plan; for a FETCH, with the columns of its cursor.
     pub(super) fn with_columns(&self, plan: Arc<Plan>) -> Arc<Plan> {
         let Statement::Fetch(Fetch { cursor, moves: false, .. }) = &plan.statement else {
             return plan;
@@ -361,8 +362,8 @@ impl Session {
         Arc::new(Plan { columns, ..Plan::clone(&plan) })
     }
 
-    /// RELEASE of a savepoint: what was made behind it is as if made before it. `back`: ROLLBACK
-    /// TO, which ends that.
+    /// Applies RELEASE, or with `back` ROLLBACK TO, to the portals. RELEASE assigns portals that
+    /// were created after the savepoint to the level before it; ROLLBACK TO ends them.
     pub(super) fn portals_follow_savepoint(&mut self, name: &str, back: bool) {
         let Some(at) = self.settings.find_savepoint(name) else { return };
         let ends = |portal: &Portal| back && portal.depth > at;
@@ -376,7 +377,7 @@ impl Session {
         }
     }
 
-    /// Invariant 3.
+    /// Drops suspended statements of portals in a failed block: invariant 3.
     pub(super) fn abandon_portals(&mut self) {
         if self.status() != TxnStatus::Failed || self.settings.savepoints() > 0 {
             return;

@@ -1,13 +1,13 @@
-//! A session's deadlines: of its startup packet, its statement, its waits for locks (their end, and
-//! their line in the log), its silence inside a transaction.
+//! A session's deadlines: for its startup packet, its statement, its waits for locks (their timeout
+//! and their log line), and its idle time inside a transaction.
 //!
 //! Invariants
-//! 1. Each kind has at most one deadline under way at the worker. One that comes too early is set
-//!    again, so what begins later never needs an earlier one.
-//! 2. A wait for a lock is measured from its own beginning, which the engine knows:
+//! 1. Each kind has at most one pending deadline at the worker. A deadline that fires too early is
+//!    set again, so a later one never needs an earlier deadline.
+//! 2. A wait for a lock is measured from its own start, which the engine knows:
 //!    [`Client::waited_for_lock`].
-//! 3. A session is idle in a transaction from its ReadyForQuery until the next message is there as
-//!    a whole.
+//! 3. A session is idle in a transaction from its ReadyForQuery until the whole next message has
+//!    arrived.
 //!
 //! Locking: none. A crash leaves nothing.
 //!
@@ -23,7 +23,7 @@ use clearway_types::{SqlError, SqlState};
 use clearway_wire::frame;
 use std::time::{Duration, Instant};
 
-/// What settings allow; `None`: as long as it takes.
+/// Time limits from the settings; `None` means no limit.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Limits {
     statement: Option<Duration>,
@@ -31,7 +31,7 @@ struct Limits {
     idle: Option<Duration>,
 }
 
-/// Tickets of the deadlines under way, 0 for none, and the moments that they are about.
+/// Tickets of the pending deadlines, 0 for none, and the times that they refer to.
 #[derive(Default)]
 pub(super) struct Deadlines {
     limits: Limits,
@@ -45,8 +45,8 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Takes over what the settings say. What runs out under the old ones is forgotten: it could be
-    /// too late for the new ones.
+    /// Applies the settings. Pending deadlines of changed limits are dropped: they could be too
+    /// late for the new limits.
     pub(super) fn follow(&mut self, settings: &Settings) {
         let limit = |name| match settings.milliseconds(name) {
             0 => None,
@@ -62,31 +62,31 @@ impl Deadlines {
         }
     }
 
-    /// A message has come.
+    /// Notes that a message has arrived.
     pub(super) fn heard(&mut self) {
         self.idle_since = None;
     }
 }
 
 impl Session {
-    /// The connection is new: it is closed if it has not sent its startup packet when this deadline
-    /// comes.
+    /// Sets the ticket of the startup deadline. A connection that has not sent its startup packet
+    /// by then is closed.
     pub fn expect_startup(&mut self, ticket: u64) {
         self.deadlines.startup = ticket;
     }
 
-    /// A statement begins: its time runs from here.
+    /// Starts the statement's timeout.
     pub(super) fn statement_begins(&mut self, cx: &Context<'_>) {
         self.deadlines.statement_ends =
             self.deadlines.limits.statement.map(|limit| cx.now() + limit);
     }
 
-    /// The statement is over: its time no longer runs.
+    /// Stops the statement's timeout.
     pub(super) fn statement_ended(&mut self) {
         self.deadlines.statement_ends = None;
     }
 
-    /// The statement starts to wait.
+    /// Sets deadlines for a statement that starts to wait.
     pub(super) fn limit_wait(&mut self, cx: &mut Context<'_>) {
         self.has_waited = true;
         let (slot, d) = (self.slot, &mut self.deadlines);
@@ -101,7 +101,7 @@ impl Session {
         }
     }
 
-    /// The session has said ReadyForQuery.
+    /// Sets the deadline for idle time in a transaction, after ReadyForQuery.
     pub(super) fn limit_silence(&mut self, cx: &mut Context<'_>) {
         let (slot, d) = (self.slot, &mut self.deadlines);
         let Some(limit) = d.limits.idle else { return };
@@ -112,7 +112,7 @@ impl Session {
         }
     }
 
-    /// A deadline of this session has come.
+    /// Handles a deadline that has been reached.
     pub fn deadline(&mut self, cx: &mut Context<'_>, ticket: u64) {
         let d = &mut self.deadlines;
         if ticket == d.startup {
@@ -145,7 +145,7 @@ impl Session {
         }
     }
 
-    /// As PostgreSQL, without a word: nobody has said yet which protocol it speaks.
+    /// Closes silently, as PostgreSQL does: the client's protocol is still unknown.
     fn startup_is_due(&mut self) {
         if matches!(self.phase, Phase::Startup) {
             self.phase = Phase::Closing;
@@ -185,8 +185,7 @@ impl Session {
         }
     }
 
-    /// Has the statement's waits logged that have lasted long, and comes again as long as it may
-    /// have others.
+    /// Logs the statement's long waits, and schedules the next check while the statement runs.
     fn long_wait_is_due(&mut self, cx: &mut Context<'_>) {
         let Some(limit) = cx.shared.config.log_lock_waits.0 else { return };
         let mut waits = Vec::new();
@@ -210,7 +209,7 @@ impl Session {
             self.deadlines.idle = cx.timers.set(since + limit, self.slot);
             return;
         }
-        // A message may be in the socket, and only this thread has been too busy to see it.
+        // The socket may hold a message that this busy thread has not read yet.
         self.io.readable = true;
         let read = self.io.read(&mut self.input, 0);
         if read.is_err() || !matches!(frame(self.input.bytes(), MAX_MESSAGE), Ok(None)) {

@@ -1,7 +1,7 @@
-//! What a session tells of itself to who looks at `clearway.sessions`.
+//! A session's row in `clearway.sessions`.
 //!
-//! A session keeps its last statement anyway, or a reference to it, and knows when the message came
-//! that asked for it. So nothing is noted for a look but the end of a statement that had to wait.
+//! A session keeps its last statement, or a reference to it, and the time of its message anyway. So
+//! only one thing is recorded for the view: the end of a statement that had to wait.
 
 use super::{Context, Phase, Session};
 use crate::sessions::SessionInfo;
@@ -9,7 +9,7 @@ use clearway_coordinator::{Client, TxnStatus};
 use std::sync::Arc;
 
 impl Session {
-    /// What it tells; `None` before its client has logged in.
+    /// Describes the session; `None` before its client has logged in.
     pub fn describe(&self) -> Option<SessionInfo> {
         let client = self.client.as_ref()?;
         let state = self.state();
@@ -48,7 +48,7 @@ impl Session {
         }
     }
 
-    /// What it waits for, if that is nothing of the engine's.
+    /// Returns what the session waits for outside the engine, if anything.
     fn wait_event(&self) -> Option<&'static str> {
         match &self.phase {
             Phase::Sleeping { .. } => Some("sleep"),
@@ -60,8 +60,8 @@ impl Session {
         }
     }
 
-    /// The session has said ReadyForQuery. What ended in the turn in which it began has ended when
-    /// it began, as far as anyone looks: that saves a look at the clock.
+    /// Records the start of idle time, after ReadyForQuery. A statement that never waited counts as
+    /// ended when it began: this saves reading the clock.
     pub(super) fn becomes_idle(&mut self, cx: &Context<'_>) {
         self.idle_since = if std::mem::take(&mut self.has_waited) {
             cx.shared.clock.wall_micros()

@@ -1,12 +1,12 @@
-//! Rows on their way out: a result goes to the client as fast as that takes it.
+//! Sends rows to the client, as fast as the client takes them.
 //!
 //! Invariants
-//! 1. Rows are encoded until the connection's buffer is full, and then again when the client has
-//!    taken of it ([`crate::io::HIGH_WATER`]).
-//! 2. The engine is asked for the next part of a large result when all of the one before is in the
-//!    buffer, and the buffer is not full. So a slow client costs the buffer and one part.
-//! 3. A portal whose row limit comes first keeps what is left of the part, and the suspended
-//!    statement ([`Rest::Suspended`]).
+//! 1. Rows are encoded until the connection's buffer is full ([`crate::io::HIGH_WATER`]), and again
+//!    when the client has taken some of it.
+//! 2. The engine is asked for the next part of a large result when the previous part is completely
+//!    encoded and the buffer is not full. So a slow client costs the buffer and one part.
+//! 3. A portal that reaches its row limit keeps the rest of the part and the suspended statement
+//!    ([`Rest::Suspended`]).
 //!
 //! Locking: none. A crash leaves nothing.
 
@@ -18,44 +18,44 @@ use clearway_ir::Statement;
 use clearway_types::{RowBatch, SqlError, SqlState};
 use clearway_wire::{backend, copy, row};
 
-/// What follows rows on their way out.
+/// What follows a part of a result.
 pub(super) enum Next {
-    /// The statement, which runs, has more of them.
+    /// More rows of the running statement.
     GoOn,
-    /// The statement has been suspended.
+    /// More rows of a suspended statement.
     WakeUp(Suspended),
-    /// Nothing: all that is left.
+    /// Nothing: this was the last part.
     End(Tag),
 }
 
-/// Rows on their way out.
+/// A part of a result that is being sent.
 pub(super) struct Emit {
     run: Run,
     rows: RowBatch,
-    /// Rows before this one have gone out.
+    /// Rows before this index have been sent.
     pos: usize,
-    /// Those before this one are to go out now.
+    /// Rows before this index are to be sent now.
     end: usize,
     formats: ResultFormats,
     next: Next,
 }
 
 impl Emit {
-    /// Whether a statement that has not ended waits for the client to take its rows.
+    /// Returns true if the statement is still running and waits for the client to take its rows.
     pub(super) fn is_running(&self) -> bool {
         matches!(self.next, Next::GoOn)
     }
 }
 
 impl Session {
-    /// All that is left of a result.
+    /// Sends the last part of a result.
     pub(super) fn deliver(&mut self, cx: &mut Context<'_>, run: Run, outcome: Outcome) {
         let emit = self.prepare(run, outcome.rows, 0, Next::End(outcome.tag));
         self.emit(cx, emit);
     }
 
-    /// A part of a result, whose statement goes on. It goes out when the session is driven: one
-    /// part after the other must not nest.
+    /// Queues a part of a result whose statement continues. It is sent by the session's main loop,
+    /// because the parts of a result must not nest recursively.
     pub(super) fn deliver_part(&mut self, cx: &mut Context<'_>, run: Run, part: Part) {
         self.hold(cx, part.wait);
         self.limit_wait(cx);
@@ -63,7 +63,7 @@ impl Session {
         self.phase = Phase::Emitting(Box::new(emit));
     }
 
-    /// The next rows of a portal that has run; `pos`: those before it have gone out.
+    /// Sends the next rows of a portal that has run. Rows before `pos` have been sent.
     pub(super) fn hand_out(
         &mut self,
         cx: &mut Context<'_>,
@@ -96,7 +96,7 @@ impl Session {
         Emit { run, rows, pos, end, formats, next }
     }
 
-    /// What comes before the first row.
+    /// Encodes what precedes the first row.
     fn head(&mut self, run: &Run, formats: &ResultFormats) {
         if let Statement::Copy(copy) = &run.plan.statement {
             backend::copy_response(&mut self.io.out, false, copy.types.len());
@@ -108,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Hands out the next rows of a portal that has run.
+    /// Sends the next rows of a portal that has run.
     pub(super) fn emit_portal(
         &mut self,
         cx: &mut Context<'_>,
@@ -145,7 +145,7 @@ impl Session {
         self.hand_out(cx, run, rows, pos, rest);
     }
 
-    /// Writes rows until there are no more, or the buffer is full.
+    /// Encodes rows until there are no more or the buffer is full.
     pub(super) fn emit(&mut self, cx: &mut Context<'_>, mut emit: Emit) {
         let Emit { run, rows, formats, .. } = &emit;
         let (plan, zone) = (&*run.plan, run.env.zone());
@@ -163,7 +163,7 @@ impl Session {
             };
             if written.is_err() {
                 let e =
-                    SqlError::new(SqlState::DATA_CORRUPTED, "a row read from a table is damaged");
+                    SqlError::new(SqlState::DATA_CORRUPTED, "a row read from a table is corrupt");
                 return self.break_off(cx, emit, e);
             }
             pos += 1;
@@ -179,7 +179,7 @@ impl Session {
         self.emitted(cx, emit);
     }
 
-    /// Ends a statement whose rows are on their way out with an error.
+    /// Ends a statement with an error while its rows are being sent.
     pub(super) fn break_off(&mut self, cx: &mut Context<'_>, emit: Emit, error: SqlError) {
         if !emit.is_running() {
             return self.fail(cx, &emit.run.origin, &error);
@@ -190,14 +190,14 @@ impl Session {
         self.after_step(cx, Task::Statement(emit.run), step);
     }
 
-    /// All rows are out that were to go out now.
+    /// Continues after all rows of this window have been encoded.
     fn emitted(&mut self, cx: &mut Context<'_>, emit: Emit) {
         let Emit { run, rows, pos, next, .. } = emit;
         let is_full = run.is_full();
         let Some(client) = &mut self.client else { return };
         match next {
-            // Suspended also when the limit was reached exactly: whether there are more, only the
-            // next Execute says.
+            // Suspended also if the limit was reached exactly: only the next Execute finds out
+            // whether there are more rows.
             Next::End(tag) if is_full || run.fetches() => {
                 self.leave(cx, run, rows, pos, Rest::End(tag), !is_full);
             }
@@ -206,7 +206,7 @@ impl Session {
             }
             Next::GoOn if is_full => {
                 let Some(suspended) = client.suspend() else { return };
-                // The Sync to come ends its transaction.
+                // The coming Sync ends its transaction.
                 self.implicit_open |= self.status() == clearway_coordinator::TxnStatus::Idle;
                 self.statement_ended();
                 self.leave(cx, run, rows, pos, Rest::Suspended(suspended), false);
@@ -225,8 +225,8 @@ impl Session {
         }
     }
 
-    /// Leaves what has not gone out for the next Execute or FETCH; `at_end`: that is nothing, and
-    /// this one has asked for more.
+    /// Keeps unsent rows for the next Execute or FETCH. `at_end` means that there are none and this
+    /// one asked for more.
     fn leave(
         &mut self,
         cx: &mut Context<'_>,
@@ -246,7 +246,7 @@ impl Session {
         }
     }
 
-    /// The portal that runs has more rows than its Execute has asked for.
+    /// Suspends a portal that has more rows than its Execute asked for.
     pub(super) fn suspend(&mut self, run: &Run, state: PortalState) {
         if let Origin::Portal { name, .. } = &run.origin
             && let Some(portal) = self.portal_mut(name.as_deref())
@@ -257,7 +257,7 @@ impl Session {
         self.phase = Phase::Idle;
     }
 
-    /// The whole result is out.
+    /// Completes a command whose whole result has been encoded.
     pub(super) fn ended(&mut self, cx: &mut Context<'_>, run: &Run, mut tag: Tag) {
         if matches!(run.plan.statement, Statement::Copy(_)) {
             backend::copy_done(&mut self.io.out);
@@ -275,14 +275,14 @@ impl Session {
         self.after_command(cx, &run.origin, (has_columns || is_empty).then_some(tag));
     }
 
-    /// A statement without rows is over.
+    /// Completes a command without rows.
     pub(super) fn say_done(&mut self, cx: &mut Context<'_>, origin: &Origin, tag: Tag) {
         command_complete(&mut self.io.out, tag);
         self.after_command(cx, origin, None);
     }
 
-    /// The client knows that the statement is over; `again`: what another Execute says, if that can
-    /// be said again.
+    /// Continues after CommandComplete. `again` is the tag for a repeated Execute, if it can be
+    /// repeated.
     fn after_command(&mut self, cx: &mut Context<'_>, origin: &Origin, again: Option<Tag>) {
         self.phase = Phase::Idle;
         match origin {

@@ -25,7 +25,7 @@ fn no_portal(name: &str) -> SqlError {
 }
 
 impl Session {
-    /// Every message of the extended protocol but Execute, Sync and Flush.
+    /// Handles the messages of the extended protocol except Execute, Sync and Flush.
     pub(super) fn extended(
         &mut self,
         cx: &mut Context<'_>,
@@ -66,7 +66,7 @@ impl Session {
         types: Oids<'_>,
     ) -> SqlResult<()> {
         if name.is_empty() {
-            // Also if no other takes its place.
+            // Even if this Parse fails.
             self.unnamed = None;
         }
         let catalog = self.catalog(cx);
@@ -104,7 +104,7 @@ impl Session {
         Ok(())
     }
 
-    /// In a failed block nothing is described that has columns.
+    /// In a failed block only statements without columns can be described.
     fn refuse_rows_in_failed_block(&self, columns: &[OutColumn]) -> SqlResult<()> {
         if self.status() == TxnStatus::Failed && !columns.is_empty() {
             Err(failed_block())
@@ -113,7 +113,7 @@ impl Session {
         }
     }
 
-    /// Checks are in PostgreSQL's order: the first that fails decides what the client is told.
+    /// Checks in PostgreSQL's order: the first failed check determines the error.
     fn bind(&mut self, cx: &mut Context<'_>, mut bind: Bind<'_>) -> SqlResult<()> {
         let statement = self.statement(bind.statement)?.clone();
         let (formats, count) = (bind.formats()?, bind.count()?);
@@ -161,7 +161,7 @@ impl Session {
         let depth = self.settings.savepoints();
         let portal =
             Portal { statement: Some(statement), plan, env, formats, state, depth, declared: None };
-        // Also if its Bind fails: in a block it is there until the block ends.
+        // Even if Bind fails: in a block the portal exists until the block ends.
         if name.is_empty() {
             self.unnamed_portal = Some(portal);
         } else {
@@ -205,7 +205,7 @@ impl Session {
         Ok(())
     }
 
-    /// Execute. `implicit_block`: the Sync to come commits it, not itself.
+    /// Execute. `implicit_block` means that the coming Sync commits it, not the Execute itself.
     pub(super) fn execute(
         &mut self,
         cx: &mut Context<'_>,
@@ -242,7 +242,7 @@ impl Session {
     }
 }
 
-/// The parameters, and the formats of the result's columns.
+/// Returns the parameters, and the formats of the result's columns.
 pub(super) fn values<'a>(
     mut bind: Bind<'a>,
     formats: Formats<'_>,
@@ -264,8 +264,7 @@ pub(super) fn values<'a>(
     Ok((params, results))
 }
 
-/// Names the parameter that an error is about. PostgreSQL hides the value, if it has come so far as
-/// to have one.
+/// Adds the parameter to an error's context. PostgreSQL hides the value, once it has one.
 fn in_parameter(portal: &str, number: usize, is_text: bool, error: SqlError) -> SqlError {
     let portal = if portal.is_empty() {
         "unnamed portal".to_owned()

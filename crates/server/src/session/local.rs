@@ -1,4 +1,4 @@
-//! Statements that concern the session alone: SET, SHOW, PREPARE, EXECUTE, DEALLOCATE.
+//! Statements that concern only the session: SET, SHOW, PREPARE, EXECUTE, DEALLOCATE.
 
 use super::run::Run;
 use super::{Context, Session};
@@ -39,7 +39,7 @@ impl Session {
                 let outer = run
                     .statement
                     .as_ref()
-                    .ok_or_else(|| SqlError::internal("a PREPARE without its text"))?;
+                    .ok_or_else(|| SqlError::internal("PREPARE has no statement text"))?;
                 let statement = Rc::new(outer.inner(plan.clone()));
                 self.statements.insert(name.as_str().into(), statement);
                 done("PREPARE")
@@ -60,7 +60,7 @@ impl Session {
         }
     }
 
-    /// EXECUTE: the prepared statement takes the place of the run's own.
+    /// EXECUTE: replaces the run's statement with the prepared one.
     pub(super) fn run_execute(&mut self, cx: &mut Context<'_>, mut run: Run) {
         match self.bind_execute(cx, &mut run) {
             Ok(()) => self.start(cx, run),
@@ -123,7 +123,7 @@ impl Session {
         if local && !in_block {
             let text = "SET LOCAL can only be used in transaction blocks".to_owned();
             self.notices(&[(SqlState::NO_ACTIVE_TRANSACTION, text)]);
-            // Nothing that would outlive the statement.
+            // Only checks: the setting would not outlive the statement.
             return self.settings.check(name, value).map(drop);
         }
         if in_block {
@@ -141,8 +141,8 @@ impl Session {
         Ok(())
     }
 
-    /// A statement that the session carries out by itself belongs to the implicit transaction, too:
-    /// that one keeps what it began with.
+    /// Adds a statement that the session runs itself to the implicit transaction, which keeps the
+    /// characteristics it began with.
     fn enter(&mut self, implicit_block: bool) {
         self.implicit_open |= implicit_block;
         let options = RunOptions { implicit_block, characteristics: self.characteristics };
@@ -151,7 +151,7 @@ impl Session {
         }
     }
 
-    /// SET SESSION CHARACTERISTICS: what later transactions begin with.
+    /// SET SESSION CHARACTERISTICS: sets the defaults of later transactions.
     fn set_characteristics(
         &mut self,
         options: TxnOptions,
@@ -170,7 +170,7 @@ impl Session {
         Ok(outcome(Tag::Plain("SET"), RowBatch::new()))
     }
 
-    /// Takes the transaction's characteristics over into the settings that show them.
+    /// Copies the transaction's characteristics to the settings that show them.
     pub(super) fn follow_transaction(&mut self) {
         let default = self.characteristics;
         let now = self.client.as_ref().map_or(default, |client| client.characteristics(default));
@@ -196,7 +196,7 @@ impl Session {
         Ok(outcome(Tag::Plain("SHOW"), rows))
     }
 
-    /// DISCARD ALL and its parts, once the engine has said yes.
+    /// DISCARD ALL and its parts, after the engine has accepted it.
     pub(super) fn discard(&mut self, tag: &str) {
         if tag == "DISCARD ALL" {
             self.statements.clear();
@@ -207,7 +207,7 @@ impl Session {
         }
     }
 
-    /// A savepoint has been set, released or gone back to: settings go along.
+    /// Applies a savepoint statement to the settings and portals.
     pub(super) fn follow_savepoint(&mut self, statement: &Statement) {
         if let Statement::Release(name) = statement {
             self.portals_follow_savepoint(name, false);
@@ -229,8 +229,8 @@ impl Session {
         }
     }
 
-    /// A transaction may have ended: its SET LOCALs end with it, and all its SETs if it was
-    /// aborted.
+    /// Restores settings if a transaction has ended: its SET LOCALs, and if it was aborted all of
+    /// its SETs.
     pub(super) fn settle_settings(&mut self, committed: bool) {
         if !self.implicit_open
             && self.status() == TxnStatus::Idle
@@ -240,8 +240,8 @@ impl Session {
         }
     }
 
-    /// Settings have changed: tells the client of those that it wants to know, and makes the
-    /// session's part of the environment anew.
+    /// Reports changed settings to the client, and rebuilds the session's part of the expression
+    /// environment.
     fn report_settings(&mut self) {
         for (name, value) in self.settings.reported() {
             let known = self.env.settings.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
@@ -252,7 +252,7 @@ impl Session {
         self.settings_changed();
     }
 
-    /// Takes over what settings decide.
+    /// Applies the settings to the session.
     pub(super) fn settings_changed(&mut self) {
         self.synchronous_commit = self.settings.synchronous_commit();
         self.characteristics = self.settings.default_characteristics();

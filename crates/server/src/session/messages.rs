@@ -1,7 +1,8 @@
-//! Taking messages: where one ends, whether it may come now, and who carries it out.
+//! Reads messages from the input: frames them, checks whether they are allowed now, and dispatches
+//! them.
 //!
-//! What is malformed or comes at the wrong time is answered as PostgreSQL answers it;
-//! `tests/protocol/matrix` compares all of that.
+//! Malformed and misplaced messages get PostgreSQL's answers; `tests/protocol/matrix` compares them
+//! all.
 
 use super::run::{self, Origin};
 use super::{Context, Phase, Session, copy, whole};
@@ -12,7 +13,7 @@ use clearway_wire::frame;
 use clearway_wire::frontend::{self, Frontend};
 
 impl Session {
-    /// Takes the next message off the input; false if it is not there as a whole. An error ends the
+    /// Takes the next message off the input; returns false if it is incomplete. An error ends the
     /// session.
     pub(super) fn take_message(&mut self, cx: &mut Context<'_>) -> SqlResult<bool> {
         let mut input = std::mem::take(&mut self.input);
@@ -45,7 +46,7 @@ impl Session {
                 return Err(SqlError::new(SqlState::LIMIT_EXCEEDED, text));
             }
             Err(_) => {
-                // As PostgreSQL, without a word.
+                // Silently, like PostgreSQL.
                 self.end_of_input(cx);
                 return Ok(bytes.len());
             }
@@ -55,13 +56,13 @@ impl Session {
         Ok(frame.len)
     }
 
-    /// Takes a whole message; `rest` is what has come after it.
+    /// Handles a whole message; `rest` is the input after it.
     fn framed(&mut self, cx: &mut Context<'_>, tag: u8, body: &[u8], rest: &[u8]) {
         let copying = matches!(self.phase, Phase::CopyIn);
         let ignored = if copying {
             matches!(tag, b'H' | b'S')
         } else {
-            // What is left of a COPY that has failed.
+            // Leftovers of a failed COPY.
             matches!(tag, b'd' | b'c' | b'f')
         };
         if ignored || self.skip_to_sync && !matches!(tag, b'S' | b'X') {
@@ -82,8 +83,8 @@ impl Session {
         }
     }
 
-    /// The client sends no more, or nothing that could be understood. It may still listen: what it
-    /// asked for before is answered, as far as the log lets it go.
+    /// Handles the end of the input, or input that cannot be decoded. The client may still read:
+    /// released replies are sent when the log allows it.
     pub(super) fn end_of_input(&mut self, cx: &mut Context<'_>) {
         if matches!(self.phase, Phase::CopyIn) {
             return self.end_of_input_in_copy(cx);
@@ -106,8 +107,8 @@ impl Session {
             Frontend::Flush => self.io.release(),
             Frontend::Terminate => self.phase = Phase::Closing,
             Frontend::Execute { portal, max_rows } => {
-                // Alone in its group: one statement, committed by itself. Else the Sync to come
-                // commits what the group did.
+                // Alone in its group: a statement that commits itself. Otherwise the coming Sync
+                // commits the group.
                 let alone = !self.implicit_open && whole::is_sync(rest);
                 self.look_ahead_in_pipeline(cx, portal, max_rows, rest);
                 self.execute(cx, portal, max_rows, !alone);

@@ -1,18 +1,18 @@
-//! One client's session: a state machine fed with bytes from its socket and with news from the
+//! One client's session: a state machine driven by bytes from its socket and events from the
 //! engine. It never blocks.
 //!
 //! Invariants
-//! 1. Messages are taken in order; the next is looked at only when the one before has been answered
-//!    as far as it can be.
+//! 1. Messages are handled in order; the next one is read only when the previous one has been
+//!    answered as far as possible.
 //! 2. After an error in the extended protocol everything up to the next Sync is skipped.
-//! 3. What a ReadyForQuery ends is sent at once, in one send: nothing else is, except at Flush, at
-//!    an error of the extended protocol, when COPY data is asked for, when a statement tells of its
-//!    progress, or when the buffer is full. Replies that nothing has released when the client's
-//!    stream ends are dropped.
-//! 4. A session that is closed has told the engine so: its transaction is aborted, its cancel key
-//!    forgotten.
+//! 3. Replies leave at ReadyForQuery, in one send. They leave earlier only at Flush, at an error of
+//!    the extended protocol, when COPY data is requested, when a statement reports progress, or
+//!    when the buffer is full. Replies that are not released when the client's stream ends are
+//!    dropped.
+//! 4. A closed session has told the engine: its transaction is aborted and its cancel key removed.
 //!
-//! Locking: none; a session lives in its worker's thread. A crash leaves nothing of it.
+//! Locking: none; a session lives in its worker's thread. A crash leaves nothing.
+//!
 //! Source: PostgreSQL's documentation, "Frontend/Backend Protocol", "Message Flow".
 
 mod copy;
@@ -55,14 +55,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Messages taken from one session before the others have a turn.
+/// Messages handled for one session before the others get a turn.
 const MESSAGES_A_TURN: usize = 256;
 
-/// What a session works with while it has its turn.
+/// What a session works with during its turn.
 pub struct Context<'a> {
-    /// The way into the engine.
+    /// Access to the engine.
     pub port: &'a mut Port,
-    /// What all workers share.
+    /// The state shared by all workers.
     pub shared: &'a Arc<Shared>,
     /// Plans that statements of this worker's sessions share.
     pub plans: &'a mut Plans,
@@ -70,7 +70,7 @@ pub struct Context<'a> {
     pub timers: &'a mut Timers,
     /// The worker's number.
     pub worker: u16,
-    /// The log is durable up to here.
+    /// The LSN up to which the log is durable.
     pub durable: Lsn,
 }
 
@@ -86,34 +86,34 @@ impl Context<'_> {
 
 /// What a session is doing.
 enum Phase {
-    /// It waits for a startup packet.
+    /// Waits for a startup packet.
     Startup,
-    /// It waits for a message.
+    /// Waits for a message.
     Idle,
-    /// It waits for the engine.
+    /// Waits for the engine.
     Running { task: Task },
-    /// It sleeps in pg_sleep until the deadline with this ticket.
+    /// Sleeps in pg_sleep until the deadline with this ticket.
     Sleeping { run: Run, ticket: u64 },
-    /// It waits in pg_terminate_backend until another session has ended.
+    /// Waits in pg_terminate_backend until another session has ended.
     Ending(Box<terminate::Ending>),
-    /// It is between two statements of a simple query.
+    /// Is between two statements of a simple query.
     NextStatement,
-    /// It writes rows.
+    /// Sends rows.
     Emitting(Box<Emit>),
-    /// It waits for COPY data.
+    /// Waits for COPY data.
     CopyIn,
-    /// It ends when its output has been sent.
+    /// Ends when its output has been sent.
     Closing,
 }
 
-/// Whether a session goes on.
+/// How a session continues after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It waits for something that will be announced.
+    /// An event will announce that it can continue.
     Waits,
     /// It has more to do at once.
     Again,
-    /// It is over: close it.
+    /// It has ended and must be closed.
     Over,
 }
 
@@ -172,7 +172,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session on a fresh connection; `refused`: it will be told that there are too many.
+    /// Creates a session on a new connection. If `refused`, the client is told that there are too
+    /// many connections.
     pub fn new(stream: Stream, slot: u32, refused: bool, shared: &Arc<Shared>) -> Self {
         let control = matches!(stream, Stream::Control(_));
         Self {
@@ -225,26 +226,26 @@ impl Session {
     pub fn stream(&mut self) -> &mut Stream {
         &mut self.io.stream
     }
-    /// The backend id, 0 before the session has begun.
+    /// The backend id; 0 before the client has logged in.
     pub fn pid(&self) -> i32 {
         self.pid
     }
-    /// The socket can be read again; `closed`: to its end.
+    /// Notes that the socket is readable; `closed` means that the client has closed its side.
     pub fn set_readable(&mut self, closed: bool) {
         self.io.readable = true;
         self.io.read_closed |= closed;
     }
-    /// The socket can be written again.
+    /// Notes that the socket is writable.
     pub fn set_writable(&mut self) {
         self.io.writable = true;
     }
-    /// The durable end that replies wait for, if any.
+    /// Returns the LSN that replies wait for, if any.
     pub fn waits_for(&self) -> Option<Lsn> {
         self.io.waits_for()
     }
 
-    /// Goes on as far as possible, and sends what may be sent. `spare` is the worker's own buffer,
-    /// lent while the session has none.
+    /// Proceeds as far as possible and sends what may be sent. `spare` is the worker's input
+    /// buffer, lent to the session while it has none of its own.
     pub fn drive(&mut self, cx: &mut Context<'_>, spare: &mut Input) -> Turn {
         if self.input.is_empty() {
             std::mem::swap(&mut self.input, spare);
@@ -298,7 +299,7 @@ impl Session {
                         self.emit(cx, *emit);
                     }
                     if matches!(self.phase, Phase::Emitting(_)) {
-                        // A large result: the other sessions have a turn after each part.
+                        // A large result: other sessions get a turn after each part.
                         return Turn::Again;
                     }
                     continue;
@@ -334,7 +335,7 @@ impl Session {
         self.phase = Phase::Closing;
     }
 
-    /// Says ReadyForQuery: everything before it may go.
+    /// Sends ReadyForQuery and releases everything before it.
     fn ready(&mut self, cx: &mut Context<'_>) {
         let status = match self.status() {
             TxnStatus::Idle => {
@@ -353,7 +354,7 @@ impl Session {
         }
     }
 
-    /// Portals live as long as their transaction.
+    /// Drops all portals at the end of their transaction.
     fn drop_portals(&mut self) {
         self.unnamed_portal = None;
         if !self.portals.is_empty() {
@@ -369,8 +370,8 @@ impl Session {
         self.client.as_ref().map_or_else(|| cx.port.catalog(), Client::catalog)
     }
 
-    /// The next answer shows a plan, and with it the catalog that it was made for: outside a block
-    /// it waits until that is durable, as does the end of a block.
+    /// Holds a reply that shows a plan, and so the catalog it was made with. Outside a block it
+    /// waits until that catalog is durable; in a block the end of the block waits.
     #[track_caller]
     fn hold_for_catalog(&mut self, cx: &Context<'_>, plan: &Plan) {
         let commit = cx.port.catalog_commit();
@@ -389,18 +390,18 @@ impl Session {
         }
     }
 
-    /// As [`Session::make_env`], for the last simple query.
+    /// Like [`Session::make_env`], for the last simple query.
     fn simple_env(&mut self, params: Vec<Datum>) -> Arc<Env> {
         self.make_env(StatementText::Reused(self.simple_text.clone()), params)
     }
 
-    /// What a statement's expressions see.
+    /// Creates the environment of a statement's expressions.
     fn make_env(&mut self, text: StatementText, params: Vec<Datum>) -> Arc<Env> {
         self.follow_transaction();
         if self.txn_now == 0 || (!self.implicit_open && self.status() == TxnStatus::Idle) {
             self.txn_now = self.statement_now;
         }
-        // A xorshift step: random() of two executions must differ, no more.
+        // A xorshift step: only makes random() differ between executions.
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 7;
         self.seed ^= self.seed << 17;
@@ -417,7 +418,7 @@ impl Session {
         })
     }
 
-    /// A cancel request has come.
+    /// Handles a cancel request.
     pub fn cancel(&mut self, cx: &mut Context<'_>) {
         self.interrupt(cx, Signal::Cancel.error());
     }
@@ -441,8 +442,8 @@ impl Session {
         }
     }
 
-    /// The server stops: an idle session ends at once, a busy one is interrupted and ends when it
-    /// can.
+    /// Handles the server's shutdown: an idle session ends at once; a busy one is interrupted and
+    /// ends when it can.
     pub fn shut_down(&mut self, cx: &mut Context<'_>) {
         let e = Signal::Terminate.error();
         match self.phase {
@@ -453,7 +454,7 @@ impl Session {
         }
     }
 
-    /// The connection is gone or goes: leaves nothing behind.
+    /// Closes the session and releases its transaction and backend id.
     pub fn close(mut self, cx: &mut Context<'_>) {
         if let Some(client) = self.client.take() {
             client.close(cx.port);

@@ -12,20 +12,19 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A statement that has been parsed and planned, and can be planned again when the catalog has
-/// changed.
+/// A parsed and planned statement, which can be planned again after a change of the catalog.
 pub struct Prepared {
     parsed: ParsedStatement,
     types: Vec<SqlType>,
-    /// It came as PREPARE ... AS or DECLARE ... FOR: what is meant is the statement inside.
+    /// It came from PREPARE ... AS or DECLARE ... FOR: only the inner statement counts.
     inner: bool,
     plan: RefCell<Arc<Plan>>,
-    /// The search path that the plan was made with.
+    /// The search path used for the plan.
     path: RefCell<SearchPath>,
 }
 
 impl Prepared {
-    /// Plans a statement with the types that the client declared for its parameters.
+    /// Plans a statement with the parameter types that the client declared.
     pub fn new(
         parsed: ParsedStatement,
         types: Vec<SqlType>,
@@ -36,7 +35,7 @@ impl Prepared {
         Ok(Self { parsed, types, inner: false, plan, path: RefCell::new(env.path.clone()) })
     }
 
-    /// The statement inside a planned PREPARE or DECLARE.
+    /// Returns the statement inside a planned PREPARE or DECLARE.
     pub fn inner(&self, plan: Arc<Plan>) -> Self {
         Self {
             parsed: self.parsed.clone(),
@@ -47,7 +46,7 @@ impl Prepared {
         }
     }
 
-    /// The statement, if it has no parameters: nobody could give them values.
+    /// Returns the statement if it has no parameters: a simple query cannot supply values.
     pub fn without_parameters(self) -> SqlResult<Self> {
         if self.plan.borrow().params.is_empty() {
             Ok(self)
@@ -56,24 +55,24 @@ impl Prepared {
         }
     }
 
-    /// Its text, with that of the other statements of the same message.
+    /// The text of its message, including other statements.
     pub fn text(&self) -> &Arc<str> {
         self.parsed.text()
     }
 
-    /// The plan, as it is now.
+    /// The current plan.
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.borrow().clone()
     }
 
-    /// Whether the plan was made with this catalog, or needs none, and with the session's search
+    /// Returns true if the plan fits this catalog, or needs none, and fits the session's search
     /// path.
     pub fn is_fresh(&self, catalog: &Catalog, env: &SessionEnv) -> bool {
         self.plan.borrow().catalog.is_none_or(|v| v == catalog.version)
             && *self.path.borrow() == env.path
     }
 
-    /// Plans again. `fixed`: the client has seen the columns, and they must stay what they were.
+    /// Plans again. `fixed` means that the client knows the columns, so they must not change.
     pub fn replan(&self, catalog: &Catalog, env: &SessionEnv, fixed: bool) -> SqlResult<()> {
         let mut plan = Arc::new(clearway_planner::plan(&self.parsed, catalog, &self.types, env)?);
         if self.inner
@@ -100,14 +99,14 @@ impl Prepared {
 /// The formats of a result's columns.
 #[derive(Clone, Debug)]
 pub enum ResultFormats {
-    /// All the same.
+    /// One format for all columns.
     All(Format),
-    /// One each.
+    /// One format per column.
     Each(Box<[Format]>),
 }
 
 impl ResultFormats {
-    /// As a Bind message says, for so many columns.
+    /// Interprets the format codes of a Bind message for this number of columns.
     pub fn new(codes: Formats<'_>, columns: usize) -> SqlResult<Self> {
         match codes.len() {
             0 => Ok(Self::All(Format::Text)),
@@ -121,14 +120,14 @@ impl ResultFormats {
             )),
         }
     }
-    /// Column `i`.
+    /// The format of column `i`.
     pub fn get(&self, i: usize) -> Format {
         match self {
             Self::All(f) => *f,
             Self::Each(f) => f.get(i).copied().unwrap_or(Format::Text),
         }
     }
-    /// These columns with their formats.
+    /// Pairs these columns with their formats.
     pub fn apply<'a>(
         &'a self,
         columns: &'a [OutColumn],
@@ -137,56 +136,56 @@ impl ResultFormats {
     }
 }
 
-/// What follows the rows of a portal.
+/// What follows the buffered rows of a portal.
 pub enum Rest {
-    /// Nothing. Its tag, whose count will be that of the last Execute.
+    /// Nothing. Holds the command tag; its count will be that of the last Execute.
     End(Tag),
-    /// Rows that its statement has not read yet.
+    /// Rows that the suspended statement has not produced yet.
     Suspended(Suspended),
 }
 
-/// What has become of a portal.
+/// The execution state of a portal.
 pub enum PortalState {
-    /// It has not run.
+    /// Not executed yet.
     New,
-    /// It has run, and hands its rows out in parts.
+    /// Executed; returns its rows in parts.
     Rows {
-        /// Those that are here.
+        /// The buffered rows.
         rows: RowBatch,
-        /// How many of them have been handed out.
+        /// Number of buffered rows already returned.
         pos: usize,
-        /// What follows them.
+        /// What follows the buffered rows.
         rest: Rest,
     },
-    /// It has been made, but its Bind has failed: it has no statement, and no columns.
+    /// Its Bind failed: it has no statement and no columns.
     Undefined,
-    /// Nothing is left.
+    /// All rows returned.
     Done {
-        /// What another Execute says, if that can be said again.
+        /// The tag for a repeated Execute, if it can be repeated.
         tag: Option<Tag>,
     },
 }
 
 /// A statement bound to parameters.
 pub struct Portal {
-    /// Its statement, if it can be run.
+    /// Its statement; `None` if it cannot be run.
     pub statement: Option<Rc<Prepared>>,
-    /// The plan that it was bound to.
+    /// The plan it was bound to.
     pub plan: Arc<Plan>,
-    /// Parameters and the session's part.
+    /// The environment: parameters and the session's part.
     pub env: Arc<Env>,
-    /// How its columns travel.
+    /// Formats of the result columns.
     pub formats: ResultFormats,
-    /// How far it is.
+    /// The execution state.
     pub state: PortalState,
-    /// How many savepoints there were when it was made.
+    /// Number of savepoints when it was created.
     pub depth: usize,
-    /// What DECLARE adds, if it is a cursor of SQL's.
+    /// Set by DECLARE, if it is an SQL cursor.
     pub declared: Option<Declared>,
 }
 
 impl Portal {
-    /// The columns that it is described with.
+    /// The columns for Describe.
     pub fn columns(&self) -> &[OutColumn] {
         if matches!(self.state, PortalState::Undefined) { &[] } else { &self.plan.columns }
     }

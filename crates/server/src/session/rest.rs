@@ -1,9 +1,9 @@
-//! Suspended portals, and statements of their transaction that would change what is left of them.
+//! Suspended portals, and later statements of their transaction that change the same tables.
 //!
-//! A portal shows the rows of the moment of its first Execute. Its scan reads the tables as they
-//! are, so what is left of it is read before a statement changes the same table, or goes back to a
-//! savepoint: as much as a statement may have of memory (53200 beyond that). All other statements
-//! run beside suspended portals.
+//! A portal shows the rows as of its first Execute, but its scan reads the tables as they are now.
+//! So the rest of a portal is read before a statement changes the same table or rolls back to a
+//! savepoint, within the memory limit of a statement (53200 beyond it). All other statements run
+//! while portals stay suspended.
 //!
 //! Locking: none. A crash leaves nothing.
 
@@ -16,17 +16,17 @@ use clearway_ir::{Charge, Env, Plan, Program, Statement};
 use clearway_types::{RowBatch, SqlError, SqlState, TableId};
 use std::sync::Arc;
 
-/// The rest of a portal is being read.
+/// Reads the rest of a portal.
 pub(super) struct Drain {
     portal: Option<Box<str>>,
     env: Arc<Env>,
     rows: RowBatch,
     charge: Charge,
-    /// What runs afterwards.
+    /// The statement that runs afterwards.
     run: Run,
 }
 
-/// What a statement changes of what others of its transaction read.
+/// What a statement changes that other statements of its transaction may read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     Nothing,
@@ -63,7 +63,7 @@ fn table_of(program: &Program) -> Option<TableId> {
     }
 }
 
-/// The table that a query reads.
+/// Returns the table that a query reads.
 fn source(plan: &Plan) -> Option<TableId> {
     match &plan.statement {
         Statement::Query(query) => match &query.source {
@@ -85,8 +85,8 @@ fn is_in_way(portal: &Portal, change: Change) -> bool {
 }
 
 impl Session {
-    /// Reads the rest of a portal that is in the statement's way, and then runs it. Gives the
-    /// statement back if none is.
+    /// Reads the rest of a portal that the statement would invalidate, then runs the statement.
+    /// Returns the statement if there is no such portal.
     pub(super) fn drain(&mut self, cx: &mut Context<'_>, run: Run) -> Option<Run> {
         if self.portals.is_empty() && self.unnamed_portal.is_none() {
             return Some(run);
@@ -152,7 +152,7 @@ impl Session {
                 Step::Replan => {
                     let e = SqlError::new(
                         SqlState::SERIALIZATION_FAILURE,
-                        "the portal's tables have changed",
+                        "a table of a suspended portal was changed",
                     );
                     return self.complete(cx, drain.run, Err(e));
                 }

@@ -1,4 +1,5 @@
-//! Running one statement: start, wait, plan again if the catalog moved, and say what came of it.
+//! Runs one statement: starts it, waits for it, plans it again if the catalog has changed, and
+//! reports the result.
 
 use super::cursor::CursorUse;
 use super::prepared::{Portal, PortalState, Prepared, Rest, ResultFormats};
@@ -13,10 +14,10 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A statement is planned anew this often before the session gives up.
+/// Maximum number of times that a statement is planned again.
 const MAX_REPLANS: u8 = 20;
 
-/// Who asked for a statement, and so what follows its end.
+/// What requested a statement; determines what follows its end.
 #[derive(Debug)]
 pub(super) enum Origin {
     /// A simple query.
@@ -25,50 +26,50 @@ pub(super) enum Origin {
     Portal {
         /// The portal; `None` is the unnamed one.
         name: Option<Box<str>>,
-        /// At most so many rows now; 0: all.
+        /// Maximum number of rows to return now; 0 means all.
         max_rows: u32,
     },
 }
 
-/// A statement under way.
+/// A statement in progress.
 pub(super) struct Run {
-    /// What it is planned from again; `None`: the text of the simple query, through the plan cache.
+    /// What to plan again; `None` means the text of the simple query, through the plan cache.
     pub(super) statement: Option<Rc<Prepared>>,
     pub(super) plan: Arc<Plan>,
     pub(super) env: Arc<Env>,
     pub(super) origin: Origin,
     pub(super) implicit_block: bool,
     pub(super) replans: u8,
-    /// It has not been refused by a failed block.
+    /// It was not refused by a failed block.
     pub(super) began: bool,
-    /// The client has been told what rows look like.
+    /// RowDescription has been sent, or is not needed.
     pub(super) headed: bool,
-    /// Rows that have gone out since it was asked for.
+    /// Rows sent since the current Execute or query.
     pub(super) sent: usize,
-    /// What it does with a cursor.
+    /// How it uses a cursor, if it does.
     pub(super) cursor: Option<CursorUse>,
-    /// As a simple query its rows go out in binary: they are of a BINARY cursor.
+    /// A simple query sends its rows in binary: they come from a BINARY cursor.
     pub(super) binary: bool,
 }
 
-/// What is to be done when the engine has done its part.
+/// What to do when the engine answers.
 pub(super) enum Task {
-    /// A statement.
+    /// Continue a statement.
     Statement(Run),
-    /// The rest of a portal, before a statement.
+    /// Continue to read the rest of a portal, before a statement.
     Drain(Box<Drain>),
-    /// The end of an implicit transaction.
+    /// End an implicit transaction.
     EndImplicit {
-        /// By a commit.
+        /// Commit, not roll back.
         commit: bool,
     },
-    /// A batch of COPY's rows.
+    /// Continue after a batch of COPY's rows.
     CopyRows,
-    /// The end of a COPY.
+    /// End a COPY.
     CopyEnd,
-    /// The undo of a block, before its error is told.
+    /// Report an error after its block has been undone.
     Fail {
-        /// The error is of a message of the extended protocol.
+        /// The error belongs to a message of the extended protocol.
         extended: bool,
     },
 }
@@ -81,7 +82,7 @@ impl Session {
         }
         run.began = true;
         if matches!(run.origin, Origin::Simple) && !matches!(run.plan.statement, Statement::Empty) {
-            // A simple query runs in it.
+            // A simple query replaces the unnamed portal.
             self.unnamed_portal = None;
         }
         self.statement_begins(cx);
@@ -96,7 +97,7 @@ impl Session {
         self.carry_out(cx, run);
     }
 
-    /// Carries a statement out that has begun.
+    /// Runs a statement that has begun.
     pub(super) fn carry_out(&mut self, cx: &mut Context<'_>, run: Run) {
         if let Statement::RollbackTo(name) = &run.plan.statement {
             self.portals_follow_savepoint(name, true);
@@ -120,7 +121,7 @@ impl Session {
             Statement::Backup(_) if !self.control => {
                 let e = SqlError::new(
                     SqlState::INSUFFICIENT_PRIVILEGE,
-                    "BACKUP is for the data directory's own socket",
+                    "BACKUP is allowed only on the control socket",
                 )
                 .hint("Use `clearway backup`, or psql -h /absolute/path/of/the/directory -p 1.");
                 self.complete(cx, run, Err(e));
@@ -147,12 +148,12 @@ impl Session {
         }
     }
 
-    /// Whether the statement is one of several of a transaction.
+    /// Returns true if the statement is one of several of a transaction.
     fn is_in_block(&self, run: &Run) -> bool {
         let several = match run.origin {
             Origin::Simple => run.implicit_block,
-            // One that comes before its Sync has come looks the same as one of several: only what
-            // has been done counts.
+            // Before its Sync arrives, a single statement looks like the first of several: only
+            // earlier statements count.
             Origin::Portal { .. } => self.implicit_open,
         };
         several || self.status() != TxnStatus::Idle
@@ -192,7 +193,7 @@ impl Session {
                 if run.replans > MAX_REPLANS {
                     let e = SqlError::new(
                         SqlState::SERIALIZATION_FAILURE,
-                        "the tables of this statement keep changing",
+                        "the statement's tables changed too often while it was planned",
                     );
                     return self.complete(cx, run, Err(e));
                 }
@@ -212,8 +213,8 @@ impl Session {
                 run.env = self.simple_env(params);
                 return Ok(());
             }
-            // What can no longer be planned without its literals, because a table is gone say, is
-            // planned with them.
+            // If it cannot be planned without its literals any more, for example because a table is
+            // gone, it is planned with them.
             run.statement = Some(self.parse_simple_text(&catalog)?);
             run.env = self.simple_env(Vec::new());
         }
@@ -231,10 +232,10 @@ impl Session {
         self.phase = Phase::Running { task };
     }
 
-    /// The engine says that the session may go on.
+    /// Continues when the engine reports progress.
     pub fn resume(&mut self, cx: &mut Context<'_>) {
-        // A wake-up may come late, when something else has begun, or because the transaction has
-        // been undone.
+            // A wake-up may come late, after something else has begun or the transaction has been
+            // undone.
         if !matches!(self.phase, Phase::Running { .. }) {
             if let Some(client) = &mut self.client
                 && !client.is_running()
@@ -251,7 +252,7 @@ impl Session {
             Step::Pending => {
                 let notices = client.take_notices();
                 self.phase = Phase::Running { task };
-                self.tell(&notices);
+                self.send_notices(&notices);
             }
             step => self.after_step(cx, task, step),
         }
@@ -290,7 +291,7 @@ impl Session {
         }
     }
 
-    /// A statement is over: says so.
+    /// Reports the end of a statement.
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, run: Run, result: SqlResult<Outcome>) {
         self.statement_ended();
         self.warn_of_unknown();
@@ -319,8 +320,8 @@ impl Session {
         }
     }
 
-    /// A simple query has failed: in a block the unnamed portal, in which it ran, is there until
-    /// the block ends.
+    /// Leaves the unnamed portal after a failed simple query. In a block it exists until the block
+    /// ends.
     pub(super) fn leave_portal(&mut self, plan: Arc<Plan>, env: Arc<Env>) {
         let (formats, state) =
             (ResultFormats::All(row::Format::Text), PortalState::Done { tag: None });
@@ -329,7 +330,7 @@ impl Session {
             Some(Portal { statement: None, plan, env, formats, state, depth, declared: None });
     }
 
-    /// Holds what follows until what the engine's answer shows is durable.
+    /// Holds the replies until everything that the engine's answer shows is durable.
     #[track_caller]
     pub(super) fn answered(
         &mut self,
@@ -340,8 +341,7 @@ impl Session {
         result.map_err(SqlError::from)
     }
 
-    /// Holds what has not been released yet, and what follows, until the log is durable up to
-    /// there.
+    /// Holds unreleased and later replies until the log is durable up to `wait`.
     #[track_caller]
     pub(super) fn hold(&mut self, cx: &Context<'_>, wait: Lsn) {
         if wait.0 != 0 && self.synchronous_commit {
@@ -349,8 +349,8 @@ impl Session {
         }
     }
 
-    /// Passes on what a statement says while it goes on.
-    fn tell(&mut self, notices: &[(SqlState, String)]) {
+    /// Sends the notices of a running statement at once.
+    fn send_notices(&mut self, notices: &[(SqlState, String)]) {
         if !notices.is_empty() {
             self.notices(notices);
             self.io.release();
@@ -368,8 +368,8 @@ impl Session {
         }
     }
 
-    /// An error of a statement, or before one: fails the block, says so, and does what the protocol
-    /// wants after it.
+    /// Handles an error of a statement or before one: fails the block, reports the error, and
+    /// follows the protocol.
     pub(super) fn fail(&mut self, cx: &mut Context<'_>, origin: &Origin, error: &SqlError) {
         if error.state() == SqlState::ADMIN_SHUTDOWN {
             return self.fatal(cx, error);
@@ -379,7 +379,7 @@ impl Session {
         self.after_step(cx, Task::Fail { extended: matches!(origin, Origin::Portal { .. }) }, step);
     }
 
-    /// The block has failed, if there is one.
+    /// Reports the error after its block has failed, if there is one.
     fn failed(&mut self, cx: &mut Context<'_>, extended: bool, result: SqlResult<Outcome>) {
         if let Err(error) = result {
             self.say_error(cx, &error);
@@ -388,8 +388,8 @@ impl Session {
         self.abandon_portals();
         if extended {
             self.skip_to_sync = true;
-            // A client that has sent Flush, and no Sync yet, waits for this error; the Flush itself
-            // is skipped.
+            // A client that sent Flush, but no Sync yet, waits for this error; the Flush itself is
+            // skipped.
             self.io.release();
         } else {
             self.simple = None;
@@ -402,7 +402,7 @@ impl Session {
         backend::error(&mut self.io.out, backend::Severity::Error, error);
     }
 
-    /// An error after which nobody knows where the client's next message begins.
+    /// Fails and ends the session: the start of the client's next message is unknown.
     pub(super) fn fail_and_end(&mut self, cx: &mut Context<'_>, error: &SqlError) {
         if let Some(client) = &mut self.client
             && let Step::Done(result) = client.fail(cx.port, error.clone())
@@ -414,7 +414,7 @@ impl Session {
         self.fatal(cx, &SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
     }
 
-    /// Ends the implicit transaction, if there is one, and then says ReadyForQuery.
+    /// Ends the implicit transaction, if there is one, and sends ReadyForQuery.
     pub(super) fn end_implicit(&mut self, cx: &mut Context<'_>, commit: bool) {
         if !std::mem::take(&mut self.implicit_open) {
             return self.ready(cx);
@@ -440,7 +440,7 @@ impl Session {
     }
 }
 
-/// What a statement is called that cannot be part of a transaction block.
+/// Names a statement that must not run in a transaction block.
 fn alone(statement: &Statement) -> Option<&'static str> {
     match statement {
         Statement::Maintain { kind: Maintain::Vacuum, .. } => Some("VACUUM"),
@@ -455,7 +455,7 @@ fn unplanned() -> SqlError {
     SqlError::internal("the end of a transaction cannot be planned again")
 }
 
-/// Whether a failed block lets the statement through.
+/// Returns true if the statement is allowed in a failed block.
 pub(super) fn ends_failed_block(statement: &Statement) -> bool {
     matches!(
         statement,
@@ -463,7 +463,7 @@ pub(super) fn ends_failed_block(statement: &Statement) -> bool {
     )
 }
 
-/// What a failed block answers to everything but its end.
+/// The error for all other statements in a failed block.
 pub(super) fn failed_block() -> SqlError {
     SqlError::new(
         SqlState::IN_FAILED_TRANSACTION,

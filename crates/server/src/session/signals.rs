@@ -1,8 +1,7 @@
-//! Ending other sessions' statements, and other sessions: pg_cancel_backend and
-//! pg_terminate_backend.
+//! pg_cancel_backend and pg_terminate_backend: signals to other sessions.
 //!
-//! Invariant: a session that is to end begins no statement more; a commit that is under way ends
-//! first.
+//! Invariant: a session that was told to terminate begins no further statement; a commit in
+//! progress completes first.
 
 use super::{Context, Phase, Session};
 use crate::shared::Shared;
@@ -16,11 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static UNKNOWN: Class = Class::new("server.unknown_pids");
 
-/// A session's way to the others, which its expressions take in any worker's thread.
+/// Sends signals to other sessions. Expressions use it from any worker's thread.
 pub(super) struct Signals {
     shared: Arc<Shared>,
-    /// Backend ids that were told and are nobody's: the client is warned.
+    /// Signalled backend ids without a session: the client gets a warning for each.
     unknown: Latch<Vec<i32>>,
+    /// True if `unknown` may be non-empty.
     any: AtomicBool,
 }
 
@@ -29,13 +29,15 @@ impl Signals {
         Self { shared, unknown: Latch::new(&UNKNOWN, Vec::new()), any: AtomicBool::new(false) }
     }
 
-    /// Takes the ids that are nobody's.
+    /// Takes the backend ids without a session.
     fn take_unknown(&self) -> Vec<i32> {
-        // Acquire: pairs with the Release in `signal`; most statements tell nobody anything, and
-        // take no latch.
+        // Acquire: pairs with the Release in `signal`. Most statements send no signal and take no
+        // latch.
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();
         }
+        // Relaxed: the latch orders it. Cleared before the list is taken, so that no later push is
+        // missed.
         self.any.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.unknown.lock())
     }
@@ -49,18 +51,18 @@ impl fmt::Debug for Signals {
 
 impl Backends for Signals {
     fn signal(&self, pid: i32, signal: Signal) -> bool {
-        let told = self.shared.signal(pid, signal);
-        if !told {
+        let sent = self.shared.signal(pid, signal);
+        if !sent {
             self.unknown.lock().push(pid);
             // Release: pairs with the Acquire in `take_unknown`.
             self.any.store(true, Ordering::Release);
         }
-        told
+        sent
     }
 }
 
 impl Session {
-    /// Warns the client of backend ids that are nobody's.
+    /// Warns the client about signalled backend ids without a session.
     pub(super) fn warn_of_unknown(&mut self) {
         for pid in self.signals.take_unknown() {
             let text = format!("PID {pid} is not a PostgreSQL backend process");
@@ -68,8 +70,8 @@ impl Session {
         }
     }
 
-    /// Another session wants this one to end. What runs in the engine is cancelled, and the session
-    /// ends when that has an end.
+    /// Handles pg_terminate_backend from another session: cancels what runs in the engine and ends
+    /// the session when that has ended.
     pub fn terminate(&mut self, cx: &mut Context<'_>) {
         self.terminating = true;
         if matches!(self.phase, Phase::Running { .. }) {
@@ -77,7 +79,7 @@ impl Session {
         }
     }
 
-    /// Ends the session if it is to end, and nothing runs.
+    /// Ends the session if it was told to terminate and nothing runs.
     pub(super) fn end_if_terminated(&mut self, cx: &Context<'_>) {
         if self.terminating && !matches!(self.phase, Phase::Running { .. } | Phase::Closing) {
             self.fatal(cx, &Signal::Terminate.error());

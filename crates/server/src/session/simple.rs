@@ -1,4 +1,4 @@
-//! The simple query protocol: text with one or several statements.
+//! The simple query protocol: text with one or more statements.
 
 use super::prepared::Prepared;
 use super::run::{Origin, Run, failed_block};
@@ -11,16 +11,16 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A statement of a simple query that has not been run.
+/// A statement of a simple query that has not run yet.
 pub(super) enum Item {
-    /// As it was parsed.
+    /// Parsed only.
     Parsed(Box<ParsedStatement>),
-    /// It has been planned ahead of its turn.
+    /// Already planned, by looking ahead.
     Planned(Box<Prepared>),
 }
 
 impl Item {
-    /// Its plan, ahead of its turn. None if it cannot be planned yet, or has parameters.
+    /// Plans it ahead of its turn; `None` if it cannot be planned yet or has parameters.
     pub(super) fn plan(&mut self, catalog: &Catalog, env: &SessionEnv) -> Option<Arc<Plan>> {
         if let Self::Parsed(parsed) = self {
             let statement = Prepared::new((**parsed).clone(), Vec::new(), catalog, env).ok()?;
@@ -33,15 +33,15 @@ impl Item {
     }
 }
 
-/// What is left of a simple query.
+/// The rest of a simple query.
 pub(super) struct SimpleQuery {
     statements: VecDeque<Item>,
-    /// Several statements are one implicit transaction.
+    /// The query has several statements: they are one implicit transaction.
     several: bool,
 }
 
 impl SimpleQuery {
-    /// The statements that have not been run.
+    /// The statements that have not run yet.
     pub(super) fn rest(&mut self) -> impl Iterator<Item = &mut Item> {
         self.statements.iter_mut()
     }
@@ -52,7 +52,7 @@ impl Session {
         self.unnamed = None;
         self.simple = None;
         let catalog = self.catalog(cx);
-        // In a failed block only its end counts, and that is never cached.
+        // In a failed block only statements that end it are allowed; they are never cached.
         if self.status() != TxnStatus::Failed
             && let Some((plan, params)) = cx.plans.simple(sql, &catalog, &self.env)
         {
@@ -78,8 +78,8 @@ impl Session {
         }
     }
 
-    /// A statement of the query is over. The next one, if any, is started from the session's loop:
-    /// there may be very many.
+    /// Continues after a statement of the query. The session's main loop starts the next one: there
+    /// may be very many.
     pub(super) fn after_simple(&mut self, cx: &mut Context<'_>) {
         if self.simple.is_some() {
             self.phase = Phase::NextStatement;
@@ -119,12 +119,12 @@ impl Session {
             }
         };
         let result = result.and_then(Prepared::without_parameters);
-        // Only what ends a failed block is looked at in one; that needs no catalog, so anything
-        // that fails to plan is not it.
+        // A failed block allows only statements that end it. They need no catalog, so a statement
+        // that fails to plan is not one of them.
         if self.status() == TxnStatus::Failed { result.map_err(|_| failed_block()) } else { result }
     }
 
-    /// The statement of the last cached simple query, parsed as it was written.
+    /// Parses the text of the last cached simple query as it was written.
     pub(super) fn parse_simple_text(&self, catalog: &Catalog) -> SqlResult<Rc<Prepared>> {
         let parsed = clearway_planner::parse(&self.simple_text)?.into_iter().next();
         let parsed = parsed.ok_or_else(|| SqlError::internal("a cached statement has no text"))?;

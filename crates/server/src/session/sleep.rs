@@ -1,4 +1,4 @@
-//! pg_sleep: the session waits for a deadline of its worker, and no thread does.
+//! pg_sleep: the session waits for a deadline of its worker; no thread blocks.
 
 use clearway_ir::expr::Func;
 use clearway_ir::statement::Source;
@@ -9,7 +9,8 @@ use std::time::Duration;
 /// The longest sleep.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// How long a statement sleeps before it runs: `SELECT pg_sleep(n)`, alone or among other columns.
+/// Returns how long a statement sleeps before it runs: `SELECT pg_sleep(n)`, alone or beside other
+/// columns.
 pub(super) fn duration(plan: &Plan, env: &Env) -> Option<SqlResult<Duration>> {
     let Statement::Query(query) = &plan.statement else { return None };
     let Source::Rows(rows) = &query.source else { return None };

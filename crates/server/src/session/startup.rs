@@ -1,4 +1,4 @@
-//! The beginning of a session.
+//! The start of a session.
 
 use super::{Context, Phase, Session};
 use crate::settings::Settings;
@@ -9,7 +9,7 @@ use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::backend;
 use clearway_wire::startup::{BadLength, Startup, startup};
 
-/// Encryption that the client has asked for: each kind at most once.
+/// Requests for encryption so far: each kind is allowed once.
 #[derive(Default)]
 pub(super) struct Asked {
     ssl: bool,
@@ -17,8 +17,8 @@ pub(super) struct Asked {
 }
 
 impl Session {
-    /// Takes the first packet, or the next after a refused encryption; returns its length, 0 while
-    /// bytes are missing.
+    /// Handles the first packet, or the next one after refused encryption. Returns the packet's
+    /// length, 0 while it is incomplete.
     pub(super) fn startup(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> SqlResult<usize> {
         let (packet, len) = match startup(bytes, self.asked.ssl, self.asked.gss) {
             Ok(Some(packet)) => packet?,
@@ -53,8 +53,8 @@ impl Session {
         Ok(len)
     }
 
-    /// There is none. A client waits for that answer: what has come with the request may be
-    /// somebody else's.
+    /// Refuses encryption. The client must wait for this answer, so data that came with the request
+    /// may be injected by an attacker.
     fn refuse_encryption(&mut self, what: &str, more: bool) -> SqlResult<()> {
         self.io.out.push(b'N');
         self.io.release();
@@ -93,11 +93,11 @@ impl Session {
                 "sorry, too many clients already",
             ));
         }
-        // Whoever it is: what is wrong from here on is said to a user.
+        // There is no authentication, so errors from here on are reported to a logged-in user.
         backend::authentication_ok(&mut self.io.out);
         self.database = get("database").filter(|d| !d.is_empty()).unwrap_or(&self.user).to_owned();
-        // There is one, and it has these names: the user's is what clients ask for that are told no
-        // other.
+        // There is one database, known under these names. Clients that are not told a database
+        // name ask for the user's name.
         let names = [cx.shared.config.database.as_str(), "postgres", "clearway", &self.user];
         if !names.contains(&self.database.as_str()) {
             let text = format!("database \"{}\" does not exist", self.database);
@@ -131,8 +131,8 @@ impl Session {
         Ok(())
     }
 
-    /// `-c name=value`, `-cname=value` and `--name=value`, as PostgreSQL's command line has them; a
-    /// backslash takes the next character as it is.
+    /// Applies `-c name=value`, `-cname=value` and `--name=value`, as on PostgreSQL's command line.
+    /// A backslash escapes the next character.
     fn options(&mut self, text: &str) -> SqlResult<()> {
         let mut words = words(text).into_iter();
         while let Some(word) = words.next() {
@@ -154,7 +154,7 @@ impl Session {
     }
 }
 
-/// There is none, so only its refusal is accepted.
+/// Accepts only a request without replication, which is not supported.
 fn refuse_replication(value: &str) -> SqlResult<()> {
     match parse_text(SqlType::Bool, value, &Zone::utc()) {
         Ok(Datum::Bool(false)) => Ok(()),

@@ -1,12 +1,12 @@
-//! pg_terminate_backend with a timeout: the session waits until the other one has ended, and no
-//! thread does.
+//! pg_terminate_backend with a timeout: the session waits until the other one has ended; no thread
+//! blocks.
 //!
 //! The calls in the select list of a query without FROM are made here, one after the other, before
-//! the query runs; each is replaced by its value. Elsewhere the function takes no timeout but 0: an
-//! expression cannot wait.
+//! the query runs; each is replaced by its value. Elsewhere the function accepts only timeout 0,
+//! because an expression cannot wait.
 //!
-//! Invariant: while a session waits, the other session's entry in the registry has it among its
-//! watchers, or a note that the other has ended is in this worker's inbox.
+//! Invariant: while a session waits, either the other session's registry entry lists it as a
+//! watcher, or a note that the other session has ended is in this worker's inbox.
 //!
 //! Locking: none. A crash leaves nothing.
 //!
@@ -25,17 +25,17 @@ use std::time::Duration;
 /// The longest wait.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// A wait for another session's end.
+/// A wait for another session to end.
 pub(super) struct Ending {
     run: Run,
     /// The other session.
     pid: i32,
     timeout_ms: i64,
-    /// The deadline's.
+    /// Ticket of the timeout's deadline.
     ticket: u64,
 }
 
-/// The rows of expressions of a query without FROM.
+/// Returns the rows of expressions of a query without FROM.
 fn rows(plan: &mut Plan) -> Option<&mut Vec<Vec<Expr>>> {
     match &mut plan.statement {
         Statement::Query(Query { source: Source::Rows(rows), .. }) => Some(rows),
@@ -47,7 +47,7 @@ fn is_call(e: &Expr) -> bool {
     matches!(e, Expr::Func(Func::PgTerminateBackend, args) if args.len() == 2)
 }
 
-/// The arguments of the first call with a timeout.
+/// Returns the arguments of the first call with a timeout.
 pub(super) fn first_call(plan: &Plan) -> Option<&[Expr]> {
     let Statement::Query(Query { source: Source::Rows(rows), .. }) = &plan.statement else {
         return None;
@@ -58,7 +58,7 @@ pub(super) fn first_call(plan: &Plan) -> Option<&[Expr]> {
     })
 }
 
-/// Which session, and how many milliseconds; `None`: one of them is NULL.
+/// Returns the backend id and the timeout in milliseconds; `None` if one of them is NULL.
 fn arguments(run: &Run) -> SqlResult<Option<(i32, i64)>> {
     let Some([pid, timeout]) = first_call(&run.plan) else { return Ok(None) };
     let (pid, timeout) = (pid.eval_const(&run.env)?, timeout.eval_const(&run.env)?);
@@ -70,20 +70,20 @@ fn arguments(run: &Run) -> SqlResult<Option<(i32, i64)>> {
     Ok(Some((pid, timeout)))
 }
 
-/// The statement with this value for its first call.
+/// Replaces the first call with a value.
 fn with_value(mut run: Run, value: Datum) -> Run {
     let mut plan = Plan::clone(&run.plan);
     if let Some(call) = rows(&mut plan).into_iter().flatten().flatten().find(|e| is_call(e)) {
         *call = Expr::Literal(value);
     }
-    // It needs no table, and must not be planned again: the call has been made.
+    // It reads no table, and must not be planned again: the call has been made.
     plan.catalog = None;
     run.plan = Arc::new(plan);
     run
 }
 
 impl Session {
-    /// Makes the statement's calls, and then runs it.
+    /// Makes the statement's calls, then runs the statement.
     pub(super) fn end_backends(&mut self, cx: &mut Context<'_>, mut run: Run) {
         while first_call(&run.plan).is_some() {
             let (pid, timeout_ms) = match arguments(&run) {
@@ -97,28 +97,28 @@ impl Session {
             if pid == self.pid {
                 return self.complete(cx, run, Err(Signal::Terminate.error()));
             }
-            let told = self.signals.signal(pid, Signal::Terminate);
+            let sent = self.signals.signal(pid, Signal::Terminate);
             let watcher = Watcher { worker: cx.worker, slot: self.slot, pid: self.pid };
-            if told && timeout_ms > 0 && cx.shared.watch(pid, watcher) {
+            if sent && timeout_ms > 0 && cx.shared.watch(pid, watcher) {
                 let timeout = Duration::from_millis(timeout_ms.unsigned_abs()).min(LONGEST);
                 let ticket = cx.timers.set(cx.now() + timeout, self.slot);
                 self.limit_wait(cx);
                 self.phase = Phase::Ending(Box::new(Ending { run, pid, timeout_ms, ticket }));
                 return;
             }
-            run = with_value(run, Datum::Bool(told));
+            run = with_value(run, Datum::Bool(sent));
         }
         self.carry_out(cx, run);
     }
 
-    /// A session that this one has waited for has ended.
+    /// Continues after the session that this one waited for has ended.
     pub fn backend_has_ended(&mut self, cx: &mut Context<'_>, pid: i32) {
         if let Some(ending) = self.take_ending(|ending| ending.pid == pid) {
             self.end_backends(cx, with_value(ending.run, Datum::Bool(true)));
         }
     }
 
-    /// The deadline with this ticket has come.
+    /// Handles the timeout with this ticket.
     pub(super) fn ending_is_due(&mut self, cx: &mut Context<'_>, ticket: u64) {
         let Some(Ending { run, pid, timeout_ms, .. }) =
             self.take_ending(|ending| ending.ticket == ticket)
@@ -143,7 +143,7 @@ impl Session {
 }
 
 impl Ending {
-    /// The statement.
+    /// Returns the statement.
     pub(super) fn into_run(self) -> Run {
         self.run
     }

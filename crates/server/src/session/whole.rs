@@ -1,16 +1,16 @@
-//! Looking ahead: whether the transaction that is about to begin has arrived as a whole, and where
-//! its statements go.
+//! Looks ahead: has the transaction that is about to begin arrived as a whole, and which partitions
+//! do its statements access?
 //!
-//! A simple query of several statements has; a pipeline has as far as its messages are in the
-//! input. What is found here is advice to the engine ([`Client::announce`]): every statement is
-//! decoded, planned and answered in its turn, as any other.
+//! A simple query of several statements has arrived whole; a pipeline has arrived as far as its
+//! messages are in the input. The result is advice to the engine ([`Client::announce`]): each
+//! statement is still decoded, planned and answered in its turn.
 //!
 //! Invariants
-//! 1. Nothing here changes the session, and no error is told here: who looks ahead and fails finds
-//!    a transaction that is not whole.
-//! 2. A transaction is whole if its end is found, and nothing before it makes the client wait for
-//!    an answer or the session wait for the client: no Flush, no COPY, no row limit.
-//! 3. The look is bounded: by [`MOST_STATEMENTS`] and [`MOST_BYTES`].
+//! 1. Looking ahead neither changes the session nor reports errors: if it fails, the transaction
+//!    counts as not whole.
+//! 2. A transaction is whole if its end has been found, and nothing before the end makes the client
+//!    wait for a reply or the session wait for the client: no Flush, no COPY, no row limit.
+//! 3. Looking ahead is bounded by [`MAX_STATEMENTS`] and [`MAX_BYTES`].
 //!
 //! Locking: none. A crash leaves nothing.
 
@@ -25,28 +25,28 @@ use clearway_wire::frontend::{Bind, Frontend};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Statements of a transaction that is taken for whole, at most.
-const MOST_STATEMENTS: usize = 64;
+/// Maximum number of statements of a whole transaction.
+const MAX_STATEMENTS: usize = 64;
 
-/// Bytes of a pipeline that are looked at, at most.
-const MOST_BYTES: usize = 64 << 10;
+/// Maximum number of bytes of a pipeline that are examined.
+const MAX_BYTES: usize = 64 << 10;
 
-/// What a statement says of its transaction.
+/// What a statement tells about its transaction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
-    /// There is more to come.
+    /// The transaction continues.
     More,
-    /// It ends here.
+    /// The transaction ends here.
     End,
-    /// It is not whole, or nobody can know.
+    /// The transaction is not whole, or this cannot be known.
     Unknown,
 }
 
-/// A look at what comes.
+/// A look ahead in progress.
 struct Ahead<'a> {
     engine: &'a Engine,
     whole: Whole,
-    /// BEGIN has come: neither the Sync nor the query's end is the transaction's.
+    /// BEGIN was found: the transaction does not end with the Sync or the query.
     explicit: bool,
     statements: usize,
 }
@@ -71,16 +71,16 @@ impl<'a> Ahead<'a> {
             | Statement::Empty => true,
             _ => reach(&mut self.whole, self.engine, plan, env),
         };
-        if known && self.statements < MOST_STATEMENTS { Found::More } else { Found::Unknown }
+        if known && self.statements < MAX_STATEMENTS { Found::More } else { Found::Unknown }
     }
 
-    /// The message ends, or its Sync has come.
+    /// Ends the look at the end of the query or at a Sync.
     fn end(self) -> Option<Whole> {
         (!self.explicit).then_some(self.whole)
     }
 }
 
-/// What a pipeline has prepared and bound and not executed yet.
+/// Statements and portals that the pipeline creates, not executed yet.
 #[derive(Default)]
 struct Pipeline<'m> {
     statements: Vec<(&'m str, Rc<Prepared>)>,
@@ -88,7 +88,7 @@ struct Pipeline<'m> {
 }
 
 impl Session {
-    /// A statement is about to be executed: `rest` has come after its Execute.
+    /// Looks ahead before an Execute; `rest` is the input after it.
     pub(super) fn look_ahead_in_pipeline(
         &mut self,
         cx: &mut Context<'_>,
@@ -115,7 +115,7 @@ impl Session {
             _ => return None,
         }
         let mut pipeline = Pipeline::default();
-        rest = rest.get(..MOST_BYTES).unwrap_or(rest);
+        rest = rest.get(..MAX_BYTES).unwrap_or(rest);
         loop {
             let frame = frame(rest, MAX_MESSAGE).ok()??;
             let (message, after) = rest.split_at(frame.len);
@@ -150,7 +150,7 @@ impl Session {
         }
     }
 
-    /// A portal that was there before the pipeline's rest.
+    /// Handles an Execute of a portal that was bound before the look ahead.
     fn bound_before(&self, ahead: &mut Ahead<'_>, name: &str) -> Option<Found> {
         let portal = self.portal((!name.is_empty()).then_some(name))?;
         matches!(portal.state, PortalState::New).then(|| ahead.statement(&portal.plan, &portal.env))
@@ -173,13 +173,13 @@ impl Session {
         Some(())
     }
 
-    /// What expressions see that say where a statement goes.
+    /// The environment of the expressions that determine a statement's partitions.
     fn env_ahead(&self, params: Vec<clearway_types::Datum>) -> Env {
         let (now, session) = (self.statement_now, Some(self.env.clone()));
         Env { params, now, statement_now: now, session, ..Env::default() }
     }
 
-    /// The next statement of a simple query is about to run; the query has several.
+    /// Looks ahead before the next statement of a simple query with several statements.
     pub(super) fn look_ahead_in_query(&mut self, cx: &mut Context<'_>, next: &Plan, env: &Env) {
         if self.client.as_ref().is_none_or(Client::in_transaction) {
             return;
@@ -218,7 +218,8 @@ impl Session {
         ahead.end()
     }
 
-    /// The session has its turn no more. Unless the engine works for it, nobody knows for how long.
+    /// Releases partitions held for a whole transaction at the end of the session's turn: unless
+    /// the engine works for it, its next turn may be far away.
     pub(super) fn let_go(&mut self, cx: &mut Context<'_>) {
         if let Some(client) = &mut self.client {
             client.let_go(cx.port);
@@ -226,7 +227,7 @@ impl Session {
     }
 }
 
-/// Whether a Sync comes next.
+/// Returns true if a Sync comes next.
 pub(super) fn is_sync(rest: &[u8]) -> bool {
     rest.starts_with(&[b'S', 0, 0, 0, 4])
 }

@@ -1,18 +1,17 @@
-//! Settings that are numbers: PostgreSQL's way to read and to show them, with the units of times
-//! and memory.
+//! Numeric settings: parsed and printed like PostgreSQL, with units of time and memory.
 
 /// What a number counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unit {
-    /// Nothing: it has no unit.
+    /// No unit.
     None,
     /// Milliseconds.
     Ms,
-    /// Units of 1,024 bytes.
+    /// Kibibytes.
     KiB,
 }
 
-/// A factor to the base unit for each name, the longest first.
+/// Factors to the base unit by name, the longest unit first.
 type Names = &'static [(&'static str, f64)];
 
 const TIMES: Names = &[
@@ -40,12 +39,12 @@ impl Unit {
         }
     }
 
-    /// The base unit's own name.
+    /// The name of the base unit.
     pub(super) fn name(self) -> &'static str {
         self.names().iter().find(|(_, factor)| *factor == 1.0).map_or("", |(name, _)| *name)
     }
 
-    /// The hint for a unit that does not exist; `None` if the number has no unit.
+    /// The hint for an unknown unit; `None` if the setting has no unit.
     pub(super) fn hint(self) -> Option<&'static str> {
         match self {
             Self::None => None,
@@ -59,18 +58,18 @@ impl Unit {
     }
 }
 
-/// Why a text is not a number of these units.
+/// Why a text is not a valid number.
 #[derive(Debug, PartialEq)]
 pub(super) enum Wrong {
     /// It does not begin with a number.
     Number,
-    /// Nobody knows its unit.
+    /// Its unit is unknown.
     Unit,
-    /// It is no integer of 32 bits.
+    /// It does not fit in a 32-bit integer.
     Huge,
 }
 
-/// Reads a number with or without a unit, as a multiple of the base unit.
+/// Parses a number with an optional unit, as a multiple of the base unit.
 pub(super) fn parse(text: &str, unit: Unit) -> Result<i32, Wrong> {
     let text = text.trim();
     let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '-' | '+')).unwrap_or(text.len());
@@ -87,7 +86,7 @@ pub(super) fn parse(text: &str, unit: Unit) -> Result<i32, Wrong> {
     Ok(number as i32)
 }
 
-/// Shows a number in the longest unit that it is a multiple of.
+/// Prints a number in the largest unit that divides it.
 pub(super) fn text(n: i32, unit: Unit) -> String {
     let fits = |(_, factor): &&(&str, f64)| n > 0 && *factor >= 1.0 && n % *factor as i32 == 0;
     let longest = unit.names().iter().find(fits);
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_and_shown_as_postgresql_does() {
+    fn numbers_parse_and_print_like_postgresql() {
         for (unit, given, n, shown) in [
             (Unit::Ms, "0", 0, "0"),
             (Unit::Ms, "1500", 1500, "1500ms"),

@@ -1,5 +1,4 @@
-//! The values that a setting may have: each kind's check, which returns the value as SHOW prints
-//! it.
+//! Kinds of settings and their checks. A check returns the value as SHOW prints it.
 
 use super::units::{self, Unit};
 use clearway_ir::Zone;
@@ -11,14 +10,14 @@ use clearway_types::{SqlError, SqlResult, SqlState};
 pub(super) enum Kind {
     Text,
     Bool,
-    /// An integer, in these units, from the first number to the second.
+    /// An integer in this unit, between these bounds.
     Int(Unit, i32, i32),
-    /// Not negative.
+    /// A float that is not negative.
     Float,
     OneOf(&'static [&'static str]),
-    /// The first of these values; the others are PostgreSQL's and refused.
+    /// Only the first of these values is supported; PostgreSQL accepts the others, too.
     First(&'static [&'static str]),
-    /// A boolean that is on; off is PostgreSQL's and refused.
+    /// A boolean of which only on is supported.
     On,
     Isolation,
     Encoding,
@@ -43,7 +42,7 @@ fn refused(name: &str, value: &str) -> SqlError {
     SqlError::unsupported(format!("value \"{value}\" of parameter \"{name}\""))
 }
 
-/// The value as it is kept, or why setting `name` cannot have it.
+/// Returns the value as it is stored, or an error.
 pub(super) fn check(name: &str, kind: Kind, value: &str) -> SqlResult<String> {
     let wrong = || invalid(name, value);
     let lower = value.trim().to_ascii_lowercase();
@@ -64,7 +63,7 @@ pub(super) fn check(name: &str, kind: Kind, value: &str) -> SqlResult<String> {
         Kind::First(values) if values.contains(&lower.as_str()) => {
             return Err(refused(name, value));
         }
-        // As in PostgreSQL, the error names it as it was written.
+        // As in PostgreSQL, the error uses the name as written.
         Kind::First(_) => return Err(invalid(&name.to_ascii_lowercase(), value)),
         Kind::Isolation => Isolation::named(&lower).ok_or_else(wrong)?.name().to_owned(),
         Kind::Encoding => encoding(value)?,
@@ -137,8 +136,8 @@ fn encoding(value: &str) -> SqlResult<String> {
     }
 }
 
-/// A list of an output style, which is ISO, and an order of day, month and year; each at most once,
-/// or twice the same.
+/// Checks a list of an output style, which must be ISO, and a field order. Each may appear once, or
+/// repeatedly with the same value.
 fn date_style(name: &str, value: &str) -> SqlResult<String> {
     let mut order = None;
     let (mut conflict, mut other_style) = (false, false);

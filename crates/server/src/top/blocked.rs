@@ -1,24 +1,24 @@
-//! Who blocks whom: the waits for locks at one moment, as a tree of sessions.
+//! The waits for locks at one moment, as a tree of sessions.
 //!
-//! A session that waits for no lock is a root; below each session are those that wait for it, the
-//! longest wait first.
+//! A root is a session that waits for no lock. Below each session are the sessions that wait for
+//! it, the longest wait first.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// The statement whose answer is the waits, the longest first.
+/// The query for the waits, the longest first.
 pub(super) const LOCKS: &str = "SELECT waiter, blocked_by, waited_s, table_name, index_name, key, mode, statement, blocker_statement \
      FROM clearway.locks";
-/// The statement whose answer is what sessions do.
+/// The query for the sessions' states.
 pub(super) const STATES: &str = "SELECT pid, state FROM clearway.sessions";
 
-/// Waiters that are shown below one session; of the others their number is.
+/// Waiters shown below one session; for the others only their number is shown.
 const BELOW: usize = 4;
-/// Levels that are indented.
+/// Maximum depth of indentation.
 const INDENTED: usize = 6;
-/// What a root without a session is called.
-const NOBODY: &str = "(no session: a statement has the partition, or the client has gone)";
+/// The label of a root without a session.
+const NO_SESSION: &str = "(no session: a statement has the partition, or the client has gone)";
 
-/// A wait.
+/// One wait.
 #[derive(Clone, Debug, PartialEq)]
 struct Wait {
     waiter: String,
@@ -28,22 +28,22 @@ struct Wait {
     statement: String,
 }
 
-/// The waits of one moment.
+/// The waits at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Blocked {
-    /// By who is in the way.
+    /// Waits by blocker.
     below: HashMap<String, Vec<Wait>>,
-    /// Sessions in the way that wait for nobody, with the number of those behind them; the most
+    /// Blockers that wait for no lock, and the number of sessions behind each; the largest number
     /// first.
     roots: Vec<(String, usize)>,
     statements: HashMap<String, String>,
     states: HashMap<String, String>,
-    /// Sessions that wait.
+    /// Number of waiting sessions.
     pub(super) waiters: usize,
 }
 
 impl Blocked {
-    /// Reads the answers to [`LOCKS`] and [`STATES`]; `None` if they are not such.
+    /// Parses the answers to [`LOCKS`] and [`STATES`]; `None` if they are malformed.
     pub(super) fn read(locks: &[Vec<String>], states: &[Vec<String>]) -> Option<Self> {
         let mut read = Self::default();
         let mut waiters = HashSet::new();
@@ -77,7 +77,7 @@ impl Blocked {
         for root in blockers.iter().filter(|pid| !waiters.contains(**pid)) {
             roots.push(((*root).clone(), read.reach(root, &mut seen)));
         }
-        // In a deadlock that has not been broken yet nobody is a root.
+        // In a deadlock that is not resolved yet, no session is a root.
         for at in &blockers {
             if !seen.contains(*at) && waiters.contains(*at) {
                 roots.push(((*at).clone(), read.reach(at, &mut seen)));
@@ -88,7 +88,7 @@ impl Blocked {
         Some(read)
     }
 
-    /// How many wait behind a session that were not seen before.
+    /// Counts the sessions behind `root` that are not in `seen` yet.
     fn reach<'a>(&'a self, root: &'a str, seen: &mut HashSet<String>) -> usize {
         let (before, mut stack) = (seen.len(), vec![root]);
         while let Some(at) = stack.pop() {
@@ -101,14 +101,14 @@ impl Blocked {
         seen.len() - before
     }
 
-    /// The tree in at most so many lines, statements last: they are cut where the screen ends. The
-    /// last line says what is left out.
+    /// Formats the tree in at most `most` lines. Statements come last on a line, because the screen
+    /// cuts lines at its edge. The last line says what is left out.
     pub(super) fn lines(&self, most: usize) -> Vec<String> {
         let mut out = Vec::new();
         let mut shown = HashSet::new();
         for (root, _) in &self.roots {
             let label = match (root.as_str(), self.states.get(root)) {
-                ("", _) => NOBODY.to_owned(),
+                ("", _) => NO_SESSION.to_owned(),
                 (pid, None) => format!("{pid}: {}", self.statement(root)),
                 (pid, Some(state)) => format!("{pid} {state}: {}", self.statement(root)),
             };
@@ -117,7 +117,7 @@ impl Blocked {
         }
         if out.len() > most {
             out.truncate(most.saturating_sub(1));
-            // One of these lines may stand for many waiters.
+            // One omitted line may stand for many waiters.
             out.push("... more: SELECT * FROM clearway.locks".to_owned());
         }
         out
@@ -130,7 +130,7 @@ impl Blocked {
         }
         let below = |at: &str, depth: usize, stack: &mut Vec<(usize, Next<'a>)>| {
             let Some(waits) = self.below.get(at) else { return };
-            // One more line than waiters would be no shorter.
+            // "and 1 more" would take as many lines as the waiter itself.
             let first = if waits.len() > BELOW + 1 { BELOW } else { waits.len() };
             if let left @ [_, ..] = &waits[first..] {
                 stack.push((depth, Next::Left(left)));
@@ -186,7 +186,7 @@ fn time(seconds: f64) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// Waits as `waiter,blocker,seconds,table,key`.
+    /// Builds waits from `waiter,blocker,seconds,table,key`.
     pub(in crate::top) fn blocked(waits: &[&str]) -> Blocked {
         let locks: Vec<Vec<String>> = waits
             .iter()
@@ -203,14 +203,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn those_who_wait_are_below_those_in_their_way() {
+    fn waiters_are_below_their_blockers() {
         let waits = ["2,1,70.25,t,(1)", "5,4,3,u,(9)", "3,2,0.012,t,(2)", "6,,1,,"];
         let tree = blocked(&waits);
         let expected = [
             "1 idle in transaction: update t",
             "  2 waits 70.2 s, exclusive t (1): update t set n = 2",
             "    3 waits 12 ms, exclusive t (2): update t set n = 3",
-            NOBODY,
+            NO_SESSION,
             "  6 waits 1.0 s, partition: update set n = 6",
             "4: update t",
             "  5 waits 3.0 s, exclusive u (9): update u set n = 5",
@@ -222,7 +222,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn of_a_crowd_the_longest_waits_and_the_number_are_shown() {
+    fn many_waiters_are_summarized() {
         let waits: Vec<String> =
             (2..1002).map(|at| format!("{at},1,{},t,(1)", 2000 - at)).collect();
         let waits: Vec<&str> = waits.iter().map(String::as_str).collect();
@@ -233,7 +233,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_circle_has_a_line_for_each() {
+    fn deadlocked_sessions_are_shown_once_each() {
         let lines = blocked(&["2,1,5,t,(1)", "1,2,4,t,(2)", "3,1,1,t,(1)"]).lines(99);
         let pids: Vec<&str> =
             lines.iter().map(|line| line.trim_start().split(' ').next().unwrap()).collect();
@@ -241,7 +241,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_answer_that_makes_no_sense_is_none() {
+    fn malformed_answers_are_rejected() {
         assert!(Blocked::read(&[vec!["1".to_owned()]], &[]).is_none());
         assert!(Blocked::read(&[], &[vec!["1".to_owned()]]).is_none());
         assert!(Blocked::read(&[], &[]).is_some());

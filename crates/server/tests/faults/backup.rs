@@ -1,4 +1,4 @@
-//! `clearway backup` and `clearway restore`, while a server runs, and when something is in the way.
+//! `clearway backup` and `clearway restore`: with a running server, and when they are refused.
 
 use crate::exits::{refused, started};
 use crate::place::{LIMIT, Place, binary, run};
@@ -56,11 +56,11 @@ fn fill(client: &mut Client) {
     client.query("create table h (id int primary key, v int8)").unwrap();
 }
 
-/// Adds the same to a row of each of two tables and to the history, in one transaction, until told
-/// to stop.
+/// Adds the same value to a row of each of two tables and to the history, in one transaction, until
+/// `stop` is set.
 fn add(mut client: Client, writer: i64, stop: &AtomicBool) {
     let mut n = 0;
-    // Relaxed: only tells when to end.
+    // Relaxed: a stop flag that orders nothing.
     while !stop.load(Ordering::Relaxed) {
         n += 1;
         let (id, v) = (1 + (n * 7 + writer) % ACCOUNTS, n % 10 - 3);
@@ -80,7 +80,7 @@ fn add(mut client: Client, writer: i64, stop: &AtomicBool) {
     }
 }
 
-/// Rows of the history, after a look whether the three sums agree.
+/// Checks that the three sums agree; returns the number of rows in the history.
 fn consistent(client: &mut Client) -> i64 {
     let sums = ["a", "b", "h"]
         .map(|t| client.number(&format!("select coalesce(sum(v), 0) from {t}")).unwrap());
@@ -89,7 +89,7 @@ fn consistent(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn what_is_restored_is_what_was_answered_when_the_backup_ended() {
+fn restored_backup_contains_what_was_committed() {
     let place = Place::new("backup");
     let server = started(&place.data());
     fill(&mut client(&server));
@@ -124,7 +124,7 @@ fn what_is_restored_is_what_was_answered_when_the_backup_ended() {
         stop(other);
     }
     let rows = consistent(&mut client(&server));
-    // Killed, it leaves the socket; what is copied then is what the next start would find.
+    // A killed server leaves its socket. The offline backup copies what the next start would find.
     drop(server);
     assert!(place.data().join(".s.PGSQL.1").exists());
     done(&mut backup(&place.data(), &path("dead".into())));
@@ -135,23 +135,23 @@ fn what_is_restored_is_what_was_answered_when_the_backup_ended() {
 }
 
 #[test]
-fn what_stands_in_the_way_of_a_backup() {
+fn backup_and_restore_are_refused() {
     let place = Place::new("backup-refused");
     let server = started(&place.data());
     let mut client = client(&server);
     fill(&mut client);
     let target = |name: &str| place.path().join(name);
     let socket = std::fs::metadata(place.data().join(".s.PGSQL.1")).unwrap();
-    assert_eq!(socket.permissions().mode() & 0o777, 0o600, "who may open the control socket");
-    // Through TCP anyone may come.
+    assert_eq!(socket.permissions().mode() & 0o777, 0o600, "mode of the control socket");
+    // TCP connections may not take backups.
     let by_tcp = client.query(&format!("backup to '{}'", target("tcp").display()));
     assert!(matches!(by_tcp, Err(QueryError::Sql { code, .. }) if code == "42501"));
-    // One at a time; a client that goes takes its backup with it.
+    // One backup at a time; a client that disconnects aborts its backup.
     let mut slow =
         Running::start(backup(&place.data(), &target("slow")).args(["--rate", "1KiB"]), "")
             .unwrap();
-    let told = slow.line(LIMIT).unwrap().unwrap();
-    assert!(told.ends_with("bytes copied"), "{told}");
+    let progress = slow.line(LIMIT).unwrap().unwrap();
+    assert!(progress.ends_with("bytes copied"), "{progress}");
     refused(&mut backup(&place.data(), &target("second")), 4, "another backup is being taken");
     drop(slow);
     while !run(&mut backup(&place.data(), &target("third"))).status.success() {}
@@ -194,7 +194,7 @@ fn started_on(data: &Path) -> Command {
 }
 
 #[test]
-fn a_server_that_stops_ends_its_backup() {
+fn stopping_server_aborts_its_backup() {
     let place = Place::new("backup-stop");
     let server = started(&place.data());
     fill(&mut client(&server));
@@ -211,12 +211,12 @@ fn a_server_that_stops_ends_its_backup() {
         ended.output
     );
     assert!(!target.join("manifest").exists());
-    // Now nobody has it.
+    // No server has the directory open now.
     done(&mut backup(&place.data(), &place.path().join("another")));
 }
 
 #[test]
-fn a_directory_whose_path_is_longer_than_an_address_of_a_socket() {
+fn backup_works_with_a_path_longer_than_a_socket_address() {
     let place = Place::new("backup-far");
     let far: PathBuf = place.path().join("a-directory-with-a-long-name/".repeat(5));
     std::fs::create_dir_all(&far).unwrap();

@@ -1,4 +1,4 @@
-//! `clearway check` with the server's binary, and a server on a directory with a damaged page.
+//! `clearway check` with the server's binary, and a server whose directory has a damaged page.
 
 use crate::exits::{refused, serve};
 use crate::pack;
@@ -31,13 +31,13 @@ pub fn connect(server: &Server) -> Client {
     Client::connect(server.endpoint(), LIMIT).unwrap()
 }
 
-/// The checkpoint that a server makes a moment after its start, now: it makes no other before it
-/// stops, so that only the log has what follows.
+/// Completes the checkpoint that a server makes shortly after its start. The next one comes when it
+/// stops, so later changes are only in the log.
 fn checkpoint(client: &mut Client) {
     client.query("CHECKPOINT").unwrap();
 }
 
-/// A directory with two tables and indexes; the server that made it.
+/// Creates a directory with two tables and indexes; returns its running server.
 pub fn filled(data: &Path) -> Server {
     let server = kind().start(data).unwrap();
     let mut client = connect(&server);
@@ -56,7 +56,7 @@ pub fn filled(data: &Path) -> Server {
     server
 }
 
-/// The content of all files below.
+/// The contents of all files below `dir`.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     pack::files(dir)
         .into_iter()
@@ -64,7 +64,7 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         .collect()
 }
 
-/// The first page of partition 0 that is a leaf with this text in it.
+/// The first leaf page of partition 0 that contains this text.
 fn leaf_with(data: &Path, text: &str) -> u64 {
     let bytes = std::fs::read(data.join("data/p0000.data")).unwrap();
     let is_leaf = |page: &[u8]| page[5] == 2 && page[30] == 0;
@@ -72,11 +72,11 @@ fn leaf_with(data: &Path, text: &str) -> u64 {
     bytes
         .chunks_exact(PAGE as usize)
         .position(|page| is_leaf(page) && has(page))
-        .expect("there is such a page") as u64
+        .expect("a leaf has the text") as u64
 }
 
-/// Changes a byte in the middle of a page of partition 0, and takes the double-write file's copies
-/// away.
+/// Changes a byte in the middle of a page of partition 0, and removes the copies in the
+/// double-write file.
 fn damage(data: &Path, page: u64) {
     let open = |name: &str| {
         std::fs::OpenOptions::new().read(true).write(true).open(data.join(name)).unwrap()
@@ -89,7 +89,7 @@ fn damage(data: &Path, page: u64) {
 }
 
 #[test]
-fn a_directory_is_found_sound_and_left_as_it_is() {
+fn check_finds_a_clean_directory_sound_and_leaves_it_unchanged() {
     let place = Place::new("check-sound");
     let server = filled(&place.data());
     refused(&mut check(&place.data()), 4, "in use by another server");
@@ -111,7 +111,7 @@ fn a_directory_is_found_sound_and_left_as_it_is() {
 }
 
 #[test]
-fn a_killed_servers_directory_is_checked_as_it_will_be_recovered() {
+fn check_recovers_a_killed_directory_in_memory() {
     let place = Place::new("check-killed");
     filled(&place.data()).kill();
     let before = contents(&place.data());
@@ -126,7 +126,7 @@ fn a_killed_servers_directory_is_checked_as_it_will_be_recovered() {
 }
 
 #[test]
-fn what_is_not_a_data_directory_is_refused() {
+fn check_refuses_what_is_not_a_data_directory() {
     let place = Place::new("check-refused");
     refused(&mut check(place.path()), 5, "is not a data directory");
     refused(&mut check(&place.path().join("nowhere")), 5, "is not a data directory");
@@ -138,10 +138,11 @@ fn what_is_not_a_data_directory_is_refused() {
     );
 }
 
-/// A damaged page is told by `check` with its place; a server on the directory answers for all that
-/// does not need the page, writes, takes checkpoints, and says of the page what is wrong with it.
+/// `check` reports a damaged page with its location. A server on the directory serves everything
+/// that does not need the page, writes, takes checkpoints, and reports the damage when the page is
+/// read.
 #[test]
-fn a_damaged_page_costs_what_it_holds_and_nothing_else() {
+fn damaged_page_affects_only_its_contents() {
     let place = Place::new("check-damaged");
     filled(&place.data()).stop().unwrap();
     let page = leaf_with(&place.data(), "owner 4");
@@ -152,7 +153,7 @@ fn a_damaged_page_costs_what_it_holds_and_nothing_else() {
     let found = done
         .output
         .lines()
-        .find(|told| told.starts_with(&line))
+        .find(|line_found| line_found.starts_with(&line))
         .unwrap_or_else(|| panic!("{}", done.output));
     assert!(found.contains(" expected, 0x") && found.ends_with(" found"), "{found}");
     assert!(
@@ -172,10 +173,10 @@ fn a_damaged_page_costs_what_it_holds_and_nothing_else() {
             }
             Err(QueryError::Sql { code, message, .. }) => {
                 assert_eq!(code, "XX001", "{message}");
-                let told = format!("partition 0 page {page} in ");
+                let location = format!("partition 0 page {page} in ");
                 let whole = ["p0000.data is damaged: checksum 0x", " expected, 0x", " found"];
                 assert!(
-                    message.contains(&told) && whole.iter().all(|part| message.contains(part)),
+                    message.contains(&location) && whole.iter().all(|part| message.contains(part)),
                     "{message}"
                 );
                 refused += 1;
@@ -199,10 +200,10 @@ fn a_damaged_page_costs_what_it_holds_and_nothing_else() {
     assert_eq!(run(&mut check(&place.data())).status.code(), Some(9));
 }
 
-/// A table with a damaged page can be dropped, and the next starts, which cannot free what is left
-/// of it, serve the rest.
+/// A table with a damaged page can be dropped. Later starts cannot free its remaining pages, but
+/// serve everything else.
 #[test]
-fn a_table_with_a_damaged_page_can_be_dropped() {
+fn table_with_a_damaged_page_can_be_dropped() {
     let place = Place::new("check-dropped");
     filled(&place.data()).stop().unwrap();
     damage(&place.data(), leaf_with(&place.data(), "owner 4"));
@@ -222,7 +223,7 @@ fn a_table_with_a_damaged_page_can_be_dropped() {
     server.stop().unwrap();
 }
 
-/// Flips a bit of the log at `offset` of its only segment that has anything.
+/// Flips a bit of a log segment.
 fn flip(segment: &Path, offset: u64) {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(segment).unwrap();
     let mut byte = [0];
@@ -230,8 +231,8 @@ fn flip(segment: &Path, offset: u64) {
     file.write_all_at(&[byte[0] ^ 2], offset).unwrap();
 }
 
-/// Whether the last thing in a segment is a mark (docs/format.md): 4 bytes that begin it, a
-/// checksum, the place in units of 8, 4 zeros.
+/// Returns true if the last bytes of a segment are a mark (docs/format.md): 4 bytes that begin it,
+/// a checksum, the position in units of 8, and 4 zeros.
 fn ends_with_a_mark(segment: &Path) -> bool {
     let bytes = std::fs::read(segment).unwrap();
     let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return false };
@@ -240,11 +241,11 @@ fn ends_with_a_mark(segment: &Path) -> bool {
         .is_some_and(|start| bytes[start..].starts_with(&0x8000_0010_u32.to_le_bytes()))
 }
 
-/// No acknowledged commit is lost silently: damage to the log behind the last checkpoint, the last
-/// record included, keeps the server from starting, with the place, and nothing is changed; mended,
-/// all is there.
+/// No acknowledged commit is lost silently. Damage in the log after the last checkpoint, even in
+/// the last record, prevents the start, is reported with its location, and changes nothing. When
+/// the damage is repaired, all rows are there.
 #[test]
-fn damage_anywhere_in_the_log_of_a_killed_server_is_refused() {
+fn damage_anywhere_in_a_killed_servers_log_is_refused() {
     let place = Place::new("check-log");
     let server = kind().start(&place.data()).unwrap();
     let mut client = connect(&server);
@@ -255,8 +256,8 @@ fn damage_anywhere_in_the_log_of_a_killed_server_is_refused() {
     for id in 0..40 {
         client.query(&format!("INSERT INTO t VALUES ({id})")).unwrap();
     }
-    // The mark behind the last commit comes a moment after its answer; without it damage to that
-    // commit would be a torn tail.
+    // The mark after the last commit is written shortly after its reply; without the mark, damage
+    // to that commit would look like a torn tail.
     let patience = Instant::now() + LIMIT;
     while !ends_with_a_mark(&segment) {
         assert!(Instant::now() < patience, "no mark");
@@ -264,17 +265,17 @@ fn damage_anywhere_in_the_log_of_a_killed_server_is_refused() {
     }
     server.kill();
     let end = pack::last_nonzero(&segment);
-    // Within the commits' records: the last ones take some 60 bytes each.
+    // Inside the commits' records, which take some 60 bytes each.
     for back in [20, 40, 60, 100, 300, 1000, 1500] {
         assert!(begin + back < end, "{begin} to {end}");
         flip(&segment, end - back);
         let before = contents(&place.data());
         let mut command = serve(&place.data());
         refused(&mut command, 9, "the log is damaged at ");
-        let told = run(&mut serve(&place.data())).output;
+        let output = run(&mut serve(&place.data())).output;
         assert!(
-            told.contains("0000000000000000.wal offset ") && told.contains(" expected, "),
-            "{back} before the end: {told}"
+            output.contains("0000000000000000.wal offset ") && output.contains(" expected, "),
+            "{back} before the end: {output}"
         );
         assert!(contents(&place.data()) == before, "the directory was changed");
         let done = run(&mut check(&place.data()));

@@ -1,4 +1,4 @@
-//! Sessions that cannot end, and who waits for their end.
+//! Waiting for sessions that cannot end yet.
 
 use crate::place::LIMIT;
 use crate::world::{connect, start};
@@ -8,20 +8,20 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
-/// Returns when the session's `waits_for` is this.
+/// Waits until this condition holds for the session's row in `clearway.sessions`.
 fn waits_for(observer: &mut Client, pid: i64, what: &str) {
     let began = Instant::now();
     let sql = format!("select count(*) from clearway.sessions where pid = {pid} and {what}");
     while observer.number(&sql) != Ok(1) {
-        assert!(began.elapsed() < LIMIT, "it does not come to {what}");
+        assert!(began.elapsed() < LIMIT, "the session never reaches {what}");
         std::thread::yield_now();
     }
 }
 
-/// CHECKPOINT cannot be interrupted: as long as the disk does not sync pages, its session does not
-/// end.
+/// CHECKPOINT cannot be interrupted: its session does not end while the disk does not complete a
+/// sync of pages.
 #[test]
-fn terminate_waits_for_the_end_as_long_as_its_timeout() {
+fn terminate_waits_until_the_end_or_its_timeout() {
     let disk = MemDisk::new();
     let server = start(&disk, Arc::new(OsClock));
     let (mut victim, mut asker, mut observer) =
@@ -54,7 +54,7 @@ fn terminate_waits_for_the_end_as_long_as_its_timeout() {
     let row =
         messages.iter().find(|(tag, _)| *tag == b'D').and_then(|(_, body)| data_row(body)).unwrap();
     assert_eq!(row, [Some("f".to_owned()), Some("f".to_owned())]);
-    // A wait that is cancelled, and one that has an end.
+    // One wait is cancelled; the next one completes.
     asker.send(&format!("select pg_terminate_backend({pid}, 100000000)")).unwrap();
     waits_for(&mut observer, asking, "waits_for = 'session'");
     observer.query(&format!("select pg_cancel_backend({asking})")).unwrap();

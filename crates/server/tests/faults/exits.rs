@@ -1,4 +1,4 @@
-//! A start that cannot be: one clear line, a hint, and the exit code of its kind.
+//! Starts that fail: one clear line, a hint, and an exit code for each kind of failure.
 
 use crate::place::{LIMIT, Place, binary, is_root, run};
 use clearway_harness::process::Running;
@@ -23,16 +23,16 @@ pub fn serve(data: &Path) -> Command {
     command
 }
 
-/// Starts a server until it says that it listens.
+/// Starts a server and waits until it listens.
 pub fn started(data: &Path) -> Running {
     let mut running = Running::start(&mut serve(data), "").unwrap();
     while !running.output().contains("listens on") {
-        assert!(running.line(LIMIT).unwrap().is_some(), "it does not start:\n{}", running.output());
+        assert!(running.line(LIMIT).unwrap().is_some(), "no start:\n{}", running.output());
     }
     running
 }
 
-/// A directory that a server has made and left.
+/// Creates a data directory with a server that is then stopped.
 fn make(data: &Path) {
     let running = started(data);
     running.signal("TERM").unwrap();
@@ -50,7 +50,7 @@ pub fn refused(command: &mut Command, code: i32, says: &str) {
     assert_eq!((lines.len(), hints), (2, 1), "{}", done.output);
 }
 
-/// Writes a format version into both slots of a control file, as its maker would have.
+/// Writes a format version into both slots of a control file, with valid checksums.
 fn set_version(data: &Path, version: u32) {
     use std::os::unix::fs::FileExt;
     let file =
@@ -66,7 +66,7 @@ fn set_version(data: &Path, version: u32) {
 }
 
 #[test]
-fn a_directory_in_use() {
+fn directory_in_use_is_refused() {
     let place = Place::new("in-use");
     let running = started(&place.data());
     refused(&mut serve(&place.data()), 4, "in use by another server");
@@ -75,7 +75,7 @@ fn a_directory_in_use() {
 }
 
 #[test]
-fn a_directory_of_another_kind() {
+fn unsuitable_directory_is_refused() {
     let place = Place::new("kind");
     make(&place.data());
     let mut three = Command::new(binary());
@@ -87,10 +87,10 @@ fn a_directory_of_another_kind() {
     refused(&mut serve(&place.data()), 5, "made by a newer release");
     set_version(&place.data(), 1);
     make(&place.data());
-    // Not a directory at all.
+    // A file.
     std::fs::write(place.path().join("file"), "x").unwrap();
     refused(&mut serve(&place.path().join("file")), 5, "file");
-    // Somebody else's.
+    // Another program's directory.
     let other = place.path().join("other");
     std::fs::create_dir(&other).unwrap();
     std::fs::write(other.join("control"), "Source: something").unwrap();
@@ -99,11 +99,11 @@ fn a_directory_of_another_kind() {
 }
 
 #[test]
-fn damage_at_the_start() {
+fn damage_found_at_start_is_refused() {
     let place = Place::new("damage");
     make(&place.data());
-    // The directory's root is read at every start, and mended if the double-write file has a copy
-    // of it.
+    // Every start reads the directory's root page, and repairs it if the double-write file has a
+    // copy.
     for (name, offset) in [("data/p0000.data", 8192 + 100), ("data/double-write.data", 100)] {
         let file = std::fs::OpenOptions::new().write(true).open(place.data().join(name)).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &[0x5a; 64], offset).unwrap();
@@ -112,13 +112,13 @@ fn damage_at_the_start() {
 }
 
 #[test]
-fn a_read_only_file_system() {
+fn read_only_file_system_is_refused() {
     let Some(place) = Place::mount("read-only", "ro,size=1m") else { return };
     refused(&mut serve(&place.data()), 6, "Read-only file system");
 }
 
 #[test]
-fn a_file_system_too_small_for_a_start() {
+fn full_file_system_at_start_is_refused() {
     let Some(place) = Place::mount("too-small", "size=1m") else { return };
     refused(&mut serve(&place.data()), 7, "No space left on device");
     let free =
@@ -128,7 +128,7 @@ fn a_file_system_too_small_for_a_start() {
 }
 
 #[test]
-fn permissions() {
+fn missing_permission_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new("permissions");
     make(&place.data());
@@ -137,11 +137,11 @@ fn permissions() {
     };
     close(0o555);
     let mut command = if is_root() {
-        // Permissions are nothing to root. The other user must reach the binary.
+        // Root ignores permissions, so run as another user, who must be able to reach the binary.
         let copy = place.path().join("clearway");
         std::fs::copy(binary(), &copy).unwrap();
-        // Whatever another test starts meanwhile has the copy open for writing until it is another
-        // program: "text file busy".
+        // While another test forks, its child has the copy open for writing until it executes
+        // another program; meanwhile running the copy fails with "text file busy".
         let runs =
             || Command::new(&copy).arg("--help").output().is_ok_and(|done| done.status.success());
         let patience = Instant::now() + LIMIT;
@@ -162,7 +162,7 @@ fn permissions() {
 }
 
 #[test]
-fn usage_and_help() {
+fn usage_errors_and_help_have_their_exit_codes() {
     let done = run(Command::new(binary()).args(["serve", "--partitions", "0"]));
     assert_eq!(done.status.code(), Some(2), "{}", done.output);
     let done = run(Command::new(binary()).args(["serve", "--no-such-flag"]));
@@ -179,10 +179,9 @@ fn usage_and_help() {
     assert_eq!(done.status.code(), Some(3), "{}", done.output);
 }
 
-/// A second-level cache that cannot be is said at the start; one that can be is there, and only one
-/// server has it.
+/// An unusable second-level cache is reported at the start; a usable one belongs to one server.
 #[test]
-fn a_second_level_cache() {
+fn second_level_cache_is_checked_at_start() {
     let place = Place::new("second-level");
     let with = |data: &str, cache: &str| {
         let mut command = serve(&place.path().join(data));
@@ -198,12 +197,12 @@ fn a_second_level_cache() {
     assert_eq!(done.status.code(), Some(2), "{}", done.output);
     std::fs::create_dir(place.path().join("cache")).unwrap();
     let file = place.path().join("cache/clearway-second-level.cache");
-    std::fs::write(&file, "what another one has left").unwrap();
+    std::fs::write(&file, "left by another server").unwrap();
     let mut running = Running::start(&mut with("data", "cache"), "").unwrap();
     while !running.output().contains("listens on") {
-        assert!(running.line(LIMIT).unwrap().is_some(), "it does not start:\n{}", running.output());
+        assert!(running.line(LIMIT).unwrap().is_some(), "no start:\n{}", running.output());
     }
-    assert!(!std::fs::read(&file).unwrap().starts_with(b"what"));
+    assert!(!std::fs::read(&file).unwrap().starts_with(b"left"));
     refused(&mut with("other", "cache"), 4, "the second-level cache in");
     running.signal("TERM").unwrap();
     assert_eq!(running.finish(LIMIT).unwrap().status.code(), Some(0));

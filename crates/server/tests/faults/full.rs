@@ -1,6 +1,5 @@
-//! A full file system under load: what writes is refused with 53100, what reads goes on, writing
-//! goes on when there is room again, and nothing that was acknowledged is missing, whenever the
-//! server ends.
+//! A full file system under load: writes fail with 53100, reads continue, writes resume when there
+//! is space again, and no acknowledged row is lost, whenever the server ends.
 
 use crate::place::{LIMIT, Place, binary};
 use clearway_harness::Endpoint;
@@ -13,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
 const WRITERS: u64 = 4;
-/// Rows of a transaction that has several.
+/// Rows per transaction, for writers that use transactions.
 const ROWS: u64 = 40;
 
 fn start(place: &Place) -> Server {
@@ -28,23 +27,23 @@ fn connect(server: &Server) -> Client {
     Client::connect(server.endpoint(), LIMIT).unwrap()
 }
 
-/// Takes space on a file system until there is so much left.
+/// Fills `bytes` of a file system.
 fn ballast(path: &Path, bytes: u64) {
     let file = std::fs::File::create(path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &vec![1; bytes as usize], 0).unwrap();
 }
 
-/// What the writers have been told.
+/// What the writers have observed.
 #[derive(Default)]
-struct Told {
+struct Observed {
     acknowledged: Mutex<BTreeSet<u64>>,
     refused: [AtomicU64; WRITERS as usize],
     written: [AtomicU64; WRITERS as usize],
     stop: AtomicBool,
 }
 
-impl Told {
-    /// Waits until each writer has been refused, or has written, so many times more.
+impl Observed {
+    /// Waits until each counter has increased by `more`.
     fn wait(&self, what: &str, counts: &[AtomicU64], more: u64) {
         let from: Vec<u64> = counts.iter().map(|c| c.load(SeqCst)).collect();
         let began = Instant::now();
@@ -60,11 +59,11 @@ impl Told {
 
 /// Inserts rows until told to stop: one at a time, or in transactions. Ends when the server is
 /// gone.
-fn write(endpoint: &Endpoint, told: &Told, writer: u64) {
+fn write(endpoint: &Endpoint, observed: &Observed, writer: u64) {
     let Ok(mut client) = Client::connect(endpoint, LIMIT) else { return };
     let at = writer as usize;
     for round in 0.. {
-        if told.stop.load(SeqCst) {
+        if observed.stop.load(SeqCst) {
             return;
         }
         let first = (writer << 32) + round * ROWS;
@@ -78,14 +77,14 @@ fn write(endpoint: &Endpoint, told: &Told, writer: u64) {
         }
         match statements.iter().try_for_each(|s| client.query(s).map(drop)) {
             Ok(()) => {
-                told.acknowledged.lock().unwrap().extend(ids);
-                told.written[at].fetch_add(1, SeqCst);
+                observed.acknowledged.lock().unwrap().extend(ids);
+                observed.written[at].fetch_add(1, SeqCst);
             }
             Err(QueryError::Sql { code, message, .. }) => {
-                // A scan's lock and a transaction's may deadlock; that is no fault of the disk.
+                // A scan's lock and a transaction's may deadlock, which is unrelated to the disk.
                 if code != "40P01" {
                     assert_eq!(code, "53100", "{message}");
-                    told.refused[at].fetch_add(1, SeqCst);
+                    observed.refused[at].fetch_add(1, SeqCst);
                 }
                 if statements.len() > 1
                     && matches!(client.query("rollback"), Err(QueryError::Lost(_)))
@@ -103,13 +102,13 @@ fn ids(client: &mut Client) -> BTreeSet<u64> {
     rows.into_iter().map(|row| row[0].clone().unwrap().parse().unwrap()).collect()
 }
 
-/// All that was acknowledged is there, and of each transaction all or nothing.
-fn check(server: &Server, told: &Told) {
-    // Before the look: writers may be told of more meanwhile.
-    let acknowledged = told.acknowledged.lock().unwrap().clone();
+/// Checks that all acknowledged rows exist, and of each transaction all rows or none.
+fn check(server: &Server, observed: &Observed) {
+    // Copied first, because writers may continue during the query.
+    let acknowledged = observed.acknowledged.lock().unwrap().clone();
     let found = ids(&mut connect(server));
     let missing: Vec<_> = acknowledged.difference(&found).take(5).copied().collect();
-    assert!(missing.is_empty(), "acknowledged and gone: {missing:?} and maybe more");
+    assert!(missing.is_empty(), "acknowledged and lost: {missing:?} and maybe more");
     for id in found.iter().filter(|id| (*id >> 32) % 2 == 1) {
         let first = id - (id & 0xffff_ffff) % ROWS;
         assert!(
@@ -119,56 +118,56 @@ fn check(server: &Server, told: &Told) {
     }
 }
 
-/// Fills the file system under load; in the full state `then` ends the server, or frees room. The
-/// place comes back with what was told.
-fn fill(name: &str, then: impl FnOnce(&Place, Server, &Told) -> Server) {
+/// Fills the file system under load. While it is full, `then` ends the server or frees space.
+/// Checks the rows before and after a restart.
+fn fill(name: &str, then: impl FnOnce(&Place, Server, &Observed) -> Server) {
     let Some(place) = Place::mount(name, "size=24m") else { return };
     ballast(&place.path().join("ballast"), 10 << 20);
     let server = start(&place);
     connect(&server).query("create table t (id bigint primary key, filler text)").unwrap();
-    let told = Told::default();
+    let observed = Observed::default();
     let endpoint = server.endpoint().clone();
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (told, endpoint) = (&told, &endpoint);
-            scope.spawn(move || write(endpoint, told, writer));
+            let (observed, endpoint) = (&observed, &endpoint);
+            scope.spawn(move || write(endpoint, observed, writer));
         }
-        told.wait("refused", &told.refused, 3);
-        let server = then(&place, server, &told);
-        told.stop.store(true, SeqCst);
-        check(&server, &told);
+        observed.wait("refused", &observed.refused, 3);
+        let server = then(&place, server, &observed);
+        observed.stop.store(true, SeqCst);
+        check(&server, &observed);
         let log = server.stop().unwrap();
-        // A statement was refused; no page failed.
+        // Only statements failed, no page access.
         assert!(!log.contains("could not be read"), "{log}");
     });
     let server = start(&place);
-    check(&server, &told);
+    check(&server, &observed);
     connect(&server).query("insert into t values (-1, 'after')").unwrap();
     server.stop().unwrap();
 }
 
 #[test]
-fn reads_go_on_and_writes_resume_when_there_is_room() {
-    fill("full-resume", |place, server, told| {
+fn reads_continue_and_writes_resume_when_there_is_space() {
+    fill("full-resume", |place, server, observed| {
         let mut reader = connect(&server);
         for _ in 0..20 {
-            let acknowledged = told.acknowledged.lock().unwrap().len();
+            let acknowledged = observed.acknowledged.lock().unwrap().len();
             assert!(ids(&mut reader).len() >= acknowledged);
         }
-        told.wait("refused again", &told.refused, 3);
+        observed.wait("refused again", &observed.refused, 3);
         std::fs::remove_file(place.path().join("ballast")).unwrap();
-        told.wait("writing again", &told.written, 3);
+        observed.wait("writing again", &observed.written, 3);
         server
     });
 }
 
 #[test]
-fn a_crash_while_it_is_full_loses_nothing() {
-    fill("full-crash", |place, server, told| {
+fn crash_on_a_full_file_system_loses_nothing() {
+    fill("full-crash", |place, server, observed| {
         server.kill();
-        // There is still no room; the start needs none, and reading goes on.
+        // There is still no space: the start needs none, and reads work.
         let server = start(place);
-        check(&server, told);
+        check(&server, observed);
         let mut client = connect(&server);
         let refused = (0..100_000u64).find_map(|i| {
             let statement =
@@ -179,13 +178,13 @@ fn a_crash_while_it_is_full_loses_nothing() {
             matches!(&refused, Some(QueryError::Sql { code, .. }) if code == "53100"),
             "{refused:?}"
         );
-        check(&server, told);
+        check(&server, observed);
         std::fs::remove_file(place.path().join("ballast")).unwrap();
         server
     });
 }
 
-/// Runs statements until one is refused for lack of space; what it was told.
+/// Runs statements until one fails for lack of space; returns the error's message.
 fn until_refused(client: &mut Client, mut statement: impl FnMut(u64) -> String) -> String {
     for i in 0..200_000 {
         match client.query(&statement(i)) {
@@ -194,7 +193,7 @@ fn until_refused(client: &mut Client, mut statement: impl FnMut(u64) -> String) 
             Err(error) => panic!("{error}"),
         }
     }
-    panic!("it is never full");
+    panic!("the file system never fills up");
 }
 
 fn update(i: u64) -> String {
@@ -206,14 +205,13 @@ fn until_written(client: &mut Client, statement: &str) {
     let began = Instant::now();
     while let Err(error) = client.query(statement) {
         assert!(matches!(&error, QueryError::Sql { code, .. } if code == "53100"), "{error}");
-        assert!(began.elapsed() < LIMIT, "it stays full: {error}");
+        assert!(began.elapsed() < LIMIT, "the file system stays full: {error}");
     }
 }
 
-/// The log is full because a transaction needs all of it: writing goes on by itself when that has
-/// ended.
+/// A transaction keeps the whole log in use: writes resume without help when it has ended.
 #[test]
-fn a_log_that_a_transaction_has_filled_empties_when_it_ends() {
+fn log_filled_by_a_transaction_empties_when_it_ends() {
     let Some(place) = Place::mount("full-log", "size=12m") else { return };
     let server = start(&place);
     let (mut idle, mut busy) = (connect(&server), connect(&server));
@@ -226,10 +224,10 @@ fn a_log_that_a_transaction_has_filled_empties_when_it_ends() {
         "{message}"
     );
     assert_eq!(busy.number("select count(*) from t where id < 1000").unwrap(), 100);
-    // Whoever has written may still commit or go back.
+    // Transactions that have written can still commit or roll back.
     idle.query("commit").unwrap();
     until_written(&mut busy, &update(0));
-    // The same by one transaction's own changes, which are undone in room that was kept for that.
+    // The same for one transaction's own changes: undoing them uses space that was reserved.
     busy.query("begin").unwrap();
     until_refused(&mut busy, |i| format!("insert into t values ({}, repeat('y', 700))", 2000 + i));
     busy.query("rollback").unwrap();

@@ -1,4 +1,4 @@
-//! Answers that show what is not on the disk yet: none of them leaves before it is.
+//! Replies that show data that is not durable yet are held until it is.
 
 use crate::place::LIMIT;
 use crate::world::{connect, start};
@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
-/// Has syncs of the log wait until it is dropped.
+/// Blocks syncs of the log until it is dropped.
 struct ClosedGate {
     disk: MemDisk,
     open: Arc<(Mutex<bool>, Condvar)>,
@@ -38,8 +38,8 @@ impl Drop for ClosedGate {
     }
 }
 
-/// A statement whose answer must be held: what its session says before it, it, and its tag or
-/// SQLSTATE.
+/// A statement whose reply must be held: the statements that its session runs first, the statement,
+/// and its expected tag or SQLSTATE.
 struct Probe {
     before: &'static [&'static str],
     sql: &'static str,
@@ -59,37 +59,42 @@ const fn extended(sql: &'static str, expected: &'static str) -> Probe {
     Probe { before: &[], sql, extended: true, expected }
 }
 
-type Told = (usize, Result<Answer, QueryError>);
+type Reply = (usize, Result<Answer, QueryError>);
 
-/// Sends it; its answer will go to `told`.
-fn ask(server: &Server, number: usize, probe: &Probe, told: &Sender<Told>) {
+/// Sends the statement; its reply goes to `replies`.
+fn ask(server: &Server, number: usize, probe: &Probe, replies: &Sender<Reply>) {
     let mut client: Client = connect(server);
     for sql in probe.before {
-        // Answered at once, also where it fails.
+        // Replied to at once, even if it fails.
         drop(client.query(sql));
     }
     let sent =
         if probe.extended { client.send_extended(probe.sql) } else { client.send(probe.sql) };
     sent.unwrap();
-    let told = told.clone();
-    std::thread::spawn(move || told.send((number, client.receive())));
+    let replies = replies.clone();
+    std::thread::spawn(move || replies.send((number, client.receive())));
 }
 
-/// Waits until so many sessions have their answers held.
-fn wait_for_held(observer: &mut Client, sessions: usize, told: &Receiver<Told>, probes: &[Probe]) {
+/// Waits until this number of sessions have their replies held.
+fn wait_for_held(
+    observer: &mut Client,
+    sessions: usize,
+    replies: &Receiver<Reply>,
+    probes: &[Probe],
+) {
     let began = Instant::now();
     loop {
-        match told.try_recv() {
+        match replies.try_recv() {
             Ok((number, answer)) => {
-                panic!("{} was answered before the log was synced: {answer:?}", probes[number].sql)
+                panic!("{} got a reply before the log was synced: {answer:?}", probes[number].sql)
             }
             Err(TryRecvError::Empty) => {}
-            Err(TryRecvError::Disconnected) => panic!("nobody asks"),
+            Err(TryRecvError::Disconnected) => panic!("no session is left"),
         }
         if observer.number("select commits_waiting from clearway.activity") == Ok(sessions as i64) {
             return;
         }
-        assert!(began.elapsed() < LIMIT, "not all of {sessions} answers are held");
+        assert!(began.elapsed() < LIMIT, "not all of {sessions} replies are held");
         std::thread::yield_now();
     }
 }
@@ -101,34 +106,34 @@ fn all_are_held(probes: &[Probe]) {
     let mut observer = connect(&server);
     observer.query("create table t (a int primary key, b text)").unwrap();
     observer.query("insert into t values (1, 'one'), (2, 'two')").unwrap();
-    // In a block it is answered at once, whatever it sees.
+    // In a block the observer's queries get replies at once, whatever they read.
     observer.query("begin").unwrap();
     let gate = ClosedGate::new(&disk);
-    let (tell, told) = channel();
+    let (sender, replies) = channel();
     for (number, probe) in probes.iter().enumerate() {
-        ask(&server, number, probe, &tell);
-        wait_for_held(&mut observer, number + 1, &told, probes);
+        ask(&server, number, probe, &sender);
+        wait_for_held(&mut observer, number + 1, &replies, probes);
     }
     drop(gate);
     for _ in probes {
-        let (number, answer) = told.recv().unwrap();
+        let (number, answer) = replies.recv().unwrap();
         let probe = &probes[number];
-        let said = match answer {
+        let outcome = match answer {
             Ok(answer) => answer.tag,
             Err(QueryError::Sql { code, .. }) => code,
             Err(lost) => panic!("{}: {lost}", probe.sql),
         };
-        assert_eq!(said, probe.expected, "{}", probe.sql);
+        assert_eq!(outcome, probe.expected, "{}", probe.sql);
     }
     server.stop().unwrap();
 }
 
 #[test]
-fn answers_that_show_rows_wait_for_the_log() {
+fn replies_that_show_rows_wait_for_the_log() {
     all_are_held(&[
         probe(&[], "insert into t values (10, 'ten')", "INSERT 0 1"),
         probe(&[], "delete from t where a = 1", "DELETE 1"),
-        // What they have written is shown by these.
+        // These show what the statements above have written.
         probe(&[], "insert into t values (10, 'again')", "23505"),
         extended("insert into t values (10, 'again')", "23505"),
         probe(&[], "insert into t select i, 'many' from generate_series(10, 30) i", "23505"),
@@ -148,7 +153,7 @@ fn answers_that_show_rows_wait_for_the_log() {
 }
 
 #[test]
-fn answers_that_show_the_catalog_wait_for_the_log() {
+fn replies_that_show_the_catalog_wait_for_the_log() {
     all_are_held(&[
         probe(&[], "create table u (a int primary key)", "CREATE TABLE"),
         probe(&[], "select nothing from u", "42703"),

@@ -1,4 +1,4 @@
-//! Faults that users meet, with the server's own binary.
+//! Faults that users meet, tested with the server's binary.
 
 mod backup;
 mod check;

@@ -1,5 +1,5 @@
-//! A statement that wants more memory than it may have: 53200, and everything else goes on. A large
-//! result wants little.
+//! Statements that exceed their memory fail with 53200 and affect nothing else. Large results need
+//! little memory.
 
 use crate::check::connect;
 use crate::place::{LIMIT, Place, binary};
@@ -17,17 +17,17 @@ fn start(data: &Path, query_memory: &str) -> Server {
     Kind::Clearway { binary: binary().to_owned(), args }.start(data).unwrap()
 }
 
-/// Rows, groups, sort keys and collected keys are charged wherever they are: at the partitions and
-/// where they are gathered.
+/// Rows, groups, sort keys and collected keys are charged everywhere: at the partitions and where
+/// they are gathered.
 #[test]
-fn statements_over_their_memory_are_refused() {
+fn statements_over_their_memory_limit_fail() {
     let place = Place::new("query-memory");
     let server = start(&place.data(), "1MiB");
     let mut client = connect(&server);
     for sql in [
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "CREATE INDEX t_v ON t (v)",
-        // In chunks: what is inserted of a series is not kept.
+        // Runs in chunks: the rows of a series are not kept.
         "INSERT INTO t SELECT i, 'a text that takes its place: ' || i FROM generate_series(1, 40000) i",
         "CREATE TABLE copy (id int PRIMARY KEY, v text)",
     ] {
@@ -52,7 +52,7 @@ fn statements_over_their_memory_are_refused() {
         let refused = client.query(sql).expect_err(sql).to_string();
         assert!(refused.starts_with("53200: out of memory"), "{sql}: {refused}");
     }
-    // What goes to the client in parts needs no more than a part.
+    // Results that are sent in parts need memory for one part only.
     for sql in ["SELECT * FROM t", "COPY t TO STDOUT", "SELECT i FROM generate_series(1, 100000) i"]
     {
         assert!(client.query(sql).is_ok(), "{sql}");
@@ -64,14 +64,14 @@ fn statements_over_their_memory_are_refused() {
         ("SELECT id FROM t ORDER BY id DESC LIMIT 1", 40000),
         ("SELECT count(*) FROM generate_series(1, 100000) i WHERE i % 2 = 0", 50000),
     ] {
-        // A connection of its own: what was refused has left no lock.
+        // A new connection: the failed statements have left no lock.
         assert_eq!(connect(&server).number(sql).unwrap(), expected, "{sql}");
     }
     drop(client);
     server.stop().unwrap();
 }
 
-/// A connection that counts what it reads, and reads only when it is told to.
+/// A connection that counts the bytes it reads, and reads only on request.
 struct Reader {
     stream: BufReader<TcpStream>,
 }
@@ -94,7 +94,7 @@ impl Reader {
         self.stream.get_mut().write_all(&message).unwrap();
     }
 
-    /// Reads up to ReadyForQuery: the bytes of rows, and whether a portal was suspended.
+    /// Reads up to ReadyForQuery; returns the bytes of rows and whether a portal was suspended.
     fn until_ready(&mut self) -> (u64, bool) {
         let (mut bytes, mut suspended) = (0, false);
         loop {
@@ -113,7 +113,7 @@ impl Reader {
     }
 }
 
-/// The most memory that the process has had since this was asked last, in bytes.
+/// The process's peak memory since the last call, in bytes.
 fn peak(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -121,12 +121,11 @@ fn peak(server: &Server) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// A result goes to a client as fast as that takes it, in memory that does not grow with the
-/// result.
+/// A result is sent as fast as its client takes it, in memory that does not grow with the result.
 #[test]
-fn a_result_of_200_mb_takes_less_than_16_mb() {
+fn result_of_200_mb_takes_less_than_16_mb() {
     const RESULT: u64 = 200 << 20;
-    const MOST: u64 = 16 << 20;
+    const MAX_GROWTH: u64 = 16 << 20;
     let place = Place::new("stream-memory");
     let server = start(&place.data(), "64MiB");
     let mut asker = connect(&server);
@@ -140,7 +139,7 @@ fn a_result_of_200_mb_takes_less_than_16_mb() {
         peak(&server);
         let before = peak(&server);
         reader.send(b'Q', format!("{sql}\0").as_bytes());
-        // It reads nothing until the server cannot send any more.
+        // The client reads nothing until the server cannot send more.
         while asker
             .number("SELECT count(*) FROM clearway.sessions WHERE waits_for = 'client'")
             .unwrap()
@@ -149,9 +148,9 @@ fn a_result_of_200_mb_takes_less_than_16_mb() {
         let (bytes, _) = reader.until_ready();
         let after = peak(&server);
         assert!(bytes > RESULT, "{sql}: {bytes} bytes of rows");
-        assert!(after < before + MOST, "{sql}: from {before} to {after} bytes of memory");
+        assert!(after < before + MAX_GROWTH, "{sql}: from {before} to {after} bytes of memory");
         println!(
-            "{sql}: {bytes} bytes of rows, {} bytes of memory more",
+            "{sql}: {bytes} bytes of rows, {} additional bytes of memory",
             after.saturating_sub(before)
         );
     }
@@ -173,7 +172,7 @@ fn a_result_of_200_mb_takes_less_than_16_mb() {
     }
     let after = peak(&server);
     assert!(
-        all > RESULT && after < before + MOST,
+        all > RESULT && after < before + MAX_GROWTH,
         "{all} bytes of rows, from {before} to {after} bytes of memory"
     );
     drop(reader);

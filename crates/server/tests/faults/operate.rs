@@ -1,5 +1,4 @@
-//! What an operator does around a server: where it is told to live, how it is told to stop, what it
-//! says meanwhile.
+//! What an operator does with a server: choose its directory, stop it, read its log.
 
 use crate::exits::{refused, serve, started};
 use crate::place::{LIMIT, Place, binary, run};
@@ -16,7 +15,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// A server that logs, once it listens.
+/// Starts a server that logs, and waits until it listens.
 fn logging(place: &Place) -> Running {
     let mut command = Command::new(binary());
     command.args([
@@ -31,13 +30,13 @@ fn logging(place: &Place) -> Running {
     ]);
     let mut running = Running::start(command.arg("--data").arg(place.data()), "").unwrap();
     while !running.output().contains("listens on") {
-        assert!(running.line(LIMIT).unwrap().is_some(), "it does not start:\n{}", running.output());
+        assert!(running.line(LIMIT).unwrap().is_some(), "no start:\n{}", running.output());
     }
     running
 }
 
 #[test]
-fn a_foreign_directory_is_left_alone() {
+fn foreign_directory_is_left_alone() {
     let place = Place::new("foreign");
     for name in ["PG_VERSION", "notes.txt"] {
         let other = place.path().join(format!("of-{name}"));
@@ -49,7 +48,7 @@ fn a_foreign_directory_is_left_alone() {
 }
 
 #[test]
-fn a_copy_inside_of_its_source_is_refused() {
+fn copy_inside_its_source_is_refused() {
     let place = Place::new("inside");
     let backup = |from: &Path, to: &Path| {
         let mut command = Command::new(binary());
@@ -73,7 +72,7 @@ fn a_copy_inside_of_its_source_is_refused() {
 }
 
 #[test]
-fn every_signal_stops_cleanly_and_says_so() {
+fn every_signal_stops_cleanly_and_is_logged() {
     let place = Place::new("signals");
     for (n, signal) in ["HUP", "TERM", "INT"].into_iter().enumerate() {
         let running = logging(&place);
@@ -86,18 +85,18 @@ fn every_signal_stops_cleanly_and_says_so() {
             done.output
         );
         assert!(done.output.contains("no authentication"), "{}", done.output);
-        // Only the first start makes the directory; the others recover it.
+        // Only the first start creates the directory; the others recover it.
         assert_eq!(done.output.contains("a new data directory"), n == 0, "{}", done.output);
         assert_eq!(done.output.contains("recovery took"), n > 0, "{}", done.output);
     }
 }
 
 #[test]
-fn memory_that_the_system_refuses_is_an_error() {
+fn refused_memory_is_a_usage_error() {
     let overcommits = std::fs::read_to_string("/proc/sys/vm/overcommit_memory")
         .is_ok_and(|text| text.trim() == "1");
     if overcommits {
-        println!("SKIPPED: this system refuses no memory");
+        println!("SKIPPED: this system grants all memory");
         return;
     }
     let place = Place::new("memory");
@@ -112,6 +111,6 @@ fn memory_that_the_system_refuses_is_an_error() {
         "15TiB",
         "--data",
     ]);
-    refused(command.arg(place.data()), 2, "the system refuses");
+    refused(command.arg(place.data()), 2, "the system refuses to allocate");
     assert!(!place.data().exists());
 }

@@ -1,15 +1,15 @@
 //! A data directory as one small file: a log segment is mostly zeros.
 //!
-//! Little-endian: for each file u16 length of its name, its name from the directory on, u64 its
-//! length, u32 number of runs, and for each run u64 its offset, u32 its length, its bytes. What is
-//! in no run is zeros.
+//! Little-endian. For each file: u16 length of its name, its name relative to the directory, u64
+//! length of the file, u32 number of runs. For each run: u64 offset, u32 length, and the bytes.
+//! Bytes outside of runs are zeros.
 
 use std::path::{Path, PathBuf};
 
-/// Zeros that end a run.
+/// Number of zeros that ends a run.
 const GAP: usize = 32;
 
-/// The files below `dir`, in order.
+/// The files below `dir`, sorted.
 pub fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
@@ -19,7 +19,7 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
             if path.is_dir() {
                 dirs.push(path);
             } else if path.is_file() {
-                // A killed server leaves its socket, too.
+                // Skips the socket that a killed server leaves.
                 found.push(path.strip_prefix(dir).unwrap().to_owned());
             }
         }
@@ -28,7 +28,7 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Where the last byte of a file is that is not zero.
+/// The offset of the last non-zero byte of a file.
 pub fn last_nonzero(path: &Path) -> u64 {
     std::fs::read(path).unwrap().iter().rposition(|byte| *byte != 0).unwrap() as u64
 }

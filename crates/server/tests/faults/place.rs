@@ -1,12 +1,11 @@
-//! Where a test's server runs: a directory that goes with the test, or a small file system of its
-//! own.
+//! Where a test's server runs: a temporary directory, or a small file system of its own.
 
 use clearway_harness::process::{self, Finished};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long a program may run that a test waits for.
+/// Maximum running time of a program.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// The server's binary.
@@ -14,17 +13,17 @@ pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_clearway"))
 }
 
-/// Runs a program to its end.
+/// Runs a program to completion.
 pub fn run(command: &mut Command) -> Finished {
     process::run(command, "", LIMIT).unwrap()
 }
 
-/// Whether the test may mount file systems and become another user.
+/// Returns true if the test may mount file systems and become another user.
 pub fn is_root() -> bool {
     run(Command::new("id").arg("-u")).output.trim() == "0"
 }
 
-/// A directory of the test's own.
+/// A directory for one test.
 pub struct Place {
     path: PathBuf,
     mounted: bool,
@@ -32,8 +31,8 @@ pub struct Place {
 
 impl Place {
     pub fn new(name: &str) -> Self {
-        // A developer's umask may let the group write to what tests make, and servers would refuse
-        // it.
+        // With a developer's umask the group might be able to write to the test's files, which
+        // servers refuse.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let path =
             std::env::temp_dir().join(format!("clearway-faults-{name}-{}", std::process::id()));
@@ -42,11 +41,11 @@ impl Place {
         Self { path, mounted: false }
     }
 
-    /// A file system in memory with these mount options. `None`, and a line that says so, if the
-    /// test must not mount one.
+    /// Mounts a file system in memory with these options. Returns `None`, and prints a line, if the
+    /// test may not mount.
     pub fn mount(name: &str, options: &str) -> Option<Self> {
         if !is_root() {
-            println!("SKIPPED {name}: mounting a file system takes root");
+            println!("SKIPPED {name}: mounting a file system requires root");
             return None;
         }
         let mut place = Self::new(name);
@@ -73,8 +72,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.mounted {
-            // What is left mounted would be seen by whoever looks; there is nobody to tell while
-            // dropping.
+            // An error cannot be reported while dropping; the mount stays visible.
             let _ = process::run(Command::new("umount").arg("-l").arg(&self.path), "", LIMIT);
         }
         let _ = std::fs::remove_dir_all(&self.path);

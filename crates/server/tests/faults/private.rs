@@ -1,5 +1,5 @@
-//! Other users: nothing that the server makes is theirs to read, and what they may write to is not
-//! believed.
+//! Other users cannot read what the server creates, and files that they can write to are not
+//! trusted.
 
 use crate::exits::{refused, serve, started};
 use crate::place::{LIMIT, Place, binary, run};
@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The command in a shell that takes no permission away.
+/// The command in a shell with umask 0.
 fn generous(command: &Command) -> Command {
     let mut shell = Command::new("sh");
     shell
@@ -33,7 +33,7 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// All below `dir`, and itself.
+/// `dir` and everything below it.
 fn everything(dir: &Path) -> Vec<PathBuf> {
     let mut found = vec![dir.to_owned()];
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -46,7 +46,7 @@ fn everything(dir: &Path) -> Vec<PathBuf> {
 fn start(command: &mut Command) -> Running {
     let mut running = Running::start(command, "").unwrap();
     while !running.output().contains("listens on") {
-        assert!(running.line(LIMIT).unwrap().is_some(), "it does not start:\n{}", running.output());
+        assert!(running.line(LIMIT).unwrap().is_some(), "no start:\n{}", running.output());
     }
     running
 }
@@ -58,7 +58,7 @@ fn stop(running: Running) {
 }
 
 #[test]
-fn all_that_is_created_is_private_whatever_the_umask() {
+fn created_files_are_private_whatever_the_umask() {
     let place = Place::new("private");
     let at = |name: &str| place.path().join(name);
     std::fs::create_dir(at("cache")).unwrap();
@@ -90,7 +90,7 @@ fn all_that_is_created_is_private_whatever_the_umask() {
 }
 
 #[test]
-fn a_directory_that_others_may_write_to_is_refused() {
+fn directory_writable_by_others_is_refused() {
     let place = Place::new("shared");
     stop(started(&place.data()));
     let says = |path: &Path| format!("users other than its owner may write to {}", path.display());
@@ -104,7 +104,7 @@ fn a_directory_that_others_may_write_to_is_refused() {
         refused(&mut serve(&place.data()), 6, says(path).trim_end_matches('/'));
         set_mode(path, before);
     }
-    // As earlier releases have made it.
+    // Permissions as set by earlier releases.
     for path in everything(&place.data()) {
         set_mode(&path, if path.is_dir() { 0o755 } else { 0o644 });
     }
@@ -121,9 +121,9 @@ fn a_directory_that_others_may_write_to_is_refused() {
     assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0);
 }
 
-/// The cache's directory may be one that everybody has, such as the root of a scratch disk.
+/// The cache's directory may be shared by all users, like the root of a scratch disk.
 #[test]
-fn a_second_level_cache_empties_no_file_of_others() {
+fn second_level_cache_empties_no_foreign_file() {
     let place = Place::new("planted");
     let (cache, precious) = (place.path().join("cache"), place.path().join("precious"));
     let file = cache.join("clearway-second-level.cache");
@@ -144,7 +144,7 @@ fn a_second_level_cache_empties_no_file_of_others() {
     refused(&mut with_cache(), 6, "it has a second name");
     assert_eq!(std::fs::read(&precious).unwrap(), b"precious");
     std::fs::remove_file(&file).unwrap();
-    // What an earlier release has left.
+    // Left by an earlier release.
     std::fs::write(&file, "old").unwrap();
     set_mode(&file, 0o666);
     stop(start(&mut with_cache()));
