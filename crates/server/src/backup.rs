@@ -140,8 +140,7 @@ fn from_server(flags: &BackupFlags) -> Result<BackupReport, Failure> {
         Ok(Ok(())) => {}
         Ok(Err(e)) => return Err(refused(&e)),
         Err(e) => {
-            let message =
-                format!("{dir} is in use, and its server cannot be reached: {e}");
+            let message = format!("{dir} is in use, and its server cannot be reached: {e}");
             let hint = "Run this command on the same machine, as the user that the server runs as; or stop the server first.";
             return Err(Failure { hint: Some(hint), ..Failure::new(ExitCode::InUse, message) });
         }

@@ -88,7 +88,7 @@ impl<S: Read + Write> Client<S> {
                 }
             }
             match self.stream.read(&mut chunk)? {
-                    // Nothing follows an error that ended the session.
+                // Nothing follows an error that ended the session.
                 0 if result.is_err() => return Ok(result),
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => {

@@ -86,10 +86,9 @@ impl Plans {
         let mut statements = clearway_planner::parse(sql)?.into_iter();
         let parsed = match statements.next() {
             Some(parsed) => parsed,
-            None => clearway_planner::parse(";")?
-                .into_iter()
-                .next()
-                .ok_or_else(|| SqlError::internal("parsing an empty statement gave no statement"))?,
+            None => clearway_planner::parse(";")?.into_iter().next().ok_or_else(|| {
+                SqlError::internal("parsing an empty statement gave no statement")
+            })?,
         };
         if statements.next().is_some() {
             return Err(SqlError::new(

@@ -1,23 +1,22 @@
-//! SQL scripts against the server, one statement a line, with the answers that PostgreSQL 15 gives
-//! to the same lines.
+//! SQL scripts, one statement per line, compared with the answers of PostgreSQL 15.
 //!
-//! `sql/NAME.sql` is the script, `sql/NAME.out` what PostgreSQL answered: columns with their types,
-//! rows, tags, or SQLSTATE, message and fields. One file is one topic; each runs in a database of
-//! its own.
+//! `sql/NAME.sql` is the script. `sql/NAME.out` has PostgreSQL's answers: columns with their types,
+//! rows, tags, or SQLSTATE, message and fields. One file covers one topic; each runs in its own
+//! database.
 //!
 //! To record the answers again: `BLESS=1 cargo test -p clearway-server --test sql recorded`. Where
-//! PostgreSQL 15 is installed, the same test without BLESS checks that the recorded answers are its
-//! own. What PostgreSQL does not have is in a script of its own (`system`), with Clearway's own
-//! answers, to be read before they are kept.
+//! PostgreSQL 15 is installed, the same test without BLESS checks that the recorded answers are
+//! PostgreSQL's. Features that PostgreSQL does not have are in a separate script (`system`) with
+//! Clearway's own answers; review them before recording.
 //!
-//! `generated` draws expressions and compares with a PostgreSQL at once.
+//! `generated` draws expressions and compares directly with PostgreSQL.
 //!
 //! In a script
-//! - A statement that ends in `--refused` is one that PostgreSQL carries out and we refuse with
-//!   0A000. Once we carry it out, the test fails: the mark must go.
-//! - `{nl}` stands for a line's end, `{500*+1}` for 500 times `+1`.
-//! - `COPY ... <- DATA` sends the data, in which `\\n` and `\\t` stand for a line's end and a tab.
-//! - Rows are sorted where the statement does not say `order by`.
+//! - `--refused` at the end marks a statement that PostgreSQL runs and we refuse with 0A000. If we
+//!   run it, the test fails: the mark must be removed.
+//! - `{nl}` stands for a line feed, `{500*+1}` for 500 times `+1`.
+//! - `COPY ... <- DATA` sends the data, in which `\\n` and `\\t` stand for a line feed and a tab.
+//! - Rows are sorted unless the statement contains `order by`.
 
 use clearway_harness::Endpoint;
 use clearway_harness::client::{Client, data_row, field};
@@ -32,13 +31,13 @@ mod generated;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The script whose answers are our own.
+/// The script whose recorded answers are Clearway's.
 const OURS: &str = "system";
 
-/// What a statement ends in that we refuse and PostgreSQL does not.
+/// The mark of a statement that we refuse and PostgreSQL runs.
 const REFUSED: &str = "--refused";
 
-/// A test for each script.
+/// Defines a test for each script.
 macro_rules! scripts {
     ($($name:ident)*) => {
         const SCRIPTS: &[&str] = &[$(stringify!($name)),*];
@@ -77,9 +76,9 @@ fn every_script_is_run() {
     }
 }
 
-/// Records the answers again if the environment has BLESS.
+/// Records the answers again if BLESS is set.
 #[test]
-fn recorded_answers_are_those_of_postgres_15() {
+fn recorded_answers_match_postgres_15() {
     let bless = std::env::var_os("BLESS").is_some();
     if !tools::has_postgres_15() {
         assert!(!bless && !tools::in_ci(), "PostgreSQL 15 is not installed");
@@ -97,16 +96,16 @@ fn recorded_answers_are_those_of_postgres_15() {
         client.query(&format!("create database corpus_{name}")).unwrap();
         let endpoint = Endpoint { database: format!("corpus_{name}"), ..server.endpoint().clone() };
         let mut client = Client::connect(&endpoint, LIMIT).unwrap();
-        let said = transcript(&mut client, &script(name), without_distribution);
+        let answers = transcript(&mut client, &script(name), without_distribution);
         if bless {
-            std::fs::write(recorded_at(name), said).unwrap();
+            std::fs::write(recorded_at(name), answers).unwrap();
         } else {
             changed +=
-                &differences(&std::fs::read_to_string(recorded_at(name)).unwrap(), &said, false);
+                &differences(&std::fs::read_to_string(recorded_at(name)).unwrap(), &answers, false);
         }
     }
     server.stop().unwrap();
-    assert_eq!(changed, "", "PostgreSQL answers otherwise than recorded");
+    assert_eq!(changed, "", "PostgreSQL's answers differ from the recorded ones");
 }
 
 fn dir() -> PathBuf {
@@ -145,7 +144,7 @@ fn start(data: &Path) -> Server {
     kind.start(data).unwrap()
 }
 
-/// A fresh directory under the build's own temporary one.
+/// A new directory under the build's temporary directory.
 fn data_dir(name: &str) -> PathBuf {
     let dir =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sql-{name}-{}", std::process::id()));
@@ -153,21 +152,21 @@ fn data_dir(name: &str) -> PathBuf {
     dir
 }
 
-/// What PostgreSQL gets of a statement: it does not distribute rows.
+/// The statement for PostgreSQL, which does not distribute rows.
 fn without_distribution(sql: &str) -> String {
     sql.split_once(" distributed by ").map_or(sql, |(before, _)| before).to_owned()
 }
 
-fn transcript(client: &mut Client, script: &str, said: fn(&str) -> String) -> String {
+fn transcript(client: &mut Client, script: &str, adapted: fn(&str) -> String) -> String {
     let mut out = String::new();
     for sql in script.lines().filter(|l| !l.trim().is_empty()) {
         writeln!(out, "> {sql}").unwrap();
-        answer(client, &expanded(&said(sql)), &mut out);
+        answer(client, &expanded(&adapted(sql)), &mut out);
     }
     out
 }
 
-/// The statement with its `{nl}` and `{500*+1}` written out.
+/// Expands `{nl}` and `{500*+1}` in a statement.
 fn expanded(sql: &str) -> String {
     let mut out = String::new();
     let mut rest = sql;
@@ -208,7 +207,7 @@ fn answer(client: &mut Client, sql: &str, out: &mut String) {
                 writeln!(out, "{}", String::from_utf8_lossy(body).trim_end_matches('\0')).unwrap();
             }
             b'E' => {
-                // How much of a result goes out before an error is not promised.
+                // The number of rows sent before an error is unspecified.
                 (head, rows) = (None, Vec::new());
                 error(body, out);
             }
@@ -226,7 +225,7 @@ fn row(body: &[u8]) -> String {
     values.into_iter().map(|v| v.unwrap_or_else(|| "NULL".into())).collect::<Vec<_>>().join(" | ")
 }
 
-/// A RowDescription: `(id int4 @1, sum int8)`, with the number of the table's column that it is.
+/// Formats a RowDescription: `(id int4 @1, sum int8)`, with the column's number in its table.
 fn columns(body: &[u8]) -> String {
     let mut rest = &body[2..];
     let mut out = Vec::new();
@@ -264,7 +263,7 @@ fn type_name(oid: i32, modifier: i32) -> String {
     if modifier < 0 { name.to_owned() } else { format!("{name}({modifier})") }
 }
 
-/// The fields of an error that are compared. Hints are our own.
+/// The compared fields of an error. Hints are Clearway's own.
 const FIELDS: [(u8, &str); 8] = [
     (b'D', "DETAIL"),
     (b'W', "CONTEXT"),
@@ -276,7 +275,7 @@ const FIELDS: [(u8, &str); 8] = [
     (b'n', "CONSTRAINT"),
 ];
 
-/// Syntax errors come from another parser: their code is the same, their words are not.
+/// Formats an error. Syntax errors come from a different parser: only their code is compared.
 fn error(body: &[u8], out: &mut String) {
     let code = field(body, b'C');
     if code == "42601" {
@@ -291,16 +290,17 @@ fn error(body: &[u8], out: &mut String) {
     }
 }
 
-/// The statements whose answers differ, with both. `ours`: what is marked as refused must be.
+/// The statements whose answers differ, with both answers. If the answers are `ours`, statements
+/// marked as refused must be refused.
 fn differences(expected: &str, actual: &str, ours: bool) -> String {
     let parts =
         |s: &str| s.split("\n> ").map(|p| p.trim_end_matches('\n').to_owned()).collect::<Vec<_>>();
     let (expected, actual) = (parts(expected), parts(actual));
     let mut out = String::new();
     for (e, a) in expected.iter().zip(&actual) {
-        let (sql, said) = a.split_once('\n').unwrap_or((a, ""));
+        let (sql, text) = a.split_once('\n').unwrap_or((a, ""));
         let fine = if ours && sql.ends_with(REFUSED) {
-            said.starts_with("ERROR 0A000") && !e.contains("\nERROR 0A000") && e.starts_with(sql)
+            text.starts_with("ERROR 0A000") && !e.contains("\nERROR 0A000") && e.starts_with(sql)
         } else {
             e == a
         };

@@ -96,7 +96,8 @@ mod tests {
         }
         let fields = "a: b\r\n".repeat(MAX_FIELDS + 1);
         assert!(
-            answered(&format!("GET /metrics HTTP/1.1\r\n{fields}\r\n")).starts_with("HTTP/1.1 431 ")
+            answered(&format!("GET /metrics HTTP/1.1\r\n{fields}\r\n"))
+                .starts_with("HTTP/1.1 431 ")
         );
         let long = "x".repeat(MAX_HEAD);
         assert!(answered(&format!("GET /{long}")).starts_with("HTTP/1.1 431 "));

@@ -234,8 +234,8 @@ impl Session {
 
     /// Continues when the engine reports progress.
     pub fn resume(&mut self, cx: &mut Context<'_>) {
-            // A wake-up may come late, after something else has begun or the transaction has been
-            // undone.
+        // A wake-up may come late, after something else has begun or the transaction has been
+        // undone.
         if !matches!(self.phase, Phase::Running { .. }) {
             if let Some(client) = &mut self.client
                 && !client.is_running()

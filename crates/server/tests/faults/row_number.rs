@@ -1,11 +1,11 @@
-//! Hidden row numbers: those of rows whose deletion may yet be undone are not given to other rows,
-//! and directories in which an early release did so open again.
+//! Row numbers: the number of a row whose deletion may still be undone is not given to another row.
+//! Directories in which an early release did so can still be opened.
 //!
-//! `tests/fixtures/row-number-*.pack` (see `pack`) were left by a server of commit 52b700a that was
-//! killed. A transaction had updated and deleted rows 4 and 5 of table `h`, the last ones, and
-//! others had committed rows 6, 7 and 8, which got the numbers of 4 and 5. In `open` the
-//! transaction was running, in `failed` its ROLLBACK had been answered with XX001. No release can
-//! make them again.
+//! `tests/fixtures/row-number-*.pack` (see `pack`) were left by a killed server of commit 52b700a.
+//! A transaction had updated and deleted rows 4 and 5 of table `h`, the last ones. Others had
+//! committed rows 6, 7 and 8, which got the numbers of 4 and 5. In `open` the transaction was still
+//! running; in `failed` its ROLLBACK had been answered with XX001. Current releases cannot produce
+//! these directories.
 
 use crate::check::{check, connect};
 use crate::pack;
@@ -28,8 +28,8 @@ fn execute(client: &mut Client, statements: &[&str]) {
     }
 }
 
-/// Rows 1 to 5, a restart, rows 4 and 5 deleted in a block that stays open, and rows 6 to 8 of
-/// somebody else.
+/// Inserts rows 1 to 5, restarts, deletes rows 4 and 5 in a block that stays open, and inserts rows
+/// 6 to 8 in other sessions.
 fn delete_and_insert(data: &Path) -> (Server, Client) {
     let server = start(data);
     execute(
@@ -58,7 +58,7 @@ fn delete_and_insert(data: &Path) -> (Server, Client) {
     (server, deleting)
 }
 
-/// All eight rows, by the table and by each index.
+/// Finds all eight rows, by the table and by each index.
 fn verify(server: &Server) {
     let mut client = connect(server);
     assert_eq!(client.number("SELECT count(*) FROM h WHERE v = 'row ' || u").unwrap(), 8);
@@ -76,7 +76,7 @@ fn stop_and_check(server: Server, data: &Path) {
 }
 
 #[test]
-fn an_uncommitted_delete_keeps_its_row_number() {
+fn uncommitted_delete_keeps_its_row_number() {
     let place = Place::new("row-number-rollback");
     let (server, mut deleting) = delete_and_insert(&place.data());
     execute(&mut deleting, &["ROLLBACK"]);
@@ -85,7 +85,7 @@ fn an_uncommitted_delete_keeps_its_row_number() {
 }
 
 #[test]
-fn recovery_restores_rows_that_were_deleted_last() {
+fn recovery_restores_the_last_rows() {
     let place = Place::new("row-number-kill");
     let (server, _deleting) = delete_and_insert(&place.data());
     server.kill();
@@ -103,7 +103,7 @@ fn directories_with_reused_row_numbers_open_again() {
         pack::unpack(&std::fs::read(fixture).unwrap(), &place.data());
         let server = start(&place.data());
         verify(&server);
-        // New rows get numbers above all of these.
+        // New rows get higher numbers.
         execute(
             &mut connect(&server),
             &["INSERT INTO h VALUES (9, 'row 9')", "DELETE FROM h WHERE u = 9"],

@@ -1,5 +1,5 @@
-//! A server whose log can no longer be written: it stops with the reason, its exit code says so,
-//! and nothing more is acknowledged.
+//! A server whose log can no longer be written: it stops and says why, with an exit code of its
+//! own, and acknowledges nothing more.
 
 use crate::place::{LIMIT, Place, binary};
 use clearway_harness::Endpoint;
@@ -28,7 +28,7 @@ fn start(place: &Place) -> (Running, Endpoint) {
         .arg(place.data());
     let mut running = Running::start(&mut command, "").unwrap();
     loop {
-        assert!(running.line(LIMIT).unwrap().is_some(), "it does not start:\n{}", running.output());
+        assert!(running.line(LIMIT).unwrap().is_some(), "no start:\n{}", running.output());
         if let Some((_, rest)) = running.output().split_once("listens on 127.0.0.1:") {
             let port = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
             return (running, Endpoint::loopback(port));
@@ -36,8 +36,7 @@ fn start(place: &Place) -> (Running, Endpoint) {
     }
 }
 
-/// No write to any file succeeds any more: a limit on the size of the process's files, which it may
-/// not exceed.
+/// Makes every further write to a file fail, by limiting the size of the process's files.
 fn forbid_writes(server: &Running) {
     let status = Command::new("prlimit")
         .args(["--fsize=0:0", "--pid", &server.id().to_string()])
@@ -47,7 +46,7 @@ fn forbid_writes(server: &Running) {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_ends_the_server() {
+fn unwritable_log_stops_the_server() {
     let place = Place::new("stop");
     let (server, endpoint) = start(&place);
     let mut client = Client::connect(&endpoint, LIMIT).unwrap();
@@ -59,18 +58,20 @@ fn a_log_that_cannot_be_written_ends_the_server() {
     }
     forbid_writes(&server);
     let began = Instant::now();
-    // Not acknowledged: the server is gone before it could be.
+    // Not acknowledged: the server stops first.
     assert!(client.query("insert into t values (-1)").is_err());
     let done = server.finish(LIMIT).unwrap();
     assert!(began.elapsed() < LIMIT);
     assert_eq!(done.status.code(), Some(10), "{}", done.output);
-    let said: Vec<&str> = done.output.lines().filter(|line| !line.contains("listens on")).collect();
+    let lines: Vec<&str> =
+        done.output.lines().filter(|line| !line.contains("listens on")).collect();
     assert!(
-        said[0].starts_with("clearway: the log cannot be written: ")
-            && said[0].contains("File too large"),
-        "{said:?}"
+        lines[0].starts_with("clearway: the log cannot be written: ")
+            && lines[0].contains("File too large"),
+        "{lines:?}"
     );
-    assert!(said[1].starts_with("hint: "), "{said:?}");
+    assert!(lines[1].starts_with("hint: "), "{lines:?}");
+    assert!(lines[1].starts_with("hint: "), "{lines:?}");
 
     let (server, endpoint) = start(&place);
     let mut client = Client::connect(&endpoint, LIMIT).unwrap();

@@ -1,20 +1,19 @@
-//! Disks outlive releases: directories that earlier format versions left are opened, recovered and
-//! checked.
+//! Directories left by earlier format versions are opened, recovered and checked.
 //!
-//! `tests/fixtures/v1.pack` (see `pack`) is what a server of version 1 left when it was killed: two
-//! tables with primary keys, one of which does not contain the distribution column, an index, a
-//! unique key, a table without key, long values, free pages, a checkpoint, and behind it a log that
-//! needs recovery, with an unfinished transaction. In `v2.pack` two transactions have added to the
-//! same row, and one of them is not finished. It is made by
-//! `CLEARWAY_MAKE_FIXTURE=1 cargo test -p clearway-server --test faults upgrade`, and only when
-//! there is a new version, under a new name: the old ones stay.
+//! `tests/fixtures/v1.pack` (see `pack`) is what a killed server of version 1 left: two tables with
+//! primary keys, one of which does not contain the distribution column; an index, a unique key, a
+//! table without a key, long values, free pages; a checkpoint, and after it a log that needs
+//! recovery, with an unfinished transaction. In `v2.pack` two transactions have added to the same
+//! row, and one of them is not finished. A fixture is made by
+//! `CLEARWAY_MAKE_FIXTURE=1 cargo test -p clearway-server --test faults upgrade`, only for a new
+//! version and under a new name: old fixtures stay.
 
 use crate::check::{check, connect, kind};
 use crate::pack;
 use crate::place::{Place, run};
 use std::path::{Path, PathBuf};
 
-/// The version that servers write now.
+/// The format version that servers write now.
 const VERSION: u32 = 2;
 
 fn fixture(version: u32) -> PathBuf {
@@ -46,7 +45,7 @@ fn make(data: &Path) {
     ] {
         client.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
-    // Beside the open transaction, which has added to the same row.
+    // Adds to the same row as the open transaction.
     let mut other = connect(&server);
     for sql in ["BEGIN", "UPDATE account SET balance = balance + 7 WHERE id = 120", "COMMIT"] {
         other.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -88,9 +87,8 @@ fn verify(data: &Path, version: u32) {
     server.stop().unwrap();
 }
 
-/// What a start needs to read, and nothing else, is compared with what was read of old: see the
-/// tests called `the_format_stays` of page headers, control file, log and double-write file for
-/// what is written.
+/// Recovery reads only what it needs. The tests called `the_format_stays`, of page headers, control
+/// file, log and double-write file, check what is written.
 #[test]
 fn directories_of_all_versions_are_recovered() {
     if std::env::var_os("CLEARWAY_MAKE_FIXTURE").is_some() {

@@ -1,4 +1,4 @@
-//! Faults that take a world of the test's own: a disk whose syncs fail, a clock that is set back.
+//! Faults that need a disk or clock of the test's own: failing syncs, a clock that is set back.
 
 use crate::place::LIMIT;
 use clearway_env::{
@@ -34,8 +34,7 @@ pub(crate) fn connect(server: &Server) -> Client {
     Client::connect(&endpoint(server), LIMIT).unwrap()
 }
 
-/// One failed sync of the log: later ones would succeed, and nothing that came after it is ever
-/// acknowledged.
+/// One sync of the log fails and later ones would succeed: nothing after it is ever acknowledged.
 #[test]
 fn nothing_is_acknowledged_after_a_failed_sync() {
     const CLIENTS: u64 = 6;
@@ -77,17 +76,17 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
             if let Some(reason) = server.failed() {
                 break reason;
             }
-            assert!(began.elapsed() < LIMIT, "the failure is not told");
+            assert!(began.elapsed() < LIMIT, "the failure is not reported");
             std::thread::yield_now();
         };
         failed.store(true, SeqCst);
-        // A new client, too: reading goes on until the process ends, writing does not.
+        // The same for a new client: reads work until the process ends, writes do not.
         let refused = connect(&server).query("insert into t values (-1)");
         assert!(
             matches!(&refused, Err(QueryError::Sql { code, .. }) if code == "58030"),
             "{refused:?}"
         );
-        // What the process's end leaves, as far as the disk is concerned.
+        // What is on disk when the process ends.
         let after = disk.crash(5);
         assert!(server.stop().is_err());
         (reason, after)
@@ -103,9 +102,9 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
     server.stop().unwrap();
 }
 
-/// A page that cannot be read is named to whoever needs it, and nobody else notices.
+/// A failed read of a page is reported to the statements that need it; others are not affected.
 #[test]
-fn a_read_that_fails_is_58030_and_the_rest_goes_on() {
+fn failed_read_is_58030_and_affects_nothing_else() {
     let disk = MemDisk::new();
     let server = start(&disk, Arc::new(OsClock));
     let mut session = connect(&server);
@@ -143,9 +142,9 @@ fn a_read_that_fails_is_58030_and_the_rest_goes_on() {
     server.stop().unwrap();
 }
 
-/// The wall clock tells users the time and nothing else: what it does not order it cannot disturb.
+/// The wall clock only provides now(); it orders nothing.
 #[test]
-fn a_clock_that_is_set_back_changes_nothing_but_now() {
+fn clock_set_back_changes_only_now() {
     let disk = MemDisk::new();
     let hour = Duration::from_hours(1);
     let clock = Arc::new(ManualClock::new(1_000 * hour.as_micros() as i64));
@@ -156,7 +155,7 @@ fn a_clock_that_is_set_back_changes_nothing_but_now() {
     session.query("begin").unwrap();
     let before = session.query("select now()").unwrap().rows;
     clock.set_wall_micros(900 * hour.as_micros() as i64);
-    // now() is that of the transaction's start, as ever.
+    // now() is the start of the transaction.
     assert_eq!(session.query("select now()").unwrap().rows, before);
     session.query("insert into t values (2, now())").unwrap();
     session.query("commit").unwrap();
@@ -165,7 +164,7 @@ fn a_clock_that_is_set_back_changes_nothing_but_now() {
     if let Ok(answer) = later {
         assert_eq!(answer.rows, [[Some("3".to_owned())]]);
     }
-    // Deadlines run although the clock stands still in the past.
+    // Deadlines fire although the wall clock stands still.
     session.query("select pg_sleep(0.01)").unwrap();
     session.query("set statement_timeout = 20").unwrap();
     let cancelled = session.query("select pg_sleep(60)");
@@ -175,8 +174,7 @@ fn a_clock_that_is_set_back_changes_nothing_but_now() {
     );
     session.query("set statement_timeout = 0").unwrap();
     server.stop().unwrap();
-    // A start in the past of what the log says goes on after it: transactions are numbered, not
-    // dated.
+    // A start at an earlier time than the log's works: transactions are numbered, not dated.
     let server = start(&disk, clock);
     let mut session = connect(&server);
     session.query("update t set at = now() where a = 1").unwrap();
@@ -184,7 +182,7 @@ fn a_clock_that_is_set_back_changes_nothing_but_now() {
     server.stop().unwrap();
 }
 
-/// A clock that panics when it is told to.
+/// A clock that panics on request.
 struct PlantedClock(AtomicBool);
 
 impl Clock for PlantedClock {
@@ -197,7 +195,7 @@ impl Clock for PlantedClock {
     }
 }
 
-/// Any defect of a worker stops the server, with the panic's message.
+/// A panic of a worker stops the server and reports the panic's message.
 #[test]
 fn panic_of_a_worker_fails_the_server_with_its_message() {
     let disk = MemDisk::new();
@@ -213,21 +211,21 @@ fn panic_of_a_worker_fails_the_server_with_its_message() {
         if let Some(reason) = server.failed() {
             break reason;
         }
-        assert!(began.elapsed() < LIMIT, "the failure is not told");
+        assert!(began.elapsed() < LIMIT, "the failure is not reported");
         std::thread::yield_now();
     };
     assert!(reason.contains("worker-") && reason.contains("planted in the clock"), "{reason}");
     clock.0.store(false, SeqCst);
     assert!(server.stop().is_err(), "no last checkpoint");
-    // As after the process's end: here what the worker had keeps the directory's lock.
+    // As after the end of the process: in this one the worker's state keeps the directory locked.
     let server = start(&disk.crash(1), clock);
     assert_eq!(connect(&server).number("select count(*) from t").unwrap(), 1);
     server.stop().unwrap();
 }
 
-/// It is told as a panic, and not as damage or a failing disk, whichever thread it strikes.
+/// A panic is reported as a panic, not as damage or a failing disk, whichever thread panics.
 #[test]
-fn panic_in_a_start_is_told_as_a_panic() {
+fn panic_during_a_start_is_reported_as_a_panic() {
     let made = MemDisk::new();
     let server = start(&made, Arc::new(OsClock));
     connect(&server).query("create table t (a int primary key)").unwrap();
@@ -248,10 +246,10 @@ fn panic_in_a_start_is_told_as_a_panic() {
             assert!(!hit, "planted at {at}");
         })));
         let failure = try_start(&disk, Arc::new(OsClock)).err().expect("a panic");
-        let told = failure.to_string();
-        assert!(told.contains("panicked") && told.contains(&format!("planted at {at}")), "{told}");
-        assert_eq!(failure.code, ExitCode::Other, "{told}");
-        assert!(told.contains("hint: This is a bug"), "{told}");
+        let text = failure.to_string();
+        assert!(text.contains("panicked") && text.contains(&format!("planted at {at}")), "{text}");
+        assert_eq!(failure.code, ExitCode::Other, "{text}");
+        assert!(text.contains("hint: This is a bug"), "{text}");
         disk.set_hook(None);
         start(&disk.crash(0), Arc::new(OsClock)).stop().unwrap();
     }

@@ -1,11 +1,11 @@
-//! Settings that protect: time-outs of statements, of waits for locks, of silence, of the startup
-//! packet.
+//! Timeouts: of statements, of waits for locks, of idle transactions, of the startup packet.
 
 use crate::raw::{Fixture, Raw, bind, execute, flush, message, parse, query, startup, sync};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 
-/// A table with one row that a block of the first session has locked, and a second session.
+/// Creates a table with a row that a block of the first session has locked; returns that session
+/// and another one.
 fn with_locked_row(server: &Fixture) -> (Raw, Raw) {
     let (mut holder, waiter) = (server.connect(), server.connect());
     holder.query("create table t (a int primary key, b int)");
@@ -38,7 +38,7 @@ fn lock_timeout_ends_a_wait_for_a_row() {
 }
 
 #[test]
-fn lock_timeout_lets_a_long_statement_run() {
+fn lock_timeout_does_not_limit_a_long_statement() {
     let server = Fixture::new("lock-timeout-long");
     let mut c = server.connect();
     c.query("set lock_timeout = 1");
@@ -54,7 +54,7 @@ fn lock_timeout_lets_a_long_statement_run() {
 fn lock_timeout_follows_its_setting() {
     let server = Fixture::new("lock-timeout-set");
     let (_holder, mut waiter) = with_locked_row(&server);
-    // A deadline an hour away is under way, and the next setting is shorter.
+    // A deadline in an hour is pending, and the next limit is shorter.
     waiter.query("set lock_timeout = '1h'; set statement_timeout = 20");
     assert_eq!(waiter.column("update t set b = 3 where a = 1"), ["57014"]);
     waiter.query("set lock_timeout = 20; set statement_timeout = 0");
@@ -69,25 +69,25 @@ fn statement_timeout_covers_the_whole_copy() {
     c.query("set statement_timeout = 20");
     c.send(&query("copy t from stdin"));
     assert_eq!(c.next().tag, 'G');
-    // The client says nothing more.
+    // The client sends nothing more.
     assert_eq!(c.until_ready()[0].code(), "57014");
     c.query("set statement_timeout = 0");
     assert_eq!(c.column("select count(*) from t"), ["0"]);
 }
 
 #[test]
-fn silence_in_a_transaction_ends_the_session() {
+fn idle_transaction_timeout_ends_the_session() {
     let server = Fixture::new("idle-in-transaction");
     let (mut holder, mut waiter) = with_locked_row(&server);
-    // Set inside the block, it counts from that ReadyForQuery.
+    // Set inside the block, it counts from that statement's ReadyForQuery.
     holder.query("set idle_in_transaction_session_timeout = 20");
     let end = holder.next();
     assert_eq!((end.tag, end.code().as_str(), end.severity().as_str()), ('E', "25P03", "FATAL"));
     assert!(holder.try_next().is_none());
-    // Its locks are gone.
+    // Its locks have been released.
     assert_eq!(waiter.query("update t set b = 3 where a = 1")[0].text(), "UPDATE 1");
 
-    // A failed block is one as well; half a message does not keep it.
+    // The same in a failed block; an incomplete message does not count as activity.
     let mut c = server.connect();
     c.query("set idle_in_transaction_session_timeout = 20");
     c.send(&query("begin; select 1 / 0"));
@@ -97,11 +97,11 @@ fn silence_in_a_transaction_ends_the_session() {
 }
 
 #[test]
-fn silence_outside_a_transaction_ends_nothing() {
+fn idle_timeout_applies_only_inside_transactions() {
     let server = Fixture::new("idle-outside");
     let mut c = server.connect();
     c.query("set idle_in_transaction_session_timeout = 20");
-    // Each of these lasts longer than the limit, and none is silence in a transaction.
+    // Each of these takes longer than the limit, without being idle in a transaction.
     assert_eq!(c.column("begin; select pg_sleep(0.06); rollback"), [""]);
     c.send_all(&[
         parse("", "select pg_sleep(0.06)", &[]),
@@ -113,7 +113,7 @@ fn silence_outside_a_transaction_ends_nothing() {
     assert_eq!(tags, "12DC");
     c.send(&sync());
     assert_eq!(c.tags(), "ZI");
-    // The deadline of an earlier block comes while the session is outside, and nothing happens.
+    // The deadline of an earlier block fires outside of a transaction and has no effect.
     c.query("begin");
     c.query("commit");
     let mut other = server.connect();
@@ -122,7 +122,7 @@ fn silence_outside_a_transaction_ends_nothing() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_is_closed() {
+fn silent_connection_is_closed() {
     let server = Fixture::with("startup-timeout", |config| config.startup_timeout_ms = 50);
     let mut begun = server.connect();
     let half = &startup(&[("user", "tester")])[..9];

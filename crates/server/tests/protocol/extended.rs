@@ -1,9 +1,9 @@
-//! Pipelines, Flush, errors up to Sync, portals, statements that outlive a change of their table.
+//! The extended protocol: pipelines, Flush, errors up to Sync, portals, replanned statements.
 
 use crate::raw::{Fixture, bind, close, describe, execute, flush, message, parse, query, sync};
 
 #[test]
-fn a_pipeline_is_answered_in_order() {
+fn pipeline_is_answered_in_order() {
     let server = Fixture::new("pipeline");
     let mut c = server.connect();
     let group =
@@ -27,7 +27,7 @@ fn a_pipeline_is_answered_in_order() {
 }
 
 #[test]
-fn flush_brings_the_replies_so_far() {
+fn flush_sends_the_replies_so_far() {
     let server = Fixture::new("flush");
     let mut c = server.connect();
     c.send_all(&[parse("", "select 1", &[]), describe('S', ""), flush()]);
@@ -39,7 +39,7 @@ fn flush_brings_the_replies_so_far() {
 }
 
 #[test]
-fn an_error_before_flush_is_sent_at_once() {
+fn error_is_sent_without_waiting_for_flush() {
     let server = Fixture::new("flush-error");
     let mut c = server.connect();
     c.query("create table t (a int primary key)");
@@ -47,7 +47,7 @@ fn an_error_before_flush_is_sent_at_once() {
     for (messages, before, code) in [
         // As asyncpg prepares a statement.
         (vec![parse("", "select * from nosuch", &[]), describe('S', ""), flush()], "", "42P01"),
-        // Nobody has asked for anything yet: PostgreSQL does not wait to be asked either.
+        // PostgreSQL sends errors without being asked by a Flush.
         (vec![parse("", "select * from nosuch", &[])], "", "42P01"),
         (vec![parse("", "select 1", &[]), bind("", "", &["x"], false), flush()], "1", "08P01"),
         (
@@ -67,14 +67,14 @@ fn an_error_before_flush_is_sent_at_once() {
         let tags: String = before.chars().map(|_| c.next().tag).collect();
         assert_eq!(tags, before);
         assert_eq!(c.next().code(), code);
-        // Everything up to the Sync is skipped, Flush included.
+        // Everything up to the Sync is skipped, even Flush.
         c.send_all(&[parse("", "select 1", &[]), flush(), query("select 1"), sync()]);
         assert_eq!(c.tags(), "ZI");
     }
 }
 
 #[test]
-fn invariant_2_after_an_error_all_is_skipped_to_the_sync() {
+fn invariant_2_after_an_error_messages_are_skipped_to_sync() {
     let server = Fixture::new("skip");
     let mut c = server.connect();
     c.query("create table t (a int primary key)");
@@ -90,7 +90,7 @@ fn invariant_2_after_an_error_all_is_skipped_to_the_sync() {
     let messages = c.until_ready();
     assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "12C2EZ");
     assert_eq!(messages[4].code(), "23505");
-    // One group is one implicit transaction: the first insert went with it.
+    // A group is one implicit transaction: the first insert was rolled back with it.
     assert_eq!(c.column("select count(*) from t"), ["0"]);
     c.send_all(&[insert("3"), insert("4"), sync(), insert("5"), sync()]);
     assert_eq!([c.tags(), c.tags()], ["2C2CZI", "2CZI"]);
@@ -98,7 +98,7 @@ fn invariant_2_after_an_error_all_is_skipped_to_the_sync() {
 }
 
 #[test]
-fn a_portal_hands_its_rows_out_in_parts() {
+fn portal_returns_its_rows_in_parts() {
     let server = Fixture::new("portal");
     let mut c = server.connect();
     c.send(&query("begin"));
@@ -107,7 +107,7 @@ fn a_portal_hands_its_rows_out_in_parts() {
     c.send_all(&[execute("p", 3), sync()]);
     assert_eq!(c.tags(), "12DDDsZT");
     c.send_all(&[execute("p", 1), sync()]);
-    // Exactly as many as asked for: still suspended.
+    // Exactly the requested number: the portal is still suspended.
     assert_eq!(c.tags(), "DsZT");
     c.send_all(&[execute("p", 1), sync()]);
     let messages = c.until_ready();
@@ -119,9 +119,9 @@ fn a_portal_hands_its_rows_out_in_parts() {
     assert_eq!(c.tags(), "CZI");
 }
 
-/// The tag names the command, and counts the rows of the last part.
+/// The tag names the command and counts the rows of the last part.
 #[test]
-fn a_suspended_portal_ends_with_the_tag_of_its_command() {
+fn suspended_portal_ends_with_its_commands_tag() {
     let server = Fixture::new("portal-tag");
     let mut c = server.connect();
     c.query("create table t (a int primary key)");
@@ -144,7 +144,7 @@ fn a_suspended_portal_ends_with_the_tag_of_its_command() {
 }
 
 #[test]
-fn a_row_description_names_table_and_column() {
+fn row_description_names_table_and_column() {
     let server = Fixture::new("origin");
     let mut c = server.connect();
     c.query("create table t (a int primary key, b text)");
@@ -180,7 +180,7 @@ fn portals_end_with_their_transaction() {
 }
 
 #[test]
-fn a_failed_block_refuses_everything_but_its_end() {
+fn failed_block_refuses_everything_but_its_end() {
     let server = Fixture::new("failed-block");
     let mut c = server.connect();
     c.send_all(&[
@@ -207,7 +207,7 @@ fn a_failed_block_refuses_everything_but_its_end() {
 }
 
 #[test]
-fn prepared_statements_follow_their_table_or_say_that_they_cannot() {
+fn prepared_statements_are_replanned_or_fail() {
     let server = Fixture::new("replan");
     let mut c = server.connect();
     c.query("create table t (a int primary key, b text)");
@@ -227,7 +227,7 @@ fn prepared_statements_follow_their_table_or_say_that_they_cannot() {
 }
 
 #[test]
-fn wrong_messages_are_answered_with_their_codes() {
+fn wrong_messages_get_their_sqlstates() {
     let server = Fixture::new("wrong");
     let mut c = server.connect();
     for (bytes, code) in [
@@ -243,7 +243,7 @@ fn wrong_messages_are_answered_with_their_codes() {
         let messages = c.until_ready();
         assert_eq!(messages[messages.len() - 2].code(), code);
     }
-    // Out of step: nothing that follows can be understood.
+    // Out of sync: nothing that follows can be decoded.
     c.send(&message(0xff, b""));
     assert_eq!(c.next().code(), "08P01");
     assert!(c.try_next().is_none());

@@ -1,4 +1,4 @@
-//! `clearway.hot_rows`: which rows several transactions hold or want, and how they are locked.
+//! `clearway.hot_rows`: rows that several transactions hold or want, and how they are locked.
 
 use crate::raw::{Fixture, LIMIT, Raw, query};
 use clearway_server::config::HotRows;
@@ -7,7 +7,7 @@ use std::time::Instant;
 const ROWS: &str = "select concat(table_name, '|', index_name, '|', key, '|', locked, '|', holders, '|', waiters, \
                     '|', behind, '|', learned) from clearway.hot_rows";
 
-/// Asks until these are the rows.
+/// Repeats the query until it returns these rows.
 #[track_caller]
 fn becomes(asker: &mut Raw, wanted: &[&str]) {
     let began = Instant::now();
@@ -28,7 +28,7 @@ fn set_up(server: &Fixture) -> Raw {
 }
 
 #[test]
-fn rows_are_shown_with_those_who_hold_and_want_them() {
+fn hot_rows_show_holders_and_waiters() {
     let server = Fixture::new("hot-rows");
     let mut asker = set_up(&server);
     let mut c: Vec<Raw> = (0..6).map(|_| server.connect()).collect();
@@ -50,7 +50,7 @@ fn rows_are_shown_with_those_who_hold_and_want_them() {
     c[0].query("commit");
     c[1].query("commit");
     becomes(&mut asker, &["t||(1)|update|1|1|0|f"]);
-    // The two came by two workers: which of them has the row is not known.
+    // The two sessions may run on different workers: either may hold the row.
     for waiter in &mut c[2..4] {
         waiter.send(&query("commit"));
     }
@@ -62,7 +62,7 @@ fn rows_are_shown_with_those_who_hold_and_want_them() {
 }
 
 #[test]
-fn an_addition_that_is_exclusive_because_that_was_learned_is_shown() {
+fn learned_exclusive_addition_is_shown() {
     let server = Fixture::new("hot-rows-learned");
     let mut asker = set_up(&server);
     let (mut first, mut second) = (server.connect(), server.connect());
@@ -78,7 +78,7 @@ fn an_addition_that_is_exclusive_because_that_was_learned_is_shown() {
     becomes(&mut asker, &["t||(5)|no key update|1|1|0|t"]);
     first.query("rollback");
     second.until_ready();
-    // It is said of a lock, not of the row.
+    // `learned` describes the lock, not the row.
     first.query("begin; update t set n = 55 where a = 5");
     second.send(&query(add));
     becomes(&mut asker, &["t||(5)|no key update|1|1|0|f"]);
@@ -88,7 +88,7 @@ fn an_addition_that_is_exclusive_because_that_was_learned_is_shown() {
 }
 
 #[test]
-fn a_retired_row_is_shown_with_those_who_are_behind() {
+fn retired_row_shows_dependent_holders() {
     let retire = HotRows { increments: true, whole: false, retire: true };
     let server = Fixture::with("hot-rows-retired", |config| config.hot_rows = retire);
     let mut asker = set_up(&server);
@@ -100,14 +100,14 @@ fn a_retired_row_is_shown_with_those_who_are_behind() {
     becomes(&mut asker, &["t||(3)|no key update|1|1|0|f"]);
     c[0].query("commit");
     c[1].until_ready();
-    // Somebody has waited for the row: from now on it is retired.
+    // A transaction has waited for the row: from now on its lock is retired early.
     becomes(&mut asker, &["t||(3)|retired|1|0|0|f"]);
     for (n, next) in c.iter_mut().enumerate().skip(2) {
         next.query("begin");
         next.query(&set(n));
     }
     becomes(&mut asker, &["t||(3)|retired|3|0|2|f"]);
-    // It waits for those ahead of it, not for the row.
+    // It waits for the transactions ahead of it, not for the row.
     c[3].send(&query("commit"));
     c[1].query("commit");
     becomes(&mut asker, &["t||(3)|retired|2|0|1|f"]);

@@ -1,10 +1,11 @@
-//! What concurrent transactions of each isolation level see of each other, beside PostgreSQL 15.
+//! What concurrent transactions at each isolation level see of each other, compared with
+//! PostgreSQL 15.
 //!
 //! `isolation.txt` has the scenarios: a title (`# title`), then a line for each step.
-//! `a: sql => answer` runs a statement in session a; `b~ sql` sends one that comes to wait for a
-//! lock; `b= answer` is what it answers at last. An answer is the rows, or the tag, or the SQLSTATE
-//! of an error. Where Clearway's differs, it stands behind PostgreSQL's and a bar of two strokes.
-//! The answer `[$id]` is any single value; `$id` in later statements stands for it.
+//! `a: sql => answer` runs a statement in session a. `b~ sql` sends a statement that has to wait
+//! for a lock; `b= answer` is its final answer. An answer is the rows, or the tag, or the SQLSTATE
+//! of an error. If Clearway's answer differs, it follows PostgreSQL's after `||`. The answer
+//! `[$id]` is any single value; `$id` in later statements stands for it.
 
 use crate::raw::{Fixture, LIMIT};
 use clearway_harness::Endpoint;
@@ -26,7 +27,7 @@ enum Who {
 }
 
 impl Who {
-    /// A row for each session that waits for a lock.
+    /// The query for sessions that wait for a lock.
     fn waiting(self) -> &'static str {
         match self {
             Self::Postgres => "select pid from pg_stat_activity where wait_event_type = 'Lock'",
@@ -34,7 +35,7 @@ impl Who {
         }
     }
 
-    /// Its part of an expectation.
+    /// This server's part of an expectation.
     fn part(self, expected: &str) -> &str {
         match (self, expected.split_once(" || ")) {
             (Self::Clearway, Some((_, own))) => own,
@@ -57,7 +58,7 @@ fn show(answer: Result<Answer, clearway_harness::client::QueryError>) -> String 
     }
 }
 
-/// Plays a scenario; says where an answer is another.
+/// Plays a scenario; an error describes the first different answer.
 fn play(who: Who, endpoint: &Endpoint, title: &str, steps: &[&str]) -> Result<(), String> {
     let mut owner = Client::connect(endpoint, LIMIT)?;
     owner.query(SETUP).map_err(|e| e.to_string())?;
@@ -84,7 +85,7 @@ fn play(who: Who, endpoint: &Endpoint, title: &str, steps: &[&str]) -> Result<()
                 waits -= 1;
                 show(session.receive())
             }
-            _ => return Err(format!("{title}: {step}: what is that?")),
+            _ => return Err(format!("{title}: {step}: unknown kind of step")),
         };
         let expected = rest.rsplit(" => ").next().map_or("", |expected| who.part(expected.trim()));
         if expected == "[$id]" {
@@ -99,12 +100,12 @@ fn play(who: Who, endpoint: &Endpoint, title: &str, steps: &[&str]) -> Result<()
     Ok(())
 }
 
-/// Returns when `count` sessions wait for locks.
+/// Waits until `count` sessions wait for locks.
 fn come_to(who: Who, owner: &mut Client, count: usize) -> Result<(), String> {
     let began = Instant::now();
     while owner.query(who.waiting()).map_err(|e| e.to_string())?.rows.len() != count {
         if began.elapsed() > LIMIT {
-            return Err(format!("{count} sessions should wait"));
+            return Err(format!("{count} sessions should be waiting"));
         }
     }
     Ok(())
@@ -127,14 +128,14 @@ fn play_all(who: Who, endpoint: &Endpoint) {
 }
 
 #[test]
-fn transactions_see_of_each_other_what_their_levels_allow() {
+fn isolation_scenarios_have_their_recorded_results() {
     let server = Fixture::new("isolation");
     play_all(Who::Clearway, &Endpoint::loopback(server.address().port()));
     server.stop();
 }
 
 #[test]
-fn scenarios_are_those_of_postgres_15() {
+fn isolation_scenarios_match_postgres_15() {
     if !tools::has_postgres_15() {
         assert!(!tools::in_ci(), "PostgreSQL 15 is not installed");
         eprintln!("the scenarios are NOT compared: PostgreSQL 15 is not installed");

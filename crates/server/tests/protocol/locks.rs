@@ -1,14 +1,14 @@
-//! Who waits for which lock of whom.
+//! `clearway.locks`: waits for locks and their blockers.
 
 use crate::raw::{Fixture, LIMIT, Raw, query};
 use std::time::Instant;
 
-/// The rows of a query, each as one text.
+/// The rows of a query, each as one text value.
 fn rows(asker: &mut Raw, columns: &str, rest: &str) -> Vec<String> {
     asker.column(&format!("select concat({columns}) from clearway.locks {rest}"))
 }
 
-/// Asks until it says so.
+/// Repeats the query until it returns these rows.
 #[track_caller]
 fn becomes(asker: &mut Raw, columns: &str, rest: &str, wanted: &[&str]) {
     let began = Instant::now();
@@ -22,7 +22,7 @@ fn becomes(asker: &mut Raw, columns: &str, rest: &str, wanted: &[&str]) {
 }
 
 #[test]
-fn a_chain_of_waits_is_shown_with_its_holder() {
+fn chain_of_waits_is_shown_with_its_holder() {
     let server = Fixture::new("locks");
     let mut c: Vec<Raw> = (0..5).map(|_| server.connect()).collect();
     let pids: Vec<i32> = c.iter().map(|c| c.pid).collect();
@@ -30,7 +30,7 @@ fn a_chain_of_waits_is_shown_with_its_holder() {
     asker.query("create table t (a int, b text, n int, primary key (a, b))");
     asker.query("insert into t values (1, 'one', 0), (2, 'two', 0)");
     assert_eq!(asker.column("select count(*) from clearway.locks"), ["0"]);
-    // 1 waits for 0, and 2 and 3 behind it for 1's other row; 4 wants the table.
+    // 1 waits for 0; 2 and 3 wait for 1's other row; 4 wants the table.
     c[0].query("begin; update t set n = 1 where a = 1 and b = 'one'");
     c[1].query("begin; update t set n = 1 where a = 2 and b = 'two'");
     c[1].send(&query("update t set n = 2 where a = 1 and b = 'one'"));
@@ -46,7 +46,7 @@ fn a_chain_of_waits_is_shown_with_its_holder() {
     let chain =
         "waiter, '>', blocked_by, '>', holder, ' ', table_name, '|', key, '|', mode, index_name";
     becomes(&mut asker, chain, "order by waiter", &[&first, &second, &third]);
-    // Before the transaction's other wait: what it runs, and what its blocker ran last.
+    // The waiter's statement, and the last statement of its blocker.
     let texts = rows(
         &mut asker,
         "since <= now(), '|', statement, '|', blocker_statement",
@@ -57,7 +57,7 @@ fn a_chain_of_waits_is_shown_with_its_holder() {
     c[4].send(&query("truncate t"));
     let table = format!("where waiter = {}", pids[4]);
     let began = Instant::now();
-    // It asks for the table at all partitions, and waits where one of the others is.
+    // TRUNCATE asks for the table at all partitions, and waits where one of the others holds it.
     loop {
         let found = rows(&mut asker, "table_name, key, mode, blocked_by", &table);
         let names =
@@ -83,7 +83,7 @@ fn a_chain_of_waits_is_shown_with_its_holder() {
 }
 
 #[test]
-fn keys_ranges_and_tables_are_shown_in_words() {
+fn keys_ranges_and_tables_are_described() {
     let server = Fixture::with("lock-words", |config| config.partitions = Some(1));
     let (mut holder, mut waiter, mut asker) =
         (server.connect(), server.connect(), server.connect());

@@ -1,4 +1,4 @@
-//! What the server logs of waits for locks.
+//! The log lines about waits for locks and deadlocks.
 
 use crate::raw::{Fixture, LIMIT, Raw, bind, execute, parse, query, sync};
 use clearway_server::config::LogLockWaits;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// So long that no wait is logged.
 const DAY_MS: u64 = 86_400_000;
 
-/// Lines of all servers of this process: tests tell theirs apart by the names of tables.
+/// Log lines of all servers in this process; tests find their own by table names.
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static MORE: Condvar = Condvar::new();
 
@@ -29,13 +29,13 @@ impl Write for Log {
     }
 }
 
-/// Keeps what is logged from now on.
+/// Starts to record log lines.
 fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log).init());
 }
 
-/// The first line with all of these, when it has come.
+/// Waits for the first line that contains all of these parts.
 #[track_caller]
 fn line(parts: &[&str]) -> String {
     let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ fn lines_with(part: &str) -> Vec<String> {
     lines.iter().filter(|line| line.contains(part)).cloned().collect()
 }
 
-/// A server that logs waits after so many milliseconds, and connections to it.
+/// Starts a server that logs waits longer than `ms` milliseconds, and opens connections.
 fn server(name: &str, ms: u64) -> (Fixture, Vec<Raw>) {
     listen();
     let after = LogLockWaits(Some(Duration::from_millis(ms)));
@@ -64,7 +64,7 @@ fn server(name: &str, ms: u64) -> (Fixture, Vec<Raw>) {
 }
 
 #[test]
-fn a_long_wait_and_its_end_are_logged_with_both_statements() {
+fn long_wait_and_its_end_are_logged() {
     let (_server, mut c) = server("long-waits", 1);
     let pids: Vec<i32> = c.iter().map(|c| c.pid).collect();
     let [holder, first, second] = [0, 1, 2].map(|at| format!("process {}", pids[at]));
@@ -117,7 +117,7 @@ fn each_wait_of_a_transaction_is_logged() {
     c[0].query("insert into each_wait values (1, 0), (2, 0)");
     c[0].query("begin; update each_wait set n = 1 where a = 1");
     c[1].query("begin; update each_wait set n = 1 where a = 2");
-    // One statement that waits twice: for the first row, and then for the other.
+    // One statement that waits twice, first for one row and then for the other.
     c[2].send(&query("select n from each_wait where a in (1, 2) for update"));
     let waits = format!("process {} still waits for update lock on key", c[2].pid);
     line(&[&format!("{waits} (1)"), &format!("blocked by process {} ", c[0].pid)]);
@@ -131,7 +131,7 @@ fn each_wait_of_a_transaction_is_logged() {
 }
 
 #[test]
-fn a_wait_that_is_short_enough_is_not_logged() {
+fn short_wait_is_not_logged() {
     let (_server, mut c) = server("short-waits", DAY_MS);
     c[0].query("create table short (a int primary key, n int)");
     c[0].query("insert into short values (1, 0)");
@@ -143,7 +143,7 @@ fn a_wait_that_is_short_enough_is_not_logged() {
     assert_eq!(lines_with("table short"), Vec::<String>::new());
 }
 
-/// Waits until so many waits are in progress.
+/// Waits until this number of waits are in progress.
 fn in_progress(asker: &mut Raw, waits: usize) {
     let began = Instant::now();
     while asker.column("select count(*) from clearway.locks") != [waits.to_string()] {
@@ -151,10 +151,10 @@ fn in_progress(asker: &mut Raw, waits: usize) {
     }
 }
 
-/// Each of three transactions waits for the next one. The last has done the least and fails, whose
-/// wait closes the circle.
+/// Each of three transactions waits for the next one. The last one closes the cycle; it fails
+/// because it has done the least.
 #[test]
-fn a_deadlock_is_told_and_logged_with_all_of_its_waits() {
+fn deadlock_is_reported_and_logged_with_all_waits() {
     let (_server, mut c) = server("deadlock", DAY_MS);
     let mut asker = c.pop().unwrap();
     let pids: Vec<i32> = c.iter().map(|c| c.pid).collect();
@@ -206,7 +206,7 @@ fn a_deadlock_is_told_and_logged_with_all_of_its_waits() {
 }
 
 #[test]
-fn a_deadlock_with_ddl_is_logged_with_both_statements() {
+fn deadlock_with_ddl_is_logged_with_statements() {
     let (_server, mut c) = server("deadlock-ddl", DAY_MS);
     let mut asker = c.pop().unwrap();
     asker.query("create table ddl_one (a int primary key, n int)");
@@ -219,7 +219,7 @@ fn a_deadlock_with_ddl_is_logged_with_both_statements() {
     let began = Instant::now();
     while asker.column("select count(*) from clearway.locks where table_name = 'ddl_one'") == ["0"]
     {
-        assert!(began.elapsed() < LIMIT, "nobody waits");
+        assert!(began.elapsed() < LIMIT, "no session waits");
     }
     c[0].send(&query("update ddl_two set n = 2"));
     let logged = line(&["deadlock detected", "table ddl_one", "table ddl_two"]);
@@ -232,9 +232,9 @@ fn a_deadlock_with_ddl_is_logged_with_both_statements() {
     c[0].until_ready();
 }
 
-/// A statement on its own gives way to a block: its client hears nothing of it.
+/// A single statement yields to a block and runs again: its client does not notice.
 #[test]
-fn a_deadlock_after_which_a_statement_is_run_again_is_logged() {
+fn deadlock_resolved_by_a_retry_is_logged() {
     listen();
     let server = Fixture::with("deadlock-lone", |config| config.partitions = Some(1));
     let [mut block, mut lone, mut asker] = [(); 3].map(|()| server.connect());

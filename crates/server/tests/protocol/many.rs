@@ -3,7 +3,7 @@
 use crate::raw::{Fixture, Raw, bind, execute, parse, sync};
 
 #[test]
-fn a_thousand_idle_and_two_hundred_busy_connections() {
+fn thousand_idle_and_two_hundred_busy_connections_work() {
     let server = Fixture::new("many");
     let mut c = server.connect();
     c.query("create table t (a int primary key, b int)");
@@ -16,7 +16,7 @@ fn a_thousand_idle_and_two_hundred_busy_connections() {
     }
     for _ in 0..5 {
         for (i, c) in busy.iter_mut().enumerate() {
-            // All to one row, and each to its own.
+            // All update the same row, and each one its own.
             c.send_all(&[bind("", "u", &["1"], false), execute("", 0), sync()]);
             c.send_all(&[bind("", "u", &[&(i + 1).to_string()], false), execute("", 0), sync()]);
         }

@@ -1,4 +1,4 @@
-//! The metrics endpoint: what it tells is Prometheus' text format, and no client can hold it up.
+//! The metrics endpoint: the page is valid in Prometheus' text format, and no client can block it.
 
 use crate::raw::{Fixture, LIMIT};
 use clearway_server::exit::ExitCode;
@@ -20,7 +20,7 @@ fn open(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends bytes, and returns all that is answered until the server closes.
+/// Sends bytes, and returns everything received until the server closes.
 fn ask(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = open(address);
     stream.write_all(request).unwrap();
@@ -63,7 +63,7 @@ fn sample(line: &str) -> Sample {
     (name.to_owned(), labels.to_owned(), value.parse().unwrap())
 }
 
-/// Reads a page line by line, holding it against the format's rules and the rules for names.
+/// Parses a page and checks the rules of the format and of Prometheus' naming conventions.
 fn parsed(page: &str) -> Vec<Sample> {
     let (mut kinds, mut helped) = (HashMap::new(), HashSet::new());
     let (mut seen, mut samples) = (HashSet::new(), Vec::new());
@@ -89,7 +89,7 @@ fn parsed(page: &str) -> Vec<Sample> {
             let kind =
                 kinds.get(&name).or(kinds.get(family)).unwrap_or_else(|| panic!("no type: {line}"));
             assert!(*kind == "gauge" || value >= 0.0, "{line}");
-            assert!(seen.insert((name.clone(), labels.clone())), "told twice: {line}");
+            assert!(seen.insert((name.clone(), labels.clone())), "duplicate: {line}");
             samples.push((name, labels, value));
         }
     }
@@ -102,7 +102,7 @@ fn value(samples: &[Sample], name: &str, labels: &str) -> f64 {
 }
 
 #[test]
-fn the_page_is_in_the_text_format_and_counts_what_sessions_do() {
+fn page_is_valid_and_counts_what_sessions_do() {
     let (server, address) = with_metrics("metrics");
     let mut c = server.connect();
     let before = parsed(&page(address));
@@ -136,7 +136,7 @@ fn the_page_is_in_the_text_format_and_counts_what_sessions_do() {
 }
 
 #[test]
-fn an_address_that_is_taken_ends_the_start_and_leaves_no_socket() {
+fn metrics_address_in_use_fails_the_start_and_leaves_no_socket() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let dir = std::env::temp_dir().join(format!("clearway-metrics-taken-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
@@ -152,7 +152,7 @@ fn an_address_that_is_taken_ends_the_start_and_leaves_no_socket() {
 }
 
 #[test]
-fn what_is_no_request_for_metrics_is_refused_and_the_next_one_answered() {
+fn malformed_requests_are_refused() {
     let (_server, address) = with_metrics("malformed");
     for (request, status) in [
         (&b"GET /nothing HTTP/1.1\r\n\r\n"[..], "404"),
@@ -166,7 +166,7 @@ fn what_is_no_request_for_metrics_is_refused_and_the_next_one_answered() {
         let answer = ask(address, request);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
     }
-    // Half a request, and nothing more.
+    // An incomplete request from a client that disconnects.
     let mut half = open(address);
     half.write_all(b"GET /metr").unwrap();
     drop(half);
@@ -174,14 +174,14 @@ fn what_is_no_request_for_metrics_is_refused_and_the_next_one_answered() {
 }
 
 #[test]
-fn invariants_2_and_3_slow_clients_are_few_and_do_not_last() {
+fn invariants_2_and_3_slow_clients_are_limited_and_closed() {
     let (server, address) = with_metrics("slow");
     let mut slow: Vec<TcpStream> = (0..40).map(|_| open(address)).collect();
-    // A write to one that was closed at once fails, sooner or later.
+    // A write to a connection that was closed at once fails sooner or later.
     slow.iter_mut().for_each(|stream| drop(stream.write_all(b"GET /")));
-    // Whatever becomes of these, sessions are served.
+    // Sessions are served meanwhile.
     assert_eq!(server.connect().column("select 1"), ["1"]);
-    // Each is closed without an answer, at the latest when its time is over.
+    // Each is closed without an answer, at the latest when its time limit is reached.
     for mut stream in slow {
         let mut answer = Vec::new();
         let closed = stream.read_to_end(&mut answer);

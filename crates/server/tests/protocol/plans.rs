@@ -1,8 +1,8 @@
-//! `clearway.plans`: which plans read under which lock, however a statement comes.
+//! `clearway.plans`: the read lock of each plan, for all ways to send a statement.
 
 use crate::raw::{Fixture, Raw, bind, execute, parse, sync};
 
-/// Reads of one row after which its partition has passed on what became of it, three times.
+/// Number of reads of one row after which its partition has reported its counts three times.
 const MANY: usize = 48;
 
 fn connect(server: &Fixture) -> Raw {
@@ -20,13 +20,13 @@ fn plans(c: &mut Raw) -> Vec<String> {
 }
 
 #[test]
-fn statements_with_the_same_text_but_for_constants_are_one_plan() {
+fn statements_that_differ_in_constants_share_a_plan() {
     let server = Fixture::new("plans-texts");
     let mut c = connect(&server);
     c.send_all(&[parse("read", "select n from t where a = $1", &[]), sync()]);
     c.until_ready();
     for _ in 0..MANY / 3 {
-        // Prepared, in a message of its own, and in one message with the whole block.
+        // A prepared statement, single messages, and one message with the whole block.
         c.query("begin");
         c.send_all(&[bind("", "read", &["5"], false), execute("", 0), sync()]);
         c.until_ready();
@@ -45,7 +45,7 @@ fn statements_with_the_same_text_but_for_constants_are_one_plan() {
 }
 
 #[test]
-fn a_read_is_followed_by_a_change_of_any_kind() {
+fn any_change_after_a_read_is_counted() {
     let server = Fixture::new("plans-changes");
     let mut c = connect(&server);
     for _ in 0..MANY {
@@ -79,12 +79,12 @@ fn a_read_is_followed_by_a_change_of_any_kind() {
     let update = plans
         .iter()
         .position(|plan| plan.starts_with("UPDATE t SET n = (n + ?) WHERE a = ?: increment "));
-    assert!(update.is_some(), "it adds beside others: {plans:?}");
+    assert!(update.is_some(), "additions use increment locks: {plans:?}");
     assert_eq!(plans.len(), 6, "neither FOR UPDATE nor ranges of the primary key: {plans:?}");
 }
 
 #[test]
-fn an_addition_before_for_update_locks_exclusively() {
+fn addition_before_for_update_locks_exclusively() {
     let server = Fixture::new("plans-additions");
     let mut c = connect(&server);
     for _ in 0..MANY {

@@ -1,5 +1,4 @@
-//! A client that sends exactly the bytes a test asks for, and gives back message by message what
-//! the server answers.
+//! A client that sends exactly the bytes of a test, and returns the server's messages one by one.
 
 use clearway_server::{Config, Server};
 use std::io::{Read, Write};
@@ -7,10 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long a test waits for what must come.
+/// Maximum time that a test waits for something that must happen.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A server of the test's own, on a free port, with a data directory that goes with it.
+/// A server for one test, on a free port, with a temporary data directory.
 pub struct Fixture {
     server: Option<Server>,
     dir: PathBuf,
@@ -134,7 +133,7 @@ pub fn parse(name: &str, sql: &str, types: &[u32]) -> Vec<u8> {
     message(b'P', &body)
 }
 
-/// Text parameters; binary results if `binary`.
+/// Text parameters; binary results if `binary` is set.
 pub fn bind(portal: &str, statement: &str, params: &[&str], binary: bool) -> Vec<u8> {
     let mut body = format!("{portal}\0{statement}\0").into_bytes();
     body.extend([0, 0]);
@@ -208,7 +207,7 @@ impl Raw {
     pub fn send_all(&mut self, messages: &[Vec<u8>]) {
         self.send(&messages.concat());
     }
-    /// The next message; `None` when the server has closed the connection.
+    /// The next message; `None` if the server has closed the connection.
     pub fn try_next(&mut self) -> Option<Message> {
         let mut head = [0; 5];
         self.stream.read_exact(&mut head).ok()?;
@@ -217,7 +216,7 @@ impl Raw {
         self.stream.read_exact(&mut body).ok()?;
         Some(Message { tag: char::from(head[0]), body })
     }
-    /// Whether something comes within `time`.
+    /// Returns true if something arrives within `time`.
     pub fn hears_within(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).unwrap();
         let came = self.stream.peek(&mut [0]);
@@ -225,9 +224,9 @@ impl Raw {
         came.is_ok()
     }
     pub fn next(&mut self) -> Message {
-        self.try_next().expect("the server said nothing, or hung up")
+        self.try_next().expect("no message from the server within the time limit, or it closed")
     }
-    /// All messages up to and with ReadyForQuery.
+    /// All messages up to and including ReadyForQuery.
     pub fn until_ready(&mut self) -> Vec<Message> {
         let mut out = Vec::new();
         loop {
@@ -237,7 +236,7 @@ impl Raw {
             }
         }
     }
-    /// The tags of all messages up to and with ReadyForQuery, whose status follows as a letter.
+    /// The types of all messages up to and including ReadyForQuery, followed by its status.
     pub fn tags(&mut self) -> String {
         let messages = self.until_ready();
         let status = char::from(messages.last().unwrap().body[0]);
@@ -247,7 +246,7 @@ impl Raw {
         self.send(&query(sql));
         self.until_ready()
     }
-    /// The first column of all rows, as text; an error's SQLSTATE instead, if there is one.
+    /// The first column of all rows as text, or the error's SQLSTATE if there is an error.
     pub fn column(&mut self, sql: &str) -> Vec<String> {
         let messages = self.query(sql);
         if let Some(e) = messages.iter().find(|m| m.tag == 'E') {

@@ -1,14 +1,14 @@
-//! Startup, settings, COPY, cancel, sleeping.
+//! Startup, settings, COPY, cancel requests, pg_sleep.
 
 use crate::raw::{Fixture, LIMIT, Raw, message, query, startup};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// How long a test listens where nothing should be said.
+/// How long a test listens when no message should come.
 const MOMENT: Duration = Duration::from_millis(50);
 
 #[test]
-fn startup_answers_encryption_requests_and_reports_thirteen_parameters() {
+fn startup_refuses_encryption_and_reports_thirteen_parameters() {
     let server = Fixture::new("startup");
     let mut c = Raw::open(server.address());
     for request in [5679u16, 5680] {
@@ -35,7 +35,7 @@ fn startup_answers_encryption_requests_and_reports_thirteen_parameters() {
 }
 
 #[test]
-fn an_unknown_database_is_refused() {
+fn unknown_database_is_refused() {
     let server = Fixture::with("databases", |config| config.database = "shop".into());
     for (database, known) in [
         ("shop", true),
@@ -61,7 +61,7 @@ fn an_unknown_database_is_refused() {
 }
 
 #[test]
-fn a_user_named_as_a_system_schema_creates_tables() {
+fn user_named_like_a_system_schema_creates_tables() {
     let server = Fixture::new("user-schema");
     for user in ["clearway", "information_schema"] {
         let mut c = Raw::open(server.address());
@@ -75,7 +75,7 @@ fn a_user_named_as_a_system_schema_creates_tables() {
 }
 
 #[test]
-fn too_many_connections_are_told_so() {
+fn too_many_connections_are_refused() {
     let server = Fixture::with("too-many", |config| config.max_connections = 1);
     let first = server.connect();
     let mut c = Raw::open(server.address());
@@ -107,7 +107,7 @@ fn copy_in_and_out() {
     c.query("create table t (a int primary key, b text)");
     c.send(&query("copy t from stdin"));
     assert_eq!(c.next().tag, 'G');
-    // Cut at odd places: a message is not a line.
+    // Split at odd places: a message need not be a line.
     c.send_all(&[
         message(b'd', b"1\tone\n2\t"),
         message(b'd', b"\\N\n3\tth"),
@@ -124,7 +124,7 @@ fn copy_in_and_out() {
 }
 
 #[test]
-fn very_many_statements_and_rows_in_one_message() {
+fn very_many_statements_and_rows_fit_one_message() {
     let server = Fixture::new("very-many");
     let mut c = server.connect();
     c.query("create table t (a int primary key)");
@@ -140,7 +140,7 @@ fn very_many_statements_and_rows_in_one_message() {
 }
 
 #[test]
-fn a_copy_that_fails_leaves_nothing() {
+fn failed_copy_leaves_nothing() {
     let server = Fixture::new("copy-fail");
     let mut c = server.connect();
     c.query("create table t (a int primary key)");
@@ -151,7 +151,7 @@ fn a_copy_that_fails_leaves_nothing() {
     ] {
         c.send(&query("copy t from stdin"));
         assert_eq!(c.next().tag, 'G');
-        // What follows the error up to the end of the data is ignored.
+        // Data after the error is ignored.
         c.send_all(&[message(b'd', b"1\n"), end, message(b'd', b"2\n"), message(b'c', b"")]);
         let messages = c.until_ready();
         assert_eq!((messages.len(), messages[0].code().as_str()), (2, code));
@@ -160,7 +160,7 @@ fn a_copy_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn a_copy_of_a_key_deleted_since_the_snapshot_fails() {
+fn copy_of_a_key_deleted_since_the_snapshot_fails() {
     let server = Fixture::new("copy-deleted");
     let (mut c, mut other) = (server.connect(), server.connect());
     c.query("create table t (a int primary key, b int unique)");
@@ -183,7 +183,7 @@ fn a_copy_of_a_key_deleted_since_the_snapshot_fails() {
 }
 
 #[test]
-fn a_cancel_request_ends_what_runs() {
+fn cancel_request_ends_the_running_statement() {
     let server = Fixture::new("cancel");
     let (mut sleeper, mut waiter, mut holder) =
         (server.connect(), server.connect(), server.connect());
@@ -197,12 +197,12 @@ fn a_cancel_request_ends_what_runs() {
         other.send(&packet);
         assert!(other.try_next().is_none());
     };
-    // A request that comes before the statement cancels nothing, so it is repeated; one too many
-    // would cancel the session's next statement.
+    // A request that arrives before the statement cancels nothing, so it is repeated. A surplus
+    // request would cancel the session's next statement.
     let cancelled = |mut c: Raw| {
         let began = Instant::now();
         while !c.hears_within(MOMENT) {
-            assert!(began.elapsed() < LIMIT, "it goes on");
+            assert!(began.elapsed() < LIMIT, "the statement is not cancelled");
             cancel(&c, c.secret);
         }
         c.until_ready()[0].code()
@@ -211,7 +211,7 @@ fn a_cancel_request_ends_what_runs() {
     cancel(&sleeper, sleeper.secret ^ 1);
     assert!(!sleeper.hears_within(MOMENT));
     assert_eq!(cancelled(sleeper), "57014");
-    // Waiting for a row's lock.
+    // The same while waiting for a row lock.
     holder.query("begin; update t set b = 2 where a = 1");
     waiter.send(&query("update t set b = 3 where a = 1"));
     assert!(!waiter.hears_within(MOMENT));
@@ -221,7 +221,7 @@ fn a_cancel_request_ends_what_runs() {
 }
 
 #[test]
-fn sleeping_and_timeouts_hold_up_nobody_else() {
+fn sleeping_session_does_not_block_its_worker() {
     let server = Fixture::with("sleep", |config| config.workers = 1);
     let (mut a, mut b) = (server.connect(), server.connect());
     a.send(&query("select pg_sleep(0.2)"));
@@ -262,7 +262,7 @@ fn sql_prepare_and_execute() {
 }
 
 #[test]
-fn a_stop_ends_sessions_and_keeps_what_was_committed() {
+fn stopping_server_ends_its_sessions() {
     let server = Fixture::new("stop");
     let (mut idle, mut open) = (server.connect(), server.connect());
     idle.query("create table t (a int primary key)");
@@ -274,7 +274,7 @@ fn a_stop_ends_sessions_and_keeps_what_was_committed() {
 }
 
 #[test]
-fn a_client_that_has_closed_its_side_still_gets_its_answers() {
+fn client_that_has_closed_its_side_gets_its_replies() {
     let server = Fixture::new("half-close");
     let mut c = server.connect();
     c.query("create table t (a int primary key)");

@@ -1,17 +1,16 @@
-//! Who is connected and what each session does; ending what others do.
+//! `clearway.sessions` and `clearway.snapshots`; cancelling and terminating other sessions.
 
 use crate::raw::{Fixture, LIMIT, Message, Raw, bind, execute, parse, query, sync};
 use std::time::Instant;
 
-/// What `clearway.sessions` says of the session with this backend id: these columns of it, in one
-/// text.
+/// These columns of the session's row in `clearway.sessions`, as one text value.
 fn shown(asker: &mut Raw, pid: i32, columns: &str) -> String {
     asker
         .column(&format!("select concat({columns}) from clearway.sessions where pid = {pid}"))
         .join(";")
 }
 
-/// Asks until it says so.
+/// Repeats the query until it returns this value.
 #[track_caller]
 fn becomes(asker: &mut Raw, pid: i32, columns: &str, wanted: &str) {
     let began = Instant::now();
@@ -26,7 +25,7 @@ fn becomes(asker: &mut Raw, pid: i32, columns: &str, wanted: &str) {
 
 const STATE: &str = "state, '|', waits_for, '|', blocked_by, '|', statement";
 
-/// A snapshot is shown with what has been written since, and what is kept of it.
+/// A snapshot is shown with the amount of log written since and of versions kept for it.
 #[test]
 fn snapshots_are_shown_with_their_sessions() {
     let server = Fixture::new("snapshots");
@@ -50,7 +49,7 @@ fn snapshots_are_shown_with_their_sessions() {
 }
 
 #[test]
-fn sessions_show_what_each_client_does_and_waits_for() {
+fn sessions_show_state_and_waits() {
     let server = Fixture::new("sessions");
     let (mut asker, mut holder, mut waiter) =
         (server.connect(), server.connect(), server.connect());
@@ -77,7 +76,7 @@ fn sessions_show_what_each_client_does_and_waits_for() {
         ),
         "ttt"
     );
-    // By a prepared statement, of a block.
+    // A prepared statement.
     waiter.send_all(&[
         parse("p", "update t set n = $1 where a = 1", &[]),
         bind("", "p", &["5"], false),
@@ -116,7 +115,7 @@ fn sessions_show_what_each_client_does_and_waits_for() {
 fn sessions_of_all_workers_are_shown_once() {
     let server = Fixture::with("many-sessions", |config| config.workers = 3);
     let mut all: Vec<Raw> = (0..900).map(|_| server.connect()).collect();
-    // Places that nobody has any more.
+    // Leaves unused slots.
     all.drain(10..40);
     let count = "select count(*), count(distinct pid) from clearway.sessions";
     let began = Instant::now();
@@ -126,7 +125,7 @@ fn sessions_of_all_workers_are_shown_once() {
     }
 }
 
-/// A table with a row.
+/// Starts a server and creates a table with one row.
 fn with_a_row(name: &str) -> (Fixture, Raw) {
     let server = Fixture::new(name);
     let mut asker = server.connect();
@@ -147,7 +146,7 @@ fn cancel(asker: &mut Raw, pid: i32) {
     assert_eq!(asker.column(&format!("select pg_cancel_backend({pid})")), ["t"]);
 }
 
-/// As PostgreSQL 15 answers the same statements.
+/// The answers are those of PostgreSQL 15.
 #[test]
 fn cancel_and_terminate_answer_as_postgresql() {
     let (server, mut c) = with_a_row("signal-answers");
@@ -178,7 +177,7 @@ fn cancel_and_terminate_answer_as_postgresql() {
         );
     }
     assert_eq!(c.column("select pg_terminate_backend(1, 1, 1)"), ["42883"]);
-    // For each row; in a read-only transaction; not by an EXPLAIN.
+    // For each row; in a read-only transaction; not in EXPLAIN.
     c.query("insert into t values (2, 0)");
     assert_eq!(warnings(&c.query("select pg_cancel_backend(999999) from t")), [nobody, nobody]);
     assert_eq!(
@@ -190,7 +189,7 @@ fn cancel_and_terminate_answer_as_postgresql() {
         [nobody]
     );
     assert_eq!(warnings(&c.query("explain select pg_cancel_backend(999999)")), [""; 0]);
-    // Itself: the statement fails, and with it its block.
+    // The own session: the statement and its block fail.
     let own = c.query("begin; insert into t values (3, pg_cancel_backend(pg_backend_pid())::int)");
     let error = own.iter().find(|m| m.tag == 'E').unwrap();
     assert_eq!((error.severity(), error.code(), error.primary()), {
@@ -204,7 +203,7 @@ fn cancel_and_terminate_answer_as_postgresql() {
     assert_eq!(server.connect().column("select count(*) from t"), ["2"]);
 }
 
-/// The session is told that it ends, and its connection is closed.
+/// Checks that the session is told of its termination and its connection is closed.
 #[track_caller]
 fn is_terminated(c: &mut Raw) {
     let mut last = c.next();
@@ -221,18 +220,18 @@ fn is_terminated(c: &mut Raw) {
 }
 
 #[test]
-fn cancel_ends_what_runs_and_leaves_the_idle_alone() {
+fn cancel_ends_statements_and_ignores_idle_sessions() {
     let (server, mut asker) = with_a_row("cancel-backend");
     let (mut holder, mut waiter) = (server.connect(), server.connect());
-    // Idle, in a block or not: no effect, now or later.
+    // An idle session, in a block or not: no effect now or later.
     cancel(&mut asker, holder.pid);
     becomes(&mut asker, holder.pid, "state", "idle");
     holder.query("begin; update t set n = 1 where a = 1");
     cancel(&mut asker, holder.pid);
-    // A look comes behind the cancellation, so that it is over then.
+    // The query reads the sessions after the cancellation has been handled.
     becomes(&mut asker, holder.pid, "state", "idle in transaction");
     assert_eq!(holder.column("select n from t"), ["1"]);
-    // While it waits for a row's lock, on its own and in a block.
+    // While it waits for a row lock, in a single statement and in a block.
     for (begin, status) in [("", 'I'), ("begin", 'E')] {
         waiter.query(begin);
         waiter.send(&query("update t set n = 2 where a = 1"));
@@ -244,7 +243,7 @@ fn cancel_ends_what_runs_and_leaves_the_idle_alone() {
     }
     waiter.query("rollback");
     holder.query("commit");
-    // While it sleeps, and while it makes rows to sort.
+    // While it sleeps, and while it sorts rows.
     waiter.send(&query("select pg_sleep(1000)"));
     becomes(&mut asker, waiter.pid, "waits_for", "sleep");
     cancel(&mut asker, waiter.pid);
@@ -259,16 +258,16 @@ fn cancel_ends_what_runs_and_leaves_the_idle_alone() {
 }
 
 #[test]
-fn terminate_ends_a_session_wherever_it_is() {
+fn terminate_ends_a_session_in_any_state() {
     let (server, mut asker) = with_a_row("terminate-backend");
-    // What it does, and how that is seen.
+    // A statement, and the row of `clearway.sessions` that shows its state.
     let cases = [
         ("", "state", "idle"),
         ("begin; update t set n = 5 where a = 1", "state", "idle in transaction"),
         ("begin; select 1 / 0", "state", "idle in transaction (aborted)"),
         ("begin; select pg_sleep(1000)", "waits_for", "sleep"),
         ("copy t from stdin", "waits_for", "client"),
-        // More than the socket takes, and the client does not read.
+        // A result that is larger than the socket's buffers, and a client that does not read.
         ("select repeat('x', 10000) from generate_series(1, 20000)", "waits_for", "client"),
     ];
     for (sql, column, seen) in cases {
@@ -287,12 +286,12 @@ fn terminate_ends_a_session_wherever_it_is() {
         if !sql.contains("repeat") {
             is_terminated(&mut victim);
         }
-        // Its locks are free, and what it did is undone.
+        // Its locks are released and its changes undone.
         becomes(&mut asker, pid, "pid", "");
         assert_eq!(asker.column("update t set n = n + 1 where a = 1 returning n"), ["1"], "{sql}");
         asker.query("update t set n = 0");
     }
-    // One that waits for a lock.
+    // A session that waits for a lock.
     let (mut holder, mut waiter) = (server.connect(), server.connect());
     holder.query("begin; update t set n = 1 where a = 1");
     waiter.send(&query("begin; insert into t values (2, 2); update t set n = 2 where a = 1"));
@@ -309,7 +308,7 @@ fn terminate_ends_a_session_wherever_it_is() {
         ["0"]
     );
     is_terminated(&mut idle);
-    // PostgreSQL waits there, too.
+    // PostgreSQL waits in this case.
     let elsewhere = format!(
         "select pg_terminate_backend(pid, 5) from clearway.sessions where pid = {}",
         holder.pid

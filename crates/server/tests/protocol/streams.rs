@@ -1,5 +1,5 @@
-//! Results that are larger than what the server and the network hold: they go out as fast as the
-//! client takes them, and end in every way that a statement can end.
+//! Results that are larger than the buffers of the server and the network: they are sent as fast as
+//! the client takes them, and end in every way that a statement can end.
 
 use crate::raw::{
     Fixture, LIMIT, Message, Raw, bind, close, describe, execute, parse, query, sync,
@@ -7,11 +7,11 @@ use crate::raw::{
 use clearway_server::Config;
 use std::time::Instant;
 
-/// Rows of the table, each 1 kB in the result: more than any socket takes on its own.
+/// Rows of the table, 1 kB each in the result: more than any socket buffers.
 const ROWS: usize = 64_000;
 const WIDE: &str = "select id, repeat('x', 1000), n from t";
 
-/// A server with one worker, and the table.
+/// Starts a server with one worker and creates the table.
 fn fixture(name: &str) -> (Fixture, Raw) {
     fixture_with(name, |_| {})
 }
@@ -29,18 +29,18 @@ fn fixture_with(name: &str, change: impl FnOnce(&mut Config)) -> (Fixture, Raw) 
     (server, c)
 }
 
-/// Waits until the session's client is to take what has been sent.
+/// Waits until the session waits for its client to read.
 #[track_caller]
 fn waits_for_client(asker: &mut Raw, pid: i32) {
     let began = Instant::now();
     while asker.column(&format!("select waits_for from clearway.sessions where pid = {pid}"))
         != ["client"]
     {
-        assert!(began.elapsed() < LIMIT, "it does not wait for its client");
+        assert!(began.elapsed() < LIMIT, "the session does not wait for its client");
     }
 }
 
-/// The messages up to ReadyForQuery without the rows, and how many of those there are.
+/// The messages up to ReadyForQuery without the rows, and the number of rows.
 fn summary(c: &mut Raw) -> (Vec<Message>, usize) {
     let (mut others, mut rows) = (Vec::new(), 0);
     loop {
@@ -65,7 +65,7 @@ fn wide_portal(name: &str) -> [Vec<u8>; 2] {
 }
 
 #[test]
-fn a_slow_client_stops_only_itself() {
+fn slow_client_delays_only_itself() {
     let (server, mut asker) = fixture("stream-slow");
     let mut slow = server.connect();
     for (messages, before, after) in [
@@ -96,7 +96,7 @@ fn a_slow_client_stops_only_itself() {
 }
 
 #[test]
-fn an_error_comes_behind_the_rows_before_it() {
+fn error_follows_the_rows_before_it() {
     let (server, mut asker) = fixture("stream-error");
     let mut c = server.connect();
     let failing = format!("select 1 / (id - {}), repeat('x', 1000) from t", ROWS - 1);
@@ -122,7 +122,7 @@ fn an_error_comes_behind_the_rows_before_it() {
 }
 
 #[test]
-fn whatever_ends_a_stream_leaves_no_lock() {
+fn interrupted_stream_leaves_no_lock() {
     let (server, mut asker) = fixture("stream-end");
     let free = |asker: &mut Raw| {
         assert_eq!(asker.query("update t set n = n")[0].text(), format!("UPDATE {ROWS}"));
@@ -131,7 +131,7 @@ fn whatever_ends_a_stream_leaves_no_lock() {
     cancelled.send(&query(WIDE));
     waits_for_client(&mut asker, cancelled.pid);
     asker.query(&format!("select pg_cancel_backend({})", cancelled.pid));
-    // Before its client has taken anything.
+    // Its locks are released before its client has read anything.
     free(&mut asker);
     let (others, _) = summary(&mut cancelled);
     assert_eq!((tags(&others), others[1].code()), ("TEZ".to_owned(), "57014".to_owned()));
@@ -161,7 +161,7 @@ fn whatever_ends_a_stream_leaves_no_lock() {
     server.stop();
 }
 
-/// Reads a portal to its end: the sum of `n` in its rows, and how many there are.
+/// Reads a portal to its end; returns the sum of `n` and the number of rows.
 fn read_portal(c: &mut Raw, portal: &str, most: u32) -> (i64, usize) {
     let (mut sum, mut count) = (0, 0);
     loop {
@@ -186,7 +186,7 @@ fn read_portal(c: &mut Raw, portal: &str, most: u32) -> (i64, usize) {
 }
 
 #[test]
-fn portals_are_read_in_parts_beside_other_statements() {
+fn portals_are_read_in_parts_between_statements() {
     let (server, mut asker) = fixture("stream-portals");
     let mut c = server.connect();
     c.query("begin");
@@ -207,13 +207,13 @@ fn portals_are_read_in_parts_beside_other_statements() {
         "INSERT 0 1000"
     );
     assert_eq!(read_portal(&mut c, "p", 20_000), (0, ROWS - 10));
-    // What is left of the other is as it was before the change.
+    // The rest of the other portal shows the rows before the change.
     assert_eq!(c.query("savepoint s; update t set n = 1")[1].text(), format!("UPDATE {ROWS}"));
     c.send_all(&[wide_portal("r").concat(), execute("r", 5), sync()]);
     assert_eq!(c.tags(), "12DDDDDsZT");
     c.query("rollback to s; update t set n = 3 where id < 100");
     assert_eq!(read_portal(&mut c, "q", 0), (0, ROWS - 3));
-    // What was made behind the savepoint ends with it.
+    // A portal created after the savepoint ends with it.
     c.query("savepoint s");
     c.send_all(&[execute("r", 0), sync()]);
     assert_eq!(c.until_ready()[0].code(), "34000");
@@ -225,9 +225,9 @@ fn portals_are_read_in_parts_beside_other_statements() {
     server.stop();
 }
 
-/// Outside a block a portal ends with its Sync.
+/// Outside of a block a portal ends with its Sync.
 #[test]
-fn a_suspended_portal_ends_with_its_sync() {
+fn suspended_portal_ends_with_its_sync() {
     let (server, mut asker) = fixture("stream-sync");
     let mut c = server.connect();
     c.send_all(&[wide_portal("p").concat(), execute("p", 2), execute("p", 3), sync()]);
@@ -237,7 +237,7 @@ fn a_suspended_portal_ends_with_its_sync() {
     c.send_all(&[execute("p", 2), sync()]);
     assert_eq!(c.until_ready()[0].code(), "34000");
     assert_eq!(asker.query("update t set n = n")[0].text(), format!("UPDATE {ROWS}"));
-    // What is gone with its connection.
+    // A portal whose connection is closed.
     c.query("begin");
     c.send_all(&[wide_portal("p").concat(), execute("p", 2), sync()]);
     assert_eq!(c.tags(), "12DDsZT");
@@ -246,17 +246,17 @@ fn a_suspended_portal_ends_with_its_sync() {
     server.stop();
 }
 
-/// A READ ONLY block reads a snapshot: neither its client nor its portals stop a writer, and all
-/// parts are of one moment.
+/// A READ ONLY block reads a snapshot: neither a slow client nor a suspended portal blocks a
+/// writer, and all parts show the same moment.
 #[test]
-fn a_slow_reader_of_a_snapshot_stops_no_writer() {
+fn slow_snapshot_reader_blocks_no_writer() {
     let (server, mut writer) = fixture("stream-snapshot");
     let mut slow = server.connect();
     for (value, level) in [(1, "repeatable read"), (2, "read committed")] {
         slow.query(&format!("begin isolation level {level} read only"));
         slow.send_all(&[wide_portal("p").concat(), execute("p", 10), sync()]);
         assert_eq!(slow.tags(), format!("12{}sZT", "D".repeat(10)));
-        // Below REPEATABLE READ the next query reads another snapshot; the portal keeps its own.
+        // At READ COMMITTED the next query reads a newer snapshot; the portal keeps its own.
         assert_eq!(slow.column("select count(*) from t"), [ROWS.to_string()]);
         slow.send(&query(WIDE));
         waits_for_client(&mut writer, slow.pid);
@@ -272,7 +272,7 @@ fn a_slow_reader_of_a_snapshot_stops_no_writer() {
     server.stop();
 }
 
-/// Reads rows of a cursor: the sum of `n` in them, and how many there are.
+/// Reads rows of a cursor; returns the sum of `n` and the number of rows.
 fn fetch(c: &mut Raw, which: &str) -> (i64, usize) {
     let messages = c.query(&format!("fetch {which}"));
     let rows: Vec<_> = messages.iter().filter(|m| m.tag == 'D').collect();
@@ -283,9 +283,9 @@ fn fetch(c: &mut Raw, which: &str) -> (i64, usize) {
     (rows.iter().map(n).sum(), rows.len())
 }
 
-/// A cursor holds the snapshot of its DECLARE, one part of its result, and no lock.
+/// A cursor keeps the snapshot of its DECLARE and one part of its result, and no lock.
 #[test]
-fn a_cursor_stops_no_writer_and_shows_the_moment_of_its_declare() {
+fn cursor_blocks_no_writer_and_keeps_its_snapshot() {
     let (server, mut writer) = fixture("stream-cursor");
     let mut c = server.connect();
     let snapshots = |asker: &mut Raw, pid: i32| {
@@ -303,7 +303,7 @@ fn a_cursor_stops_no_writer_and_shows_the_moment_of_its_declare() {
         if level == "read committed" {
             assert_eq!(c.column("select sum(n) from t"), [(ROWS as i64 * value).to_string()]);
         }
-        // Beyond the part that DECLARE has read.
+        // Moves beyond the part that DECLARE has read.
         assert_eq!(c.query("move 5000 in c")[0].text(), "MOVE 5000");
         assert_eq!(fetch(&mut c, "relative 1000 from c"), (before, 1));
         c.send(&query("fetch all from c"));
@@ -317,17 +317,17 @@ fn a_cursor_stops_no_writer_and_shows_the_moment_of_its_declare() {
         assert_eq!(others[1].text(), format!("FETCH {rows}"));
         assert_eq!(fetch(&mut c, "all from c"), (0, 0));
         if level == "read committed" {
-            assert_eq!(snapshots(&mut writer, c.pid), ["0"], "it has read all of it");
+            assert_eq!(snapshots(&mut writer, c.pid), ["0"], "the cursor has read all rows");
         }
         c.query("commit");
     }
-    // A block that has failed has no cursors, and so no snapshots.
+    // A failed block has no cursors and therefore no snapshots.
     c.query(&format!("begin; declare c cursor for {WIDE}"));
     assert_eq!(snapshots(&mut writer, c.pid), ["1"]);
     assert_eq!(c.query("selec")[0].code(), "42601");
     assert_eq!(snapshots(&mut writer, c.pid), ["0"]);
     c.query("rollback");
-    // One that is closed, or gone with its connection.
+    // Cursors that are closed.
     c.query(&format!("begin; declare c cursor for {WIDE}; declare d cursor for {WIDE}"));
     c.query("close c");
     assert_eq!(snapshots(&mut writer, c.pid), ["1"]);
@@ -336,10 +336,10 @@ fn a_cursor_stops_no_writer_and_shows_the_moment_of_its_declare() {
     server.stop();
 }
 
-/// A cursor over much more than a statement may take of memory takes a part of it at a time. What
-/// its own transaction is about to change is read as a whole.
+/// A cursor whose result exceeds the memory limit is read one part at a time. The rest is read as a
+/// whole before its own transaction changes the table.
 #[test]
-fn a_cursor_takes_bounded_memory() {
+fn cursor_takes_bounded_memory() {
     let (server, mut asker) = fixture_with("stream-memory", |config| config.query_memory = 2 << 20);
     let mut c = server.connect();
     c.query(&format!("begin; declare c cursor for {WIDE}; declare d cursor for {WIDE}"));
@@ -358,9 +358,9 @@ fn a_cursor_takes_bounded_memory() {
     server.stop();
 }
 
-/// A transaction's own changes are not seen by its cursors: what is left of these is read before.
+/// A cursor does not see later changes of its own transaction: its rest is read before the change.
 #[test]
-fn a_cursor_does_not_see_later_changes_of_its_transaction() {
+fn cursor_does_not_see_later_changes() {
     let (server, _asker) = fixture("stream-insensitive");
     let mut c = server.connect();
     c.query(&format!("begin; declare c cursor for {WIDE}; declare d cursor for {WIDE}"));
@@ -375,8 +375,8 @@ fn a_cursor_does_not_see_later_changes_of_its_transaction() {
     server.stop();
 }
 
-/// FETCH by the extended protocol has the columns and formats that its client asks for, and a row
-/// limit of its own.
+/// FETCH in the extended protocol uses the columns and formats requested by the client, and has its
+/// own row limit.
 #[test]
 fn fetch_works_in_the_extended_protocol() {
     let (server, _asker) = fixture("stream-fetch");
@@ -397,20 +397,20 @@ fn fetch_works_in_the_extended_protocol() {
     assert_eq!(
         messages[0].values()[0],
         Some(3i32.to_be_bytes().to_vec()),
-        "in binary, as Bind has asked"
+        "in binary, as requested by Bind"
     );
     assert_eq!(
         (messages[4].text(), messages[5].text()),
         ("FETCH 1".to_owned(), "FETCH 0".to_owned())
     );
-    // The cursor is a portal as others are.
+    // A cursor is an ordinary portal.
     c.send_all(&[execute("c", 2), describe('P', "c"), sync()]);
     let messages = c.until_ready();
     assert_eq!(tags(&messages), "DDsTZ");
     assert_eq!(messages[0].values()[0], Some(b"6".to_vec()));
     let messages = c.query("fetch from b");
     assert_eq!(messages[1].values()[0], Some(7i32.to_be_bytes().to_vec()), "a BINARY cursor");
-    // And other portals are cursors, executed or not.
+    // Other portals are cursors, whether executed or not.
     c.send_all(&[wide_portal("p").concat(), wide_portal("q").concat(), execute("q", 3), sync()]);
     assert_eq!(c.tags(), "1212DDDsZT");
     assert_eq!((fetch(&mut c, "4 from p"), fetch(&mut c, "4 from q")), ((0, 4), (0, 4)));
@@ -434,9 +434,9 @@ fn fetch_works_in_the_extended_protocol() {
     server.stop();
 }
 
-/// An error of the extended protocol before its statement runs undoes a block, too.
+/// An error before a statement runs undoes the block in the extended protocol, too.
 #[test]
-fn a_parse_that_fails_lets_go_of_the_locks_of_its_block() {
+fn failed_parse_releases_the_locks_of_its_block() {
     let (server, mut asker) = fixture("stream-parse");
     let mut c = server.connect();
     c.query("begin; update t set n = 1");

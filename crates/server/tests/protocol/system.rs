@@ -1,24 +1,24 @@
-//! System views: what they show, by every way of asking, and how the counts of waits are set to 0.
+//! System views: their contents in both protocols, and resetting the counts of waits.
 
 use crate::raw::{Fixture, LIMIT, bind, describe, execute, parse, query, sync};
 use clearway_latch::lockstat::Class;
 use std::panic::Location;
 use std::time::Instant;
 
-/// What only this test asks for.
+/// A class that only this test uses.
 static WAITED_FOR: Class = Class::new("test.waited_for");
 
-/// Tries again until it holds.
+/// Repeats the check until it succeeds.
 #[track_caller]
 fn in_time(mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < LIMIT, "it does not come");
+        assert!(began.elapsed() < LIMIT, "the condition never holds");
     }
 }
 
 #[test]
-fn waits_are_seen_by_a_prepared_statement_until_they_are_reset() {
+fn contention_is_shown_until_it_is_reset() {
     let server = Fixture::new("contention");
     let mut c = server.connect();
     for _ in 0..3 {
@@ -53,7 +53,7 @@ fn waits_are_seen_by_a_prepared_statement_until_they_are_reset() {
 }
 
 #[test]
-fn a_wait_for_a_row_and_one_for_the_log_are_seen_with_who_waited() {
+fn waits_are_shown_with_their_callers() {
     let server = Fixture::new("waits");
     let (mut holder, mut waiter) = (server.connect(), server.connect());
     holder.query("create table t (a int primary key, n int)");
@@ -61,7 +61,7 @@ fn a_wait_for_a_row_and_one_for_the_log_are_seen_with_who_waited() {
     let seen = "select name from clearway.contention where contended > 0 and total_wait_us > 0 \
                 and (name = 'lock.key_no_key_update' and caller like '%partition/src/exec/modify.rs:%' \
                 or name = 'log.durable' and caller like '%server/src/session/run.rs:%') order by name";
-    // The waiter may come too late, and another test may set the counts to 0.
+    // The waiter may come too late, and another test may reset the counts.
     in_time(|| {
         holder.query("begin; update t set n = n + 1 where a = 1");
         waiter.send_all(&[query("update t set n = n * 2 where a = 1")]);
@@ -86,8 +86,8 @@ fn activity_counts_what_sessions_do() {
     c.query("create table t (a int primary key)");
     let before: Vec<i64> =
         ["committed", "aborted", "errors", "statements"].map(&mut figures).to_vec();
-    // Committed: two statements on their own, a block, two that are one. Aborted: one on its own, a
-    // block by ROLLBACK, one by its error.
+    // Committed: two single statements, a block, two statements in one message. Aborted: a single
+    // statement, a block by ROLLBACK, and one by an error.
     c.query("insert into t values (1)");
     c.query("select * from t");
     c.query("begin; insert into t values (2); commit");
@@ -99,11 +99,11 @@ fn activity_counts_what_sessions_do() {
     let after: Vec<i64> =
         ["committed", "aborted", "errors", "statements"].map(&mut figures).to_vec();
     let grown: Vec<i64> = after.iter().zip(&before).map(|(a, b)| a - b).collect();
-    // The asker's own: a transaction and a statement for each figure between.
+    // The observer adds a transaction and a statement per figure.
     assert_eq!(grown, [4 + 4, 3, 3, 13 + 4]);
     let (received, sent) = (figures("received_bytes"), figures("sent_bytes"));
     c.query(&format!("select '{}'", "x".repeat(10_000)));
-    // Traffic is counted behind the sending, and before the session's next statement.
+    // Traffic is counted after it was sent and before the session's next statement.
     c.query("select 1");
     assert!(figures("sent_bytes") - sent >= 10_000);
     assert!(figures("received_bytes") - received >= 10_000);
@@ -112,7 +112,7 @@ fn activity_counts_what_sessions_do() {
 }
 
 #[test]
-fn a_latch_that_is_told_is_the_chosen_one() {
+fn configured_latch_is_the_chosen_one() {
     let server = Fixture::with("latch-told", |config| {
         config.latch = "test-cas".parse().unwrap();
         config.latch_spins = "77".parse().unwrap();
@@ -123,7 +123,7 @@ fn a_latch_that_is_told_is_the_chosen_one() {
 }
 
 #[test]
-fn who_would_change_a_view_is_told_how_to_read_it() {
+fn writing_to_views_is_refused_with_a_hint() {
     let server = Fixture::new("views");
     let mut c = server.connect();
     for (sql, code, hint) in [

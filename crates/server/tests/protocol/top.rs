@@ -1,5 +1,4 @@
-//! `clearway top`: one interval as text, the screen and how it is left, and servers that are not
-//! there.
+//! `clearway top`: the text of one interval, the screen, and servers that cannot be reached.
 
 use crate::raw::{Fixture, LIMIT, query};
 use clearway_latch::lockstat::Class;
@@ -18,7 +17,7 @@ use std::process::{Command, Output};
 use std::sync::mpsc;
 use std::time::Instant;
 
-/// What only this test waits for.
+/// A class that only this test waits for.
 static WAITED_FOR: Class = Class::new("test.top");
 
 fn top(args: &[&str]) -> Command {
@@ -27,13 +26,13 @@ fn top(args: &[&str]) -> Command {
     command
 }
 
-fn said(output: &Output) -> (Option<i32>, String, String) {
+fn outcome(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs `top` for an interval in which there is work and a long wait: again, if who does the work
-/// lost its core for all of it.
+/// Runs `top` for an interval with work and a long wait. Repeats this if the thread that does the
+/// work did not run during the interval.
 fn once(server: &Fixture, args: &[&str]) -> Vec<String> {
     let began = Instant::now();
     loop {
@@ -54,13 +53,13 @@ fn interval(server: &Fixture, args: &[&str]) -> Vec<String> {
         WAITED_FOR.request();
         WAITED_FOR.waited(Location::caller(), 3_000_000_000_000);
     }
-    let (code, out, err) = said(&running.join().unwrap());
+    let (code, out, err) = outcome(&running.join().unwrap());
     assert_eq!((code, err.as_str()), (Some(0), ""));
     out.lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn once_shows_an_interval_sorted_by_the_time_lost() {
+fn once_shows_an_interval_sorted_by_lost_time() {
     let sockets = std::env::temp_dir().join(format!("clearway-top-sockets-{}", std::process::id()));
     std::fs::create_dir_all(&sockets).unwrap();
     let server = Fixture::with("top", |config| config.unix_socket = Some(sockets.clone()));
@@ -76,7 +75,7 @@ fn once_shows_an_interval_sorted_by_the_time_lost() {
     );
     let first: Vec<&str> = shown[6].split_whitespace().collect();
     assert!(first[6] == "test.top" && first[7].contains("top.rs:"), "{shown:?}");
-    // Not a terminal: once, without being told.
+    // Without a terminal it shows one interval, even without --once.
     let shown = once(&server, &["--unix-socket", sockets.to_str().unwrap(), "--interval", "0.1"]);
     assert!(shown[6].contains("test.top"), "{shown:?}");
     drop(server);
@@ -84,7 +83,7 @@ fn once_shows_an_interval_sorted_by_the_time_lost() {
 }
 
 #[test]
-fn sessions_are_below_the_one_that_blocks_them() {
+fn waiting_sessions_are_below_their_blocker() {
     let server = Fixture::new("top-blocked");
     let (mut holder, mut first, mut second) =
         (server.connect(), server.connect(), server.connect());
@@ -104,7 +103,7 @@ fn sessions_are_below_the_one_that_blocks_them() {
         ),
     ];
     let began = Instant::now();
-    // How long they have waited is nobody's to know: one word, and the next is its unit.
+    // Replaces the time, which varies: one word and its unit.
     let without_time = |line: &String| match line.split_once(" waits ") {
         Some((who, what)) => match what.split_once(',') {
             Some((_, what)) => format!("{who} waits T ms,{what}"),
@@ -114,8 +113,9 @@ fn sessions_are_below_the_one_that_blocks_them() {
     };
     let address = server.address().to_string();
     loop {
-        let (code, out, err) =
-            said(&top(&["--connect", &address, "--interval", "0.1", "--once"]).output().unwrap());
+        let (code, out, err) = outcome(
+            &top(&["--connect", &address, "--interval", "0.1", "--once"]).output().unwrap(),
+        );
         assert_eq!((code, err.as_str()), (Some(0), ""));
         let shown: Vec<String> = out.lines().map(str::to_owned).collect();
         let found: Vec<String> = shown[5..].iter().take(4).map(without_time).collect();
@@ -132,7 +132,7 @@ fn sessions_are_below_the_one_that_blocks_them() {
 }
 
 #[test]
-fn a_screen_is_left_as_it_was_found() {
+fn screen_is_restored_when_left() {
     let server = Fixture::new("screen");
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
@@ -151,17 +151,17 @@ fn a_screen_is_left_as_it_was_found() {
         .unwrap();
     let mut controller = File::from(controller);
     let mut reader = controller.try_clone().unwrap();
-    let (tell, hear) = mpsc::channel();
+    let (sender, received) = mpsc::channel();
     std::thread::spawn(move || {
         let mut chunk = [0; 4096];
         while let Ok(n) = reader.read(&mut chunk)
-            && tell.send(chunk[..n].to_vec()).is_ok()
+            && sender.send(chunk[..n].to_vec()).is_ok()
         {}
     });
     let mut screen = String::new();
     let mut until = |text: &str| {
         while !screen.contains(text) {
-            let more = hear.recv_timeout(LIMIT).unwrap_or_else(|e| panic!("{e}: {screen:?}"));
+            let more = received.recv_timeout(LIMIT).unwrap_or_else(|e| panic!("{e}: {screen:?}"));
             screen.push_str(&String::from_utf8_lossy(&more));
         }
     };
@@ -174,14 +174,14 @@ fn a_screen_is_left_as_it_was_found() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_said_so() {
-    // Taken by one who does not listen, so that nobody else gets it.
+fn unreachable_server_is_reported() {
+    // The port is bound by a socket that does not listen, so that no other process can use it.
     let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&taken, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
     let free = SocketAddrV4::try_from(getsockname(&taken).unwrap()).unwrap().to_string();
     let nowhere = std::env::temp_dir().join(format!("clearway-top-nowhere-{}", std::process::id()));
     for args in [["--connect", &free], ["--unix-socket", nowhere.to_str().unwrap()]] {
-        let (code, out, err) = said(&top(&args).output().unwrap());
+        let (code, out, err) = outcome(&top(&args).output().unwrap());
         assert_eq!((code, out.as_str()), (Some(1), ""));
         let lines: Vec<&str> = err.lines().collect();
         assert!(
@@ -190,6 +190,6 @@ fn a_server_that_is_not_there_is_said_so() {
         );
         assert!(lines[1].starts_with("hint: Is the server running?") && lines.len() == 2, "{err}");
     }
-    let (code, _, err) = said(&top(&["--interval", "0"]).output().unwrap());
+    let (code, _, err) = outcome(&top(&["--interval", "0"]).output().unwrap());
     assert!(code == Some(2) && err.contains("from 0.1 to 3600"), "{err}");
 }

@@ -1,9 +1,9 @@
-//! Transactions that arrive whole, in one simple query or in one pipeline: the client sees what
-//! PostgreSQL 15 says, byte for byte but for the places in PostgreSQL's source.
+//! Transactions that arrive whole, in one simple query or in one pipeline: the replies are those of
+//! PostgreSQL 15, byte for byte except for source locations.
 //!
 //! `whole.out` has the recorded answers. To record them again:
 //! `BLESS=1 cargo test -p clearway-server --test protocol recorded_whole`. Where PostgreSQL 15 is
-//! installed, the same test without BLESS checks that the recorded answers are its own.
+//! installed, the same test without BLESS checks that the recorded answers are PostgreSQL's.
 
 use crate::raw::{
     Fixture, LIMIT, Message, Raw, bind, close, describe, execute, flush, parse, query, sync,
@@ -33,7 +33,7 @@ const ADD: &str = "update t set v = v + 1 where k = 1";
 const ADD_2: &str = "update t set v = v + 1 where k = 2";
 const TWICE: &str = "insert into t values (1, 1)";
 
-/// What is sent, in one write, and how often the server is ready after it.
+/// Name, bytes sent in one write, and the number of ReadyForQuery in reply.
 fn cases() -> Vec<(&'static str, Vec<u8>, usize)> {
     let prepared = |value: &str| [bind("", "add", &[value, "1"], false), execute("", 0)].concat();
     let simple = |name, sql: &str| (name, query(sql), 1);
@@ -237,7 +237,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>, usize)> {
     ]
 }
 
-fn told(m: &Message) -> String {
+fn shown(m: &Message) -> String {
     let (tag, text) = (m.tag, m.text());
     match tag {
         'E' | 'N' => format!("{tag} {} {} {}", m.severity(), m.code(), m.primary()),
@@ -255,7 +255,7 @@ fn told(m: &Message) -> String {
     }
 }
 
-/// Plays all cases, each on its own connection and with the table as it was.
+/// Plays all cases, each on its own connection and with the same initial table.
 fn play(address: SocketAddr) -> String {
     let mut out = String::new();
     let mut control = Raw::connect(address);
@@ -269,20 +269,20 @@ fn play(address: SocketAddr) -> String {
         writeln!(out, "# {name}").unwrap();
         for _ in 0..ends {
             let messages = client.until_ready();
-            let texts: Vec<String> = messages.iter().map(told).collect();
+            let texts: Vec<String> = messages.iter().map(shown).collect();
             writeln!(out, "{}", texts.join("\n")).unwrap();
         }
-        // What the transaction has left: its own session first, as it may still be in a block.
+        // What the transaction has left. Its own session first, because it may still be in a block.
         let mut left =
-            client.query("rollback").iter().filter(|m| m.tag != 'N').map(told).collect::<Vec<_>>();
+            client.query("rollback").iter().filter(|m| m.tag != 'N').map(shown).collect::<Vec<_>>();
         let rows = control.query("select k, v from t where v <> 100 order by k");
-        left.extend(rows.iter().filter(|m| m.tag == 'D').map(told));
+        left.extend(rows.iter().filter(|m| m.tag == 'D').map(shown));
         left.extend(
             control
                 .query("select count(*) from n")
                 .iter()
                 .filter(|m| "DE".contains(m.tag))
-                .map(told),
+                .map(shown),
         );
         writeln!(out, "left: {}", left.join("; ")).unwrap();
     }
@@ -294,7 +294,7 @@ fn path() -> PathBuf {
 }
 
 #[test]
-fn whole_transactions_are_answered_as_postgres_15_does() {
+fn whole_transactions_match_the_recorded_answers() {
     for hot_rows in [WHOLE, HotRows::OFF] {
         let server = Fixture::with("whole", |config| config.hot_rows = hot_rows);
         let answers = play(server.address());
@@ -311,9 +311,9 @@ fn whole_transactions_are_answered_as_postgres_15_does() {
     }
 }
 
-/// Records the answers again if the environment has BLESS.
+/// Records the answers again if BLESS is set.
 #[test]
-fn recorded_whole_transactions_are_those_of_postgres_15() {
+fn recorded_whole_transactions_match_postgres_15() {
     let bless = std::env::var_os("BLESS").is_some();
     if !tools::has_postgres_15() {
         assert!(!bless && !tools::in_ci(), "PostgreSQL 15 is not installed");
@@ -339,19 +339,19 @@ fn recorded_whole_transactions_are_those_of_postgres_15() {
     } else {
         assert!(
             std::fs::read_to_string(path()).unwrap() == answers,
-            "PostgreSQL answers otherwise than recorded"
+            "PostgreSQL's answers differ from the recorded ones"
         );
     }
 }
 
-/// Waits that are in progress, and what they are for.
+/// The number of waits in progress.
 fn waits(c: &mut Raw) -> usize {
     c.column("select waiter from clearway.locks").len()
 }
 
-/// One that has not come to its end yet, since bytes are missing, locks rows and not its partition.
+/// A transaction whose end has not arrived locks rows, not its partition.
 #[test]
-fn what_has_not_come_whole_keeps_its_rows_only() {
+fn incomplete_transaction_locks_only_its_rows() {
     let server = Fixture::with("whole-part", |config| config.hot_rows = WHOLE);
     let (mut first, mut second) = (server.connect(), server.connect());
     first.query("create table t (k int primary key, v int)");
@@ -359,7 +359,7 @@ fn what_has_not_come_whole_keeps_its_rows_only() {
     let all = pipe(&["begin", ADD, "commit"]);
     let (now, later) = all.split_at(all.len() - 8);
     first.send(now);
-    // PostgreSQL sends nothing before the Sync; that the row is locked shows that it has run.
+    // Nothing is sent before the Sync. The row's lock shows that the statement has run.
     let locked = "begin; select v from t where k = 1 for update nowait";
     while second.column(locked) != ["55P03"] {
         second.query("rollback");
@@ -372,9 +372,9 @@ fn what_has_not_come_whole_keeps_its_rows_only() {
     assert_eq!(second.column("select v from t where k = 1"), ["101"]);
 }
 
-/// A client that does not take its rows stops nobody from using the partitions.
+/// A client that does not read its rows does not block the partitions.
 #[test]
-fn a_slow_reader_lets_go_of_its_partitions() {
+fn slow_reader_releases_its_partitions() {
     let server = Fixture::with("whole-slow", |config| config.hot_rows = WHOLE);
     let (mut first, mut second) = (server.connect(), server.connect());
     first.query("create table t (k int primary key, v int)");
@@ -384,8 +384,8 @@ fn a_slow_reader_lets_go_of_its_partitions() {
     while second.column("select v from t where k = 1 for update nowait") != ["55P03"] {}
     let mut third = server.connect();
     third.send(&query("update t set v = v + 1 where k = 50"));
-    // The table that it has used is locked at that row's partition, others are free: this one waits
-    // or not, but not for ever.
+    // The row may be at the partition where the first session holds its table lock: this statement
+    // may have to wait, but not for ever.
     assert!(first.tags().ends_with("CZI"));
     assert_eq!(third.tags(), "CZI");
     assert_eq!(second.column("select v from t where k <= 2 order by k"), ["101", "101"]);

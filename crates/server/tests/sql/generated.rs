@@ -1,9 +1,11 @@
-//! Expressions drawn over types, literals, operators and functions: PostgreSQL 15 is the judge.
+//! Randomly generated expressions over types, literals, operators and functions, compared with
+//! PostgreSQL 15.
 //!
-//! Where PostgreSQL has a value we must have the same one, of the same type and column name, or
-//! refuse with 0A000. Where it has an error we must have one. Each expression goes two ways, which
-//! must agree: as a simple query, whose literals the plan cache makes parameters, and through
-//! PREPARE, which plans the text as it is. SEED and ROUNDS in the environment draw others.
+//! If PostgreSQL returns a value, we must return the same value with the same type and column name,
+//! or refuse with 0A000. If it returns an error, we must return one. Each expression is run in two
+//! ways, which must agree: as a simple query, whose literals the plan cache turns into parameters,
+//! and through PREPARE, which plans the text as written. SEED and ROUNDS in the environment select
+//! other expressions.
 
 use super::{LIMIT, columns, data_dir, row, start};
 use clearway_harness::client::{Client, field};
@@ -204,9 +206,9 @@ fn expression(rng: &mut Rng, depth: u32) -> String {
 }
 
 /// The columns and the row, or the SQLSTATE.
-type Said = Result<String, String>;
+type Outcome = Result<String, String>;
 
-fn asked(client: &mut Client, sql: &str) -> Said {
+fn run(client: &mut Client, sql: &str) -> Outcome {
     let messages = client.messages(sql, None).unwrap_or_else(|e| panic!("{sql}: {e}"));
     let mut out = String::new();
     for (tag, body) in &messages {
@@ -220,15 +222,15 @@ fn asked(client: &mut Client, sql: &str) -> Said {
     Ok(out)
 }
 
-/// The answer through PREPARE.
-fn prepared(client: &mut Client, sql: &str) -> Said {
-    asked(client, &format!("prepare generated as {sql}"))?;
-    let said = asked(client, "execute generated");
-    asked(client, "deallocate generated").unwrap();
-    said
+/// Runs the statement through PREPARE.
+fn prepared(client: &mut Client, sql: &str) -> Outcome {
+    run(client, &format!("prepare generated as {sql}"))?;
+    let outcome = run(client, "execute generated");
+    run(client, "deallocate generated").unwrap();
+    outcome
 }
 
-fn agrees(ours: &Said, postgres: &Said) -> bool {
+fn agrees(ours: &Outcome, postgres: &Outcome) -> bool {
     match (ours, postgres) {
         (Err(code), _) if code == "0A000" => true,
         (Err(_), Err(_)) => true,
@@ -260,12 +262,12 @@ fn generated_expressions_agree_with_postgres_15() {
     for _ in 0..number("ROUNDS", ROUNDS) {
         let depth = rng.between(1, 3) as u32;
         let sql = format!("select {}", expression(&mut rng, depth));
-        let right = asked(&mut postgres, &sql);
-        for (how, said) in
-            [("simple", asked(&mut ours, &sql)), ("prepared", prepared(&mut ours, &sql))]
+        let expected = run(&mut postgres, &sql);
+        for (how, outcome) in
+            [("simple", run(&mut ours, &sql)), ("prepared", prepared(&mut ours, &sql))]
         {
-            if !agrees(&said, &right) {
-                wrong += &format!("\n{sql}\n  PostgreSQL {right:?}\n  {how} {said:?}");
+            if !agrees(&outcome, &expected) {
+                wrong += &format!("\n{sql}\n  PostgreSQL {expected:?}\n  {how} {outcome:?}");
             }
         }
     }

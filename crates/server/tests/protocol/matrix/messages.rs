@@ -1,9 +1,9 @@
-//! Every message of the protocol: well formed, malformed, unknown, and the packets that come before
+//! Every message of the protocol: well-formed, malformed and unknown, and the packets that precede
 //! a session.
 
 use crate::raw::{bind, close, describe, execute, flush, message, parse, query, startup, sync};
 
-/// A message, or a few that belong together, and what it is called.
+/// A name, and the message or messages it stands for.
 pub type Named = (&'static str, Vec<u8>);
 
 /// All messages of a session.
@@ -153,7 +153,7 @@ fn malformed_binds() -> Vec<Named> {
     ]
 }
 
-/// What leaves the stream out of step, or takes what follows for its own body.
+/// Messages that leave the stream out of sync, or that swallow the following messages.
 fn out_of_step() -> Vec<Named> {
     vec![
         ("password", message(b'p', b"secret\0")),
@@ -174,7 +174,7 @@ fn out_of_step() -> Vec<Named> {
     ]
 }
 
-/// A packet without a type.
+/// A packet without a type byte.
 fn packet(code: u32, rest: &[u8]) -> Vec<u8> {
     [&(rest.len() as u32 + 8).to_be_bytes()[..], &code.to_be_bytes(), rest].concat()
 }
@@ -184,12 +184,12 @@ const CANCEL: u32 = (1234 << 16) | 5678;
 pub const SSL: u32 = (1234 << 16) | 5679;
 pub const GSS: u32 = (1234 << 16) | 5680;
 
-/// A request for encryption.
+/// An encryption request.
 pub fn encryption(code: u32) -> Vec<u8> {
     packet(code, b"")
 }
 
-/// All packets that may come before a session.
+/// All packets that may precede a session.
 pub fn packets() -> Vec<Named> {
     let user = b"user\0postgres\0";
     let with = |more: &[u8]| packet(VERSION_3, &[&user[..], more, b"\0"].concat());

@@ -1,19 +1,18 @@
-//! Every state of the protocol times every message, compared with the answers of PostgreSQL 15,
-//! byte for byte.
+//! Every state of the protocol combined with every message, compared byte for byte with the answers
+//! of PostgreSQL 15.
 //!
-//! A cell is a state and a message. It is played twice: the message, then the end of the client's
-//! stream; and the message, then an ending that shows what the message has changed: portals,
-//! statements, the transaction, the data. A server discards what it has not sent when the stream
-//! ends, so the first shows what comes at once. Both end by themselves: nothing is waited for but
-//! the end of the connection.
+//! A cell is a state and a message. It is played twice: once the message is followed by the end of
+//! the client's stream, once by messages that show what it has changed: portals, statements, the
+//! transaction, the data. A server discards unsent replies when the stream ends, so the first run
+//! shows what is sent at once. Both runs end with the connection, so nothing depends on timing.
 //!
-//! `matrix.out` has the recorded answers: for each message the states that give the same answer. To
-//! record them again: `BLESS=1 cargo test -p clearway-server --test protocol matrix`. Where
-//! PostgreSQL 15 is installed, the same test without BLESS checks that the recorded answers are its
-//! own.
+//! `matrix.out` has the recorded answers: for each message, groups of states with the same answer.
+//! To record them again: `BLESS=1 cargo test -p clearway-server --test protocol matrix`. Where
+//! PostgreSQL 15 is installed, the same test without BLESS checks that the recorded answers are
+//! PostgreSQL's.
 //!
-//! What differs for a reason is in a list below, and must differ. Not compared: the source fields
-//! F, L and R of errors, the keys of BackendKeyData, the value of server_version.
+//! Intended differences are listed below, and must exist. Not compared: the source fields F, L and
+//! R of errors, the keys of BackendKeyData, the value of server_version.
 
 mod messages;
 mod player;
@@ -32,7 +31,7 @@ fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protocol/matrix/matrix.out")
 }
 
-/// The file's text: for each message, in order, the answers and the states that give them.
+/// The text of `matrix.out`: for each message in order, its answers and the states that give them.
 fn text(cells: &[Cell]) -> String {
     let mut out = String::new();
     for group in cells.chunk_by(|a, b| a.0 == b.0) {
@@ -45,7 +44,7 @@ fn text(cells: &[Cell]) -> String {
             }
         }
         for (answer, states) in answers {
-            // Most often the first answer is the beginning of the second.
+            // In most cases the second answer starts with the first.
             let going_on = match answer.going_on.strip_prefix(&answer.alone) {
                 Some(rest) => format!("{SAME}{rest}"),
                 None => answer.going_on.clone(),
@@ -56,53 +55,52 @@ fn text(cells: &[Cell]) -> String {
     out
 }
 
-/// In place of the first answer, at the beginning of the second.
+/// Stands for the first answer at the start of the second.
 const SAME: &str = "^";
 
-/// A difference that stays. What comes after it is not compared.
+/// An intended difference. Messages after it are not compared.
 struct Allowed {
-    /// The message whose answers differ, in whatever state.
+    /// The message whose answers differ, in any state.
     message: &'static str,
-    /// What PostgreSQL says there, to a message alone or to one with others after it.
+    /// PostgreSQL's reply, without and with further messages.
     recorded: [&'static str; 2],
-    /// What Clearway says.
+    /// Clearway's reply.
     answered: &'static str,
 }
 
 const ALLOWED: [Allowed; 6] = [
-    // PostgreSQL finds this error while it plans, and then an earlier unnamed portal is still
-    // there.
+    // PostgreSQL finds this error while planning, when an earlier unnamed portal still exists.
     Allowed {
         message: "message: query that divides by zero",
         recorded: ["(no portal)", "n"],
         answered: "(failed block)",
     },
-    // There are no users: whoever comes is let in, if the name is text.
+    // There are no users: any name is accepted if it is valid text.
     Allowed {
         message: "packet: startup with a user that is no text",
         recorded: [r"R \x00\x00\x00\x00"; 2],
         answered: r#"E FATAL C22021 Minvalid byte sequence for encoding \"UTF8\": 0xff"#,
     },
-    // The function call protocol is not there.
+    // The function call protocol is not supported.
     Allowed {
         message: "message: function call",
         recorded: [r"V \x00\x00\x00\x013"; 2],
         answered: "E ERROR C0A000 Mthe function call protocol is not supported",
     },
-    // Formats of results are checked when they come, and not when a row is sent.
+    // Result formats are checked at Bind, not when a row is sent.
     Allowed {
         message: "message: bind with a result format 7",
         recorded: ["-", "2"],
         answered: "E ERROR C22023 Munsupported format code: 7",
     },
-    // The engine takes rows in batches, and does not say which row of the batch an error is about.
+    // The engine takes rows in batches and does not report which row of a batch caused an error.
     Allowed {
         message: "message: copy of a key that exists",
         recorded: [r#"E ERROR C23505 Mduplicate key value violates unique constraint \"matrix_pkey\" DKey (a)=(1) already exists. WCOPY matrix, line 1 spublic tmatrix nmatrix_pkey"#;
             2],
         answered: r#"E ERROR C23505 Mduplicate key value violates unique constraint \"matrix_pkey\" DKey (a)=(1) already exists. spublic tmatrix nmatrix_pkey"#,
     },
-    // A message may be shorter here than there.
+    // Our limit on the length of a message is lower than PostgreSQL's.
     Allowed {
         message: "message: length 300 MiB",
         recorded: ["-"; 2],
@@ -110,7 +108,7 @@ const ALLOWED: [Allowed; 6] = [
     },
 ];
 
-/// The entry of the list that allows this difference.
+/// Finds the entry that allows this difference.
 fn allowed(message: &str, recorded: &str, answered: &str) -> Option<usize> {
     let differ = |(r, a): &(Option<&str>, Option<&str>)| r != a;
     let (mut r, mut a) = (recorded.split(" | "), answered.split(" | "));
@@ -148,8 +146,8 @@ fn recorded() -> Answers {
     answers
 }
 
-/// The cells that differ, but for what is allowed if the answers are `ours`: then it must be there,
-/// too.
+/// The cells that differ. If the answers are `ours`, intended differences are left out and must
+/// exist.
 fn differences(recorded: &Answers, cells: &[Cell], ours: bool) -> String {
     let mut out = String::new();
     let mut used = [false; ALLOWED.len()];
@@ -177,7 +175,7 @@ fn differences(recorded: &Answers, cells: &[Cell], ours: bool) -> String {
         }
     }
     for (entry, _) in ALLOWED.iter().zip(used).filter(|(_, used)| ours && !used) {
-        write!(out, "\n{}: it no longer differs as the list says: take it off", entry.message)
+        write!(out, "\n{}: the listed difference no longer exists: remove it", entry.message)
             .unwrap();
     }
     if recorded.len() != cells.len() {
@@ -187,16 +185,17 @@ fn differences(recorded: &Answers, cells: &[Cell], ours: bool) -> String {
     out
 }
 
-/// A new session costs PostgreSQL a process with cold caches, so that much happens side by side.
+/// Several databases to play messages in parallel: a new session costs PostgreSQL a process with
+/// cold caches.
 const DATABASES: [&str; 4] = ["one", "two", "three", "four"];
 
-/// Over Unix sockets PostgreSQL refuses every encryption, as Clearway always does.
+/// Over Unix sockets PostgreSQL refuses encryption, as Clearway always does.
 fn socket(directory: &Path, port: u16) -> PathBuf {
     directory.join(format!(".s.PGSQL.{port}"))
 }
 
 #[test]
-fn matrix_is_answered_as_postgres_15_does() {
+fn matrix_matches_the_recorded_answers() {
     let directory = TempDir::new("matrix-socket").unwrap();
     let server =
         Fixture::with("matrix", |config| config.unix_socket = Some(directory.path().to_owned()));
@@ -208,9 +207,9 @@ fn matrix_is_answered_as_postgres_15_does() {
     assert_eq!(differences(&recorded(), &cells, true), "");
 }
 
-/// Records the answers again if the environment has BLESS.
+/// Records the answers again if BLESS is set.
 #[test]
-fn recorded_matrix_is_that_of_postgres_15() {
+fn recorded_matrix_matches_postgres_15() {
     let bless = std::env::var_os("BLESS").is_some();
     if !tools::has_postgres_15() {
         assert!(!bless && !tools::in_ci(), "PostgreSQL 15 is not installed");
@@ -238,7 +237,7 @@ fn recorded_matrix_is_that_of_postgres_15() {
         assert_eq!(
             differences(&recorded(), &cells, false),
             "",
-            "PostgreSQL answers otherwise than recorded"
+            "PostgreSQL's answers differ from the recorded ones"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Plays a message in a state, and writes down all that the server says.
+//! Plays a message in a state and records everything that the server sends.
 
 use super::messages::{GSS, Named, SSL, encryption};
 use super::states::{State, ending};
@@ -8,19 +8,19 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// What the server says to a message, up to the end of the connection.
+/// The server's replies to a message, up to the end of the connection.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Answer {
-    /// If nothing comes after the message: what the server says without being asked for more.
+    /// The replies if the client's stream ends after the message.
     pub alone: String,
-    /// If the client goes on.
+    /// The replies if the client sends further messages.
     pub going_on: String,
 }
 
-/// Answers by message and state.
+/// A message, a state, and the answer.
 pub type Cell = (String, String, Answer);
 
-/// The answer to a startup packet.
+/// The message types that answer a startup packet.
 const LOGGED_IN: &str = "RSSSSSSSSSSSSSKZ";
 
 struct Player {
@@ -36,13 +36,13 @@ impl Player {
         Self { stream, heard: Vec::new(), name }
     }
 
-    /// A server that has closed the connection takes nothing.
+    /// Sends bytes; an error means that the server has closed the connection.
     fn send(&mut self, bytes: &[u8]) {
         drop(self.stream.write_all(bytes));
     }
 
-    /// Reads once; false at the end. A server that closes with something unread resets the
-    /// connection, after what it has said.
+    /// Reads once; returns false at the end. A server that closes with unread input resets the
+    /// connection after its last reply.
     fn hear(&mut self) -> bool {
         let mut chunk = [0; 16 << 10];
         match self.stream.read(&mut chunk) {
@@ -57,7 +57,7 @@ impl Player {
         }
     }
 
-    /// Hears messages of these types.
+    /// Reads messages of these types.
     fn expect(&mut self, tags: &str) {
         for tag in tags.chars() {
             let len = loop {
@@ -77,9 +77,9 @@ impl Player {
         }
     }
 
-    /// All that comes up to the end of the connection.
+    /// Reads everything up to the end of the connection.
     fn rest(mut self) -> Vec<u8> {
-        // Refused if the server was quicker.
+        // Fails if the server has already closed the connection.
         drop(self.stream.shutdown(Shutdown::Write));
         while self.hear() {}
         self.heard
@@ -93,11 +93,11 @@ fn frame(bytes: &[u8]) -> Option<usize> {
     (len > 4 && len <= bytes.len()).then_some(len)
 }
 
-/// Fields of errors that name PostgreSQL's source.
+/// Fields of errors that refer to PostgreSQL's source.
 const SOURCE: [u8; 3] = [b'F', b'L', b'R'];
 
-/// Short forms of what most endings have, to keep the file readable: a message that has one is
-/// written so and no other is.
+/// Abbreviations of common messages, to keep the file readable. Each stands for exactly one
+/// message.
 const SHORT: [(&str, &str); 6] = [
     (
         "E ERROR C25P02 Mcurrent transaction is aborted, commands ignored until end of transaction block",
@@ -117,7 +117,7 @@ fn short(text: String) -> String {
     SHORT.iter().find(|(long, _)| *long == text).map_or(text, |(_, short)| (*short).to_owned())
 }
 
-/// A message. What cannot be the same is left out: where in PostgreSQL's source an error was found,
+/// Formats a message without the parts that differ between servers: source locations of errors,
 /// keys, the version.
 fn shown(message: &[u8]) -> String {
     let (tag, body) = (char::from(message[0]), &message[5..]);
@@ -128,7 +128,7 @@ fn shown(message: &[u8]) -> String {
                 .filter(|f| f.first().is_some_and(|code| !SOURCE.contains(code)));
             let mut fields: Vec<String> = fields.map(|f| f.escape_ascii().to_string()).collect();
             if fields.len() > 1 && fields[0][1..] == fields[1][1..] {
-                // Severity, and severity in English.
+                // The localized severity and the English one.
                 fields[0] = fields.remove(1)[1..].to_owned();
             }
             return format!("{tag} {}", fields.join(" "));
@@ -152,7 +152,7 @@ fn all_shown(mut bytes: &[u8]) -> String {
     if all.is_empty() { "-".to_owned() } else { all.join(" | ") }
 }
 
-/// Where messages are played.
+/// A server and database to play messages in.
 struct Place<'a> {
     socket: &'a Path,
     database: &'a str,
@@ -173,12 +173,12 @@ impl Place<'_> {
         player.expect("CZCZ");
     }
 
-    /// A connection in this state.
+    /// Opens a connection in this state.
     fn enter(&self, state: &State, message: &str) -> Player {
         let mut player = self.connect(format!("{} / {message}", state.name));
         player.send(
             &[
-                // What earlier sessions have committed.
+                // Removes rows that earlier sessions have committed.
                 query("delete from matrix where a > 3"),
                 parse("s", "select $1::int4 + 1 as c", &[]),
                 sync(),
@@ -191,8 +191,8 @@ impl Place<'_> {
         player
     }
 
-    /// Plays a message in this state: once with nothing after it, once with an ending that shows
-    /// what it has changed.
+    /// Plays a message in this state: once with nothing after it, once followed by messages that
+    /// show what it has changed.
     fn play(&self, state: &State, (name, bytes): &Named) -> Cell {
         let [alone, going_on] = [vec![], ending(state.copying)].map(|end| {
             let mut player = self.enter(state, name);
@@ -203,7 +203,7 @@ impl Place<'_> {
     }
 }
 
-/// Requests for encryption that come before the packet, each after the answer to the one before.
+/// Encryption requests before the packet. Each is sent after the answer to the previous one.
 pub const BEFORE: [(&str, &[u32]); 5] = [
     ("first", &[]),
     ("after SSL", &[SSL]),
@@ -212,7 +212,7 @@ pub const BEFORE: [(&str, &[u32]); 5] = [
     ("after GSS and SSL", &[GSS, SSL]),
 ];
 
-/// Plays a packet that comes before a session.
+/// Plays a packet that precedes a session.
 pub fn play_packet(socket: &Path, (when, before): &(&str, &[u32]), (name, bytes): &Named) -> Cell {
     let [alone, going_on] = [vec![], [query("select 1"), crate::raw::message(b'X', b"")].concat()]
         .map(|end| {
@@ -226,7 +226,7 @@ pub fn play_packet(socket: &Path, (when, before): &(&str, &[u32]), (name, bytes)
             }
             player.send(&[bytes.clone(), end].concat());
             let heard = player.rest();
-            // The answer to a request for encryption is a letter, not a message.
+            // The answer to an encryption request is a single letter, not a message.
             let letters = heard.iter().take_while(|b| **b == b'N').count();
             let (letters, messages) = heard.split_at(letters);
             format!("{}{}", String::from_utf8_lossy(letters), all_shown(messages))
@@ -234,8 +234,7 @@ pub fn play_packet(socket: &Path, (when, before): &(&str, &[u32]), (name, bytes)
     (format!("packet: {name}"), (*when).to_owned(), Answer { alone, going_on })
 }
 
-/// Plays everything: messages in turn in each of these databases, which have nothing in common,
-/// side by side.
+/// Plays everything. The messages are divided among these databases, which run in parallel.
 pub fn play_all(socket: &Path, databases: &[&str]) -> Vec<Cell> {
     let (packets, messages, states) =
         (super::messages::packets(), super::messages::messages(), super::states::states());

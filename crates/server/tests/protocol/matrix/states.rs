@@ -1,14 +1,13 @@
-//! The states of a session, each with the messages that bring it about and the answers that come to
-//! them at once.
+//! The states of a session, the messages that lead to each, and the replies that these get at once.
 
 use crate::raw::{bind, close, describe, execute, flush, message, parse, query, sync};
 
 /// A state of a session.
 pub struct State {
     pub name: &'static str,
-    /// Brings the state about.
+    /// The messages that lead to the state.
     pub setup: Vec<u8>,
-    /// The types of the messages that come at once, without another message of the client.
+    /// The types of the replies that arrive without further messages from the client.
     pub answers: &'static str,
     /// The server waits for COPY data.
     pub copying: bool,
@@ -27,8 +26,7 @@ const INSERT: &str = "insert into matrix values (7)";
 const FAILS: &str = "insert into matrix values (1)";
 const COPY_IN: &str = "copy matrix from stdin";
 
-/// All states after the start-up. Each session has a prepared statement `s` with one parameter, an
-/// int4.
+/// All states after the startup. Each session has a prepared statement `s` with one int4 parameter.
 pub fn states() -> Vec<State> {
     let begin = || query("begin");
     let parsed = || parse("", "select 1 as a", &[]);
@@ -79,8 +77,7 @@ pub fn states() -> Vec<State> {
     all
 }
 
-/// What the client sends after the message: it shows in which state the message has left the
-/// session.
+/// What the client sends after the message, to show the state that the message has led to.
 pub fn ending(copying: bool) -> Vec<u8> {
     let mut all = if copying { message(b'f', b"over\0") } else { Vec::new() };
     for what in [vec![], describe('S', ""), describe('P', ""), describe('P', "p")] {
