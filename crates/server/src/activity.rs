@@ -43,7 +43,7 @@ impl Observed {
     }
 
     /// Calls `take` with all sessions and the waits in progress.
-    fn look(&self, take: impl FnOnce(&[SessionInfo], &[LockWait]) + Send + 'static) {
+    fn with_sessions(&self, take: impl FnOnce(&[SessionInfo], &[LockWait]) + Send + 'static) {
         let engine = self.engine.clone();
         Roll::call(&self.shared, move |sessions| {
             let waits = engine.upgrade().map(|engine| engine.lock_waits()).unwrap_or_default();
@@ -78,14 +78,16 @@ impl System for Observed {
             }
             SystemView::Locks => {
                 let clock = self.shared.clock.clone();
-                self.look(move |sessions, waits| {
+                self.with_sessions(move |sessions, waits| {
                     take(Waits::new(waits, sessions).rows(clock.wall_micros()))
                 });
             }
-            SystemView::Sessions => self.look(move |all, waits| take(sessions::rows(all, waits))),
+            SystemView::Sessions => {
+                self.with_sessions(move |all, waits| take(sessions::rows(all, waits)))
+            }
             SystemView::Snapshots => {
                 let engine = self.engine.clone();
-                self.look(move |all, _| {
+                self.with_sessions(move |all, _| {
                     take(
                         engine
                             .upgrade()

@@ -1,7 +1,7 @@
 //! `clearway backup` and `clearway restore`: terminal output and exit status.
 
 use crate::cli::{BackupFlags, RestoreFlags};
-use crate::client::News;
+use crate::client::Reply;
 use crate::config::Size;
 use crate::control;
 use crate::exit::{ExitCode, Failure};
@@ -15,25 +15,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Interval between two progress lines.
-const SHOW: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 fn failure(error: &BackupError) -> Failure {
     Failure { hint: error.hint(), ..Failure::open(error.to_string(), error.hindrance()) }
 }
 
-/// Prints progress to standard error, at most once per [`SHOW`].
-struct Show {
+/// Prints progress to standard error, at most once per [`INTERVAL`].
+struct ProgressPrinter {
     what: &'static str,
     last: Instant,
 }
 
-impl Show {
+impl ProgressPrinter {
     fn new(what: &'static str) -> Self {
         Self { what, last: Instant::now() }
     }
 
     fn step(&mut self, progress: Progress) {
-        if self.last.elapsed() >= SHOW {
+        if self.last.elapsed() >= INTERVAL {
             self.last = Instant::now();
             eprintln!("{}: {} of {}", self.what, size(progress.done), size(progress.total));
         }
@@ -96,7 +96,8 @@ fn refuse_inside(dir: &Path, target: &Path) -> Result<(), Failure> {
 pub fn backup(flags: &BackupFlags) -> Result<(), Failure> {
     let began = Instant::now();
     refuse_inside(&flags.dir, &flags.target)?;
-    let (pace, mut show) = (Pace::new(flags.rate.map(|rate| rate.0)), Show::new("copied"));
+    let (pace, mut printer) =
+        (Pace::new(flags.rate.map(|rate| rate.0)), ProgressPrinter::new("copied"));
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let taken = copy_of::take_offline(
         disk,
@@ -104,7 +105,7 @@ pub fn backup(flags: &BackupFlags) -> Result<(), Failure> {
         &flags.target,
         env!("CARGO_PKG_VERSION"),
         &mut |progress| {
-            show.step(progress);
+            printer.step(progress);
             if let Some(how_long) = pace.wait(progress.done) {
                 wait(how_long);
             }
@@ -131,9 +132,9 @@ fn from_server(flags: &BackupFlags) -> Result<BackupReport, Failure> {
         sql = format!("{sql} RATE {rate}");
     }
     let mut row = Vec::new();
-    let answer = control::ask(&flags.dir, &sql, &mut |news| match news {
-        News::Notice(text) => eprintln!("{text}"),
-        News::Row(values) => row = values,
+    let answer = control::run(&flags.dir, &sql, &mut |reply| match reply {
+        Reply::Notice(text) => eprintln!("{text}"),
+        Reply::Row(values) => row = values,
     });
     let dir = flags.dir.display();
     match answer {
@@ -171,9 +172,9 @@ fn refused(error: &SqlError) -> Failure {
 pub fn restore(flags: &RestoreFlags) -> Result<(), Failure> {
     let began = Instant::now();
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let mut show = Show::new(if flags.verify { "checked" } else { "copied" });
+    let mut printer = ProgressPrinter::new(if flags.verify { "checked" } else { "copied" });
     let mut step = |progress| {
-        show.step(progress);
+        printer.step(progress);
         ControlFlow::Continue(())
     };
     if let Some(dir) = &flags.dir {

@@ -12,19 +12,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Interval between two progress lines.
-const SHOW: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes per page, for rates.
 const PAGE: u64 = 8192;
 
 /// Prints findings to standard output as they occur, and progress to standard error.
-struct Show {
+struct ProgressPrinter {
     began: Instant,
     last: Instant,
 }
 
-impl Progress for Show {
+impl Progress for ProgressPrinter {
     fn pages(&mut self, done: u64, of: u64) {
-        if self.last.elapsed() < SHOW {
+        if self.last.elapsed() < INTERVAL {
             return;
         }
         self.last = Instant::now();
@@ -55,8 +55,8 @@ pub fn check(flags: &CheckFlags) -> Result<(), Failure> {
     })?;
     let options = CheckOptions { memory: flags.memory.0 as usize, ..CheckOptions::new(file) };
     let began = Instant::now();
-    let mut show = Show { began, last: began };
-    let report = clearway_coordinator::check(Arc::new(OsDisk), &flags.dir, options, &mut show);
+    let mut printer = ProgressPrinter { began, last: began };
+    let report = clearway_coordinator::check(Arc::new(OsDisk), &flags.dir, options, &mut printer);
     let report = report.map_err(|error| failure(&error))?;
     summary(&report, began.elapsed());
     if report.storage.is_sound() {

@@ -10,7 +10,7 @@ const MAX_MESSAGE: usize = 1 << 20;
 const MAX_ANSWER: usize = 64 << 20;
 
 /// What a server sends while it runs a statement.
-pub(crate) enum News {
+pub(crate) enum Reply {
     /// A notice.
     Notice(String),
     /// A row of text values; NULL is empty.
@@ -44,26 +44,26 @@ impl<S: Read + Write> Client<S> {
         Ok(client)
     }
 
-    /// Runs a statement and passes notices and rows to `news`.
+    /// Runs a statement and passes notices and rows to `on_reply`.
     ///
     /// # Errors
     /// The outer error: the connection is lost, or the server violates the protocol. The inner
     /// error: the server reported it.
-    pub(crate) fn ask(
+    pub(crate) fn run(
         &mut self,
         sql: &str,
-        news: &mut dyn FnMut(News),
+        on_reply: &mut dyn FnMut(Reply),
     ) -> io::Result<Result<(), SqlError>> {
         let mut query = vec![b'Q'];
         query.extend_from_slice(&(sql.len() as u32 + 5).to_be_bytes());
         query.extend_from_slice(sql.as_bytes());
         query.push(0);
         self.stream.write_all(&query)?;
-        self.until_ready(news)
+        self.until_ready(on_reply)
     }
 
     /// Reads messages up to ReadyForQuery, or up to an error that ends the session.
-    fn until_ready(&mut self, news: &mut dyn FnMut(News)) -> io::Result<Result<(), SqlError>> {
+    fn until_ready(&mut self, on_reply: &mut dyn FnMut(Reply)) -> io::Result<Result<(), SqlError>> {
         let mut result = Ok(());
         let mut chunk = [0; 8192];
         let mut received = 0;
@@ -75,8 +75,8 @@ impl<S: Read + Write> Client<S> {
                 self.bytes.drain(..message.len);
                 match message.tag {
                     b'Z' => return Ok(result),
-                    b'N' => news(News::Notice(error(&body).message().to_owned())),
-                    b'D' => news(News::Row(
+                    b'N' => on_reply(Reply::Notice(error(&body).message().to_owned())),
+                    b'D' => on_reply(Reply::Row(
                         row(&body).ok_or_else(|| io::Error::other("malformed row"))?,
                     )),
                     b'E' => result = Err(error(&body)),
@@ -136,13 +136,13 @@ mod tests {
     use super::*;
 
     /// A server that sends these bytes once or repeatedly, whatever it receives.
-    struct Saying {
+    struct Scripted {
         bytes: Vec<u8>,
         at: usize,
         forever: bool,
     }
 
-    impl Read for Saying {
+    impl Read for Scripted {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             if self.at == self.bytes.len() && self.forever {
                 self.at = 0;
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    impl Write for Saying {
+    impl Write for Scripted {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             Ok(bytes.len())
         }
@@ -165,12 +165,12 @@ mod tests {
     const LOG_IN: &[u8] = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
     const ROW: &[u8] = b"D\0\0\0\x0c\0\x01\0\0\0\x0242";
 
-    fn asked(bytes: Vec<u8>, forever: bool) -> io::Result<Vec<Vec<String>>> {
+    fn rows_of(bytes: Vec<u8>, forever: bool) -> io::Result<Vec<Vec<String>>> {
         let mut rows = Vec::new();
-        let mut client = Client::log_in(Saying { bytes, at: 0, forever }, "test")?;
+        let mut client = Client::log_in(Scripted { bytes, at: 0, forever }, "test")?;
         client
-            .ask("select", &mut |news| {
-                if let News::Row(row) = news {
+            .run("select", &mut |on_reply| {
+                if let Reply::Row(row) = on_reply {
                     rows.push(row);
                 }
             })?
@@ -181,27 +181,27 @@ mod tests {
     #[test]
     fn invalid_answers_never_hang_or_panic() {
         let whole = [LOG_IN, ROW, b"Z\0\0\0\x05I"].concat();
-        assert_eq!(asked(whole.clone(), false).unwrap(), [["42"]]);
+        assert_eq!(rows_of(whole.clone(), false).unwrap(), [["42"]]);
         for end in 0..whole.len() {
-            assert!(asked(whole[..end].to_vec(), false).is_err(), "{end}");
+            assert!(rows_of(whole[..end].to_vec(), false).is_err(), "{end}");
         }
         for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
             let mut damaged = whole.clone();
             damaged[at] ^= 1 << bit;
             // Whatever it decodes to: it ends, and nothing panics.
-            let _ = asked(damaged, false);
+            let _ = rows_of(damaged, false);
         }
-        let endless = Saying { bytes: ROW.to_vec(), at: 0, forever: true };
+        let endless = Scripted { bytes: ROW.to_vec(), at: 0, forever: true };
         let refused = Client::log_in(endless, "test").err().unwrap();
         assert_eq!(refused.to_string(), "the answer is too long");
-        assert!(asked(b"Z\0\0\0\x05I".to_vec(), true).unwrap().is_empty());
+        assert!(rows_of(b"Z\0\0\0\x05I".to_vec(), true).unwrap().is_empty());
     }
 
     #[test]
     fn errors_and_rows_are_decoded() {
-        let said = error(b"SERROR\0C53100\0Mno room\0Hremove it\0\0");
+        let decoded = error(b"SERROR\0C53100\0Mno room\0Hremove it\0\0");
         assert_eq!(
-            (said.state(), said.message(), said.get_hint()),
+            (decoded.state(), decoded.message(), decoded.get_hint()),
             (SqlState::DISK_FULL, "no room", Some("remove it"))
         );
         let body = [0, 2, 0, 0, 0, 2, b'4', b'2', 255, 255, 255, 255];

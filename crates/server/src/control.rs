@@ -6,7 +6,7 @@
 //!
 //! A crash leaves a stale socket. The next start, which holds the directory's lock, removes it.
 
-use crate::client::{Client, News};
+use crate::client::{Client, Reply};
 use clearway_types::SqlError;
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -46,16 +46,16 @@ pub(crate) fn remove(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Runs a statement on the server that has the directory open; passes notices and rows to `news`.
+/// Runs a statement on the server that has the directory open; passes notices and rows to `on_reply`.
 ///
 /// # Errors
 /// The outer error: there is no such server, or the connection is lost. The inner error: the
 /// server reported it.
-pub(crate) fn ask(
+pub(crate) fn run(
     dir: &Path,
     sql: &str,
-    news: &mut dyn FnMut(News),
+    on_reply: &mut dyn FnMut(Reply),
 ) -> io::Result<Result<(), SqlError>> {
     let stream = reach(dir, |path| UnixStream::connect(path))?;
-    Client::log_in(stream, "clearway backup")?.ask(sql, news)
+    Client::log_in(stream, "clearway backup")?.run(sql, on_reply)
 }

@@ -167,7 +167,7 @@ impl Io {
     }
 
     /// Discards unreleased output: no message has asked for it, and the connection ends.
-    pub fn forget_unreleased(&mut self) {
+    pub fn discard_unreleased(&mut self) {
         self.out.truncate(self.release);
     }
 

@@ -61,7 +61,7 @@ use worker::Worker;
 const WORKER_STACK: usize = 16 << 20;
 
 /// Partitions per core in a new data directory.
-const PARTITIONS_A_CORE: u16 = 4;
+const PARTITIONS_PER_CORE: u16 = 4;
 
 /// The parts of the environment that a test can replace.
 pub struct World {
@@ -257,7 +257,7 @@ fn open_engine(
         let bell = bell.clone();
         Arc::new(move || bell.ring()) as Waker
     });
-    let partitions = config.partitions.or(fresh.then(|| config::cores() * PARTITIONS_A_CORE));
+    let partitions = config.partitions.or(fresh.then(|| config::cores() * PARTITIONS_PER_CORE));
     let engine_config = EngineConfig {
         node: NodeConfig {
             partitions,

@@ -30,15 +30,15 @@ const FIRST_LISTENER: usize = usize::MAX - 16;
 /// Events taken from the system at once.
 const EVENTS: usize = 512;
 /// Connections accepted before sessions get a turn.
-const ACCEPTS_A_TURN: usize = 64;
+const ACCEPTS_PER_TURN: usize = 64;
 /// Pause of accepting after an error, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Session slots examined per turn for one roll call.
-const ROLL_A_TURN: usize = 256;
+const ROLL_SLOTS_PER_TURN: usize = 256;
 /// A session counts as busy if it had work within this time.
 const EPOCH: Duration = Duration::from_millis(5);
 /// How long a stopping worker waits for running statements.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a stopping worker keeps serving the engine after its last session, so that aborts of
 /// other workers' transactions complete.
 const STOP_GRACE: Duration = Duration::from_millis(50);
@@ -61,7 +61,7 @@ pub struct Worker {
     wanted: Lsn,
     spare: Input,
     notes: Vec<Note>,
-    news: Vec<Event>,
+    events: Vec<Event>,
     /// Roll calls to answer, each from this slot on.
     rolls: Vec<(Arc<Roll>, usize)>,
     next_worker: usize,
@@ -103,7 +103,7 @@ impl Worker {
             wanted: Lsn(0),
             spare: Input::default(),
             notes: Vec::new(),
-            news: Vec::new(),
+            events: Vec::new(),
             rolls: Vec::new(),
             next_worker: 0,
             accept_after: None,
@@ -124,7 +124,7 @@ impl Worker {
             if self.shared.stopping() {
                 let now = Instant::now();
                 if stop_by.is_none() {
-                    stop_by = Some(now + STOP_PATIENCE);
+                    stop_by = Some(now + STOP_TIMEOUT);
                     self.stop_accepting();
                 }
                 self.stop_sessions(stop_by.is_some_and(|by| now >= by));
@@ -139,16 +139,16 @@ impl Worker {
     }
 
     fn turn(&mut self, events: &mut Events) {
-        self.engine_news();
+        self.handle_engine_events();
         let ready = std::mem::take(&mut self.ready);
         for slot in ready {
             if let Some(session) = self.sessions.get_mut(slot as usize) {
-                session.listed = false;
+                session.schedule.scheduled = false;
                 self.drive(slot);
             }
         }
         self.deadlines();
-        self.ask_durable();
+        self.request_durable();
         self.sleep(events);
         for event in events.iter() {
             match event.token() {
@@ -177,23 +177,23 @@ impl Worker {
     /// otherwise asleep.
     fn sleep(&mut self, events: &mut Events) {
         if !self.ready.is_empty() || self.port.has_work() || !self.rolls.is_empty() {
-            return self.look(events, Some(Duration::ZERO));
+            return self.poll_events(events, Some(Duration::ZERO));
         }
         if self.spin(events) {
             return;
         }
         let bell = self.shared.bell(usize::from(self.id)).clone();
         bell.prepare_park();
-        self.engine_news();
+        self.handle_engine_events();
         self.shared.take_notes(usize::from(self.id), &mut self.notes);
-        self.ask_durable();
-        let news = !self.ready.is_empty() || !self.notes.is_empty() || self.port.has_work();
-        let timeout = if news { Some(Duration::ZERO) } else { self.timeout() };
-        self.look(events, timeout);
+        self.request_durable();
+        let has_work = !self.ready.is_empty() || !self.notes.is_empty() || self.port.has_work();
+        let timeout = if has_work { Some(Duration::ZERO) } else { self.timeout() };
+        self.poll_events(events, timeout);
         bell.end_park();
     }
 
-    fn look(&mut self, events: &mut Events, timeout: Option<Duration>) {
+    fn poll_events(&mut self, events: &mut Events, timeout: Option<Duration>) {
         if let Err(e) = self.poll.poll(events, timeout)
             && e.kind() != io::ErrorKind::Interrupted
         {
@@ -216,15 +216,15 @@ impl Worker {
         }
         let until = now + spin;
         loop {
-            self.look(events, Some(Duration::ZERO));
+            self.poll_events(events, Some(Duration::ZERO));
             if !events.is_empty() {
                 return true;
             }
-            self.engine_news();
+            self.handle_engine_events();
             if !self.ready.is_empty() || self.port.has_work() {
                 return true;
             }
-            self.ask_durable();
+            self.request_durable();
             if Instant::now() >= until {
                 return false;
             }
@@ -263,36 +263,36 @@ impl Worker {
         self.busy = 0;
     }
 
-    /// Handles the engine's events: sessions that can continue do so or are listed.
-    fn engine_news(&mut self) {
-        let mut news = std::mem::take(&mut self.news);
-        self.port.poll(&mut news);
-        for event in news.drain(..) {
+    /// Handles the engine's events: sessions that can continue do so or are scheduled.
+    fn handle_engine_events(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        self.port.poll(&mut events);
+        for event in events.drain(..) {
             match event {
                 Event::Continue { session } => {
                     self.with(session, |session, cx, _| session.resume(cx));
-                    self.list(session);
+                    self.schedule(session);
                 }
                 Event::Durable(lsn) => {
                     self.durable = lsn;
                     for slot in std::mem::take(&mut self.awaiting) {
                         if let Some(session) = self.sessions.get_mut(slot as usize) {
-                            session.awaits = false;
+                            session.schedule.awaits = false;
                         }
-                        self.list(slot);
+                        self.schedule(slot);
                     }
                     self.shared.counters(self.id).commits_waiting(0);
                 }
             }
         }
-        self.news = news;
+        self.events = events;
     }
 
-    fn list(&mut self, slot: u32) {
+    fn schedule(&mut self, slot: u32) {
         if let Some(session) = self.sessions.get_mut(slot as usize)
-            && !session.listed
+            && !session.schedule.scheduled
         {
-            session.listed = true;
+            session.schedule.scheduled = true;
             self.ready.push(slot);
         }
     }
@@ -317,20 +317,20 @@ impl Worker {
     fn drive(&mut self, slot: u32) {
         let Some(turn) = self.with(slot, Session::drive) else { return };
         let Some(session) = self.sessions.get_mut(slot as usize) else { return };
-        if session.epoch != self.epoch {
-            session.epoch = self.epoch;
+        if session.schedule.epoch != self.epoch {
+            session.schedule.epoch = self.epoch;
             self.busy += 1;
         }
         if let Some(lsn) = session.waits_for() {
             self.wanted = self.wanted.max(lsn);
-            if !std::mem::replace(&mut session.awaits, true) {
+            if !std::mem::replace(&mut session.schedule.awaits, true) {
                 self.awaiting.push(slot);
                 self.shared.counters(self.id).commits_waiting(self.awaiting.len());
             }
         }
         match turn {
             Turn::Waits => {}
-            Turn::Again => self.list(slot),
+            Turn::Again => self.schedule(slot),
             Turn::Over => self.close(slot),
         }
     }
@@ -338,7 +338,7 @@ impl Worker {
     /// Requests durability for all waiting replies at once: one flush of the log serves the group.
     /// Repeated each turn until it is granted, because the answer to an earlier request may replace
     /// the answer to this one.
-    fn ask_durable(&mut self) {
+    fn request_durable(&mut self) {
         if self.wanted > self.durable {
             self.port.want_durable(self.wanted);
         }
@@ -351,15 +351,15 @@ impl Worker {
         let now = Instant::now();
         while let Some((slot, ticket)) = self.timers.due(now) {
             self.with(slot, |session, cx, _| session.deadline(cx, ticket));
-            self.list(slot);
+            self.schedule(slot);
         }
     }
 
     fn accept(&mut self, listener: usize) {
-        for _ in 0..ACCEPTS_A_TURN {
+        for _ in 0..ACCEPTS_PER_TURN {
             let Some(l) = self.listeners.get(listener) else { return };
             match l.accept() {
-                Ok(stream) => self.place(stream),
+                Ok(stream) => self.assign(stream),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e)
                     if e.kind() == io::ErrorKind::Interrupted
@@ -377,7 +377,7 @@ impl Worker {
     }
 
     /// Assigns a connection to the workers in turn.
-    fn place(&mut self, stream: Stream) {
+    fn assign(&mut self, stream: Stream) {
         let refused = !self.shared.connect();
         let worker = self.next_worker;
         self.next_worker = (worker + 1) % self.shared.workers();
@@ -432,7 +432,7 @@ impl Worker {
                             session.cancel(cx);
                         }
                     });
-                    self.list(slot);
+                    self.schedule(slot);
                 }
                 Note::Terminate { slot, pid } => {
                     self.with(slot, |session, cx, _| {
@@ -440,7 +440,7 @@ impl Worker {
                             session.terminate(cx);
                         }
                     });
-                    self.list(slot);
+                    self.schedule(slot);
                 }
                 Note::Ended { slot, pid, ended } => {
                     self.with(slot, |session, cx, _| {
@@ -448,7 +448,7 @@ impl Worker {
                             session.backend_has_ended(cx, ended);
                         }
                     });
-                    self.list(slot);
+                    self.schedule(slot);
                 }
                 Note::Roll(roll) => self.rolls.push((roll, 0)),
             }
@@ -459,7 +459,7 @@ impl Worker {
     /// Answers each roll call with a piece of the sessions.
     fn answer_rolls(&mut self) {
         for (roll, from) in std::mem::take(&mut self.rolls) {
-            let end = (from + ROLL_A_TURN).min(self.sessions.capacity());
+            let end = (from + ROLL_SLOTS_PER_TURN).min(self.sessions.capacity());
             let described = (from..end).filter_map(|slot| self.sessions.get(slot)?.describe());
             let last = end == self.sessions.capacity();
             roll.add(described.collect(), last);

@@ -59,7 +59,7 @@ impl File {
     }
 
     /// Returns an error if an unknown key is left.
-    pub(super) fn is_used_up(&self) -> Result<(), String> {
+    pub(super) fn check_unknown_keys(&self) -> Result<(), String> {
         match self.settings.iter().min_by_key(|(_, setting)| setting.line) {
             None => Ok(()),
             Some((key, Setting { line, .. })) => Err(format!(
@@ -78,7 +78,7 @@ mod tests {
         let mut file = File::parse("a-b = \"7\"\nc = 8\nd = true\n").unwrap();
         assert_eq!((file.take("a_b"), file.take("c")), (Ok(Some(7)), Ok(Some(8))));
         assert_eq!((file.take::<u8>("c"), file.take("d")), (Ok(None), Ok(Some("on".to_owned()))));
-        assert_eq!(file.is_used_up(), Ok(()));
+        assert_eq!(file.check_unknown_keys(), Ok(()));
     }
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
         let refused = |text: &str| {
             let mut file = File::parse(text)?;
             file.take::<u8>("a_b")?;
-            file.is_used_up()
+            file.check_unknown_keys()
         };
         assert_eq!(
             refused("\na-b = 1\na_b = 2\n").unwrap_err(),

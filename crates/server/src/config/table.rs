@@ -54,7 +54,7 @@ macro_rules! settings {
                         config.$name = value.into();
                     }
                 )*
-                file.is_used_up()?;
+                file.check_unknown_keys()?;
                 Ok(config)
             }
 

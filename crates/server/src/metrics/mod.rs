@@ -5,7 +5,7 @@
 //! 1. Workers do nothing for it: the endpoint's thread produces the page from counters that workers
 //!    keep anyway.
 //! 2. At most [`MAX_CONNECTIONS`] are open; further ones are closed at once.
-//! 3. A connection is closed after [`PATIENCE`], whatever its client does.
+//! 3. A connection is closed after [`MAX_LIFETIME`], whatever its client does.
 //!
 //! Locking: none. A crash leaves nothing.
 
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 /// Maximum number of open connections.
 pub const MAX_CONNECTIONS: usize = 16;
 /// Maximum lifetime of a connection.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const MAX_LIFETIME: Duration = Duration::from_secs(5);
 /// Maximum number of bytes read and discarded after the request before the connection is closed.
 const MAX_REST: usize = 64 << 10;
 /// Pause of accepting after an error, such as too many open files.
@@ -165,7 +165,7 @@ impl<F: Fn() -> String> Server<F> {
             entry.insert(Connection {
                 stream,
                 state: State::Request(Vec::new()),
-                until: Instant::now() + PATIENCE,
+                until: Instant::now() + MAX_LIFETIME,
             });
             self.drive(at);
         }
@@ -194,7 +194,7 @@ enum State {
     Answer(Vec<u8>, usize),
     /// The answer has been sent. Counts the bytes that the client still sends: they are read and
     /// discarded, since closing earlier could reset the connection before the answer arrives.
-    Said(usize),
+    Drain(usize),
 }
 
 impl Connection {
@@ -205,28 +205,28 @@ impl Connection {
         loop {
             match &mut self.state {
                 State::Request(received) => {
-                    let n = some(retry(|| self.stream.read(&mut chunk))?)?;
+                    let n = progress(retry(|| self.stream.read(&mut chunk))?)?;
                     received.extend_from_slice(&chunk[..n]);
                     if let Some(answer) = http::answer(received, &page) {
                         self.state = State::Answer(answer, 0);
                     }
                 }
                 State::Answer(answer, sent) if *sent < answer.len() => {
-                    *sent += some(retry(|| self.stream.write(&answer[*sent..]))?)?;
+                    *sent += progress(retry(|| self.stream.write(&answer[*sent..]))?)?;
                 }
                 State::Answer(..) => {
                     self.stream.shutdown(Shutdown::Write)?;
-                    self.state = State::Said(0);
+                    self.state = State::Drain(0);
                 }
-                State::Said(rest) if *rest >= MAX_REST => return Ok(()),
-                State::Said(rest) => *rest += some(retry(|| self.stream.read(&mut chunk))?)?,
+                State::Drain(rest) if *rest >= MAX_REST => return Ok(()),
+                State::Drain(rest) => *rest += progress(retry(|| self.stream.read(&mut chunk))?)?,
             }
         }
     }
 }
 
 /// Returns an error if no byte was transferred: the other side has closed.
-fn some(n: usize) -> io::Result<usize> {
+fn progress(n: usize) -> io::Result<usize> {
     if n == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(n) }
 }
 

@@ -42,21 +42,21 @@ impl Session {
         let Some(client) = &mut self.client else { return };
         let options = RunOptions {
             implicit_block: run.implicit_block,
-            characteristics: self.characteristics,
+            characteristics: self.config.characteristics,
         };
-        self.implicit_open |= run.implicit_block;
+        self.exchange.implicit_open |= run.implicit_block;
         if let Err(e) = client.copy_in_start(cx.port, copy, &run.env, options) {
             return self.complete(cx, run, Err(e));
         }
         let reader =
-            CopyReader::new(copy.format.clone(), copy.types.clone(), self.env.zone.clone());
+            CopyReader::new(copy.format.clone(), copy.types.clone(), self.config.env.zone.clone());
         let reader = match &copy.direction {
             CopyDirection::From { table, .. } => reader.of(&table.name, &copy.names),
             CopyDirection::To(_) => reader,
         };
         let Run { env, origin, plan, .. } = run;
         backend::copy_response(&mut self.io.out, true, copy.types.len());
-        self.copy = Some(CopyIn {
+        self.exchange.copy = Some(CopyIn {
             reader,
             incoming: RowBatch::new(),
             plan,
@@ -71,19 +71,19 @@ impl Session {
     }
 
     pub(super) fn copy_message(&mut self, cx: &mut Context<'_>, message: Frontend<'_>) {
-        let Some(copy) = &mut self.copy else { return };
+        let Some(copy) = &mut self.exchange.copy else { return };
         match message {
             Frontend::CopyData(data) => {
                 copy.reader.feed(data);
-                self.copy_on(cx);
+                self.continue_copy(cx);
             }
             Frontend::CopyDone => {
                 copy.all = true;
-                self.copy_on(cx);
+                self.continue_copy(cx);
             }
             Frontend::CopyFail(why) => {
                 let text = format!("COPY from stdin failed: {why}");
-                self.give_copy_up(cx, SqlError::new(SqlState::QUERY_CANCELED, text));
+                self.fail_copy(cx, SqlError::new(SqlState::QUERY_CANCELED, text));
             }
             // Sync and Flush, sent before the client learnt that it has started a COPY.
             _ => {}
@@ -93,29 +93,29 @@ impl Session {
     /// Fails the COPY: the client sent a message that is not allowed here.
     pub(super) fn unexpected_in_copy(&mut self, cx: &mut Context<'_>, tag: u8) {
         let text = format!("unexpected message type 0x{tag:02X} during COPY from stdin");
-        self.lose_copy(cx, SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
+        self.fail_copy_out_of_sync(cx, SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
     }
 
     /// Fails the COPY: the stream ended before the data did.
     pub(super) fn end_of_input_in_copy(&mut self, cx: &mut Context<'_>) {
         let text = "unexpected EOF on client connection with an open transaction";
-        self.lose_copy(cx, SqlError::new(SqlState::CONNECTION_FAILURE, text));
+        self.fail_copy_out_of_sync(cx, SqlError::new(SqlState::CONNECTION_FAILURE, text));
     }
 
-    fn lose_copy(&mut self, cx: &mut Context<'_>, error: SqlError) {
-        if let Some(copy) = &mut self.copy {
+    fn fail_copy_out_of_sync(&mut self, cx: &mut Context<'_>, error: SqlError) {
+        if let Some(copy) = &mut self.exchange.copy {
             copy.lost_sync = true;
         }
-        self.give_copy_up(cx, error);
+        self.fail_copy(cx, error);
     }
 
     /// Decodes the received data and passes it to the engine batch by batch.
-    fn copy_on(&mut self, cx: &mut Context<'_>) {
+    fn continue_copy(&mut self, cx: &mut Context<'_>) {
         self.phase = Phase::CopyIn;
         loop {
             let rows = match self.next_batch() {
                 Ok(Some(rows)) => rows,
-                Ok(None) if self.copy.as_ref().is_some_and(|c| c.all) => {
+                Ok(None) if self.exchange.copy.as_ref().is_some_and(|c| c.all) => {
                     return self.end_copy(cx, None);
                 }
                 Ok(None) => return,
@@ -131,7 +131,7 @@ impl Session {
 
     /// Returns a batch of rows for the table if it is full or the data has ended.
     fn next_batch(&mut self) -> SqlResult<Option<RowBatch>> {
-        let Some(copy) = &mut self.copy else { return Ok(None) };
+        let Some(copy) = &mut self.exchange.copy else { return Ok(None) };
         let room = BATCH_ROWS.saturating_sub(copy.incoming.len());
         copy.reader.rows(copy.all, room, &mut copy.incoming)?;
         let full = copy.incoming.len() >= BATCH_ROWS || copy.incoming.size() >= BATCH_BYTES;
@@ -145,13 +145,13 @@ impl Session {
     pub(super) fn copy_rows_done(&mut self, cx: &mut Context<'_>, result: SqlResult<Outcome>) {
         match result {
             Err(e) => self.abort_copy(cx, e),
-            Ok(_) => self.copy_on(cx),
+            Ok(_) => self.continue_copy(cx),
         }
     }
 
     /// Fails the COPY with an error that is not about its data.
-    pub(super) fn give_copy_up(&mut self, cx: &mut Context<'_>, error: SqlError) {
-        let Some(copy) = &self.copy else { return };
+    pub(super) fn fail_copy(&mut self, cx: &mut Context<'_>, error: SqlError) {
+        let Some(copy) = &self.exchange.copy else { return };
         let error = copy.reader.in_next_line(error);
         self.abort_copy(cx, error);
     }
@@ -168,7 +168,7 @@ impl Session {
     }
 
     pub(super) fn copy_ended(&mut self, cx: &mut Context<'_>, result: SqlResult<Outcome>) {
-        let Some(copy) = self.copy.take() else { return };
+        let Some(copy) = self.exchange.copy.take() else { return };
         self.statement_ended();
         self.phase = Phase::Idle;
         match result {

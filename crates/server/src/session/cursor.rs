@@ -134,7 +134,7 @@ impl Run {
     }
 
     /// Returns the maximum number of rows to return now.
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn row_limit(&self) -> usize {
         let by_fetch = self.fetching().map_or(usize::MAX, |fetching| fetching.take);
         match self.origin {
             // COPY has neither columns nor a row limit.
@@ -147,7 +147,7 @@ impl Run {
 
     /// Returns true if the maximum number of rows for now has been returned.
     pub(super) fn is_full(&self) -> bool {
-        self.sent >= self.most()
+        self.sent >= self.row_limit()
     }
 
     /// Returns the range of rows to send now, out of `rows` rows of which those before `pos` have
@@ -159,7 +159,7 @@ impl Run {
             fetching.skipped += skipped;
             pos += skipped;
         }
-        (pos, pos + (rows - pos).min(self.most().saturating_sub(self.sent)))
+        (pos, pos + (rows - pos).min(self.row_limit().saturating_sub(self.sent)))
     }
 }
 
@@ -182,7 +182,7 @@ impl Session {
             let text = "DECLARE CURSOR can only be used in transaction blocks";
             return Err(SqlError::new(SqlState::NO_ACTIVE_TRANSACTION, text));
         }
-        if self.portals.contains_key(name.as_str()) {
+        if self.portals.named.contains_key(name.as_str()) {
             return Err(SqlError::new(
                 SqlState(*b"42P03"),
                 format!("cursor \"{name}\" already exists"),
@@ -202,16 +202,17 @@ impl Session {
     /// Creates the cursor when its query has produced its first part, or all of its rows.
     pub(super) fn declared(&mut self, cx: &mut Context<'_>, run: Run, rows: RowBatch, rest: Rest) {
         self.statement_ended();
-        self.warn_of_unknown();
+        self.warn_about_unknown_pids();
         let Run { statement, plan, env, origin, cursor, .. } = run;
         let Some(CursorUse::Declare { name, declared }) = cursor else { return };
         let formats =
             ResultFormats::All(if declared.binary { Format::Binary } else { Format::Text });
-        let (state, depth) = (PortalState::Rows { rows, pos: 0, rest }, self.settings.savepoints());
+        let (state, depth) =
+            (PortalState::Rows { rows, pos: 0, rest }, self.config.settings.savepoints());
         let portal =
             Portal { statement, plan, env, formats, state, depth, declared: Some(declared) };
-        self.portals.insert(name, portal);
-        self.say_done(cx, &origin, Tag::Plain("DECLARE CURSOR"));
+        self.portals.named.insert(name, portal);
+        self.send_completion(cx, &origin, Tag::Plain("DECLARE CURSOR"));
     }
 
     /// FETCH and MOVE.
@@ -220,19 +221,22 @@ impl Session {
         let fetch = fetch.clone();
         match self.motion(&fetch) {
             Err(e) => self.complete(cx, run, Err(e)),
-            Ok(Motion::Stay) => self.stay(cx, run, &fetch),
+            Ok(Motion::Stay) => self.fetch_current(cx, run, &fetch),
             Ok(Motion::Forward { skip, take }) => {
                 let Fetch { cursor, moves, .. } = fetch;
                 let fetching =
                     Fetching { cursor: cursor.as_str().into(), skip, take, moves, skipped: 0 };
-                self.go_forward(cx, run, fetching);
+                self.fetch_forward(cx, run, fetching);
             }
         }
     }
 
     fn motion(&self, fetch: &Fetch) -> SqlResult<Motion> {
-        let portal =
-            self.portals.get(fetch.cursor.as_str()).ok_or_else(|| no_cursor(&fetch.cursor))?;
+        let portal = self
+            .portals
+            .named
+            .get(fetch.cursor.as_str())
+            .ok_or_else(|| no_cursor(&fetch.cursor))?;
         let can_run = match portal.state {
             PortalState::New => matches!(portal.plan.statement, Statement::Query(_)),
             PortalState::Rows { .. } | PortalState::Done { tag: Some(_) } => {
@@ -247,14 +251,14 @@ impl Session {
     }
 
     /// FETCH 0: returns the current row again, if there is one.
-    fn stay(&mut self, cx: &mut Context<'_>, mut run: Run, fetch: &Fetch) {
-        let Some(portal) = self.portals.get(fetch.cursor.as_str()) else { return };
+    fn fetch_current(&mut self, cx: &mut Context<'_>, mut run: Run, fetch: &Fetch) {
+        let Some(portal) = self.portals.named.get(fetch.cursor.as_str()) else { return };
         let declared = portal.declared.as_ref();
         let current = declared.and_then(|declared| declared.current.as_deref());
         let count = u64::from(current.is_some());
         if fetch.moves {
             self.statement_ended();
-            return self.say_done(cx, &run.origin, Tag::Move(count));
+            return self.send_completion(cx, &run.origin, Tag::Move(count));
         }
         let mut rows = RowBatch::new();
         if let Some(row) = current {
@@ -274,8 +278,8 @@ impl Session {
         );
     }
 
-    fn go_forward(&mut self, cx: &mut Context<'_>, mut run: Run, fetching: Fetching) {
-        let Some(portal) = self.portals.get_mut(&*fetching.cursor) else { return };
+    fn fetch_forward(&mut self, cx: &mut Context<'_>, mut run: Run, fetching: Fetching) {
+        let Some(portal) = self.portals.named.get_mut(&*fetching.cursor) else { return };
         run.binary = portal.declared.as_ref().is_some_and(|declared| declared.binary);
         run.plan = portal.plan.clone();
         run.statement.clone_from(&portal.statement);
@@ -305,7 +309,7 @@ impl Session {
         at_end: bool,
     ) {
         let Some(fetching) = run.fetching() else { return };
-        if let Some(portal) = self.portals.get_mut(&*fetching.cursor) {
+        if let Some(portal) = self.portals.named.get_mut(&*fetching.cursor) {
             portal.state = state;
             if let Some(declared) = &mut portal.declared {
                 declared.position += (fetching.skipped + run.sent) as u64;
@@ -316,7 +320,7 @@ impl Session {
             return self.fetch_later(&run, fetching);
         }
         self.statement_ended();
-        self.warn_of_unknown();
+        self.warn_about_unknown_pids();
         let sent = run.sent as u64;
         let tag = if fetching.moves { Tag::Move(sent) } else { Tag::Fetch(sent) };
         self.ended(cx, &run, tag);
@@ -333,7 +337,7 @@ impl Session {
         let plan =
             Plan { params: Vec::new(), columns, statement: Statement::Fetch(fetch), catalog: None };
         if let Origin::Portal { name, .. } = &run.origin
-            && let Some(portal) = self.portal_mut(name.as_deref())
+            && let Some(portal) = self.portals.get_mut(name.as_deref())
         {
             portal.plan = Arc::new(plan);
         }
@@ -343,10 +347,10 @@ impl Session {
     /// CLOSE.
     pub(super) fn close_cursor(&mut self, name: Option<&str>) -> SqlResult<&'static str> {
         let Some(name) = name else {
-            self.portals.clear();
+            self.portals.named.clear();
             return Ok("CLOSE CURSOR ALL");
         };
-        self.portals.remove(name).map(|_| "CLOSE CURSOR").ok_or_else(|| no_cursor(name))
+        self.portals.named.remove(name).map(|_| "CLOSE CURSOR").ok_or_else(|| no_cursor(name))
     }
 
     /// Returns the plan; for a FETCH, with the columns of its cursor.
@@ -356,6 +360,7 @@ impl Session {
         };
         let columns = self
             .portals
+            .named
             .get(cursor.as_str())
             .map(Portal::columns)
             .map_or(Vec::new(), <[OutColumn]>::to_vec);
@@ -365,24 +370,24 @@ impl Session {
     /// Applies RELEASE, or with `back` ROLLBACK TO, to the portals. RELEASE assigns portals that
     /// were created after the savepoint to the level before it; ROLLBACK TO ends them.
     pub(super) fn portals_follow_savepoint(&mut self, name: &str, back: bool) {
-        let Some(at) = self.settings.find_savepoint(name) else { return };
+        let Some(at) = self.config.settings.find_savepoint(name) else { return };
         let ends = |portal: &Portal| back && portal.depth > at;
-        self.portals.retain(|_, portal| !ends(portal));
-        if self.unnamed_portal.as_ref().is_some_and(ends) {
-            self.unnamed_portal = None;
+        self.portals.named.retain(|_, portal| !ends(portal));
+        if self.portals.unnamed.as_ref().is_some_and(ends) {
+            self.portals.unnamed = None;
         }
         let depth = if back { at + 1 } else { at };
-        for portal in self.portals.values_mut().chain(&mut self.unnamed_portal) {
+        for portal in self.portals.named.values_mut().chain(&mut self.portals.unnamed) {
             portal.depth = portal.depth.min(depth);
         }
     }
 
     /// Drops suspended statements of portals in a failed block: invariant 3.
     pub(super) fn abandon_portals(&mut self) {
-        if self.status() != TxnStatus::Failed || self.settings.savepoints() > 0 {
+        if self.status() != TxnStatus::Failed || self.config.settings.savepoints() > 0 {
             return;
         }
-        for portal in self.portals.values_mut().chain(&mut self.unnamed_portal) {
+        for portal in self.portals.named.values_mut().chain(&mut self.portals.unnamed) {
             if matches!(portal.state, PortalState::Rows { .. }) {
                 portal.state = PortalState::Done { tag: None };
             }

@@ -63,7 +63,7 @@ impl Deadlines {
     }
 
     /// Notes that a message has arrived.
-    pub(super) fn heard(&mut self) {
+    pub(super) fn message_arrived(&mut self) {
         self.idle_since = None;
     }
 }
@@ -88,8 +88,8 @@ impl Session {
 
     /// Sets deadlines for a statement that starts to wait.
     pub(super) fn limit_wait(&mut self, cx: &mut Context<'_>) {
-        self.has_waited = true;
-        let (slot, d) = (self.slot, &mut self.deadlines);
+        self.times.has_waited = true;
+        let (slot, d) = (self.schedule.slot, &mut self.deadlines);
         if let Some(ends) = d.statement_ends.filter(|_| d.statement == 0) {
             d.statement = cx.timers.set(ends, slot);
         }
@@ -102,8 +102,8 @@ impl Session {
     }
 
     /// Sets the deadline for idle time in a transaction, after ReadyForQuery.
-    pub(super) fn limit_silence(&mut self, cx: &mut Context<'_>) {
-        let (slot, d) = (self.slot, &mut self.deadlines);
+    pub(super) fn limit_idle_time(&mut self, cx: &mut Context<'_>) {
+        let (slot, d) = (self.schedule.slot, &mut self.deadlines);
         let Some(limit) = d.limits.idle else { return };
         let now = cx.now();
         d.idle_since = Some(now);
@@ -133,7 +133,7 @@ impl Session {
         }
         if ticket == d.idle {
             d.idle = 0;
-            return self.silence_is_due(cx);
+            return self.idle_time_is_due(cx);
         }
         if matches!(self.phase, Phase::Ending(_)) {
             return self.ending_is_due(cx, ticket);
@@ -155,7 +155,7 @@ impl Session {
     fn statement_is_due(&mut self, cx: &mut Context<'_>) {
         let Some(ends) = self.deadlines.statement_ends else { return };
         if cx.now() < ends {
-            self.deadlines.statement = cx.timers.set(ends, self.slot);
+            self.deadlines.statement = cx.timers.set(ends, self.schedule.slot);
             return;
         }
         let e =
@@ -174,7 +174,7 @@ impl Session {
         }
         let waited = client.waited_for_lock().unwrap_or_default();
         match limit.checked_sub(waited).filter(|left| !left.is_zero()) {
-            Some(left) => self.deadlines.lock = cx.timers.set(cx.now() + left, self.slot),
+            Some(left) => self.deadlines.lock = cx.timers.set(cx.now() + left, self.schedule.slot),
             None => {
                 let e = SqlError::new(
                     SqlState::LOCK_NOT_AVAILABLE,
@@ -193,11 +193,11 @@ impl Session {
         let next = running.map(|client| client.claim_long_waits(limit, &mut waits));
         let again = LongWaits::log(cx.shared, cx.port.engine(), waits);
         if let Some(next) = next.into_iter().chain(again).min() {
-            self.deadlines.long_wait = cx.timers.set(cx.now() + next, self.slot);
+            self.deadlines.long_wait = cx.timers.set(cx.now() + next, self.schedule.slot);
         }
     }
 
-    fn silence_is_due(&mut self, cx: &mut Context<'_>) {
+    fn idle_time_is_due(&mut self, cx: &mut Context<'_>) {
         let (Some(limit), Some(since)) = (self.deadlines.limits.idle, self.deadlines.idle_since)
         else {
             return;
@@ -206,7 +206,7 @@ impl Session {
             return;
         }
         if cx.now() < since + limit {
-            self.deadlines.idle = cx.timers.set(since + limit, self.slot);
+            self.deadlines.idle = cx.timers.set(since + limit, self.schedule.slot);
             return;
         }
         // The socket may hold a message that this busy thread has not read yet.

@@ -14,22 +14,33 @@ impl Session {
         let client = self.client.as_ref()?;
         let state = self.state();
         let active = state == ACTIVE;
-        let statement = match &self.last {
+        let statement = match &self.statements.last {
             Some(statement) => Some(statement.text().clone()),
-            None => (!self.simple_text.is_empty()).then(|| Arc::from(self.simple_text.as_str())),
+            None => (!self.statements.simple_text.is_empty())
+                .then(|| Arc::from(self.statements.simple_text.as_str())),
         };
         let in_transaction = active || self.status() != TxnStatus::Idle;
         Some(SessionInfo {
-            pid: self.pid,
+            pid: self.login.pid,
             client: self.io.stream.peer(),
-            user: self.user.clone(),
-            application: self.settings.get("application_name").unwrap_or_default().to_owned(),
+            user: self.login.user.clone(),
+            application: self
+                .config
+                .settings
+                .get("application_name")
+                .unwrap_or_default()
+                .to_owned(),
             state,
-            state_since: if active { self.statement_now } else { self.idle_since },
-            statement: statement.map(|text| (text, self.statement_now)),
-            transaction_since: in_transaction.then_some(self.txn_now).filter(|since| *since != 0),
+            state_since: if active { self.times.statement } else { self.times.idle_since },
+            statement: statement.map(|text| (text, self.times.statement)),
+            transaction_since: in_transaction
+                .then_some(self.times.transaction)
+                .filter(|since| *since != 0),
             snapshot: Client::snapshot(client).map(|(snapshot, of_transaction)| {
-                (snapshot, if of_transaction { self.txn_now } else { self.statement_now })
+                (
+                    snapshot,
+                    if of_transaction { self.times.transaction } else { self.times.statement },
+                )
             }),
             transactions: Client::transactions(client),
             waits_for: self.wait_event(),
@@ -38,7 +49,7 @@ impl Session {
 
     fn state(&self) -> &'static str {
         let idle = matches!(self.phase, Phase::Idle)
-            && !self.implicit_open
+            && !self.exchange.implicit_open
             && self.io.waits_for().is_none();
         match self.status() {
             _ if !idle => ACTIVE,
@@ -63,10 +74,10 @@ impl Session {
     /// Records the start of idle time, after ReadyForQuery. A statement that never waited counts as
     /// ended when it began: this saves reading the clock.
     pub(super) fn becomes_idle(&mut self, cx: &Context<'_>) {
-        self.idle_since = if std::mem::take(&mut self.has_waited) {
+        self.times.idle_since = if std::mem::take(&mut self.times.has_waited) {
             cx.shared.clock.wall_micros()
         } else {
-            self.statement_now
+            self.times.statement
         };
     }
 }

@@ -85,11 +85,11 @@ impl Session {
             Origin::Simple if run.binary => ResultFormats::All(row::Format::Binary),
             Origin::Simple => ResultFormats::All(row::Format::Text),
             Origin::Portal { name, .. } => {
-                let formats = self.portal(name.as_deref()).map(|p| p.formats.clone());
+                let formats = self.portals.get(name.as_deref()).map(|p| p.formats.clone());
                 formats.unwrap_or(ResultFormats::All(row::Format::Text))
             }
         };
-        if !std::mem::replace(&mut run.headed, true) {
+        if !std::mem::replace(&mut run.header_sent, true) {
             self.head(&run, &formats);
         }
         let (pos, end) = run.window(rows.len(), pos);
@@ -115,7 +115,7 @@ impl Session {
         name: Option<Box<str>>,
         max_rows: u32,
     ) {
-        let Some(portal) = self.portal_mut(name.as_deref()) else { return };
+        let Some(portal) = self.portals.get_mut(name.as_deref()) else { return };
         let (plan, env, statement) =
             (portal.plan.clone(), portal.env.clone(), portal.statement.clone());
         let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
@@ -134,10 +134,10 @@ impl Session {
             plan,
             env,
             origin: Origin::Portal { name, max_rows },
-            implicit_block: self.implicit_open,
+            implicit_block: self.exchange.implicit_open,
             replans: 0,
             began: true,
-            headed: true,
+            header_sent: true,
             sent: 0,
             cursor: None,
             binary: false,
@@ -164,7 +164,7 @@ impl Session {
             if written.is_err() {
                 let e =
                     SqlError::new(SqlState::DATA_CORRUPTED, "a row read from a table is corrupt");
-                return self.break_off(cx, emit, e);
+                return self.abort_emit(cx, emit, e);
             }
             pos += 1;
         }
@@ -172,7 +172,7 @@ impl Session {
         emit.pos = pos;
         let out_of_room = out.len() >= limit && emit.is_running();
         if emit.pos < emit.end || out_of_room {
-            self.has_waited = true;
+            self.times.has_waited = true;
             self.phase = Phase::Emitting(Box::new(emit));
             return;
         }
@@ -180,7 +180,7 @@ impl Session {
     }
 
     /// Ends a statement with an error while its rows are being sent.
-    pub(super) fn break_off(&mut self, cx: &mut Context<'_>, emit: Emit, error: SqlError) {
+    pub(super) fn abort_emit(&mut self, cx: &mut Context<'_>, emit: Emit, error: SqlError) {
         if !emit.is_running() {
             return self.fail(cx, &emit.run.origin, &error);
         }
@@ -199,17 +199,18 @@ impl Session {
             // Suspended also if the limit was reached exactly: only the next Execute finds out
             // whether there are more rows.
             Next::End(tag) if is_full || run.fetches() => {
-                self.leave(cx, run, rows, pos, Rest::End(tag), !is_full);
+                self.keep_rest(cx, run, rows, pos, Rest::End(tag), !is_full);
             }
             Next::WakeUp(suspended) if is_full => {
-                self.leave(cx, run, rows, pos, Rest::Suspended(suspended), false)
+                self.keep_rest(cx, run, rows, pos, Rest::Suspended(suspended), false)
             }
             Next::GoOn if is_full => {
                 let Some(suspended) = client.suspend() else { return };
                 // The coming Sync ends its transaction.
-                self.implicit_open |= self.status() == clearway_coordinator::TxnStatus::Idle;
+                self.exchange.implicit_open |=
+                    self.status() == clearway_coordinator::TxnStatus::Idle;
                 self.statement_ended();
-                self.leave(cx, run, rows, pos, Rest::Suspended(suspended), false);
+                self.keep_rest(cx, run, rows, pos, Rest::Suspended(suspended), false);
             }
             Next::GoOn => {
                 let step = client.resume(cx.port);
@@ -227,7 +228,7 @@ impl Session {
 
     /// Keeps unsent rows for the next Execute or FETCH. `at_end` means that there are none and this
     /// one asked for more.
-    fn leave(
+    fn keep_rest(
         &mut self,
         cx: &mut Context<'_>,
         run: Run,
@@ -249,7 +250,7 @@ impl Session {
     /// Suspends a portal that has more rows than its Execute asked for.
     pub(super) fn suspend(&mut self, run: &Run, state: PortalState) {
         if let Origin::Portal { name, .. } = &run.origin
-            && let Some(portal) = self.portal_mut(name.as_deref())
+            && let Some(portal) = self.portals.get_mut(name.as_deref())
         {
             portal.state = state;
         }
@@ -276,7 +277,7 @@ impl Session {
     }
 
     /// Completes a command without rows.
-    pub(super) fn say_done(&mut self, cx: &mut Context<'_>, origin: &Origin, tag: Tag) {
+    pub(super) fn send_completion(&mut self, cx: &mut Context<'_>, origin: &Origin, tag: Tag) {
         command_complete(&mut self.io.out, tag);
         self.after_command(cx, origin, None);
     }
@@ -288,7 +289,7 @@ impl Session {
         match origin {
             Origin::Simple => self.after_simple(cx),
             Origin::Portal { name, .. } => {
-                if let Some(portal) = self.portal_mut(name.as_deref()) {
+                if let Some(portal) = self.portals.get_mut(name.as_deref()) {
                     portal.state = PortalState::Done { tag: again };
                 }
             }

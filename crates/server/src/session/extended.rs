@@ -38,18 +38,18 @@ impl Session {
             Frontend::DescribePortal(name) => self.describe_portal(name),
             Frontend::CloseStatement(name) => {
                 if name.is_empty() {
-                    self.unnamed = None;
+                    self.statements.unnamed = None;
                 } else {
-                    self.statements.remove(name);
+                    self.statements.named.remove(name);
                 }
                 backend::close_complete(&mut self.io.out);
                 Ok(())
             }
             Frontend::ClosePortal(name) => {
                 if name.is_empty() {
-                    self.unnamed_portal = None;
+                    self.portals.unnamed = None;
                 } else {
-                    self.portals.remove(name);
+                    self.portals.named.remove(name);
                 }
                 backend::close_complete(&mut self.io.out);
                 Ok(())
@@ -67,10 +67,10 @@ impl Session {
     ) -> SqlResult<()> {
         if name.is_empty() {
             // Even if this Parse fails.
-            self.unnamed = None;
+            self.statements.unnamed = None;
         }
         let catalog = self.catalog(cx);
-        let statement = cx.plans.prepared(sql, types, &catalog, &self.env);
+        let statement = cx.plans.prepared(sql, types, &catalog, &self.config.env);
         let statement = match statement {
             Err(e) if self.status() == TxnStatus::Failed && e.state() != SqlState::SYNTAX => {
                 return Err(failed_block());
@@ -78,22 +78,26 @@ impl Session {
             other => other?,
         };
         self.refuse_in_failed_block(&statement.plan())?;
-        if !name.is_empty() && self.statements.contains_key(name) {
+        if !name.is_empty() && self.statements.named.contains_key(name) {
             let text = format!("prepared statement \"{name}\" already exists");
             return Err(SqlError::new(SqlState::DUPLICATE_STATEMENT, text));
         }
         self.hold_for_catalog(cx, &statement.plan());
         if name.is_empty() {
-            self.unnamed = Some(statement);
+            self.statements.unnamed = Some(statement);
         } else {
-            self.statements.insert(name.into(), statement);
+            self.statements.named.insert(name.into(), statement);
         }
         backend::parse_complete(&mut self.io.out);
         Ok(())
     }
 
     pub(super) fn statement(&self, name: &str) -> SqlResult<&Rc<Prepared>> {
-        let found = if name.is_empty() { self.unnamed.as_ref() } else { self.statements.get(name) };
+        let found = if name.is_empty() {
+            self.statements.unnamed.as_ref()
+        } else {
+            self.statements.named.get(name)
+        };
         found.ok_or_else(|| no_statement(name))
     }
 
@@ -125,8 +129,8 @@ impl Session {
             return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
         }
         let catalog = self.catalog(cx);
-        if !statement.is_fresh(&catalog, &self.env) {
-            statement.replan(&catalog, &self.env, true)?;
+        if !statement.is_fresh(&catalog, &self.config.env) {
+            statement.replan(&catalog, &self.config.env, true)?;
         }
         let plan = statement.plan();
         if count != plan.params.len() {
@@ -141,12 +145,12 @@ impl Session {
         }
         self.refuse_in_failed_block(&plan)?;
         let plan = self.with_columns(plan);
-        if self.portals.contains_key(bind.portal) {
+        if self.portals.named.contains_key(bind.portal) {
             let text = format!("cursor \"{}\" already exists", bind.portal);
             return Err(SqlError::new(SqlState(*b"42P03"), text));
         }
         let name = bind.portal;
-        let values = values(bind, formats, &plan, &self.env.zone);
+        let values = values(bind, formats, &plan, &self.config.env.zone);
         let formats = values
             .as_ref()
             .map_err(Clone::clone)
@@ -158,14 +162,14 @@ impl Session {
             Ok(formats) => (formats, Ok(())),
             Err(e) => (ResultFormats::All(Format::Text), Err(e)),
         };
-        let depth = self.settings.savepoints();
+        let depth = self.config.settings.savepoints();
         let portal =
             Portal { statement: Some(statement), plan, env, formats, state, depth, declared: None };
         // Even if Bind fails: in a block the portal exists until the block ends.
         if name.is_empty() {
-            self.unnamed_portal = Some(portal);
+            self.portals.unnamed = Some(portal);
         } else {
-            self.portals.insert(name.into(), portal);
+            self.portals.named.insert(name.into(), portal);
         }
         result?;
         backend::bind_complete(&mut self.io.out);
@@ -175,8 +179,8 @@ impl Session {
     fn describe_statement(&mut self, cx: &mut Context<'_>, name: &str) -> SqlResult<()> {
         let statement = self.statement(name)?.clone();
         let catalog = self.catalog(cx);
-        if !statement.is_fresh(&catalog, &self.env) {
-            statement.replan(&catalog, &self.env, true)?;
+        if !statement.is_fresh(&catalog, &self.config.env) {
+            statement.replan(&catalog, &self.config.env, true)?;
         }
         let plan = self.with_columns(statement.plan());
         self.refuse_rows_in_failed_block(&plan.columns)?;
@@ -192,8 +196,11 @@ impl Session {
     }
 
     fn describe_portal(&mut self, name: &str) -> SqlResult<()> {
-        let portal =
-            if name.is_empty() { self.unnamed_portal.as_ref() } else { self.portals.get(name) };
+        let portal = if name.is_empty() {
+            self.portals.unnamed.as_ref()
+        } else {
+            self.portals.named.get(name)
+        };
         let portal = portal.ok_or_else(|| no_portal(name))?;
         self.refuse_rows_in_failed_block(portal.columns())?;
         let out = &mut self.io.out;
@@ -214,7 +221,7 @@ impl Session {
         implicit_block: bool,
     ) {
         let key: Option<Box<str>> = (!name.is_empty()).then(|| name.into());
-        let Some(portal) = self.portal_mut(key.as_deref()) else {
+        let Some(portal) = self.portals.get_mut(key.as_deref()) else {
             return self.fail(cx, &Origin::Portal { name: key, max_rows }, &no_portal(name));
         };
         if !matches!(portal.state, PortalState::New) {
@@ -233,7 +240,7 @@ impl Session {
             implicit_block,
             replans: 0,
             began: false,
-            headed: false,
+            header_sent: false,
             sent: 0,
             cursor: None,
             binary: false,

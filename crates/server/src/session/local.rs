@@ -31,7 +31,7 @@ impl Session {
             }
             Statement::Show(name) => self.show(name),
             Statement::Prepare { name, plan } => {
-                if self.statements.contains_key(name.as_str()) {
+                if self.statements.named.contains_key(name.as_str()) {
                     let text = format!("prepared statement \"{name}\" already exists");
                     return Err(SqlError::new(SqlState::DUPLICATE_STATEMENT, text));
                 }
@@ -41,21 +41,23 @@ impl Session {
                     .as_ref()
                     .ok_or_else(|| SqlError::internal("PREPARE has no statement text"))?;
                 let statement = Rc::new(outer.inner(plan.clone()));
-                self.statements.insert(name.as_str().into(), statement);
+                self.statements.named.insert(name.as_str().into(), statement);
                 done("PREPARE")
             }
             Statement::Close(name) => done(self.close_cursor(name.as_deref())?),
             Statement::Deallocate(None) => {
-                self.statements.clear();
+                self.statements.named.clear();
                 done("DEALLOCATE ALL")
             }
-            Statement::Deallocate(Some(name)) => match self.statements.remove(name.as_str()) {
-                Some(_) => done("DEALLOCATE"),
-                None => {
-                    let text = format!("prepared statement \"{name}\" does not exist");
-                    Err(SqlError::new(SqlState::UNDEFINED_STATEMENT, text))
+            Statement::Deallocate(Some(name)) => {
+                match self.statements.named.remove(name.as_str()) {
+                    Some(_) => done("DEALLOCATE"),
+                    None => {
+                        let text = format!("prepared statement \"{name}\" does not exist");
+                        Err(SqlError::new(SqlState::UNDEFINED_STATEMENT, text))
+                    }
                 }
-            },
+            }
             _ => done(""),
         }
     }
@@ -72,8 +74,8 @@ impl Session {
         let Statement::Execute { name, args } = &run.plan.statement else { return Ok(()) };
         let statement = self.statement(name)?.clone();
         let catalog = self.catalog(cx);
-        if !statement.is_fresh(&catalog, &self.env) {
-            statement.replan(&catalog, &self.env, true)?;
+        if !statement.is_fresh(&catalog, &self.config.env) {
+            statement.replan(&catalog, &self.config.env, true)?;
         }
         let plan = statement.plan();
         if matches!(plan.statement, Statement::Execute { .. }) {
@@ -124,18 +126,18 @@ impl Session {
             let text = "SET LOCAL can only be used in transaction blocks".to_owned();
             self.notices(&[(SqlState::NO_ACTIVE_TRANSACTION, text)]);
             // Only checks: the setting would not outlive the statement.
-            return self.settings.check(name, value).map(drop);
+            return self.config.settings.check(name, value).map(drop);
         }
         if in_block {
             self.enter(implicit_block);
-            self.settings.enter_txn();
+            self.config.settings.enter_txn();
         }
-        if let Some(options) = self.settings.characteristic(name, value)? {
+        if let Some(options) = self.config.settings.characteristic(name, value)? {
             self.client.as_mut().map_or(Ok(()), |client| client.set_characteristics(options))?;
         } else if name == "all" && value.is_none() {
-            self.settings.reset_all();
+            self.config.settings.reset_all();
         } else {
-            self.settings.set(name, value, local)?;
+            self.config.settings.set(name, value, local)?;
         }
         self.report_settings();
         Ok(())
@@ -144,8 +146,8 @@ impl Session {
     /// Adds a statement that the session runs itself to the implicit transaction, which keeps the
     /// characteristics it began with.
     fn enter(&mut self, implicit_block: bool) {
-        self.implicit_open |= implicit_block;
-        let options = RunOptions { implicit_block, characteristics: self.characteristics };
+        self.exchange.implicit_open |= implicit_block;
+        let options = RunOptions { implicit_block, characteristics: self.config.characteristics };
         if let Some(client) = self.client.as_mut().filter(|_| implicit_block) {
             client.enter(options);
         }
@@ -172,10 +174,10 @@ impl Session {
 
     /// Copies the transaction's characteristics to the settings that show them.
     pub(super) fn follow_transaction(&mut self) {
-        let default = self.characteristics;
+        let default = self.config.characteristics;
         let now = self.client.as_ref().map_or(default, |client| client.characteristics(default));
-        if std::mem::replace(&mut self.shown_characteristics, now) != now {
-            self.settings.put_characteristics(now);
+        if std::mem::replace(&mut self.config.shown_characteristics, now) != now {
+            self.config.settings.put_characteristics(now);
             self.settings_changed();
         }
     }
@@ -184,13 +186,13 @@ impl Session {
         self.follow_transaction();
         let mut rows = RowBatch::new();
         if name == "all" {
-            for (name, value) in self.settings.all() {
+            for (name, value) in self.config.settings.all() {
                 rows.push_with(|r| {
                     [name.as_str(), value, ""].iter().for_each(|s| r.push(DatumRef::Text(s)))
                 });
             }
         } else {
-            let value = self.settings.get(name)?;
+            let value = self.config.settings.get(name)?;
             rows.push_with(|r| r.push(DatumRef::Text(value)));
         }
         Ok(outcome(Tag::Plain("SHOW"), rows))
@@ -199,10 +201,10 @@ impl Session {
     /// DISCARD ALL and its parts, after the engine has accepted it.
     pub(super) fn discard(&mut self, tag: &str) {
         if tag == "DISCARD ALL" {
-            self.statements.clear();
-            self.unnamed = None;
-            self.portals.clear();
-            self.settings.reset_all();
+            self.statements.named.clear();
+            self.statements.unnamed = None;
+            self.portals.named.clear();
+            self.config.settings.reset_all();
             self.report_settings();
         }
     }
@@ -214,14 +216,14 @@ impl Session {
         }
         let changed = match statement {
             Statement::Savepoint(name) => {
-                self.settings.savepoint(name);
+                self.config.settings.savepoint(name);
                 false
             }
             Statement::Release(name) => {
-                self.settings.release(name);
+                self.config.settings.release(name);
                 false
             }
-            Statement::RollbackTo(name) => self.settings.rollback_to(name),
+            Statement::RollbackTo(name) => self.config.settings.rollback_to(name),
             _ => false,
         };
         if changed {
@@ -232,9 +234,9 @@ impl Session {
     /// Restores settings if a transaction has ended: its SET LOCALs, and if it was aborted all of
     /// its SETs.
     pub(super) fn settle_settings(&mut self, committed: bool) {
-        if !self.implicit_open
+        if !self.exchange.implicit_open
             && self.status() == TxnStatus::Idle
-            && self.settings.end_txn(committed)
+            && self.config.settings.end_txn(committed)
         {
             self.report_settings();
         }
@@ -243,8 +245,9 @@ impl Session {
     /// Reports changed settings to the client, and rebuilds the session's part of the expression
     /// environment.
     fn report_settings(&mut self) {
-        for (name, value) in self.settings.reported() {
-            let known = self.env.settings.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+        for (name, value) in self.config.settings.reported() {
+            let known =
+                self.config.env.settings.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
             if known != Some(value) {
                 backend::parameter_status(&mut self.io.out, name, value);
             }
@@ -254,10 +257,10 @@ impl Session {
 
     /// Applies the settings to the session.
     pub(super) fn settings_changed(&mut self) {
-        self.synchronous_commit = self.settings.synchronous_commit();
-        self.characteristics = self.settings.default_characteristics();
-        self.deadlines.follow(&self.settings);
-        let env = self.settings.env(&self.user, &self.database, self.pid);
-        self.env = Arc::new(SessionEnv { backends: Some(self.signals.clone()), ..env });
+        self.config.synchronous_commit = self.config.settings.synchronous_commit();
+        self.config.characteristics = self.config.settings.default_characteristics();
+        self.deadlines.follow(&self.config.settings);
+        let env = self.config.settings.env(&self.login.user, &self.login.database, self.login.pid);
+        self.config.env = Arc::new(SessionEnv { backends: Some(self.signals.clone()), ..env });
     }
 }

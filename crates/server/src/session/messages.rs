@@ -65,18 +65,18 @@ impl Session {
             // Leftovers of a failed COPY.
             matches!(tag, b'd' | b'c' | b'f')
         };
-        if ignored || self.skip_to_sync && !matches!(tag, b'S' | b'X') {
+        if ignored || self.exchange.skip_to_sync && !matches!(tag, b'S' | b'X') {
             return;
         }
         match Frontend::decode(tag, body) {
             Ok(message) if copying => self.copy_message(cx, message),
             Ok(message) => self.message(cx, message, rest),
-            Err(e) if copying => self.give_copy_up(cx, e),
+            Err(e) if copying => self.fail_copy(cx, e),
             Err(_) if tag == b'F' && self.status() == TxnStatus::Failed => {
                 self.fail(cx, &Origin::Simple, &run::failed_block());
             }
             Err(e) if matches!(tag, b'Q' | b'S' | b'F') => {
-                self.skip_to_sync = false;
+                self.exchange.skip_to_sync = false;
                 self.fail(cx, &Origin::Simple, &e);
             }
             Err(e) => self.fail(cx, &Origin::Portal { name: None, max_rows: 0 }, &e),
@@ -89,19 +89,19 @@ impl Session {
         if matches!(self.phase, Phase::CopyIn) {
             return self.end_of_input_in_copy(cx);
         }
-        self.io.forget_unreleased();
+        self.io.discard_unreleased();
         self.phase = Phase::Closing;
     }
 
     fn message(&mut self, cx: &mut Context<'_>, message: Frontend<'_>, rest: &[u8]) {
-        self.deadlines.heard();
+        self.deadlines.message_arrived();
         if matches!(message, Frontend::Query(_) | Frontend::Bind(_)) {
-            self.statement_now = cx.shared.clock.wall_micros();
+            self.times.statement = cx.shared.clock.wall_micros();
         }
         match message {
             Frontend::Query(sql) => self.simple_query(cx, sql),
             Frontend::Sync => {
-                let commit = !std::mem::take(&mut self.skip_to_sync);
+                let commit = !std::mem::take(&mut self.exchange.skip_to_sync);
                 self.end_implicit(cx, commit);
             }
             Frontend::Flush => self.io.release(),
@@ -109,7 +109,7 @@ impl Session {
             Frontend::Execute { portal, max_rows } => {
                 // Alone in its group: a statement that commits itself. Otherwise the coming Sync
                 // commits the group.
-                let alone = !self.implicit_open && whole::is_sync(rest);
+                let alone = !self.exchange.implicit_open && whole::is_sync(rest);
                 self.look_ahead_in_pipeline(cx, portal, max_rows, rest);
                 self.execute(cx, portal, max_rows, !alone);
             }

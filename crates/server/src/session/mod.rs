@@ -56,7 +56,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Messages handled for one session before the others get a turn.
-const MESSAGES_A_TURN: usize = 256;
+const MESSAGES_PER_TURN: usize = 256;
 
 /// What a session works with during its turn.
 pub struct Context<'a> {
@@ -117,58 +117,133 @@ pub enum Turn {
     Over,
 }
 
+/// A session's place in its worker's lists.
+pub struct Schedule {
+    /// The session's slot.
+    slot: u32,
+    /// The epoch in which the worker last counted the session as busy.
+    pub epoch: u64,
+    /// It is among the sessions whose replies wait for the log.
+    pub awaits: bool,
+    /// It is in the list of sessions that can continue.
+    pub scheduled: bool,
+}
+
+/// Who has connected, and how.
+struct Login {
+    /// There are too many connections: the login fails.
+    refused: bool,
+    /// Requests for TLS and GSSAPI encryption so far.
+    asked: startup::Asked,
+    /// The client uses the control socket.
+    control: bool,
+    /// The backend id; 0 before the login.
+    pid: i32,
+    user: String,
+    database: String,
+}
+
+/// The settings and everything derived from them.
+struct SessionConfig {
+    settings: Settings,
+    synchronous_commit: bool,
+    /// Defaults for transactions that do not set their own.
+    characteristics: Characteristics,
+    /// The characteristics that the settings show.
+    shown_characteristics: Characteristics,
+    /// The session's part of the expression environment.
+    env: Arc<SessionEnv>,
+    /// Memory limit of a statement, in bytes.
+    query_memory: u64,
+    /// State of the generator behind random().
+    seed: u64,
+}
+
+/// Prepared statements, and the text of the last statement.
+#[derive(Default)]
+struct Statements {
+    named: HashMap<Box<str>, Rc<Prepared>>,
+    unnamed: Option<Rc<Prepared>>,
+    /// The last statement that began; `None` means `simple_text`.
+    last: Option<Rc<Prepared>>,
+    /// The text of the last simple query that ran from the plan cache; kept to reuse its memory.
+    simple_text: Arc<String>,
+}
+
+/// The portals of the transaction.
+#[derive(Default)]
+struct Portals {
+    named: HashMap<Box<str>, Portal>,
+    unnamed: Option<Portal>,
+}
+
+impl Portals {
+    /// Returns a portal; `None` names the unnamed one.
+    fn get(&self, name: Option<&str>) -> Option<&Portal> {
+        name.map_or(self.unnamed.as_ref(), |name| self.named.get(name))
+    }
+
+    /// Like [`Portals::get`].
+    fn get_mut(&mut self, name: Option<&str>) -> Option<&mut Portal> {
+        match name {
+            None => self.unnamed.as_mut(),
+            Some(name) => self.named.get_mut(name),
+        }
+    }
+
+    /// Drops all portals, at the end of their transaction.
+    fn clear(&mut self) {
+        self.unnamed = None;
+        if !self.named.is_empty() {
+            self.named.clear();
+        }
+    }
+}
+
+/// The query or group of messages in progress.
+#[derive(Default)]
+struct Exchange {
+    /// An error has occurred: messages are skipped up to the next Sync.
+    skip_to_sync: bool,
+    /// An implicit transaction is open; the Sync or the end of the query ends it.
+    implicit_open: bool,
+    /// The rest of a simple query.
+    simple: Option<SimpleQuery>,
+    /// A COPY FROM STDIN in progress.
+    copy: Option<copy::CopyIn>,
+}
+
+/// Times in microseconds since 2000-01-01 UTC; 0 means none yet.
+struct Times {
+    /// Start of the transaction: now().
+    transaction: i64,
+    /// Arrival of the message that requested the statement: statement_timestamp().
+    statement: i64,
+    /// Start of idle time.
+    idle_since: i64,
+    /// The session has waited since it was last idle.
+    has_waited: bool,
+}
+
 /// One client's session.
 pub struct Session {
     io: Io,
     input: Input,
-    slot: u32,
-    refused: bool,
-    /// The client has asked for TLS, and for GSSAPI encryption.
-    asked: startup::Asked,
-    /// It came through the control socket.
-    control: bool,
+    /// The session's place in its worker's lists.
+    pub schedule: Schedule,
+    login: Login,
+    /// The session's transactions in the engine; `None` before the login.
     client: Option<Client>,
-    pid: i32,
-    user: String,
-    database: String,
-    settings: Settings,
-    synchronous_commit: bool,
-    /// Those of a transaction that does not give its own.
-    characteristics: Characteristics,
-    /// Those that the settings show.
-    shown_characteristics: Characteristics,
+    config: SessionConfig,
     deadlines: deadlines::Deadlines,
-    env: Arc<SessionEnv>,
     signals: Arc<signals::Signals>,
-    /// Another session has ended it.
+    /// Another session has terminated this one.
     terminating: bool,
-    statements: HashMap<Box<str>, Rc<Prepared>>,
-    unnamed: Option<Rc<Prepared>>,
-    portals: HashMap<Box<str>, Portal>,
-    unnamed_portal: Option<Portal>,
+    statements: Statements,
+    portals: Portals,
     phase: Phase,
-    skip_to_sync: bool,
-    implicit_open: bool,
-    simple: Option<SimpleQuery>,
-    /// The text of the simple query that runs from the plan cache; kept for its room.
-    simple_text: Arc<String>,
-    copy: Option<copy::CopyIn>,
-    txn_now: i64,
-    /// When the message came that asked for the statement.
-    statement_now: i64,
-    /// The last statement that was begun; `None`: `simple_text`.
-    last: Option<Rc<Prepared>>,
-    /// It has waited since it was idle.
-    has_waited: bool,
-    idle_since: i64,
-    seed: u64,
-    query_memory: u64,
-    /// When the worker last counted it as busy.
-    pub epoch: u64,
-    /// Whether the worker has it among those whose replies wait for the log.
-    pub awaits: bool,
-    /// Whether the worker has it in a list of sessions to look at again.
-    pub listed: bool,
+    exchange: Exchange,
+    times: Times,
 }
 
 impl Session {
@@ -176,49 +251,41 @@ impl Session {
     /// many connections.
     pub fn new(stream: Stream, slot: u32, refused: bool, shared: &Arc<Shared>) -> Self {
         let control = matches!(stream, Stream::Control(_));
+        let config = &shared.config;
         Self {
             io: Io::new(stream),
             input: Input::default(),
-            slot,
-            refused,
-            asked: startup::Asked::default(),
-            control,
+            schedule: Schedule { slot, epoch: 0, awaits: false, scheduled: false },
+            login: Login {
+                refused,
+                asked: startup::Asked::default(),
+                control,
+                pid: 0,
+                user: String::new(),
+                database: String::new(),
+            },
             client: None,
-            pid: 0,
-            user: String::new(),
-            database: String::new(),
-            settings: Settings::new(
-                "",
-                shared.config.synchronous_commit,
-                shared.config.default_transaction_isolation,
-            ),
-            synchronous_commit: true,
-            characteristics: Characteristics::default(),
-            shown_characteristics: Characteristics::default(),
+            config: SessionConfig {
+                settings: Settings::new(
+                    "",
+                    config.synchronous_commit,
+                    config.default_transaction_isolation,
+                ),
+                synchronous_commit: true,
+                characteristics: Characteristics::default(),
+                shown_characteristics: Characteristics::default(),
+                env: Arc::default(),
+                query_memory: config.query_memory,
+                seed: shared.entropy.u64(),
+            },
             deadlines: deadlines::Deadlines::default(),
-            env: Arc::default(),
             signals: Arc::new(signals::Signals::new(shared.clone())),
             terminating: false,
-            statements: HashMap::new(),
-            unnamed: None,
-            portals: HashMap::new(),
-            unnamed_portal: None,
+            statements: Statements::default(),
+            portals: Portals::default(),
             phase: Phase::Startup,
-            skip_to_sync: false,
-            implicit_open: false,
-            simple: None,
-            simple_text: Arc::default(),
-            copy: None,
-            txn_now: 0,
-            statement_now: 0,
-            last: None,
-            has_waited: true,
-            idle_since: 0,
-            seed: shared.entropy.u64(),
-            query_memory: shared.config.query_memory,
-            epoch: 0,
-            awaits: false,
-            listed: false,
+            exchange: Exchange::default(),
+            times: Times { transaction: 0, statement: 0, idle_since: 0, has_waited: true },
         }
     }
 
@@ -228,7 +295,7 @@ impl Session {
     }
     /// The backend id; 0 before the client has logged in.
     pub fn pid(&self) -> i32 {
-        self.pid
+        self.login.pid
     }
     /// Notes that the socket is readable; `closed` means that the client has closed its side.
     pub fn set_readable(&mut self, closed: bool) {
@@ -255,7 +322,7 @@ impl Session {
             turn = Turn::Over;
         }
         if turn == Turn::Waits && !matches!(self.phase, Phase::Running { .. }) {
-            self.let_go(cx);
+            self.release_partitions(cx);
         }
         if matches!(self.phase, Phase::Closing) && (self.io.is_flushed() || !self.io.writable) {
             turn = Turn::Over;
@@ -277,7 +344,7 @@ impl Session {
     }
 
     fn advance(&mut self, cx: &mut Context<'_>) -> Turn {
-        for _ in 0..MESSAGES_A_TURN {
+        for _ in 0..MESSAGES_PER_TURN {
             self.end_if_terminated(cx);
             if self.io.is_full() {
                 if self.flush(cx).is_err() {
@@ -339,7 +406,7 @@ impl Session {
     fn ready(&mut self, cx: &mut Context<'_>) {
         let status = match self.status() {
             TxnStatus::Idle => {
-                self.drop_portals();
+                self.portals.clear();
                 b'I'
             }
             TxnStatus::InBlock => b'T',
@@ -350,15 +417,7 @@ impl Session {
         self.phase = Phase::Idle;
         self.becomes_idle(cx);
         if status != b'I' {
-            self.limit_silence(cx);
-        }
-    }
-
-    /// Drops all portals at the end of their transaction.
-    fn drop_portals(&mut self) {
-        self.unnamed_portal = None;
-        if !self.portals.is_empty() {
-            self.portals.clear();
+            self.limit_idle_time(cx);
         }
     }
 
@@ -380,38 +439,30 @@ impl Session {
         }
     }
 
-    fn portal(&self, name: Option<&str>) -> Option<&Portal> {
-        name.map_or(self.unnamed_portal.as_ref(), |n| self.portals.get(n))
-    }
-    fn portal_mut(&mut self, name: Option<&str>) -> Option<&mut Portal> {
-        match name {
-            None => self.unnamed_portal.as_mut(),
-            Some(n) => self.portals.get_mut(n),
-        }
-    }
-
     /// Like [`Session::make_env`], for the last simple query.
     fn simple_env(&mut self, params: Vec<Datum>) -> Arc<Env> {
-        self.make_env(StatementText::Reused(self.simple_text.clone()), params)
+        self.make_env(StatementText::Reused(self.statements.simple_text.clone()), params)
     }
 
     /// Creates the environment of a statement's expressions.
     fn make_env(&mut self, text: StatementText, params: Vec<Datum>) -> Arc<Env> {
         self.follow_transaction();
-        if self.txn_now == 0 || (!self.implicit_open && self.status() == TxnStatus::Idle) {
-            self.txn_now = self.statement_now;
+        if self.times.transaction == 0
+            || (!self.exchange.implicit_open && self.status() == TxnStatus::Idle)
+        {
+            self.times.transaction = self.times.statement;
         }
         // A xorshift step: only makes random() differ between executions.
-        self.seed ^= self.seed << 13;
-        self.seed ^= self.seed >> 7;
-        self.seed ^= self.seed << 17;
-        let memory = MemoryAccount::new(self.query_memory);
+        self.config.seed ^= self.config.seed << 13;
+        self.config.seed ^= self.config.seed >> 7;
+        self.config.seed ^= self.config.seed << 17;
+        let memory = MemoryAccount::new(self.config.query_memory);
         Arc::new(Env {
             params,
-            now: self.txn_now,
-            statement_now: self.statement_now,
-            session: Some(self.env.clone()),
-            seed: self.seed,
+            now: self.times.transaction,
+            statement_now: self.times.statement,
+            session: Some(self.config.env.clone()),
+            seed: self.config.seed,
             memory,
             text,
             acted: clearway_ir::Acted::default(),
@@ -433,10 +484,10 @@ impl Session {
             }
             Phase::Sleeping { run, .. } => self.complete(cx, run, Err(error)),
             Phase::Ending(ending) => self.complete(cx, ending.into_run(), Err(error)),
-            Phase::Emitting(emit) if emit.is_running() => self.break_off(cx, *emit, error),
+            Phase::Emitting(emit) if emit.is_running() => self.abort_emit(cx, *emit, error),
             Phase::CopyIn => {
                 self.phase = Phase::CopyIn;
-                self.give_copy_up(cx, error);
+                self.fail_copy(cx, error);
             }
             other => self.phase = other,
         }
@@ -459,8 +510,8 @@ impl Session {
         if let Some(client) = self.client.take() {
             client.close(cx.port);
         }
-        if self.pid != 0 {
-            cx.shared.unregister(self.pid);
+        if self.login.pid != 0 {
+            cx.shared.unregister(self.login.pid);
         }
         cx.shared.disconnect();
     }

@@ -74,7 +74,7 @@ fn source(plan: &Plan) -> Option<TableId> {
     }
 }
 
-fn is_in_way(portal: &Portal, change: Change) -> bool {
+fn is_affected(portal: &Portal, change: Change) -> bool {
     let suspended = matches!(portal.state, PortalState::Rows { rest: Rest::Suspended(_), .. });
     suspended
         && match (change, source(&portal.plan)) {
@@ -88,18 +88,22 @@ impl Session {
     /// Reads the rest of a portal that the statement would invalidate, then runs the statement.
     /// Returns the statement if there is no such portal.
     pub(super) fn drain(&mut self, cx: &mut Context<'_>, run: Run) -> Option<Run> {
-        if self.portals.is_empty() && self.unnamed_portal.is_none() {
+        if self.portals.named.is_empty() && self.portals.unnamed.is_none() {
             return Some(run);
         }
         let change = change(&run.plan.statement);
-        let unnamed =
-            self.unnamed_portal.as_ref().filter(|portal| is_in_way(portal, change)).map(|_| None);
-        let mut named = self.portals.iter().filter(|(_, portal)| is_in_way(portal, change));
+        let unnamed = self
+            .portals
+            .unnamed
+            .as_ref()
+            .filter(|portal| is_affected(portal, change))
+            .map(|_| None);
+        let mut named = self.portals.named.iter().filter(|(_, portal)| is_affected(portal, change));
         let Some(name) = unnamed.or_else(|| named.next().map(|(name, _)| Some(name.clone())))
         else {
             return Some(run);
         };
-        let Some(portal) = self.portal_mut(name.as_deref()) else { return Some(run) };
+        let Some(portal) = self.portals.get_mut(name.as_deref()) else { return Some(run) };
         let env = portal.env.clone();
         let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
         let PortalState::Rows { rows, pos, rest: Rest::Suspended(suspended) } = state else {
@@ -137,7 +141,7 @@ impl Session {
                     return match self.answered(cx, result) {
                         Ok(outcome) => {
                             rows.append(&outcome.rows);
-                            if let Some(portal) = self.portal_mut(portal.as_deref()) {
+                            if let Some(portal) = self.portals.get_mut(portal.as_deref()) {
                                 portal.state = PortalState::Rows {
                                     rows,
                                     pos: 0,

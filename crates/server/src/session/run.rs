@@ -43,7 +43,7 @@ pub(super) struct Run {
     /// It was not refused by a failed block.
     pub(super) began: bool,
     /// RowDescription has been sent, or is not needed.
-    pub(super) headed: bool,
+    pub(super) header_sent: bool,
     /// Rows sent since the current Execute or query.
     pub(super) sent: usize,
     /// How it uses a cursor, if it does.
@@ -83,10 +83,10 @@ impl Session {
         run.began = true;
         if matches!(run.origin, Origin::Simple) && !matches!(run.plan.statement, Statement::Empty) {
             // A simple query replaces the unnamed portal.
-            self.unnamed_portal = None;
+            self.portals.unnamed = None;
         }
         self.statement_begins(cx);
-        self.last.clone_from(&run.statement);
+        self.statements.last.clone_from(&run.statement);
         if let Some(command) = alone(&run.plan.statement).filter(|_| self.is_in_block(&run)) {
             let text = format!("{command} cannot run inside a transaction block");
             return self.complete(cx, run, Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, text)));
@@ -118,7 +118,7 @@ impl Session {
             Statement::Execute { .. } => self.run_execute(cx, run),
             Statement::Declare { .. } => self.run_declare(cx, run),
             Statement::Fetch(_) => self.run_fetch(cx, run),
-            Statement::Backup(_) if !self.control => {
+            Statement::Backup(_) if !self.login.control => {
                 let e = SqlError::new(
                     SqlState::INSUFFICIENT_PRIVILEGE,
                     "BACKUP is allowed only on the control socket",
@@ -140,7 +140,7 @@ impl Session {
                 None => self.start_in_engine(cx, run),
                 Some(Err(e)) => self.complete(cx, run, Err(e)),
                 Some(Ok(how_long)) => {
-                    let ticket = cx.timers.set(cx.now() + how_long, self.slot);
+                    let ticket = cx.timers.set(cx.now() + how_long, self.schedule.slot);
                     self.limit_wait(cx);
                     self.phase = Phase::Sleeping { run, ticket };
                 }
@@ -154,7 +154,7 @@ impl Session {
             Origin::Simple => run.implicit_block,
             // Before its Sync arrives, a single statement looks like the first of several: only
             // earlier statements count.
-            Origin::Portal { .. } => self.implicit_open,
+            Origin::Portal { .. } => self.exchange.implicit_open,
         };
         several || self.status() != TxnStatus::Idle
     }
@@ -163,9 +163,9 @@ impl Session {
         let Some(client) = &mut self.client else { return };
         let options = RunOptions {
             implicit_block: run.implicit_block,
-            characteristics: self.characteristics,
+            characteristics: self.config.characteristics,
         };
-        self.implicit_open |= run.implicit_block;
+        self.exchange.implicit_open |= run.implicit_block;
         let step = client.start(cx.port, &run.plan, &run.env, options);
         self.after_statement_step(cx, run, step);
     }
@@ -208,7 +208,9 @@ impl Session {
     fn replan(&mut self, cx: &mut Context<'_>, run: &mut Run) -> SqlResult<()> {
         let catalog = self.catalog(cx);
         if run.statement.is_none() {
-            if let Some((plan, params)) = cx.plans.simple(&self.simple_text, &catalog, &self.env) {
+            if let Some((plan, params)) =
+                cx.plans.simple(&self.statements.simple_text, &catalog, &self.config.env)
+            {
                 run.plan = plan;
                 run.env = self.simple_env(params);
                 return Ok(());
@@ -220,7 +222,7 @@ impl Session {
         }
         if let Some(statement) = &run.statement {
             let fixed = matches!(run.origin, Origin::Portal { .. });
-            statement.replan(&catalog, &self.env, fixed)?;
+            statement.replan(&catalog, &self.config.env, fixed)?;
             run.plan = statement.plan();
         }
         Ok(())
@@ -294,7 +296,7 @@ impl Session {
     /// Reports the end of a statement.
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, run: Run, result: SqlResult<Outcome>) {
         self.statement_ended();
-        self.warn_of_unknown();
+        self.warn_about_unknown_pids();
         match result {
             Err(e) => {
                 let notices = self.client.as_ref().map(Client::take_notices).unwrap_or_default();
@@ -309,7 +311,7 @@ impl Session {
                 self.notices(&outcome.notices);
                 self.follow_savepoint(&run.plan.statement);
                 if matches!(run.plan.statement, Statement::Commit | Statement::Rollback) {
-                    self.drop_portals();
+                    self.portals.clear();
                 }
                 self.settle_settings(outcome.tag != Tag::Plain("ROLLBACK"));
                 if let Statement::Noop(tag) = &run.plan.statement {
@@ -325,8 +327,8 @@ impl Session {
     pub(super) fn leave_portal(&mut self, plan: Arc<Plan>, env: Arc<Env>) {
         let (formats, state) =
             (ResultFormats::All(row::Format::Text), PortalState::Done { tag: None });
-        let depth = self.settings.savepoints();
-        self.unnamed_portal =
+        let depth = self.config.settings.savepoints();
+        self.portals.unnamed =
             Some(Portal { statement: None, plan, env, formats, state, depth, declared: None });
     }
 
@@ -344,7 +346,7 @@ impl Session {
     /// Holds unreleased and later replies until the log is durable up to `wait`.
     #[track_caller]
     pub(super) fn hold(&mut self, cx: &Context<'_>, wait: Lsn) {
-        if wait.0 != 0 && self.synchronous_commit {
+        if wait.0 != 0 && self.config.synchronous_commit {
             self.io.hold(wait, cx.durable);
         }
     }
@@ -382,22 +384,22 @@ impl Session {
     /// Reports the error after its block has failed, if there is one.
     fn failed(&mut self, cx: &mut Context<'_>, extended: bool, result: SqlResult<Outcome>) {
         if let Err(error) = result {
-            self.say_error(cx, &error);
+            self.send_error(cx, &error);
         }
         self.phase = Phase::Idle;
         self.abandon_portals();
         if extended {
-            self.skip_to_sync = true;
+            self.exchange.skip_to_sync = true;
             // A client that sent Flush, but no Sync yet, waits for this error; the Flush itself is
             // skipped.
             self.io.release();
         } else {
-            self.simple = None;
+            self.exchange.simple = None;
             self.end_implicit(cx, false);
         }
     }
 
-    fn say_error(&mut self, cx: &Context<'_>, error: &SqlError) {
+    fn send_error(&mut self, cx: &Context<'_>, error: &SqlError) {
         cx.counters().error(error.state());
         backend::error(&mut self.io.out, backend::Severity::Error, error);
     }
@@ -409,14 +411,14 @@ impl Session {
         {
             self.hold(cx, result.map_or_else(|refusal| refusal.wait, |outcome| outcome.wait));
         }
-        self.say_error(cx, error);
+        self.send_error(cx, error);
         let text = "terminating connection because protocol synchronization was lost";
         self.fatal(cx, &SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
     }
 
     /// Ends the implicit transaction, if there is one, and sends ReadyForQuery.
     pub(super) fn end_implicit(&mut self, cx: &mut Context<'_>, commit: bool) {
-        if !std::mem::take(&mut self.implicit_open) {
+        if !std::mem::take(&mut self.exchange.implicit_open) {
             return self.ready(cx);
         }
         let Some(client) = &mut self.client else { return };

@@ -63,7 +63,7 @@ impl Backends for Signals {
 
 impl Session {
     /// Warns the client about signalled backend ids without a session.
-    pub(super) fn warn_of_unknown(&mut self) {
+    pub(super) fn warn_about_unknown_pids(&mut self) {
         for pid in self.signals.take_unknown() {
             let text = format!("PID {pid} is not a PostgreSQL backend process");
             self.notices(&[(SqlState::WARNING, text)]);

@@ -49,16 +49,16 @@ impl SimpleQuery {
 
 impl Session {
     pub(super) fn simple_query(&mut self, cx: &mut Context<'_>, sql: &str) {
-        self.unnamed = None;
-        self.simple = None;
+        self.statements.unnamed = None;
+        self.exchange.simple = None;
         let catalog = self.catalog(cx);
         // In a failed block only statements that end it are allowed; they are never cached.
         if self.status() != TxnStatus::Failed
-            && let Some((plan, params)) = cx.plans.simple(sql, &catalog, &self.env)
+            && let Some((plan, params)) = cx.plans.simple(sql, &catalog, &self.config.env)
         {
-            match Arc::get_mut(&mut self.simple_text) {
+            match Arc::get_mut(&mut self.statements.simple_text) {
                 Some(text) => text.replace_range(.., sql),
-                None => self.simple_text = Arc::new(sql.to_owned()),
+                None => self.statements.simple_text = Arc::new(sql.to_owned()),
             }
             let env = self.simple_env(params);
             return self.start_simple(cx, None, plan, env, false);
@@ -72,7 +72,8 @@ impl Session {
                     clearway_wire::backend::empty_query(&mut self.io.out);
                     return self.ready(cx);
                 }
-                self.simple = Some(SimpleQuery { several: statements.len() > 1, statements });
+                self.exchange.simple =
+                    Some(SimpleQuery { several: statements.len() > 1, statements });
                 self.next_simple(cx);
             }
         }
@@ -81,7 +82,7 @@ impl Session {
     /// Continues after a statement of the query. The session's main loop starts the next one: there
     /// may be very many.
     pub(super) fn after_simple(&mut self, cx: &mut Context<'_>) {
-        if self.simple.is_some() {
+        if self.exchange.simple.is_some() {
             self.phase = Phase::NextStatement;
         } else {
             self.end_implicit(cx, true);
@@ -90,9 +91,13 @@ impl Session {
 
     /// Starts the next statement of the query, or ends it.
     pub(super) fn next_simple(&mut self, cx: &mut Context<'_>) {
-        let next = self.simple.as_mut().and_then(|s| Some((s.statements.pop_front()?, s.several)));
+        let next = self
+            .exchange
+            .simple
+            .as_mut()
+            .and_then(|s| Some((s.statements.pop_front()?, s.several)));
         let Some((item, several)) = next else {
-            self.simple = None;
+            self.exchange.simple = None;
             return self.end_implicit(cx, true);
         };
         match self.plan_simple(cx, item) {
@@ -112,10 +117,12 @@ impl Session {
     fn plan_simple(&mut self, cx: &mut Context<'_>, item: Item) -> SqlResult<Prepared> {
         let catalog = self.catalog(cx);
         let result = match item {
-            Item::Parsed(parsed) => Prepared::new(*parsed, Vec::new(), &catalog, &self.env),
-            Item::Planned(statement) if statement.is_fresh(&catalog, &self.env) => Ok(*statement),
+            Item::Parsed(parsed) => Prepared::new(*parsed, Vec::new(), &catalog, &self.config.env),
+            Item::Planned(statement) if statement.is_fresh(&catalog, &self.config.env) => {
+                Ok(*statement)
+            }
             Item::Planned(statement) => {
-                statement.replan(&catalog, &self.env, false).map(|()| *statement)
+                statement.replan(&catalog, &self.config.env, false).map(|()| *statement)
             }
         };
         let result = result.and_then(Prepared::without_parameters);
@@ -126,9 +133,9 @@ impl Session {
 
     /// Parses the text of the last cached simple query as it was written.
     pub(super) fn parse_simple_text(&self, catalog: &Catalog) -> SqlResult<Rc<Prepared>> {
-        let parsed = clearway_planner::parse(&self.simple_text)?.into_iter().next();
+        let parsed = clearway_planner::parse(&self.statements.simple_text)?.into_iter().next();
         let parsed = parsed.ok_or_else(|| SqlError::internal("a cached statement has no text"))?;
-        Prepared::new(parsed, Vec::new(), catalog, &self.env).map(Rc::new)
+        Prepared::new(parsed, Vec::new(), catalog, &self.config.env).map(Rc::new)
     }
 
     fn start_simple(
@@ -147,7 +154,7 @@ impl Session {
             implicit_block: several,
             replans: 0,
             began: false,
-            headed: false,
+            header_sent: false,
             sent: 0,
             cursor: None,
             binary: false,

@@ -20,7 +20,7 @@ impl Session {
     /// Handles the first packet, or the next one after refused encryption. Returns the packet's
     /// length, 0 while it is incomplete.
     pub(super) fn startup(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> SqlResult<usize> {
-        let (packet, len) = match startup(bytes, self.asked.ssl, self.asked.gss) {
+        let (packet, len) = match startup(bytes, self.login.asked.ssl, self.login.asked.gss) {
             Ok(Some(packet)) => packet?,
             Ok(None) => return Ok(0),
             Err(BadLength) => {
@@ -30,11 +30,11 @@ impl Session {
         };
         match packet {
             Startup::Ssl => {
-                self.asked.ssl = true;
+                self.login.asked.ssl = true;
                 self.refuse_encryption("SSL", bytes.len() > len)?;
             }
             Startup::Gss => {
-                self.asked.gss = true;
+                self.login.asked.gss = true;
                 self.refuse_encryption("GSSAPI encryption", bytes.len() > len)?;
             }
             Startup::Cancel { pid, secret } => {
@@ -81,13 +81,14 @@ impl Session {
         if minor > 0 || !unknown.is_empty() {
             backend::negotiate_protocol(&mut self.io.out, &unknown);
         }
-        self.user = get("user").filter(|u| !u.is_empty()).map(str::to_owned).ok_or_else(|| {
-            SqlError::new(
-                SqlState(*b"28000"),
-                "no PostgreSQL user name specified in startup packet",
-            )
-        })?;
-        if self.refused {
+        self.login.user =
+            get("user").filter(|u| !u.is_empty()).map(str::to_owned).ok_or_else(|| {
+                SqlError::new(
+                    SqlState(*b"28000"),
+                    "no PostgreSQL user name specified in startup packet",
+                )
+            })?;
+        if self.login.refused {
             return Err(SqlError::new(
                 SqlState::TOO_MANY_CONNECTIONS,
                 "sorry, too many clients already",
@@ -95,17 +96,18 @@ impl Session {
         }
         // There is no authentication, so errors from here on are reported to a logged-in user.
         backend::authentication_ok(&mut self.io.out);
-        self.database = get("database").filter(|d| !d.is_empty()).unwrap_or(&self.user).to_owned();
+        self.login.database =
+            get("database").filter(|d| !d.is_empty()).unwrap_or(&self.login.user).to_owned();
         // There is one database, known under these names. Clients that are not told a database
         // name ask for the user's name.
-        let names = [cx.shared.config.database.as_str(), "postgres", "clearway", &self.user];
-        if !names.contains(&self.database.as_str()) {
-            let text = format!("database \"{}\" does not exist", self.database);
+        let names = [cx.shared.config.database.as_str(), "postgres", "clearway", &self.login.user];
+        if !names.contains(&self.login.database.as_str()) {
+            let text = format!("database \"{}\" does not exist", self.login.database);
             return Err(SqlError::new(SqlState::UNDEFINED_DATABASE, text));
         }
         let config = &cx.shared.config;
-        self.settings = Settings::new(
-            &self.user,
+        self.config.settings = Settings::new(
+            &self.login.user,
             config.synchronous_commit,
             config.default_transaction_isolation,
         );
@@ -114,16 +116,16 @@ impl Session {
                 "user" | "database" | "replication" => {}
                 "options" => self.options(value)?,
                 name if name.starts_with("_pq_.") => {}
-                name => self.settings.set(name, Some(value), false)?,
+                name => self.config.settings.set(name, Some(value), false)?,
             }
         }
-        self.settings.started();
-        let (pid, secret) = cx.shared.register(cx.worker, self.slot);
-        self.pid = pid;
-        self.client = Some(Client::new(cx.port, self.slot));
+        self.config.settings.started();
+        let (pid, secret) = cx.shared.register(cx.worker, self.schedule.slot);
+        self.login.pid = pid;
+        self.client = Some(Client::new(cx.port, self.schedule.slot));
         self.settings_changed();
         let out = &mut self.io.out;
-        for (name, value) in self.settings.reported() {
+        for (name, value) in self.config.settings.reported() {
             backend::parameter_status(out, name, value);
         }
         backend::backend_key_data(out, pid, secret);
@@ -148,7 +150,7 @@ impl Session {
             let (name, value) = setting.split_once('=').ok_or_else(|| {
                 SqlError::new(SqlState::SYNTAX, format!("-c {setting} requires a value"))
             })?;
-            self.settings.set(name, Some(value), false)?;
+            self.config.settings.set(name, Some(value), false)?;
         }
         Ok(())
     }

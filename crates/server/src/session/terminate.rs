@@ -94,14 +94,15 @@ impl Session {
                 }
                 Ok(Some(arguments)) => arguments,
             };
-            if pid == self.pid {
+            if pid == self.login.pid {
                 return self.complete(cx, run, Err(Signal::Terminate.error()));
             }
             let sent = self.signals.signal(pid, Signal::Terminate);
-            let watcher = Watcher { worker: cx.worker, slot: self.slot, pid: self.pid };
+            let watcher =
+                Watcher { worker: cx.worker, slot: self.schedule.slot, pid: self.login.pid };
             if sent && timeout_ms > 0 && cx.shared.watch(pid, watcher) {
                 let timeout = Duration::from_millis(timeout_ms.unsigned_abs()).min(LONGEST);
-                let ticket = cx.timers.set(cx.now() + timeout, self.slot);
+                let ticket = cx.timers.set(cx.now() + timeout, self.schedule.slot);
                 self.limit_wait(cx);
                 self.phase = Phase::Ending(Box::new(Ending { run, pid, timeout_ms, ticket }));
                 return;

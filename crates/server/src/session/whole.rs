@@ -43,7 +43,7 @@ enum Found {
 }
 
 /// A look ahead in progress.
-struct Ahead<'a> {
+struct LookAhead<'a> {
     engine: &'a Engine,
     whole: Whole,
     /// BEGIN was found: the transaction does not end with the Sync or the query.
@@ -51,7 +51,7 @@ struct Ahead<'a> {
     statements: usize,
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> LookAhead<'a> {
     fn new(engine: &'a Engine) -> Self {
         Self { engine, whole: Whole::new(), explicit: false, statements: 0 }
     }
@@ -108,8 +108,8 @@ impl Session {
 
     fn whole_pipeline(&self, cx: &mut Context<'_>, portal: &str, mut rest: &[u8]) -> Option<Whole> {
         let engine = cx.port.engine().clone();
-        let mut ahead = Ahead::new(&engine);
-        let first = self.portal((!portal.is_empty()).then_some(portal))?;
+        let mut ahead = LookAhead::new(&engine);
+        let first = self.portals.get((!portal.is_empty()).then_some(portal))?;
         match ahead.statement(&first.plan, &first.env) {
             Found::More => {}
             _ => return None,
@@ -123,7 +123,7 @@ impl Session {
             match Frontend::decode(message[0], &message[5..]).ok()? {
                 Frontend::Parse { name, sql, types } => {
                     let statement =
-                        cx.plans.prepared(sql, types, &self.catalog(cx), &self.env).ok()?;
+                        cx.plans.prepared(sql, types, &self.catalog(cx), &self.config.env).ok()?;
                     pipeline.statements.retain(|(known, _)| *known != name);
                     pipeline.statements.push((name, statement));
                 }
@@ -151,8 +151,8 @@ impl Session {
     }
 
     /// Handles an Execute of a portal that was bound before the look ahead.
-    fn bound_before(&self, ahead: &mut Ahead<'_>, name: &str) -> Option<Found> {
-        let portal = self.portal((!name.is_empty()).then_some(name))?;
+    fn bound_before(&self, ahead: &mut LookAhead<'_>, name: &str) -> Option<Found> {
+        let portal = self.portals.get((!name.is_empty()).then_some(name))?;
         matches!(portal.state, PortalState::New).then(|| ahead.statement(&portal.plan, &portal.env))
     }
 
@@ -167,7 +167,7 @@ impl Session {
             return None;
         }
         let name = bind.portal;
-        let (params, _) = extended::values(bind, formats, &plan, &self.env.zone).ok()?;
+        let (params, _) = extended::values(bind, formats, &plan, &self.config.env.zone).ok()?;
         pipeline.portals.retain(|(known, ..)| *known != name);
         pipeline.portals.push((name, plan, self.env_ahead(params)));
         Some(())
@@ -175,7 +175,7 @@ impl Session {
 
     /// The environment of the expressions that determine a statement's partitions.
     fn env_ahead(&self, params: Vec<clearway_types::Datum>) -> Env {
-        let (now, session) = (self.statement_now, Some(self.env.clone()));
+        let (now, session) = (self.times.statement, Some(self.config.env.clone()));
         Env { params, now, statement_now: now, session, ..Env::default() }
     }
 
@@ -184,10 +184,10 @@ impl Session {
         if self.client.as_ref().is_none_or(Client::in_transaction) {
             return;
         }
-        let Some(mut simple) = self.simple.take() else { return };
+        let Some(mut simple) = self.exchange.simple.take() else { return };
         let on = cx.shared.config.hot_rows.whole;
         let whole = if on { self.whole_query(cx, next, env, simple.rest()) } else { None };
-        self.simple = Some(simple);
+        self.exchange.simple = Some(simple);
         if let Some(client) = &mut self.client {
             client.announce(whole);
         }
@@ -202,13 +202,13 @@ impl Session {
     ) -> Option<Whole> {
         let engine = cx.port.engine().clone();
         let catalog = self.catalog(cx);
-        let mut ahead = Ahead::new(&engine);
+        let mut ahead = LookAhead::new(&engine);
         if ahead.statement(next, env) != Found::More {
             return None;
         }
         let env = self.env_ahead(Vec::new());
         for item in rest {
-            let plan = item.plan(&catalog, &self.env)?;
+            let plan = item.plan(&catalog, &self.config.env)?;
             match ahead.statement(&plan, &env) {
                 Found::More => {}
                 Found::End => return Some(ahead.whole),
@@ -220,7 +220,7 @@ impl Session {
 
     /// Releases partitions held for a whole transaction at the end of the session's turn: unless
     /// the engine works for it, its next turn may be far away.
-    pub(super) fn let_go(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn release_partitions(&mut self, cx: &mut Context<'_>) {
         if let Some(client) = &mut self.client {
             client.let_go(cx.port);
         }

@@ -10,7 +10,7 @@ mod sample;
 mod terminal;
 mod view;
 
-use crate::client::{Client, News};
+use crate::client::{Client, Reply};
 use crate::exit::{ExitCode, Failure};
 use blocked::Blocked;
 use clap::Args;
@@ -178,8 +178,8 @@ impl Server {
 
     fn rows(&mut self, sql: &str) -> Result<Vec<Vec<String>>, Failure> {
         let mut rows = Vec::new();
-        let answer = self.client.ask(sql, &mut |news| {
-            if let News::Row(row) = news {
+        let answer = self.client.run(sql, &mut |reply| {
+            if let Reply::Row(row) = reply {
                 rows.push(row);
             }
         });

@@ -8,7 +8,8 @@ use clearway_harness::server::{Kind, Server};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+// Relaxed throughout: counters and flags. Joins, mutexes and sockets order everything else.
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 const WRITERS: u64 = 4;
@@ -45,9 +46,9 @@ struct Observed {
 impl Observed {
     /// Waits until each counter has increased by `more`.
     fn wait(&self, what: &str, counts: &[AtomicU64], more: u64) {
-        let from: Vec<u64> = counts.iter().map(|c| c.load(SeqCst)).collect();
+        let from: Vec<u64> = counts.iter().map(|c| c.load(Relaxed)).collect();
         let began = Instant::now();
-        while counts.iter().zip(&from).any(|(c, from)| c.load(SeqCst) < from + more) {
+        while counts.iter().zip(&from).any(|(c, from)| c.load(Relaxed) < from + more) {
             assert!(
                 began.elapsed() < LIMIT,
                 "not every writer is {what}: {counts:?} after {from:?}"
@@ -63,7 +64,7 @@ fn write(endpoint: &Endpoint, observed: &Observed, writer: u64) {
     let Ok(mut client) = Client::connect(endpoint, LIMIT) else { return };
     let at = writer as usize;
     for round in 0.. {
-        if observed.stop.load(SeqCst) {
+        if observed.stop.load(Relaxed) {
             return;
         }
         let first = (writer << 32) + round * ROWS;
@@ -78,13 +79,13 @@ fn write(endpoint: &Endpoint, observed: &Observed, writer: u64) {
         match statements.iter().try_for_each(|s| client.query(s).map(drop)) {
             Ok(()) => {
                 observed.acknowledged.lock().unwrap().extend(ids);
-                observed.written[at].fetch_add(1, SeqCst);
+                observed.written[at].fetch_add(1, Relaxed);
             }
             Err(QueryError::Sql { code, message, .. }) => {
                 // A scan's lock and a transaction's may deadlock, which is unrelated to the disk.
                 if code != "40P01" {
                     assert_eq!(code, "53100", "{message}");
-                    observed.refused[at].fetch_add(1, SeqCst);
+                    observed.refused[at].fetch_add(1, Relaxed);
                 }
                 if statements.len() > 1
                     && matches!(client.query("rollback"), Err(QueryError::Lost(_)))
@@ -134,7 +135,7 @@ fn fill(name: &str, then: impl FnOnce(&Place, Server, &Observed) -> Server) {
         }
         observed.wait("refused", &observed.refused, 3);
         let server = then(&place, server, &observed);
-        observed.stop.store(true, SeqCst);
+        observed.stop.store(true, Relaxed);
         check(&server, &observed);
         let log = server.stop().unwrap();
         // Only statements failed, no page access.

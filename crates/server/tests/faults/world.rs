@@ -10,7 +10,8 @@ use clearway_harness::client::{Client, QueryError};
 use clearway_server::exit::{ExitCode, Failure};
 use clearway_server::{Config, Server, World};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+// Relaxed throughout: counters and flags. Joins, mutexes and sockets order everything else.
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 pub(crate) fn start(disk: &MemDisk, clock: Arc<dyn Clock>) -> Server {
@@ -49,7 +50,7 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
             scope.spawn(move || {
                 let mut session = Client::connect(&endpoint, LIMIT).unwrap();
                 for i in 0.. {
-                    let was_failed = failed.load(SeqCst);
+                    let was_failed = failed.load(Relaxed);
                     match session
                         .query(&format!("insert into t values ({})", ((client as u64) << 32) + i))
                     {
@@ -60,12 +61,12 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
                         }
                         Err(QueryError::Lost(_)) => return,
                     }
-                    acknowledged.store(i + 1, SeqCst);
+                    acknowledged.store(i + 1, Relaxed);
                 }
             });
         }
         let began = Instant::now();
-        while acknowledged.iter().any(|a| a.load(SeqCst) < 20) {
+        while acknowledged.iter().any(|a| a.load(Relaxed) < 20) {
             assert!(began.elapsed() < LIMIT);
             std::thread::yield_now();
         }
@@ -79,7 +80,7 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
             assert!(began.elapsed() < LIMIT, "the failure is not reported");
             std::thread::yield_now();
         };
-        failed.store(true, SeqCst);
+        failed.store(true, Relaxed);
         // The same for a new client: reads work until the process ends, writes do not.
         let refused = connect(&server).query("insert into t values (-1)");
         assert!(
@@ -95,7 +96,7 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
     let server = start(&after, Arc::new(OsClock));
     let mut session = connect(&server);
     for (client, acknowledged) in acknowledged.iter().enumerate() {
-        let (from, to) = ((client as u64) << 32, acknowledged.load(SeqCst));
+        let (from, to) = ((client as u64) << 32, acknowledged.load(Relaxed));
         let count = format!("select count(*) from t where a >= {from} and a < {}", from + to);
         assert_eq!(session.number(&count).unwrap(), to as i64, "of client {client}");
     }
@@ -190,7 +191,7 @@ impl Clock for PlantedClock {
         OsClock.monotonic()
     }
     fn wall_micros(&self) -> i64 {
-        assert!(!self.0.load(SeqCst), "planted in the clock");
+        assert!(!self.0.load(Relaxed), "planted in the clock");
         OsClock.wall_micros()
     }
 }
@@ -204,7 +205,7 @@ fn panic_of_a_worker_fails_the_server_with_its_message() {
     let mut session = connect(&server);
     session.query("create table t (a int primary key)").unwrap();
     session.query("insert into t values (1)").unwrap();
-    clock.0.store(true, SeqCst);
+    clock.0.store(true, Relaxed);
     assert!(session.query("select now()").is_err());
     let began = Instant::now();
     let reason = loop {
@@ -215,7 +216,7 @@ fn panic_of_a_worker_fails_the_server_with_its_message() {
         std::thread::yield_now();
     };
     assert!(reason.contains("worker-") && reason.contains("planted in the clock"), "{reason}");
-    clock.0.store(false, SeqCst);
+    clock.0.store(false, Relaxed);
     assert!(server.stop().is_err(), "no last checkpoint");
     // As after the end of the process: in this one the worker's state keeps the directory locked.
     let server = start(&disk.crash(1), clock);
