@@ -1,13 +1,13 @@
-//! Prepared statements of the extended protocol, many in one message to the server.
+//! Batches of prepared statements of the extended protocol, sent in one message.
 //!
-//! A [`Batch`] ends with one Sync: without BEGIN it is one implicit transaction, and the first
+//! A [`Batch`] ends with one Sync. Without BEGIN it is one implicit transaction, and the first
 //! error skips the rest. Text format only.
 
 use crate::client::{Answer, Client, QueryError, lost, sql_error};
 use std::fmt::Display;
 use std::io::Write;
 
-/// Executions of prepared statements, as the bytes that ask for them.
+/// Executions of prepared statements, encoded as protocol messages.
 #[derive(Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -15,7 +15,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Starts again without executions.
+    /// Removes all messages.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
@@ -31,7 +31,7 @@ impl Batch {
         self.count == 0
     }
 
-    /// Prepares a statement under a name; the server infers the parameters' types.
+    /// Prepares a named statement; the server infers the parameter types.
     pub fn prepare(&mut self, name: impl Display, sql: &str) {
         let start = self.start(b'P');
         self.text(name);
@@ -74,7 +74,7 @@ impl Batch {
     }
 
     fn show(&mut self, value: impl Display) {
-        // Memory takes all that is written.
+        // Writing to a `Vec` cannot fail.
         let _ = write!(self.bytes, "{value}");
     }
 
@@ -83,20 +83,20 @@ impl Batch {
         self.bytes.push(0);
     }
 
-    /// Ends it: the server answers what came before.
+    /// Appends a Sync: the server answers everything before it.
     pub fn sync(&mut self) {
         let start = self.start(b'S');
         self.end(start);
     }
 
-    /// What is to be sent.
+    /// Returns the encoded messages.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 impl Client {
-    /// Prepares a statement under a name; the server infers the parameters' types.
+    /// Prepares a named statement; the server infers the parameter types.
     pub fn prepare(&mut self, name: &str, sql: &str) -> Result<(), QueryError> {
         let mut message = Batch::default();
         message.prepare(name, sql);
@@ -105,8 +105,8 @@ impl Client {
         self.receive().map(|_| ())
     }
 
-    /// Sends all executions with a Sync, and waits for all answers: one for each execution, in
-    /// order. After an error `answers` has those of the executions before it.
+    /// Sends all executions and a Sync, and waits for one answer per execution, in order. After an
+    /// error, `answers` holds the answers before it.
     pub fn run(&mut self, batch: &mut Batch, answers: &mut Vec<Answer>) -> Result<(), QueryError> {
         answers.clear();
         batch.sync();
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_execution_is_a_bind_and_an_execute() {
+    fn executions_are_bind_and_execute_messages() {
         let mut batch = Batch::default();
         assert!(batch.is_empty());
         batch.execute("s", &["42"]);

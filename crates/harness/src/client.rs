@@ -1,14 +1,14 @@
-//! A small blocking client of PostgreSQL's simple protocol.
+//! A small blocking client for PostgreSQL's simple protocol.
 //!
-//! It exists because the crash test must know, statement by statement, what the server acknowledged
-//! before it died; psql and pgbench do not say. Text format only, no password, no TLS.
+//! The crash test must know exactly which statements the server acknowledged before it died; psql
+//! and pgbench do not report that. Text format only, no password, no TLS.
 
 use crate::{Endpoint, Res};
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Longest message that is believed: what is longer is a broken server.
+/// Maximum message length; a longer message means that the server is broken.
 const MESSAGE_LIMIT: usize = 64 << 20;
 
 /// A connected session.
@@ -22,19 +22,19 @@ pub struct Client {
 /// Why a query failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryError {
-    /// The server said no; the session goes on.
+    /// The server reported an error; the session is still usable.
     Sql {
         /// SQLSTATE, five characters.
         code: String,
         /// The primary message.
         message: String,
-        /// The detail; empty: none.
+        /// The detail; empty if there is none.
         detail: String,
-        /// Where it happened; empty: nowhere in particular.
+        /// The context; empty if there is none.
         context: String,
     },
-    /// The connection is gone or makes no sense: what was not acknowledged may have happened or
-    /// not.
+    /// The connection is lost or out of protocol. A statement that was not acknowledged may or may
+    /// not have taken effect.
     Lost(String),
 }
 
@@ -53,10 +53,10 @@ impl From<QueryError> for String {
     }
 }
 
-/// Rows as texts; `None` is NULL.
+/// Rows as text; `None` is NULL.
 pub type Rows = Vec<Vec<Option<String>>>;
 
-/// What a query text gave: rows of all its statements, and the last command tag.
+/// Result of a query string: the rows of all its statements, and the last command tag.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// All rows, in order.
@@ -68,7 +68,7 @@ pub struct Answer {
 }
 
 impl Client {
-    /// Connects and logs in; waits at most `limit` for any one answer, then and later.
+    /// Connects and logs in. `limit` bounds the wait for each answer, now and later.
     pub fn connect(endpoint: &Endpoint, limit: Duration) -> Res<Self> {
         let target = (endpoint.host.as_str(), endpoint.port);
         let stream = TcpStream::connect(target)
@@ -85,20 +85,20 @@ impl Client {
         Ok(client)
     }
 
-    /// Whether the session is idle (`I`), in a transaction (`T`) or in a failed one (`E`), as the
-    /// server last said.
+    /// Returns the transaction status that the server last reported: idle (`I`), in a transaction
+    /// (`T`) or in a failed one (`E`).
     pub fn status(&self) -> char {
         char::from(self.status)
     }
 
-    /// Sends one query text and waits for its whole answer.
+    /// Sends a query string and waits for the complete answer.
     pub fn query(&mut self, sql: &str) -> Result<Answer, QueryError> {
         self.send(sql)?;
         self.read_to_ready()
     }
 
-    /// Sends one query text, then `data` and its end if it is a COPY FROM STDIN. Returns the
-    /// messages of the answer as they came, each with its tag, without ReadyForQuery.
+    /// Sends a query string; for COPY FROM STDIN also `data` and its end. Returns the answer's
+    /// messages with their tags, in order, without ReadyForQuery.
     pub fn messages(
         &mut self,
         sql: &str,
@@ -119,7 +119,7 @@ impl Client {
         }
     }
 
-    /// Sends a COPY FROM STDIN with all of its data, and waits for the answer.
+    /// Sends a COPY FROM STDIN with its data and waits for the answer.
     pub fn copy_in(&mut self, sql: &str, data: &[u8]) -> Result<Answer, QueryError> {
         self.send(sql)?;
         self.send_copy_data(data)?;
@@ -134,7 +134,7 @@ impl Client {
         self.writer.write_all(&message).map_err(lost)
     }
 
-    /// Sends one query text without waiting; [`Client::receive`] must follow.
+    /// Sends a query string without waiting. [`Client::receive`] must follow.
     pub fn send(&mut self, sql: &str) -> Result<(), QueryError> {
         let mut message = vec![b'Q'];
         message.extend_from_slice(&(sql.len() as u32 + 5).to_be_bytes());
@@ -143,8 +143,8 @@ impl Client {
         self.writer.write_all(&message).map_err(lost)
     }
 
-    /// As [`Client::send`], of one statement without parameters by the extended protocol, up to
-    /// Sync.
+    /// Like [`Client::send`], but sends one statement without parameters by the extended protocol,
+    /// up to Sync.
     pub fn send_extended(&mut self, sql: &str) -> Result<(), QueryError> {
         let mut messages = vec![b'P'];
         messages.extend_from_slice(&(sql.len() as u32 + 8).to_be_bytes());
@@ -157,12 +157,12 @@ impl Client {
         self.writer.write_all(&messages).map_err(lost)
     }
 
-    /// The answer to what [`Client::send`] sent.
+    /// Receives the answer to [`Client::send`].
     pub fn receive(&mut self) -> Result<Answer, QueryError> {
         self.read_to_ready()
     }
 
-    /// The only value of the only row, as a number.
+    /// Returns the single value of the single row as a number.
     pub fn number(&mut self, sql: &str) -> Res<i64> {
         let answer = self.query(sql).map_err(|e| format!("{sql}: {e}"))?;
         match answer.rows.as_slice() {
@@ -193,7 +193,7 @@ impl Client {
         }
     }
 
-    /// Takes in a message that is part of an answer.
+    /// Handles a message that is part of an answer.
     pub(crate) fn take(
         &mut self,
         kind: u8,
@@ -204,19 +204,19 @@ impl Client {
             b'D' => answer.rows.push(data_row(body).ok_or_else(|| lost("malformed DataRow"))?),
             b'C' => answer.tag = c_string(body),
             b'N' => answer.notices.push(notice(body)),
-            // Parameter status, key data, row description, empty query: nothing to keep.
+            // Parameter status, key data, row description, empty query: ignored.
             _ => {}
         }
         Ok(())
     }
 
-    /// Takes in a ReadyForQuery.
+    /// Handles a ReadyForQuery.
     pub(crate) fn set_status(&mut self, body: &[u8]) -> Result<(), QueryError> {
         self.status = *body.first().ok_or_else(|| lost("empty ReadyForQuery"))?;
         Ok(())
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), QueryError> {
         self.writer.write_all(bytes).map_err(lost)
     }
@@ -234,7 +234,7 @@ impl Client {
     }
 }
 
-/// The message that logs in.
+/// Returns the startup message.
 pub fn startup(endpoint: &Endpoint) -> Vec<u8> {
     let mut body = 196_608_u32.to_be_bytes().to_vec();
     for text in ["user", &endpoint.user, "database", &endpoint.database, ""] {
@@ -254,7 +254,7 @@ fn c_string(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// A field of an ErrorResponse or a NoticeResponse; empty: it is not there.
+/// Returns a field of an ErrorResponse or NoticeResponse; empty if it is missing.
 pub fn field(body: &[u8], kind: u8) -> String {
     let found = body.split(|b| *b == 0).find(|f| f.first() == Some(&kind));
     found.map(|f| String::from_utf8_lossy(&f[1..]).into_owned()).unwrap_or_default()
@@ -274,7 +274,7 @@ pub(crate) fn sql_error(body: &[u8]) -> QueryError {
     }
 }
 
-/// The values of a DataRow; `None`: it is malformed.
+/// Parses a DataRow; returns `None` if it is malformed.
 pub fn data_row(body: &[u8]) -> Option<Vec<Option<String>>> {
     let (count, mut rest) = body.split_first_chunk::<2>()?;
     let mut row = Vec::with_capacity(usize::from(u16::from_be_bytes(*count)));
@@ -298,14 +298,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_taken_apart_and_a_short_one_is_noticed() {
+    fn data_rows_are_parsed() {
         let body = [0, 2, 0, 0, 0, 2, b'4', b'2', 255, 255, 255, 255];
         assert_eq!(data_row(&body), Some(vec![Some("42".into()), None]));
         assert_eq!(data_row(&body[..7]), None);
     }
 
     #[test]
-    fn an_error_has_code_message_and_detail() {
+    fn errors_have_code_message_and_detail() {
         let body = b"SERROR\0C23505\0Mduplicate\0DKey (a)=(1)\0\0";
         let want = QueryError::Sql {
             code: "23505".into(),

@@ -1,19 +1,20 @@
-//! CPU time that a server and its children have used, from Linux's `/proc`.
+//! CPU time used by a server and its children, from Linux's `/proc`.
 
 use std::time::Duration;
 
-/// A clock tick of `/proc/*/stat`: Linux reports 100 a second to user space on every architecture.
+/// A clock tick of `/proc/*/stat`: Linux reports 100 per second to user space on every
+/// architecture.
 const TICK: Duration = Duration::from_millis(10);
 
-/// User and system time of `pid`, of its living children, and of those it has waited for; `None`
-/// where `/proc` is not Linux's.
+/// Returns user and system time of `pid`, of its live children, and of the children it has waited
+/// for; `None` without a Linux `/proc`.
 pub fn used(pid: u32) -> Option<Duration> {
     let own = stat(pid)?;
     let of_children = children(pid)?.into_iter().filter_map(stat).map(|child| child.own);
     Some(TICK * (own.own + own.waited_for + of_children.sum::<u32>()))
 }
 
-/// The children of `pid` that it has not waited for.
+/// Returns the children of `pid` that it has not waited for.
 pub(crate) fn children(pid: u32) -> Option<Vec<u32>> {
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
     let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -31,7 +32,7 @@ fn stat(pid: u32) -> Option<Stat> {
 }
 
 fn parse(line: &str) -> Option<Stat> {
-    // The second field is the program's name in parentheses and may hold anything.
+    // The second field is the program name in parentheses, which may contain anything.
     let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u32>().ok();
     Some(Stat {
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stat_line_is_read_past_a_strange_name() {
+    fn stat_lines_with_odd_names_are_parsed() {
         let stat = parse("42 (a) b) S 7 42 42 0 -1 0 0 0 0 0 11 22 33 44 20 0").unwrap();
         assert_eq!((stat.parent, stat.own, stat.waited_for), (7, 33, 77));
         assert!(parse("42 (a) S 7").is_none());

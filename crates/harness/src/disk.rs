@@ -1,16 +1,16 @@
-//! What a server and its children have read from disks, from Linux's `/proc`.
+//! Disk reads of a server and its children, from Linux's `/proc`.
 
 use crate::cpu::children;
 
-/// Bytes that `pid`, its living children, and those it has waited for, had the system fetch from a
-/// disk: what its page cache answered is not among them. `None` where `/proc` does not tell, or not
-/// us.
+/// Returns the bytes that `pid`, its live children and the children it has waited for read from a
+/// disk. Reads served by the page cache do not count. `None` if `/proc` does not report it, or not
+/// to us.
 pub fn read(pid: u32) -> Option<u64> {
     let of_children = children(pid)?.into_iter().filter_map(of);
     Some(of(pid)? + of_children.sum::<u64>())
 }
 
-/// Of one process, and of those it has waited for.
+/// Reads of one process and of the children it has waited for.
 fn of(pid: u32) -> Option<u64> {
     parse(&std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
 }
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_reads_of_the_disk_count() {
+    fn only_disk_reads_count() {
         assert_eq!(
             parse("rchar: 7\nread_bytes: 4096\nwrite_bytes: 5\ncancelled_write_bytes: 0\n"),
             Some(4096)

@@ -1,10 +1,10 @@
-//! What `xtask` and the lab share: private servers on a free loopback port, runs of the real
-//! pgbench and psql, and a small blocking client that notices exactly which commits were
+//! Code shared by `xtask` and the lab: private servers on a free loopback port, runs of the real
+//! pgbench and psql, and a small blocking client that reports exactly which commits were
 //! acknowledged.
 //!
-//! Nothing here knows the engine: servers are reached as any client reaches them, so that
-//! everything can be proven against PostgreSQL first and the comparison between the two is fair.
-//! Failures are texts: their reader is a person at a terminal.
+//! This crate knows nothing of the engine. It reaches servers like any client, so everything can be
+//! tested against PostgreSQL first and comparisons are fair. Errors are strings for a person at a
+//! terminal.
 
 #![forbid(unsafe_code)]
 
@@ -20,13 +20,13 @@ pub mod server;
 pub mod sums;
 pub mod tools;
 
-/// What a harness step returns: a failure is a text for the person at the terminal.
+/// Result of a harness step; the error is a message for a person.
 pub type Res<T> = Result<T, String>;
 
-/// Where a server listens, and as whom to log in.
+/// Address of a server, and the role to log in as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Host name or address; servers that the harness starts listen on loopback only.
+    /// Host name or address; servers started by the harness listen on loopback only.
     pub host: String,
     /// TCP port.
     pub port: u16,
@@ -37,7 +37,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// A server on loopback, entered as PostgreSQL's usual superuser.
+    /// Returns a loopback endpoint with PostgreSQL's usual superuser.
     pub fn loopback(port: u16) -> Self {
         Self {
             host: "127.0.0.1".into(),
@@ -55,7 +55,7 @@ impl Endpoint {
         Ok(Self { host: host.into(), ..Self::loopback(port) })
     }
 
-    /// The options by which psql and pgbench reach this server.
+    /// Returns the psql and pgbench options for this server.
     pub fn client_args(&self) -> Vec<String> {
         ["-h", &self.host, "-p", &self.port.to_string(), "-U", &self.user]
             .map(String::from)
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_host_and_port() {
+    fn endpoints_parse_host_and_port() {
         let e = Endpoint::parse("localhost:5433").unwrap();
         assert_eq!((e.host.as_str(), e.port), ("localhost", 5433));
         assert!(Endpoint::parse("localhost").is_err());

@@ -1,14 +1,14 @@
-//! A limit on the memory of a server: a memory control group of Linux, version 2 or 1.
+//! Memory limits for a server, by Linux memory control groups, version 2 or 1.
 //!
-//! A group counts the memory of all its processes, and the cached pages of the files that they were
-//! the first to touch. So a server is put into its group before it runs, and it fills its own
+//! A group is charged for the memory of all its processes, and for cached file pages that they
+//! touched first. A server is therefore moved into its group before it runs, and loads its own
 //! tables there.
 //!
-//! 1. A group lies as near below ours as the system allows, so that it escapes no limit that we are
-//!    under.
-//! 2. Only a group that was made here is removed, and only its processes are killed.
+//! 1. A group is created as close below ours as the system allows, so it stays within every limit
+//!    that applies to us.
+//! 2. Only a group created here is removed, and only its processes are killed.
 //!
-//! If we are killed ourselves, an empty group stays behind.
+//! If this process is killed, an empty group remains.
 
 use crate::process::{self, signal};
 use crate::{Res, rng::Rng};
@@ -17,13 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Longest that the processes of a group may take to end, once killed.
+/// Maximum time for the processes of a group to end after they are killed.
 const END_LIMIT: Duration = Duration::from_secs(60);
-/// Moves the shell into the group whose list of processes is its name, and runs its arguments in
-/// its place.
+/// Moves the shell into the group whose `cgroup.procs` is `$0`, then executes its arguments.
 const ENTER: &str = r#"echo $$ > "$0" && exec "$@""#;
 
-/// The two interfaces of the system.
+/// The control group interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     One = 1,
@@ -31,7 +30,7 @@ enum Version {
 }
 
 impl Version {
-    /// The file that holds the limit.
+    /// Returns the name of the file with the limit.
     fn limit(self) -> &'static str {
         match self {
             Self::One => "memory.limit_in_bytes",
@@ -39,7 +38,7 @@ impl Version {
         }
     }
 
-    /// What `memory.stat` calls the cached pages of files, shared memory included; and shared
+    /// Returns the `memory.stat` names of cached file pages (shared memory included) and of shared
     /// memory.
     fn cached(self) -> [&'static str; 2] {
         match self {
@@ -49,7 +48,7 @@ impl Version {
     }
 }
 
-/// How much memory a server may have, on a system that can hold it to that.
+/// A memory limit that this system can enforce.
 #[derive(Clone, Debug)]
 pub struct Limit {
     bytes: u64,
@@ -57,7 +56,7 @@ pub struct Limit {
     parent: PathBuf,
 }
 
-/// A group for one server. It ends with its value, and so do the processes that are still in it.
+/// A control group for one server. Dropping it kills the remaining processes and removes the group.
 #[derive(Debug)]
 pub struct Group {
     path: PathBuf,
@@ -65,7 +64,8 @@ pub struct Group {
 }
 
 impl Limit {
-    /// A limit for servers whose files lie in `files`; an error says why there can be none.
+    /// Creates a limit for servers whose files are in `files`. The error says why that is
+    /// impossible.
     pub fn new(bytes: u64, files: &Path) -> Res<Self> {
         let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
         let (mounts, groups) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
@@ -91,12 +91,12 @@ impl Limit {
         Err(refused.trim_end().to_owned())
     }
 
-    /// Which interface it is held by, as tables show it.
+    /// Returns the version of the interface, for tables.
     pub fn version(&self) -> u32 {
         self.version as u32
     }
 
-    /// A new group with this limit.
+    /// Creates a group with this limit.
     pub fn group(&self) -> Res<Group> {
         let name = format!("clearway-{}-{:08x}", std::process::id(), Rng::fresh_seed() as u32);
         let path = self.parent.join(name);
@@ -110,7 +110,7 @@ impl Limit {
 }
 
 impl Group {
-    /// The same command, run in the group from its first instruction on.
+    /// Returns the same command, run inside the group from its first instruction.
     pub fn enter(&self, command: &Command) -> Command {
         let mut inside = Command::new("sh");
         inside
@@ -130,7 +130,7 @@ impl Group {
         inside
     }
 
-    /// Bytes of the system's page cache that it has at the moment.
+    /// Returns the bytes of page cache charged to the group.
     pub fn page_cache(&self) -> Option<u64> {
         cached(&fs::read_to_string(self.path.join("memory.stat")).ok()?, self.version)
     }
@@ -143,7 +143,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let deadline = Instant::now() + END_LIMIT;
-        // It can be removed once its last process has ended, which takes a moment after the signal.
+        // The group can be removed only after its last process has ended.
         while let Err(why) = fs::remove_dir(&self.path) {
             if Instant::now() > deadline {
                 eprintln!("{} stays behind: {why}", self.path.display());
@@ -151,7 +151,7 @@ impl Drop for Group {
             }
             let left = fs::read_to_string(self.processes()).unwrap_or_default();
             for process in left.lines().filter_map(|line| line.parse().ok()) {
-                // Gone already is what we want.
+                // An error means that the process has already ended.
                 let _ = signal(process, "KILL");
             }
             std::thread::yield_now();
@@ -159,14 +159,14 @@ impl Drop for Group {
     }
 }
 
-/// One line of `/proc/self/mountinfo`.
+/// A line of `/proc/self/mountinfo`.
 struct Mount<'a> {
-    /// The directory of the file system that is mounted.
+    /// Root of the mount within the file system.
     root: &'a str,
-    /// Where.
+    /// Mount point.
     point: &'a str,
     kind: &'a str,
-    /// Options of the file system.
+    /// File system options.
     options: &'a str,
 }
 
@@ -178,14 +178,14 @@ impl<'a> Mount<'a> {
         Some(Self { root, point, kind: system.next()?, options: system.nth(1)? })
     }
 
-    /// Where the group that the system calls `name` is.
+    /// Returns the directory of the group `name`.
     fn group(&self, name: &str) -> Option<PathBuf> {
         Some(Path::new(self.point).join(Path::new(name).strip_prefix(self.root).ok()?))
     }
 }
 
-/// The groups below which ours may be, the nearest first. `groups` is what `/proc/self/cgroup`
-/// says.
+/// Returns candidate parents of our groups, nearest first. `groups` is the content of
+/// `/proc/self/cgroup`.
 fn parents(mounts: &[Mount<'_>], groups: &str) -> Vec<(Version, PathBuf)> {
     let mut found = Vec::new();
     for line in groups.lines() {
@@ -202,8 +202,8 @@ fn parents(mounts: &[Mount<'_>], groups: &str) -> Vec<(Version, PathBuf)> {
         let top = ours.map_or("", |m| m.point);
         match version {
             Version::One => found.push((version, group)),
-            // Groups with processes of their own, as ours, cannot limit those below them: one above
-            // it may.
+            // A group with processes of its own, like ours, cannot limit groups below it; one of
+            // its ancestors may.
             Version::Two => {
                 let above = group.ancestors().take_while(|above| above.starts_with(top));
                 let limits = above.filter(|above| {
@@ -238,7 +238,7 @@ mod tests {
         36 31 0:33 / /sys/fs/cgroup/devices rw - cgroup cgroup rw,devices";
 
     #[test]
-    fn our_group_of_version_one_is_found_below_what_is_mounted() {
+    fn version_1_groups_are_found_below_their_mount() {
         let mounts: Vec<Mount<'_>> = MOUNTS.lines().filter_map(Mount::parse).collect();
         let found = parents(&mounts, "5:devices:/pod/a\n4:memory:/pod/a:b\n0::/");
         assert_eq!(found, [(Version::One, PathBuf::from("/sys/fs/cgroup/memory/a:b"))]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_version_two_is_below_the_nearest_that_can_limit() {
+    fn version_2_groups_are_below_a_limiting_ancestor() {
         let directory = TempDir::new("memory").unwrap();
         let top = directory.path().to_str().unwrap();
         let inner = directory.path().join("user/shell");
@@ -265,19 +265,19 @@ mod tests {
     }
 
     #[test]
-    fn page_cache_is_what_is_no_shared_memory() {
+    fn page_cache_excludes_shared_memory() {
         assert_eq!(cached("cache 100\nrss 7\nshmem 30\ntotal_cache 900", Version::One), Some(70));
         assert_eq!(cached("anon 7\nfile 100\nfile_mapped 3\nshmem 30", Version::Two), Some(70));
         assert_eq!(cached("anon 7", Version::Two), None);
     }
 
     #[test]
-    fn a_group_limits_all_of_a_server_and_ends_with_its_value() {
+    fn groups_limit_all_processes_and_are_removed() {
         let mebibyte = 1 << 20;
         let directory = TempDir::new("memory").unwrap();
         let limit = match Limit::new(32 * mebibyte, directory.path()) {
             Ok(limit) => limit,
-            // Most users may make none; that much must be said.
+            // Most users cannot create groups; the error must say so.
             Err(why) => return assert!(!why.is_empty()),
         };
         let group = limit.group().unwrap();
@@ -287,7 +287,7 @@ mod tests {
             64 * mebibyte,
             file.display()
         );
-        // The shell's children are in the group, and so is what they read and write.
+        // The group covers the shell's children and what they read and write.
         let mut command = Command::new("sh");
         command.args(["-c", &(copy + " $LEFT; sleep 60 & echo $!; wait")]).env("LEFT", "done");
         let mut running = Running::start(&mut group.enter(&command), "").unwrap();

@@ -6,22 +6,22 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// pgbench's three built-in scripts.
+/// pgbench's built-in scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Script {
-    /// One SELECT by primary key.
+    /// SELECT by primary key.
     SelectOnly,
-    /// Update of an account, SELECT, history row.
+    /// UPDATE of an account, SELECT, INSERT into the history.
     SimpleUpdate,
-    /// Account, teller, branch and history in one transaction.
+    /// Updates of account, teller and branch and an INSERT into the history, in one transaction.
     TpcbLike,
 }
 
 impl Script {
-    /// All three, cheapest first.
+    /// All scripts, cheapest first.
     pub const ALL: [Self; 3] = [Self::SelectOnly, Self::SimpleUpdate, Self::TpcbLike];
 
-    /// pgbench's own name for it.
+    /// Returns pgbench's name of the script.
     pub fn name(self) -> &'static str {
         match self {
             Self::SelectOnly => "select-only",
@@ -31,22 +31,22 @@ impl Script {
     }
 }
 
-/// How pgbench sends its queries (`-M`).
+/// pgbench's protocol mode (`-M`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Simple protocol, literals in the text.
     Simple,
-    /// Extended protocol, parsed anew for every query.
+    /// Extended protocol, parsed for every query.
     Extended,
     /// Extended protocol, parsed once.
     Prepared,
 }
 
 impl Mode {
-    /// All three.
+    /// All modes.
     pub const ALL: [Self; 3] = [Self::Simple, Self::Extended, Self::Prepared];
 
-    /// pgbench's own name for it.
+    /// Returns pgbench's name of the mode.
     pub fn name(self) -> &'static str {
         match self {
             Self::Simple => "simple",
@@ -56,36 +56,36 @@ impl Mode {
     }
 }
 
-/// How long a run goes on.
+/// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// So many transactions by each client (`-t`).
+    /// Transactions per client (`-t`).
     Transactions(u32),
-    /// So many seconds (`-T`).
+    /// Seconds (`-T`).
     Seconds(u32),
 }
 
-/// One run.
+/// One pgbench run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// What to run.
+    /// The script.
     pub script: Script,
-    /// How it is sent.
+    /// The protocol mode.
     pub mode: Mode,
-    /// Connections.
+    /// Number of connections.
     pub clients: u32,
-    /// When to stop.
+    /// Length of the run.
     pub length: Length,
 }
 
-/// What pgbench printed at the end of a run.
+/// pgbench's report at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Report {
     /// "number of transactions actually processed".
     pub processed: u64,
     /// "number of failed transactions".
     pub failed: u64,
-    /// Transactions per second, without the time it took to connect.
+    /// Transactions per second, excluding connection time.
     pub tps: f64,
     /// Average latency in milliseconds.
     pub latency_ms: f64,
@@ -94,14 +94,14 @@ pub struct Report {
 /// A transaction in pgbench's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timed {
-    /// How long it took, in microseconds.
+    /// Latency in microseconds.
     pub latency_us: u64,
-    /// When it ended, in microseconds since 1970.
+    /// End, in microseconds since 1970.
     pub end_us: u64,
 }
 
 impl Timed {
-    /// A line: client, number, latency, script, second and microsecond of the end.
+    /// Parses a line: client, number, latency, script, second and microsecond of the end.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace().skip(2);
         let latency_us = words.next()?.parse().ok()?;
@@ -111,18 +111,17 @@ impl Timed {
     }
 }
 
-/// The latency in milliseconds that so many percent of the transactions do not exceed; no number
-/// where there are none.
+/// Returns the latency percentile in milliseconds; NaN without transactions.
 pub fn percentile_ms(timed: &[Timed], percent: usize) -> f64 {
     let mut latencies: Vec<u64> = timed.iter().map(|t| t.latency_us).collect();
     latencies.sort_unstable();
     latencies.get(latencies.len() * percent / 100).map_or(f64::NAN, |us| *us as f64 / 1e3)
 }
 
-/// Longest that a fixed-count run or an initialisation may take.
+/// Maximum time of a fixed-count run or an initialisation.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// `pgbench -i -I steps -s scale`; returns how long it took.
+/// Runs `pgbench -i -I steps -s scale` and returns its duration.
 pub fn init(endpoint: &Endpoint, steps: &str, scale: u32) -> Res<Duration> {
     let mut command = Command::new(tools::need("pgbench")?);
     command.args(endpoint.client_args()).args([
@@ -141,24 +140,23 @@ pub fn init(endpoint: &Endpoint, steps: &str, scale: u32) -> Res<Duration> {
 }
 
 impl Run {
-    /// The run as a person would name it.
+    /// Returns the name of the run in tables and for `--only`.
     pub fn name(&self) -> String {
         format!("{} -M {} -c {}", self.script.name(), self.mode.name(), self.clients)
     }
 
-    /// Runs it with a fresh seed; any output that tells of an error, and any failed transaction, is
-    /// a failure.
+    /// Runs pgbench with a fresh seed. An error in the output or a failed transaction is an error.
     pub fn execute(&self, endpoint: &Endpoint) -> Res<Report> {
         self.seeded(endpoint, Rng::fresh_seed())
     }
 
-    /// As [`Run::execute`], with the random rows of this seed.
+    /// Like [`Run::execute`], with this random seed.
     pub fn seeded(&self, endpoint: &Endpoint, seed: u64) -> Res<Report> {
         self.with(endpoint, seed, &[])
     }
 
-    /// As [`Run::seeded`], with each transaction as pgbench logs it, in no order; `directory` is
-    /// for the logs, and has no others.
+    /// Like [`Run::seeded`], and returns every transaction from pgbench's log, in no particular
+    /// order. `directory` must contain no other files.
     pub fn timed(
         &self,
         endpoint: &Endpoint,
@@ -168,8 +166,8 @@ impl Run {
         self.sampled(endpoint, seed, directory, 1.0)
     }
 
-    /// As [`Run::timed`], with this share of the transactions, drawn by pgbench: to log all costs
-    /// it more than it takes for a short transaction.
+    /// Like [`Run::timed`], but pgbench logs only this share of the transactions, chosen at random.
+    /// Logging all of them costs more than a short transaction.
     pub fn sampled(
         &self,
         endpoint: &Endpoint,
@@ -242,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_read() {
+    fn pgbench_reports_are_parsed() {
         let output = "pgbench (15.20)\nscaling factor: 10\nnumber of clients: 16\n\
             number of transactions actually processed: 32000/32000\nnumber of failed transactions: 0 (0.000%)\n\
             latency average = 2.531 ms\ninitial connection time = 20.1 ms\n\
@@ -253,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_leaves_the_rest_above() {
+    fn percentiles_are_computed() {
         let timed: Vec<Timed> =
             (1..=200).map(|n| Timed { latency_us: n * 1_000, end_us: 0 }).collect();
         assert_eq!([50, 99, 0].map(|percent| percentile_ms(&timed, percent)), [101.0, 199.0, 1.0]);
@@ -261,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_log_is_read() {
+    fn log_lines_are_parsed() {
         let timed = Timed { latency_us: 4800, end_us: 1_700_000_000_000_200 };
         assert_eq!(Timed::parse("3 17 4800 0 1700000000 200"), Some(timed));
         assert_eq!(Timed::parse("3 17 4800 0 1700000000"), None);

@@ -1,5 +1,5 @@
-//! Running programs with a time limit and without sleeping: output arrives on a channel, and
-//! waiting is waiting on it.
+//! Runs programs with a time limit and without sleeping: output lines arrive on a channel, and
+//! waiting is a wait on the channel.
 
 use crate::Res;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,19 +7,19 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// What a finished program left.
+/// Result of a finished program.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// Standard output, then standard error: lines of the two have no order among them.
+    /// Standard output, then standard error; lines of the two are not ordered among each other.
     pub output: String,
-    /// From start to end.
+    /// Duration.
     pub took: Duration,
 }
 
 impl Finished {
-    /// The output, or a failure that quotes it where the exit status is not 0.
+    /// Returns the output, or an error that quotes it if the exit status is not 0.
     pub fn success(self, what: &str) -> Res<String> {
         if self.status.success() {
             Ok(self.output)
@@ -29,27 +29,27 @@ impl Finished {
     }
 }
 
-/// Where a line was printed: the index of its stream.
+/// The stream of a line, as an index.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Output = 0,
     Error = 1,
 }
 
-/// A running program whose output lines can be waited for.
+/// A running program; callers can wait for its output lines.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
     lines: Receiver<(Source, String)>,
-    /// All lines as they came, for who watches it run.
+    /// All lines in order of arrival.
     output: String,
-    /// The lines of standard output, of standard error.
+    /// Lines of standard output and of standard error.
     streams: [String; 2],
     started: Instant,
 }
 
 impl Running {
-    /// Starts `command`, feeds it `input` and collects what it prints.
+    /// Starts `command`, feeds it `input` and collects its output.
     pub fn start(command: &mut Command, input: &str) -> Res<Self> {
         let stdin = if input.is_empty() { Stdio::null() } else { Stdio::piped() };
         let mut child = command
@@ -77,8 +77,8 @@ impl Running {
         }
         if let Some(mut pipe) = child.stdin.take() {
             let input = input.to_owned();
-            // A program that ends before reading all its input closes the pipe; its exit status
-            // tells why.
+            // A program that ends before it reads all its input closes the pipe; its exit status
+            // explains why.
             std::thread::spawn(move || pipe.write_all(input.as_bytes()));
         }
         Ok(Self {
@@ -90,17 +90,17 @@ impl Running {
         })
     }
 
-    /// The process id.
+    /// Returns the process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has printed so far, line by line as it came.
+    /// Returns the output so far, in order of arrival.
     pub fn output(&self) -> &str {
         &self.output
     }
 
-    /// Waits for the next line; `Ok(None)` when `limit` passed first, an error when the program
+    /// Waits for the next line. Returns `Ok(None)` after `limit`, and an error if the program
     /// closed its output.
     pub fn line(&mut self, limit: Duration) -> Res<Option<String>> {
         match self.lines.recv_timeout(limit) {
@@ -123,14 +123,14 @@ impl Running {
         signal(self.child.id(), name)
     }
 
-    /// Kills it (SIGKILL) and reaps it.
+    /// Kills the program (SIGKILL) and reaps it.
     pub fn kill(&mut self) {
-        // Already gone is what we want; there is nothing else that can fail here.
+        // The only possible error is that the program has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits for the end, at most `limit` from now; a program that runs longer is killed and an
+    /// Waits for the end, at most `limit`. A program that runs longer is killed, and that is an
     /// error.
     pub fn finish(mut self, limit: Duration) -> Res<Finished> {
         let deadline = Instant::now() + limit;
@@ -142,7 +142,7 @@ impl Running {
             self.kill();
             return Err(format!("still running after {limit:?}, killed:\n{}", self.output));
         }
-        // Output is closed, so the end is near.
+        // The output is closed, so the program is about to end.
         let status = self.child.wait().map_err(|e| e.to_string())?;
         Ok(Finished { status, output: self.streams.concat(), took: self.started.elapsed() })
     }
@@ -158,7 +158,7 @@ fn boxed(stream: impl Read + Send + 'static) -> Box<dyn Read + Send> {
     Box::new(stream)
 }
 
-/// Sends the signal `name` to one process of ours.
+/// Sends the signal `name` to a process.
 pub fn signal(pid: u32, name: &str) -> Res<()> {
     let status = Command::new("kill")
         .arg(format!("-{name}"))
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_and_status_are_kept() {
+    fn output_and_status_are_returned() {
         let done = run(
             Command::new("sh").args(["-c", "cat; echo err >&2; exit 3"]),
             "in\n",
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_stream_stay_together() {
+    fn output_is_grouped_by_stream() {
         let script = "for i in 1 2 3 4 5 6 7 8; do echo out $i; echo err $i >&2; done";
         let output = run(Command::new("sh").args(["-c", script]), "", Duration::from_secs(60))
             .unwrap()
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_hangs_is_killed() {
+    fn hanging_programs_are_killed() {
         let error =
             run(Command::new("sleep").arg("60"), "", Duration::from_millis(50)).unwrap_err();
         assert!(error.contains("still running"), "{error}");

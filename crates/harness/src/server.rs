@@ -1,7 +1,7 @@
-//! A private server in a directory of its own, on a free loopback port: Clearway, or a PostgreSQL
-//! to compare with.
+//! A private server in its own directory, on a free loopback port: Clearway, or PostgreSQL for
+//! comparison.
 //!
-//! A server dies with its value: whoever drops it, for whatever reason, leaves no process behind.
+//! Dropping the value kills the server, so no process is left behind.
 
 use crate::client::Client;
 use crate::memory::Group;
@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Longest that a start (recovery included) or a clean stop may take.
+/// Maximum time of a start (including recovery) or a clean stop.
 pub const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Which server, and how it is configured.
+/// The kind of server and its configuration.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// `clearway serve`.
     Clearway {
         /// The server's binary.
         binary: PathBuf,
-        /// Further arguments of `serve`, after `--data` and `--listen`.
+        /// Additional arguments of `serve`, after `--data` and `--listen`.
         args: Vec<String>,
     },
-    /// PostgreSQL with `fsync` on, as it comes but for these settings.
+    /// PostgreSQL with `fsync` on, and defaults except for these settings.
     Postgres {
         /// `name=value` settings.
         settings: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Server {
 }
 
 impl Kind {
-    /// The name that tables show.
+    /// Returns the name in tables.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Clearway { .. } => "clearway",
@@ -51,7 +51,7 @@ impl Kind {
         }
     }
 
-    /// The same with further arguments of `serve`, or further settings.
+    /// Returns the same kind with additional arguments of `serve`, or additional settings.
     pub fn with(&self, clearway: &[&str], postgres: &[&str]) -> Self {
         let mut kind = self.clone();
         match &mut kind {
@@ -63,8 +63,8 @@ impl Kind {
         kind
     }
 
-    /// The command that serves `data` on `port`. PostgreSQL's directory must have been made by
-    /// [`Kind::prepare`].
+    /// Returns the command that serves `data` on `port`. For PostgreSQL, [`Kind::prepare`] must
+    /// have created the directory.
     pub fn command(&self, data: &Path, port: u16) -> Res<Command> {
         match self {
             Self::Clearway { binary, args } => {
@@ -91,12 +91,12 @@ impl Kind {
         }
     }
 
-    /// Makes the data directory where the server does not do so itself.
+    /// Creates the data directory, if the server does not create it itself.
     pub fn prepare(&self, data: &Path) -> Res<()> {
         self.prepare_in(None, data)
     }
 
-    /// As [`Kind::prepare`], in this group.
+    /// Like [`Kind::prepare`], inside this group.
     pub fn prepare_in(&self, group: Option<&Group>, data: &Path) -> Res<()> {
         let Self::Postgres { .. } = self else { return Ok(()) };
         std::fs::create_dir_all(data).map_err(|e| e.to_string())?;
@@ -118,14 +118,14 @@ impl Kind {
         process::run(&mut entered(group, command), "", START_LIMIT)?.success("initdb").map(|_| ())
     }
 
-    /// Starts it on `data` and a free port, and waits until it lets a client in. Clearway takes the
-    /// port itself and says which: one that is looked for before the start may be somebody else's
-    /// by then, such as another test's server.
+    /// Starts the server on `data` and a free port, and waits until a client can log in. Clearway
+    /// binds port 0 and reports the port: a port found free before the start could be taken by
+    /// another process, such as another test's server.
     pub fn start(&self, data: &Path) -> Res<Server> {
         self.start_in(None, data)
     }
 
-    /// As [`Kind::start`], in this group with all of its processes. The group must outlive the
+    /// Like [`Kind::start`], with all server processes in this group. The group must outlive the
     /// server.
     pub fn start_in(&self, group: Option<&Group>, data: &Path) -> Res<Server> {
         let wanted = if matches!(self, Self::Clearway { .. }) { 0 } else { free_port()? };
@@ -154,8 +154,8 @@ impl Kind {
         Ok(Server { running, endpoint, many_processes, start_took: started.elapsed() })
     }
 
-    /// The port, if this line of its output says that it takes connections. Only then is whoever
-    /// answers there surely this server.
+    /// Returns the port if this output line says that the server accepts connections. Only then can
+    /// a listener on the port be this server.
     fn ready(&self, line: &str, wanted: u16) -> Option<u16> {
         match self {
             Self::Clearway { .. } => {
@@ -170,24 +170,24 @@ impl Kind {
 }
 
 impl Server {
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Its process.
+    /// Returns its process ID.
     pub fn id(&self) -> u32 {
         self.running.id()
     }
 
-    /// What it has logged up to now.
+    /// Returns its log so far.
     pub fn log(mut self) -> String {
         while self.running.line(Duration::ZERO).is_ok_and(|line| line.is_some()) {}
         self.running.output().to_owned()
     }
 
-    /// Kills it in the middle of whatever it does (SIGKILL). PostgreSQL is many processes, which
-    /// must go together: SIGQUIT is its way to stop as if it had crashed.
+    /// Kills the server with SIGKILL. PostgreSQL's processes must end together: SIGQUIT makes it
+    /// stop as if it had crashed.
     pub fn kill(mut self) {
         if self.many_processes && self.running.signal("QUIT").is_ok() {
             // The processes end by themselves, or are killed with their parent below.
@@ -196,14 +196,14 @@ impl Server {
         self.running.kill();
     }
 
-    /// Asks it to stop (SIGINT: for PostgreSQL too that means now, but cleanly), waits for exit
-    /// status 0 and returns its log.
+    /// Stops the server cleanly (SIGINT: PostgreSQL's fast shutdown), waits for exit status 0 and
+    /// returns the log.
     pub fn stop(self) -> Res<String> {
         self.running.signal("INT")?;
         self.finish("stop after SIGINT")
     }
 
-    /// As [`Server::stop`], by SIGTERM.
+    /// Like [`Server::stop`], by SIGTERM.
     pub fn terminate(self) -> Res<String> {
         self.running.signal("TERM")?;
         self.finish("stop after SIGTERM")
@@ -221,7 +221,7 @@ fn entered(group: Option<&Group>, command: Command) -> Command {
     }
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 fn free_port() -> Res<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|e| e.to_string())?;
     Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
@@ -242,7 +242,7 @@ fn ordinary_user() -> Res<&'static str> {
     })
 }
 
-/// PostgreSQL refuses to run as root.
+/// PostgreSQL refuses to run as root, so this runs the program as another user.
 fn as_ordinary_user(program: &Path) -> Res<Command> {
     if !is_root() {
         return Ok(Command::new(program));
@@ -251,7 +251,7 @@ fn as_ordinary_user(program: &Path) -> Res<Command> {
     let group = id(&["-g", user]).ok_or_else(|| format!("{user} has no group"))?;
     let mut command = Command::new("setpriv");
     command.args(["--reuid", user, "--regid", &group, "--clear-groups"]).arg(program);
-    // Its working directory must be one that the other user may enter.
+    // The other user must be able to enter the working directory.
     command.current_dir(std::env::temp_dir());
     Ok(command)
 }
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_ready_when_it_says_so_and_where_it_says() {
+    fn servers_report_readiness_and_port() {
         let clearway = Kind::Clearway { binary: PathBuf::new(), args: Vec::new() };
         let banner = "clearway 0.1.0 listens on 127.0.0.1:40321 and /run/.s.PGSQL.40321: 2 partitions, buffer pool 8 MiB";
         assert_eq!(clearway.ready(banner, 0), Some(40321));

@@ -1,4 +1,4 @@
-//! The four sums of TPC-B: what every pgbench script must leave in agreement.
+//! TPC-B's consistency check: sums that every pgbench script must keep equal.
 
 use crate::client::Client;
 use crate::{Endpoint, Res, pgbench::Script};
@@ -15,17 +15,17 @@ pub struct Sums {
     pub branches: i64,
     /// `sum(delta)` of the history.
     pub delta: i64,
-    /// Rows of the history.
+    /// Rows in the history.
     pub history: i64,
-    /// Rows of the accounts.
+    /// Rows in the accounts.
     pub account_rows: i64,
 }
 
-/// Longest that one of the sums may take.
+/// Maximum time of one query.
 const LIMIT: Duration = Duration::from_secs(120);
 
 impl Sums {
-    /// Reads them, one statement each; nothing else should be running.
+    /// Reads the sums, one statement each. Nothing else should be running.
     pub fn read(endpoint: &Endpoint) -> Res<Self> {
         let mut client = Client::connect(endpoint, LIMIT)?;
         Ok(Self {
@@ -38,9 +38,9 @@ impl Sums {
         })
     }
 
-    /// Checks what a run of `script` with `processed` transactions did between `before` and `self`.
-    /// pgbench empties the history when a run starts, so balances are held against their change and
-    /// the history against what is there.
+    /// Checks the effect of a run of `script` with `processed` transactions between `before` and
+    /// `self`. pgbench empties the history when a run starts. Balances are therefore compared by
+    /// their change, and the history by its content.
     pub fn check(&self, before: &Self, script: Script, processed: u64) -> Res<()> {
         let (accounts, tellers, branches) = (
             self.accounts - before.accounts,
@@ -77,7 +77,7 @@ mod tests {
         Sums { accounts: 5, tellers: 5, branches: 5, delta: 5, history: 1, account_rows: 100 };
 
     #[test]
-    fn each_script_moves_what_it_should() {
+    fn scripts_keep_their_sums() {
         let after =
             Sums { accounts: 12, tellers: 12, branches: 12, delta: 7, history: 2, ..BEFORE };
         after.check(&BEFORE, Script::TpcbLike, 2).unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_or_half_transaction_is_noticed() {
+    fn lost_or_partial_transactions_are_detected() {
         let after =
             Sums { accounts: 12, tellers: 12, branches: 12, delta: 7, history: 2, ..BEFORE };
         for broken in [

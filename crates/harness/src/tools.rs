@@ -1,4 +1,4 @@
-//! Finding PostgreSQL's client tools and server, and saying clearly when they are missing.
+//! Finds PostgreSQL's client tools and server, and reports clearly if they are missing.
 
 use crate::{Res, process};
 use std::os::unix::fs::PermissionsExt;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long a program may take to say its version.
+/// Maximum time for a program to print its version.
 const VERSION_LIMIT: Duration = Duration::from_secs(60);
 
-/// The full path of `pgbench`, `psql`, `initdb` or `postgres`: newest versioned directory of
-/// Debian's layout first (no wrapper script between us and the program), then `PATH`.
+/// Returns the full path of `pgbench`, `psql`, `initdb` or `postgres`. Searches Debian's versioned
+/// directories first, newest first (there is no wrapper script in between), then `PATH`.
 pub fn find(name: &str) -> Option<PathBuf> {
     let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -24,33 +24,32 @@ pub fn find(name: &str) -> Option<PathBuf> {
     versions.into_iter().map(|v| v.1).chain(rest).map(|dir| dir.join(name)).find(|p| p.is_file())
 }
 
-/// As [`find`], with advice where it is missing.
+/// Like [`find`], but returns an error with advice if the tool is missing.
 pub fn need(name: &str) -> Res<PathBuf> {
     find(name).ok_or_else(|| {
         format!("`{name}` is not installed; on Debian: apt-get install postgresql (see .ci/run)")
     })
 }
 
-/// Whether the PostgreSQL that [`find`] finds is a version 15, and complete enough to start a
-/// server.
+/// Returns true if [`find`] finds a PostgreSQL 15 that is complete enough to start a server.
 pub fn has_postgres_15() -> bool {
     let (Some(postgres), Some(_)) = (find("postgres"), find("initdb")) else { return false };
     let version = process::run(Command::new(postgres).arg("--version"), "", VERSION_LIMIT);
     version.is_ok_and(|version| version.output.contains("(PostgreSQL) 15."))
 }
 
-/// Whether this run may leave nothing out: `CI` is set to anything but empty, `0` or `false`.
+/// Returns true if no check may be skipped: `CI` is set to anything except empty, `0` or `false`.
 pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|v| !matches!(v.as_str(), "" | "0" | "false"))
 }
 
-/// A directory below the system's temporary one, removed on drop.
+/// A directory below the system's temporary directory, removed on drop.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Makes a new directory whose name begins with `clearway-<what>-`; other users may enter it,
-    /// since a PostgreSQL of ours may run as one.
+    /// Creates a directory named `clearway-<what>-...`. Other users may enter it, since PostgreSQL
+    /// may run as another user.
     pub fn new(what: &str) -> Res<Self> {
         let name = format!(
             "clearway-{what}-{}-{:08x}",
@@ -70,7 +69,7 @@ impl TempDir {
         &self.0
     }
 
-    /// Leaves the directory behind for a person to look at, and says where.
+    /// Keeps the directory for inspection and returns its path.
     pub fn keep(self) -> PathBuf {
         let path = self.0.clone();
         std::mem::forget(self);
@@ -80,26 +79,25 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A directory left behind in the temporary one harms nobody; there is no one to tell.
+        // A leftover temporary directory does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The root of the repository that this binary was built from.
+/// Returns the root of the repository that this binary was built from.
 pub fn repository_root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// Cargo, as the one that started us or from `PATH`, in the repository's root.
+/// Returns a command for the Cargo that started us, or the one in `PATH`, in the repository root.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(repository_root());
     command
 }
 
-/// Builds the release server, in the target directory that this binary lies in, and returns its
-/// path.
+/// Builds the release server in the target directory of this binary and returns its path.
 pub fn build_server() -> Res<PathBuf> {
     let here = std::env::current_exe().map_err(|e| e.to_string())?;
     // <target>/<profile>/<this binary>
