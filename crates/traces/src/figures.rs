@@ -1,29 +1,28 @@
-//! What is known of the literature's traces: hit ratios and miss counts that a policy must
-//! reproduce.
+//! Known results on published traces: hit ratios and miss counts that a policy must reproduce.
 
-/// Figures of one trace with a pool of one size.
+/// Known results of one trace with one pool size.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// The trace, as [`crate::find`] knows it.
+    /// Name of the trace for [`crate::find`].
     pub trace: &'static str,
-    /// The pool's size in pages.
+    /// Pool size in pages.
     pub frames: u32,
-    /// Policies by the names of Clearway's configuration, or `opt`, and what is known of each.
+    /// Known results by policy: names as in Clearway's configuration, or `opt`.
     pub known: &'static [(&'static str, Known)],
 }
 
 /// A known result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Known {
-    /// A hit ratio in percent by somebody's simulator: good to a few tenths.
+    /// A hit ratio in percent from another simulator, precise to a few tenths.
     About(f64),
-    /// A hit ratio in percent that a paper printed: to its last digit where the policy leaves no
-    /// choice.
+    /// A hit ratio in percent as printed in a paper. It is exact to the last digit if the policy is
+    /// fully specified.
     Printed(f64),
-    /// The misses by the program of the policy's authors.
+    /// Misses reported by the policy's authors' program.
     Misses(u64),
-    /// The same, of the first so many accesses: the program does not count a last line that has no
-    /// line end.
+    /// Misses among the first accesses, whose number is the second field: that program ignores a
+    /// last line without a line end.
     MissesOfFirst(u64, usize),
 }
 
@@ -39,11 +38,10 @@ const fn figure(
 
 /// The figures.
 ///
-/// Sources: the misses of LIRS are those of its authors' program (Jiang and Zhang, SIGMETRICS 2002)
-/// with its own parameters; printed figures are from Megiddo and Modha, FAST 2003, whose traces
-/// `OLTP` and `P3` are; what is about so was measured with a simulator apart from this code (2Q
-/// 25/50 %, LIRS 1 % HIR, S3-FIFO 10/90 %). `orm-busy` and `web07` are cache2k's (headissue GmbH,
-/// CC BY 4.0).
+/// Sources: the LIRS misses come from its authors' program (Jiang and Zhang, SIGMETRICS 2002) with
+/// its own parameters. Printed figures are from Megiddo and Modha, FAST 2003, whose traces `OLTP`
+/// and `P3` are. [`About`] figures were measured with an independent simulator (2Q 25/50 %, LIRS 1
+/// % HIR, S3-FIFO 10/90 %). `orm-busy` and `web07` are cache2k's (headissue GmbH, CC BY 4.0).
 pub const FIGURES: &[Figure] = &[
     figure(
         "lirs_2_pools",
@@ -129,7 +127,7 @@ pub const FIGURES: &[Figure] = &[
             ("opt", About(71.4)),
         ],
     ),
-    // As many pages as lie in one queue of BP-Wrapper's, or fewer.
+    // At most as many pages as fit into one of BP-Wrapper's queues.
     figure("lirs_multi1", 50, &[]),
     figure(
         "lirs_multi2",

@@ -1,5 +1,5 @@
-//! Traces that are made, from a seed, for where the literature's are not: each has one trait that
-//! policies differ by.
+//! Traces generated from a seed, for use without the published ones. Each has one property that
+//! distinguishes policies.
 
 use crate::{Rng, Trace};
 
@@ -8,7 +8,7 @@ use crate::{Rng, Trace};
 pub struct Zipf(Vec<f64>);
 
 impl Zipf {
-    /// The distribution over `ranks` ranks, at least one.
+    /// Creates the distribution over `ranks` ranks, at least one.
     pub fn new(ranks: u32, skew: f64) -> Self {
         assert!(ranks > 0);
         let mut sum = 0.0;
@@ -27,25 +27,25 @@ impl Zipf {
     }
 }
 
-/// Spreads ranks over page numbers, so that neighbours in rank are none in number: one to one over
-/// 64 bits.
+/// Maps ranks to page numbers so that neighbouring ranks are not neighbours: a bijection on 64
+/// bits.
 const fn scramble(rank: u64) -> u64 {
     (rank ^ (rank >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Independent accesses to pages of Zipf's popularity; popular pages are no neighbours.
+/// Generates independent accesses with a Zipf distribution; popular pages are not neighbours.
 pub fn zipf(pages: u32, skew: f64, accesses: usize, seed: u64) -> Trace {
     let (ranks, mut rng) = (Zipf::new(pages, skew), Rng::new(seed));
     Trace::new("zipf", (0..accesses).map(|_| scramble(ranks.draw(&mut rng).into())))
 }
 
-/// The same pages in the same order, again and again: the worst of LRU.
+/// Generates a loop over the same pages, LRU's worst case.
 pub fn looping(pages: u32, accesses: usize) -> Trace {
     Trace::new("loop", (0..accesses as u64).map(|at| at % u64::from(pages)))
 }
 
-/// Accesses to a hot set by Zipf's law, and among them, one access in four, scans of pages that are
-/// not used again soon: `cold` of them.
+/// Generates accesses to a hot set with a Zipf distribution, interleaved with scans of `cold` pages
+/// that are not reused soon. Scans make up one access in four.
 pub fn scan_and_hot(hot: u32, cold: u32, accesses: usize, seed: u64) -> Trace {
     let (ranks, mut rng) = (Zipf::new(hot, 0.8), Rng::new(seed));
     let (mut next, mut left) = (0, 0);
@@ -63,8 +63,8 @@ pub fn scan_and_hot(hot: u32, cold: u32, accesses: usize, seed: u64) -> Trace {
     Trace::new("scan and hot", (0..accesses).map(access))
 }
 
-/// Frequency tells what recency does not: a popular set that is used rarely enough that once-used
-/// pages come between, and in each of `phases` phases another set is the popular one.
+/// Generates a popular set whose pages are used so rarely that pages used once intervene: frequency
+/// shows what recency does not. Each of `phases` phases has a different popular set.
 pub fn shifting(popular: u32, phases: u32, accesses: usize, seed: u64) -> Trace {
     let (ranks, mut rng) = (Zipf::new(popular, 0.4), Rng::new(seed));
     let (phase_length, mut once) = (accesses / phases.max(1) as usize + 1, 1 << 40);
@@ -76,10 +76,10 @@ pub fn shifting(popular: u32, phases: u32, accesses: usize, seed: u64) -> Trace 
     Trace::new("shifting", (0..accesses).map(access))
 }
 
-/// What a transaction-processing database asks of its pool: B+trees whose roots and inner pages are
-/// hot and whose leaves are used by Zipf's law, a growing table whose newest pages are used again
-/// for a while (each access there comes two or three times in a row: correlated references), and
-/// now and then a scan of a range. `leaves` is the size of its largest tree.
+/// Generates the accesses of an OLTP database: B+trees with hot roots and inner pages and
+/// Zipf-distributed leaves; a growing table whose newest pages are reused for a while, two or three
+/// times in a row (correlated references); and occasional range scans. `leaves` is the size of the
+/// largest tree.
 pub fn oltp(leaves: u32, accesses: usize, seed: u64) -> Trace {
     const FANOUT: u32 = 64;
     const GROWING: u64 = 1 << 40;
@@ -110,7 +110,7 @@ pub fn oltp(leaves: u32, accesses: usize, seed: u64) -> Trace {
     Trace::new("oltp", keys)
 }
 
-/// One of each, `accesses` long, for pools of about `frames` frames.
+/// Generates one trace of each kind, `accesses` long, for pools of about `frames` frames.
 pub fn all(frames: u32, accesses: usize, seed: u64) -> Vec<Trace> {
     vec![
         zipf(frames * 10, 0.9, accesses, seed),
@@ -127,7 +127,7 @@ mod tests {
     use crate::opt_misses;
 
     #[test]
-    fn a_seed_makes_one_trace() {
+    fn traces_are_deterministic_per_seed() {
         for (a, b) in all(50, 5000, 7).iter().zip(all(50, 5000, 7)) {
             assert_eq!((a.pages.len(), a), (5000, &b));
             let misses = opt_misses(&a.pages, 50);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn zipf_draws_by_its_law() {
+    fn zipf_follows_its_distribution() {
         let (ranks, mut rng, mut drawn) = (Zipf::new(10, 1.0), Rng::new(5), [0u32; 10]);
         (0..100_000).for_each(|_| drawn[ranks.draw(&mut rng) as usize] += 1);
         let harmonic: f64 = (1..=10).map(|rank| 1.0 / f64::from(rank)).sum();

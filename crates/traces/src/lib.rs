@@ -1,8 +1,8 @@
-//! Traces of page accesses, what replacement policies are judged by: readers of the literature's
-//! traces, generators for where those are not, the optimum, and the figures that are known.
+//! Traces of page accesses to compare replacement policies: readers of published traces,
+//! generators, the optimal policy, and known results.
 //!
-//! The literature's traces are data that lies outside the repository: [`find`] says where it looks.
-//! A test that wants them must say when it ran on generated ones instead.
+//! The published traces are not in the repository: [`find`] documents their location. A test that
+//! wants them must report when it ran on generated ones instead.
 
 #![forbid(unsafe_code)]
 
@@ -24,17 +24,17 @@ use hashbrown::HashMap;
 /// A sequence of page accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// What tables and plots call it.
+    /// Name in tables and charts.
     pub name: String,
-    /// The pages in order of access, renumbered `0 .. distinct` in order of first access.
+    /// The accessed pages in order, numbered `0 .. distinct` in order of first access.
     pub pages: Vec<u32>,
-    /// How many pages there are.
+    /// Number of distinct pages.
     pub distinct: u32,
 }
 
 impl Trace {
-    /// The trace of accesses to pages of any numbers. At most 2^32 accesses: the caller bounds
-    /// them.
+    /// Creates a trace of accesses to pages with arbitrary numbers. At most 2^32 accesses; the
+    /// caller bounds them.
     pub fn new(name: &str, keys: impl IntoIterator<Item = u64>) -> Self {
         let mut numbers = HashMap::new();
         let number = |key| {
@@ -45,7 +45,7 @@ impl Trace {
         Self { name: name.to_owned(), pages, distinct: numbers.len() as u32 }
     }
 
-    /// The hit ratio in percent of a run over it that missed so often.
+    /// Returns the hit ratio in percent of a run with this many misses.
     pub fn hit_percent(&self, misses: u64) -> f64 {
         if self.pages.is_empty() {
             return 0.0;

@@ -1,4 +1,4 @@
-//! OPT: the fewest misses that any policy could have, by knowing the future.
+//! OPT: the fewest misses that any policy can have, with knowledge of the future.
 //!
 //! Source: Belady, A Study of Replacement Algorithms for a Virtual-Storage Computer, IBM Systems
 //! Journal 5(2), 1966 (MIN).
@@ -7,8 +7,8 @@ use std::collections::BinaryHeap;
 
 const NEVER: u32 = u32::MAX;
 
-/// The misses of a pool of `frames` frames that always evicts the page whose next use is furthest
-/// away. O(log n) an access.
+/// Returns the misses of a pool of `frames` frames that always evicts the page whose next use is
+/// furthest away. O(log n) per access.
 ///
 /// # Panics
 /// If `frames` is 0, or there are 2^32 - 1 accesses or more.
@@ -20,8 +20,8 @@ pub fn opt_misses(pages: &[u32], frames: u32) -> u64 {
     for (at, page) in pages.iter().enumerate().rev() {
         next_use[at] = std::mem::replace(&mut upcoming[*page as usize], at as u32);
     }
-    // Holds the next use of each resident page, and above uses that have come and were left: so the
-    // top is always of a resident page.
+    // Contains the next use of each resident page, and also uses that have passed. The passed ones
+    // are smaller, so the maximum always belongs to a resident page.
     let mut resident = vec![false; distinct];
     let (mut free, mut misses, mut heap) = (frames, 0, BinaryHeap::new());
     for (at, page) in pages.iter().enumerate() {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use crate::Rng;
 
-    /// The furthest next use, by looking.
+    /// A model that searches for the furthest next use.
     fn model(pages: &[u32], frames: usize) -> u64 {
         let (mut pool, mut misses) = (Vec::new(), 0);
         for (at, page) in pages.iter().enumerate() {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn misses_are_the_fewest() {
+    fn misses_match_the_model() {
         let mut rng = Rng::new(3);
         for frames in [1, 2, 3, 7, 20] {
             let pages: Vec<_> =

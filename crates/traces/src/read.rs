@@ -1,10 +1,10 @@
-//! Readers of trace files. What is wrong with a file is an error that names the place.
+//! Readers of trace files. An error in a file names the position.
 //!
-//! | ending | packed by | content |
+//! | ending | compression | content |
 //! |---|---|---|
-//! | `.trace.gz` | gzip | a decimal page number a line; blank lines and `*` are skipped |
-//! | `.lis.zst` | zstd | `start count ignored sequence` a line: the pages `start .. start + count` |
-//! | `.trace.xz` | xz | big-endian numbers of 32 bits, no header |
+//! | `.trace.gz` | gzip | one decimal page number per line; blank lines and `*` are skipped |
+//! | `.lis.zst` | zstd | `start count ignored sequence` per line: pages `start .. start + count` |
+//! | `.trace.xz` | xz | big-endian 32-bit numbers, no header |
 
 use crate::Trace;
 use std::fmt;
@@ -12,11 +12,11 @@ use std::fs;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The bytes that a file may unpack to, and the accesses that it may hold: more is refused.
+/// Maximum unpacked size in bytes, and maximum number of accesses; more is refused.
 const MAX_BYTES: u64 = 1 << 30;
 const MAX_ACCESSES: u64 = 1 << 28;
 
-/// What is wrong with a trace file.
+/// An error in a trace file.
 #[derive(Debug)]
 pub struct TraceError {
     path: PathBuf,
@@ -31,7 +31,7 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// Reads the trace in a file whose format its ending tells.
+/// Reads the trace in a file; the extension determines its format.
 pub fn read(name: &str, path: &Path) -> Result<Trace, TraceError> {
     let keys = read_keys(path).map_err(|what| TraceError { path: path.to_owned(), what })?;
     Ok(Trace::new(name, keys))
@@ -47,7 +47,7 @@ fn read_keys(path: &Path) -> Result<Vec<u64>, String> {
     } else if file.ends_with(".trace.xz") {
         parse_i32be(&unpack_xz(&packed)?)
     } else {
-        Err("not a trace: the name ends in none of .trace.gz, .lis.zst, .trace.xz".into())
+        Err("not a trace: expected the extension .trace.gz, .lis.zst or .trace.xz".into())
     }
 }
 
@@ -75,7 +75,7 @@ fn unpack_xz(packed: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes.0)
 }
 
-/// Takes [`MAX_BYTES`] bytes and no more.
+/// A buffer that refuses more than [`MAX_BYTES`] bytes.
 #[derive(Default)]
 struct Bounded(Vec<u8>);
 
@@ -93,8 +93,7 @@ impl Write for Bounded {
     }
 }
 
-/// The lines of a text with their numbers, without white space around them (a line may end in
-/// CRLF).
+/// Returns the lines with their numbers, without surrounding whitespace (lines may end in CRLF).
 fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     bytes
         .split(|byte| *byte == b'\n')
@@ -121,7 +120,7 @@ fn parse_arc(bytes: &[u8]) -> Result<Vec<u64>, String> {
         let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
         let (start, count) = (parse_number(fields.next()), parse_number(fields.next()));
         let (Some(start), Some(count)) = (start, count) else {
-            return Err(format!("line {at}: not a start and a count"));
+            return Err(format!("line {at}: expected a start and a count"));
         };
         if count > MAX_ACCESSES - keys.len() as u64 {
             return Err(format!("line {at}: more than {MAX_ACCESSES} accesses"));
@@ -137,7 +136,7 @@ fn parse_arc(bytes: &[u8]) -> Result<Vec<u64>, String> {
 fn parse_i32be(bytes: &[u8]) -> Result<Vec<u64>, String> {
     let (keys, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
-        return Err(format!("byte {}: the last number is cut off", bytes.len() - rest.len()));
+        return Err(format!("byte {}: the last number is truncated", bytes.len() - rest.len()));
     }
     Ok(keys.iter().map(|key| u32::from_be_bytes(*key).into()).collect())
 }
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn each_format_is_read() {
+    fn trace_formats_are_parsed() {
         assert_eq!(
             parse_lirs(&unpack_gzip(&gzip(b"7\r\n\r\n*\n 12\n7")).unwrap()),
             Ok(vec![7, 12, 7])
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn errors_name_the_position() {
         let said = |result: Result<Vec<u64>, String>, part: &str| {
             let error = result.unwrap_err();
             assert!(error.contains(part), "{error}");
@@ -203,9 +202,9 @@ mod tests {
         assert!(error.starts_with("none.trace.gz: "), "{error}");
     }
 
-    /// Damaged files are read to an error or to something, and never panic.
+    /// A damaged file gives an error or some trace, and never a panic.
     #[test]
-    fn damage_never_panics() {
+    fn damaged_files_never_panic() {
         let text: Vec<u8> =
             (0..200u32).flat_map(|n| format!("{} 2 0 {n}\n", n * n % 97).into_bytes()).collect();
         let packed = [gzip(&text), zstd(&text), xz(&text)];
