@@ -1,8 +1,8 @@
-//! Round trips of READ, WRITE and CAS over TCP, beside a bare ping-pong of the same sizes over TCP
-//! in the same run, in turns; a thread of the owner computes all the time.
-//! `cargo bench -p clearway-fabric`; run as a test, it is tiny.
+//! Round trips of READ, WRITE and CAS over TCP, compared with a bare ping-pong of the same sizes.
+//! Both sides run in alternating turns of the same process while a thread of the owner keeps
+//! computing. Run with `cargo bench -p clearway-fabric`; as a test, the sizes are tiny.
 //!
-//! The bar: at p50 at most 1.2 times the bare ping-pong.
+//! The bar: p50 at most 1.2 times the bare ping-pong.
 
 use clearway_fabric::tcp::{TcpConfig, TcpFabric, TcpWorker};
 use clearway_fabric::{
@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Turns of each side, and round trips of one turn.
+/// Turns of each side, and round trips in one turn.
 const TURNS: usize = 20;
 const ROUND_TRIPS: usize = 1000;
 
-/// A verb, and the bytes of its frames.
+/// A verb, with the sizes of its request and reply frames in bytes.
 struct Case {
     name: &'static str,
     verb: Verb,
@@ -87,8 +87,8 @@ fn bare_turn(
     }
 }
 
-/// Answers each request of one size by a reply of another until the client is gone; then the next
-/// client's.
+/// Answers requests of one size with replies of another until the client disconnects. Then serves
+/// the next client with the next pair of sizes.
 fn bare_server(listener: &TcpListener, sizes: &[(usize, usize)]) {
     for (request, reply) in sizes {
         let (mut stream, _) = listener.accept().expect("a client");
@@ -113,7 +113,7 @@ fn node(number: u32) -> TcpFabric {
     TcpFabric::bind(TcpConfig { node: FabricNode(number), listen, secret }).expect("a node")
 }
 
-/// Runs every case, each side in turn, and prints what came out.
+/// Runs every case, both sides in alternating turns, and prints the results.
 fn run(
     worker: &mut TcpWorker,
     queue: QueueId,
@@ -146,7 +146,7 @@ fn run(
 }
 
 fn main() {
-    // `cargo bench` says so; the tests of everything do not.
+    // `cargo bench` passes `--bench`; `cargo test` does not.
     let full = std::env::args().any(|argument| argument == "--bench");
     let (turns, count) = if full { (TURNS, ROUND_TRIPS) } else { (2, 5) };
     let (client, owner) = (node(0), node(1));

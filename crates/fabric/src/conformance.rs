@@ -1,7 +1,7 @@
-//! Tests that every provider passes: what the crate's documentation says holds on all of them.
+//! Tests that every provider must pass. They check the guarantees in the crate's documentation.
 //!
-//! [`run`] makes two nodes for each check and drives them from one thread. It panics with the
-//! check's name and reason.
+//! [`run`] creates two nodes for each check and drives them from one thread. On failure it panics
+//! with the check's name and the reason.
 
 use crate::{
     Completion, Fabric, FabricWorker, QueueId, Region, RegionKey, RemoteAddr, Request,
@@ -9,8 +9,8 @@ use crate::{
 };
 use VerbError::{Flushed, MessageTooLong, RemoteAccess};
 
-/// How often a worker waits for a completion before the check fails.
-const PATIENCE: usize = 100_000;
+/// Polls without a completion before a check fails.
+const MAX_POLLS: usize = 100_000;
 
 /// Words of a scratch area and of a region.
 const WORDS: usize = 64;
@@ -18,26 +18,26 @@ const WORDS: usize = 64;
 /// A check and its name.
 type Check<F> = (&'static str, fn(&F, &F));
 
-/// Runs every check, each on two nodes of one fabric that `make` makes.
+/// Runs every check, each on two fresh nodes of one fabric created by `make`.
 ///
 /// # Panics
-/// If a check fails.
+/// Panics if a check fails.
 pub fn run<F: Fabric>(mut make: impl FnMut() -> (F, F)) {
     let checks: [Check<F>; 16] = [
         ("reads_return_what_was_written", reads_return_what_was_written),
         ("atomics_return_the_old_value", atomics_return_the_old_value),
         ("completions_keep_the_order_of_posting", completions_keep_the_order_of_posting),
         (
-            "bad_keys_and_bounds_harm_only_their_queue_pair",
-            bad_keys_and_bounds_harm_only_their_queue_pair,
+            "bad_keys_and_bounds_break_only_their_queue_pair",
+            bad_keys_and_bounds_break_only_their_queue_pair,
         ),
-        ("a_dropped_region_is_gone", a_dropped_region_is_gone),
-        ("a_fence_takes_the_key_away", a_fence_takes_the_key_away),
-        ("bad_batches_are_refused_whole", bad_batches_are_refused_whole),
-        ("a_full_queue_pair_refuses_requests", a_full_queue_pair_refuses_requests),
+        ("a_dropped_region_is_inaccessible", a_dropped_region_is_inaccessible),
+        ("a_fence_revokes_the_key", a_fence_revokes_the_key),
+        ("a_bad_batch_is_rejected_as_a_whole", a_bad_batch_is_rejected_as_a_whole),
+        ("a_full_queue_pair_rejects_requests", a_full_queue_pair_rejects_requests),
         ("messages_arrive_in_order", messages_arrive_in_order),
         ("a_message_too_long_breaks_both_ends", a_message_too_long_breaks_both_ends),
-        ("recvs_are_flushed_when_their_peer_is_gone", recvs_are_flushed_when_their_peer_is_gone),
+        ("recvs_are_flushed_when_the_peer_is_gone", recvs_are_flushed_when_the_peer_is_gone),
         ("an_atomic_publishes_earlier_writes", an_atomic_publishes_earlier_writes),
         ("atomics_exclude_one_another", atomics_exclude_one_another),
         ("a_fenced_write_does_not_overtake_a_read", a_fenced_write_does_not_overtake_a_read),
@@ -52,7 +52,7 @@ pub fn run<F: Fabric>(mut make: impl FnMut() -> (F, F)) {
     }
 }
 
-/// Tells which check panicked.
+/// Prints the name of the check that panicked.
 struct Context(&'static str);
 
 impl Drop for Context {
@@ -63,7 +63,7 @@ impl Drop for Context {
     }
 }
 
-/// A worker with what it has been told.
+/// A worker with the completions it has received.
 struct Driver<W> {
     worker: W,
     done: Vec<Completion>,
@@ -82,9 +82,9 @@ impl<W: FabricWorker> Driver<W> {
         self.worker.post(queue, batch).expect("posted");
     }
 
-    /// Waits until so many completions have arrived, and takes them.
+    /// Waits until `count` completions have arrived and returns them.
     fn finish(&mut self, count: usize) -> Vec<Completion> {
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_POLLS {
             self.worker.poll(&mut self.done);
             if self.done.len() >= count {
                 return self.done.drain(..count).collect();
@@ -94,7 +94,7 @@ impl<W: FabricWorker> Driver<W> {
         panic!("{} of {count} completions", self.done.len());
     }
 
-    /// Posts and waits; all must succeed.
+    /// Posts a batch and waits for it. Panics unless every request succeeds.
     fn run(&mut self, queue: QueueId, batch: &[Request]) {
         self.post(queue, batch);
         for completion in self.finish(batch.len()) {
@@ -103,7 +103,7 @@ impl<W: FabricWorker> Driver<W> {
     }
 
     fn accept(&mut self) -> (QueueId, WorkerAddr) {
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_POLLS {
             if let Some(accepted) = self.worker.accept() {
                 return accepted;
             }
@@ -117,12 +117,13 @@ impl<W: FabricWorker> Driver<W> {
     }
 }
 
-/// Polls both ends of a queue pair until each has so many completions: a message takes both.
+/// Polls both ends of a queue pair until each has its number of completions. A message needs both
+/// ends to make progress.
 fn finish_both<W: FabricWorker>(
     (client, of_client): (&mut Driver<W>, usize),
     (server, of_server): (&mut Driver<W>, usize),
 ) -> (Vec<Completion>, Vec<Completion>) {
-    for _ in 0..PATIENCE {
+    for _ in 0..MAX_POLLS {
         client.worker.poll(&mut client.done);
         server.worker.poll(&mut server.done);
         if client.done.len() >= of_client && server.done.len() >= of_server {
@@ -166,7 +167,7 @@ fn recv(id: u64, start: usize, words: usize) -> Request {
     Request::new(id, Verb::Recv { local: ScratchRange::new(start, words) })
 }
 
-/// A region of `b`, and a worker of `a` connected to its node; nobody there takes part.
+/// Registers a region on `b` and connects a worker of `a` to that node. `b` has no worker.
 fn one_sided<F: Fabric>(a: &F, b: &F) -> (F::Region, Driver<F::Worker>, QueueId) {
     let region = b.register(WORDS).expect("a region");
     let mut worker = Driver::new(a, 1);
@@ -174,7 +175,7 @@ fn one_sided<F: Fabric>(a: &F, b: &F) -> (F::Region, Driver<F::Worker>, QueueId)
     (region, worker, queue)
 }
 
-/// Workers of both nodes, with a queue pair from the first to the second.
+/// Creates workers on both nodes, with a queue pair from the first to the second.
 fn two_sided<F: Fabric>(a: &F, b: &F) -> (Driver<F::Worker>, QueueId, Driver<F::Worker>, QueueId) {
     let mut server = Driver::new(b, 7);
     let mut client = Driver::new(a, 1);
@@ -189,7 +190,7 @@ fn reads_return_what_was_written<F: Fabric>(a: &F, b: &F) {
     assert_eq!(region.words(), WORDS);
     let values: Vec<u64> = (1..=20).map(|n| n * 0x0101_0101_0101_0101).collect();
     worker.worker.store_range(0, &values);
-    // A later READ of the queue pair sees all of an earlier WRITE.
+    // A READ sees all of an earlier WRITE of the same queue pair.
     worker.run(
         queue,
         &[write(1, 0, 20, at(region.key(), 44)), read(2, at(region.key(), 44), 30, 20)],
@@ -198,7 +199,7 @@ fn reads_return_what_was_written<F: Fabric>(a: &F, b: &F) {
     worker.worker.load_range(30, &mut found);
     assert_eq!(found, values);
     assert_eq!((region.load(43), region.load(44), region.load(63)), (0, values[0], values[19]));
-    // A later WRITE to the same words lands later.
+    // Two WRITEs to the same word land in order.
     worker.worker.store(0, 5);
     worker.worker.store(1, 6);
     let word = at(region.key(), 0);
@@ -260,7 +261,7 @@ fn completions_keep_the_order_of_posting<F: Fabric>(a: &F, b: &F) {
     );
 }
 
-fn bad_keys_and_bounds_harm_only_their_queue_pair<F: Fabric>(a: &F, b: &F) {
+fn bad_keys_and_bounds_break_only_their_queue_pair<F: Fabric>(a: &F, b: &F) {
     let (region, mut worker, queue) = one_sided(a, b);
     let mut neighbour = Driver::new(a, 2);
     let good = neighbour.connect(WorkerAddr { node: b.node(), port: 1 });
@@ -281,14 +282,14 @@ fn bad_keys_and_bounds_harm_only_their_queue_pair<F: Fabric>(a: &F, b: &F) {
         assert_eq!(worker.results(3), [Ok(1), Err(RemoteAccess), Err(Flushed)], "{bad:?}");
         worker.post(broken, &[write(3, 0, 1, at(key, 7)), recv(4, 0, 1)]);
         assert_eq!(worker.results(2), [Err(Flushed), Err(Flushed)]);
-        // Nobody else notices: another queue pair of the worker, another worker, the region.
+        // Other queue pairs of the worker, other workers and the region are unaffected.
         worker.run(queue, &[faa(0, at(key, 6), 1, 20)]);
         neighbour.run(good, &[faa(0, at(key, 6), 1, 20)]);
     }
     assert_eq!([5, 6, 7, WORDS - 1].map(|word| region.load(word)), [6, 12, 0, 0]);
 }
 
-fn a_dropped_region_is_gone<F: Fabric>(a: &F, b: &F) {
+fn a_dropped_region_is_inaccessible<F: Fabric>(a: &F, b: &F) {
     let (region, mut worker, queue) = one_sided(a, b);
     let kept = b.register(WORDS).expect("a second region");
     let key = region.key();
@@ -300,7 +301,7 @@ fn a_dropped_region_is_gone<F: Fabric>(a: &F, b: &F) {
     assert_eq!(worker.results(1), [Err(RemoteAccess)]);
 }
 
-fn a_fence_takes_the_key_away<F: Fabric>(a: &F, b: &F) {
+fn a_fence_revokes_the_key<F: Fabric>(a: &F, b: &F) {
     let (mut region, mut worker, queue) = one_sided(a, b);
     let old = region.key();
     worker.worker.store_range(0, &[5, 6]);
@@ -309,7 +310,7 @@ fn a_fence_takes_the_key_away<F: Fabric>(a: &F, b: &F) {
         assert!(matches!(why, crate::FabricError::Unsupported(_)), "{why}");
         return;
     }
-    // What has completed has landed, and stays.
+    // Completed verbs have landed, and their effects stay.
     assert_eq!([0, 1, 2].map(|word| region.load(word)), [5, 6, 7]);
     assert_ne!(region.key(), old);
     worker.post(queue, &[write(3, 0, 1, at(old, 2))]);
@@ -319,7 +320,7 @@ fn a_fence_takes_the_key_away<F: Fabric>(a: &F, b: &F) {
     assert_eq!((worker.worker.load(9), region.load(2)), (7, 8));
 }
 
-fn bad_batches_are_refused_whole<F: Fabric>(a: &F, b: &F) {
+fn a_bad_batch_is_rejected_as_a_whole<F: Fabric>(a: &F, b: &F) {
     use crate::PostError::{BadRange, OneSided, UnknownQueue};
     let (mut client, queue, mut server, accepted) = two_sided(a, b);
     let region = b.register(WORDS).expect("a region");
@@ -336,11 +337,11 @@ fn bad_batches_are_refused_whole<F: Fabric>(a: &F, b: &F) {
     assert_eq!(client.worker.post(QueueId(77), &[good]), Err(UnknownQueue));
     assert_eq!(server.worker.post(accepted, &[recv(1, 0, 1), good]), Err(OneSided));
     client.run(queue, &[good]);
-    assert_eq!(client.worker.load(0), 0, "a refused batch was executed");
+    assert_eq!(client.worker.load(0), 0, "a rejected batch was executed");
     assert!(server.worker.poll(&mut server.done) == 0);
 }
 
-fn a_full_queue_pair_refuses_requests<F: Fabric>(a: &F, b: &F) {
+fn a_full_queue_pair_rejects_requests<F: Fabric>(a: &F, b: &F) {
     let (mut client, queue, mut server, accepted) = two_sided(a, b);
     let depth = client.worker.guarantees().queue_depth;
     let batch: Vec<Request> = (0..depth as u64).map(|id| send(id, 0, 1)).collect();
@@ -357,7 +358,7 @@ fn messages_arrive_in_order<F: Fabric>(a: &F, b: &F) {
     let (mut client, queue, mut server, accepted) = two_sided(a, b);
     client.worker.store_range(0, &[1, 2, 3, 4]);
     server.post(accepted, &[recv(1, 0, 8)]);
-    // The first finds its RECV, the second waits for one.
+    // The first message finds a posted RECV; the second waits for one.
     client.post(queue, &[send(1, 0, 3), send(2, 3, 1), recv(3, 10, 2)]);
     let (sent, received) = finish_both((&mut client, 1), (&mut server, 1));
     assert_eq!(sent, [Completion { queue, id: 1, result: Ok(3) }]);
@@ -367,7 +368,7 @@ fn messages_arrive_in_order<F: Fabric>(a: &F, b: &F) {
     assert_eq!(sent, [Completion { queue, id: 2, result: Ok(1) }]);
     assert_eq!(received, [Completion { queue: accepted, id: 2, result: Ok(1) }]);
     assert_eq!([0, 1, 2, 3, 8].map(|word| server.worker.load(word)), [1, 2, 3, 0, 4]);
-    // And back, on the same queue pair.
+    // A message in the other direction, on the same queue pair.
     server.worker.store_range(20, &[70, 80]);
     server.post(accepted, &[send(3, 20, 2)]);
     let (received, sent) = finish_both((&mut client, 1), (&mut server, 1));
@@ -393,7 +394,7 @@ fn a_message_too_long_breaks_both_ends<F: Fabric>(a: &F, b: &F) {
     assert_eq!((sent[0].result, received[0].result), (Ok(2), Ok(2)));
 }
 
-fn recvs_are_flushed_when_their_peer_is_gone<F: Fabric>(a: &F, b: &F) {
+fn recvs_are_flushed_when_the_peer_is_gone<F: Fabric>(a: &F, b: &F) {
     if !a.guarantees().recvs_end_with_peer {
         return;
     }
@@ -403,12 +404,13 @@ fn recvs_are_flushed_when_their_peer_is_gone<F: Fabric>(a: &F, b: &F) {
     client.post(queue, &[send(1, 0, 1)]);
     let (sent, received) = finish_both((&mut client, 1), (&mut server, 1));
     assert_eq!((sent[0].result, received[0].result, server.worker.load(0)), (Ok(1), Ok(1), 8));
-    // The end that accepted loses the one that connected.
+    // The connecting end goes away; the accepting end notices.
     drop(client);
     assert_eq!(server.results(2), [Err(Flushed), Err(Flushed)]);
     server.post(accepted, &[recv(4, 0, 2)]);
     assert_eq!(server.results(1), [Err(Flushed)]);
-    // The end that connected loses the one that accepted, before and after it posts its RECV.
+    // The accepting end goes away. The connecting end notices for a RECV posted before that, and
+    // for one posted after it.
     let mut client = Driver::new(a, 2);
     let early = client.connect(server.worker.address());
     let late = client.connect(server.worker.address());
@@ -430,7 +432,7 @@ fn an_atomic_publishes_earlier_writes<F: Fabric>(a: &F, b: &F) {
         writer.worker.store_range(0, &[round; 16]);
         writer.post(queue, &[write(1, 0, 16, at(key, 1)), faa(2, at(key, 0), 1, 60)]);
         loop {
-            // The payload is read after the flag: fenced.
+            // The READ of the payload is fenced, so it runs after the READ of the flag.
             reader.run(own, &[read(1, at(key, 0), 0, 1), read(2, at(key, 1), 1, 16).fenced()]);
             if reader.worker.load(0) == round {
                 break;

@@ -1,5 +1,4 @@
-//! What can go wrong, by who is told: the caller of a set-up call, the poster, or the reader of a
-//! completion.
+//! Errors of set-up calls, of posting, and of completions.
 
 use std::error::Error;
 use std::fmt;
@@ -8,17 +7,17 @@ use std::fmt;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FabricError {
-    /// There is no device for this provider.
+    /// The provider found no device.
     NoDevice(String),
-    /// No such node is known, or it is dead.
+    /// The node is unknown or dead.
     UnknownPeer,
-    /// The peer does not know the shared secret, or we do not.
+    /// The two nodes do not share the same secret.
     Authentication,
-    /// More regions, workers, queue pairs or words than the provider has room for.
+    /// More regions, workers, queue pairs or words than the provider supports.
     Limit(&'static str),
-    /// The provider cannot do this.
+    /// The provider does not support the operation.
     Unsupported(&'static str),
-    /// The operating system refused.
+    /// The operating system returned an error.
     Io(std::io::Error),
 }
 
@@ -50,16 +49,16 @@ impl From<std::io::Error> for FabricError {
     }
 }
 
-/// Why a batch was not posted. None of it was.
+/// Why a batch was rejected. No request of the batch was posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostError {
-    /// The queue pair cannot hold as many requests that are not completed: poll, then try again.
+    /// Too many requests of the queue pair are incomplete. Poll, then try again.
     QueueFull,
     /// The worker has no such queue pair.
     UnknownQueue,
-    /// A range that is empty, too long for the provider, or not within the scratch area.
+    /// The range is empty, too long for the provider, or not within the scratch area.
     BadRange,
-    /// A one-sided verb on a queue pair that was accepted: those carry SEND and RECV only.
+    /// A one-sided verb was posted to an accepted queue pair. Those carry SEND and RECV only.
     OneSided,
 }
 
@@ -76,14 +75,14 @@ impl fmt::Display for PostError {
 
 impl Error for PostError {}
 
-/// Why a verb failed. The queue pair is in error from there on: what was posted after it completes
-/// as [`VerbError::Flushed`], and so does what is posted later. A new queue pair must be connected.
+/// Why a verb failed. The queue pair is then in error: every later request completes as
+/// [`VerbError::Flushed`]. Connect a new queue pair to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerbError {
-    /// The key is unknown at the peer, or the range is not within its region. Nothing was read or
+    /// The peer does not know the key, or the range is not within its region. Nothing was read or
     /// written.
     RemoteAccess,
-    /// The message of a SEND did not fit its RECV; both ends are told.
+    /// A SEND's message is longer than its RECV. Both ends get this error.
     MessageTooLong,
     /// An earlier request of this queue pair failed. Whether this one was executed is unknown.
     Flushed,

@@ -4,27 +4,26 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FabricNode(pub u32);
 
-/// A worker of a node, by the port number that it chose.
+/// A worker of a node, identified by its port number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerAddr {
-    /// The node that the worker runs on.
+    /// The worker's node.
     pub node: FabricNode,
     /// The worker's number on its node.
     pub port: u32,
 }
 
-/// A queue pair of one worker; means nothing to another worker.
+/// A queue pair of one worker. The id has no meaning for another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u32);
 
-/// Names a registered region and permits access to it. Two words that may be sent to peers; cannot
-/// be guessed where the provider can help it.
+/// Names a registered region and permits access to it. Its two words may be sent to peers. A
+/// provider that chooses keys draws them at random so that they cannot be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RegionKey {
     /// The key itself.
     pub key: u64,
-    /// Address of the region's first byte as its owner's device knows it; zero unless the device
-    /// wants one.
+    /// Address of the region's first byte for its owner's device, or 0 if the device needs none.
     pub base: u64,
 }
 
@@ -33,7 +32,7 @@ pub struct RegionKey {
 pub struct RemoteAddr {
     /// The region.
     pub key: RegionKey,
-    /// Index of the word, from the region's start.
+    /// Index of the word within the region.
     pub word: u64,
 }
 
@@ -47,12 +46,12 @@ pub struct ScratchRange {
 }
 
 impl ScratchRange {
-    /// The `words` words from `start` on.
+    /// Creates a range of `words` words that begins at `start`.
     pub const fn new(start: usize, words: usize) -> Self {
         Self { start, words }
     }
 
-    /// Whether the range is not empty and ends within `scratch_words`.
+    /// Returns true if the range is not empty and ends within `scratch_words`.
     pub fn fits(self, scratch_words: usize) -> bool {
         self.words > 0 && self.start.checked_add(self.words).is_some_and(|end| end <= scratch_words)
     }
@@ -65,55 +64,55 @@ pub enum Verb {
     Read {
         /// The first remote word.
         remote: RemoteAddr,
-        /// Where they go, and how many.
+        /// The destination and the number of words.
         local: ScratchRange,
     },
     /// Copies words of the scratch area to remote memory.
     Write {
-        /// What is written.
+        /// The source.
         local: ScratchRange,
         /// The first remote word.
         remote: RemoteAddr,
     },
-    /// Compare-and-swap: replaces a remote word with `new` if it is `expected`.
+    /// Compare-and-swap: replaces a remote word with `new` if it equals `expected`.
     Cas {
         /// The word.
         remote: RemoteAddr,
-        /// The value that allows the swap.
+        /// The value that permits the swap.
         expected: u64,
-        /// The value that it gets.
+        /// The new value.
         new: u64,
-        /// The scratch word that receives the value found, whether swapped or not.
+        /// The scratch word that receives the value found, swapped or not.
         old: usize,
     },
     /// Fetch-and-add: adds to a remote word, wrapping around.
     Faa {
         /// The word.
         remote: RemoteAddr,
-        /// What is added; `n.wrapping_neg()` subtracts `n`.
+        /// The addend; `n.wrapping_neg()` subtracts `n`.
         add: u64,
-        /// The scratch word that receives the value from before the addition.
+        /// The scratch word that receives the previous value.
         old: usize,
     },
-    /// Sends a message to the worker at the other end. Completes once a RECV there has taken it.
+    /// Sends a message to the worker at the other end. Completes when a RECV there has received it.
     Send {
         /// The message.
         local: ScratchRange,
     },
-    /// Offers room for one message. Completes with the message's length, in words.
+    /// Offers room for one message. Completes with the message's length in words.
     Recv {
-        /// Where the message goes; it may be shorter.
+        /// Room for the message, which may be shorter.
         local: ScratchRange,
     },
 }
 
 impl Verb {
-    /// Whether the verb is a CAS or FAA.
+    /// Returns true if the verb is a CAS or FAA.
     pub fn is_atomic(&self) -> bool {
         matches!(self, Self::Cas { .. } | Self::Faa { .. })
     }
 
-    /// The words of the scratch area that the verb reads or writes.
+    /// Returns the scratch words that the verb reads or writes.
     pub fn scratch(&self) -> ScratchRange {
         match *self {
             Self::Read { local, .. }
@@ -124,7 +123,7 @@ impl Verb {
         }
     }
 
-    /// The remote word that the verb starts at; none for SEND and RECV.
+    /// Returns the first remote word of the verb; `None` for SEND and RECV.
     pub fn remote(&self) -> Option<RemoteAddr> {
         match *self {
             Self::Read { remote, .. }
@@ -139,22 +138,22 @@ impl Verb {
 /// A verb to be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The caller's name for it; comes back in its completion.
+    /// The caller's id for the request, repeated in its completion.
     pub id: u64,
-    /// Starts only after all earlier READs, CASs and FAAs of the queue pair have completed. Means
-    /// nothing for RECV.
+    /// If true, the request starts only after all earlier READs, CASs and FAAs of the queue pair
+    /// have completed. Ignored for RECV.
     pub fence: bool,
     /// The operation.
     pub verb: Verb,
 }
 
 impl Request {
-    /// An unfenced request.
+    /// Creates an unfenced request.
     pub const fn new(id: u64, verb: Verb) -> Self {
         Self { id, fence: false, verb }
     }
 
-    /// The same request with a fence.
+    /// Returns the same request with a fence.
     pub const fn fenced(self) -> Self {
         Self { fence: true, ..self }
     }
@@ -163,10 +162,10 @@ impl Request {
 /// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The queue pair that it was posted to.
+    /// The queue pair to which the request was posted.
     pub queue: QueueId,
     /// The request's id.
     pub id: u64,
-    /// The number of words moved, or why there are none.
+    /// The number of words moved, or the error.
     pub result: Result<usize, crate::VerbError>,
 }

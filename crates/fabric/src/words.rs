@@ -1,9 +1,9 @@
-//! One-sided verbs on words that this processor reaches: what shared memory and the software
-//! adapter have in common.
+//! One-sided verbs on words that this CPU can access: shared by shared memory and the software
+//! adapter.
 //!
 //! # Invariants
-//! 1. Words are accessed as atomics, with acquire and release: WRITEs become visible word by word
-//!    in ascending order, in the order of posting; what is read later is read later.
+//! 1. Words are accessed as atomics with acquire and release. WRITEs become visible word by word in
+//!    ascending order and in posting order. Reads happen in program order.
 //! 2. An earlier WRITE is visible to everybody before a later READ, CAS or FAA reads (rule 2 of the
 //!    crate's order).
 
@@ -17,12 +17,12 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// Reads every word into `out`, which is as long.
+    /// Reads every word into `out`, which has the same length.
     pub fn read(&mut self, words: &[AtomicU64], out: &mut [u64]) {
-        self.settle();
+        self.fence_writes();
         for (word, out) in words.iter().zip(out) {
-            // Acquire: pairs with the Release of `write` and the atomics: what was written before a
-            // value is seen with it, and later verbs come later.
+            // Acquire: pairs with the Release of `write` and the atomics. What was written before a
+            // value is visible with it, and later verbs come later.
             *out = word.load(Ordering::Acquire);
         }
     }
@@ -31,39 +31,39 @@ impl Executor {
     pub fn write(&mut self, words: &[AtomicU64], values: &[u64]) {
         self.wrote = true;
         for (word, value) in words.iter().zip(values) {
-            // Release: pairs with the Acquire of `read`; earlier words and WRITEs are visible with
+            // Release: pairs with the Acquire of `read`. Earlier words and WRITEs are visible with
             // this one.
             word.store(*value, Ordering::Release);
         }
     }
 
-    /// Compare-and-swap; returns the value found.
+    /// Compare-and-swap. Returns the value found.
     pub fn cas(&mut self, word: &AtomicU64, expected: u64, new: u64) -> u64 {
-        self.settle();
+        self.fence_writes();
         compare_exchange(word, expected, new)
     }
 
-    /// Fetch-and-add; returns the value from before.
+    /// Fetch-and-add. Returns the previous value.
     pub fn faa(&mut self, word: &AtomicU64, add: u64) -> u64 {
-        self.settle();
+        self.fence_writes();
         // AcqRel: both of the pairs above.
         word.fetch_add(add, Ordering::AcqRel)
     }
 
-    /// Orders an earlier WRITE before what is read next.
+    /// Orders an earlier WRITE before the next read.
     ///
-    /// SeqCst: with release and acquire alone a store may wait in the processor's store buffer
-    /// while a later load is answered. Two workers that each WRITE their word and then READ the
-    /// other's could both find it unwritten. A sequentially consistent fence between the two, on
-    /// each side, forbids that.
-    fn settle(&mut self) {
+    /// SeqCst: with release and acquire alone, a store may wait in the CPU's store buffer while a
+    /// later load is answered. Two workers that each WRITE their word and then READ the other's
+    /// could both find it unwritten. A sequentially consistent fence between the two, on each side,
+    /// forbids that.
+    fn fence_writes(&mut self) {
         if std::mem::take(&mut self.wrote) {
             fence(Ordering::SeqCst);
         }
     }
 }
 
-/// Compare-and-swap; returns the value found.
+/// Compare-and-swap. Returns the value found.
 pub(crate) fn compare_exchange(word: &AtomicU64, expected: u64, new: u64) -> u64 {
     // AcqRel and Acquire: pair with the orderings of `Executor`.
     match word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire) {
@@ -71,7 +71,7 @@ pub(crate) fn compare_exchange(word: &AtomicU64, expected: u64, new: u64) -> u64
     }
 }
 
-/// The owner's accesses to a region in memory, by [`crate::Region`]'s names.
+/// Implements the owner's accesses to a region in memory, with [`crate::Region`]'s names.
 macro_rules! region_in_memory {
     () => {
         fn load(&self, word: usize) -> u64 {

@@ -1,11 +1,11 @@
-//! Where things are in a segment, in words.
+//! Offsets within a segment, in words.
 
 use super::ShmConfig;
 use std::ops::Range;
 
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"CLWYSHM1");
 
-/// Words of the header, by index; the limits follow in the order of [`ShmConfig`]'s fields.
+/// Words of the header, by index. The limits follow in the order of [`ShmConfig`]'s fields.
 pub(super) const MAGIC_WORD: usize = 0;
 pub(super) const LIMITS: usize = 1;
 pub(super) const HEAP_TAKEN: usize = 8;
@@ -19,8 +19,8 @@ pub(super) const REGION_START: usize = 1;
 pub(super) const REGION_WORDS: usize = 2;
 const REGION_ENTRY: usize = 4;
 
-/// Words of a channel, by index: state, addresses of both ends, which ends are closed, and an
-/// error; then head and tail of each direction, each in a cache line of its own; then the rings.
+/// Words of a channel, by index: state, the addresses of both ends, a closed flag for each end, and
+/// an error. Head and tail of each direction follow, each in its own cache line; then the rings.
 pub(super) const STATE: usize = 0;
 pub(super) const ADDRESSES: usize = 1;
 pub(super) const CLOSED: usize = 3;
@@ -53,7 +53,7 @@ impl Layout {
             + index * (CHANNEL_HEADER + 2 * self.0.ring_words)
     }
 
-    /// Of the direction from end `from`.
+    /// Returns the head of the direction that starts at end `from`.
     pub fn head(&self, channel: usize, from: usize) -> usize {
         self.channel(channel) + HEADS + 8 * from
     }

@@ -1,4 +1,4 @@
-//! What a segment looks like through the fabric's interface: nodes and regions.
+//! Nodes and regions of a segment.
 
 use super::segment::{Segment, ShmConfig, pack};
 use super::worker::ShmWorker;
@@ -9,39 +9,40 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A segment that this process has mapped.
+/// A segment mapped by this process.
 #[derive(Clone)]
 pub struct ShmSegment(Arc<Segment>);
 
 impl ShmSegment {
-    /// Makes a segment. Memory is taken as it is touched.
+    /// Creates a segment. Memory is allocated when it is first touched.
     ///
     /// # Errors
-    /// [`FabricError::Limit`] for limits of zero or too large, [`FabricError::Io`] if the system
-    /// refuses.
+    /// Returns [`FabricError::Limit`] if a limit is 0 or too large, and [`FabricError::Io`] if the
+    /// system call fails.
     pub fn create(config: ShmConfig) -> Result<Self, FabricError> {
         Ok(Self(Arc::new(Segment::create(config)?)))
     }
 
-    /// Maps the segment that another process of the same user made, by its [`ShmSegment::path`].
+    /// Maps a segment that another process of the same user created, given its
+    /// [`ShmSegment::path`].
     ///
     /// # Errors
-    /// [`FabricError::Io`] if there is none.
+    /// Returns [`FabricError::Io`] if there is no such segment.
     pub fn attach(path: &Path) -> Result<Self, FabricError> {
         Ok(Self(Arc::new(Segment::attach(path)?)))
     }
 
-    /// Where other processes find the segment while this process lives.
+    /// Returns the path at which other processes find the segment while this process lives.
     pub fn path(&self) -> PathBuf {
         self.0.path()
     }
 
-    /// Makes this process a node, whose workers hold each completion back until `latency` after its
+    /// Attaches this process as a node. Its workers delay each completion until `latency` after the
     /// request was posted.
     ///
     /// # Errors
-    /// [`FabricError::Limit`] if the number exceeds the segment's, or if a live process is that
-    /// node.
+    /// Returns [`FabricError::Limit`] if the number exceeds the segment's limit, or if a live
+    /// process is already attached as that node.
     pub fn node(&self, node: FabricNode, latency: Duration) -> Result<ShmFabric, FabricError> {
         let index = node.0 as usize;
         if index >= self.0.layout.0.nodes {
@@ -49,7 +50,7 @@ impl ShmSegment {
         }
         let word = self.0.word(self.0.layout.node(index));
         let pid = u64::from(std::process::id());
-        // Relaxed, all of it: process numbers, which publish nothing.
+        // Relaxed, here and below: process numbers, which publish nothing.
         let found = word.load(Ordering::Relaxed);
         let is_free = found == 0 || !self.0.process(node).is_some_and(super::worker::is_alive);
         if !is_free
@@ -58,9 +59,10 @@ impl ShmSegment {
             return Err(FabricError::Limit("processes of one node"));
         }
         let segment = Arc::clone(&self.0);
-        // The ports of a process that died here.
+        // Free the ports of a process that died as this node.
         for port in segment.range(segment.layout.ports()) {
-            let address = port.load(Ordering::Relaxed); // Relaxed: an address, which publishes nothing.
+            // Relaxed: an address, which publishes nothing.
+            let address = port.load(Ordering::Relaxed);
             if address != 0 && super::segment::unpack(address).node == node {
                 port.store(0, Ordering::Relaxed); // Relaxed: as above.
             }
@@ -69,11 +71,11 @@ impl ShmSegment {
     }
 }
 
-/// A process's attachment to a segment, as one of its nodes.
+/// A process's attachment to a segment as one of its nodes.
 #[derive(Clone)]
 pub struct ShmFabric(Arc<Attachment>);
 
-/// Frees the node's number when the last handle, worker and region is gone.
+/// Frees the node's number when the last handle, worker and region is dropped.
 pub(super) struct Attachment {
     pub segment: Arc<Segment>,
     pub node: FabricNode,
@@ -87,7 +89,7 @@ impl Drop for Attachment {
     }
 }
 
-/// What every segment promises: verbs are the processor's own instructions.
+/// The guarantees of every segment: verbs are the CPU's own instructions.
 pub(super) fn guarantees() -> Guarantees {
     const LONGEST: usize = 1 << 20;
     Guarantees {
@@ -122,7 +124,7 @@ impl Fabric for ShmFabric {
     fn worker(&self, port: u32, scratch_words: usize) -> Result<ShmWorker, FabricError> {
         let address = WorkerAddr { node: self.0.node, port };
         let ports = self.0.segment.range(self.0.segment.layout.ports());
-        // Relaxed, all of it: an address, which publishes nothing.
+        // Relaxed, here and below: an address, which publishes nothing.
         if ports.iter().any(|word| word.load(Ordering::Relaxed) == pack(address)) {
             return Err(FabricError::Limit("workers of one port"));
         }

@@ -1,4 +1,4 @@
-//! The segment: its limits, processes and regions.
+//! A segment: its limits, processes and regions.
 
 use super::layout::{
     CHANNELS_CONNECTED, CHANNELS_TAKEN, HEAP_TAKEN, LIMITS, Layout, MAGIC, MAGIC_WORD, REGION_KEY,
@@ -11,20 +11,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The limits of a segment, for its whole life.
+/// The fixed limits of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShmConfig {
-    /// Nodes, numbered from 0.
+    /// Number of nodes; nodes are numbered from 0.
     pub nodes: usize,
     /// Workers that exist at the same time.
     pub workers: usize,
-    /// Regions that are ever registered, at most 65,536.
+    /// Regions registered over the segment's whole life, at most 65,536.
     pub regions: usize,
-    /// Queue pairs that are ever connected.
+    /// Queue pairs connected over the segment's whole life.
     pub queue_pairs: usize,
     /// Words of each ring, two for each queue pair. Longer messages pass in pieces.
     pub ring_words: usize,
-    /// Words that are ever registered.
+    /// Words registered over the segment's whole life.
     pub heap_words: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for ShmConfig {
 }
 
 impl ShmConfig {
-    /// The limits that a segment's header holds.
+    /// Returns the limits as the segment's header stores them.
     fn limits(&self) -> [usize; 6] {
         [self.nodes, self.workers, self.regions, self.queue_pairs, self.ring_words, self.heap_words]
     }
@@ -80,9 +80,10 @@ impl Segment {
         let layout = Layout(config);
         let words = SharedWords::create("clearway-fabric", layout.heap().end)?;
         for (index, limit) in config.limits().into_iter().enumerate() {
-            words[LIMITS + index].store(limit as u64, Ordering::Relaxed); // Relaxed: published by the magic number.
+            // Relaxed: published by the magic number.
+            words[LIMITS + index].store(limit as u64, Ordering::Relaxed);
         }
-        // Release: pairs with the Acquire in `attach`; the limits come before.
+        // Release: pairs with the Acquire in `attach`; publishes the limits.
         words[MAGIC_WORD].store(MAGIC, Ordering::Release);
         Ok(Self { words, layout })
     }
@@ -98,7 +99,8 @@ impl Segment {
             return Err(bad());
         }
         let limits =
-            std::array::from_fn(|index| header[LIMITS + index].load(Ordering::Relaxed) as usize); // As in `create`.
+            // As in `create`.
+            std::array::from_fn(|index| header[LIMITS + index].load(Ordering::Relaxed) as usize);
         let config = ShmConfig::from_limits(limits);
         if !config.is_possible() || Layout(config).heap().end != words.len() {
             return Err(bad());
@@ -118,9 +120,10 @@ impl Segment {
         &self.words[range]
     }
 
-    /// Takes `count` of a bounded supply that a word counts; none if there are not as many left.
-    fn take(&self, counter: usize, count: usize, supply: usize) -> Option<usize> {
-        // Relaxed: the count hands out numbers; what they stand for is published by other words.
+    /// Allocates `count` units of a bounded supply from a counter word. Returns `None` if fewer are
+    /// left.
+    fn allocate(&self, counter: usize, count: usize, supply: usize) -> Option<usize> {
+        // Relaxed: the count hands out numbers. Other words publish what the numbers stand for.
         let taken =
             self.words[counter].fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
                 taken.checked_add(count as u64).filter(|after| *after <= supply as u64)
@@ -129,7 +132,7 @@ impl Segment {
     }
 
     pub fn take_channel(&self) -> Option<usize> {
-        self.take(CHANNELS_TAKEN, 1, self.layout.0.queue_pairs)
+        self.allocate(CHANNELS_TAKEN, 1, self.layout.0.queue_pairs)
     }
 
     pub fn channels_taken(&self) -> usize {
@@ -141,19 +144,20 @@ impl Segment {
         &self.words[CHANNELS_CONNECTED]
     }
 
-    /// The words of a verb, if the key is known and they are within its region.
+    /// Returns the words of a verb if the key is known and they are within its region.
     pub fn find(&self, key: RegionKey, word: u64, count: usize) -> Option<&[AtomicU64]> {
         let index = (key.key & ((1 << INDEX_BITS) - 1)) as usize;
         if index >= self.layout.0.regions || key.base != 0 || key.key >> INDEX_BITS == 0 {
             return None;
         }
         let entry = self.layout.region(index);
-        // Acquire: pairs with the Release in `register`: start and length are those of the key.
+        // Acquire: pairs with the Release in `register`; start and length are those of the key.
         if self.words[entry + REGION_KEY].load(Ordering::Acquire) != key.key {
             return None;
         }
         let [start, words] =
-            [REGION_START, REGION_WORDS].map(|at| self.words[entry + at].load(Ordering::Relaxed)); // As above.
+            // As above.
+            [REGION_START, REGION_WORDS].map(|at| self.words[entry + at].load(Ordering::Relaxed));
         let end = word.checked_add(count as u64).filter(|end| *end <= words)?;
         let heap = self.range(self.layout.heap());
         heap.get(
@@ -162,7 +166,7 @@ impl Segment {
         )
     }
 
-    /// The process that a node runs in, if it is attached.
+    /// Returns the process of a node if the node is attached.
     pub fn process(&self, node: FabricNode) -> Option<Pid> {
         if node.0 as usize >= self.layout.0.nodes {
             return None;
@@ -172,39 +176,41 @@ impl Segment {
         Pid::from_raw(i32::try_from(pid).ok()?)
     }
 
-    /// Takes words of the heap for a new region; returns its entry and key.
+    /// Allocates words of the heap for a new region. Returns its entry and key.
     pub fn register(&self, words: usize) -> Result<(usize, RegionKey), FabricError> {
         let regions = 0..self.layout.0.regions;
         if words == 0 || words > self.layout.0.heap_words {
             return Err(FabricError::Limit("words"));
         }
-        // An entry is free while its length is 0, and its own for ever after (invariant 1). AcqRel:
-        // nothing but the entry itself is handed over.
+        // An entry is free while its length is 0, and is never reused (invariant 1). AcqRel: only
+        // the entry itself is transferred.
         let claim = |index: &usize| {
             let length = &self.words[self.layout.region(*index) + REGION_WORDS];
             length.compare_exchange(0, words as u64, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let index = regions.into_iter().find(claim).ok_or(FabricError::Limit("regions"))?;
         let entry = self.layout.region(index);
-        let Some(start) = self.take(HEAP_TAKEN, words, self.layout.0.heap_words) else {
-            self.words[entry + REGION_WORDS].store(0, Ordering::Release); // Release: as the claim.
+        let Some(start) = self.allocate(HEAP_TAKEN, words, self.layout.0.heap_words) else {
+            // Release: as in the claim.
+            self.words[entry + REGION_WORDS].store(0, Ordering::Release);
             return Err(FabricError::Limit("words"));
         };
         let key = draw_key(index);
-        self.words[entry + REGION_START].store(start as u64, Ordering::Relaxed); // Relaxed: published by the key.
+        // Relaxed: published by the key.
+        self.words[entry + REGION_START].store(start as u64, Ordering::Relaxed);
         // Release: pairs with the Acquire in `find`.
         self.words[entry + REGION_KEY].store(key, Ordering::Release);
         Ok((index, RegionKey { key, base: 0 }))
     }
 }
 
-/// A key that holds its entry's index and is not 0.
+/// Draws a non-zero key that holds its entry's index.
 fn draw_key(index: usize) -> u64 {
     ((OsEntropy.u64() | 1 << 63) & !((1 << INDEX_BITS) - 1)) | index as u64
 }
 
 impl Segment {
-    /// Gives a region another key.
+    /// Replaces a region's key.
     pub fn rekey(&self, index: usize) -> RegionKey {
         let key = draw_key(index);
         // Release: pairs with the Acquire in `find`, as in `register`.
@@ -212,19 +218,19 @@ impl Segment {
         RegionKey { key, base: 0 }
     }
 
-    /// Makes a region's key unknown; its words stay its own (invariant 1).
+    /// Invalidates a region's key. Its words are not reused (invariant 1).
     pub fn unregister(&self, index: usize) {
-        // Release: accesses of the owner come before.
+        // Release: orders the owner's accesses before the key's removal.
         self.words[self.layout.region(index) + REGION_KEY].store(0, Ordering::Release);
     }
 }
 
-/// A worker's address as a word, never 0.
+/// Packs a worker's address into a non-zero word.
 pub(super) fn pack(address: WorkerAddr) -> u64 {
     1 << 63 | u64::from(address.node.0) << 32 | u64::from(address.port)
 }
 
-/// The address in a word.
+/// Unpacks the address in a word.
 pub(super) fn unpack(word: u64) -> WorkerAddr {
     WorkerAddr { node: FabricNode((word >> 32) as u32 & !(1 << 31)), port: word as u32 }
 }

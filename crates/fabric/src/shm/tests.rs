@@ -22,7 +22,7 @@ fn nodes(segment: &ShmSegment, latency: Duration) -> (ShmFabric, ShmFabric) {
     (node(0), node(1))
 }
 
-/// Polls until so many completions are there.
+/// Polls until `count` completions have arrived.
 fn finish(worker: &mut ShmWorker, count: usize) -> Vec<Completion> {
     let mut done = Vec::new();
     while done.len() < count {
@@ -44,7 +44,7 @@ fn conforms() {
 
 #[test]
 fn conforms_with_messages_in_pieces_and_latency() {
-    // A ring of 4 words holds no message whole.
+    // A ring of 4 words cannot hold a whole message.
     conformance::run(|| {
         let segment = ShmSegment::create(ShmConfig { ring_words: 4, ..small() }).unwrap();
         nodes(&segment, Duration::from_nanos(500))
@@ -55,12 +55,12 @@ fn conforms_with_messages_in_pieces_and_latency() {
 fn supplies_are_bounded() {
     let segment = ShmSegment::create(small()).unwrap();
     let (a, b) = nodes(&segment, Duration::ZERO);
-    assert!(segment.node(FabricNode(0), Duration::ZERO).is_err(), "this process lives");
+    assert!(segment.node(FabricNode(0), Duration::ZERO).is_err(), "this process is alive");
     assert!(segment.node(FabricNode(4), Duration::ZERO).is_err());
     let _most = a.register(1000).unwrap();
     assert!(a.register(25).is_err() && a.register(0).is_err());
     drop(a.register(24).unwrap());
-    assert!(a.register(1).is_err(), "the heap does not come back");
+    assert!(a.register(1).is_err(), "heap words are not reused");
     let mut worker = b.worker(1, 1).unwrap();
     assert!(b.worker(1, 1).is_err());
     let peer = WorkerAddr { node: a.node(), port: 1 };
@@ -95,10 +95,10 @@ fn a_dropped_peer_fails_messages_only() {
     assert_eq!(region.load(0), 2);
 }
 
-/// The part of another process; does nothing when it runs as a test.
+/// The body of the second process; does nothing when it runs as an ordinary test.
 ///
-/// It is node 1, adds to the region that it is told of, offers one of its own, then waits for a
-/// message or its death.
+/// It attaches as node 1, adds to the given region, registers a region of its own, and then waits
+/// for a message or for its death.
 #[test]
 fn other_process() {
     let Ok(path) = std::env::var("CLEARWAY_FABRIC_TEST_SEGMENT") else { return };
@@ -107,7 +107,7 @@ fn other_process() {
         ShmSegment::attach(path.as_ref()).unwrap().node(FabricNode(1), Duration::ZERO).unwrap();
     let mut worker = node.worker(0, 8).unwrap();
     let queue = worker.connect(WorkerAddr { node: FabricNode(0), port: 0 }).unwrap();
-    // Nothing is ever sent on this one.
+    // Nothing is ever sent on this queue pair.
     worker.connect(WorkerAddr { node: FabricNode(0), port: 0 }).unwrap();
     let remote = RemoteAddr { key: crate::RegionKey { key, base: 0 }, word: 0 };
     for id in 0..1000 {
@@ -119,7 +119,7 @@ fn other_process() {
     worker.store(0, own.key().key);
     worker.post(queue, &[Request::new(1, Verb::Send { local: ScratchRange::new(0, 1) })]).unwrap();
     finish(&mut worker, 1);
-    // Until the parent kills it.
+    // Runs until the parent kills it.
     std::io::stdin().lines().for_each(drop);
 }
 
@@ -135,7 +135,7 @@ fn start_other(segment: &ShmSegment, region: &ShmRegion) -> Child {
 }
 
 #[test]
-fn a_process_may_be_killed_and_its_memory_stays() {
+fn memory_of_a_killed_process_stays() {
     let segment = ShmSegment::create(small()).unwrap();
     let node = segment.node(FabricNode(0), Duration::ZERO).unwrap();
     let region = node.register(1).unwrap();
@@ -149,7 +149,7 @@ fn a_process_may_be_killed_and_its_memory_stays() {
         worker.wait();
     };
     let (accepted, silent) = (accept(&mut worker), accept(&mut worker));
-    // Both processes add at the same time, this one by its processor.
+    // Both processes add at the same time; this one uses its CPU.
     for _ in 0..1000 {
         region.fetch_add(0, 1);
     }
@@ -161,10 +161,10 @@ fn a_process_may_be_killed_and_its_memory_stays() {
     worker.post(silent, &[recv(4)]).unwrap();
     other.kill().unwrap();
     other.wait().unwrap();
-    // A RECV from the dead fails, after a while.
+    // A RECV from the dead process fails after a while.
     let flushed = Completion { queue: silent, id: 4, result: Err(VerbError::Flushed) };
     assert_eq!(finish(&mut worker, 1), [flushed]);
-    // A message to the dead fails, after a while; its memory is still there.
+    // A message to the dead process fails after a while. Its memory is still accessible.
     worker
         .post(accepted, &[Request::new(2, Verb::Send { local: ScratchRange::new(0, 1) })])
         .unwrap();
@@ -186,8 +186,8 @@ fn a_process_may_be_killed_and_its_memory_stays() {
 }
 
 #[test]
-fn whole_messages_of_a_dropped_peer_are_taken() {
-    // A ring of 16 words holds the first message, and a part of the second.
+fn whole_messages_of_a_dropped_peer_are_received() {
+    // A ring of 16 words holds the first message and a part of the second.
     let segment = ShmSegment::create(small()).unwrap();
     let (a, b) = nodes(&segment, Duration::ZERO);
     let mut server = b.worker(1, 64).unwrap();
@@ -204,12 +204,13 @@ fn whole_messages_of_a_dropped_peer_are_taken() {
 }
 
 #[test]
-fn a_foreign_file_is_no_segment() {
+fn a_foreign_file_is_rejected() {
     let words = clearway_env::SharedWords::create("foreign", 64).unwrap();
     assert!(ShmSegment::attach(&words.path()).is_err());
-    words[0].store(layout::MAGIC, std::sync::atomic::Ordering::Relaxed); // One thread.
+    words[0].store(layout::MAGIC, std::sync::atomic::Ordering::Relaxed); // Relaxed: one thread.
     assert!(ShmSegment::attach(&words.path()).is_err());
     (1..7)
-        .for_each(|limit| words[limit].store(u64::MAX >> 8, std::sync::atomic::Ordering::Relaxed)); // As above.
+        // As above.
+        .for_each(|limit| words[limit].store(u64::MAX >> 8, std::sync::atomic::Ordering::Relaxed));
     assert!(ShmSegment::attach(&words.path()).is_err());
 }

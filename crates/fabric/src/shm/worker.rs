@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// `wait` looks for dead peers once in so many calls.
-const CALLS_A_LOOK: u32 = 64;
+/// `wait` checks for dead peers once in this many calls.
+const WAITS_PER_CHECK: u32 = 64;
 
-/// Whether a process has not ended. A process that cannot be asked for lives.
+/// Returns true if a process has not ended, or if that cannot be determined.
 pub(super) fn is_alive(pid: Pid) -> bool {
     match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
         Ok(process) => {
@@ -39,9 +39,9 @@ pub struct ShmWorker {
     scratch: Vec<u64>,
     executor: Executor,
     queues: Vec<Queue>,
-    /// Completions, with the time from which on they are told.
+    /// Completions, each with the time at which `poll` may return it.
     ready: VecDeque<(Duration, Completion)>,
-    /// The segment's count of connections when all of them had been looked at.
+    /// The segment's count of connections when all channels had last been checked.
     connections_seen: u64,
     waits: u32,
 }
@@ -49,18 +49,20 @@ pub struct ShmWorker {
 struct Queue {
     end: ChannelEnd,
     peer: WorkerAddr,
-    /// The process of the peer's node when the queue pair was made; none if it had ended already.
+    /// The process of the peer's node when the queue pair was created; `None` if it had already
+    /// ended.
     process: Option<Pid>,
     /// That process has ended.
     gone: bool,
-    /// A message that does not fit into the ring yet and requests behind it, with what they carry;
-    /// of a message, its length and words, or what is left of them.
+    /// A message that does not fit into the ring yet, and the requests behind it, each with its
+    /// payload. For a message that is its length and words, or what is left of them.
     stalled: VecDeque<(Request, Vec<u64>)>,
-    /// Executed, or on its way: ended with a result, or once the peer has taken so much of the
-    /// ring.
+    /// Executed or in flight: finished with a result, or finished once the peer has consumed the
+    /// ring up to `at`.
     sent: VecDeque<(u64, Sent)>,
     recvs: VecDeque<(u64, ScratchRange)>,
-    /// The message that is arriving: its RECV, its length, and how much of it is here.
+    /// The message that is arriving: its RECV, its range, its length, and the words received so
+    /// far.
     arriving: Option<(u64, ScratchRange, usize, usize)>,
     head: u64,
     tail: u64,
@@ -152,7 +154,7 @@ impl ShmWorker {
         }
     }
 
-    /// Moves what messages have made room for, or brought.
+    /// Sends stalled messages that now fit, and receives messages that have arrived.
     fn progress(&mut self, index: usize) {
         let segment = &self.attachment.segment;
         let queue = &mut self.queues[index];
@@ -172,8 +174,8 @@ impl ShmWorker {
                 queue.end_with(segment, request.id, result);
             }
         }
-        // Acquire: pairs with the Release in `drop`: what the peer has sent and taken is seen
-        // below.
+        // Acquire: pairs with the Release in `drop`. What the peer sent and consumed before is
+        // visible below.
         let gone = queue.gone || queue.end.other().closed(segment).load(Ordering::Acquire) != 0;
         let due = due(self.attachment.latency);
         let id = QueueId(index as u32);
@@ -181,7 +183,7 @@ impl ShmWorker {
         queue.receive(segment, &mut self.scratch, |recv, result| {
             ready.push_back((due, Completion { queue: id, id: recv, result }));
         });
-        // Acquire: pairs with the Release of who broke the queue pair.
+        // Acquire: pairs with the Release of the end that broke the queue pair.
         match queue.end.error(segment).load(Ordering::Acquire) {
             0 => {}
             why if why == TOO_LONG + queue.end.end as u64 => {
@@ -204,7 +206,7 @@ impl ShmWorker {
         self.complete(index);
     }
 
-    /// Queues the completions of requests that have ended, in order.
+    /// Queues the completions of finished requests, in order.
     fn complete(&mut self, index: usize) {
         let queue = &mut self.queues[index];
         let due = due(self.attachment.latency);
@@ -223,12 +225,12 @@ impl ShmWorker {
     }
 }
 
-/// When a completion of now is told. Without latency nobody looks at the clock.
+/// Returns the time at which a completion of now is due. Without latency the clock is not read.
 fn due(latency: Duration) -> Duration {
     if latency.is_zero() { Duration::ZERO } else { OsClock.monotonic() + latency }
 }
 
-/// Executes a READ, WRITE, CAS or FAA; a WRITE that had to wait has its words with it.
+/// Executes a READ, WRITE, CAS or FAA. A WRITE that had to wait carries its words.
 fn one_sided(
     segment: &Segment,
     executor: &mut Executor,
@@ -251,8 +253,8 @@ fn one_sided(
 }
 
 impl Queue {
-    /// Puts a message, or what is left of it, into the ring; the rest waits. Returns whether all of
-    /// it is there.
+    /// Pushes a message, or the rest of one, into the ring. Returns true if all of it fit;
+    /// otherwise the rest stalls.
     fn send(&mut self, segment: &Segment, request: Request, mut left: Vec<u64>) -> bool {
         let pushed = self.end.push(segment, &mut self.head, &left);
         if pushed < left.len() {
@@ -272,7 +274,7 @@ impl Queue {
         if result.is_err() {
             self.broken = true;
             self.flush_stalled();
-            // Release: pairs with the Acquire in `progress`; the first reason stays.
+            // Release: pairs with the Acquire in `progress`. The first reason stays.
             let _ = self.end.error(segment).compare_exchange(
                 0,
                 BROKEN,
@@ -292,7 +294,7 @@ impl Queue {
         self.end.consumed(segment).wrapping_sub(at) < 1 << 63
     }
 
-    /// Takes what has arrived into RECVs, and reports those that have ended.
+    /// Receives messages into RECVs and reports the RECVs that have finished.
     fn receive(
         &mut self,
         segment: &Segment,
@@ -310,7 +312,7 @@ impl Queue {
                 if words[0] > local.words as u64 {
                     ended(recv, Err(VerbError::MessageTooLong));
                     let why = TOO_LONG + self.end.other().end as u64;
-                    // Release: pairs with the Acquire in `progress`; the first reason stays.
+                    // Release: pairs with the Acquire in `progress`. The first reason stays.
                     let _ = self.end.error(segment).compare_exchange(
                         0,
                         why,
@@ -332,8 +334,8 @@ impl Queue {
         }
     }
 
-    /// Ends the requests that are under way: the first one that was not taken for this reason, the
-    /// others as flushed.
+    /// Fails the requests in flight: the first one that was not consumed with `why`, the others as
+    /// flushed.
     fn break_off(&mut self, segment: &Segment, why: VerbError) {
         if self.broken {
             return;
@@ -345,7 +347,7 @@ impl Queue {
         let mut flushed = false;
         for (_, sent) in &mut self.sent {
             let is_taken = match *sent {
-                // The length of a message that was too long was taken, not its words.
+                // Of a message that was too long, the length was consumed but not the words.
                 Sent::Taken { at, .. } => !flushed && taken.wrapping_sub(at) < 1 << 63,
                 Sent::Done(result) => result.is_ok() && !flushed,
             };
@@ -356,7 +358,7 @@ impl Queue {
         }
     }
 
-    /// The peer is gone: what it has not taken, it never will, and nothing more arrives.
+    /// Handles the peer's death: it consumes no more words and sends no more messages.
     fn notice_death(&mut self, segment: &Segment) {
         let waits = |(_, sent): &(u64, Sent)| matches!(*sent, Sent::Taken { at, .. } if !self.has_taken(segment, at));
         let offers = !self.recvs.is_empty() || self.arriving.is_some();
@@ -373,7 +375,7 @@ impl Queue {
         }
     }
 
-    /// Whether the process that the peer was in has ended.
+    /// Returns true if the peer's process has ended.
     fn has_lost_process(&self, segment: &Segment) -> bool {
         self.process
             .is_none_or(|pid| segment.process(self.peer.node) != Some(pid) || !is_alive(pid))
@@ -407,7 +409,7 @@ impl FabricWorker for ShmWorker {
 
     fn accept(&mut self) -> Option<(QueueId, WorkerAddr)> {
         let segment = &self.attachment.segment;
-        // Acquire: pairs with the Release in `ChannelEnd::connect`: those channels are connected.
+        // Acquire: pairs with the Release in `ChannelEnd::connect`; those channels are connected.
         let connections = segment.connections().load(Ordering::Acquire);
         if connections == self.connections_seen {
             return None;
@@ -457,7 +459,7 @@ impl FabricWorker for ShmWorker {
 
     fn wait(&mut self) {
         self.waits = self.waits.wrapping_add(1);
-        if self.waits.is_multiple_of(CALLS_A_LOOK) {
+        if self.waits.is_multiple_of(WAITS_PER_CHECK) {
             let segment = &self.attachment.segment;
             for queue in
                 self.queues.iter_mut().filter(|queue| !queue.broken && queue.waits_for_peer())
@@ -489,6 +491,7 @@ impl Drop for ShmWorker {
             queue.end.closed(segment).store(1, Ordering::Release);
         }
         let port = segment.layout.ports().start + self.slot;
-        segment.word(port).store(0, Ordering::Relaxed); // Relaxed: an address, which publishes nothing.
+        // Relaxed: an address, which publishes nothing.
+        segment.word(port).store(0, Ordering::Relaxed);
     }
 }

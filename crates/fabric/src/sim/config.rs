@@ -1,4 +1,4 @@
-//! What a simulated network costs.
+//! Costs of a simulated network.
 
 use crate::Guarantees;
 
@@ -10,27 +10,27 @@ use crate::Guarantees;
 pub struct SimConfig {
     /// Time from one adapter to another.
     pub latency_ns: u64,
-    /// Time from an adapter back to itself, for queue pairs to the own node.
+    /// Time from an adapter back to itself, for queue pairs to the worker's own node.
     pub loopback_ns: u64,
-    /// At most this much is added to either, drawn for each request and reply.
+    /// Upper bound of the random time added to either, drawn for each request and reply.
     pub jitter_ns: u64,
-    /// Time that an adapter spends on one request or reply; it handles one at a time in each
+    /// Time that an adapter spends on one request or reply. It handles one at a time in each
     /// direction.
     pub verb_ns: u64,
     /// Time that one word of payload occupies an adapter, in picoseconds.
     pub word_ps: u64,
-    /// The words of a WRITE land, and those of a READ are read, at moments drawn from this long an
-    /// interval.
+    /// The words of a WRITE land, and those of a READ are read, at random moments within an
+    /// interval of this length.
     pub spread_ns: u64,
-    /// Between the read and the write of a CAS or FAA lies at most this long, and at least 1 ns.
+    /// Upper bound of the time between the read and the write of a CAS or FAA; at least 1 ns.
     pub atomic_ns: u64,
-    /// A dead peer is noticed after this long.
+    /// Time after which a dead peer is noticed.
     pub timeout_ns: u64,
-    /// What [`Guarantees::reads_follow_atomics`] says, and is.
+    /// Value and behaviour of [`Guarantees::reads_follow_atomics`].
     pub reads_follow_atomics: bool,
-    /// What [`Guarantees::inline_words`] says, and is.
+    /// Value and behaviour of [`Guarantees::inline_words`].
     pub inline_words: usize,
-    /// What [`Guarantees::queue_depth`] says, and is.
+    /// Value and behaviour of [`Guarantees::queue_depth`].
     pub queue_depth: usize,
 }
 
@@ -53,7 +53,7 @@ impl Default for SimConfig {
 }
 
 impl SimConfig {
-    /// The weakest that the order of the crate's documentation allows.
+    /// Returns the weakest guarantees that the crate's documentation allows.
     pub(super) fn guarantees(&self) -> Guarantees {
         Guarantees {
             cpu_atomics: false,

@@ -6,47 +6,48 @@ use crate::{Completion, FabricNode, QueueId, Request, ScratchRange, Verb, VerbEr
 use clearway_env::SeededEntropy;
 use std::collections::VecDeque;
 
-/// One direction of a queue pair: what one end sends, and what the other has received.
+/// One end of a queue pair: the requests it sends and the messages it receives.
 #[derive(Default)]
 pub(super) struct End {
-    /// The worker that posts here; none while an accepting worker does not exist.
+    /// The worker that posts here; `None` while the accepting worker does not exist.
     pub worker: Option<usize>,
-    /// Its number at its worker.
+    /// The queue pair's number at its worker.
     pub id: u32,
-    /// Nodes of this end and of the other.
+    /// The nodes of this end and of the other end.
     pub here: usize,
     pub there: usize,
     /// The other end's index.
     pub other: usize,
     pub accepted: bool,
     pub broken: bool,
-    /// Requests not completed, oldest first; those from `departed` on wait for a fence.
+    /// Incomplete requests, oldest first. Those at `departed` and later wait for a fence.
     pub requests: VecDeque<u64>,
     pub departed: usize,
-    /// Requests and replies of one queue pair do not overtake one another.
+    /// Requests, and replies, of one queue pair do not overtake one another.
     pub last_arrival_ns: u64,
     pub last_reply_ns: u64,
-    /// At the responder: when everything of the kind that has arrived so far has taken effect.
+    /// At the responder: the time by which every request of the kind that has arrived has taken
+    /// effect.
     pub writes_until_ns: u64,
     pub atomics_until_ns: u64,
     pub reads_until_ns: u64,
-    /// The words that WRITEs will still land on, and when.
+    /// The words that WRITEs will still land on, with the times.
     pub landings: Vec<(Place, u64)>,
     /// The responder drops what arrives after a request that it refused.
     pub refused: bool,
-    /// RECVs posted at this end, and messages that arrived for it, with the request that sent each.
+    /// RECVs posted at this end, and messages that arrived for it, as the request that sent each.
     pub recvs: VecDeque<(u64, ScratchRange)>,
     pub inbox: VecDeque<u64>,
 }
 
-/// A request under way.
+/// A request in flight.
 pub(super) struct Op {
     pub end: usize,
     pub request: Request,
     pub payload: Vec<u64>,
     pub taken: bool,
     pub arrived: bool,
-    /// A crash of the sender cut the payload off here.
+    /// The sender crashed and the payload was cut off.
     pub cut: bool,
     pub result: Option<Result<usize, VerbError>>,
 }
@@ -94,7 +95,7 @@ pub(super) enum Event {
     Land(Place, u64),
     /// A word of a READ is read.
     Sample(u64, Place, usize),
-    /// The first half of a CAS or FAA; the second comes at this time.
+    /// The first half of a CAS or FAA; the second half comes at the given time.
     Fetch(u64, Place, u64),
     /// A message reaches the inbox.
     Deliver(u64),
@@ -117,7 +118,7 @@ pub(super) struct Core {
     pub workers: Vec<WorkerState>,
     pub ends: Vec<End>,
     pub ops: Ops,
-    /// Connected to a worker that does not exist yet.
+    /// Ends connected to a worker that does not exist yet.
     pub unclaimed: Vec<(WorkerAddr, usize)>,
 }
 
@@ -146,7 +147,7 @@ impl Core {
         self.schedule(at_ns, Event::Timer(token));
     }
 
-    /// Uniform from 0 to `most`.
+    /// Draws a number uniformly from 0 to `most`.
     pub fn draw(&self, most: u64) -> u64 {
         self.rng.below(most.saturating_add(1))
     }
@@ -162,11 +163,12 @@ impl Core {
             }
             let (at_ns, event) = self.events.pop()?;
             self.now_ns = at_ns;
-            self.happen(event);
+            self.handle(event);
         }
     }
 
-    /// Lets what has arrived for a region take effect at once, in the order in which it would have.
+    /// Applies everything that has arrived for a region at once, in the order in which it would
+    /// have taken effect.
     pub fn settle(&mut self, node: usize, region: usize) {
         let changes = |event: &Event| match event {
             Event::Land(place, _) | Event::Fetch(_, place, _) => {
@@ -175,11 +177,11 @@ impl Core {
             _ => false,
         };
         while let Some(event) = self.events.take_first(changes) {
-            self.happen(event);
+            self.handle(event);
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
             Event::Depart(op) => self.depart(op),
             Event::Arrive(op) => self.arrive(op),
@@ -194,7 +196,7 @@ impl Core {
         }
     }
 
-    /// Queues a completion at the end's worker, if that lives.
+    /// Queues a completion at the end's worker if the worker is alive.
     pub fn complete(&mut self, end: usize, id: u64, result: Result<usize, VerbError>) {
         let queue = QueueId(self.ends[end].id);
         let Some(worker) = self.ends[end].worker else { return };
@@ -205,21 +207,21 @@ impl Core {
         }
     }
 
-    /// Whether somebody may still take the end's messages: its node lives, and so does its worker,
-    /// if there is one yet.
+    /// Returns true if somebody may still receive the end's messages: its node is alive, and its
+    /// worker is alive or does not exist yet.
     pub fn is_alive(&self, end: usize) -> bool {
         let end = &self.ends[end];
         !self.nodes[end.here].dead && end.worker.is_none_or(|worker| !self.workers[worker].dead)
     }
 
-    /// Whether the peer of this end will never answer the request.
-    pub fn is_in_vain(&self, end: usize, op: &Op) -> bool {
+    /// Returns true if the peer of this end will never answer the request.
+    pub fn is_unanswerable(&self, end: usize, op: &Op) -> bool {
         self.nodes[self.ends[end].there].dead
             || (matches!(op.request.verb, Verb::Send { .. })
                 && !self.is_alive(self.ends[end].other))
     }
 
-    /// Time between two adapters, once.
+    /// Draws the time of one trip between two adapters.
     pub fn flight_ns(&self, end: usize) -> u64 {
         let end = &self.ends[end];
         let base =
@@ -227,7 +229,7 @@ impl Core {
         base + self.draw(self.config.jitter_ns)
     }
 
-    /// Occupies an adapter with one request or reply, and returns when that has passed.
+    /// Occupies an adapter with one request or reply. Returns the time when it is free again.
     pub fn occupy(free_ns: &mut u64, now_ns: u64, config: &SimConfig, words: usize) -> u64 {
         *free_ns = (*free_ns).max(now_ns)
             + config.verb_ns

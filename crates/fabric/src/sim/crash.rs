@@ -36,8 +36,8 @@ impl Core {
         }
     }
 
-    /// Of the requests that have not arrived, the adapter still sends the first ones, as many as
-    /// are drawn, and a part of the next if it is a WRITE.
+    /// Drops requests that have not arrived. The adapter still sends a random number of the first
+    /// ones, and a part of the next one if it is a WRITE.
     fn lose_requests(&mut self, end: usize) {
         let waiting = |id: &&u64| self.ops.get(**id).is_some_and(|op| !op.arrived);
         let mut lost: Vec<u64> = self.ends[end].requests.iter().filter(waiting).copied().collect();
@@ -60,7 +60,7 @@ impl Core {
 
     fn tear(&mut self, end: usize, id: u64) {
         let prefix = self.draw(u64::MAX);
-        let op = self.ops.get_mut(id).expect("it is under way");
+        let op = self.ops.get_mut(id).expect("it is in flight");
         let departs = self.ends[end].requests.iter().position(|other| *other == id)
             < Some(self.ends[end].departed);
         if let (Verb::Write { .. }, true, true) = (op.request.verb, op.taken, departs) {

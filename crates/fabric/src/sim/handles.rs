@@ -1,4 +1,4 @@
-//! What a simulated network looks like through the fabric's interface.
+//! Nodes, regions and workers of a simulated network.
 
 use super::Step;
 use super::core::{Core, End, Memory, WorkerState};
@@ -135,7 +135,7 @@ impl Region for SimRegion {
     }
 }
 
-/// A worker of a simulated node. Dropped, it is gone as if it had crashed.
+/// A worker of a simulated node. Dropping it has the effect of a crash.
 pub struct SimWorker {
     core: Rc<RefCell<Core>>,
     index: usize,
@@ -144,7 +144,7 @@ pub struct SimWorker {
 
 impl Drop for SimWorker {
     fn drop(&mut self) {
-        // Borrowed only by a call that panics.
+        // The network is borrowed here only while a call panics.
         if let Ok(mut core) = self.core.try_borrow_mut() {
             core.crash_worker(self.address);
         }

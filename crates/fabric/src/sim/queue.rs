@@ -1,8 +1,9 @@
-//! What a simulated network still has to do: events by time, and requests under way.
+//! Pending work of a simulated network: events by time, and requests in flight.
 //!
 //! # Invariants
-//! 1. Events are taken in the order of their time, those of the same time as they were added.
-//! 2. A request's number is never used again, and is greater than those of all requests before it.
+//! 1. Events are taken in time order; events of the same time in the order in which they were
+//!    added.
+//! 2. A request's number is never reused and is greater than those of all earlier requests.
 
 use super::core::{Event, Op};
 use std::cmp::{Ordering, Reverse};
@@ -10,7 +11,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Index;
 
 struct Scheduled {
-    /// When, and how many were scheduled before it.
+    /// The time, and the number of events scheduled before this one.
     at: Reverse<(u64, u64)>,
     event: Event,
 }
@@ -48,13 +49,13 @@ impl Events {
         self.heap.push(Scheduled { at: Reverse((at_ns, self.scheduled)), event });
     }
 
-    /// Takes the first event, and its time.
+    /// Takes the first event and its time.
     pub fn pop(&mut self) -> Option<(u64, Event)> {
         let Scheduled { at: Reverse((at_ns, _)), event } = self.heap.pop()?;
         Some((at_ns, event))
     }
 
-    /// Takes the first event of a kind. Looks at all events: only for what happens rarely.
+    /// Takes the first event that matches `wanted`. Scans all events, so use it rarely.
     pub fn take_first(&mut self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
         let mut all = std::mem::take(&mut self.heap).into_vec();
         let of_kind = all.iter().enumerate().filter(|(_, scheduled)| wanted(&scheduled.event));
@@ -65,16 +66,16 @@ impl Events {
     }
 }
 
-/// Requests under way by number, in a window that moves on when the oldest has completed.
+/// Requests in flight by number, in a window that advances when the oldest has completed.
 #[derive(Default)]
 pub(super) struct Ops {
     window: VecDeque<Option<Op>>,
-    /// The number of the first in the window.
+    /// The number of the first request in the window.
     first: u64,
 }
 
 impl Ops {
-    /// Adds a request, and returns its number.
+    /// Adds a request and returns its number.
     pub fn add(&mut self, op: Op) -> u64 {
         self.window.push_back(Some(op));
         self.first + self.window.len() as u64 - 1
@@ -112,6 +113,6 @@ impl Index<u64> for Ops {
     type Output = Op;
 
     fn index(&self, id: u64) -> &Op {
-        self.get(id).expect("a request under way")
+        self.get(id).expect("a request in flight")
     }
 }

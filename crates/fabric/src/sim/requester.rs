@@ -70,7 +70,7 @@ impl Core {
         self.ends[end].requests.push_back(op);
     }
 
-    /// Copies what a WRITE or SEND carries from the scratch area, once.
+    /// Copies the payload of a WRITE or SEND from the scratch area, once.
     fn take_payload(scratch: &[u64], op: &mut Op) {
         if let (Verb::Write { local, .. } | Verb::Send { local }, false) =
             (op.request.verb, op.taken)
@@ -80,7 +80,7 @@ impl Core {
         }
     }
 
-    /// Sends what no fence holds back.
+    /// Sends the requests that no fence holds back.
     pub fn depart_ready(&mut self, end: usize) {
         while let Some(&id) = self.ends[end].requests.get(self.ends[end].departed) {
             let earlier = self.ends[end].requests.range(..self.ends[end].departed);
@@ -110,7 +110,7 @@ impl Core {
         if let Some(worker) = self.ends[end].worker {
             Self::take_payload(&self.workers[worker].scratch, op);
         }
-        if self.is_in_vain(end, &self.ops[id]) {
+        if self.is_unanswerable(end, &self.ops[id]) {
             let at_ns = self.now_ns + self.config.timeout_ns;
             self.schedule(at_ns, Event::GiveUp(end));
         }
@@ -175,7 +175,8 @@ impl Core {
         }
     }
 
-    /// Breaks an end of which no request has failed: the other end has, or its peer is dead.
+    /// Breaks an end none of whose own requests has failed, because the other end broke or the peer
+    /// is dead.
     pub fn break_end(&mut self, end: usize, why: VerbError) {
         if self.ends[end].broken {
             return;
@@ -196,7 +197,7 @@ impl Core {
             .map(|id| &self.ops[*id])
             .filter(|op| op.result.is_none());
         let offers = !self.ends[end].recvs.is_empty() && !self.is_alive(self.ends[end].other);
-        if offers || open.any(|op| self.is_in_vain(end, op)) {
+        if offers || open.any(|op| self.is_unanswerable(end, op)) {
             self.break_end(end, VerbError::PeerDead);
         }
     }

@@ -1,4 +1,4 @@
-//! The receiving side of a queue pair: what a request does to the memory of its node, word by word.
+//! The receiving side of a queue pair: the effect of a request on its node's memory, word by word.
 
 use super::core::{Core, Event, Op, Place};
 use crate::{RemoteAddr, Verb, VerbError};
@@ -34,7 +34,7 @@ impl Core {
         }
     }
 
-    /// The first word of a range, if all of it is registered.
+    /// Returns the first word of a range if all of it is registered.
     fn find(&self, node: usize, remote: RemoteAddr, words: usize) -> Option<Place> {
         let matches = |m: &super::core::Memory| {
             m.registered && m.key == remote.key.key && remote.key.base == 0
@@ -133,7 +133,7 @@ impl Core {
         }
     }
 
-    /// A registered word, unless its node is dead or the region is gone.
+    /// Returns a registered word, unless its node is dead or the region is gone.
     fn word(&mut self, place: Place) -> Option<&mut u64> {
         let node = &mut self.nodes[place.node];
         let region = &mut node.regions[place.region];
@@ -149,13 +149,13 @@ impl Core {
         }
     }
 
-    /// Gives messages that have arrived at this end to its RECVs.
+    /// Delivers messages that have arrived at this end to its RECVs.
     pub fn match_messages(&mut self, end: usize) {
         while let (Some(&(recv, local)), Some(&message)) =
             (self.ends[end].recvs.front(), self.ends[end].inbox.front())
         {
             self.ends[end].inbox.pop_front();
-            // A sender that has given up is gone; so is its message.
+            // A sender that has given up is gone, and so is its message.
             let Some(op) = self.ops.get(message) else { continue };
             self.ends[end].recvs.pop_front();
             let words = op.payload.len();

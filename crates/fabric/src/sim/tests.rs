@@ -17,7 +17,8 @@ struct World {
 }
 
 impl World {
-    /// An owner with a region, and so many workers on another node, each connected to the owner.
+    /// Creates an owner with a region and `workers` workers on another node, each connected to the
+    /// owner.
     fn new(seed: u64, workers: u32) -> Self {
         let network = Network::new(seed, SimConfig::default());
         let (owner, node) = (network.add_node(), network.add_node());
@@ -56,7 +57,7 @@ impl World {
     }
 }
 
-/// Whether the case holds for some seeds and does not for others.
+/// Asserts that the case holds for some seeds and not for others.
 fn shows_under_some_seed(case: impl Fn(u64) -> bool) {
     let shown = (0..SEEDS).filter(|seed| case(*seed)).count();
     assert!((1..SEEDS as usize).contains(&shown), "{shown} of {SEEDS} seeds");
@@ -104,7 +105,7 @@ fn a_seed_names_its_run() {
 
 #[test]
 fn one_write_lands_in_any_order() {
-    // The last word, a lock word say, is seen before the payload.
+    // The last word, for example a lock word, is seen before the payload.
     shows_under_some_seed(|seed| {
         let mut world = World::new(seed, 2);
         world.workers[0].0.store_range(0, &[1; 8]);
@@ -137,7 +138,7 @@ fn two_writes_land_in_any_order() {
 
 #[test]
 fn a_plain_write_is_lost_to_an_atomic() {
-    // FAA reads 5, WRITE puts 0, FAA stores 6: a release by WRITE that never happened.
+    // FAA reads 5, WRITE stores 0, FAA stores 6: the release by WRITE is lost.
     shows_under_some_seed(|seed| {
         let mut world = World::new(seed, 2);
         world.region.store(0, 5);
@@ -219,7 +220,7 @@ fn a_dead_worker_leaves_half_a_write() {
         let address = world.workers[0].0.address();
         world.network.crash_worker(address);
         world.drain();
-        assert_eq!(world.workers[0].0.poll(&mut Vec::new()), 0, "the dead are told nothing");
+        assert_eq!(world.workers[0].0.poll(&mut Vec::new()), 0, "a dead worker got a completion");
         let landed = (0..8).filter(|word| world.region.load(*word) == 1).count();
         assert!(world.region.load(9) < 2 || landed == 8, "requests are lost from the end");
         (1..8).contains(&landed)
@@ -250,7 +251,7 @@ fn a_dead_owner_is_noticed_after_the_timeout() {
 }
 
 #[test]
-fn the_memory_of_a_dead_worker_stays_and_its_messages_do_not() {
+fn a_dead_workers_memory_stays_and_its_messages_fail() {
     let mut world = World::new(1, 1);
     let mut server = world.owner.worker(0, 4).unwrap();
     assert!(server.accept().is_some());
@@ -279,7 +280,7 @@ fn a_recv_is_flushed_after_the_timeout() {
         let recv = Request::new(7, Verb::Recv { local: ScratchRange::new(0, 1) });
         server.post(queue, &[recv]).unwrap();
         world.post(0, &[recv]);
-        // Nobody is gone: nothing happens.
+        // Both are alive, so nothing happens.
         world.drain();
         let timeout_ns = SimConfig::default().timeout_ns;
         let dead = world.workers[0].0.address();

@@ -1,4 +1,4 @@
-//! The software adapter: one thread a node.
+//! The software adapter: one thread per node.
 
 use super::frame::{self, Frame, SendStatus};
 use super::handshake::{self, HELLO_BYTES, Hello, NONCE_BYTES, Nonce, PROOF_BYTES, Role, WELCOME};
@@ -6,7 +6,7 @@ use super::mailbox::{Mail, Mailbox};
 use super::memory::Server;
 use super::node::NodeState;
 use super::peer::Peer;
-use super::{MAX_STRANGERS, QUEUE_DEPTH};
+use super::{MAX_UNPROVEN, QUEUE_DEPTH};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
@@ -15,17 +15,17 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Events with these numbers are no connection's.
+/// Event numbers that do not belong to a connection.
 const LISTENER: u64 = 0;
 const BELL: u64 = 1;
 const FIRST_PEER: u64 = 2;
 
 /// Bytes read from a connection at a time.
 const READ_BYTES: usize = 1 << 16;
-/// Events taken at a time.
+/// Events fetched at a time.
 const EVENTS: usize = 64;
 
-/// What connections are watched by.
+/// The epoll instance that watches all connections.
 #[derive(Clone)]
 pub(super) struct Watch(Arc<OwnedFd>);
 
@@ -34,7 +34,7 @@ impl Watch {
         Ok(epoll::add(&*self.0, stream, EventData::new_u64(id), EventFlags::IN)?)
     }
 
-    /// Says whether to wait for room in the peer's socket, and whether for requests.
+    /// Sets whether to wait for room in the peer's socket and whether for requests.
     pub fn change(&self, peer: &Peer, room: bool, requests: bool) {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::OUT, room);
@@ -44,7 +44,7 @@ impl Watch {
     }
 }
 
-/// Ends the adapter's thread.
+/// Stops the adapter's thread.
 #[derive(Clone)]
 pub(super) struct Bell(Arc<OwnedFd>);
 
@@ -65,7 +65,7 @@ struct Connection {
     phase: Phase,
     input: Vec<u8>,
     server: Server,
-    /// A verb was refused: what follows is not executed.
+    /// A verb was refused; later requests are not executed.
     refused: bool,
 }
 
@@ -102,7 +102,7 @@ impl Adapter {
             events.clear();
             match epoll::wait(&*self.watch.0, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                // Only a descriptor that is none, which the thread owns.
+                // Only an invalid descriptor fails here, and the thread owns this one.
                 Err(why) => unreachable!("epoll: {why}"),
             }
             for event in &events {
@@ -116,8 +116,7 @@ impl Adapter {
     }
 
     fn accept(&mut self) {
-        // Errors are those of connections that ended before they were accepted, or of a lack that
-        // passes.
+        // An error means that a connection ended before it was accepted, or a temporary shortage.
         while let Ok((stream, _)) = self.listener.accept() {
             let id = self.next_id;
             let set_up = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
@@ -131,16 +130,16 @@ impl Adapter {
                 id,
                 Connection { peer, phase: Phase::Hello, input, server, refused: false },
             );
-            self.bound_strangers();
+            self.limit_unproven();
         }
     }
 
-    fn bound_strangers(&mut self) {
-        let strangers =
+    fn limit_unproven(&mut self) {
+        let unproven =
             self.connections.iter().filter(|(_, c)| !matches!(c.phase, Phase::Member { .. }));
-        let strangers: Vec<u64> = strangers.map(|(id, _)| *id).collect();
-        if strangers.len() > MAX_STRANGERS {
-            self.forget(strangers[0]);
+        let unproven: Vec<u64> = unproven.map(|(id, _)| *id).collect();
+        if unproven.len() > MAX_UNPROVEN {
+            self.forget(unproven[0]);
         }
     }
 
@@ -156,7 +155,7 @@ impl Adapter {
     }
 
     fn ready(&mut self, id: u64, flags: EventFlags, bytes: &mut [u8]) {
-        // Forgotten within this batch of events.
+        // The connection may have been forgotten earlier in this batch of events.
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if flags.contains(EventFlags::OUT) {
             connection.peer.flush();
@@ -179,11 +178,11 @@ impl Adapter {
     }
 }
 
-/// The connection is to be closed.
+/// The connection must be closed.
 struct Close;
 
 impl Connection {
-    /// Handles what has been read, as far as it goes.
+    /// Handles all complete frames that have been read.
     fn work(&mut self, node: &NodeState, output: &mut Vec<u8>) -> Result<(), Close> {
         while !matches!(self.phase, Phase::Member { .. }) {
             if !self.shake_hands(node)? {
@@ -220,7 +219,7 @@ impl Connection {
         self.peer.is_clogged()
     }
 
-    /// Goes one step further in the handshake; returns false if bytes are missing.
+    /// Performs one step of the handshake. Returns false if bytes are missing.
     fn shake_hands(&mut self, node: &NodeState) -> Result<bool, Close> {
         match &self.phase {
             Phase::Hello => {
@@ -254,8 +253,8 @@ impl Connection {
                 }
                 let (from, to) = handshake::addresses(hello).ok_or(Close)?;
                 let rest = rest.to_vec();
-                // Before the welcome: a worker that polls once its peer is connected finds the
-                // connection.
+                // Announce before the welcome, so that a worker finds the connection when it polls
+                // after its peer has connected.
                 let mailbox = node.announce(&self.peer, from, to).map_err(|_| Close)?;
                 self.peer.send(&[WELCOME]);
                 self.input = rest;
@@ -280,7 +279,7 @@ impl Connection {
                 if !self.server.serve(&node.regions, request, output) {
                     frame::refused(output);
                     self.refused = true;
-                    // A worker that is gone need not know; below, too.
+                    // A worker that is gone need not know; the same applies below.
                     let _ = self.mail(Mail::Closed(self.peer.id));
                 }
             }
@@ -296,13 +295,13 @@ impl Connection {
             Frame::SendDone(status) => {
                 let _ = self.mail(Mail::SendDone(self.peer.id, status));
             }
-            // Answers to requests that this side never sends.
+            // Replies to requests that this side never sends.
             _ => return Err(Close),
         }
         Ok(())
     }
 
-    /// Puts mail into the mailbox of the connection's worker; gives it back if that is gone.
+    /// Puts mail into the mailbox of the connection's worker. Returns it if the worker is gone.
     fn mail(&self, mail: Mail) -> Result<(), Mail> {
         match &self.phase {
             Phase::Member { mailbox, .. } => mailbox.push(mail),

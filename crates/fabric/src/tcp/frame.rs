@@ -1,7 +1,7 @@
-//! What passes over a connection once both sides know each other, as bytes.
+//! The byte format of a connection after the handshake.
 //!
-//! A frame is its length after these four bytes, an operation code, and the operation's fields;
-//! numbers are little-endian.
+//! A frame consists of its length (4 bytes, not counting themselves), an operation code (1 byte),
+//! and the operation's fields. Numbers are little-endian.
 //!
 //! | code | frame | fields |
 //! |---|---|---|
@@ -14,24 +14,24 @@
 //! | 17 | a WRITE is done | |
 //! | 18 | a CAS or FAA is done | the old value |
 //! | 19 | a READ, WRITE, CAS or FAA was refused | |
-//! | 20 | a SEND is done | 0: taken; 1: too long; 2: nobody is there |
-//! | 21 | the worker that accepted has gone | |
+//! | 20 | a SEND is done | 0: received; 1: too long; 2: the worker is gone |
+//! | 21 | the accepting worker is gone | |
 //!
-//! Codes 1 to 4 go from the connecting side to the other, 16 to 19 and 21 back, 5 and 20 both ways.
-//! Answers come in the order of requests: 16 to 19 among themselves, 20 among themselves.
+//! Codes 1 to 4 go from the connecting side to the accepting side, 16 to 19 and 21 back, 5 and 20
+//! both ways. Replies come in request order: 16 to 19 among themselves, and 20 among themselves.
 
 use std::fmt;
 
 /// The longest READ, WRITE or message, in words.
 pub const MAX_WORDS: usize = 8192;
 
-/// The longest frame after its length: code, key, word, and words.
+/// The longest frame without its length field: code, key, word, and words.
 const MAX_FRAME: usize = 1 + 16 + MAX_WORDS * 8;
 
 /// How a SEND ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStatus {
-    /// A RECV has taken the message.
+    /// A RECV has received the message.
     Taken,
     /// The message did not fit the RECV.
     TooLong,
@@ -42,22 +42,22 @@ pub enum SendStatus {
 /// A frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Asks for words.
+    /// Requests words.
     Read {
         /// The region's key.
         key: u64,
         /// The first word.
         word: u64,
-        /// How many, 1 to [`MAX_WORDS`].
+        /// The number of words, 1 to [`MAX_WORDS`].
         words: u32,
     },
-    /// Carries words to memory.
+    /// Writes words to memory.
     Write {
         /// The region's key.
         key: u64,
         /// The first word.
         word: u64,
-        /// At least one.
+        /// The words, at least one.
         payload: Words<'a>,
     },
     /// Compare-and-swap.
@@ -66,9 +66,9 @@ pub enum Frame<'a> {
         key: u64,
         /// The word.
         word: u64,
-        /// The value that allows the swap.
+        /// The value that permits the swap.
         expected: u64,
-        /// The value that the word gets.
+        /// The new value of the word.
         new: u64,
     },
     /// Fetch-and-add.
@@ -77,48 +77,48 @@ pub enum Frame<'a> {
         key: u64,
         /// The word.
         word: u64,
-        /// What is added.
+        /// The addend.
         add: u64,
     },
     /// A message of at least one word.
     Send(Words<'a>),
-    /// The words that a READ asked for.
+    /// The words that a READ requested.
     ReadDone(Words<'a>),
     /// A WRITE has landed.
     WriteDone,
     /// The old value that a CAS or FAA found.
     AtomicDone(u64),
-    /// The key or bounds of a READ, WRITE, CAS or FAA are bad. What follows on the connection is
-    /// not executed.
+    /// The key or bounds of a READ, WRITE, CAS or FAA are invalid. Later requests of the connection
+    /// are not executed.
     Refused,
     /// The end of a SEND.
     SendDone(SendStatus),
-    /// The worker at the accepting side has gone: it sends nothing more.
+    /// The accepting worker is gone and sends nothing more.
     Left,
 }
 
-/// Words as bytes.
+/// Words in their byte format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {
-    /// How many there are.
+    /// Returns the number of words.
     pub fn len(self) -> usize {
         self.0.len() / 8
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no words.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// The words' values.
+    /// Returns the words' values.
     pub fn values(self) -> impl Iterator<Item = u64> + use<'a> {
         self.0.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
     }
 }
 
-/// Bytes that no peer of ours sends: the connection is closed.
+/// Bytes that no correct peer sends. The connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -130,11 +130,11 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Takes the first frame from `bytes`, with the number of bytes that it takes up; `None` if it is
-/// not there whole.
+/// Decodes the first frame of `bytes`. Returns it with its size in bytes, or `None` if it is
+/// incomplete.
 ///
 /// # Errors
-/// [`Malformed`] for an unknown code, fields of the wrong size, too many words or none.
+/// Returns [`Malformed`] for an unknown code, fields of the wrong size, too many words or none.
 pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
@@ -192,7 +192,7 @@ fn decode_body(code: u8, fields: &[u8]) -> Result<Frame<'_>, Malformed> {
     }
 }
 
-/// Appends a frame; its words, if it carries any, are `words`.
+/// Appends a frame with the given numbers and words.
 fn encode(out: &mut Vec<u8>, code: u8, numbers: &[u64], words: &[u64]) {
     let length = 1 + (numbers.len() + words.len()) * 8;
     out.reserve(4 + length);
@@ -232,17 +232,17 @@ pub fn send(out: &mut Vec<u8>, words: &[u64]) {
     encode(out, 5, &[], words);
 }
 
-/// Appends the answer to a READ.
+/// Appends the reply to a READ.
 pub fn read_done(out: &mut Vec<u8>, words: &[u64]) {
     encode(out, 16, &[], words);
 }
 
-/// Appends the answer to a WRITE.
+/// Appends the reply to a WRITE.
 pub fn write_done(out: &mut Vec<u8>) {
     encode(out, 17, &[], &[]);
 }
 
-/// Appends the answer to a CAS or FAA.
+/// Appends the reply to a CAS or FAA.
 pub fn atomic_done(out: &mut Vec<u8>, old: u64) {
     encode(out, 18, &[old], &[]);
 }
@@ -252,7 +252,7 @@ pub fn refused(out: &mut Vec<u8>) {
     encode(out, 19, &[], &[]);
 }
 
-/// Appends the notice that the accepting worker has gone.
+/// Appends the notice that the accepting worker is gone.
 pub fn left(out: &mut Vec<u8>) {
     encode(out, 21, &[], &[]);
 }

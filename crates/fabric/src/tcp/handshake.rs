@@ -1,14 +1,14 @@
-//! How two nodes prove to each other that they know the shared secret.
+//! The handshake in which two nodes prove to each other that they know the shared secret.
 //!
-//! | from | bytes | what |
+//! | from | bytes | contents |
 //! |---|---|---|
 //! | connecting side | 56 | "CLWYTCP1", a nonce of 32 bytes, the addresses of both workers (node and port, 4 bytes each, little-endian) |
-//! | other side | 64 | a nonce of 32 bytes, HMAC-SHA-256 under the secret of "accept", the 56 bytes and the nonce |
-//! | connecting side | 32 | HMAC-SHA-256 of "connect", the 56 bytes and the other side's nonce |
-//! | other side | 1 | 1: welcome |
+//! | accepting side | 64 | a nonce of 32 bytes, HMAC-SHA-256 under the secret of "accept", the 56 bytes and the nonce |
+//! | connecting side | 32 | HMAC-SHA-256 of "connect", the 56 bytes and the accepting side's nonce |
+//! | accepting side | 1 | 1: welcome |
 //!
-//! The secret itself is never sent; a recorded handshake is worth nothing, because both nonces are
-//! new. A member may claim to be any node. What follows is neither encrypted nor authenticated: the
+//! The secret itself is never sent. A recorded handshake is useless, because both nonces are new. A
+//! member may claim to be any node. Later traffic is neither encrypted nor authenticated: the
 //! network between members must be trusted not to change it.
 
 use crate::{FabricError, FabricNode, WorkerAddr};
@@ -26,21 +26,21 @@ pub(crate) const NONCE_BYTES: usize = 32;
 pub(crate) const PROOF_BYTES: usize = 32;
 pub(crate) const WELCOME: u8 = 1;
 
-/// A peer that does not answer for this long is taken for dead.
+/// A peer that does not answer for this long counts as dead.
 pub(crate) const TIME: Duration = Duration::from_secs(5);
 
 /// The first message of a connection.
 pub(crate) type Hello = [u8; HELLO_BYTES];
 pub(crate) type Nonce = [u8; NONCE_BYTES];
 
-/// Who proves.
+/// The side that proves.
 #[derive(Clone, Copy)]
 pub(crate) enum Role {
     Connect,
     Accept,
 }
 
-/// Bytes that were never used before.
+/// Draws a new nonce.
 pub(crate) fn nonce() -> Nonce {
     let mut nonce = [0; NONCE_BYTES];
     for part in nonce.as_chunks_mut::<8>().0 {
@@ -60,7 +60,7 @@ pub(crate) fn hello(from: WorkerAddr, to: WorkerAddr) -> Hello {
     hello
 }
 
-/// The workers that a hello names; none if it is not one.
+/// Returns the workers that a hello names, or `None` if it is malformed.
 pub(crate) fn addresses(hello: &Hello) -> Option<(WorkerAddr, WorkerAddr)> {
     let number = |index: usize| {
         hello[40..].as_chunks::<4>().0.get(index).map(|part| u32::from_le_bytes(*part))
@@ -85,7 +85,7 @@ pub(crate) fn proof(secret: &[u8], role: Role, hello: &Hello, nonce: &Nonce) -> 
     mac(secret, role, hello, nonce).finalize().into_bytes().into()
 }
 
-/// Whether a proof is right, in a time that does not depend on where it is wrong.
+/// Checks a proof in a time that does not depend on where it is wrong.
 pub(crate) fn is_proven(
     secret: &[u8],
     role: Role,
@@ -96,7 +96,7 @@ pub(crate) fn is_proven(
     mac(secret, role, hello, nonce).verify_slice(proof).is_ok()
 }
 
-/// A peer that knows another secret closes the connection.
+/// Maps an I/O error of the handshake. A peer with another secret closes the connection.
 fn why_closed(why: io::Error) -> FabricError {
     match why.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
@@ -112,7 +112,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(TIME))
 }
 
-/// The connecting side, on a stream that blocks.
+/// Runs the connecting side on a blocking stream.
 pub(crate) fn connect(
     mut stream: &TcpStream,
     secret: &[u8],
@@ -136,7 +136,7 @@ pub(crate) fn connect(
     if welcome == [WELCOME] { Ok(()) } else { Err(FabricError::Authentication) }
 }
 
-/// The other side, on a stream that blocks; returns the addresses of both workers.
+/// Runs the accepting side on a blocking stream. Returns the addresses of both workers.
 #[cfg(feature = "verbs")]
 pub(crate) fn accept(
     mut stream: &TcpStream,

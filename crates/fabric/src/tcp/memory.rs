@@ -1,4 +1,4 @@
-//! The regions of a node, and what frames of peers do to them.
+//! The regions of a node, and the execution of peers' frames on them.
 
 use super::frame::{self, Frame};
 use crate::words::Executor;
@@ -11,15 +11,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub struct Regions(RwLock<HashMap<u64, Arc<[AtomicU64]>>>);
 
 impl Regions {
-    /// Adds a region of so many zeros.
+    /// Adds a region of `words` zeros.
     pub fn add(&self, key: u64, words: usize) -> Arc<[AtomicU64]> {
         let memory: Arc<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
-        // A panic under this lock leaves a whole map: insertion and removal are its only changes.
+        // A panic under this lock leaves the map intact; insertion and removal are its only
+        // changes.
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&memory));
         memory
     }
 
-    /// Gives a region another key, after every verb with the old one.
+    /// Replaces a region's key after every verb with the old key has finished.
     pub(super) fn rekey(&self, old: u64, new: u64) {
         let mut regions = self.0.write().unwrap_or_else(PoisonError::into_inner); // As in `add`.
         if let Some(memory) = regions.remove(&old) {
@@ -27,7 +28,7 @@ impl Regions {
         }
     }
 
-    /// Forgets a region.
+    /// Removes a region.
     pub(super) fn remove(&self, key: u64) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&key); // As in `add`.
     }
@@ -54,8 +55,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Executes a frame and appends the answer. Returns false if the key or bounds are bad, or if
-    /// the frame is none of the four.
+    /// Executes a frame and appends the reply. Returns false if the key or bounds are invalid, or
+    /// if the frame is not one of the four.
     pub fn serve(&mut self, regions: &Regions, request: Frame<'_>, out: &mut Vec<u8>) -> bool {
         let (executor, buffer) = (&mut self.executor, &mut self.words);
         let done = match request {

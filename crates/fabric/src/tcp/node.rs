@@ -20,30 +20,30 @@ const MIN_SECRET: usize = 16;
 /// The largest region, in words.
 const MAX_REGION: usize = 1 << 34;
 
-/// How a node takes part in a fabric.
+/// The configuration of a node.
 #[derive(Clone)]
 pub struct TcpConfig {
     /// This node's number.
     pub node: FabricNode,
-    /// Where it listens.
+    /// The address at which the node listens.
     pub listen: SocketAddr,
-    /// What all members know, and nobody else: at least 16 bytes, drawn at random.
+    /// The secret shared by all members: at least 16 random bytes.
     pub secret: Vec<u8>,
 }
 
-/// What the adapter and the workers of a node share.
+/// State shared by the adapter and the workers of a node.
 pub(super) struct NodeState {
     pub node: FabricNode,
     pub secret: Vec<u8>,
     pub regions: Regions,
-    /// Mailboxes by port; one that no worker has yet keeps what is for it.
+    /// Mailboxes by port. A mailbox without a worker keeps its mail for the future worker.
     ports: Mutex<HashMap<u32, Arc<Mailbox>>>,
     peers: Mutex<BTreeMap<FabricNode, SocketAddr>>,
 }
 
 impl NodeState {
     fn ports(&self) -> MutexGuard<'_, HashMap<u32, Arc<Mailbox>>> {
-        // A panic under this lock leaves a whole map.
+        // A panic under this lock leaves the map intact.
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,7 +51,7 @@ impl NodeState {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner) // As in `ports`.
     }
 
-    /// Tells a worker, or who will have its port, of a new connection.
+    /// Announces a new connection to the worker of its port, or to the future worker.
     pub fn announce(
         &self,
         peer: &Arc<Peer>,
@@ -69,16 +69,16 @@ impl NodeState {
         Ok(mailbox)
     }
 
-    /// Drops a mailbox that no worker has, with the last connection to it.
+    /// Removes a mailbox without a worker when its last connection is gone.
     pub fn forget_unowned(&self, port: u32, mailbox: Arc<Mailbox>) {
         let mut ports = self.ports();
-        // The map's and this one.
+        // Two references: the map's and this one.
         if !mailbox.is_owned() && Arc::strong_count(&mailbox) == 2 {
             ports.remove(&port);
         }
     }
 
-    /// Closes the mailbox of a worker that ends, and returns what it has not taken.
+    /// Closes the mailbox of a worker that ends. Returns the mail that was not taken.
     pub fn close(&self, port: u32, mailbox: &Mailbox) -> impl Iterator<Item = Mail> + use<> {
         self.ports().remove(&port);
         mailbox.close().into_iter()
@@ -89,7 +89,7 @@ impl NodeState {
     }
 }
 
-/// What every node promises: its processor executes the verbs, with its own atomics.
+/// The guarantees of every node: its CPU executes the verbs with its own atomics.
 pub(super) fn guarantees() -> Guarantees {
     Guarantees {
         cpu_atomics: true,
@@ -103,7 +103,8 @@ pub(super) fn guarantees() -> Guarantees {
     }
 }
 
-/// A node of a fabric over TCP. Its adapter works until the last handle, worker and region is gone.
+/// A node of a fabric over TCP. Its adapter runs until the last handle, worker and region is
+/// dropped.
 #[derive(Clone)]
 pub struct TcpFabric(Arc<Attachment>);
 
@@ -128,8 +129,8 @@ impl TcpFabric {
     /// Listens, and starts the adapter's thread.
     ///
     /// # Errors
-    /// [`FabricError::Limit`] if the secret is too short, [`FabricError::Io`] if the address cannot
-    /// be used.
+    /// Returns [`FabricError::Limit`] if the secret is too short, and [`FabricError::Io`] if the
+    /// address cannot be used.
     pub fn bind(config: TcpConfig) -> Result<Self, FabricError> {
         if config.secret.len() < MIN_SECRET {
             return Err(FabricError::Limit("members with a secret of less than 16 bytes"));
@@ -146,12 +147,12 @@ impl TcpFabric {
         Ok(Self(Arc::new(Attachment { state, address, bell, thread })))
     }
 
-    /// Where this node listens.
+    /// Returns the address at which this node listens.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// Says where another node listens.
+    /// Sets the address of another node.
     pub fn add_peer(&self, node: FabricNode, address: SocketAddr) {
         self.0.state.peers().insert(node, address);
     }
@@ -173,7 +174,7 @@ impl Fabric for TcpFabric {
         if !(1..=MAX_REGION).contains(&words) {
             return Err(FabricError::Limit("words"));
         }
-        // 64 random bits: no two are the same before some billions of regions.
+        // 64 random bits: a collision is unlikely before some billions of regions.
         let key = OsEntropy.u64();
         let memory = self.0.state.regions.add(key, words);
         Ok(TcpRegion { attachment: Arc::clone(&self.0), key, memory })

@@ -1,4 +1,4 @@
-//! The sending half of a connection at the adapter's side, which the adapter and one worker share.
+//! The sending half of a connection at the adapter's side, shared by the adapter and one worker.
 
 use super::{HIGH_WATER, adapter::Watch};
 use rustix::io::Errno;
@@ -8,14 +8,14 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A connection that a peer made.
+/// A connection that a peer opened.
 pub(super) struct Peer {
-    /// Its number at this node, never used again.
+    /// Its number at this node, never reused.
     pub id: u64,
     pub stream: TcpStream,
     watch: Watch,
     output: Mutex<Output>,
-    /// Messages of the peer that nobody has taken.
+    /// Messages of the peer that have not been received.
     messages: AtomicUsize,
 }
 
@@ -33,19 +33,18 @@ impl Peer {
     }
 
     fn output(&self) -> MutexGuard<'_, Output> {
-        // A panic under this lock leaves bytes that are whole frames, or a connection that is
-        // closed.
+        // A panic under this lock leaves whole frames, or a closed connection.
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what the socket takes; the adapter sends the rest when it can.
+    /// Sends as much as the socket accepts. The adapter sends the rest later.
     pub fn send(&self, bytes: &[u8]) {
         let mut output = self.output();
         output.bytes.extend_from_slice(bytes);
         self.flush_locked(&mut output);
     }
 
-    /// Sends what waits, if the socket takes it.
+    /// Sends waiting bytes if the socket accepts them.
     pub fn flush(&self) {
         self.flush_locked(&mut self.output());
     }
@@ -59,35 +58,35 @@ impl Peer {
                     self.watch.change(self, state.0, !state.1);
                 }
             }
-            // The adapter finds the connection closed, and forgets it.
+            // The adapter finds the connection closed and forgets it.
             Err(_) => self.close(),
         }
     }
 
-    /// Counts a message that has arrived; returns how many nobody has taken.
+    /// Counts a message that has arrived. Returns the number of messages not yet received.
     pub fn count_message(&self) -> usize {
         // Relaxed, here and below: a count, which publishes nothing.
         self.messages.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A message was taken, or refused.
+    /// Counts a message as received or refused.
     pub fn message_ended(&self) {
         self.messages.fetch_sub(1, Ordering::Relaxed); // Relaxed: see `count_message`.
     }
 
-    /// Whether so much waits to be sent that no more requests should be read.
+    /// Returns true if so much output is waiting that no more requests should be read.
     pub fn is_clogged(&self) -> bool {
         self.output().bytes.len() > HIGH_WATER
     }
 
-    /// Closes the connection, for both ends.
+    /// Closes the connection for both ends.
     pub fn close(&self) {
         // It may be closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
-/// Writes as much as the socket takes. `bytes` is empty afterwards if that was everything.
+/// Writes as much as the socket accepts. Leaves `bytes` empty if that was everything.
 pub(super) fn write_some(
     stream: &TcpStream,
     bytes: &mut Vec<u8>,

@@ -1,4 +1,4 @@
-//! One end of a queue pair at its worker: requests in order, messages and their RECVs.
+//! A worker's end of a queue pair: requests in order, messages and their RECVs.
 
 use super::frame::{self, Frame, Malformed, SendStatus};
 use super::peer::{Peer, write_some};
@@ -16,9 +16,9 @@ fn received(stream: &TcpStream, buffer: &mut [u8], flags: RecvFlags) -> io::Resu
     Ok(rustix::net::recv(stream, buffer, flags)?.1)
 }
 
-/// How the end reaches the other.
+/// The connection to the other end.
 pub(super) enum Link {
-    /// Its own connection.
+    /// The worker's own connection.
     Connected { stream: TcpStream, input: Vec<u8>, output: Vec<u8>, sent: usize },
     /// A peer's connection, which the adapter reads.
     Accepted(Arc<Peer>),
@@ -27,16 +27,16 @@ pub(super) enum Link {
 /// An end of a queue pair.
 pub(super) struct Queue {
     pub link: Link,
-    /// Not completed, in the order of posting.
+    /// Incomplete requests, in posting order.
     requests: VecDeque<(Request, Option<Result<usize, VerbError>>)>,
     recvs: VecDeque<(u64, ScratchRange)>,
     inbox: VecDeque<Vec<u64>>,
-    /// The worker that accepted this connection has gone: what is in the inbox is all that comes.
+    /// The accepting worker is gone: nothing arrives after the messages in the inbox.
     left: bool,
     pub broken: bool,
 }
 
-/// A request's id and its end.
+/// A request's id and its result.
 pub(super) type Ended = (u64, Result<usize, VerbError>);
 
 impl Queue {
@@ -45,17 +45,17 @@ impl Queue {
         Self { link, requests, recvs, inbox, left: false, broken: false }
     }
 
-    /// Requests, and RECVs, that are not completed.
+    /// Returns the numbers of incomplete requests and RECVs.
     pub fn lengths(&self) -> (usize, usize) {
         (self.requests.len(), self.recvs.len())
     }
 
-    /// Whether the other end may have something for this one.
+    /// Returns true if the other end may still have something for this one.
     pub fn is_waiting(&self) -> bool {
         !(self.requests.is_empty() && self.recvs.is_empty())
     }
 
-    /// Takes a request; what it sends is appended to `out`.
+    /// Accepts a request and appends its frame to `out`.
     pub fn add(&mut self, request: Request, scratch: &[u64], out: &mut Vec<u8>) {
         if let Verb::Recv { local } = request.verb {
             self.recvs.push_back((request.id, local));
@@ -82,7 +82,7 @@ impl Queue {
         }
     }
 
-    /// Sends what requests or ended messages have to say.
+    /// Sends frames of requests or of finished messages.
     pub fn send(&mut self, bytes: &[u8]) {
         match &mut self.link {
             Link::Accepted(peer) => peer.send(bytes),
@@ -95,20 +95,19 @@ impl Queue {
         }
     }
 
-    /// Whether everything that this end has to say is on its way, and the next that happens is an
-    /// answer on its own connection.
+    /// Returns true if all output is sent and the next event is a reply on this connection.
     pub fn waits_for_answer(&self) -> bool {
         matches!(&self.link, Link::Connected { output, .. } if output.is_empty())
             && !self.broken
             && !self.has_ended()
     }
 
-    /// Whether the oldest request has ended.
+    /// Returns true if the oldest request has finished.
     pub fn has_ended(&self) -> bool {
         self.requests.front().is_some_and(|(_, result)| result.is_some())
     }
 
-    /// Reads the connection and handles what is there; waits for it, for the socket's time, unless
+    /// Reads the connection and handles its frames. Blocks for the socket's read time-out unless
     /// `flags` say otherwise.
     pub fn read(&mut self, scratch: &mut [u64], buffer: &mut Vec<u8>, flags: RecvFlags) {
         buffer.resize(READ_BYTES, 0);
@@ -188,12 +187,12 @@ impl Queue {
         Ok(())
     }
 
-    /// A message of the other end has arrived.
+    /// Adds a message from the other end.
     pub fn message(&mut self, words: Vec<u64>) {
         self.inbox.push_back(words);
     }
 
-    /// The end of the oldest SEND.
+    /// Handles the end of the oldest SEND.
     pub fn send_done(&mut self, status: SendStatus) -> Result<(), Malformed> {
         if self.broken {
             return Ok(());
@@ -222,7 +221,8 @@ impl Queue {
         }
     }
 
-    /// Fails this request and, as flushed, all later ones, and earlier ones that have not ended.
+    /// Fails this request with `why`. All later requests, and earlier ones that have not finished,
+    /// fail as flushed.
     fn break_at(&mut self, index: usize, why: VerbError) {
         self.broken = true;
         for (at, (_, result)) in self.requests.iter_mut().enumerate() {
@@ -234,7 +234,7 @@ impl Queue {
         }
     }
 
-    /// Fails everything that has not ended: the first request for this reason.
+    /// Fails everything that has not finished, the first request with `why`.
     pub fn break_off(&mut self, why: VerbError) {
         if self.broken {
             return;
@@ -245,8 +245,8 @@ impl Queue {
         }
     }
 
-    /// Gives messages to RECVs, and appends to `out` what the sender is told. Returns each RECV
-    /// that has ended.
+    /// Delivers messages to RECVs and appends the replies for the sender to `out`. Returns one RECV
+    /// that has finished.
     pub fn match_messages(&mut self, scratch: &mut [u64], out: &mut Vec<u8>) -> Option<Ended> {
         if self.left && self.inbox.is_empty() && !self.recvs.is_empty() {
             self.break_off(VerbError::PeerDead);
@@ -271,7 +271,7 @@ impl Queue {
         Some((id, Ok(message.len())))
     }
 
-    /// The next request that has ended, in order.
+    /// Returns the next finished request, in order.
     pub fn next_ended(&mut self) -> Option<Ended> {
         let (request, result) = self.requests.front()?;
         let ended = (request.id, (*result)?);
@@ -279,7 +279,7 @@ impl Queue {
         Some(ended)
     }
 
-    /// Tells the other end that nobody takes its messages any more, and that no more come.
+    /// Tells the other end that this one receives and sends no more messages.
     pub fn leave(&mut self) {
         if let Link::Accepted(peer) = &self.link {
             let mut out = Vec::new();

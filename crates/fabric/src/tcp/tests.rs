@@ -57,7 +57,7 @@ impl Neighbour {
     }
 }
 
-/// A member that writes its own bytes.
+/// Connects a member that writes raw bytes.
 fn member(b: &TcpFabric) -> TcpStream {
     let mut stream = TcpStream::connect(b.address()).unwrap();
     let from = WorkerAddr { node: FabricNode(9), port: 9 };
@@ -90,7 +90,7 @@ fn conforms() {
 }
 
 #[test]
-fn another_secret_is_refused() {
+fn a_peer_with_another_secret_is_rejected() {
     let (a, b) = pair();
     let mut neighbour = Neighbour::new(&a, &b);
     let stranger = node(2, b"another secret, as long");
@@ -99,11 +99,11 @@ fn another_secret_is_refused() {
     let connect = |from: &TcpFabric, to: FabricNode| {
         from.worker(5, 1).unwrap().connect(WorkerAddr { node: to, port: 0 })
     };
-    // The side that connects finds out first, whichever of them is the stranger.
+    // The connecting side finds out first, whichever side has the wrong secret.
     assert!(matches!(connect(&stranger, b.node()), Err(FabricError::Authentication)));
     assert!(matches!(connect(&a, stranger.node()), Err(FabricError::Authentication)));
     assert!(matches!(connect(&a, FabricNode(77)), Err(FabricError::UnknownPeer)));
-    // A node that is not the one that was meant.
+    // The address belongs to a different node.
     a.add_peer(FabricNode(78), b.address());
     assert!(connect(&a, FabricNode(78)).is_err());
     let listen = "127.0.0.1:0".parse().unwrap();
@@ -115,14 +115,14 @@ fn another_secret_is_refused() {
 }
 
 #[test]
-fn proofs_are_of_one_side_and_one_handshake() {
+fn a_proof_holds_for_one_side_and_one_handshake() {
     let address = |node| WorkerAddr { node: FabricNode(node), port: 1 };
     let (first, second) =
         (handshake::hello(address(0), address(1)), handshake::hello(address(0), address(1)));
     let (nonce, other) = (handshake::nonce(), handshake::nonce());
     let proof = handshake::proof(SECRET, Role::Connect, &first, &nonce);
     assert!(handshake::is_proven(SECRET, Role::Connect, &first, &nonce, &proof));
-    // A replay, a reflection, another secret.
+    // A replay, a reflection, and another secret.
     assert!(!handshake::is_proven(SECRET, Role::Connect, &second, &nonce, &proof));
     assert!(!handshake::is_proven(SECRET, Role::Connect, &first, &other, &proof));
     assert!(!handshake::is_proven(SECRET, Role::Accept, &first, &nonce, &proof));
@@ -139,11 +139,11 @@ fn proofs_are_of_one_side_and_one_handshake() {
 }
 
 #[test]
-fn strangers_are_bounded_and_harm_nobody() {
+fn unproven_connections_are_limited() {
     let (a, b) = pair();
     let mut neighbour = Neighbour::new(&a, &b);
     let mut silent: Vec<_> =
-        (0..=MAX_STRANGERS).map(|_| TcpStream::connect(b.address()).unwrap()).collect();
+        (0..=MAX_UNPROVEN).map(|_| TcpStream::connect(b.address()).unwrap()).collect();
     assert!(is_closed(silent.remove(0)), "the oldest makes room");
     for mut stranger in silent {
         // Verbs before any proof, in place of a hello.
@@ -174,7 +174,7 @@ fn verbs_in_place_of_a_proof_are_not_executed() {
 }
 
 #[test]
-fn bad_frames_close_their_connection_only() {
+fn a_bad_frame_closes_only_its_connection() {
     let (a, b) = pair();
     let mut neighbour = Neighbour::new(&a, &b);
     let mut read_done = Vec::new();
@@ -194,7 +194,7 @@ fn bad_frames_close_their_connection_only() {
         assert!(is_closed(stream), "{bytes:?}");
         neighbour.is_served();
     }
-    // The worker that a hostile member's messages are for loses that queue pair.
+    // The worker that receives a hostile member's messages loses that queue pair.
     let mut worker = b.worker(9, 4).unwrap();
     let mut stream = member(&b);
     let queue = loop {
@@ -210,20 +210,20 @@ fn bad_frames_close_their_connection_only() {
 }
 
 #[test]
-fn messages_that_nobody_takes_are_bounded() {
+fn unreceived_messages_are_limited() {
     let (a, b) = pair();
     let mut neighbour = Neighbour::new(&a, &b);
     let mut stream = member(&b);
     let mut bytes = Vec::new();
     (0..=QUEUE_DEPTH).for_each(|_| frame::send(&mut bytes, &[1]));
-    // Closed before all is written, perhaps.
+    // The connection may be closed before everything is written.
     let _ = stream.write_all(&bytes);
     assert!(is_closed(stream));
     neighbour.is_served();
 }
 
 #[test]
-fn a_peer_that_does_not_read_waits_for_itself() {
+fn a_peer_that_does_not_read_delays_only_itself() {
     const READS: usize = 500;
     let (a, b) = pair();
     let mut neighbour = Neighbour::new(&a, &b);
@@ -233,19 +233,19 @@ fn a_peer_that_does_not_read_waits_for_itself() {
     (0..READS).for_each(|_| frame::read(&mut bytes, large.key().key, 0, frame::MAX_WORDS as u32));
     stream.write_all(&bytes).unwrap();
     neighbour.is_served();
-    // All answers come once it reads.
+    // All replies come once it reads.
     let mut answers = vec![0; READS * (4 + 1 + frame::MAX_WORDS * 8)];
     stream.read_exact(&mut answers).unwrap();
     neighbour.is_served();
 }
 
 #[test]
-fn a_dead_node_ends_what_is_under_way() {
+fn a_dead_node_fails_requests_in_flight() {
     let (a, b) = pair();
     let mut client = a.worker(1, 4).unwrap();
     let peer = WorkerAddr { node: b.node(), port: 3 };
     let queue = client.connect(peer).unwrap();
-    // Nobody will take it.
+    // No RECV will be posted for it.
     client.post(queue, &[Request::new(1, Verb::Send { local: ScratchRange::new(0, 1) })]).unwrap();
     client.post(queue, &[Request::new(2, Verb::Recv { local: ScratchRange::new(0, 1) })]).unwrap();
     drop(b);
@@ -259,7 +259,7 @@ fn a_dead_node_ends_what_is_under_way() {
 }
 
 #[test]
-fn a_dropped_worker_takes_no_messages_and_its_node_serves_on() {
+fn a_node_still_serves_after_its_worker_is_dropped() {
     let (a, b) = pair();
     let mut neighbour = Neighbour::new(&a, &b);
     let server = b.worker(1, 4).unwrap();
@@ -273,7 +273,7 @@ fn a_dropped_worker_takes_no_messages_and_its_node_serves_on() {
 }
 
 impl Neighbour {
-    /// An FAA behind a SEND: executed, though its completion waits.
+    /// Posts an FAA behind a SEND: it is executed although its completion waits.
     fn is_served_beside_a_message(&mut self) {
         let remote = RemoteAddr { key: self.region.key(), word: 0 };
         self.worker
@@ -287,7 +287,7 @@ impl Neighbour {
 }
 
 #[test]
-fn frames_survive_the_wire() {
+fn frames_round_trip() {
     let mut bytes = Vec::new();
     frame::read(&mut bytes, 1, 2, 3);
     frame::write(&mut bytes, 4, 5, &[6, 7]);
@@ -300,7 +300,7 @@ fn frames_survive_the_wire() {
     while let Some((frame, length)) = frame::decode(rest).unwrap() {
         assert!(
             (0..length).all(|part| frame::decode(&rest[..part]).unwrap().is_none()),
-            "a part is no frame"
+            "a part of a frame was decoded"
         );
         found.push(format!("{frame:?}"));
         rest = &rest[length..];

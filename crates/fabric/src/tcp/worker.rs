@@ -16,7 +16,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest that `wait` waits.
+/// The longest time that `wait` blocks.
 const WAIT_TIME: Duration = Duration::from_millis(1);
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
@@ -27,11 +27,11 @@ pub struct TcpWorker {
     scratch: Vec<u64>,
     queues: Vec<Queue>,
     mailbox: Arc<Mailbox>,
-    /// Queue pairs that peers have connected, with those not accepted yet; and which queue each
-    /// connection is.
-    strangers: VecDeque<(usize, WorkerAddr)>,
+    /// Queue pairs that peers have connected and this worker has not accepted; and the queue of
+    /// each connection.
+    unaccepted: VecDeque<(usize, WorkerAddr)>,
     by_peer: HashMap<u64, usize>,
-    /// Accepted queue pairs are numbered when they are accepted.
+    /// Accepted queue pairs get their number when they are accepted.
     ids: Vec<usize>,
     ready: VecDeque<Completion>,
     buffer: Vec<u8>,
@@ -51,7 +51,7 @@ impl TcpWorker {
             scratch: vec![0; scratch_words],
             queues: Vec::new(),
             mailbox,
-            strangers: VecDeque::new(),
+            unaccepted: VecDeque::new(),
             by_peer: HashMap::new(),
             ids: Vec::new(),
             ready: VecDeque::new(),
@@ -70,7 +70,7 @@ impl TcpWorker {
         let address = state.peer(peer.node).ok_or(FabricError::UnknownPeer)?;
         let stream = TcpStream::connect_timeout(&address, handshake::TIME)?;
         handshake::connect(&stream, &state.secret, self.address, peer)?;
-        // Each call says whether it waits; `wait` may, this long.
+        // Each call says whether it blocks; `wait` may, for this long.
         stream.set_read_timeout(Some(WAIT_TIME))?;
         Ok(stream)
     }
@@ -99,15 +99,14 @@ impl TcpWorker {
             match mail {
                 Mail::Connected(peer, from) => self.connected(peer, from),
                 Mail::Message(peer, words) => self.with_peer(peer, |queue| queue.message(words)),
-                // A SendDone that nothing was sent for: the adapter's peer is no member worth
-                // believing.
+                // A SendDone without a SEND: the peer is faulty.
                 Mail::SendDone(peer, status) => self.with_peer(peer, |queue| {
                     if queue.send_done(status).is_err() {
                         queue.break_off(VerbError::PeerDead);
                     }
                 }),
                 Mail::Closed(peer) => {
-                    // RECVs that were posted take what the peer sent before.
+                    // RECVs that were posted receive what the peer sent before it closed.
                     let index = self.by_peer.get(&peer);
                     let id = index.and_then(|index| self.ids.iter().position(|id| id == index));
                     id.into_iter().for_each(|id| self.progress(id));
@@ -121,7 +120,7 @@ impl TcpWorker {
         let index = self.queues.len();
         self.by_peer.insert(peer.id, index);
         self.queues.push(Queue::new(Link::Accepted(peer)));
-        self.strangers.push_back((index, from));
+        self.unaccepted.push_back((index, from));
     }
 
     fn with_peer(&mut self, peer: u64, act: impl FnOnce(&mut Queue)) {
@@ -130,22 +129,22 @@ impl TcpWorker {
         }
     }
 
-    /// Matches messages and gathers completions.
+    /// Matches messages with RECVs and collects completions.
     fn progress(&mut self, id: usize) {
         let queue = &mut self.queues[self.ids[id]];
         let ready = &mut self.ready;
-        let mut tell = |(request, result): Ended| {
+        let mut complete = |(request, result): Ended| {
             ready.push_back(Completion { queue: QueueId(id as u32), id: request, result });
         };
         self.out.clear();
         while let Some(ended) = queue.match_messages(&mut self.scratch, &mut self.out) {
-            tell(ended);
+            complete(ended);
         }
         if !self.out.is_empty() {
             queue.send(&self.out);
         }
         while let Some(ended) = queue.next_ended() {
-            tell(ended);
+            complete(ended);
         }
     }
 }
@@ -172,7 +171,7 @@ impl FabricWorker for TcpWorker {
 
     fn accept(&mut self) -> Option<(QueueId, WorkerAddr)> {
         self.take_mail();
-        let (index, from) = self.strangers.pop_front()?;
+        let (index, from) = self.unaccepted.pop_front()?;
         Some((self.number(index), from))
     }
 
@@ -207,7 +206,7 @@ impl FabricWorker for TcpWorker {
 
     fn wait(&mut self) {
         let mut waiting = self.queues.iter_mut().filter(|queue| queue.is_waiting());
-        // One connection and nothing else: reading it is what `poll` would do next.
+        // With a single connection and nothing else to wait for, read it directly as `poll` would.
         if let (Some(queue), None, true) = (waiting.next(), waiting.next(), self.by_peer.is_empty())
             && queue.waits_for_answer()
         {
@@ -223,7 +222,7 @@ impl FabricWorker for TcpWorker {
                 watched.push(PollFd::new(stream, PollFlags::IN | room));
             }
         }
-        // Whatever it says: the caller polls again.
+        // The result does not matter: the caller polls again.
         let _ = rustix::event::poll(&mut watched, Some(&WAIT));
     }
 

@@ -1,4 +1,5 @@
-//! Memory that the device reads and writes, and requests that name it: all that is `unsafe` here.
+//! Memory shared with the device, and requests that name it. All `unsafe` code of the crate is
+//! here.
 
 use crate::{FabricError, ScratchRange};
 use sideway::ibverbs::AccessFlags;
@@ -11,13 +12,13 @@ use std::sync::atomic::AtomicU64;
 
 /// Words registered with a device.
 pub(super) struct Memory {
-    // Dropped first: the device forgets the words before they are gone.
+    // Dropped first: the device must forget the words before they are freed.
     registration: Arc<MemoryRegion>,
     words: Box<[AtomicU64]>,
 }
 
 impl Memory {
-    /// Registers so many zeros; peers reach them only if `remote`.
+    /// Registers `words` zeros. Peers can access them only if `remote` is set.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         words: usize,
@@ -29,9 +30,9 @@ impl Memory {
             access |=
                 AccessFlags::RemoteRead | AccessFlags::RemoteWrite | AccessFlags::RemoteAtomic;
         }
-        // SAFETY: so many bytes are at the address until `words` is dropped, after the registration
-        // (invariant 1); whoever else reads or writes them does so by atomics (invariant 2), so
-        // that the device's writes break no borrow.
+        // SAFETY: the address is valid for `words.len() * 8` bytes until `words` is dropped, which
+        // is after the registration (invariant 1). All other accesses to them are atomic (invariant
+        // 2), so the device's writes break no borrow.
         let registration = unsafe { domain.reg_mr(words.as_ptr().addr(), words.len() * 8, access) };
         let registration = registration.map_err(|why| FabricError::Io(io::Error::other(why)))?;
         Ok(Self { registration, words })
@@ -41,7 +42,7 @@ impl Memory {
         &self.words
     }
 
-    /// What peers need: the remote key and the first word's address.
+    /// Returns what peers need: the remote key and the first word's address.
     pub fn key(&self) -> (u32, u64) {
         (self.registration.rkey(), self.words.as_ptr().addr() as u64)
     }
@@ -50,8 +51,8 @@ impl Memory {
     pub fn name(&self, range: ScratchRange, request: impl SetScatterGatherEntry) {
         let words = &self.words[range.start..range.start + range.words];
         let address = words.as_ptr().addr() as u64;
-        // SAFETY: the words are registered under this key, and stay so until the worker's queue
-        // pairs, which may use them, have been destroyed (invariant 1).
+        // SAFETY: the words are registered under this key. They stay registered until the worker's
+        // queue pairs, which may use them, have been destroyed (invariant 1).
         unsafe { request.setup_sge(self.registration.lkey(), address, (words.len() * 8) as u32) };
     }
 }

@@ -1,21 +1,22 @@
-//! InfiniBand and RoCE: verbs of the device itself, by libibverbs, which is loaded when a node is
-//! opened.
+//! InfiniBand and RoCE: verbs of the device itself through libibverbs, which is loaded when a node
+//! is opened.
 //!
-//! Queue pairs are reliable connections. They are set up over TCP, where both nodes prove the
-//! shared secret as in [`crate::tcp`] and tell each other their queue pair's number and address; a
-//! thread at each node answers, since the device needs a queue pair at both ends. From then on the
-//! device alone executes one-sided verbs.
+//! Queue pairs are reliable connections. They are set up over TCP: both nodes prove the shared
+//! secret as in [`crate::tcp`] and exchange their queue pair's number and address. A thread at each
+//! node answers, because the device needs a queue pair at both ends. From then on the device alone
+//! executes one-sided verbs.
 //!
-//! **This provider has been compiled, and found to say that there is no device; it has not run on
-//! one.** What it promises is therefore the least: see [`VerbsFabric`]'s guarantees.
+//! **This provider compiles, and reports correctly that there is no device. It has not run on
+//! one.** It therefore declares the weakest guarantees: see [`VerbsFabric`].
 //!
 //! # Invariants
-//! 1. Registered memory outlives its registration, and scratch memory the queue pairs that use it:
-//!    fields are dropped in the order in which they are declared.
-//! 2. The device and the processor share words, which the processor reaches as atomics alone.
+//! 1. Registered memory outlives its registration, and scratch memory outlives the queue pairs that
+//!    use it: fields are dropped in declaration order.
+//! 2. The device and the CPU share words. The CPU accesses them only as atomics.
 //!
 //! # Locking
-//! The map of ports and that of peers, each by itself, for moments.
+//! The map of ports and the map of peers have separate locks. Both are held briefly and never
+//! together.
 
 mod memory;
 mod node;

@@ -1,4 +1,4 @@
-//! A node: its device, its regions, the thread that answers peers who connect.
+//! A node: its device, its regions, and the thread that answers peers who connect.
 
 use super::memory::Memory;
 use super::setup::{Device, Link, QUEUE_DEPTH};
@@ -18,24 +18,24 @@ use std::thread::{self, JoinHandle};
 /// The longest READ, WRITE or message, in words.
 const MAX_WORDS: usize = 1 << 20;
 
-/// How a node takes part in a fabric.
+/// The configuration of a node.
 #[derive(Clone)]
 pub struct VerbsConfig {
     /// This node's number.
     pub node: FabricNode,
-    /// The device's name, as `mlx5_0`; the first one without.
+    /// The device's name, for example `mlx5_0`; `None` selects the first one.
     pub device: Option<String>,
     /// The device's port, from 1.
     pub port: u8,
-    /// Index of the port's address; for RoCE one of version 2.
+    /// Index of the port's address; for RoCE, one of version 2.
     pub gid_index: u8,
-    /// Where peers set up queue pairs, over TCP.
+    /// The TCP address at which peers set up queue pairs.
     pub listen: SocketAddr,
-    /// What all members know, and nobody else: at least 16 bytes, drawn at random.
+    /// The secret shared by all members: at least 16 random bytes.
     pub secret: Vec<u8>,
 }
 
-/// A port: whether a worker has it, and queue pairs that it has not accepted.
+/// A port: whether a worker owns it, and queue pairs that the worker has not accepted.
 #[derive(Default)]
 struct Port {
     owned: bool,
@@ -54,7 +54,7 @@ pub(super) struct NodeState {
 
 impl NodeState {
     fn ports(&self) -> MutexGuard<'_, HashMap<u32, Port>> {
-        // A panic under this lock leaves a whole map; so below.
+        // A panic under this lock leaves the map intact; the same applies below.
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,7 +91,7 @@ impl NodeState {
         }
     }
 
-    /// Answers peers until told to stop: one at a time, each within a bounded time.
+    /// Answers peers until stopped, one at a time, each within a bounded time.
     fn answer(&self, listener: &TcpListener) {
         loop {
             let mut ready =
@@ -100,7 +100,7 @@ impl NodeState {
             if waited.is_ok() && !ready[0].revents().is_empty() {
                 return;
             }
-            // A peer that fails is told by the connection's end.
+            // A peer whose handshake fails finds its connection closed.
             if let Ok((stream, _)) = listener.accept() {
                 let _ = self.answer_one(&stream);
             }
@@ -118,8 +118,8 @@ impl NodeState {
 
 /// A node of a fabric of InfiniBand or RoCE devices.
 ///
-/// Of the guarantees only that of the processor's atomics is asked of the device; all others are
-/// the least.
+/// Only the guarantee about CPU atomics is queried from the device. All others have their weakest
+/// values.
 #[derive(Clone)]
 pub struct VerbsFabric(Arc<Attachment>);
 
@@ -131,7 +131,7 @@ pub(super) struct Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // The counter is 0: it cannot be too full to add to.
+        // The counter is 0, so the write cannot overflow it.
         let _ = rustix::io::write(&self.state.stop, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             // Its panic was reported when it happened.
@@ -144,8 +144,8 @@ impl VerbsFabric {
     /// Opens the device and starts to answer peers.
     ///
     /// # Errors
-    /// [`FabricError::NoDevice`], with the reason, if there is no such device or no libibverbs;
-    /// [`FabricError::Io`] if the device or the address cannot be used.
+    /// Returns [`FabricError::NoDevice`] with the reason if there is no such device or no
+    /// libibverbs, and [`FabricError::Io`] if the device or the address cannot be used.
     pub fn open(config: VerbsConfig) -> Result<Self, FabricError> {
         let device = Device::open(&config)?;
         let listener = TcpListener::bind(config.listen)?;
@@ -163,12 +163,12 @@ impl VerbsFabric {
         Ok(Self(Arc::new(Attachment { state, address, thread: Some(thread) })))
     }
 
-    /// Where this node answers peers.
+    /// Returns the address at which this node answers peers.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// Says where another node answers.
+    /// Sets the address of another node.
     pub fn add_peer(&self, node: FabricNode, address: SocketAddr) {
         self.0.state.peers().insert(node, address);
     }

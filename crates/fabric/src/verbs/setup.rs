@@ -1,4 +1,4 @@
-//! Devices, and how two nodes connect a queue pair.
+//! Devices, and the set-up of a queue pair between two nodes.
 
 use super::node::VerbsConfig;
 use crate::FabricError;
@@ -15,14 +15,14 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-/// Requests, and RECVs, of a queue pair that are not completed.
+/// Limit of incomplete requests, and of RECVs, of a queue pair.
 pub(super) const QUEUE_DEPTH: usize = 128;
-/// READs and atomics under way at a queue pair; every device has room for as many.
+/// READs and atomics in flight at a queue pair; every device supports this many.
 const READS: u8 = 4;
-/// Bytes that an end tells of itself.
+/// Bytes in which an end describes itself.
 const ENDPOINT_BYTES: usize = 26;
-/// InfiniBand's codes: a reply is late after 67 ms, 7 times; a receiver may be unready for ever,
-/// asked every 0.64 ms.
+/// InfiniBand's codes: a reply is late after 67 ms and retried 7 times. A receiver may be unready
+/// indefinitely; the sender retries every 0.64 ms.
 const TIMEOUT: u8 = 14;
 const RETRIES: u8 = 7;
 const UNREADY_RETRIES: u8 = 7;
@@ -41,17 +41,17 @@ pub(super) struct Device {
     lid: u16,
     gid: Gid,
     mtu: Mtu,
-    /// The device's atomics exclude the processor's.
+    /// The device's atomics exclude those of the CPU.
     pub cpu_atomics: bool,
 }
 
-/// A queue pair and its completions.
+/// A queue pair and its completion queue.
 pub(super) struct Link {
     pub pair: BasicQueuePair,
     pub completions: Arc<BasicCompletionQueue>,
 }
 
-/// Where an end of a queue pair is.
+/// The address of a queue pair's end.
 struct Endpoint {
     number: u32,
     sequence: u32,
@@ -108,7 +108,7 @@ impl Device {
         })
     }
 
-    /// Makes a queue pair, exchanges addresses with the peer over `stream`, and connects it.
+    /// Creates a queue pair, exchanges addresses with the peer over `stream`, and connects it.
     pub fn connect(&self, mut stream: &TcpStream) -> Result<Link, FabricError> {
         let mut builder = self.context.create_cq_builder();
         let completions = builder.setup_cqe(2 * QUEUE_DEPTH as u32).build();
@@ -168,7 +168,7 @@ impl Device {
     }
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 fn full(why: &dyn std::error::Error) -> String {
     let mut text = why.to_string();
     let mut cause = why.source();

@@ -1,4 +1,4 @@
-//! A worker: posts to the device, polls its completion queues.
+//! A worker: posts to the device and polls its completion queues.
 
 use super::memory::Memory;
 use super::node::Attachment;
@@ -13,13 +13,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What the device is told a request is: one of the send queue, or a RECV.
+/// The id that a request has at the device: SENT for the send queue, RECEIVED for a RECV.
 const SENT: u64 = 0;
 const RECEIVED: u64 = 1;
 
 /// A worker of a node.
 pub struct VerbsWorker {
-    // Dropped first: no queue pair uses the scratch memory any more when it goes.
+    // Dropped first, so that no queue pair uses the scratch memory when it is freed.
     queues: Vec<Queue>,
     scratch: Memory,
     scratch_words: usize,
@@ -31,7 +31,7 @@ pub struct VerbsWorker {
 struct Queue {
     link: Link,
     accepted: bool,
-    /// Requests that are not completed, in order.
+    /// Incomplete requests, in order.
     sent: VecDeque<Request>,
     recvs: VecDeque<Request>,
 }
@@ -75,8 +75,8 @@ impl VerbsWorker {
     }
 }
 
-/// A word as the device addresses it. An address that does not exist becomes one that no region
-/// contains.
+/// Converts a word's address for the device. An address that does not exist becomes one that no
+/// region contains.
 fn address(remote: RemoteAddr) -> (u32, u64) {
     const NOWHERE: u64 = u64::MAX - 7;
     let at = remote.word.checked_mul(8).and_then(|offset| remote.key.base.checked_add(offset));
@@ -84,7 +84,7 @@ fn address(remote: RemoteAddr) -> (u32, u64) {
 }
 
 impl Queue {
-    /// Posts requests to the device; returns whether it took them.
+    /// Posts requests to the device. Returns true if it accepted them.
     fn post(&mut self, scratch: &Memory, batch: &[Request]) -> bool {
         let is_recv = |request: &&Request| matches!(request.verb, Verb::Recv { .. });
         let (recvs, sends): (Vec<&Request>, Vec<&Request>) = batch.iter().partition(is_recv);
@@ -121,7 +121,7 @@ impl Queue {
         posted
     }
 
-    /// The request that a completion ends, and how.
+    /// Returns the request that a completion ends, and its result.
     fn ended(&mut self, work: &BasicWorkCompletion<'_>) -> Option<(u64, Result<usize, VerbError>)> {
         let is_recv = work.wr_id() == RECEIVED;
         let request = if is_recv { self.recvs.pop_front()? } else { self.sent.pop_front()? };
@@ -170,8 +170,8 @@ impl FabricWorker for VerbsWorker {
         self.check(self.queues.get(index).ok_or(PostError::UnknownQueue)?, batch)?;
         let queue_pair = &mut self.queues[index];
         if !queue_pair.post(&self.scratch, batch) {
-            // The device takes nothing more, for a reason that is not the caller's: nobody knows
-            // what it has taken.
+            // The device refuses requests for a reason outside the caller's control. Which of them
+            // it accepted is unknown.
             for request in queue_pair.sent.drain(..).chain(queue_pair.recvs.drain(..)) {
                 self.ready.push_back(Completion {
                     queue,
@@ -189,7 +189,7 @@ impl FabricWorker for VerbsWorker {
                 continue;
             }
             let completion_queue = Arc::clone(&queue.link.completions);
-            // An empty queue is an error here.
+            // An empty queue is reported as an error here.
             let Ok(work) = completion_queue.start_poll() else { continue };
             for work in work {
                 if let Some((id, result)) = queue.ended(&work) {
@@ -211,14 +211,14 @@ impl FabricWorker for VerbsWorker {
     }
 
     fn load(&self, word: usize) -> u64 {
-        // Acquire: what the device wrote before the completion that was polled is seen; libibverbs
-        // has the barrier.
+        // Acquire: makes visible what the device wrote before the polled completion; libibverbs has
+        // the barrier.
         self.scratch.words()[word].load(Ordering::Acquire)
     }
 
     fn store(&mut self, word: usize, value: u64) {
-        // Release: seen by the device with the request that is posted next; libibverbs has the
-        // barrier.
+        // Release: makes the word visible to the device with the request posted next; libibverbs
+        // has the barrier.
         self.scratch.words()[word].store(value, Ordering::Release);
     }
 }
