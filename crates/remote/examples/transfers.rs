@@ -1,9 +1,9 @@
-//! Accounts in shared memory: threads move money between them, open and close accounts, and no
-//! thread serves them.
+//! Accounts in shared memory: threads transfer money between them and open and close accounts. No
+//! thread serves requests.
 //!
 //! `cargo run --release -p clearway-remote --example transfers [THREADS] [TRANSACTIONS]`: each
-//! thread is a node of its own with a share of the accounts, and commits that many transactions. It
-//! fails if money was lost or made.
+//! thread is a node with a share of the accounts, and commits that many transactions. The example
+//! fails if the sum of all accounts has changed.
 
 use clearway_env::SeededEntropy;
 use clearway_fabric::shm::{ShmConfig, ShmFabric, ShmRegion, ShmSegment, ShmWorker};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const ACCOUNTS: u64 = 1_000;
 const OPENED_WITH: u64 = 100;
-/// A get of two accounts, an insert or delete of one, a put of the other.
+/// A get of two accounts, an insert or delete of one, and a put of the other.
 const OPERATIONS: usize = 4;
 
 type Store<'a> = StoreWorker<RowWorker<'a, ShmWorker>>;
@@ -73,11 +73,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         sum += run(&mut main, |call| Ok(call.get(account)?.unwrap_or(0)))?;
     }
     let committed = transactions * u64::from(threads);
-    println!("{committed} transactions in {seconds:.2} s, {sum} in all accounts");
-    if sum == ACCOUNTS * OPENED_WITH { Ok(()) } else { Err("money was lost or made".into()) }
+    println!("{committed} transactions in {seconds:.2} s, sum of all accounts {sum}");
+    if sum == ACCOUNTS * OPENED_WITH {
+        Ok(())
+    } else {
+        Err("the sum of all accounts has changed".into())
+    }
 }
 
-/// A worker of this thread's own.
+/// Creates the worker of a thread.
 fn store<'a>(
     node: &ShmFabric,
     port: u32,
@@ -92,8 +96,7 @@ fn store<'a>(
     Ok(StoreWorker::new(rows, layout, ACCOUNTS as usize))
 }
 
-/// Moves money from one account to another; an account that has none left is closed, one that is
-/// missing is opened.
+/// Transfers money from one account to another. Closes an empty account and opens a missing one.
 fn work(store: &mut Store<'_>, seed: u64, transactions: u64) -> Result<(), Box<dyn Error>> {
     let rng = SeededEntropy::new(seed);
     for _ in 0..transactions {
@@ -107,7 +110,7 @@ fn work(store: &mut Store<'_>, seed: u64, transactions: u64) -> Result<(), Box<d
             let moved = wanted.min(money);
             match call.get(to)? {
                 Some(there) => call.put(to, &[there + moved])?,
-                // A full index keeps the money where it is.
+                // If the index is full, the money stays where it is.
                 None if call.insert(to, &[moved])? == Answer::NoRoom => return Ok(()),
                 None => {}
             }
@@ -117,9 +120,9 @@ fn work(store: &mut Store<'_>, seed: u64, transactions: u64) -> Result<(), Box<d
     Ok(())
 }
 
-/// Why a transaction has not gone on.
+/// Why a transaction stopped.
 enum Stop {
-    /// It was aborted, and is to be restarted.
+    /// It was aborted and must be restarted.
     Aborted(clearway_remote::StartTimestamp),
     Failed(clearway_remote::RemoteError),
 }
@@ -130,8 +133,8 @@ impl From<clearway_remote::RemoteError> for Stop {
     }
 }
 
-/// A transaction that waits for each of its calls. A worker with more of them would run the others
-/// meanwhile.
+/// A transaction that waits for each of its calls. A worker with several transactions would run the
+/// others in the meantime.
 struct Call<'s, 'a> {
     store: &'s mut Store<'a>,
     txn: clearway_remote::TxnHandle,
@@ -180,7 +183,7 @@ fn run<T>(
     store: &mut Store<'_>,
     body: impl Fn(&mut Call<'_, '_>) -> Result<T, Stop>,
 ) -> Result<T, Box<dyn Error>> {
-    let mut txn = store.begin().ok_or("one at a time")?;
+    let mut txn = store.begin().ok_or("a transaction is already running")?;
     loop {
         let mut call = Call { store, txn };
         let result = body(&mut call).and_then(|found| {
@@ -191,9 +194,9 @@ fn run<T>(
         match result {
             Ok(found) => return Ok(found),
             Err(Stop::Aborted(start)) => {
-                // Whoever holds the row may have lost its core.
+                // The holder of the row may have been preempted.
                 std::thread::yield_now();
-                txn = store.restart(start).ok_or("one at a time")?;
+                txn = store.restart(start).ok_or("a transaction is already running")?;
             }
             Err(Stop::Failed(why)) => return Err(why.into()),
         }

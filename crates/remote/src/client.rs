@@ -1,81 +1,80 @@
-//! The calls that every way to reach rows has in common: by one-sided verbs, or by messages to the
-//! owners.
+//! The calls that both ways to reach rows share: one-sided verbs, and messages to the owners.
 
 use crate::{Event, RemoteError, RowId, StartTimestamp, Stats, Table, TxnHandle};
 
-/// Transactions on the rows of a table, several at a time. No call blocks: what it has started ends
-/// in an [`Event`].
+/// Concurrent transactions on the rows of a table. No call blocks: the operation that it starts
+/// ends in an [`Event`].
 ///
 /// # Panics
-/// Calls panic if their transaction is not running or has a call under way, and for more rows than
-/// the limits allow.
+/// Calls panic if their transaction is not running or has a call in flight, and if a transaction
+/// accesses more rows than the limits allow.
 ///
 /// # Errors
-/// After an error the client is of no use: locks that it holds stay until somebody recovers them.
+/// After an error the client is unusable. Locks that it holds stay until recovery frees them.
 pub trait RowClient {
-    /// The table that the rows belong to.
+    /// Returns the table of the rows.
     fn table(&self) -> &Table;
 
-    /// What the client has counted.
+    /// Returns the client's counts.
     fn stats(&self) -> &Stats;
 
-    /// Starts a transaction; `None` if there are as many as the limits allow.
+    /// Starts a transaction. Returns `None` if the limit of transactions is reached.
     fn begin(&mut self) -> Option<TxnHandle>;
 
-    /// Starts an aborted transaction again, with the start timestamp that it had; `None` as
-    /// [`RowClient::begin`].
+    /// Restarts an aborted transaction with its previous start timestamp. Returns `None` as
+    /// [`RowClient::begin`] does.
     fn restart(&mut self, start: StartTimestamp) -> Option<TxnHandle>;
 
-    /// When a transaction started first.
+    /// Returns the start timestamp of a transaction, which restarts keep.
     fn start(&self, txn: TxnHandle) -> StartTimestamp;
 
-    /// A number that no other transaction of the table has, restarts included; less than 2^63 and
-    /// not 0.
+    /// Returns a number that is unique among all attempts of all transactions of the table. It is
+    /// less than 2^63 and not 0.
     fn attempt(&self, txn: TxnHandle) -> u64;
 
-    /// Locks a row and reads it: exclusively if `update`, otherwise shared where the mode has
-    /// shared locks. Ends in [`Event::Locked`] or [`Event::Aborted`].
+    /// Locks a row and reads it. The lock is exclusive if `update`, otherwise shared if the mode
+    /// has shared locks. Ends in [`Event::Locked`] or [`Event::Aborted`].
     fn get(&mut self, txn: TxnHandle, row: RowId, update: bool) -> Result<(), RemoteError>;
 
-    /// Reads a row without a lock, for a hint. Ends in [`Event::Peeked`].
+    /// Reads a row without a lock, as a hint. Ends in [`Event::Peeked`].
     fn peek(&mut self, txn: TxnHandle, row: RowId) -> Result<(), RemoteError>;
 
-    /// Releases the lock of a row before the end. Whoever calls this must not use what was read, or
-    /// two-phase locking is broken. Ends in [`Event::Released`].
+    /// Releases the lock of a row before the transaction ends. The caller must not use what it
+    /// read, because that would violate two-phase locking. Ends in [`Event::Released`].
     ///
     /// # Panics
-    /// Also if the row was set.
+    /// Also panics if the row was set.
     fn release(&mut self, txn: TxnHandle, row: RowId) -> Result<(), RemoteError>;
 
-    /// Whether the transaction has locked a row.
+    /// Returns true if the transaction has locked the row.
     fn holds(&self, txn: TxnHandle, row: RowId) -> bool;
 
-    /// Whether the transaction has locked a row for update.
+    /// Returns true if the transaction has locked the row for update.
     fn is_for_update(&self, txn: TxnHandle, row: RowId) -> bool;
 
-    /// Copies the payload of a row that was locked or peeked at, with what the transaction has set.
+    /// Copies the payload of a locked or peeked row, including the transaction's own changes.
     fn payload(&self, txn: TxnHandle, row: RowId, out: &mut [u64]);
 
     /// Sets the payload that a row gets at commit.
     ///
     /// # Panics
-    /// Also if the row is not locked for update, or the payload has another length.
+    /// Also panics if the row is not locked for update, or the payload has a different length.
     fn set(&mut self, txn: TxnHandle, row: RowId, payload: &[u64]);
 
-    /// Writes what was set, then releases the locks. Ends in [`Event::Committed`].
+    /// Writes the changed rows, then releases the locks. Ends in [`Event::Committed`].
     fn commit(&mut self, txn: TxnHandle) -> Result<(), RemoteError>;
 
-    /// Releases the locks and forgets what was set. Ends in [`Event::Aborted`].
+    /// Releases the locks and discards the changes. Ends in [`Event::Aborted`].
     fn abort(&mut self, txn: TxnHandle) -> Result<(), RemoteError>;
 
-    /// Takes in what has arrived, goes on with the transactions, and appends what has happened.
+    /// Processes arrivals, advances the transactions, and appends the new events.
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), RemoteError>;
 
-    /// Whether [`RowClient::poll`] has something to do before anything arrives.
+    /// Returns true if [`RowClient::poll`] has work to do before anything arrives.
     fn is_ready(&self) -> bool;
 
-    /// Whether a transaction waits for memory of this node, of whose changes nobody tells: poll
-    /// often.
+    /// Returns true if a transaction waits for a change of this node's memory. Nothing signals such
+    /// a change, so the caller must poll often.
     fn watches_memory(&self) -> bool {
         false
     }

@@ -1,25 +1,24 @@
-//! Why a worker can go no further.
+//! Errors that end a worker.
 
 use crate::RowId;
 use clearway_fabric::{FabricError, PostError, VerbError};
 use std::error::Error;
 use std::fmt;
 
-/// Why a worker can go no further. It may hold locks.
+/// Why a worker cannot continue. It may still hold locks.
 #[derive(Debug)]
 pub enum RemoteError {
     /// An owner cannot be reached.
     Fabric(FabricError),
-    /// The fabric refused a batch.
+    /// The fabric rejected a batch.
     Post(PostError),
     /// A verb failed.
     Verb(VerbError),
-    /// The metadata of a row is not what its holder left: somebody broke the protocol.
+    /// The metadata of a row is not what its holder left: another client broke the protocol.
     LockLost(RowId),
     /// A bucket of a store's index names this row for a key that the row does not have.
     IndexBroken(RowId),
-    /// An owner has answered with something else than what was asked for, or refused a request as
-    /// bad.
+    /// An owner sent an unexpected reply, or rejected a request as invalid.
     BadMessage,
 }
 
@@ -32,15 +31,15 @@ impl fmt::Display for RemoteError {
             Self::LockLost(row) => {
                 write!(
                     f,
-                    "the lock of row {} of owner {} was changed by another",
+                    "the lock of row {} of owner {} was changed by another client",
                     row.index, row.owner
                 )
             }
-            Self::BadMessage => f.write_str("an owner of rows broke the protocol of messages"),
+            Self::BadMessage => f.write_str("an owner of rows sent an unexpected reply"),
             Self::IndexBroken(row) => {
                 write!(
                     f,
-                    "the index of owner {} and its row {} contradict each other",
+                    "the index of owner {} is inconsistent with its row {}",
                     row.owner, row.index
                 )
             }

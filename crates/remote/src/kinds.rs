@@ -1,34 +1,34 @@
-//! Which lock a reader takes in the adaptive mode: mutual, or shared.
+//! Chooses the lock that a reader takes in adaptive mode: mutual or shared.
 //!
-//! A mutual lock takes a reader 3 rounds, a shared one 5; but two readers of one row that take
-//! mutual locks are a conflict that need not be. So a worker shares a row if it has met others
-//! there lately, as a reader or as a writer. It learns that from the lock words that it finds,
-//! which costs no verb. The source (Li, Zhang, Zhao, Lu, Zhang, Du) leaves the choice open and
-//! names the abort rate and the read fraction as what to choose by. Here the row is chosen by its
-//! conflicts. The read fraction decides by itself how often the choice matters.
+//! A mutual lock costs a reader 3 rounds, and a shared one 5. But two readers that take mutual
+//! locks on one row conflict needlessly. A worker therefore shares a row if it has recently met
+//! other holders there, as a reader or as a writer. It learns that from the lock words that it
+//! finds, which costs no verb. The source (Li, Zhang, Zhao, Lu, Zhang, Du) leaves the choice open
+//! and suggests the abort rate and the read fraction as criteria. Here the criterion is the
+//! conflicts of each row. The read fraction only determines how often the choice matters.
 //!
-//! Measured and dropped: to share only where a reader has met another reader. With 90 % writes and
-//! theta 0.9 that came to 0.96 of the better of M and M/S, instead of 0.99: a reader is rare there,
-//! and learns too late that a row is hot.
+//! Measured and dropped: share a row only if a reader has met another reader. With 90 % writes and
+//! theta 0.9 that reached 0.96 of the better of M and M/S, instead of 0.99. Readers are rare there
+//! and learn too late that a row is hot.
 //!
 //! # Invariants
-//! 1. What this module says changes how a lock is taken, and never what a word means or how a held
+//! 1. This module decides how a lock is acquired. It never affects what a word means or how a held
 //!    lock is released.
-//! 2. Memory is bounded: a table of [`ENTRIES`] rows. A row that is not in it is locked mutually.
+//! 2. Memory is bounded by a table of [`ENTRIES`] rows. A row that is not in it is locked mutually.
 //!
-//! # Locking, and what a crash leaves
-//! None, and nothing: each worker has its own, made of what it has seen.
+//! # Locking and crashes
+//! There is no lock, and a crash leaves nothing: each worker has its own table of what it has seen.
 
 use crate::RowId;
 
 /// Rows that a worker remembers.
 const ENTRIES: usize = 1024;
 
-/// The score of a row where somebody was just met.
+/// The score of a row in which another holder was just met.
 const MET: u16 = 1 << 12;
-/// The least score of a row that is shared.
+/// The minimum score of a row that is shared.
 const SHARED: u16 = MET / 32;
-/// A read without a meeting takes this part of the score.
+/// A read without a conflict reduces the score by 1/8.
 const DECAY: u16 = 8;
 
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ struct Entry {
     score: u16,
 }
 
-/// What a worker remembers of the rows that it reads.
+/// A worker's memory of conflicts by row.
 pub(crate) struct Kinds {
     entries: Vec<Option<Entry>>,
 }
@@ -48,26 +48,26 @@ impl Kinds {
     }
 
     fn place(row: RowId) -> usize {
-        // Fibonacci hashing: neighbours in a table are often hot together.
+        // Fibonacci hashing: neighbouring rows are often hot together.
         let mixed =
             (u64::from(row.owner) << 32 | u64::from(row.index)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 32) as usize % ENTRIES
     }
 
-    /// Whether a reader shares the row.
+    /// Returns true if a reader should share the row.
     pub fn shares(&self, row: RowId) -> bool {
         self.entries[Self::place(row)]
             .is_some_and(|entry| entry.row == row && entry.score >= SHARED)
     }
 
-    /// Remembers whether somebody was met in the row.
+    /// Records whether another holder was met in the row.
     pub fn note(&mut self, row: RowId, met: bool) {
         let entry = &mut self.entries[Self::place(row)];
         match entry {
             Some(known) if known.row == row => {
                 known.score = if met { MET } else { known.score - known.score.div_ceil(DECAY) };
             }
-            // A row of the same place: the one that is met more often stays.
+            // Two rows share a place: the one that is met more often stays.
             Some(known) if met && known.score >= SHARED => {
                 known.score -= known.score.div_ceil(DECAY)
             }
@@ -85,9 +85,9 @@ mod tests {
         RowId { owner: 1, index }
     }
 
-    /// The row is shared after a meeting, and no longer after reads alone.
+    /// The row is shared after a conflict, and no longer after enough reads without one.
     #[test]
-    fn rows_are_shared_while_others_are_met() {
+    fn rows_are_shared_after_a_conflict() {
         let mut kinds = Kinds::new();
         kinds.note(row(1), false);
         assert!(!kinds.shares(row(1)));

@@ -1,47 +1,48 @@
-//! Waiting in line on memory of one's own.
+//! Lines: queue locks whose waiters poll local memory.
 //!
-//! The lock word of a row names the last in line (MCS: Mellor-Crummey and Scott, ACM TOCS 9(1),
-//! 1991; here with CAS, as verbs have no swap). Who waits tells the one before, by a WRITE to that
-//! one's mailbox, and then looks at its own mailbox, which costs no verb. The holder hands the lock
-//! over by a WRITE to the mailbox of the next. So a wait costs a CAS and a WRITE, and the CASs that
-//! another's arrival or release made fail.
+//! The lock word of a row names the last transaction of a queue, the line (MCS lock: Mellor-Crummey
+//! and Scott, ACM TOCS 9(1), 1991; here with CAS, because verbs have no swap). A waiter notifies
+//! its predecessor by a WRITE to the predecessor's mailbox and then polls its own mailbox, which
+//! costs no verb. The holder hands the lock over by a WRITE to its successor's mailbox. A wait
+//! therefore costs a CAS and a WRITE, plus one more CAS for each concurrent arrival or release that
+//! makes a CAS fail.
 //!
 //! A place of a mailbox belongs to one access of one transaction of its worker:
 //!
-//! | word | |
+//! | word | contents |
 //! |---|---|
-//! | 2 * place | the lock word of who stands behind, or 0 |
-//! | 2 * place + 1 | the lock word of who has handed the lock over, or 0 |
+//! | 2 * place | the lock word of the successor, or 0 |
+//! | 2 * place + 1 | the lock word of the predecessor that has handed the lock over, or 0 |
 //!
 //! # Invariants
-//! 1. Who stands in line is older than all before it: it was older than the last when it took its
-//!    place behind. So waits lead from older to younger transactions, and form no cycle.
-//! 2. Nobody leaves the line before it had the lock. So each place in line gets one hand-over, and
-//!    tells one before at most: a word of a mailbox is written once between two moments when its
-//!    owner finds and clears it.
-//! 3. A lock is handed over, as it is released, after the payload has landed: the CAS that shows
-//!    that there is a line is posted behind the WRITE of the payload, and completes before the
-//!    hand-over is posted on another queue pair.
+//! 1. Every transaction in a line is older than all before it: it was older than the last when it
+//!    queued behind that one. So waits lead from older to younger transactions and form no cycle.
+//! 2. No transaction leaves the line before it has held the lock. So each place gets one hand-over
+//!    and notifies at most one predecessor. A word of a mailbox is written once between two moments
+//!    when its owner finds and clears it.
+//! 3. A lock is handed over, like released, after the payload has landed. The CAS that reveals a
+//!    successor is posted behind the WRITE of the payload. It completes before the hand-over is
+//!    posted on another queue pair.
 //!
-//! What a crash leaves: a line in which nobody goes on. See [`crate::recovery`].
+//! After a crash a line makes no progress: see [`crate::recovery`].
 //!
-//! Waits and their bounds: a holder that finds a line waits for the WRITE of the next, which that
-//! has already posted or will post without waiting. The line of a row has at most one place for
-//! each transaction under way.
+//! Waits and their bounds: a holder that finds a successor waits for the successor's WRITE. The
+//! successor has already posted that WRITE, or will post it without waiting. The line of a row has
+//! at most one place for each running transaction.
 
 use crate::mode::NAME_SHIFT;
 use crate::{Owner, RemoteError, StartTimestamp};
 use clearway_fabric::{FabricWorker, QueueId, Region, RegionKey, RemoteAddr};
 use std::collections::BTreeMap;
 
-/// Accesses that a worker with a mailbox may have at a time.
+/// Maximum number of concurrent accesses of a worker with a mailbox.
 pub(crate) const MAX_PLACES: usize = 1 << NAME_SHIFT;
 
-/// The last in line of a row, as its lock word says. Never 0: see [`StartTimestamp`].
+/// A place in a line: the last one is the row's lock word. Never 0, see [`StartTimestamp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stand(pub u64);
+pub(crate) struct LinePlace(pub u64);
 
-impl Stand {
+impl LinePlace {
     pub fn new(start: StartTimestamp, place: usize) -> Self {
         Self(start.0 << NAME_SHIFT | place as u64)
     }
@@ -59,7 +60,7 @@ impl Stand {
     }
 }
 
-/// What a word of a mailbox tells.
+/// The words of a mailbox place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     Next,
@@ -72,16 +73,16 @@ impl Word {
     }
 }
 
-/// A worker's memory for hand-overs, and where that of the others is.
+/// A worker's memory for hand-overs, and the locations of the other workers' mailboxes.
 pub struct Mailbox<'a> {
-    /// Registered memory of the worker's node, of
-    /// [`WorkerLimits::mailbox_words`](crate::WorkerLimits::mailbox_words) words that are zero.
+    /// Registered memory of the worker's node:
+    /// [`WorkerLimits::mailbox_words`](crate::WorkerLimits::mailbox_words) zero words.
     pub own: &'a dyn Region,
-    /// The mailboxes of all workers that use the table, by number.
+    /// The mailboxes of all workers that use the table, by worker number.
     pub all: Vec<Owner>,
 }
 
-/// A mailbox whose worker has connected to the others' nodes.
+/// A mailbox whose worker has connected to the other workers' nodes.
 pub(crate) struct Connected<'a> {
     own: &'a dyn Region,
     all: Vec<(QueueId, RegionKey)>,
@@ -101,29 +102,29 @@ impl<'a> Connected<'a> {
     }
 
     /// Takes a word that has arrived in this worker's mailbox.
-    pub fn take(&self, place: usize, word: Word) -> Option<Stand> {
+    pub fn take(&self, place: usize, word: Word) -> Option<LinePlace> {
         let index = word.index(place);
         let found = self.own.load(index);
         if found == 0 {
             return None;
         }
         self.own.store(index, 0);
-        Some(Stand(found))
+        Some(LinePlace(found))
     }
 
-    /// Puts a word into this worker's own mailbox: both stand in line for the same row.
-    pub fn put(&self, to: Stand, word: Word, from: Stand) {
+    /// Stores a word in this worker's own mailbox: both places in the line belong to this worker.
+    pub fn put(&self, to: LinePlace, word: Word, from: LinePlace) {
         self.own.store(word.index(to.place()), from.0);
     }
 
-    /// Where the word of another's mailbox is. None if there is no such worker: the lock word is
-    /// damaged.
-    pub fn address(&self, to: Stand, word: Word) -> Option<RemoteAddr> {
+    /// Returns the address of a word in another worker's mailbox, or `None` if there is no such
+    /// worker because the lock word is damaged.
+    pub fn address(&self, to: LinePlace, word: Word) -> Option<RemoteAddr> {
         let (_, key) = self.all.get(usize::from(to.worker()))?;
         Some(RemoteAddr { key: *key, word: word.index(to.place()) as u64 })
     }
 
-    pub fn queue(&self, to: Stand) -> QueueId {
+    pub fn queue(&self, to: LinePlace) -> QueueId {
         self.all[usize::from(to.worker())].0
     }
 }

@@ -1,60 +1,62 @@
 //! Recovery of locks and rows when a worker dies.
 //!
 //! A table with a [`LogLayout`](crate::LogLayout) survives the death of workers at any moment.
-//! Before a transaction writes a row it records what it will write in the log of each owner of such
-//! a row. The record is valid once an atomic has set its mark to the transaction's start timestamp;
-//! the transaction has committed once the records at all owners are valid. Only then are rows
+//! Before a transaction writes a row, it records its changes in the log of each owner of a changed
+//! row. A record becomes valid when an atomic sets its mark to the transaction's start timestamp.
+//! The transaction has committed once the records at all owners are valid. Only then are rows
 //! written and locks released.
 //!
-//! When a worker is taken for dead, rightly or not ([`LeaseWatch`](crate::LeaseWatch) does so when
-//! its lease has run out):
+//! Recovery begins when a worker is considered dead, rightly or not.
+//! [`LeaseWatch`](crate::LeaseWatch) does so when the worker's lease expires.
 //!
-//! 1. The owners fence their regions ([`Region::fence`]). No verb of anybody has an effect from now
-//!    on.
-//! 2. The survivors stop, let all verbs under way end
-//!    ([`RowWorker::drain`](crate::RowWorker::drain)), and tell which locks they surely hold
+//! 1. The owners fence their regions ([`Region::fence`]). No verb of any worker has an effect from
+//!    now on.
+//! 2. The survivors stop, let all verbs in flight finish
+//!    ([`RowWorker::drain`](crate::RowWorker::drain)), and announce which locks they surely hold
 //!    ([`RowWorker::pause`](crate::RowWorker::pause)).
-//! 3. [`rebuild`] completes the transactions that have committed, and makes the lock words anew of
-//!    what survivors hold. Whatever else is locked comes free, once: the dead's locks, and those
-//!    that somebody was taking or releasing.
-//! 4. The survivors learn the new keys and go on ([`RowWorker::resume`](crate::RowWorker::resume)).
-//!    Interrupted calls are repeated, commits that recovery has completed have ended.
+//! 3. [`rebuild`] completes the transactions that have committed, and rebuilds the lock words from
+//!    the survivors' locks. Every other lock is freed, once: the locks of the dead worker, and
+//!    those that a survivor was acquiring or releasing.
+//! 4. The survivors learn the new keys and continue
+//!    ([`RowWorker::resume`](crate::RowWorker::resume)). They repeat interrupted calls. Commits
+//!    that recovery has completed are reported as committed.
 //!
-//! A worker that was taken for dead and lives gets an error for each verb, and starts anew with
+//! A live worker that was considered dead gets an error for each verb, and must restart with
 //! another number.
 //!
 //! # Invariants
-//! 1. A transaction that has written a row is recorded at all of its owners. So nothing needs to be
-//!    undone.
-//! 2. A record is carried out only on rows that its transaction still holds exclusively: the lock
-//!    word says so. What was released has been written, and may have been changed by others since.
+//! 1. A transaction that has written a row has valid records at all of its owners. So nothing needs
+//!    to be undone.
+//! 2. A record is applied only to rows that its transaction still holds exclusively according to
+//!    the lock word. A released row has been written, and others may have changed it since.
 //! 3. A start timestamp commits once, and a record is overwritten only after its transaction has
-//!    ended. So an old record names no holder of anything.
-//! 4. Counted readers have no name in the word: the count is that of the survivors that tell of a
-//!    lock. In one-round locks the word may count readers beside an exclusive holder, too, which
-//!    will back out: its name is above them.
+//!    ended. So an old record names no current holder.
+//! 4. A count of readers names no holder. The new count is the number of survivors that announce a
+//!    shared lock. A one-round word may also count readers beside an exclusive holder, which will
+//!    back out: the holder's timestamp is above that count.
 //!
-//! In a line the word names the last, so that a second word names the holder: it is set as the lock
-//! is taken or handed over, and cleared after the payload has landed. Lines end at a recovery:
-//! survivors tell the locks that they have, get mailboxes that nobody else knows
-//! ([`RowWorker::replace_mailbox`](crate::RowWorker::replace_mailbox)), and stand in line again. So
-//! what the dead, or anybody before the fence, writes to an old mailbox reaches nobody.
+//! In a line the lock word names the last transaction, so a second word names the holder. It is set
+//! when the lock is acquired or handed over, and cleared after the payload has landed. Recovery
+//! dissolves the lines: survivors announce the locks that they hold, get mailboxes that no other
+//! worker knows ([`RowWorker::replace_mailbox`](crate::RowWorker::replace_mailbox)), and queue
+//! again. So a WRITE to an old mailbox, by a dead worker or from before the fence, reaches nobody.
 //!
-//! The words of a worker that is no survivor are nowhere asked for.
+//! Words of a worker that is not a survivor are never used.
 //!
 //! # When an owner's node dies
-//! Its rows are lost: they have no copies. The verbs of every worker that uses them, renewals of
-//! leases included, fail with [`VerbError::PeerDead`](clearway_fabric::VerbError::PeerDead), which
-//! ends the worker; its locks stay at the other owners. There [`rebuild`] makes the rows whole and
-//! free, without the lost region and without survivors; then new workers use a new table. A
-//! transaction is completed if its records at all owners that are left are valid. So its changes
-//! there are made all or not at all, and a commit that was reported is kept. Invariants:
+//! Its rows are lost, because they have no copies. The verbs of every worker that uses them,
+//! including renewals of leases, fail with
+//! [`VerbError::PeerDead`](clearway_fabric::VerbError::PeerDead). That ends the worker; its locks
+//! stay at the other owners. There, [`rebuild`] makes the rows whole and frees their locks, without
+//! the lost region and without survivors. Then new workers use a new table. A transaction is
+//! completed if its records at all remaining owners are valid. So its changes there are applied
+//! completely or not at all, and a reported commit is kept. Invariants:
 //!
-//! 5. A transaction has written a row only after its records were valid everywhere, so also at the
-//!    owners that are left.
-//! 6. What had records at the lost owner alone changes nothing elsewhere.
+//! 5. A transaction has written a row only after its records were valid at all owners, including
+//!    the remaining ones.
+//! 6. A transaction with records only at the lost owner changes nothing elsewhere.
 
-use crate::mailbox::{MAX_PLACES, Stand};
+use crate::mailbox::{LinePlace, MAX_PLACES};
 use crate::mode::{READER, is_exclusive};
 use crate::table::RECORD_HEADER;
 use crate::traps::{Planted, Trap};
@@ -62,7 +64,7 @@ use crate::{RowId, StartTimestamp, Table};
 use clearway_fabric::Region;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bits of a told lock's last word below the place.
+/// Bits below the place in the last word of an announced lock.
 const PLACE_SHIFT: u32 = 8;
 
 /// A lock that a survivor holds.
@@ -71,14 +73,14 @@ pub struct HeldLock {
     pub(crate) row: RowId,
     pub(crate) holder: StartTimestamp,
     pub(crate) exclusive: bool,
-    /// The holder's place in the array, if it is entered there.
+    /// The holder's slot in the array, if it is entered there.
     pub(crate) slot: Option<usize>,
     /// The holder's place in its worker's mailbox.
     pub(crate) place: usize,
 }
 
 impl HeldLock {
-    /// The lock as words, for a message to who rebuilds.
+    /// Encodes the lock as words, for a message to the process that rebuilds.
     pub fn to_words(&self) -> [u64; 3] {
         let slot = self.slot.map_or(0, |slot| slot as u64 + 1);
         let row = u64::from(self.row.owner) << 32 | u64::from(self.row.index);
@@ -89,7 +91,7 @@ impl HeldLock {
         ]
     }
 
-    /// The lock in such words; none if they are not one of this table's.
+    /// Decodes a lock. Returns `None` if the words do not describe a lock of this table.
     pub fn from_words([row, holder, kind]: [u64; 3], table: &Table) -> Option<Self> {
         let row = RowId { owner: (row >> 32) as u32, index: row as u32 };
         let known = (row.owner as usize) < table.owners.len()
@@ -109,29 +111,29 @@ impl HeldLock {
     }
 }
 
-/// Which transactions have committed.
+/// The transactions that have committed, and what recovery did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
     committed: BTreeSet<StartTimestamp>,
     /// Rows whose payload was written from a record.
     pub rows_completed: u64,
-    /// Exclusive locks that nobody told of.
+    /// Exclusive locks that no survivor announced.
     pub exclusive_freed: u64,
 }
 
 impl Outcomes {
-    /// Whether a transaction whose commit was under way has committed. Of those whose commit had
-    /// ended before the fence this says nothing.
+    /// Returns true if a transaction whose commit was in flight has committed. The result says
+    /// nothing about transactions whose commit had finished before the fence.
     pub fn has_committed(&self, start: StartTimestamp) -> bool {
         self.committed.contains(&start)
     }
 
-    /// The start timestamps of the committed transactions, for a message to the survivors.
+    /// Encodes the start timestamps of the committed transactions, for a message to the survivors.
     pub fn to_words(&self) -> Vec<u64> {
         self.committed.iter().map(|start| start.0).collect()
     }
 
-    /// The outcomes in such words, without counts.
+    /// Decodes outcomes, without the counts.
     pub fn from_words(words: &[u64]) -> Self {
         Self {
             committed: words.iter().map(|word| StartTimestamp(*word)).collect(),
@@ -143,18 +145,17 @@ impl Outcomes {
 /// A valid record of one owner.
 struct Record {
     owners: u64,
-    /// Row and payload.
+    /// Row and payload of each change.
     changes: Vec<(RowId, Vec<u64>)>,
 }
 
-/// Rebuilds the locks of all owners from what the survivors hold, and completes the commits that
-/// were under way.
+/// Rebuilds the locks of all owners from the survivors' locks, and completes the commits in flight.
 ///
-/// `regions` are those of the table's owners, in their order, all of them fenced; none for an owner
-/// whose node is dead. Nobody else accesses them.
+/// `regions` are those of the table's owners, in their order, and `None` for an owner whose node is
+/// dead. All regions must be fenced, and no other thread may access them.
 ///
 /// # Panics
-/// If the number of regions is not that of the owners, or the table has no log.
+/// Panics if the number of regions differs from that of the owners, or if the table has no log.
 pub fn rebuild(table: &Table, regions: &[Option<&dyn Region>], survivors: &[HeldLock]) -> Outcomes {
     rebuild_with(table, regions, survivors, Planted::default())
 }
@@ -215,7 +216,7 @@ fn records_of(table: &Table, owner: u32, region: &dyn Region) -> Vec<(StartTimes
         if mark == 0 {
             continue;
         }
-        // Invariant 3: what comes after knows no record from before.
+        // Invariant 3: later recoveries must not find earlier records.
         region.store(first, 0);
         let (owners, entries) = (region.load(first + 1), region.load(first + 2));
         let entry = |entry: usize| {
@@ -237,13 +238,13 @@ fn records_of(table: &Table, owner: u32, region: &dyn Region) -> Vec<(StartTimes
     found
 }
 
-/// Whether a lock word says that somebody holds the row exclusively.
+/// Returns true if a lock word has an exclusive holder.
 fn is_held_alone(table: &Table, word: u64) -> bool {
     if table.mode.shares() { is_exclusive(word) } else { word != 0 }
 }
 
-/// Makes an owner's lock words and arrays anew. Returns how many rows were held exclusively by
-/// nobody who survives.
+/// Rebuilds an owner's lock words and arrays. Returns the number of rows whose exclusive holder is
+/// not a survivor.
 fn set_words<'l>(
     table: &Table,
     owner: u32,
@@ -262,7 +263,7 @@ fn set_words<'l>(
                 kept = true;
                 assert_eq!(words[0], 0, "two survivors hold {row:?}");
                 words[0] = match table.mode.has_line() {
-                    true => Stand::new(lock.holder, lock.place).0,
+                    true => LinePlace::new(lock.holder, lock.place).0,
                     false => table.exclusive_word(lock.holder),
                 };
             } else {

@@ -1,4 +1,4 @@
-//! What a worker counts.
+//! The counts of a worker.
 
 /// Why a transaction was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,18 +7,18 @@ pub enum AbortCause {
     Conflict,
     /// WAIT_DIE: an older transaction holds the row.
     Older(crate::StartTimestamp),
-    /// WAIT_DIE with M/S locks: the row has as many readers as its array has room for.
+    /// WAIT_DIE with M/S locks: the row's array of readers is full.
     TooManyReaders,
-    /// The caller asked for it.
+    /// The caller requested the abort.
     Requested,
 }
 
-/// The part of a transaction that a verb belongs to.
+/// The part of a transaction to which a verb belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Taking a lock and reading the payload.
+    /// Acquiring a lock and reading the payload.
     Lock,
-    /// Recording what the commit will change.
+    /// Logging what the commit will change.
     Log,
     /// Writing payloads and releasing locks at commit.
     Commit,
@@ -31,48 +31,48 @@ pub enum Phase {
 pub struct PhaseCount {
     /// Verbs posted.
     pub verbs: u64,
-    /// Batches posted and awaited, one row's each.
+    /// Batches posted and awaited, each for one row.
     pub rounds: u64,
 }
 
-/// Counts of a worker since it was made.
+/// A worker's counts since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Transactions that committed.
     pub commits: u64,
-    /// Transactions that aborted, restarts included.
+    /// Transactions that aborted, including restarts.
     pub aborts: u64,
-    /// Of these: [`AbortCause::Conflict`].
+    /// Aborts with [`AbortCause::Conflict`].
     pub conflicts: u64,
-    /// Of these: [`AbortCause::Older`].
+    /// Aborts with [`AbortCause::Older`].
     pub older: u64,
-    /// Of these: [`AbortCause::TooManyReaders`].
+    /// Aborts with [`AbortCause::TooManyReaders`].
     pub too_many_readers: u64,
-    /// CASs that failed because a word moved without a conflict.
+    /// CASs that failed because a word changed without a conflict.
     pub atomicity_retries: u64,
-    /// Looks at a row whose holders are all younger.
+    /// Checks of a row whose holders are all younger.
     pub wait_retries: u64,
-    /// Requests for a lock that have waited at all, one or more times.
+    /// Lock requests that have waited at least once.
     pub waits: u64,
-    /// Verbs of waits: looks at the row, or those to stand in line. Not counted for messages.
+    /// Verbs of waits: checks of the row, or verbs that queue in a line. Not counted for messages.
     pub wait_verbs: u64,
-    /// READs that saw another's half-done update of the metadata.
+    /// READs that saw a half-finished update of the metadata.
     pub rereads: u64,
-    /// Adaptive: locks of readers, mutual ones.
+    /// Adaptive mode: mutual locks of readers.
     pub reads_alone: u64,
-    /// Adaptive: locks of readers, shared ones.
+    /// Adaptive mode: shared locks of readers.
     pub reads_shared: u64,
-    /// Renewals of leases, a verb each. In no phase.
+    /// Renewals of leases, one verb each. Not part of any phase.
     pub lease_renewals: u64,
-    /// Verbs that the processor executed itself on local rows.
+    /// Verbs on local rows that the CPU executed itself.
     pub direct: u64,
-    /// Of the verbs and rounds of all phases: those on rows of the worker's own node.
+    /// The part of the verbs and rounds of all phases that accessed rows of the worker's own node.
     pub own_node: PhaseCount,
     phases: [PhaseCount; 4],
 }
 
 impl Stats {
-    /// Verbs and rounds of one phase, those executed directly excluded.
+    /// Returns verbs and rounds of one phase, without those executed by the CPU.
     pub fn phase(&self, phase: Phase) -> PhaseCount {
         self.phases[phase as usize]
     }
@@ -105,7 +105,7 @@ impl Stats {
         }
     }
 
-    /// Verbs and rounds of all phases on rows of other nodes.
+    /// Returns verbs and rounds of all phases on rows of other nodes.
     pub fn remote(&self) -> PhaseCount {
         let sum = |of: fn(&PhaseCount) -> u64| {
             self.phases.iter().map(of).sum::<u64>() - of(&self.own_node)

@@ -1,10 +1,10 @@
-//! Where the rows of a table lie.
+//! The layout of a table's rows.
 
 use crate::mode::{NAME_SHIFT, is_exclusive};
 use crate::{Mode, StartTimestamp};
 use clearway_fabric::{RegionKey, RemoteAddr, WorkerAddr};
 
-/// A row, by its owner and its number there.
+/// A row, identified by its owner and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowId {
     /// Index of the owner in [`Table::owners`].
@@ -16,14 +16,13 @@ pub struct RowId {
 /// A node that has rows of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
-    /// Whom to connect to. The worker need not exist.
+    /// The address to connect to. The worker need not exist.
     pub address: WorkerAddr,
-    /// The registered region with the rows, of [`Table::region_words`] words that are zero at
-    /// first.
+    /// The registered region with the rows: [`Table::region_words`] words that are initially zero.
     pub region: RegionKey,
 }
 
-/// Rows behind those of a table, which a store keeps its index in. None by default.
+/// Rows behind those of a table, in which a store keeps its index. None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buckets {
     /// Words of a payload.
@@ -32,22 +31,23 @@ pub struct Buckets {
     pub rows: u32,
 }
 
-/// Room behind the rows of each owner for the changes of transactions that commit, and for leases:
-/// see [`recovery`](crate::recovery) and [`LeaseWatch`](crate::LeaseWatch). None by default.
+/// Space behind the rows of each owner for the log of committing transactions, and for leases: see
+/// [`recovery`](crate::recovery) and [`LeaseWatch`](crate::LeaseWatch). None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogLayout {
-    /// Workers that write, numbered from 0.
+    /// Number of workers that write, numbered from 0.
     pub workers: u32,
-    /// The limits of each of them.
+    /// Limit of concurrent transactions of each worker.
     pub transactions: u32,
-    /// As above, at most 64.
+    /// Limit of rows per transaction of each worker, at most 64.
     pub rows: u32,
 }
 
-/// Words of a record before its entries: the mark, the owners that have one, the entries in use.
+/// Words of a record before its entries: the mark, the bit set of owners that have a record, and
+/// the bit set of entries in use.
 pub(crate) const RECORD_HEADER: usize = 3;
 
-/// A table of fixed-size rows in registered memory. Every user has the same.
+/// A table of fixed-size rows in registered memory. The same for every user.
 #[derive(Clone, Debug)]
 pub struct Table {
     /// Protocol and kind of lock.
@@ -58,38 +58,38 @@ pub struct Table {
     pub rows: u32,
     /// Rows with payloads of another size, numbered and placed behind the others.
     pub buckets: Buckets,
-    /// Room for what commits will change, so that they can be completed.
+    /// Space for the changes of commits, so that recovery can complete them.
     pub log: LogLayout,
     /// The nodes that have the rows.
     pub owners: Vec<Owner>,
 }
 
 impl Table {
-    /// Words of a region with `rows` rows: for each its metadata, then its payload.
+    /// Returns the words of a region with `rows` rows, each with its metadata and payload.
     pub fn region_words(mode: Mode, payload_words: usize, rows: u32) -> usize {
         (mode.header_words() + payload_words) * rows as usize
     }
 
-    /// Words of a row without its metadata.
+    /// Returns the words of a row without its metadata.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// Panics if there is no such row.
     pub fn payload_words_of(&self, row: RowId) -> usize {
         assert!(row.index < self.rows + self.buckets.rows, "row {} of {}", row.index, self.rows);
         if row.index < self.rows { self.payload_words } else { self.buckets.payload_words }
     }
 
-    /// Words of the longest payload.
+    /// Returns the words of the longest payload.
     pub fn longest_payload(&self) -> usize {
         self.payload_words.max(self.buckets.payload_words)
     }
 
-    /// Words of each owner's region, with buckets, log and leases.
+    /// Returns the words of each owner's region, including buckets, log and leases.
     pub fn words(&self) -> usize {
         self.lease(0) + self.log.workers as usize
     }
 
-    /// The word of a worker's lease, in every owner's region.
+    /// Returns the word of a worker's lease, which is the same in every owner's region.
     pub(crate) fn lease(&self, worker: u16) -> usize {
         let records = self.log.workers as usize * self.log.transactions as usize;
         self.log_start() + records * self.record_words() + usize::from(worker)
@@ -104,23 +104,24 @@ impl Table {
         RECORD_HEADER + self.log.rows as usize * self.entry_words()
     }
 
-    /// Words of an entry of a record: a row's number and payload.
+    /// Returns the words of a record's entry: a row's number and payload.
     pub(crate) fn entry_words(&self) -> usize {
         1 + self.longest_payload()
     }
 
-    /// Whether changes are recorded before rows are written.
+    /// Returns true if changes are logged before rows are written.
     pub(crate) fn is_logged(&self) -> bool {
         self.log.workers > 0
     }
 
-    /// The lock word while `txn` holds a row exclusively and nobody asks for it.
+    /// Returns the lock word while `txn` holds a row exclusively and no other transaction requests
+    /// it.
     pub(crate) fn exclusive_word(&self, txn: StartTimestamp) -> u64 {
         self.mode.exclusive_word(txn, self.is_logged())
     }
 
-    /// Whether a lock word says that `txn` holds the row exclusively. A one-round lock may count
-    /// readers beside it.
+    /// Returns true if a lock word says that `txn` holds the row exclusively. A one-round lock may
+    /// count readers beside it.
     pub(crate) fn says_exclusive(&self, word: u64, txn: StartTimestamp) -> bool {
         match (self.mode.is_one_round(), self.is_logged()) {
             (true, true) => is_exclusive(word) && word >> NAME_SHIFT == txn.0,
@@ -129,16 +130,17 @@ impl Table {
         }
     }
 
-    /// The first word of the record of a worker's transaction slot, in every owner's region.
+    /// Returns the first word of the record of a worker's transaction slot, which is the same in
+    /// every owner's region.
     pub(crate) fn record(&self, worker: u16, slot: usize) -> usize {
         self.log_start()
             + (usize::from(worker) * self.log.transactions as usize + slot) * self.record_words()
     }
 
-    /// A row's lock word, or a word after it.
+    /// Returns the address of a row's lock word, or of a word after it.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// Panics if there is no such row.
     pub(crate) fn word(&self, row: RowId, offset: usize) -> RemoteAddr {
         let length = (self.mode.header_words() + self.payload_words_of(row)) as u64;
         let first = if row.index < self.rows {

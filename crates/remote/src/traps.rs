@@ -1,5 +1,5 @@
-//! The mistakes that the source found in public implementations. Only tests can plant one:
-//! elsewhere [`Planted::has`] is always false.
+//! The mistakes that the source found in public implementations, and similar ones. Only tests can
+//! plant one: elsewhere [`Planted::has`] is always false.
 
 /// A mistake to plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,32 +10,31 @@ pub(crate) enum Trap {
     ReleaseByWrite,
     /// The holder's slot is compared where it should be assigned.
     CompareOwner,
-    /// Metadata that another is changing counts as a conflict.
+    /// Metadata that another transaction is changing counts as a conflict.
     AbortOnBusyMetadata,
     /// A lock is released or handed over before the payload has landed.
     PayloadAfterRelease,
     /// Rows are written although the records of the transaction are not valid yet.
     EarlyWrite,
-    /// Adaptive: a reader that locks for itself writes the word of M, which means another thing
-    /// where readers may share.
+    /// Adaptive mode: a reader with a mutual lock writes the word of M mode, which has a different
+    /// meaning where readers may share.
     MutualWord,
-    /// Adaptive: a reader's lock is released as the kind that would be taken now, not as the kind
-    /// that was.
+    /// Adaptive mode: a reader's lock is released as the kind that would be chosen now, not as the
+    /// kind that was acquired.
     ReleaseByChoice,
-    /// A row at a cached location is used without a look at its key.
+    /// A row at a cached location is used without checking its key.
     TrustLocation,
-    /// A bucket that was read without a lock decides that a key is absent.
+    /// An unlocked read of a bucket decides that a key is absent.
     TrustBucket,
-    /// Recovery completes a record on a row that anybody holds exclusively.
+    /// Recovery applies a record to a row that any transaction holds exclusively.
     AnyHolder,
-    /// Survivors of a recovery keep their mailboxes, with words of lines that are no more.
+    /// Survivors of a recovery keep their mailboxes, with words of lines that no longer exist.
     #[cfg(test)]
     KeptMailbox,
     /// Recovery begins although the regions are not fenced.
     #[cfg(test)]
     Unfenced,
-    /// The owner's processor executes its accesses to local rows itself where the fabric does not
-    /// allow it.
+    /// The owner's CPU accesses local rows directly although the fabric does not allow it.
     #[cfg(test)]
     DirectLocal,
 }

@@ -1,15 +1,15 @@
-//! A worker: several transactions at a time, none of which blocks it.
+//! A worker: several concurrent transactions, none of which blocks it.
 //!
 //! # Invariants
-//! 1. A transaction has one call under way, or the release of all its locks. An access has at most
-//!    one batch under way.
+//! 1. A transaction has at most one call in flight, or the release of all its locks. An access has
+//!    at most one batch in flight.
 //! 2. [`Event::Aborted`] and [`Event::Committed`] come after every lock of the transaction has been
 //!    released.
 //! 3. Scratch words belong to one access of one transaction from its first batch until that event.
 //!
-//! Waits and their bounds: a batch that its queue pair has no room for waits in `backlog`, of which
-//! there is at most one for each access. WAIT_DIE waits by trying again, as long as younger
-//! transactions hold the row.
+//! Waits and their bounds: a batch that does not fit its queue pair waits in `backlog`, which holds
+//! at most one batch per access. WAIT_DIE waits by retrying as long as younger transactions hold
+//! the row.
 
 mod direct;
 mod lease;
@@ -29,17 +29,17 @@ use clearway_fabric::{Completion, FabricNode, FabricWorker, QueueId, Region, Req
 use lease::{LEASE_WORDS, Leases};
 use std::collections::VecDeque;
 
-/// A transaction of one worker. Never used again, unlike its slot.
+/// A transaction of one worker. A handle is never reused, but its slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnHandle {
     pub(crate) slot: usize,
     pub(crate) serial: u64,
 }
 
-/// What [`RowClient::poll`] brings.
+/// An event of [`RowClient::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The row asked for is locked, and its payload can be read.
+    /// The requested row is locked, and its payload can be read.
     Locked(TxnHandle, RowId),
     /// The row has been read without a lock: its words may be of several versions.
     Peeked(TxnHandle, RowId),
@@ -47,26 +47,26 @@ pub enum Event {
     Released(TxnHandle, RowId),
     /// The transaction has committed.
     Committed(TxnHandle),
-    /// The transaction has been aborted: restart it with [`RowClient::restart`] and this timestamp.
+    /// The transaction has been aborted: restart it by [`RowClient::restart`] with this timestamp.
     Aborted(TxnHandle, StartTimestamp, AbortCause),
 }
 
 /// Limits of a worker.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerLimits {
-    /// Transactions at a time.
+    /// Concurrent transactions.
     pub transactions: usize,
     /// Rows of one transaction.
     pub rows: usize,
 }
 
 impl WorkerLimits {
-    /// Scratch words that the worker needs for payloads of at most `payload_words`.
+    /// Returns the scratch words that the worker needs for payloads of at most `payload_words`.
     pub fn scratch_words(&self, payload_words: usize) -> usize {
         self.transactions * self.rows * (SCRATCH_HEADER + payload_words) + LEASE_WORDS
     }
 
-    /// Words of a worker's mailbox.
+    /// Returns the words of a worker's mailbox.
     pub fn mailbox_words(&self) -> usize {
         self.transactions * self.rows * 2
     }
@@ -76,9 +76,9 @@ impl WorkerLimits {
 enum State {
     Free,
     Running,
-    /// Its changes are on their way to the log.
+    /// Its changes are being written to the log.
     Logging,
-    /// The records in the log are on their way to be valid.
+    /// Its records in the log are being made valid.
     Sealing,
     Committing,
     Aborting(AbortCause),
@@ -89,7 +89,7 @@ struct Txn {
     handle: TxnHandle,
     start: StartTimestamp,
     accesses: Vec<Access>,
-    /// Accesses whose release is under way.
+    /// Accesses whose release, or record in the log, is in flight.
     releasing: usize,
 }
 
@@ -98,25 +98,25 @@ pub struct RowWorker<'a, W> {
     fabric: W,
     table: Table,
     limits: WorkerLimits,
-    /// This node's own rows, if its processor may access them beside the fabric.
+    /// This node's own rows, if its CPU may access them beside the fabric.
     local: Option<(FabricNode, &'a dyn Region)>,
     /// By owner.
     queues: Vec<QueueId>,
     txns: Vec<Txn>,
     number: u16,
-    /// Transactions begun so far, restarts included.
+    /// Transactions started so far, including restarts.
     serial: u64,
     /// Logical time: newer than every start seen.
     newest: u64,
     backlog: VecDeque<(QueueId, Vec<Request>)>,
-    /// What this worker has left in the marks of its records, by transaction slot and owner.
+    /// The last marks that this worker has set in its records, by transaction slot and owner.
     marks: Vec<u64>,
     kinds: Kinds,
     leases: Leases,
     mailbox: Option<Connected<'a>>,
     /// Accesses that wait for a word of the mailbox.
     parked: Vec<(usize, usize)>,
-    /// Accesses whose batch the processor has executed.
+    /// Accesses whose batch the CPU has executed.
     executed: VecDeque<(usize, usize)>,
     completions: Vec<Completion>,
     /// Verbs posted and not completed.
@@ -127,18 +127,18 @@ pub struct RowWorker<'a, W> {
 }
 
 impl<'a, W: FabricWorker> RowWorker<'a, W> {
-    /// Connects a worker to the owners of a table. `number` is unique among all workers that use
-    /// it.
+    /// Connects a worker to the owners of a table. `number` is unique among all workers of the
+    /// table.
     ///
     /// `local` is the region of this node's own rows. The worker accesses it directly if the fabric
-    /// says that processor and fabric exclude each other, and otherwise by verbs, as it does if
-    /// there is none.
+    /// says that CPU and fabric atomics exclude each other. Otherwise, and if it is `None`, the
+    /// worker uses verbs.
     ///
     /// # Errors
-    /// [`RemoteError::Fabric`] if an owner cannot be reached.
+    /// Returns [`RemoteError::Fabric`] if an owner cannot be reached.
     ///
     /// # Panics
-    /// If the scratch area is smaller than [`WorkerLimits::scratch_words`].
+    /// Panics if the scratch area is smaller than [`WorkerLimits::scratch_words`].
     pub fn new(
         mut fabric: W,
         table: Table,
@@ -170,7 +170,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             recover::assert_recoverable(&table, number, limits);
         }
         let marks = vec![0; limits.transactions * table.owners.len()];
-        // A fence stops verbs only.
+        // With a log, even local rows need verbs, because a fence stops only verbs.
         let local = local
             .filter(|_| fabric.guarantees().cpu_atomics && !table.is_logged())
             .map(|region| (node, region));
@@ -201,10 +201,10 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
     }
 
     /// Gives a worker the mailbox that it needs for [`LockKind::Line`](crate::LockKind::Line), and
-    /// connects it to the others'.
+    /// connects it to the other mailboxes.
     ///
     /// # Errors
-    /// [`RemoteError::Fabric`] if a node cannot be reached.
+    /// Returns [`RemoteError::Fabric`] if a node cannot be reached.
     pub fn with_mailbox(mut self, mailbox: Mailbox<'a>) -> Result<Self, RemoteError> {
         self.mailbox = Some(Connected::new(mailbox, &mut self.fabric)?);
         Ok(self)
@@ -218,7 +218,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         }
     }
 
-    /// The worker's part of the fabric, to wait for completions.
+    /// Returns the worker's part of the fabric, to wait for completions.
     pub fn fabric(&mut self) -> &mut W {
         &mut self.fabric
     }
@@ -232,11 +232,11 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         );
         assert!(
             txn.accesses.iter().all(|access| access.pending == 0),
-            "the transaction has a call under way"
+            "the transaction has a call in flight"
         );
     }
 
-    /// The transaction's access to a row; of a new row in the place of one that was let go of, if
+    /// Returns the transaction's access to a row. A new row takes the place of a released one, if
     /// there is any.
     fn access(&mut self, txn: TxnHandle, row: RowId) -> usize {
         self.assert_idle(txn);
@@ -264,7 +264,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
 
     fn release_all(&mut self, txn: usize, state: State) -> Result<(), RemoteError> {
         self.txns[txn].state = state;
-        // The last access to be released ends the transaction, but not before all have been
+        // The last released access ends the transaction, but not before all releases have been
         // started.
         self.txns[txn].releasing = self.txns[txn].accesses.len() + 1;
         let (phase, commit) = match state {
@@ -295,7 +295,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
                 Event::Aborted(txn.handle, txn.start, cause)
             }
             State::Free | State::Running | State::Logging | State::Sealing => {
-                unreachable!("no release is under way")
+                unreachable!("no release is in flight")
             }
         };
         self.events.push_back(event);
@@ -311,7 +311,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         self.step(txn, access, phase, Access::advance)
     }
 
-    /// Lets an access take a step, and does what follows from it.
+    /// Runs one step of an access and processes the result.
     fn step(
         &mut self,
         txn: usize,
@@ -341,7 +341,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
                 self.send_to(queue, txn, access, phase, batch)?;
             }
             Progress::Parked => {
-                // Not zero: a call is under way until `poll`.
+                // Not 0: a call is in flight until `poll`.
                 accesses[access].pending = 1;
                 self.parked.push((txn, access));
             }
@@ -397,7 +397,7 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
         let access = self.access(txn, row);
         let of_row = &mut self.txns[txn.slot].accesses[access];
         if of_row.held == Held::Exclusive || (of_row.held == Held::Shared && !update) {
-            // A mutual lock that was taken to read serves an update, too.
+            // A mutual lock acquired for reading also serves an update.
             of_row.exclusive |= update;
             self.events.push_back(Event::Locked(txn, row));
             return Ok(());
@@ -416,7 +416,7 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
 
     fn release(&mut self, txn: TxnHandle, row: RowId) -> Result<(), RemoteError> {
         self.assert_idle(txn);
-        let access = self.known(txn, row).expect("the transaction has not asked for this row");
+        let access = self.known(txn, row).expect("the transaction has not requested this row");
         assert!(!self.txns[txn.slot].accesses[access].dirty, "the row was changed");
         self.step(txn.slot, access, Phase::Lock, |access, cx| access.release(false, cx))
     }
@@ -434,7 +434,7 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
     }
 
     fn payload(&self, txn: TxnHandle, row: RowId, out: &mut [u64]) {
-        let access = self.known(txn, row).expect("the transaction has not asked for this row");
+        let access = self.known(txn, row).expect("the transaction has not requested this row");
         self.fabric.load_range(self.txns[txn.slot].accesses[access].payload(), out);
     }
 
@@ -463,8 +463,8 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), RemoteError> {
-        // One round of each: an access that the processor executes must not keep the worker from
-        // its completions.
+        // One round of each: an access that the CPU executes must not keep the worker from its
+        // completions.
         for _ in 0..self.executed.len() {
             let (txn, access) = self.executed.pop_front().expect("counted above");
             self.txns[txn].accesses[access].pending = 0;

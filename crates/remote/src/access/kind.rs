@@ -6,29 +6,29 @@ use crate::traps::Trap;
 use clearway_fabric::FabricWorker;
 
 impl Access {
-    /// Whether a reader takes the lock for itself alone.
+    /// Returns true if a reader should take a mutual lock.
     pub(super) fn reads_alone<W>(&self, cx: &Context<'_, W>) -> bool {
         cx.table.mode.is_adaptive() && self.held == Held::Not && !cx.kinds.shares(self.row)
     }
 
-    /// Remembers whether a reader has met anybody in this lock word, or that a writer has.
+    /// Records whether a reader found other holders in this lock word, or that a writer did.
     pub(super) fn note<W>(&self, word: u64, cx: &mut Context<'_, W>) {
         if cx.table.mode.is_adaptive() {
             cx.kinds.note(self.row, word != 0);
         }
     }
 
-    /// A reader that wanted the lock for itself has found readers that share it.
+    /// Switches to a shared lock: a reader that wanted a mutual lock found sharing readers.
     pub(super) fn join<W: FabricWorker>(&mut self, word: u64, cx: &mut Context<'_, W>) -> Progress {
         self.reads = false;
         if cx.table.mode.protocol == Protocol::WaitDie {
-            // Their names are in the array.
+            // The holders' timestamps are in the array.
             return self.read_word(Step::ReadWord, cx);
         }
         self.share(word, cx)
     }
 
-    /// The lock word while this access holds the row exclusively.
+    /// Returns the lock word while this access holds the row exclusively.
     pub(super) fn exclusive_word<W>(&self, cx: &Context<'_, W>) -> u64 {
         if self.reads && cx.planted.has(Trap::MutualWord) {
             return cx.txn.0;
@@ -36,7 +36,8 @@ impl Access {
         cx.table.exclusive_word(cx.txn)
     }
 
-    /// Whether an exclusive lock is to be released; the trap asks what would be taken now.
+    /// Returns true if an exclusive lock must be released. The trap uses the present choice
+    /// instead.
     pub(super) fn releases_exclusive<W>(&self, cx: &Context<'_, W>) -> bool {
         if cx.planted.has(Trap::ReleaseByChoice) && !self.exclusive {
             return !cx.kinds.shares(self.row);

@@ -1,23 +1,23 @@
-//! Taking and releasing a lock that has a line: see [`crate::mailbox`].
+//! Acquires and releases a lock with a line: see [`crate::mailbox`].
 
 use super::{Access, Context, Held, Progress, Step};
 use crate::AbortCause;
-use crate::mailbox::{Stand, Word};
+use crate::mailbox::{LinePlace, Word};
 use crate::traps::Trap;
 use clearway_fabric::{FabricWorker, ScratchRange, Verb};
 
 impl Access {
-    fn stand<W>(&self, cx: &Context<'_, W>) -> Stand {
-        Stand::new(cx.txn, self.place)
+    fn line_place<W>(&self, cx: &Context<'_, W>) -> LinePlace {
+        LinePlace::new(cx.txn, self.place)
     }
 
     /// Takes the lock if it is free.
     pub(super) fn take_free<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
-        self.cas(0, self.stand(cx).0, cx);
+        self.cas(0, self.line_place(cx).0, cx);
         self.post(Step::TakeLine(0))
     }
 
-    /// Judges what a CAS that expected `expected` has found.
+    /// Handles the result of a CAS that expected `expected`.
     pub(super) fn took_line<W: FabricWorker>(
         &mut self,
         expected: u64,
@@ -29,9 +29,9 @@ impl Access {
                 self.held = Held::Exclusive;
                 return self.announce(cx);
             }
-            return self.tell(Stand(expected), Word::Next, Step::TellBefore, cx);
+            return self.notify(LinePlace(expected), Word::Next, Step::NotifyPredecessor, cx);
         }
-        let last = Stand(found).start();
+        let last = LinePlace(found).start();
         *cx.newest = last.count().max(*cx.newest);
         if found != 0 && last < cx.txn {
             return self.rest(Progress::Refused(AbortCause::Older(last)));
@@ -42,26 +42,26 @@ impl Access {
         if found != 0 || self.waited {
             self.count_wait(cx);
         }
-        self.cas(found, self.stand(cx).0, cx);
+        self.cas(found, self.line_place(cx).0, cx);
         self.post(Step::TakeLine(found))
     }
 
-    /// Tells the one before of this access, or hands the lock over.
-    fn tell<W: FabricWorker>(
+    /// Notifies the predecessor of this access, or hands the lock over.
+    fn notify<W: FabricWorker>(
         &mut self,
-        to: Stand,
+        to: LinePlace,
         word: Word,
         step: Step,
         cx: &mut Context<'_, W>,
     ) -> Progress {
-        let from = self.stand(cx);
+        let from = self.line_place(cx);
         if word == Word::Next {
             cx.stats.wait_retries += 1;
         }
         if to.worker() == from.worker() {
             cx.mailbox().put(to, word, from);
             self.step = step;
-            return self.told(cx);
+            return self.notified(cx);
         }
         let Some(remote) = cx.mailbox().address(to, word) else { return Progress::LockLost };
         cx.stats.wait_verbs += u64::from(word == Word::Next);
@@ -71,20 +71,20 @@ impl Access {
         Progress::PostedTo(to)
     }
 
-    pub(super) fn told<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
+    pub(super) fn notified<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
         match self.step {
-            Step::TellBefore => self.watch(Word::HandOver, cx),
+            Step::NotifyPredecessor => self.await_word(Word::HandOver, cx),
             _ => self.gone(),
         }
     }
 
-    /// Waits for a word of the own mailbox.
-    fn watch<W: FabricWorker>(&mut self, word: Word, cx: &mut Context<'_, W>) -> Progress {
-        self.step = Step::Watch(word);
-        self.look(word, cx)
+    /// Waits for a word of the worker's own mailbox.
+    fn await_word<W: FabricWorker>(&mut self, word: Word, cx: &mut Context<'_, W>) -> Progress {
+        self.step = Step::AwaitWord(word);
+        self.check_mailbox(word, cx)
     }
 
-    pub(super) fn look<W: FabricWorker>(
+    pub(super) fn check_mailbox<W: FabricWorker>(
         &mut self,
         word: Word,
         cx: &mut Context<'_, W>,
@@ -95,7 +95,7 @@ impl Access {
                 self.held = Held::Exclusive;
                 self.announce(cx)
             }
-            (Some(next), Word::Next) => self.tell(next, Word::HandOver, Step::HandOver, cx),
+            (Some(next), Word::Next) => self.notify(next, Word::HandOver, Step::HandOver, cx),
         }
     }
 
@@ -112,7 +112,7 @@ impl Access {
         if self.entered {
             self.clear_slot(cx);
         }
-        self.cas(self.stand(cx).0, 0, cx);
+        self.cas(self.line_place(cx).0, 0, cx);
         if write && late {
             self.write_payload(cx);
         }
@@ -128,12 +128,12 @@ impl Access {
         if self.entered && slot != cx.txn.0 {
             return Progress::LockLost;
         }
-        if found == self.stand(cx).0 {
+        if found == self.line_place(cx).0 {
             return self.gone();
         }
         if found == 0 {
             return Progress::LockLost;
         }
-        self.watch(Word::Next, cx)
+        self.await_word(Word::Next, cx)
     }
 }

@@ -1,4 +1,4 @@
-//! Recording a change before it is made, and what a pause for recovery does to an access.
+//! Logs a change before it is made, and interrupts an access for recovery.
 
 use super::{Access, Context, Held, Progress, SLOT_OLD, Step};
 use crate::StartTimestamp;
@@ -33,8 +33,8 @@ impl Access {
         self.post(Step::Log)
     }
 
-    /// Starts to make the record of this access' owner valid: these owners have one, and these
-    /// entries belong to it.
+    /// Starts to validate the record at this access's owner. `owners` is the bit set of owners that
+    /// have a record, and `entries` that of the entries of this owner's record.
     pub fn seal<W: FabricWorker>(
         &mut self,
         (owners, entries): (u64, u64),
@@ -45,15 +45,14 @@ impl Access {
         cx.fabric.store(self.scratch + 2, entries);
         let local = ScratchRange::new(self.scratch + 1, RECORD_HEADER - 1);
         self.push(Verb::Write { local, remote: self.record(1, cx) }, cx);
-        // After the WRITE, and after those of the entries, which have completed on the same queue
-        // pair.
+        // Ordered after the WRITE. The WRITEs of the entries have completed on the same queue pair.
         let remote = self.record(0, cx);
         self.push(Verb::Cas { remote, expected: mark, new: cx.txn.0, old: self.scratch }, cx);
         self.post(Step::Seal(mark))
     }
 
-    /// Forgets what is under way; a lock whose call has not ended is not held. Returns the call, if
-    /// there was one.
+    /// Discards what is in flight. A lock whose call has not finished is not held. Returns the
+    /// interrupted call, if any.
     pub fn pause(&mut self) -> Option<Interrupted> {
         self.pending = 0;
         let call = match std::mem::replace(&mut self.step, Step::Rest) {
@@ -71,14 +70,14 @@ impl Access {
             | Step::AddReader
             | Step::BackOut
             | Step::TakeLine(_)
-            | Step::TellBefore
-            | Step::Watch(Word::HandOver) => Interrupted::Lock,
+            | Step::NotifyPredecessor
+            | Step::AwaitWord(Word::HandOver) => Interrupted::Lock,
             _ => Interrupted::Release,
         };
         Some(call)
     }
 
-    /// What a survivor tells of this lock, which it holds.
+    /// Describes this lock, which a survivor holds.
     pub fn held_lock(&self, holder: StartTimestamp) -> HeldLock {
         let (exclusive, slot) = (self.held == Held::Exclusive, self.entered.then_some(self.slot));
         HeldLock { row: self.row, holder, exclusive, slot, place: self.place }

@@ -1,15 +1,16 @@
-//! One transaction's lock on one row: a state machine that is given the results of a batch and
-//! makes the next one.
+//! One transaction's lock on one row: a state machine that consumes the results of one batch and
+//! produces the next.
 //!
 //! # Invariants
 //! 1. A lock word and a slot of the array change only by CAS and FAA, which exclude one another on
 //!    every fabric.
-//! 2. A slot of the array is set after its holder has got the lock and cleared before it releases
-//!    it. So a free lock word implies an empty array, and a word whose count differs from the
-//!    array's is on its way: it is read again.
+//! 2. A holder sets its array slot after it has acquired the lock and clears the slot before it
+//!    releases the lock. So a free lock word implies an empty array. A word whose count differs
+//!    from the array's is being changed, and is read again.
 //! 3. A payload is read while the lock is held. It is written before the atomic that releases the
 //!    lock, on the same queue pair, which orders a WRITE before a later atomic.
-//! 4. Every release verifies the word it finds; a lock that somebody else has changed is an error.
+//! 4. Every release verifies the word it finds. A lock that another transaction has changed is an
+//!    error.
 
 mod kind;
 mod line;
@@ -19,17 +20,17 @@ mod release;
 pub(crate) use log::Interrupted;
 
 use crate::kinds::Kinds;
-use crate::mailbox::{Connected, Stand, Word};
+use crate::mailbox::{Connected, LinePlace, Word};
 use crate::mode::{HOLDERS, READER, holders, is_exclusive};
 use crate::traps::{Planted, Trap};
 use crate::{AbortCause, Protocol, RowId, StartTimestamp, Stats, Table};
 use clearway_fabric::{FabricWorker, Request, ScratchRange, Verb};
 
-/// Scratch words of an access beside its payload: metadata read, lock word found, and the array
-/// slot found behind them.
+/// Scratch words of an access beside its payload: the lock word found, the metadata read, and the
+/// array slot found behind them.
 pub(crate) const SCRATCH_HEADER: usize = 2 + HOLDERS;
 
-/// Where a slot's old value arrives; adjoins the payload.
+/// The scratch word that receives a slot's old value; adjoins the payload.
 const SLOT_OLD: usize = SCRATCH_HEADER - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,80 +40,80 @@ pub(crate) enum Held {
     Exclusive,
 }
 
-/// What has been posted and is awaited.
+/// The batch in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Nothing: the lock is held, or gone.
+    /// None: the lock is held, or released.
     Rest,
-    /// CAS of the lock word by an exclusive requester, with the READ of the payload if one round is
-    /// to do.
+    /// CAS of the lock word by an exclusive requester; with one-round locks also the READ of the
+    /// payload.
     TakeExclusive,
-    /// READ of the metadata by an exclusive requester that found the row held.
+    /// READ of the metadata by an exclusive requester that found the row locked.
     ReadHolders,
     /// READ of the metadata by a reader.
     ReadWord,
-    /// CAS of the lock word by a reader that found this.
+    /// CAS of the lock word by a reader that found this value.
     TakeShared(u64),
     /// FAA of the lock word by a reader, with the READ of the payload.
     AddReader,
-    /// FAA that takes the one of `AddReader` back.
+    /// FAA that reverts the one of `AddReader`.
     BackOut,
-    /// READ of the payload, with the CAS of a slot where there is an array.
+    /// READ of the payload, with the CAS of a slot if there is an array.
     ReadPayload,
     /// CAS of another slot.
     SetSlot,
-    /// All of an exclusive holder's release.
+    /// The whole release of an exclusive holder.
     ReleaseExclusive,
     /// READ of the lock word by a reader that releases.
     ReadForRelease,
-    /// CAS of the lock word by a reader that found this, after the CAS of its slot.
+    /// CAS of the lock word by a reader that found this value, after the CAS of its slot.
     ReleaseShared(u64),
-    /// CAS that puts the slot back, with a READ of the lock word: it had moved.
+    /// CAS that restores the slot, with a READ of the lock word, because the word had changed.
     PutSlotBack,
     /// FAA that releases a reader's one-round lock.
     SubtractReader,
     /// READ of the payload without a lock.
     Peek,
-    /// CAS of the lock word of a line by who expects this there.
+    /// CAS of the lock word of a line; the requester expects this value.
     TakeLine(u64),
-    /// WRITE to the mailbox of the one before.
-    TellBefore,
-    /// Nothing: a word of the own mailbox is awaited.
-    Watch(Word),
-    /// The holder's release, where there may be a line.
+    /// WRITE to the predecessor's mailbox.
+    NotifyPredecessor,
+    /// None: waits for a word of the worker's own mailbox.
+    AwaitWord(Word),
+    /// The holder's release in a mode with lines.
     ReleaseLine,
-    /// WRITE to the mailbox of the next.
+    /// WRITE to the successor's mailbox.
     HandOver,
     /// WRITE of the changed row to the owner's log.
     Log,
-    /// WRITE of a record's header, and CAS of its mark, which was this.
+    /// WRITE of a record's header, and CAS of its mark, which had this value.
     Seal(u64),
 }
 
-/// How the access stands after a step.
+/// The state of an access after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// A batch is to be posted.
+    /// A batch must be posted.
     Posted,
-    /// A batch is to be posted to the node of another's mailbox.
-    PostedTo(Stand),
-    /// Nothing to post: the access waits for its worker's mailbox.
+    /// A batch must be posted to the node of another worker's mailbox.
+    PostedTo(LinePlace),
+    /// There is nothing to post: the access waits for its worker's mailbox.
     Parked,
-    /// The lock is held, and the payload in the scratch area.
+    /// The lock is held, and the payload is in the scratch area.
     Locked,
-    /// The lock is not held.
+    /// The lock was refused and is not held.
     Refused(AbortCause),
     /// The lock has been released.
     Released,
     /// The payload is in the scratch area, read without a lock.
     Peeked,
-    /// What was to be recorded is in the owner's log.
+    /// The WRITE or CAS to the owner's log has completed.
     Logged,
-    /// The lock word or array is not what it must be.
+    /// The lock word or array does not have the expected value.
     LockLost,
 }
 
-/// What a step works with.
+/// The environment of a step.
 pub(crate) struct Context<'a, W> {
     pub table: &'a Table,
     pub txn: StartTimestamp,
@@ -136,16 +137,16 @@ impl<'a, W> Context<'a, W> {
 #[derive(Debug)]
 pub(crate) struct Access {
     pub row: RowId,
-    /// Asked for, or held.
+    /// Whether the requested or held lock is for update.
     pub exclusive: bool,
     pub held: Held,
-    /// Adaptive: an exclusive lock that a reader asks for, or has.
+    /// Adaptive mode: a reader requests or holds an exclusive lock.
     reads: bool,
     pub dirty: bool,
     /// First word of its scratch range.
     scratch: usize,
     step: Step,
-    /// The holder's place in the array, if it is entered there.
+    /// The holder's slot in the array, if `entered`.
     slot: usize,
     entered: bool,
     /// Verbs of the last batch that have not completed.
@@ -178,12 +179,12 @@ impl Access {
         }
     }
 
-    /// The payload's first scratch word.
+    /// Returns the payload's first scratch word.
     pub fn payload(&self) -> usize {
         self.scratch + SCRATCH_HEADER
     }
 
-    /// Starts to take the lock; a held shared lock is upgraded.
+    /// Starts to acquire the lock. A held shared lock is upgraded.
     pub fn lock<W: FabricWorker>(&mut self, exclusive: bool, cx: &mut Context<'_, W>) -> Progress {
         self.exclusive = exclusive;
         let mode = cx.table.mode;
@@ -206,7 +207,7 @@ impl Access {
         self.post(Step::Peek)
     }
 
-    /// Starts to release the lock; `commit`: with the new payload.
+    /// Starts to release the lock, with the new payload if `commit`.
     pub fn release<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> Progress {
         match self.held {
             Held::Not => Progress::Released,
@@ -220,12 +221,12 @@ impl Access {
         }
     }
 
-    /// Goes on after the batch has completed.
+    /// Continues after the batch has completed.
     pub fn advance<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
         let found = cx.fabric.load(self.scratch);
         let slot_found = cx.fabric.load(self.scratch + SLOT_OLD);
         match self.step {
-            Step::Rest => unreachable!("nothing is awaited"),
+            Step::Rest => unreachable!("no batch is in flight"),
             Step::TakeExclusive => self.took_exclusive(found, cx),
             Step::ReadHolders => self.judge_holders(found, cx),
             Step::ReadWord => self.judge_word(found, cx),
@@ -263,8 +264,8 @@ impl Access {
             Step::SubtractReader => self.gone(),
             Step::Peek => self.rest(Progress::Peeked),
             Step::TakeLine(expected) => self.took_line(expected, found, cx),
-            Step::TellBefore | Step::HandOver => self.told(cx),
-            Step::Watch(word) => self.look(word, cx),
+            Step::NotifyPredecessor | Step::HandOver => self.notified(cx),
+            Step::AwaitWord(word) => self.check_mailbox(word, cx),
             Step::Log => self.rest(Progress::Logged),
             Step::Seal(mark) if found == mark => self.rest(Progress::Logged),
             Step::Seal(_) => Progress::LockLost,
@@ -272,7 +273,7 @@ impl Access {
         }
     }
 
-    // Taking a lock.
+    // Acquiring a lock.
 
     fn take_exclusive<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
         let free = self.word_to_upgrade();
@@ -284,7 +285,8 @@ impl Access {
         self.post(Step::TakeExclusive)
     }
 
-    /// The lock word that an exclusive requester can replace: free, or held by itself alone.
+    /// Returns the lock word that an exclusive requester may replace: free, or held by itself
+    /// alone.
     fn word_to_upgrade(&self) -> u64 {
         if self.held == Held::Shared { READER } else { 0 }
     }
@@ -313,7 +315,7 @@ impl Access {
                 None => {
                     cx.stats.wait_retries += 1;
                     self.count_wait(cx);
-                    // Adaptive: a reader may want to share the row by now.
+                    // Adaptive mode: a reader may prefer a shared lock by now.
                     self.lock(self.exclusive, cx)
                 }
             },
@@ -348,13 +350,13 @@ impl Access {
         self.share(word, cx)
     }
 
-    /// Adds a reader to a lock word that has no exclusive holder.
+    /// Adds a reader to a lock word without an exclusive holder.
     fn share<W: FabricWorker>(&mut self, word: u64, cx: &mut Context<'_, W>) -> Progress {
         self.cas(word, word + READER, cx);
         self.post(Step::TakeShared(word))
     }
 
-    /// The holders that word and array name, if they do not contradict each other.
+    /// Returns the holders in word and array, or `None` if the two are inconsistent.
     fn named<W: FabricWorker>(&self, word: u64, cx: &Context<'_, W>) -> Option<[u64; HOLDERS]> {
         if let Some(holder) = cx.table.mode.exclusive_holder(word) {
             return Some([holder.0, 0, 0, 0]);
@@ -364,8 +366,8 @@ impl Access {
             .then_some(array)
     }
 
-    /// Reads the metadata again: word and array contradict each other. That is no conflict, and no
-    /// reason to abort.
+    /// Reads the metadata again because word and array are inconsistent. That is not a conflict and
+    /// no reason to abort.
     fn reread<W: FabricWorker>(&mut self, step: Step, cx: &mut Context<'_, W>) -> Progress {
         if cx.planted.has(Trap::AbortOnBusyMetadata) {
             return self.rest(Progress::Refused(AbortCause::Conflict));
@@ -394,7 +396,8 @@ impl Access {
         cx.stats.waits += u64::from(!std::mem::replace(&mut self.waited, true));
     }
 
-    /// A holder that is older than the transaction. Notes the time of all of them.
+    /// Returns a holder that is older than the transaction. Records the logical time of all
+    /// holders.
     fn older_than_me<W>(&self, found: &[u64], cx: &mut Context<'_, W>) -> Option<StartTimestamp> {
         let others = found.iter().map(|word| StartTimestamp(*word)).filter(|other| other.0 != 0);
         for other in others.clone() {
@@ -416,8 +419,8 @@ impl Access {
     /// Enters the new holder into the array, if there is one, and reads the payload.
     fn announce<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
         let mode = cx.table.mode;
-        // Adaptive: the word itself names an exclusive holder. In line it names the last, and
-        // recovery must know the first.
+        // In adaptive mode the word itself names an exclusive holder. In a line it names the last
+        // transaction, and recovery must know the first.
         self.entered = (mode.has_array() && !(mode.is_adaptive() && self.held == Held::Exclusive))
             || (mode.has_line() && cx.table.is_logged());
         if self.entered {
@@ -427,7 +430,8 @@ impl Access {
         self.post(Step::ReadPayload)
     }
 
-    /// The slot was taken by another reader: at most 4 hold the row, so that another slot is free.
+    /// Tries the next slot, because another reader took this one. At most 4 readers hold the row,
+    /// so another slot is free.
     fn try_next_slot<W: FabricWorker>(&mut self, step: Step, cx: &mut Context<'_, W>) -> Progress {
         if cx.table.mode.has_line() {
             return Progress::LockLost;
@@ -470,7 +474,7 @@ impl Access {
         self.push(Verb::Cas { remote, expected, new, old: self.scratch + SLOT_OLD }, cx);
     }
 
-    /// Reads the metadata, or of a reader's release the word alone.
+    /// Reads the metadata, or only the word for a reader's release.
     fn read_word<W>(&mut self, step: Step, cx: &mut Context<'_, W>) -> Progress {
         let words = if step == Step::ReadForRelease { 1 } else { cx.table.mode.header_words() };
         let local = ScratchRange::new(self.scratch, words);
@@ -478,10 +482,11 @@ impl Access {
         self.post(step)
     }
 
-    /// Reads the payload, after what is in the batch.
+    /// Reads the payload after the verbs that are in the batch.
     fn read_payload<W: FabricWorker>(&self, cx: &mut Context<'_, W>) {
         let read = self.payload_read(cx);
-        // Only a one-round lock's atomic must take effect first; others have already completed.
+        // Only a one-round lock's atomic must take effect first. Other atomics have already
+        // completed.
         let fence = cx.table.mode.is_one_round() && !cx.fabric.guarantees().reads_follow_atomics;
         cx.batch.push(if fence { read.fenced() } else { read });
     }

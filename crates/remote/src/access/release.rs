@@ -1,4 +1,4 @@
-//! Releasing a lock, with the payload if the transaction commits.
+//! Releases a lock, and writes the payload if the transaction commits.
 
 use super::{Access, Context, Progress, Step};
 use crate::mode::{HOLDERS, READER, holders, is_exclusive};
@@ -22,7 +22,7 @@ impl Access {
             self.clear_slot(cx);
         }
         if mode.is_one_round() {
-            // Readers that will back out may be in the word.
+            // The word may count readers that will back out.
             self.faa(self.exclusive_word(cx).wrapping_neg(), cx);
         } else {
             self.cas(self.exclusive_word(cx), 0, cx);
@@ -88,7 +88,7 @@ impl Access {
         self.post(Step::PutSlotBack)
     }
 
-    /// Pushes a release that the source names as a trap.
+    /// Pushes a release that the source lists as a trap.
     pub(super) fn plant_release<W: FabricWorker>(
         &mut self,
         commit: bool,

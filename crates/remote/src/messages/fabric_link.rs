@@ -1,11 +1,11 @@
-//! SEND and RECV of a fabric.
+//! Messages over SEND and RECV of a fabric.
 //!
-//! Each queue pair has as many buffers for messages that arrive as its peer may have requests under
-//! way, and as many for those that leave. A buffer that has been read is offered again at once.
+//! Each queue pair has one receive buffer and one send buffer for each request that the peer may
+//! have in flight. A receive buffer is posted again as soon as it has been read.
 //!
-//! A RECV is always posted for each peer: where the fabric ends it with the peer
-//! ([`recvs_end_with_peer`](clearway_fabric::Guarantees::recvs_end_with_peer)), the link tells that
-//! a silent peer has gone. Elsewhere it tells once something is sent to that peer.
+//! A RECV is always posted for each peer. If the fabric flushes it when the peer goes away
+//! ([`recvs_end_with_peer`](clearway_fabric::Guarantees::recvs_end_with_peer)), the link reports a
+//! silent peer as gone. Otherwise it reports that once something is sent to the peer.
 
 use super::link::{Incoming, Link};
 use crate::RemoteError;
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 struct Peer {
     queue: QueueId,
     free: Vec<usize>,
-    /// Messages that no buffer was free for: at most one for each request of the peer.
+    /// Messages without a free buffer: at most one for each request of the peer.
     waiting: VecDeque<Vec<u64>>,
     gone: bool,
 }
@@ -28,7 +28,7 @@ pub struct FabricLink<W> {
     fabric: W,
     peers: Vec<Peer>,
     max_peers: usize,
-    /// Messages of one peer at a time, in each direction.
+    /// Concurrent messages of one peer, in each direction.
     depth: usize,
     message_words: usize,
     completions: Vec<Completion>,
@@ -36,16 +36,16 @@ pub struct FabricLink<W> {
 }
 
 impl<W: FabricWorker> FabricLink<W> {
-    /// Scratch words for `peers` with `depth` messages under way each.
+    /// Returns the scratch words for `peers` with `depth` messages in flight each.
     pub fn scratch_words(peers: usize, depth: usize, message_words: usize) -> usize {
         peers * depth * 2 * message_words
     }
 
-    /// A link of at most `max_peers`; more are refused. Both ends have the same `depth` and
-    /// `message_words`.
+    /// Creates a link of at most `max_peers`; more are rejected. Both ends must have the same
+    /// `depth` and `message_words`.
     ///
     /// # Panics
-    /// If the scratch area is smaller than [`FabricLink::scratch_words`].
+    /// Panics if the scratch area is smaller than [`FabricLink::scratch_words`].
     pub fn new(fabric: W, max_peers: usize, depth: usize, message_words: usize) -> Self {
         assert!(fabric.scratch_words() >= Self::scratch_words(max_peers, depth, message_words));
         let (peers, completions, incoming) = (Vec::new(), Vec::new(), Vec::new());
@@ -55,14 +55,14 @@ impl<W: FabricWorker> FabricLink<W> {
     /// Connects to the next peer.
     ///
     /// # Errors
-    /// [`RemoteError::Fabric`] if it cannot be reached, [`RemoteError::Post`] if the fabric refuses
-    /// the buffers.
+    /// Returns [`RemoteError::Fabric`] if it cannot be reached, and [`RemoteError::Post`] if the
+    /// fabric rejects the buffers.
     pub fn connect(&mut self, peer: WorkerAddr) -> Result<(), RemoteError> {
         let queue = self.fabric.connect(peer).map_err(RemoteError::Fabric)?;
         self.add(queue)
     }
 
-    /// The worker below, to wait for completions.
+    /// Returns the worker below, to wait for completions.
     pub fn fabric(&mut self) -> &mut W {
         &mut self.fabric
     }

@@ -1,26 +1,26 @@
-//! What messages travel on.
+//! The transport of messages.
 
 use crate::RemoteError;
 
-/// What a link brings. Peers are numbered from 0 in the order of connecting or accepting.
+/// An arrival. Peers are numbered from 0 in the order of connecting or accepting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// A peer has sent this.
+    /// A message from a peer.
     Message(usize, Vec<u64>),
-    /// Nothing comes from this peer any more, and what is sent to it is lost.
+    /// The peer is gone. Nothing arrives from it any more, and messages to it are lost.
     Gone(usize),
 }
 
-/// Connections to peers, in order and without loss as long as they last. No call blocks.
+/// Connections to peers, ordered and lossless while they last. No call blocks.
 pub trait Link {
-    /// Sends a message of at most as many words as both ends were made for. One to a peer that is
-    /// gone is dropped.
+    /// Sends a message, at most as long as both ends were configured for. A message to a peer that
+    /// is gone is dropped.
     ///
     /// # Errors
-    /// If the link as a whole is of no more use.
+    /// Returns an error if the link as a whole is unusable.
     fn send(&mut self, peer: usize, words: &[u64]) -> Result<(), RemoteError>;
 
-    /// Accepts peers, moves messages, and appends what has arrived.
+    /// Accepts peers, moves messages, and appends the arrivals.
     ///
     /// # Errors
     /// As [`Link::send`].

@@ -1,24 +1,25 @@
 //! The lock table of one owner.
 //!
 //! # Invariants
-//! 1. A row has one exclusive holder, or shared holders only.
-//! 2. A waiter is older than every holder that it conflicts with: waits lead from older to younger
-//!    transactions, so that no cycle can arise. A waiter that a new holder makes younger is
+//! 1. A row has one exclusive holder, or only shared holders.
+//! 2. A waiter is older than every holder that it conflicts with. So waits lead from older to
+//!    younger transactions and form no cycle. If a new holder is older than a waiter, the waiter is
 //!    refused.
-//! 3. Nobody waits in NO_WAIT. No transaction waits twice.
+//! 3. Nobody waits in NO_WAIT. No transaction waits for two locks.
 //!
-//! Waits and their bounds: a row has at most one waiter for each transaction under way. Of several
-//! that could have the lock the youngest gets it, as in Deneva: the others remain older than it.
+//! Waits and their bounds: a row has at most one waiter for each running transaction. If several
+//! waiters could get the lock, the youngest gets it, as in Deneva: the others remain older than it.
 
 use crate::{Mode, Protocol, StartTimestamp};
 use std::collections::HashMap;
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Granted,
     Waits,
-    /// An older transaction holds the row, or in NO_WAIT any. And the newest that holds it.
+    /// An older transaction holds the row, or any transaction in NO_WAIT. `newest` is the newest
+    /// conflicting holder.
     Refused {
         older: Option<StartTimestamp>,
         newest: StartTimestamp,
@@ -29,12 +30,12 @@ pub(super) enum Verdict {
 struct Lock {
     exclusive: bool,
     holders: Vec<StartTimestamp>,
-    /// Youngest first, and whether for an exclusive lock.
+    /// Youngest first, each with whether it wants an exclusive lock.
     waiters: Vec<(StartTimestamp, bool)>,
 }
 
 impl Lock {
-    /// The holders that keep a transaction from the lock.
+    /// Returns the holders that conflict with a transaction's request.
     fn conflicts(
         &self,
         txn: StartTimestamp,
@@ -54,7 +55,7 @@ impl Lock {
 
 pub(super) struct LockTable {
     mode: Mode,
-    /// Rows that somebody holds or waits for.
+    /// Rows with a holder or a waiter.
     rows: HashMap<u32, Lock>,
 }
 
@@ -85,7 +86,7 @@ impl LockTable {
             .is_some_and(|lock| lock.holders.contains(&txn) && (lock.exclusive || !exclusive))
     }
 
-    /// Takes a holder or waiter from a row, and settles who waits there.
+    /// Removes a holder or waiter from a row. The caller then settles the row's waiters.
     pub fn release(&mut self, row: u32, txn: StartTimestamp) {
         let Some(lock) = self.rows.get_mut(&row) else { return };
         lock.waiters.retain(|(waiter, _)| *waiter != txn);
@@ -98,7 +99,8 @@ impl LockTable {
         }
     }
 
-    /// Takes one waiter of a row whose wait is over; again until there is none.
+    /// Removes one waiter of a row whose wait is over. The caller repeats this until it returns
+    /// `None`.
     pub fn settle(&mut self, row: u32) -> Option<(StartTimestamp, Verdict)> {
         let lock = self.rows.get_mut(&row)?;
         let over = |(txn, exclusive): &(StartTimestamp, bool)| {

@@ -1,12 +1,12 @@
 //! An owner's rows behind a link.
 //!
 //! # Invariants
-//! 1. A transaction's changes are written by its end, all at once for this owner, before its locks
-//!    are released.
-//! 2. Every request is answered once. A request that makes no sense is answered as bad and changes
+//! 1. The end of a transaction writes all its changes at this owner at once, before its locks are
+//!    released.
+//! 2. Every request gets exactly one reply. An invalid request is reported as such and changes
 //!    nothing.
-//! 3. A peer that is gone holds no locks: its transactions are rolled back here, which is to
-//!    release their locks. One whose end has arrived is committed here.
+//! 3. A peer that is gone holds no locks: its transactions are rolled back here by releasing their
+//!    locks. A transaction whose end has arrived is committed here.
 
 use super::link::{Incoming, Link};
 use super::locks::{LockTable, Verdict};
@@ -15,7 +15,7 @@ use crate::{AbortCause, Protocol, RemoteError, RowId, StartTimestamp, Table};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A transaction that has locks here, or waits for one.
+/// A transaction that holds locks here, or waits for one.
 struct Held {
     peer: usize,
     rows: Vec<u32>,
@@ -23,12 +23,12 @@ struct Held {
     waiting: Option<(u64, u32)>,
 }
 
-/// The rows of one owner, and the messages of those who use them.
+/// The rows of one owner, and the connections of their users.
 pub struct MessageServer<L> {
     link: L,
     table: Table,
     locks: LockTable,
-    /// Of all rows, one behind the other.
+    /// The payloads of all rows, one after another.
     payloads: Vec<u64>,
     txns: BTreeMap<StartTimestamp, Held>,
     incoming: Vec<Incoming>,
@@ -36,7 +36,7 @@ pub struct MessageServer<L> {
 }
 
 impl<L: Link> MessageServer<L> {
-    /// A server of rows that are zero at first.
+    /// Creates a server whose rows are zero.
     pub fn new(link: L, table: Table) -> Self {
         let of_buckets = table.buckets.payload_words * table.buckets.rows as usize;
         let payloads = vec![0; table.payload_words * table.rows as usize + of_buckets];
@@ -44,27 +44,27 @@ impl<L: Link> MessageServer<L> {
         Self { link, locks, payloads, table, txns: BTreeMap::new(), incoming: Vec::new(), bad: 0 }
     }
 
-    /// The link, to wait for messages.
+    /// Returns the link, to wait for messages.
     pub fn link(&mut self) -> &mut L {
         &mut self.link
     }
 
-    /// Requests that made no sense.
+    /// Returns the number of invalid requests.
     pub fn bad_requests(&self) -> u64 {
         self.bad
     }
 
-    /// Whether nobody holds a lock or waits for one.
+    /// Returns true if there is no holder and no waiter of any lock.
     pub fn is_free(&self) -> bool {
         self.txns.is_empty() && self.locks.is_free()
     }
 
-    /// A row's payload, as the last commit left it.
+    /// Returns a row's payload as of the last commit.
     pub fn payload(&self, row: u32) -> &[u64] {
         &self.payloads[self.place(row)]
     }
 
-    /// The words of a row's payload.
+    /// Returns the range of a row's payload.
     fn place(&self, row: u32) -> Range<usize> {
         let (in_table, behind) =
             (row.min(self.table.rows) as usize, row.saturating_sub(self.table.rows) as usize);
@@ -72,10 +72,10 @@ impl<L: Link> MessageServer<L> {
         first..first + self.table.payload_words_of(RowId { owner: 0, index: row })
     }
 
-    /// Executes what has arrived.
+    /// Executes the requests that have arrived.
     ///
     /// # Errors
-    /// If the link is of no more use.
+    /// Returns an error if the link is unusable.
     pub fn poll(&mut self) -> Result<(), RemoteError> {
         let mut incoming = std::mem::take(&mut self.incoming);
         self.link.poll(&mut incoming)?;
@@ -91,7 +91,7 @@ impl<L: Link> MessageServer<L> {
 
     fn handle(&mut self, peer: usize, words: &[u64]) -> Result<(), RemoteError> {
         let tag = words.get(1).copied().unwrap_or(0);
-        let asked = Asked::decode(words, &self.table).filter(|asked| self.makes_sense(peer, asked));
+        let asked = Asked::decode(words, &self.table).filter(|asked| self.is_valid(peer, asked));
         let Some(Asked { start, request, .. }) = asked else {
             self.bad += 1;
             return self.reply(peer, tag, Reply::Bad);
@@ -120,8 +120,8 @@ impl<L: Link> MessageServer<L> {
         }
     }
 
-    /// Whether this peer may ask for that now.
-    fn makes_sense(&self, peer: usize, asked: &Asked) -> bool {
+    /// Returns true if this peer may send that request now.
+    fn is_valid(&self, peer: usize, asked: &Asked) -> bool {
         let held = self.txns.get(&asked.start);
         let own = held.is_none_or(|held| held.peer == peer && held.waiting.is_none());
         own && match &asked.request {
@@ -150,11 +150,11 @@ impl<L: Link> MessageServer<L> {
             held.waiting = Some((tag, row));
             return Ok(());
         }
-        self.tell(start, tag, row, verdict, false)?;
+        self.answer(start, tag, row, verdict, false)?;
         self.settle(row)
     }
 
-    fn tell(
+    fn answer(
         &mut self,
         start: StartTimestamp,
         tag: u64,
@@ -181,12 +181,12 @@ impl<L: Link> MessageServer<L> {
         self.settle(row)
     }
 
-    /// Tells those whose wait for a row is over.
+    /// Replies to the waiters of a row whose wait is over.
     fn settle(&mut self, row: u32) -> Result<(), RemoteError> {
         while let Some((start, verdict)) = self.locks.settle(row) {
             let waiting = self.txns.get_mut(&start).and_then(|held| held.waiting.take());
             let (tag, _) = waiting.expect("who waits has asked");
-            self.tell(start, tag, row, verdict, true)?;
+            self.answer(start, tag, row, verdict, true)?;
         }
         Ok(())
     }

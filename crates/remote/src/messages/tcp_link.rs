@@ -1,7 +1,7 @@
-//! Plain TCP: the baseline that knows no fabric.
+//! Plain TCP: the baseline without a fabric.
 //!
-//! A message is its number of words in 4 bytes, then the words, little-endian. Nobody is
-//! authenticated: for experiments on networks that one trusts.
+//! A message is its number of words in 4 bytes, followed by the words, little-endian. Peers are not
+//! authenticated: use this only for experiments on trusted networks.
 
 use super::link::{Incoming, Link};
 use crate::RemoteError;
@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-/// The longest time that [`TcpLink::wait`] takes.
+/// The longest time that [`TcpLink::wait`] blocks.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Bytes read at a time.
 const CHUNK: usize = 1 << 16;
@@ -18,7 +18,8 @@ const CHUNK: usize = 1 << 16;
 struct Peer {
     stream: TcpStream,
     input: Vec<u8>,
-    /// Not yet taken by the system; bounded by the requests that a peer may have under way.
+    /// Bytes that the system has not accepted yet; bounded by the requests that a peer may have in
+    /// flight.
     output: Vec<u8>,
     gone: bool,
 }
@@ -32,15 +33,15 @@ pub struct TcpLink {
 }
 
 impl TcpLink {
-    /// A link without a listener, to connect from.
+    /// Creates a link without a listener, which only connects.
     pub fn new(message_words: usize) -> Self {
         Self { listener: None, peers: Vec::new(), max_peers: 0, message_words }
     }
 
-    /// A link that accepts at most `max_peers`.
+    /// Creates a link that accepts at most `max_peers`.
     ///
     /// # Errors
-    /// [`RemoteError::Fabric`] if the address cannot be used.
+    /// Returns [`RemoteError::Fabric`] if the address cannot be used.
     pub fn listen(
         address: SocketAddr,
         max_peers: usize,
@@ -51,10 +52,10 @@ impl TcpLink {
         Ok(Self { listener: Some(listener), max_peers, ..Self::new(message_words) })
     }
 
-    /// Where the link listens.
+    /// Returns the listener's address.
     ///
     /// # Errors
-    /// [`RemoteError::Fabric`] if it does not.
+    /// Returns [`RemoteError::Fabric`] if there is no listener.
     pub fn address(&self) -> Result<SocketAddr, RemoteError> {
         let listener =
             self.listener.as_ref().ok_or(RemoteError::Fabric(FabricError::UnknownPeer))?;
@@ -64,16 +65,16 @@ impl TcpLink {
     /// Connects to the next peer.
     ///
     /// # Errors
-    /// [`RemoteError::Fabric`] if it cannot be reached.
+    /// Returns [`RemoteError::Fabric`] if it cannot be reached.
     pub fn connect(&mut self, peer: SocketAddr) -> Result<(), RemoteError> {
         let stream = TcpStream::connect(peer).map_err(failed)?;
         self.add(stream)
     }
 
-    /// Waits until something may have arrived, or could be sent, for a bounded time.
+    /// Waits for a bounded time until something may have arrived or can be sent.
     ///
     /// # Errors
-    /// [`RemoteError::Fabric`] if the system refuses.
+    /// Returns [`RemoteError::Fabric`] if the system call fails.
     pub fn wait(&self) -> Result<(), RemoteError> {
         let listener = self.listener.iter().map(|listener| PollFd::new(listener, PollFlags::IN));
         let peers = self.peers.iter().filter(|peer| !peer.gone).map(|peer| {
@@ -100,7 +101,7 @@ impl TcpLink {
             match listener.accept() {
                 Ok((stream, _)) => self.add(stream)?,
                 Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // One that has gone again before it was accepted.
+                // The peer closed the connection before it was accepted.
                 Err(why) if why.kind() == ErrorKind::ConnectionAborted => {}
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 Err(why) => return Err(failed(why)),
@@ -111,7 +112,7 @@ impl TcpLink {
 }
 
 impl Peer {
-    /// Sends what the system takes; false if the connection is broken.
+    /// Sends as much as the system accepts. Returns false if the connection is broken.
     fn flush(&mut self) -> bool {
         while !self.output.is_empty() {
             match self.stream.write(&self.output) {
@@ -125,7 +126,7 @@ impl Peer {
         true
     }
 
-    /// Reads what there is; false if the connection has ended.
+    /// Reads what is available. Returns false if the connection has ended.
     fn fill(&mut self) -> bool {
         let mut chunk = [0; CHUNK];
         loop {
@@ -139,7 +140,7 @@ impl Peer {
         }
     }
 
-    /// Takes whole messages; false if one is too long.
+    /// Extracts whole messages. Returns false if one is too long.
     fn take_messages(&mut self, most_words: usize, mut found: impl FnMut(Vec<u64>)) -> bool {
         let mut taken = 0;
         while let Some((length, rest)) = self.input[taken..].split_first_chunk::<4>() {
@@ -162,7 +163,7 @@ impl Link for TcpLink {
         if !to.gone {
             to.output.extend_from_slice(&(words.len() as u32).to_le_bytes());
             to.output.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-            // A connection that is broken is noticed by `poll`.
+            // `poll` notices a broken connection.
             let _ = to.flush();
         }
         Ok(())
@@ -177,7 +178,7 @@ impl Link for TcpLink {
             });
             if !(open && sound) {
                 peer.gone = true;
-                // The other end learns of it, if it still lives.
+                // Notifies the other end if it is still alive.
                 let _ = peer.stream.shutdown(std::net::Shutdown::Both);
                 incoming.push(Incoming::Gone(number));
             }

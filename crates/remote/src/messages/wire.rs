@@ -5,21 +5,21 @@
 //! | lock | row, 1 for exclusive |
 //! | peek | row |
 //! | release | row |
-//! | end | for each changed row: its number, its payload; releases every lock of the transaction |
+//! | end | for each changed row its number and its payload; releases every lock of the transaction |
 //!
 //! | reply | words after kind and tag |
 //! |---|---|
 //! | locked | 1 if it waited, payload |
-//! | refused | cause, an older holder or 0, the newest start timestamp among the holders |
+//! | refused | an older holder or 0, the newest start timestamp among the holders |
 //! | payload | payload |
 //! | done | - |
 //! | bad | - |
 //!
-//! The tag is the transaction's slot at its worker, which has one request under way at each owner.
+//! The tag is the transaction's slot at its worker, which has one request in flight at each owner.
 
 use crate::{AbortCause, RowId, StartTimestamp, Table};
 
-/// Words of the longest message of a transaction with at most `rows` rows.
+/// Returns the words of the longest message of a transaction with at most `rows` rows.
 pub fn message_words(table: &Table, rows: usize) -> usize {
     3 + (1 + table.longest_payload()) * rows.max(1)
 }
@@ -32,7 +32,7 @@ pub(super) enum Request {
     End { writes: Vec<(u32, Vec<u64>)> },
 }
 
-/// A request, who asks, and for which transaction.
+/// A request with its tag and transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub tag: u64,
@@ -66,7 +66,7 @@ impl Asked {
         }
     }
 
-    /// None if it is not a request for rows of this table.
+    /// Decodes a request. Returns `None` if it is not a request for rows of this table.
     pub fn decode(words: &[u64], table: &Table) -> Option<Self> {
         let [kind, tag, start, rest @ ..] = words else { return None };
         let known = |word: &u64| {
@@ -111,7 +111,7 @@ impl Reply {
         }
     }
 
-    /// The tag and the reply; none if it is not one.
+    /// Decodes the tag and the reply. Returns `None` if the words are not a reply.
     pub fn decode(words: &[u64]) -> Option<(u64, Self)> {
         let [kind, tag, rest @ ..] = words else { return None };
         let reply = match (kind, rest) {

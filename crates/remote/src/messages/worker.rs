@@ -1,13 +1,13 @@
-//! A worker whose transactions ask the owners of rows by messages.
+//! A worker whose transactions send requests to the owners of rows.
 //!
 //! # Invariants
-//! 1. A transaction has one request under way, or one end at each owner that it has asked for a
-//!    row.
+//! 1. A transaction has one request in flight, or one end at each owner from which it has requested
+//!    a row.
 //! 2. [`Event::Aborted`] and [`Event::Committed`] come after every owner has released the
 //!    transaction's locks.
 //!
-//! Waits and their bounds: each request is answered; WAIT_DIE lets an older transaction wait at the
-//! owner.
+//! Waits and their bounds: each request gets a reply. WAIT_DIE makes an older transaction wait at
+//! the owner.
 
 use super::link::{Incoming, Link};
 use super::wire::{Asked, Reply, Request};
@@ -58,7 +58,7 @@ struct Txn {
     ending: usize,
 }
 
-/// One thread's access to a table whose owners are asked by messages.
+/// One thread's access to a table whose owners serve messages.
 pub struct MessageWorker<L> {
     link: L,
     table: Table,
@@ -74,8 +74,8 @@ pub struct MessageWorker<L> {
 }
 
 impl<L: Link> MessageWorker<L> {
-    /// A worker on a link whose peers are the owners of the table, in their order. `number` is
-    /// unique among all workers that use the table.
+    /// Creates a worker on a link whose peers are the owners of the table, in their order. `number`
+    /// is unique among all workers that use the table.
     pub fn new(link: L, table: Table, number: u16, limits: WorkerLimits) -> Self {
         let handle = TxnHandle { slot: 0, serial: 0 };
         let (start, state) = (StartTimestamp(0), State::Free);
@@ -94,7 +94,7 @@ impl<L: Link> MessageWorker<L> {
         }
     }
 
-    /// The link, to wait for messages.
+    /// Returns the link, to wait for messages.
     pub fn link(&mut self) -> &mut L {
         &mut self.link
     }
@@ -112,10 +112,10 @@ impl<L: Link> MessageWorker<L> {
     fn assert_idle(&self, txn: TxnHandle) {
         let txn = self.txn(txn);
         assert!(txn.state == State::Running, "the transaction is not running");
-        assert!(txn.call.is_none(), "the transaction has a call under way");
+        assert!(txn.call.is_none(), "the transaction has a call in flight");
     }
 
-    /// The transaction's access to a row; a new one if there is none.
+    /// Returns the transaction's access to a row, and creates it if there is none.
     fn access(&mut self, txn: TxnHandle, row: RowId) -> &mut Access {
         self.assert_idle(txn);
         let limit = self.limits.rows;
@@ -186,7 +186,7 @@ impl<L: Link> MessageWorker<L> {
                 self.stats.count_abort(cause);
                 Event::Aborted(txn.handle, txn.start, cause)
             }
-            State::Free | State::Running => unreachable!("no end is under way"),
+            State::Free | State::Running => unreachable!("no end is in flight"),
         };
         self.events.push_back(event);
     }
@@ -295,7 +295,7 @@ impl<L: Link> RowClient for MessageWorker<L> {
 
     fn release(&mut self, txn: TxnHandle, row: RowId) -> Result<(), RemoteError> {
         self.assert_idle(txn);
-        let access = self.known(txn, row).expect("the transaction has not asked for this row");
+        let access = self.known(txn, row).expect("the transaction has not requested this row");
         assert!(access.held != Held::Not && !access.dirty, "the row is not locked, or was changed");
         self.call(txn, row, Call::Release)
     }
@@ -309,7 +309,7 @@ impl<L: Link> RowClient for MessageWorker<L> {
     }
 
     fn payload(&self, txn: TxnHandle, row: RowId, out: &mut [u64]) {
-        let access = self.known(txn, row).expect("the transaction has not asked for this row");
+        let access = self.known(txn, row).expect("the transaction has not requested this row");
         let words = out.len();
         out.copy_from_slice(&access.payload[..words]);
     }

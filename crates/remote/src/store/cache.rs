@@ -1,16 +1,15 @@
-//! Where a worker found keys last: a hint, to be verified under the row's lock.
+//! A worker's cache of key locations. An entry is a hint, to be verified under the row's lock.
 
 use super::layout::StoreKey;
 use crate::RowId;
 
-/// Locations of keys, each in the one place that its key can have. A newer key replaces an older
-/// one.
+/// Locations of keys, direct-mapped: a newer key replaces an older one in the same place.
 pub struct LocationCache {
     places: Vec<Option<(StoreKey, RowId)>>,
 }
 
 impl LocationCache {
-    /// A cache of at most `places` keys; none is found with 0.
+    /// Creates a cache of at most `places` keys; 0 disables it.
     pub fn new(places: usize) -> Self {
         Self { places: vec![None; places] }
     }
@@ -35,8 +34,8 @@ impl LocationCache {
     }
 
     fn place(&self, key: StoreKey) -> usize {
-        // A multiplication by the golden ratio's fraction; its upper half depends on all bits of
-        // the key.
+        // Multiplies by the golden ratio's fraction. The upper half of the product depends on all
+        // bits of the key.
         let hash = key.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         hash as usize % self.places.len().max(1)
     }

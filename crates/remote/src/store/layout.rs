@@ -1,7 +1,7 @@
-//! Where the keys of a store lie.
+//! The location of a store's keys.
 //!
-//! Each owner's region has the rows, then the buckets of its hash index; both are rows of a
-//! [`Table`] with locks of their own.
+//! Each owner's region has the rows, followed by the buckets of its hash index. Both are rows of a
+//! [`Table`] with their own locks.
 //!
 //! | row | payload |
 //! |---|---|
@@ -10,14 +10,14 @@
 //!
 //! | word 0 of a bucket | |
 //! |---|---|
-//! | bit 0 | keys that belong here may be in the next bucket |
-//! | bits 1 to 63 | [`RowClient::attempt`](crate::RowClient::attempt) of the transaction that changed an entry last |
+//! | bit 0 | keys of this bucket may be in the next bucket |
+//! | bits 1 to 63 | [`RowClient::attempt`](crate::RowClient::attempt) of the last transaction that changed an entry |
 
 use crate::{Buckets, LogLayout, Mode, Owner, RowId, Table, WorkerLimits};
 use std::num::NonZeroU64;
 
-/// Buckets that may have a key: its home bucket and those behind it. A key that finds no room in
-/// them is refused.
+/// Number of buckets that may contain a key: its home bucket and the following ones. An insert that
+/// finds no room in them is refused.
 pub const PROBES: u32 = 4;
 
 /// A key of a store.
@@ -37,13 +37,13 @@ pub struct StoreLayout {
 }
 
 impl StoreLayout {
-    /// Words of each owner's region.
+    /// Returns the words of each owner's region.
     pub fn region_words(&self) -> usize {
         let buckets = Table::region_words(self.mode, self.bucket_words(), self.buckets);
         Table::region_words(self.mode, 1 + self.value_words, self.buckets * self.entries) + buckets
     }
 
-    /// The table that holds rows and buckets.
+    /// Creates the table that holds rows and buckets.
     pub fn table(&self, owners: Vec<Owner>) -> Table {
         let buckets = Buckets { payload_words: self.bucket_words(), rows: self.buckets };
         let rows = self.buckets * self.entries;
@@ -57,15 +57,16 @@ impl StoreLayout {
         }
     }
 
-    /// Limits of a worker that runs `transactions` at a time with at most `operations` each.
+    /// Returns the limits of a worker that runs `transactions` concurrent transactions with at most
+    /// `operations` operations each.
     pub fn limits(&self, transactions: usize, operations: usize) -> WorkerLimits {
-        // An operation has its row and all buckets of its key; one more row is looked at and let go
-        // of.
+        // An operation uses its row and all buckets of its key. One more row is checked and
+        // released.
         WorkerLimits { transactions, rows: operations * (1 + PROBES as usize) + 1 }
     }
 
-    /// Room for the changes of such workers, numbered from 0, so that the store survives their
-    /// death: the table's [`Table::log`]. Regions have [`Table::words`] then, and rows are
+    /// Returns the log layout for such workers, numbered from 0, as the table's [`Table::log`].
+    /// With it the store survives their death, and regions have [`Table::words`] words. Rows are
     /// recovered as those of any [table](crate::recovery): an index entry changes in the
     /// transaction that changes its row.
     pub fn log(&self, workers: u32, transactions: usize, operations: usize) -> LogLayout {
@@ -77,7 +78,7 @@ impl StoreLayout {
         1 + self.entries as usize
     }
 
-    /// The bucket in which a key is looked for after `probe` others.
+    /// Returns the bucket in which a key is searched after `probe` others.
     pub(crate) fn bucket(&self, key: StoreKey, probe: u32, owners: usize) -> Bucket {
         let hash = mix(key.get());
         let owner = (hash >> 32) % owners as u64;
@@ -88,17 +89,17 @@ impl StoreLayout {
         }
     }
 
-    /// Buckets that may have a key; no bucket twice.
+    /// Returns the number of distinct buckets that may contain a key.
     pub(crate) fn probes(&self) -> u32 {
         PROBES.min(self.buckets)
     }
 
-    /// The row with a bucket.
+    /// Returns the row of a bucket.
     pub(crate) fn bucket_row(&self, bucket: Bucket) -> RowId {
         RowId { owner: bucket.owner, index: self.buckets * self.entries + bucket.number }
     }
 
-    /// The row of a bucket's entry.
+    /// Returns the row of a bucket's entry.
     pub(crate) fn row(&self, bucket: Bucket, entry: usize) -> RowId {
         RowId { owner: bucket.owner, index: bucket.number * self.entries + entry as u32 }
     }
@@ -111,7 +112,7 @@ pub(crate) struct Bucket {
     pub number: u32,
 }
 
-/// Spreads keys that are alike; the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+/// Hashes a key with the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 fn mix(key: u64) -> u64 {
     let key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,29 +1,29 @@
-//! A store of keys and values on the rows of a table: get, put, insert and delete in transactions.
+//! A transactional key-value store on the rows of a table: get, put, insert and delete.
 //!
-//! The hash index lies in registered memory, too: see the layout. A get locks the row at the key's
-//! cached location and verifies that the row has the key. Without a location it reads the bucket
-//! without a lock, as the source does. Only if that shows no key, or a row that has another one by
-//! now, is the bucket locked, so that an absence is locked as a row is.
+//! The hash index is in registered memory, too: see the layout. A get locks the row at the key's
+//! cached location and verifies that the row has the key. Without a cached location it reads the
+//! bucket without a lock, as the source does. It locks the bucket only if that read finds no key,
+//! or a row that has a different key by now. Then an absence is locked like a row.
 //!
 //! # Invariants
 //! 1. An entry and the key of its row change together, in one transaction that has locked bucket
 //!    and row exclusively.
 //! 2. A key is in at most one entry, in one of its first [`PROBES`] buckets. It is in a later
-//!    bucket only if all before have bit 0 of word 0, which is never cleared. Nobody inserts a key
-//!    without locks on all of the buckets up to the first without it.
-//! 3. What is read without a lock, and a cached location, is a hint: the key of the locked row
-//!    decides whether it was right. A wrong row is released at once, unless the transaction had
-//!    locked it for another key. So an entry may be used again as soon as the transaction that
-//!    deleted its key has committed: who still has it cached finds another key, or none.
-//! 4. An answer that a key is absent comes under locks on the buckets in which it could be. They
-//!    are held to the end.
+//!    bucket only if bit 0 of word 0 is set in all earlier ones; that bit is never cleared. An
+//!    insert of a key locks all buckets up to the first one without that bit.
+//! 3. An unlocked read and a cached location are hints: the key of the locked row decides whether
+//!    they were right. A wrong row is released at once, unless the transaction had locked it for
+//!    another key. So an entry can be reused as soon as the transaction that deleted its key has
+//!    committed. A worker that still has the old location cached finds another key, or none.
+//! 4. An answer that a key is absent is given under locks on all buckets that could contain it.
+//!    They are held to the end.
 //!
-//! What a crash leaves: what it leaves of a table's rows; see [`crate::recovery`] and
+//! After a crash, rows are in the state of a table's rows: see [`crate::recovery`] and
 //! [`StoreLayout::log`]. A survivor calls `drain`, `pause` and `resume` of its
-//! [`rows`](StoreWorker::rows), and goes on with its transactions. Its cached locations are hints,
-//! as before.
+//! [`rows`](StoreWorker::rows), and continues its transactions. Its cached locations are still only
+//! hints.
 //!
-//! Waits and their bounds: those of [`RowClient`]; an operation looks at [`PROBES`] buckets at most
+//! Waits and their bounds: those of [`RowClient`]. An operation checks [`PROBES`] buckets at most
 //! twice.
 
 mod cache;
@@ -40,35 +40,35 @@ use cache::LocationCache;
 pub(crate) use layout::Bucket;
 use std::collections::VecDeque;
 
-/// What an operation found.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The key was there: it was read, changed or deleted, or prevents an insert.
+    /// The key was present: it was read, changed or deleted, or it prevented an insert.
     Present,
-    /// The key was not there: an insert has added it, other operations have done nothing.
+    /// The key was absent: an insert has added it, other operations have done nothing.
     Absent,
-    /// The key is not there, and an insert found no room for it: it has done nothing.
+    /// The key is absent, and an insert found no room for it. The insert has done nothing.
     NoRoom,
 }
 
-/// What [`StoreWorker::poll`] brings.
+/// An event of [`StoreWorker::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreEvent {
-    /// The operation on this key has ended.
+    /// The operation on this key has finished.
     Done(TxnHandle, StoreKey, Answer),
     /// The transaction has committed.
     Committed(TxnHandle),
-    /// The transaction has been aborted: restart it with [`StoreWorker::restart`] and this
+    /// The transaction has been aborted: restart it by [`StoreWorker::restart`] with this
     /// timestamp.
     Aborted(TxnHandle, StartTimestamp, AbortCause),
 }
 
-/// How a store's worker found its rows.
+/// How a store's worker located its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Cached locations that were right.
     pub cached: u64,
-    /// Cached locations whose row had lost the key.
+    /// Cached locations whose row no longer had the key.
     pub stale: u64,
     /// Locations read from a bucket without a lock that were right.
     pub peeked: u64,
@@ -93,7 +93,7 @@ impl Operation {
     }
 }
 
-/// An entry of a bucket, and its row.
+/// An entry of a bucket.
 #[derive(Clone, Copy)]
 struct Entry {
     bucket: Bucket,
@@ -103,9 +103,9 @@ struct Entry {
 /// What an operation waits for.
 #[derive(Clone, Copy)]
 enum Step {
-    /// The lock of a row that should have the key. `held`: the transaction had it before.
+    /// The lock of a row that should have the key. `held`: the transaction had locked it before.
     TryRow { cached: bool, held: bool },
-    /// The release of a row that has another key.
+    /// The release of a row that has a different key.
     Release { cached: bool },
     /// Words of a bucket, without a lock.
     Peek(u32),
@@ -129,9 +129,9 @@ pub struct StoreWorker<R> {
     rows: R,
     layout: StoreLayout,
     cache: LocationCache,
-    /// At most one a transaction.
+    /// At most one per transaction.
     calls: Vec<Call>,
-    /// Rows that transactions under way have locked with their key; at most one for each operation.
+    /// Rows that running transactions have locked, with their keys; at most one for each operation.
     found: Vec<(TxnHandle, StoreKey, RowId)>,
     row_events: Vec<Event>,
     events: VecDeque<StoreEvent>,
@@ -140,11 +140,11 @@ pub struct StoreWorker<R> {
 }
 
 impl<R: RowClient> StoreWorker<R> {
-    /// A store on the rows of a client, whose table is [`StoreLayout::table`] and whose limits are
-    /// [`StoreLayout::limits`]. It remembers where at most `cached` keys are.
+    /// Creates a store on the rows of a client, whose table is [`StoreLayout::table`] and whose
+    /// limits are [`StoreLayout::limits`]. It caches the locations of at most `cached` keys.
     ///
     /// # Panics
-    /// If the client has another table.
+    /// Panics if the client has a different table.
     pub fn new(rows: R, layout: StoreLayout, cached: usize) -> Self {
         let table = rows.table();
         let expected = layout.table(Vec::new());
@@ -172,35 +172,36 @@ impl<R: RowClient> StoreWorker<R> {
         self.planted = Planted(Some(trap));
     }
 
-    /// The client below, to read its counts or wait for its fabric.
+    /// Returns the client below, to read its counts or to wait for its fabric.
     pub fn rows(&mut self) -> &mut R {
         &mut self.rows
     }
 
-    /// How rows were found.
+    /// Returns how rows were located.
     pub fn stats(&self) -> &StoreStats {
         &self.stats
     }
 
-    /// Starts a transaction; `None` if there are as many as the limits allow.
+    /// Starts a transaction. Returns `None` if the limit of transactions is reached.
     pub fn begin(&mut self) -> Option<TxnHandle> {
         self.rows.begin()
     }
 
-    /// Starts an aborted transaction again, with the start timestamp that it had; `None` as
-    /// [`StoreWorker::begin`].
+    /// Restarts an aborted transaction with its previous start timestamp. Returns `None` as
+    /// [`StoreWorker::begin`] does.
     pub fn restart(&mut self, start: StartTimestamp) -> Option<TxnHandle> {
         self.rows.restart(start)
     }
 
-    /// Reads a key's value; locks it exclusively if `update`. Ends in [`StoreEvent::Done`] or
-    /// [`StoreEvent::Aborted`], as the calls below.
+    /// Reads a key's value, and locks it exclusively if `update`. Ends in [`StoreEvent::Done`] or
+    /// [`StoreEvent::Aborted`], as do the calls below.
     ///
     /// # Errors
-    /// As [`RowClient`]; so do all calls below.
+    /// This and all calls below: as [`RowClient`].
     ///
     /// # Panics
-    /// As [`RowClient`], and if the value of a call below has another length than the layout's.
+    /// As [`RowClient`]. The calls below also panic if the length of a value differs from the
+    /// layout's.
     pub fn get(&mut self, txn: TxnHandle, key: StoreKey, update: bool) -> Result<(), RemoteError> {
         self.start_call(txn, key, Operation::Get { update })
     }
@@ -227,8 +228,8 @@ impl<R: RowClient> StoreWorker<R> {
         self.start_call(txn, key, Operation::Delete)
     }
 
-    /// Copies the value of a key that the transaction has found present, with what it has put;
-    /// false if it has not, or has deleted it since.
+    /// Copies the value of a key that the transaction has found present, including its own changes.
+    /// Returns false if the transaction has not found it, or has deleted it since.
     pub fn value(&self, txn: TxnHandle, key: StoreKey, out: &mut [u64]) -> bool {
         let Some(row) = self.found(txn, key) else { return false };
         let mut payload = vec![0; 1 + self.layout.value_words];
@@ -242,13 +243,12 @@ impl<R: RowClient> StoreWorker<R> {
         self.rows.commit(txn)
     }
 
-    /// Forgets all changes. Ends in [`StoreEvent::Aborted`].
+    /// Discards all changes. Ends in [`StoreEvent::Aborted`].
     pub fn abort(&mut self, txn: TxnHandle) -> Result<(), RemoteError> {
         self.rows.abort(txn)
     }
 
-    /// Takes in what has arrived, goes on with the transactions, and appends what has happened.
-    /// Never blocks.
+    /// Processes arrivals, advances the transactions, and appends the new events. Never blocks.
     pub fn poll(&mut self, events: &mut Vec<StoreEvent>) -> Result<(), RemoteError> {
         let mut row_events = std::mem::take(&mut self.row_events);
         self.rows.poll(&mut row_events)?;
@@ -260,7 +260,7 @@ impl<R: RowClient> StoreWorker<R> {
         Ok(())
     }
 
-    /// Whether [`StoreWorker::poll`] has something to do before anything arrives.
+    /// Returns true if [`StoreWorker::poll`] has work to do before anything arrives.
     pub fn is_ready(&self) -> bool {
         self.rows.is_ready() || !self.events.is_empty()
     }

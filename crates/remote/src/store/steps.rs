@@ -4,7 +4,7 @@ use super::{Answer, Call, Entry, Operation, Step, StoreEvent, StoreKey, StoreWor
 use crate::traps::Trap;
 use crate::{Event, RemoteError, RowClient, RowId, TxnHandle};
 
-/// Bit 0 of a bucket's word 0: keys that belong here may be in the next bucket.
+/// Bit 0 of a bucket's word 0: keys of this bucket may be in the next bucket.
 const OVERFLOWED: u64 = 1;
 
 impl<R: RowClient> StoreWorker<R> {
@@ -16,7 +16,7 @@ impl<R: RowClient> StoreWorker<R> {
     ) -> Result<(), RemoteError> {
         assert!(
             self.calls.iter().all(|call| call.txn != txn),
-            "the transaction has a call under way"
+            "the transaction has a call in flight"
         );
         let call = Call { txn, key, operation, step: Step::Peek(0), free: None };
         if call.operation.changes_index() {
@@ -42,18 +42,18 @@ impl<R: RowClient> StoreWorker<R> {
                     Step::TryRow { cached, held } => self.tried_row(call, row, cached, held),
                     Step::Search(probe) => self.search_bucket(call, row, probe),
                     Step::LockRow(entry) => self.locked_row(call, row, entry),
-                    Step::Release { .. } | Step::Peek(_) => unreachable!("no lock was asked for"),
+                    Step::Release { .. } | Step::Peek(_) => unreachable!("no lock was requested"),
                 }
             }
             Event::Peeked(txn, row) => {
                 let call = self.take_call(txn);
-                let Step::Peek(probe) = call.step else { unreachable!("no look was asked for") };
+                let Step::Peek(probe) = call.step else { unreachable!("no peek was requested") };
                 self.peeked(call, row, probe)
             }
             Event::Released(txn, _) => {
                 let call = self.take_call(txn);
                 let Step::Release { cached } = call.step else {
-                    unreachable!("no release was asked for")
+                    unreachable!("no release was requested")
                 };
                 self.look_elsewhere(call, cached)
             }
@@ -86,7 +86,7 @@ impl<R: RowClient> StoreWorker<R> {
         Ok(())
     }
 
-    // By a hint.
+    // With a hint.
 
     fn try_row(&mut self, mut call: Call, row: RowId, cached: bool) -> Result<(), RemoteError> {
         let (txn, update) = (call.txn, call.operation.locks_exclusively());
@@ -119,7 +119,7 @@ impl<R: RowClient> StoreWorker<R> {
         self.rows.release(txn, row)
     }
 
-    /// Goes on after a row has turned out to be another key's.
+    /// Continues after a row has turned out to belong to another key.
     fn look_elsewhere(&mut self, call: Call, cached: bool) -> Result<(), RemoteError> {
         if cached { self.peek(call, 0) } else { self.search(call, 0) }
     }
@@ -218,7 +218,7 @@ impl<R: RowClient> StoreWorker<R> {
         }
     }
 
-    // Rows and buckets that are locked.
+    // Locked rows and buckets.
 
     /// Ends a call for a key that is in this row.
     fn has_row(&mut self, call: &Call, row: RowId) -> Result<(), RemoteError> {
@@ -262,7 +262,7 @@ impl<R: RowClient> StoreWorker<R> {
     }
 }
 
-/// The number of the entry with this key.
+/// Returns the number of the entry with this key.
 fn entry_of(words: &[u64], key: u64) -> Option<usize> {
     words[1..].iter().position(|found| *found == key)
 }

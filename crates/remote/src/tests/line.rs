@@ -1,4 +1,4 @@
-//! Waiting in line: its order, and what a wait costs.
+//! Lines: their order, and the cost of a wait.
 
 use super::runner::{Setup, run};
 use crate::{
@@ -11,7 +11,7 @@ use clearway_fabric::{Fabric, Region, WorkerAddr};
 const ROW: RowId = RowId { owner: 0, index: 0 };
 const LIMITS: WorkerLimits = WorkerLimits { transactions: 1, rows: 1 };
 
-/// Moves time by this much, with all workers polling, and appends their events.
+/// Advances time while all workers poll, and appends their events.
 fn pass(
     network: &Network,
     workers: &mut [RowWorker<'_, SimWorker>],
@@ -29,9 +29,9 @@ fn pass(
     }
 }
 
-/// Nobody overtakes, and those who try cost those in line nothing.
+/// Nobody overtakes the line, and attempts by others cost the waiters no verbs.
 #[test]
-fn lock_goes_from_one_in_line_to_the_next() {
+fn a_lock_is_handed_over_in_line_order() {
     let network = Network::new(1, SimConfig::default());
     let nodes: Vec<_> = (0..4).map(|_| network.add_node()).collect();
     let region = nodes[0].register(Table::region_words(Mode::LINE, 1, 1)).unwrap();
@@ -57,7 +57,7 @@ fn lock_goes_from_one_in_line_to_the_next() {
     };
     let mut workers: Vec<_> = (0..4).map(worker).collect();
     let txns: Vec<_> = workers.iter_mut().map(|worker| worker.begin().unwrap()).collect();
-    // The youngest that waits for its place first: 2 holds the lock, 1 stands behind it, 0 last.
+    // The youngest waiter queues first: 2 holds the lock, 1 is next, 0 is last.
     let mut events = Vec::new();
     for number in [2, 1, 0] {
         workers[number].get(txns[number], ROW, true).unwrap();
@@ -95,18 +95,18 @@ fn lock_goes_from_one_in_line_to_the_next() {
         assert_eq!(
             (before.waits, before.wait_verbs),
             (1, 2),
-            "a CAS to stand in line, a WRITE to the one before"
+            "a CAS to join the line, a WRITE to the predecessor"
         );
-        assert_eq!((stats.waits, stats.wait_verbs), (1, 2), "nothing while it waited");
+        assert_eq!((stats.waits, stats.wait_verbs), (1, 2), "no verb while it waited");
     }
     workers[0].commit(txns[0]).unwrap();
     pass(&network, &mut workers, &mut events);
     assert_eq!((events.len(), region.load(0)), (1, 0));
 }
 
-/// YCSB's skew of 0.95 with 10 operations, half of them updates, on 4 nodes with 8 workers.
+/// YCSB's skew of 0.95 with 10 operations, half of them updates, on 4 nodes with 8 workers each.
 #[test]
-fn wait_in_line_takes_two_verbs_where_polling_takes_more() {
+fn a_wait_in_line_takes_two_verbs_and_polling_more() {
     let verbs_a_wait = |mode| {
         let (nodes, workers, clients, rows, rows_per_txn) = (4, 8, 1, 500, 10);
         let setup = Setup::new(1, mode, 300);
@@ -120,6 +120,6 @@ fn wait_in_line_takes_two_verbs_where_polling_takes_more() {
         stats.wait_verbs as f64 / stats.waits as f64
     };
     let (line, polling) = (verbs_a_wait(Mode::LINE), verbs_a_wait(Mode::PUBLISHED[2]));
-    println!("verbs a wait: {line:.2} in line, {polling:.2} polling");
+    println!("verbs per wait: {line:.2} in line, {polling:.2} polling");
     assert!(line <= 2.0 && line * 2.0 < polling, "{line} {polling}");
 }

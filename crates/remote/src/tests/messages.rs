@@ -58,7 +58,7 @@ fn stores_by_messages_are_strictly_serializable() {
     }
 }
 
-/// A table of owners that are reached by messages.
+/// A table whose owners serve messages.
 fn table(mode: Mode, owners: u32) -> Table {
     let region = RegionKey { key: 0, base: 0 };
     let owner = |node| Owner { address: WorkerAddr { node: FabricNode(node), port: 0 }, region };
@@ -73,7 +73,7 @@ fn table(mode: Mode, owners: u32) -> Table {
     }
 }
 
-/// Runs clients and servers, each on a thread of its own, and checks the history.
+/// Runs clients and servers, each on its own thread, and checks the history.
 fn run_threads<L: Link + Send>(
     mode: Mode,
     links: Vec<L>,
@@ -87,7 +87,7 @@ fn run_threads<L: Link + Send>(
             let (table, left) = (table.clone(), &left);
             scope.spawn(move || {
                 let mut server = MessageServer::new(link, table);
-                // Acquire: pairs with the Release below; the last requests were answered before.
+                // Acquire: pairs with the Release below. The last requests were answered before it.
                 while left.load(Ordering::Acquire) > 0 {
                     server.poll().unwrap();
                     wait(server.link()).unwrap();
@@ -169,7 +169,7 @@ fn shared_memory_is_strictly_serializable_in_every_mode() {
     }
 }
 
-/// A link whose messages a test makes and reads.
+/// A link whose messages the test writes and reads.
 #[derive(Default)]
 struct Script {
     incoming: Vec<Incoming>,
@@ -199,7 +199,7 @@ const END: u64 = 4;
 const BAD: u64 = 5;
 
 #[test]
-fn bad_requests_are_answered_and_change_nothing() {
+fn bad_requests_get_a_reply_and_change_nothing() {
     let mut server = MessageServer::new(Script::default(), table(Mode::PUBLISHED[3], 1));
     assert_eq!(ask(&mut server, 0, &[LOCK, 7, 50, 1, 1])[0].1[..2], [1, 7]);
     let bad: [&[u64]; 12] = [
@@ -220,7 +220,7 @@ fn bad_requests_are_answered_and_change_nothing() {
         let tag = words.get(1).copied().unwrap_or(0);
         assert_eq!(ask(&mut server, 0, words), [(0, vec![BAD, tag])], "{words:?}");
     }
-    // Another peer's transaction.
+    // A transaction of another peer.
     assert_eq!(ask(&mut server, 1, &[END, 7, 50, 1, 9, 9, 9]), [(1, vec![BAD, 7])]);
     assert_eq!(
         (server.bad_requests(), server.payload(1), server.is_free()),
@@ -238,7 +238,7 @@ fn bad_requests_are_answered_and_change_nothing() {
 
 /// Invariant 3 of the server.
 #[test]
-fn locks_of_a_peer_that_is_gone_come_free() {
+fn locks_of_a_disconnected_peer_are_released() {
     let mut server = MessageServer::new(Script::default(), table(Mode::PUBLISHED[2], 1));
     ask(&mut server, 0, &[LOCK, 0, 70, 1, 1]);
     assert_eq!(ask(&mut server, 1, &[LOCK, 3, 60, 1, 1]), [], "the older one waits");
@@ -252,9 +252,9 @@ fn locks_of_a_peer_that_is_gone_come_free() {
     assert_eq!(std::mem::take(&mut server.link().sent), [(1, vec![1, 3, 1, 0, 0, 0])]);
 }
 
-/// The client dies while it holds a lock and has nothing under way.
+/// The client dies while it holds a lock and has no request in flight.
 #[test]
-fn locks_of_a_silent_dead_client_come_free() {
+fn locks_of_a_dead_client_without_requests_are_released() {
     let network = Network::new(1, SimConfig::default());
     let nodes = [network.add_node(), network.add_node()];
     let table = table(Mode::PUBLISHED[0], 1);
@@ -271,7 +271,7 @@ fn locks_of_a_silent_dead_client_come_free() {
     while network.advance().is_some() {
         server.poll().unwrap();
     }
-    assert!(!server.is_free(), "the client lives and holds its lock");
+    assert!(!server.is_free(), "the client is alive and holds its lock");
     network.crash_worker(WorkerAddr { node: nodes[1].node(), port: 3 });
     while network.advance().is_some() {
         server.poll().unwrap();
@@ -279,20 +279,20 @@ fn locks_of_a_silent_dead_client_come_free() {
     assert!(server.is_free());
 }
 
-/// Invariant 2 of the lock table: after an upgrade, or a grant to an older waiter, younger ones are
-/// refused.
+/// Invariant 2 of the lock table: after an upgrade, or a grant to an older waiter, younger waiters
+/// are refused.
 #[test]
-fn waiters_that_a_new_holder_makes_younger_are_refused() {
+fn a_waiter_younger_than_a_new_holder_is_refused() {
     let mut server = MessageServer::new(Script::default(), table(Mode::PUBLISHED[3], 1));
     ask(&mut server, 0, &[LOCK, 0, 90, 0, 0]);
     assert_eq!(ask(&mut server, 1, &[LOCK, 1, 80, 0, 1]), []);
-    // An older reader shares the row; the writer that waits would wait for an older one.
+    // An older reader shares the row. The waiting writer would now wait for an older transaction.
     let replies = ask(&mut server, 2, &[LOCK, 2, 70, 0, 0]);
     assert_eq!(replies, [(2, vec![1, 2, 0, 0, 0, 0]), (1, vec![2, 1, 70, 90])]);
 }
 
 #[test]
-fn a_server_that_is_gone_ends_its_clients() {
+fn clients_fail_when_their_server_is_gone() {
     let table = table(Mode::PUBLISHED[0], 1);
     let words = message_words(&table, 1);
     let server = TcpLink::listen(SocketAddr::from(([127, 0, 0, 1], 0)), 1, words).unwrap();
@@ -313,7 +313,7 @@ fn a_server_that_is_gone_ends_its_clients() {
 }
 
 #[test]
-fn a_message_too_long_ends_its_connection_only() {
+fn a_message_too_long_closes_only_its_connection() {
     let mut server = TcpLink::listen(SocketAddr::from(([127, 0, 0, 1], 0)), 2, 4).unwrap();
     let connect = |words| {
         let mut link = TcpLink::new(words);
@@ -335,9 +335,9 @@ fn a_message_too_long_ends_its_connection_only() {
     assert_eq!((good_peer + bad, words), (1, &vec![1; 4]));
 }
 
-/// A shared lock that is upgraded conflicts with other readers, not with itself.
+/// An upgrade of a shared lock conflicts with other readers, but not with itself.
 #[test]
-fn upgrades_are_granted_to_a_lone_reader() {
+fn a_lone_reader_is_upgraded() {
     let mut server = MessageServer::new(Script::default(), table(Mode::PUBLISHED[1], 1));
     ask(&mut server, 0, &[LOCK, 0, 70, 0, 0]);
     assert_eq!(ask(&mut server, 0, &[LOCK, 0, 70, 0, 1])[0].1[0], 1);
@@ -346,6 +346,6 @@ fn upgrades_are_granted_to_a_lone_reader() {
     assert_eq!(
         ask(&mut server, 0, &[LOCK, 0, 70, 1, 1]),
         [(0, vec![2, 0, 0, 80])],
-        "refused for a conflict"
+        "refused because of a conflict"
     );
 }

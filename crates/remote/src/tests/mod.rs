@@ -1,5 +1,4 @@
-//! The protocols on a simulated network that draws delays, reordering, torn WRITEs and READs from a
-//! seed.
+//! The protocols on a simulated network with seeded delays, reordering, and torn WRITEs and READs.
 //!
 //! `SEED=n cargo test -p clearway-remote serializable` replays one seed of the histories.
 
@@ -21,14 +20,14 @@ use crate::traps::Trap;
 use crate::{LockKind, Mode, Protocol, Stats};
 use runner::{Found, Setup, run};
 
-/// Words of a payload; all of them have the same value, so that a torn one shows.
+/// Words of a payload. All of them have the same value, so that a torn payload is visible.
 const PAYLOAD: usize = 3;
 
-/// Transactions that each mode commits, over all seeds: more than 100,000 in the 4 published modes.
+/// Commits of each mode over all seeds: more than 100,000 in the 4 published modes.
 const COMMITS: u64 = 25_200;
 const SEEDS: u64 = 42;
 
-/// A seed below this catches each planted trap.
+/// Each planted trap is caught by a seed below this.
 const TRAP_SEEDS: u64 = 300;
 
 fn assert_clean(setup: Setup, found: &Found) {
@@ -42,7 +41,7 @@ fn assert_clean(setup: Setup, found: &Found) {
     );
 }
 
-/// Runs one mode under all seeds, or under that of `SEED`, and returns what its workers counted.
+/// Runs one mode under all seeds, or under `SEED`, and returns its workers' counts.
 fn run_mode(mode: Mode) -> Stats {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = given.map_or(0..SEEDS, |seed| seed..seed + 1);
@@ -100,12 +99,12 @@ fn adaptive_locks_are_strictly_serializable() {
         let least = commits / 50;
         assert!(
             reads_alone > least && reads_shared > least,
-            "{mode:?}: {reads_alone} alone, {reads_shared} shared"
+            "{mode:?}: {reads_alone} mutual, {reads_shared} shared"
         );
     }
 }
 
-/// Runs seeds until one catches the trap, and prints it; without the trap the same seed is clean.
+/// Runs seeds until one catches the trap, and prints it. Without the trap the same seed is clean.
 fn assert_caught(trap: Trap, mode: Mode) {
     let setup = |seed, trap| Setup { trap, ..Setup::new(seed, mode, 200) };
     for seed in 0..TRAP_SEEDS {
@@ -154,7 +153,7 @@ fn abort_on_busy_metadata_is_caught() {
     );
 }
 
-/// A lock word that says something else to the readers that may share the row.
+/// The planted lock word has a different meaning for the readers that may share the row.
 #[test]
 fn mutual_word_among_sharing_readers_is_caught() {
     for mode in Mode::ADAPTIVE {
@@ -162,7 +161,7 @@ fn mutual_word_among_sharing_readers_is_caught() {
     }
 }
 
-/// A row whose kind of lock changes between a reader's lock and its release.
+/// The choice for a row changes between a reader's lock and its release.
 #[test]
 fn release_by_the_present_choice_is_caught() {
     for mode in Mode::ADAPTIVE {

@@ -1,5 +1,4 @@
-//! One-sided locks where no simulation drives the fabric: shared memory and TCP, each client on a
-//! thread of its own.
+//! One-sided locks on real fabrics: shared memory and TCP, each client on its own thread.
 
 use super::{PAYLOAD, threads};
 use crate::{Buckets, LogLayout, Mailbox, Mode, Owner, RowWorker, Stats, Table, WorkerLimits};
@@ -13,7 +12,7 @@ const LIMITS: WorkerLimits = WorkerLimits { transactions: 1, rows: threads::ROWS
 const ROWS: u32 = 3;
 const COMMITS: usize = 200;
 
-/// Runs a client on each node, which owns rows itself, and checks the history.
+/// Runs a client on each node, which also owns rows, and checks the history.
 fn run<F: Fabric + Sync>(mode: Mode, nodes: &[F])
 where
     F::Region: Sync,

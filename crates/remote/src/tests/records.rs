@@ -1,4 +1,4 @@
-//! What recovery makes of records and lock words, in memory that a test has written.
+//! Recovery of records and lock words, in memory that the test has written.
 
 use super::recovery::owners;
 use crate::mode::READER;
@@ -9,8 +9,8 @@ use clearway_fabric::{Fabric, FabricNode, Region, RegionKey, WorkerAddr};
 
 /// Invariants 1, 2 and 4 of recovery, in memory that a dead worker has left.
 #[test]
-fn records_change_only_rows_that_their_transaction_holds() {
-    // A reader that will back out of a one-round lock is in the word beside its holder.
+fn a_record_changes_only_rows_its_transaction_holds() {
+    // A one-round word may count a reader that will back out beside its holder.
     for (mode, beside) in [(Mode::PUBLISHED[1], 0), (Mode::ONE_ROUND, READER)] {
         complete_held_rows(mode, beside);
     }
@@ -40,8 +40,8 @@ fn complete_held_rows(mode: Mode, beside: u64) {
             .zip(words)
             .for_each(|(word, value)| regions[0].store(word, value));
     };
-    // Slot 0 has committed at its only owner, and has released row 1, which has another value
-    // since. Slot 1 lacks a record at owner 1.
+    // Slot 0 has committed at its only owner and has released row 1, which has a new value since
+    // then. Slot 1 lacks a record at owner 1.
     record(0, ended, 0b01, [(0, 70), (1, 71)]);
     record(1, half, 0b11, [(2, 80), (3, 81)]);
     let exclusive = |start| mode.exclusive_word(start, true);
@@ -67,14 +67,14 @@ fn complete_held_rows(mode: Mode, beside: u64) {
         [0, 1, 2, 3].map(|index| (load(index, 0), load(index, 1))),
         [(0, 70), (0, 9), (0, 2), (2, 3)]
     );
-    // Once: a second recovery finds nothing to complete or to free.
+    // A second recovery finds nothing to complete or to free.
     let again = rebuild(&table, &[Some(&regions[0]), Some(&regions[1])], &[reader]);
     assert_eq!((again.rows_completed, again.exclusive_freed, load(3, 0)), (0, 0, 2));
 }
 
-/// Invariants 5 and 6 of recovery: the records at the owners that are left decide.
+/// Invariants 5 and 6 of recovery: the records at the remaining owners decide.
 #[test]
-fn records_of_a_lost_owner_are_not_waited_for() {
+fn records_of_a_lost_owner_are_not_required() {
     let mode = Mode::PUBLISHED[0];
     let network = Network::new(1, SimConfig::default());
     let nodes = [network.add_node(), network.add_node(), network.add_node()];
@@ -90,8 +90,8 @@ fn records_of_a_lost_owner_are_not_waited_for() {
     let regions = [0, 1, 2].map(|node| nodes[node].register(table.words()).unwrap());
     table.owners = owners(&regions, &nodes);
     let word = |index, word| table.word(RowId { owner: 0, index }, word).word as usize;
-    // Transaction 0 has records at owner 0, which is left, and perhaps at owner 1, which is lost.
-    // Transaction 1 lacks the one at owner 2, which is left. Transaction 2 has the same records as
+    // Transaction 0 has records at owner 0, which remains, and perhaps at owner 1, which is lost.
+    // Transaction 1 lacks the one at owner 2, which remains. Transaction 2 has the same records as
     // transaction 0, and ended long ago.
     for (slot, owners) in [(0_u64, 0b011), (1, 0b101), (2, 0b011)] {
         let start = StartTimestamp::new(5 + slot, 0);
@@ -115,7 +115,7 @@ fn records_of_a_lost_owner_are_not_waited_for() {
 
 /// Invariants 1 and 2 of leases.
 #[test]
-fn leases_run_out_by_the_time_that_the_owner_looked() {
+fn leases_expire_by_the_time_between_checks() {
     let network = Network::new(1, SimConfig::default());
     let node = network.add_node();
     let log = LogLayout { workers: 3, transactions: 1, rows: 1 };
@@ -136,7 +136,7 @@ fn leases_run_out_by_the_time_that_the_owner_looked() {
     assert_eq!(watch.look(150, &region), [1]);
     watch.clear(1, &region);
     assert!(watch.look(200, &region).is_empty());
-    // An owner that was stopped starts all leases anew.
+    // An owner that was suspended restarts all leases.
     renew(1, 7);
     for (now_ns, dead) in
         [(210, vec![]), (900, vec![]), (950, vec![]), (999, vec![]), (1000, vec![1])]
@@ -146,7 +146,7 @@ fn leases_run_out_by_the_time_that_the_owner_looked() {
 }
 
 #[test]
-fn locks_and_outcomes_survive_a_message() {
+fn locks_and_outcomes_round_trip_as_words() {
     let (mode, region) = (Mode::PUBLISHED[3], RegionKey { key: 0, base: 0 });
     let owner = Owner { address: WorkerAddr { node: FabricNode(0), port: 0 }, region };
     let (buckets, log) = (Buckets::default(), LogLayout::default());
@@ -155,7 +155,7 @@ fn locks_and_outcomes_survive_a_message() {
     for (exclusive, slot) in [(true, None), (true, Some(0)), (false, Some(3))] {
         let lock = HeldLock { row, holder, exclusive, slot, place: 5 };
         assert_eq!(HeldLock::from_words(lock.to_words(), &table), Some(lock));
-        // Another owner, row, holder or slot than there is.
+        // A non-existent owner, row, holder or slot.
         let [place, start, kind] = lock.to_words();
         for bad in [
             [place + (1 << 32), start, kind],

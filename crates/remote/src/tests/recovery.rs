@@ -1,5 +1,5 @@
-//! Workers that die or are taken for dead, at any moment, and what recovery makes of their locks
-//! and rows.
+//! Workers that die, or are considered dead, at random moments: the recovery of their locks and
+//! rows.
 
 mod owner;
 
@@ -29,7 +29,7 @@ fn modes() -> impl Iterator<Item = Mode> {
     Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND, Mode::LINE])
 }
 
-/// Workers renew their leases and owners look at them this often.
+/// Interval at which workers renew their leases and owners check them.
 const RENEWAL_NS: u64 = 10_000;
 const LEASE_NS: u64 = 150_000;
 
@@ -43,10 +43,10 @@ struct Client {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     Alive,
-    /// Renews no lease and takes no part in recovery, and still runs: verbs that the fence refuses
-    /// end it.
+    /// Considered dead, but still running: it renews no lease and takes no part in recovery. Verbs
+    /// that the fence rejects end it.
     Suspected,
-    /// Gets no more time, but its adapter still sends.
+    /// Never polled again, but its adapter still sends.
     Silent,
 }
 
@@ -56,7 +56,7 @@ struct Run<'a> {
     table: Table,
     regions: Vec<SimRegion>,
     workers: Vec<RowWorker<'a, SimWorker>>,
-    /// For each recovery, by worker: and those from before the first.
+    /// By recovery, then by worker; the first ones are those before any recovery.
     mailboxes: &'a [Vec<SimRegion>],
     recoveries: usize,
     addresses: Vec<WorkerAddr>,
@@ -71,10 +71,10 @@ struct Run<'a> {
     ticks: bool,
     /// The second owner's node is dead: workers that notice it stop.
     owner_lost: bool,
-    /// One for each owner, and when they look next.
+    /// One for each owner, and the time of the next check.
     watches: Vec<LeaseWatch>,
     look_ns: u64,
-    /// What they have seen last.
+    /// The result of the last check.
     expired: Vec<u16>,
     committed: u64,
     completed: u64,
@@ -201,7 +201,7 @@ impl Run<'_> {
             let victims: Vec<usize> =
                 (0..self.lives.len()).filter(|w| self.lives[*w] == Life::Alive).collect();
             let victim = victims[self.rng.below(victims.len() as u64) as usize];
-            // At any of the events to come, not only after a commit.
+            // At a random event, not only after a commit.
             let mut events = self.rng.below(200);
             self.advance(|_| {
                 events = events.saturating_sub(1);
@@ -220,10 +220,10 @@ impl Run<'_> {
                 return;
             }
             if self.expired != [victim as u16] {
-                return self
-                    .found
-                    .broken
-                    .push(format!("worker {victim} died, leases of {:?} ran out", self.expired));
+                return self.found.broken.push(format!(
+                    "worker {victim} died, but the leases of {:?} expired",
+                    self.expired
+                ));
             }
             self.recover(nodes, victim as u16);
         }
@@ -239,7 +239,7 @@ impl Run<'_> {
             if self.trap != Some(Trap::Unfenced) {
                 self.regions[region].fence().unwrap();
             }
-            // Owners do not act at the same moment; nor do survivors.
+            // Owners do not act at the same moment, and neither do survivors.
             let until_ns = self.network.now_ns() + self.rng.below(10_000);
             self.stopped.fill(false);
             self.fencing(until_ns);
@@ -275,7 +275,7 @@ impl Run<'_> {
         }
     }
 
-    /// Lets time pass while some regions are fenced: survivors notice, and stop.
+    /// Advances time while some regions are fenced: survivors notice that, and stop.
     fn fencing(&mut self, until_ns: u64) {
         let lives = self.lives.clone();
         self.lives
@@ -293,7 +293,7 @@ impl Run<'_> {
     fn advance(&mut self, mut until: impl FnMut(&Self) -> bool) {
         let mut steps = 0;
         while self.found.broken.is_empty() && !until(self) {
-            // Time passes even if nobody has anything to do.
+            // Time must advance even if nobody has work.
             if !std::mem::replace(&mut self.ticks, true) {
                 self.network.set_timer(0, self.network.now_ns() + 1_000);
             }
@@ -314,7 +314,7 @@ impl Run<'_> {
         }
     }
 
-    /// Workers renew their leases, and owners look at them.
+    /// Workers renew their leases, and owners check them.
     fn tick(&mut self) {
         for worker in 0..self.workers.len() {
             if self.workers[worker].watches_memory() {
@@ -378,7 +378,7 @@ impl Run<'_> {
                 let txn = self.workers[worker].restart(start).unwrap();
                 self.begin(worker, txn);
             }
-            Event::Peeked(..) | Event::Released(..) => unreachable!("nobody asks for it"),
+            Event::Peeked(..) | Event::Released(..) => unreachable!("nobody requests it"),
         }
     }
 
@@ -437,7 +437,7 @@ impl Run<'_> {
             if self.lives[worker] == Life::Alive && !left.is_empty() {
                 self.found
                     .broken
-                    .push(format!("worker {worker}: {} transactions did not end", left.len()));
+                    .push(format!("worker {worker}: {} transactions did not finish", left.len()));
             }
             for (txn, commits) in left {
                 self.end(worker, txn, if commits { Outcome::Unknown } else { Outcome::Aborted });
@@ -473,7 +473,8 @@ fn deaths_leave_no_lock_and_no_half_written_row() {
                 (completed + rows, freed + locks, unknown + found.checked.counts.unknown);
         }
         println!(
-            "{mode:?}: {completed} rows completed, {freed} exclusive locks freed, {unknown} unknown outcomes"
+            "{mode:?}: {completed} rows completed, {freed} exclusive locks freed, {unknown} \
+             unknown outcomes"
         );
         assert!(
             given.is_some() || (completed > 10 && freed > 10 && unknown > 5),
@@ -482,13 +483,13 @@ fn deaths_leave_no_lock_and_no_half_written_row() {
     }
 }
 
-/// A worker that lives and is taken for dead.
+/// The worker is alive but considered dead.
 #[test]
 fn recovery_without_a_fence_is_caught() {
     modes().for_each(|mode| assert_caught(Trap::Unfenced, mode));
 }
 
-/// Prints the seed that catches a trap; without it the same seed is clean.
+/// Prints the seed that catches a trap. Without the trap the same seed is clean.
 fn assert_caught(trap: Trap, mode: Mode) {
     let caught = (0..100).find(|seed| !run(*seed, mode, Some(trap)).0.is_clean());
     let seed = caught.unwrap_or_else(|| panic!("no seed below 100 catches {trap:?} in {mode:?}"));
@@ -496,7 +497,7 @@ fn assert_caught(trap: Trap, mode: Mode) {
     assert!(run(seed, mode, None).0.is_clean());
 }
 
-/// A hand-over or a place in line from before the fence.
+/// A hand-over or a place in line dates from before the fence.
 #[test]
 fn mailboxes_kept_over_a_recovery_are_caught() {
     assert_caught(Trap::KeptMailbox, Mode::LINE);
@@ -510,6 +511,6 @@ fn rows_written_before_their_record_are_caught() {
 
 /// Invariant 2 of recovery.
 #[test]
-fn records_on_rows_of_another_holder_are_caught() {
+fn records_applied_to_rows_of_others_are_caught() {
     modes().for_each(|mode| assert_caught(Trap::AnyHolder, mode));
 }

@@ -13,7 +13,7 @@ use clearway_fabric::{Fabric, Region, WorkerAddr};
 use clearway_history::{CheckOptions, History, Key, Op, Outcome, Report, Txn};
 use std::collections::BTreeMap;
 
-/// Unless the setup says otherwise.
+/// The default of [`Setup::rows_per_txn`].
 const ROWS_PER_TXN: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,19 +22,19 @@ pub struct Setup {
     pub mode: Mode,
     pub nodes: u32,
     pub workers: u32,
-    /// Transactions that a worker runs at a time.
+    /// Concurrent transactions of a worker.
     pub clients: usize,
     /// Rows of each node.
     pub rows: u32,
     /// Transactions to commit.
     pub commits: u64,
     pub trap: Option<Trap>,
-    /// Rows of one transaction, at most.
+    /// Maximum number of rows of one transaction.
     pub rows_per_txn: usize,
-    /// Skew of the choice of rows, as in YCSB; without it the smaller of two uniform draws, in each
-    /// owner.
+    /// Zipf skew of the row choice, as in YCSB. `None` chooses the smaller of two uniform draws,
+    /// for each owner.
     pub theta: Option<f64>,
-    /// Ask the owners by SEND and RECV, instead of one-sided verbs.
+    /// Accesses rows by SEND and RECV instead of one-sided verbs.
     pub messages: bool,
 }
 
@@ -55,8 +55,8 @@ impl Setup {
         }
     }
 
-    /// The network of this seed: delays, reordering, torn WRITEs and gaps in atomics, drawn wider
-    /// than real ones.
+    /// Returns the network of this seed. Its delays, reordering, torn WRITEs and gaps in atomics
+    /// are larger than on real networks.
     pub fn config(&self) -> SimConfig {
         let draw = SeededEntropy::new(self.seed ^ 0x5eed);
         let jitter_ns = [200, 2_000, 20_000][draw.below(3) as usize];
@@ -75,12 +75,12 @@ impl Setup {
     }
 }
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Default)]
 pub struct Found {
     pub stats: Stats,
     pub checked: Report,
-    /// Violations of what must hold beside serializability.
+    /// Violations of properties other than serializability.
     pub broken: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ struct Client {
     session: u32,
     begun_ns: u64,
     start: StartTimestamp,
-    /// Rows to get, the next one last, and whether for update.
+    /// Rows to get, each with whether for update; the next one is last.
     plan: Vec<(RowId, bool)>,
     ops: Vec<Op>,
 }
@@ -104,7 +104,7 @@ struct Client {
 pub type SimLink = FabricLink<SimWorker>;
 pub type SimServer = MessageServer<SimLink>;
 
-/// A server of messages at each owner, where the table's owners say.
+/// Creates a message server for each owner, at the address in the table.
 pub fn servers(
     nodes: &[SimNode],
     table: &Table,
@@ -125,7 +125,7 @@ pub fn servers(
     nodes.iter().zip(&table.owners).map(server).collect()
 }
 
-/// A client of all servers of messages.
+/// Creates a client that connects to all message servers.
 pub fn message_worker(
     node: &SimNode,
     port: u32,
@@ -147,7 +147,7 @@ struct Run<'a> {
     network: Network,
     workers: Vec<Box<dyn RowClient + 'a>>,
     addresses: Vec<WorkerAddr>,
-    /// Sums of the rows' weights, if their choice is skewed.
+    /// Prefix sums of the rows' weights, if the choice is skewed.
     zipf: Vec<f64>,
     /// Whether a worker's timer is set.
     timers: Vec<bool>,
@@ -160,7 +160,7 @@ struct Run<'a> {
     found: Found,
 }
 
-/// Runs the clients until enough transactions have committed, and checks.
+/// Runs the clients until enough transactions have committed, and checks the history.
 pub fn run(setup: Setup) -> Found {
     let network = Network::new(setup.seed, setup.config());
     let nodes: Vec<_> = (0..setup.nodes).map(|_| network.add_node()).collect();
@@ -254,8 +254,8 @@ pub fn run(setup: Setup) -> Found {
     run.found
 }
 
-/// Lets the network go on: what has happened, and to which worker. A server that it happened to has
-/// been run.
+/// Advances the network. Returns the step and the worker that it concerns. Polls the server that it
+/// concerns.
 pub fn advance(
     network: &mut Network,
     addresses: &[WorkerAddr],
@@ -284,7 +284,7 @@ impl Run<'_> {
             self.poll(worker);
         }
         let mut steps = 0;
-        // Far more than a run needs: transactions that make no progress are a finding, too.
+        // Far more than a run needs, because transactions without progress are a finding, too.
         let limit = 2_000 * (self.setup.commits + 100);
         while self.found.broken.is_empty()
             && let Some((step, worker)) =
@@ -313,7 +313,7 @@ impl Run<'_> {
         }
         let waits = self.workers[worker].is_ready() || self.workers[worker].watches_memory();
         if waits && !std::mem::replace(&mut self.timers[worker], true) {
-            // A waiting access to a local row may be ready for ever: let time pass.
+            // A waiting access to a local row may always be ready: let time pass.
             self.network.set_timer(worker as u64, self.network.now_ns() + 100);
         }
     }
@@ -321,13 +321,13 @@ impl Run<'_> {
     fn handle(&mut self, worker: usize, event: Event) {
         match event {
             Event::Locked(txn, row) => self.locked(worker, txn, row),
-            Event::Peeked(..) | Event::Released(..) => unreachable!("no client asks for it"),
+            Event::Peeked(..) | Event::Released(..) => unreachable!("no client requests it"),
             Event::Committed(txn) => {
                 let client = self.clients[worker].remove(&txn).unwrap();
                 let session = client.session;
                 self.record(client, Outcome::Committed);
-                let under_way: usize = self.clients.iter().map(BTreeMap::len).sum();
-                if self.committed + (under_way as u64) < self.setup.commits {
+                let running: usize = self.clients.iter().map(BTreeMap::len).sum();
+                if self.committed + (running as u64) < self.setup.commits {
                     let txn = self.workers[worker].begin().unwrap();
                     self.begin(worker, txn, session);
                 }
@@ -340,7 +340,7 @@ impl Run<'_> {
                 self.judge_abort(start, cause);
                 let session = client.session;
                 self.record(client, Outcome::Aborted);
-                // A client that asked for the abort wants another transaction.
+                // A client that requested the abort starts another transaction.
                 let next = if cause == AbortCause::Requested {
                     self.workers[worker].begin()
                 } else {
@@ -382,12 +382,12 @@ impl Run<'_> {
             return RowId { owner: owner as u32, index: index.min(rows - 1) as u32 };
         }
         let owner = self.rng.below(u64::from(self.setup.nodes)) as u32;
-        // The smaller of two: the first row is the hottest.
+        // The smaller of two draws: the first row is the hottest.
         let index = self.rng.below(rows).min(self.rng.below(rows));
         RowId { owner, index: index as u32 }
     }
 
-    /// Asks for the next row, or for the end.
+    /// Requests the next row, or the end.
     fn go_on(&mut self, worker: usize, mut client: Client) {
         let next = client.plan.pop();
         let txn = client.txn;
@@ -426,7 +426,7 @@ impl Run<'_> {
         self.history.push(txn).unwrap();
     }
 
-    /// With all transactions at an end every lock is free.
+    /// Verifies that all locks are free after all transactions have ended.
     fn check_regions(&mut self, regions: &[SimRegion]) {
         let header = self.setup.mode.header_words();
         for (owner, region) in regions.iter().enumerate() {
@@ -450,11 +450,11 @@ impl Run<'_> {
             }
         }
         if self.servers.iter().any(|(_, server)| !server.is_free() || server.bad_requests() > 0) {
-            self.found.broken.push("a server's lock leaked, or it was asked for nonsense".into());
+            self.found.broken.push("a server's lock leaked, or it got an invalid request".into());
         }
         let left: usize = self.clients.iter().map(BTreeMap::len).sum();
         if left > 0 {
-            self.found.broken.push(format!("{left} transactions did not end"));
+            self.found.broken.push(format!("{left} transactions did not finish"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The store: histories with inserts and deletes, its traps, and stale locations one by one.
+//! The store: histories with inserts and deletes, its traps, and single cases of stale locations.
 
 use super::runner::{Found, Setup};
 use super::store_runner::run;
@@ -66,7 +66,7 @@ fn trusted_bucket_is_caught() {
     assert_caught(Trap::TrustBucket);
 }
 
-/// Two workers of one store, used one after the other.
+/// Two workers of one store, used in turn.
 struct Pair {
     network: Network,
     _region: SimRegion,
@@ -107,7 +107,7 @@ impl Pair {
         }
     }
 
-    /// Runs one operation in a transaction of its own, and returns its answer and the value found.
+    /// Runs one operation in its own transaction. Returns its answer and the value found.
     fn one(&mut self, store: usize, key: u64, operation: &str) -> (Answer, u64) {
         let key = StoreKey::new(key).unwrap();
         let txn = self.stores[store].begin().unwrap();
@@ -135,7 +135,7 @@ impl Pair {
 
 /// Invariant 3 of the store.
 #[test]
-fn reused_row_is_not_mistaken_for_its_old_key() {
+fn a_reused_row_does_not_answer_for_its_old_key() {
     for mode in Mode::PUBLISHED {
         let mut pair = Pair::new(mode, 1, 1);
         assert_eq!(pair.one(0, 1, "insert"), (Answer::Absent, 101));
@@ -143,7 +143,7 @@ fn reused_row_is_not_mistaken_for_its_old_key() {
         assert_eq!(pair.one(0, 1, "delete").0, Answer::Present);
         assert_eq!(pair.one(1, 1, "get"), (Answer::Absent, 0), "a deleted key");
         assert_eq!((pair.stats(1).stale, pair.stats(1).cached), (1, 0));
-        // The row of key 1 is that of key 2 now; worker 1 has key 1 cached there again.
+        // The row of key 1 now belongs to key 2; worker 1 has cached key 1 there again.
         pair.one(0, 1, "insert");
         pair.one(1, 1, "get");
         pair.one(0, 1, "delete");
@@ -192,7 +192,8 @@ fn cached_location_saves_the_index() {
         let after = pair.stores[1].rows().stats().phase(crate::Phase::Lock);
         (after.verbs - before.verbs, after.rounds - before.rounds)
     };
-    // READ of the bucket, FAA and READ of the row; then without the first.
+    // READ of the bucket, then FAA and READ of the row. With a cached location there is no first
+    // READ.
     assert_eq!((lock_verbs(), lock_verbs()), ((3, 2), (2, 1)));
 }
 
@@ -218,7 +219,7 @@ fn transaction_sees_its_own_inserts_and_deletes() {
     assert_eq!(pair.one(0, 1, "get"), (Answer::Present, 101));
 }
 
-/// A mutual lock that was taken to read serves an update; a shared one becomes exclusive.
+/// A mutual lock acquired for reading serves an update; a shared one becomes exclusive.
 #[test]
 fn key_that_was_read_can_be_put() {
     for mode in Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND]) {

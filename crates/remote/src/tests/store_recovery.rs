@@ -1,5 +1,5 @@
-//! Workers of a store that die at any moment: rows, index and locks afterwards, and the survivors'
-//! history.
+//! Workers of a store that die at random moments: rows, index and locks after recovery, and the
+//! survivors' history.
 
 use super::recovery::owners;
 use super::runner::{Found, Setup};
@@ -14,12 +14,12 @@ const SEEDS: u64 = 40;
 const COMMITS: u64 = 200;
 const OWNERS: usize = 2;
 const WORKERS: usize = 4;
-/// Workers that die, one after the other.
+/// Workers that die, one after another.
 const DEATHS: usize = 2;
 
 type Stores<'a> = Run<RowWorker<'a, SimWorker>>;
 
-/// What the deaths of a run have left to do.
+/// What recovery had to do in a run.
 #[derive(Default)]
 struct Left {
     rows_completed: u64,
@@ -57,7 +57,7 @@ fn run(setup: Setup) -> (Found, Left) {
     for victim in 0..DEATHS {
         let commits = COMMITS * (victim as u64 + 1) / (DEATHS as u64 + 1);
         run.advance(|run| run.committed >= commits);
-        // At any of the events to come, or within a commit, which is short.
+        // At a random event, or within a commit, which is short.
         let in_commit = run.rng.below(2) == 0;
         run.advance(|run| !in_commit || run.commits(victim));
         let mut events = run.rng.below(if in_commit { 40 } else { 200 });
@@ -69,18 +69,18 @@ fn run(setup: Setup) -> (Found, Left) {
         recover(&mut run, setup, (&mut regions, &nodes), victim, &mut left);
     }
     run.advance(|_| false);
-    (0..DEATHS).for_each(|victim| run.bury(victim));
+    (0..DEATHS).for_each(|victim| run.record_death(victim));
     run.check(&regions);
     (run.found, left)
 }
 
-/// Gives a worker no more time; in half of the runs its adapter still sends.
+/// Stops a worker. In half of the runs its adapter still sends.
 fn kill(run: &mut Stores<'_>, victim: usize) {
     run.stopped[victim] = true;
     if run.rng.below(2) == 0 {
         run.network.crash_worker(run.addresses[victim]);
     }
-    // Survivors meet its locks.
+    // Let survivors meet its locks.
     let until_ns = run.network.now_ns() + run.rng.below(20_000);
     run.network.set_timer(victim as u64, until_ns);
     run.advance(|run| run.network.now_ns() >= until_ns);
@@ -127,7 +127,7 @@ fn setup(seed: u64, mode: Mode, trap: Option<Trap>) -> Setup {
 }
 
 #[test]
-fn deaths_leave_a_whole_index() {
+fn deaths_leave_a_consistent_index() {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     for mode in modes() {
         let (mut sum, mut unknown) = (Left::default(), 0);
@@ -141,7 +141,8 @@ fn deaths_leave_a_whole_index() {
         }
         let Left { rows_completed, exclusive_freed } = sum;
         println!(
-            "{mode:?}: {rows_completed} rows completed, {exclusive_freed} locks freed, {unknown} unknown outcomes"
+            "{mode:?}: {rows_completed} rows completed, {exclusive_freed} locks freed, \
+             {unknown} unknown outcomes"
         );
         assert!(given.is_some() || (rows_completed > 5 && exclusive_freed > 10 && unknown > 2));
     }

@@ -1,9 +1,9 @@
 //! Clients of a store on a simulated cluster: gets, puts, inserts and deletes of few keys, recorded
 //! for the checker.
 //!
-//! A value that is read or written is an operation on the key's register. An answer that a key is
-//! absent, and a change of the index, is one on the register of each bucket that is locked: its
-//! value is the bucket's last change.
+//! A read or written value is an operation on the key's register. An answer that a key is absent,
+//! and a change of the index, is an operation on the register of each locked bucket, whose value is
+//! the bucket's last change.
 
 use super::runner::{Found, Setup, SimServer, advance, message_worker, servers};
 use crate::{
@@ -16,7 +16,7 @@ use clearway_fabric::{Fabric, Region, WorkerAddr};
 use clearway_history::{CheckOptions, History, Op, Outcome, Txn};
 use std::collections::BTreeMap;
 
-/// Words of a value; all of them are the same, so that a torn one shows.
+/// Words of a value. All of them are equal, so that a torn value is visible.
 const VALUE: usize = 2;
 const KEYS: u64 = 6;
 pub const OPERATIONS: usize = 3;
@@ -33,9 +33,9 @@ struct Client {
     session: u32,
     begun_ns: u64,
     start: StartTimestamp,
-    /// What is still to do, the next one last.
+    /// Remaining operations; the next one is last.
     plan: Vec<(StoreKey, Wish)>,
-    /// The operation under way has looked at its key already.
+    /// The current operation has already read its key.
     looked: bool,
     ops: Vec<Op>,
     commits: bool,
@@ -54,9 +54,9 @@ pub struct Run<R> {
     values: u64,
     pub committed: u64,
     pub found: Found,
-    /// By worker: it gets no time. A survivor that has noticed a fence waits for recovery.
+    /// By worker: it is not polled. A survivor that has noticed a fence waits for recovery.
     pub stopped: Vec<bool>,
-    /// Verbs may be refused: the regions are fenced.
+    /// The regions are fenced, so verbs may be rejected.
     pub fenced: bool,
 }
 
@@ -64,7 +64,7 @@ pub fn layout(setup: Setup) -> StoreLayout {
     StoreLayout { mode: setup.mode, value_words: VALUE, buckets: 2, entries: 2 }
 }
 
-/// Runs the clients until enough transactions have committed, and checks.
+/// Runs the clients until enough transactions have committed, and checks the history.
 pub fn run(setup: Setup) -> (Found, StoreStats) {
     let layout = layout(setup);
     let network = Network::new(setup.seed, setup.config());
@@ -171,10 +171,10 @@ impl<R: RowClient> Run<R> {
         }
     }
 
-    /// Lets time pass until there is nothing to do, or `until` holds.
+    /// Advances time until there is nothing to do, or `until` holds.
     pub fn advance(&mut self, mut until: impl FnMut(&Self) -> bool) {
         let mut steps = 0;
-        // Far more than a run needs: transactions that make no progress are a finding, too.
+        // Far more than a run needs, because transactions without progress are a finding, too.
         let limit = 5_000 * (self.setup.commits + 100);
         while self.found.broken.is_empty()
             && !until(self)
@@ -207,7 +207,7 @@ impl<R: RowClient> Run<R> {
             self.handle(worker, event);
         }
         if self.workers[worker].is_ready() {
-            // Rows that are held already are ready for ever: let time pass.
+            // Rows that are held already are always ready: let time pass.
             self.network.set_timer(worker as u64, self.network.now_ns() + 100);
         }
     }
@@ -219,8 +219,8 @@ impl<R: RowClient> Run<R> {
                 let client = self.clients[worker].remove(&txn).unwrap();
                 let session = client.session;
                 self.record(client, Outcome::Committed);
-                let under_way: usize = self.clients.iter().map(BTreeMap::len).sum();
-                if self.committed + (under_way as u64) < self.setup.commits {
+                let running: usize = self.clients.iter().map(BTreeMap::len).sum();
+                if self.committed + (running as u64) < self.setup.commits {
                     let txn = self.workers[worker].begin().unwrap();
                     self.begin(worker, txn, session);
                 }
@@ -257,7 +257,7 @@ impl<R: RowClient> Run<R> {
         self.go_on(worker, txn);
     }
 
-    /// Asks for the next operation, or for the end.
+    /// Requests the next operation, or the end.
     fn go_on(&mut self, worker: usize, txn: TxnHandle) {
         let client = self.clients[worker].get_mut(&txn).unwrap();
         let store = &mut self.workers[worker];
@@ -321,7 +321,7 @@ impl<R: RowClient> Run<R> {
         if answer != Answer::Present || changed_index {
             self.record_buckets(worker, txn, key, &mut client);
         }
-        // Only who has found the key changes or deletes it; only who has not inserts it.
+        // A key is changed or deleted only if it was found, and inserted only if it was not.
         client.looked = looks
             && matches!(
                 (wish, answer == Answer::Present),
@@ -349,7 +349,7 @@ impl<R: RowClient> Run<R> {
                 if probe == 0 {
                     self.found
                         .broken
-                        .push(format!("{key} is said to be absent, but its bucket is not locked"));
+                        .push(format!("{key} was reported absent, but its bucket is not locked"));
                 }
                 return;
             }
@@ -374,13 +374,13 @@ impl<R: RowClient> Run<R> {
         self.history.push(txn).unwrap();
     }
 
-    /// Whether a commit of a worker is under way.
+    /// Returns true if a commit of a worker is in flight.
     pub fn commits(&self, worker: usize) -> bool {
         self.clients[worker].values().any(|client| client.commits)
     }
 
-    /// Records what a worker that has died had under way.
-    pub fn bury(&mut self, worker: usize) {
+    /// Records the running transactions of a dead worker.
+    pub fn record_death(&mut self, worker: usize) {
         for (_, client) in std::mem::take(&mut self.clients[worker]) {
             let outcome = if client.commits { Outcome::Unknown } else { Outcome::Aborted };
             self.record(client, outcome);
@@ -395,14 +395,14 @@ impl<R: RowClient> Run<R> {
         self.found.checked = self.history.check(&CheckOptions::default());
     }
 
-    /// With all transactions at an end every lock is free, and index and rows agree.
+    /// Verifies after all transactions have ended that all locks are free and index and rows agree.
     fn check_regions(&mut self, regions: &[SimRegion]) {
         let left: usize = self.clients.iter().map(BTreeMap::len).sum();
         if left > 0 {
-            self.found.broken.push(format!("{left} transactions did not end"));
+            self.found.broken.push(format!("{left} transactions did not finish"));
         }
         if self.servers.iter().any(|(_, server)| !server.is_free() || server.bad_requests() > 0) {
-            self.found.broken.push("a server's lock leaked, or it was asked for nonsense".into());
+            self.found.broken.push("a server's lock leaked, or it got an invalid request".into());
         }
         let mut seen = Vec::new();
         let table = self.workers[0].rows().table().clone();

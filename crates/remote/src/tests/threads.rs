@@ -1,4 +1,4 @@
-//! Clients on threads of their own, with real time: for fabrics that no simulation drives.
+//! Clients on their own threads, in real time: for fabrics without a simulation.
 
 use super::PAYLOAD;
 use crate::{Event, RemoteError, RowClient, RowId};
@@ -10,10 +10,10 @@ use std::time::Instant;
 
 pub const ROWS_PER_TXN: usize = 3;
 
-/// A transaction with names for its rows.
+/// A transaction with its rows and the values read and written.
 pub type Record = (Txn, Vec<(RowId, Option<u64>, Option<u64>)>);
 
-/// Numbers for values, and one clock.
+/// Unique values, and a common clock.
 pub struct Shared {
     values: AtomicU64,
     begun: Instant,
@@ -29,7 +29,7 @@ impl Shared {
     }
 }
 
-/// Commits as many transactions on `rows` rows of each owner, one at a time. `wait` waits for the
+/// Commits `commits` transactions on `rows` rows of each owner, one at a time. `wait` waits for the
 /// client's messages.
 pub fn work<C: RowClient>(
     client: &mut C,
@@ -77,7 +77,7 @@ pub fn work<C: RowClient>(
                     );
                     let mut written = None;
                     if client.is_for_update(txn, row) {
-                        // Only uniqueness matters.
+                        // Relaxed: only uniqueness matters.
                         let value = 1 + shared.values.fetch_add(1, Ordering::Relaxed);
                         client.set(txn, row, &[value; PAYLOAD]);
                         written = Some(value);
@@ -102,7 +102,7 @@ pub fn work<C: RowClient>(
     Ok(records)
 }
 
-/// Checks what all clients have recorded.
+/// Checks the records of all clients.
 pub fn check(records: Vec<Record>) -> Report {
     let mut history = History::new();
     let mut keys = BTreeMap::new();

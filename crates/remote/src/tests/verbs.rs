@@ -7,7 +7,7 @@ use crate::{
 use clearway_fabric::sim::{Network, SimConfig};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
 
-/// Runs a transaction alone that updates the first rows and reads the others.
+/// Runs one transaction alone. It updates the first rows and reads the others.
 fn count(mode: Mode, updates: u32, reads: u32) -> Stats {
     let network = Network::new(1, SimConfig::default());
     let (owner, user) = (network.add_node(), network.add_node());
@@ -55,8 +55,8 @@ fn sum(stats: &Stats) -> (u64, u64) {
     (lock.verbs + commit.verbs, lock.rounds + commit.rounds)
 }
 
-/// A transaction of 10 operations, half of them updates, has 7.5 remote rows on 4 nodes: here two
-/// of them have 15.
+/// A transaction of 10 operations, half of them updates, has 7.5 remote rows on 4 nodes. The two
+/// transactions here have 15.
 #[test]
 fn one_round_locks_keep_their_budget() {
     let (verbs, rounds) = sum(&count(Mode::ONE_ROUND, 8, 7));
@@ -74,7 +74,7 @@ fn verbs_of_each_mode_are_the_sources() {
     assert_eq!(nw_ms, ((4, 3), (5, 5)));
     assert_eq!(wd_m, ((4, 3), (3, 3)));
     assert_eq!(wd_ms, ((6, 3), (7, 5)));
-    // A reader that meets nobody takes M's verbs.
+    // A reader without conflicts uses the verbs of M.
     for mode in Mode::ADAPTIVE {
         assert_eq!((sum(&count(mode, 1, 0)), sum(&count(mode, 0, 1))), wd_m);
     }

@@ -1,10 +1,10 @@
-//! Verbs on local rows, where processor and fabric exclude each other.
+//! Verbs on local rows, where CPU and fabric atomics exclude each other.
 
 use clearway_fabric::{FabricWorker, Region, Verb};
 
-/// Executes a verb on this node's own region by the processor.
+/// Executes a verb on this node's own region with the CPU.
 pub(super) fn execute<W: FabricWorker>(fabric: &mut W, region: &dyn Region, verb: Verb) {
-    let Some(remote) = verb.remote() else { unreachable!("locks need one-sided verbs only") };
+    let Some(remote) = verb.remote() else { unreachable!("locks use one-sided verbs only") };
     let word = remote.word as usize;
     match verb {
         Verb::Read { local, .. } => {
@@ -21,6 +21,6 @@ pub(super) fn execute<W: FabricWorker>(fabric: &mut W, region: &dyn Region, verb
             fabric.store(old, region.compare_exchange(word, expected, new))
         }
         Verb::Faa { add, old, .. } => fabric.store(old, region.fetch_add(word, add)),
-        Verb::Send { .. } | Verb::Recv { .. } => unreachable!("locks need one-sided verbs only"),
+        Verb::Send { .. } | Verb::Recv { .. } => unreachable!("locks use one-sided verbs only"),
     }
 }

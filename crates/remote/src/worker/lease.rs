@@ -4,16 +4,16 @@ use super::RowWorker;
 use crate::RemoteError;
 use clearway_fabric::{FabricWorker, RemoteAddr, Request, ScratchRange, Verb};
 
-/// Scratch words that renewals are written from.
+/// Scratch words from which renewals are written.
 pub(super) const LEASE_WORDS: usize = 1;
 
-/// The completion of a renewal has this, less the owner, for its id: no access has.
+/// The id of a renewal is this minus the owner's number. No access has such an id.
 const LAST_ID: u64 = u64::MAX;
 
 /// A worker's leases.
 pub(super) struct Leases {
     count: u64,
-    /// By owner: whether a renewal is under way.
+    /// By owner: whether a renewal is in flight.
     renewing: Vec<bool>,
 }
 
@@ -22,12 +22,12 @@ impl Leases {
         Self { count: 0, renewing: vec![false; owners] }
     }
 
-    /// Forgets what was under way: a pause has ended it.
+    /// Forgets renewals in flight, because a pause has ended them.
     pub fn pause(&mut self) {
         self.renewing.fill(false);
     }
 
-    /// Takes the completion of a renewal; false if it is another's.
+    /// Handles the completion of a renewal. Returns false if it belongs to another request.
     pub fn take(&mut self, id: u64) -> bool {
         let owner = LAST_ID - id;
         match usize::try_from(owner).ok().and_then(|owner| self.renewing.get_mut(owner)) {
@@ -41,33 +41,33 @@ impl Leases {
 }
 
 impl<W: FabricWorker> RowWorker<'_, W> {
-    /// Renews the worker's leases at all owners, but for those where the last renewal is still
-    /// under way. Its caller decides how often: see [`LeaseWatch::new`](crate::LeaseWatch::new).
+    /// Renews the worker's leases at all owners, except where the last renewal is still in flight.
+    /// The caller decides how often: see [`LeaseWatch::new`](crate::LeaseWatch::new).
     ///
     /// # Errors
-    /// [`RemoteError::Post`] if the fabric refuses. A renewal that fails, as any verb, is an error
-    /// of the next [`RowClient::poll`](crate::RowClient::poll): the owner's node is dead, or this
-    /// worker was taken for dead.
+    /// Returns [`RemoteError::Post`] if the fabric rejects the batch. A renewal that fails is an
+    /// error of the next [`RowClient::poll`](crate::RowClient::poll), like any verb: the owner's
+    /// node is dead, or this worker was considered dead.
     ///
     /// # Panics
-    /// If the table has no log.
+    /// Panics if the table has no log.
     pub fn renew_leases(&mut self) -> Result<(), RemoteError> {
         self.leases.count += 1;
         self.write_leases(self.leases.count)
     }
 
-    /// Ends the worker's leases: nobody takes it for dead from now on. It should have no
+    /// Ends the worker's leases, so that it can no longer be considered dead. It should have no
     /// transactions. Poll until [`RowWorker::is_quiet`] before the worker is dropped.
     ///
     /// # Errors
     /// As [`RowWorker::renew_leases`].
     pub fn end_leases(&mut self) -> Result<(), RemoteError> {
-        // A renewal that is under way is overtaken by nothing of its queue pair.
+        // A renewal in flight cannot overtake this WRITE: both use the same queue pair.
         self.leases.pause();
         self.write_leases(0)
     }
 
-    /// Whether no verb of the worker is under way.
+    /// Returns true if no verb of the worker is in flight.
     pub fn is_quiet(&self) -> bool {
         self.outstanding == 0 && self.backlog.is_empty()
     }

@@ -6,10 +6,10 @@ use crate::{Phase, RemoteError};
 use clearway_fabric::FabricWorker;
 
 impl<W: FabricWorker> RowWorker<'_, W> {
-    /// Records the changes of a transaction at their owners, then commits.
+    /// Logs the changes of a transaction at their owners, then commits.
     pub(super) fn log(&mut self, txn: usize) -> Result<(), RemoteError> {
         let dirty = self.dirty(txn);
-        // The last one to be recorded goes on, but not before all have been started.
+        // The last logged access continues, but not before all of them have been started.
         self.txns[txn].state = State::Logging;
         self.txns[txn].releasing = dirty.len() + 1;
         for access in dirty {

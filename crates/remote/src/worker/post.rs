@@ -1,4 +1,4 @@
-//! Posting the batches of accesses.
+//! Posts the batches of accesses.
 
 use super::{RowWorker, direct};
 use crate::{Phase, RemoteError};
@@ -20,7 +20,7 @@ impl<W: FabricWorker> RowWorker<'_, W> {
             for request in &batch {
                 direct::execute(&mut self.fabric, region, request.verb);
             }
-            // Not zero: a call is under way until `poll`.
+            // Not 0: a call is in flight until `poll`.
             self.txns[txn].accesses[access].pending = 1;
             self.executed.push_back((txn, access));
             return Ok(());
@@ -47,8 +47,8 @@ impl<W: FabricWorker> RowWorker<'_, W> {
         self.post(queue, batch)
     }
 
-    /// Posts a batch, behind those of the queue pair that wait for room: a transaction that polls
-    /// must not starve them.
+    /// Posts a batch behind those of the queue pair that wait for room. Otherwise a transaction
+    /// that keeps retrying could starve them.
     pub(super) fn post(&mut self, queue: QueueId, batch: Vec<Request>) -> Result<(), RemoteError> {
         if self.backlog.iter().any(|(of, _)| *of == queue) || !self.try_post(queue, &batch)? {
             self.backlog.push_back((queue, batch));
@@ -68,7 +68,7 @@ impl<W: FabricWorker> RowWorker<'_, W> {
         }
     }
 
-    /// Posts what there is room for by now, in order for each queue pair.
+    /// Posts waiting batches for which there is room now, in order for each queue pair.
     pub(super) fn post_backlog(&mut self) -> Result<(), RemoteError> {
         let mut full = Vec::new();
         for (queue, batch) in std::mem::take(&mut self.backlog) {

@@ -12,11 +12,11 @@ pub(super) fn assert_recoverable(table: &Table, number: u16, limits: WorkerLimit
     let log = table.log;
     assert!(
         (log.transactions as usize, log.rows as usize) == (limits.transactions, limits.rows),
-        "another log"
+        "the limits differ from the log's"
     );
     assert!(
         u32::from(number) < log.workers && log.rows <= 64 && table.owners.len() <= 64,
-        "too much for the log"
+        "worker number, rows or owners exceed the log's limits"
     );
     let readers = u64::from(log.workers) * u64::from(log.transactions);
     assert!(
@@ -26,10 +26,10 @@ pub(super) fn assert_recoverable(table: &Table, number: u16, limits: WorkerLimit
 }
 
 impl<'a, W: FabricWorker> RowWorker<'a, W> {
-    /// Stops all work, after the regions were fenced; false while verbs are under way that may
-    /// still change the scratch area. All of them complete, or are refused. Nothing else may be
-    /// called until [`RowWorker::resume`]; an error of [`RowClient::poll`](crate::RowClient::poll)
-    /// that the fence caused is over then.
+    /// Stops all work after the regions were fenced. Returns false while verbs are in flight,
+    /// because they may still change the scratch area. All of them will complete or fail. Nothing
+    /// else may be called until [`RowWorker::resume`]. An error of
+    /// [`RowClient::poll`](crate::RowClient::poll) that the fence caused is cleared by then.
     pub fn drain(&mut self) -> bool {
         self.backlog.clear();
         self.outstanding -= self.fabric.poll(&mut self.completions);
@@ -37,12 +37,12 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         self.outstanding == 0
     }
 
-    /// Tells the locks that this worker surely holds.
+    /// Returns the locks that this worker surely holds.
     ///
     /// # Panics
-    /// If the table has no log, or [`RowWorker::drain`] has not succeeded.
+    /// Panics if the table has no log, or if [`RowWorker::drain`] has not returned true.
     pub fn pause(&mut self) -> Vec<HeldLock> {
-        assert!(self.table.is_logged() && self.outstanding == 0, "no log, or verbs under way");
+        assert!(self.table.is_logged() && self.outstanding == 0, "no log, or verbs in flight");
         self.queues.clear();
         self.leases.pause();
         self.parked.clear();
@@ -52,7 +52,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             for access in &mut txn.accesses {
                 access.interrupted = access.pause();
             }
-            // Who releases holds nothing: what it has not released yet recovery does.
+            // A transaction that is releasing holds nothing: recovery releases the rest.
             if !matches!(txn.state, State::Running | State::Logging | State::Sealing) {
                 continue;
             }
@@ -67,23 +67,23 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         locks
     }
 
-    /// Gives the worker another mailbox, after [`RowWorker::pause`], as [`RowWorker::with_mailbox`]
-    /// does: the one before may have, or get, words of lines that are no more.
+    /// Replaces the worker's mailbox after [`RowWorker::pause`], as [`RowWorker::with_mailbox`]
+    /// does. The old mailbox may have, or still get, words of lines that no longer exist.
     ///
     /// # Errors
-    /// [`RemoteError::Fabric`] if a node cannot be reached.
+    /// Returns [`RemoteError::Fabric`] if a node cannot be reached.
     pub fn replace_mailbox(&mut self, mailbox: Mailbox<'a>) -> Result<(), RemoteError> {
         self.mailbox = Some(Connected::new(mailbox, &mut self.fabric)?);
         Ok(())
     }
 
-    /// Goes on with the transactions, in a table whose regions have their new keys.
+    /// Continues the transactions in a table whose regions have their new keys.
     ///
     /// # Errors
-    /// [`RemoteError::Fabric`] if an owner cannot be reached.
+    /// Returns [`RemoteError::Fabric`] if an owner cannot be reached.
     ///
     /// # Panics
-    /// If the table has lines, and the worker no new mailbox.
+    /// Panics if the table has lines and the worker has no new mailbox.
     pub fn resume(&mut self, table: Table, outcomes: &Outcomes) -> Result<(), RemoteError> {
         assert!(!table.mode.has_line() || self.mailbox.is_some(), "no new mailbox");
         let connect =

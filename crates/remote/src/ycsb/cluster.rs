@@ -12,16 +12,16 @@ use std::rc::Rc;
 
 pub(super) type Server = MessageServer<ModelLink>;
 
-/// Time between two looks at memory that a worker waits for.
+/// Time between two polls of memory for which a worker waits.
 const LOOK_NS: u64 = 100;
 
-/// A transaction that is done again until it commits.
+/// A transaction that is retried until it commits.
 #[derive(Default)]
 struct Client {
-    /// Of an earlier attempt.
+    /// The start timestamp of an earlier attempt.
     start: Option<StartTimestamp>,
     plan: Vec<(RowId, bool)>,
-    /// Operations that are done.
+    /// Finished operations.
     done: usize,
     begun_ns: u64,
 }
@@ -32,26 +32,26 @@ pub(super) struct Cluster<'a> {
     model: Rc<RefCell<Model>>,
     workers: Vec<Box<dyn RowClient + 'a>>,
     servers: Vec<Server>,
-    /// By worker, then by number.
+    /// By worker, then by client number.
     clients: Vec<Vec<Client>>,
     running: BTreeMap<(usize, TxnHandle), usize>,
-    /// By worker: transactions that have begun, or are about to.
+    /// By worker: transactions that have started, or are about to.
     begun: Vec<usize>,
-    /// By worker: clients that may begin again.
+    /// By worker: clients that may restart.
     again: Vec<VecDeque<usize>>,
     /// By queue: clients whose next transaction is a new one.
     fresh: Vec<Vec<(usize, usize)>>,
-    /// By queue: whether it will be looked at for an idle processor.
+    /// By queue: whether a check for an idle processor is scheduled.
     idling: Vec<bool>,
     looking: Vec<bool>,
     rng: SeededEntropy,
     plans: Plans,
-    /// Changes of each row by transactions that committed.
+    /// Changes of each row by committed transactions.
     changes: BTreeMap<RowId, u64>,
     commits: u64,
-    /// Commits of the warm-up, and when it ended.
+    /// Commits of the warm-up, and the time when it ended.
     warmed_up: Option<(u64, u64)>,
-    /// When the last measured commit was.
+    /// The time of the last measured commit.
     measured_ns: u64,
     latency_ns: u64,
     remote_rows: u64,
@@ -177,7 +177,7 @@ impl<'a> Cluster<'a> {
         &mut self.fresh[queue]
     }
 
-    /// Looks for new transactions as soon as a processor of the queue is idle.
+    /// Schedules a check for the time when a processor of the queue becomes idle.
     fn look_for_idle(&mut self, queue: usize) {
         if !self.fresh[queue].is_empty()
             && !self.is_over()
@@ -189,7 +189,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// A processor that has nothing else to do begins a new transaction.
+    /// Starts a new transaction on an idle processor.
     fn idle(&mut self, queue: usize) {
         let is_idle = self.model.borrow().idle_ns(queue) <= self.network.now_ns();
         if is_idle && !self.is_over() {
@@ -205,7 +205,7 @@ impl<'a> Cluster<'a> {
         self.look_for_idle(queue);
     }
 
-    /// Aborted transactions that have waited begin before new ones.
+    /// Aborted transactions whose back-off has passed start before new ones.
     fn begin_again(&mut self, worker: usize) {
         while self.begun[worker] < self.setup.transactions
             && let Some(client) = self.again[worker].pop_front()
@@ -216,7 +216,7 @@ impl<'a> Cluster<'a> {
 
     fn begin(&mut self, worker: usize, client: usize) {
         self.begun[worker] += 1;
-        // Drawn: transactions that abort one another must not do so in step for ever.
+        // Random, so that transactions do not abort one another in lockstep forever.
         let begin_ns = self.setup.costs.begin_ns;
         let begin_ns = begin_ns / 2 + self.rng.below(begin_ns + 1);
         let mut model = self.model.borrow_mut();
@@ -224,7 +224,8 @@ impl<'a> Cluster<'a> {
         model.at(begun_ns, Action::Begin(worker, client));
     }
 
-    /// A transaction has ended, so that another of the worker can begin. Returns its client.
+    /// Records that a transaction has ended, so that another of the worker can start. Returns its
+    /// client.
     fn ended(&mut self, worker: usize, txn: TxnHandle) -> usize {
         self.begun[worker] -= 1;
         self.begin_again(worker);
@@ -271,7 +272,7 @@ impl<'a> Cluster<'a> {
                 self.workers[worker].get(txn, row, update)?;
             }
             Event::Locked(txn, row) => self.locked(worker, txn, row),
-            Event::Released(..) => unreachable!("no client asks for it"),
+            Event::Released(..) => unreachable!("no client requests it"),
             Event::Committed(txn) => {
                 let client = self.ended(worker, txn);
                 self.committed(worker, client);
@@ -327,7 +328,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Each changed row has all of its changes, and is free.
+    /// Verifies that each changed row has all its changes and is unlocked.
     fn verify(&self, table: &Table, regions: &[SimRegion]) -> Result<(), RunError> {
         if !self.running.is_empty() {
             return Err(RunError::WrongRows(format!(

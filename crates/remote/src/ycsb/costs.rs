@@ -1,45 +1,45 @@
-//! What the simulated cluster's processors and networks cost.
+//! Costs of the simulated cluster's processors and networks.
 
 use clearway_fabric::sim::SimConfig;
 
-/// A way to send messages, in nanoseconds.
+/// The cost of a message, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageCosts {
-    /// Processor time to send one.
+    /// CPU time to send a message.
     pub send_ns: u64,
     /// Time from the sender's adapter to the receiver's.
     pub wire_ns: u64,
-    /// Processor time to receive one.
+    /// CPU time to receive a message.
     pub receive_ns: u64,
 }
 
 /// Costs of the cluster, in nanoseconds.
 ///
-/// The default has our estimates for the source's hardware, which gives no such numbers; `queue_ns`
-/// is calibrated.
+/// The defaults are our estimates for the source's hardware, which gives no such numbers. Only
+/// `queue_ns` is calibrated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// Time from one adapter to another, for verbs.
+    /// Time of a verb from one adapter to another.
     pub verb_wire_ns: u64,
-    /// The same to the own node.
+    /// The same within one node.
     pub loopback_ns: u64,
-    /// Processor time to post a verb and take its completion.
+    /// CPU time to post a verb and poll its completion.
     pub verb_ns: u64,
     /// SEND and RECV.
     pub two_sided: MessageCosts,
     /// TCP over InfiniBand: the kernel's work on both sides, and the wake-up of the receiver.
     pub tcp: MessageCosts,
-    /// Processor time that a received message spends between threads: parsed, queued, taken from
-    /// the queue. Calibrated: with it two-sided is 3.2 times TCP at theta 0, as in RCBench (85.4
-    /// against 26.7 thousand transactions a second).
+    /// CPU time to pass a received message between threads: parse, enqueue, dequeue. Calibrated:
+    /// with this value two-sided is 3.2 times TCP at theta 0, as in RCBench (85.4 and 26.7 thousand
+    /// transactions per second).
     pub queue_ns: u64,
-    /// Processor time of an owner for one request: its index, its lock table, its row.
+    /// CPU time of an owner for one request: its index, its lock table, its row.
     pub handle_ns: u64,
-    /// Processor time of a transaction for one row.
+    /// CPU time of a transaction for one row.
     pub row_ns: u64,
-    /// Processor time to begin a transaction, or to begin it again.
+    /// CPU time to start or restart a transaction.
     pub begin_ns: u64,
-    /// Time between an abort and the next beginning, as in RCBench (`config.h`, `ABORT_PENALTY`).
+    /// Time between an abort and the restart, as in RCBench (`config.h`, `ABORT_PENALTY`).
     pub back_off_ns: u64,
 }
 
@@ -60,11 +60,11 @@ impl Default for Costs {
     }
 }
 
-/// A cost by name, and its values.
+/// A cost's name, and the values that it consists of.
 pub type CostField = (&'static str, fn(&mut Costs) -> Vec<&mut u64>);
 
 impl Costs {
-    /// The network for verbs.
+    /// Returns the configuration of the network for verbs.
     pub(super) fn network(&self) -> SimConfig {
         SimConfig {
             latency_ns: self.verb_wire_ns,
@@ -73,7 +73,7 @@ impl Costs {
         }
     }
 
-    /// The costs by name, each with a way to change it: for the sensitivity of a result.
+    /// Returns the costs by name, each with a way to change it, for sensitivity analyses.
     pub fn fields() -> [CostField; 9] {
         [
             ("wire of verbs", |c| vec![&mut c.verb_wire_ns, &mut c.loopback_ns]),

@@ -1,18 +1,18 @@
 //! The source's experiments in virtual time: YCSB on a simulated cluster, by one-sided verbs or by
 //! messages.
 //!
-//! Protocols and lock tables are the real ones. [`RowWorker`] runs on [`clearway_fabric::sim`];
-//! [`MessageWorker`] and [`MessageServer`] exchange messages that cost what [`Costs`] says. A
-//! node's workers serve the messages of other nodes, too. Without cached locations a row's index
-//! entry is read first; an owner that is asked by a message looks it up itself.
+//! Protocols and lock tables are the real ones. [`RowWorker`] runs on [`clearway_fabric::sim`].
+//! [`MessageWorker`] and [`MessageServer`] exchange messages with the costs in [`Costs`]. A node's
+//! workers also serve the messages of other nodes. Without cached locations, a row's index entry is
+//! read first. An owner that serves a message looks up the row itself.
 //!
 //! Clients keep [`Setup::in_flight`] transactions at each worker. One-sided, a worker runs one at a
-//! time, as in the source. By messages, a node's workers share a queue: whoever finds it empty
-//! begins another transaction, while others wait for replies or locks. An aborted transaction
-//! begins again after [`Costs::back_off_ns`], with its timestamp.
+//! time, as in the source. By messages, a node's workers share a queue. A worker that finds the
+//! queue empty starts another transaction, while others wait for replies or locks. An aborted
+//! transaction restarts after [`Costs::back_off_ns`], with its timestamp.
 //!
-//! After a run each row has as many changes as committed transactions made; otherwise the run is an
-//! error.
+//! After a run, each row must have as many changes as committed transactions made; otherwise the
+//! run fails.
 //!
 //! Waits and their bounds: the warm-up ends after [`MAX_WARM_UP_NS`], and a run after
 //! [`MAX_VIRTUAL_NS`], even if too few transactions have committed.
@@ -40,76 +40,76 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
-/// The most virtual time that a run takes before no more transactions begin, nor begin again.
+/// The virtual time after which no more transactions start or restart.
 pub const MAX_VIRTUAL_NS: u64 = 2_000_000_000;
 
-/// The warm-up ends after this much virtual time even if too few transactions have committed.
+/// The virtual time after which the warm-up ends even if too few transactions have committed.
 pub const MAX_WARM_UP_NS: u64 = 1_000_000_000;
 
 /// Words of a row. The source's 100 bytes would occupy the network for 5 ns more.
 pub const PAYLOAD_WORDS: usize = 4;
-/// Words of an index entry that is read.
+/// Words of an index entry.
 pub const BUCKET_WORDS: usize = 2;
-/// Transactions in flight for each worker: 10,000 a node, for its 8 workers. Deneva's and RCBench's
-/// experiments have as many.
+/// Transactions in flight per worker: 10,000 per node with 8 workers, as in the experiments of
+/// Deneva and RCBench.
 const IN_FLIGHT: usize = 1_250;
-/// No worker has this port: nodes are reached for their memory.
+/// No worker has this port: connections to a node only access its memory.
 const PORT: u32 = 1000;
 
-/// How rows of other nodes are reached.
+/// The way to access rows of other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Verbs on the owner's memory.
     OneSided,
-    /// SEND and RECV: the owner's processor does the work.
+    /// SEND and RECV: the owner's CPU does the work.
     TwoSided,
-    /// TCP, as above.
+    /// TCP: the owner's CPU does the work.
     Tcp,
 }
 
-/// One run.
+/// The parameters of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// What draws transactions and delays.
+    /// Seed of transactions and delays.
     pub seed: u64,
-    /// Protocol and locks. Messages have no one-round locks and no lines: they are shared or mutual
-    /// there.
+    /// Protocol and locks. Messages have no one-round locks and no lines; their locks are shared or
+    /// mutual.
     pub mode: Mode,
-    /// How rows are reached.
+    /// The way to access rows.
     pub transport: Transport,
-    /// Workers know where rows are, and read no index.
+    /// Workers know the locations of rows and read no index.
     pub cached: bool,
     /// Skew of the rows of each node, from 0 to below 1.
     pub theta: f64,
     /// Share of operations that update.
     pub writes: f64,
-    /// Nodes; each has as many of the rows.
+    /// Number of nodes; each has the same number of rows.
     pub nodes: usize,
     /// Workers of a node.
     pub workers: usize,
-    /// Transactions that a worker runs at a time.
+    /// Concurrent transactions of a worker.
     pub transactions: usize,
-    /// Transactions of a worker that clients wait for, with those that were aborted and have not
-    /// begun again.
+    /// Transactions of a worker for which clients wait, including aborted ones that have not
+    /// restarted.
     pub in_flight: usize,
     /// Rows of a node.
     pub rows: u32,
-    /// Operations of a transaction, each on another row.
+    /// Operations per transaction, each on a different row.
     pub operations: usize,
-    /// Transactions that commit before the rate is taken.
+    /// Commits before the measurement of the rate begins.
     pub warm_up: u64,
-    /// Transactions that commit while it is.
+    /// Commits during the measurement.
     pub commits: u64,
-    /// What everything costs.
+    /// All costs.
     pub costs: Costs,
 }
 
 impl Setup {
-    /// The source's cluster: 4 nodes of 8 workers, transactions of 10 operations, 1,000,000 rows a
-    /// node.
+    /// Creates the source's cluster: 4 nodes with 8 workers each, transactions of 10 operations,
+    /// and 1,000,000 rows per node.
     ///
-    /// By messages, aborted transactions that come back pile up for long: the warm-up takes more
-    /// commits.
+    /// By messages, the backlog of aborted transactions grows for a long time, so the warm-up takes
+    /// more commits.
     pub fn new(mode: Mode, transport: Transport, theta: f64, writes: f64) -> Self {
         let one_sided = transport == Transport::OneSided;
         Self {
@@ -132,7 +132,7 @@ impl Setup {
     }
 
     fn limits(&self) -> WorkerLimits {
-        // One more row is the index entry.
+        // One more row for the index entry.
         WorkerLimits { transactions: self.transactions, rows: self.operations + 1 }
     }
 
@@ -145,26 +145,26 @@ impl Setup {
     }
 }
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Commits a second, after the warm-up.
+    /// Commits per second after the warm-up.
     pub rate: f64,
-    /// Commits and aborts, with those of the warm-up and those at the end.
+    /// All counts, including those of the warm-up and of the end.
     pub stats: Stats,
-    /// Mean time from a transaction's first beginning to its commit.
+    /// Mean time from a transaction's first start to its commit.
     pub latency_ns: f64,
-    /// Requests for locks of rows of other nodes.
+    /// Lock requests for rows of other nodes.
     pub remote_rows: u64,
 }
 
 impl Outcome {
-    /// Aborts, as a share of all ends.
+    /// Returns aborts as a share of all commits and aborts.
     pub fn abort_rate(&self) -> f64 {
         self.stats.aborts as f64 / (self.stats.aborts + self.stats.commits).max(1) as f64
     }
 
-    /// A count for each commit.
+    /// Returns a count per commit.
     pub fn a_commit(&self, count: u64) -> f64 {
         count as f64 / self.stats.commits.max(1) as f64
     }
@@ -175,7 +175,7 @@ impl Outcome {
 pub enum RunError {
     /// A worker or server failed.
     Remote(RemoteError),
-    /// Rows or locks are not as the committed transactions leave them.
+    /// Rows or locks are not in the state that the committed transactions should leave.
     WrongRows(String),
 }
 
@@ -199,7 +199,7 @@ impl From<RemoteError> for RunError {
 /// Runs the cluster until enough transactions have committed, and verifies its rows.
 ///
 /// # Errors
-/// [`RunError`], which is a mistake of the protocols or of the simulation.
+/// Returns a [`RunError`] for a bug of the protocols or of the simulation.
 pub fn run(setup: &Setup) -> Result<Outcome, RunError> {
     let network = Network::new(setup.seed, setup.costs.network());
     let nodes: Vec<SimNode> = (0..setup.nodes).map(|_| network.add_node()).collect();

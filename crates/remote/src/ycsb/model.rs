@@ -7,43 +7,43 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// What happens when a timer expires.
+/// The effect of a timer.
 pub(super) enum Action {
-    /// A client's transaction begins, or begins again.
+    /// A client's transaction starts or restarts.
     Begin(usize, usize),
-    /// An aborted transaction has waited, and can begin again.
+    /// The back-off of an aborted transaction has passed.
     Again(usize, usize),
     /// A processor of this queue may be idle.
     Idle(usize),
-    /// The transaction's work on a row has been done.
+    /// The transaction's work on a row is done.
     GoOn(usize, TxnHandle),
-    /// The worker looks at what has arrived.
+    /// The worker polls for arrivals.
     Poll(usize),
-    /// The worker looks at its memory.
+    /// The worker polls its memory.
     Look(usize),
     Arrive(Message),
     Deliver(Message),
 }
 
-/// A message of one endpoint to another. Endpoints are the workers, then the owners' servers.
+/// A message between endpoints. Endpoints are the workers, followed by the owners' servers.
 pub(super) struct Message {
     from: usize,
     pub to: usize,
     words: Vec<u64>,
 }
 
-/// Virtual time, and who is busy until when.
+/// Virtual time, and until when each processor is busy.
 pub(super) struct Model {
     network: Network,
     costs: Costs,
     messages: MessageCosts,
-    /// By token, which is used again after its timer has expired.
+    /// By token. A token is reused after its timer has expired.
     actions: Vec<Option<Action>>,
     free_tokens: Vec<usize>,
-    /// By worker: those of a node are neighbours, and serve its messages, too.
+    /// By worker. Those of a node are adjacent, and serve its messages, too.
     free_ns: Vec<u64>,
     workers_per_node: usize,
-    /// The workers of a node take what arrives, and new transactions, from one queue.
+    /// The workers of a node take arrivals and new transactions from one queue.
     shared: bool,
     inboxes: Vec<VecDeque<Incoming>>,
 }
@@ -83,27 +83,27 @@ impl Model {
         self.actions[token as usize].take().expect("a timer expires once")
     }
 
-    /// Lets the workers of a node take what arrives from one queue.
+    /// Makes the workers of a node take arrivals from one queue.
     pub fn with_shared_queues(self) -> Self {
         Self { shared: true, ..self }
     }
 
-    /// How many queues there are: one for each worker, or for each node.
+    /// Returns the number of queues: one per worker, or one per node.
     pub fn queues(&self) -> usize {
         if self.shared { self.inboxes.len() - self.free_ns.len() } else { self.free_ns.len() }
     }
 
-    /// The queue that a worker takes its work from.
+    /// Returns the queue from which a worker takes its work.
     pub fn queue(&self, worker: usize) -> usize {
         if self.shared { self.node(worker) } else { worker }
     }
 
-    /// When a processor of the queue has nothing to do: now, or later.
+    /// Returns the time when a processor of the queue is idle: now, or later.
     pub fn idle_ns(&self, queue: usize) -> u64 {
         self.free_ns[self.first_free(queue)].max(self.network.now_ns())
     }
 
-    /// The processor of a queue that is free first.
+    /// Returns the processor of a queue that becomes free first.
     fn first_free(&self, queue: usize) -> usize {
         if !self.shared {
             return queue;
@@ -113,7 +113,7 @@ impl Model {
         of_node.min_by_key(|worker| self.free_ns[*worker]).expect("a node has workers")
     }
 
-    /// Occupies the processor that runs a worker's transactions; returns when it is done.
+    /// Occupies the processor that runs a worker's transactions. Returns the time when it is done.
     pub fn work(&mut self, worker: usize, ns: u64) -> u64 {
         let processor = self.first_free(self.queue(worker));
         let free_ns = &mut self.free_ns[processor];
@@ -153,7 +153,7 @@ impl Model {
         self.inboxes[message.to].push_back(incoming);
     }
 
-    /// An endpoint's number among the peers of the other kind.
+    /// Returns an endpoint's number among the peers of the other kind.
     fn peer(&self, endpoint: usize) -> usize {
         endpoint.checked_sub(self.free_ns.len()).unwrap_or(endpoint)
     }

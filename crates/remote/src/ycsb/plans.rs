@@ -1,4 +1,4 @@
-//! What transactions do: each operation on another row, which it reads or updates.
+//! Random transactions: each operation reads or updates a different row.
 
 use super::zipf::Zipf;
 use crate::RowId;
@@ -14,11 +14,12 @@ pub struct Plans {
 }
 
 impl Plans {
-    /// Transactions of `operations` on `rows` of each node, skewed by theta. A share of `writes` of
-    /// them updates.
+    /// Creates plans of `operations` on `rows` of each node, skewed by theta. A share of `writes`
+    /// of the operations updates.
     ///
     /// # Panics
-    /// Unless theta is from 0 to below 1, and there are at least 2 rows and as many as operations.
+    /// Panics unless theta is from 0 to below 1 and `rows` is at least 2, and if there are more
+    /// operations than rows.
     pub fn new(nodes: u32, rows: u32, operations: usize, theta: f64, writes: f64) -> Self {
         assert!(
             u64::from(nodes) * u64::from(rows) >= operations as u64,
@@ -27,7 +28,7 @@ impl Plans {
         Self { nodes, operations, writes, zipf: Zipf::new(rows, theta) }
     }
 
-    /// The rows of the next transaction, and whether each is updated.
+    /// Draws the rows of the next transaction, each with whether it is updated.
     pub fn draw(&self, rng: &SeededEntropy) -> Vec<(RowId, bool)> {
         let mut plan: Vec<(RowId, bool)> = Vec::new();
         while plan.len() < self.operations {

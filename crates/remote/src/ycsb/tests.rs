@@ -1,11 +1,10 @@
-//! What the simulated cluster must show, however small: right rows, the budgets of verbs, the
-//! calibration.
+//! Properties that the simulated cluster must have at any size: correct rows, the budgets of verbs,
+//! and the calibration.
 
 use super::*;
 use crate::{LockKind, Protocol};
 
-/// A cluster of the source's size with fewer rows and transactions in flight. Aborted ones begin
-/// again at once.
+/// A cluster of the source's size with fewer rows and transactions in flight, and without back-off.
 fn small(mode: Mode, transport: Transport, theta: f64) -> Setup {
     let full = Setup::new(mode, transport, theta, 0.5);
     let costs = Costs { back_off_ns: 0, ..full.costs };
@@ -16,7 +15,7 @@ fn all_modes() -> impl Iterator<Item = Mode> {
     Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND, Mode::LINE])
 }
 
-/// [`run`] fails if a row lacks a change or has one too many, or a lock leaks.
+/// [`run`] fails if a row lacks a change or has one too many, or if a lock leaks.
 #[test]
 fn rows_have_the_changes_of_committed_transactions() {
     for mode in all_modes() {
@@ -48,7 +47,7 @@ fn same_seed_gives_the_same_run() {
     assert_ne!(first.stats, run(&Setup { seed: 2, ..setup }).unwrap().stats);
 }
 
-/// 7.5 remote rows a transaction: at most 2 rounds for each and 27 verbs together.
+/// 7.5 remote rows per transaction: at most 2 rounds for each, and 27 verbs in total.
 #[test]
 fn one_round_keeps_its_budget_of_verbs_and_rounds() {
     let found =
@@ -62,8 +61,8 @@ fn one_round_keeps_its_budget_of_verbs_and_rounds() {
     assert!((found.a_commit(found.remote_rows) - 7.5).abs() < 0.3, "{found:?}");
 }
 
-/// A CAS to stand in line and a WRITE to the one before; a CAS more if the word has moved, which
-/// comes to 1 % here.
+/// A CAS to join the line and a WRITE to the predecessor. A changed lock word costs one more CAS,
+/// in 1 % of the waits here.
 #[test]
 fn waits_in_line_take_about_two_verbs() {
     let found = run(&small(Mode::LINE, Transport::OneSided, 0.95)).unwrap();
@@ -89,14 +88,15 @@ fn adaptive_locks_keep_up_with_the_better_kind() {
                 });
             let ratio = adaptive / mutual.max(shared);
             println!(
-                "{protocol:?}, theta {theta}, writes {writes}: {ratio:.3} of the better of M and M/S"
+                "{protocol:?}, theta {theta}, writes {writes}: {ratio:.3} of the better of M \
+                 and M/S"
             );
             assert!(ratio > 0.97, "{protocol:?}, theta {theta}, writes {writes}: {ratio}");
         }
     }
 }
 
-/// The only cost that is fitted, and to this ratio alone.
+/// The only fitted cost, and the only ratio to which it is fitted.
 #[test]
 fn two_sided_is_to_tcp_as_calibrated_at_theta_0() {
     let shared = Mode { protocol: Protocol::NoWait, kind: LockKind::Shared };
@@ -112,7 +112,7 @@ fn two_sided_is_to_tcp_as_calibrated_at_theta_0() {
     assert!((3.1..3.3).contains(&ratio), "{ratio}");
 }
 
-/// By messages, a worker goes on with the next transaction while one waits for a reply.
+/// By messages, a worker starts the next transaction while another one waits for a reply.
 #[test]
 fn workers_begin_transactions_while_others_wait() {
     let rate = |in_flight| {
@@ -123,7 +123,7 @@ fn workers_begin_transactions_while_others_wait() {
     assert!(many > 1.25 * one, "{one} with 1 in flight a worker, {many} with 64");
 }
 
-/// Each abort delays the commit that follows it by the back-off, and others run meanwhile.
+/// Each abort delays the following commit by the back-off; other transactions run meanwhile.
 #[test]
 fn aborted_transactions_wait_before_they_begin_again() {
     let back_off_ns = 100_000;
@@ -133,7 +133,7 @@ fn aborted_transactions_wait_before_they_begin_again() {
         let [at_once, waited] = [full, waiting].map(|setup| run(&setup).unwrap());
         let waits_ns = (waited.stats.aborts * back_off_ns) as f64;
         let latencies_ns = waited.latency_ns * waited.stats.commits as f64;
-        // Those that have waited when enough have committed do not commit any more.
+        // Transactions in back-off when enough have committed do not commit any more.
         assert!(latencies_ns >= waits_ns / 2.0 && waits_ns > 0.0, "{transport:?}: {waited:?}");
         assert!(
             waited.abort_rate() < at_once.abort_rate(),

@@ -1,4 +1,4 @@
-//! Ranks by Zipf's law, as YCSB draws them (Gray et al., SIGMOD 1994).
+//! Ranks with a Zipf distribution, drawn as in YCSB (Gray et al., SIGMOD 1994).
 
 use clearway_env::{Entropy, SeededEntropy};
 
@@ -12,8 +12,10 @@ pub(super) struct Zipf {
 }
 
 impl Zipf {
+    /// Computes the constants of the distribution.
+    ///
     /// # Panics
-    /// Unless theta is from 0 to below 1, and `count` at least 2.
+    /// Panics unless theta is from 0 to below 1, and `count` is at least 2.
     pub fn new(count: u32, theta: f64) -> Self {
         assert!((0.0..1.0).contains(&theta) && count >= 2, "theta {theta}, {count} ranks");
         let zeta = (1..=count).map(|rank| f64::from(rank).powf(-theta)).sum::<f64>();

@@ -1,4 +1,4 @@
-//! `clearway-remote serve` as its users start it.
+//! `clearway-remote serve`, started as by its users.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -24,15 +24,15 @@ impl Node {
         Self { child, input, output }
     }
 
-    fn say(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         writeln!(self.input, "{line}").unwrap();
     }
 
-    fn hear(&mut self, word: &str) -> String {
+    fn receive(&mut self, word: &str) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         let rest =
-            line.strip_prefix(word).unwrap_or_else(|| panic!("`{line}` instead of `{word}`"));
+            line.strip_prefix(word).unwrap_or_else(|| panic!("expected `{word}`, got `{line}`"));
         rest.trim().to_owned()
     }
 
@@ -52,7 +52,7 @@ fn connected(args: &str) -> Vec<Node> {
         let mut node = Node::start(&format!(
             "serve --nodes {NODES} --node {number} --rows 50 {args}{segment}"
         ));
-        let ready = node.hear("ready");
+        let ready = node.receive("ready");
         let (path, place) = ready.split_once(' ').unwrap();
         if number == 0 && path != "-" {
             segment = format!(" --segment {path}");
@@ -60,8 +60,8 @@ fn connected(args: &str) -> Vec<Node> {
         peers = format!("{peers} {place}");
         nodes.push(node);
     }
-    nodes.iter_mut().for_each(|node| node.say(&peers));
-    nodes.iter_mut().for_each(|node| drop(node.hear("connected")));
+    nodes.iter_mut().for_each(|node| node.send(&peers));
+    nodes.iter_mut().for_each(|node| drop(node.receive("connected")));
     nodes
 }
 
@@ -70,7 +70,7 @@ fn count(result: &str, name: &str) -> u64 {
     field.unwrap_or_else(|| panic!("no {name} in {result}")).parse().unwrap()
 }
 
-/// Rows that all processes update hold the updates of committed transactions, and no others.
+/// Rows that all processes update hold exactly the updates of committed transactions.
 #[test]
 fn rows_hold_the_updates_of_all_processes() {
     let transports = [
@@ -82,11 +82,11 @@ fn rows_hold_the_updates_of_all_processes() {
     ];
     for transport in transports {
         let mut nodes = connected(&format!("{transport} --theta 0.5"));
-        nodes.iter_mut().for_each(|node| node.say("run 100"));
-        let results: Vec<String> = nodes.iter_mut().map(|node| node.hear("result")).collect();
-        nodes.iter_mut().for_each(|node| node.say("check"));
+        nodes.iter_mut().for_each(|node| node.send("run 100"));
+        let results: Vec<String> = nodes.iter_mut().map(|node| node.receive("result")).collect();
+        nodes.iter_mut().for_each(|node| node.send("check"));
         let rows: u64 =
-            nodes.iter_mut().map(|node| node.hear("rows").parse::<u64>().unwrap()).sum();
+            nodes.iter_mut().map(|node| node.receive("rows").parse::<u64>().unwrap()).sum();
         let sum = |name| results.iter().map(|result| count(result, name)).sum::<u64>();
         assert_eq!(rows, sum("updates"), "{transport}: {results:?}");
         assert_eq!(
@@ -100,9 +100,9 @@ fn rows_hold_the_updates_of_all_processes() {
 }
 
 #[test]
-fn a_process_ends_with_its_parent() {
+fn a_process_exits_when_its_parent_is_gone() {
     let mut alone = Node::start("serve --nodes 1 --node 0 --transport tcp");
-    alone.hear("ready");
+    alone.receive("ready");
     assert_eq!(alone.end(), Some(1));
     for (node, args) in ["", "--transport two-sided", "--transport tcp"]
         .into_iter()
@@ -113,7 +113,7 @@ fn a_process_ends_with_its_parent() {
 }
 
 #[test]
-fn a_wrong_command_line_is_told() {
+fn an_invalid_command_line_exits_with_2() {
     for args in ["serve", "work", "serve --node 0 --theta 2"] {
         assert_eq!(Node::start(args).end(), Some(2), "{args}");
     }

@@ -1,4 +1,4 @@
-//! The transactions of one node, several at a time, on one thread.
+//! The transactions of one node, several concurrent ones on one thread.
 
 use clearway_env::{Clock, OsClock, SeededEntropy};
 use clearway_remote::ycsb::{PAYLOAD_WORDS, Plans};
@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// What a node has done.
+/// The result of a node's run.
 pub struct Done {
     pub stats: Stats,
     /// Updates of transactions that committed.
     pub updates: u64,
-    /// From a transaction's first beginning to its commit, summed.
+    /// Sum over commits of the time from a transaction's first start to its commit.
     pub latency: Duration,
     pub took: Duration,
 }
@@ -39,21 +39,20 @@ struct Running {
     begun: Duration,
 }
 
-/// Runs transactions by `client`.
+/// Runs transactions through `client`.
 pub struct Load<C> {
     pub client: C,
     pub plans: Plans,
     pub rng: SeededEntropy,
-    /// At a time.
+    /// Number of concurrent transactions.
     pub transactions: usize,
     /// Whether an index entry is read before each row.
     pub read_index: bool,
 }
 
 impl<C: RowClient> Load<C> {
-    /// Runs transactions for this long, and ends those that are under way then. `turn` is called
-    /// after each look at what has arrived, and told whether the thread has something to do at
-    /// once.
+    /// Runs transactions for this long and completes those that are running then. Calls `turn`
+    /// after each poll, and tells it whether the thread has work to do at once.
     pub fn run(
         &mut self,
         time: Duration,
@@ -77,7 +76,7 @@ impl<C: RowClient> Load<C> {
                 self.begin(&mut all, running, None)?;
             }
             self.client.poll(&mut events)?;
-            // Who aborts a transaction may hold the row without a core: it comes first.
+            // After an abort, give up the core: the row's holder may be waiting for one.
             let aborts = events.iter().any(|event| matches!(event, Event::Aborted(..)));
             let busy = !aborts && (!events.is_empty() || self.client.is_ready());
             for event in events.drain(..) {
@@ -152,7 +151,7 @@ impl<C: RowClient> Load<C> {
     }
 }
 
-/// The transactions that run, and sums of those that have.
+/// The running transactions, and sums over the finished ones.
 struct All {
     running: BTreeMap<TxnHandle, Running>,
     updates: u64,

@@ -1,4 +1,4 @@
-//! The node itself, by transport.
+//! Runs the node with the chosen transport.
 
 use crate::load::Load;
 use crate::options::Options;
@@ -18,33 +18,33 @@ use std::time::Duration;
 
 type Res<T> = Result<T, Box<dyn Error>>;
 
-/// The worker that transactions run on, and the one that serves messages.
+/// Ports of the worker that runs transactions and of the worker that serves messages.
 const CLIENT_PORT: u32 = 0;
 const SERVER_PORT: u32 = 1;
 
-/// Lines of the parent.
+/// The parent's lines.
 struct Parent(Receiver<String>);
 
 impl Parent {
     fn new() -> Self {
-        let (tell, lines) = channel();
+        let (sender, lines) = channel();
         std::thread::spawn(move || {
-            std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
+            std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         Self(lines)
     }
 
-    /// What follows the word in the next line.
-    fn hear(&self, word: &str) -> Res<String> {
-        expect(word, &self.0.recv().map_err(|_| "the parent is gone")?)
+    /// Reads the next line, which must begin with `word`, and returns the rest.
+    fn receive(&self, word: &str) -> Res<String> {
+        expect(word, &self.0.recv().map_err(|_| "the parent closed standard input")?)
     }
 
-    /// As [`Parent::hear`]; none if there is no line yet.
-    fn try_hear(&self, word: &str) -> Res<Option<String>> {
+    /// Like [`Parent::receive`], but returns `None` if there is no line yet.
+    fn try_receive(&self, word: &str) -> Res<Option<String>> {
         match self.0.try_recv() {
             Ok(line) => expect(word, &line).map(Some),
             Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err("the parent is gone".into()),
+            Err(TryRecvError::Disconnected) => Err("the parent closed standard input".into()),
         }
     }
 
@@ -54,11 +54,11 @@ impl Parent {
 }
 
 fn expect(word: &str, line: &str) -> Res<String> {
-    let rest = line.strip_prefix(word).ok_or_else(|| format!("`{line}` instead of `{word}`"))?;
+    let rest = line.strip_prefix(word).ok_or_else(|| format!("expected `{word}`, got `{line}`"))?;
     Ok(rest.trim().to_owned())
 }
 
-fn say(line: &str) -> Res<()> {
+fn print(line: &str) -> Res<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
@@ -68,14 +68,14 @@ fn run_time(line: &str) -> Res<Duration> {
     Ok(Duration::from_millis(line.parse()?))
 }
 
-/// The three fields of each node.
+/// Splits a `peers` line into three fields for each node.
 fn peers(line: &str, options: &Options) -> Res<Vec<[String; 3]>> {
     let fields: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let peers = fields.as_chunks::<3>().0.to_vec();
     if peers.len() == options.nodes as usize {
         Ok(peers)
     } else {
-        Err("not all nodes are named".into())
+        Err("`peers` does not list all nodes".into())
     }
 }
 
@@ -103,7 +103,8 @@ fn load<C: RowClient>(client: C, options: &Options) -> Load<C> {
     Load { client, plans, rng, transactions, read_index }
 }
 
-/// The sum of rows that count their updates. All words of a row are the same, and its lock is free.
+/// Sums rows that count their updates. Verifies that all words of a row are equal and that its lock
+/// is free.
 fn sum(rows: u32, read: impl Fn(u32) -> (Vec<u64>, [u64; PAYLOAD_WORDS])) -> Res<u64> {
     let mut sum = 0;
     for row in 0..rows {
@@ -117,7 +118,7 @@ fn sum(rows: u32, read: impl Fn(u32) -> (Vec<u64>, [u64; PAYLOAD_WORDS])) -> Res
     Ok(sum)
 }
 
-/// Runs the node until its parent ends it.
+/// Runs the node until its parent stops it.
 pub fn serve(options: &Options) -> Res<()> {
     let parent = Parent::new();
     match options.transport {
@@ -127,7 +128,7 @@ pub fn serve(options: &Options) -> Res<()> {
     }
 }
 
-/// This process's node of the segment, and the segment's path.
+/// Attaches this process to the segment as a node. Returns the segment's path, too.
 fn shared_memory(options: &Options, table: &Table) -> Res<(ShmFabric, String)> {
     let nodes = options.nodes as usize;
     let segment = match &options.segment {
@@ -150,9 +151,9 @@ fn one_sided(options: &Options, parent: &Parent) -> Res<()> {
     let limits = options.limits();
     let (node, path) = shared_memory(options, &table)?;
     let (region, own) = (node.register(table.words())?, node.register(limits.mailbox_words())?);
-    say(&format!("ready {path} {} {} -", region.key().key, own.key().key))?;
+    print(&format!("ready {path} {} {} -", region.key().key, own.key().key))?;
     let mut all = table.owners.clone();
-    let peers = peers(&parent.hear("peers")?, options)?;
+    let peers = peers(&parent.receive("peers")?, options)?;
     for ([rows, mailbox, _], (owner, place)) in
         peers.iter().zip(table.owners.iter_mut().zip(&mut all))
     {
@@ -162,30 +163,30 @@ fn one_sided(options: &Options, parent: &Parent) -> Res<()> {
     let fabric = node.worker(CLIENT_PORT, limits.scratch_words(table.longest_payload()))?;
     let rows = RowWorker::new(fabric, table.clone(), options.node as u16, limits, Some(&region))?;
     let mut load = load(rows.with_mailbox(Mailbox { own: &own, all })?, options);
-    say("connected")?;
-    let time = run_time(&parent.hear("run")?)?;
+    print("connected")?;
+    let time = run_time(&parent.receive("run")?)?;
     let done = load.run(time, |client, busy| {
         if !busy {
             client.fabric().wait();
         }
         Ok(())
     })?;
-    say(&format!("result {done}"))?;
-    parent.hear("check")?;
+    print(&format!("result {done}"))?;
+    parent.receive("check")?;
     let header = table.mode.header_words();
     let read = |row: u32| {
         let first = row as usize * (header + PAYLOAD_WORDS);
         let metadata = (first..first + header).map(|word| region.load(word)).collect();
         (metadata, std::array::from_fn(|word| region.load(first + header + word)))
     };
-    say(&format!("rows {}", sum(options.rows, read)?))?;
+    print(&format!("rows {}", sum(options.rows, read)?))?;
     parent.wait_for_end();
     Ok(())
 }
 
 fn served_sum<L: Link>(server: &MessageServer<L>, options: &Options) -> Res<u64> {
     if !server.is_free() || server.bad_requests() > 0 {
-        return Err("a lock leaked, or a request was bad".into());
+        return Err("a lock leaked, or a request was invalid".into());
     }
     let read = |row| (Vec::new(), std::array::from_fn(|word| server.payload(row)[word]));
     sum(options.rows, read)
@@ -208,13 +209,13 @@ fn two_sided(options: &Options, parent: &Parent) -> Res<()> {
     };
     let mut server = MessageServer::new(link(SERVER_PORT)?, table.clone());
     let mut client = link(CLIENT_PORT)?;
-    say(&format!("ready {path} - - -"))?;
-    peers(&parent.hear("peers")?, options)?;
+    print(&format!("ready {path} - - -"))?;
+    peers(&parent.receive("peers")?, options)?;
     table.owners.iter().try_for_each(|owner| client.connect(owner.address))?;
     let mut load =
         load(MessageWorker::new(client, table.clone(), options.node as u16, limits), options);
-    say("connected")?;
-    let time = run_time(&parent.hear("run")?)?;
+    print("connected")?;
+    let time = run_time(&parent.receive("run")?)?;
     let done = load.run(time, |client, busy| {
         server.poll()?;
         if !busy {
@@ -222,12 +223,12 @@ fn two_sided(options: &Options, parent: &Parent) -> Res<()> {
         }
         Ok(())
     })?;
-    say(&format!("result {done}"))?;
-    while parent.try_hear("check")?.is_none() {
+    print(&format!("result {done}"))?;
+    while parent.try_receive("check")?.is_none() {
         server.poll()?;
         server.link().fabric().wait();
     }
-    say(&format!("rows {}", served_sum(&server, options)?))?;
+    print(&format!("rows {}", served_sum(&server, options)?))?;
     parent.wait_for_end();
     Ok(())
 }
@@ -236,9 +237,9 @@ fn tcp(options: &Options, parent: &Parent) -> Res<()> {
     let table = table(options);
     let words = message_words(&table, options.limits().rows);
     let listener = TcpLink::listen("127.0.0.1:0".parse()?, table.owners.len(), words)?;
-    say(&format!("ready - - - {}", listener.address()?))?;
+    print(&format!("ready - - - {}", listener.address()?))?;
     let mut client = TcpLink::new(words);
-    for [_, _, address] in peers(&parent.hear("peers")?, options)? {
+    for [_, _, address] in peers(&parent.receive("peers")?, options)? {
         client.connect(address.parse()?)?;
     }
     let mut load = load(
@@ -249,7 +250,7 @@ fn tcp(options: &Options, parent: &Parent) -> Res<()> {
     std::thread::scope(|scope| {
         let served = scope.spawn(|| {
             let mut server = MessageServer::new(listener, table);
-            // Acquire: pairs with the Release below. It does not matter how late it is seen.
+            // Acquire: pairs with the Release below. Seeing the flag late is harmless.
             while !stop.load(Ordering::Acquire) {
                 server.poll()?;
                 server.link().wait()?;
@@ -257,19 +258,19 @@ fn tcp(options: &Options, parent: &Parent) -> Res<()> {
             Ok::<_, clearway_remote::RemoteError>(server)
         });
         let mut run = || -> Res<()> {
-            say("connected")?;
-            let time = run_time(&parent.hear("run")?)?;
+            print("connected")?;
+            let time = run_time(&parent.receive("run")?)?;
             let done =
                 load.run(time, |client, busy| if busy { Ok(()) } else { client.link().wait() })?;
-            say(&format!("result {done}"))?;
-            parent.hear("check")?;
+            print(&format!("result {done}"))?;
+            parent.receive("check")?;
             Ok(())
         };
         let ran = run();
         stop.store(true, Ordering::Release); // Release: pairs with the Acquire above.
         let server = served.join().map_err(|_| "the server's thread panicked")??;
         ran?;
-        say(&format!("rows {}", served_sum(&server, options)?))?;
+        print(&format!("rows {}", served_sum(&server, options)?))?;
         parent.wait_for_end();
         Ok(())
     })

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What a process is told at its start.
+/// The options of a process.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub node: u32,
@@ -25,10 +25,12 @@ pub struct Options {
 }
 
 impl Options {
+    /// Parses and validates the command line.
+    ///
     /// # Errors
-    /// What is wrong with the command line.
+    /// Returns a message about the first invalid argument.
     pub fn parse(args: &[String]) -> Result<Self, String> {
-        let [command, flags @ ..] = args else { return Err("no command".into()) };
+        let [command, flags @ ..] = args else { return Err("missing command".into()) };
         if command != "serve" {
             return Err(format!("unknown command `{command}`"));
         }
@@ -49,14 +51,14 @@ impl Options {
         };
         let mut flags = flags.iter();
         while let Some(flag) = flags.next() {
-            let value = flags.next().ok_or_else(|| format!("{flag} has no value"))?;
+            let value = flags.next().ok_or_else(|| format!("{flag} requires a value"))?;
             options.set(flag, value)?;
         }
         options.check()
     }
 
     fn set(&mut self, flag: &str, value: &str) -> Result<(), String> {
-        let bad = || format!("{flag} cannot be `{value}`");
+        let bad = || format!("invalid value for {flag}: `{value}`");
         match flag {
             "--node" => self.node = number(flag, value)?,
             "--nodes" => self.nodes = number(flag, value)?,
@@ -101,20 +103,20 @@ impl Options {
 
     fn check(self) -> Result<Self, String> {
         let limits = [
-            (self.nodes >= 1 && self.nodes <= 64, "--nodes must be from 1 to 64"),
+            (self.nodes >= 1 && self.nodes <= 64, "--nodes must be 1 to 64"),
             (self.node < self.nodes, "--node must be less than --nodes"),
             (self.rows >= 2 && self.rows < 1 << 30, "--rows must be at least 2 and less than 2^30"),
-            ((1..=64).contains(&self.operations), "--operations must be from 1 to 64"),
+            ((1..=64).contains(&self.operations), "--operations must be 1 to 64"),
             (
                 self.operations as u64 <= u64::from(self.rows),
                 "--rows must be at least --operations",
             ),
-            ((0.0..1.0).contains(&self.theta), "--theta must be from 0 to below 1"),
-            ((0.0..=1.0).contains(&self.writes), "--writes must be from 0 to 1"),
-            ((1..=32).contains(&self.transactions), "--transactions must be from 1 to 32"),
+            ((0.0..1.0).contains(&self.theta), "--theta must be at least 0 and below 1"),
+            ((0.0..=1.0).contains(&self.writes), "--writes must be 0 to 1"),
+            ((1..=32).contains(&self.transactions), "--transactions must be 1 to 32"),
             (
                 self.segment.is_some() || self.node == 0 || self.transport == Transport::Tcp,
-                "--segment is missing",
+                "--segment is required",
             ),
         ];
         match limits.into_iter().find(|(holds, _)| !holds) {
@@ -123,7 +125,7 @@ impl Options {
         }
     }
 
-    /// One more row is the index entry.
+    /// Adds one row for the index entry.
     pub fn limits(&self) -> WorkerLimits {
         WorkerLimits { transactions: self.transactions, rows: self.operations + 1 }
     }
@@ -134,7 +136,7 @@ impl Options {
 }
 
 fn number<T: FromStr>(flag: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("{flag} cannot be `{value}`"))
+    value.parse().map_err(|_| format!("invalid value for {flag}: `{value}`"))
 }
 
 #[cfg(test)]
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_read_and_bounded() {
+    fn options_are_parsed_and_validated() {
         let options =
             parse("serve --node 3 --theta 0.85 --transport two-sided --locks line --segment /x")
                 .unwrap();

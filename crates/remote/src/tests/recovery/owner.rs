@@ -9,7 +9,7 @@ use clearway_history::{Op, Outcome};
 use std::collections::BTreeMap;
 
 impl Run<'_> {
-    /// The second owner's node dies. The rows of the first are read when nobody works any more.
+    /// The second owner's node dies. The rows of the first are read after all workers have stopped.
     fn lose_owner(&mut self, nodes: &[SimNode]) {
         self.begin_all();
         self.advance(|run| run.committed >= COMMITS / 2);
@@ -45,9 +45,9 @@ impl Run<'_> {
     }
 }
 
-/// The death of an owner's node: its rows are lost, and nothing else.
+/// When an owner's node dies, its rows are lost, and nothing else.
 #[test]
-fn an_owners_death_leaves_other_rows_whole_and_free() {
+fn an_owners_death_leaves_other_rows_intact() {
     let mut completed = 0;
     for mode in modes() {
         let mut freed = 0;
