@@ -27,7 +27,7 @@ pub struct Figure {
     published: &'static [Published],
 }
 
-/// Something that the source says of a figure.
+/// A statement of the source about a figure, and our value for it.
 struct Published {
     what: &'static str,
     ours: fn(&Grid<Outcome>) -> Option<String>,
@@ -200,7 +200,7 @@ fn published(figure: &Figure, grid: &Grid<Outcome>) -> Table {
         ]
     };
     Table {
-        title: "What the source says of this figure".into(),
+        title: "Comparison with the source".into(),
         columns: vec![
             Column::ours("point", ""),
             Column::ours("simulated", ""),
@@ -210,7 +210,7 @@ fn published(figure: &Figure, grid: &Grid<Outcome>) -> Table {
     }
 }
 
-/// The bar's ratio with each cost halved and doubled.
+/// Computes the bar's ratio with each cost halved and doubled.
 fn sensitivity(task: &Task, figure: &Figure, bar: &OverTcp) -> Res<Table> {
     let ratio = |costs: Costs| {
         let load = Load { costs, ..Load::new(judge::THETA, figure.writes) };
@@ -229,7 +229,7 @@ fn sensitivity(task: &Task, figure: &Figure, bar: &OverTcp) -> Res<Table> {
         let load = Load::new(judge::THETA, figure.writes);
         let ours = bar.system.run(task, figure.protocol, load, 1)?;
         let tcp = TCP.run(task, figure.protocol, Load { in_flight: Some(in_flight), ..load }, 1)?;
-        let name = format!("TCP: {in_flight} transactions in flight a worker");
+        let name = format!("TCP: {in_flight} transactions in flight per worker");
         rows.push(vec![
             table::Cell::text(name),
             table::Cell::number(ours.rate / tcp.rate, 2),
@@ -237,8 +237,11 @@ fn sensitivity(task: &Task, figure: &Figure, bar: &OverTcp) -> Res<Table> {
         ]);
     }
     let columns = ["cost", "halved", "doubled"].map(|name| Column::ours(name, "")).to_vec();
-    let title =
-        format!("{} over TCP at theta {}, with each cost changed", bar.system.name, judge::THETA);
+    let title = format!(
+        "{} over TCP at theta {}, with each cost halved and doubled",
+        bar.system.name,
+        judge::THETA
+    );
     Ok(Table { title, columns, rows })
 }
 
@@ -253,7 +256,11 @@ fn found(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {
     match ratios.is_empty() {
         true => Vec::new(),
         false => {
-            vec![format!("{}, against the better of M and M/S: {}.", past.name, ratios.join(", "))]
+            vec![format!(
+                "{}, relative to the better of M and M/S: {}.",
+                past.name,
+                ratios.join(", ")
+            )]
         }
     }
 }
@@ -264,7 +271,9 @@ fn agreement(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {
     };
     let points: Vec<String> = figure.published.iter().filter_map(point).collect();
     vec![
-        format!("Simulated, in parentheses the source: {}.", points.join("; ")),
-        "One cost is calibrated, at theta 0; the source's rows are not known. Its transactions in flight and its back-off are taken from RCBench.".into(),
+        format!("Simulated values, with the source's in parentheses: {}.", points.join("; ")),
+        "One cost is calibrated, at theta 0. The source does not state its number of rows. \
+         Transactions in flight and back-off are RCBench's."
+            .into(),
     ]
 }

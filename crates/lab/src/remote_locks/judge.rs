@@ -6,10 +6,10 @@ use crate::bp::grid::Grid;
 use clearway_remote::Protocol;
 use clearway_remote::ycsb::Outcome;
 
-/// Where the source's ratios to TCP are largest.
+/// The theta at which the source's ratios to TCP are largest.
 pub const THETA: f64 = 0.85;
 
-/// The least that a system's rate over TCP's may be at [`THETA`] with 50 % writes.
+/// The minimum of a system's rate over TCP's at [`THETA`] with 50 % writes.
 pub struct OverTcp {
     pub name: &'static str,
     pub system: System,
@@ -21,9 +21,9 @@ pub const NO_WAIT_OVER_TCP: OverTcp =
 pub const WAIT_DIE_OVER_TCP: OverTcp =
     OverTcp { name: "WAIT_DIE, M over TCP, theta 0.85, 50 % writes", system: M, at_least: 10.6 };
 
-pub const VERBS_A_WAIT: &str = "verbs a wait in line, theta 0.95";
+pub const VERBS_A_WAIT: &str = "verbs per wait in line, theta 0.95";
 pub const VERBS_A_WAIT_AT_MOST: f64 = 2.0;
-pub const ROUNDS_A_ROW: &str = "rounds a remote row, one round, cached locations";
+pub const ROUNDS_A_ROW: &str = "rounds per remote row, one round, cached locations";
 pub const ROUNDS_A_ROW_AT_MOST: f64 = 2.0;
 pub const VERBS: &str = "verbs of 7.5 remote rows, one round, cached locations";
 pub const VERBS_AT_MOST: f64 = 27.0;
@@ -37,7 +37,7 @@ pub const REAL_TWO_SIDED: &str = "real: two-sided over TCP, worst theta";
 pub const REAL_OVER_TCP: &str = "real: best one-sided over TCP, theta 0.85";
 pub const REAL_OVER_TCP_AT_LEAST: f64 = 5.0;
 
-/// The bar of adaptive locks.
+/// Returns the name of the bar for adaptive locks.
 pub fn adaptive(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::NoWait => NO_WAIT_ADAPTIVE,
@@ -46,7 +46,7 @@ pub fn adaptive(protocol: Protocol) -> &'static str {
 }
 
 impl OverTcp {
-    /// The bar, if its cases were run.
+    /// Judges the bar if its cases were run.
     pub fn judge(&self, grid: &Grid<Outcome>, rate: fn(&Outcome) -> f64) -> Option<Bar> {
         let reading = |system: System| {
             Some(Reading::new(system.name, grid.at(system.name, THETA, rate)?, "thousand/s", 1))
@@ -60,7 +60,7 @@ impl OverTcp {
     }
 }
 
-/// A count that has a most.
+/// Builds a bar for a count with an upper bound.
 pub fn at_most(name: &str, most: f64, value: f64, readings: Vec<Reading>) -> Bar {
     Bar::measured(name, value, "", Bound::AtMost(most), readings)
 }

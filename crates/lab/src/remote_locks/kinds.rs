@@ -1,4 +1,4 @@
-//! M or M/S chosen for each read, beside both: every theta and share of writes.
+//! M or M/S chosen for each read, compared with both at every theta and share of writes.
 
 use super::measures::Shown;
 use super::systems::{ADAPTIVE, Load, M, M_S, QUICK_THETAS, System};
@@ -19,7 +19,7 @@ const SYSTEMS: [System; 3] = [M, M_S, ADAPTIVE];
 const WRITES: [f64; 5] = [0.0, 0.1, 0.3, 0.5, 1.0];
 const THETAS: [f64; 6] = [0.0, 0.6, 0.8, 0.85, 0.9, 0.95];
 
-/// From this theta on seeds differ by more than the bar: each repetition takes several.
+/// From this theta on, seeds differ by more than the bar, so each repetition uses several.
 const HOT: f64 = 0.9;
 const SEEDS_WHERE_HOT: u64 = 4;
 
@@ -35,7 +35,7 @@ impl Share {
         self.grid.at(system.name, theta, Outcome::RATE.of)
     }
 
-    /// The adaptive rate and the better of the others at a theta.
+    /// Returns the adaptive rate and the better of the other two at a theta.
     fn compared(&self, theta: f64) -> Option<(f64, f64)> {
         let better = self.rate(M, theta)?.max(self.rate(M_S, theta)?);
         Some((self.rate(ADAPTIVE, theta)?, better))
@@ -70,7 +70,7 @@ pub fn run(task: &Task) -> Res<Findings> {
             );
             progress.step(&name);
             if task.part.wants(&name, true) {
-                // At once: the most conflicts, and a fraction of the time to simulate.
+                // Without back-off: the most conflicts, and a fraction of the time to simulate.
                 let load = Load::new(theta, writes).without_back_off();
                 let one = |seed: &u64| system.run(task, protocol, load, *seed);
                 let figures = of_theta(theta).iter().map(one).collect::<Res<_>>()?;
@@ -84,13 +84,20 @@ pub fn run(task: &Task) -> Res<Findings> {
         configuration: configuration(task),
         seeds,
         samples: shares.iter().map(drawn).collect(),
-        tables: ratios.into_iter().chain(shares.iter().map(|share| share.grid.table(&Outcome::RATE))).collect(),
+        tables: ratios
+            .into_iter()
+            .chain(shares.iter().map(|share| share.grid.table(&Outcome::RATE)))
+            .collect(),
         found: Vec::new(),
         agreement: vec![
-            "The source has no adaptive locks: it names them as future work, chosen by aborts and the read fraction."
+            "The source has no adaptive locks. It names a choice by aborts and read fraction \
+             as future work."
                 .into(),
         ],
-        bars: PROTOCOLS.into_iter().filter_map(|protocol| worst(&shares, protocol, thetas)).collect(),
+        bars: PROTOCOLS
+            .into_iter()
+            .filter_map(|protocol| worst(&shares, protocol, thetas))
+            .collect(),
     })
 }
 
@@ -98,7 +105,7 @@ fn drawn(share: &Share) -> Samples {
     Samples { x: Axis::linear("theta", ""), ..share.grid.samples(&Outcome::RATE) }
 }
 
-/// The adaptive rate over the better of M's and M/S's: a row for each share of writes.
+/// Tabulates the adaptive rate over the better of M's and M/S's, one row per share of writes.
 fn ratios(shares: &[Share], protocol: Protocol, thetas: &[f64]) -> Table {
     let mut columns = vec![Column::ours("writes", "%")];
     columns.extend(thetas.iter().map(|theta| Column::ours(&format!("{theta} theta"), "")));
@@ -113,7 +120,7 @@ fn ratios(shares: &[Share], protocol: Protocol, thetas: &[f64]) -> Table {
     Table { title, columns, rows: of_protocol.map(row).collect() }
 }
 
-/// The bar, at the case where adaptive locks do worst.
+/// Judges the bar in the case where adaptive locks do worst.
 fn worst(shares: &[Share], protocol: Protocol, thetas: &[f64]) -> Option<Bar> {
     let of_protocol = shares.iter().filter(|share| share.protocol == protocol);
     let cases = of_protocol.flat_map(|share| thetas.iter().map(move |theta| (share, *theta)));

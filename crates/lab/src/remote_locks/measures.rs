@@ -1,21 +1,21 @@
-//! What simulated and real runs show alike.
+//! Measures that simulated and real runs share.
 
 use crate::bp::grid::Measure;
 use crate::result::Axis;
 use clearway_remote::ycsb::Outcome;
 
-/// A run that has committed and aborted transactions.
+/// A run with committed and aborted transactions.
 pub trait Shown: Sized {
-    /// Commits a second.
+    /// Returns commits per second.
     fn rate(&self) -> f64;
-    /// Aborts, as a share of all ends.
+    /// Returns aborts as a share of all commits and aborts.
     fn abort_rate(&self) -> f64;
-    /// Mean time from a transaction's first beginning to its commit, in nanoseconds.
+    /// Returns the mean time from a transaction's first start to its commit, in nanoseconds.
     fn latency_ns(&self) -> f64;
 
-    /// Commits a second, in thousands.
+    /// Commits per second, in thousands.
     const RATE: Measure<Self> = measure("throughput", "thousand/s", |run| run.rate() / 1e3);
-    /// Aborts, in percent of all ends.
+    /// Aborts, in percent of all commits and aborts.
     const ABORTS: Measure<Self> = measure("aborts", "%", |run| run.abort_rate() * 100.0);
     /// Mean latency in microseconds.
     const LATENCY: Measure<Self> = measure("latency", "us", |run| run.latency_ns() / 1e3);

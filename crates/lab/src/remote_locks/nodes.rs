@@ -1,4 +1,4 @@
-//! Throughput as nodes are added, each with its workers and its rows.
+//! Throughput as nodes are added, each with its workers and rows.
 
 use super::measures::Shown;
 use super::systems::{Load, M, M_S, ONE_ROUND_CACHED, System, TCP, TWO_SIDED};
@@ -33,7 +33,7 @@ pub fn run(task: &Task) -> Res<Findings> {
             let name = format!("{} {nodes} nodes, theta {theta}", system.name);
             progress.step(&name);
             if task.part.wants(&name, false) {
-                // A back-off is as long as it takes 64 nodes to commit 60,000 transactions.
+                // Without back-off: one back-off takes as long as 64 nodes need for 60,000 commits.
                 let load =
                     Load { nodes: Some(nodes), ..Load::new(theta, WRITES).without_back_off() };
                 let one = |seed: &u64| system.run(task, Protocol::NoWait, load, *seed);
@@ -52,7 +52,7 @@ pub fn run(task: &Task) -> Res<Findings> {
             .flat_map(|grid| [grid.table(&Outcome::RATE), grid.table(&Outcome::ABORTS)])
             .collect(),
         found: Vec::new(),
-        agreement: vec!["The source has 4 nodes.".into()],
+        agreement: vec!["The source has only 4 nodes.".into()],
         bars: Vec::new(),
     })
 }

@@ -1,4 +1,4 @@
-//! Nodes that are processes: `clearway-remote serve`, driven in lines.
+//! Nodes as processes: `clearway-remote serve`, controlled by lines of text.
 
 use clearway_harness::{Res, tools};
 use std::collections::BTreeMap;
@@ -8,13 +8,13 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// A process that says nothing for this long beyond the run itself has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time beyond the run itself after which a silent process has failed.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Builds the program, in release, in the target directory that this binary lies in.
+/// Builds the program in release mode, in the target directory of this binary.
 pub fn build() -> Res<PathBuf> {
     let here = std::env::current_exe().map_err(|e| e.to_string())?;
-    // <target>/<profile>/<this binary>; a test's binary lies one deeper.
+    // <target>/<profile>/<this binary>; a test's binary is one level deeper.
     let profile = here.ancestors().find(|dir| dir.ends_with("release") || dir.ends_with("debug"));
     let target =
         profile.and_then(Path::parent).ok_or("this binary has no target directory above it")?;
@@ -36,7 +36,7 @@ pub fn build() -> Res<PathBuf> {
     }
 }
 
-/// What one process has counted, by name.
+/// The counts of one process, by name.
 pub type Counts = BTreeMap<String, u64>;
 
 struct Node {
@@ -52,42 +52,42 @@ impl Node {
         let mut child = command.spawn().map_err(|e| format!("{}: {e}", binary.display()))?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let (Some(input), Some(output)) = (input, output) else { unreachable!("both are pipes") };
-        let (tell, lines) = channel();
+        let (sender, lines) = channel();
         std::thread::spawn(move || {
             BufReader::new(output)
                 .lines()
                 .map_while(Result::ok)
-                .try_for_each(|line| tell.send(line))
+                .try_for_each(|line| sender.send(line))
         });
         Ok(Self { child, input, lines })
     }
 
-    fn say(&mut self, line: &str) -> Res<()> {
+    fn send(&mut self, line: &str) -> Res<()> {
         writeln!(self.input, "{line}").map_err(|e| format!("clearway-remote: {e}"))
     }
 
-    /// What follows the word in the next line.
-    fn hear(&self, word: &str, patience: Duration) -> Res<String> {
+    /// Reads the next line, which must begin with `word`, and returns the rest.
+    fn receive(&self, word: &str, time_limit: Duration) -> Res<String> {
         let line = self
             .lines
-            .recv_timeout(patience)
-            .map_err(|_| format!("clearway-remote did not say `{word}`"))?;
+            .recv_timeout(time_limit)
+            .map_err(|_| format!("clearway-remote did not send `{word}`"))?;
         let rest =
-            line.strip_prefix(word).ok_or_else(|| format!("`{line}` instead of `{word}`"))?;
+            line.strip_prefix(word).ok_or_else(|| format!("expected `{word}`, got `{line}`"))?;
         Ok(rest.trim().to_owned())
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs `nodes` processes with these arguments for a time; returns what each has counted. It is an
-/// error if their rows do not have all updates that committed, or a lock is left.
+/// Runs `nodes` processes with these arguments for a time, and returns the counts of each. Fails if
+/// the rows do not hold all updates that committed, or if a lock is left.
 pub fn run(binary: &Path, nodes: usize, args: &[String], time: Duration) -> Res<Vec<Counts>> {
     let mut processes: Vec<Node> = Vec::new();
     let mut peers = String::from("peers");
@@ -100,21 +100,21 @@ pub fn run(binary: &Path, nodes: usize, args: &[String], time: Duration) -> Res<
             segment.iter().flat_map(|path: &String| ["--segment".to_owned(), path.clone()]),
         );
         let process = Node::start(binary, &args)?;
-        let ready = process.hear("ready", PATIENCE)?;
-        let (path, place) = ready.split_once(' ').ok_or("a node that is ready has no place")?;
+        let ready = process.receive("ready", TIME_LIMIT)?;
+        let (path, place) = ready.split_once(' ').ok_or("`ready` has too few fields")?;
         segment.get_or_insert_with(|| path.to_owned());
         peers = format!("{peers} {place}");
         processes.push(process);
     }
-    let all = |processes: &mut [Node], say: &str, hear: &str, patience| -> Res<Vec<String>> {
-        processes.iter_mut().try_for_each(|process| process.say(say))?;
-        processes.iter().map(|process| process.hear(hear, patience)).collect()
+    let all = |processes: &mut [Node], order: &str, reply: &str, time_limit| -> Res<Vec<String>> {
+        processes.iter_mut().try_for_each(|process| process.send(order))?;
+        processes.iter().map(|process| process.receive(reply, time_limit)).collect()
     };
-    all(&mut processes, &peers, "connected", PATIENCE)?;
+    all(&mut processes, &peers, "connected", TIME_LIMIT)?;
     let results =
-        all(&mut processes, &format!("run {}", time.as_millis()), "result", PATIENCE + time)?;
+        all(&mut processes, &format!("run {}", time.as_millis()), "result", TIME_LIMIT + time)?;
     let counts: Vec<Counts> = results.iter().map(|line| parse(line)).collect::<Res<_>>()?;
-    let rows = all(&mut processes, "check", "rows", PATIENCE)?;
+    let rows = all(&mut processes, "check", "rows", TIME_LIMIT)?;
     let found = rows
         .iter()
         .map(|sum| sum.parse::<u64>().map_err(|e| format!("{sum}: {e}")))
@@ -124,14 +124,14 @@ pub fn run(binary: &Path, nodes: usize, args: &[String], time: Duration) -> Res<
     if found == updates {
         Ok(counts)
     } else {
-        Err(format!("rows have {found} of {updates} updates"))
+        Err(format!("rows hold {found} of {updates} updates"))
     }
 }
 
 fn parse(line: &str) -> Res<Counts> {
     let one = |field: &str| {
         let (name, value) =
-            field.split_once('=').ok_or_else(|| format!("`{field}` is no count"))?;
+            field.split_once('=').ok_or_else(|| format!("`{field}` is not a count"))?;
         Ok((name.to_owned(), value.parse().map_err(|e| format!("`{field}`: {e}"))?))
     };
     line.split_whitespace().map(one).collect()

@@ -58,7 +58,7 @@ struct Compared {
     tcp: System,
 }
 
-/// The bars are about this protocol.
+/// The bars apply to this protocol.
 const NO_WAIT: Compared =
     Compared { protocol: Protocol::NoWait, one_sided: &ONE_SIDED, two_sided: TWO_SIDED, tcp: TCP };
 const WAIT_DIE: Compared = Compared {
@@ -79,7 +79,7 @@ impl Compared {
 }
 
 impl System {
-    /// Its name with the latency that is injected. The kernel's TCP has its own.
+    /// Returns its name with the injected latency. TCP has only the kernel's own.
     fn at(self, latency_ns: u64) -> String {
         if self.transport == "tcp" {
             self.name.into()
@@ -94,7 +94,7 @@ impl System {
     }
 }
 
-/// What the processes of a run have done.
+/// The result of a run of all processes.
 struct Run {
     rate: f64,
     aborts: u64,
@@ -180,14 +180,14 @@ pub fn run(task: &Task) -> Res<Findings> {
     let seeds = seeds(task);
     let mut progress = Progress::new(NAME, cases.len() * seeds.len());
     let title =
-        "50 % writes, 4 processes on this machine, NO_WAIT unless it says otherwise".to_owned();
+        "50 % writes, 4 processes on this machine, NO_WAIT unless stated otherwise".to_owned();
     let cell = |((system, latency_ns), theta): &((System, u64), f64)| Cell {
         system: system.at(*latency_ns),
         x: *theta,
         figures: Vec::new(),
     };
     let mut grid = Grid { title, x: "theta", cells: cases.iter().map(cell).collect() };
-    // All systems in turn, so that a slow minute of the machine hits all of them.
+    // All systems in turn, so that a slow minute of the machine affects all of them.
     for seed in &seeds {
         for (((system, latency_ns), theta), cell) in cases.iter().zip(&mut grid.cells) {
             progress.step(&format!("{}, theta {theta}", system.at(*latency_ns)));
@@ -201,10 +201,10 @@ pub fn run(task: &Task) -> Res<Findings> {
         tables: vec![grid.table(&Run::RATE), grid.table(&Run::ABORTS), ratios(&grid, &NO_WAIT, thetas), ratios(&grid, &WAIT_DIE, thetas)],
         found: Vec::new(),
         agreement: vec![
-            "The processes outnumber the cores: a holder of a lock that loses its core keeps it for a time slice, which dominates \
+            "The processes outnumber the cores. A lock holder that is preempted keeps the lock for a time slice, which dominates \
              the aborts of hot rows. The source has a core for each worker."
                 .into(),
-            "Messages of two-sided and TCP pass without an index; one-sided runs have cached locations of rows.".into(),
+            "Two-sided and TCP use no index; one-sided runs have cached locations of rows.".into(),
         ],
         bars: bars(&grid, thetas),
     })
@@ -221,8 +221,8 @@ fn time(task: &Task) -> Duration {
 fn configuration(task: &Task) -> crate::result::Configuration {
     let rows = if task.options.quick { QUICK_ROWS } else { ROWS };
     let settings = [
-        ("nodes", format!("{NODES} processes with {TRANSACTIONS} transactions at a time each")),
-        ("operations", "10 a transaction, half of them updates".to_owned()),
+        ("nodes", format!("{NODES} processes, each with {TRANSACTIONS} concurrent transactions")),
+        ("operations", "10 per transaction, half of them updates".to_owned()),
         ("rows of a node", rows.to_string()),
         ("milliseconds", time(task).as_millis().to_string()),
         ("repetitions", task.repetitions().to_string()),
@@ -238,7 +238,7 @@ fn rate(grid: &Grid<Run>, system: System, theta: f64) -> Option<f64> {
     grid.at(&system.at(LATENCIES_NS[0]), theta, Run::RATE.of)
 }
 
-/// The rates of the best one-sided mode, of two-sided and of TCP, without injected latency.
+/// Returns the rates of the best one-sided mode, of two-sided and of TCP, without injected latency.
 fn compared(grid: &Grid<Run>, of: &Compared, theta: f64) -> Option<[(String, f64); 3]> {
     let named = |system: System| Some((system.name.to_owned(), rate(grid, system, theta)?));
     let best = of.one_sided.iter().copied().filter_map(named).max_by(|a, b| a.1.total_cmp(&b.1))?;

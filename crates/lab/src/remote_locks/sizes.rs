@@ -1,5 +1,5 @@
-//! Fetching words of various sizes from another thread of this machine: a READ, a message and its
-//! reply, or TCP.
+//! Fetches words of various sizes from another thread of this machine: by a READ, by a message and
+//! its reply, or by TCP.
 
 use super::seeds;
 use crate::bp::grid::{Cell, Grid, Measure};
@@ -19,15 +19,15 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 const NAME: &str = "remote-locks/fig1";
-/// Words that are fetched at a time: 8 bytes to 16 KiB.
+/// Words fetched at a time: 8 bytes to 16 KiB.
 const WORDS: [usize; 6] = [1, 8, 32, 128, 512, 2048];
 const QUICK_WORDS: [usize; 2] = [1, 128];
-/// Requests under way while throughput is measured; one while latency is.
+/// Requests in flight while throughput is measured; 1 while latency is measured.
 const DEPTH: usize = 16;
-/// What every fetched word is.
+/// The value of every fetched word.
 const VALUE: u64 = 0x0123_4567_89ab_cdef;
 
-/// One size of one system.
+/// The result of one size of one system.
 struct Figures {
     rate: f64,
     latency_us: f64,
@@ -52,10 +52,10 @@ const LATENCY: Measure<Figures> = Measure {
 
 /// A client that fetches words.
 trait Fetch {
-    /// Asks for the words once more.
+    /// Sends one request for the words.
     fn ask(&mut self) -> Res<()>;
 
-    /// Takes at least one answer that has come, waiting for it; returns how many.
+    /// Waits for at least one reply and returns the number received.
     fn take(&mut self) -> Res<usize>;
 }
 
@@ -64,24 +64,24 @@ type System = (&'static str, fn(usize, &mut dyn FnMut(&mut dyn Fetch) -> Res<()>
 const SYSTEMS: [System; 3] =
     [("one-sided", with_reads), ("two-sided", with_messages), ("TCP", with_tcp)];
 
-/// Fetches for a time with so many requests under way. Returns how many were answered in a second,
-/// and the median time of one.
+/// Fetches for a time with `depth` requests in flight. Returns the replies per second and the
+/// median time of one request.
 fn fetch(client: &mut dyn Fetch, depth: usize, time: Duration) -> Res<(f64, f64)> {
     let begun = OsClock.monotonic();
-    let (mut under_way, mut answered, mut times_us) = (0, 0, Vec::new());
+    let (mut in_flight, mut answered, mut times_us) = (0, 0, Vec::new());
     loop {
         let asked = OsClock.monotonic();
         let is_over = asked - begun >= time;
-        if is_over && under_way == 0 {
+        if is_over && in_flight == 0 {
             let rate = answered as f64 / (asked - begun).as_secs_f64();
             return Ok((rate, median(&times_us).unwrap_or(f64::NAN)));
         }
-        while !is_over && under_way < depth {
+        while !is_over && in_flight < depth {
             client.ask()?;
-            under_way += 1;
+            in_flight += 1;
         }
         let taken = client.take()?;
-        under_way -= taken;
+        in_flight -= taken;
         answered += taken;
         if depth == 1 {
             times_us.push((OsClock.monotonic() - asked).as_nanos() as f64 / 1e3);
@@ -123,7 +123,7 @@ pub fn run(task: &Task) -> Res<Findings> {
     }
     let settings = [
         ("milliseconds", time.as_millis().to_string()),
-        ("requests under way for throughput", DEPTH.to_string()),
+        ("requests in flight for throughput", DEPTH.to_string()),
         ("repetitions", task.repetitions().to_string()),
     ];
     Ok(Findings {
@@ -133,7 +133,8 @@ pub fn run(task: &Task) -> Res<Findings> {
         tables: vec![grid.table(&RATE), grid.table(&LATENCY)],
         found: Vec::new(),
         agreement: vec![
-            "Shared memory stands for the source's InfiniBand: a READ here is a copy by the requester's processor."
+            "Shared memory replaces the source's InfiniBand: a READ is a copy by the \
+             requester's CPU."
                 .into(),
         ],
         bars: Vec::new(),
@@ -144,7 +145,7 @@ fn failed(what: &str) -> impl Fn(clearway_fabric::FabricError) -> String + '_ {
     move |why| format!("{what}: {why}")
 }
 
-/// Two nodes on shared memory, with room for these words.
+/// Creates two nodes on shared memory, with room for these words.
 fn nodes(words: usize) -> Res<[ShmFabric; 2]> {
     let heap_words = words;
     let config = ShmConfig {
@@ -160,13 +161,13 @@ fn nodes(words: usize) -> Res<[ShmFabric; 2]> {
     Ok([node(0)?, node(1)?])
 }
 
-/// A client on shared memory: by READs, or by messages to a thread that serves.
+/// A client on shared memory: by READs, or by messages to a serving thread.
 struct ShmClient {
     worker: ShmWorker,
     queue: QueueId,
     words: usize,
     remote: Option<RemoteAddr>,
-    /// The next of the scratch area's slots.
+    /// The next slot of the scratch area.
     next: usize,
     done: Vec<Completion>,
 }
@@ -194,7 +195,7 @@ impl ShmClient {
     }
 }
 
-/// Requests are named by their slot; SENDs by this.
+/// The id of SENDs. Other requests are identified by their slot.
 const SENT: u64 = u64::MAX;
 
 impl Fetch for ShmClient {
@@ -250,14 +251,14 @@ fn with_messages(words: usize, act: &mut dyn FnMut(&mut dyn Fetch) -> Res<()>) -
     std::thread::scope(|scope| {
         let served = scope.spawn(move || serve_messages(&mut server, words));
         let acted = act(&mut client);
-        // Ends the server: its RECVs are flushed.
+        // Stops the server: its RECVs are flushed.
         drop(client);
         let served = served.join().map_err(|_| "the serving thread panicked".to_owned())?;
         acted.and(served)
     })
 }
 
-/// Answers each message, until the client has gone.
+/// Answers messages until the client is gone.
 fn serve_messages(server: &mut ShmWorker, words: usize) -> Res<()> {
     (DEPTH..DEPTH + words).for_each(|word| server.store(word, VALUE));
     let queue = loop {
@@ -320,7 +321,7 @@ fn with_tcp(words: usize, act: &mut dyn FnMut(&mut dyn Fetch) -> Res<()>) -> Res
             let mut request = [0; 8];
             while served.read_exact(&mut request).is_ok() && served.write_all(&reply).is_ok() {}
         });
-        // Dropped at its end, which ends the server.
+        // Dropped at the end of the scope, which stops the server.
         let mut client = TcpClient { stream, answer: vec![0; words * 8] };
         act(&mut client)
     })

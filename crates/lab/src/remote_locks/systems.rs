@@ -1,4 +1,4 @@
-//! The systems that are compared, and one simulated run of each.
+//! The systems compared, and one simulated run of each.
 
 use crate::experiment::Task;
 use clearway_harness::Res;
@@ -42,17 +42,18 @@ pub const ADAPTIVE: System = one_sided("adaptive", LockKind::Adaptive);
 pub const LINE: System = one_sided("M in line", LockKind::Line);
 pub const LINE_CACHED: System = cached("M in line, cached locations", LockKind::Line);
 
-/// The source's systems, then those past it.
+/// The source's systems, followed by those beyond it.
 pub const NO_WAIT: [System; 6] = [M, M_S, TWO_SIDED, TCP, ONE_ROUND, ONE_ROUND_CACHED];
 pub const WAIT_DIE: [System; 6] = [M, M_S, TWO_SIDED, TCP, LINE, LINE_CACHED];
 
 impl System {
-    /// One run.
+    /// Runs the system once.
     pub fn run(&self, task: &Task, protocol: Protocol, load: Load, seed: u64) -> Res<Outcome> {
         let mode = Mode { protocol, kind: self.kind };
         let full = Setup::new(mode, self.transport, load.theta, load.writes);
         let in_flight = load.in_flight.unwrap_or(full.in_flight);
-        // Where nobody backs off, nothing piles up that a long warm-up would wait for.
+        // Without back-off no backlog of aborted transactions builds up, so a short warm-up
+        // suffices.
         let warm_up = if load.costs.back_off_ns == 0 { WARM_UP } else { full.warm_up };
         let nodes = load.nodes.unwrap_or(full.nodes);
         let full = Setup {
@@ -71,12 +72,12 @@ impl System {
     }
 }
 
-/// Of a larger cluster each worker must have begun some transactions.
+/// In a larger cluster, each worker must have started some transactions.
 fn many_nodes(full: Setup) -> Setup {
     Setup { warm_up: 2_000, commits: 6_000, ..full }
 }
 
-/// A quick run has fewer rows and transactions.
+/// Reduces rows and transactions for a quick run.
 pub fn sized(task: &Task, full: Setup) -> Setup {
     if !task.options.quick {
         return full;
@@ -85,15 +86,15 @@ pub fn sized(task: &Task, full: Setup) -> Setup {
     Setup { rows: 2_000, warm_up: 20, commits: 80, in_flight: 4, costs, ..full }
 }
 
-/// What the transactions are like, and what everything costs.
+/// The shape of the transactions, and all costs.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub theta: f64,
     pub writes: f64,
     pub costs: Costs,
-    /// Transactions in flight for each worker; if none is given, as many as in Deneva.
+    /// Transactions in flight per worker; `None` means as many as in Deneva.
     pub in_flight: Option<usize>,
-    /// Nodes; if none are given, as many as in the source.
+    /// Number of nodes; `None` means as many as in the source.
     pub nodes: Option<usize>,
 }
 
@@ -102,7 +103,7 @@ impl Load {
         Self { theta, writes, costs: Costs::default(), in_flight: None, nodes: None }
     }
 
-    /// With aborted transactions that begin again at once.
+    /// Restarts aborted transactions at once.
     pub fn without_back_off(self) -> Self {
         Self { costs: Costs { back_off_ns: 0, ..self.costs }, ..self }
     }

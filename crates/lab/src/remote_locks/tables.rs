@@ -1,4 +1,4 @@
-//! Counts a transaction: retries, verbs and rounds.
+//! Counts per transaction: retries, verbs and rounds.
 
 use super::systems::{LINE, LINE_CACHED, Load, M, M_S, ONE_ROUND, ONE_ROUND_CACHED, System};
 use super::{configuration, judge, protocol_name, seeds};
@@ -13,12 +13,12 @@ use clearway_remote::ycsb::Outcome;
 use clearway_remote::{Phase, Protocol};
 
 const WRITES: f64 = 0.5;
-/// Rows of other nodes, of 10 on 4 nodes.
+/// Rows of other nodes, among 10 rows on 4 nodes.
 const REMOTE_ROWS: f64 = 7.5;
 const RETRY_THETAS: [f64; 4] = [0.6, 0.8, 0.9, 0.95];
 const QUICK_THETAS: [f64; 1] = [0.95];
 
-/// A system at a theta, and every repetition.
+/// A system at a theta, with all repetitions.
 struct Case {
     protocol: Protocol,
     system: System,
@@ -71,17 +71,17 @@ fn verbs_a_wait(run: &Outcome) -> f64 {
     if run.stats.waits == 0 { 0.0 } else { run.stats.wait_verbs as f64 / run.stats.waits as f64 }
 }
 
-/// A count of the systems: its name, digits, and how it is read off.
+/// A count of the systems: its name, its digits, and how it is computed.
 type Count = (&'static str, u8, fn(&Outcome) -> f64);
 
 const RETRIES: [Count; 4] = [
     ("atomicity retries", 3, |run| run.a_commit(run.stats.atomicity_retries)),
     ("wait retries", 2, |run| run.a_commit(run.stats.wait_retries)),
     ("requests that waited", 2, |run| run.a_commit(run.stats.waits)),
-    ("verbs a wait", 2, verbs_a_wait),
+    ("verbs per wait", 2, verbs_a_wait),
 ];
 
-/// Table 2.
+/// Runs table 2.
 pub fn retries(task: &Task) -> Res<Findings> {
     use Protocol::{NoWait, WaitDie};
     let systems = [(NoWait, M), (NoWait, M_S), (WaitDie, M), (WaitDie, M_S), (WaitDie, LINE)];
@@ -95,7 +95,7 @@ pub fn retries(task: &Task) -> Res<Findings> {
     let in_line = cases.iter().find(|case| case.system == LINE && case.theta == 0.95);
     let bar = in_line.map(|case| {
         let waits =
-            Reading::new("requests that waited, a transaction", case.of(RETRIES[2].2), "", 2);
+            Reading::new("requests that waited, per transaction", case.of(RETRIES[2].2), "", 2);
         judge::at_most(
             judge::VERBS_A_WAIT,
             judge::VERBS_A_WAIT_AT_MOST,
@@ -107,9 +107,13 @@ pub fn retries(task: &Task) -> Res<Findings> {
         configuration: configuration(task),
         seeds: seeds(task),
         samples: RETRIES.iter().map(|count| samples(&cases, count)).collect(),
-        tables: vec![table("A committed transaction", &cases, &RETRIES, Some(&published))],
+        tables: vec![table("Per committed transaction", &cases, &RETRIES, Some(&published))],
         found: Vec::new(),
-        agreement: vec!["Counts are of committed transactions, the work of their aborted attempts included; the source does not say what it divides by.".into()],
+        agreement: vec![
+            "Counts are per committed transaction and include its aborted attempts. The source \
+             does not say what it divides by."
+                .into(),
+        ],
         bars: bar.into_iter().collect(),
     })
 }
@@ -121,8 +125,8 @@ const PHASES: [Count; 8] = [
     ("commit: rounds", 2, |run| run.a_commit(run.stats.phase(Phase::Commit).rounds)),
     ("abort: verbs", 2, |run| run.a_commit(run.stats.phase(Phase::Abort).verbs)),
     ("abort: rounds", 2, |run| run.a_commit(run.stats.phase(Phase::Abort).rounds)),
-    ("of 7.5 remote rows: verbs", 2, remote_verbs),
-    ("a remote row: rounds", 3, rounds_a_row),
+    ("verbs of 7.5 remote rows", 2, remote_verbs),
+    ("rounds per remote row", 3, rounds_a_row),
 ];
 
 fn remote_verbs(run: &Outcome) -> f64 {
@@ -133,7 +137,7 @@ fn rounds_a_row(run: &Outcome) -> f64 {
     run.stats.remote().rounds as f64 / run.remote_rows as f64
 }
 
-/// Verbs and rounds by phase.
+/// Counts verbs and rounds by phase.
 pub fn verbs(task: &Task) -> Res<Findings> {
     let of = |protocol, systems: [System; 4]| systems.map(|system| (protocol, system));
     let systems = [
@@ -149,7 +153,7 @@ pub fn verbs(task: &Task) -> Res<Findings> {
     let judged = cases.iter().find(|case| case.system == ONE_ROUND_CACHED);
     let bars = judged.map(|case| {
         let rows = Reading::new(
-            "remote rows a transaction",
+            "remote rows per transaction",
             case.of(|run| run.a_commit(run.remote_rows)),
             "",
             2,
@@ -169,9 +173,18 @@ pub fn verbs(task: &Task) -> Res<Findings> {
         configuration: configuration(task),
         seeds: seeds(task),
         samples: PHASES.iter().map(|count| samples(&cases, count)).collect(),
-        tables: vec![table("A committed transaction, theta 0", &cases, &PHASES, Some(&published))],
+        tables: vec![table(
+            "Per committed transaction, theta 0",
+            &cases,
+            &PHASES,
+            Some(&published),
+        )],
         found: Vec::new(),
-        agreement: vec!["RCBench writes payload and unlock by one WRITE, which saves a verb a changed row and is wrong; it does not say how its rows were found.".into()],
+        agreement: vec![
+            "RCBench writes payload and unlock word in one WRITE. That saves one verb per changed \
+             row and is incorrect. It does not say how rows were located."
+                .into(),
+        ],
         bars: bars.into_iter().flatten().collect(),
     })
 }
