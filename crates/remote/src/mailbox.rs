@@ -85,20 +85,26 @@ pub struct Mailbox<'a> {
 /// A mailbox whose worker has connected to the other workers' nodes.
 pub(crate) struct Connected<'a> {
     own: &'a dyn Region,
-    all: Vec<(QueueId, RegionKey)>,
+    /// By worker: the queue pair to its node, `None` if that could not be reached.
+    all: Vec<(Option<QueueId>, RegionKey)>,
 }
 
 impl<'a> Connected<'a> {
-    pub fn new<W: FabricWorker>(mailbox: Mailbox<'a>, fabric: &mut W) -> Result<Self, RemoteError> {
-        let mut queues = BTreeMap::new();
+    /// Connects to the nodes of all mailboxes. Returns the first failure, too.
+    pub fn new<W: FabricWorker>(
+        mailbox: Mailbox<'a>,
+        fabric: &mut W,
+    ) -> (Self, Result<(), RemoteError>) {
+        let (mut queues, mut result) = (BTreeMap::new(), Ok(()));
         let mut all = Vec::new();
         for Owner { address, region } in mailbox.all {
-            if let std::collections::btree_map::Entry::Vacant(vacant) = queues.entry(address.node) {
-                vacant.insert(fabric.connect(address).map_err(RemoteError::Fabric)?);
-            }
-            all.push((queues[&address.node], region));
+            let queue = *queues.entry(address.node).or_insert_with(|| {
+                let connected = fabric.connect(address).map_err(RemoteError::Fabric);
+                connected.map_err(|why| result = Err(why)).ok()
+            });
+            all.push((queue, region));
         }
-        Ok(Self { own: mailbox.own, all })
+        (Self { own: mailbox.own, all }, result)
     }
 
     /// Takes a word that has arrived in this worker's mailbox.
@@ -124,7 +130,9 @@ impl<'a> Connected<'a> {
         Some(RemoteAddr { key: *key, word: word.index(to.place()) as u64 })
     }
 
-    pub fn queue(&self, to: LinePlace) -> QueueId {
+    /// Returns the queue pair to another worker's mailbox, or `None` if its node was dead when
+    /// this worker connected.
+    pub fn queue(&self, to: LinePlace) -> Option<QueueId> {
         self.all[usize::from(to.worker())].0
     }
 }

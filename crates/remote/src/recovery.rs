@@ -21,6 +21,10 @@
 //!    ([`RowWorker::resume`](crate::RowWorker::resume)). They repeat interrupted calls. Commits
 //!    that recovery has completed are reported as committed.
 //!
+//! A survivor's verbs may fail before it is told to stop: because of the fence, or because it hands
+//! a lock over to a worker that died with its node. It must then go on to poll and to renew its
+//! leases until it is told.
+//!
 //! A live worker that was considered dead gets an error for each verb, and must restart with
 //! another number.
 //!

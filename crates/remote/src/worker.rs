@@ -25,7 +25,7 @@ use crate::traps::Planted;
 #[cfg(test)]
 use crate::traps::Trap;
 use crate::{AbortCause, Phase, RemoteError, RowClient, RowId, StartTimestamp, Stats, Table};
-use clearway_fabric::{Completion, FabricNode, FabricWorker, QueueId, Region, Request};
+use clearway_fabric::{Completion, FabricNode, FabricWorker, QueueId, Region, Request, VerbError};
 use lease::{LEASE_WORDS, Leases};
 use std::collections::VecDeque;
 
@@ -206,8 +206,9 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
     /// # Errors
     /// Returns [`RemoteError::Fabric`] if a node cannot be reached.
     pub fn with_mailbox(mut self, mailbox: Mailbox<'a>) -> Result<Self, RemoteError> {
-        self.mailbox = Some(Connected::new(mailbox, &mut self.fabric)?);
-        Ok(self)
+        let (connected, result) = Connected::new(mailbox, &mut self.fabric);
+        self.mailbox = Some(connected);
+        result.map(|()| self)
     }
 
     #[cfg(test)]
@@ -338,6 +339,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             Progress::Posted => self.send(txn, access, phase, batch)?,
             Progress::PostedTo(to) => {
                 let queue = self.mailbox.as_ref().expect("it named the mailbox").queue(to);
+                let queue = queue.ok_or(RemoteError::Verb(VerbError::PeerDead))?;
                 self.send_to(queue, txn, access, phase, batch)?;
             }
             Progress::Parked => {

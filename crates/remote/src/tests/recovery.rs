@@ -268,7 +268,7 @@ impl Run<'_> {
         let mailboxes = &self.mailboxes[if kept { 0 } else { self.recoveries }];
         for worker in alive {
             let all = owners(mailboxes, &nodes[NODES as usize..]);
-            self.workers[worker].replace_mailbox(Mailbox { own: &mailboxes[worker], all }).unwrap();
+            self.workers[worker].replace_mailbox(Mailbox { own: &mailboxes[worker], all });
             self.workers[worker].resume(self.table.clone(), &outcomes).unwrap();
             self.stopped[worker] = false;
             self.poll(worker);

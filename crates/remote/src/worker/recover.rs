@@ -7,6 +7,8 @@ use crate::mode::MAX_READERS;
 use crate::recovery::{HeldLock, Outcomes};
 use crate::{Phase, RemoteError, Table};
 use clearway_fabric::FabricWorker;
+#[cfg(doc)]
+use clearway_fabric::VerbError;
 
 pub(super) fn assert_recoverable(table: &Table, number: u16, limits: WorkerLimits) {
     let log = table.log;
@@ -70,11 +72,11 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
     /// Replaces the worker's mailbox after [`RowWorker::pause`], as [`RowWorker::with_mailbox`]
     /// does. The old mailbox may have, or still get, words of lines that no longer exist.
     ///
-    /// # Errors
-    /// Returns [`RemoteError::Fabric`] if a node cannot be reached.
-    pub fn replace_mailbox(&mut self, mailbox: Mailbox<'a>) -> Result<(), RemoteError> {
-        self.mailbox = Some(Connected::new(mailbox, &mut self.fabric)?);
-        Ok(())
+    /// A node that cannot be reached has died since, and another recovery will follow. Until then a
+    /// hand-over to its workers fails with [`VerbError::PeerDead`].
+    pub fn replace_mailbox(&mut self, mailbox: Mailbox<'a>) {
+        let (connected, _) = Connected::new(mailbox, &mut self.fabric);
+        self.mailbox = Some(connected);
     }
 
     /// Continues the transactions in a table whose regions have their new keys.

@@ -1,20 +1,22 @@
-//! Workers in processes of their own that are killed, over shared memory and TCP; leases notice it.
+//! Workers in separate processes that are killed, over shared memory and TCP. Leases detect it.
 //!
-//! The test's process owns the rows. Each worker is the same program again, which runs [`child`]
-//! alone. Both talk in lines:
+//! The test's process owns the rows. Each worker is the same program, which runs only [`child`].
+//! Both communicate by lines of text:
 //!
 //! | from a worker | |
 //! |---|---|
-//! | `commit SESSION BEGUN OPS` | this transaction asks for its commit; an operation is owner.index=read or, changed, =read,written |
-//! | `committed SESSION ENDED` | and has committed |
-//! | `holds WORDS` | after `stop`: the locks that the worker surely holds |
-//! | `ended` | after `finish`: all of its transactions have |
+//! | `ready ADDRESS KEY` | its node's address, `-` on shared memory, and its mailbox's key |
+//! | `commit SESSION STARTED OPS` | this transaction requests its commit; an operation is owner.index=read or, if changed, =read,written |
+//! | `committed SESSION ENDED` | this transaction has committed |
+//! | `holds KEY WORDS` | after `stop`: its new mailbox's key, and the locks that it surely holds |
+//! | `ended` | after `finish`: all its transactions have ended |
 //!
 //! | to a worker | |
 //! |---|---|
+//! | `peers ADDRESS KEY ...` | addresses and mailbox keys of all workers, in worker order |
 //! | `stop` | the regions are fenced |
-//! | `go KEYS COUNT WORDS` | recovery has ended: new keys, and which transactions have committed |
-//! | `finish` | begin no more transactions |
+//! | `go KEYS MAILBOXES WORDS` | recovery has ended: new keys of the regions and mailboxes; committed transactions |
+//! | `finish` | start no more transactions |
 
 mod worker;
 
@@ -38,11 +40,11 @@ const LIMITS: WorkerLimits = WorkerLimits { transactions: 2, rows: 3 };
 const OWNERS: u32 = 2;
 const ROWS: u32 = 3;
 const WORKERS: u32 = 4;
-/// Transactions that commit before the first worker is killed, and so on.
-const COMMITS_A_KILL: usize = 400;
+/// Transactions that commit before the first kill, between kills, and after the last one.
+const COMMITS_PER_KILL: usize = 400;
 const KILLS: usize = 2;
-/// A worker that gets no time for this long is taken for dead, and killed: the test goes on without
-/// it.
+/// A worker that does not run for this long is considered dead and killed. The test continues
+/// without it.
 const LEASE: Duration = Duration::from_secs(1);
 const SECRET: [u8; 16] = *b"of this test run";
 
@@ -72,14 +74,14 @@ fn joined(words: impl IntoIterator<Item = u64>) -> String {
     words.into_iter().map(|word| word.to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// The part of another process; does nothing when it runs as a test.
+/// The body of a worker's process; does nothing when it runs as an ordinary test.
 #[test]
 fn child() {
-    let Ok(told) = std::env::var("CLEARWAY_REMOTE_TEST_WORKER") else { return };
-    // Ends what the test harness has begun to print.
+    let Ok(spec) = std::env::var("CLEARWAY_REMOTE_TEST_WORKER") else { return };
+    // Ends the line that the test harness has begun to print.
     println!();
-    let fields: Vec<&str> = told.split(' ').collect();
-    let [kind, number, mode, place @ ..] = &fields[..] else { panic!("{told}") };
+    let fields: Vec<&str> = spec.split(' ').collect();
+    let [kind, number, mode, place @ ..] = &fields[..] else { panic!("{spec}") };
     let (number, mode): (u16, usize) = (number.parse().unwrap(), mode.parse().unwrap());
     let keys = place[place.len() - OWNERS as usize..]
         .iter()
@@ -89,18 +91,23 @@ fn child() {
     let node = FabricNode(OWNERS + u32::from(number));
     if *kind == "shm" {
         let segment = ShmSegment::attach(place[0].as_ref()).unwrap();
-        return Work::new(&segment.node(node, Duration::ZERO).unwrap(), table, number).run();
+        let fabric = segment.node(node, Duration::ZERO).unwrap();
+        return Work::new(fabric, "-", table, number, |_, _, _| ()).run();
     }
     let listen = "127.0.0.1:0".parse().unwrap();
     let fabric = TcpFabric::bind(TcpConfig { node, listen, secret: SECRET.to_vec() }).unwrap();
     (0..OWNERS).for_each(|owner| {
         fabric.add_peer(FabricNode(owner), place[owner as usize].parse().unwrap())
     });
-    Work::new(&fabric, table, number).run();
+    let address = fabric.address().to_string();
+    let add_peer = |fabric: &TcpFabric, node, address: &str| {
+        fabric.add_peer(node, address.parse().unwrap());
+    };
+    Work::new(fabric, &address, table, number, add_peer).run();
 }
 
 fn all_modes() -> Vec<Mode> {
-    Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND]).collect()
+    Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND, Mode::LINE]).collect()
 }
 
 struct Process {
@@ -111,7 +118,7 @@ struct Process {
 }
 
 impl Process {
-    /// Waits for its end, and until all that it has said is in the channel.
+    /// Waits until the process has ended and all its lines are in the channel.
     fn wait(&mut self) {
         self.child.wait().unwrap();
         self.reader.take().into_iter().for_each(|reader| reader.join().unwrap());
@@ -125,29 +132,31 @@ struct Owners<R> {
     lines: Receiver<(usize, String)>,
     watches: Vec<LeaseWatch>,
     history: History,
-    /// By session: the transaction that has asked for its commit.
+    /// By session: the transaction that has requested its commit.
     commits: BTreeMap<u32, Txn>,
     committed: usize,
     ended: usize,
+    /// By worker: its node's address and its mailbox's key, once it has sent them.
+    mailboxes: Vec<Option<(String, u64)>>,
     held: Vec<(usize, Vec<u64>)>,
     freed: u64,
 }
 
-fn spawn(number: usize, told: &str, tell: Sender<(usize, String)>) -> Process {
+fn spawn(number: usize, spec: &str, sender: Sender<(usize, String)>) -> Process {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "tests::processes::child", "--nocapture"])
-        .env("CLEARWAY_REMOTE_TEST_WORKER", told)
+        .env("CLEARWAY_REMOTE_TEST_WORKER", spec)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap());
-    // Ends with the pipe. The last line of a killed process may be cut off: it has no end.
+    // Ends with the pipe. The last line of a killed process may be incomplete: it has no newline.
     let reader = std::thread::spawn(move || {
         let mut lines = lines;
         let mut line = String::new();
         while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
-            if line.ends_with('\n') && tell.send((number, line.trim_end().into())).is_err() {
+            if line.ends_with('\n') && sender.send((number, line.trim_end().into())).is_err() {
                 return;
             }
             line.clear();
@@ -160,14 +169,14 @@ impl<R: Region> Owners<R> {
     fn new(mode: usize, regions: Vec<R>, place: &str) -> Self {
         let keys: Vec<u64> = regions.iter().map(|region| region.key().key).collect();
         let table = table_of(all_modes()[mode], &keys);
-        let (tell, lines) = channel();
+        let (sender, lines) = channel();
         let start = |number| {
-            let told = format!(
+            let spec = format!(
                 "{} {}",
                 place.replace("NUMBER", &format!("{number} {mode}")),
                 joined(keys.clone())
             );
-            spawn(number, &told, tell.clone())
+            spawn(number, &spec, sender.clone())
         };
         let workers = (0..WORKERS as usize).map(start).collect();
         let mut owners = Self {
@@ -180,14 +189,21 @@ impl<R: Region> Owners<R> {
             commits: BTreeMap::new(),
             committed: 0,
             ended: 0,
+            mailboxes: vec![None; WORKERS as usize],
             held: Vec::new(),
             freed: 0,
         };
+        let dead = owners.wait_until(|owners| owners.mailboxes.iter().all(Option::is_some));
+        assert!(dead.is_empty(), "{dead:?} had no leases yet");
+        let peers =
+            owners.mailboxes.iter().flatten().map(|(address, key)| format!("{address} {key}"));
+        let peers = format!("peers {}", peers.collect::<Vec<_>>().join(" "));
+        owners.send_all(&peers);
         owners.watch();
         owners
     }
 
-    /// All leases begin anew.
+    /// Restarts all leases.
     fn watch(&mut self) {
         let lease_ns = LEASE.as_nanos() as u64;
         self.watches =
@@ -198,21 +214,21 @@ impl<R: Region> Owners<R> {
         self.workers.iter().filter(|worker| worker.alive).count()
     }
 
-    fn tell(&mut self, order: &str) {
+    fn send_all(&mut self, order: &str) {
         for worker in self.workers.iter_mut().filter(|worker| worker.alive) {
-            // One that has just died does not listen.
+            // A worker that has just died reads nothing.
             let _ = writeln!(worker.child.stdin.as_mut().unwrap(), "{order}");
         }
     }
 
-    /// Takes lines until this holds, and looks at the leases meanwhile. Returns the workers that
-    /// are taken for dead.
-    fn until(&mut self, mut holds: impl FnMut(&Self) -> bool) -> Vec<u16> {
+    /// Handles lines and checks leases until `holds` returns true. Returns early with the workers
+    /// considered dead.
+    fn wait_until(&mut self, mut holds: impl FnMut(&Self) -> bool) -> Vec<u16> {
         while !holds(self) {
             match self.lines.recv_timeout(LEASE / 20) {
-                Ok((worker, line)) => self.hear(worker, &line),
+                Ok((worker, line)) => self.handle_line(worker, &line),
                 Err(_) => {
-                    assert!(self.alive() > 0, "every process was taken for dead");
+                    assert!(self.alive() > 0, "every process was considered dead");
                     for worker in
                         self.workers.iter_mut().filter(|worker| worker.alive && !worker.killed)
                     {
@@ -231,7 +247,7 @@ impl<R: Region> Owners<R> {
         Vec::new()
     }
 
-    fn hear(&mut self, worker: usize, line: &str) {
+    fn handle_line(&mut self, worker: usize, line: &str) {
         let (what, rest) = line.split_once(' ').unwrap_or((line, ""));
         match what {
             "commit" => {
@@ -259,17 +275,26 @@ impl<R: Region> Owners<R> {
                     .unwrap();
                 self.committed += 1;
             }
-            "holds" => self.held.push((worker, words(rest))),
+            "ready" => {
+                let (address, key) = rest.split_once(' ').unwrap();
+                self.mailboxes[worker] = Some((address.into(), key.parse().unwrap()));
+            }
+            "holds" => {
+                let words = words(rest);
+                let (key, locks) = words.split_first().unwrap();
+                self.mailboxes[worker].as_mut().unwrap().1 = *key;
+                self.held.push((worker, locks.to_vec()));
+            }
             "ended" => self.ended += 1,
-            // What the test harness of the process says.
+            // Output of the process's test harness.
             _ => {}
         }
     }
 
     fn recover(&mut self, dead: &[u16]) {
         for worker in dead {
-            // Only who surely runs no more is fenced off shared memory. It may have been killed
-            // already.
+            // On shared memory, only a process that has surely ended can be fenced off. It may have
+            // been killed already.
             let process = &mut self.workers[usize::from(*worker)];
             let _ = process.child.kill();
             process.wait();
@@ -278,11 +303,11 @@ impl<R: Region> Owners<R> {
         for region in &mut self.regions {
             region.fence().unwrap();
         }
-        self.tell("stop");
+        self.send_all("stop");
         self.held.clear();
         self.watches.clear();
         let survivors = self.alive();
-        self.until(|owners| owners.held.len() == survivors);
+        self.wait_until(|owners| owners.held.len() == survivors);
         let table = &self.table;
         let lock =
             |words: &[u64; 3]| HeldLock::from_words(*words, table).expect("a lock of this table");
@@ -298,14 +323,18 @@ impl<R: Region> Owners<R> {
         }
         let keys: Vec<u64> = self.regions.iter().map(|region| region.key().key).collect();
         self.table = table_of(self.table.mode, &keys);
-        self.tell(&format!("go {}", joined(keys.into_iter().chain(outcomes.to_words()))));
+        let mailboxes = self.mailboxes.iter().flatten().map(|(_, key)| *key);
+        let words = keys.into_iter().chain(mailboxes).chain(outcomes.to_words());
+        let go = format!("go {}", joined(words));
+        self.send_all(&go);
     }
 
-    /// Waits for this, and recovers from every death on the way; returns how many there were.
+    /// Waits until `holds` returns true, and recovers from every death in the meantime. Returns
+    /// the number of deaths.
     fn recovering(&mut self, mut holds: impl FnMut(&Self) -> bool) -> usize {
         let before = self.alive();
         loop {
-            let dead = self.until(&mut holds);
+            let dead = self.wait_until(&mut holds);
             if dead.is_empty() {
                 return before - self.alive();
             }
@@ -315,23 +344,23 @@ impl<R: Region> Owners<R> {
 
     fn run(mut self) -> (u64, usize) {
         for kill in 1..=KILLS {
-            self.recovering(|owners| owners.committed >= kill * COMMITS_A_KILL);
+            self.recovering(|owners| owners.committed >= kill * COMMITS_PER_KILL);
             let victim = self.workers.iter().position(|worker| worker.alive).unwrap();
             self.workers[victim].child.kill().unwrap();
             self.workers[victim].killed = true;
             let alive = self.alive();
             self.recovering(|owners| owners.alive() < alive);
         }
-        let enough = (KILLS + 1) * COMMITS_A_KILL;
+        let enough = (KILLS + 1) * COMMITS_PER_KILL;
         self.recovering(|owners| owners.committed >= enough);
-        self.tell("finish");
+        self.send_all("finish");
         self.recovering(|owners| owners.ended == owners.alive());
         for worker in &mut self.workers {
             drop(worker.child.stdin.take());
             worker.wait();
         }
         while let Ok((worker, line)) = self.lines.try_recv() {
-            self.hear(worker, &line);
+            self.handle_line(worker, &line);
         }
         let unknown = self.commits.len();
         for txn in std::mem::take(&mut self.commits).into_values() {
@@ -361,17 +390,19 @@ impl<R: Region> Owners<R> {
 }
 
 #[test]
-fn killed_processes_leave_histories_serializable_on_shared_memory() {
+fn killed_processes_keep_serializability_on_shm() {
     for mode in 0..all_modes().len() {
         let nodes = (OWNERS + WORKERS) as usize;
         let words = table_of(all_modes()[mode], &[0; OWNERS as usize]).words();
+        // A mailbox for each worker at the start and after each recovery.
+        let mailboxes = (WORKERS * (1 + WORKERS)) as usize;
         let config = ShmConfig {
             nodes,
             workers: nodes,
-            regions: OWNERS as usize,
+            regions: OWNERS as usize + mailboxes,
             queue_pairs: 256,
             ring_words: 4,
-            heap_words: OWNERS as usize * words,
+            heap_words: OWNERS as usize * words + mailboxes * LIMITS.mailbox_words(),
         };
         let segment = ShmSegment::create(config).unwrap();
         let nodes: Vec<_> =
@@ -387,7 +418,7 @@ fn killed_processes_leave_histories_serializable_on_shared_memory() {
 }
 
 #[test]
-fn killed_processes_leave_histories_serializable_on_tcp() {
+fn killed_processes_keep_serializability_on_tcp() {
     for mode in 0..all_modes().len() {
         let listen = "127.0.0.1:0".parse().unwrap();
         let bind = |n| {

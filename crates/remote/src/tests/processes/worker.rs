@@ -1,10 +1,10 @@
-//! A worker's side: transactions as in the other histories, told of in lines.
+//! A worker's process: random transactions, reported by lines of text.
 
-use super::{LEASE, LIMITS, OWNERS, PAYLOAD, ROWS, joined, now_ns, table_of, words};
+use super::{LEASE, LIMITS, OWNERS, PAYLOAD, ROWS, WORKERS, joined, now_ns, table_of, words};
 use crate::recovery::{HeldLock, Outcomes};
-use crate::{Event, RemoteError, RowClient, RowId, RowWorker, Table, TxnHandle};
+use crate::{Event, Mailbox, Owner, RemoteError, RowClient, RowId, RowWorker, Table, TxnHandle};
 use clearway_env::{Clock, OsClock, SeededEntropy};
-use clearway_fabric::{Fabric, FabricWorker};
+use clearway_fabric::{Fabric, FabricNode, FabricWorker, Region, RegionKey, WorkerAddr};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
@@ -15,8 +15,9 @@ struct Running {
     ops: String,
 }
 
-pub struct Work<W> {
-    rows: RowWorker<'static, W>,
+pub struct Work<F: Fabric> {
+    node: F,
+    rows: RowWorker<'static, F::Worker>,
     number: u16,
     rng: SeededEntropy,
     values: u64,
@@ -25,17 +26,39 @@ pub struct Work<W> {
     orders: Receiver<String>,
 }
 
-impl<W: FabricWorker> Work<W> {
-    pub fn new<F: Fabric<Worker = W>>(node: &F, table: Table, number: u16) -> Self {
+impl<F: Fabric> Work<F>
+where
+    F::Region: 'static,
+{
+    pub fn new(
+        node: F,
+        address: &str,
+        table: Table,
+        number: u16,
+        add_peer: impl Fn(&F, FabricNode, &str),
+    ) -> Self {
         let fabric = node.worker(0, LIMITS.scratch_words(PAYLOAD)).unwrap();
-        let (tell, orders) = channel();
+        let (sender, orders) = channel();
         std::thread::spawn(move || {
-            std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
+            std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let rows = RowWorker::new(fabric, table, number, LIMITS, None).unwrap();
+        let own = new_mailbox(&node);
+        println!("ready {address} {}", own.key().key);
+        let line = orders.recv().unwrap();
+        let fields: Vec<&str> = line.strip_prefix("peers ").unwrap().split(' ').collect();
+        let mut keys = Vec::new();
+        for (peer, [address, key]) in (0..).zip(fields.as_chunks::<2>().0) {
+            let peer: u16 = peer;
+            if peer != number {
+                add_peer(&node, node_of(peer), address);
+            }
+            keys.push(key.parse().unwrap());
+        }
+        let rows = rows.with_mailbox(mailbox(own, &keys)).unwrap();
         let rng = SeededEntropy::new(number.into());
         let running = BTreeMap::new();
-        Self { rows, number, rng, values: 0, running, finishing: false, orders }
+        Self { node, rows, number, rng, values: 0, running, finishing: false, orders }
     }
 
     pub fn run(mut self) {
@@ -48,7 +71,7 @@ impl<W: FabricWorker> Work<W> {
             match self.orders.try_recv() {
                 Ok(order) => self.obey(&order),
                 Err(TryRecvError::Empty) => {}
-                // The parent is gone.
+                // The parent has ended.
                 Err(TryRecvError::Disconnected) => return,
             }
             let now = OsClock.monotonic();
@@ -60,15 +83,15 @@ impl<W: FabricWorker> Work<W> {
                 Ok(()) => {
                     std::mem::take(&mut events).into_iter().for_each(|event| self.handle(event))
                 }
-                Err(RemoteError::Verb(_)) => {
-                    // The fence came before its order. Or this worker was taken for dead, and is
-                    // killed.
-                    let order = self.orders.recv().unwrap();
-                    self.obey(&order);
-                }
+                // The regions are fenced, or another worker's mailbox died with its node, or this
+                // worker was considered dead. In the first two cases `stop` follows. Until then
+                // this worker must keep its leases.
+                Err(RemoteError::Verb(_)) => {}
                 Err(why) => panic!("{why}"),
             }
-            if !self.rows.is_ready() {
+            if self.rows.watches_memory() {
+                std::thread::yield_now();
+            } else if !self.rows.is_ready() {
                 self.rows.fabric().wait();
             }
         }
@@ -78,8 +101,10 @@ impl<W: FabricWorker> Work<W> {
             self.rows.fabric().wait();
         }
         println!("ended");
-        // A killed parent, or one that has seen all.
-        while self.orders.recv().is_ok() {}
+        // A survivor takes part in recovery even if it has ended.
+        while let Ok(order) = self.orders.recv() {
+            self.obey(&order);
+        }
     }
 
     fn obey(&mut self, order: &str) {
@@ -91,10 +116,15 @@ impl<W: FabricWorker> Work<W> {
         while !self.rows.drain() {
             self.rows.fabric().wait();
         }
-        println!("holds {}", joined(self.rows.pause().iter().flat_map(HeldLock::to_words)));
+        let locks = self.rows.pause();
+        let own = new_mailbox(&self.node);
+        let words_of_locks = locks.iter().flat_map(HeldLock::to_words);
+        println!("holds {}", joined(std::iter::once(own.key().key).chain(words_of_locks)));
         let go = self.orders.recv().unwrap();
-        let told = words(go.strip_prefix("go ").unwrap());
-        let (keys, committed) = told.split_at(OWNERS as usize);
+        let words = words(go.strip_prefix("go ").unwrap());
+        let (keys, rest) = words.split_at(OWNERS as usize);
+        let (mailboxes, committed) = rest.split_at(WORKERS as usize);
+        self.rows.replace_mailbox(mailbox(own, mailboxes));
         let table = table_of(self.rows.table().mode, keys);
         self.rows.resume(table, &Outcomes::from_words(committed)).unwrap();
     }
@@ -158,7 +188,28 @@ impl<W: FabricWorker> Work<W> {
                     self.go_on_with(txn);
                 }
             }
-            Event::Peeked(..) | Event::Released(..) => unreachable!("nobody asks for it"),
+            Event::Peeked(..) | Event::Released(..) => unreachable!("nobody requests it"),
         }
     }
+}
+
+fn node_of(worker: u16) -> FabricNode {
+    FabricNode(OWNERS + u32::from(worker))
+}
+
+/// Registers a mailbox that stays registered until the process ends.
+fn new_mailbox<F: Fabric>(node: &F) -> &'static F::Region
+where
+    F::Region: 'static,
+{
+    Box::leak(Box::new(node.register(LIMITS.mailbox_words()).unwrap()))
+}
+
+/// Lists the mailboxes of all workers by their keys.
+fn mailbox(own: &'static dyn Region, keys: &[u64]) -> Mailbox<'static> {
+    let place = |(worker, key): (u16, &u64)| {
+        let address = WorkerAddr { node: node_of(worker), port: 9 };
+        Owner { address, region: RegionKey { key: *key, base: 0 } }
+    };
+    Mailbox { own, all: (0..).zip(keys).map(place).collect() }
 }
