@@ -1,6 +1,6 @@
 //! Workers in separate processes that are killed, over shared memory and TCP. Leases detect it.
 //!
-//! The test's process owns the rows. Each worker is the same program, which runs only [`child`].
+//! The test's process owns the rows, except those of an owner that is killed, too. Each worker is the same program, which runs only [`child`].
 //! Both communicate by lines of text:
 //!
 //! | from a worker | |
@@ -10,6 +10,7 @@
 //! | `committed SESSION ENDED` | this transaction has committed |
 //! | `holds KEY WORDS` | after `stop`: its new mailbox's key, and the locks that it surely holds |
 //! | `ended` | after `finish`: all its transactions have ended |
+//! | `failed` | a verb has failed for the first time |
 //!
 //! | to a worker | |
 //! |---|---|
@@ -18,6 +19,7 @@
 //! | `go KEYS MAILBOXES WORDS` | recovery has ended: new keys of the regions and mailboxes; committed transactions |
 //! | `finish` | start no more transactions |
 
+mod owner;
 mod worker;
 
 use super::PAYLOAD;
@@ -81,6 +83,9 @@ fn child() {
     // Ends the line that the test harness has begun to print.
     println!();
     let fields: Vec<&str> = spec.split(' ').collect();
+    if fields[0] == "owner" {
+        return owner::serve(&fields[1..]);
+    }
     let [kind, number, mode, place @ ..] = &fields[..] else { panic!("{spec}") };
     let (number, mode): (u16, usize) = (number.parse().unwrap(), mode.parse().unwrap());
     let keys = place[place.len() - OWNERS as usize..]
@@ -94,8 +99,7 @@ fn child() {
         let fabric = segment.node(node, Duration::ZERO).unwrap();
         return Work::new(fabric, "-", table, number, |_, _, _| ()).run();
     }
-    let listen = "127.0.0.1:0".parse().unwrap();
-    let fabric = TcpFabric::bind(TcpConfig { node, listen, secret: SECRET.to_vec() }).unwrap();
+    let fabric = bind(node.0);
     (0..OWNERS).for_each(|owner| {
         fabric.add_peer(FabricNode(owner), place[owner as usize].parse().unwrap())
     });
@@ -136,6 +140,7 @@ struct Owners<R> {
     commits: BTreeMap<u32, Txn>,
     committed: usize,
     ended: usize,
+    failed: usize,
     /// By worker: its node's address and its mailbox's key, once it has sent them.
     mailboxes: Vec<Option<(String, u64)>>,
     held: Vec<(usize, Vec<u64>)>,
@@ -166,15 +171,15 @@ fn spawn(number: usize, spec: &str, sender: Sender<(usize, String)>) -> Process 
 }
 
 impl<R: Region> Owners<R> {
-    fn new(mode: usize, regions: Vec<R>, place: &str) -> Self {
-        let keys: Vec<u64> = regions.iter().map(|region| region.key().key).collect();
-        let table = table_of(all_modes()[mode], &keys);
+    /// Starts the workers. `regions` are those of the first owners; `keys` those of all.
+    fn new(mode: usize, regions: Vec<R>, keys: &[u64], place: &str) -> Self {
+        let table = table_of(all_modes()[mode], keys);
         let (sender, lines) = channel();
         let start = |number| {
             let spec = format!(
                 "{} {}",
                 place.replace("NUMBER", &format!("{number} {mode}")),
-                joined(keys.clone())
+                joined(keys.iter().copied())
             );
             spawn(number, &spec, sender.clone())
         };
@@ -189,6 +194,7 @@ impl<R: Region> Owners<R> {
             commits: BTreeMap::new(),
             committed: 0,
             ended: 0,
+            failed: 0,
             mailboxes: vec![None; WORKERS as usize],
             held: Vec::new(),
             freed: 0,
@@ -286,6 +292,7 @@ impl<R: Region> Owners<R> {
                 self.held.push((worker, locks.to_vec()));
             }
             "ended" => self.ended += 1,
+            "failed" => self.failed += 1,
             // Output of the process's test harness.
             _ => {}
         }
@@ -321,7 +328,7 @@ impl<R: Region> Owners<R> {
         for (watch, region) in self.watches.iter_mut().zip(&self.regions) {
             dead.iter().for_each(|worker| watch.clear(*worker, region));
         }
-        let keys: Vec<u64> = self.regions.iter().map(|region| region.key().key).collect();
+        let keys = keys_of(&self.regions);
         self.table = table_of(self.table.mode, &keys);
         let mailboxes = self.mailboxes.iter().flatten().map(|(_, key)| *key);
         let words = keys.into_iter().chain(mailboxes).chain(outcomes.to_words());
@@ -355,6 +362,20 @@ impl<R: Region> Owners<R> {
         self.recovering(|owners| owners.committed >= enough);
         self.send_all("finish");
         self.recovering(|owners| owners.ended == owners.alive());
+        let unknown = self.end_workers();
+        self.check(enough);
+        for (owner, region) in (0..).zip(&self.regions) {
+            for index in 0..ROWS {
+                let first = self.table.word(RowId { owner, index }, 0).word as usize;
+                self.check_row(owner, index, |word| region.load(first + word));
+            }
+        }
+        (self.freed, unknown)
+    }
+
+    /// Ends the workers' processes and handles their last lines. Returns the number of transactions
+    /// with an unknown outcome.
+    fn end_workers(&mut self) -> usize {
         for worker in &mut self.workers {
             drop(worker.child.stdin.take());
             worker.wait();
@@ -366,50 +387,66 @@ impl<R: Region> Owners<R> {
         for txn in std::mem::take(&mut self.commits).into_values() {
             self.history.push(txn).unwrap();
         }
+        unknown
+    }
+
+    fn check(&mut self, enough: usize) {
         let report = self.history.check(&CheckOptions::default());
         assert!(report.is_clean(), "{:?}: {report}", self.table.mode);
         assert!(report.counts.committed >= enough as u64, "{report}");
-        let header = self.table.mode.header_words();
-        for (owner, region) in (0..).zip(&self.regions) {
-            for index in 0..ROWS {
-                let first = self.table.word(RowId { owner, index }, 0).word as usize;
-                let row: Vec<u64> =
-                    (first..first + header + PAYLOAD).map(|word| region.load(word)).collect();
-                assert!(
-                    row[..header].iter().all(|word| *word == 0),
-                    "row {owner}.{index}: the lock leaked: {row:?}"
-                );
-                assert!(
-                    row[header..].iter().all(|word| *word == row[header]),
-                    "row {owner}.{index}: torn: {row:?}"
-                );
-            }
-        }
-        (self.freed, unknown)
     }
+
+    /// Asserts that a row is free and not torn. Returns the value of its words.
+    fn check_row(&self, owner: u32, index: u32, load: impl Fn(usize) -> u64) -> u64 {
+        let header = self.table.mode.header_words();
+        let row: Vec<u64> = (0..header + PAYLOAD).map(load).collect();
+        let free = row[..header].iter().all(|word| *word == 0);
+        assert!(free, "row {owner}.{index}: the lock leaked: {row:?}");
+        let whole = row[header..].iter().all(|word| *word == row[header]);
+        assert!(whole, "row {owner}.{index}: torn: {row:?}");
+        row[header]
+    }
+}
+
+fn words_of(mode: usize) -> usize {
+    table_of(all_modes()[mode], &[0; OWNERS as usize]).words()
+}
+
+fn segment(mode: usize) -> ShmSegment {
+    let nodes = (OWNERS + WORKERS) as usize;
+    // A mailbox for each worker at the start and after each recovery.
+    let mailboxes = (WORKERS * (1 + WORKERS)) as usize;
+    let config = ShmConfig {
+        nodes,
+        workers: nodes,
+        regions: OWNERS as usize + mailboxes,
+        queue_pairs: 256,
+        ring_words: 4,
+        heap_words: OWNERS as usize * words_of(mode) + mailboxes * LIMITS.mailbox_words(),
+    };
+    ShmSegment::create(config).unwrap()
+}
+
+fn bind(node: u32) -> TcpFabric {
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let secret = SECRET.to_vec();
+    TcpFabric::bind(TcpConfig { node: FabricNode(node), listen, secret }).unwrap()
+}
+
+fn keys_of<R: Region>(regions: &[R]) -> Vec<u64> {
+    regions.iter().map(|region| region.key().key).collect()
 }
 
 #[test]
 fn killed_processes_keep_serializability_on_shm() {
     for mode in 0..all_modes().len() {
-        let nodes = (OWNERS + WORKERS) as usize;
-        let words = table_of(all_modes()[mode], &[0; OWNERS as usize]).words();
-        // A mailbox for each worker at the start and after each recovery.
-        let mailboxes = (WORKERS * (1 + WORKERS)) as usize;
-        let config = ShmConfig {
-            nodes,
-            workers: nodes,
-            regions: OWNERS as usize + mailboxes,
-            queue_pairs: 256,
-            ring_words: 4,
-            heap_words: OWNERS as usize * words + mailboxes * LIMITS.mailbox_words(),
-        };
-        let segment = ShmSegment::create(config).unwrap();
+        let segment = segment(mode);
         let nodes: Vec<_> =
             (0..OWNERS).map(|n| segment.node(FabricNode(n), Duration::ZERO).unwrap()).collect();
-        let regions = nodes.iter().map(|node| node.register(words).unwrap()).collect();
-        let place = format!("shm NUMBER {}", segment.path().display());
-        let (freed, unknown) = Owners::new(mode, regions, &place).run();
+        let regions: Vec<_> =
+            nodes.iter().map(|node| node.register(words_of(mode)).unwrap()).collect();
+        let (keys, place) = (keys_of(&regions), format!("shm NUMBER {}", segment.path().display()));
+        let (freed, unknown) = Owners::new(mode, regions, &keys, &place).run();
         println!(
             "{:?}: {freed} exclusive locks freed, {unknown} unknown outcomes",
             all_modes()[mode]
@@ -420,17 +457,12 @@ fn killed_processes_keep_serializability_on_shm() {
 #[test]
 fn killed_processes_keep_serializability_on_tcp() {
     for mode in 0..all_modes().len() {
-        let listen = "127.0.0.1:0".parse().unwrap();
-        let bind = |n| {
-            TcpFabric::bind(TcpConfig { node: FabricNode(n), listen, secret: SECRET.to_vec() })
-                .unwrap()
-        };
         let nodes: Vec<_> = (0..OWNERS).map(bind).collect();
-        let words = table_of(all_modes()[mode], &[0; OWNERS as usize]).words();
-        let regions = nodes.iter().map(|node| node.register(words).unwrap()).collect();
+        let regions: Vec<_> =
+            nodes.iter().map(|node| node.register(words_of(mode)).unwrap()).collect();
         let addresses: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
-        let (freed, unknown) =
-            Owners::new(mode, regions, &format!("tcp NUMBER {}", addresses.join(" "))).run();
+        let (keys, place) = (keys_of(&regions), format!("tcp NUMBER {}", addresses.join(" ")));
+        let (freed, unknown) = Owners::new(mode, regions, &keys, &place).run();
         println!(
             "{:?}: {freed} exclusive locks freed, {unknown} unknown outcomes",
             all_modes()[mode]

@@ -23,6 +23,7 @@ pub struct Work<F: Fabric> {
     values: u64,
     running: BTreeMap<TxnHandle, Running>,
     finishing: bool,
+    failed: bool,
     orders: Receiver<String>,
 }
 
@@ -58,7 +59,17 @@ where
         let rows = rows.with_mailbox(mailbox(own, &keys)).unwrap();
         let rng = SeededEntropy::new(number.into());
         let running = BTreeMap::new();
-        Self { node, rows, number, rng, values: 0, running, finishing: false, orders }
+        Self {
+            node,
+            rows,
+            number,
+            rng,
+            values: 0,
+            running,
+            finishing: false,
+            failed: false,
+            orders,
+        }
     }
 
     pub fn run(mut self) {
@@ -83,10 +94,14 @@ where
                 Ok(()) => {
                     std::mem::take(&mut events).into_iter().for_each(|event| self.handle(event))
                 }
-                // The regions are fenced, or another worker's mailbox died with its node, or this
-                // worker was considered dead. In the first two cases `stop` follows. Until then
-                // this worker must keep its leases.
-                Err(RemoteError::Verb(_)) => {}
+                // The regions are fenced, or an owner or another worker's mailbox died with its
+                // node, or this worker was considered dead. If it is a survivor, `stop` follows.
+                // Until then it must keep its leases.
+                Err(RemoteError::Verb(_)) if self.failed => {}
+                Err(RemoteError::Verb(_)) => {
+                    self.failed = true;
+                    println!("failed");
+                }
                 Err(why) => panic!("{why}"),
             }
             if self.rows.watches_memory() {
