@@ -32,7 +32,7 @@
 
 use crate::mode::NAME_SHIFT;
 use crate::{Owner, RemoteError, StartTimestamp};
-use clearway_fabric::{FabricWorker, QueueId, Region, RegionKey, RemoteAddr};
+use clearway_fabric::{FabricNode, FabricWorker, QueueId, Region, RegionKey, RemoteAddr};
 use std::collections::BTreeMap;
 
 /// Maximum number of concurrent accesses of a worker with a mailbox.
@@ -85,8 +85,8 @@ pub struct Mailbox<'a> {
 /// A mailbox whose worker has connected to the other workers' nodes.
 pub(crate) struct Connected<'a> {
     own: &'a dyn Region,
-    /// By worker: the queue pair to its node, `None` if that could not be reached.
-    all: Vec<(Option<QueueId>, RegionKey)>,
+    /// By worker: its node, and the queue pair to it, `None` if it could not be reached.
+    all: Vec<(FabricNode, Option<QueueId>, RegionKey)>,
 }
 
 impl<'a> Connected<'a> {
@@ -102,7 +102,7 @@ impl<'a> Connected<'a> {
                 let connected = fabric.connect(address).map_err(RemoteError::Fabric);
                 connected.map_err(|why| result = Err(why)).ok()
             });
-            all.push((queue, region));
+            all.push((address.node, queue, region));
         }
         (Self { own: mailbox.own, all }, result)
     }
@@ -126,13 +126,18 @@ impl<'a> Connected<'a> {
     /// Returns the address of a word in another worker's mailbox, or `None` if there is no such
     /// worker because the lock word is damaged.
     pub fn address(&self, to: LinePlace, word: Word) -> Option<RemoteAddr> {
-        let (_, key) = self.all.get(usize::from(to.worker()))?;
+        let (.., key) = self.all.get(usize::from(to.worker()))?;
         Some(RemoteAddr { key: *key, word: word.index(to.place()) as u64 })
     }
 
     /// Returns the queue pair to another worker's mailbox, or `None` if its node was dead when
     /// this worker connected.
     pub fn queue(&self, to: LinePlace) -> Option<QueueId> {
-        self.all[usize::from(to.worker())].0
+        self.all[usize::from(to.worker())].1
+    }
+
+    /// Returns the node of another worker's mailbox.
+    pub fn node(&self, to: LinePlace) -> Option<FabricNode> {
+        self.all.get(usize::from(to.worker())).map(|(node, ..)| *node)
     }
 }

@@ -56,6 +56,10 @@ pub struct Stats {
     pub waits: u64,
     /// Verbs of waits: checks of the row, or verbs that queue in a line. Not counted for messages.
     pub wait_verbs: u64,
+    /// The part of `waits` for rows of other nodes.
+    pub remote_waits: u64,
+    /// Verbs to other nodes in waits for rows of other nodes.
+    pub remote_wait_verbs: u64,
     /// READs that saw a half-finished update of the metadata.
     pub rereads: u64,
     /// Adaptive mode: mutual locks of readers.
@@ -89,6 +93,8 @@ impl Stats {
             (&mut self.wait_retries, other.wait_retries),
             (&mut self.waits, other.waits),
             (&mut self.wait_verbs, other.wait_verbs),
+            (&mut self.remote_waits, other.remote_waits),
+            (&mut self.remote_wait_verbs, other.remote_wait_verbs),
             (&mut self.rereads, other.rereads),
             (&mut self.direct, other.direct),
             (&mut self.lease_renewals, other.lease_renewals),

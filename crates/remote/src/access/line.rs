@@ -64,7 +64,11 @@ impl Access {
             return self.notified(cx);
         }
         let Some(remote) = cx.mailbox().address(to, word) else { return Progress::LockLost };
-        cx.stats.wait_verbs += u64::from(word == Word::Next);
+        if word == Word::Next {
+            cx.stats.wait_verbs += 1;
+            let crosses = cx.mailbox().node(to) != Some(cx.fabric.address().node);
+            cx.stats.remote_wait_verbs += u64::from(crosses && self.is_remote(cx));
+        }
         cx.fabric.store(self.scratch, from.0);
         self.push(Verb::Write { local: ScratchRange::new(self.scratch, 1), remote }, cx);
         self.step = step;

@@ -391,9 +391,19 @@ impl Access {
     }
 
     /// Counts a verb of a wait, and the wait itself once.
-    fn count_wait<W>(&mut self, cx: &mut Context<'_, W>) {
+    fn count_wait<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) {
+        let first = u64::from(!std::mem::replace(&mut self.waited, true));
         cx.stats.wait_verbs += 1;
-        cx.stats.waits += u64::from(!std::mem::replace(&mut self.waited, true));
+        cx.stats.waits += first;
+        if self.is_remote(cx) {
+            cx.stats.remote_wait_verbs += 1;
+            cx.stats.remote_waits += first;
+        }
+    }
+
+    /// Returns true if the row belongs to another node.
+    fn is_remote<W: FabricWorker>(&self, cx: &Context<'_, W>) -> bool {
+        cx.table.owners[self.row.owner as usize].address.node != cx.fabric.address().node
     }
 
     /// Returns a holder that is older than the transaction. Records the logical time of all

@@ -66,7 +66,10 @@ fn one_round_keeps_its_budget_of_verbs_and_rounds() {
 #[test]
 fn waits_in_line_take_about_two_verbs() {
     let found = run(&small(Mode::LINE, Transport::OneSided, 0.95)).unwrap();
-    println!("{} verbs of {} waits", found.stats.wait_verbs, found.stats.waits);
+    let stats = &found.stats;
+    println!("{} verbs of {} waits", stats.wait_verbs, stats.waits);
+    println!("{} remote verbs of {} for remote rows", stats.remote_wait_verbs, stats.remote_waits);
+    assert!(stats.remote_waits > 100 && stats.remote_wait_verbs <= 2 * stats.remote_waits);
     assert!(
         found.stats.waits > 100 && found.stats.wait_verbs * 100 <= 205 * found.stats.waits,
         "{found:?}"
