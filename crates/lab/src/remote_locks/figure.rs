@@ -8,13 +8,13 @@ use super::{configuration, judge, protocol_name, seeds};
 use crate::bars::Bar;
 use crate::bp::grid::{Cell, Grid, Measure};
 use crate::experiment::Task;
-use crate::number::shown;
+use crate::number::{median, shown};
 use crate::progress::Progress;
 use crate::result::{Axis, Findings, Samples};
 use crate::table::{self, Column, Table};
 use clearway_harness::Res;
 use clearway_remote::Protocol;
-use clearway_remote::ycsb::{Costs, Outcome};
+use clearway_remote::ycsb::{Costs, FIRST_NS, Outcome, WINDOWS};
 use judge::OverTcp;
 
 /// A figure of the source.
@@ -168,6 +168,7 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
     let mut tables =
         vec![grid.table(&Outcome::RATE), grid.table(&Outcome::ABORTS), published(figure, &grid)];
     if let (Some(bar), false) = (figure.bar, task.options.quick) {
+        tables.push(windows(&grid, bar));
         tables.push(sensitivity(task, figure, bar)?);
     }
     let bars: Vec<Bar> =
@@ -208,6 +209,43 @@ fn published(figure: &Figure, grid: &Grid<Outcome>) -> Table {
         ],
         rows: figure.published.iter().map(row).collect(),
     }
+}
+
+/// Tabulates the rates of the bar's systems in each window of a run, and their ratio. A system that
+/// is stationary earlier keeps its last rate.
+fn windows(grid: &Grid<Outcome>, bar: &OverTcp) -> Table {
+    let rates = |system: System| -> Option<Vec<f64>> {
+        let name = system.name;
+        let cell = grid.cells.iter().find(|cell| cell.system == name && cell.x == judge::THETA)?;
+        let of_window = |window: usize| {
+            let of_run = |run: &Outcome| {
+                let until = run.windows[..=window].iter().rev();
+                until.copied().find(|rate| *rate > 0.0).unwrap_or(f64::NAN) / 1e3
+            };
+            median(&cell.figures.iter().map(of_run).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+        };
+        Some((0..WINDOWS).map(of_window).collect())
+    };
+    let row = |name: &str, values: Vec<f64>, digits| {
+        let cells = values.into_iter().map(|value| table::Cell::number(value, digits));
+        std::iter::once(table::Cell::text(name)).chain(cells).collect()
+    };
+    let (ours, tcp) = (rates(bar.system), rates(TCP));
+    let ratios = ours.iter().zip(&tcp).map(|(ours, tcp)| {
+        let ratios = ours.iter().zip(tcp).map(|(ours, tcp)| ours / tcp).collect();
+        row("ratio", ratios, 2)
+    });
+    let ratios: Vec<_> = ratios.collect();
+    let rows = [(bar.system.name, &ours), (TCP.name, &tcp)];
+    let rows = rows.iter().filter_map(|(name, rates)| Some(row(name, (*rates).clone()?, 1)));
+    let mut columns = vec![Column::ours("window", "ms")];
+    columns.extend((0..WINDOWS).map(|window| {
+        let start = FIRST_NS / 1_000_000 << window;
+        let end = 2 * start;
+        Column::ours(&format!("{start} to {end}"), "thousand/s")
+    }));
+    let title = format!("Rates by window of virtual time at theta {}", judge::THETA);
+    Table { title, columns, rows: rows.chain(ratios).collect() }
 }
 
 /// Computes the bar's ratio with each cost halved and doubled.
@@ -253,16 +291,25 @@ fn found(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {
         Some(format!("{} at theta {theta} ({} with cached locations)", of(past)?, of(cached)?))
     };
     let ratios: Vec<String> = thetas(grid).iter().filter_map(over).collect();
-    match ratios.is_empty() {
-        true => Vec::new(),
+    let falls = |cell: &&Cell<Outcome>| {
+        cell.figures.iter().any(|run| run.windows[WINDOWS - 1] > 0.0 && !run.is_stationary)
+    };
+    let falling: Vec<String> = grid
+        .cells
+        .iter()
+        .filter(falls)
+        .map(|cell| format!("{} at theta {}", cell.system, cell.x))
+        .collect();
+    let falling = match falling.is_empty() {
+        true => None,
         false => {
-            vec![format!(
-                "{}, relative to the better of M and M/S: {}.",
-                past.name,
-                ratios.join(", ")
-            )]
+            Some(format!("Not stationary when the last window ended: {}.", falling.join(", ")))
         }
-    }
+    };
+    let past = (!ratios.is_empty()).then(|| {
+        format!("{}, relative to the better of M and M/S: {}.", past.name, ratios.join(", "))
+    });
+    past.into_iter().chain(falling).collect()
 }
 
 fn agreement(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {

@@ -19,12 +19,12 @@ mod tables;
 
 use crate::experiment::{Experiment, Task};
 use crate::result::Configuration;
-use clearway_remote::ycsb::{Costs, Setup, Transport};
+use clearway_remote::ycsb::{Costs, Setup, TOLERANCE, Transport};
 use clearway_remote::{Mode, Protocol};
 
-const SOURCE: &str = "Li, Zhang, Zhao, Lu, Zhang, Du (Renmin University): two-phase locking over one-sided verbs, \
-     Journal of Frontiers of Computer Science and Technology 17(5), pages 1201 to 1209: 4 nodes, 8 \
-     workers each, ConnectX-5, YCSB, 10 operations a transaction.";
+const SOURCE: &str = "Li, Zhang, Zhao, Lu, Zhang, Du (Renmin University): two-phase locking over \
+     one-sided verbs, Journal of Frontiers of Computer Science and Technology 17(5), pages 1201 to \
+     1209: 4 nodes, 8 workers each, ConnectX-5, YCSB, 10 operations a transaction.";
 
 /// Figure 1.
 pub const FIG1: Experiment = Experiment {
@@ -32,8 +32,8 @@ pub const FIG1: Experiment = Experiment {
     about: "fetch 8 bytes to 16 KiB from another thread: READ, message and reply, and TCP",
     question: "How do the transports' throughput and latency depend on the size of what is fetched?",
     source: SOURCE,
-    source_found: "Its figure 1 compares the transports by message size on InfiniBand. We do not have its \
-         numbers.",
+    source_found: "Its figure 1 compares the transports by message size on InfiniBand. We do not \
+         have its numbers.",
     bars: &[],
     run: sizes::run,
 };
@@ -44,8 +44,8 @@ pub const FIG3: Experiment = Experiment {
     about: "NO_WAIT, 50 % writes, simulated: one-sided, two-sided and TCP, theta 0 to 0.95",
     question: "How many transactions do the variants of NO_WAIT commit and abort as skew grows?",
     source: SOURCE,
-    source_found: "One-sided beats two-sided beats TCP at every theta; M/S is up to 5.3 times TCP, at 0.85. \
-         M beats M/S at low conflict; M/S wins above 0.8, where M aborts more than 20 %.",
+    source_found: "One-sided beats two-sided beats TCP at every theta; M/S is up to 5.3 times TCP, \
+         at 0.85. M beats M/S at low conflict; M/S wins above 0.8, where M aborts more than 20 %.",
     bars: &[judge::NO_WAIT_OVER_TCP.name],
     run: |task| figure::run(task, &figure::FIG3),
 };
@@ -56,8 +56,8 @@ pub const FIG4: Experiment = Experiment {
     about: "NO_WAIT, read-only, simulated: one-sided, two-sided and TCP, theta 0 to 0.95",
     question: "What do mutual locks cost read-only transactions?",
     source: SOURCE,
-    source_found: "M/S, two-sided and TCP are flat without aborts; M collapses, below TCP above 0.9, with \
-         more than 40 % aborts.",
+    source_found: "M/S, two-sided and TCP are flat without aborts; M collapses, below TCP above \
+         0.9, with more than 40 % aborts.",
     bars: &[],
     run: |task| figure::run(task, &figure::FIG4),
 };
@@ -77,11 +77,11 @@ pub const FIG5: Experiment = Experiment {
 pub const TABLE2: Experiment = Experiment {
     name: "remote-locks/table2",
     about: "both kinds of retry, and verbs per wait, simulated, 50 % writes",
-    question: "How often is a lock step repeated because the word changed, and how often because the \
-         holder is younger?",
+    question: "How often is a lock step repeated because the word changed, and how often because \
+         the holder is younger?",
     source: SOURCE,
-    source_found: "Less than 0.2 atomicity retries a transaction (NO_WAIT, M/S); up to about 12 wait retries \
-         (WAIT_DIE, M/S, theta 0.95).",
+    source_found: "Less than 0.2 atomicity retries a transaction (NO_WAIT, M/S); up to about 12 \
+         wait retries (WAIT_DIE, M/S, theta 0.95).",
     bars: &[judge::VERBS_A_WAIT],
     run: tables::retries,
 };
@@ -92,8 +92,8 @@ pub const VERBS: Experiment = Experiment {
     about: "verbs and rounds per transaction by phase, simulated, theta 0, 50 % writes",
     question: "How many verbs and rounds does a transaction without conflicts need?",
     source: "dbiir/RCBench, 4 nodes: verbs per transaction.",
-    source_found: "23.5 verbs per transaction with No-Wait and 30.2 with Wait-Die. Unlock and payload share \
-         one WRITE, whose words can land in any order.",
+    source_found: "23.5 verbs per transaction with No-Wait and 30.2 with Wait-Die. Unlock and \
+         payload share one WRITE, whose words can land in any order.",
     bars: &[judge::ROUNDS_A_ROW, judge::VERBS],
     run: tables::verbs,
 };
@@ -105,7 +105,8 @@ pub const KINDS: Experiment = Experiment {
          0.95",
     question: "Does choosing the lock kind at run time reach the better of M and M/S everywhere?",
     source: SOURCE,
-    source_found: "Choosing M or M/S at run time, from aborts and the read fraction, is future work.",
+    source_found: "Choosing M or M/S at run time, from aborts and the read fraction, is future \
+         work.",
     bars: &[judge::NO_WAIT_ADAPTIVE, judge::WAIT_DIE_ADAPTIVE],
     run: kinds::run,
 };
@@ -124,10 +125,10 @@ pub const NODES: Experiment = Experiment {
 /// Processes on this machine.
 pub const REAL: Experiment = Experiment {
     name: "remote-locks/real",
-    about: "NO_WAIT and WAIT_DIE, 50 % writes, 4 processes: shared memory one-sided and by messages, \
-         and TCP",
-    question: "How do one-sided verbs on shared memory compare with messages through it and with TCP if \
-         all processes share a few cores?",
+    about: "NO_WAIT and WAIT_DIE, 50 % writes, 4 processes: shared memory one-sided and by \
+         messages, and TCP",
+    question: "How do one-sided verbs on shared memory compare with messages through it and with \
+         TCP if all processes share a few cores?",
     source: SOURCE,
     source_found: "One-sided beats two-sided beats TCP at every theta.",
     bars: &[judge::REAL_ONE_SIDED, judge::REAL_TWO_SIDED, judge::REAL_OVER_TCP],
@@ -146,7 +147,15 @@ fn configuration(task: &Task) -> Configuration {
             ),
         ),
         ("rows of a node", setup.rows.to_string()),
-        ("commits", format!("{} after a warm-up of {}", setup.commits, setup.warm_up)),
+        (
+            "measurement",
+            format!(
+                "until two windows of 20 ms, 40 ms, ... agree within {:.0} %; without back-off {} \
+                 commits after a warm-up",
+                TOLERANCE * 100.0,
+                setup.commits
+            ),
+        ),
         ("costs in ns", format!("{:?}", Costs::default())),
         ("repetitions", task.repetitions().to_string()),
     ];

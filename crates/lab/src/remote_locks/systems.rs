@@ -66,6 +66,7 @@ impl System {
             ..full
         };
         let full = if load.nodes.is_some() { many_nodes(full) } else { full };
+        let full = Setup { until_stationary: load.is_measured_until_stationary(), ..full };
         run(&sized(task, full)).map_err(|why| {
             format!("{protocol:?}, {}, theta {}, seed {seed}: {why}", self.name, load.theta)
         })
@@ -83,7 +84,8 @@ pub fn sized(task: &Task, full: Setup) -> Setup {
         return full;
     }
     let costs = Costs { back_off_ns: full.costs.back_off_ns.min(QUICK_BACK_OFF_NS), ..full.costs };
-    Setup { rows: 2_000, warm_up: 20, commits: 80, in_flight: 4, costs, ..full }
+    let full = Setup { until_stationary: false, costs, ..full };
+    Setup { rows: 2_000, warm_up: 20, commits: 80, in_flight: 4, ..full }
 }
 
 /// The shape of the transactions, and all costs.
@@ -101,6 +103,12 @@ pub struct Load {
 impl Load {
     pub fn new(theta: f64, writes: f64) -> Self {
         Self { theta, writes, costs: Costs::default(), in_flight: None, nodes: None }
+    }
+
+    /// Returns true if the run lasts until its rate is stationary. Without back-off a short warm-up
+    /// suffices, and large clusters are too expensive.
+    fn is_measured_until_stationary(&self) -> bool {
+        self.costs.back_off_ns > 0 && self.nodes.is_none()
     }
 
     /// Restarts aborted transactions at once.

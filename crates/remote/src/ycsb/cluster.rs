@@ -1,6 +1,7 @@
 //! The transactions of a run.
 
 use super::model::{Action, Model, ModelLink};
+use super::windows::Windows;
 use super::{MAX_VIRTUAL_NS, MAX_WARM_UP_NS, Outcome, PAYLOAD_WORDS, Plans, RunError, Setup};
 use crate::{Event, MessageServer, RowClient, RowId, StartTimestamp, Table, TxnHandle};
 use clearway_env::SeededEntropy;
@@ -55,6 +56,7 @@ pub(super) struct Cluster<'a> {
     measured_ns: u64,
     latency_ns: u64,
     remote_rows: u64,
+    windows: Windows,
 }
 
 impl<'a> Cluster<'a> {
@@ -94,6 +96,7 @@ impl<'a> Cluster<'a> {
             measured_ns: 0,
             latency_ns: 0,
             remote_rows: 0,
+            windows: Windows::default(),
         }
     }
 
@@ -105,6 +108,7 @@ impl<'a> Cluster<'a> {
         }
         (0..self.fresh.len()).for_each(|queue| self.look_for_idle(queue));
         while let Some(step) = self.network.advance() {
+            self.windows.advance(self.network.now_ns());
             match step {
                 Step::Worker(address) => {
                     let worker =
@@ -122,6 +126,11 @@ impl<'a> Cluster<'a> {
         let measured = (self.commits - before).min(self.setup.commits);
         outcome.rate =
             measured as f64 * 1e9 / self.measured_ns.saturating_sub(from_ns).max(1) as f64;
+        if self.setup.until_stationary {
+            outcome.rate = self.windows.rate();
+            outcome.windows = self.windows.rates();
+            outcome.is_stationary = self.windows.is_stationary;
+        }
         outcome.latency_ns = self.latency_ns as f64 / self.commits.max(1) as f64;
         Ok(outcome)
     }
@@ -167,6 +176,9 @@ impl<'a> Cluster<'a> {
     }
 
     fn is_over(&self) -> bool {
+        if self.setup.until_stationary {
+            return self.windows.is_over();
+        }
         let enough =
             self.warmed_up.is_some_and(|(before, _)| self.commits >= before + self.setup.commits);
         enough || self.network.now_ns() >= MAX_VIRTUAL_NS
@@ -322,6 +334,7 @@ impl<'a> Cluster<'a> {
             self.measured_ns = now_ns;
         }
         self.commits += 1;
+        self.windows.count_commit();
         let has_warmed_up = self.commits >= self.setup.warm_up || now_ns >= MAX_WARM_UP_NS;
         if has_warmed_up && self.warmed_up.is_none() {
             self.warmed_up = Some((self.commits, now_ns));

@@ -23,10 +23,12 @@ mod model;
 mod plans;
 #[cfg(test)]
 mod tests;
+mod windows;
 mod zipf;
 
 pub use costs::{CostField, Costs, MessageCosts};
 pub use plans::Plans;
+pub use windows::{FIRST_NS, TOLERANCE, WINDOWS};
 
 use crate::{
     Buckets, LogLayout, Mailbox, MessageServer, MessageWorker, Mode, Owner, RemoteError, RowClient,
@@ -100,6 +102,9 @@ pub struct Setup {
     pub warm_up: u64,
     /// Commits during the measurement.
     pub commits: u64,
+    /// Ignores `warm_up` and `commits`: runs until two successive windows of virtual time have the
+    /// same rate, see [`TOLERANCE`].
+    pub until_stationary: bool,
     /// All costs.
     pub costs: Costs,
 }
@@ -127,6 +132,7 @@ impl Setup {
             operations: 10,
             warm_up: if one_sided { 10_000 } else { 30_000 },
             commits: 3_000,
+            until_stationary: false,
             costs: Costs::default(),
         }
     }
@@ -150,6 +156,10 @@ impl Setup {
 pub struct Outcome {
     /// Commits per second after the warm-up.
     pub rate: f64,
+    /// With [`Setup::until_stationary`]: the rate in each window, 0 after the end.
+    pub windows: [f64; WINDOWS],
+    /// With [`Setup::until_stationary`]: the last two windows have the same rate.
+    pub is_stationary: bool,
     /// All counts, including those of the warm-up and of the end.
     pub stats: Stats,
     /// Mean time from a transaction's first start to its commit.

@@ -1,0 +1,111 @@
+//! The rule that decides when a run is stationary, fixed before any result is seen.
+//!
+//! A run starts with an empty cluster, and by messages aborted transactions pile up for long. Its
+//! rate is therefore taken in windows of virtual time, each twice as long as the one before. The
+//! time before the first window is ignored. A run ends when two successive windows agree within
+//! [`TOLERANCE`], or after the last window. Its rate is that of its last window.
+//!
+//! Windows of a constant length would not do: a rate that falls slowly changes little from one to
+//! the next.
+
+/// The start of the first window, and its length: 2 back-offs of 10 ms. A longer one would make
+/// one-sided runs, of 400 commits per millisecond, too expensive.
+pub const FIRST_NS: u64 = 20_000_000;
+
+/// Windows of a run, at most. The last one ends after 1.28 s of virtual time.
+pub const WINDOWS: usize = 6;
+
+/// Windows with fewer commits agree with none.
+const MIN_COMMITS: u64 = 500;
+
+/// The largest difference of two rates that agree, as a share of the larger one. Seeds differ by as
+/// much at theta 0.95.
+pub const TOLERANCE: f64 = 0.1;
+
+/// Returns true if two rates agree.
+fn agree(a: f64, b: f64) -> bool {
+    (a - b).abs() <= TOLERANCE * a.max(b)
+}
+
+/// The windows of a run.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    rates: Vec<f64>,
+    commits: u64,
+    /// The end of the present window; the first one is the time that is ignored.
+    window: u32,
+    pub is_stationary: bool,
+}
+
+impl Windows {
+    fn start_ns(window: u32) -> u64 {
+        if window == 0 { 0 } else { FIRST_NS << (window - 1) }
+    }
+
+    pub fn count_commit(&mut self) {
+        self.commits += 1;
+    }
+
+    /// Closes the windows that have ended.
+    pub fn advance(&mut self, now_ns: u64) {
+        while !self.is_over() && now_ns >= Self::start_ns(self.window + 1) {
+            let commits = std::mem::take(&mut self.commits);
+            let start_ns = Self::start_ns(self.window);
+            self.window += 1;
+            if start_ns == 0 {
+                continue;
+            }
+            let length_ns = Self::start_ns(self.window) - start_ns;
+            let rate = commits as f64 * 1e9 / length_ns as f64;
+            let before = self.rates.last().copied();
+            self.is_stationary =
+                commits >= MIN_COMMITS && before.is_some_and(|before| agree(before, rate));
+            self.rates.push(rate);
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_stationary || self.rates.len() == WINDOWS
+    }
+
+    /// Returns the rate of each window; 0 for those after the end.
+    pub fn rates(&self) -> [f64; WINDOWS] {
+        std::array::from_fn(|window| self.rates.get(window).copied().unwrap_or(0.0))
+    }
+
+    pub fn rate(&self) -> f64 {
+        self.rates.last().copied().unwrap_or(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts commits at a rate that depends on the time, in commits per millisecond.
+    fn run(per_ms: impl Fn(u64) -> u64) -> Windows {
+        let mut windows = Windows::default();
+        for ms in 0..2_000 {
+            windows.advance(ms * 1_000_000);
+            if windows.is_over() {
+                break;
+            }
+            (0..per_ms(ms)).for_each(|_| windows.count_commit());
+        }
+        windows
+    }
+
+    #[test]
+    fn a_constant_rate_is_stationary_after_two_windows() {
+        let windows = run(|ms| if ms < 20 { 900 } else { 100 });
+        assert!(windows.is_stationary);
+        assert_eq!(windows.rates(), [1e5, 1e5, 0.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_slow_fall_is_not_stationary() {
+        let windows = run(|ms| 100_000 / (100 + ms));
+        assert!(!windows.is_stationary && windows.is_over(), "{windows:?}");
+        assert!(windows.rates().is_sorted_by(|a, b| a > b), "{windows:?}");
+    }
+}
