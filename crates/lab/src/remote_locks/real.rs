@@ -94,10 +94,20 @@ impl System {
     }
 }
 
+/// The causes of aborts: their names in a process's counts, and in tables.
+const CAUSES: [(&str, &str); 3] = [
+    ("conflicts", "conflict"),
+    ("older", "older holder"),
+    ("too_many_readers", "full array of readers"),
+];
+
 /// The result of a run of all processes.
+#[derive(Default)]
 struct Run {
     rate: f64,
     aborts: u64,
+    /// Aborts by cause, in the order of [`CAUSES`].
+    caused: [u64; 3],
     commits: u64,
     latency_ns: f64,
 }
@@ -146,18 +156,16 @@ fn measure(
         counts.iter().map(|counts: &Counts| counts.get(name).copied().unwrap_or(0)).sum::<u64>()
     };
     let (commits, aborts) = (sum("commits"), sum("aborts"));
-    // NO_WAIT has no other cause than a conflict.
-    let causes: &[&str] = match system.protocol {
-        Protocol::NoWait => &["conflicts"],
-        Protocol::WaitDie => &["conflicts", "older", "too_many_readers"],
-    };
-    let caused: u64 = causes.iter().map(|cause| sum(cause)).sum();
-    if caused != aborts {
-        return Err(format!("{aborts} aborts, {caused} by {}", causes.join(" and ")));
+    let caused = CAUSES.map(|(count, _)| sum(count));
+    if caused.iter().sum::<u64>() != aborts {
+        return Err(format!("{aborts} aborts, by cause {caused:?}"));
+    }
+    if system.protocol == Protocol::NoWait && caused[0] != aborts {
+        return Err(format!("NO_WAIT aborted for another cause than a conflict: {caused:?}"));
     }
     let seconds = sum("took_ns") as f64 / counts.len() as f64 / 1e9;
     let latency_ns = sum("latency_ns") as f64 / commits.max(1) as f64;
-    Ok(Run { rate: commits as f64 / seconds, aborts, commits, latency_ns })
+    Ok(Run { rate: commits as f64 / seconds, aborts, caused, commits, latency_ns })
 }
 
 /// Runs all systems at every theta, in turn.
@@ -197,12 +205,22 @@ pub fn run(task: &Task) -> Res<Findings> {
     Ok(Findings {
         configuration: configuration(task),
         seeds,
-        samples: [Run::RATE, Run::ABORTS, Run::LATENCY].iter().map(|measure| drawn(&grid, measure)).collect(),
-        tables: vec![grid.table(&Run::RATE), grid.table(&Run::ABORTS), ratios(&grid, &NO_WAIT, thetas), ratios(&grid, &WAIT_DIE, thetas)],
+        samples: [Run::RATE, Run::ABORTS, Run::LATENCY]
+            .iter()
+            .map(|measure| drawn(&grid, measure))
+            .collect(),
+        tables: vec![
+            grid.table(&Run::RATE),
+            grid.table(&Run::ABORTS),
+            causes(&grid),
+            ratios(&grid, &NO_WAIT, thetas),
+            ratios(&grid, &WAIT_DIE, thetas),
+        ],
         found: Vec::new(),
         agreement: vec![
-            "The processes outnumber the cores. A lock holder that is preempted keeps the lock for a time slice, which dominates \
-             the aborts of hot rows. The source has a core for each worker."
+            "The processes outnumber the cores. A lock holder that is preempted keeps the lock for \
+             a time slice, which dominates the aborts of hot rows. The source has a core for each \
+             worker."
                 .into(),
             "Two-sided and TCP use no index; one-sided runs have cached locations of rows.".into(),
         ],
@@ -243,6 +261,25 @@ fn compared(grid: &Grid<Run>, of: &Compared, theta: f64) -> Option<[(String, f64
     let named = |system: System| Some((system.name.to_owned(), rate(grid, system, theta)?));
     let best = of.one_sided.iter().copied().filter_map(named).max_by(|a, b| a.1.total_cmp(&b.1))?;
     Some([best, named(of.two_sided)?, named(of.tcp)?])
+}
+
+/// Tabulates the aborts by cause, as shares of all commits and aborts.
+fn causes(grid: &Grid<Run>) -> Table {
+    let mut columns = vec![Column::ours("system", ""), Column::ours("theta", "")];
+    columns.extend(CAUSES.map(|(_, name)| Column::ours(name, "%")));
+    let row = |cell: &Cell<Run>| {
+        let share = |cause: usize| {
+            let of_run = |run: &Run| {
+                run.caused[cause] as f64 * 100.0 / (run.aborts + run.commits).max(1) as f64
+            };
+            table::Cell::measured(&cell.figures.iter().map(of_run).collect::<Vec<_>>(), 1)
+        };
+        let mut row = vec![table::Cell::text(&cell.system), table::Cell::number(cell.x, 2)];
+        row.extend((0..CAUSES.len()).map(share));
+        row
+    };
+    let rows = grid.cells.iter().filter(|cell| !cell.figures.is_empty()).map(row).collect();
+    Table { title: "Aborts by cause".into(), columns, rows }
 }
 
 fn ratios(grid: &Grid<Run>, of: &Compared, thetas: &[f64]) -> Table {
@@ -294,7 +331,7 @@ mod tests {
         let cell = |system: System, x, rate| Cell {
             system: system.at(0),
             x,
-            figures: vec![Run { rate: rate * 1e3, aborts: 0, commits: 1, latency_ns: 1e3 }],
+            figures: vec![Run { rate: rate * 1e3, commits: 1, latency_ns: 1e3, ..Run::default() }],
         };
         let grid = |two_sided| Grid {
             title: String::new(),
