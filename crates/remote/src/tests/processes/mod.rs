@@ -1,7 +1,7 @@
 //! Workers in separate processes that are killed, over shared memory and TCP. Leases detect it.
 //!
-//! The test's process owns the rows, except those of an owner that is killed, too. Each worker is the same program, which runs only [`child`].
-//! Both communicate by lines of text:
+//! The test's process owns the rows, except those of an owner that is killed, too. Each worker is
+//! the same program, which runs only [`child`]. Both communicate by lines of text:
 //!
 //! | from a worker | |
 //! |---|---|
