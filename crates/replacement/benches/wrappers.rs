@@ -1,12 +1,13 @@
-//! What the wrappers cost and what they spare: nanoseconds a hit, waits for the policy's latch, hit
-//! ratio under many threads.
+//! Benchmarks the wrappers: CPU time per hit, waits for the policy's latch, and hit ratio with many
+//! threads.
 //!
 //! `cargo bench -p clearway-replacement --bench wrappers -- [--millis N] [--threads N] [--policy NAME] [--ratios | --all-ratios]`.
-//! Without arguments it runs tiny: to be sure that it runs. Hits are on random frames of a pool
-//! that holds everything, as in the source; contention is requests for the latch that found it
-//! taken and waited, of a million hits, counted by lockstat. `--ratios` plays the literature's
-//! short traces instead, by 1, 64 and 128 threads in turn on one; `--all-ratios` the long ones,
-//! too.
+//! Without arguments, each measurement takes 5 ms, which only checks that the benchmark runs. Hits
+//! are on random frames of a pool that holds every page, as in the source. Contention is the number
+//! of latch requests that found the latch taken and waited, per million hits, counted by lockstat.
+//!
+//! `--ratios` instead replays the short traces of the literature with 1, 64 and 128 simulated
+//! threads. `--all-ratios` adds the long traces.
 
 #[path = "../tests/wrappers/replay.rs"]
 mod replay;
@@ -20,14 +21,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const FRAMES: u32 = 16_384;
-/// Hits between two looks whether the time is over.
+/// Hits between two checks of the clock.
 const BURST: u32 = 1_000;
 
 struct Args {
     run: Duration,
     threads: u32,
     policy: PolicyKind,
-    /// Trace lengths up to which hit ratios are measured.
+    /// The longest trace whose hit ratios are measured.
     ratios: Option<usize>,
 }
 
@@ -50,7 +51,7 @@ fn args() -> Args {
     }
 }
 
-/// A cheap generator, so that what is measured is the wrapper.
+/// A cheap generator, so that the wrapper dominates the measurement.
 fn next(random: &mut u32) -> u32 {
     *random ^= *random << 13;
     *random ^= *random >> 17;
@@ -65,11 +66,12 @@ struct Measured {
     requests: u64,
 }
 
-/// Processor time of the calling thread, in ns; wall-clock time where the system does not tell.
+/// Returns the CPU time of the calling thread in ns, or the wall-clock time if the system does not
+/// report it.
 fn cpu_ns(began: Instant) -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let told = stat.split_whitespace().next().and_then(|ns| ns.parse().ok());
-    told.unwrap_or_else(|| began.elapsed().as_nanos() as u64)
+    let cpu_time = stat.split_whitespace().next().and_then(|ns| ns.parse().ok());
+    cpu_time.unwrap_or_else(|| began.elapsed().as_nanos() as u64)
 }
 
 fn measure(pages: &dyn Replacement, threads: u32, run: Duration) -> Measured {
@@ -96,11 +98,12 @@ fn measure(pages: &dyn Replacement, threads: u32, run: Duration) -> Measured {
         while began.elapsed() < run {
             std::thread::park_timeout(run.saturating_sub(began.elapsed()));
         }
-        // Before the threads end: an end may wait for the latch, a hit is what is counted here.
+        // Read before the threads end: a thread's exit may wait for the latch, and only hits are
+        // counted.
         let rows = lockstat::contention();
         stop.store(true, Relaxed);
-        // Their ends included, which the scope by itself does not wait for: they belong to no other
-        // measurement.
+        // Join explicitly: the scope does not wait for thread-local destructors, which would run
+        // during the next measurement.
         playing.into_iter().for_each(|thread| thread.join().expect("played"));
         rows
     });
@@ -119,7 +122,8 @@ fn filled(pages: Box<dyn Replacement>) -> Box<dyn Replacement> {
     pages
 }
 
-/// What the loop around the hits costs, its page included.
+/// Returns the cost of the loop around the hits, in ns per hit, including the computation of the
+/// page.
 fn bare(run: Duration) -> f64 {
     let (mut random, mut hits) = (1, 0_u64);
     let began = Instant::now();
@@ -135,9 +139,13 @@ fn bare(run: Duration) -> f64 {
 }
 
 fn costs(args: &Args) {
-    println!("{FRAMES} frames, {}; the loop by itself takes {:.1} ns", args.policy, bare(args.run));
     println!(
-        "| wrapper | threads | CPU ns a hit | requests a million hits | contention a million hits |"
+        "{FRAMES} frames, {}; the empty loop takes {:.1} ns per hit",
+        args.policy,
+        bare(args.run)
+    );
+    println!(
+        "| wrapper | threads | CPU ns per hit | latch requests per million hits | waits per million hits |"
     );
     println!("|---|---|---|---|---|");
     let kinds =
@@ -153,8 +161,8 @@ fn costs(args: &Args) {
     }
 }
 
-/// Hit ratios against the plain policy: of ours, and of batching with its source's 64 hits a
-/// thread.
+/// Prints hit ratios compared with the plain policy: for combining, and for batching with its
+/// source's 64 hits per thread.
 fn ratios(longest: usize) {
     println!(
         "| trace | frames | policy | plain | combining, 64 threads | 128 | batched with {QUEUE}, 64 threads | 128 |"
@@ -163,7 +171,7 @@ fn ratios(longest: usize) {
     let (mut worst, mut seen) = ([0_f64; 4], 0);
     for figure in clearway_traces::FIGURES {
         let Some(trace) = clearway_traces::load(figure.trace) else {
-            println!("SKIPPED {}: not there", figure.trace);
+            println!("SKIPPED {}: trace not found", figure.trace);
             continue;
         };
         let trace = trace.expect("a trace");
@@ -195,7 +203,7 @@ fn ratios(longest: usize) {
     }
     let [a, b, c, d] = worst;
     println!(
-        "most points lost, of {seen} runs: combining {a:.2} and {b:.2}, batched with {QUEUE} {c:.2} and {d:.2}"
+        "largest loss in percentage points over {seen} runs: combining {a:.2} and {b:.2}, batched with {QUEUE} {c:.2} and {d:.2}"
     );
 }
 

@@ -1,15 +1,16 @@
-//! A cache of squares around a replacement: what a caller does with hits, misses and victims.
+//! A cache of squares around a replacement: shows how a caller handles hits, misses and victims.
 //!
-//! `cargo run -p clearway-replacement --example cache -- [POLICY] [FRAMES]`: how many of 100,000
-//! skewed look-ups hit. The cache is for one thread; only the replacement would be for more.
+//! `cargo run -p clearway-replacement --example cache -- [POLICY] [FRAMES]` prints how many of
+//! 100,000 skewed look-ups hit. The cache is single-threaded, although the replacement could be
+//! shared between threads.
 
 use clearway_replacement::{Probe, Replacement, ReplacementKind};
 use clearway_types::{FrameId, PageId, PartitionId};
 use std::collections::HashMap;
 
-/// Numbers and their squares, as many as there are frames.
+/// Numbers and their squares, one entry per frame.
 struct Squares {
-    /// What each frame holds.
+    /// The content of each frame.
     frames: Vec<Option<(u32, u64)>>,
     frame_of: HashMap<u32, FrameId>,
     replacement: Box<dyn Replacement>,
@@ -46,13 +47,13 @@ impl Squares {
         square
     }
 
-    /// A frame that holds nothing. `incoming` tells a policy that depends on it what the frame is
-    /// for.
+    /// Returns an empty frame, evicting if necessary. `incoming` is the page that the frame is for;
+    /// some policies use it.
     fn free_frame(&mut self, incoming: u32) -> FrameId {
         if let Some(free) = self.frames.iter().position(Option::is_none) {
             return FrameId(free as u32);
         }
-        // Here every frame can be taken. A pool answers `Skip` for one that is pinned or dirty.
+        // Every frame can be taken here. A pool answers `Skip` for a frame that is pinned or dirty.
         let victim = self.replacement.evict(Some(page(incoming)), &mut |_frame| Probe::Take);
         let victim = victim.expect("a full cache has a victim");
         if let Some((number, _)) = self.frames[victim.0 as usize].take() {
@@ -62,7 +63,7 @@ impl Squares {
     }
 }
 
-/// Half of the look-ups go to a tenth of the numbers.
+/// Sends half of the look-ups to a tenth of the numbers.
 fn look_up(squares: &mut Squares, times: u32) {
     let mut random = 1_u32;
     for _ in 0..times {

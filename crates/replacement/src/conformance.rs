@@ -1,14 +1,15 @@
-//! Checks of what an implementation of this crate's traits promises, for its tests.
+//! Checks that implementations of this crate's traits keep their contracts; for use in tests.
 
 use crate::Uses;
 use clearway_types::FrameId;
 
-/// Checks that `counts`, of at least two frames and with this bound, loses no use that threads
-/// count at once, and stops at the bound. Nothing of frames 0 and 1 may be counted yet; afterwards
-/// uses of frame 1 are not counted any more.
+/// Checks that `counts` loses no use when threads count concurrently, and stops at `bound`.
+///
+/// `counts` must have at least two frames. Frames 0 and 1 must not be counted yet. Afterwards, uses
+/// of frame 1 are no longer counted.
 ///
 /// # Panics
-/// If a promise of [`Uses`] is broken, or the bound is not in `201..255`.
+/// If the contract of [`Uses`] is broken, or the bound is not in `201..255`.
 pub fn uses_are_all_counted(counts: &(impl Uses + ?Sized), bound: u8) {
     assert!((201..255).contains(&bound), "the check counts up to 200 below the bound");
     let [one, other] = [FrameId(0), FrameId(1)];

@@ -1,13 +1,13 @@
-//! Page replacement: which page leaves, and how threads share the policy that decides.
+//! Page replacement: which page is evicted, and how threads share the policy that decides.
 //!
-//! A [`Policy`] is a plain data structure for one thread, as its paper has it: it hears of hits and
-//! misses and proposes victims. A [`Replacement`] is the same for all threads: a policy in a
-//! wrapper such as [`Combining`], or one of its own kind such as [`ClockSweep`].
-//! [`ReplacementKind`] names what there is and builds it.
+//! A [`Policy`] is a plain single-threaded data structure, as in its paper. It is notified of hits
+//! and misses and proposes victims. A [`Replacement`] is the thread-safe counterpart: either a
+//! policy in a wrapper such as [`Combining`], or a separate implementation such as [`ClockSweep`].
+//! [`ReplacementKind`] names all of them and builds them.
 //!
-//! The crate knows frames and pages by their numbers only. It holds no page, does no I/O, and knows
-//! neither pins nor latches of pages: the caller says of each victim whether it can be taken
-//! ([`Probe`]). `examples/cache.rs` is a cache around it.
+//! The crate identifies frames and pages by number only. It holds no page, does no I/O, and knows
+//! neither the pins nor the latches of pages. The caller decides for each proposed victim whether
+//! it can be taken ([`Probe`]). `examples/cache.rs` builds a cache on it.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,7 @@ pub use shared::{
     WrapperKind,
 };
 
-/// The example in the README compiles and runs.
+/// Compiles and runs the example in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

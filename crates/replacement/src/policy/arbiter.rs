@@ -1,48 +1,49 @@
-//! Several policies watch the accesses. One of them, the leader, chooses the victims: the one that
+//! Runs several policies side by side. One of them, the leader, chooses the victims: the one that
 //! would have had the most hits recently.
 //!
 //! Every candidate has a shadow ([`Shadow`]): the directory of a cache of its own, which counts the
-//! hits that it would have. In a pool of up to 1024 frames, a shadow is as large as the pool and
-//! sees every access. In a larger pool it has 1024 places and sees a sample of the pages, chosen by
-//! hash in the same proportion (miniature simulation), which is known to give nearly the same
-//! ratios.
+//! hits that the candidate would have had. In a pool of up to 1024 frames, a shadow is as large as
+//! the pool and sees every access. In a larger pool it has 1024 places and sees a sample of the
+//! pages, selected by hash in the same proportion (miniature simulation). The source shows that
+//! this gives nearly the same hit ratios.
 //!
-//! **Following.** The pool's pages follow the leader's directory. A frame whose page the leader
-//! would not have (a *stranger*) leaves before any other; if there is none, the leader chooses
-//! among its own pages. So a new leader drops and reads no page: what it would have comes when it
-//! is used, and what it would not have leaves when a frame is needed. Once the last stranger has
-//! left, it misses what it would have missed alone. Where shadows are as large as the pool, the
-//! leader's directory is its shadow. Where they are samples, a new leader's directory is made from
-//! the pages in the pool, in the order in which the last leader would have evicted them.
+//! **Following.** The pool's pages follow the leader's directory. A frame whose page is not in that
+//! directory (a *stranger*) is evicted first. Without strangers, the leader chooses among its own
+//! pages. So a switch of leaders evicts and reads no page by itself: pages that the new leader
+//! would have are read when they are used, and pages that it would not have are evicted when a
+//! frame is needed. Once the last stranger has been evicted, the pool misses exactly what the
+//! leader alone would have missed. If the shadows are as large as the pool, the leader's directory
+//! is its shadow. If they are samples, a new leader's directory is built from the pages in the
+//! pool, in the order in which the previous leader would have evicted them.
 //!
-//! **Taking over.** A switch costs misses: one for each page that the new leader has, the last one
-//! has not, and that is used while the new one has it. Their number is measured on the pages of a
-//! moment before ([`Shadow::cost_after`]). The best candidate takes over once its lead in hits
-//! reaches that number, and at least 8 and one for every 12 places (ski rental: waiting longer may
-//! lose more than the switch, and so may switching earlier). The leader's own advantage counts up
-//! to 2 hits a place (Page's CUSUM test), so that it does not live on what was right long ago.
-//! After a change of the accesses, at most that many hits and the cost of the switch are lost
-//! before the switch.
+//! **Taking over.** A switch costs misses: one for each page that the new leader has and the old
+//! one does not, and that is used while the new leader still has it. The arbiter estimates their
+//! number from the pages of an earlier moment ([`Shadow::cost_after`]). The best candidate takes
+//! over once its lead in hits reaches that number, at least 8, and at least one hit for every 12
+//! places. This is ski rental: waiting longer may lose more than the switch costs, and so may
+//! switching earlier. The leader's own advantage counts up to 2 hits per place (Page's CUSUM test),
+//! so that an old advantage does not delay a switch. After a change of the access pattern, the
+//! losses before the switch are at most that many hits plus the cost of the switch.
 //!
-//! **The opening.** Until a page is used again, only the order of arrival is known, and LRU leads.
-//! If the accesses turn back, they use the latest pages next; to a loop all pages are the same. The
-//! first candidate takes over when a page is used again before any has left, as nearly always. It
-//! also takes over when the first page used again is one that LRU would not have (a loop); then all
-//! shadows start again with the pages in the pool, so that these stay. A pool without LRU among its
-//! candidates has no opening.
+//! **Warm-up.** Until a page is used again, only the order of arrival is known, and LRU leads. If
+//! the access pattern reverses direction, it uses the latest pages next; for a loop, all pages are
+//! equivalent. The first candidate takes over if a page is used again before any has been evicted,
+//! which is the usual case. It also takes over if the first reused page is one that LRU would have
+//! evicted (a loop). In that case all shadows restart with the pages in the pool, so that these
+//! pages stay. An arbiter without LRU among its candidates has no warm-up.
 //!
-//! An access costs the leader's own work and one access of each shadow for pages in the sample: the
-//! work of four policies more in a pool of 1024 frames, of five for one access in a hundred in a
-//! pool of 100,000. A comparison of two directories is O(1024), at most once every 32 accesses of
-//! the sample. A switch is O(frames), at most once every half as many accesses as there are frames.
-//! Metadata: 24 bytes a frame and 16 to 20 for the leader's directory, besides what the leader
-//! itself needs. The shadows have at most 0.7 MB together.
+//! An access costs the leader's own work plus one access of each shadow for sampled pages. In a
+//! pool of 1024 frames, this is the work of four additional policies; in a pool of 100,000 frames,
+//! the work of five for one access in a hundred. A comparison of two directories is O(1024), at
+//! most once every 32 sampled accesses. A switch is O(frames), at most once every `frames / 2`
+//! accesses. Metadata: 24 bytes per frame and 16 to 20 for the leader's directory, in addition to
+//! what the leader itself needs. The shadows take at most 0.7 MB together.
 //!
 //! # Invariants
-//! 1. A known frame is a stranger, or its page is in the leader's directory at the place that it is
-//!    bound to.
-//! 2. A place of the leader's directory is bound to the frame that has its page, or to none.
-//! 3. In the opening LRU leads.
+//! 1. A known frame is a stranger, or its page is in the leader's directory at the place that the
+//!    frame is bound to.
+//! 2. A place of the leader's directory is bound to the frame that holds its page, or to no frame.
+//! 3. During warm-up, LRU leads.
 //!
 //! # Source
 //! Waldspurger, Park, Garthwaite, Ahmad: Efficient MRC construction with SHARDS, FAST 2015 (the
@@ -52,27 +53,27 @@
 
 use super::list::{ListId, Lists};
 use super::shadow::Shadow;
-use super::{Policy, PolicyKind, Probe, ensure, offer};
+use super::{Policy, PolicyKind, Probe, ensure, propose};
 use clearway_types::{FrameId, PageId};
 
-/// Least recently become one in front.
+/// The list of strangers; the frame that became one first is at the front.
 const STRANGERS: ListId = ListId(0);
 const NONE: u32 = u32::MAX;
-/// Fewer hits are chance, whatever a switch costs.
-const LEAST_LEAD: i64 = 8;
-/// And so are fewer than one for so many places: directories that are nearly the same now grow
-/// apart, and the way back costs what they differ by then.
-const PLACES_PER_LEAST_LEAD: u32 = 12;
-/// With such a lead a switch may come, and what it would cost is followed.
-const WORTH_ASKING: i64 = 4;
+/// A smaller lead is noise, whatever a switch costs.
+const MIN_LEAD: i64 = 8;
+/// A lead below one hit for this many places is noise, too. Directories that are nearly equal now
+/// diverge later, and switching back then costs the difference.
+const PLACES_PER_MIN_LEAD: u32 = 12;
+/// From this lead on, the arbiter estimates the cost of a switch.
+const MIN_LEAD_TO_EVALUATE: i64 = 4;
 const NO_PAGE: PageId = PageId::from_u64(u64::MAX);
 
-/// Who may lead, and how closely it is looked.
+/// The candidates, and the size of their shadows.
 #[derive(Clone, Debug)]
 pub struct ArbiterParameters {
-    /// The candidates; the first leads after the opening.
+    /// The candidates; the first one leads after the warm-up.
     pub candidates: Vec<PolicyKind>,
-    /// The most places that a shadow has.
+    /// The maximum number of places of a shadow.
     pub places: u32,
 }
 
@@ -92,52 +93,51 @@ impl Default for ArbiterParameters {
 struct Candidate {
     kind: PolicyKind,
     shadow: Shadow,
-    /// How many more hits it had than the leader; what speaks for the leader counts up to two hits
-    /// a place.
+    /// How many more hits it had than the leader, at least -2 per place.
     lead: i64,
 }
 
-/// How far the opening is.
+/// The progress of the warm-up.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Opening {
-    /// No page has been used again, and none has left.
+enum WarmUp {
+    /// No page has been used again, and none has been evicted.
     Filling,
-    /// No page has been used again, and some have left.
-    Passing,
-    Over,
+    /// No page has been used again, and some have been evicted.
+    Evicting,
+    Done,
 }
 
-/// The arbiter.
+/// Chooses victims by the policy that would have had the most hits recently.
 pub struct Arbiter {
     candidates: Vec<Candidate>,
     leader: usize,
-    opening: Opening,
-    /// The leader's directory, where the shadows are samples.
+    warm_up: WarmUp,
+    /// The leader's directory, if the shadows are samples.
     full: Option<Shadow>,
     places: u32,
-    /// Hashes below this are in the sample.
+    /// Pages whose hash is below this are in the sample.
     sample: u64,
-    /// So many accesses of the sample until the next comparison.
-    patience: u32,
+    /// Sampled accesses until the next comparison.
+    countdown: u32,
     switches: u64,
-    /// Of each frame.
+    /// Indexed by frame.
     pages: Vec<PageId>,
     place_of: Vec<u32>,
     strangers: Lists,
-    /// Of each place of the leader's directory.
+    /// Indexed by place of the leader's directory.
     frame_of: Vec<u32>,
 }
 
 impl Arbiter {
-    /// A policy for frames `0 .. frames`.
+    /// Creates a policy for frames `0 .. frames`.
     pub fn new(frames: u32) -> Self {
         Self::with(frames, ArbiterParameters::default())
     }
 
-    /// The same with these parameters.
+    /// Creates a policy with the given parameters.
     ///
     /// # Panics
-    /// If there is no candidate, or if one is an arbiter.
+    /// If there is no candidate, or if a candidate is an arbiter.
     pub fn with(frames: u32, parameters: ArbiterParameters) -> Self {
         let ArbiterParameters { candidates, places } = parameters;
         assert!(!candidates.is_empty() && !candidates.contains(&PolicyKind::Arbiter));
@@ -154,10 +154,10 @@ impl Arbiter {
             full: (places < frames).then(|| Shadow::new(candidates[leader], frames)),
             candidates: candidates.iter().map(candidate).collect(),
             leader,
-            opening: if lru.is_some() { Opening::Filling } else { Opening::Over },
+            warm_up: if lru.is_some() { WarmUp::Filling } else { WarmUp::Done },
             places,
             sample: u64::try_from(sample).unwrap_or(u64::MAX),
-            patience: 0,
+            countdown: 0,
             switches: 0,
             pages: vec![NO_PAGE; frames as usize],
             place_of: vec![NONE; frames as usize],
@@ -166,12 +166,12 @@ impl Arbiter {
         }
     }
 
-    /// Who leads.
+    /// Returns the leader.
     pub fn leader(&self) -> PolicyKind {
         self.candidates[self.leader].kind
     }
 
-    /// How often the leader has changed.
+    /// Returns how often the leader has changed.
     pub fn switches(&self) -> u64 {
         self.switches
     }
@@ -185,10 +185,10 @@ impl Arbiter {
         self.frame_of[place as usize] = frame;
     }
 
-    /// The frame is no longer known.
+    /// Forgets the frame.
     fn forget(&mut self, frame: u32) {
-        if self.opening == Opening::Filling {
-            self.opening = Opening::Passing;
+        if self.warm_up == WarmUp::Filling {
+            self.warm_up = WarmUp::Evicting;
         }
         self.pages[frame as usize] = NO_PAGE;
         self.strangers.remove(frame);
@@ -198,8 +198,9 @@ impl Arbiter {
         }
     }
 
-    /// Tells the leader of a use of the page in `frame`; whether it would have had it.
-    fn lead(&mut self, frame: u32) -> bool {
+    /// Notifies the leader of a use of the page in `frame`. Returns whether its directory had the
+    /// page.
+    fn notify_leader(&mut self, frame: u32) -> bool {
         let place = self.place_of[frame as usize];
         if place != NONE {
             self.directory().hit(place);
@@ -230,26 +231,26 @@ impl Arbiter {
         self.full.is_none() || hash(page) < self.sample
     }
 
-    /// Tells all of a use of the page in `frame`.
+    /// Notifies all policies of a use of the page in `frame`.
     fn used(&mut self, frame: u32) {
-        let (page, led) = (self.pages[frame as usize], self.lead(frame));
+        let (page, led) = (self.pages[frame as usize], self.notify_leader(frame));
         let sampled = self.is_in_sample(page);
-        let watched = sampled && self.watch(page, led);
-        if self.opening != Opening::Over {
-            if led || watched {
-                self.end_opening(led);
+        let shadow_hit = sampled && self.notify_shadows(page, led);
+        if self.warm_up != WarmUp::Done {
+            if led || shadow_hit {
+                self.end_warm_up(led);
             }
         } else if sampled {
-            match self.patience.checked_sub(1) {
-                Some(left) => self.patience = left,
-                None => self.judge(),
+            match self.countdown.checked_sub(1) {
+                Some(left) => self.countdown = left,
+                None => self.evaluate(),
             }
         }
     }
 
-    /// Tells the shadows of a use of the page, which the leader's directory had or not; whether any
-    /// had it.
-    fn watch(&mut self, page: PageId, led: bool) -> bool {
+    /// Notifies the shadows of a use of the page. `led` says whether the leader's directory had it.
+    /// Returns whether any shadow had it.
+    fn notify_shadows(&mut self, page: PageId, led: bool) -> bool {
         let leader = &mut self.candidates[self.leader].shadow;
         let leader_hit = if self.full.is_some() { leader.access(page) } else { led };
         let mut had = leader_hit;
@@ -264,38 +265,38 @@ impl Arbiter {
         had
     }
 
-    /// A page is used again, for the first time; LRU, which leads, had it or not.
-    fn end_opening(&mut self, led: bool) {
-        let passing = std::mem::replace(&mut self.opening, Opening::Over) == Opening::Passing;
-        if !passing || !led {
-            self.switch(0, passing);
+    /// Ends the warm-up: a page was used again for the first time. `led` says whether LRU, the
+    /// leader, had it.
+    fn end_warm_up(&mut self, led: bool) {
+        let evicting = std::mem::replace(&mut self.warm_up, WarmUp::Done) == WarmUp::Evicting;
+        if !evicting || !led {
+            self.switch(0, evicting);
         }
     }
 
-    /// Has the best candidate take over, or finds out when to ask again: each access changes the
-    /// lead by one at most, the number of pages that only the best has by two, and by what its
-    /// cohort shows the cost by as many again.
-    fn judge(&mut self) {
+    /// Makes the best candidate the leader, or computes when to compare again. Each access changes
+    /// the lead by at most one and the number of pages that only the best candidate has by at most
+    /// two. By its cohort, the estimated cost changes by at most two more.
+    fn evaluate(&mut self) {
         let lead = |number: &usize| self.candidates[*number].lead;
         let best = (0..self.candidates.len()).max_by_key(lead).unwrap_or(self.leader);
         let lead = self.candidates[best].lead;
-        if lead < WORTH_ASKING {
-            self.patience = (WORTH_ASKING - lead) as u32;
+        if lead < MIN_LEAD_TO_EVALUATE {
+            self.countdown = (MIN_LEAD_TO_EVALUATE - lead) as u32;
             return;
         }
         let [leader, next] =
             self.candidates.get_disjoint_mut([self.leader, best]).expect("the leader has no lead");
-        let cost = next.shadow.cost_after(&leader.shadow).max(self.places / PLACES_PER_LEAST_LEAD);
-        let cost = LEAST_LEAD.max(i64::from(cost));
+        let cost = next.shadow.cost_after(&leader.shadow).max(self.places / PLACES_PER_MIN_LEAD);
+        let cost = MIN_LEAD.max(i64::from(cost));
         if lead >= cost {
             self.switch(best, false);
         } else {
-            self.patience = (((cost - lead) / 5) as u32).max(self.places / 32);
+            self.countdown = (((cost - lead) / 5) as u32).max(self.places / 32);
         }
     }
 
-    /// The pages in the pool in the order in which they would leave; the leader's directory has
-    /// none then.
+    /// Returns the pages in the pool in eviction order, and empties the leader's directory.
     fn drain(&mut self) -> Vec<PageId> {
         let mut pages: Vec<_> =
             self.strangers.iter(STRANGERS).map(|frame| self.pages[frame as usize]).collect();
@@ -308,10 +309,11 @@ impl Arbiter {
         pages
     }
 
-    /// Another leads. If the shadows are made anew, all of them go on with the pages in the pool.
-    fn switch(&mut self, to: usize, anew: bool) {
-        let pages = if anew || self.full.is_some() { self.drain() } else { Vec::new() };
-        if anew {
+    /// Makes candidate `to` the leader. With `restart`, all shadows restart with the pages in the
+    /// pool.
+    fn switch(&mut self, to: usize, restart: bool) {
+        let pages = if restart || self.full.is_some() { self.drain() } else { Vec::new() };
+        if restart {
             let sampled: Vec<_> =
                 pages.iter().copied().filter(|page| self.is_in_sample(*page)).collect();
             for candidate in &mut self.candidates {
@@ -323,7 +325,7 @@ impl Arbiter {
         }
         self.switches += 1;
         self.leader = to;
-        self.patience = self.places / 2;
+        self.countdown = self.places / 2;
         for candidate in &mut self.candidates {
             candidate.lead = 0;
             candidate.shadow.forget_cohort();
@@ -356,14 +358,14 @@ impl Policy for Arbiter {
         self.used(frame.0);
     }
 
-    /// Strangers first. Pages that the leader would evict, and that are in no frame, it evicts at
-    /// once.
+    /// Proposes strangers first. If the leader would evict a page that is in no frame, the page is
+    /// evicted from its directory at once.
     fn evict(
         &mut self,
         incoming: Option<PageId>,
         probe: &mut dyn FnMut(FrameId) -> Probe,
     ) -> Option<FrameId> {
-        let stranger = offer(self.strangers.iter(STRANGERS), probe).break_value();
+        let stranger = propose(self.strangers.iter(STRANGERS), probe).break_value();
         if let Some(found) = stranger {
             self.forget(found?.0);
             return found;
@@ -397,9 +399,9 @@ impl Policy for Arbiter {
 
     fn validate(&self) -> Result<(), String> {
         self.strangers.validate()?;
-        let opening = self.opening != Opening::Over;
-        ensure(!opening || self.leader() == PolicyKind::Lru, || {
-            format!("{} leads in the opening", self.leader())
+        let warm_up = self.warm_up != WarmUp::Done;
+        ensure(!warm_up || self.leader() == PolicyKind::Lru, || {
+            format!("{} leads during warm-up", self.leader())
         })?;
         let shadows = self.candidates.iter().map(|candidate| &candidate.shadow).chain(&self.full);
         shadows.into_iter().try_for_each(Shadow::validate)?;
@@ -410,28 +412,28 @@ impl Policy for Arbiter {
             let right =
                 if *page == NO_PAGE { !stranger && place == NONE } else { stranger != bound };
             ensure(right, || {
-                format!("frame {frame} with {page:?} is bound to {place}, a stranger: {stranger}")
+                format!("frame {frame} with {page:?} is bound to {place}, stranger: {stranger}")
             })?;
         }
         for (place, frame) in self.frame_of.iter().enumerate() {
             let right = *frame == NONE || self.place_of[*frame as usize] == place as u32;
             ensure(right, || {
-                format!("place {place} is bound to frame {frame}, which is not to it")
+                format!("place {place} is bound to frame {frame}, but not the reverse")
             })?;
         }
         Ok(())
     }
 }
 
-/// A shadow that has seen these pages.
+/// Creates a shadow that has seen these pages.
 fn filled(kind: PolicyKind, places: u32, pages: &[PageId]) -> Shadow {
     let mut shadow = Shadow::new(kind, places);
     pages.iter().for_each(|page| _ = shadow.access(*page));
     shadow
 }
 
-/// Which pages are in the sample (the finaliser of MurmurHash3): apart from the hash by which
-/// directories are looked up.
+/// Selects the pages in the sample (the finaliser of MurmurHash3). Independent of the hash of
+/// directory look-ups.
 fn hash(page: PageId) -> u64 {
     let mixed = (page.to_u64() ^ (page.to_u64() >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

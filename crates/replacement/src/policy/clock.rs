@@ -1,6 +1,6 @@
 //! CLOCK: a hand sweeps the frames; a frame used since the last sweep gets another round.
 //!
-//! A use costs O(1), an eviction O(1) amortised. Metadata: 1 byte a frame.
+//! A use costs O(1), an eviction O(1) amortised. Metadata: 1 byte per frame.
 //!
 //! # Source
 //! Corbató: A paging experiment with the Multics system, 1968.
@@ -15,14 +15,14 @@ enum State {
     Used,
 }
 
-/// The first frame that the hand finds unused since it last came by is the victim.
+/// Evicts the first frame that was not used since the hand last passed it.
 pub struct ClockPolicy {
     frames: Vec<State>,
     hand: usize,
 }
 
 impl ClockPolicy {
-    /// A policy for frames `0 .. frames`.
+    /// Creates a policy for frames `0 .. frames`.
     pub fn new(frames: u32) -> Self {
         Self { frames: vec![State::Empty; frames as usize], hand: 0 }
     }
@@ -40,7 +40,7 @@ impl Policy for ClockPolicy {
         self.frames[frame.0 as usize] = State::Used;
     }
 
-    /// Two rounds at most: the first may only clear the marks.
+    /// Makes at most two rounds: the first may only clear bits.
     fn evict(
         &mut self,
         _incoming: Option<PageId>,

@@ -1,41 +1,41 @@
-//! CLOCK-Pro: LIRS without moving anything on a hit.
+//! CLOCK-Pro: an approximation of LIRS that moves nothing on a hit.
 //!
-//! Pages are hot or cold. They lie on one clock, together with the cold pages that left during
-//! their test period (ghosts). A hit sets a bit. A cold page used in its test period becomes hot.
-//! The period ends when the least recently used hot page is examined, so that the recency a page
-//! must show is that of the hot pages. Three hands go round:
+//! Pages are hot or cold. They are on one clock, together with the cold pages that were evicted
+//! during their test period (ghosts). A hit sets a bit. A cold page that is used in its test period
+//! becomes hot. The period ends when the least recently used hot page is examined, so that a page
+//! must show the recency of the hot pages. There are three hands:
 //!
-//! - `HAND_cold` looks for a victim among the resident cold pages.
-//! - `HAND_hot` looks for a hot page to make cold, and ends the test periods that it passes.
+//! - `HAND_cold` searches for a victim among the resident cold pages.
+//! - `HAND_hot` searches for a hot page to make cold, and ends the test periods that it passes.
 //! - `HAND_test` ends test periods when there are as many ghosts as frames.
 //!
 //! The number of frames for cold pages adapts: a page used in its test period adds one, a page that
 //! was not used removes one.
 //!
-//! A hit costs one store, an eviction O(1) amortised: a hand passes a page once for each time it
-//! was used or put on the clock. Metadata: 17 bytes a frame, and 25 to 29 for its ghost.
+//! A hit costs one store, an eviction O(1) amortised: a hand passes a page once for each time that
+//! it was used or put on the clock. Metadata: 17 bytes per frame, and 25 to 29 for its ghost.
 //!
 //! # Invariants
-//! 1. The clock's front is at `HAND_hot`, its back is the list head: a page that `HAND_hot` passes
-//!    moves from the front to the back.
-//! 2. A frame with a page is on the clock. A ghost is there too, cold and in its test period. There
-//!    are at most as many ghosts as frames.
-//! 3. `HAND_cold` and `HAND_test` are on the clock, or nowhere if it is empty.
+//! 1. The front of the clock is at `HAND_hot`, its back is the list head: a page that `HAND_hot`
+//!    passes moves from the front to the back.
+//! 2. A frame with a page is on the clock. So is a ghost, which is cold and in its test period.
+//!    There are at most as many ghosts as frames.
+//! 3. `HAND_cold` and `HAND_test` are at a node of the clock, or unset if it is empty.
 //! 4. No page is both in a frame and a ghost.
 //!
 //! # Source
 //! Jiang, Chen and Zhang: CLOCK-Pro: An effective improvement of the CLOCK replacement, USENIX
-//! 2005. As in Jiang's program of September 2005, the first pages are hot, up to the frames that
-//! are not for cold ones. If all cold pages are pinned, hot ones are proposed.
+//! 2005. As in Jiang's program of September 2005, the first pages are hot, as many as there are
+//! frames not reserved for cold pages. If all cold pages are pinned, hot ones are proposed.
 
 use super::directory::Directory;
 use super::list::{ListId, Lists};
-use super::{Footprint, Policy, Probe, ensure, offer};
+use super::{Footprint, Policy, Probe, ensure, propose};
 use clearway_types::{FrameId, PageId};
 
 const CLOCK: ListId = ListId(0);
 
-/// What a node is: these bits. A node that is on the clock and not hot is cold.
+/// The state of a node. A node that is on the clock and not hot is cold.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Bits(u8);
 
@@ -54,28 +54,31 @@ pub struct ClockPro {
     clock: Lists,
     bits: Vec<Bits>,
     pages: Directory,
-    /// The next node that the hand looks at.
+    /// The node that the hand examines next.
     hand_cold: Option<u32>,
     hand_test: Option<u32>,
     hot: u32,
     cold: u32,
-    /// The frames that are for cold pages.
+    /// The number of frames for cold pages.
     cold_target: u32,
     min_cold: u32,
-    /// Nothing has left yet.
+    /// True until the first page is evicted.
     filling: bool,
 }
 
 impl ClockPro {
-    /// A policy for frames `0 .. frames`, of which at least a hundredth is for cold pages.
+    /// Creates a policy for frames `0 .. frames`, at least 1 % of them for cold pages.
     pub fn new(frames: u32) -> Self {
         Self::with(frames, (frames / 100).max(1))
     }
 
-    /// A policy with at least `min_cold` frames for cold pages, which is how many there are at
-    /// first.
+    /// Creates a policy with at least `min_cold` frames for cold pages, which is also the initial
+    /// number.
     pub fn with(frames: u32, min_cold: u32) -> Self {
-        assert!((1..=frames).contains(&min_cold), "cold pages need frames, and have at most all");
+        assert!(
+            (1..=frames).contains(&min_cold),
+            "the minimum for cold pages is between 1 and the number of frames"
+        );
         let pages = Directory::new(frames, frames);
         Self {
             clock: Lists::new(pages.nodes(), 1),
@@ -103,12 +106,12 @@ impl ClockPro {
         self.bits[node as usize].has(bit)
     }
 
-    /// The node after this one on the clock: itself, if it is alone.
+    /// Returns the next node on the clock; the node itself if it is the only one.
     fn after(&self, node: u32) -> Option<u32> {
         self.clock.next(node).or(self.clock.front(CLOCK))
     }
 
-    /// Takes a node off the clock; hands that are on it move on.
+    /// Removes a node from the clock. Hands that are at it move to the next node.
     fn unlink(&mut self, node: u32) {
         if !self.clock.is_linked(node) {
             return;
@@ -122,7 +125,7 @@ impl ClockPro {
         self.clock.remove(node);
     }
 
-    /// Puts a node at the list head with these bits. Hands that are nowhere come to the first one.
+    /// Inserts a node at the list head with the given bits. Unset hands move to it.
     fn put_at_head(&mut self, node: u32, bits: u8) {
         self.unlink(node);
         self.bits[node as usize] = Bits(bits);
@@ -131,7 +134,7 @@ impl ClockPro {
         self.hand_test.get_or_insert(node);
     }
 
-    /// `HAND_hot` passes the front, whose bits become these. Other hands that are on it stay.
+    /// Moves `HAND_hot` past the front node and sets the node's bits. Other hands at the node stay.
     fn pass_front(&mut self, node: u32, bits: u8) {
         self.bits[node as usize] = Bits(bits);
         self.clock.remove(node);
@@ -143,7 +146,7 @@ impl ClockPro {
         self.pages.forget(ghost);
     }
 
-    /// The test period of a cold page, if it is in one, ends; that of a ghost with the ghost.
+    /// Ends the test period of a cold page, if it is in one. A ghost is forgotten.
     fn end_test(&mut self, node: u32) {
         if !self.has(node, Bits::TEST) {
             return;
@@ -157,8 +160,8 @@ impl ClockPro {
         }
     }
 
-    /// A cold page was used in its test period: it becomes hot, and others cold as long as there
-    /// are too many. It is not on the clock, or moves there.
+    /// Makes a cold page hot that was used in its test period, and makes hot pages cold while there
+    /// are too many. The page is added to the clock, or moves to its list head.
     fn promote(&mut self, frame: u32) {
         self.cold_target = (self.cold_target + 1).min(self.frames());
         self.put_at_head(frame, Bits::HOT);
@@ -168,8 +171,8 @@ impl ClockPro {
         }
     }
 
-    /// Makes a hot page cold that was not used since the hand last came by, and goes on to the next
-    /// hot page. There is a hot page.
+    /// Makes a hot page cold that was not used since the hand last passed it, and moves on to the
+    /// next hot page. There must be a hot page.
     fn run_hand_hot(&mut self) {
         let hot = self.hot;
         while let Some(node) = self.clock.front(CLOCK)
@@ -190,7 +193,7 @@ impl ClockPro {
         }
     }
 
-    /// Ends test periods until one of a ghost has ended. There is a ghost.
+    /// Ends test periods until that of a ghost has ended. There must be a ghost.
     fn run_hand_test(&mut self) {
         let ghosts = self.pages.ghosts();
         while self.pages.ghosts() == ghosts {
@@ -200,7 +203,7 @@ impl ClockPro {
         }
     }
 
-    /// The page has left its frame: in its test period a ghost takes its place.
+    /// Removes an evicted page from its frame. A ghost replaces it if it is in its test period.
     fn leave(&mut self, frame: u32) {
         if !self.clock.is_linked(frame) {
             return;
@@ -229,7 +232,7 @@ impl ClockPro {
         }
     }
 
-    /// Moves `HAND_cold` past the next resident cold page, which is returned. There is one.
+    /// Moves `HAND_cold` past the next resident cold page and returns it. There must be one.
     fn next_cold(&mut self) -> u32 {
         loop {
             let node = self.hand_cold.expect("a cold page is on the clock");
@@ -291,7 +294,7 @@ impl Policy for ClockPro {
             }
         }
         let hot = self.clock.iter(CLOCK).filter(|node| self.has(*node, Bits::HOT));
-        let victim = offer(hot, probe).break_value()??;
+        let victim = propose(hot, probe).break_value()??;
         self.leave(victim.0);
         Some(victim)
     }
@@ -338,7 +341,7 @@ impl Policy for ClockPro {
         let empty = self.clock.front(CLOCK).is_none();
         let on_clock = |hand: Option<u32>| hand.map_or(empty, |node| self.clock.is_linked(node));
         ensure(on_clock(self.hand_cold) && on_clock(self.hand_test), || {
-            "a hand is on a node that has left".into()
+            "a hand is at a node that is not on the clock".into()
         })
     }
 }

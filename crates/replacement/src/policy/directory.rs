@@ -1,13 +1,13 @@
-//! Which page each frame holds, and a bounded number of pages that are in no frame (ghosts), found
-//! by page.
+//! The page of each frame, and a bounded number of pages that are in no frame (ghosts), found by
+//! page.
 //!
-//! Nodes are numbered as in [`super::Lists`]: `0 .. frames` are the frames, the numbers from
-//! `frames` on are places for ghosts. Nothing is allocated after construction. 8 bytes a frame, 16
-//! to 20 bytes a ghost. A look-up costs O(1) expected: chains in a table of at least as many heads
-//! as there are ghosts.
+//! Nodes are numbered as in [`super::Lists`]: `0 .. frames` are the frames, and numbers from
+//! `frames` on are places for ghosts. Nothing is allocated after construction. Takes 8 bytes per
+//! frame and 16 to 20 bytes per ghost. A look-up costs O(1) expected: the hash table has chains and
+//! at least as many heads as ghosts.
 //!
 //! # Invariants
-//! 1. A ghost's place is in the chain of its page's hash, any other place is in the free list.
+//! 1. The place of a ghost is in the chain of its page's hash; any other place is in the free list.
 //! 2. A page has at most one ghost.
 
 use super::ensure;
@@ -20,14 +20,14 @@ pub struct Directory {
     pages: Vec<PageId>,
     frames: u32,
     heads: Vec<u32>,
-    /// The next place in the chain, or among the free ones.
+    /// The next place in the chain or in the free list.
     chain: Vec<u32>,
     free: u32,
     ghosts: u32,
 }
 
 impl Directory {
-    /// For frames `0 .. frames`, and room for `ghosts` ghosts.
+    /// Creates a directory for frames `0 .. frames` with room for `ghosts` ghosts.
     pub fn new(frames: u32, ghosts: u32) -> Self {
         let pages = vec![PageId::from_u64(0); (frames + ghosts) as usize];
         let chain = (1..=ghosts).map(|next| if next < ghosts { next } else { NONE }).collect();
@@ -35,33 +35,33 @@ impl Directory {
         Self { pages, frames, heads, chain, free: if ghosts > 0 { 0 } else { NONE }, ghosts: 0 }
     }
 
-    /// How many nodes there are, frames and ghosts.
+    /// Returns the number of nodes: frames plus places for ghosts.
     pub fn nodes(&self) -> u32 {
         self.pages.len() as u32
     }
 
-    /// The page of a frame or a ghost.
+    /// Returns the page of a frame or ghost.
     pub fn page(&self, node: u32) -> PageId {
         self.pages[node as usize]
     }
 
-    /// `frame` holds `page`.
+    /// Records that `frame` holds `page`.
     pub fn set(&mut self, frame: u32, page: PageId) {
         debug_assert!(frame < self.frames);
         self.pages[frame as usize] = page;
     }
 
-    /// How many ghosts there are.
+    /// Returns the number of ghosts.
     pub fn ghosts(&self) -> u32 {
         self.ghosts
     }
 
-    /// Whether there is no room for one more ghost.
+    /// Returns true if there is no room for another ghost.
     pub fn is_full(&self) -> bool {
         self.free == NONE
     }
 
-    /// The page's ghost.
+    /// Returns the ghost of the page.
     pub fn ghost(&self, page: PageId) -> Option<u32> {
         let mut place = self.heads[self.head(page)];
         while place != NONE && self.pages[(self.frames + place) as usize] != page {
@@ -70,23 +70,23 @@ impl Directory {
         (place != NONE).then(|| self.frames + place)
     }
 
-    /// The pages that are ghosts, in no order. O(places).
+    /// Returns the pages that are ghosts, in no particular order. O(places).
     pub fn all_ghosts(&self) -> impl Iterator<Item = PageId> {
         let places = (self.frames..self.nodes()).map(|node| (node, self.page(node)));
         places.filter(|(node, page)| self.ghost(*page) == Some(*node)).map(|(_, page)| page)
     }
 
-    /// Makes a ghost of the page that `frame` holds; see [`Directory::add`].
+    /// Creates a ghost of the page that `frame` holds; see [`Directory::add`].
     pub fn retire(&mut self, frame: u32) -> u32 {
         self.add(self.page(frame))
     }
 
-    /// Makes a ghost of a page that has none.
+    /// Creates a ghost of a page that has none.
     ///
     /// # Panics
     /// If there is no room.
     pub fn add(&mut self, page: PageId) -> u32 {
-        debug_assert!(self.ghost(page).is_none(), "{page:?} is a ghost already");
+        debug_assert!(self.ghost(page).is_none(), "{page:?} is already a ghost");
         let (place, head) = (self.free, self.head(page));
         assert!(place != NONE, "no room for a ghost");
         self.free = self.chain[place as usize];
@@ -97,7 +97,7 @@ impl Directory {
         self.frames + place
     }
 
-    /// The page of `ghost`, which is one, is forgotten.
+    /// Removes a ghost.
     pub fn forget(&mut self, ghost: u32) {
         let (place, head) = (ghost - self.frames, self.head(self.page(ghost)));
         let next = self.chain[place as usize];
@@ -115,7 +115,7 @@ impl Directory {
         self.ghosts -= 1;
     }
 
-    /// Whether the invariants hold. O(n).
+    /// Checks the invariants. O(n).
     pub fn validate(&self) -> Result<(), String> {
         let some = |at: u32| (at != NONE).then_some(at);
         let walk = |first| std::iter::successors(some(first), |at| some(self.chain[*at as usize]));
@@ -126,7 +126,7 @@ impl Directory {
             format!("{ghosts} ghosts are in chains, {} counted", self.ghosts)
         })?;
         ensure(free + ghosts == self.chain.len(), || {
-            format!("{free} places are free beside {ghosts} ghosts")
+            format!("{free} free places and {ghosts} ghosts do not add up")
         })?;
         let stray = (0..self.heads.len())
             .flat_map(|head| places(self.heads[head]).map(move |at| (head, at)));
@@ -134,14 +134,14 @@ impl Directory {
             let page = self.pages[(self.frames + at) as usize];
             let found = self.ghost(page) == Some(self.frames + at);
             ensure(self.head(page) == head && found, || {
-                format!("the ghost of {page:?} is lost, or there are two")
+                format!("the ghost of {page:?} is not found, or there are two")
             })?;
         }
         Ok(())
     }
 
-    /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4): pages with numbers in a
-    /// row go to heads far apart.
+    /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4): pages with consecutive
+    /// numbers go to distant heads.
     fn head(&self, page: PageId) -> usize {
         let hash = page.to_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (hash >> (u64::BITS - self.heads.len().trailing_zeros())) as usize
@@ -154,7 +154,7 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn ghosts_are_found_until_they_are_forgotten() {
+    fn ghosts_are_found_until_removed() {
         let mut directory = Directory::new(3, 5);
         let mut model: HashMap<PageId, u32> = HashMap::new();
         let mut seed = 1_u64;
@@ -169,7 +169,7 @@ mod tests {
                     let ghost = directory.retire(2);
                     assert!(
                         (3..8).contains(&ghost) && !model.values().any(|g| *g == ghost),
-                        "a place of its own"
+                        "each ghost has its own place"
                     );
                     model.insert(page, ghost);
                 }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_may_have_no_room_for_ghosts() {
+    fn directory_without_ghosts_is_full() {
         let directory = Directory::new(3, 0);
         assert_eq!(
             (directory.is_full(), directory.nodes(), directory.ghost(PageId::from_u64(0))),

@@ -1,8 +1,9 @@
-//! What a hit touches: a policy says so, to have it prefetched before the policy's latch is taken.
+//! The memory that a hit touches, so that a wrapper can prefetch it before it takes the policy's
+//! latch.
 //!
-//! These are addresses only. Nothing is read through them, so that it does no harm if what they
-//! lead to changes, moves or is freed. Links are read as the atomics they are, and followed to
-//! further addresses only.
+//! A footprint consists of addresses only. Nothing is read through them, so it is harmless if the
+//! memory changes, moves or is freed. Links are read as atomics, and only to compute further
+//! addresses.
 //!
 //! # Source
 //! The prefetching of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), which reads the list neighbours
@@ -13,17 +14,17 @@ use super::uses::Uses;
 use clearway_latch::prefetch;
 use std::sync::Arc;
 
-/// What a hit on a frame touches. The default is nothing.
+/// The memory that a hit on a frame touches; empty by default.
 #[derive(Default)]
 pub struct Footprint {
-    /// Address and size of the first element of arrays with an element a frame.
+    /// Address and size of the first element of each array with one element per frame.
     arrays: Vec<(usize, usize)>,
-    /// And the ends of lists that a hit moves to.
+    /// Links, and the ends of the lists that a hit moves frames to.
     links: Vec<(Arc<Links>, Vec<u32>)>,
 }
 
 impl Footprint {
-    /// Adds the frame's element of this array, which has one for each frame.
+    /// Adds the frame's element of this array, which has one element per frame.
     pub fn array<T>(mut self, elements: &[T]) -> Self {
         self.arrays.push((elements.as_ptr().addr(), size_of::<T>()));
         self
@@ -35,9 +36,9 @@ impl Footprint {
         self
     }
 
-    /// Adds the links of the frame in these lists, whose first nodes are the frames, and those of
-    /// its neighbours; also those of the ends of the lists `to` whose front it may move, and of the
-    /// nodes there.
+    /// Adds the links of the frame and of its neighbours in these lists, whose first nodes are the
+    /// frames. Also adds the links of the ends of the lists `to`, which a hit may move the frame
+    /// to, and of their front nodes.
     pub fn lists(mut self, lists: &Lists, to: impl IntoIterator<Item = ListId>) -> Self {
         let links = lists.links();
         let ends = to.into_iter().map(|list| links.end(list)).collect();
@@ -45,8 +46,8 @@ impl Footprint {
         self
     }
 
-    /// Prefetches each frame's own elements and links, then those of its neighbours: by then the
-    /// first have had time to arrive.
+    /// Prefetches first the frames' own elements and links, then those of their neighbours, so that
+    /// the former have time to arrive.
     pub fn prefetch(&self, frames: impl Iterator<Item = u32> + Clone) {
         self.visit(frames, prefetch);
     }
@@ -79,17 +80,17 @@ mod tests {
     const TO: ListId = ListId(1);
 
     #[test]
-    fn all_links_that_a_move_to_the_front_changes_are_told() {
+    fn footprint_has_all_links_that_a_move_changes() {
         const NODES: u32 = 5;
         for (in_from, in_to) in (0..NODES).flat_map(|n| (0..NODES - n).map(move |m| (n + 1, m))) {
             for moved in 0..in_from {
                 let mut queues = Queues::new(NODES + 1, 3);
                 (0..in_from).for_each(|node| queues.push_front(FROM, node));
                 (in_from..in_from + in_to).for_each(|node| queues.push_front(TO, node));
-                let mut told = BTreeSet::new();
+                let mut touched = BTreeSet::new();
                 queues
                     .footprint([TO])
-                    .visit(std::iter::once(moved), |address| _ = told.insert(address));
+                    .visit(std::iter::once(moved), |address| _ = touched.insert(address));
                 let links = queues.links();
                 let all = || {
                     (0..NODES + 4)
@@ -104,7 +105,7 @@ mod tests {
                     .collect();
                 assert!(
                     changed.len() >= 6
-                        && changed.iter().all(|((address, _), _)| told.contains(address))
+                        && changed.iter().all(|((address, _), _)| touched.contains(address))
                 );
             }
         }

@@ -1,26 +1,26 @@
 //! LIRS: keeps the pages whose last two uses were close together, compared with the other resident
 //! pages.
 //!
-//! Most frames hold pages of low inter-reference recency (LIR), the others pages of high recency
-//! (HIR). The stack `S` has pages in the order of last use, down to the least recently used LIR
-//! page. A HIR page used while it is in `S` was used more recently than that LIR page, and takes
-//! its place. `S` also remembers HIR pages that have left. Victims are HIR pages, in the order of
+//! Most frames hold pages of low inter-reference recency (LIR), the others hold pages of high
+//! recency (HIR). The stack `S` has pages in the order of last use, down to the least recently used
+//! LIR page. A HIR page that is used while it is in `S` was used more recently than that LIR page,
+//! and replaces it. `S` also remembers evicted HIR pages. Victims are HIR pages, in the order of
 //! the queue `Q`.
 //!
-//! Two uses in a row count once, as in the authors' program. That program fills its cache once.
-//! Here frames are freed ahead of need and pages leave in other ways, so that there may be fewer
-//! LIR pages than their bound. Then a HIR page that is used again becomes LIR and no other makes
-//! room. If there is no LIR page at all, `S` keeps its pages.
+//! Two consecutive uses of a page count once, as in the authors' program. That program fills its
+//! cache only once. Here, frames are freed ahead of need and pages are also removed, so there may
+//! be fewer LIR pages than their bound. In that case, a HIR page that is used again becomes LIR
+//! without demoting another page. If there is no LIR page at all, `S` keeps its pages.
 //!
-//! A use costs O(1) amortised: `S` is pruned of what was once put on it. Metadata: 25 bytes a
-//! frame, and 33 to 37 for each of at most five ghosts a frame.
+//! A use costs O(1) amortised: pruning removes each entry of `S` at most once. Metadata: 25 bytes
+//! per frame, and 33 to 37 for each of at most five ghosts per frame.
 //!
 //! # Invariants
-//! 1. A LIR page is in `S` alone, a resident HIR page in `Q` and possibly in `S`, a ghost in `S`
-//!    and in the list of ghosts.
+//! 1. A LIR page is only in `S`, a resident HIR page in `Q` and possibly in `S`, a ghost in `S` and
+//!    in the list of ghosts.
 //! 2. The bottom of `S` is a LIR page, if there is one.
-//! 3. LIR pages and ghosts do not exceed their bounds. There is one ghost more from the eviction
-//!    for a ghost's page until its miss.
+//! 3. LIR pages and ghosts do not exceed their bounds. Exception: one more ghost exists from the
+//!    eviction for a ghost's page until that page's miss.
 //! 4. No page is both in a frame and a ghost.
 //!
 //! # Source
@@ -30,18 +30,18 @@
 use super::directory::Directory;
 use super::list::{ListId, Lists};
 use super::queues::Queues;
-use super::{Footprint, Policy, Probe, ensure, offer};
+use super::{Footprint, Policy, Probe, ensure, propose};
 use clearway_types::{FrameId, PageId};
 
-/// The one list of `stack`, most recently used first.
+/// The only list of `stack`, most recently used first.
 const S: ListId = ListId(0);
-/// The resident HIR pages, victims last.
+/// The resident HIR pages; victims are taken from the back.
 const Q: ListId = ListId(0);
-/// HIR pages that have left, the latest first.
+/// Evicted HIR pages, the latest first.
 const GHOSTS: ListId = ListId(1);
 
-/// The authors' program bounds `S` at 2500 times the frames, which is no bound; what they published
-/// needs less than this.
+/// The authors' program limits `S` to 2500 times the frames, which is effectively no limit. Their
+/// published results need less than this.
 const GHOSTS_PER_FRAME: u32 = 5;
 
 /// Low inter-reference recency set.
@@ -52,13 +52,13 @@ pub struct Lirs {
     lir: u32,
     max_lir: u32,
     max_ghosts: u32,
-    /// Nothing has left yet: new pages are LIR as long as there may be more.
+    /// True until the first page is evicted: until then, new pages become LIR up to the bound.
     filling: bool,
 }
 
 impl Lirs {
-    /// A policy for frames `0 .. frames` with the parameters of the authors' program: a hundredth
-    /// of the frames for HIR pages, at least two (here: and no more than half).
+    /// Creates a policy for frames `0 .. frames` with the parameters of the authors' program: 1 %
+    /// of the frames for HIR pages, at least two. Unlike there, at most half.
     pub fn new(frames: u32) -> Self {
         Self::with(
             frames,
@@ -67,8 +67,8 @@ impl Lirs {
         )
     }
 
-    /// A policy with `hir` frames for HIR pages, less than all, that remembers at most `max_ghosts`
-    /// pages that have left.
+    /// Creates a policy with `hir` frames for HIR pages, fewer than all, that remembers at most
+    /// `max_ghosts` evicted pages.
     pub fn with(frames: u32, hir: u32, max_ghosts: u32) -> Self {
         assert!(hir < frames, "LIR pages need frames");
         let pages = Directory::new(frames, max_ghosts + 1);
@@ -87,7 +87,8 @@ impl Lirs {
         self.stack.is_linked(node) && self.queues.list_of(node).is_none()
     }
 
-    /// A page on top of `S` becomes LIR, and if they are too many then, the one at the bottom HIR.
+    /// Makes the page at the top of `S` LIR. If there are too many LIR pages, the one at the bottom
+    /// becomes HIR.
     fn promote(&mut self) {
         self.lir += 1;
         if self.lir > self.max_lir {
@@ -99,7 +100,7 @@ impl Lirs {
         self.prune();
     }
 
-    /// Makes a LIR page the bottom of `S`.
+    /// Removes HIR pages from the bottom of `S` until a LIR page is there.
     fn prune(&mut self) {
         while let Some(bottom) = self.stack.back(S)
             && self.lir > 0
@@ -119,8 +120,8 @@ impl Lirs {
         self.pages.forget(ghost);
     }
 
-    /// The page has left its frame: if it is HIR and in `S`, a ghost takes its place there. That of
-    /// the page that comes in is not forgotten for it.
+    /// Removes an evicted page from its frame. A ghost replaces it in `S` if it is HIR and in `S`.
+    /// Keeps the ghost `incoming`, whose page is about to be read.
     fn leave(&mut self, frame: FrameId, incoming: Option<u32>) {
         self.filling = false;
         if self.is_lir(frame.0) {
@@ -135,7 +136,7 @@ impl Lirs {
             > self.max_ghosts.saturating_sub(1) + u32::from(incoming.is_some())
         {
             let oldest = self.queues.iter_back(GHOSTS).find(|ghost| Some(*ghost) != incoming);
-            self.forget(oldest.expect("more ghosts than the one that is kept"));
+            self.forget(oldest.expect("there is a ghost besides the incoming page's"));
         }
         let ghost = self.pages.retire(frame.0);
         self.stack.replace(frame.0, ghost);
@@ -173,14 +174,14 @@ impl Policy for Lirs {
         }
     }
 
-    /// If no HIR page can be taken, LIR pages are offered from the bottom of `S`.
+    /// Offers LIR pages from the bottom of `S` if no HIR page can be taken.
     fn evict(
         &mut self,
         incoming: Option<PageId>,
         probe: &mut dyn FnMut(FrameId) -> Probe,
     ) -> Option<FrameId> {
         let lir = self.stack.iter_back(S).filter(|node| self.queues.list_of(*node).is_none());
-        let victim = offer(self.queues.iter_back(Q).chain(lir), probe).break_value()??;
+        let victim = propose(self.queues.iter_back(Q).chain(lir), probe).break_value()??;
         self.leave(victim, incoming.and_then(|page| self.pages.ghost(page)));
         Some(victim)
     }

@@ -1,28 +1,30 @@
-//! Doubly linked lists whose nodes are numbers, in two arrays: how most policies keep their order.
+//! Doubly linked lists whose nodes are numbers, in two arrays. Most policies keep their order in
+//! them.
 //!
 //! A node is in at most one list. The policy decides which numbers are frames and which are ghosts;
-//! a policy of `n` frames uses `0 .. n` for the frames. Nothing is allocated after construction. 8
-//! bytes a node.
+//! a policy of `n` frames uses `0 .. n` for the frames. Nothing is allocated after construction.
+//! Takes 8 bytes per node.
 //!
 //! # Invariants
-//! 1. Every list is a ring of its nodes and its end, a number beyond the nodes; `next` goes from
-//!    front to back.
+//! 1. Every list is a ring of its nodes and its end. The end is a number beyond the nodes. `next`
+//!    goes from front to back.
 //! 2. A node in no list has `UNLINKED` in `next`.
 //!
 //! # Locking
 //! None: a caller that changes lists has exclusive access. The links are relaxed atomics, so that
-//! another thread may read them to prefetch what they lead to ([`crate::Footprint`]). It may see
-//! links of different moments. On x86-64 and aarch64 a relaxed access is a plain load or store.
+//! another thread may read them to prefetch the memory that they lead to ([`crate::Footprint`]). It
+//! may see links of different moments. On x86-64 and aarch64 a relaxed access is a plain load or
+//! store.
 
 use super::ensure;
 use std::sync::Arc;
-// Plain std, also under a model checker: nothing is communicated by it.
+// Plain std, also under a model checker: the links do not synchronise threads.
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const UNLINKED: u32 = u32::MAX;
 
-/// The links of several lists over one set of nodes. Two threads must not change the same lists at
-/// once: links would be lost.
+/// The links of several lists over one set of nodes. Two threads must not change the same lists
+/// concurrently: links would be lost.
 pub(crate) struct Links {
     next: Box<[AtomicU32]>,
     prev: Box<[AtomicU32]>,
@@ -32,13 +34,13 @@ pub(crate) struct Links {
 /// Several lists over one set of nodes.
 pub struct Lists(Arc<Links>);
 
-/// One of the lists: its number, from 0.
+/// Identifies one of the lists by its number, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListId(pub u32);
 
-// Relaxed throughout: see the module's header.
+// Relaxed throughout: see the module header.
 impl Links {
-    /// `lists` empty lists over the nodes `0 .. nodes`.
+    /// Creates `lists` empty lists over the nodes `0 .. nodes`.
     pub fn new(nodes: u32, lists: u32) -> Self {
         let links = || {
             (0..nodes + lists)
@@ -144,13 +146,13 @@ impl Links {
         ensure(linked == listed, || format!("{linked} nodes are linked, {listed} are in lists"))
     }
 
-    /// The addresses of the node's links.
+    /// Returns the addresses of the node's links.
     pub fn places(&self, node: u32) -> [usize; 2] {
         [&self.next, &self.prev].map(|links| links.as_ptr().wrapping_add(node as usize).addr())
     }
 
-    /// What the node's links lead to now, if this is a node: its neighbours, nodes or ends, or
-    /// `UNLINKED`.
+    /// Returns the node's current neighbours: nodes, ends, or `UNLINKED`. Returns `None` for a
+    /// number that is no node.
     pub fn neighbours(&self, node: u32) -> [Option<u32>; 2] {
         [&self.next, &self.prev]
             .map(|links| links.get(node as usize).map(|link| link.load(Relaxed)))
@@ -158,70 +160,70 @@ impl Links {
 }
 
 impl Lists {
-    /// `lists` empty lists over the nodes `0 .. nodes`.
+    /// Creates `lists` empty lists over the nodes `0 .. nodes`.
     pub fn new(nodes: u32, lists: u32) -> Self {
         Self(Arc::new(Links::new(nodes, lists)))
     }
 
-    /// Whether the node is in a list.
+    /// Returns true if the node is in a list.
     pub fn is_linked(&self, node: u32) -> bool {
         self.0.is_linked(node)
     }
 
-    /// The list's first node.
+    /// Returns the first node of the list.
     pub fn front(&self, list: ListId) -> Option<u32> {
         self.0.front(list)
     }
 
-    /// The list's last node.
+    /// Returns the last node of the list.
     pub fn back(&self, list: ListId) -> Option<u32> {
         self.0.back(list)
     }
 
-    /// The node after this one, which is in a list, towards the back.
+    /// Returns the next node towards the back. `node` must be in a list.
     pub fn next(&self, node: u32) -> Option<u32> {
         self.0.next(node)
     }
 
-    /// The node before this one, which is in a list, towards the front.
+    /// Returns the next node towards the front. `node` must be in a list.
     pub fn prev(&self, node: u32) -> Option<u32> {
         self.0.prev(node)
     }
 
-    /// Puts a node that is in no list at the front.
+    /// Inserts a node that is in no list at the front.
     pub fn push_front(&mut self, list: ListId, node: u32) {
         self.0.push_front(list, node);
     }
 
-    /// Puts a node that is in no list at the back.
+    /// Inserts a node that is in no list at the back.
     pub fn push_back(&mut self, list: ListId, node: u32) {
         self.0.push_back(list, node);
     }
 
-    /// Takes the node out of its list; whether it was in one.
+    /// Removes the node from its list. Returns whether it was in one.
     pub fn remove(&mut self, node: u32) -> bool {
         self.0.remove(node)
     }
 
-    /// Puts `new`, which is in no list, where `old` is, and takes that out.
+    /// Replaces `old` in its list by `new`, which is in no list.
     pub fn replace(&mut self, old: u32, new: u32) {
         let (prev, next) = (self.0.prev_of(old), self.0.next_of(old));
         self.0.remove(old);
         self.0.link(prev, new, next);
     }
 
-    /// The list's nodes from front to back.
+    /// Returns the nodes of the list from front to back.
     pub fn iter(&self, list: ListId) -> impl Iterator<Item = u32> {
         std::iter::successors(self.front(list), |node| self.next(*node))
     }
 
-    /// The list's nodes from back to front.
+    /// Returns the nodes of the list from back to front.
     pub fn iter_back(&self, list: ListId) -> impl Iterator<Item = u32> {
         std::iter::successors(self.back(list), |node| self.prev(*node))
     }
 
-    /// Whether the invariants hold: every list comes back to its end in both directions, and no
-    /// node is linked that is in none. O(n).
+    /// Checks the invariants: every list returns to its end in both directions, and every linked
+    /// node is in a list. O(n).
     pub fn validate(&self) -> Result<(), String> {
         self.0.validate()
     }

@@ -1,17 +1,17 @@
-//! LRU: the least recently used page leaves first. A use costs O(1). Metadata: 8 bytes a frame.
+//! LRU: evicts the least recently used page. A use costs O(1). Metadata: 8 bytes per frame.
 
 use super::list::{ListId, Lists};
-use super::{Footprint, Policy, Probe, offer};
+use super::{Footprint, Policy, Probe, propose};
 use clearway_types::{FrameId, PageId};
 
 /// Most recently used first.
 const ALL: ListId = ListId(0);
 
-/// The least recently used frame is the victim.
+/// Evicts the least recently used frame.
 pub struct Lru(Lists);
 
 impl Lru {
-    /// A policy for frames `0 .. frames`.
+    /// Creates a policy for frames `0 .. frames`.
     pub fn new(frames: u32) -> Self {
         Self(Lists::new(frames, 1))
     }
@@ -33,7 +33,7 @@ impl Policy for Lru {
         _incoming: Option<PageId>,
         probe: &mut dyn FnMut(FrameId) -> Probe,
     ) -> Option<FrameId> {
-        let taken = offer(self.0.iter_back(ALL), probe).break_value()??;
+        let taken = propose(self.0.iter_back(ALL), probe).break_value()??;
         self.0.remove(taken.0);
         Some(taken)
     }

@@ -1,10 +1,11 @@
-//! Replacement policies: which page leaves. Plain and single-threaded, as their papers have them.
+//! Replacement policies: which page is evicted. Plain and single-threaded, as in their papers.
 //!
-//! Wrappers (`shared`) let threads share one. Any policy works in any wrapper unchanged: that is
-//! the seam of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009).
+//! Wrappers (`shared`) let threads share a policy. Any policy works unchanged in any wrapper: the
+//! interface is that of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009).
 
 mod arbiter;
 mod arc;
+mod arc_lists;
 mod car;
 mod clock;
 mod clock_pro;
@@ -37,10 +38,10 @@ pub use list::{ListId, Lists};
 pub use lru::Lru;
 pub use mq::Mq;
 pub use queues::Queues;
-pub(crate) use s3_fifo::MOST_USES as S3_FIFO_MOST_USES;
+pub(crate) use s3_fifo::MAX_USES as S3_FIFO_MAX_USES;
 pub use s3_fifo::S3Fifo;
 pub use seq::{Seq, SeqParameters};
-pub(crate) use sieve::MOST_USES as SIEVE_MOST_USES;
+pub(crate) use sieve::MAX_USES as SIEVE_MAX_USES;
 pub use sieve::Sieve;
 pub use sketch::Sketch;
 pub use two_q::TwoQ;
@@ -53,60 +54,59 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::str::FromStr;
 
-/// The pool's answer to a proposed victim.
+/// The caller's answer to a proposed victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// The frame was taken: forget it and return it.
+    /// The caller has taken the frame: the policy forgets it and returns it.
     Take,
-    /// This frame cannot be taken now; propose the next.
+    /// The frame cannot be taken now: the policy proposes the next one.
     Skip,
-    /// Propose no more.
+    /// The policy proposes no more frames.
     Stop,
 }
 
-/// A replacement policy over frames, for one thread. It knows neither pins nor latches nor dirty
-/// pages: it proposes victims.
+/// A single-threaded replacement policy over frames. It only proposes victims, and knows nothing of
+/// pins, latches or dirty pages.
 ///
-/// A policy that remembers pages after they have left (ghosts) identifies them by page.
+/// A policy that remembers evicted pages (ghosts) identifies them by page.
 pub trait Policy: Send {
     /// Reports a use of the page in `frame`. Ignores a frame that the policy does not know.
     fn hit(&mut self, frame: FrameId);
-    /// Reports that `page` was brought into `frame`. The policy knows neither yet.
+    /// Reports that `page` was read into `frame`. The policy must know neither yet.
     fn miss(&mut self, frame: FrameId, page: PageId);
-    /// Proposes victims in order until one is taken, which it forgets and returns. Returns `None`
-    /// if the answer was [`Probe::Stop`] or no frame is left to propose.
+    /// Proposes victims in order until one is taken, then forgets and returns it. Returns `None` if
+    /// the answer was [`Probe::Stop`] or no frame is left to propose.
     ///
-    /// `incoming` is the page that the frame is for, where that is known. A policy whose choice
-    /// depends on it (ARC) learns from it here, and not again at the miss. A pool that frees frames
-    /// ahead of need has none.
+    /// `incoming` is the page that the frame is for, if known. A policy whose choice depends on it
+    /// (ARC) adapts to it here, and not again at the miss. A pool that frees frames ahead of need
+    /// passes `None`.
     fn evict(
         &mut self,
         incoming: Option<PageId>,
         probe: &mut dyn FnMut(FrameId) -> Probe,
     ) -> Option<FrameId>;
-    /// Reports that the page in `frame` has left, although it was not taken when it was proposed:
-    /// it had to be written first. The policy remembers it as a victim. Ignores a frame that it
-    /// does not know.
+    /// Reports that the page in `frame` was evicted, although it was not taken when it was
+    /// proposed: it had to be written first. The policy remembers it like a victim. Ignores a frame
+    /// that it does not know.
     fn remove(&mut self, frame: FrameId);
-    /// Returns what a hit touches, for wrappers that prefetch it. Called once, when the policy is
-    /// wrapped.
+    /// Returns the memory that a hit touches, for wrappers that prefetch it. Called once, when the
+    /// policy is wrapped.
     fn footprint(&self) -> Footprint {
         Footprint::default()
     }
-    /// Checks the invariants, for tests: lists are well-formed, each known frame is in the one
-    /// place where it belongs, ghosts are within their bound, and counts agree with what they
-    /// count. O(n).
+    /// Checks the invariants, for tests: lists are well-formed, each known frame is in exactly one
+    /// place, ghosts are within their bound, and counters match. O(n).
     fn validate(&self) -> Result<(), String>;
 }
 
-/// Returns `Ok` if the condition holds, otherwise what does not.
+/// Returns an error with the given text if the condition does not hold.
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// Proposes frames in order. Breaks with the one that was taken, or with `None` if the answer was
-/// [`Probe::Stop`]; continues if all were skipped.
-fn offer(
+/// Proposes frames in order. Breaks with the frame that was taken, or with `None` if the answer was
+/// [`Probe::Stop`]. Continues if all frames were skipped.
+fn propose(
     frames: impl IntoIterator<Item = u32>,
     probe: &mut dyn FnMut(FrameId) -> Probe,
 ) -> ControlFlow<Option<FrameId>> {
@@ -120,7 +120,7 @@ fn offer(
     ControlFlow::Continue(())
 }
 
-/// The policies.
+/// The kinds of policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
     /// [`TwoQ`].
@@ -152,7 +152,7 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
-    /// All of them.
+    /// All policies.
     pub const ALL: &[Self] = &[
         Self::TwoQ,
         Self::Arbiter,
@@ -169,7 +169,7 @@ impl PolicyKind {
         Self::WTinyLfu,
     ];
 
-    /// The policy for a pool of `frames` frames, with its paper's parameters.
+    /// Builds the policy for a pool of `frames` frames, with its paper's parameters.
     pub fn build(self, frames: u32) -> Box<dyn Policy> {
         match self {
             Self::TwoQ => Box::new(TwoQ::new(frames)),
@@ -188,7 +188,7 @@ impl PolicyKind {
         }
     }
 
-    /// Its name in configurations, tables and plots.
+    /// Returns the name used in configurations, tables and plots.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TwoQ => "2q",
@@ -216,7 +216,7 @@ impl FromStr for PolicyKind {
         let found = Self::ALL.iter().find(|kind| kind.name() == name);
         found
             .copied()
-            .ok_or_else(|| format!("unknown replacement policy \"{name}\"; there are {}", names()))
+            .ok_or_else(|| format!("unknown replacement policy \"{name}\"; available: {}", names()))
     }
 }
 
@@ -249,11 +249,11 @@ mod tests {
         lru.remove(FrameId(2));
         assert_eq!(evict_all(&mut lru), [1, 4, 3, 0]);
         lru.hit(FrameId(1));
-        assert_eq!(evict_all(&mut lru), [0; 0], "a hit on a forgotten frame is ignored");
+        assert_eq!(evict_all(&mut lru), [0; 0], "a hit on a removed frame is ignored");
     }
 
     #[test]
-    fn every_policy_proposes_each_frame_and_keeps_what_is_not_taken() {
+    fn policies_propose_all_frames_and_keep_skipped_ones() {
         for kind in PolicyKind::ALL {
             let mut policy = kind.build(8);
             (0..8).for_each(|f| policy.miss(FrameId(f), page(f)));

@@ -1,17 +1,16 @@
 //! MQ: queues by the number of uses; a page that is not used for a while moves down queue by queue.
 //!
 //! A page used `count` times is in the LRU queue `Q[log2 count]`, of eight. On each access, the
-//! oldest page of each queue moves to the next lower queue if for `lifeTime` accesses it was
-//! neither used nor moved. Victims are the oldest pages of the lowest queue that has pages. `Qout`
-//! remembers the number of uses of pages that have left, for four times as many pages as there are
-//! frames.
+//! oldest page of each queue moves to the next lower queue if it was neither used nor moved for
+//! `lifeTime` accesses. Victims are the oldest pages of the lowest queue that is not empty. `Qout`
+//! remembers the number of uses of evicted pages, for four times as many pages as there are frames.
 //!
-//! The paper takes `lifeTime` from the workload: the peak of the distances between two accesses of
-//! a page. A pool cannot know it in advance. The default, twice the frames, does well over the
-//! traces at hand ([docs/policies.md](../../../../docs/policies.md)).
+//! The paper derives `lifeTime` from the workload: the peak of the distances between two accesses
+//! of a page. A pool cannot know it in advance. The default, twice the number of frames, performs
+//! well on the available traces ([docs/policies.md](../../../../docs/policies.md)).
 //!
-//! A use costs O(1): a look at each of the eight queues. Metadata: 33 bytes a frame, and 41 to 45
-//! for each of four ghosts a frame.
+//! A use costs O(1): it checks each of the eight queues. Metadata: 33 bytes per frame, and 41 to 45
+//! for each of four ghosts per frame.
 //!
 //! # Invariants
 //! 1. A frame with a page is in the queue of its count or in a lower one; a ghost is in `Qout`.
@@ -25,21 +24,21 @@
 use super::directory::Directory;
 use super::list::ListId;
 use super::queues::Queues;
-use super::{Footprint, Policy, Probe, ensure, offer};
+use super::{Footprint, Policy, Probe, ensure, propose};
 use clearway_types::{FrameId, PageId};
 
 const QUEUES: u32 = 8;
-/// Pages that have left, the latest first.
+/// Evicted pages, the latest first.
 const QOUT: ListId = ListId(QUEUES);
 
 #[derive(Clone, Copy, Default)]
 struct Uses {
     count: u32,
-    /// When the page falls to the next lower queue if it is not used before, in accesses.
+    /// The access count at which the page moves to the next lower queue if it is not used before.
     expires: u64,
 }
 
-/// The queue for a page used so often, which is at least once.
+/// Returns the queue for a page used `count` times, at least once.
 fn level(count: u32) -> u32 {
     count.ilog2().min(QUEUES - 1)
 }
@@ -54,16 +53,16 @@ pub struct Mq {
 }
 
 impl Mq {
-    /// A policy for frames `0 .. frames` with a `lifeTime` of twice the frames and a `Qout` of four
-    /// times the frames.
+    /// Creates a policy for frames `0 .. frames` with a `lifeTime` of twice the frames and a `Qout`
+    /// of four times the frames.
     pub fn new(frames: u32) -> Self {
         Self::with(frames, u64::from(frames) * 2, frames.saturating_mul(4))
     }
 
-    /// A policy whose pages fall after `life_time` accesses, and which remembers `qout` pages, at
-    /// least one.
+    /// Creates a policy whose pages move down after `life_time` accesses, and which remembers
+    /// `qout` pages, at least one.
     pub fn with(frames: u32, life_time: u64, qout: u32) -> Self {
-        assert!(qout > 0, "MQ must remember a page");
+        assert!(qout > 0, "Qout has at least one place");
         let pages = Directory::new(frames, qout);
         let (queues, uses) =
             (Queues::new(pages.nodes(), QUEUES + 1), vec![Uses::default(); pages.nodes() as usize]);
@@ -79,7 +78,7 @@ impl Mq {
         self.adjust();
     }
 
-    /// A moment passes.
+    /// Advances the time by one access and moves expired pages down.
     fn adjust(&mut self) {
         self.now += 1;
         for queue in 1..QUEUES {
@@ -134,7 +133,7 @@ impl Policy for Mq {
         probe: &mut dyn FnMut(FrameId) -> Probe,
     ) -> Option<FrameId> {
         let frames = (0..QUEUES).flat_map(|queue| self.queues.iter_back(ListId(queue)));
-        let victim = offer(frames, probe).break_value()??;
+        let victim = propose(frames, probe).break_value()??;
         self.leave(victim);
         Some(victim)
     }

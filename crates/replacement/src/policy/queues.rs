@@ -1,4 +1,5 @@
-//! [`Lists`] that also know which list a node is in and how long each list is. 9 bytes a node.
+//! [`Lists`] that also know the list of each node and the length of each list. Takes 9 bytes per
+//! node.
 
 use super::ensure;
 use super::footprint::Footprint;
@@ -7,7 +8,7 @@ use std::ops::Deref;
 
 const NOWHERE: u8 = u8::MAX;
 
-/// Up to 255 lists over one set of nodes; what only reads a list is that of [`Lists`].
+/// Up to 255 lists over one set of nodes. Read-only operations are those of [`Lists`].
 pub struct Queues {
     lists: Lists,
     of: Vec<u8>,
@@ -23,7 +24,7 @@ impl Deref for Queues {
 }
 
 impl Queues {
-    /// `lists` empty lists over the nodes `0 .. nodes`.
+    /// Creates `lists` empty lists over the nodes `0 .. nodes`.
     pub fn new(nodes: u32, lists: u32) -> Self {
         assert!(lists <= u32::from(NOWHERE));
         Self {
@@ -33,30 +34,30 @@ impl Queues {
         }
     }
 
-    /// The list that the node is in.
+    /// Returns the list that the node is in.
     pub fn list_of(&self, node: u32) -> Option<ListId> {
         let list = self.of[node as usize];
         (list != NOWHERE).then_some(ListId(u32::from(list)))
     }
 
-    /// How many nodes the list has.
+    /// Returns the number of nodes in the list.
     pub fn len(&self, list: ListId) -> u32 {
         self.lens[list.0 as usize]
     }
 
-    /// Puts a node that is in no list at the front.
+    /// Inserts a node that is in no list at the front.
     pub fn push_front(&mut self, list: ListId, node: u32) {
         self.lists.push_front(list, node);
         self.entered(list, node);
     }
 
-    /// Puts a node that is in no list at the back.
+    /// Inserts a node that is in no list at the back.
     pub fn push_back(&mut self, list: ListId, node: u32) {
         self.lists.push_back(list, node);
         self.entered(list, node);
     }
 
-    /// Takes the node out of its list, which is returned.
+    /// Removes the node from its list and returns the list.
     pub fn remove(&mut self, node: u32) -> Option<ListId> {
         let list = self.list_of(node)?;
         self.lists.remove(node);
@@ -65,14 +66,13 @@ impl Queues {
         Some(list)
     }
 
-    /// Takes the node out of its list, if it is in one, and puts it at the front of this one.
+    /// Moves the node from its list, if it is in one, to the front of this list.
     pub fn move_to_front(&mut self, list: ListId, node: u32) {
         self.remove(node);
         self.push_front(list, node);
     }
 
-    /// Whether the lists are well-formed, as long as they are said to be, and have the nodes that
-    /// are said to be in them. O(n).
+    /// Checks that the lists are well-formed, and that lengths and membership match. O(n).
     pub fn validate(&self) -> Result<(), String> {
         self.lists.validate()?;
         for list in (0..self.lens.len() as u32).map(ListId) {
@@ -82,18 +82,16 @@ impl Queues {
             })?;
             let stray = self.iter(list).find(|node| self.list_of(*node) != Some(list));
             ensure(stray.is_none(), || {
-                format!("{stray:?} is in list {}, and does not know it", list.0)
+                format!("{stray:?} is in list {}, but recorded elsewhere", list.0)
             })?;
         }
         let stray = (0..self.of.len() as u32)
             .find(|node| self.list_of(*node).is_some() != self.is_linked(*node));
-        ensure(stray.is_none(), || {
-            format!("{stray:?} is said to be in a list or in none, and is not")
-        })
+        ensure(stray.is_none(), || format!("{stray:?} is linked but in no list, or the reverse"))
     }
 
-    /// What a hit on a frame touches that moves it to the front of one of these lists, if the
-    /// frames are the nodes from 0 on.
+    /// Returns what a hit touches if it moves a frame to the front of one of the lists `to`. The
+    /// frames must be the nodes from 0 on.
     pub fn footprint(&self, to: impl IntoIterator<Item = ListId>) -> Footprint {
         Footprint::default().lists(&self.lists, to).array(&self.of)
     }
@@ -109,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_and_membership_follow_the_lists() {
+    fn lengths_and_membership_match_the_lists() {
         let (a, b) = (ListId(0), ListId(1));
         let mut queues = Queues::new(4, 2);
         (0..3).for_each(|node| queues.push_front(a, node));

@@ -1,20 +1,20 @@
 //! S3-FIFO: a small queue that most pages pass once, a main queue for pages used again, and ghosts.
 //!
 //! A new page enters the small queue (a tenth of the frames); a page that is remembered as a ghost
-//! enters the main queue. All queues are first in, first out. At the end of the small queue, a page
-//! used more than once moves to the main queue; any other page leaves and becomes a ghost. At the
-//! end of the main queue, a page that was used goes another round with one use fewer. Uses are
-//! counted up to 3. There are as many ghosts as places in the main queue.
+//! enters the main queue. All queues are FIFO. At the end of the small queue, a page used more than
+//! once moves to the main queue; any other page is evicted and becomes a ghost. At the end of the
+//! main queue, a page that was used gets another round with one use fewer. Uses are counted up to
+//! 3. There are as many ghosts as places in the main queue.
 //!
-//! A use costs O(1), the ends of the queues O(1) amortised. Metadata: 18 bytes a frame, 25 to 30
-//! bytes a ghost.
+//! A use costs O(1), the ends of the queues O(1) amortised. Metadata: 18 bytes per frame, 25 to 30
+//! bytes per ghost.
 //!
 //! # Invariants
 //! 1. There are at most as many ghosts as the main queue has places.
 //! 2. No page is in two queues.
 //!
 //! # Locking
-//! None, except for the uses, which other threads may count at the same time (`uses`).
+//! None, except for the uses, which other threads may count concurrently (`uses`).
 //!
 //! # Source
 //! Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction, SOSP 2023,
@@ -29,13 +29,13 @@ use clearway_types::{FrameId, PageId};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Newest in front, each of them.
+/// Newest at the front, in each of these lists.
 const SMALL: ListId = ListId(0);
 const MAIN: ListId = ListId(1);
 const GHOSTS: ListId = ListId(2);
 
-/// Uses are counted up to this.
-pub(crate) const MOST_USES: u8 = 3;
+/// The bound of the count of uses.
+pub(crate) const MAX_USES: u8 = 3;
 
 /// Simple, scalable FIFO with three static queues.
 pub struct S3Fifo {
@@ -47,23 +47,23 @@ pub struct S3Fifo {
 }
 
 impl S3Fifo {
-    /// A policy for frames `0 .. frames`, a tenth of them for the small queue.
+    /// Creates a policy for frames `0 .. frames`, a tenth of them for the small queue.
     pub fn new(frames: u32) -> Self {
         Self::with(frames, 0.1)
     }
 
-    /// The same, with the frames' uses counted there.
+    /// Creates a policy that counts the uses of its frames in `uses`.
     pub(crate) fn over(frames: u32, uses: Arc<dyn Uses>) -> Self {
         Self { uses, ..Self::new(frames) }
     }
 
-    /// The same with this share of the frames for the small queue.
+    /// Creates a policy with this share of the frames for the small queue.
     pub fn with(frames: u32, small: f64) -> Self {
         let small = ((f64::from(frames) * small) as u32).max(1);
         let main = frames.saturating_sub(small);
         let directory = Directory::new(frames, main);
         let queues = Queues::new(directory.nodes(), 3);
-        Self { small, main, queues, directory, uses: Arc::new(Counts::new(frames, MOST_USES)) }
+        Self { small, main, queues, directory, uses: Arc::new(Counts::new(frames, MAX_USES)) }
     }
 
     fn leave(&mut self, frame: u32) {
@@ -82,8 +82,8 @@ impl S3Fifo {
         self.directory.forget(ghost);
     }
 
-    /// Breaks with what [`Policy::evict`] returns, goes on if all that is left in the queue was
-    /// skipped.
+    /// Evicts from the small queue. Breaks with the result of [`Policy::evict`]; continues if all
+    /// remaining pages were skipped.
     fn evict_small(
         &mut self,
         probe: &mut dyn FnMut(FrameId) -> Probe,
@@ -111,21 +111,21 @@ impl S3Fifo {
         ControlFlow::Continue(())
     }
 
-    /// The same of the main queue. A page that was skipped goes another round.
+    /// Evicts from the main queue, with the same result. A skipped page gets another round.
     fn evict_main(
         &mut self,
         probe: &mut dyn FnMut(FrameId) -> Probe,
     ) -> ControlFlow<Option<FrameId>> {
         let (len, mut skipped) = (self.queues.len(MAIN), 0);
         let rounds = |n: u8| len * u32::from(n);
-        for step in 0..rounds(2 * MOST_USES + 1) {
-            if skipped >= rounds(MOST_USES + 1) {
+        for step in 0..rounds(2 * MAX_USES + 1) {
+            if skipped >= rounds(MAX_USES + 1) {
                 break;
             }
             let Some(frame) = self.queues.back(MAIN) else { break };
-            // By then all are at zero, but for pages that others use as fast as they are looked at
-            // here: so that there is an end.
-            if step >= rounds(MOST_USES) || !self.uses.take(FrameId(frame)) {
+            // By then all counts are 0, except for pages that other threads use as fast as this
+            // loop examines them. Probing them anyway bounds the loop.
+            if step >= rounds(MAX_USES) || !self.uses.take(FrameId(frame)) {
                 match probe(FrameId(frame)) {
                     Probe::Take => {
                         self.leave(frame);
@@ -157,8 +157,7 @@ impl Policy for S3Fifo {
         }
     }
 
-    /// Where frames are free, new pages will come to the small queue: it counts as if they were
-    /// there.
+    /// Counts free frames as part of the small queue: new pages will enter it.
     fn evict(
         &mut self,
         _incoming: Option<PageId>,
@@ -194,10 +193,10 @@ impl Policy for S3Fifo {
         })?;
         let mut frames =
             self.queues.iter(SMALL).chain(self.queues.iter(MAIN)).collect::<Vec<_>>().into_iter();
-        let many = frames.clone().find(|frame| self.uses.of(FrameId(*frame)) > Some(MOST_USES));
+        let many = frames.clone().find(|frame| self.uses.of(FrameId(*frame)) > Some(MAX_USES));
         ensure(many.is_none(), || format!("frame {many:?} has too many uses"))?;
         let twice =
             frames.find(|frame| self.directory.ghost(self.directory.page(*frame)).is_some());
-        ensure(twice.is_none(), || format!("the page of frame {twice:?} is a ghost, too"))
+        ensure(twice.is_none(), || format!("the page of frame {twice:?} is also a ghost"))
     }
 }

@@ -1,28 +1,28 @@
 //! SEQ: LRU that detects long sequences of page faults and evicts from within them, most recent
 //! first.
 //!
-//! A sequence is a run of neighbouring pages of one partition's file that were missed one after the
-//! other, upwards or downwards, possibly with other misses in between. To free a frame, SEQ takes
-//! the sequence of at least 20 pages whose fifth last miss was the most recent of all. The victim
-//! is its first resident page that lies 20 pages or more behind its head. Without such a page the
-//! least recently used page leaves.
+//! A sequence is a run of neighbouring pages of one partition's file that were missed in ascending
+//! or descending order, possibly with other misses in between. To free a frame, SEQ considers the
+//! sequences of at least 20 pages and chooses the one whose fifth last miss is the most recent. The
+//! victim is the first resident page of it that is 20 pages or more behind its head. Without such a
+//! page, SEQ evicts the least recently used page.
 //!
-//! A use costs O(1), a miss O(log sequences) and a look at 20 pages. Metadata: 24 bytes a frame,
-//! and 64 sequences.
+//! A use costs O(1), a miss O(log sequences) and the examination of 20 pages. Metadata: 24 bytes
+//! per frame, and 64 sequences.
 //!
 //! # Invariants
 //! 1. No two sequences have a page in common.
 //! 2. The list of a sequence has those of its pages that are in frames, in the order of the
-//!    sequence. What a sequence loses, its list loses.
-//! 3. There are at most `SEQUENCES` sequences. The one with the oldest last miss goes first, among
-//!    those that are not long if there are any.
+//!    sequence. A page that leaves the sequence leaves its list.
+//! 3. There are at most `SEQUENCES` sequences. A sequence that is not long is dropped before a long
+//!    one, and among these the one with the oldest last miss.
 //!
 //! # Source
 //! Glass and Cao: Adaptive page replacement based on memory reference behavior, SIGMETRICS 1997,
 //! section 4. L, M and N are the paper's.
 
 use super::list::{ListId, Lists};
-use super::{Footprint, Policy, Probe, ensure, offer};
+use super::{Footprint, Policy, Probe, ensure, propose};
 use clearway_types::{FrameId, PageId};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -30,19 +30,19 @@ use std::ops::ControlFlow;
 /// Most recently used first.
 const ALL: ListId = ListId(0);
 
-/// So many sequences are followed at the same time. Ours: the paper bounds the number, too.
+/// The maximum number of sequences. The value is ours; the paper has such a bound, too.
 const SEQUENCES: u32 = 64;
-/// The most that `SeqParameters::faults` may be.
+/// The maximum of `SeqParameters::faults`.
 const FAULTS: usize = 8;
 
-/// What makes a sequence worth evicting from.
+/// The conditions for evicting from a sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct SeqParameters {
-    /// It has at least so many pages (the paper's L).
+    /// The minimum number of pages of the sequence (the paper's L).
     pub length: u32,
-    /// The victim lies at least so many pages behind the head (M).
+    /// The minimum distance of the victim behind the head, in pages (M).
     pub distance: u32,
-    /// The sequence whose so-many-th last miss is the most recent is taken (N), 1 to 8.
+    /// The sequence whose `faults`-th last miss is the most recent is chosen (N), 1 to 8.
     pub faults: usize,
 }
 
@@ -66,7 +66,7 @@ struct Sequence {
     low: u64,
     high: u64,
     direction: Direction,
-    /// When its last misses were, a ring.
+    /// The times of the last misses, a ring.
     times: [u64; FAULTS],
     misses: u64,
 }
@@ -76,7 +76,7 @@ impl Sequence {
         self.high - self.low + 1
     }
 
-    /// When its `n`-th last miss was; 0 if there were fewer.
+    /// Returns the time of the `n`-th last miss, or 0 if there were fewer.
     fn time(&self, n: usize) -> u64 {
         if self.misses < n as u64 {
             0
@@ -90,8 +90,8 @@ impl Sequence {
         self.misses += 1;
     }
 
-    /// Whether a miss of `page` continues it.
-    fn goes_on_with(&self, page: u64) -> bool {
+    /// Returns true if a miss of `page` continues the sequence.
+    fn continues_with(&self, page: u64) -> bool {
         (self.direction != Direction::Down && page == self.high + 1)
             || (self.direction != Direction::Up && page + 1 == self.low)
     }
@@ -101,22 +101,22 @@ impl Sequence {
 pub struct Seq {
     parameters: SeqParameters,
     by_use: Lists,
-    /// One list a sequence: oldest in front.
+    /// One list per sequence: oldest at the front.
     in_sequence: Lists,
     sequences: Vec<Option<Sequence>>,
-    /// Numbers of sequences by their lowest page.
+    /// The numbers of the sequences, by their lowest page.
     by_low: BTreeMap<u64, u32>,
     pages: Vec<u64>,
     now: u64,
 }
 
 impl Seq {
-    /// A policy for frames `0 .. frames`.
+    /// Creates a policy for frames `0 .. frames`.
     pub fn new(frames: u32) -> Self {
         Self::with(frames, SeqParameters::default())
     }
 
-    /// The same with these parameters.
+    /// Creates a policy with the given parameters.
     pub fn with(frames: u32, parameters: SeqParameters) -> Self {
         assert!((1..=FAULTS).contains(&parameters.faults));
         Self {
@@ -131,10 +131,10 @@ impl Seq {
     }
 
     fn at(&mut self, number: u32) -> &mut Sequence {
-        self.sequences[number as usize].as_mut().expect("by_low names sequences that there are")
+        self.sequences[number as usize].as_mut().expect("by_low refers to existing sequences")
     }
 
-    /// The sequence that has the page.
+    /// Returns the sequence that contains the page.
     fn with_page(&self, page: u64) -> Option<u32> {
         let (_, number) = self.by_low.range(..=page).next_back()?;
         self.sequences[*number as usize].filter(|s| page <= s.high).map(|_| *number)
@@ -148,7 +148,7 @@ impl Seq {
         self.by_low.remove(&ended.low);
     }
 
-    /// Makes room for one more, if there is none, and returns its number.
+    /// Returns an unused sequence number, dropping a sequence if there is none.
     fn free_number(&mut self) -> u32 {
         if let Some(free) = self.sequences.iter().position(Option::is_none) {
             return free as u32;
@@ -176,11 +176,11 @@ impl Seq {
         number
     }
 
-    /// The sequence that a miss of `page` continues; of two the one with the later miss, and the
-    /// other ends.
-    fn going_on(&mut self, page: u64) -> Option<u32> {
+    /// Returns the sequence that a miss of `page` continues. If it continues two, keeps the one
+    /// with the later miss and drops the other.
+    fn find_continued(&mut self, page: u64) -> Option<u32> {
         let continues =
-            |number: &u32| self.sequences[*number as usize].is_some_and(|s| s.goes_on_with(page));
+            |number: &u32| self.sequences[*number as usize].is_some_and(|s| s.continues_with(page));
         let below = page.checked_sub(1).and_then(|before| self.with_page(before)).filter(continues);
         let above = page.checked_add(1).and_then(|after| self.with_page(after)).filter(continues);
         let (Some(below), Some(above)) = (below, above) else { return below.or(above) };
@@ -190,7 +190,7 @@ impl Seq {
         Some(stays)
     }
 
-    /// `page`, which the sequence goes on with, may be in another: that one gives way.
+    /// Extends the sequence by `page`. Drops another sequence that contains `page`.
     fn extend(&mut self, number: u32, page: u64) {
         if let Some(other) = self.with_page(page) {
             self.end(other);
@@ -208,7 +208,8 @@ impl Seq {
         }
     }
 
-    /// A sequence met again in its middle ends before that page, where a new one begins.
+    /// Cuts a sequence that is missed again in its middle: it ends before that page, where a new
+    /// sequence begins.
     fn cut(&mut self, number: u32, page: u64) {
         let sequence = *self.at(number);
         let up = sequence.direction != Direction::Down;
@@ -231,7 +232,8 @@ impl Seq {
         }
     }
 
-    /// The sequence to evict from: long enough, with a page far enough behind its head.
+    /// Returns the sequence to evict from, with its victim: it is long enough and has a page far
+    /// enough behind its head.
     fn choose(&self) -> Option<(u32, u32)> {
         let long = u64::from(self.parameters.length);
         let time = |number: u32| {
@@ -246,7 +248,7 @@ impl Seq {
             .max_by_key(|(number, _)| time(*number))
     }
 
-    /// Its frames from the head on, without those too near to it.
+    /// Returns the sequence's frames from the head backwards, without those too close to it.
     fn behind_head(&self, number: u32) -> impl Iterator<Item = u32> {
         let sequence = self.sequences[number as usize];
         let head =
@@ -270,7 +272,7 @@ impl Policy for Seq {
         self.now += 1;
         self.pages[frame.0 as usize] = page;
         self.by_use.push_front(ALL, frame.0);
-        let number = match self.going_on(page) {
+        let number = match self.find_continued(page) {
             Some(number) => {
                 self.extend(number, page);
                 number
@@ -289,11 +291,11 @@ impl Policy for Seq {
         probe: &mut dyn FnMut(FrameId) -> Probe,
     ) -> Option<FrameId> {
         let from_sequence = match self.choose() {
-            Some((number, _)) => offer(self.behind_head(number), probe),
+            Some((number, _)) => propose(self.behind_head(number), probe),
             None => ControlFlow::Continue(()),
         };
         let found = match from_sequence {
-            ControlFlow::Continue(()) => offer(self.by_use.iter_back(ALL), probe),
+            ControlFlow::Continue(()) => propose(self.by_use.iter_back(ALL), probe),
             found => found,
         };
         let taken = found.break_value()??;

@@ -1,36 +1,36 @@
 //! A cache without content: a policy, and the pages that it would keep if it were alone.
 //!
-//! Its places are to the policy what frames are to the policy of a pool. A page that was not used
-//! has no place: the directory is full after as many different pages as places, and from then on
-//! each new page takes the place of the policy's victim.
+//! Its places are to the policy what the frames of a pool are. It starts empty and is full after as
+//! many different pages as it has places. From then on, each new page takes the place of the
+//! policy's victim.
 //!
-//! **The cost of a switch** is measured by a *cohort*: the pages that the shadow has and the leader
-//! has not, at one moment. Had the shadow taken over then, it would have missed those of them that
-//! are used while it has them. The others leave unused, and stop counting as soon as they have
-//! left. Of a loop all are used, of a scan hardly any.
+//! **The cost of a switch** is measured with a *cohort*: the pages that the shadow has and the
+//! leader does not, at one moment. If the shadow had taken over at that moment, it would have
+//! missed those that are used while it has them. The others are evicted unused, and stop counting
+//! at that point. In a loop all of them are used, in a scan hardly any.
 //!
 //! # Invariants
 //! 1. The policy knows exactly the places that have a page.
-//! 2. The cohort's count is the number of places whose page is in the waiting cohort.
+//! 2. The cohort's `waiting` is the number of places whose page is an undecided member.
 
 use super::directory::Directory;
 use super::{Policy, PolicyKind, Probe, ensure};
 use clearway_types::{FrameId, PageId};
 
-/// Pages that were seen at one moment, until each has been used or has left.
+/// The pages of one moment, each tracked until it is used or evicted.
 #[derive(Default)]
 struct Cohort {
-    /// Whether the page at a place is one that was neither used since nor has left. Empty as long
-    /// as there was no cohort.
+    /// Indexed by place: whether the page is a member that was neither used nor evicted since.
+    /// Empty before the first cohort.
     waits: Vec<bool>,
     size: u32,
     waiting: u32,
-    /// How many have left unused.
+    /// The number of members that were evicted unused.
     unused: u32,
 }
 
 impl Cohort {
-    /// The page at `place` was used, or has left unused.
+    /// Records that the page at `place` was used, or was evicted unused.
     fn decide(&mut self, place: u32, used: bool) {
         if self.waits.get_mut(place as usize).is_some_and(std::mem::take) {
             self.waiting -= 1;
@@ -42,13 +42,13 @@ impl Cohort {
 /// The directory of a cache.
 pub(super) struct Shadow {
     policy: Box<dyn Policy>,
-    /// Has a ghost for each place: the page there.
+    /// Has a ghost for each place: the page at that place.
     pages: Directory,
     cohort: Cohort,
 }
 
 impl Shadow {
-    /// An empty one of `places` places, `0 .. places`.
+    /// Creates an empty shadow with the places `0 .. places`.
     pub fn new(kind: PolicyKind, places: u32) -> Self {
         Self {
             policy: kind.build(places),
@@ -57,18 +57,18 @@ impl Shadow {
         }
     }
 
-    /// Where the page is.
+    /// Returns the place of the page.
     pub fn find(&self, page: PageId) -> Option<u32> {
         self.pages.ghost(page)
     }
 
-    /// The page at `place`, which has one, was used.
+    /// Reports a use of the page at `place`, which has one.
     pub fn hit(&mut self, place: u32) {
         self.policy.hit(FrameId(place));
     }
 
-    /// A page that it has not was used: where it is now, and whether another had to leave that
-    /// place for it.
+    /// Reports a use of a page that has no place. Returns its new place, and whether another page
+    /// was evicted from it.
     pub fn miss(&mut self, page: PageId) -> (u32, bool) {
         let full = self.pages.is_full();
         if full {
@@ -80,7 +80,7 @@ impl Shadow {
         (place, full)
     }
 
-    /// Whether a use of the page is a hit; it is in the cache then.
+    /// Reports a use of the page and makes it resident. Returns whether it was a hit.
     pub fn access(&mut self, page: PageId) -> bool {
         let found = self.find(page);
         let place = match found {
@@ -88,15 +88,15 @@ impl Shadow {
                 self.hit(place);
                 place
             }
-            // The place of the page that left for it.
+            // The place of the page that was evicted for it.
             None => self.miss(page).0,
         };
         self.cohort.decide(place, found.is_some());
         found.is_some()
     }
 
-    /// Proposes places as [`Policy::evict`] proposes frames; the page at the one that is returned
-    /// is forgotten.
+    /// Proposes places as [`Policy::evict`] proposes frames, and forgets the page at the one that
+    /// it returns.
     pub fn evict(
         &mut self,
         incoming: Option<PageId>,
@@ -107,15 +107,15 @@ impl Shadow {
         Some(place)
     }
 
-    /// The page at `place`, which has one, has left by another way.
+    /// Removes the page at `place`, which has one and was not evicted.
     pub fn remove(&mut self, place: u32) {
         self.policy.remove(FrameId(place));
         self.pages.forget(place);
     }
 
-    /// How many misses it would cost if it took over from `leader`, by what is known of its cohort:
-    /// all pages that wait may be used yet. Begins a new cohort when the last is decided, or is no
-    /// longer like what there is. O(places).
+    /// Estimates the misses that a switch from `leader` to this shadow would cost, based on its
+    /// cohort: every undecided member may still be used. Starts a new cohort when the last one is
+    /// decided, or no longer resembles the current difference. O(places).
     pub fn cost_after(&mut self, leader: &Self) -> u32 {
         let cohort = &self.cohort;
         let missing =
@@ -137,25 +137,25 @@ impl Shadow {
         cost
     }
 
-    /// There is another leader.
+    /// Drops the cohort, because the leader has changed.
     pub fn forget_cohort(&mut self) {
         self.cohort = Cohort::default();
     }
 
-    /// The page at `place`, if it has one.
+    /// Returns the page at `place`, if it has one.
     pub fn page(&self, place: u32) -> Option<PageId> {
         let page = self.pages.page(place);
         (self.find(page) == Some(place)).then_some(page)
     }
 
-    /// Whether the invariants of policy and directory hold. O(n).
+    /// Checks the invariants of policy and directory. O(n).
     pub fn validate(&self) -> Result<(), String> {
         self.policy.validate()?;
         self.pages.validate()?;
         let Cohort { waits, size, waiting, unused } = &self.cohort;
         let found = waits.iter().filter(|waits| **waits).count();
         ensure(found == *waiting as usize && waiting + unused <= *size, || {
-            format!("{found} of {size} wait, not {waiting}")
+            format!("{found} of {size} members are undecided, not {waiting}")
         })
     }
 }

@@ -1,17 +1,16 @@
-//! SIEVE: first in, first out, with a hand that spares the pages used since it last passed, in
-//! place.
+//! SIEVE: a FIFO queue with a hand that leaves pages used since it last passed in place.
 //!
-//! New pages enter at the front. The hand goes from back to front, and starts again at the back.
-//! Unlike in CLOCK, a page that was spared keeps its place, so that the hand quickly evicts what
-//! came after it. There is no parameter to set.
+//! New pages enter at the front. The hand moves from back to front, then restarts at the back.
+//! Unlike in CLOCK, a page that survives keeps its position, so that the hand quickly reaches and
+//! evicts newer pages that are not used. There is no parameter to set.
 //!
-//! A use sets a bit and costs O(1), the hand O(1) amortised. Metadata: 9 bytes a frame.
+//! A use sets a bit and costs O(1), the hand O(1) amortised. Metadata: 9 bytes per frame.
 //!
 //! # Invariants
 //! 1. The hand is unset, or at a frame in the list.
 //!
 //! # Locking
-//! None, except for the uses, which other threads may count at the same time (`uses`).
+//! None, except for the uses, which other threads may count concurrently (`uses`).
 //!
 //! # Source
 //! Zhang, Yang, Yue, Vigfusson, Rashmi: SIEVE is simpler than LRU, NSDI 2024, algorithm 1.
@@ -22,27 +21,27 @@ use super::{Footprint, Policy, Probe, ensure};
 use clearway_types::{FrameId, PageId};
 use std::sync::Arc;
 
-/// Newest in front.
+/// Newest at the front.
 const ALL: ListId = ListId(0);
-/// Uses are counted up to this: the source's visited bit.
-pub(crate) const MOST_USES: u8 = 1;
+/// The bound of the count of uses: the source's visited bit.
+pub(crate) const MAX_USES: u8 = 1;
 
-/// The sieve.
+/// A FIFO queue with the hand of SIEVE.
 pub struct Sieve {
     list: Lists,
     len: u32,
-    /// A use or none, since the hand last came by.
+    /// Whether the frame was used since the hand last passed it.
     visited: Arc<dyn Uses>,
     hand: Option<u32>,
 }
 
 impl Sieve {
-    /// A policy for frames `0 .. frames`.
+    /// Creates a policy for frames `0 .. frames`.
     pub fn new(frames: u32) -> Self {
-        Self::over(frames, Arc::new(Counts::new(frames, MOST_USES)))
+        Self::over(frames, Arc::new(Counts::new(frames, MAX_USES)))
     }
 
-    /// The same, with the frames' uses counted there.
+    /// Creates a policy that counts the uses of its frames in `uses`.
     pub(crate) fn over(frames: u32, uses: Arc<dyn Uses>) -> Self {
         Self { list: Lists::new(frames, 1), len: 0, visited: uses, hand: None }
     }
@@ -59,7 +58,7 @@ impl Policy for Sieve {
         self.len += 1;
     }
 
-    /// Two rounds at most: the first may only clear the marks.
+    /// Makes at most two rounds: the first may only clear bits.
     fn evict(
         &mut self,
         _incoming: Option<PageId>,
@@ -68,8 +67,8 @@ impl Policy for Sieve {
         for step in 0..2 * self.len {
             let at = self.hand.or_else(|| self.list.back(ALL))?;
             self.hand = Some(at);
-            // In the second round none is marked, but for pages that others use as fast as the hand
-            // comes: so that there is an end.
+            // In the second round no bit is set, except for pages that other threads use as fast as
+            // the hand moves. Probing them anyway bounds the loop.
             if !self.visited.take(FrameId(at)) || step >= self.len {
                 match probe(FrameId(at)) {
                     Probe::Take => {

@@ -1,8 +1,8 @@
-//! Approximate frequency of recent uses: a count-min sketch of 4-bit counters that ages.
+//! Approximate frequency of recent uses: a count-min sketch of 4-bit counters with ageing.
 //!
-//! A page has a counter in each of four rows. Its frequency is the least of the four, so that a
-//! page that shares one counter does not count. After ten uses a frame, all counters are halved. 8
-//! to 16 bytes a frame. A use costs O(1), the halving O(1) amortised.
+//! A page has a counter in each of four rows. Its frequency is the minimum of the four, which
+//! limits the effect of pages that share a counter. After ten uses per frame, all counters are
+//! halved. Takes 8 to 16 bytes per frame. A use costs O(1), the halving O(1) amortised.
 //!
 //! # Invariants
 //! 1. `uses` is below `sample` after every operation.
@@ -18,19 +18,19 @@ use clearway_types::PageId;
 const SEEDS: [u64; 4] =
     [0xc3a5_c85c_97cb_3127, 0xb492_b66f_be98_f273, 0x9ae1_6a3b_2f90_404f, 0xcbf2_9ce4_8422_2325];
 const ROWS: u32 = SEEDS.len() as u32;
-const MOST: u64 = 15;
+const MAX: u64 = 15;
 const LOW_BITS: u64 = 0x1111_1111_1111_1111;
 
-/// The sketch.
+/// A count-min sketch.
 pub struct Sketch {
-    /// Sixteen counters a word: a page has one in each of four words, the rows.
+    /// Sixteen counters per word: a page has one counter in each of four words, the rows.
     words: Vec<u64>,
     uses: u64,
     sample: u64,
 }
 
 impl Sketch {
-    /// For a pool of `frames` frames.
+    /// Creates a sketch for a pool of `frames` frames.
     pub fn new(frames: u32) -> Self {
         let words = vec![0; frames.next_power_of_two().max(2) as usize];
         Self { words, uses: 0, sample: 10 * u64::from(frames.max(1)) }
@@ -41,7 +41,7 @@ impl Sketch {
         let mut counted = false;
         for row in 0..ROWS {
             let (word, shift) = self.place(page, row);
-            if (self.words[word] >> shift) & MOST < MOST {
+            if (self.words[word] >> shift) & MAX < MAX {
                 self.words[word] += 1 << shift;
                 counted = true;
             }
@@ -52,17 +52,17 @@ impl Sketch {
         }
     }
 
-    /// How often the page was used lately, 0 to 15; maybe too high, never too low.
+    /// Returns how often the page was used recently, 0 to 15. May be too high, never too low.
     pub fn frequency(&self, page: PageId) -> u32 {
         let counter = |row| {
             let (word, shift) = self.place(page, row);
-            ((self.words[word] >> shift) & MOST) as u32
+            ((self.words[word] >> shift) & MAX) as u32
         };
         (0..ROWS).map(counter).min().unwrap_or(0)
     }
 
-    /// Halves all counters, and the number of uses by as much as the counters, a quarter of which
-    /// is a use, have lost.
+    /// Halves all counters, and reduces `uses` by what the counters lost; a use is four counter
+    /// increments.
     fn age(&mut self) {
         let mut odd = 0;
         for word in &mut self.words {
@@ -72,15 +72,15 @@ impl Sketch {
         self.uses = (self.uses - (odd / u64::from(ROWS)).min(self.uses)) / 2;
     }
 
-    /// Whether the invariants hold.
+    /// Checks the invariants.
     pub fn validate(&self) -> Result<(), String> {
         ensure(self.uses < self.sample, || {
             format!("{} uses in a sample of {}", self.uses, self.sample)
         })
     }
 
-    /// The word and the bit of the page's counter in a row. Which four of a word's sixteen counters
-    /// a page may use depends on the page.
+    /// Returns the word and the bit of the page's counter in a row. The page determines which group
+    /// of four of a word's sixteen counters it uses.
     fn place(&self, page: PageId, row: u32) -> (usize, u32) {
         let mixed = page.to_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let hash = (mixed ^ (mixed >> 32)).wrapping_mul(SEEDS[row as usize]);
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frequencies_are_never_too_low_and_halve_with_time() {
+    fn frequencies_are_never_too_low_and_are_halved() {
         let mut sketch = Sketch::new(64);
         let page = PageId::from_u64;
         (0..40).for_each(|no| (0..no % 16).for_each(|_| sketch.count(page(no))));

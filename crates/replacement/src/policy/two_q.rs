@@ -1,16 +1,16 @@
-//! 2Q: a page stays only if it is requested again after it has left.
+//! 2Q: keeps a page only if it is requested again after it was evicted.
 //!
-//! A new page goes through a FIFO, `A1in`. A use of a page there changes nothing, since uses close
-//! together count once (correlated references). A page that leaves `A1in` is remembered, without
-//! its bytes, in `A1out`. A page that is requested while it is remembered there goes to `Am`, an
+//! A new page passes through a FIFO, `A1in`. A use of a page there changes nothing, since uses
+//! close together count once (correlated references). A page evicted from `A1in` is remembered,
+//! without its content, in `A1out`. A page that is requested while it is in `A1out` enters `Am`, an
 //! LRU list.
 //!
-//! A use costs O(1). Metadata: 17 bytes a frame, and 25 to 29 for half a ghost.
+//! A use costs O(1). Metadata: 17 bytes per frame, and 25 to 29 for half a ghost.
 //!
 //! # Invariants
 //! 1. A frame with a page is in `A1in` or in `Am`, a ghost is in `A1out`.
-//! 2. `A1out` holds `Kout` pages, and one more from the eviction for one of its pages until that
-//!    page's miss.
+//! 2. `A1out` holds at most `Kout` pages. Exception: one more from the eviction for one of its
+//!    pages until that page's miss.
 //! 3. No page is both in a frame and in `A1out`.
 //!
 //! # Source
@@ -20,7 +20,7 @@
 use super::directory::Directory;
 use super::list::ListId;
 use super::queues::Queues;
-use super::{Footprint, Policy, Probe, ensure, offer};
+use super::{Footprint, Policy, Probe, ensure, propose};
 use clearway_types::{FrameId, PageId};
 
 const A1IN: ListId = ListId(0);
@@ -37,29 +37,29 @@ pub struct TwoQ {
 }
 
 impl TwoQ {
-    /// A policy for frames `0 .. frames` with the paper's parameters: `Kin` a quarter of the
-    /// frames, `Kout` half of them.
+    /// Creates a policy for frames `0 .. frames` with the paper's parameters: `Kin` a quarter of
+    /// the frames, `Kout` half of them.
     pub fn new(frames: u32) -> Self {
         Self::with(frames, frames / 4, (frames / 2).max(1))
     }
 
-    /// A policy whose `A1in` is the first to give up frames once it has more than `kin`, and which
+    /// Creates a policy that evicts from `A1in` first once that has more than `kin` pages, and
     /// remembers `kout` pages, at least one.
     pub fn with(frames: u32, kin: u32, kout: u32) -> Self {
-        assert!(kout > 0, "2Q must remember a page");
+        assert!(kout > 0, "A1out has at least one place");
         let pages = Directory::new(frames, kout + 1);
         Self { queues: Queues::new(pages.nodes(), 3), pages, kin, kout }
     }
 
-    /// The page has left its frame; one that has not proved itself is remembered, and the ghost of
-    /// the page that comes in is not forgotten for it.
+    /// Removes an evicted page from its frame, and remembers it if it was in `A1in`. Keeps the
+    /// ghost `incoming`, whose page is about to be read.
     fn leave(&mut self, frame: FrameId, incoming: Option<u32>) {
         if self.queues.remove(frame.0) != Some(A1IN) {
             return;
         }
         while self.queues.len(A1OUT) > self.kout - 1 + u32::from(incoming.is_some()) {
             let oldest = self.queues.iter_back(A1OUT).find(|ghost| Some(*ghost) != incoming);
-            self.forget(oldest.expect("more ghosts than the one that is kept"));
+            self.forget(oldest.expect("there is a ghost besides the incoming page's"));
         }
         let ghost = self.pages.retire(frame.0);
         self.queues.push_front(A1OUT, ghost);
@@ -96,7 +96,7 @@ impl Policy for TwoQ {
     ) -> Option<FrameId> {
         let order = if self.queues.len(A1IN) > self.kin { [A1IN, AM] } else { [AM, A1IN] };
         let frames = order.into_iter().flat_map(|list| self.queues.iter_back(list));
-        let victim = offer(frames, probe).break_value()??;
+        let victim = propose(frames, probe).break_value()??;
         self.leave(victim, incoming.and_then(|page| self.pages.ghost(page)));
         Some(victim)
     }

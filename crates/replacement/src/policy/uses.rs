@@ -1,25 +1,27 @@
-//! The number of uses of the page in each frame, up to a bound: all that a hit is to some policies.
+//! A bounded count of uses of the page in each frame. Some policies need no more than this on a
+//! hit.
 //!
-//! A thread that hits a page needs only the frame's count, wherever that is. The pool has it in the
-//! frame, in the word that identifies the page (`frame::uses` of `clearway-buffer`). A hot page has
-//! its count at the bound, and is then only read.
+//! A thread that hits a page only needs the frame's count, wherever it is stored. The pool stores
+//! it in the frame, in the word that identifies the page (`frame::uses` of `clearway-buffer`). A
+//! hot page has its count at the bound, so hits only read it.
 //!
 //! # Invariants
-//! 1. Hits only raise a count, by one at a time, up to the bound; no hit on a count below it is
-//!    lost. Only the policy sets and lowers counts, one evicting thread at a time.
+//! 1. Hits only raise a count, by one each, up to the bound; no hit on a count below the bound is
+//!    lost. Only the policy sets and lowers counts, by one evicting thread at a time.
 //!
 //! # Locking
-//! None. All accesses are relaxed: a count is advice, and orders nothing.
+//! None. All accesses are relaxed: a count is a hint and orders nothing.
 
 use clearway_types::FrameId;
-// Plain std, also under a model checker: nothing is communicated by it.
+// Plain std, also under a model checker: the counts do not synchronise threads.
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// A count for each frame, up to a common bound.
 pub trait Uses: Send + Sync {
-    /// Returns the frame's count, or `None` if its uses are not counted, as when it holds no page.
+    /// Returns the frame's count, or `None` if its uses are not counted, for example because it
+    /// holds no page.
     fn of(&self, frame: FrameId) -> Option<u8>;
-    /// Sets the count, which is at most the bound, or stops counting with `None`.
+    /// Sets the count, which is at most the bound. `None` stops the counting.
     fn set(&self, frame: FrameId, uses: Option<u8>);
     /// Counts a use, if uses of this frame are counted and the count is below the bound.
     fn count(&self, frame: FrameId);
@@ -32,17 +34,18 @@ pub trait Uses: Send + Sync {
 /// Counts that a policy owns.
 pub(crate) struct Counts {
     counts: Box<[AtomicU8]>,
-    most: u8,
+    max: u8,
 }
 
 /// Stands for "not counted".
 const UNCOUNTED: u8 = u8::MAX;
 
 impl Counts {
-    /// Counts for frames `0 .. frames`, up to `most`, which is less than 255. None is counted yet.
-    pub fn new(frames: u32, most: u8) -> Self {
+    /// Creates counts for frames `0 .. frames`, up to `max`, which is less than 255. No frame is
+    /// counted yet.
+    pub fn new(frames: u32, max: u8) -> Self {
         let counts = (0..frames).map(|_| AtomicU8::new(UNCOUNTED)).collect();
-        Self { counts, most: most.min(UNCOUNTED - 1) }
+        Self { counts, max: max.min(UNCOUNTED - 1) }
     }
 
     fn at(&self, frame: FrameId) -> &AtomicU8 {
@@ -64,11 +67,11 @@ impl Uses for Counts {
     #[inline]
     fn count(&self, frame: FrameId) {
         let count = self.at(frame);
-        if count.load(Relaxed) < self.most {
-            // An exchange, not a store: else uses by two threads at once would count once. What
-            // fails is a count at the bound by now.
+        if count.load(Relaxed) < self.max {
+            // A compare-and-swap instead of a store: otherwise concurrent uses by two threads would
+            // count once. It fails only if the count has reached the bound meanwhile.
             let _at_bound =
-                count.fetch_update(Relaxed, Relaxed, |now| (now < self.most).then(|| now + 1));
+                count.fetch_update(Relaxed, Relaxed, |now| (now < self.max).then(|| now + 1));
         }
     }
 
@@ -90,12 +93,12 @@ mod tests {
     use clearway_types::{PageId, PartitionId};
     use std::sync::Arc;
 
-    /// Every page is used whenever it is looked at.
+    /// Simulates pages that are used again whenever they are examined.
     struct Hot(Counts);
 
     impl Uses for Hot {
         fn of(&self, frame: FrameId) -> Option<u8> {
-            self.0.set(frame, Some(self.0.most));
+            self.0.set(frame, Some(self.0.max));
             self.0.of(frame)
         }
         fn set(&self, frame: FrameId, uses: Option<u8>) {
@@ -105,7 +108,7 @@ mod tests {
             self.0.count(frame);
         }
         fn take(&self, frame: FrameId) -> bool {
-            self.0.set(frame, Some(self.0.most));
+            self.0.set(frame, Some(self.0.max));
             self.0.take(frame)
         }
         fn place(&self) -> (usize, usize) {
@@ -114,9 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_comes_to_its_end_however_fast_pages_are_used() {
+    fn eviction_terminates_while_pages_are_used() {
         const FRAMES: u32 = 100;
-        let hot = |most| Arc::new(Hot(Counts::new(FRAMES, most)));
+        let hot = |max| Arc::new(Hot(Counts::new(FRAMES, max)));
         let policies: [Box<dyn Policy>; 2] =
             [Box::new(S3Fifo::over(FRAMES, hot(3))), Box::new(Sieve::over(FRAMES, hot(1)))];
         for mut policy in policies {
@@ -137,7 +140,7 @@ mod tests {
 
     /// Invariant 1.
     #[test]
-    fn uses_of_many_threads_are_all_counted() {
+    fn concurrent_uses_are_all_counted() {
         uses_are_all_counted(&Counts::new(2, 250), 250);
     }
 }

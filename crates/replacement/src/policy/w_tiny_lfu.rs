@@ -1,51 +1,51 @@
-//! W-TinyLFU: a page that leaves a small LRU window stays only if it was used more often than the
+//! W-TinyLFU: a page evicted from a small LRU window stays only if it was used more often than the
 //! victim.
 //!
 //! New pages enter the window (1 % of the frames). The main part is a segmented LRU: a page on
 //! *probation* that is used becomes *protected*, and protected pages beyond 80 % of the main part
-//! return to probation. A [`Sketch`] tells approximately how often a page was used recently,
-//! resident or not. A page that leaves the window competes with the main part's victim; the one
-//! that was used less often leaves.
+//! return to probation. A [`Sketch`] estimates how often a page was used recently, resident or not.
+//! A page that leaves the window competes with the victim of the main part; the one that was used
+//! less often is evicted.
 //!
-//! A use costs O(1). Metadata: 17 bytes a frame, and 8 to 16 for the sketch. There are no ghosts.
+//! A use costs O(1). Metadata: 17 bytes per frame, and 8 to 16 for the sketch. There are no ghosts.
 //!
-//! The window's size may be learned: after every ten uses a frame it changes by a step, in the same
-//! direction as before if the hit ratio has risen, otherwise back. The steps shrink, and are large
-//! again when the hit ratio changes by a twentieth.
+//! The size of the window can adapt by hill climbing: after every ten uses per frame it changes by
+//! a step, in the same direction as before if the hit ratio has risen, otherwise in the opposite
+//! one. The steps shrink, and become large again when the hit ratio changes by 0.05.
 //!
-//! Where frames are freed many at once, ahead of need, the window may exceed its size by that many.
-//! Otherwise its pages would enter the main part untested, and push out pages that were tested.
+//! If frames are freed in batches ahead of need, the window may exceed its size by the size of a
+//! batch. Otherwise its pages would enter the main part untested, and evict pages that were tested.
 //!
 //! # Invariants
 //! 1. After a miss, the window has at most as many pages as its size and slack. Protected pages do
-//!    not exceed their share, unless that was lowered.
+//!    not exceed their share, unless it was lowered.
 //! 2. Every known frame is in one of the three lists.
 //!
 //! # Source
 //! Einziger, Friedman, Manes: TinyLFU: a highly efficient cache admission policy, ACM Transactions
-//! on Storage 13(4), 2017. The learning: Einziger, Eytan, Friedman, Manes: Adaptive software cache
-//! management, Middleware 2018, with the steps of Ben Manes' Caffeine.
+//! on Storage 13(4), 2017. The hill climbing: Einziger, Eytan, Friedman, Manes: Adaptive software
+//! cache management, Middleware 2018, with the steps of Ben Manes' Caffeine.
 
 use super::directory::Directory;
 use super::list::ListId;
 use super::queues::Queues;
 use super::sketch::Sketch;
-use super::{Footprint, Policy, Probe, ensure, offer};
+use super::{Footprint, Policy, Probe, ensure, propose};
 use clearway_types::{FrameId, PageId};
 
-/// Most recently used in front, each of them.
+/// Most recently used at the front, in each of these lists.
 const WINDOW: ListId = ListId(0);
 const PROBATION: ListId = ListId(1);
 const PROTECTED: ListId = ListId(2);
 
-/// Sizes of the parts, and whether the window's is learned.
+/// The sizes of the parts, and whether the window's size adapts.
 #[derive(Clone, Copy, Debug)]
 pub struct TinyLfuParameters {
-    /// The window's share of the frames, at first.
+    /// The window's initial share of the frames.
     pub window: f64,
-    /// The protected pages' share of the rest.
+    /// The share of the protected pages in the main part.
     pub protected: f64,
-    /// Whether the window's size is learned.
+    /// Whether the window's size adapts.
     pub climb: bool,
 }
 
@@ -55,7 +55,7 @@ impl Default for TinyLfuParameters {
     }
 }
 
-/// Learns the window's size.
+/// Adapts the window's size by hill climbing.
 struct Climber {
     step: f64,
     hits: u32,
@@ -67,14 +67,14 @@ impl Climber {
     /// The first and the largest step, as a share of the frames.
     const STEP: f64 = 0.0625;
     const DECAY: f64 = 0.98;
-    /// A change of the hit ratio by so much starts anew with large steps.
+    /// A change of the hit ratio by at least this much restarts with large steps.
     const RESTART: f64 = 0.05;
 
     fn new(frames: u32) -> Self {
         Self { step: Self::STEP * f64::from(frames), hits: 0, uses: 0, last_ratio: 0.0 }
     }
 
-    /// By how many frames to change the window, if it is time.
+    /// Counts an access. Returns the change of the window in frames when a sample is complete.
     fn count(&mut self, hit: bool, frames: u32) -> Option<f64> {
         self.hits += u32::from(hit);
         self.uses += 1;
@@ -100,22 +100,22 @@ pub struct WTinyLfu {
     queues: Queues,
     directory: Directory,
     sketch: Sketch,
-    /// How many pages more than its size the window may have: as many frames as were free at once
-    /// between the last two rounds of evictions, but for the one of the page that comes in.
+    /// How many pages the window may have beyond its size: the maximum number of free frames
+    /// between the last two rounds of evictions, minus the one for the incoming page.
     slack: u32,
-    /// The most frames that have been free at once since a round of evictions began.
+    /// The maximum number of free frames since the current round of evictions began.
     most_free: u32,
-    /// A page has come since the last eviction: the next begins a round.
+    /// Whether a page was read since the last eviction; if so, the next eviction begins a round.
     missed: bool,
 }
 
 impl WTinyLfu {
-    /// A policy for frames `0 .. frames`, with a window of 1 % of them.
+    /// Creates a policy for frames `0 .. frames`, with a window of 1 % of them.
     pub fn new(frames: u32) -> Self {
         Self::with(frames, TinyLfuParameters::default())
     }
 
-    /// The same with these parameters.
+    /// Creates a policy with the given parameters.
     pub fn with(frames: u32, parameters: TinyLfuParameters) -> Self {
         Self {
             frames,
@@ -135,7 +135,7 @@ impl WTinyLfu {
         [WINDOW, PROBATION, PROTECTED].map(|list| self.queues.len(list))
     }
 
-    /// How many pages the window and the protected list should have at most.
+    /// Returns the size limits of the window and of the protected list.
     fn limits(&self) -> [u32; 2] {
         let window = self.window as u32;
         [window, (f64::from(self.frames - window) * self.protected_share) as u32]
@@ -159,15 +159,15 @@ impl WTinyLfu {
         self.frames - self.sizes().iter().sum::<u32>()
     }
 
-    /// The window's oldest page, if it must prove itself: if the window would be too large with the
-    /// pages that will come to free frames.
+    /// Returns the oldest page of the window if it must compete: if the window would exceed its
+    /// limit with the pages that will be read into free frames.
     fn candidate(&self) -> Option<u32> {
         self.queues
             .back(WINDOW)
             .filter(|_| self.queues.len(WINDOW) + self.free() >= self.limits()[0])
     }
 
-    /// Gives to probation, unproved, what the window has too many.
+    /// Moves pages beyond the window's limit to probation without a competition.
     fn spill(&mut self) {
         while self.queues.len(WINDOW) > self.limits()[0] + self.slack
             && let Some(oldest) = self.queues.back(WINDOW)
@@ -220,7 +220,7 @@ impl Policy for WTinyLfu {
         } else {
             [PROBATION, PROTECTED, WINDOW]
         };
-        let taken = offer(order.into_iter().flat_map(|list| self.queues.iter_back(list)), probe)
+        let taken = propose(order.into_iter().flat_map(|list| self.queues.iter_back(list)), probe)
             .break_value()??;
         if self.leave(taken.0) != Some(WINDOW)
             && order[0] != WINDOW

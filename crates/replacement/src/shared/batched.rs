@@ -1,11 +1,11 @@
 //! Batching: each thread queues its hits, and takes the policy's latch once for many of them.
 //!
-//! A queue is first in, first out, with room for S hits. From the T-th hit on, each hit tries the
-//! latch; only a full queue waits for it. A miss, an eviction or a removal first commits the
-//! calling thread's queue. Commit skips a hit whose page has left its frame.
+//! A queue is FIFO with room for S hits. From the T-th hit on, each hit tries the latch; only a
+//! full queue waits for it. A miss, an eviction or a removal first commits the calling thread's
+//! queue. A commit skips hits whose page is no longer in the frame.
 //!
 //! With prefetching, a commit first prefetches what it will touch ([`crate::Footprint`]): the
-//! latch's line; for each hit the element of the wrapper and that of the policy, and its links;
+//! latch's cache line; for each hit, the elements of the wrapper and of the policy, and its links;
 //! then the links of its neighbours.
 //!
 //! # Invariants
@@ -21,7 +21,7 @@
 //! pgBatching and pgBat-Pre of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009).
 
 use super::per_thread::PerThread;
-use super::tagged::{Entry, Tagged, Warm};
+use super::tagged::{Entry, Prefetcher, Tagged};
 use super::{POLICY, Replacement};
 use crate::policy::{Policy, Probe};
 use clearway_latch::thread_index::{self, Attached};
@@ -30,50 +30,50 @@ use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use clearway_types::{FrameId, PageId};
 use std::sync::{Arc, Weak};
 
-/// A queue's room for hits (S), as in the source.
+/// The capacity of a queue in hits (S), as in the source.
 pub const QUEUE: u32 = 64;
-/// How many hits in a queue have the latch tried (T), as in the source.
+/// The number of queued hits from which on the latch is tried (T), as in the source.
 pub const THRESHOLD: u32 = 32;
 
-/// `tail` of a queue that no thread has.
-const NOBODY: u32 = u32::MAX;
+/// `tail` of a queue that no thread owns.
+const NO_THREAD: u32 = u32::MAX;
 
-/// A policy behind a latch, and a queue of hits for each thread.
+/// A policy behind a latch, with a queue of hits for each thread.
 pub struct Batched(Arc<Shared>);
 
 struct Shared {
     queues: PerThread<Queue>,
     policy: Latch<Tagged>,
-    warm: Option<Warm>,
+    prefetcher: Option<Prefetcher>,
     threshold: u32,
 }
 
 struct Queue {
-    /// How many hits are in it.
+    /// The number of queued hits.
     tail: AtomicU32,
     entries: Box<[AtomicU64]>,
 }
 
 impl Queue {
-    fn new(room: u32) -> Self {
-        let entries = (0..room).map(|_| AtomicU64::new(0)).collect();
-        Self { tail: AtomicU32::new(NOBODY), entries }
+    fn new(capacity: u32) -> Self {
+        let entries = (0..capacity).map(|_| AtomicU64::new(0)).collect();
+        Self { tail: AtomicU32::new(NO_THREAD), entries }
     }
 
-    /// The hits in it, oldest first.
+    /// Returns the queued hits, oldest first.
     fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
         let tail = self.tail.load(Relaxed);
-        let filled = if tail == NOBODY { 0 } else { tail as usize };
+        let filled = if tail == NO_THREAD { 0 } else { tail as usize };
         self.entries[..filled].iter().map(|entry| Entry::from_u64(entry.load(Relaxed)))
     }
 
     fn commit(&self, policy: &mut Tagged) {
-        let mut some = false;
+        let mut any = false;
         self.entries().for_each(|entry| {
-            some = true;
+            any = true;
             policy.hit(entry);
         });
-        if some {
+        if any {
             self.tail.store(0, Relaxed);
         }
     }
@@ -85,8 +85,8 @@ impl Batched {
         Self::with_sizes(policy, frames, prefetch, QUEUE, THRESHOLD)
     }
 
-    /// Wraps a policy of `frames` frames. `queue` is S, `threshold` T: at least 1 each, and T at
-    /// most S.
+    /// Wraps a policy of `frames` frames. `queue` is S and `threshold` is T: each at least 1, and T
+    /// at most S.
     pub fn with_sizes(
         policy: Box<dyn Policy>,
         frames: u32,
@@ -97,19 +97,19 @@ impl Batched {
         let queue = queue.max(1);
         let policy = Tagged::new(policy, frames);
         Self(Arc::new(Shared {
-            warm: prefetch.then(|| Warm::new(policy.footprint())),
+            prefetcher: prefetch.then(|| Prefetcher::new(policy.footprint())),
             queues: PerThread::new(move || Queue::new(queue)),
             policy: Latch::new(&POLICY, policy),
             threshold: threshold.clamp(1, queue),
         }))
     }
 
-    /// Acquires the latch, with what the calling thread has queued committed.
+    /// Acquires the latch and commits the calling thread's queue.
     #[track_caller]
     fn lock(&self) -> LatchGuard<'_, Tagged> {
         let own = thread_index::current().map(|index| self.0.queues.of(index));
-        if let (Some(warm), Some(queue)) = (&self.0.warm, own) {
-            warm.up(&self.0.policy, queue.entries());
+        if let (Some(prefetcher), Some(queue)) = (&self.0.prefetcher, own) {
+            prefetcher.prefetch(&self.0.policy, queue.entries());
         }
         let mut policy = self.0.policy.lock();
         if let Some(queue) = own {
@@ -124,12 +124,12 @@ impl Batched {
         thread_index::attach(index, Arc::downgrade(&self.0) as Weak<dyn Attached>);
     }
 
-    /// The queue has reached T.
+    /// Tries to commit a queue that has reached T.
     #[cold]
     #[inline(never)]
     fn try_commit(&self, queue: &Queue, full: bool) {
-        if let Some(warm) = &self.0.warm {
-            warm.up(&self.0.policy, queue.entries());
+        if let Some(prefetcher) = &self.0.prefetcher {
+            prefetcher.prefetch(&self.0.policy, queue.entries());
         }
         match self.0.policy.try_lock() {
             Some(mut policy) => queue.commit(&mut policy),
@@ -144,11 +144,11 @@ impl Replacement for Batched {
     fn hit(&self, frame: FrameId, page: PageId) {
         let entry = Entry::new(frame, page);
         let Some(index) = thread_index::current() else {
-            // The thread is at its end: it has no queue any more.
+            // The thread is exiting and has released its queue.
             return self.0.policy.lock().hit(entry);
         };
         let queue = self.0.queues.of(index);
-        if queue.tail.load(Relaxed) == NOBODY {
+        if queue.tail.load(Relaxed) == NO_THREAD {
             self.attach(index, queue);
         }
         let tail = queue.tail.load(Relaxed);
@@ -180,6 +180,6 @@ impl Attached for Shared {
     fn thread_ends(&self, index: u32) {
         let queue = self.queues.of(index);
         queue.commit(&mut self.policy.lock());
-        queue.tail.store(NOBODY, Relaxed);
+        queue.tail.store(NO_THREAD, Relaxed);
     }
 }

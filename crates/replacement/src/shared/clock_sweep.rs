@@ -1,10 +1,10 @@
-//! CLOCK without a lock: one atomic mark a frame, and an atomic hand.
+//! CLOCK without a lock: one atomic reference bit per frame, and an atomic hand.
 //!
-//! The mark is the frame's count of uses with a bound of 1 (`policy::uses`). A hit reads the mark
-//! and writes it only if it is not set, so that hits on a hot page write no shared memory.
+//! The reference bit is the frame's count of uses with a bound of 1 (`policy::uses`). A hit reads
+//! the bit and writes it only if it is not set, so that hits on a hot page write no shared memory.
 //!
 //! # Locking
-//! None. All orderings are relaxed: marks and hand are advice, and the pool probes every victim. A
+//! None. All orderings are relaxed: bits and hand are hints, and the pool probes every victim. A
 //! race gives a page one round more or less.
 //!
 //! # Source
@@ -16,7 +16,7 @@ use clearway_sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use clearway_types::{FrameId, PageId};
 use std::sync::Arc;
 
-/// Uses are counted up to this.
+/// The bound of the count of uses.
 pub(super) const USED: u8 = 1;
 
 /// CLOCK that takes no lock.
@@ -27,18 +27,18 @@ pub struct ClockSweep {
 }
 
 impl ClockSweep {
-    /// A policy for frames `0 .. frames`.
+    /// Creates a policy for frames `0 .. frames`.
     pub fn new(frames: u32) -> Self {
         Self::over(frames, Arc::new(Counts::new(frames, USED)))
     }
 
-    /// The same, with the frames' marks there.
+    /// Creates a policy that keeps the reference bits in `marks`.
     pub(super) fn over(frames: u32, marks: Arc<dyn Uses>) -> Self {
         Self { marks, frames: frames as usize, hand: AtomicUsize::new(0) }
     }
 }
 
-// Relaxed throughout: see the module's header.
+// Relaxed throughout: see the module header.
 impl Replacement for ClockSweep {
     #[inline]
     fn hit(&self, frame: FrameId, _page: PageId) {
@@ -56,7 +56,7 @@ impl Replacement for ClockSweep {
     ) -> Option<FrameId> {
         for _ in 0..self.frames * 2 {
             let frame = FrameId((self.hand.fetch_add(1, Relaxed) % self.frames) as u32);
-            // None: no page, or none that the policy knows.
+            // `None`: the frame holds no page, or none that the policy knows.
             if self.marks.take(frame) || self.marks.of(frame).is_none() {
                 continue;
             }

@@ -22,7 +22,7 @@ impl Locked {
 }
 
 impl Replacement for Locked {
-    /// Needs no check of the page: a hit is applied at once, before anything else happens to the
+    /// Does not check the page: the hit is applied immediately, before anything else happens to the
     /// frame.
     fn hit(&self, frame: FrameId, _page: PageId) {
         self.0.lock().hit(frame);

@@ -1,24 +1,24 @@
-//! How threads share a replacement policy.
+//! Lets threads share a replacement policy.
 //!
-//! A [`Replacement`] is called from every thread. Wrappers make one of any policy:
+//! A [`Replacement`] is called from every thread. A wrapper turns any policy into one:
 //!
 //! - [`Locked`] takes the policy's latch on every access.
 //! - [`Prefetched`] does the same, but first prefetches what the access will touch.
 //! - [`Batched`] queues hits by thread and takes the latch once for many of them.
-//! - [`Combining`], the default wrapper, does so without ever waiting on a hit.
-//! - [`UseCounted`] needs no latch on a hit, for policies to which a hit only counts a use.
+//! - [`Combining`], the default wrapper, also queues hits but never waits on a hit.
+//! - [`UseCounted`] needs no latch on a hit; it suits policies for which a hit only counts a use.
 //!
-//! Two are not wrappers: [`ClockSweep`] keeps one reference bit a frame and takes no latch at all,
-//! and [`Multilist`] is LRU or ARC over sublists that have a latch each.
+//! Two implementations are not wrappers: [`ClockSweep`] keeps one reference bit per frame and takes
+//! no latch at all, and [`Multilist`] is LRU or ARC over sublists with a latch each.
 //!
 //! A wrapper identifies its callers by thread index ([`clearway_latch::thread_index`]). A
-//! simulation that plays many threads on one calls `thread_index::act_as(index, || pages.hit(frame,
-//! page))`.
+//! simulation of many threads on one thread calls
+//! `thread_index::act_as(index, || pages.hit(frame, page))`.
 //!
 //! # Locking
-//! A caller of the pool holds no latch except the write-back's turn when it takes the policy's
+//! A caller in the pool holds no latch except the write-back's turn when it takes the policy's
 //! latch (`buffer.policy`). The closures passed to [`Replacement::evict`] and
-//! [`Replacement::remove`] run under it, and take the latch of a page-table shard.
+//! [`Replacement::remove`] run under the policy's latch, and take the latch of a page-table shard.
 //!
 //! # Source
 //! Ding, Jiang, Zhang: BP-Wrapper, ICDE 2009. Its five systems are [`ClockSweep`] (pgClock),
@@ -59,12 +59,12 @@ const MULTILIST: &str = "multilist";
 /// Follows the policy's name in the name of a [`UseCounted`].
 const MARKED: &str = "marked";
 
-/// A replacement policy over frames that all threads call. Its methods are those of
+/// A thread-safe replacement policy over frames. Its methods correspond to those of
 /// [`crate::Policy`].
 pub trait Replacement: Send + Sync {
-    /// Reports a use of `page` in `frame`. The page may have left the frame since.
+    /// Reports a use of `page` in `frame`. The page may have left the frame meanwhile.
     fn hit(&self, frame: FrameId, page: PageId);
-    /// Reports that `page` was brought into `frame`.
+    /// Reports that `page` was read into `frame`.
     fn miss(&self, frame: FrameId, page: PageId);
     /// Proposes victims; see [`crate::Policy::evict`].
     fn evict(
@@ -73,13 +73,13 @@ pub trait Replacement: Send + Sync {
         probe: &mut dyn FnMut(FrameId) -> Probe,
     ) -> Option<FrameId>;
     /// Removes the page in `frame`, which could not be taken when it was proposed. Calls `take`
-    /// once; if that returns true, the page is gone and the policy forgets it as it forgets a
-    /// victim. `take` runs where a probe would, so that the policy hears of the page's return only
-    /// after its departure.
+    /// once. If `take` returns true, the page was evicted, and the policy remembers it like a
+    /// victim. `take` runs where a probe would, so that the policy is notified of the page's next
+    /// miss only after its removal.
     fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool);
 }
 
-/// How threads share a policy.
+/// The kinds of wrappers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WrapperKind {
     /// [`Combining`].
@@ -96,7 +96,7 @@ pub enum WrapperKind {
 }
 
 impl WrapperKind {
-    /// All of them.
+    /// All wrappers.
     pub const ALL: &[Self] =
         &[Self::Combining, Self::Locked, Self::Prefetched, Self::Batched, Self::BatchedPrefetched];
 
@@ -111,13 +111,13 @@ impl WrapperKind {
         }
     }
 
-    /// Returns whether somebody would choose it for a pool. The others exist to be measured beside
-    /// it.
+    /// Returns true if the wrapper is a reasonable choice for a pool. The others exist only for
+    /// comparisons.
     pub const fn is_offered(self) -> bool {
         matches!(self, Self::Combining)
     }
 
-    /// Its name in configurations, tables and plots.
+    /// Returns the name used in configurations, tables and plots.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Combining => "combining",
@@ -135,19 +135,19 @@ impl FromStr for WrapperKind {
     fn from_str(name: &str) -> Result<Self, String> {
         let names = || Self::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
         let found = Self::ALL.iter().find(|kind| kind.name() == name);
-        found
-            .copied()
-            .ok_or_else(|| format!("unknown wrapper of policies \"{name}\"; there are {}", names()))
+        found.copied().ok_or_else(|| {
+            format!("unknown wrapper of policies \"{name}\"; available: {}", names())
+        })
     }
 }
 
 /// A function that builds a replacement for a pool of the given number of frames.
 #[derive(Clone, Copy, Debug)]
 pub enum ReplacementFactory {
-    /// Builds one that must be notified of every hit.
+    /// Builds a replacement that must be notified of every hit.
     Notified(fn(u32) -> Box<dyn Replacement>),
-    /// Builds one to which a hit only raises the frame's count, up to this bound, which is less
-    /// than 255. The pool counts by itself and passes its counts in.
+    /// Builds a replacement for which a hit only raises the frame's count, up to this bound, which
+    /// is less than 255. The pool counts the hits itself and passes its counts in.
     UseCounted(u8, fn(u32, Arc<dyn Uses>) -> Box<dyn Replacement>),
 }
 
@@ -168,11 +168,13 @@ impl Eq for ReplacementFactory {}
 
 /// How a pool chooses victims.
 ///
-/// Its name is `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`: `lru/combining`, `lru/multilist`,
-/// `s3-fifo/marked`. A policy alone is put into the wrapper that suits it: [`UseCounted`]
-/// (`marked`) if it is one of those, otherwise the default. The default is `s3-fifo/marked`.
+/// Its name is `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`, for example `lru/combining`,
+/// `lru/multilist`, `s3-fifo/marked`. A policy without a wrapper gets the one that suits it:
+/// [`UseCounted`] (`marked`) if the policy supports it, otherwise the default wrapper. The default
+/// is `s3-fifo/marked`.
 ///
-/// Wrappers that exist only to be measured ([`WrapperKind::is_offered`]) are not read from a name.
+/// Wrappers that exist only for comparisons ([`WrapperKind::is_offered`]) cannot be parsed from a
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacementKind {
     /// [`ClockSweep`]: takes no lock on a hit.
@@ -181,9 +183,9 @@ pub enum ReplacementKind {
     Wrapped(PolicyKind, WrapperKind),
     /// [`Multilist`]: no wrapper, but named like one.
     Multilist(MultilistKind),
-    /// [`UseCounted`]: only for the policies that it suits, but named like a wrapper.
+    /// [`UseCounted`]: only for the policies that support it, but named like a wrapper.
     UseCounted(UseCountedKind),
-    /// One that the pool's user builds. It has no name that selects it.
+    /// A replacement that the pool's user builds. No name selects it.
     Custom(ReplacementFactory),
 }
 
@@ -194,13 +196,13 @@ impl Default for ReplacementKind {
 }
 
 impl ReplacementKind {
-    /// Builds it for a pool of `frames` frames.
+    /// Builds the replacement for a pool of `frames` frames.
     pub fn build(self, frames: u32) -> Box<dyn Replacement> {
         self.build_over(frames, |most| Arc::new(Counts::new(frames, most)))
     }
 
-    /// As [`Self::build`]; if uses of frames are counted, they are counted in what `uses` returns
-    /// for the bound.
+    /// Builds the replacement as [`Self::build`] does. If it counts uses, it counts them in what
+    /// `uses` returns for the bound.
     pub fn build_over(
         self,
         frames: u32,
@@ -209,7 +211,7 @@ impl ReplacementKind {
         match self {
             Self::ClockSweep => Box::new(ClockSweep::over(frames, uses(clock_sweep::USED))),
             Self::UseCounted(kind) => {
-                let uses = uses(kind.most_uses());
+                let uses = uses(kind.max_uses());
                 kind.wrap(kind.build(frames, uses.clone()), uses)
             }
             Self::Wrapped(policy, wrapper) => wrapper.wrap(policy.build(frames), frames),
@@ -219,12 +221,12 @@ impl ReplacementKind {
         }
     }
 
-    /// Returns the bound of the count if a hit only raises the frame's count. Whoever has the
-    /// counts then counts by itself, instead of calling [`Replacement::hit`].
+    /// Returns the bound of the count if a hit only raises the frame's count. In that case the
+    /// owner of the counts counts hits itself, instead of calling [`Replacement::hit`].
     pub const fn counts_uses(self) -> Option<u8> {
         match self {
             Self::ClockSweep => Some(clock_sweep::USED),
-            Self::UseCounted(kind) => Some(kind.most_uses()),
+            Self::UseCounted(kind) => Some(kind.max_uses()),
             Self::Custom(ReplacementFactory::UseCounted(most, _)) => Some(most),
             Self::Custom(ReplacementFactory::Notified(_))
             | Self::Wrapped(..)
@@ -276,13 +278,11 @@ impl FromStr for ReplacementKind {
             MULTILIST => {
                 let kind = MultilistKind::ALL.iter().find(|kind| kind.policy() == policy);
                 let works = || MultilistKind::ALL.iter().map(|kind| kind.policy()).collect();
-                kind.copied()
-                    .map(Self::Multilist)
-                    .ok_or_else(|| only(works(), "keep their order in sublists"))
+                kind.copied().map(Self::Multilist).ok_or_else(|| only(works(), "have sublists"))
             }
             MARKED => {
                 let works = || UseCountedKind::ALL.iter().map(|kind| kind.policy()).collect();
-                marked.ok_or_else(|| only(works(), "hear of hits by marks alone"))
+                marked.ok_or_else(|| only(works(), "only count uses on a hit"))
             }
             wrapper => {
                 let offered = WrapperKind::ALL
@@ -291,7 +291,7 @@ impl FromStr for ReplacementKind {
                 let unknown = || {
                     let offered = WrapperKind::default().name();
                     format!(
-                        "unknown wrapper of policies \"{wrapper}\"; there are {offered}, {MULTILIST}, {MARKED}"
+                        "unknown wrapper of policies \"{wrapper}\"; available: {offered}, {MULTILIST}, {MARKED}"
                     )
                 };
                 offered.map(|wrapper| Self::Wrapped(policy, *wrapper)).ok_or_else(unknown)

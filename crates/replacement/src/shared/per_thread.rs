@@ -1,13 +1,14 @@
-//! A part for each thread, found by the thread's index without a latch, for any number of threads.
+//! One part for each thread, found by the thread's index without a latch, for any number of
+//! threads.
 //!
-//! The parts lie in segments, each twice as long as the one before. A segment is made when the
-//! first thread needs it, and stays as long as the whole. Indices are given out smallest first, so
-//! that there are at most twice as many parts as threads have lived at once.
+//! The parts are in segments, each twice as long as the one before. A segment is allocated when a
+//! thread first needs it, and lives as long as the container. Indices are assigned smallest first,
+//! so there are at most twice as many parts as threads that lived at the same time.
 
 use clearway_latch::CachePadded;
 use std::sync::OnceLock;
 
-/// Parts in the first segment.
+/// The number of parts in the first segment.
 const FIRST: usize = if cfg!(any(loom, shuttle)) { 4 } else { 32 };
 /// Enough for 2^32 threads.
 const SEGMENTS: usize = 28;
@@ -24,7 +25,7 @@ impl<P> PerThread<P> {
         this
     }
 
-    /// The part of the thread of this index.
+    /// Returns the part of the thread with this index.
     #[inline]
     pub fn of(&self, index: u32) -> &P {
         let at = index as usize + FIRST;
@@ -32,15 +33,15 @@ impl<P> PerThread<P> {
         let first = FIRST << segment;
         let parts = match self.segments[segment].get() {
             Some(parts) => parts,
-            None => self.more(segment),
+            None => self.allocate(segment),
         };
         &parts[at - first]
     }
 
-    /// Under a model checker: what makes a part creates atomics and touches none, so that nothing
-    /// is scheduled meanwhile.
+    /// Allocates a segment. Under a model checker, `make` creates atomics and accesses none, so
+    /// that nothing is scheduled meanwhile.
     #[cold]
-    fn more(&self, segment: usize) -> &[CachePadded<P>] {
+    fn allocate(&self, segment: usize) -> &[CachePadded<P>] {
         self.segments[segment].get_or_init(|| {
             (0..FIRST << segment).map(|_| CachePadded::new((self.make)())).collect()
         })
@@ -53,7 +54,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_index_has_a_part_of_its_own() {
+    fn every_index_has_its_own_part() {
         let parts = PerThread::new(|| 0_u8);
         let last = FIRST as u32 * 7;
         let places: HashSet<_> =

@@ -1,9 +1,9 @@
-//! A policy that hears of hits late. It knows what each frame holds, and skips a hit on a page that
-//! has left.
+//! A policy that receives hits late. It knows the page of each frame, and skips a hit on a page
+//! that has left its frame.
 //!
-//! A page that was evicted while hits on it were queued must not return to the policy, and the
-//! frame's next page must not get those hits. Without the check an eviction can fail for ever, as
-//! was found in other caches.
+//! If a page was evicted while hits on it were queued, they must neither return it to the policy
+//! nor count for the frame's next page. Without the check an eviction can fail forever, as was
+//! found in other caches.
 //!
 //! # Source
 //! The tag of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), compared at commit.
@@ -13,10 +13,10 @@ use clearway_latch::prefetch;
 use clearway_types::{FrameId, PageId};
 
 /// A use of a page in a frame, in one word: frame + 1 in the upper half, the page's tag in the
-/// lower. 0 means none.
+/// lower half. 0 means none.
 ///
-/// The tag is 32 bits of the page's 48: its number with the partition mixed in. Two successive
-/// pages of a frame may have the same tag; then the second gets a hit of the first.
+/// The tag is 32 bits computed from the page's 48: its number with the partition mixed in. Two
+/// successive pages of a frame may have the same tag; then the second page gets a hit of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry(u64);
 
@@ -40,31 +40,31 @@ impl Entry {
         Self(raw)
     }
 
-    /// The frame, of an entry that is not none.
+    /// Returns the frame of an entry other than `NONE`.
     #[inline]
     pub fn frame(self) -> FrameId {
         FrameId(((self.0 >> 32) as u32).wrapping_sub(1))
     }
 }
 
-/// A policy, and what each frame holds.
+/// A policy, and the page of each frame.
 pub(super) struct Tagged {
     policy: Box<dyn Policy>,
     held: Box<[Entry]>,
 }
 
 impl Tagged {
-    /// A policy of frames `0 .. frames`.
+    /// Wraps a policy of frames `0 .. frames`.
     pub fn new(policy: Box<dyn Policy>, frames: u32) -> Self {
         Self { policy, held: vec![Entry::NONE; frames as usize].into() }
     }
 
-    /// What a hit touches.
+    /// Returns the memory that a hit touches.
     pub fn footprint(&self) -> Footprint {
         self.policy.footprint().array(&self.held)
     }
 
-    /// A hit, if the page is still in the frame.
+    /// Applies a hit if the page is still in the frame.
     #[inline]
     pub fn hit(&mut self, entry: Entry) {
         let frame = entry.frame();
@@ -96,16 +96,16 @@ impl Tagged {
     }
 }
 
-/// What is prefetched before a latch is asked for: the latch's own line, and what the hits that
-/// wait will touch.
-pub(super) struct Warm(Footprint);
+/// Prefetches, before a latch is requested, the latch's own cache line and what the queued hits
+/// will touch.
+pub(super) struct Prefetcher(Footprint);
 
-impl Warm {
+impl Prefetcher {
     pub fn new(footprint: Footprint) -> Self {
         Self(footprint)
     }
 
-    pub fn up<L>(&self, latch: &L, entries: impl Iterator<Item = Entry> + Clone) {
+    pub fn prefetch<L>(&self, latch: &L, entries: impl Iterator<Item = Entry> + Clone) {
         prefetch(std::ptr::from_ref(latch).addr());
         self.0.prefetch(entries.map(|entry| entry.frame().0));
     }

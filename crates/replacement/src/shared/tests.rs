@@ -1,4 +1,4 @@
-//! What the wrappers promise, against a policy that counts what it is told.
+//! Tests of the wrappers' contracts, with a policy that records its calls.
 
 use super::*;
 use crate::policy::{Lru, Policy};
@@ -10,7 +10,7 @@ pub(super) fn page(no: u32) -> PageId {
     PageId::new(PartitionId(0), no)
 }
 
-/// What a policy was told, in order.
+/// A recorded call of a policy method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Hit(u32),
@@ -18,27 +18,27 @@ pub(super) enum Event {
     Remove(u32),
 }
 
-/// Keeps frames in the order of their misses, and what it was told where the test sees it.
+/// Keeps frames in the order of their misses, and records the calls for the test.
 #[derive(Clone, Default)]
 pub(super) struct Recorder {
-    pub told: Arc<Mutex<Vec<Event>>>,
+    pub events: Arc<Mutex<Vec<Event>>>,
     frames: Vec<u32>,
 }
 
 impl Recorder {
     pub fn hits(&self) -> Vec<u32> {
-        let hit = |told: &Event| if let Event::Hit(frame) = told { Some(*frame) } else { None };
-        self.told.lock().unwrap().iter().filter_map(hit).collect()
+        let hit = |event: &Event| if let Event::Hit(frame) = event { Some(*frame) } else { None };
+        self.events.lock().unwrap().iter().filter_map(hit).collect()
     }
 }
 
 impl Policy for Recorder {
     fn hit(&mut self, frame: FrameId) {
-        self.told.lock().unwrap().push(Event::Hit(frame.0));
+        self.events.lock().unwrap().push(Event::Hit(frame.0));
     }
     fn miss(&mut self, frame: FrameId, _page: PageId) {
         self.frames.push(frame.0);
-        self.told.lock().unwrap().push(Event::Miss(frame.0));
+        self.events.lock().unwrap().push(Event::Miss(frame.0));
     }
     fn evict(
         &mut self,
@@ -56,7 +56,7 @@ impl Policy for Recorder {
     }
     fn remove(&mut self, frame: FrameId) {
         self.frames.retain(|known| *known != frame.0);
-        self.told.lock().unwrap().push(Event::Remove(frame.0));
+        self.events.lock().unwrap().push(Event::Remove(frame.0));
     }
     fn validate(&self) -> Result<(), String> {
         Ok(())
@@ -64,7 +64,7 @@ impl Policy for Recorder {
 }
 
 #[test]
-fn every_replacement_proposes_each_frame_and_keeps_what_is_not_taken() {
+fn all_frames_are_proposed_and_skipped_ones_kept() {
     for kind in ReplacementKind::all() {
         let pages = kind.build(8);
         (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
@@ -86,14 +86,14 @@ fn every_replacement_proposes_each_frame_and_keeps_what_is_not_taken() {
 }
 
 #[test]
-fn names_are_read_back() {
+fn names_parse_to_their_kinds() {
     for kind in ReplacementKind::all() {
         let read = kind.to_string().parse::<ReplacementKind>();
         match kind {
             ReplacementKind::Wrapped(_, wrapper) if !wrapper.is_offered() => {
                 assert!(
                     read.is_err_and(
-                        |error| error.contains("there are combining, multilist, marked")
+                        |error| error.contains("available: combining, multilist, marked")
                     ),
                     "{kind}"
                 );
@@ -130,7 +130,7 @@ fn names_are_read_back() {
 }
 
 #[test]
-fn a_queue_is_committed_at_its_threshold_in_order() {
+fn queue_is_committed_at_its_threshold_in_order() {
     let recorder = Recorder::default();
     let pages = Batched::with_sizes(Box::new(recorder.clone()), 8, true, 4, 3);
     (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
@@ -143,7 +143,7 @@ fn a_queue_is_committed_at_its_threshold_in_order() {
     hit(2);
     pages.miss(FrameId(0), page(100));
     assert_eq!(
-        recorder.told.lock().unwrap()[11..],
+        recorder.events.lock().unwrap()[11..],
         [Event::Hit(2), Event::Miss(0)],
         "a miss commits first"
     );
@@ -152,15 +152,15 @@ fn a_queue_is_committed_at_its_threshold_in_order() {
     hit(4);
     pages.remove(FrameId(4), &mut || true);
     assert_eq!(
-        recorder.told.lock().unwrap()[13..],
+        recorder.events.lock().unwrap()[13..],
         [Event::Hit(3), Event::Hit(4), Event::Remove(4)]
     );
 }
 
-/// The source's pseudocode: between T and S each hit tries, at S it waits. The latch is held by an
-/// eviction, whose probe hits.
+/// The source's pseudocode: between T and S each hit tries the latch, at S it waits. The latch is
+/// held by an eviction, whose probe hits.
 #[test]
-fn a_latch_that_is_taken_is_tried_again_at_each_hit_from_t_on() {
+fn hits_from_t_on_retry_a_taken_latch() {
     let recorder = Recorder::default();
     let pages = Batched::with_sizes(Box::new(recorder.clone()), 8, false, 4, 2);
     (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
@@ -169,14 +169,14 @@ fn a_latch_that_is_taken_is_tried_again_at_each_hit_from_t_on() {
         (0..3).for_each(hit);
         Probe::Stop
     });
-    assert_eq!(recorder.hits(), [0; 0], "three hits of a queue of four, and nobody waited");
+    assert_eq!(recorder.hits(), [0; 0], "three hits in a queue of four, and no thread waited");
     hit(3);
     assert_eq!(recorder.hits(), [0, 1, 2, 3]);
 }
 
 /// Invariant 1 of `batched`: each thread's hits are in its own queue.
 #[test]
-fn threads_do_not_fill_each_others_queues() {
+fn threads_fill_only_their_own_queues() {
     let recorder = Recorder::default();
     let pages = Batched::with_sizes(Box::new(recorder.clone()), 8, false, 2, 2);
     (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
@@ -186,10 +186,9 @@ fn threads_do_not_fill_each_others_queues() {
     assert_eq!(recorder.hits(), [1, 2].repeat(100));
 }
 
-/// Invariant 2 of `combining`, without its ring's help: while the latch is taken a thread goes on
-/// for as long as it likes.
+/// Invariant 2 of `combining`, beyond the capacity of the ring: hits never wait for a taken latch.
 #[test]
-fn hits_go_on_while_the_latch_is_taken() {
+fn hits_continue_while_the_latch_is_taken() {
     let recorder = Recorder::default();
     let pages = Combining::new(Box::new(recorder.clone()), 8);
     (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
@@ -198,12 +197,12 @@ fn hits_go_on_while_the_latch_is_taken() {
         (0..HITS).for_each(|at| act_as(1, || pages.hit(FrameId(at % 8), page(at % 8))));
         Probe::Stop
     });
-    // The eviction's end has told the policy of them.
+    // The end of the eviction has applied them.
     assert_eq!(recorder.hits().len(), HITS as usize);
 }
 
 #[test]
-fn batches_follow_the_pool_and_the_threads() {
+fn batch_size_follows_pool_and_threads() {
     let pages = Combining::new(Box::new(Recorder::default()), 16_384);
     assert_eq!(pages.batch(), 32);
     (0..128).for_each(|thread| act_as(thread, || pages.hit(FrameId(0), page(0))));
@@ -218,7 +217,7 @@ fn batches_follow_the_pool_and_the_threads() {
     })
     .join()
     .unwrap();
-    assert_eq!(pages.batch(), 7, "who is gone counts no more");
+    assert_eq!(pages.batch(), 7, "exited threads no longer count");
 }
 
 fn queueing() -> impl Iterator<Item = WrapperKind> {
@@ -228,9 +227,9 @@ fn queueing() -> impl Iterator<Item = WrapperKind> {
         .filter(|kind| !matches!(kind, WrapperKind::Locked | WrapperKind::Prefetched))
 }
 
-/// A page that has left is not hit, nor is the next one in its frame.
+/// A queued hit affects neither a page that has left its frame nor the next page of the frame.
 #[test]
-fn a_hit_that_waited_past_its_pages_eviction_is_skipped() {
+fn queued_hit_on_an_evicted_page_is_skipped() {
     for kind in queueing() {
         let recorder = Recorder::default();
         let pages = kind.wrap(Box::new(recorder.clone()), 2);
@@ -246,9 +245,9 @@ fn a_hit_that_waited_past_its_pages_eviction_is_skipped() {
         pages.hit(FrameId(0), page(7));
         pages.remove(FrameId(1), &mut || true);
         other(&|| pages.remove(FrameId(1), &mut || true));
-        let told = recorder.told.lock().unwrap();
+        let events = recorder.events.lock().unwrap();
         assert_eq!(
-            told[2..6],
+            events[2..6],
             [Event::Hit(1), Event::Miss(0), Event::Hit(0), Event::Remove(1)],
             "{}",
             kind.name()
@@ -259,7 +258,7 @@ fn a_hit_that_waited_past_its_pages_eviction_is_skipped() {
 
 /// Invariant 2 of `batched`.
 #[test]
-fn a_thread_that_ends_leaves_no_hit_behind() {
+fn exiting_thread_commits_its_hits() {
     for kind in queueing() {
         let recorder = Recorder::default();
         let pages: Arc<dyn Replacement> = kind.wrap(Box::new(recorder.clone()), 8).into();
@@ -275,10 +274,10 @@ fn a_thread_that_ends_leaves_no_hit_behind() {
     }
 }
 
-/// For one thread a wrapper changes nothing but when the policy hears: every eviction finds what
-/// the plain policy would.
+/// For a single thread, a wrapper only delays hits: every eviction finds the victim of the plain
+/// policy.
 #[test]
-fn one_thread_evicts_as_the_plain_policy_does() {
+fn single_thread_evicts_like_the_plain_policy() {
     for kind in ReplacementKind::all() {
         let policy = match kind {
             ReplacementKind::Wrapped(policy, _) => policy,
@@ -315,9 +314,9 @@ fn one_thread_evicts_as_the_plain_policy_does() {
     }
 }
 
-/// More threads than cores, and evictions meanwhile: every hit on a page that stays is told once.
+/// More threads than cores, with concurrent evictions: every hit on a resident page is applied once.
 #[test]
-fn every_hit_of_many_threads_is_counted_once() {
+fn concurrent_hits_are_applied_once() {
     const THREADS: u32 = 24;
     const HITS: u32 = 3_000;
     for kind in WrapperKind::ALL {
@@ -331,7 +330,7 @@ fn every_hit_of_many_threads_is_counted_once() {
                     for at in 0..HITS {
                         pages.hit(FrameId(thread), page(thread));
                         if at % 500 == 0 {
-                            // Others' frames come and go.
+                            // Evicts and refills frames that no thread hits.
                             if let Some(frame) = pages.evict(None, &mut |frame| {
                                 if frame.0 < THREADS { Probe::Skip } else { Probe::Take }
                             }) {
@@ -339,14 +338,13 @@ fn every_hit_of_many_threads_is_counted_once() {
                             }
                         }
                     }
-                    // What has not been committed is by a removal, which this one is, of a frame
-                    // that nobody knows.
+                    // A removal commits the queued hits; its frame does not matter.
                     pages.remove(FrameId(THREADS + 7), &mut || true);
                 });
             }
         });
-        // In each thread's order, as all are on its one frame; the scope does not wait for the ends
-        // of threads.
+        // The threads commit explicitly, since the scope does not wait for thread-local
+        // destructors.
         let mut counts = [0; THREADS as usize];
         recorder.hits().iter().for_each(|frame| counts[*frame as usize] += 1);
         assert_eq!(counts, [HITS; THREADS as usize], "{}", kind.name());
@@ -354,7 +352,7 @@ fn every_hit_of_many_threads_is_counted_once() {
 }
 
 #[test]
-fn lru_in_a_wrapper_keeps_its_invariants() {
+fn prefetching_keeps_the_policy_intact() {
     let mut lru = Lru::new(3);
     (0..3).for_each(|f| lru.miss(FrameId(f), page(f)));
     let footprint = lru.footprint();

@@ -1,9 +1,10 @@
-//! Hits without a latch, for policies to which a hit only counts a use of the frame, up to a bound.
+//! Hits without a latch, for policies for which a hit only counts a use of the frame, up to a
+//! bound.
 //!
-//! The counts are where both the policy and the thread that hits can reach them (`policy::uses`).
-//! In the pool they are in the frame itself: a hit touches no cache line that finding the page has
-//! not touched, and a hit on a hot page, whose count is at the bound, writes nothing. No queue is
-//! needed, since hits commute. So the policy chooses exactly as it would alone.
+//! Both the policy and a thread that hits can reach the counts (`policy::uses`). In the pool the
+//! counts are in the frames themselves: a hit touches no cache line beyond those that finding the
+//! page has touched, and a hit on a hot page, whose count is at the bound, writes nothing. No queue
+//! is needed, since hits commute. So the policy chooses exactly as it would alone.
 //!
 //! # Locking
 //! The policy's latch, for misses, evictions and removals.
@@ -14,13 +15,13 @@
 
 use super::{POLICY, Replacement};
 use crate::policy::{
-    Policy, PolicyKind, Probe, S3_FIFO_MOST_USES, S3Fifo, SIEVE_MOST_USES, Sieve, Uses,
+    Policy, PolicyKind, Probe, S3_FIFO_MAX_USES, S3Fifo, SIEVE_MAX_USES, Sieve, Uses,
 };
 use clearway_latch::Latch;
 use clearway_types::{FrameId, PageId};
 use std::sync::Arc;
 
-/// The policies to which a hit only counts a use.
+/// The policies for which a hit only counts a use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UseCountedKind {
     /// S3-FIFO: counts up to 3.
@@ -30,10 +31,10 @@ pub enum UseCountedKind {
 }
 
 impl UseCountedKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: &[Self] = &[Self::S3Fifo, Self::Sieve];
 
-    /// The policy.
+    /// Returns the policy.
     pub const fn policy(self) -> PolicyKind {
         match self {
             Self::S3Fifo => PolicyKind::S3Fifo,
@@ -41,11 +42,11 @@ impl UseCountedKind {
         }
     }
 
-    /// The bound of the count.
-    pub(super) const fn most_uses(self) -> u8 {
+    /// Returns the bound of the count.
+    pub(super) const fn max_uses(self) -> u8 {
         match self {
-            Self::S3Fifo => S3_FIFO_MOST_USES,
-            Self::Sieve => SIEVE_MOST_USES,
+            Self::S3Fifo => S3_FIFO_MAX_USES,
+            Self::Sieve => SIEVE_MAX_USES,
         }
     }
 
@@ -57,13 +58,13 @@ impl UseCountedKind {
         }
     }
 
-    /// Wraps that policy. The uses of its frames are counted in `uses`, up to its bound.
+    /// Wraps the policy. The uses of its frames are counted in `uses`, up to its bound.
     pub fn wrap(self, policy: Box<dyn Policy>, uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
         Box::new(UseCounted { policy: Latch::new(&POLICY, policy), uses })
     }
 }
 
-/// A policy that finds hits counted in the frames.
+/// A policy that reads the counts of uses in the frames.
 pub struct UseCounted {
     policy: Latch<Box<dyn Policy>>,
     uses: Arc<dyn Uses>,

@@ -1,5 +1,5 @@
-//! The arbiter: it changes its leader when the accesses change their nature, keeps what is in the
-//! pool, and is nowhere far below the best.
+//! Tests of the arbiter: it switches its leader when the access pattern changes, keeps the pages in
+//! the pool, and is never much worse than the best single policy.
 
 use crate::cache::{misses, page};
 use clearway_replacement::{Arbiter, ArbiterParameters, Policy, PolicyKind, Probe};
@@ -7,7 +7,7 @@ use clearway_traces::{FIGURES, Rng, Trace, directory, generate, load};
 use clearway_types::FrameId;
 use std::collections::HashMap;
 
-/// A pool under an arbiter.
+/// A pool managed by an arbiter.
 struct Pool {
     arbiter: Arbiter,
     page_of: Vec<Option<u32>>,
@@ -26,7 +26,7 @@ impl Pool {
         self.frame_of.remove(&no);
     }
 
-    /// Whether it was a hit.
+    /// Returns whether the access was a hit.
     fn access(&mut self, no: u32) -> bool {
         if let Some(frame) = self.frame_of.get(&no) {
             self.arbiter.hit(*frame);
@@ -43,7 +43,7 @@ impl Pool {
         false
     }
 
-    /// Every page in the pool, and no other, is known to the arbiter: it proposes its frame.
+    /// Asserts that the arbiter proposes exactly the frames that hold a page.
     fn assert_all_proposed(&mut self) {
         let mut proposed = vec![false; self.page_of.len()];
         let all = self.arbiter.evict(None, &mut |frame| {
@@ -57,8 +57,9 @@ impl Pool {
     }
 }
 
-/// First few pages are popular and the others pass by once (frequency tells), then what is used
-/// moves on all the time (recency tells).
+/// Returns two access patterns. In the first, a few pages are popular and the others are used once,
+/// so frequency predicts reuse. In the second, the set of used pages moves continuously, so recency
+/// predicts reuse.
 fn changing(frames: u32, accesses: usize) -> (Vec<u32>, Vec<u32>) {
     let mut rng = Rng::new(5);
     let mut passing = 1_000_000;
@@ -72,15 +73,15 @@ fn changing(frames: u32, accesses: usize) -> (Vec<u32>, Vec<u32>) {
     (first, (0..accesses).map(near).collect())
 }
 
-/// In a pool of the shadows' size, and in one of ten times that.
+/// With a pool of the shadows' size, and with one ten times as large.
 #[test]
-fn the_leader_changes_with_the_accesses_and_no_page_is_lost() {
+fn leader_follows_the_accesses_and_keeps_all_pages() {
     for (frames, places) in [(400, 1024), (2000, 200)] {
         let (first, then) = changing(frames, 60 * frames as usize);
         let mut pool = Pool::new(frames, places);
         let hits = first.iter().filter(|no| pool.access(**no)).count();
         let lru = first.len() as u64 - misses(&mut *PolicyKind::Lru.build(frames), frames, &first);
-        assert!(hits as f64 > 1.1 * lru as f64, "{hits} hits where LRU has {lru}");
+        assert!(hits as f64 > 1.1 * lru as f64, "{hits} hits, LRU has {lru}");
         let leader = pool.arbiter.leader();
         let (mut hits, mut kept) = (0, 0);
         for no in &then {
@@ -89,24 +90,24 @@ fn the_leader_changes_with_the_accesses_and_no_page_is_lost() {
             if pool.arbiter.switches() > switches {
                 let left =
                     before.iter().zip(&pool.page_of).filter(|(before, now)| before != now).count();
-                assert!(left <= 1, "{left} pages left at a switch");
+                assert!(left <= 1, "{left} pages were evicted at a switch");
                 pool.assert_all_proposed();
                 kept += 1;
             }
         }
-        assert!(kept > 0 && pool.arbiter.leader() != leader, "{leader} leads all the time");
+        assert!(kept > 0 && pool.arbiter.leader() != leader, "{leader} is always the leader");
         let alone =
             |kind: PolicyKind| then.len() as u64 - misses(&mut *kind.build(frames), frames, &then);
         let (old, lru) = (alone(leader), alone(PolicyKind::Lru));
-        assert!(hits > old, "{hits} hits, {old} if {leader} had led on, {lru} with LRU");
+        assert!(hits > old, "{hits} hits, {old} with {leader} alone, {lru} with LRU");
         assert!(hits as f64 > 0.93 * lru as f64, "{hits} hits, LRU {lru}");
     }
 }
 
-/// As long as no page has been used twice the latest ones stay: those that accesses which turn back
-/// use next.
+/// While no page has been used twice, the latest pages stay: accesses that reverse direction use
+/// these next.
 #[test]
-fn a_first_pass_that_turns_back_finds_the_latest_pages() {
+fn reversed_first_pass_hits_the_latest_pages() {
     for (frames, places) in [(400, 1024), (2000, 200)] {
         let mut pool = Pool::new(frames, places);
         let turning = (0..2 * frames).chain((0..2 * frames).rev());
@@ -116,10 +117,10 @@ fn a_first_pass_that_turns_back_finds_the_latest_pages() {
     }
 }
 
-/// To a loop all pages are the same: those in the pool when it comes round stay, and not even the
-/// first round is lost.
+/// For a loop, all pages are equivalent: the pages in the pool at the end of the first round stay,
+/// so that the second round already hits.
 #[test]
-fn a_loop_hits_the_pages_of_the_first_pass_as_soon_as_it_comes_round() {
+fn loop_hits_the_pages_of_its_first_pass() {
     for (frames, places) in [(400, 1024), (2000, 200)] {
         let mut pool = Pool::new(frames, places);
         let mut hits = || (0..frames * 3 / 2).map(|no| u32::from(pool.access(no))).sum::<u32>();
@@ -136,9 +137,10 @@ fn a_loop_hits_the_pages_of_the_first_pass_as_soon_as_it_comes_round() {
     }
 }
 
-/// With samples for shadows, and a pool that frees frames ahead, pins some and writes others first.
+/// With samples as shadows, and a pool that frees frames ahead of need, pins some pages and writes
+/// others first.
 #[test]
-fn invariants_hold_where_the_shadows_are_samples() {
+fn invariants_hold_with_sampled_shadows() {
     for (frames, places) in [(60, 7), (60, 30), (200, 50), (5, 1)] {
         for trace in generate::all(frames, 4000, 21) {
             let (mut pool, mut rng) = (Pool::new(frames, places), Rng::new(u64::from(frames)));
@@ -164,32 +166,32 @@ fn invariants_hold_where_the_shadows_are_samples() {
     }
 }
 
-/// How far, in points of the hit ratio, it may be below the best single policy.
-const BAR: f64 = 1.0;
+/// The maximum distance below the best single policy, in percentage points of the hit ratio.
+const MAX_LOSS: f64 = 1.0;
 
-/// Fewer accesses than this are run over at several sizes; the longest of these (sprite) has
-/// 133,996.
+/// Traces with fewer accesses than this are replayed at several sizes. The longest of these
+/// (sprite) has 133,996.
 const SHORT: usize = 200_000;
-/// In quarters of the literature's size.
+/// In quarters of the frames of the literature.
 const OTHER_SIZES: [u32; 4] = [1, 2, 6, 8];
 
-/// The same accesses to pages of other numbers, which hash differently.
+/// Returns the same accesses with different page numbers, which hash differently.
 fn renumbered(trace: &Trace) -> Trace {
     let pages = trace.pages.iter().map(|no| trace.distinct - 1 - no).collect();
     Trace { name: format!("{} renumbered", trace.name), pages, distinct: trace.distinct }
 }
 
 #[test]
-fn it_is_nowhere_far_below_the_best_single_policy() {
+fn arbiter_is_close_to_the_best_single_policy() {
     let wanted = FIGURES.iter().map(|figure| (figure.trace, figure.frames)).take(16);
     let traces = wanted.filter_map(|(name, frames)| {
         Some((load(name)?.unwrap_or_else(|error| panic!("{error}")), frames))
     });
-    // The two longest have a minute's work for a debug build and all policies: the lab runs them.
+    // The two longest traces take a minute in a debug build with all policies: the lab runs them.
     let mut traces: Vec<(Trace, u32)> =
         traces.filter(|(trace, _)| trace.pages.len() < 1_000_000).collect();
     if traces.is_empty() {
-        eprintln!("no traces in {}: generated ones are used", directory().display());
+        eprintln!("no traces in {}: using generated ones", directory().display());
         traces = generate::all(300, 100_000, 22).into_iter().map(|trace| (trace, 300)).collect();
     }
     let short = traces.iter().filter(|(trace, _)| trace.pages.len() < SHORT);
@@ -208,7 +210,7 @@ fn it_is_nowhere_far_below_the_best_single_policy() {
         let best =
             others.map(|kind| (percent(*kind), *kind)).max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
         let found = percent(PolicyKind::Arbiter);
-        if found < best.0 - BAR {
+        if found < best.0 - MAX_LOSS {
             faults.push(format!(
                 "{} at {frames}: {found:.2} %, {} has {:.2} %",
                 trace.name, best.1, best.0

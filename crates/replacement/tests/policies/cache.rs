@@ -1,15 +1,16 @@
-//! A cache of page numbers under a policy: what a trace is run through.
+//! A simulated cache of page numbers, which replays a trace under a policy.
 
 use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId, PartitionId};
 
-/// The page of a number in a trace; over three partitions, so that policies see more than small
-/// numbers, and neighbours in each.
+/// Returns the page for a number in a trace. The numbers are spread over three partitions, so that
+/// policies see pages that differ in more than a small number, and neighbours within each
+/// partition.
 pub fn page(no: u32) -> PageId {
     PageId::new(PartitionId((no % 3) as u16), no / 3)
 }
 
-/// The misses of the accesses in a cache of so many frames, empty at first.
+/// Returns the misses of the accesses in an initially empty cache with this number of frames.
 pub fn misses(policy: &mut dyn Policy, frames: u32, pages: &[u32]) -> u64 {
     let distinct = pages.iter().max().map_or(0, |last| *last as usize + 1);
     let mut frame_of: Vec<Option<FrameId>> = vec![None; distinct];
@@ -38,8 +39,8 @@ pub fn misses(policy: &mut dyn Policy, frames: u32, pages: &[u32]) -> u64 {
     misses
 }
 
-/// The misses of the accesses in a pool of so many frames that frees `ahead` at once when none is
-/// free, for no page in particular: as the pool's cooler does.
+/// Returns the misses of the accesses in a pool that evicts `ahead` pages at once when no frame is
+/// free, without naming the incoming page, as the pool's cooler does.
 pub fn misses_when_freed_ahead(
     policy: &mut dyn Policy,
     frames: u32,

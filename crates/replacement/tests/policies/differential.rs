@@ -1,5 +1,5 @@
-//! Every policy beside its model: the same proposals and the same victims, whatever is done to
-//! both; and after every operation the policy's invariants hold.
+//! Runs every policy beside its model. Both must make the same proposals and choose the same
+//! victims. After every operation the policy's invariants must hold.
 
 use crate::cache::{misses, page};
 use crate::models;
@@ -8,20 +8,19 @@ use clearway_traces::{Rng, Trace, generate, load};
 use clearway_types::{FrameId, PageId};
 use std::collections::HashMap;
 
-/// How eviction is asked for.
+/// How eviction is requested.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Asking {
-    /// As a cache does: for the page that comes in, once there is no free frame; the first proposal
-    /// is taken.
+enum Eviction {
+    /// Like a cache: for the incoming page, when no frame is free; the first proposal is taken.
     Cache,
-    /// As the pool does: ahead of need, for no page; some frames are pinned, some pages are written
-    /// first and leave later.
+    /// Like the pool: ahead of need, without naming a page. Some frames are pinned, some pages are
+    /// written first and removed later.
     Pool,
-    /// Either, at random.
+    /// Either of them, at random.
     Mixed,
 }
 
-/// A policy and its model, told the same.
+/// A policy and its model, which receive the same calls.
 struct Pair {
     policy: Box<dyn Policy>,
     model: Box<dyn Policy>,
@@ -51,17 +50,18 @@ impl Pair {
         FrameId(self.rng.below(self.page_of.len() as u64) as u32)
     }
 
-    fn access(&mut self, no: u32, asking: Asking) {
-        if asking != Asking::Cache {
+    fn access(&mut self, no: u32, eviction: Eviction) {
+        if eviction != Eviction::Cache {
             self.disturb();
         }
         if let Some(frame) = self.frame_of.get(&no).copied() {
             return self.both(|policy| policy.hit(frame));
         }
-        let pool = asking == Asking::Pool || asking == Asking::Mixed && self.rng.permille(500);
+        let pool =
+            eviction == Eviction::Pool || eviction == Eviction::Mixed && self.rng.permille(500);
         let full = self.frame_of.len() == self.page_of.len();
         if full || pool && self.rng.permille(100) {
-            self.evict((!pool).then_some(page(no)), asking);
+            self.evict((!pool).then_some(page(no)), eviction);
         }
         let free: Vec<_> =
             (0..self.page_of.len()).filter(|frame| self.page_of[*frame].is_none()).collect();
@@ -74,10 +74,10 @@ impl Pair {
         self.both(|policy| policy.miss(FrameId(frame as u32), page(no)));
     }
 
-    /// Asks both for a victim under the same answers, and takes it.
-    fn evict(&mut self, incoming: Option<PageId>, asking: Asking) {
-        let (skips, stops) = match asking {
-            Asking::Cache => (0, 0),
+    /// Requests a victim from both with the same answers, and takes it.
+    fn evict(&mut self, incoming: Option<PageId>, eviction: Eviction) {
+        let (skips, stops) = match eviction {
+            Eviction::Cache => (0, 0),
             _ if self.rng.permille(20) => (1000, 0),
             _ => (250, 20),
         };
@@ -95,7 +95,7 @@ impl Pair {
             (proposed, victim)
         };
         let (found, expected) = (ask(&mut *self.policy), ask(&mut *self.model));
-        assert_eq!(found, expected, "proposals and victim, not the model's");
+        assert_eq!(found, expected, "proposals and victim differ from the model's");
         self.policy.validate().unwrap();
         assert!(
             found.0.iter().all(|frame| self.page_of[frame.0 as usize].is_some()),
@@ -111,7 +111,7 @@ impl Pair {
         self.frame_of.remove(&no);
     }
 
-    /// Now and then a page leaves by another way, or a frame that holds none is named.
+    /// Occasionally removes a page without eviction, or passes a frame that holds none.
     fn disturb(&mut self) {
         let frame = self.any_frame();
         match self.rng.below(100) {
@@ -127,52 +127,50 @@ impl Pair {
     }
 }
 
-/// Runs the pair over a trace; a failure says where it was.
-fn run(kind: PolicyKind, trace: &Trace, frames: u32, asking: Asking) {
-    struct Place<'a>(PolicyKind, &'a Trace, u32, Asking, usize);
+/// Runs the pair over a trace; a failure prints where it happened.
+fn run(kind: PolicyKind, trace: &Trace, frames: u32, eviction: Eviction) {
+    struct Place<'a>(PolicyKind, &'a Trace, u32, Eviction, usize);
     impl Drop for Place<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() {
                 eprintln!(
-                    "{} on \"{}\", {} frames, asking as {:?}: access {}",
+                    "{} on \"{}\", {} frames, eviction {:?}: access {}",
                     self.0, self.1.name, self.2, self.3, self.4
                 );
             }
         }
     }
-    let mut place = Place(kind, trace, frames, asking, 0);
+    let mut place = Place(kind, trace, frames, eviction, 0);
     let mut pair = Pair::new(kind, frames, u64::from(frames));
     for (at, no) in trace.pages.iter().enumerate() {
         place.4 = at;
-        pair.access(*no, asking);
+        pair.access(*no, eviction);
     }
 }
 
 #[test]
-fn every_policy_does_what_its_model_does() {
+fn policies_behave_like_their_models() {
     for frames in [1, 2, 3, 5, 16, 60, 200] {
         for trace in generate::all(frames, 1500 + 5 * frames as usize, 11) {
             for kind in PolicyKind::ALL {
-                for asking in [Asking::Cache, Asking::Pool, Asking::Mixed] {
-                    run(*kind, &trace, frames, asking);
+                for eviction in [Eviction::Cache, Eviction::Pool, Eviction::Mixed] {
+                    run(*kind, &trace, frames, eviction);
                 }
             }
         }
     }
 }
 
-/// On short traces of the literature, or generated ones where those are not.
+/// Uses short traces of the literature, or generated ones if these are missing.
 #[test]
-fn every_policy_misses_as_often_as_its_model() {
+fn policies_miss_as_often_as_their_models() {
     let wanted = [("lirs_cpp", 35), ("lirs_cs", 500), ("lirs_gli", 1000), ("lirs_ps", 500)];
     let loaded = wanted.map(|(name, frames)| {
         Some((load(name)?.unwrap_or_else(|error| panic!("{error}")), frames))
     });
     let mut traces: Vec<_> = loaded.into_iter().flatten().collect();
     if traces.len() < wanted.len() {
-        eprintln!(
-            "not all traces of the literature are there: models are compared on generated ones"
-        );
+        eprintln!("some traces of the literature are missing: comparing on generated ones");
         traces = generate::all(300, 10_000, 12).into_iter().map(|trace| (trace, 300)).collect();
     }
     for (trace, frames) in traces {

@@ -1,9 +1,9 @@
-//! The replacement policies: against models of the same papers, against the figures that are known,
-//! and their invariants.
+//! Tests of the replacement policies: against models of the same papers, against known figures, and
+//! of their invariants.
 //!
 //! A policy that is added to [`clearway_replacement::PolicyKind`] needs a model in `models/`, which
-//! `models::build` names; everything else here runs over all policies. What is known of it on the
-//! literature's traces belongs into `clearway_traces::FIGURES`.
+//! `models::build` must return. All other tests here run over all policies. Known results on the
+//! literature's traces belong in `clearway_traces::FIGURES`.
 
 mod arbiter;
 mod cache;

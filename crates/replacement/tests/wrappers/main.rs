@@ -1,6 +1,7 @@
-//! What sharing a policy costs in hit ratio, under many more threads than pages would like.
+//! Measures what sharing a policy costs in hit ratio, with very many threads for the size of the
+//! pool.
 //!
-//! Threads are played in turn by one (see `replay`): so that a result is the same each time.
+//! A single thread acts as each thread in turn (see `replay`), so that results are deterministic.
 
 mod replay;
 
@@ -10,23 +11,23 @@ use clearway_replacement::{
 use clearway_traces::Trace;
 use std::io::Write;
 
-/// Points that ours may lose against the plain policy.
+/// The maximum loss of our wrapper against the plain policy, in percentage points.
 const OURS: f64 = 0.1;
-/// On a generated trace, in a pool in which hits are kept back: 200 hits of 100,000, which a policy
-/// also gains by chance.
+/// The maximum loss on a generated trace in a pool where hits are kept back: 200 hits of 100,000, a
+/// difference that also occurs by chance.
 const OURS_BY_CHANCE: f64 = 0.2;
 const THREADS: [u32; 2] = [64, 128];
 
-/// Past the test's capture: a test that has not run says so whoever runs it.
+/// Reports a skipped test. Writes directly to stderr, which the test harness does not capture.
 fn skipped(what: &str) {
     writeln!(
         std::io::stderr(),
-        "SKIPPED {what}: not there; the generated traces are played anyway"
+        "SKIPPED {what}: trace not found; generated traces are used anyway"
     )
-    .expect("said");
+    .expect("stderr is writable");
 }
 
-/// That the default wrapper loses no more points than it may, under every policy.
+/// Checks that the default wrapper stays within the loss limit under every policy.
 fn check(trace: &Trace, frames: u32, may_lose: f64) {
     for policy in PolicyKind::ALL {
         let exact = replay::hit_percent(
@@ -40,7 +41,7 @@ fn check(trace: &Trace, frames: u32, may_lose: f64) {
             let ours = replay::hit_percent(kind, frames, trace, threads);
             assert!(
                 ours > exact - may_lose,
-                "{} at {frames}, {kind}, {threads} threads: {ours}, not {exact}",
+                "{} at {frames}, {kind}, {threads} threads: {ours}, expected {exact}",
                 trace.name
             );
         }
@@ -48,8 +49,8 @@ fn check(trace: &Trace, frames: u32, may_lose: f64) {
 }
 
 #[test]
-fn the_default_loses_no_hit_ratio_on_generated_traces() {
-    // Pools in which 64 threads keep back nothing, and some.
+fn default_wrapper_keeps_hit_ratios_on_generated_traces() {
+    // Pool sizes for which 64 threads keep back no hits, and some hits.
     for (frames, accesses, may_lose) in
         [(100, 10_000, OURS), (700, 10_000, OURS), (16_384, 100_000, OURS_BY_CHANCE)]
     {
@@ -60,7 +61,7 @@ fn the_default_loses_no_hit_ratio_on_generated_traces() {
 }
 
 #[test]
-fn the_default_loses_no_hit_ratio_on_the_literatures_traces() {
+fn default_wrapper_keeps_hit_ratios_on_known_traces() {
     const LONGEST: usize = 20_000;
     for figure in clearway_traces::FIGURES {
         match clearway_traces::load(figure.trace) {
@@ -75,9 +76,9 @@ fn the_default_loses_no_hit_ratio_on_the_literatures_traces() {
     }
 }
 
-/// No hit is told late: it is the plain policy to the last hit, whoever comes.
+/// No hit is applied late: the results equal those of the plain policy, whichever thread hits.
 #[test]
-fn marks_lose_no_hit_whatsoever() {
+fn use_counted_wrapper_keeps_hit_ratios_exactly() {
     for (frames, accesses) in [(100, 10_000), (700, 10_000), (4_096, 60_000)] {
         for trace in clearway_traces::generate::all(frames, accesses, 7) {
             for kind in UseCountedKind::ALL {
@@ -92,10 +93,10 @@ fn marks_lose_no_hit_whatsoever() {
     }
 }
 
-/// Why the batch follows pool and threads: the source's 64 hits a thread hide from LRU what 64
-/// threads do in a pool of 400 frames.
+/// Shows why the batch size follows pool and threads. With the source's 64 hits per thread, LRU
+/// misses too much of what 64 threads do in a pool of 400 frames.
 #[test]
-fn a_fixed_queue_of_the_source_loses_where_threads_times_queue_nears_the_pool() {
+fn fixed_queue_loses_hits_with_many_threads() {
     const PAGES: u64 = 750;
     let walk = (0..12 * PAGES).map(|at| (at % (2 * PAGES)).min(2 * PAGES - 1 - at % (2 * PAGES)));
     let trace = Trace::new("back and forth", walk);
@@ -115,15 +116,15 @@ fn a_fixed_queue_of_the_source_loses_where_threads_times_queue_nears_the_pool() 
             threads,
         );
         println!(
-            "LRU of 400 frames, {threads} threads: exact {exact:.2}, ours {ours:.2}, 64 hits a thread {fixed:.2}"
+            "LRU of 400 frames, {threads} threads: exact {exact:.2}, ours {ours:.2}, 64 hits per thread {fixed:.2}"
         );
         assert!(fixed < exact - 2.0 && ours > exact - OURS, "{exact} {ours} {fixed}");
     }
 }
 
-/// The multilist is no wrapper: its sublists cost hit ratio, but little.
+/// The multilist is no wrapper: its sublists cost a little hit ratio.
 #[test]
-fn the_multilist_is_near_the_policy_that_it_is_a_variant_of() {
+fn multilist_is_close_to_its_policy() {
     let mut traces: Vec<(Trace, u32)> = Vec::new();
     for (frames, accesses) in [(700, 20_000), (4_096, 60_000)] {
         traces.extend(
@@ -143,13 +144,13 @@ fn the_multilist_is_near_the_policy_that_it_is_a_variant_of() {
         for kind in MultilistKind::ALL {
             let exact = ReplacementKind::Wrapped(kind.policy(), WrapperKind::Locked);
             let exact = replay::hit_percent(exact, *frames, trace, 1);
-            // As on a machine of 4 cores and on one of 16.
+            // As on machines with 4 and 16 cores.
             for cores in [4, 16] {
                 let pages = Multilist::with_cores(*kind, *frames, cores);
                 let ours = trace.hit_percent(replay::misses(&pages, *frames, trace, 64));
                 assert!(
                     ours > exact - 0.3,
-                    "{} at {frames}, {kind:?}, {cores} cores: {ours}, not {exact}",
+                    "{} at {frames}, {kind:?}, {cores} cores: {ours}, expected {exact}",
                     trace.name
                 );
             }

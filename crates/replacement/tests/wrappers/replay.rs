@@ -1,5 +1,5 @@
-//! A trace played by many threads in turn through a wrapped policy: one operating system's thread
-//! that acts as each.
+//! Replays a trace through a wrapped policy as many threads: a single OS thread acts as each of
+//! them in turn.
 
 use clearway_latch::thread_index::act_as;
 use clearway_replacement::{Probe, Replacement};
@@ -10,8 +10,8 @@ pub fn page(no: u32) -> PageId {
     PageId::new(PartitionId((no % 3) as u16), no / 3)
 }
 
-/// The misses of a cache of so many frames, empty at first, whose accesses come from `threads`
-/// threads, each in its turn.
+/// Returns the misses of an initially empty cache with this number of frames. The accesses come
+/// from `threads` threads in turn.
 pub fn misses(pages: &dyn Replacement, frames: u32, trace: &Trace, threads: u32) -> u64 {
     let mut frame_of: Vec<Option<FrameId>> = vec![None; trace.distinct as usize];
     let mut page_of = Vec::with_capacity(frames as usize);
@@ -40,7 +40,7 @@ pub fn misses(pages: &dyn Replacement, frames: u32, trace: &Trace, threads: u32)
     misses
 }
 
-/// The hit ratio in percent of a kind of replacement, as `lru/combining`.
+/// Returns the hit ratio in percent of a kind of replacement, for example `lru/combining`.
 pub fn hit_percent(
     kind: clearway_replacement::ReplacementKind,
     frames: u32,

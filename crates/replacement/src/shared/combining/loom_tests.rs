@@ -1,9 +1,9 @@
-//! Every interleaving of hits with the holder of the latch, of hand-overs and of drains; up to
-//! loom's preemption bound.
+//! Model checks of concurrent hits, hand-overs, drains and releases of the latch; all interleavings
+//! up to loom's preemption bound.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-replacement --release --lib loom`. A ring has two
-//! slots here and a batch is one hit: every hit tries the latch, every third without a drain goes
-//! beyond the ring. Threads act as indices, so that each queue is one thread's.
+//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-replacement --release --lib loom`. Here a ring
+//! has two slots and a batch is one hit: every hit tries the latch, and every third hit without a
+//! drain goes to the overflow. Threads act by index, so that each queue belongs to one thread.
 
 use super::*;
 use clearway_types::PartitionId;
@@ -12,8 +12,8 @@ use std::sync::Mutex;
 
 const FRAMES: u32 = 256;
 
-/// Notes hits in order. Only under the policy's latch: its own mutex is never contended, and loom
-/// need not see it.
+/// Records hits in order. Accessed only under the policy's latch: its own mutex is never contended,
+/// so loom need not see it.
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Vec<u32>>>);
 
@@ -39,8 +39,8 @@ fn page(no: u32) -> PageId {
     PageId::new(PartitionId(0), no)
 }
 
-/// A wrapped recorder; each frame f holds page f.
-fn made() -> (Arc<Combining>, Recorder) {
+/// Returns a wrapped recorder, in which each frame f holds page f.
+fn recorded() -> (Arc<Combining>, Recorder) {
     let recorder = Recorder::default();
     let pages = Arc::new(Combining::new(Box::new(recorder.clone()), FRAMES));
     let mut policy = pages.0.policy.lock();
@@ -49,8 +49,8 @@ fn made() -> (Arc<Combining>, Recorder) {
     (pages, recorder)
 }
 
-/// As thread `index`, which has a queue already, as the first hit only makes one; the last hit ends
-/// a batch.
+/// Hits the frames as thread `index`. Attaches the queue first, since the first hit only does that.
+/// The last hit ends a batch.
 fn hits(pages: &Combining, index: u32, frames: std::ops::Range<u32>) {
     let shared = &*pages.0;
     let ring = shared.rings.of(index);
@@ -60,13 +60,13 @@ fn hits(pages: &Combining, index: u32, frames: std::ops::Range<u32>) {
     for frame in frames {
         let entry = Entry::new(FrameId(frame), page(frame));
         if !ring.push(entry) {
-            pages.hit_slowly(index, ring, entry);
+            pages.hit_slow(index, ring, entry);
         }
     }
-    shared.tell_or_hand_over(index, ring);
+    shared.apply_or_hand_over(index, ring);
 }
 
-/// What the policy was told of this thread's frames, in order.
+/// Returns the hits on these frames that the policy received, in order.
 fn of(recorder: &Recorder, frames: std::ops::Range<u32>) -> Vec<u32> {
     recorder.0.lock().unwrap().iter().copied().filter(|frame| frames.contains(frame)).collect()
 }
@@ -78,12 +78,12 @@ fn bounded(f: impl Fn() + Sync + Send + 'static) {
     model.check(f);
 }
 
-/// Invariants 1 to 3: two threads hit, and nobody comes afterwards: each has had the latch, or its
-/// queue was taken by a holder.
+/// Invariants 1 to 3: two threads hit and no other thread comes afterwards. Each has held the
+/// latch, or a holder has drained its queue.
 #[test]
-fn loom_no_batch_is_lost_or_left_behind() {
+fn loom_no_batch_is_lost() {
     bounded(|| {
-        let (pages, recorder) = made();
+        let (pages, recorder) = recorded();
         let other = pages.clone();
         let thread = thread::spawn(move || hits(&other, 1, 4..7));
         hits(&pages, 0, 0..2);
@@ -93,43 +93,43 @@ fn loom_no_batch_is_lost_or_left_behind() {
     });
 }
 
-/// Invariant 2: while another holds the latch for good, hits come to their end, through a full ring
-/// and an overflow; and invariant 1: the holder then finds them all, in order.
+/// Invariant 2: while another thread holds the latch, hits complete through a full ring and an
+/// overflow. Invariant 1: the holder then finds all of them, in order.
 #[test]
-fn loom_nobody_waits_for_a_holder_that_does_not_come_back() {
+fn loom_hits_never_wait_for_the_holder() {
     bounded(|| {
-        let (pages, recorder) = made();
+        let (pages, recorder) = recorded();
         let policy = pages.0.policy.lock();
         let other = pages.clone();
         let thread = thread::spawn(move || hits(&other, 1, 0..5));
         thread.join().unwrap();
-        pages.0.let_go(policy);
+        pages.0.release(policy);
         assert_eq!(of(&recorder, 0..8), [0, 1, 2, 3, 4]);
     });
 }
 
-/// Invariant 1: a holder drains a ring and its overflow while the owner goes on filling them.
+/// Invariant 1: a holder drains a ring and its overflow while the owner keeps filling them.
 #[test]
-fn loom_a_ring_is_drained_while_its_thread_fills_it() {
+fn loom_ring_is_drained_while_being_filled() {
     bounded(|| {
-        let (pages, recorder) = made();
+        let (pages, recorder) = recorded();
         let policy = pages.0.policy.lock();
         let other = pages.clone();
         let thread = thread::spawn(move || hits(&other, 1, 0..4));
         let mut policy = policy;
         policy.drain(1, pages.0.rings.of(1));
-        pages.0.let_go(policy);
+        pages.0.release(policy);
         thread.join().unwrap();
         assert_eq!(of(&recorder, 0..8), [0, 1, 2, 3]);
     });
 }
 
-/// Invariant 4: what a thread leaves is told at its end, also if it was handed over and is being
-/// drained.
+/// Invariant 4: an exiting thread's hits are applied, even if its queue was handed over and is
+/// being drained.
 #[test]
-fn loom_a_thread_that_ends_leaves_nothing() {
+fn loom_exiting_thread_applies_its_hits() {
     bounded(|| {
-        let (pages, recorder) = made();
+        let (pages, recorder) = recorded();
         let other = pages.clone();
         let thread = thread::spawn(move || {
             hits(&other, 1, 4..6);

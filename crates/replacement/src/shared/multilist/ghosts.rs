@@ -1,14 +1,15 @@
-//! Pages that have left, of one state and one sublist: oldest first, found by page.
+//! Evicted pages of one state and one sublist: oldest first, found by page.
 //!
-//! A page taken out of the middle leaves its place in the queue behind until it comes to the end;
-//! so that all is O(1) on average, and the queue at most twice as long as it has pages, and a few.
+//! A page removed from the middle leaves its entry in the queue until it reaches the front. So
+//! every operation is O(1) amortised, and the queue has at most twice as many entries as pages,
+//! plus 16.
 
 use clearway_types::PageId;
 use std::collections::{HashMap, VecDeque};
 
 #[derive(Default)]
 pub struct Ghosts {
-    /// The number of the entry that is the page's, and whether `p` has learned of its return.
+    /// The number of the page's entry, and whether `p` was already adapted for its return.
     by_page: HashMap<PageId, (u64, bool)>,
     oldest_first: VecDeque<(PageId, u64)>,
     next: u64,
@@ -26,17 +27,17 @@ impl Ghosts {
         }
     }
 
-    /// Takes the page out; whether `p` has learned of its return.
+    /// Removes the page. Returns whether `p` was already adapted for its return.
     pub fn remove(&mut self, page: PageId) -> Option<bool> {
         self.by_page.remove(&page).map(|(_, learned)| learned)
     }
 
-    /// Notes that `p` learns of the page's return; whether it had not.
+    /// Records that `p` is adapted for the page's return. Returns whether this is the first time.
     pub fn learn(&mut self, page: PageId) -> bool {
         self.by_page.get_mut(&page).is_some_and(|(_, learned)| !std::mem::replace(learned, true))
     }
 
-    /// Forgets the page that left first; whether there was one.
+    /// Removes the oldest page. Returns whether there was one.
     pub fn pop(&mut self) -> bool {
         while let Some((page, number)) = self.oldest_first.pop_front() {
             if self.by_page.get(&page).is_some_and(|(own, _)| *own == number) {
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_goes_first_and_memory_is_bounded() {
+    fn pop_removes_the_oldest_and_memory_is_bounded() {
         let mut ghosts = Ghosts::default();
         (0..4).for_each(|no| ghosts.push(page(no)));
         assert!(ghosts.learn(page(2)) && !ghosts.learn(page(2)) && !ghosts.learn(page(9)));

@@ -1,38 +1,40 @@
 //! OpenZFS's multilist: each list is split into sublists with a latch each, so that threads that
-//! use different pages seldom meet.
+//! use different pages rarely contend.
 //!
-//! A page's hash names its sublist: sublists fill evenly, and a page that comes back finds its
-//! ghost there. A hit moves the page within its sublist, under that sublist's latch. An eviction
-//! picks a sublist and proposes from its tail. That is not the oldest page of all, but all tails
-//! are about equally old. OpenZFS picks at random; here picks follow the multiples of the golden
-//! ratio, which reach all sublists equally often even in a few picks. There is no order between
-//! sublists. The capacity is that of the whole: a sublist has as many frames as its pages take.
+//! A page's hash determines its sublist: sublists fill evenly, and a page that is read again finds
+//! its ghost there. A hit moves the page within its sublist, under that sublist's latch. An
+//! eviction picks a sublist and proposes frames from its tail. The tail is not the oldest page of
+//! all, but all tails are about equally old. OpenZFS picks at random; here picks follow the
+//! multiples of the golden ratio, which reach all sublists equally often even in a few picks. There
+//! is no order between sublists. The capacity is shared: a sublist has as many frames as its pages
+//! need.
 //!
 //! Under LRU there is one state. Under ARC there are two, MRU and MFU, each with its ghosts.
 //!
 //! Differences from ARC's paper (`policy::arc`), as in OpenZFS:
 //!
-//! - Each state is split by sublist; `p` is one atomic for all and moves by whole numbers.
-//! - A victim comes from MRU if that is larger than `p`, whichever page it makes room for.
+//! - Each state is split by sublist. `p` is one atomic for all sublists and moves by whole numbers.
+//! - A victim comes from MRU if that is larger than `p`, whatever the incoming page is.
 //! - Ghosts are limited by two sums (MRU with its ghosts, and all ghosts; each at most the pool),
-//!   and forgotten at the tails of sublists picked in the same way.
+//!   and are dropped at the tails of sublists picked in the same way.
 //!
 //! Differences from OpenZFS:
 //!
 //! - `p` has the paper's bounds, 0 and the pool's size, and starts at 0. OpenZFS, whose cache grows
 //!   and shrinks, starts in the middle and keeps a sixteenth away from both ends.
-//! - A second use counts however soon it comes.
+//! - A second use counts however soon it follows.
 //! - All pages are of one size and one kind.
 //!
 //! # Invariants
-//! 1. A frame that has a page is in the lists of the sublist that the page's hash names, any other
-//!    in none. `pages` has the page, and changes under that sublist's latch.
-//! 2. `sizes` are the lengths of the states over all sublists.
+//! 1. A frame with a page is in a list of the sublist that the page's hash determines; any other
+//!    frame is in no list. `pages` has the page, and changes under that sublist's latch.
+//! 2. `sizes` has the lengths of the states over all sublists.
 //!
 //! # Locking
 //! The latches of the sublists (class `buffer.policy`), one at a time. An eviction's probe is
 //! called under one. Links and states of frames are relaxed atomics, guarded by the latch of the
-//! frame's sublist. `p` and `sizes` are relaxed too: advice, each right by itself.
+//! frame's sublist. `p` and `sizes` are relaxed, too: they are hints, and each value is correct by
+//! itself.
 //!
 //! # Source
 //! Surya, illumos 244781f1 (5497 lock contention on arcs_mtx), 2015; `arc_adapt` and `arc_adjust`
@@ -48,21 +50,21 @@ use clearway_latch::{CachePadded, Latch, LatchGuard};
 use clearway_types::{FrameId, PageId};
 use ghosts::Ghosts;
 use std::ops::ControlFlow;
-// Plain std, also under a model checker: guarded by latches, or advice.
+// Plain std, also under a model checker: the atomics are guarded by latches, or hints.
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// The fewest sublists, however few cores.
-const FEWEST: u32 = 4;
-/// But no sublist for fewer frames: the tails of small ones are not equally old.
-const SMALLEST: u32 = 256;
-/// Ends of lists that lie between those of two sublists, so that these have cache lines of their
-/// own.
+/// The minimum number of sublists, even on fewer cores.
+const MIN_SUBLISTS: u32 = 4;
+/// The minimum number of frames per sublist, which takes precedence: the tails of small sublists
+/// are not equally old.
+const MIN_SUBLIST_FRAMES: u32 = 256;
+/// The distance between the list ends of two sublists, so that they are on different cache lines.
 const ENDS: u32 = 32;
 const NO_PAGE: u64 = u64::MAX;
 const MRU: u8 = 0;
 const MFU: u8 = 1;
 
-/// The policies that there are over sublists.
+/// The policies that are available over sublists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MultilistKind {
     /// LRU.
@@ -72,10 +74,10 @@ pub enum MultilistKind {
 }
 
 impl MultilistKind {
-    /// Both.
+    /// Both policies.
     pub const ALL: &[Self] = &[Self::Lru, Self::Arc];
 
-    /// The policy that it is a variant of.
+    /// Returns the policy that this is a variant of.
     pub const fn policy(self) -> PolicyKind {
         match self {
             Self::Lru => PolicyKind::Lru,
@@ -90,38 +92,38 @@ pub struct Multilist {
     frames: i64,
     links: Links,
     sublists: Box<[CachePadded<Latch<Sublist>>]>,
-    /// By frame: its page, and its state.
+    /// Indexed by frame: its page, and its state.
     pages: Box<[AtomicU64]>,
     states: Box<[AtomicU8]>,
     sizes: [CachePadded<AtomicI64>; 2],
     ghost_sizes: [CachePadded<AtomicI64>; 2],
-    /// How many frames MRU should have.
+    /// The target size of MRU in frames.
     p: CachePadded<AtomicI64>,
-    /// How many picks of sublists there have been.
+    /// The number of picks of sublists so far.
     draws: CachePadded<AtomicU32>,
 }
 
-/// What of a sublist is not in the arrays that all share.
+/// The part of a sublist that is not in the shared arrays.
 #[derive(Default)]
 struct Sublist {
     ghosts: [Ghosts; 2],
 }
 
 impl Multilist {
-    /// For frames `0 .. frames`, with as many sublists as the machine has cores, at least 4; fewer
-    /// if each would have fewer than 256 frames.
+    /// Creates a policy for frames `0 .. frames`, with as many sublists as the machine has cores,
+    /// at least 4; fewer if each would have fewer than 256 frames.
     pub fn new(kind: MultilistKind, frames: u32) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-        // A simulation is the same on every machine.
+        // Keeps simulations independent of the machine.
         Self::with_cores(kind, frames, if cfg!(any(loom, shuttle)) { 1 } else { cores })
     }
 
-    /// As [`Multilist::new`] on a machine of so many cores.
+    /// Creates a policy as [`Multilist::new`] does on a machine with this number of cores.
     pub fn with_cores(kind: MultilistKind, frames: u32, cores: u32) -> Self {
-        Self::with_sublists(kind, frames, cores.max(FEWEST).min(frames / SMALLEST))
+        Self::with_sublists(kind, frames, cores.max(MIN_SUBLISTS).min(frames / MIN_SUBLIST_FRAMES))
     }
 
-    /// For frames `0 .. frames`, with so many sublists, at least one.
+    /// Creates a policy for frames `0 .. frames` with this number of sublists, at least one.
     pub fn with_sublists(kind: MultilistKind, frames: u32, sublists: u32) -> Self {
         let sublists = sublists.max(1);
         Self {
@@ -140,10 +142,10 @@ impl Multilist {
         }
     }
 
-    /// The number of the sublist to which the page belongs, from 0 on: its hits take that one's
-    /// latch.
+    /// Returns the number of the page's sublist, from 0: hits on the page take the latch of that
+    /// sublist.
     pub fn sublist_of(&self, page: PageId) -> u32 {
-        // The upper half of a Fibonacci hash, scaled: even whatever the number of sublists.
+        // The upper half of a Fibonacci hash, scaled: even for any number of sublists.
         let hash = page.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         ((hash * self.sublists.len() as u64) >> 32) as u32
     }
@@ -156,7 +158,7 @@ impl Multilist {
         self.pages[frame as usize].load(Relaxed)
     }
 
-    /// All sublists in turn, from one on that is another each time (Knuth, The Art of Computer
+    /// Returns all sublists in turn, with a different start each time (Knuth, The Art of Computer
     /// Programming 3, 6.4).
     fn in_turn(&self) -> impl Iterator<Item = u32> {
         let draw = u64::from(self.draws.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9));
@@ -168,7 +170,8 @@ impl Multilist {
         self.sublists[sublist as usize].lock()
     }
 
-    /// Puts a frame at the head of a state's list. Under the sublist's latch, as all below.
+    /// Inserts a frame at the head of a state's list. Needs the sublist's latch, as do the methods
+    /// below.
     fn enter(&self, sublist: u32, state: u8, frame: u32) {
         self.states[frame as usize].store(state, Relaxed);
         self.links.push_front(Self::list(sublist, state), frame);
@@ -183,8 +186,8 @@ impl Multilist {
         state
     }
 
-    /// The frame's page leaves the pool.
-    fn part(&self, sublist: &mut Sublist, frame: u32) {
+    /// Evicts the frame's page.
+    fn evict_page(&self, sublist: &mut Sublist, frame: u32) {
         let page = self.pages[frame as usize].swap(NO_PAGE, Relaxed);
         let state = self.leave(frame);
         if self.kind == MultilistKind::Arc {
@@ -193,7 +196,7 @@ impl Multilist {
         }
     }
 
-    /// `arc_adapt`: a page has come back that had left this state.
+    /// `arc_adapt`: moves `p`, because a page that was evicted from this state is read again.
     fn adapt(&self, state: u8) {
         let ghosts = self.ghost_sizes.each_ref().map(|size| size.load(Relaxed).max(1));
         let (own, other) = (ghosts[usize::from(state)], ghosts[usize::from(1 - state)]);
@@ -203,7 +206,7 @@ impl Multilist {
         let _always = self.p.fetch_update(Relaxed, Relaxed, moved);
     }
 
-    /// Has `p` learn that the page comes back, if it is a ghost whose return is news.
+    /// Adapts `p` if the page is a ghost for which `p` was not adapted yet.
     fn learn(&self, page: PageId) {
         let at = self.sublist_of(page);
         let mut sublist = self.lock(at);
@@ -228,7 +231,7 @@ impl Multilist {
                 next = self.links.prev(frame);
                 match probe(FrameId(frame)) {
                     Probe::Take => {
-                        self.part(&mut sublist, frame);
+                        self.evict_page(&mut sublist, frame);
                         return ControlFlow::Break(Some(FrameId(frame)));
                     }
                     Probe::Skip => {}
@@ -239,7 +242,7 @@ impl Multilist {
         ControlFlow::Continue(())
     }
 
-    /// `arc_adjust`, for the ghosts: forgets what is beyond the bounds.
+    /// `arc_adjust` for the ghosts: drops ghosts beyond the limits.
     fn forget(&self) {
         let size =
             |of: &[CachePadded<AtomicI64>; 2], state: u8| of[usize::from(state)].load(Relaxed);
@@ -263,7 +266,7 @@ impl Multilist {
         popped
     }
 
-    /// Whether the invariants hold while nobody uses it, for tests.
+    /// Checks the invariants while no other thread uses the policy, for tests.
     pub fn validate(&self) -> Result<(), String> {
         self.links.validate()?;
         let mut sizes = [0; 2];
@@ -273,7 +276,9 @@ impl Multilist {
                 while let Some(frame) = next {
                     let page = self.page(frame);
                     if page == NO_PAGE || self.sublist_of(PageId::from_u64(page)) != at {
-                        return Err(format!("frame {frame} is in sublist {at}, its page is not"));
+                        return Err(format!(
+                            "frame {frame} is in sublist {at}, which is not its page's"
+                        ));
                     }
                     sizes[usize::from(state)] += 1;
                     next = self.links.next(frame);
@@ -284,13 +289,13 @@ impl Multilist {
             let of = |at| self.lock(at).ghosts[usize::from(state)].len() as i64;
             (0..self.sublists.len() as u32).map(of).sum::<i64>()
         });
-        let (told, told_ghosts) = (
+        let (recorded, recorded_ghosts) = (
             self.sizes.each_ref().map(|n| n.load(Relaxed)),
             self.ghost_sizes.each_ref().map(|n| n.load(Relaxed)),
         );
-        if (told, told_ghosts) != (sizes, ghosts) {
+        if (recorded, recorded_ghosts) != (sizes, ghosts) {
             return Err(format!(
-                "sizes are {sizes:?} and {ghosts:?}, not {told:?} and {told_ghosts:?}"
+                "sizes are {sizes:?} and {ghosts:?}, not {recorded:?} and {recorded_ghosts:?}"
             ));
         }
         let forgotten = sizes[0] + ghosts[0] <= self.frames && ghosts[0] + ghosts[1] <= self.frames;
@@ -362,9 +367,9 @@ impl Replacement for Multilist {
             return;
         }
         let mut sublist = self.lock(self.sublist_of(PageId::from_u64(page)));
-        // Where the frame got another page meanwhile, somebody else took this one.
+        // If the frame received another page meanwhile, another thread has evicted this one.
         if self.page(frame.0) == page && take() {
-            self.part(&mut sublist, frame.0);
+            self.evict_page(&mut sublist, frame.0);
         }
         drop(sublist);
         if self.kind == MultilistKind::Arc {

@@ -1,5 +1,4 @@
-//! The sublists: their evenness, what leaves, what is remembered, and their sizes under many
-//! threads.
+//! Tests of the sublists: even distribution, victims, ghosts, and sizes with many threads.
 
 use super::super::tests::page;
 use super::*;
@@ -25,9 +24,10 @@ fn sublists_fill_evenly() {
     assert_eq!(pages.validate(), Ok(()));
 }
 
-/// One sublist is plain LRU; of many each keeps its own order, and what was used last leaves late.
+/// One sublist is plain LRU. With several, each keeps its own order, and recently used pages are
+/// evicted late.
 #[test]
-fn victims_come_from_tails() {
+fn victims_come_from_the_tails() {
     let evict = |pages: &Multilist| pages.evict(None, &mut |_| Probe::Take).map(|frame| frame.0);
     let pages = full(MultilistKind::Lru, 4, 1);
     pages.hit(FrameId(0), page(0));
@@ -38,11 +38,11 @@ fn victims_come_from_tails() {
     let pages = full(MultilistKind::Lru, 1_000, 8);
     (0..500).for_each(|f| pages.hit(FrameId(f), page(f)));
     let early: Vec<u32> = (0..400).filter_map(|_| evict(&pages)).collect();
-    assert!(early.iter().all(|frame| *frame >= 500), "what was hit is at the heads");
+    assert!(early.iter().all(|frame| *frame >= 500), "pages that were hit are at the heads");
 }
 
 #[test]
-fn a_hit_on_a_page_that_has_left_is_ignored() {
+fn hit_on_an_evicted_page_is_ignored() {
     let pages = full(MultilistKind::Arc, 8, 4);
     pages.remove(FrameId(3), &mut || true);
     pages.remove(FrameId(3), &mut || true);
@@ -55,8 +55,8 @@ fn a_hit_on_a_page_that_has_left_is_ignored() {
     assert_eq!(pages.validate(), Ok(()));
 }
 
-/// ARC: what comes back soon after it left is frequent, and moves `p` towards the state that it
-/// left.
+/// ARC: a page that is read again soon after its eviction is frequent, and moves `p` in favour of
+/// the state that it was evicted from.
 #[test]
 fn ghosts_move_p() {
     let pages = full(MultilistKind::Arc, 64, 4);
@@ -66,9 +66,9 @@ fn ghosts_move_p() {
     assert!(frame.0 >= 32, "MRU is larger than p, which is 0");
     let incoming = page(frame.0);
     let next = evict(Some(incoming));
-    assert_eq!(pages.p.load(Relaxed), 1, "it learns before the victim is chosen");
+    assert_eq!(pages.p.load(Relaxed), 1, "p moves before the victim is chosen");
     pages.miss(next, incoming);
-    assert_eq!(pages.p.load(Relaxed), 1, "and once");
+    assert_eq!(pages.p.load(Relaxed), 1, "p moves once");
     assert_eq!(pages.states[next.0 as usize].load(Relaxed), MFU);
     let frequent = (0..).map(|_| evict(None).0).find(|frame| *frame < 32).unwrap();
     assert_eq!(pages.sizes[0].load(Relaxed), 1, "MRU is no larger than p");
@@ -109,7 +109,7 @@ fn invariants_hold_over_a_long_run() {
 }
 
 #[test]
-fn many_threads_leave_it_well_formed() {
+fn invariants_hold_after_concurrent_use() {
     for kind in MultilistKind::ALL {
         const FRAMES: u32 = 256;
         let pages = full(*kind, FRAMES, 4);

@@ -1,13 +1,13 @@
-//! The arbiter over a pool as large as its shadows: caches of pages beside each other, and the
-//! leader's looked up page by page.
+//! Model of the arbiter in a pool as large as its shadows: one cache of pages per candidate, and
+//! linear searches in the leader's cache.
 //!
-//! In the opening, where no page has been used twice, the pool's pages in order of use are those
-//! seen that have not left.
+//! During warm-up no page has been used twice, so the pages in the pool, in order of use, are the
+//! pages seen minus those evicted.
 
 use clearway_replacement::{Policy, PolicyKind, Probe};
 use clearway_types::{FrameId, PageId};
 
-/// LRU among the candidates.
+/// The index of LRU among the candidates.
 const LRU: usize = 3;
 
 /// A cache: a policy's model, and the page at each place.
@@ -19,12 +19,12 @@ struct Shadow {
     cohort: Vec<(PageId, Fate)>,
 }
 
-/// What has become of a page of the cohort.
+/// What happened to a page of the cohort.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Open,
     Used,
-    Wasted,
+    Unused,
 }
 
 impl Shadow {
@@ -42,26 +42,26 @@ impl Shadow {
         self.pages.iter().position(|held| *held == Some(page)).map(|place| FrameId(place as u32))
     }
 
-    /// Whether it was a hit, and the page that left for this one.
+    /// Returns whether the access was a hit, and the page that was evicted for it.
     fn access(&mut self, page: PageId) -> (bool, Option<PageId>) {
         if let Some(place) = self.find(page) {
             self.policy.hit(place);
-            self.settle(Some(page), Fate::Used);
+            self.decide(Some(page), Fate::Used);
             return (true, None);
         }
-        let mut left = None;
+        let mut evicted = None;
         if self.pages.iter().all(Option::is_some) {
             let place = self.policy.evict(Some(page), &mut |_| Probe::Take).unwrap();
-            left = self.pages[place.0 as usize].take();
+            evicted = self.pages[place.0 as usize].take();
         }
         let place = self.pages.iter().position(Option::is_none).unwrap();
         self.pages[place] = Some(page);
         self.policy.miss(FrameId(place as u32), page);
-        self.settle(left, Fate::Wasted);
-        (false, left)
+        self.decide(evicted, Fate::Unused);
+        (false, evicted)
     }
 
-    fn settle(&mut self, page: Option<PageId>, fate: Fate) {
+    fn decide(&mut self, page: Option<PageId>, fate: Fate) {
         let open = self
             .cohort
             .iter_mut()
@@ -80,9 +80,9 @@ pub struct Model {
     leader: usize,
     strangers: Vec<FrameId>,
     wait: i64,
-    /// The pages in the order in which they were seen, until one is seen again.
-    opening: Option<Vec<PageId>>,
-    left: bool,
+    /// The pages in the order in which they were seen; `None` after a page was seen again.
+    warm_up: Option<Vec<PageId>>,
+    evicted: bool,
 }
 
 impl Model {
@@ -101,8 +101,8 @@ impl Model {
             leader: LRU,
             strangers: vec![],
             wait: 0,
-            opening: Some(vec![]),
-            left: false,
+            warm_up: Some(vec![]),
+            evicted: false,
         }
     }
 
@@ -113,9 +113,9 @@ impl Model {
     fn used(&mut self, frame: FrameId, page: PageId) {
         self.strangers.retain(|stranger| *stranger != frame);
         let results: Vec<_> = self.shadows.iter_mut().map(|shadow| shadow.access(page)).collect();
-        let (leader_hit, left) = results[self.leader];
+        let (leader_hit, evicted) = results[self.leader];
         let any_hit = results.iter().any(|(hit, _)| *hit);
-        self.strangers.extend(left.and_then(|page| self.frame_with(page)));
+        self.strangers.extend(evicted.and_then(|page| self.frame_with(page)));
         for (shadow, (hit, _)) in self.shadows.iter_mut().zip(results) {
             match (hit, leader_hit) {
                 (true, false) => shadow.lead += 1,
@@ -123,26 +123,26 @@ impl Model {
                 _ => {}
             }
         }
-        if let Some(seen) = &mut self.opening {
+        if let Some(seen) = &mut self.warm_up {
             seen.retain(|other| *other != page);
             seen.push(page);
             if any_hit {
-                self.end_opening(leader_hit);
+                self.end_warm_up(leader_hit);
             }
             return;
         }
         self.wait -= 1;
         if self.wait < 0 {
-            self.judge();
+            self.evaluate();
         }
     }
 
-    fn end_opening(&mut self, lru_hit: bool) {
-        let seen = self.opening.take().unwrap();
-        if self.left && lru_hit {
+    fn end_warm_up(&mut self, lru_hit: bool) {
+        let seen = self.warm_up.take().unwrap();
+        if self.evicted && lru_hit {
             return;
         }
-        if self.left {
+        if self.evicted {
             for shadow in &mut self.shadows {
                 *shadow = Shadow::new(shadow.kind, self.frames.len() as u32);
                 let held = seen.iter().filter(|page| self.frames.contains(&Some(**page)));
@@ -152,7 +152,7 @@ impl Model {
         self.switch(0);
     }
 
-    fn judge(&mut self) {
+    fn evaluate(&mut self) {
         let places = self.frames.len() as i64;
         let best = (0..self.shadows.len()).max_by_key(|number| self.shadows[*number].lead).unwrap();
         let lead = self.shadows[best].lead;
@@ -165,7 +165,7 @@ impl Model {
             its.filter(|page| self.shadows[self.leader].find(**page).is_none()).copied().collect();
         let next = &mut self.shadows[best];
         let size = next.cohort.len();
-        let may_be_used = size - next.count(Fate::Wasted);
+        let may_be_used = size - next.count(Fate::Unused);
         let cost = (missing.len() * may_be_used).checked_div(size).unwrap_or(missing.len());
         if next.count(Fate::Open) == 0 || missing.len() > 2 * size {
             next.cohort = missing.into_iter().map(|page| (page, Fate::Open)).collect();
@@ -211,7 +211,7 @@ impl Policy for Model {
         for frame in self.strangers.clone() {
             match probe(frame) {
                 Probe::Take => {
-                    self.left = true;
+                    self.evicted = true;
                     self.strangers.retain(|stranger| *stranger != frame);
                     self.frames[frame.0 as usize] = None;
                     return Some(frame);
@@ -232,7 +232,7 @@ impl Policy for Model {
             let taken = frame_at(place);
             shadow.pages[place.0 as usize] = None;
             if let Some(frame) = taken {
-                self.left = true;
+                self.evicted = true;
                 self.frames[frame.0 as usize] = None;
                 return Some(frame);
             }
@@ -241,7 +241,7 @@ impl Policy for Model {
 
     fn remove(&mut self, frame: FrameId) {
         self.strangers.retain(|stranger| *stranger != frame);
-        self.left |= self.frames[frame.0 as usize].is_some();
+        self.evicted |= self.frames[frame.0 as usize].is_some();
         let shadow = &mut self.shadows[self.leader];
         if let Some(place) = self.frames[frame.0 as usize].take().and_then(|page| shadow.find(page))
         {

@@ -8,7 +8,7 @@ pub struct Model {
     p: f64,
     t1: Vec<(FrameId, PageId)>,
     t2: Vec<(FrameId, PageId)>,
-    /// The page, and whether its miss has moved `p` already.
+    /// The page, and whether its miss has already moved `p`.
     b1: Vec<(PageId, bool)>,
     b2: Vec<(PageId, bool)>,
 }

@@ -1,4 +1,5 @@
-//! CAR, figure 2 of its paper: two rows that turn under their hands, and two queues of ghosts.
+//! CAR, figure 2 of its paper: two rotating queues with the hand at the front, and two queues of
+//! ghosts.
 
 use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId};
@@ -65,8 +66,8 @@ impl Policy for Model {
         }
     }
 
-    /// replace(), but that a page may be refused: it goes another round. A clock whose pages were
-    /// all refused, in two rounds, is done.
+    /// Implements replace(), except that a page may be refused; it then gets another round. A clock
+    /// is done when all of its pages were refused in two rounds.
     fn evict(
         &mut self,
         _incoming: Option<PageId>,

@@ -1,11 +1,11 @@
-//! CLOCK: the frames in a row, each with its reference bit, and the row turns instead of the hand.
+//! CLOCK: a queue of the frames with their reference bits; the queue rotates instead of the hand.
 
 use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId};
 use std::collections::VecDeque;
 
 pub struct Model {
-    /// From the hand on: the frame, and its reference bit if it holds a page.
+    /// Starting at the hand: the frame, and its reference bit if it holds a page.
     row: VecDeque<(FrameId, Option<bool>)>,
 }
 

@@ -1,5 +1,5 @@
-//! CLOCK-Pro: the clock as a queue with two of its hands lying in it before what they look at next;
-//! `HAND_hot` is at the front.
+//! CLOCK-Pro: the clock as a queue that contains two of the hands, each before the page that it
+//! examines next. `HAND_hot` is at the front.
 
 use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId};
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy)]
 struct Entry {
     page: PageId,
-    /// None: the page has left.
+    /// `None`: the page was evicted.
     frame: Option<FrameId>,
     hot: bool,
     in_test: bool,
@@ -76,7 +76,7 @@ impl Model {
         entry
     }
 
-    /// A hand behind all pages looks at the front next.
+    /// Moves a hand that is behind all pages to the front.
     fn wrap_hands(&mut self) {
         if self.clock.iter().any(|item| matches!(item, Page(_))) {
             while !matches!(self.clock.back(), Some(Page(_))) {
@@ -91,7 +91,7 @@ impl Model {
         self.wrap_hands();
     }
 
-    /// Moves the hand past the next page, which is now the one before it.
+    /// Moves the hand past the next page and returns that page.
     fn move_hand(&mut self, is_hand: fn(&Item) -> bool) -> Entry {
         let at = self.clock.iter().position(is_hand).unwrap();
         let hand = self.clock.remove(at).unwrap();
@@ -135,7 +135,7 @@ impl Model {
                     continue;
                 }
             }
-            // Pass it, and the hands that are on it with it.
+            // Passes the page; hands that are at it move with it.
             self.clock.rotate_left(at + 1);
         }
     }

@@ -1,4 +1,4 @@
-//! LIRS from its paper: the stack S and the queue Q of pages, and what each page is.
+//! LIRS from its paper: the stack S and the queue Q of pages, and the status of each page.
 
 use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId};
@@ -19,7 +19,7 @@ pub struct Model {
     s: VecDeque<PageId>,
     /// The next victim is at the front.
     q: VecDeque<PageId>,
-    /// Pages that have left and are in S, in the order in which they left.
+    /// Evicted pages that are in S, in the order of their eviction.
     gone: VecDeque<PageId>,
     status: HashMap<PageId, Status>,
     frame_of: HashMap<PageId, FrameId>,
@@ -49,8 +49,8 @@ impl Model {
         self.status.values().filter(|status| **status == Lir).count()
     }
 
-    /// "Stack pruning": HIR pages at the bottom of S leave it, and those that are not resident are
-    /// forgotten.
+    /// "Stack pruning": removes HIR pages from the bottom of S, and forgets those that are not
+    /// resident.
     fn prune(&mut self) {
         while self.count_lir() > 0 && self.status[&self.s[0]] != Lir {
             let bottom = self.s.pop_front().unwrap();

@@ -1,6 +1,6 @@
-//! The policies once more, each written from its paper for clarity alone: queues and loops, O(n) an
-//! access. A model shares no code with its policy, and knows no list, no ghost and no order by
-//! anything else's help.
+//! Models of the policies, each written from its paper for clarity alone: queues and loops, O(n)
+//! per access. A model shares no code with its policy, and uses neither its lists nor its directory
+//! of ghosts.
 
 mod arbiter;
 mod arc;
@@ -18,7 +18,7 @@ mod w_tiny_lfu;
 
 use clearway_replacement::{Policy, PolicyKind};
 
-/// The model of a policy.
+/// Builds the model of a policy.
 pub fn build(kind: PolicyKind, frames: u32) -> Box<dyn Policy> {
     match kind {
         PolicyKind::TwoQ => Box::new(two_q::Model::new(frames)),

@@ -1,4 +1,4 @@
-//! MQ: eight queues and one of pages that have left; the oldest is at the front of each.
+//! MQ: eight queues, and one queue of evicted pages; the oldest is at the front of each.
 
 use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId};
@@ -31,7 +31,7 @@ impl Model {
         }
     }
 
-    /// Takes the block out of the queue that it is in.
+    /// Removes the block from its queue.
     fn take(&mut self, frame: FrameId) -> Option<Block> {
         let queue =
             self.q.iter_mut().find(|queue| queue.iter().any(|block| block.frame == frame))?;

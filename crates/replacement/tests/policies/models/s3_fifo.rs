@@ -67,8 +67,8 @@ impl Model {
         Found::Nothing
     }
 
-    /// A page that is refused goes another round; after four rounds of refusals no page is left
-    /// that was only used too often.
+    /// A refused page gets another round. After four rounds of refusals, every page has been refused
+    /// at least once: a count is at most 3.
     fn evict_main(&mut self, probe: &mut dyn FnMut(FrameId) -> Probe) -> Found {
         let mut refused = 0;
         while refused < 4 * self.main.len() {

@@ -1,4 +1,4 @@
-//! SEQ: the sequences as plain ranges, and pages looked for in memory page by page.
+//! SEQ: the sequences as plain ranges, and linear searches for resident pages.
 
 use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId};
@@ -11,7 +11,7 @@ const SEQUENCES: usize = 64;
 struct Sequence {
     low: u64,
     high: u64,
-    /// 0: of one page so far.
+    /// 0: one page so far.
     direction: i32,
     faults: Vec<u64>,
 }
@@ -70,7 +70,7 @@ impl Model {
         }
         for met in self.sequences.iter_mut().filter(|sequence| sequence.has(page)) {
             if met.direction >= 0 {
-                // A sequence of one page, that page, is empty now.
+                // A sequence that consists of that page only becomes empty.
                 (met.low, met.high) = if met.low == page { (1, 0) } else { (met.low, page - 1) };
             } else {
                 (met.low, met.high) = if met.high == page { (1, 0) } else { (page + 1, met.high) };
@@ -91,7 +91,7 @@ impl Model {
         });
     }
 
-    /// The pages of the sequence in memory, from `M` behind its head on.
+    /// Returns the sequence's resident pages that are at least `M` behind its head.
     fn behind_head(&self, sequence: &Sequence) -> Vec<FrameId> {
         let mut pages: Vec<u64> = (sequence.low..=sequence.high).collect();
         if sequence.direction >= 0 {

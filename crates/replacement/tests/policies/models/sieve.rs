@@ -7,7 +7,7 @@ use clearway_types::{FrameId, PageId};
 pub struct Model {
     /// Newest first: the frame, and whether it was visited.
     queue: Vec<(FrameId, bool)>,
-    /// At the tail, if it is nowhere.
+    /// `None`: at the tail.
     hand: Option<usize>,
 }
 

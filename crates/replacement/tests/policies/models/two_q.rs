@@ -19,8 +19,8 @@ impl Model {
         Self { a1in: VecDeque::new(), am: VecDeque::new(), a1out: VecDeque::new(), kin, kout }
     }
 
-    /// A page that leaves `A1in` goes to `A1out`, which is then cut to `Kout` pages, not counting
-    /// the page that is about to come in.
+    /// Moves a page evicted from `A1in` to `A1out`, and cuts that to `Kout` pages, not counting the
+    /// incoming page.
     fn remember(&mut self, page: PageId, incoming: Option<PageId>) {
         let awaited = incoming.filter(|page| self.a1out.contains(page));
         self.a1out.push_back(page);

@@ -3,7 +3,7 @@
 use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId};
 
-/// Four rows of counters, 4 for each word of the policy's sketch, addressed as that addresses them.
+/// Four rows of counters, 4 for each word of the policy's sketch, with the same addressing.
 struct Sketch {
     rows: [Vec<[u32; 4]>; 4],
     uses: usize,
@@ -65,7 +65,7 @@ pub struct Model {
     probation: Vec<Entry>,
     protected: Vec<Entry>,
     sketch: Sketch,
-    /// Frames that were free at once in the last round of evictions, and in this one.
+    /// The maximum number of free frames in the previous round of evictions, and in this one.
     were_free: usize,
     most_free: usize,
     round_over: bool,
@@ -98,16 +98,16 @@ impl Model {
         self.frames - self.window.len() - self.probation.len() - self.protected.len()
     }
 
-    /// The window may be as much too large as frames were free beside that of the page that came
-    /// in.
+    /// Moves pages beyond the window's limit to probation. The window may exceed its size by the
+    /// number of frames that were free, minus the one for the incoming page.
     fn overflow(&mut self) {
         while self.window.len() > self.window_size + usize::max(self.were_free, 1) - 1 {
             self.probation.push(self.window.remove(0));
         }
     }
 
-    /// The window's oldest page and the main part's victim, if there are both and the window is
-    /// full, or will be.
+    /// Returns the oldest page of the window and the victim of the main part, if both exist and the
+    /// window is full or will be.
     fn contest(&self) -> Option<(Entry, Entry)> {
         let full = self.window.len() + self.free() >= self.window_size;
         let victim = self.probation.first().or(self.protected.first())?;
