@@ -1,16 +1,17 @@
-//! How long a check takes: `cargo run --release -p clearway-history --example scale -- 1000000`.
+//! Measures how long a check takes:
+//! `cargo run --release -p clearway-history --example scale -- 1000000`.
 //!
-//! The history is that of 64 sessions over a sliding window of lists and registers, executed one
-//! after the other.
+//! The argument is the number of transactions. The generated history has 64 sessions over a sliding
+//! window of lists and registers. It is serial: the transactions are executed one after the other.
 
 use clearway_history::{CheckOptions, History, Op, Outcome, Txn};
 use std::time::Instant;
 
-/// Sessions that run at once.
+/// Sessions that run concurrently.
 const SESSIONS: u64 = 64;
-/// Appends to one list, about; then the window moves on.
+/// Approximate number of appends to a list before the window moves on.
 const LIST: u64 = 24;
-/// Lists and registers that are in use at once.
+/// Lists and registers that are in use at the same time.
 const WINDOW: u64 = 32;
 
 fn main() {
@@ -21,7 +22,10 @@ fn main() {
     let started = Instant::now();
     let report = history.check(&CheckOptions::default());
     println!("{report}");
-    println!("{count} transactions made in {generated:.1?}, checked in {:.1?}", started.elapsed());
+    println!(
+        "{count} transactions generated in {generated:.1?}, checked in {:.1?}",
+        started.elapsed()
+    );
 }
 
 fn generate(count: u64) -> History {
@@ -66,7 +70,7 @@ fn generate(count: u64) -> History {
                 outcome: Outcome::Committed,
                 ops,
             })
-            .expect("sound");
+            .expect("the generated history is valid");
     }
     history
 }

@@ -1,4 +1,4 @@
-//! The check as a whole.
+//! Runs the whole check.
 
 use crate::cycles;
 use crate::dependencies::{self, Facts};
@@ -7,13 +7,13 @@ use crate::history::{History, Outcome};
 use crate::realtime;
 use crate::report::{Anomaly, Counts, Report};
 
-/// What to check.
+/// Options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckOptions {
-    /// Whether transactions must appear to run in the order of real time (strict serializability),
-    /// and each session's in its own order.
+    /// Whether the order must agree with real time (strict serializability) and with the order of
+    /// each session.
     pub real_time: bool,
-    /// Examples to keep of each anomaly.
+    /// Maximum number of examples kept for each anomaly.
     pub examples: usize,
 }
 
@@ -24,10 +24,10 @@ impl Default for CheckOptions {
 }
 
 impl History {
-    /// Finds the anomalies. Needs time linear in the operations, sorting and the lengths of the
-    /// lists aside, and about 130 bytes an operation, the history included.
+    /// Finds the anomalies. Takes time linear in the number of operations, except for sorting and
+    /// the lengths of the lists, and about 130 bytes per operation, including the history.
     pub fn check(&mut self, options: &CheckOptions) -> Report {
-        let (committed, internal) = dependencies::settle(self);
+        let (committed, internal) = dependencies::resolve_unknown(self);
         let history = &*self;
         let mut report = Report { counts: history.counts(&committed), ..Report::default() };
         let mut builder = Builder::new(history.heads.len() as u32);
@@ -36,7 +36,7 @@ impl History {
             facts.report(&mut report, Anomaly::Internal, &[found.txn.0], || {
                 let (txn, name) = (found.txn, history.name(found.key));
                 format!(
-                    "{txn} read {} from {name}, after operations that leave {}",
+                    "{txn} read {} from {name}, but its own operations imply {}",
                     found.found, found.expected
                 )
             });

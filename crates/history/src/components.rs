@@ -3,33 +3,33 @@
 
 use crate::graph::Graph;
 
-/// Finds components of parts of one graph.
+/// Finds the components of parts of one graph.
 pub struct Components<'g> {
     graph: &'g Graph,
-    /// The part that a node belongs to; a search stays within one part.
+    /// The part that each node belongs to; a search stays within one part.
     part: Vec<u32>,
     parts: u32,
-    /// In which order the search met a node, from 1 on; 0: not yet.
-    met: Vec<u32>,
+    /// The position at which the search visited a node, from 1; 0: not visited.
+    visited: Vec<u32>,
     low: Vec<u32>,
     open: Vec<bool>,
 }
 
 impl<'g> Components<'g> {
-    /// All nodes are in part 0.
+    /// Creates a finder with all nodes in part 0.
     pub fn new(graph: &'g Graph) -> Self {
         let n = graph.nodes();
         Self {
             graph,
             part: vec![0; n],
             parts: 0,
-            met: vec![0; n],
+            visited: vec![0; n],
             low: vec![0; n],
             open: vec![false; n],
         }
     }
 
-    /// Makes these nodes a part of their own.
+    /// Moves these nodes to a new part and returns it.
     pub fn separate(&mut self, nodes: &[u32]) -> u32 {
         self.parts += 1;
         for node in nodes {
@@ -38,21 +38,21 @@ impl<'g> Components<'g> {
         self.parts
     }
 
-    /// The part that a node belongs to.
+    /// Returns the part that a node belongs to.
     pub fn part(&self, node: u32) -> u32 {
         self.part[node as usize]
     }
 
-    /// The components of two or more nodes of a part, whose nodes are these, by edges of the kinds
-    /// in `mask`.
+    /// Returns the components with at least two nodes of `part`, whose nodes are `nodes`. Follows
+    /// only edges of the kinds in `mask`.
     pub fn find(&mut self, nodes: &[u32], part: u32, mask: u8) -> Vec<Vec<u32>> {
         for node in nodes {
-            self.met[*node as usize] = 0;
+            self.visited[*node as usize] = 0;
         }
         let (mut found, mut stack, mut calls) = (Vec::new(), Vec::new(), Vec::new());
         let mut count = 0;
         for root in nodes {
-            if self.met[*root as usize] == 0 {
+            if self.visited[*root as usize] == 0 {
                 calls.push(self.enter(*root, &mut count, &mut stack));
             }
             while let Some((node, at)) = calls.last_mut() {
@@ -63,11 +63,11 @@ impl<'g> Components<'g> {
                     if edge.kind & mask == 0 || self.part[edge.to as usize] != part {
                         continue;
                     }
-                    if self.met[edge.to as usize] == 0 {
+                    if self.visited[edge.to as usize] == 0 {
                         calls.push(self.enter(edge.to, &mut count, &mut stack));
                     } else if self.open[edge.to as usize] {
                         self.low[node as usize] =
-                            self.low[node as usize].min(self.met[edge.to as usize]);
+                            self.low[node as usize].min(self.visited[edge.to as usize]);
                     }
                     continue;
                 }
@@ -84,16 +84,17 @@ impl<'g> Components<'g> {
 
     fn enter(&mut self, node: u32, count: &mut u32, stack: &mut Vec<u32>) -> (u32, usize) {
         *count += 1;
-        self.met[node as usize] = *count;
+        self.visited[node as usize] = *count;
         self.low[node as usize] = *count;
         self.open[node as usize] = true;
         stack.push(node);
         (node, self.graph.range(node).start)
     }
 
-    /// Takes the component off the stack if `node` is its first; `None` if not, or if it is alone.
+    /// Pops the component off the stack if `node` is its root. Returns `None` if it is not, or if
+    /// the component has a single node.
     fn close(&mut self, node: u32, stack: &mut Vec<u32>) -> Option<Vec<u32>> {
-        if self.low[node as usize] != self.met[node as usize] {
+        if self.low[node as usize] != self.visited[node as usize] {
             return None;
         }
         let start = stack.iter().rposition(|n| *n == node)?;
@@ -114,7 +115,7 @@ mod tests {
     use crate::graph::{Builder, NO_KEY, RW, WR, WW};
 
     #[test]
-    fn components_follow_only_edges_of_the_mask() {
+    fn components_follow_only_edges_in_the_mask() {
         let mut builder = Builder::new(5);
         for (from, to, kind) in
             [(0, 1, WW), (1, 0, WR), (2, 3, WW), (3, 2, WW), (1, 2, WW), (4, 0, RW)]
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_of_a_million_nodes_needs_no_deep_stack() {
+    fn long_cycles_do_not_overflow_the_stack() {
         let n = 1_000_000;
         let mut builder = Builder::new(n);
         for node in 0..n {

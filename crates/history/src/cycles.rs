@@ -1,21 +1,23 @@
-//! Cycles of the dependency graph, and what each of them is.
+//! Finds and classifies cycles of the dependency graph.
 //!
-//! All cycles lie in strongly connected components. Each component is searched again with fewer
-//! kinds of edges, as Elle does: with writes alone for G0, with reads of writes for G1c, with
-//! anti-dependencies for G-single and G2; then the same with the order of sessions and of real
-//! time. One cycle is reported for each component and step, a short one. The search in a component
-//! ends after at most [`TRIES`] edges of each kind, and earlier in a huge one, so that the whole
-//! stays linear. So a G-single may be reported as a G2 in a huge component. Something is always
-//! reported: the first edge tried of each kind lies on a cycle, of this step or of an earlier one.
+//! All cycles are in strongly connected components. Each component is searched several times with
+//! increasing sets of edge kinds, as in Elle: with writes alone for G0, with reads of writes for
+//! G1c, with anti-dependencies for G-single and G2. The same steps follow with the order of
+//! sessions and of real time. For each component and step, one short cycle is reported. The search
+//! in a component ends after at most [`TRIES`] edges of each kind, and earlier in a huge one, so
+//! that the total time stays linear. As a result, a G-single may be reported as a G2 in a huge
+//! component. No component is missed: the first edge tried of each kind is on a cycle, either of
+//! this step or of an earlier one.
 
 use crate::components::Components;
 use crate::graph::{Edge, Graph, ORDER, RW, RW_TIME, SESSION, VIA, WR, WW};
 use crate::report::{Anomaly, Order};
 use std::collections::VecDeque;
 
-/// Searches in each component and step, for each kind of edge.
+/// Maximum searches in each component and step, for each kind of edge.
 const TRIES: usize = 24;
-/// Nodes that all of them together visit: this, and that many times the component's.
+/// Maximum nodes that all of these searches together visit: a constant, plus a multiple of the
+/// component's size.
 const VISITS: (usize, usize) = (100_000, 4);
 
 /// An edge between two transactions.
@@ -27,7 +29,7 @@ pub struct Link {
     pub key: u32,
 }
 
-/// A cycle, and what it is.
+/// A cycle and its classification.
 #[derive(Clone, Debug)]
 pub struct Cycle {
     pub anomaly: Anomaly,
@@ -35,8 +37,8 @@ pub struct Cycle {
     pub links: Vec<Link>,
 }
 
-/// One step: with these kinds of edges, cycles through one of the second, that are none of the
-/// earlier steps'.
+/// One step: finds cycles of edge kinds in `mask` with at least one edge of a kind in `through`,
+/// which exclude the cycles of earlier steps.
 struct Level {
     mask: u8,
     through: u8,
@@ -56,10 +58,10 @@ const LEVELS: [Level; 6] = [
     Level { mask: WW | WR | RW | VIA | ORDER, through: RW | ORDER, with_order: true },
 ];
 
-/// The edges that are anti-dependencies.
+/// The kinds of edges that are anti-dependencies.
 const ANTI: u8 = RW | RW_TIME;
 
-/// A cycle for each component and step.
+/// Returns one cycle for each component and step.
 pub fn find(graph: &Graph) -> Vec<Cycle> {
     let mut components = Components::new(graph);
     let mut found = Vec::new();
@@ -79,16 +81,16 @@ pub fn find(graph: &Graph) -> Vec<Cycle> {
     found
 }
 
-/// What a search for a path has visited. The vectors are as long as the graph once they are used.
+/// The nodes that path searches have visited. The vectors get the length of the graph on first use.
 #[derive(Default)]
 struct Visits {
-    /// The number of the search; an entry of another number is of an earlier one.
+    /// The number of the current search; entries with another number belong to earlier searches.
     search: u32,
     of: Vec<u32>,
     cost: Vec<u32>,
-    /// Where the path came from: the node, and the edge's index.
+    /// The predecessor of each node on the path, and the index of the edge.
     from: Vec<(u32, usize)>,
-    /// In all searches.
+    /// The number of visits in all searches.
     count: usize,
 }
 
@@ -102,7 +104,7 @@ impl Visits {
         self.search += 1;
     }
 
-    /// The cost so far, if the node was visited.
+    /// Returns the cost of reaching the node, if it was visited.
     fn cost(&self, node: u32) -> Option<u32> {
         (self.of[node as usize] == self.search).then(|| self.cost[node as usize])
     }
@@ -123,7 +125,8 @@ struct Search<'s, 'g> {
 }
 
 impl Search<'_, '_> {
-    /// The cycle to report of a component; `None` if all that were tried belong to an earlier step.
+    /// Returns the cycle to report for a component, or `None` if all cycles that were tried belong
+    /// to an earlier step.
     fn best(&mut self, nodes: &[u32], level: &Level, anti: bool) -> Option<Cycle> {
         let mut best: Option<Cycle> = None;
         let most = self.visits.count + VISITS.0 + VISITS.1 * nodes.len();
@@ -133,7 +136,7 @@ impl Search<'_, '_> {
                 continue;
             }
             tried |= edge.kind;
-            // Without a second anti-dependency, if that is possible.
+            // Prefer a cycle without a second anti-dependency.
             let narrow =
                 if anti && edge.kind & ANTI != 0 { level.mask & !ANTI } else { level.mask };
             let path = self.path(edge.to, from, narrow);
@@ -159,7 +162,7 @@ impl Search<'_, '_> {
         best
     }
 
-    /// Edges within the component: some of each kind.
+    /// Returns edges within the component, at most [`TRIES`] of each kind.
     fn candidates(&self, nodes: &[u32], kinds: u8) -> Vec<(u32, Edge)> {
         let mut found = Vec::new();
         let mut taken = [0; 8];
@@ -178,7 +181,7 @@ impl Search<'_, '_> {
         found
     }
 
-    /// The shortest path within the component. Steps between hidden nodes cost nothing.
+    /// Returns the shortest path within the component. Edges between hidden nodes cost nothing.
     fn path(&mut self, from: u32, to: u32, mask: u8) -> Option<Vec<(u32, Edge)>> {
         self.visits.start(self.graph.nodes());
         self.visits.visit(from, 0, (from, 0));
@@ -218,7 +221,7 @@ impl Search<'_, '_> {
         Some(path)
     }
 
-    /// The edge and the path back as one cycle of transactions.
+    /// Joins the edge and the path back to its start into one cycle of transactions.
     fn cycle(&self, from: u32, edge: Edge, path: &[(u32, Edge)]) -> Cycle {
         let mut edges: Vec<(u32, Edge)> =
             std::iter::once((from, edge)).chain(path.iter().copied()).collect();

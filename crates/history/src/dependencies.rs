@@ -1,5 +1,5 @@
-//! What the operations say about each other: who committed, who wrote what, which operations share
-//! a key.
+//! Derives facts that all keys share: which transactions committed, who wrote each value, and which
+//! operations access each key.
 
 use crate::graph::Builder;
 use crate::history::{History, Key, OpKind, Outcome, PackedOp, TxnIndex};
@@ -8,62 +8,63 @@ use crate::report::{Anomaly, Finding, Order, Report};
 use crate::{lists, registers};
 use hashbrown::HashMap;
 
-/// No transaction.
-pub const NOBODY: u32 = u32::MAX;
+/// Stands for no transaction.
+pub const NO_TXN: u32 = u32::MAX;
 
-/// The history with all that is derived from it before the dependencies.
+/// The history and everything derived from it before the dependencies.
 pub struct Facts<'h> {
     pub history: &'h History,
-    /// Whether a transaction committed: it was acknowledged, or its writes were seen.
+    /// Whether each transaction committed: its commit was acknowledged, or its writes were seen.
     pub committed: Vec<bool>,
     /// The transaction of each operation.
     pub owner: Vec<u32>,
-    /// Operations by key.
+    /// Operations, sorted by key.
     by_key: Vec<u32>,
     starts: Vec<u32>,
     pub options: crate::CheckOptions,
 }
 
-/// Finds the transactions with an unknown outcome that others have seen, and takes in what they
-/// read.
+/// Finds the transactions with an unknown outcome whose writes were seen, and takes their reads
+/// into account.
 ///
-/// Returns whether each transaction committed, and what contradicts itself in those that were
+/// Returns whether each transaction committed, and the internal contradictions in the transactions
 /// found.
-pub fn settle(history: &mut History) -> (Vec<bool>, Vec<Internal>) {
+pub fn resolve_unknown(history: &mut History) -> (Vec<bool>, Vec<Internal>) {
     let mut committed: Vec<bool> =
         history.heads.iter().map(|h| h.outcome == Outcome::Committed).collect();
     let mut internal = Vec::new();
-    let mut left: Vec<u32> = Vec::new();
+    let mut pending: Vec<u32> = Vec::new();
     if history.heads.iter().all(|h| h.outcome != Outcome::Unknown) {
         return (committed, internal);
     }
-    let mut see = |history: &History, left: &mut Vec<u32>, key: u32, value: u64| {
+    let mut mark_seen = |history: &History, pending: &mut Vec<u32>, key: u32, value: u64| {
         let Some(writer) = history.writers.get(&(key, value)).map(|op| history.owner(*op)) else {
             return;
         };
         if history.heads[writer as usize].outcome == Outcome::Unknown && !committed[writer as usize]
         {
             committed[writer as usize] = true;
-            left.push(writer);
+            pending.push(writer);
         }
     };
     for (key, state) in history.keys.iter().enumerate() {
-        state.longest.iter().for_each(|value| see(history, &mut left, key as u32, *value));
+        state.longest.iter().for_each(|value| mark_seen(history, &mut pending, key as u32, *value));
     }
     for txn in (0..history.heads.len() as u32)
         .filter(|t| history.heads[*t as usize].outcome == Outcome::Committed)
     {
         for op in &history.ops[history.range(txn)] {
             match op.kind {
-                OpKind::Read => see(history, &mut left, op.key, op.value),
-                OpKind::Apart => {
-                    history.list(op).iter().for_each(|v| see(history, &mut left, op.key, *v))
-                }
+                OpKind::Read => mark_seen(history, &mut pending, op.key, op.value),
+                OpKind::Divergent => history
+                    .list(op)
+                    .iter()
+                    .for_each(|v| mark_seen(history, &mut pending, op.key, *v)),
                 _ => {}
             }
         }
     }
-    while let Some(txn) = left.pop() {
+    while let Some(txn) = pending.pop() {
         let index = TxnIndex(txn);
         internal.extend(
             internal::find(&history.txn(index).ops).map(|found| Internal { txn: index, ..found }),
@@ -71,11 +72,11 @@ pub fn settle(history: &mut History) -> (Vec<bool>, Vec<Internal>) {
         for at in history.range(txn) {
             let PackedOp { key, kind, value } = history.ops[at];
             match kind {
-                OpKind::Read => see(history, &mut left, key, value),
-                OpKind::Apart => {
-                    let list = history.apart[value as usize].clone();
-                    list.iter().for_each(|value| see(history, &mut left, key, *value));
-                    let (kind, value) = history.fold(Key(key), list);
+                OpKind::Read => mark_seen(history, &mut pending, key, value),
+                OpKind::Divergent => {
+                    let list = history.divergent[value as usize].clone();
+                    list.iter().for_each(|value| mark_seen(history, &mut pending, key, *value));
+                    let (kind, value) = history.add_list(Key(key), list);
                     history.ops[at] = PackedOp { key, kind, value };
                 }
                 _ => {}
@@ -109,24 +110,24 @@ impl<'h> Facts<'h> {
         Self { history, committed, owner, by_key, starts, options }
     }
 
-    /// The operations on a key, by transaction, each transaction's in its own order.
+    /// Returns the operations on a key, grouped by transaction, each group in execution order.
     pub fn groups(&self, key: u32) -> impl Iterator<Item = (u32, &[u32])> {
         let range = self.starts[key as usize] as usize..self.starts[key as usize + 1] as usize;
         let same = |a: &u32, b: &u32| self.owner[*a as usize] == self.owner[*b as usize];
         self.by_key[range].chunk_by(same).map(|group| (self.owner[group[0] as usize], group))
     }
 
-    /// As [`Facts::groups`], of the transactions that committed.
+    /// Returns the groups of [`Facts::groups`] whose transactions committed.
     pub fn committed_groups(&self, key: u32) -> impl Iterator<Item = (u32, &[u32])> {
         self.groups(key).filter(|(txn, _)| self.committed[*txn as usize])
     }
 
-    /// An operation.
+    /// Returns an operation.
     pub fn op(&self, at: u32) -> PackedOp {
         self.history.ops[at as usize]
     }
 
-    /// A finding that is no cycle.
+    /// Reports a finding that is not a cycle.
     pub fn report(
         &self,
         report: &mut Report,
@@ -137,7 +138,7 @@ impl<'h> Facts<'h> {
         self.report_in(report, (anomaly, Order::Data), txns, text);
     }
 
-    /// As [`Facts::report`], of what contradicts this order.
+    /// Reports a finding as [`Facts::report`] does, for a contradiction of the given order.
     pub fn report_in(
         &self,
         report: &mut Report,
@@ -154,7 +155,7 @@ impl<'h> Facts<'h> {
         });
     }
 
-    /// Adds the edges of all keys, and reports what is no cycle.
+    /// Adds the edges of all keys, and reports the findings that are not cycles.
     pub fn add_all(&self, builder: &mut Builder, report: &mut Report) {
         for (key, state) in self.history.keys.iter().enumerate() {
             match state.is_list {
@@ -165,8 +166,8 @@ impl<'h> Facts<'h> {
         }
     }
 
-    /// Reports transactions that read one version of a key and each replaced it. `entries`: the
-    /// version, a transaction.
+    /// Reports transactions that read the same version of a key and each replaced it. Each of
+    /// `entries` is a version and a transaction.
     pub fn lost_updates(&self, report: &mut Report, key: u32, mut entries: Vec<(u64, u32)>) {
         entries.sort_unstable();
         for group in entries.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
@@ -183,7 +184,7 @@ impl<'h> Facts<'h> {
     }
 }
 
-/// The first value that is there twice.
+/// Returns the first value that occurs twice.
 pub fn repeated(list: &[u64]) -> Option<u64> {
     let mut seen = HashMap::with_capacity(list.len());
     list.iter().find(|value| seen.insert(**value, ()).is_some()).copied()

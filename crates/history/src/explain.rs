@@ -1,4 +1,4 @@
-//! Findings in words.
+//! Describes findings in words.
 
 use crate::cycles::{Cycle, Link};
 use crate::graph::{RW, RW_TIME, SESSION, TIME, WR, WW, WW_TIME};
@@ -6,13 +6,13 @@ use crate::history::{History, OpKind, Outcome, PackedOp, TxnIndex};
 use crate::report::{Finding, SHOWN_STEPS, Step};
 use std::fmt::Write;
 
-/// Operations of a transaction that its description shows.
+/// Maximum operations that a transaction's description shows.
 const SHOWN_OPS: usize = 12;
-/// Elements of a list that a description shows: the last ones.
+/// Maximum elements of a list that a description shows: the last ones.
 const SHOWN_ELEMENTS: usize = 8;
 
 impl History {
-    /// A transaction in one line.
+    /// Describes a transaction in one line.
     pub(crate) fn describe(&self, txn: u32) -> String {
         let head = self.heads[txn as usize];
         let outcome = match head.outcome {
@@ -21,7 +21,7 @@ impl History {
             Outcome::Unknown => "outcome unknown",
         };
         let mut text = format!("session {}, {} to ", head.session, head.start);
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = if head.end == u64::MAX { write!(text, "?") } else { write!(text, "{}", head.end) };
         let _ = write!(text, ", {outcome}:");
         let ops = &self.ops[self.range(txn)];
@@ -29,7 +29,7 @@ impl History {
             let name = &self.keys[op.key as usize].name;
             let _ = match op.kind {
                 OpKind::Append => write!(text, " {name} append {};", op.value),
-                OpKind::Prefix | OpKind::Apart => {
+                OpKind::Prefix | OpKind::Divergent => {
                     write!(text, " {name} is {};", short(self.list(op)))
                 }
                 OpKind::Write => write!(text, " {name} := {};", op.value),
@@ -43,7 +43,7 @@ impl History {
         text
     }
 
-    /// A cycle as a finding.
+    /// Turns a cycle into a finding.
     pub(crate) fn explain(&self, cycle: &Cycle) -> Finding {
         let step = |link: &Link| Step {
             from: TxnIndex(link.from),
@@ -69,7 +69,7 @@ impl History {
         match link.kind {
             SESSION => format!("session {} ran {to} after {from}", ends.0.session),
             TIME => {
-                format!("{from} had ended at {} when {to} began at {}", ends.0.end, ends.1.start)
+                format!("{from} ended at {}, before {to} started at {}", ends.0.end, ends.1.start)
             }
             _ if self.keys[link.key as usize].is_list == Some(true) => self.list_reason(link),
             _ => self.register_reason(link),
@@ -97,7 +97,7 @@ impl History {
                 let seen = self.lists(link.to, link.key).find_map(|list| {
                     let value = list.iter().rev().find(|v| before.contains(v))?;
                     Some(format!(
-                        "{to} read {} of {name}, the {value} of which {from} appended",
+                        "{to} read {} from {name}, where {from} appended {value}",
                         short(list)
                     ))
                 });
@@ -107,7 +107,7 @@ impl History {
                 let missed = self.lists(link.from, link.key).find_map(|list| {
                     let value = after.iter().find(|v| !list.contains(v))?;
                     Some(format!(
-                        "{from} read {} of {name}, without the {value} that {to} appended",
+                        "{from} read {} from {name}, without the {value} that {to} appended",
                         short(list)
                     ))
                 });
@@ -135,16 +135,15 @@ impl History {
         let (before, after) = (written(link.from), written(link.to));
         match link.kind {
             WW => format!("{from} wrote {before} to {name}, and {to} replaced it by {after}"),
-            WR => format!("{to} read from {name} what {from} wrote, {before}"),
+            WR => format!("{to} read {before} from {name}, which {from} wrote"),
             RW => format!("{from} read {seen} from {name}, which {to} replaced by {after}"),
             WW_TIME => {
-                format!(
-                    "{before}, which {from} wrote to {name}, was there before the {after} of {to} in real time"
-                )
+                format!("{from} wrote {before} to {name}, before {to} wrote {after} in real time")
             }
             RW_TIME => {
                 format!(
-                    "{from} read {seen} from {name}, which was there before the {after} of {to} in real time"
+                    "{from} read {seen} from {name}, which in real time precedes the {after} \
+                     that {to} wrote"
                 )
             }
             _ => String::new(),
@@ -160,12 +159,12 @@ impl History {
     }
 
     fn lists(&self, txn: u32, key: u32) -> impl Iterator<Item = &[u64]> {
-        let is_list = |op: &&PackedOp| matches!(op.kind, OpKind::Prefix | OpKind::Apart);
+        let is_list = |op: &&PackedOp| matches!(op.kind, OpKind::Prefix | OpKind::Divergent);
         self.on_key(txn, key).filter(is_list).map(|op| self.list(op))
     }
 }
 
-/// A list, or its end.
+/// Formats a list, or the end of a long one.
 fn short(list: &[u64]) -> String {
     match list.len().checked_sub(SHOWN_ELEMENTS) {
         Some(hidden) if hidden > 0 => {
@@ -180,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_list_is_shown_by_its_end() {
+    fn long_lists_are_shortened_to_their_end() {
         assert_eq!(short(&[1, 2]), "[1, 2]");
         assert_eq!(short(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]), "[2 more, 3, 4, 5, 6, 7, 8, 9, 10]");
     }

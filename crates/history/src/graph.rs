@@ -1,33 +1,33 @@
-//! The dependency graph, in compressed rows.
+//! The dependency graph, in compressed sparse rows.
 //!
-//! Nodes below [`Graph::txns`] are transactions. Nodes above are hidden: they stand for a moment in
-//! time or for the end of a version, and replace a product of edges by a sum. A path through hidden
-//! nodes is one edge between two transactions, of the kind with which it begins.
+//! Nodes below [`Graph::txns`] are transactions. The other nodes are hidden: they represent a
+//! moment in time or the end of a version, and replace a product of edges by a sum. A path through
+//! hidden nodes is one edge between two transactions, of the kind of its first edge.
 
-/// One transaction replaced the version that the other one wrote.
+/// The target replaced the version that the source wrote.
 pub const WW: u8 = 1;
-/// One transaction read what the other one wrote.
+/// The target read what the source wrote.
 pub const WR: u8 = 2;
-/// One transaction read a version that the other one replaced.
+/// The source read a version that the target replaced.
 pub const RW: u8 = 4;
-/// As [`WW`], where only real time orders the two versions.
+/// Like [`WW`], but only real time orders the two versions.
 pub const WW_TIME: u8 = 8;
-/// As [`RW`], where only real time orders the two versions.
+/// Like [`RW`], but only real time orders the two versions.
 pub const RW_TIME: u8 = 16;
-/// One session ran one transaction after the other.
+/// One session ran the target after the source.
 pub const SESSION: u8 = 32;
-/// One transaction had ended before the other one began.
+/// The source ended before the target started.
 pub const TIME: u8 = 64;
-/// Out of a hidden node.
+/// An edge out of a hidden node.
 pub const VIA: u8 = 128;
 
-/// The kinds that come from order rather than from data.
+/// The kinds that come from session order or real time instead of data.
 pub const ORDER: u8 = WW_TIME | RW_TIME | SESSION | TIME;
 
-/// No key belongs to the edge.
+/// The key of an edge that belongs to no key.
 pub const NO_KEY: u32 = u32::MAX;
 
-/// An edge, seen from where it begins.
+/// An edge, stored with its source.
 #[derive(Clone, Copy, Debug)]
 pub struct Edge {
     pub to: u32,
@@ -35,7 +35,7 @@ pub struct Edge {
     pub kind: u8,
 }
 
-/// Collects edges.
+/// Collects the edges of a graph.
 pub struct Builder {
     edges: Vec<(u32, Edge)>,
     nodes: u32,
@@ -43,25 +43,25 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A graph of `txns` transactions without edges.
+    /// Creates a graph of `txns` transactions without edges.
     pub fn new(txns: u32) -> Self {
         Self { edges: Vec::new(), nodes: txns, txns }
     }
 
-    /// A new hidden node.
+    /// Adds a hidden node.
     pub fn hidden(&mut self) -> u32 {
         self.nodes += 1;
         self.nodes - 1
     }
 
-    /// Adds an edge; one from a node to itself is left out.
+    /// Adds an edge. Ignores an edge from a node to itself.
     pub fn add(&mut self, from: u32, to: u32, kind: u8, key: u32) {
         if from != to {
             self.edges.push((from, Edge { to, key, kind }));
         }
     }
 
-    /// The graph.
+    /// Builds the graph.
     pub fn build(self) -> Graph {
         let mut starts = vec![0_usize; self.nodes as usize + 1];
         for (from, _) in &self.edges {
@@ -90,27 +90,27 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Number of nodes, hidden ones included.
+    /// Returns the number of nodes, including hidden ones.
     pub fn nodes(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// Number of edges.
+    /// Returns the number of edges.
     pub fn edge_count(&self) -> usize {
         self.edges.len()
     }
 
-    /// Where the edges of a node lie, for [`Graph::edge`].
+    /// Returns the indexes of a node's edges, for [`Graph::edge`].
     pub fn range(&self, node: u32) -> std::ops::Range<usize> {
         self.starts[node as usize]..self.starts[node as usize + 1]
     }
 
-    /// One edge.
+    /// Returns an edge.
     pub fn edge(&self, at: usize) -> Edge {
         self.edges[at]
     }
 
-    /// The edges of a node.
+    /// Returns the edges of a node.
     pub fn from(&self, node: u32) -> &[Edge] {
         &self.edges[self.range(node)]
     }

@@ -1,23 +1,25 @@
-//! Transactions as the clients saw them, kept compactly.
+//! Transactions as the clients saw them, in a compact form.
 //!
 //! Invariants:
 //! 1. A read of a list is stored as a length: it is that prefix of the longest list that a
-//!    committed transaction has read from this key. Lists that are no such prefix are kept whole,
-//!    apart.
-//! 2. Reads of transactions with an unknown outcome are kept whole until the check knows that they
-//!    committed: what they read may never have been committed itself, and must not shape the order.
+//!    committed transaction has read from the key. Lists that are not such a prefix (*divergent*
+//!    lists) are stored completely and separately.
+//! 2. Lists read by transactions with an unknown outcome are stored as divergent until the check
+//!    knows that they committed. What such a transaction read may never have been committed, and
+//!    must not influence the order.
 //! 3. A value is written to a key once in the whole history.
-//! 4. Reads of aborted transactions are not kept: no isolation level promises anything about them.
+//! 4. Reads of aborted transactions are not stored: no isolation level guarantees anything about
+//!    them.
 
 use crate::internal::{self, Internal};
 use hashbrown::HashMap;
 use std::fmt;
 
-/// An object, by its index in its history.
+/// An object, identified by its index in its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub(crate) u32);
 
-/// A transaction, by the order in which it was pushed.
+/// A transaction, identified by the order in which it was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnIndex(pub u32);
 
@@ -32,14 +34,14 @@ impl fmt::Display for TxnIndex {
 pub enum Outcome {
     /// The commit was acknowledged.
     Committed,
-    /// It was rolled back, or never asked to commit.
+    /// The transaction was rolled back, or its commit was never requested.
     Aborted,
-    /// The commit was asked for and never answered: it happened or not. If another transaction sees
-    /// one of its writes, it happened; otherwise the check leaves it out.
+    /// The commit was requested and never answered: it may or may not have happened. If another
+    /// transaction saw one of the writes, it happened; otherwise the check ignores the transaction.
     Unknown,
 }
 
-/// One operation, in the order in which the transaction executed them.
+/// One operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Appended `value` to a list. Each value is appended to a key at most once.
@@ -75,23 +77,25 @@ pub enum Op {
 /// A transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Txn {
-    /// Who ran it. Transactions of one session are executed in the order of their starts.
+    /// The session that ran it. Transactions of one session are executed in the order of their
+    /// starts.
     pub session: u32,
-    /// When the client asked for it; any unit, one monotonic clock for the whole history.
+    /// The time at which the client sent the transaction, in any unit of one monotonic clock for
+    /// the whole history.
     pub start: u64,
-    /// When it had surely ended: for a committed one the acknowledgement. `None`: it may still
-    /// commit.
+    /// A time by which it had certainly ended; for a committed transaction, the acknowledgement.
+    /// `None`: it may still commit.
     pub end: Option<u64>,
     /// How it ended.
     pub outcome: Outcome,
-    /// What it did.
+    /// Its operations, in execution order.
     pub ops: Vec<Op>,
 }
 
-/// Why a history cannot be checked.
+/// A reason why a history cannot be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryError {
-    /// A value is written twice to one key: reads of it would not tell which write they saw.
+    /// A value was written twice to one key, so reads of it do not identify the write.
     WrittenTwice {
         /// The key's name.
         key: String,
@@ -108,7 +112,7 @@ pub enum HistoryError {
         /// Its start.
         start: u64,
     },
-    /// More transactions, operations or keys than 2^32 - 2.
+    /// More than 2^32 - 2 transactions, operations or keys.
     TooLong,
 }
 
@@ -120,21 +124,24 @@ impl fmt::Display for HistoryError {
             Self::BadInterval { start } => {
                 write!(
                     f,
-                    "the transaction that starts at {start} ends before that, or is committed without an end"
+                    "the transaction that starts at {start} ends before its start, \
+                     or is committed without an end"
                 )
             }
-            Self::TooLong => write!(f, "the history is too long"),
+            Self::TooLong => {
+                write!(f, "the history has more than 2^32 - 2 transactions, operations or keys")
+            }
         }
     }
 }
 
 impl std::error::Error for HistoryError {}
 
-/// Where a transaction lies, and in which order.
+/// A transaction without its operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub session: u32,
-    /// The first of its operations in [`History::ops`].
+    /// The index of its first operation in [`History::ops`].
     pub first: u32,
     pub start: u64,
     /// `u64::MAX`: it may still commit.
@@ -142,14 +149,14 @@ pub(crate) struct Head {
     pub outcome: Outcome,
 }
 
-/// What an operation's value means.
+/// The meaning of an operation's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpKind {
     Append,
     /// A read of the first `value` elements of the key's longest list.
     Prefix,
-    /// A read of the list at `value` in [`History::apart`].
-    Apart,
+    /// A read of the list at index `value` in [`History::divergent`].
+    Divergent,
     Write,
     Read,
     ReadNothing,
@@ -163,12 +170,12 @@ pub(crate) struct PackedOp {
     pub kind: OpKind,
 }
 
-/// What is known of a key.
+/// The state of a key.
 #[derive(Debug)]
 pub(crate) struct KeyState {
     pub name: String,
     pub is_list: Option<bool>,
-    /// The longest list that a committed transaction has read, of those that extend each other.
+    /// The longest list that a committed transaction has read, among those that extend each other.
     pub longest: Vec<u64>,
 }
 
@@ -178,20 +185,20 @@ pub struct History {
     pub(crate) heads: Vec<Head>,
     pub(crate) ops: Vec<PackedOp>,
     pub(crate) keys: Vec<KeyState>,
-    pub(crate) apart: Vec<Vec<u64>>,
-    /// The operation that wrote a value.
+    pub(crate) divergent: Vec<Vec<u64>>,
+    /// The operation that wrote each value.
     pub(crate) writers: HashMap<(u32, u64), u32>,
     pub(crate) internal: Vec<Internal>,
     names: HashMap<String, u32>,
 }
 
 impl History {
-    /// An empty history.
+    /// Creates an empty history.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The key of this name; a new one if there is none yet.
+    /// Returns the key with this name, and creates it if necessary.
     pub fn key(&mut self, name: &str) -> Key {
         if let Some(at) = self.names.get(name) {
             return Key(*at);
@@ -202,23 +209,23 @@ impl History {
         Key(at)
     }
 
-    /// The name of a key of this history.
+    /// Returns the name of a key of this history.
     pub fn name(&self, key: Key) -> &str {
         &self.keys[key.0 as usize].name
     }
 
-    /// Number of transactions.
+    /// Returns the number of transactions.
     pub fn len(&self) -> usize {
         self.heads.len()
     }
 
-    /// Returns true if there is no transaction.
+    /// Returns true if there are no transactions.
     pub fn is_empty(&self) -> bool {
         self.heads.is_empty()
     }
 
-    /// Adds a transaction. Those of different sessions may come in any order. After an error the
-    /// history is unusable.
+    /// Adds a transaction. Transactions of different sessions may be added in any order. After an
+    /// error the history is unusable.
     pub fn push(&mut self, txn: Txn) -> Result<TxnIndex, HistoryError> {
         let index = TxnIndex(u32::try_from(self.heads.len()).map_err(|_| HistoryError::TooLong)?);
         if txn.end.map_or(txn.outcome == Outcome::Committed, |end| end < txn.start) {
@@ -260,8 +267,8 @@ impl History {
             Op::Write { value, .. } => (OpKind::Write, value),
             Op::Read { value: Some(value), .. } => (OpKind::Read, value),
             Op::Read { value: None, .. } => (OpKind::ReadNothing, 0),
-            Op::List { values, .. } if outcome == Outcome::Unknown => self.keep_apart(values),
-            Op::List { values, .. } => self.fold(key, values),
+            Op::List { values, .. } if outcome == Outcome::Unknown => self.store_divergent(values),
+            Op::List { values, .. } => self.add_list(key, values),
         };
         let at = self.ops.len() as u32;
         if matches!(kind, OpKind::Append | OpKind::Write)
@@ -273,54 +280,56 @@ impl History {
         Ok(())
     }
 
-    /// Takes in a list that a committed transaction has read.
-    pub(crate) fn fold(&mut self, key: Key, values: Vec<u64>) -> (OpKind, u64) {
+    /// Adds a list that a committed transaction has read.
+    pub(crate) fn add_list(&mut self, key: Key, values: Vec<u64>) -> (OpKind, u64) {
         let longest = &mut self.keys[key.0 as usize].longest;
         let shared = longest.len().min(values.len());
         if longest[..shared] != values[..shared] {
-            return self.keep_apart(values);
+            return self.store_divergent(values);
         }
         let length = values.len() as u64;
         if values.len() > longest.len() {
-            // Lists grow by a few elements at a time: do not reallocate for each.
+            // Lists grow by a few elements at a time: `extend` avoids a reallocation for each.
             longest.extend_from_slice(&values[shared..]);
         }
         (OpKind::Prefix, length)
     }
 
-    fn keep_apart(&mut self, values: Vec<u64>) -> (OpKind, u64) {
-        self.apart.push(values);
-        (OpKind::Apart, self.apart.len() as u64 - 1)
+    fn store_divergent(&mut self, values: Vec<u64>) -> (OpKind, u64) {
+        self.divergent.push(values);
+        (OpKind::Divergent, self.divergent.len() as u64 - 1)
     }
 
-    /// The operations of a transaction, as indexes.
+    /// Returns the indexes of a transaction's operations.
     pub(crate) fn range(&self, txn: u32) -> std::ops::Range<usize> {
         let next =
             self.heads.get(txn as usize + 1).map_or(self.ops.len(), |next| next.first as usize);
         self.heads[txn as usize].first as usize..next
     }
 
-    /// The transaction that an operation belongs to.
+    /// Returns the transaction that an operation belongs to.
     pub(crate) fn owner(&self, op: u32) -> u32 {
         self.heads.partition_point(|head| head.first <= op) as u32 - 1
     }
 
-    /// The list that a read saw.
+    /// Returns the list that a read returned.
     pub(crate) fn list(&self, op: &PackedOp) -> &[u64] {
         match op.kind {
-            OpKind::Apart => &self.apart[op.value as usize],
+            OpKind::Divergent => &self.divergent[op.value as usize],
             _ => &self.keys[op.key as usize].longest[..op.value as usize],
         }
     }
 
-    /// A transaction as it was pushed; of an aborted one only its writes are kept.
+    /// Returns a transaction as it was pushed. For an aborted transaction, it has only the writes.
     pub fn txn(&self, index: TxnIndex) -> Txn {
         let head = self.heads[index.0 as usize];
         let unpacked = self.ops[self.range(index.0)].iter().map(|op| {
             let (key, value) = (Key(op.key), op.value);
             match op.kind {
                 OpKind::Append => Op::Append { key, value },
-                OpKind::Prefix | OpKind::Apart => Op::List { key, values: self.list(op).to_vec() },
+                OpKind::Prefix | OpKind::Divergent => {
+                    Op::List { key, values: self.list(op).to_vec() }
+                }
                 OpKind::Write => Op::Write { key, value },
                 OpKind::Read => Op::Read { key, value: Some(value) },
                 OpKind::ReadNothing => Op::Read { key, value: None },
@@ -335,7 +344,7 @@ impl History {
         }
     }
 
-    /// All transactions, in the order in which they were pushed.
+    /// Returns all transactions, in the order in which they were pushed.
     pub fn txns(&self) -> impl Iterator<Item = Txn> + '_ {
         (0..self.heads.len() as u32).map(|index| self.txn(TxnIndex(index)))
     }

@@ -1,9 +1,9 @@
-//! Whether a transaction's reads agree with its own earlier reads and writes.
+//! Checks whether a transaction's reads agree with its own earlier reads and writes.
 
 use crate::history::{Key, Op, TxnIndex};
 use hashbrown::HashMap;
 
-/// A read that contradicts what its transaction did before.
+/// A read that contradicts an earlier operation of its transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Internal {
     pub txn: TxnIndex,
@@ -12,19 +12,19 @@ pub(crate) struct Internal {
     pub found: String,
 }
 
-/// What a transaction must see of a key.
+/// What a transaction must read from a key.
 enum Known {
     /// Exactly this list.
     List(Vec<u64>),
     /// A list that ends with these elements.
     Ending(Vec<u64>),
-    /// This register.
+    /// This value of a register.
     Register(Option<u64>),
 }
 
-/// The first read that contradicts an earlier operation of the same transaction.
+/// Returns the first read that contradicts an earlier operation of the same transaction.
 pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
-    // Most transactions touch a key once: nothing to compare.
+    // A single operation cannot contradict another one.
     if ops.len() < 2 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Histories as text: one JSON object a line, one line a transaction.
+//! Histories as text: one JSON object per line, one line per transaction.
 //!
 //! ```json
 //! {"session":1,"start":10,"end":20,"outcome":"committed","ops":[["append","x",1],["r","x",[1]],["w","y",5],["r","z",null]]}
@@ -11,14 +11,14 @@
 //! | `outcome` | `"committed"`, `"aborted"` or `"unknown"` |
 //! | `ops` | in order: `["append", KEY, VALUE]`, `["r", KEY, [VALUE, ...]]`, `["w", KEY, VALUE]`, `["r", KEY, VALUE or null]` |
 //!
-//! A KEY is a string or an unsigned integer, a VALUE an unsigned integer. Empty lines are skipped.
-//! The lines may be in any order.
+//! A KEY is a string or an unsigned integer, a VALUE is an unsigned integer. Empty lines are
+//! skipped. The lines may be in any order.
 
 use crate::history::{History, Op, Outcome, Txn};
 use serde_json::{Value, json};
 use std::io::{self, BufRead, Write};
 
-/// Reads a history. An error names the line.
+/// Reads a history. An error message has the line number.
 pub fn read(input: impl BufRead) -> Result<History, String> {
     let mut history = History::new();
     for (number, line) in input.lines().enumerate() {
@@ -70,9 +70,10 @@ fn txn(history: &mut History, value: &Value) -> Result<Txn, String> {
         Some("unknown") => Outcome::Unknown,
         _ => return Err("`outcome` is not committed, aborted or unknown".into()),
     };
-    let session = u32::try_from(number("session")?).map_err(|_| "`session` is above 4294967295")?;
+    let session =
+        u32::try_from(number("session")?).map_err(|_| "`session` is greater than 4294967295")?;
     let end = if value["end"].is_null() { None } else { Some(number("end")?) };
-    let ops = value["ops"].as_array().ok_or("`ops` is not a list")?;
+    let ops = value["ops"].as_array().ok_or("`ops` is not an array")?;
     let ops = ops
         .iter()
         .map(|value| op(history, value).ok_or_else(|| format!("{value} is not an operation")));

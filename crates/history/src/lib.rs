@@ -1,12 +1,13 @@
 //! A checker of transaction histories: finds isolation anomalies in what clients saw.
 //!
-//! A [`History`] holds transactions over two kinds of objects: lists that transactions append
+//! A [`History`] contains transactions over two kinds of objects: lists that transactions append
 //! unique elements to, and registers that transactions write unique values to. [`History::check`]
-//! infers the order of each object's versions from the reads, derives the dependencies between
-//! transactions, adds the order of sessions and of real time, and reports every kind of anomaly
-//! with its evidence.
+//! infers the order of each object's versions from the reads and derives the dependencies between
+//! transactions. It then adds the order of sessions and of real time, and reports every kind of
+//! anomaly with its evidence.
 //!
-//! Nothing here knows a database: what is checked is what the clients recorded.
+//! The crate has no connection to any database: it checks what the clients recorded. The module
+//! [`jsonl`] reads and writes histories as files.
 //!
 //! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental
 //! Observations", VLDB 2020; Adya, Liskov and O'Neil, "Generalized Isolation Level Definitions",
@@ -53,3 +54,8 @@ mod versions;
 pub use check::CheckOptions;
 pub use history::{History, HistoryError, Key, Op, Outcome, Txn, TxnIndex};
 pub use report::{Anomaly, Counts, Finding, Order, Report, Step};
+
+/// Compiles and runs the example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

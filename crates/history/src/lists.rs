@@ -1,35 +1,36 @@
-//! The dependencies that one list shows.
+//! Derives the dependencies that one list shows.
 //!
-//! The longest list that was read is the order of its elements. A committed append that no read
-//! shows lies behind it: every committed append is in the final list, and each list that was read
-//! is a prefix of that. Lists that are no prefix of the longest are reported, and give no edges.
+//! The longest list that was read gives the order of its elements. A committed append that no read
+//! shows comes after it: every committed append is in the final list, and each list that was read
+//! is a prefix of the final list. Lists that are not a prefix of the longest one are reported and
+//! add no edges.
 
-use crate::dependencies::{Facts, NOBODY, repeated};
+use crate::dependencies::{Facts, NO_TXN, repeated};
 use crate::graph::{Builder, RW, WR, WW};
 use crate::history::{OpKind, TxnIndex};
 use crate::report::{Anomaly, Report};
 use hashbrown::HashMap;
 
-/// One list.
+/// The state of one list.
 pub struct Lists<'f, 'h> {
     facts: &'f Facts<'h>,
     key: u32,
     name: &'h str,
     longest: &'h [u64],
-    /// The committed transaction that appended each element; [`NOBODY`] if there is none.
+    /// The committed transaction that appended each element, or [`NO_TXN`].
     by: Vec<u32>,
-    /// Where a committed append lies in the longest list.
+    /// The position of each committed append in the longest list.
     position: HashMap<u32, usize>,
-    /// Each transaction's last append.
+    /// The last append of each transaction.
     last: HashMap<u32, u32>,
-    /// Committed appends that no read shows.
+    /// Transactions with committed appends that no read shows.
     unseen: Vec<u32>,
-    /// Who read the whole longest list.
+    /// Transactions that read the whole longest list.
     readers_of_longest: Vec<u32>,
 }
 
 impl<'f, 'h> Lists<'f, 'h> {
-    /// Finds who appended what.
+    /// Finds the writer of each element.
     pub fn new(facts: &'f Facts<'h>, key: u32) -> Self {
         let state = &facts.history.keys[key as usize];
         let (mut by, mut position) = (Vec::with_capacity(state.longest.len()), HashMap::new());
@@ -38,7 +39,7 @@ impl<'f, 'h> Lists<'f, 'h> {
             let txn = writer
                 .map(|op| facts.owner[op as usize])
                 .filter(|txn| facts.committed[*txn as usize]);
-            by.push(txn.unwrap_or(NOBODY));
+            by.push(txn.unwrap_or(NO_TXN));
             position.extend(writer.filter(|_| txn.is_some()).map(|op| (op, at)));
         }
         let mut last = HashMap::new();
@@ -51,24 +52,24 @@ impl<'f, 'h> Lists<'f, 'h> {
         Self { facts, key, name, longest, by, position, last, unseen, readers_of_longest }
     }
 
-    /// Adds the edges and reports what is no cycle.
+    /// Adds the edges, and reports the findings that are not cycles.
     pub fn add(mut self, builder: &mut Builder, report: &mut Report) {
         let mut updates = Vec::new();
         let is_sound = repeated(self.longest).is_none();
         for (txn, group) in self.facts.committed_groups(self.key) {
-            let (mut first_read, mut appended, mut behind) = (None, false, None);
+            let (mut first_read, mut appended, mut previous) = (None, false, None);
             for at in group {
                 let op = self.facts.op(*at);
                 match op.kind {
                     OpKind::Append => {
-                        self.own_order(report, txn, *at, &mut behind);
+                        self.check_own_order(report, txn, *at, &mut previous);
                         if let (Some(version), false) = (first_read, appended) {
                             updates.push((version, txn));
                         }
                         appended = true;
                     }
                     OpKind::Prefix => {
-                        self.judge(report, txn, &self.longest[..op.value as usize]);
+                        self.check_elements(report, txn, &self.longest[..op.value as usize]);
                         if is_sound {
                             self.read(builder, report, txn, op.value as usize);
                         }
@@ -76,7 +77,7 @@ impl<'f, 'h> Lists<'f, 'h> {
                             first_read.get_or_insert(op.value);
                         }
                     }
-                    OpKind::Apart => self.apart(report, txn, self.facts.history.list(&op)),
+                    OpKind::Divergent => self.divergent(report, txn, self.facts.history.list(&op)),
                     _ => {}
                 }
             }
@@ -88,25 +89,29 @@ impl<'f, 'h> Lists<'f, 'h> {
     }
 
     /// Reports elements that a committed transaction should not have read.
-    fn judge(&self, report: &mut Report, txn: u32, list: &[u64]) {
+    fn check_elements(&self, report: &mut Report, txn: u32, list: &[u64]) {
         let is_longest = list.len() <= self.longest.len() && list == &self.longest[..list.len()];
-        // The common case in one look: all elements are those of committed transactions.
+        // The common case: all elements are of committed transactions.
         if is_longest
-            && !self.by[..list.len()].contains(&NOBODY)
+            && !self.by[..list.len()].contains(&NO_TXN)
             && self.position.len() == self.longest.len()
         {
             return;
         }
         if let Some(value) = repeated(list) {
             self.facts.report(report, Anomaly::Duplicate, &[txn], || {
-                format!("{} read {list:?} of {}, which has {value} twice", TxnIndex(txn), self.name)
+                format!(
+                    "{} read {list:?} from {}, which contains {value} twice",
+                    TxnIndex(txn),
+                    self.name
+                )
             });
         }
         for value in list {
             let Some(op) = self.facts.history.writers.get(&(self.key, *value)) else {
                 self.facts.report(report, Anomaly::Garbage, &[txn], || {
                     format!(
-                        "{} read {value} in {}, which nobody appended",
+                        "{} read {value} from {}, which no transaction appended",
                         TxnIndex(txn),
                         self.name
                     )
@@ -118,7 +123,7 @@ impl<'f, 'h> Lists<'f, 'h> {
                 self.facts.report(report, Anomaly::G1a, &[writer, txn], || {
                     let (reader, writer) = (TxnIndex(txn), TxnIndex(writer));
                     format!(
-                        "{reader} read {value} in {}, appended by {writer}, which was rolled back",
+                        "{reader} read {value} from {}, appended by {writer}, which was rolled back",
                         self.name
                     )
                 });
@@ -126,32 +131,32 @@ impl<'f, 'h> Lists<'f, 'h> {
         }
     }
 
-    fn apart(&self, report: &mut Report, txn: u32, list: &[u64]) {
-        self.judge(report, txn, list);
+    fn divergent(&self, report: &mut Report, txn: u32, list: &[u64]) {
+        self.check_elements(report, txn, list);
         self.facts.report(report, Anomaly::IncompatibleOrder, &[txn], || {
             let (name, longest) = (self.name, self.longest);
             format!(
-                "{} read {list:?} of {name}, another transaction read {longest:?}",
+                "{} read {list:?} from {name}, but another transaction read {longest:?}",
                 TxnIndex(txn)
             )
         });
     }
 
-    /// A transaction's appends must lie in the order in which it made them; `behind`: the latest of
-    /// those before.
-    fn own_order(
+    /// Checks that a transaction's appends are in the order in which it made them. `previous` is
+    /// the latest of its earlier appends.
+    fn check_own_order(
         &mut self,
         report: &mut Report,
         txn: u32,
         op: u32,
-        behind: &mut Option<(u64, usize)>,
+        previous: &mut Option<(u64, usize)>,
     ) {
         let value = self.facts.op(op).value;
         let at = self.position.get(&op).copied().unwrap_or(usize::MAX);
         if at == usize::MAX {
             self.unseen.push(txn);
         }
-        if let Some((before, _)) = behind.filter(|(_, before)| at < *before) {
+        if let Some((before, _)) = previous.filter(|(_, before)| at < *before) {
             self.facts.report(report, Anomaly::IncompatibleOrder, &[txn], || {
                 let (txn, name) = (TxnIndex(txn), self.name);
                 format!(
@@ -160,15 +165,15 @@ impl<'f, 'h> Lists<'f, 'h> {
                 )
             });
         }
-        *behind = Some((value, at));
+        *previous = Some((value, at));
     }
 
-    /// The edges of a read of the first `length` elements.
+    /// Adds the edges of a read of the first `length` elements.
     fn read(&mut self, builder: &mut Builder, report: &mut Report, txn: u32, length: usize) {
-        // What the transaction appended itself is no dependency; the version below is.
+        // The transaction's own appends are no dependency; the version before them is.
         let own = self.by[..length].iter().rev().take_while(|by| **by == txn).count();
         let base = length - own;
-        if base > 0 && self.by[base - 1] != NOBODY {
+        if base > 0 && self.by[base - 1] != NO_TXN {
             let writer = self.by[base - 1];
             builder.add(writer, txn, WR, self.key);
             let last = self.last.get(&writer);
@@ -176,22 +181,24 @@ impl<'f, 'h> Lists<'f, 'h> {
                 self.facts.report(report, Anomaly::G1b, &[writer, txn], || {
                     let (reader, value, name) = (TxnIndex(txn), self.longest[base - 1], self.name);
                     let writer = TxnIndex(writer);
-                    format!("{reader} read {name} up to {value}, behind which {writer} appended more itself")
+                    format!(
+                        "{reader} read {name} up to {value}, but {writer} appended more after it"
+                    )
                 });
             }
         }
         if own > 0 {
             return;
         }
-        match self.by[length..].iter().find(|by| **by != NOBODY) {
+        match self.by[length..].iter().find(|by| **by != NO_TXN) {
             Some(next) => builder.add(txn, *next, RW, self.key),
             None => self.readers_of_longest.push(txn),
         }
     }
 
-    /// The edges between the writers, and to what no read shows.
+    /// Adds the edges between the writers, and to the appends that no read shows.
     fn writes(&self, builder: &mut Builder) {
-        let mut writers = self.by.iter().copied().filter(|by| *by != NOBODY);
+        let mut writers = self.by.iter().copied().filter(|by| *by != NO_TXN);
         let mut before = writers.next();
         for writer in writers {
             builder.add(before.unwrap_or(writer), writer, WW, self.key);

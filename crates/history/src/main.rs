@@ -1,6 +1,6 @@
 //! `clearway-history FILE`: checks a history in the format of [`clearway_history::jsonl`].
 //!
-//! Exit codes: 0 no anomalies, 1 anomalies, 2 the history cannot be read.
+//! Exit codes: 0 for no anomalies, 1 for anomalies, 2 for an unreadable history.
 
 #![forbid(unsafe_code)]
 
@@ -13,8 +13,8 @@ use std::time::Instant;
 const HELP: &str = "\
 usage: clearway-history [--no-real-time] [--examples N] FILE
 
-  --no-real-time   check serializability; without it strict serializability, which also keeps real time
-  --examples N     examples to print of each anomaly [default: 4]";
+  --no-real-time   check serializability instead of strict serializability
+  --examples N     maximum examples to print of each anomaly [default: 4]";
 
 fn main() -> ExitCode {
     match run() {

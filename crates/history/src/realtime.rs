@@ -1,16 +1,17 @@
-//! The order of sessions and of real time, as edges.
+//! Adds the order of sessions and of real time as edges.
 //!
-//! Real time orders every transaction that had ended before another one began: a product of edges.
-//! A chain of hidden nodes carries the same order in at most three edges a transaction: each ended
-//! transaction leads to the next moment of the chain, each moment to the next one, and the last
-//! moment before a start to the transaction that starts.
+//! Real time orders each transaction before every transaction that started after its end: a product
+//! of edges. A chain of hidden nodes, the moments, expresses the same order with at most three
+//! edges per transaction: from each transaction to the next moment after its end, from each moment
+//! to the next, and from the last moment before a start to the transaction that starts.
 
 use crate::graph::{Builder, NO_KEY, SESSION, TIME, VIA};
 use crate::history::Head;
 
 /// Adds the order of real time between the transactions that committed.
 pub fn add_real_time(builder: &mut Builder, heads: &[Head], committed: &[bool]) {
-    // At one moment starts come before ends: only what had ended strictly before is ordered.
+    // At equal times, starts sort before ends: an end must be strictly before a start to order the
+    // two transactions.
     let mut events: Vec<(u64, bool, u32)> = Vec::with_capacity(2 * heads.len());
     for (index, head) in heads.iter().enumerate().filter(|(index, _)| committed[*index]) {
         events.push((head.start, false, index as u32));
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_orders_exactly_what_time_orders() {
+    fn chain_has_exactly_the_order_of_real_time() {
         let mut state = 7_u64;
         let mut below = |n: u64| {
             state = state

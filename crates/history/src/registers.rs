@@ -1,4 +1,4 @@
-//! The dependencies that one register shows.
+//! Derives the dependencies that one register shows.
 
 use crate::dependencies::Facts;
 use crate::graph::{Builder, NO_KEY, RW, RW_TIME, VIA, WR, WW, WW_TIME};
@@ -7,31 +7,31 @@ use crate::report::{Anomaly, Order, Report};
 use crate::versions::{self, Pair, Use};
 use hashbrown::{HashMap, HashSet};
 
-/// Readers times writers above which a hidden node stands between them.
+/// If readers times writers exceeds this, a hidden node between them replaces the product of edges.
 const PRODUCT_LIMIT: usize = 16;
 
-/// A version that a committed transaction left.
+/// A version that a committed transaction wrote last.
 #[derive(Clone, Copy)]
 struct Version {
     value: u64,
     writer: u32,
 }
 
-/// One register.
+/// The state of one register.
 pub struct Registers<'f, 'h> {
     facts: &'f Facts<'h>,
     key: u32,
     name: &'h str,
-    /// From 1 on; 0 is the state before the first write.
+    /// Versions from 1 on; 0 is the state before the first write.
     versions: Vec<Version>,
-    /// The version of a value.
+    /// The version of each value.
     index: HashMap<u64, u32>,
-    /// Who read which version, apart from its own writes.
+    /// Pairs of a version and a transaction that read it, except for reads of its own writes.
     readers: Vec<(u32, u32)>,
-    /// A transaction read the first version and then wrote the second.
+    /// Pairs of versions such that a transaction read the first and then wrote the second.
     follows: Vec<(u32, u32)>,
     updates: Vec<(u64, u32)>,
-    /// By the writers alone; by all transactions.
+    /// The uses of each version by the writers alone, and by all transactions.
     uses: [Vec<Use>; 2],
 }
 
@@ -55,10 +55,10 @@ impl<'f, 'h> Registers<'f, 'h> {
         Self { facts, key, name, versions, index, readers, follows, updates, uses }
     }
 
-    /// Adds the edges and reports what is no cycle.
+    /// Adds the edges, and reports the findings that are not cycles.
     pub fn add(mut self, builder: &mut Builder, report: &mut Report) {
         for (txn, group) in self.facts.committed_groups(self.key) {
-            self.one(builder, report, txn, group);
+            self.add_transaction(builder, report, txn, group);
         }
         self.readers.sort_unstable();
         self.readers.dedup();
@@ -66,18 +66,24 @@ impl<'f, 'h> Registers<'f, 'h> {
             builder.add(self.versions[*version as usize].writer, *reader, WR, self.key);
         }
         let pairs = self.order(report);
-        self.orders(builder, &pairs);
+        self.add_order(builder, &pairs);
         self.facts.lost_updates(report, self.key, std::mem::take(&mut self.updates));
     }
 
-    /// What one transaction did.
-    fn one(&mut self, builder: &mut Builder, report: &mut Report, txn: u32, group: &[u32]) {
+    /// Processes the operations of one transaction.
+    fn add_transaction(
+        &mut self,
+        builder: &mut Builder,
+        report: &mut Report,
+        txn: u32,
+        group: &[u32],
+    ) {
         let (mut first, mut seen, mut last, mut wrote) = (None, None, None, false);
         for op in group.iter().map(|at| self.facts.op(*at)) {
             let version = match op.kind {
                 OpKind::Write => {
                     wrote = true;
-                    // Values that the transaction replaced itself are no versions.
+                    // Values that the transaction itself overwrote are no versions.
                     self.index.get(&op.value).copied()
                 }
                 // A read of its own write is no dependency.
@@ -99,7 +105,7 @@ impl<'f, 'h> Registers<'f, 'h> {
         let head = self.facts.history.heads[txn as usize];
         for (uses, counts) in self.uses.iter_mut().zip([wrote, true]) {
             if let Some(first) = first.filter(|_| counts) {
-                // Of a writer alone only its own version is known.
+                // For a transaction that only writes, only its own version is known.
                 let first = if wrote && seen.is_none() { last.unwrap_or(first) } else { first };
                 let found = &mut uses[first as usize].found;
                 *found = head.start.max(*found);
@@ -111,7 +117,7 @@ impl<'f, 'h> Registers<'f, 'h> {
         }
     }
 
-    /// The version that has this value; reports values that are none.
+    /// Returns the version with this value. Reports a value that is not a version.
     fn read(
         &self,
         builder: &mut Builder,
@@ -124,7 +130,11 @@ impl<'f, 'h> Registers<'f, 'h> {
         }
         let Some(op) = self.facts.history.writers.get(&(self.key, value)) else {
             self.facts.report(report, Anomaly::Garbage, &[txn], || {
-                format!("{} read {value} from {}, which nobody wrote", TxnIndex(txn), self.name)
+                format!(
+                    "{} read {value} from {}, which no transaction wrote",
+                    TxnIndex(txn),
+                    self.name
+                )
             });
             return None;
         };
@@ -133,7 +143,7 @@ impl<'f, 'h> Registers<'f, 'h> {
         if self.facts.committed[writer as usize] {
             builder.add(writer, txn, WR, self.key);
             self.facts.report(report, Anomaly::G1b, &[writer, txn], || {
-                format!("{reader} read {value} from {}, which {by} replaced itself", self.name)
+                format!("{reader} read {value} from {}, which {by} overwrote itself", self.name)
             });
         } else {
             self.facts.report(report, Anomaly::G1a, &[writer, txn], || {
@@ -146,11 +156,11 @@ impl<'f, 'h> Registers<'f, 'h> {
         None
     }
 
-    /// The order of the versions; reports those that have none.
+    /// Returns the order of the versions. Reports versions that cannot be ordered.
     fn order(&self, report: &mut Report) -> Vec<Pair> {
         let (count, [by_writers, by_all]) = (self.versions.len(), &self.uses);
         let real_time = self.facts.options.real_time;
-        // Where the reads contradict real time, the order of the writers still shows the cycles.
+        // If the reads contradict real time, the order of the writers alone still shows the cycles.
         let attempts = [real_time.then_some(by_all), real_time.then_some(by_writers), None];
         let mut contradiction = None;
         let mut pairs = Vec::new();
@@ -174,7 +184,7 @@ impl<'f, 'h> Registers<'f, 'h> {
                 let values: Vec<u64> =
                     cycle.iter().map(|v| self.versions[*v as usize].value).collect();
                 format!(
-                    "the versions {values:?} of {} each come after another one of them",
+                    "the versions {values:?} of {} cannot be ordered: each comes after another one",
                     self.name
                 )
             });
@@ -182,8 +192,8 @@ impl<'f, 'h> Registers<'f, 'h> {
         pairs
     }
 
-    /// The edges that follow from the order of the versions.
-    fn orders(&self, builder: &mut Builder, pairs: &[Pair]) {
+    /// Adds the edges that follow from the order of the versions.
+    fn add_order(&self, builder: &mut Builder, pairs: &[Pair]) {
         let mut pairs = pairs.to_vec();
         pairs.sort_unstable_by_key(|p| (p.before, p.by_time));
         for group in pairs.chunk_by(|a, b| (a.before, a.by_time) == (b.before, b.by_time)) {
@@ -204,7 +214,7 @@ impl<'f, 'h> Registers<'f, 'h> {
     }
 }
 
-/// Adds an edge from each of `from` to each of `to`, by a hidden node where there are many.
+/// Adds an edge from each of `from` to each of `to`, through a hidden node if there are many.
 pub fn add_product(builder: &mut Builder, from: &[u32], to: &[u32], kind: u8, key: u32) {
     if from.len() * to.len() <= PRODUCT_LIMIT {
         for (from, to) in from.iter().flat_map(|f| to.iter().map(move |t| (f, t))) {
@@ -213,7 +223,7 @@ pub fn add_product(builder: &mut Builder, from: &[u32], to: &[u32], kind: u8, ke
         return;
     }
     let node = builder.hidden();
-    // Through the hidden node, a transaction on both sides would lead to itself.
+    // Through the hidden node, a transaction on both sides would have a path to itself.
     let both: HashSet<u32> = to.iter().copied().filter(|t| from.contains(t)).collect();
     from.iter().filter(|f| !both.contains(*f)).for_each(|f| builder.add(*f, node, kind, key));
     to.iter().for_each(|t| builder.add(node, *t, VIA, NO_KEY));

@@ -1,10 +1,10 @@
-//! What a check found.
+//! The results of a check.
 
 use crate::history::TxnIndex;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Steps and transactions of a cycle that a finding shows.
+/// Maximum steps and transactions of a cycle that a finding shows.
 pub(crate) const SHOWN_STEPS: usize = 32;
 
 /// A kind of anomaly, named as in Adya's and Elle's papers.
@@ -14,9 +14,9 @@ pub enum Anomaly {
     G0,
     /// A committed transaction read a write of an aborted one.
     G1a,
-    /// A committed transaction read a write that its writer overwrote or appended to itself.
+    /// A committed transaction read a value that its writer itself overwrote or extended.
     G1b,
-    /// A cycle of writes and reads of them: information flows in a circle.
+    /// A cycle of writes and reads of them: circular information flow.
     G1c,
     /// A cycle with exactly one anti-dependency: read skew, or a read of part of a transaction.
     GSingle,
@@ -26,19 +26,19 @@ pub enum Anomaly {
     LostUpdate,
     /// A transaction's read contradicts its own earlier reads or writes.
     Internal,
-    /// A read of an element or value that nobody wrote.
+    /// A read of an element or value that no transaction wrote.
     Garbage,
-    /// An element is in a list twice.
+    /// A list contains an element twice.
     Duplicate,
-    /// Reads of a list that no single order explains, or appends that are missing or in a wrong
+    /// Reads of a list that no single order explains, or appends that are missing or in the wrong
     /// order.
     IncompatibleOrder,
-    /// The versions of a register cannot be put in an order.
+    /// The versions of a register cannot be ordered.
     CyclicVersions,
 }
 
 impl Anomaly {
-    /// The name that reports show.
+    /// Returns the name that reports show.
     pub fn name(self) -> &'static str {
         match self {
             Self::G0 => "G0",
@@ -57,14 +57,14 @@ impl Anomaly {
     }
 }
 
-/// Which orders a cycle needs besides the dependencies of data.
+/// The orders that a cycle needs besides the data dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Order {
-    /// None: the cycle contradicts serializability itself.
+    /// None: the cycle violates serializability itself.
     Data,
-    /// The order of a session: the cycle contradicts strong session serializability.
+    /// The order of a session: the cycle violates strong session serializability.
     Session,
-    /// Real time: the cycle contradicts strict serializability.
+    /// Real time: the cycle violates strict serializability.
     RealTime,
 }
 
@@ -81,31 +81,32 @@ impl Order {
 /// One edge of a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Must come first.
+    /// The transaction that must come first.
     pub from: TxnIndex,
-    /// Must come later.
+    /// The transaction that must come later.
     pub to: TxnIndex,
-    /// Why.
+    /// The reason for the order.
     pub reason: String,
 }
 
 /// One anomaly with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its kind.
+    /// The kind of anomaly.
     pub anomaly: Anomaly,
-    /// What it contradicts.
+    /// The order that it contradicts.
     pub order: Order,
-    /// The evidence in words; empty for a cycle, whose steps say it.
+    /// The evidence in words; empty for a cycle, whose steps are the evidence.
     pub text: String,
-    /// The edges of the cycle, in order; empty where the anomaly is no cycle.
+    /// The edges of the cycle, in order; empty if the anomaly is not a cycle.
     pub steps: Vec<Step>,
-    /// The transactions that take part, in short; the first ones of a long cycle.
+    /// Short descriptions of the transactions involved; only the first ones of a long cycle.
     pub transactions: Vec<(TxnIndex, String)>,
 }
 
 impl Finding {
-    /// The anomaly's name with what it needs: `G-single-realtime`.
+    /// Returns the anomaly's name with the order that it contradicts, for example
+    /// `G-single-realtime`.
     pub fn name(&self) -> String {
         format!("{}{}", self.anomaly.name(), self.order.suffix())
     }
@@ -133,7 +134,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How much was checked.
+/// The size of the checked history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Transactions whose commit was acknowledged.
@@ -142,39 +143,40 @@ pub struct Counts {
     pub aborted: u64,
     /// Transactions with an unknown outcome.
     pub unknown: u64,
-    /// Of these: how many another transaction has seen, so that they did commit.
+    /// Transactions with an unknown outcome whose writes were seen, so that they did commit.
     pub unknown_seen: u64,
     /// Operations of all transactions.
     pub operations: u64,
-    /// Edges of the graph, those of sessions and real time included.
+    /// Edges of the graph, including those of sessions and real time.
     pub edges: u64,
 }
 
-/// What a check found.
+/// The results of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// How much was checked.
+    /// The size of the checked history.
     pub counts: Counts,
     /// Evidence: at most [`crate::CheckOptions::examples`] for each anomaly and order.
     pub findings: Vec<Finding>,
-    /// How many of each were found. Of cycles: in how many strongly connected components of the
-    /// graph.
+    /// The number of findings for each anomaly and order. For cycles: the number of strongly
+    /// connected components of the graph that have one.
     pub found: BTreeMap<(Anomaly, Order), u64>,
 }
 
 impl Report {
-    /// Returns true if nothing was found.
+    /// Returns true if no anomalies were found.
     pub fn is_clean(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// The kinds of anomaly that were found, in whatever order they contradict.
+    /// Returns the kinds of anomalies that were found, regardless of the order that they
+    /// contradict.
     pub fn anomalies(&self) -> impl Iterator<Item = Anomaly> + '_ {
         let mut last = None;
         self.found.keys().map(|(anomaly, _)| *anomaly).filter(move |a| last.replace(*a) != Some(*a))
     }
 
-    /// Takes in a finding; `build` is called only where one more example is wanted.
+    /// Counts a finding. Calls `build` only if another example is needed.
     pub(crate) fn add(
         &mut self,
         key: (Anomaly, Order),
@@ -188,7 +190,7 @@ impl Report {
         }
     }
 
-    /// One line: how many of each anomaly.
+    /// Summarises the number of each anomaly in one line.
     pub fn summary(&self) -> String {
         if self.is_clean() {
             return "no anomalies".into();

@@ -1,32 +1,32 @@
-//! The order of one register's versions, as far as it can be known.
+//! The order of one register's versions, as far as it can be inferred.
 //!
 //! Version 0 is the state before the first write. Sources of order:
-//! 1. version 0 comes before every other one;
-//! 2. a transaction that reads a version and then writes makes the next version after it;
-//! 3. with real time: a version that somebody had finished with comes before one that somebody only
-//!    then began to use. Only the versions directly before another one are returned; the others
-//!    follow.
+//! 1. Version 0 comes before every other one.
+//! 2. If a transaction reads a version and then writes, its version comes after that one.
+//! 3. With real time: a version that a transaction left comes before a version that a transaction
+//!    found if the former ended before the latter started. Only direct predecessors are returned;
+//!    the other pairs follow from these.
 
-/// When a version was in use.
+/// The times at which a version was in use.
 #[derive(Clone, Copy, Debug)]
 pub struct Use {
     /// The earliest end of a transaction that left the register at this version.
     pub left: u64,
-    /// The latest start of a transaction that found it, or made it without a look.
+    /// The latest start of a transaction that found this version, or wrote it without reading.
     pub found: u64,
 }
 
-/// `before` comes before `after`.
+/// Version `before` comes before version `after`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
     pub before: u32,
     pub after: u32,
-    /// Only real time says so.
+    /// Whether only real time implies the order.
     pub by_time: bool,
 }
 
-/// What is known of the order, or versions that contradict it. `uses`: one for each version;
-/// `None`: no real time.
+/// Returns the known order, or versions that cannot be ordered. `uses` has one entry per version;
+/// `None`: ignore real time.
 pub fn order(
     count: usize,
     follows: &[(u32, u32)],
@@ -48,17 +48,17 @@ pub fn order(
     if contradictory.is_empty() { Ok(pairs) } else { Err(contradictory) }
 }
 
-/// Pairs `u`, `v` with `left(u) < found(v)`, those left out that follow from two others.
+/// Adds the pairs `u`, `v` with `left(u) < found(v)`, except those that follow from two others.
 ///
-/// With the versions sorted by `left`, the ones before `v` are a prefix, in which `u` is direct if
-/// no other member was found after `u` was left. The walk goes backwards and ends as soon as two
-/// members exclude everything that is left.
+/// If the versions are sorted by `left`, the predecessors of `v` are a prefix. In this prefix, `u`
+/// is a direct predecessor if no other member was found after `u` was left. The loop runs backwards
+/// and ends once two members exclude everything before.
 fn in_time(uses: &[Use], pairs: &mut Vec<Pair>) {
     let mut sorted: Vec<u32> =
         (1..uses.len() as u32).filter(|v| uses[*v as usize].left < u64::MAX).collect();
     sorted.sort_unstable_by_key(|v| uses[*v as usize].left);
     let found = |v: u32| uses[v as usize].found;
-    // The members of each prefix that were found last.
+    // The three members of each prefix that were found last.
     let mut tops: Vec<[u32; 3]> = vec![[0; 3]];
     for v in &sorted {
         let mut top = tops[tops.len() - 1];
@@ -83,8 +83,8 @@ fn in_time(uses: &[Use], pairs: &mut Vec<Pair>) {
     }
 }
 
-/// The versions that no order can hold: what is left when all that is first, or only behind others,
-/// is taken away.
+/// Returns the versions that cannot be ordered: the remainder after repeatedly removing versions
+/// without predecessors, then versions without successors.
 fn in_cycles(count: usize, pairs: &[Pair]) -> Vec<u32> {
     let mut alive = vec![true; count];
     for forward in [true, false] {
@@ -116,7 +116,7 @@ fn in_cycles(count: usize, pairs: &[Pair]) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// All pairs that follow from these.
+    /// Returns the transitive closure of the pairs.
     fn closure(count: usize, pairs: &[Pair]) -> Vec<Vec<bool>> {
         let mut reach = vec![vec![false; count]; count];
         pairs.iter().for_each(|p| reach[p.before as usize][p.after as usize] = true);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reduction_loses_nothing() {
+    fn reduction_keeps_the_transitive_closure() {
         let mut state = 3_u64;
         let mut below = |n: u64| {
             state = state
@@ -143,7 +143,7 @@ mod tests {
             let count = 9;
             let mut uses = vec![Use { left: u64::MAX, found: 0 }];
             for v in 1..count as u64 {
-                // In half of the rounds in an order that exists.
+                // Half of the rounds use versions that have an order.
                 let at = if round % 2 == 0 { 10 * v } else { below(60) };
                 let left = if below(6) == 0 { u64::MAX } else { at + below(9) };
                 uses.push(Use { left, found: (at + below(9)).saturating_sub(4 + below(20)) });
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_in_a_circle_are_named() {
+    fn cyclic_versions_are_returned() {
         assert_eq!(order(4, &[(1, 2), (2, 1), (2, 3)], None), Err(vec![1, 2]));
         let first = Pair { before: 0, after: 2, by_time: false };
         assert_eq!(

@@ -1,12 +1,12 @@
-//! Each anomaly of the papers, in the smallest history that shows it: it is found, as what it is,
-//! and nothing else is.
+//! Each anomaly of the papers in the smallest history that shows it: the check must find exactly
+//! this anomaly.
 
 use clearway_history::{
     Anomaly, CheckOptions, History, HistoryError, Order, Outcome, Report, jsonl,
 };
 
-/// Checks a history of lines `OUTCOME SESSION START END: OP KEY VALUE; ...` in short form: outcome
-/// c, a or u; `append x 1`, `list x 1 2`, `w x 1`, `r x 1`, `r x -`.
+/// Checks a history of lines `OUTCOME SESSION START END: OP KEY VALUE; ...`. OUTCOME is c, a or u;
+/// operations are `append x 1`, `list x 1 2`, `w x 1`, `r x 1`, `r x -`.
 fn check_with(text: &str, options: &CheckOptions) -> Report {
     let mut lines = String::new();
     for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
@@ -36,7 +36,7 @@ fn op(text: &str) -> String {
         ["list", key, values @ ..] => format!("[\"r\",\"{key}\",[{}]]", values.join(",")),
         ["r", key, "-"] => format!("[\"r\",\"{key}\",null]"),
         [verb, key, value] => format!("[\"{verb}\",\"{key}\",{value}]"),
-        _ => panic!("`{text}` is no operation"),
+        _ => panic!("`{text}` is not an operation"),
     }
 }
 
@@ -44,7 +44,7 @@ fn check(text: &str) -> Report {
     check_with(text, &CheckOptions::default())
 }
 
-/// The history shows exactly these anomalies.
+/// Asserts that the history has exactly these anomalies.
 fn expect(text: &str, expected: &[&str]) -> Report {
     let report = check(text);
     let mut names: Vec<String> = report.findings.iter().map(|f| f.name()).collect();
@@ -71,7 +71,7 @@ fn a_serial_history_is_clean() {
 
 #[test]
 fn write_cycle_is_g0() {
-    // Adya: the two objects hold the writes in opposite orders.
+    // Adya: the two objects have the writes in opposite orders.
     let report = expect(
         "c 1 0 10: append x 1; append y 1
          c 2 0 10: append x 2; append y 2
@@ -91,7 +91,7 @@ fn read_of_an_aborted_write_is_g1a() {
 
 #[test]
 fn read_of_an_intermediate_write_is_g1b() {
-    // Also read skew: the reader has seen a part of the writer's work.
+    // Also read skew: the reader saw only a part of the writer's work.
     expect(
         "c 1 0 10: append x 1; append x 2\n c 2 0 10: list x 1\n c 3 20 30: list x 1 2",
         &["G1b", "G-single"],
@@ -103,10 +103,7 @@ fn read_of_an_intermediate_write_is_g1b() {
 fn circular_information_flow_is_g1c() {
     let lists = "c 1 0 10: append x 1; list y 1\n c 2 0 10: append y 1; list x 1";
     let report = expect(lists, &["G1c"]);
-    assert!(
-        report.to_string().contains("T1 read [1] of x, the 1 of which T0 appended"),
-        "{report}"
-    );
+    assert!(report.to_string().contains("T1 read [1] from x, where T0 appended 1"), "{report}");
     expect("c 1 0 10: w x 1; r y 1\n c 2 0 10: w y 1; r x 1", &["G1c"]);
 }
 
@@ -119,7 +116,7 @@ fn read_skew_is_g_single() {
         &["G-single"],
     );
     assert!(
-        report.to_string().contains("T0 read [] of x, without the 1 that T1 appended"),
+        report.to_string().contains("T0 read [] from x, without the 1 that T1 appended"),
         "{report}"
     );
     expect("c 1 0 10: r x -; r y 1\n c 2 0 10: w x 1; w y 1", &["G-single"]);
@@ -145,7 +142,7 @@ fn two_updates_of_one_version_are_a_lost_update() {
 }
 
 #[test]
-fn reads_that_change_within_a_transaction_are_internal() {
+fn contradictory_reads_of_a_transaction_are_internal() {
     expect("c 1 0 10: append x 1; list x", &["internal"]);
     expect("c 1 0 10: w x 1; r x 2\n c 2 0 10: w x 2", &["internal"]);
     // Non-repeatable read: also a cycle.
@@ -153,18 +150,18 @@ fn reads_that_change_within_a_transaction_are_internal() {
 }
 
 #[test]
-fn values_that_nobody_wrote_are_garbage() {
+fn unwritten_values_are_garbage_reads() {
     expect("c 1 0 10: list x 7", &["garbage-read"]);
     expect("c 1 0 10: r x 7", &["garbage-read"]);
 }
 
 #[test]
-fn an_element_that_is_there_twice_is_found() {
+fn duplicate_elements_are_found() {
     expect("c 1 0 10: append x 1\n c 2 20 30: list x 1 1", &["duplicate-elements"]);
 }
 
 #[test]
-fn reads_that_no_order_explains_are_incompatible() {
+fn inconsistent_list_reads_are_incompatible() {
     expect(
         "c 1 0 10: append x 1
          c 2 0 10: append x 2
@@ -177,13 +174,13 @@ fn reads_that_no_order_explains_are_incompatible() {
 }
 
 #[test]
-fn versions_in_a_circle_are_found() {
+fn cyclic_versions_are_found() {
     expect(
         "c 1 0 10: r x 1; w x 2
          c 2 0 10: r x 2; w x 1",
         &["cyclic-versions", "G1c"],
     );
-    // Two blind writes at once; later reads see the one, the other, and the one again.
+    // Two concurrent blind writes; later reads return the first, the second, and the first again.
     let report = expect(
         "c 1 0 10: w x 1
          c 2 0 10: w x 2
@@ -196,10 +193,10 @@ fn versions_in_a_circle_are_found() {
 }
 
 #[test]
-fn a_stale_read_needs_real_time_to_be_found() {
+fn stale_reads_are_found_only_with_real_time() {
     let stale = "c 1 0 10: append x 1\n c 2 20 30: list x\n c 3 40 50: list x 1";
     let report = expect(stale, &["G-single-realtime"]);
-    assert!(report.to_string().contains("T0 had ended at 10 when T1 began at 20"), "{report}");
+    assert!(report.to_string().contains("T0 ended at 10, before T1 started at 20"), "{report}");
     let registers = "c 1 0 10: w x 1\n c 2 20 30: w x 2\n c 3 40 50: r x 1";
     expect(registers, &["G-single-realtime", "cyclic-versions-realtime"]);
     for text in [stale, registers] {
@@ -211,13 +208,13 @@ fn a_stale_read_needs_real_time_to_be_found() {
 }
 
 #[test]
-fn a_session_that_forgets_its_own_write_is_found() {
+fn session_that_misses_its_own_write_is_found() {
     // The intervals overlap, as in a pipeline: only the session orders them.
     expect("c 1 0 10: append x 1\n c 1 1 9: list x\n c 2 20 30: list x 1", &["G-single-session"]);
 }
 
 #[test]
-fn a_lost_commit_is_a_cycle_with_the_final_read() {
+fn lost_commit_is_a_cycle_with_the_final_read() {
     expect("c 1 0 10: append x 1\n c 2 20 30: list x", &["G-single-realtime"]);
     expect(
         "c 1 0 10: append x 1\n c 2 0 10: append x 2; append y 2\n c 3 20 30: list x 1; list y 2",
@@ -226,13 +223,13 @@ fn a_lost_commit_is_a_cycle_with_the_final_read() {
 }
 
 #[test]
-fn an_unknown_outcome_may_have_happened_or_not() {
+fn unknown_outcomes_may_be_committed_or_not() {
     expect("u 1 0 -: append x 1\n c 2 20 30: list x", &[]);
     let seen = expect("u 1 0 -: append x 1\n c 2 20 30: list x\n c 3 40 50: list x 1", &[]);
     assert_eq!((seen.counts.unknown, seen.counts.unknown_seen), (1, 1));
-    // Half of it is there.
+    // Only half of the transaction is visible.
     expect("u 1 0 -: append x 1; append y 1\n c 2 20 30: list x 1; list y", &["G-single"]);
-    // It came back after the moment by which it was over.
+    // The write appears after the time by which the transaction had certainly ended.
     expect(
         "u 1 0 10: append x 1\n c 2 20 30: list x\n c 3 40 50: list x 1",
         &["G-single-realtime"],
@@ -240,19 +237,19 @@ fn an_unknown_outcome_may_have_happened_or_not() {
 }
 
 #[test]
-fn what_an_unknown_transaction_read_counts_only_if_it_happened() {
-    // 1 was lost with the crash, together with the transaction that had read it.
+fn reads_of_unknown_transactions_count_if_committed() {
+    // A crash lost 1, together with the transaction that had read it.
     let lost =
         "u 1 0 10: append x 1\n u 2 0 10: list x 1; append y 1\n c 3 20 30: list x; list y\n c 4 40 50: append x 2
          c 3 60 70: list x 2";
     expect(lost, &[]);
-    // The reader survived, and with it what it had read.
+    // The reader survived, and therefore also what it had read.
     let survived = lost.replace("list y\n", "list y 1\n");
     expect(&survived, &["incompatible-order", "G0-realtime", "G-single-realtime"]);
 }
 
 #[test]
-fn histories_that_cannot_be_judged_are_refused() {
+fn invalid_histories_are_rejected() {
     let read = |text: &str| jsonl::read(text.as_bytes()).unwrap_err();
     let twice = r#"{"session":1,"start":1,"end":2,"outcome":"committed","ops":[["append","x",1],["append","x",1]]}"#;
     assert_eq!(read(twice), "line 1: 1 is written twice to x");
@@ -273,7 +270,7 @@ fn histories_that_cannot_be_judged_are_refused() {
 }
 
 #[test]
-fn a_history_survives_its_file() {
+fn jsonl_round_trip_keeps_the_history() {
     let text = r#"{"end":20,"ops":[["append","x",1],["r","x",[1]],["w","y",5],["r","y",5],["r","z",null]],"outcome":"committed","session":1,"start":10}
 {"end":null,"ops":[["r","x",[1,2]],["append","x",3]],"outcome":"unknown","session":2,"start":10}
 {"end":30,"ops":[["append","x",2]],"outcome":"aborted","session":3,"start":20}
@@ -284,8 +281,9 @@ fn a_history_survives_its_file() {
 }
 
 #[test]
-fn a_cycle_of_many_transactions_is_found_and_cut_short() {
-    // Each transaction misses what the one before it appends; the first misses the last one's.
+fn long_cycles_are_found_and_shortened() {
+    // Each transaction misses what the one before it appends; the first misses the append of the
+    // last.
     let n = 30_000;
     let text = |i: u32| format!("c {i} 0 10: list k{i}; append k{} 1\n", (i + 1) % n);
     let report = check(&(0..n).map(text).collect::<String>());
@@ -295,7 +293,7 @@ fn a_cycle_of_many_transactions_is_found_and_cut_short() {
 }
 
 #[test]
-fn a_history_is_built_by_calls() {
+fn histories_can_be_built_without_a_file() {
     let mut history = History::new();
     let x = history.key("x");
     let txn = |session, outcome, value| clearway_history::Txn {

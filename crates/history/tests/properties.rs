@@ -1,15 +1,14 @@
-//! Random executions: what one order explains gives no finding; an anomaly that is planted in it is
-//! found.
+//! Random executions: a serial execution has no findings, and a planted anomaly is found.
 
 use clearway_history::{Anomaly, CheckOptions, History, Key, Op, Outcome, Txn};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-/// Objects of the executions: the lower half are lists.
+/// The number of objects; the lower half are lists.
 const KEYS: usize = 6;
 
-/// A transaction to run: who, what (an object; whether to write), how long before and after the
-/// moment at which it happens its client waits, and how it ends.
+/// A transaction to run: its session, its operations (an object, and whether to write), its
+/// client's waits before and after the moment of execution, and how it ends.
 #[derive(Clone, Debug)]
 struct Plan {
     session: u32,
@@ -32,7 +31,7 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
     prop::collection::vec(plan, 1..60)
 }
 
-/// Runs the plans one after the other, with transactions of other clients around the same moment.
+/// Runs the plans one after the other, with intervals that overlap those of other clients.
 fn run(plans: &[Plan]) -> (History, u64) {
     let mut history = History::new();
     let keys: Vec<Key> = (0..KEYS).map(|k| history.key(&format!("k{k}"))).collect();
@@ -68,7 +67,7 @@ fn run(plans: &[Plan]) -> (History, u64) {
         if plan.ending < 2 {
             (lists, registers) = (saved_lists, saved_registers);
         }
-        // A session waits for its last transaction, unless that was never answered.
+        // A session waits for its previous transaction, unless that was never answered.
         let ended = &mut ended[plan.session as usize];
         let start = (moment - plan.before).max(*ended);
         let end = moment + plan.after;
@@ -79,7 +78,7 @@ fn run(plans: &[Plan]) -> (History, u64) {
     (history, 100 * (plans.len() as u64 + 2))
 }
 
-/// Adds transactions of sessions of their own that show this anomaly.
+/// Adds transactions in separate sessions that show this anomaly.
 fn plant(history: &mut History, anomaly: Anomaly, from: u64) {
     let (x, y, r) = (history.key("planted x"), history.key("planted y"), history.key("planted r"));
     let append = |key, value| Op::Append { key, value };
@@ -136,19 +135,19 @@ fn plant(history: &mut History, anomaly: Anomaly, from: u64) {
         }
     };
     for (at, (outcome, ops)) in all.into_iter().enumerate() {
-        // All at once: nothing but the data orders them.
+        // All concurrent: only the data orders them.
         history
             .push(Txn { session: 100 + at as u32, start: from, end: Some(from + 10), outcome, ops })
             .unwrap();
     }
 }
 
-/// What may be found with an anomaly, since the same history shows it, too.
+/// Returns anomalies that the same history also shows.
 fn companions(anomaly: Anomaly) -> &'static [Anomaly] {
     match anomaly {
         Anomaly::LostUpdate => &[Anomaly::G2],
         Anomaly::CyclicVersions => &[Anomaly::G1c],
-        // An append that its own transaction did not see: others must come in between.
+        // The transaction did not see its own append, so others must come between read and append.
         Anomaly::Internal => &[Anomaly::GSingle],
         _ => &[],
     }
@@ -180,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn a_planted_anomaly_is_found_and_named(plans in plans(), at in 0..ANOMALIES.len(), early in any::<bool>()) {
+    fn planted_anomalies_are_found(plans in plans(), at in 0..ANOMALIES.len(), early in any::<bool>()) {
         let anomaly = ANOMALIES[at];
         let (mut history, end) = run(&plans);
         plant(&mut history, anomaly, if early { 50 } else { end });
@@ -191,13 +190,13 @@ proptest! {
         prop_assert!(found.iter().all(expected), "planted {anomaly:?}\n{report}");
     }
 
-    /// Takes one element away from the end of a read: somebody must have seen the element before,
-    /// or written it.
+    /// Removes the last element of a list from a final read. It must be a finding if the append was
+    /// acknowledged.
     #[test]
-    fn a_read_that_is_made_stale_is_found(plans in plans()) {
+    fn stale_final_reads_are_found(plans in plans()) {
         let (history, end) = run(&plans);
         let mut txns: Vec<Txn> = history.txns().collect();
-        // The last list of a final read of everything.
+        // The lists of a final read of every list.
         let mut changed = History::new();
         let keys: Vec<Key> = (0..KEYS / 2).map(|k| changed.key(&format!("k{k}"))).collect();
         let mut lists: HashMap<Key, Vec<u64>> = HashMap::new();
@@ -215,7 +214,7 @@ proptest! {
             && txn.ops.iter().any(|op| matches!(op, Op::Append { key, value } if *key == stale && Some(*value) == lost)));
         let ops = keys.iter().map(|key| Op::List { key: *key, values: lists.remove(key).unwrap_or_default() }).collect();
         txns.push(Txn { session: 50, start: end, end: Some(end + 1), outcome: Outcome::Committed, ops });
-        // Keys keep their numbers, since both histories name the lists first.
+        // The keys have the same numbers in both histories, since both name the lists first.
         (0..KEYS).for_each(|k| { changed.key(&format!("k{k}")); });
         txns.into_iter().for_each(|txn| { changed.push(txn).unwrap(); });
         let report = changed.check(&CheckOptions::default());
