@@ -145,7 +145,8 @@ fn costs(args: &Args) {
         bare(args.run)
     );
     println!(
-        "| wrapper | threads | CPU ns per hit | latch requests per million hits | waits per million hits |"
+        "| wrapper | threads | CPU ns per hit | latch requests per million hits \
+         | waits per million hits |"
     );
     println!("|---|---|---|---|---|");
     let kinds =
@@ -203,7 +204,8 @@ fn ratios(longest: usize) {
     }
     let [a, b, c, d] = worst;
     println!(
-        "largest loss in percentage points over {seen} runs: combining {a:.2} and {b:.2}, batched with {QUEUE} {c:.2} and {d:.2}"
+        "largest loss in percentage points over {seen} runs: combining {a:.2} and {b:.2}, \
+         batched with {QUEUE} {c:.2} and {d:.2}"
     );
 }
 

@@ -291,7 +291,8 @@ impl FromStr for ReplacementKind {
                 let unknown = || {
                     let offered = WrapperKind::default().name();
                     format!(
-                        "unknown wrapper of policies \"{wrapper}\"; available: {offered}, {MULTILIST}, {MARKED}"
+                        "unknown wrapper of policies \"{wrapper}\"; \
+                         available: {offered}, {MULTILIST}, {MARKED}"
                     )
                 };
                 offered.map(|wrapper| Self::Wrapped(policy, *wrapper)).ok_or_else(unknown)

@@ -314,7 +314,8 @@ fn single_thread_evicts_like_the_plain_policy() {
     }
 }
 
-/// More threads than cores, with concurrent evictions: every hit on a resident page is applied once.
+/// More threads than cores, with concurrent evictions: every hit on a resident page is applied
+/// once.
 #[test]
 fn concurrent_hits_are_applied_once() {
     const THREADS: u32 = 24;

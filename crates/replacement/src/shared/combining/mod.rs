@@ -7,8 +7,8 @@
 //! entries per frame, hits on the same page are merged into one entry with a count. So no access is
 //! dropped, no thread waits, and memory is bounded by the number of pages.
 //!
-//! The batch size (how many hits a thread keeps back) follows the size of the pool and the number of
-//! threads. All threads together keep back at most one hit per [`FRAMES_PER_HIT`] frames, and
+//! The batch size (how many hits a thread keeps back) follows the size of the pool and the number
+//! of threads. All threads together keep back at most one hit per [`FRAMES_PER_HIT`] frames, and
 //! each thread at most [`MAX_BATCH`]. With too many threads for the pool the batch size is 0, and
 //! each hit tries the latch. So the policy chooses as if it received every hit immediately, except
 //! for the order of a few hits of different threads.

@@ -137,7 +137,8 @@ impl Ring {
     #[inline(always)]
     fn store(&self, tail: u32, entry: Entry) {
         // Relaxed: the slot publishes nothing but the hit itself. `handed_over` or the latch orders
-        // the hits of a queue before its drain; a holder that reads a slot earlier gets a whole hit.
+        // the hits of a queue before its drain; a holder that reads a slot earlier gets a whole
+        // hit.
         self.slot(tail).store(entry.to_u64(), Ordering::Relaxed);
         self.own.tail.store(tail.wrapping_add(1), Ordering::Relaxed);
     }
