@@ -19,6 +19,16 @@ pub struct Characteristics {
     pub deferrable: bool,
 }
 
+/// How a statement runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunOptions {
+    /// The statement is one of several in an implicit transaction: do not commit after it;
+    /// [`Client::end_implicit`] will.
+    pub implicit_block: bool,
+    /// Characteristics of the transaction that it begins, if any: the session's defaults.
+    pub characteristics: Characteristics,
+}
+
 /// The parts of a transaction's state that restrict changes of its characteristics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {

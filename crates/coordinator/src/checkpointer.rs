@@ -6,9 +6,9 @@
 //! fail. Locking: one monitor over the requests, never held during I/O. A crash leaves the last
 //! completed checkpoint.
 
-use crate::engine::Engine;
 use clearway_latch::Monitor;
 use clearway_latch::lockstat::Class;
+use clearway_storage::Node;
 use clearway_sync::panics::caught;
 use clearway_sync::thread::{self, JoinHandle};
 use clearway_sync::time::{Duration, Instant};
@@ -48,19 +48,19 @@ impl Checkpointer {
     /// that do not wait.
     pub(crate) fn start(
         &self,
-        engine: &Arc<Engine>,
+        node: &Arc<Node>,
         interval: Duration,
         log: u64,
         lazy_flush: Duration,
     ) {
-        self.start_with(engine, interval, log, move |shared| next_turn(shared, lazy_flush));
+        self.start_with(node, interval, log, move |shared| next_turn(shared, lazy_flush));
     }
 
-    fn start_with<F>(&self, engine: &Arc<Engine>, interval: Duration, log: u64, next_turn: F)
+    fn start_with<F>(&self, node: &Arc<Node>, interval: Duration, log: u64, next_turn: F)
     where
         F: Fn(&Monitor<State>) -> Option<Vec<Answer>> + Send + 'static,
     {
-        let (shared, weak) = (self.shared.clone(), Arc::downgrade(engine));
+        let (shared, weak) = (self.shared.clone(), Arc::downgrade(node));
         let spawned = thread::Builder::new().name(NAME.into()).spawn(move || {
             let ended = caught(|| {
                 let mut last = Instant::now();
@@ -70,8 +70,8 @@ impl Checkpointer {
                 // same schedule as any other.
                 let mut begun_at = None;
                 while let Some(requests) = next_turn(&shared) {
-                    let Some(engine) = weak.upgrade() else { return };
-                    let wal = engine.node().wal();
+                    let Some(node) = weak.upgrade() else { return };
+                    let wal = node.wal();
                     let appended = wal.appended();
                     wal.request_flush(appended);
                     let from = *begun_at.get_or_insert(appended);
@@ -85,25 +85,23 @@ impl Checkpointer {
                     due = false;
                     last = Instant::now();
                     begun_at = Some(appended);
-                    let result = engine
-                        .node()
-                        .checkpoint()
-                        .map_err(|e| SqlError::new(SqlState::IO, e.to_string()));
+                    let result =
+                        node.checkpoint().map_err(|e| SqlError::new(SqlState::IO, e.to_string()));
                     match &result {
                         Ok(()) => shared.lock().made += 1,
                         Err(e) => tracing::error!("checkpoint failed: {e}"),
                     }
-                    answer_all(&engine, requests, &result);
+                    answer_all(&node, requests, &result);
                 }
             });
-            if let (Err(message), Some(engine)) = (ended, weak.upgrade()) {
-                end(&shared, &engine, &format!("their thread panicked: {message}"));
-                engine.fail_by_panic(NAME, &message);
+            if let (Err(message), Some(node)) = (ended, weak.upgrade()) {
+                end(&shared, &node, &format!("their thread panicked: {message}"));
+                fail_by_panic(&node, NAME, &message);
             }
         });
         match spawned {
             Ok(handle) => self.shared.lock().thread = Some(handle),
-            Err(e) => end(&self.shared, engine, &format!("their thread cannot be started: {e}")),
+            Err(e) => end(&self.shared, node, &format!("their thread cannot be started: {e}")),
         }
     }
 
@@ -140,14 +138,14 @@ impl Checkpointer {
 }
 
 /// Calls each callback, even if an earlier one panics.
-fn answer_all(engine: &Engine, requests: Vec<Answer>, result: &Result<(), SqlError>) {
+fn answer_all(node: &Node, requests: Vec<Answer>, result: &Result<(), SqlError>) {
     for answer in requests {
-        engine.watch(NAME, || answer(result.clone()));
+        watch(node, NAME, || answer(result.clone()));
     }
 }
 
 /// Records that the thread has ended and fails present and later requests.
-fn end(shared: &Monitor<State>, engine: &Engine, why: &str) {
+fn end(shared: &Monitor<State>, node: &Node, why: &str) {
     let why = format!("no checkpoints: {why}");
     tracing::error!("{why}");
     let refused = SqlError::new(SqlState::INTERNAL, why);
@@ -156,7 +154,7 @@ fn end(shared: &Monitor<State>, engine: &Engine, why: &str) {
         state.ended = Some(refused.clone());
         std::mem::take(&mut state.requests)
     };
-    answer_all(engine, requests, &Err(refused));
+    answer_all(node, requests, &Err(refused));
 }
 
 /// Waits for a request or for `wait`. Returns `None` to stop.
@@ -164,6 +162,17 @@ fn next_turn(shared: &Monitor<State>, wait: Duration) -> Option<Vec<Answer>> {
     let idle = |s: &mut State| !s.stop && s.requests.is_empty();
     let (mut state, _) = shared.wait_timeout_while(shared.lock(), wait, idle);
     if state.stop { None } else { Some(std::mem::take(&mut state.requests)) }
+}
+
+/// Runs a thread's work. A panic stops here and fails the node.
+pub(crate) fn watch(node: &Node, thread: &str, work: impl FnOnce()) {
+    if let Err(message) = caught(work) {
+        fail_by_panic(node, thread, &message);
+    }
+}
+
+pub(crate) fn fail_by_panic(node: &Node, thread: &str, message: &str) {
+    node.fail(format!("thread {thread} panicked: {message}"));
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::EngineConfig;
+use crate::{Engine, EngineConfig};
 use clearway_env::MemDisk;
 use clearway_storage::NodeConfig;
 use std::path::Path;
@@ -38,8 +38,9 @@ fn panic_between_checkpoints_fails_the_engine() {
     for _ in 0..2 {
         let send = send.clone();
         checkpointer.request(Box::new(move |result| send.send(result).expect("the test waits")));
-        checkpointer
-            .start_with(&engine, Duration::MAX, u64::MAX, |_| panic!("planted in its thread"));
+        checkpointer.start_with(engine.node(), Duration::MAX, u64::MAX, |_| {
+            panic!("planted in its thread")
+        });
         let refused = receive.recv().expect("an answer").expect_err("no checkpoint");
         assert_eq!(
             refused.message(),

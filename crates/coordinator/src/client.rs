@@ -11,7 +11,7 @@
 //! 3. Dropping a client without [`Client::close`] leaves its locks held; the server always calls
 //!    `close`.
 
-use crate::characteristics::Characteristics;
+use crate::characteristics::{Characteristics, RunOptions};
 use crate::copy::CopyIn;
 use crate::core::{Answer, Block, Core};
 use crate::engine::Engine;
@@ -23,7 +23,7 @@ use crate::statement::{command, controls, failed_block, goes_on, modify_tag, rea
 use crate::tag::Tag;
 use crate::task::{self, Suspended};
 use crate::whole::{self, Asking};
-use crate::{finish, learned, multi, replay, snapshot, stream, txn};
+use crate::{finish, learning, multi, replay, snapshot, stream, txn};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Query, Route, Source, TxnOptions};
 use clearway_ir::{Catalog, Plan, Statement};
@@ -34,16 +34,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-
-/// How a statement runs.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RunOptions {
-    /// The statement is one of several in an implicit transaction: do not commit after it;
-    /// [`Client::end_implicit`] will.
-    pub implicit_block: bool,
-    /// Characteristics of the transaction that it begins, if any: the session's defaults.
-    pub characteristics: Characteristics,
-}
 
 pub(crate) struct Simple {
     plan: Arc<Plan>,
@@ -343,7 +333,7 @@ impl Client {
             let id = txn::join(core, &mut state, partition);
             state.wrote |= !matches!(plan.statement, Statement::Query(_));
             let fresh = txn::is_fresh(&state, program);
-            let learns = learned::learns(core.engine(), &state, program);
+            let learns = learning::learns(core.engine(), &state, program);
             let goes_behind = state.goes_behind(program);
             let batch = stream::batch_of(core, &plan.statement);
             core.read_at.set(ReadAt::of(sees));

@@ -1,6 +1,7 @@
 //! COPY FROM STDIN: batches of rows in one transaction.
 
-use crate::client::{Client, RunOptions};
+use crate::characteristics::RunOptions;
+use crate::client::Client;
 use crate::core::Core;
 use crate::insert::{Inserter, Rounds};
 use crate::outcome::{End, Outcome, Step, Stop, stopped};

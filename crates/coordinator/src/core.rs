@@ -10,13 +10,13 @@
 //!    since the last transaction end was answered. [`Core::answered`] tells each answer to the
 //!    client what to wait for: nothing in an open block, everything at its end.
 
-use crate::characteristics::{Characteristics, Progress};
-use crate::client::RunOptions;
+use crate::characteristics::{Characteristics, Progress, RunOptions};
 use crate::engine::Engine;
 use crate::exports::Exported;
+use crate::message::control;
 use crate::multi;
 use crate::outcome::{Part, shows_data};
-use crate::port::{PortInner, control};
+use crate::port::PortInner;
 use crate::replay::{Replays, Script};
 use crate::snapshot::{ReadAt, View};
 use crate::whole::{self, Whole};

@@ -13,8 +13,8 @@
 //! leads to one of the blocked ones and stays. Following these edges yields a cycle. The last
 //! change that closed it was a wait that joined a line (1) or an update of a line (2), and each of
 //! these triggered a search. Conversely, every victim is on a cycle of edges that were each true
-//! when reported. An edge that is no longer true leads to a transaction that has ended, and so to
-//! no other. A transaction whose wait has ended meanwhile ignores the notification.
+//! when reported. An edge that is no longer true leads to a transaction that has ended, which
+//! has no edges. A transaction whose wait has ended meanwhile ignores the notification.
 //!
 //! Each transaction on a cycle waits for all that its line waits for, so the cycle breaks whichever
 //! of them gives up: the *victim*.

@@ -14,16 +14,15 @@
 //! each new plan's first run in a block. No other lock is taken under any of them. A crash leaves
 //! the data directory as `storage` describes.
 
-use crate::activity::Workers;
 use crate::bootstrap;
 use crate::catalog_rows::FIRST_USER_ID;
-use crate::checkpointer::Checkpointer;
+use crate::checkpointer::{self, Checkpointer};
 use crate::deadlock::WaitsFor;
+use crate::ended::Workers;
 use crate::exports::Exports;
 use crate::learned::LearnedLocks;
 use crate::mailbox::{Mailbox, Waker};
 use crate::past::Past;
-use crate::port::Port;
 use crate::slices::Slices;
 use crate::system::System;
 use clearway_buffer::Pool;
@@ -35,7 +34,6 @@ use clearway_partition::{Limits, Message, Outbox, Partition, Snapshots};
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport, SpillFile};
 use clearway_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use clearway_sync::canary::{self, Bug};
-use clearway_sync::panics::caught;
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, TxnId};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -111,7 +109,7 @@ static LEARNED: Class = Class::new("coordinator.learned");
 /// One node's engine.
 pub struct Engine {
     partitions: Vec<Combiner<Partition, Message>>,
-    node: Node,
+    node: Arc<Node>,
     mailboxes: Vec<Mailbox>,
     slices: Slices,
     /// Waits in progress at each partition, for locks and for the partition. A hint: changes may
@@ -199,7 +197,7 @@ impl Engine {
             started_at: node.wal().appended(),
             system: OnceLock::new(),
             checkpointer: Checkpointer::default(),
-            node,
+            node: Arc::new(node),
         });
         engine.start_background(
             config.checkpoint_interval,
@@ -223,7 +221,7 @@ impl Engine {
                 engine.checkpointer.request(Box::new(drop));
             }
         }));
-        self.checkpointer.start(self, interval, log, lazy_flush);
+        self.checkpointer.start(&self.node, interval, log, lazy_flush);
     }
 
     fn tell_durable(&self) {
@@ -248,10 +246,6 @@ impl Engine {
         }
     }
 
-    /// Returns a worker's access to the engine. Call it once per worker, in its thread.
-    pub fn port(self: &Arc<Self>, worker: u16) -> Port {
-        Port::new(self.clone(), worker)
-    }
     /// Returns the committed catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.catalog.lock().clone()
@@ -337,7 +331,7 @@ impl Engine {
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         self.node.pool()
     }
-    pub(crate) fn node(&self) -> &Node {
+    pub(crate) fn node(&self) -> &Arc<Node> {
         &self.node
     }
     /// Counts the start or the end of a wait at the partition.
@@ -463,12 +457,10 @@ impl Engine {
 
     /// Runs a thread's work. A panic stops here and fails the engine: see [`Engine::failed`].
     pub fn watch(&self, thread: &str, work: impl FnOnce()) {
-        if let Err(message) = caught(work) {
-            self.fail_by_panic(thread, &message);
-        }
+        checkpointer::watch(&self.node, thread, work);
     }
     pub(crate) fn fail_by_panic(&self, thread: &str, message: &str) {
-        self.node.fail(format!("thread {thread} panicked: {message}"));
+        checkpointer::fail_by_panic(&self.node, thread, message);
     }
 
     /// Stops the background work, and writes a last checkpoint and the log's end. Workers must have

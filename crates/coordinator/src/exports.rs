@@ -17,11 +17,7 @@
 //!
 //! Source: PostgreSQL 15, `ExportSnapshot` and `ImportSnapshot` in snapmgr.c.
 
-use crate::characteristics::{Characteristics, too_late};
-use crate::core::{Core, Txn};
-use crate::snapshot::View;
-use clearway_ir::Env;
-use clearway_ir::statement::Isolation;
+use crate::characteristics::Characteristics;
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_partition::Snapshot;
@@ -56,7 +52,7 @@ impl Default for Exports {
 impl Exports {
     /// Shares the snapshot under a new id in PostgreSQL's format: its LSN, and a number that makes
     /// the id unique.
-    fn add(
+    pub(crate) fn add(
         self: &Arc<Self>,
         snapshot: Arc<Snapshot>,
         source: Characteristics,
@@ -70,7 +66,7 @@ impl Exports {
         Exported { exports: self.clone(), id }
     }
 
-    fn find(&self, id: &str) -> SqlResult<(Arc<Snapshot>, Characteristics)> {
+    pub(crate) fn find(&self, id: &str) -> SqlResult<(Arc<Snapshot>, Characteristics)> {
         let open = self.open.lock();
         let Some(Export { snapshot, source, pid }) = open.get(id) else {
             return Err(SqlError::new(
@@ -93,6 +89,11 @@ pub(crate) struct Exported {
 }
 
 impl Exported {
+    /// Returns the id under which it can be imported.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// Returns the snapshot, unless the transaction has failed.
     pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
         self.exports.open.lock().get(&self.id)?.snapshot.clone()
@@ -115,74 +116,4 @@ impl Drop for Exported {
         let share = self.exports.open.lock().remove(&self.id);
         drop(share);
     }
-}
-
-/// Exports the running statement's snapshot and returns its id.
-pub(crate) fn export(core: &Core, env: &Env) -> SqlResult<String> {
-    let mut txn = core.txn();
-    if !txn.savepoints.is_empty() {
-        return Err(too_late("cannot export a snapshot from a subtransaction"));
-    }
-    let source = txn.characteristics;
-    if source.isolation == Isolation::Serializable && !source.read_only {
-        return Err(SqlError::unsupported(
-            "exporting a snapshot from a serializable transaction that may write",
-        )
-        .hint(
-            "Such a transaction reads under locks. Use REPEATABLE READ, or SERIALIZABLE READ ONLY.",
-        ));
-    }
-    let Some(snapshot) = txn.snapshot() else {
-        let text = "cannot export a snapshot from a transaction that reads under locks";
-        return Err(SqlError::new(SqlState(*b"55000"), text)
-            .detail("A large transaction was active when the first query began, and its changes are in the log only.")
-            .hint("Start a new transaction."));
-    };
-    let pid = env.session.as_ref().map_or(0, |session| session.pid);
-    let exported = core.engine().exports().add(snapshot, source, pid);
-    let id = exported.id.to_string();
-    txn.exported.push(exported);
-    Ok(id)
-}
-
-/// SET TRANSACTION SNAPSHOT: from now on the transaction sees the exporter's state.
-pub(crate) fn import(core: &Core, id: &str) -> SqlResult<()> {
-    let mut txn = core.txn();
-    let snapshot = importable(core, &txn, id)?;
-    txn.view = View::AsOf(snapshot);
-    // As in PostgreSQL: its characteristics are fixed now.
-    txn.queried = true;
-    Ok(())
-}
-
-/// Returns the error that [`import`] would return.
-pub(crate) fn check(core: &Core, id: &str) -> SqlResult<()> {
-    importable(core, &core.txn(), id).map(drop)
-}
-
-fn importable(core: &Core, txn: &Txn, id: &str) -> SqlResult<Arc<Snapshot>> {
-    if txn.queried || !txn.savepoints.is_empty() || !matches!(txn.view, View::Undecided) {
-        return Err(too_late("SET TRANSACTION SNAPSHOT must be called before any query"));
-    }
-    let unsupported = |text: &str| SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text);
-    let own = txn.characteristics;
-    if own.isolation < Isolation::RepeatableRead {
-        return Err(unsupported(
-            "a snapshot-importing transaction must have isolation level SERIALIZABLE or REPEATABLE READ",
-        ));
-    }
-    let (snapshot, source) = core.engine().exports().find(id)?;
-    if own.isolation == Isolation::Serializable {
-        if source.isolation != Isolation::Serializable {
-            return Err(unsupported(
-                "a serializable transaction cannot import a snapshot from a non-serializable transaction",
-            ));
-        }
-        if source.read_only && !own.read_only {
-            return Err(unsupported(
-                "a non-read-only serializable transaction cannot import a snapshot from a read-only transaction",
-            ));
-        }
-    }
-    Ok(snapshot)
 }

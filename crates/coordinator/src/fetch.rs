@@ -7,8 +7,8 @@
 //! space: on a full disk that may take long, and others need the frames.
 
 use crate::engine::Engine;
-use crate::mailbox::Mail;
-use crate::port::control;
+use crate::mailbox::{Held, Mail};
+use crate::message::control;
 use clearway_buffer::{MissingPage, Pin};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
@@ -18,9 +18,6 @@ use clearway_types::{PartitionId, SqlError, TxnId};
 use std::sync::Arc;
 
 static GATHERING: Class = Class::new("coordinator.fetched");
-
-/// The pages that a retry needs, pinned until dropped; or why they are not available.
-pub(crate) type Held = Result<Vec<Pin>, SqlError>;
 
 type Done = Box<dyn FnOnce(Held) + Send>;
 

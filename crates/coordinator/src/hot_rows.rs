@@ -11,7 +11,7 @@
 use crate::deadlock::{LockName, Names};
 use crate::engine::Engine;
 use crate::mailbox::Mail;
-use crate::port::control;
+use crate::message::control;
 use clearway_ir::Catalog;
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;

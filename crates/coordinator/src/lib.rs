@@ -6,8 +6,6 @@
 //! session may continue: nothing here blocks a thread.
 //!
 //! Must not know: SQL text, the wire protocol, pages, how a partition executes a program.
-//!
-//! Must not know: SQL text, the wire protocol, pages, how a partition executes a program.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +21,7 @@ mod copy;
 mod core;
 mod ddl;
 mod deadlock;
+mod ended;
 mod engine;
 mod exports;
 mod fetch;
@@ -31,7 +30,10 @@ mod global_indexes;
 mod hot_rows;
 mod insert;
 mod learned;
+mod learning;
+mod lock_waits;
 mod mailbox;
+mod message;
 mod multi;
 mod outcome;
 mod pace;
@@ -39,6 +41,7 @@ mod past;
 mod port;
 mod query;
 mod replay;
+mod shared_snapshots;
 mod slices;
 mod snapshot;
 mod statement;
@@ -47,12 +50,13 @@ mod system;
 mod tag;
 mod task;
 mod txn;
+mod views;
 mod whole;
 
 pub use activity::Activity;
-pub use characteristics::Characteristics;
+pub use characteristics::{Characteristics, RunOptions};
 pub use check::{CheckReport, check};
-pub use client::{Client, RunOptions};
+pub use client::Client;
 pub use deadlock::{LockName, LockWait, LoggedWait, WaitId, one_line};
 pub use engine::{Dispatch, Engine, EngineConfig};
 pub use hot_rows::HotRow;

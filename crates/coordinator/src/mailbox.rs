@@ -8,14 +8,18 @@
 //! Locking: none; a lock-free queue and one flag. A crash leaves nothing: mail concerns running
 //! transactions only.
 
+use clearway_buffer::Pin;
 use clearway_partition::{Failure, Message, Origin, Reply};
 use clearway_sync::atomic::{AtomicBool, Ordering};
-use clearway_types::{Lsn, PartitionId, TxnId};
+use clearway_types::{Lsn, PartitionId, SqlError, TxnId};
 use crossbeam_queue::SegQueue;
 use std::sync::Arc;
 
 /// Wakes a worker's event loop. Callable from any thread.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// The pages that a retry needs, pinned until dropped; or why they are not available.
+pub(crate) type Held = Result<Vec<Pin>, SqlError>;
 
 /// What a thread hands to a worker.
 pub(crate) enum Mail {
@@ -30,7 +34,7 @@ pub(crate) enum Mail {
     Message { partition: PartitionId, message: Message },
     /// The pages that a suspended transaction waited for are resident, and pinned by `held` until
     /// it has run.
-    Fetched { partition: PartitionId, txn: TxnId, held: crate::fetch::Held },
+    Fetched { partition: PartitionId, txn: TxnId, held: Held },
     /// A partition has messages left after a full drain.
     Leftover(PartitionId),
     /// The log that a transaction needs has been read, or a partition should continue its remaining

@@ -15,7 +15,7 @@
 //! central coordinator's order.
 
 use crate::core::{Block, Core};
-use crate::port::control;
+use crate::message::control;
 use crate::txn::join;
 use crate::whole;
 use clearway_partition::{Body, Failure};

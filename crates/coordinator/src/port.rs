@@ -16,10 +16,11 @@ use crate::deadlock::{Change, Effects, Ended, Victim};
 use crate::engine::{Dispatch, Engine};
 use crate::fetch;
 use crate::mailbox::Mail;
+use crate::message::control;
 use crate::slices::Turns;
 use clearway_ir::Catalog;
 use clearway_latch::lockstat::Wait;
-use clearway_partition::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, Reply, Stake};
+use clearway_partition::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, Reply};
 use clearway_types::{Lsn, PartitionId, SqlState, TxnId};
 use hashbrown::HashMap;
 use std::cell::{Cell, RefCell};
@@ -144,6 +145,13 @@ impl Port {
     /// taken before this call.
     pub fn catalog_commit(&self) -> Lsn {
         self.inner.engine.catalog_commit()
+    }
+}
+
+impl Engine {
+    /// Returns a worker's access to the engine. Call it once per worker, in its thread.
+    pub fn port(self: &Arc<Self>, worker: u16) -> Port {
+        Port::new(self.clone(), worker)
     }
 }
 
@@ -336,9 +344,7 @@ impl PortInner {
             {
                 self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });
             }
-            Out::Yield { partition, txn } => {
-                self.engine.slices().put(&self.engine, self.worker, partition, txn)
-            }
+            Out::Yield { partition, txn } => self.put_slice(partition, txn),
             Out::Waits {
                 txn,
                 partition,
@@ -380,7 +386,7 @@ impl PortInner {
         for deadlock in effects.deadlocks {
             let Victim { txn, partition, wait } = deadlock.victim;
             let message =
-                control(txn, Body::GiveUp { wait, error: self.engine.report_deadlock(&deadlock) });
+                control(txn, Body::GiveUp { wait, error: deadlock.report(&self.engine.catalog()) });
             self.backlog.borrow_mut().push_back((partition, message));
         }
     }
@@ -447,15 +453,19 @@ impl PortInner {
         }
     }
 
+    /// Leaves a long fragment to whichever worker has time.
+    fn put_slice(&self, partition: PartitionId, txn: TxnId) {
+        let several = self.engine.slices().put(partition, txn);
+        let home = self.engine.home(partition);
+        if several && home != self.worker {
+            self.engine.mailbox(home).wake();
+        }
+    }
+
     fn drain_backlog(self: &Rc<Self>) {
         let next = self.backlog.borrow_mut().pop_front();
         if let Some((partition, message)) = next {
             self.submit(partition, message);
         }
     }
-}
-
-/// Creates a message whose answer no client waits for.
-pub(crate) fn control(txn: TxnId, body: Body) -> Message {
-    Message { txn, stake: Stake::Rows(0), origin: Origin { worker: 0, session: 0, seq: 0 }, body }
 }

@@ -1,17 +1,17 @@
 //! Queries, UPDATE and DELETE: routes a program, gathers its rows, and finishes them.
 
 use crate::core::Core;
-use crate::exports;
 use crate::finish;
 use crate::global_indexes::{self, Entries};
 use crate::insert::{self, Inserter, Rounds};
-use crate::learned;
+use crate::learning;
 use crate::multi;
 use crate::outcome::Stop;
+use crate::shared_snapshots;
 use crate::snapshot::{Needs, Work, program_at};
 use crate::stream;
-use crate::system;
 use crate::txn::{enter, everywhere, gather, is_fresh};
+use crate::views;
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Finish, Query, Route, Source};
 use clearway_ir::{
@@ -68,13 +68,13 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
         }
         Source::Rows(rows) => finish::values(rows, env)?,
         Source::View(view) => {
-            let rows = system::rows(core, *view).await?;
+            let rows = views::rows(core, *view).await?;
             // It may reveal a catalog that is newer than the statement's plan.
             core.show(core.engine().catalog_commit());
             rows
         }
         Source::ExportSnapshot => {
-            let id = exports::export(core, env)?;
+            let id = shared_snapshots::export(core, env)?;
             let mut exported = RowBatch::new();
             exported.push_with(|row| row.push(DatumRef::Text(&id)));
             exported
@@ -156,7 +156,7 @@ async fn send_to(
 ) -> Result<Vec<(PartitionId, Reply)>, Stop> {
     let (fresh, learns, goes_behind, sees) = {
         let txn = core.txn();
-        let learns = learned::learns(core.engine(), &txn, program);
+        let learns = learning::learns(core.engine(), &txn, program);
         (is_fresh(&txn, program), learns, txn.goes_behind(program), txn.sees(needs))
     };
     if !fresh && sees.is_none() {

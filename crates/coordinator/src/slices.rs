@@ -13,7 +13,6 @@
 //!
 //! Locking: none, a lock-free queue. A crash leaves nothing.
 
-use crate::engine::Engine;
 use clearway_types::{PartitionId, TxnId};
 use crossbeam_queue::SegQueue;
 use std::cell::Cell;
@@ -61,13 +60,11 @@ impl Slices {
         if turns.is_due() { self.waiting.pop() } else { None }
     }
 
-    /// Adds a fragment that should continue after others have run.
-    pub(crate) fn put(&self, engine: &Engine, worker: u16, partition: PartitionId, txn: TxnId) {
+    /// Adds a fragment that should continue after others have run. Returns true if there are now
+    /// several, so that another worker should be woken.
+    pub(crate) fn put(&self, partition: PartitionId, txn: TxnId) -> bool {
         self.waiting.push((partition, txn));
-        let other = engine.home(partition);
-        if other != worker && self.waiting.len() > 1 {
-            engine.mailbox(other).wake();
-        }
+        self.waiting.len() > 1
     }
 }
 

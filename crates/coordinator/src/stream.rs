@@ -18,9 +18,9 @@
 
 use crate::core::Core;
 use crate::finish::{self, LIMIT, OFFSET};
+use crate::message::control;
 use crate::multi;
 use crate::outcome::Stop;
-use crate::port::control;
 use crate::query::{self, Series, split_per_row};
 use crate::txn::gather;
 use clearway_ir::program::Env;

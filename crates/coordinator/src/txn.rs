@@ -24,9 +24,10 @@
 //! winner.
 
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
-use crate::exports::{self, Exported};
+use crate::exports::Exported;
 use crate::outcome::{End, Outcome, Stop, stopped};
 use crate::replay;
+use crate::shared_snapshots;
 use crate::snapshot::View;
 use crate::whole;
 use clearway_ir::statement::TxnOptions;
@@ -515,13 +516,13 @@ const SET_WITHOUT_BLOCK: &str = "SET TRANSACTION can only be used in transaction
 /// SET TRANSACTION SNAPSHOT.
 pub(crate) fn set_snapshot(core: &Core, id: &str) -> Result<Outcome, Stop> {
     if core.txn().block != Block::None {
-        exports::import(core, id)?;
+        shared_snapshots::import(core, id)?;
         return Ok(Outcome::plain("SET"));
     }
     // Outside a block it has no effect, but can fail for the same reasons. The warning precedes the
     // error, too.
     core.notice(SqlState::NO_ACTIVE_TRANSACTION, SET_WITHOUT_BLOCK.to_owned());
-    exports::check(core, id)?;
+    shared_snapshots::check(core, id)?;
     Ok(Outcome { notices: core.take_notices(), ..Outcome::plain("SET") })
 }
 

@@ -7,8 +7,6 @@
 
 use super::WaitsFor;
 use super::look::WaitId;
-use crate::client::Client;
-use crate::engine::Engine;
 use clearway_sync::time::{Duration, Instant};
 use clearway_types::TxnId;
 use std::sync::Arc;
@@ -69,7 +67,12 @@ impl Ended {
 impl WaitsFor {
     /// Claims the transaction's waits that have lasted at least `limit`. Returns the time until the
     /// next one may reach it.
-    fn claim(&mut self, txn: TxnId, limit: Duration, claimed: &mut Vec<WaitId>) -> Duration {
+    pub(crate) fn claim(
+        &mut self,
+        txn: TxnId,
+        limit: Duration,
+        claimed: &mut Vec<WaitId>,
+    ) -> Duration {
         let mut next = limit;
         for wait in self
             .waits
@@ -88,25 +91,12 @@ impl WaitsFor {
         }
         next
     }
-}
 
-impl Client {
-    /// Adds to `claimed` the running statement's unclaimed waits that have lasted at least `limit`.
-    /// Returns the time after which there may be more.
-    pub fn claim_long_waits(&self, limit: Duration, claimed: &mut Vec<WaitId>) -> Duration {
-        let calling = self.calling();
-        let mut waits = self.engine().waits_for();
-        calling.into_iter().map(|txn| waits.claim(txn, limit, claimed)).min().unwrap_or(limit)
-    }
-}
-
-impl Engine {
-    /// Marks this wait as logged, so that its end is logged too. Returns false if it has ended.
-    pub fn wait_is_logged(&self, txn: TxnId, id: WaitId, as_what: LoggedWait) -> bool {
-        let mut graph = self.waits_for();
-        let waits = graph.waits.get_mut(&txn).into_iter().flatten();
+    /// Records that a wait was logged. Returns false if it has ended.
+    pub(crate) fn set_logged(&mut self, txn: TxnId, id: WaitId, wait: LoggedWait) -> bool {
+        let waits = self.waits.get_mut(&txn).into_iter().flatten();
         let mut found =
             waits.filter(|wait| (wait.partition, wait.wait) == (id.partition, id.number));
-        found.next().map(|wait| wait.long = Long::Logged(Arc::new(as_what))).is_some()
+        found.next().map(|found| found.long = Long::Logged(Arc::new(wait))).is_some()
     }
 }

@@ -4,7 +4,6 @@
 //! values.
 
 use super::WaitsFor;
-use crate::engine::Engine;
 use clearway_ir::value::{Zone, to_text};
 use clearway_ir::{Catalog, TableDef};
 use clearway_partition::{Wanted, WantedPlace};
@@ -92,7 +91,7 @@ pub fn one_line(text: &str) -> String {
 }
 
 /// A wait as recorded.
-struct RecordedWait {
+pub(crate) struct RecordedWait {
     waiter: TxnId,
     id: WaitId,
     waited: Duration,
@@ -101,7 +100,8 @@ struct RecordedWait {
 }
 
 impl WaitsFor {
-    fn all(&self) -> Vec<RecordedWait> {
+    /// Copies every wait in progress.
+    pub(crate) fn all(&self) -> Vec<RecordedWait> {
         let mut all = Vec::with_capacity(self.waits.len());
         for (waiter, waits) in &self.waits {
             all.extend(waits.iter().map(|wait| {
@@ -119,23 +119,12 @@ impl WaitsFor {
     }
 }
 
-impl Engine {
-    /// Returns every wait of a transaction for a lock or a partition, longest first. Holds the
-    /// latch of the waits-for graph for about 100 ns per wait.
-    pub fn lock_waits(&self) -> Vec<LockWait> {
-        let recorded = self.waits_for().all();
-        if recorded.is_empty() {
-            return Vec::new();
-        }
-        let catalog = self.catalog();
-        let names = Names::new(&catalog);
-        let with_name = |RecordedWait { waiter, id, waited, blockers, wanted }| {
-            let lock = wanted.map(|wanted: Arc<Wanted>| names.of(&wanted));
-            LockWait { waiter, id, waited, blockers, lock }
-        };
-        let mut waits: Vec<LockWait> = recorded.into_iter().map(with_name).collect();
-        waits.sort_unstable_by_key(|wait| (std::cmp::Reverse(wait.waited), wait.waiter));
-        waits
+impl RecordedWait {
+    /// Resolves the names.
+    pub(crate) fn named(self, names: &Names<'_>) -> LockWait {
+        let Self { waiter, id, waited, blockers, wanted } = self;
+        let lock = wanted.map(|wanted| names.of(&wanted));
+        LockWait { waiter, id, waited, blockers, lock }
     }
 }
 

@@ -5,7 +5,6 @@
 
 use super::look::Names;
 use super::{LineId, Victim, WaitsFor, one_line};
-use crate::engine::Engine;
 use clearway_ir::{Asker, Catalog};
 use clearway_partition::{Stake, Wanted};
 use clearway_types::{SqlError, SqlState, TxnId};
@@ -86,22 +85,20 @@ impl Deadlock {
         };
         self.cycle.iter().take(SHOWN).filter_map(statement).collect::<Vec<_>>().join(" | ")
     }
-}
 
-impl Engine {
-    /// Logs the deadlock. Returns the error for the victim's client, used unless its statement is
+    /// Logs the self. Returns the error for the victim's client, used unless its statement is
     /// retried.
-    pub(crate) fn report_deadlock(&self, deadlock: &Deadlock) -> SqlError {
-        let mut lines = deadlock.lines(&self.catalog());
-        if let left @ 1.. = deadlock.cycle.len() - lines.len() {
+    pub(crate) fn report(&self, catalog: &Catalog) -> SqlError {
+        let mut lines = self.lines(catalog);
+        if let left @ 1.. = self.cycle.len() - lines.len() {
             lines.push(format!("{left} more."));
         }
-        let (statements, text) = (deadlock.statements(), lines.join(" "));
-        let victim = deadlock.cycle.first().map(Member::name).unwrap_or_default();
-        match deadlock.retried {
+        let (statements, text) = (self.statements(), lines.join(" "));
+        let victim = self.cycle.first().map(Member::name).unwrap_or_default();
+        match self.retried {
             true => tracing::info!(
                 statements,
-                "deadlock detected: {victim} retries its statement: {text}"
+                "deadlock detected: {victim} runs its statement again: {text}"
             ),
             false => tracing::warn!(statements, "deadlock detected: {victim} fails: {text}"),
         }
