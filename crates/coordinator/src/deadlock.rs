@@ -36,10 +36,12 @@
 //! Source: Gray and Reuter, chapter 7.11. Finding some deadlocks late instead of examining every
 //! member of a line: ours.
 
+mod count;
 mod long;
 mod look;
 mod report;
 
+pub use count::LockCounts;
 pub(crate) use long::Ended;
 pub use long::LoggedWait;
 pub(crate) use look::Names;
@@ -143,6 +145,8 @@ pub(crate) struct WaitsFor {
     lines: HashMap<LineId, Vec<TxnId>>,
     /// Number of lines that name a transaction.
     named: HashMap<TxnId, usize>,
+    /// Deadlocks found since the engine was opened.
+    found: u64,
 }
 
 impl WaitsFor {
@@ -234,6 +238,7 @@ impl WaitsFor {
         while let Some(cycle) = self.cycle((partition, line), only)
             && let Some(victim) = self.victim(&cycle)
         {
+            self.found += 1;
             effects.deadlocks.push(self.deadlock(victim, &cycle));
             self.notify(victim);
         }

@@ -57,7 +57,7 @@ pub use activity::Activity;
 pub use characteristics::{Characteristics, RunOptions};
 pub use check::{CheckReport, check};
 pub use client::Client;
-pub use deadlock::{LockName, LockWait, LoggedWait, WaitId, one_line};
+pub use deadlock::{LockCounts, LockName, LockWait, LoggedWait, WaitId, one_line};
 pub use engine::{Dispatch, Engine, EngineConfig};
 pub use hot_rows::HotRow;
 pub use mailbox::Waker;

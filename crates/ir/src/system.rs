@@ -19,6 +19,9 @@ pub enum SystemView {
     HotRows,
     /// The processor measurements at startup, one row for each latch implementation.
     LatchCalibration,
+    /// Histograms of the latency of statements and commits, one row for each bucket that is not
+    /// empty.
+    Latency,
     /// One row for each wait in progress: who waits for which lock, and who holds it.
     Locks,
     /// Plans that read single rows in transaction blocks: which lock they take, and the counts from
@@ -35,11 +38,12 @@ pub type ViewColumn = (&'static str, SqlType);
 
 impl SystemView {
     /// All views, ordered by name.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Activity,
         Self::Contention,
         Self::HotRows,
         Self::LatchCalibration,
+        Self::Latency,
         Self::Locks,
         Self::Plans,
         Self::Sessions,
@@ -53,6 +57,7 @@ impl SystemView {
             Self::Contention => "clearway.contention",
             Self::HotRows => "clearway.hot_rows",
             Self::LatchCalibration => "clearway.latch_calibration",
+            Self::Latency => "clearway.latency",
             Self::Locks => "clearway.locks",
             Self::Plans => "clearway.plans",
             Self::Sessions => "clearway.sessions",
@@ -101,6 +106,10 @@ impl SystemView {
                 ("log_syncs", Int8),
                 ("checkpoints", Int8),
                 ("replays", Int8),
+                ("lock_waiters", Int8),
+                ("deadlocks", Int8),
+                ("data_file_bytes", Int8),
+                ("log_file_bytes", Int8),
                 ("version", Text),
             ],
             Self::Contention => &[
@@ -133,6 +142,9 @@ impl SystemView {
                 ("pause_ns", Float8),
                 ("yield_ns", Float8),
             ],
+            Self::Latency => {
+                &[("name", Text), ("lower_us", Float8), ("upper_us", Float8), ("count", Int8)]
+            }
             Self::Locks => &[
                 ("waiter", Int4),
                 ("blocked_by", Int4),

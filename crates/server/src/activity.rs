@@ -6,13 +6,15 @@ use crate::locks::Waits;
 use crate::sessions::{self, Roll, SessionInfo, not_empty};
 use crate::shared::Shared;
 use clearway_coordinator::{
-    Activity as EngineActivity, Engine, HotRow, LockWait, System, TakeRows,
+    Activity as EngineActivity, Engine, HotRow, LockCounts, LockWait, System, TakeRows,
 };
+use clearway_env::{Disk, Open};
 use clearway_ir::LearnedRow;
 use clearway_ir::system::SystemView;
 use clearway_latch::Choice;
 use clearway_latch::lockstat::{self, Contention};
 use clearway_types::{DatumRef, RowBatch};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,6 +29,12 @@ pub(crate) struct Activity {
     pub(crate) totals: Totals,
     /// The engine's counters.
     pub(crate) engine: EngineActivity,
+    /// Waits for locks and deadlocks.
+    pub(crate) locks: LockCounts,
+    /// Total length of the files with pages, in bytes.
+    pub(crate) data_file_bytes: u64,
+    /// Total length of the log's segments, in bytes.
+    pub(crate) log_file_bytes: u64,
 }
 
 /// The server as seen by the system views and the metrics endpoint.
@@ -35,11 +43,12 @@ pub(crate) struct Observed {
     shared: Arc<Shared>,
     /// Weak, because the engine owns this value to answer statements.
     engine: Weak<Engine>,
+    disk: Arc<dyn Disk>,
 }
 
 impl Observed {
-    pub(crate) fn new(shared: &Arc<Shared>, engine: &Arc<Engine>) -> Self {
-        Self { shared: shared.clone(), engine: Arc::downgrade(engine) }
+    pub(crate) fn new(shared: &Arc<Shared>, engine: &Arc<Engine>, disk: Arc<dyn Disk>) -> Self {
+        Self { shared: shared.clone(), engine: Arc::downgrade(engine), disk }
     }
 
     /// Calls `take` with all sessions and the waits in progress.
@@ -52,14 +61,29 @@ impl Observed {
     }
 
     pub(crate) fn activity(&self) -> Activity {
+        let engine = self.engine.upgrade();
+        let data = &self.shared.config.data;
         Activity {
             uptime: self.shared.started.elapsed(),
             sessions: self.shared.sessions() as u64,
             totals: self.shared.totals(),
             // An engine that is closing has nothing to report.
-            engine: self.engine.upgrade().map(|engine| engine.activity()).unwrap_or_default(),
+            engine: engine.as_ref().map(|engine| engine.activity()).unwrap_or_default(),
+            locks: engine.as_ref().map(|engine| engine.lock_counts()).unwrap_or_default(),
+            data_file_bytes: file_bytes(&*self.disk, &data.join("data")),
+            log_file_bytes: file_bytes(&*self.disk, &data.join("wal")),
         }
     }
+}
+
+/// The total length of a directory's files. A file that vanishes meanwhile, like a recycled segment
+/// of the log, does not count.
+fn file_bytes(disk: &dyn Disk, dir: &Path) -> u64 {
+    let names = disk.list(dir).unwrap_or_default();
+    names
+        .iter()
+        .filter_map(|name| disk.open(&dir.join(name), Open::Existing).ok()?.len().ok())
+        .sum()
 }
 
 impl System for Observed {
@@ -71,6 +95,7 @@ impl System for Observed {
                 Some(engine) => engine.hot_rows(move |rows| take(hot_rows(&rows))),
                 None => take(RowBatch::new()),
             },
+            SystemView::Latency => take(latency_rows(&self.shared.totals())),
             SystemView::LatchCalibration => take(calibration_rows(&self.shared.latches)),
             SystemView::Plans => {
                 let plans = self.engine.upgrade().map(|engine| engine.plans());
@@ -109,7 +134,7 @@ fn int(n: u64) -> DatumRef<'static> {
 }
 
 fn activity_row(activity: &Activity) -> RowBatch {
-    let Activity { uptime, sessions, totals, engine } = activity;
+    let Activity { uptime, sessions, totals, engine, locks, .. } = activity;
     let mut rows = RowBatch::new();
     rows.push_with(|row| {
         row.push(DatumRef::Float8(uptime.as_secs_f64()));
@@ -139,6 +164,10 @@ fn activity_row(activity: &Activity) -> RowBatch {
             engine.log_syncs,
             engine.checkpoints,
             engine.replays,
+            locks.waiters,
+            locks.deadlocks,
+            activity.data_file_bytes,
+            activity.log_file_bytes,
         ] {
             row.push(int(n));
         }
@@ -167,6 +196,28 @@ fn contention_rows(contention: &[Contention]) -> RowBatch {
                 row.push(DatumRef::Float8(figure));
             }
         });
+    }
+    rows
+}
+
+fn latency_rows(totals: &Totals) -> RowBatch {
+    let us = |ns: u64| DatumRef::Float8(ns as f64 / 1e3);
+    let mut rows = RowBatch::new();
+    for (name, latency) in
+        [("statement", &totals.statement_latency), ("commit", &totals.commit_latency)]
+    {
+        let mut lower_ns = 0;
+        for (upper_ns, count) in latency.buckets() {
+            if count > 0 {
+                rows.push_with(|row| {
+                    row.push(DatumRef::Text(name));
+                    row.push(us(lower_ns));
+                    row.push(upper_ns.map_or(DatumRef::Null, us));
+                    row.push(int(count));
+                });
+            }
+            lower_ns = upper_ns.unwrap_or(lower_ns);
+        }
     }
     rows
 }

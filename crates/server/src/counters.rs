@@ -4,8 +4,10 @@
 //! of their own. Readers add up the counters of all workers; the sum may miss concurrent
 //! increments.
 
+use crate::latency::{Histogram, Latency};
 use clearway_types::SqlState;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The classes of SQLSTATE by which errors are counted; the last one counts all others.
 pub(crate) const CLASSES: [&str; 22] = [
@@ -21,6 +23,8 @@ pub(crate) struct Counters {
     received: AtomicU64,
     sent: AtomicU64,
     commits_waiting: AtomicU64,
+    statement_latency: Histogram,
+    commit_latency: Histogram,
 }
 
 /// The counters of all workers, added up.
@@ -36,6 +40,11 @@ pub(crate) struct Totals {
     pub(crate) sent: u64,
     /// Sessions whose replies are waiting for the log.
     pub(crate) commits_waiting: u64,
+    /// Time from a statement's start until its result is complete.
+    pub(crate) statement_latency: Latency,
+    /// Time from a statement's start until its reply is durable, for replies that waited for the
+    /// log.
+    pub(crate) commit_latency: Latency,
 }
 
 fn add(counter: &AtomicU64, by: u64) {
@@ -64,6 +73,14 @@ impl Counters {
         self.commits_waiting.store(sessions as u64, Ordering::Relaxed);
     }
 
+    pub(crate) fn statement_took(&self, time: Duration) {
+        self.statement_latency.record(time);
+    }
+
+    pub(crate) fn commit_took(&self, time: Duration) {
+        self.commit_latency.record(time);
+    }
+
     /// Adds these counters to a sum.
     pub(crate) fn add_to(&self, totals: &mut Totals) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -72,6 +89,8 @@ impl Counters {
         totals.received += load(&self.received);
         totals.sent += load(&self.sent);
         totals.commits_waiting += load(&self.commits_waiting);
+        totals.statement_latency.add(&self.statement_latency);
+        totals.commit_latency.add(&self.commit_latency);
     }
 }
 

@@ -11,6 +11,7 @@
 //! Locking: none; a connection belongs to one worker. A crash loses unsent replies, which nobody
 //! has seen.
 
+use crate::counters::Counters;
 use crate::net::Stream;
 use clearway_coordinator::DURABLE;
 use clearway_latch::lockstat::Wait;
@@ -18,6 +19,7 @@ use clearway_types::Lsn;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::Location;
+use std::time::Instant;
 
 /// When this many bytes of output are unsent, they are sent before more output is produced. If the
 /// client does not take them, production stops.
@@ -90,6 +92,8 @@ struct Hold {
     at: usize,
     lsn: Lsn,
     wait: Wait,
+    /// Start of the statement whose reply is held.
+    began: Instant,
 }
 
 /// A connection and its output.
@@ -173,15 +177,17 @@ impl Io {
 
     /// Holds all unreleased and later output until the log is durable up to `lsn`. The hold begins
     /// at the last release, so that the replies of a group still leave in one send. Does nothing if
-    /// the log is known to be `durable` that far.
+    /// the log is known to be `durable` that far. `began` is the start of the statement, for the
+    /// latency of commits.
     #[track_caller]
-    pub fn hold(&mut self, lsn: Lsn, durable: Lsn) {
+    pub fn hold(&mut self, lsn: Lsn, durable: Lsn, began: Instant) {
         DURABLE.request();
         if lsn > durable && self.holds.back().is_none_or(|last| last.lsn < lsn) {
             self.holds.push_back(Hold {
                 at: self.release,
                 lsn,
                 wait: DURABLE.wait(Location::caller()),
+                began,
             });
         }
     }
@@ -202,9 +208,10 @@ impl Io {
     }
 
     /// Sends all output that is released and not held.
-    pub fn flush(&mut self, durable: Lsn) -> io::Result<()> {
+    pub fn flush(&mut self, durable: Lsn, counters: &Counters) -> io::Result<()> {
         while let Some(hold) = self.holds.pop_front_if(|hold| hold.lsn <= durable) {
             hold.wait.end();
+            counters.commit_took(hold.began.elapsed());
         }
         let end = self.holds.front().map_or(self.release, |hold| hold.at.min(self.release));
         while self.sent < end && self.writable {
@@ -245,6 +252,7 @@ impl Io {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::Totals;
     use std::io::Read;
 
     fn pair() -> (Io, std::os::unix::net::UnixStream) {
@@ -264,31 +272,35 @@ mod tests {
     #[test]
     fn invariants_1_and_2_output_waits_for_release_and_log() {
         let (mut io, mut peer) = pair();
+        let (counters, began) = (Counters::default(), Instant::now());
         io.out.extend_from_slice(b"a");
-        io.flush(Lsn(0)).unwrap();
+        io.flush(Lsn(0), &counters).unwrap();
         assert_eq!(got(&mut peer), b"");
         io.release();
-        io.hold(Lsn(10), Lsn(9));
+        io.hold(Lsn(10), Lsn(9), began);
         io.out.extend_from_slice(b"b");
         io.release();
-        io.hold(Lsn(8), Lsn(9));
-        io.hold(Lsn(20), Lsn(9));
+        io.hold(Lsn(8), Lsn(9), began);
+        io.hold(Lsn(20), Lsn(9), began);
         io.out.extend_from_slice(b"c");
         io.release();
         io.out.extend_from_slice(b"d");
-        io.flush(Lsn(9)).unwrap();
+        io.flush(Lsn(9), &counters).unwrap();
         assert_eq!(got(&mut peer), b"a");
-        io.flush(Lsn(10)).unwrap();
+        io.flush(Lsn(10), &counters).unwrap();
         assert_eq!(got(&mut peer), b"b");
         assert_eq!(io.waits_for(), Some(Lsn(20)));
-        io.flush(Lsn(99)).unwrap();
+        io.flush(Lsn(99), &counters).unwrap();
         assert_eq!(got(&mut peer), b"c");
         assert!(!io.is_flushed());
         io.release();
-        io.flush(Lsn(99)).unwrap();
+        io.flush(Lsn(99), &counters).unwrap();
         assert_eq!(got(&mut peer), b"d");
         assert!(io.is_flushed());
         assert_eq!((io.take_traffic(), io.take_traffic()), ((0, 4), (0, 0)));
+        let mut totals = Totals::default();
+        counters.add_to(&mut totals);
+        assert_eq!(totals.commit_latency.buckets().map(|(_, count)| count).sum::<u64>(), 2);
     }
 
     #[test]

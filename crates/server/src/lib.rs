@@ -19,6 +19,7 @@ mod doorbell;
 pub mod exit;
 mod io;
 pub mod latches;
+mod latency;
 mod locks;
 mod long_waits;
 pub mod metrics;
@@ -30,6 +31,7 @@ mod session;
 mod sessions;
 mod settings;
 mod shared;
+mod site;
 mod timers;
 pub mod top;
 mod worker;
@@ -121,7 +123,7 @@ impl Server {
         let metrics = metrics.inspect_err(|_| remove_socket(socket.as_deref()))?;
         // If this fails, opening the directory reports why.
         let fresh = world.disk.exists(&config.data.join("control")).is_ok_and(|there| !there);
-        let engine = open_engine(world.disk, &config, fresh, &bells)
+        let engine = open_engine(world.disk.clone(), &config, fresh, &bells)
             .inspect_err(|_| remove_socket(socket.as_deref()))?;
         match control::listen(&config.data) {
             Ok(listener) => listeners.push(Listener::Control(listener)),
@@ -131,7 +133,7 @@ impl Server {
         }
         let shared =
             Arc::new(Shared::new(config, latches, world.clock, Arc::new(OsEntropy), bells));
-        let observed = Observed::new(&shared, &engine);
+        let observed = Observed::new(&shared, &engine, world.disk);
         engine.set_system(Box::new(observed.clone()));
         let mut threads = Vec::new();
         let mut listeners = Some(listeners);

@@ -1,4 +1,6 @@
-//! The server's numbers in Prometheus' text format.
+//! The metrics page, in Prometheus' text format.
+//!
+//! Labels hold names that survive a release: no lines of source files, no addresses.
 //!
 //! Source: Prometheus documentation, "Exposition formats", version 0.0.4, and "Metric and label
 //! naming".
@@ -6,35 +8,40 @@
 use crate::activity::Activity;
 use crate::counters::CLASSES;
 use crate::latches::Latches;
-use clearway_latch::lockstat::Contention;
+use crate::latency::Latency;
+use crate::site;
+use clearway_latch::lockstat::{Contention, Histogram};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-/// Of the histogram's buckets, two a doubling, every so many-th is told: a factor of 4 from one
-/// bound to the next.
-const TOLD: usize = 4;
+/// Every fourth bucket of the wait histograms is exported: a factor of 4 between bounds.
+const WAIT_STEP: usize = 4;
+/// Every second bucket of the latency histograms is exported: a factor of 2 between bounds.
+const LATENCY_STEP: usize = 2;
 
-/// All metrics.
+/// The whole page.
 pub(super) fn page(activity: &Activity, latches: &Latches, contention: &[Contention]) -> String {
     let mut page = Page(String::new());
     server(&mut page, activity);
     engine(&mut page, activity);
-    page.family("latch_info", "gauge", "By which instructions latches are taken.");
+    page.family("latch_info", "gauge", "How latches are acquired.");
     page.sample("latch_info", &[("choice", latches.choice.name())], 1);
-    let help = "Pauses at a held latch before a thread yields or sleeps; twice as many if it is mostly held briefly.";
+    let help =
+        "Spins at a held latch before a thread yields or sleeps, doubled for latches held briefly.";
     page.one("latch_spin_limit", "gauge", help, latches.spin_limit);
     waits(&mut page, contention);
     page.0
 }
 
+/// Counters of the workers and sessions.
 fn server(page: &mut Page, activity: &Activity) {
     let Activity { uptime, sessions, totals, .. } = activity;
-    page.family("build_info", "gauge", "The version that runs.");
+    page.family("build_info", "gauge", "The running version.");
     page.sample("build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     page.one("uptime_seconds", "gauge", "Time since the start.", uptime.as_secs_f64());
-    page.one("sessions", "gauge", "Connections now.", sessions);
+    page.one("sessions", "gauge", "Open connections.", sessions);
     page.one("statements_total", "counter", "Statements started.", totals.statements);
-    page.family("errors_total", "counter", "Errors told to clients, by class of SQLSTATE.");
+    page.family("errors_total", "counter", "Errors sent to clients, by class of SQLSTATE.");
     for (class, errors) in CLASSES.iter().zip(totals.errors) {
         page.sample("errors_total", &[("class", class)], errors);
     }
@@ -43,14 +50,24 @@ fn server(page: &mut Page, activity: &Activity) {
     page.one(
         "commits_waiting",
         "gauge",
-        "Sessions whose replies wait for the log now.",
+        "Sessions whose replies are waiting for the log.",
         totals.commits_waiting,
     );
+    let help = "Time from a statement's start until its result was complete, errors included.";
+    latency(page, "statement_duration_seconds", help, &totals.statement_latency);
+    let help = "Time from a statement's start until the log was durable up to its reply, for replies that waited for the log.";
+    latency(page, "commit_duration_seconds", help, &totals.commit_latency);
 }
 
+fn latency(page: &mut Page, family: &str, help: &str, latency: &Latency) {
+    page.family(family, "histogram", help);
+    page.histogram(family, &[], latency.buckets(), LATENCY_STEP, latency.sum_ns());
+}
+
+/// Counters of the engine.
 fn engine(page: &mut Page, activity: &Activity) {
     let engine = &activity.engine;
-    page.family("transactions_total", "counter", "Transactions that have ended, by how.");
+    page.family("transactions_total", "counter", "Ended transactions, by outcome.");
     page.sample("transactions_total", &[("outcome", "committed")], engine.committed);
     page.sample("transactions_total", &[("outcome", "aborted")], engine.aborted);
     let used = engine.pool_frames.saturating_sub(engine.pool_free);
@@ -60,7 +77,7 @@ fn engine(page: &mut Page, activity: &Activity) {
         ("pool_free_frames", "Frames without a page.", engine.pool_free),
         (
             "pool_dirty_frames",
-            "Frames with a page that differs from the disk's.",
+            "Frames with a page that is newer than its copy on disk.",
             engine.pool_dirty,
         ),
         (
@@ -72,16 +89,20 @@ fn engine(page: &mut Page, activity: &Activity) {
         page.one(name, "gauge", help, frames);
     }
     for (name, help, count) in [
-        ("page_reads_total", "Pages read from their places on disk.", engine.page_reads),
-        ("page_writes_total", "Pages written to disk.", engine.page_writes),
-        ("page_evictions_total", "Pages that left the buffer pool.", engine.page_evictions),
-        ("frame_waits_total", "Reads of pages that waited for a free frame.", engine.frame_waits),
+        ("page_reads_total", "Pages read from the data files.", engine.page_reads),
+        ("page_writes_total", "Pages written to the data files.", engine.page_writes),
+        ("page_evictions_total", "Pages evicted from the buffer pool.", engine.page_evictions),
+        ("frame_waits_total", "Page reads that waited for a free frame.", engine.frame_waits),
         (
             "second_level_hits_total",
-            "Reads answered by the second-level cache.",
+            "Page reads served by the second-level cache.",
             engine.second_level_hits,
         ),
-        ("second_level_misses_total", "Reads that it did not answer.", engine.second_level_misses),
+        (
+            "second_level_misses_total",
+            "Page reads that the second-level cache did not serve.",
+            engine.second_level_misses,
+        ),
         (
             "second_level_writes_total",
             "Pages written to the second-level cache.",
@@ -89,86 +110,91 @@ fn engine(page: &mut Page, activity: &Activity) {
         ),
         (
             "second_level_dropped_total",
-            "Copies in it that were bad or unreadable.",
+            "Copies in the second-level cache that were corrupt or unreadable.",
             engine.second_level_dropped,
         ),
         (
             "second_level_skipped_total",
-            "Pages that its disk had no time for.",
+            "Pages not written to the second-level cache because its disk was busy.",
             engine.second_level_skipped,
         ),
-        ("log_bytes_total", "Bytes of log since the database was made.", engine.log_bytes),
-        ("log_syncs_total", "Syncs of the log for those who commit.", engine.log_syncs),
-        ("checkpoints_total", "Checkpoints made.", engine.checkpoints),
-        ("replays_total", "Runs of blocks that others' rollbacks had undone.", engine.replays),
+        (
+            "log_bytes_total",
+            "Bytes written to the log since the database was created.",
+            engine.log_bytes,
+        ),
+        ("log_syncs_total", "Syncs of the log for commits.", engine.log_syncs),
+        ("checkpoints_total", "Completed checkpoints.", engine.checkpoints),
+        (
+            "replays_total",
+            "Blocks run again because another transaction's rollback had undone them.",
+            engine.replays,
+        ),
     ] {
         page.one(name, "counter", help, count);
     }
+    let locks = activity.locks;
+    page.one("lock_waiters", "gauge", "Transactions waiting for a lock.", locks.waiters);
+    page.one("deadlocks_total", "counter", "Deadlocks found.", locks.deadlocks);
+    page.family("disk_bytes", "gauge", "Length of the files on disk, by kind of file.");
+    page.sample("disk_bytes", &[("kind", "data")], activity.data_file_bytes);
+    page.sample("disk_bytes", &[("kind", "log")], activity.log_file_bytes);
 }
 
-/// What the lockstat has counted. `clearway.reset_contention()` sets these counters to 0, as a
-/// restart would.
+/// The counts of lockstat. `clearway.reset_contention()` sets these counters to 0, as a restart
+/// would.
 fn waits(page: &mut Page, contention: &[Contention]) {
     let requests: BTreeMap<&str, u64> =
         contention.iter().map(|row| (row.name, row.requests)).collect();
     page.family(
         "contention_requests_total",
         "counter",
-        "Requests for latches and locks of a class.",
+        "Requests for latches and locks, by class.",
     );
     for (name, requests) in requests {
         page.sample("contention_requests_total", &[("name", name)], requests);
     }
-    let waited = || contention.iter().filter(|row| row.contended > 0);
+    let waits = by_module(contention);
     page.family(
         "contention_contended_total",
         "counter",
-        "Requests that had to wait, by class and caller.",
+        "Requests that had to wait, by class and calling module.",
     );
-    for row in waited() {
-        page.sample("contention_contended_total", &labels(row, &caller(row)), row.contended);
+    for ((name, module), (contended, _)) in &waits {
+        let labels = [("name", *name), ("module", module.as_str())];
+        page.sample("contention_contended_total", &labels, contended);
     }
     page.family(
         "contention_wait_seconds",
         "histogram",
-        "Time waited for latches and locks, by class and caller.",
+        "Time waited for latches and locks, by class and calling module.",
     );
-    for row in waited() {
-        histogram(page, row);
+    for ((name, module), (_, waits)) in &waits {
+        let labels = [("name", *name), ("module", module.as_str())];
+        let last = waits.buckets().count() - 1;
+        let buckets = waits.buckets().enumerate();
+        let buckets = buckets.map(|(at, (upper, count))| ((at < last).then_some(upper), count));
+        page.histogram("contention_wait_seconds", &labels, buckets, WAIT_STEP, waits.sum_ns());
     }
 }
 
-fn caller(row: &Contention) -> String {
-    row.caller.map_or_else(String::new, |caller| caller.to_string())
-}
-
-fn labels<'a>(row: &Contention, caller: &'a str) -> [(&'static str, &'a str); 2] {
-    [("name", row.name), ("caller", caller)]
-}
-
-fn histogram(page: &mut Page, row: &Contention) {
-    let caller = caller(row);
-    let [name, caller] = labels(row, &caller);
-    let mut below = 0;
-    let last = row.waits.buckets().count() - 1;
-    for (at, (bound_ns, count)) in row.waits.buckets().enumerate() {
-        below += count;
-        // The last bucket has no bound.
-        if at % TOLD == 0 && at < last {
-            let bound = (bound_ns as f64 / 1e9).to_string();
-            page.sample("contention_wait_seconds_bucket", &[name, caller, ("le", &bound)], below);
-        }
+/// Adds up the callers of each module: lines of source files change with every release.
+fn by_module(contention: &[Contention]) -> BTreeMap<(&str, String), (u64, Histogram)> {
+    let mut sums = BTreeMap::<_, (u64, Histogram)>::new();
+    for row in contention.iter().filter(|row| row.contended > 0) {
+        let module = row.caller.map_or_else(String::new, |caller| site::module(caller.file));
+        let (contended, waits) = sums.entry((row.name, module)).or_default();
+        *contended += row.contended;
+        waits.merge(&row.waits);
     }
-    page.sample("contention_wait_seconds_bucket", &[name, caller, ("le", "+Inf")], below);
-    page.sample("contention_wait_seconds_sum", &[name, caller], row.waits.sum_ns() as f64 / 1e9);
-    page.sample("contention_wait_seconds_count", &[name, caller], below);
+    sums
 }
 
-/// A page in the making.
+/// A page under construction.
 struct Page(String);
 
 impl Page {
-    /// Says what samples of this name, without `clearway_`, mean.
+    /// Starts a family of samples; `name` excludes the prefix `clearway_`.
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         self.line(format_args!("# HELP clearway_{name} {help}\n# TYPE clearway_{name} {kind}"));
     }
@@ -180,6 +206,37 @@ impl Page {
             [] => self.line(format_args!("clearway_{name} {value}")),
             labels => self.line(format_args!("clearway_{name}{{{}}} {value}", labels.join(","))),
         }
+    }
+
+    /// The samples of a histogram, whose buckets come in ascending order with their upper bounds in
+    /// ns. Exports every `step`-th bound.
+    fn histogram(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        buckets: impl Iterator<Item = (Option<u64>, u64)>,
+        step: usize,
+        sum_ns: u64,
+    ) {
+        let with_bound = |bound: &str| {
+            let labels = labels.iter().map(|(key, value)| (*key, (*value).to_owned()));
+            labels.chain([("le", bound.to_owned())]).collect::<Vec<_>>()
+        };
+        let sample = |page: &mut Self, bound: &str, count: u64| {
+            let labels = with_bound(bound);
+            let labels: Vec<(&str, &str)> = labels.iter().map(|(k, v)| (*k, v.as_str())).collect();
+            page.sample(&format!("{name}_bucket"), &labels, count);
+        };
+        let mut below = 0;
+        for (at, (upper_ns, count)) in buckets.enumerate() {
+            below += count;
+            if let Some(upper_ns) = upper_ns.filter(|_| at % step == 0) {
+                sample(self, &(upper_ns as f64 / 1e9).to_string(), below);
+            }
+        }
+        sample(self, "+Inf", below);
+        self.sample(&format!("{name}_sum"), labels, sum_ns as f64 / 1e9);
+        self.sample(&format!("{name}_count"), labels, below);
     }
 
     /// A family with one sample, without labels.
@@ -194,7 +251,7 @@ impl Page {
     }
 }
 
-/// A label's value, in quotes.
+/// Escapes a label's value.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -202,7 +259,7 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clearway_latch::lockstat::Histogram;
+    use clearway_latch::lockstat::Caller;
 
     fn contended(waits_ns: &[u64]) -> Contention {
         let mut waits = Histogram::default();
@@ -211,10 +268,10 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_is_cumulative_and_its_labels_are_escaped() {
+    fn histogram_is_cumulative_and_labels_are_escaped() {
         let mut page = Page(String::new());
         waits(&mut page, &[contended(&[10, 100, 1_000, 1_000_000_000_000])]);
-        let labels = r#"name="a\"b\\c\n",caller="""#;
+        let labels = r#"name="a\"b\\c\n",module="""#;
         assert!(
             page.0.contains(&format!("\nclearway_contention_wait_seconds_count{{{labels}}} 4\n")),
             "{}",
@@ -238,14 +295,53 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_nobody_waited_for_has_its_requests_only() {
+    fn class_without_waits_has_only_requests() {
         let mut page = Page(String::new());
         waits(&mut page, &[contended(&[])]);
         assert!(
             page.0.contains("clearway_contention_requests_total{name=")
-                && !page.0.contains("caller="),
+                && !page.0.contains("module="),
             "{}",
             page.0
         );
+    }
+
+    #[test]
+    fn callers_of_a_module_are_one_series() {
+        let row = |file: &'static str, line| Contention {
+            caller: Some(Caller { file, line }),
+            ..contended(&[100])
+        };
+        let file = "crates/partition/src/exec/modify.rs";
+        let rows = [row(file, 7), row(file, 8), row("crates/buffer/src/lib.rs", 9)];
+        let mut page = Page(String::new());
+        waits(&mut page, &rows);
+        for (module, count) in [("partition::exec::modify", 2), ("buffer", 1)] {
+            for sample in ["contended_total", "wait_seconds_count"] {
+                let ends = format!("module=\"{module}\"}} {count}");
+                let is_sample = |line: &str| line.contains(sample) && line.ends_with(&ends);
+                assert!(page.0.lines().any(is_sample), "{}", page.0);
+            }
+        }
+        assert!(!page.0.contains(".rs"), "{}", page.0);
+    }
+
+    #[test]
+    fn latency_histogram_has_increasing_bounds() {
+        let histogram = crate::latency::Histogram::default();
+        histogram.record(std::time::Duration::from_millis(3));
+        let mut sum = Latency::default();
+        sum.add(&histogram);
+        let mut page = Page(String::new());
+        latency(&mut page, "test_seconds", "A test.", &sum);
+        let bounds: Vec<f64> = page
+            .0
+            .lines()
+            .filter_map(|line| line.strip_prefix("clearway_test_seconds_bucket{le=\""))
+            .map(|rest| rest.split_once('"').unwrap().0.parse().unwrap())
+            .collect();
+        assert!(bounds.is_sorted_by(|a, b| a < b) && bounds.len() > 20, "{bounds:?}");
+        assert_eq!(bounds.last(), Some(&f64::INFINITY));
+        assert!(page.0.ends_with("_sum 0.003\nclearway_test_seconds_count 1\n"), "{}", page.0);
     }
 }

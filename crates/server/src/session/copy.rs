@@ -169,7 +169,7 @@ impl Session {
 
     pub(super) fn copy_ended(&mut self, cx: &mut Context<'_>, result: SqlResult<Outcome>) {
         let Some(copy) = self.exchange.copy.take() else { return };
-        self.statement_ended();
+        self.statement_ended(cx);
         self.phase = Phase::Idle;
         match result {
             Err(e) => {

@@ -201,7 +201,7 @@ impl Session {
 
     /// Creates the cursor when its query has produced its first part, or all of its rows.
     pub(super) fn declared(&mut self, cx: &mut Context<'_>, run: Run, rows: RowBatch, rest: Rest) {
-        self.statement_ended();
+        self.statement_ended(cx);
         self.warn_about_unknown_pids();
         let Run { statement, plan, env, origin, cursor, .. } = run;
         let Some(CursorUse::Declare { name, declared }) = cursor else { return };
@@ -257,7 +257,7 @@ impl Session {
         let current = declared.and_then(|declared| declared.current.as_deref());
         let count = u64::from(current.is_some());
         if fetch.moves {
-            self.statement_ended();
+            self.statement_ended(cx);
             return self.send_completion(cx, &run.origin, Tag::Move(count));
         }
         let mut rows = RowBatch::new();
@@ -270,7 +270,7 @@ impl Session {
         }
         run.binary = declared.is_some_and(|declared| declared.binary);
         run.plan = portal.plan.clone();
-        self.statement_ended();
+        self.statement_ended(cx);
         self.deliver(
             cx,
             run,
@@ -319,7 +319,7 @@ impl Session {
         if !at_end && run.sent < fetching.take {
             return self.fetch_later(&run, fetching);
         }
-        self.statement_ended();
+        self.statement_ended(cx);
         self.warn_about_unknown_pids();
         let sent = run.sent as u64;
         let tag = if fetching.moves { Tag::Move(sent) } else { Tag::Fetch(sent) };

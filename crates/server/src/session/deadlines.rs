@@ -75,15 +75,19 @@ impl Session {
         self.deadlines.startup = ticket;
     }
 
-    /// Starts the statement's timeout.
+    /// Starts the statement's timeout and the measurement of its latency.
     pub(super) fn statement_begins(&mut self, cx: &Context<'_>) {
-        self.deadlines.statement_ends =
-            self.deadlines.limits.statement.map(|limit| cx.now() + limit);
+        let now = cx.now();
+        (self.times.began, self.times.is_timed) = (now, true);
+        self.deadlines.statement_ends = self.deadlines.limits.statement.map(|limit| now + limit);
     }
 
-    /// Stops the statement's timeout.
-    pub(super) fn statement_ended(&mut self) {
+    /// Stops the statement's timeout and counts its latency.
+    pub(super) fn statement_ended(&mut self, cx: &Context<'_>) {
         self.deadlines.statement_ends = None;
+        if std::mem::take(&mut self.times.is_timed) {
+            cx.counters().statement_took(self.times.began.elapsed());
+        }
     }
 
     /// Sets deadlines for a statement that starts to wait.

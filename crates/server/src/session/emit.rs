@@ -209,7 +209,7 @@ impl Session {
                 // The coming Sync ends its transaction.
                 self.exchange.implicit_open |=
                     self.status() == clearway_coordinator::TxnStatus::Idle;
-                self.statement_ended();
+                self.statement_ended(cx);
                 self.keep_rest(cx, run, rows, pos, Rest::Suspended(suspended), false);
             }
             Next::GoOn => {

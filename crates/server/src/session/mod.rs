@@ -213,7 +213,7 @@ struct Exchange {
     copy: Option<copy::CopyIn>,
 }
 
-/// Times in microseconds since 2000-01-01 UTC; 0 means none yet.
+/// Times: if not stated otherwise, in microseconds since 2000-01-01 UTC; 0 means none yet.
 struct Times {
     /// Start of the transaction: now().
     transaction: i64,
@@ -223,6 +223,10 @@ struct Times {
     idle_since: i64,
     /// The session has waited since it was last idle.
     has_waited: bool,
+    /// Start of the last statement, by the monotonic clock.
+    began: Instant,
+    /// The statement has not ended, so its latency is not counted yet.
+    is_timed: bool,
 }
 
 /// One client's session.
@@ -285,7 +289,14 @@ impl Session {
             portals: Portals::default(),
             phase: Phase::Startup,
             exchange: Exchange::default(),
-            times: Times { transaction: 0, statement: 0, idle_since: 0, has_waited: true },
+            times: Times {
+                transaction: 0,
+                statement: 0,
+                idle_since: 0,
+                has_waited: true,
+                began: Instant::now(),
+                is_timed: false,
+            },
         }
     }
 
@@ -340,7 +351,7 @@ impl Session {
         if self.io.is_full() {
             self.io.release();
         }
-        self.io.flush(cx.durable)
+        self.io.flush(cx.durable, cx.counters())
     }
 
     fn advance(&mut self, cx: &mut Context<'_>) -> Turn {

@@ -295,7 +295,7 @@ impl Session {
 
     /// Reports the end of a statement.
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, run: Run, result: SqlResult<Outcome>) {
-        self.statement_ended();
+        self.statement_ended(cx);
         self.warn_about_unknown_pids();
         match result {
             Err(e) => {
@@ -347,7 +347,7 @@ impl Session {
     #[track_caller]
     pub(super) fn hold(&mut self, cx: &Context<'_>, wait: Lsn) {
         if wait.0 != 0 && self.config.synchronous_commit {
-            self.io.hold(wait, cx.durable);
+            self.io.hold(wait, cx.durable, self.times.began);
         }
     }
 

@@ -1,9 +1,9 @@
-//! `clearway top`: what a running server waits for and what it does, sorted by the time lost, as
-//! long as one looks.
+//! `clearway top`: the activity of a running server and what its threads and sessions wait for,
+//! refreshed at an interval.
 //!
-//! It asks over PostgreSQL's protocol for `clearway.activity` and `clearway.contention`, and shows
-//! what has changed between two answers: its own statements are among those counted. Waits for
-//! locks are those of the second moment, from `clearway.locks`.
+//! It queries `clearway.activity`, `clearway.contention` and `clearway.latency` over PostgreSQL's
+//! protocol and shows the changes between two answers, which include its own statements. Waits for
+//! locks are shown as of the end of the interval, from `clearway.locks`.
 
 mod blocked;
 mod sample;
@@ -23,27 +23,33 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use terminal::Terminal;
+use terminal::{Key, Terminal};
+use view::{Row, Style};
 
-/// How long a server may take to answer.
+/// Maximum time for the server to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long nothing is looked for but a key or a signal.
-const MOMENT: Duration = Duration::from_millis(100);
+/// Interval between checks for keys and signals.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Keys and environment of `top`.
+const TOP_HELP: &str = "\
+Keys: h or ? shows what the figures mean, q or Ctrl-C quits.
+Colours are off if NO_COLOR is set and not empty, or if TERM is dumb.";
 
 /// Flags of `top`.
 #[derive(Debug, Args)]
-#[command(next_line_help = true)]
+#[command(next_line_help = true, after_help = TOP_HELP)]
 pub struct TopFlags {
-    /// Address and port of the server
+    /// Address or host name, and port, of the server
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5432")]
     pub connect: String,
-    /// Directory of the server's Unix socket, or its data directory, instead of an address
+    /// Directory of the server's Unix socket, or its data directory; replaces --connect
     #[arg(long, value_name = "DIR", conflicts_with = "connect")]
     pub unix_socket: Option<PathBuf>,
-    /// Seconds between two looks, 0.1 to 3600
+    /// Seconds between two updates, 0.1 to 3600
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
     pub interval: Duration,
-    /// Shows one interval and ends, as it does if the output is no terminal
+    /// Print one interval as text and exit; the default if the output is not a terminal
     #[arg(long)]
     pub once: bool,
 }
@@ -58,7 +64,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// `clearway top`
 ///
 /// # Errors
-/// There is no such server, it is none of ours, or it is gone.
+/// The server cannot be reached, is not Clearway, or closed the connection.
 pub fn top(flags: &TopFlags) -> Result<(), Failure> {
     let mut server = Server::reach(flags)?;
     let stop = signals()
@@ -66,9 +72,9 @@ pub fn top(flags: &TopFlags) -> Result<(), Failure> {
     if flags.once || !io::stdout().is_terminal() {
         return once(&mut server, flags, &stop);
     }
-    let mut terminal = Terminal::enter()
+    let mut terminal = Terminal::enter(colours())
         .map_err(|e| Failure::new(ExitCode::Other, format!("the terminal: {e}")))?;
-    // Left, and so restored, before anything else is said.
+    // The terminal is restored before anything else is printed.
     let result = watch(&mut server, flags, &stop, &mut terminal);
     drop(terminal);
     result
@@ -78,16 +84,16 @@ fn once(server: &mut Server, flags: &TopFlags, stop: &AtomicBool) -> Result<(), 
     let before = server.sample()?;
     let until = Instant::now() + flags.interval;
     while let Some(left) = left(until) {
-        // Relaxed, as below: a flag that a signal sets, and nothing else with it.
+        // Relaxed, as below: a flag set by a signal; it orders nothing.
         if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
-        std::thread::park_timeout(left.min(MOMENT));
+        std::thread::park_timeout(left.min(POLL));
     }
     let after = server.sample()?;
     let blocked = server.blocked()?;
-    let (lines, _) = view::lines(&server.name, &after.since(&before), &blocked, usize::MAX);
-    let text = lines.join("\n") + "\n";
+    let rows = view::screen(&server.name, &after.since(&before), &blocked, usize::MAX, usize::MAX);
+    let text: String = rows.iter().map(|row| format!("{}\n", row.text.trim_end())).collect();
     match io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(ExitCode::Other, format!("output: {e}")))
@@ -104,28 +110,42 @@ fn watch(
 ) -> Result<(), Failure> {
     let lost = |e| Failure::new(ExitCode::Other, format!("the terminal: {e}"));
     let mut before = server.sample()?;
-    let (mut lines, mut head) =
-        (vec![format!("{}: the first figures come in {:?}", server.name, flags.interval)], 1);
+    let first = format!("{}: the first figures appear after {:?}", server.name, flags.interval);
+    let mut rows = vec![Row { text: first, style: Style::Plain }];
+    let (help_page, mut help) = (view::help(), false);
     loop {
-        terminal.draw(&lines, head).map_err(lost)?;
         let until = Instant::now() + flags.interval;
+        terminal.draw(if help { &help_page } else { &rows }).map_err(lost)?;
         while let Some(left) = left(until) {
-            if stop.load(Ordering::Relaxed) || terminal.quit(left.min(MOMENT)).map_err(lost)? {
-                return Ok(());
+            let key = terminal.key(left.min(POLL)).map_err(lost)?;
+            match key {
+                _ if stop.load(Ordering::Relaxed) => return Ok(()),
+                Some(Key::Quit) => return Ok(()),
+                Some(Key::Help) => help = !help,
+                Some(Key::Other) => help = false,
+                None => continue,
             }
+            terminal.draw(if help { &help_page } else { &rows }).map_err(lost)?;
         }
         let after = server.sample()?;
         let blocked = server.blocked()?;
-        (lines, head) = view::lines(&server.name, &after.since(&before), &blocked, terminal.rows());
+        let (height, width) = terminal.size();
+        rows = view::screen(&server.name, &after.since(&before), &blocked, height, width);
         before = after;
     }
+}
+
+/// Whether the environment allows colours: <https://no-color.org>.
+fn colours() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 fn left(until: Instant) -> Option<Duration> {
     until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
 }
 
-/// Set by SIGINT and SIGTERM.
+/// Returns a flag that SIGINT and SIGTERM set.
 fn signals() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -137,7 +157,7 @@ fn signals() -> io::Result<Arc<AtomicBool>> {
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// The server that is looked at.
+/// The observed server.
 struct Server {
     name: String,
     client: Client<Box<dyn Stream>>,
@@ -152,7 +172,7 @@ impl Server {
         match stream.and_then(|stream| Client::log_in(stream, "clearway top")) {
             Ok(client) => Ok(Self { name, client }),
             Err(e) => {
-                let hint = "Is the server running? Say where it listens with --connect ADDR, or --unix-socket DIR.";
+                let hint = "Is the server running? Give its address with --connect ADDR or --unix-socket DIR.";
                 let message = format!("no server answers at {name}: {e}");
                 Err(Failure { hint: Some(hint), ..Failure::new(ExitCode::Other, message) })
             }
@@ -162,18 +182,20 @@ impl Server {
     fn sample(&mut self) -> Result<Sample, Failure> {
         let activity = self.rows(sample::ACTIVITY)?;
         let contention = self.rows(sample::CONTENTION)?;
-        Sample::read(&activity, &contention).ok_or_else(|| self.makes_no_sense())
+        let latency = self.rows(sample::LATENCY)?;
+        Sample::read(&activity, &contention, &latency).ok_or_else(|| self.malformed())
     }
 
     fn blocked(&mut self) -> Result<Blocked, Failure> {
         let locks = self.rows(blocked::LOCKS)?;
-        // Nobody waits, as a rule.
+        // Usually no session waits, and the second query is not needed.
         let states = if locks.is_empty() { Vec::new() } else { self.rows(blocked::STATES)? };
-        Blocked::read(&locks, &states).ok_or_else(|| self.makes_no_sense())
+        Blocked::read(&locks, &states).ok_or_else(|| self.malformed())
     }
 
-    fn makes_no_sense(&self) -> Failure {
-        Failure::new(ExitCode::Other, format!("what {} answers makes no sense", self.name))
+    fn malformed(&self) -> Failure {
+        let message = format!("the server at {} sent a malformed answer", self.name);
+        Failure::new(ExitCode::Other, message)
     }
 
     fn rows(&mut self, sql: &str) -> Result<Vec<Vec<String>>, Failure> {
@@ -187,7 +209,7 @@ impl Server {
             Ok(Ok(())) => Ok(rows),
             Ok(Err(e)) => Err(self.refused(&e)),
             Err(e) => {
-                let message = format!("the server at {} is gone: {e}", self.name);
+                let message = format!("lost the connection to the server at {}: {e}", self.name);
                 Err(Failure::new(ExitCode::Other, message))
             }
         }
@@ -196,9 +218,9 @@ impl Server {
     fn refused(&self, error: &SqlError) -> Failure {
         let foreign =
             [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_SCHEMA].contains(&error.state());
-        let message = format!("the server at {} refuses: {error}", self.name);
+        let message = format!("the server at {} reported an error: {error}", self.name);
         let hint =
-            foreign.then_some("It is not Clearway, or an older release: it has no system views.");
+            foreign.then_some("It is not Clearway, or an older release that lacks a system view.");
         Failure { hint, ..Failure::new(ExitCode::Other, message) }
     }
 }
@@ -218,7 +240,7 @@ fn tcp(address: &str) -> io::Result<Box<dyn Stream>> {
     Err(failed)
 }
 
-/// The one socket in a directory, by libpq's name for it.
+/// Connects to the only socket in a directory, which has libpq's name for sockets.
 fn unix(dir: &Path) -> io::Result<Box<dyn Stream>> {
     let mut sockets = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -234,12 +256,11 @@ fn unix(dir: &Path) -> io::Result<Box<dyn Stream>> {
             stream.set_read_timeout(Some(PATIENCE))?;
             Ok(Box::new(stream))
         }
-        [] => Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            "there is no socket .s.PGSQL.PORT in the directory",
-        )),
+        [] => {
+            Err(io::Error::new(io::ErrorKind::NotFound, "no socket .s.PGSQL.PORT in the directory"))
+        }
         several => Err(io::Error::other(format!(
-            "there are several sockets in the directory: {}",
+            "several sockets in the directory: {}",
             several.join(", ")
         ))),
     }

@@ -1,11 +1,12 @@
 //! The metrics endpoint: the page is valid in Prometheus' text format, and no client can block it.
 
-use crate::raw::{Fixture, LIMIT};
+use crate::raw::{Fixture, LIMIT, query};
 use clearway_server::exit::ExitCode;
 use clearway_server::{Config, Server};
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
 
 fn with_metrics(name: &str) -> (Fixture, SocketAddr) {
     let server =
@@ -133,6 +134,110 @@ fn page_is_valid_and_counts_what_sessions_do() {
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
     assert_eq!(value(&after, "clearway_build_info", &version), 1.0);
     assert!(value(&after, "clearway_contention_requests_total", "name=\"buffer.free_list\"") > 0.0);
+}
+
+/// Every metric of the page is in docs/metrics.md, and no other.
+#[test]
+fn documentation_lists_every_metric() {
+    let docs = include_str!("../../../../docs/metrics.md");
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let documented: HashSet<&str> =
+        docs.split(|c| !is_part(c)).filter(|word| word.starts_with("clearway_")).collect();
+    let (_server, address) = with_metrics("documented");
+    let page = page(address);
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let families: HashSet<&str> = types.map(|line| line.split_once(' ').unwrap().0).collect();
+    let is_family = |name: &&&str| {
+        let of_histogram = ["_sum", "_count", "_bucket"];
+        families.contains(**name)
+            || of_histogram
+                .iter()
+                .any(|end| name.strip_suffix(end).is_some_and(|n| families.contains(n)))
+    };
+    let undocumented: Vec<_> = families.difference(&documented).collect();
+    let unknown: Vec<_> = documented.iter().filter(|name| !is_family(name)).collect();
+    assert!(undocumented.is_empty() && unknown.is_empty(), "{undocumented:?} {unknown:?}");
+}
+
+#[test]
+fn latency_is_counted_per_statement_and_commit() {
+    let (server, address) = with_metrics("latency");
+    let mut c = server.connect();
+    let before = parsed(&page(address));
+    c.query("create table t (a int primary key)");
+    c.query("insert into t values (1)");
+    c.query("select pg_sleep(0.02)");
+    c.query("select 1 / 0");
+    let after = parsed(&page(address));
+    let grown = |name: &str| value(&after, name, "") - value(&before, name, "");
+    assert_eq!(grown("clearway_statement_duration_seconds_count"), 4.0);
+    assert!(grown("clearway_statement_duration_seconds_sum") >= 0.02);
+    assert!(grown("clearway_commit_duration_seconds_count") >= 2.0);
+    assert!(grown("clearway_commit_duration_seconds_sum") > 0.0);
+    let view = "select sum(count) >= 4, min(upper_us - lower_us) > 0 from clearway.latency where name = 'statement'";
+    assert_eq!(c.query(view)[1].values(), [Some(b"t".to_vec()), Some(b"t".to_vec())]);
+}
+
+#[test]
+fn lock_waiters_and_deadlocks_are_counted() {
+    let (server, address) = with_metrics("lock-metrics");
+    let (mut first, mut second) = (server.connect(), server.connect());
+    first.query("create table t (a int primary key, n int)");
+    first.query("insert into t values (1, 0), (2, 0)");
+    let metric = |name: &str| value(&parsed(&page(address)), name, "");
+    assert_eq!((metric("clearway_lock_waiters"), metric("clearway_deadlocks_total")), (0.0, 0.0));
+    first.query("begin; update t set n = 1 where a = 1");
+    second.query("begin; update t set n = 1 where a = 2");
+    second.send(&query("update t set n = 2 where a = 1"));
+    let began = Instant::now();
+    while metric("clearway_lock_waiters") != 1.0 {
+        assert!(began.elapsed() < LIMIT, "no transaction waits");
+    }
+    first.query("update t set n = 2 where a = 2");
+    // One of the two has failed; its rollback lets the other one continue.
+    first.query("rollback");
+    second.until_ready();
+    second.query("rollback");
+    assert_eq!((metric("clearway_lock_waiters"), metric("clearway_deadlocks_total")), (0.0, 1.0));
+    let activity = "select lock_waiters, deadlocks from clearway.activity";
+    assert_eq!(first.query(activity)[1].values(), [Some(b"0".to_vec()), Some(b"1".to_vec())]);
+}
+
+#[test]
+fn disk_bytes_are_the_lengths_of_the_files() {
+    let (server, address) = with_metrics("disk-metrics");
+    let bytes = |kind: &str| {
+        value(&parsed(&page(address)), "clearway_disk_bytes", &format!("kind=\"{kind}\""))
+    };
+    // Segments of the log are 4 MiB; each of the 4 partitions has at least a page.
+    assert!(bytes("log") >= f64::from(4 << 20) && bytes("data") >= 4.0 * 8192.0);
+    let mut c = server.connect();
+    c.query("create table t (a int primary key, b text)");
+    c.query("insert into t select i, repeat('x', 2000) from generate_series(1, 2000) i");
+    c.query("checkpoint");
+    assert!(bytes("data") >= f64::from(2 << 20), "{}", bytes("data"));
+}
+
+#[test]
+fn labels_have_no_places_in_the_source() {
+    let (server, address) = with_metrics("labels");
+    let (mut holder, mut waiter) = (server.connect(), server.connect());
+    holder.query("create table t (a int primary key, n int)");
+    holder.query("insert into t values (1, 0)");
+    let contended = "name=\"lock.key_no_key_update\",module=\"partition::exec::modify\"";
+    let began = Instant::now();
+    loop {
+        holder.query("begin; update t set n = n + 1 where a = 1");
+        waiter.send(&query("update t set n = n * 2 where a = 1"));
+        holder.query("select pg_sleep(0.002); commit");
+        waiter.until_ready();
+        let samples = parsed(&page(address));
+        assert!(samples.iter().all(|(_, labels, _)| !labels.contains(".rs")), "{samples:?}");
+        if samples.iter().any(|(_, labels, _)| labels == contended) {
+            break;
+        }
+        assert!(began.elapsed() < LIMIT, "no wait is counted");
+    }
 }
 
 #[test]

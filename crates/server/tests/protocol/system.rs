@@ -135,8 +135,8 @@ fn writing_to_views_is_refused_with_a_hint() {
         (
             "select * from clearway.waits",
             "42P01",
-            "The views of schema clearway are activity, contention, hot_rows, latch_calibration, locks, plans, sessions, \
-             snapshots.",
+            "The views of schema clearway are activity, contention, hot_rows, latch_calibration, latency, locks, plans, \
+             sessions, snapshots.",
         ),
         (
             "create table clearway.t (a int)",

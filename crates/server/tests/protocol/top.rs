@@ -70,14 +70,16 @@ fn once_shows_an_interval_sorted_by_lost_time() {
         "{shown:?}"
     );
     assert!(
-        shown[1].contains(" transactions/s committed, ") && !shown[1].starts_with("0 "),
+        shown[2].starts_with("throughput   commits ") && !shown[2].contains("commits 0/s"),
         "{shown:?}"
     );
-    let first: Vec<&str> = shown[6].split_whitespace().collect();
-    assert!(first[6] == "test.top" && first[7].contains("top.rs:"), "{shown:?}");
+    assert!(shown[3].starts_with("statements   p50 "), "{shown:?}");
+    let first: Vec<&str> = shown[10].split_whitespace().collect();
+    assert_eq!(first[5], "test.top", "{shown:?}");
+    assert!(first[6].starts_with("server::tests::protocol::top:"), "{shown:?}");
     // Without a terminal it shows one interval, even without --once.
     let shown = once(&server, &["--unix-socket", sockets.to_str().unwrap(), "--interval", "0.1"]);
-    assert!(shown[6].contains("test.top"), "{shown:?}");
+    assert!(shown[10].contains("test.top"), "{shown:?}");
     drop(server);
     std::fs::remove_dir_all(&sockets).unwrap();
 }
@@ -94,7 +96,7 @@ fn waiting_sessions_are_below_their_blocker() {
     first.send(&query("update t set n = 2\n where a = 1"));
     second.send(&query("update t set n = 3 where a = 2"));
     let tree = [
-        "2 sessions wait for a lock, each below the one that blocks it:".to_owned(),
+        "2 sessions wait for a lock, below the blocking session:".to_owned(),
         format!("{} idle in transaction: begin; update t set n = 1 where a = 1", holder.pid),
         format!("  {} waits T ms, no key update t (1): update t set n = 2 where a = 1", first.pid),
         format!(
@@ -118,9 +120,9 @@ fn waiting_sessions_are_below_their_blocker() {
         );
         assert_eq!((code, err.as_str()), (Some(0), ""));
         let shown: Vec<String> = out.lines().map(str::to_owned).collect();
-        let found: Vec<String> = shown[5..].iter().take(4).map(without_time).collect();
+        let found: Vec<String> = shown[9..].iter().take(4).map(without_time).collect();
         if found == tree {
-            assert!(shown[9].is_empty() && shown[10].ends_with("CALLER"), "{shown:?}");
+            assert!(shown[13].is_empty() && shown[14].ends_with("CALLER"), "{shown:?}");
             break;
         }
         assert!(began.elapsed() < LIMIT, "{shown:#?}");
@@ -165,8 +167,12 @@ fn screen_is_restored_when_left() {
             screen.push_str(&String::from_utf8_lossy(&more));
         }
     };
-    until("transactions/s committed");
+    until("throughput");
     assert!(!modes().intersects(LocalModes::ICANON | LocalModes::ECHO));
+    controller.write_all(b"?").unwrap();
+    until("clearway top: help");
+    controller.write_all(b"x").unwrap();
+    until("throughput");
     controller.write_all(b"q").unwrap();
     until("\x1b[?25h\x1b[?1049l");
     assert_eq!(child.wait().unwrap().code(), Some(0));

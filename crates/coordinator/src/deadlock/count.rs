@@ -1,0 +1,30 @@
+//! Counts for the metrics: waiting transactions and deadlocks.
+
+use super::WaitsFor;
+use crate::engine::Engine;
+
+/// Waits for locks and deadlocks, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockCounts {
+    /// Transactions that are waiting for a lock.
+    pub waiters: u64,
+    /// Deadlocks found since the engine was opened.
+    pub deadlocks: u64,
+}
+
+impl WaitsFor {
+    fn counts(&self) -> LockCounts {
+        let waits_for_lock =
+            |waits: &&Vec<_>| waits.iter().any(|wait: &super::InLine| wait.wanted.is_some());
+        let waiters = self.waits.values().filter(waits_for_lock).count();
+        LockCounts { waiters: waiters as u64, deadlocks: self.found }
+    }
+}
+
+impl Engine {
+    /// Counts waiting transactions and deadlocks. Holds the latch of the waits-for graph for a few
+    /// nanoseconds per waiting transaction.
+    pub fn lock_counts(&self) -> LockCounts {
+        self.waits_for().counts()
+    }
+}
