@@ -47,7 +47,7 @@ pub(crate) fn parse(c: &mut Cursor<'_>) -> SqlResult<Kind> {
     }
     if !c.accept(&[if from { "stdin" } else { "stdout" }]) {
         let what =
-            if c.is("program") { "COPY with a program" } else { "COPY with a file of the server" };
+            if c.is("program") { "COPY with a program" } else { "COPY with a file on the server" };
         return Err(if c.done() { c.error() } else { c.unsupported(what) });
     }
     let format = format(options(c)?)?;

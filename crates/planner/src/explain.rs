@@ -15,7 +15,7 @@ pub(crate) fn lines(s: &Statement) -> SqlResult<Vec<String>> {
         Statement::Modify { program, route } => program_lines(program, route, 0, &mut out),
         _ => {
             return Err(SqlError::unsupported(
-                "EXPLAIN of other than SELECT, INSERT, UPDATE, DELETE or VALUES",
+                "EXPLAIN of a statement other than SELECT, INSERT, UPDATE, DELETE or VALUES",
             ));
         }
     }

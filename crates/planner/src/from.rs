@@ -139,7 +139,9 @@ fn series(
         bound.push(b.decide(t, SqlType::Int4)?);
     }
     if !(2..=3).contains(&bound.len()) || bound.iter().any(|t| !t.ty.is_integer()) {
-        return Err(SqlError::unsupported("generate_series of other than two or three integers"));
+        return Err(SqlError::unsupported(
+            "generate_series with arguments other than two or three integers",
+        ));
     }
     let ty =
         if bound.iter().any(|t| t.ty == SqlType::Int8) { SqlType::Int8 } else { SqlType::Int4 };

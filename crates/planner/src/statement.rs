@@ -143,7 +143,7 @@ fn bind(
                 .collect::<SqlResult<_>>()?;
             if !matches!(**statement, Kind::Sql(_)) {
                 return Err(SqlError::unsupported(
-                    "PREPARE of other than SELECT, INSERT, UPDATE, DELETE or VALUES",
+                    "PREPARE of a statement other than SELECT, INSERT, UPDATE, DELETE or VALUES",
                 ));
             }
             let plan = Arc::new(plan_kind(sql, statement, catalog, &declared, &b.path)?);
