@@ -323,7 +323,7 @@ mod tests {
         }
         assert!(help().len() <= 24);
         let shown = texts(screen(name, &interval, &blocked(&[]), 24, 80));
-        assert!(shown[0].contains(" at .../") && shown[0].ends_with("(h: help)"), "{}", shown[0]);
+        assert!(shown[0].contains(" at ...") && shown[0].ends_with("(h: help)"), "{}", shown[0]);
         assert!(shown[10].ends_with(" insert:1234"), "{}", shown[10]);
         let wide = texts(screen(name, &interval, &blocked(&[]), usize::MAX, usize::MAX));
         assert!(wide[10].ends_with(" partition::exec::insert:1234"), "{}", wide[10]);

@@ -77,7 +77,7 @@ const ALLOWED: [Allowed; 6] = [
     },
     // There are no users: any name is accepted if it is valid text.
     Allowed {
-        message: "packet: startup with a user that is no text",
+        message: "packet: startup with a user that is not UTF-8",
         recorded: [r"R \x00\x00\x00\x00"; 2],
         answered: r#"E FATAL C22021 Minvalid byte sequence for encoding \"UTF8\": 0xff"#,
     },
@@ -95,7 +95,7 @@ const ALLOWED: [Allowed; 6] = [
     },
     // The engine takes rows in batches and does not report which row of a batch caused an error.
     Allowed {
-        message: "message: copy of a key that exists",
+        message: "message: copy of an existing key",
         recorded: [r#"E ERROR C23505 Mduplicate key value violates unique constraint \"matrix_pkey\" DKey (a)=(1) already exists. WCOPY matrix, line 1 spublic tmatrix nmatrix_pkey"#;
             2],
         answered: r#"E ERROR C23505 Mduplicate key value violates unique constraint \"matrix_pkey\" DKey (a)=(1) already exists. spublic tmatrix nmatrix_pkey"#,
