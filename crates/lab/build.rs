@@ -1,4 +1,4 @@
-//! Hands on what the lab is built with: records name it.
+//! Passes compiler and flags to the lab; records contain them.
 
 use std::env;
 use std::process::Command;
@@ -10,7 +10,7 @@ fn main() {
     let compiler = compiler.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     println!("cargo::rustc-env=LAB_COMPILER={}", compiler.unwrap_or_else(|| "unknown".into()));
     let value = |name: &str| env::var(name).unwrap_or_default();
-    // Flags come apart by a character that no flag has.
+    // Cargo separates flags by the unit separator character.
     let flags = value("CARGO_ENCODED_RUSTFLAGS").replace('\u{1f}', " ");
     let flags = format!("{}, opt-level {}, {flags}", value("TARGET"), value("OPT_LEVEL"));
     println!("cargo::rustc-env=LAB_FLAGS={}", flags.trim_end_matches([' ', ',']));

@@ -1,89 +1,89 @@
-//! Bars: what an experiment has to reach, judged against a peer of the same run.
+//! Bars: the target an experiment must reach, judged against a peer of the same run.
 
 use crate::json::number_or_null;
 use crate::number;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Digits behind the point of what was measured, and of its bar.
+/// Decimals of the measured value and of its bound.
 const DIGITS: u8 = 2;
 
-/// A bar, and how the run came out.
+/// A bar and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bar {
-    /// Its name among the experiment's bars.
+    /// Name, unique among the experiment's bars.
     pub name: String,
-    /// What was measured against it, or why nothing was.
+    /// The measurement, or why there is none.
     pub outcome: Outcome,
 }
 
-/// How a bar came out.
+/// Outcome of a bar.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was measured.
+    /// The bar was measured.
     Measured {
-        /// The number that is held against the bar, most often a ratio.
+        /// The number that is compared with the bound, usually a ratio.
         #[serde(deserialize_with = "number_or_null")]
         value: f64,
         /// Its unit: `x` for a ratio.
         unit: String,
-        /// What it has to keep to.
+        /// The bound that the value must keep.
         bound: Bound,
-        /// What it was computed from, ours first, peers beside it.
+        /// The numbers the value is computed from: ours first, then the peers'.
         readings: Vec<Reading>,
     },
-    /// This machine cannot measure it.
+    /// This machine cannot measure the bar.
     NotHere {
         /// What is missing.
         why: String,
     },
 }
 
-/// What a measured number has to keep to.
+/// Bound of a measured number.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// No less than this.
+    /// Minimum.
     AtLeast(f64),
-    /// No more than this.
+    /// Maximum.
     AtMost(f64),
 }
 
 /// One number that a bar is computed from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// Whose.
+    /// Contender or case that was measured.
     pub name: String,
-    /// How much.
+    /// The measured value.
     #[serde(deserialize_with = "number_or_null")]
     pub value: f64,
-    /// Of what.
+    /// Unit of the value.
     pub unit: String,
-    /// Digits behind the point that mean something.
+    /// Significant decimals.
     pub digits: u8,
 }
 
-/// What a bar's line begins with.
+/// Verdict at the start of a bar's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Reached.
     Ok,
-    /// Missed; also where the measurement gave no number.
+    /// Missed, or the measurement gave no number.
     Short,
     /// Not measured.
     NotHere,
-    /// Measured in a `--quick` run: it was shown to work, and means nothing.
+    /// Measured in a `--quick` run, whose numbers are meaningless.
     Quick,
 }
 
 impl Bar {
-    /// How our number compares to the best of the peers', as a ratio: `ours / peer`.
+    /// Creates a bar on the ratio of our number to the best peer's: `ours / peer`.
     pub fn ratio(name: &str, bound: Bound, ours: Reading, peer: Reading) -> Self {
         Self::measured(name, ours.value / peer.value, "x", bound, vec![ours, peer])
     }
 
-    /// A number that is held against a bar by itself.
+    /// Creates a bar on a number of its own.
     pub fn measured(
         name: &str,
         value: f64,
@@ -97,22 +97,22 @@ impl Bar {
         }
     }
 
-    /// A bar that cannot be measured on this machine.
+    /// Creates a bar that this machine cannot measure.
     pub fn not_here(name: &str, why: impl Into<String>) -> Self {
         Self { name: name.into(), outcome: Outcome::NotHere { why: why.into() } }
     }
 
-    /// How it came out, in a run that was `quick` or not.
+    /// Returns the verdict for a run that was `quick` or not.
     pub fn verdict(&self, quick: bool) -> Verdict {
         match &self.outcome {
             Outcome::NotHere { .. } => Verdict::NotHere,
             Outcome::Measured { .. } if quick => Verdict::Quick,
-            Outcome::Measured { value, bound, .. } if bound.keeps(*value) => Verdict::Ok,
+            Outcome::Measured { value, bound, .. } if bound.is_within(*value) => Verdict::Ok,
             Outcome::Measured { .. } => Verdict::Short,
         }
     }
 
-    /// What was measured, the bar, and the peer beside it; or why nothing was measured.
+    /// Explains the outcome: the value, the bound and the readings, or why nothing was measured.
     pub fn explained(&self) -> String {
         match &self.outcome {
             Outcome::NotHere { why } => why.clone(),
@@ -128,7 +128,7 @@ impl Bar {
         }
     }
 
-    /// Its line on a terminal.
+    /// Returns the bar's line for a terminal.
     pub fn line(&self, experiment: &str, quick: bool) -> String {
         format!(
             "{:<8} {experiment}: {}: {}",
@@ -140,8 +140,8 @@ impl Bar {
 }
 
 impl Bound {
-    /// What is no number keeps to nothing.
-    pub fn keeps(self, value: f64) -> bool {
+    /// Returns true if the value is within the bound. NaN is within none.
+    pub fn is_within(self, value: f64) -> bool {
         match self {
             Self::AtLeast(least) => value >= least,
             Self::AtMost(most) => value <= most,
@@ -150,7 +150,7 @@ impl Bound {
 }
 
 impl Reading {
-    /// A number with so many digits behind the point that mean something.
+    /// Creates a reading with this many significant decimals.
     pub fn new(name: &str, value: f64, unit: &str, digits: u8) -> Self {
         Self { name: name.into(), value, unit: unit.into(), digits }
     }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_reached_missed_or_not_measured() {
+    fn bars_are_met_missed_or_not_measured() {
         assert_eq!(bar(Bound::AtLeast(1.5), 3000.0, 2000.0).verdict(false), Verdict::Ok);
         assert_eq!(bar(Bound::AtLeast(1.5), 2999.0, 2000.0).verdict(false), Verdict::Short);
         assert_eq!(bar(Bound::AtMost(1.1), 11.0, 10.0).verdict(false), Verdict::Ok);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_reaches_no_bar() {
+    fn nan_meets_no_bar() {
         for bound in [Bound::AtLeast(0.0), Bound::AtMost(9.0)] {
             assert_eq!(bar(bound, 0.0, 0.0).verdict(false), Verdict::Short);
         }
@@ -213,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_judges_nothing() {
+    fn quick_runs_judge_nothing() {
         assert_eq!(bar(Bound::AtLeast(1.5), 1.0, 2.0).verdict(true), Verdict::Quick);
         assert_eq!(Bar::not_here("b", "no peer").verdict(true), Verdict::NotHere);
     }
 
     #[test]
-    fn a_line_says_what_was_measured_the_bar_and_the_peer() {
+    fn bar_lines_show_value_bound_and_peer() {
         assert_eq!(
             bar(Bound::AtLeast(1.5), 3000.0, 2000.0).line("pgbench", false),
             "ok       pgbench: b: 1.50 x, bar at least 1.50 x (clearway 3,000 TPS beside postgres 2,000 TPS)"

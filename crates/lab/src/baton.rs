@@ -1,5 +1,6 @@
-//! The baton against pinned partitions: the same load where whoever finds a partition free runs its
-//! own fragment, and where each partition belongs to one worker and fragments travel to it.
+//! Compares dispatch by baton with pinned partitions under the same load. With a baton, a worker
+//! that finds a partition free runs its own fragment. Pinned, each partition belongs to one worker,
+//! and fragments are sent to it.
 
 use crate::compare::{Contender, compare, seeds};
 use crate::experiment::{Experiment, Task};
@@ -12,15 +13,15 @@ use clearway_harness::Res;
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "baton",
-    about: "partitions run by whoever holds the baton, against partitions pinned to workers",
-    question: "Should a partition be run by whoever finds it free (the baton), or by one worker that the others send their work to (pinned)?",
-    source: "Our own question (docs/decisions/baton.md, which names the commit and machine of the published ratios). H-Store pins partitions to threads; flat combining (Hendler and others, SPAA 2010) and BP-Wrapper's TryLock (Ding and others, ICDE 2009) let whoever holds a lock do the work of those who would wait.",
-    source_found: "The baton is ahead wherever a worker may sleep, and level where both always have work.",
+    about: "partitions run by the worker that holds the baton, against partitions pinned to workers",
+    question: "Should the worker that finds a partition free run it (baton), or should one fixed worker run it for all others (pinned)?",
+    source: "Our own question (docs/decisions/baton.md, which names the commit and machine of the published ratios). H-Store pins partitions to threads. In flat combining (Hendler et al., SPAA 2010, doi:10.1145/1810479.1810540) and BP-Wrapper's TryLock (Ding et al., ICDE 2009, doi:10.1109/ICDE.2009.96) the lock holder does the work of the waiters.",
+    source_found: "The baton is faster if workers can sleep, and equal if both always have work.",
     bars: &[],
     run,
 };
 
-/// The baton's rate over the pinned one's was published here.
+/// Page that publishes the baton's throughput over the pinned one's.
 const PAGE: &str = include_str!("../../../docs/decisions/baton.md");
 
 fn run(task: &Task) -> Res<Findings> {
@@ -51,7 +52,7 @@ mod tests {
     use clearway_harness::pgbench::Run;
 
     #[test]
-    fn what_was_published_is_measured() {
+    fn published_cases_are_measured() {
         let names: Vec<String> = cases(&Part::Whole).iter().map(Run::name).collect();
         let published = published::ratios(PAGE);
         assert!(!published.is_empty() && published.iter().all(|(case, _)| names.contains(case)));

@@ -1,5 +1,5 @@
-//! The same pgbench runs against several servers, interleaved, so that what else happens on the
-//! machine happens to all of them.
+//! Runs the same pgbench cases on several servers, interleaved, so that disturbances of the machine
+//! affect all of them.
 
 use crate::experiment::Task;
 use crate::number::{self, median};
@@ -14,15 +14,15 @@ use clearway_harness::sums::Sums;
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Endpoint, Res, cpu, disk};
 
-/// The share of the transactions of a timed run that pgbench logs: enough for percentiles, too few
-/// to slow it.
+/// Share of a timed run's transactions that pgbench logs: enough for percentiles, too few to slow
+/// it down.
 const LOGGED: f64 = 0.05;
 /// Transactions of all clients in a `--quick` run.
 const QUICK_TRANSACTIONS: u32 = 320;
 
 /// One server of a comparison.
 pub struct Contender {
-    /// The name that tables and charts show.
+    /// Name in tables and charts.
     pub name: String,
     server: Server,
     sums: Sums,
@@ -31,10 +31,10 @@ pub struct Contender {
     _directory: TempDir,
 }
 
-/// What one run measured.
+/// Measurements of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Transactions a second.
+    /// Transactions per second.
     pub tps: f64,
     /// Average latency in milliseconds.
     pub latency_ms: f64,
@@ -42,19 +42,18 @@ pub struct Sample {
     pub p50_ms: f64,
     /// Their 99th percentile.
     pub p99_ms: f64,
-    /// CPU time of the server a transaction, in microseconds; NaN where it is not known.
+    /// Server CPU time per transaction, in microseconds; NaN if unknown.
     pub server_cpu_us: f64,
-    /// What the server read from disks a transaction, in kB; NaN where it is not known.
+    /// Disk reads of the server per transaction, in kB; NaN if unknown.
     pub disk_kb: f64,
-    /// The server's part of the system's page cache at the end, in MB; NaN where it has no memory
-    /// of its own.
+    /// Page cache charged to the server at the end, in MB; NaN without a memory limit.
     pub page_cache_mb: f64,
 }
 
-/// A measure of a [`Sample`]: how it is named, and where it is.
+/// A measure of a [`Sample`]: its name, and how it is read.
 struct Measure {
     label: &'static str,
-    /// The label where a column has no room for more.
+    /// Label for narrow columns.
     short: &'static str,
     unit: &'static str,
     digits: u8,
@@ -80,14 +79,14 @@ const P99: Measure = Measure {
     of: |s| s.p99_ms,
 };
 const CPU: Measure = Measure {
-    label: "server's CPU time a transaction",
+    label: "server CPU time per transaction",
     short: "CPU",
     unit: "us",
     digits: 1,
     of: |s| s.server_cpu_us,
 };
 const DISK: Measure = Measure {
-    label: "reads of disks a transaction",
+    label: "disk reads per transaction",
     short: "read",
     unit: "kB",
     digits: 1,
@@ -108,23 +107,23 @@ struct Case {
     samples: Vec<Vec<Sample>>,
 }
 
-/// Ratios that differ by more than this factor do not agree; less is nothing to wonder at.
+/// Ratios agree within this factor.
 const TOLERANCE: f64 = 1.2;
 
-/// All cases, run on all contenders.
+/// All cases on all contenders.
 pub struct Comparison {
     contenders: Vec<String>,
     cases: Vec<Case>,
 }
 
 impl Contender {
-    /// Starts a private server of this kind and fills it at `scale`.
+    /// Starts a private server of this kind and loads tables at `scale`.
     pub fn start(name: &str, kind: &Kind, scale: u32) -> Res<Self> {
         Self::limited(None, name, kind, scale)
     }
 
-    /// As [`Self::start`], with no more memory than this for all of the server's processes and
-    /// their page cache, from the first page on.
+    /// Like [`Self::start`], with a limit on the memory of all server processes and their page
+    /// cache, effective from the first page on.
     pub fn limited(limit: Option<&Limit>, name: &str, kind: &Kind, scale: u32) -> Res<Self> {
         let directory = TempDir::new("lab")?;
         let data = directory.path().join("data");
@@ -136,17 +135,17 @@ impl Contender {
         Ok(Self { name: name.into(), server, sums, group, _directory: directory })
     }
 
-    /// Where it listens.
+    /// Returns the server's address.
     pub fn endpoint(&self) -> &Endpoint {
         self.server.endpoint()
     }
 
-    /// One run; its rate counts only where the sums agree afterwards.
+    /// Runs once; the rate counts only if the sums agree afterwards.
     fn run(&mut self, run: &Run, seed: u64) -> Res<Sample> {
         self.run_and_look(run, seed, |_| Ok(())).map(|(sample, ())| sample)
     }
 
-    /// As [`Self::run`]; `look` is called when it is over and the sums have not been read.
+    /// Like [`Self::run`]; calls `look` after the run, before the sums are read.
     pub fn run_and_look<T>(
         &mut self,
         run: &Run,
@@ -182,7 +181,8 @@ impl Contender {
     }
 }
 
-/// The share of the transactions whose latencies pgbench logs. Runs of a fixed count are small.
+/// Returns the share of transactions whose latencies pgbench logs. Fixed-count runs are small and
+/// log all.
 pub fn logged_share(run: &Run) -> f64 {
     match run.length {
         Length::Transactions(_) => 1.0,
@@ -190,12 +190,12 @@ pub fn logged_share(run: &Run) -> f64 {
     }
 }
 
-/// Seeds of pgbench's random rows: one a repetition, the same for every contender.
+/// Returns the seeds of pgbench's random rows: one per repetition, the same for every contender.
 pub fn seeds(task: &Task) -> Vec<u64> {
     (1..=u64::from(task.repetitions())).collect()
 }
 
-/// The run, as long as the task wants it.
+/// Returns the run with the length that the task requests.
 pub fn sized(run: &Run, task: &Task) -> Run {
     let length = match task.options.quick {
         true => Length::Transactions((QUICK_TRANSACTIONS / run.clients).max(1)),
@@ -204,7 +204,7 @@ pub fn sized(run: &Run, task: &Task) -> Run {
     Run { length, ..*run }
 }
 
-/// Runs every case on every contender in turn, once for each of the task's seeds.
+/// Runs every case on every contender in turn, once per seed.
 pub fn compare(
     what: &'static str,
     contenders: &mut [Contender],
@@ -233,7 +233,7 @@ pub fn compare(
 }
 
 impl Comparison {
-    /// Rates, latencies and CPU times of the cases that `of` takes, as a chart's x and y.
+    /// Returns charts of throughput, latency and CPU time for the cases that `of` maps to an x.
     pub fn samples(&self, title: &str, x: &Axis, of: impl Fn(&Run) -> Option<f64>) -> Vec<Samples> {
         let measures = [
             (RATE, true),
@@ -271,8 +271,8 @@ impl Comparison {
         samples.into_iter().filter(measured).collect()
     }
 
-    /// Medians, a row a case; with several contenders also the first one's rate over the last
-    /// one's, beside what was published.
+    /// Renders medians, one row per case. With several contenders it adds the first one's rate over
+    /// the last one's, beside the published ratio.
     pub fn table(&self, title: &str, published: &Published) -> Table {
         let mut columns = vec![Column::ours("case", "")];
         for name in &self.contenders {
@@ -298,8 +298,8 @@ impl Comparison {
         Table { title: title.into(), columns, rows: self.cases.iter().map(row).collect() }
     }
 
-    /// Where the pages came from that were in no pool: medians of what a transaction read from
-    /// disks, and of each contender's page cache.
+    /// Renders where missing pages came from: medians of disk reads per transaction, and of each
+    /// contender's page cache.
     pub fn memory(&self, title: &str) -> Table {
         let mut columns = vec![Column::ours("case", "")];
         for name in &self.contenders {
@@ -316,8 +316,8 @@ impl Comparison {
         Table { title: title.into(), columns, rows: self.cases.iter().map(row).collect() }
     }
 
-    /// How many ratios agree with the published ones, which is the furthest off, and how much the
-    /// machine may have to do with that; nothing where none can be compared.
+    /// Reports how many ratios agree with the published ones, the largest deviation, and how noisy
+    /// the machine was. Empty if nothing can be compared.
     pub fn agreement(&self, published: &Published) -> Vec<String> {
         let ratio = |name: &str| self.ratio(self.cases.iter().find(|c| c.run.name() == name)?);
         let both: Vec<(&str, f64, f64)> = published
@@ -333,28 +333,28 @@ impl Comparison {
         let (ours, theirs) = (number::shown(*ours, 2), number::shown(*theirs, 2));
         let (of, percent) = (both.len(), (TOLERANCE - 1.0) * 100.0);
         let mut said = vec![format!(
-            "{agree} of {of} ratios are within {percent:.0}% of the published ones. The furthest off is {name}: {ours} beside {theirs}."
+            "{agree} of {of} ratios are within {percent:.0}% of the published ones. The largest deviation is {name}: {ours} beside {theirs}."
         )];
-        let unrest = self.unrest();
-        if agree < of && unrest > TOLERANCE {
+        let noise = self.noise();
+        if agree < of && noise > TOLERANCE {
             said.push(format!(
-                "The repetitions of a case differ by up to {} times: something else was at work on the machine, and no ratio is surer than \
-                 that. Whoever wants to know which number holds repeats the run on an idle machine.",
-                number::shown(unrest, 2)
+                "The repetitions of a case differ by a factor of up to {}: the machine was disturbed, and no ratio is more precise than \
+                 that. Repeat the run on an idle machine for reliable ratios.",
+                number::shown(noise, 2)
             ));
         }
         said
     }
 
-    /// The most by which two repetitions of a case on one contender differ, as a ratio of rates.
-    fn unrest(&self) -> f64 {
+    /// Returns the largest ratio between two repetitions of a case on one contender.
+    fn noise(&self) -> f64 {
         let samples = self.cases.iter().flat_map(|case| &case.samples);
         let spreads =
             samples.filter_map(|s| number::spread(&s.iter().map(RATE.of).collect::<Vec<_>>()));
         spreads.map(|(least, most)| most / least).fold(1.0, f64::max)
     }
 
-    /// In how many of the cases the first contender is ahead of the last, and by what.
+    /// Reports in how many cases the first contender beats the last, and by how much.
     pub fn summary(&self) -> Option<String> {
         let ratios: Vec<f64> = self.cases.iter().filter_map(|case| self.ratio(case)).collect();
         let (least, most) = number::spread(&ratios)?;
@@ -367,21 +367,21 @@ impl Comparison {
         ))
     }
 
-    /// The median rates of a case, by contender.
+    /// Returns the median rates of a case, by contender.
     pub fn rates(&self, case: &str) -> Option<Vec<f64>> {
         let case = self.cases.iter().find(|c| c.run.name() == case)?;
         case.samples.iter().map(|samples| of(samples, &RATE)).collect()
     }
 
-    /// The median CPU times of the server a transaction of a case in microseconds, by contender;
-    /// `None` where one is not known.
+    /// Returns the median server CPU times per transaction of a case in microseconds, by contender;
+    /// `None` if one is unknown.
     pub fn cpu_us(&self, case: &str) -> Option<Vec<f64>> {
         let case = self.cases.iter().find(|c| c.run.name() == case)?;
         case.samples.iter().map(|samples| of(samples, &CPU)).collect()
     }
 
-    /// The most by which two repetitions of a case on one contender differ, as a ratio: of rates,
-    /// and of CPU times.
+    /// Returns the largest ratio between two repetitions of a case on one contender: of rates, and
+    /// of CPU times.
     pub fn spreads(&self, case: &str) -> Option<(f64, f64)> {
         let case = self.cases.iter().find(|c| c.run.name() == case)?;
         let spread = |measure: &Measure| {
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_times_and_how_far_repetitions_are_apart_are_of_one_case() {
+    fn cpu_times_and_spreads_are_per_case() {
         let mut comparison = comparison();
         let case = "select-only -M prepared -c 16";
         assert_eq!(
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_make_the_table_and_every_run_stays_in_the_samples() {
+    fn tables_have_medians_and_samples_all_runs() {
         let comparison = comparison();
         let table = comparison.table("t", &published(&[("select-only -M prepared -c 16", 2.5)]));
         assert_eq!(table.rows[0][1].to_string(), "10 ±5");
@@ -491,7 +491,7 @@ mod tests {
                 "s: 99th percentile of the latency",
                 "s: median latency",
                 "s: average latency",
-                "s: reads of disks a transaction"
+                "s: disk reads per transaction"
             ],
             "no CPU time is known"
         );
@@ -503,16 +503,16 @@ mod tests {
     }
 
     #[test]
-    fn agreement_is_counted_and_the_furthest_named() {
+    fn agreement_names_the_largest_deviation() {
         let all = [
             ("select-only -M prepared -c 16", 2.3),
             ("select-only -M prepared -c 1", 0.7),
             ("other", 1.0),
         ];
-        let want = "1 of 2 ratios are within 20% of the published ones. The furthest off is select-only -M prepared -c 1: 0.50 beside 0.70.";
+        let want = "1 of 2 ratios are within 20% of the published ones. The largest deviation is select-only -M prepared -c 1: 0.50 beside 0.70.";
         let said = comparison().agreement(&published(&all));
         assert_eq!(said[0], want);
-        assert!(said[1].contains("up to 6.00 times"), "{said:?}");
+        assert!(said[1].contains("factor of up to 6.00"), "{said:?}");
         assert_eq!(
             comparison().agreement(&published(&[("select-only -M prepared -c 16", 2.0)])).len(),
             1,
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_counts_who_is_ahead() {
+    fn summary_counts_the_winning_cases() {
         let want = "In 1 of 2 cases a has a higher median rate than b; the ratio is 0.50 to 2.00.";
         assert_eq!(comparison().summary().unwrap(), want);
         assert_eq!(comparison().rates("select-only -M prepared -c 16").unwrap(), [10.0, 5.0]);

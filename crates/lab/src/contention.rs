@@ -1,33 +1,33 @@
-//! What a server says in `clearway.contention`: who waited for a latch or a lock, and for how long.
+//! Reads `clearway.contention` from a server: the waits for latches and locks.
 
 use clearway_harness::client::Client;
 use clearway_harness::{Endpoint, Res};
 use std::time::Duration;
 
-/// Longest that the server may take to answer.
+/// Maximum time for the server to answer.
 const LIMIT: Duration = Duration::from_secs(60);
 const QUERY: &str = "SELECT name, requests, contended, total_wait_us FROM clearway.contention";
 
-/// A class of latches or locks, and one of its callers.
+/// A class of latches or locks, and one of its call sites.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The class.
     pub name: String,
-    /// Requests for the class, by all of its callers.
+    /// Requests for the class, over all call sites.
     pub requests: f64,
-    /// Requests of this caller that waited.
+    /// Requests from this call site that waited.
     pub contended: f64,
-    /// How long they waited, in microseconds.
+    /// Total wait of these requests, in microseconds.
     pub wait_us: f64,
 }
 
-/// Has the server count from here.
+/// Resets the server's counters.
 pub fn reset(endpoint: &Endpoint) -> Res<()> {
     let mut client = Client::connect(endpoint, LIMIT)?;
     client.query("SELECT clearway.reset_contention()").map(|_| ()).map_err(String::from)
 }
 
-/// What was counted since.
+/// Returns the counters since the last reset.
 pub fn read(endpoint: &Endpoint) -> Res<Vec<Row>> {
     let answer = Client::connect(endpoint, LIMIT)?.query(QUERY).map_err(String::from)?;
     answer.rows.iter().map(|row| Row::parse(row)).collect()
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_read_and_a_malformed_one_is_an_error() {
+    fn contention_rows_are_parsed() {
         let row = ["lock.key", "10", "5", "900"].map(|text| Some(text.to_owned()));
         let want = Row { name: "lock.key".into(), requests: 10.0, contended: 5.0, wait_us: 900.0 };
         assert_eq!(Row::parse(&row), Ok(want));

@@ -1,73 +1,73 @@
-//! What an experiment is: what it asks, how it is run, and which bars it has to meet.
+//! Definition of an experiment: its question, how it runs, and the bars it must meet.
 
 use crate::result::Findings;
 use clearway_harness::{Res, tools};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// One experiment, as `main` lists it.
+/// One experiment, as listed in `main`.
 pub struct Experiment {
-    /// The name that `run` and `bars` are given; also the name of its file.
+    /// The name that `run` and `bars` accept; also the name of its record.
     pub name: &'static str,
-    /// What it measures, in one line.
+    /// One-line description of what it measures.
     pub about: &'static str,
-    /// What was asked.
+    /// The question it answers.
     pub question: &'static str,
-    /// Whom the question comes from: the publication, or why there is none.
+    /// The publication that the question comes from, or why there is none.
     pub source: &'static str,
     /// What the source found.
     pub source_found: &'static str,
-    /// The bars that it measures; each must be among the [`Findings::bars`] of a run, by its name.
+    /// The bars it measures. A run must return each of them in [`Findings::bars`].
     pub bars: &'static [&'static str],
-    /// Runs it, or the part of it that is wanted.
+    /// Runs the experiment, or the requested part of it.
     pub run: fn(&Task) -> Res<Findings>,
 }
 
-/// How every experiment is run, whatever it measures.
+/// Options common to all experiments.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// Tiny run that shows that the experiment works; its numbers mean nothing
+    /// Tiny run that only checks that the experiment works; its numbers are meaningless
     #[arg(long)]
     pub quick: bool,
-    /// Seconds that each single run lasts
+    /// Length of each single run, in seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub seconds: u32,
-    /// Runs of each case, of which the median counts
+    /// Repetitions of each case; the median is reported
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// The Clearway to measure, instead of one built from this tree
+    /// Clearway binary to measure [default: built from this tree]
     #[arg(long)]
     pub binary: Option<PathBuf>,
-    /// Further argument of `clearway serve`; may be given several times
+    /// Additional argument for `clearway serve`; may be repeated
     #[arg(long = "serve-arg", allow_hyphen_values = true)]
     pub serve_args: Vec<String>,
 }
 
-/// No run whose number is published is shorter, however many share the seconds of the command line.
-const LEAST_RUN: Duration = Duration::from_secs(1);
+/// Minimum length of a run whose number is published, however many runs share `--seconds`.
+const MIN_RUN: Duration = Duration::from_secs(1);
 
-/// Which part of an experiment is wanted.
+/// Part of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All of it.
+    /// All cases.
     Whole,
-    /// The cases whose name contains this text.
+    /// Cases whose name contains this text.
     Only(String),
-    /// The cases that its bars are judged by.
+    /// Cases that the bars need.
     Bars,
 }
 
-/// What an experiment is told.
+/// What to run and how.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// How to run.
     pub options: Options,
-    /// How much of it.
+    /// Which part to run.
     pub part: Part,
 }
 
 impl Part {
-    /// Whether a case belongs to it.
+    /// Returns true if a case belongs to this part.
     pub fn wants(&self, case: &str, judged_by_a_bar: bool) -> bool {
         match self {
             Self::Whole => true,
@@ -78,18 +78,17 @@ impl Part {
 }
 
 impl Task {
-    /// Runs of each case.
+    /// Returns the number of repetitions of each case.
     pub fn repetitions(&self) -> u32 {
         if self.options.quick { 1 } else { self.options.repeat }
     }
 
-    /// How long one of `runs` runs lasts that share the seconds of the command line: at least a
-    /// second.
+    /// Returns the length of one of `runs` runs that share `--seconds`: at least 1 s.
     pub fn shared_time(&self, runs: u32) -> Duration {
-        (Duration::from_secs(self.options.seconds.into()) / runs.max(1)).max(LEAST_RUN)
+        (Duration::from_secs(self.options.seconds.into()) / runs.max(1)).max(MIN_RUN)
     }
 
-    /// The Clearway to measure; built from this tree, in release, unless another is given.
+    /// Returns the binary to measure; builds it from this tree in release mode if none is given.
     pub fn server_binary(&self) -> Res<PathBuf> {
         self.options.binary.clone().map_or_else(tools::build_server, Ok)
     }
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_that_share_the_seconds_last_a_second_at_least() {
+    fn shared_runs_last_at_least_a_second() {
         let options =
             Options { quick: false, seconds: 8, repeat: 1, binary: None, serve_args: Vec::new() };
         let task = Task { options, part: Part::Whole };
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_its_cases() {
+    fn parts_select_their_cases() {
         assert!(Part::Whole.wants("a", false));
         assert!(Part::Bars.wants("a", true) && !Part::Bars.wants("a", false));
         let only = Part::Only("tpcb".into());

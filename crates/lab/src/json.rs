@@ -1,12 +1,12 @@
-//! A record as a file: JSON that says which format it has and carries a checksum over its content.
+//! Records as files: JSON with a format number and a checksum over the content.
 //!
 //! ```json
 //! { "format": 1, "checksum": "1a2b3c4d", "record": { ... } }
 //! ```
 //!
-//! The checksum is CRC-32C over the record's canonical text (no space, keys sorted), so that a file
-//! may be indented anew but a changed number is noticed. A file is replaced whole or not at all.
-//! What is no number is `null` in JSON and NaN here.
+//! The checksum is CRC-32C over the record's canonical text (no whitespace, sorted keys).
+//! Reformatting a file keeps it valid, but a changed number is detected. A file is replaced
+//! atomically. NaN is `null` in JSON.
 
 use crate::result::Record;
 use clearway_harness::Res;
@@ -18,10 +18,9 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// The format of the files; a change of [`Record`] that an older lab would misread makes it
-/// another.
+/// The file format. A change of [`Record`] that an older lab would misread needs a new number.
 const FORMAT: u64 = 1;
-/// No record is larger, in bytes of text: a compressed file that says so is damaged.
+/// Maximum size of a record's text in bytes; a larger compressed file is damaged.
 const LARGEST: u64 = 64 << 20;
 
 #[derive(Serialize, Deserialize)]
@@ -31,24 +30,24 @@ struct File {
     record: Value,
 }
 
-/// CRC-32C over a value's canonical text, eight hexadecimal digits.
+/// Returns the CRC-32C of a value's canonical text, as 8 hexadecimal digits.
 pub fn checksum(value: &Value) -> String {
     format!("{:08x}", crc32c::crc32c(value.to_string().as_bytes()))
 }
 
-/// Whether the file is one that [`write()`] compresses: `NAME.json.gz`.
+/// Returns true for a file that [`write()`] compresses: `NAME.json.gz`.
 pub fn is_compressed(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "gz")
 }
 
-/// The same bytes for the same text: gzip with neither a time nor a name.
+/// Compresses deterministically: gzip without a time or a name.
 fn compressed(text: &str) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(text.as_bytes())?;
     encoder.finish()
 }
 
-/// Writes a record, compressed where the path ends in `.gz`.
+/// Writes a record, compressed if the path ends in `.gz`.
 pub fn write(record: &Record, path: &Path) -> Res<()> {
     let text = encode(record)?;
     let text = if is_compressed(path) { compressed(&text) } else { Ok(text.into_bytes()) };
@@ -61,7 +60,7 @@ pub fn write(record: &Record, path: &Path) -> Res<()> {
     written.map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Reads a record, compressed or not; a file that is damaged or of another format is refused.
+/// Reads a record, compressed or not. Refuses a damaged file or another format.
 pub fn read(path: &Path) -> Res<Record> {
     let text = match is_compressed(path) {
         true => std::fs::File::open(path).and_then(|file| {
@@ -83,20 +82,20 @@ fn encode(record: &Record) -> Res<String> {
 
 fn decode(text: &str) -> Res<Record> {
     let content: Value =
-        serde_json::from_str(text).map_err(|e| format!("damaged, or not of the lab: {e}"))?;
-    // Of another format nothing but its number is understood.
+        serde_json::from_str(text).map_err(|e| format!("damaged, or not a lab record: {e}"))?;
+    // Only the number of another format is understood.
     match content.get("format").and_then(Value::as_u64) {
         Some(FORMAT) => {}
         Some(other) => {
-            return Err(format!("format {other}, where this lab writes and reads format {FORMAT}"));
+            return Err(format!("format {other}, but this lab reads and writes format {FORMAT}"));
         }
-        None => return Err("not a file of the lab: it names no format".into()),
+        None => return Err("not a lab record: it has no format".into()),
     }
     let file: File = serde_json::from_value(content).map_err(|e| format!("damaged: {e}"))?;
     let found = checksum(&file.record);
     if found != file.checksum {
         return Err(format!(
-            "damaged: its content has the checksum {found}, but should have {}",
+            "damaged: its content has checksum {found}, expected {}",
             file.checksum
         ));
     }
@@ -108,7 +107,7 @@ pub fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Erro
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
-/// For serde: numbers, each NaN for `null`.
+/// For serde: numbers, with NaN for `null`.
 pub fn numbers_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
     let numbers = Vec::<Option<f64>>::deserialize(from)?;
     Ok(numbers.into_iter().map(|n| n.unwrap_or(f64::NAN)).collect())
@@ -121,23 +120,23 @@ mod tests {
     use clearway_harness::tools::TempDir;
 
     #[test]
-    fn a_record_is_read_as_it_was_written() {
+    fn records_survive_a_round_trip() {
         let directory = TempDir::new("record").unwrap();
         let path = directory.path().join("deep/spin.json");
         write(&example(), &path).unwrap();
         let read = read(&path).unwrap();
-        // NaN is unlike itself, so the texts are compared.
+        // NaN differs from itself, so the texts are compared.
         assert_eq!(encode(&read).unwrap(), encode(&example()).unwrap());
         assert!(read.findings.samples[0].series[0].points[0].y[2].is_nan());
         assert_eq!(
             std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
             1,
-            "nothing is left beside it"
+            "no other file is left"
         );
     }
 
     #[test]
-    fn a_compressed_record_is_read_as_it_was_written() {
+    fn compressed_records_survive_a_round_trip() {
         let directory = TempDir::new("record").unwrap();
         let paths = ["a.json.gz", "b.json.gz"].map(|name| directory.path().join(name));
         for path in &paths {
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_survives_its_text() {
+    fn numbers_survive_a_round_trip() {
         let mut record = example();
         let numbers = vec![
             0.1 + 0.2,
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_be_indented_anew() {
+    fn reformatted_files_are_accepted() {
         let text = encode(&example()).unwrap();
         let dense = serde_json::from_str::<Value>(&text).unwrap().to_string();
         assert_ne!(dense, text);
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_number_is_noticed() {
+    fn changed_numbers_are_detected() {
         let text = encode(&example()).unwrap();
         let changed = text.replacen("3652.0", "3653.0", 1);
         assert_ne!(changed, text);
@@ -185,20 +184,20 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_file_another_format_and_another_file_are_refused() {
+    fn torn_and_foreign_files_are_refused() {
         let text = encode(&example()).unwrap();
         let why = |text: &str| decode(text).unwrap_err();
         assert!(why(&text[..text.len() / 2]).contains("damaged"));
         assert!(why("").contains("damaged"));
         let newer = text.replacen("\"format\": 1", "\"format\": 2", 1);
-        assert!(why(&newer).contains("format 2, where this lab writes and reads format 1"));
-        assert!(why("{\"a\": 1}").contains("names no format"));
-        assert!(why("[1]").contains("names no format"));
+        assert!(why(&newer).contains("format 2, but this lab reads and writes format 1"));
+        assert!(why("{\"a\": 1}").contains("no format"));
+        assert!(why("[1]").contains("no format"));
         assert!(why("{\"format\": 1}").contains("damaged"));
     }
 
     #[test]
-    fn a_refusal_names_the_file_and_what_to_do() {
+    fn refusals_name_the_file_and_a_hint() {
         let directory = TempDir::new("record").unwrap();
         let path = directory.path().join("spin.json");
         std::fs::write(&path, "{}").unwrap();

@@ -1,5 +1,5 @@
-//! What it costs that latches and locks are counted, always: the same load on a server that counts
-//! and on one that does not.
+//! The cost of counting latch and lock requests: the same load on a server with lockstat on and
+//! off.
 
 use crate::bars::{Bar, Bound, Outcome, Reading};
 use crate::compare::{Comparison, Contender, compare, seeds};
@@ -14,27 +14,26 @@ use clearway_harness::{Res, tools};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "lockstat",
     about: "counting requests and waits for latches and locks, against not counting them",
-    question: "What does it cost that every request for a latch or lock is counted, and every wait measured?",
-    source: "Our own question (docs/decisions/lockstat.md). The Linux kernel's lockstat (Documentation/locking/lockstat.rst) counts the like, but is a build of its own, since it costs too much to be always on.",
+    question: "What does it cost to count every request for a latch or lock and to time every wait?",
+    source: "Our own question (docs/decisions/lockstat.md). The Linux kernel's lockstat (Documentation/locking/lockstat.rst) counts similar events, but needs a separate build, since it is too expensive to be always on.",
     source_found: "The kernel's documentation gives no number.",
     bars: &[BAR],
     run,
 };
 
 const BAR: &str = "select-only, prepared, 100 clients, lockstat on against off";
-/// The least of the rate without it that the rate with it may be, or of the CPU time with it that
-/// the time without it may be.
-const AT_LEAST: f64 = 0.98;
-/// How many times as many runs as other experiments make: a difference of a hundredth takes more
-/// than one of tenths.
-const MORE: u32 = 3;
+/// Minimum of the rate with counting over that without, or of the CPU time without counting over
+/// that with it.
+const MIN_RATIO: f64 = 0.98;
+/// Factor on the number of repetitions: a difference of 1 % needs more than one of 10 %.
+const REPEAT_FACTOR: u32 = 3;
 const CLIENTS: [u32; 3] = [1, 16, 100];
 
 fn case(clients: u32) -> Run {
     Run { script: Script::SelectOnly, mode: Mode::Prepared, clients, length: Length::Seconds(0) }
 }
 
-/// The bar's case.
+/// Returns the bar's case.
 fn judged() -> Run {
     case(CLIENTS[CLIENTS.len() - 1])
 }
@@ -44,7 +43,7 @@ fn cases(part: &Part) -> Vec<Run> {
     CLIENTS.map(case).into_iter().filter(wanted).collect()
 }
 
-/// Nothing where its case was not run.
+/// Returns `None` if the bar's case was not run.
 fn judge(comparison: &Comparison) -> Option<Bar> {
     let case = judged().name();
     let rates = comparison.rates(&case)?.try_into().ok()?;
@@ -52,26 +51,28 @@ fn judge(comparison: &Comparison) -> Option<Bar> {
     Some(bar(rates, cpu_us, comparison.spreads(&case)))
 }
 
-/// The bar from rates and CPU times with counting and without, and how far repetitions of either
-/// were apart. With so many clients the cores are full, and the CPU time of a transaction is what
-/// the rate depends on: whichever of the two was steadier judges.
+/// Judges rates and CPU times with and without counting, given the spread of their repetitions.
+/// With this many clients the cores are saturated, so the rate depends on the CPU time per
+/// transaction. The measure with the smaller spread is judged.
 fn bar([on, off]: [f64; 2], cpu_us: Option<[f64; 2]>, spreads: Option<(f64, f64)>) -> Bar {
-    let steadier = cpu_us.filter(|_| spreads.is_some_and(|(rate, cpu)| cpu < rate));
-    let value = steadier.map_or(on / off, |[on, off]| off / on);
+    let lower_spread = cpu_us.filter(|_| spreads.is_some_and(|(rate, cpu)| cpu < rate));
+    let value = lower_spread.map_or(on / off, |[on, off]| off / on);
     let mut readings = vec![Reading::new("on", on, "TPS", 0), Reading::new("off", off, "TPS", 0)];
     if let Some([on, off]) = cpu_us {
-        let unit = "us of CPU a transaction";
+        let unit = "us of CPU per transaction";
         readings.extend([Reading::new("on", on, unit, 3), Reading::new("off", off, unit, 3)]);
     }
-    let by = if steadier.is_some() { "x by CPU time" } else { "x by throughput" };
+    let by = if lower_spread.is_some() { "x by CPU time" } else { "x by throughput" };
     let outcome =
-        Outcome::Measured { value, unit: by.into(), bound: Bound::AtLeast(AT_LEAST), readings };
+        Outcome::Measured { value, unit: by.into(), bound: Bound::AtLeast(MIN_RATIO), readings };
     Bar { name: BAR.into(), outcome }
 }
 
 fn run(task: &Task) -> Res<Findings> {
-    let options =
-        Options { repeat: task.options.repeat.saturating_mul(MORE), ..task.options.clone() };
+    let options = Options {
+        repeat: task.options.repeat.saturating_mul(REPEAT_FACTOR),
+        ..task.options.clone()
+    };
     let task = &Task { options, part: task.part.clone() };
     let sizes = Sizes::of(task);
     let configuration = configuration(task, &sizes);
@@ -97,10 +98,10 @@ fn run(task: &Task) -> Res<Findings> {
         seeds: seeds(task),
         samples: samples(&comparison),
         tables: vec![
-            comparison.table("Medians, and the rate with counting over that without", &Vec::new()),
+            comparison.table("Medians, and the rate with lockstat over that without", &Vec::new()),
         ],
         found: comparison.summary().into_iter().collect(),
-        agreement: vec!["Nothing is published that it could agree with.".into()],
+        agreement: vec!["Nothing is published to compare with.".into()],
         bars: judge(&comparison).into_iter().collect(),
     })
 }
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_steadier_of_rate_and_cpu_time_judges() {
+    fn the_measure_with_lower_spread_is_judged() {
         let value = |bar: Bar| {
             let Outcome::Measured { value, unit, readings, .. } = bar.outcome else {
                 panic!("measured")
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bar_has_its_case_and_needs_no_other() {
+    fn bar_runs_have_exactly_the_bars_case() {
         let names = |part: &Part| cases(part).iter().map(Run::name).collect::<Vec<_>>();
         assert_eq!(names(&Part::Whole).len(), CLIENTS.len());
         assert_eq!(names(&Part::Bars), [judged().name()]);

@@ -1,4 +1,4 @@
-//! What a number was measured on, and when: without it a number is an anecdote.
+//! The machine and time of a measurement.
 
 use clearway_harness::tools::repository_root;
 use serde::{Deserialize, Serialize};
@@ -12,25 +12,25 @@ use std::process::Command;
 pub struct Machine {
     /// Model name of the processor.
     pub cpu: String,
-    /// Cores that this process may use.
+    /// Cores available to this process.
     pub cores: usize,
     /// Main memory in MiB.
     pub memory_mib: u64,
     /// Kernel release.
     pub kernel: String,
-    /// What else decides how fast it is; empty in records that older labs wrote.
+    /// Other conditions that affect performance; empty in records of older labs.
     #[serde(default)]
     pub conditions: BTreeMap<String, String>,
 }
 
-/// The crates that are measured, or that measuring rests on.
+/// Crates that are measured or used for measuring.
 const MEASURED_CRATES: [&str; 6] =
     ["foyer-memory", "hashbrown", "moka", "parking_lot", "quick_cache", "rustix"];
-/// The versions that the lab is built with.
+/// Crate versions that the lab was built with.
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
 impl Machine {
-    /// This machine, now.
+    /// Returns this machine's current state.
     pub fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
@@ -48,7 +48,7 @@ impl Machine {
         }
     }
 
-    /// What else decides how fast it is, on one line.
+    /// Returns the conditions on one line.
     pub fn conditions(&self) -> String {
         let all: Vec<String> =
             self.conditions.iter().map(|(name, value)| format!("{name} {value}")).collect();
@@ -77,8 +77,8 @@ fn conditions(read: &dyn Fn(&str) -> String) -> BTreeMap<String, String> {
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The file system and the device of a folder: the deepest mount that it is under, of several at
-/// one place the last.
+/// Returns device and file system of a directory: the deepest mount above it, and the last of
+/// several at one mount point.
 fn mounted(mounts: &str, folder: &Path) -> Option<String> {
     let mount = |line: &str| {
         let (place, source) = line.split_once(" - ")?;
@@ -92,7 +92,7 @@ fn mounted(mounts: &str, folder: &Path) -> Option<String> {
     mounts.lines().filter_map(mount).max_by_key(|(depth, _)| *depth).map(|(_, name)| name)
 }
 
-/// The versions of these packages in a lock file; of a package in several versions all.
+/// Returns the versions of these packages in a lock file; all of them if there are several.
 fn versions(lock: &str, names: &[&str]) -> String {
     let package = |text: &str| {
         let value = |key: &str| {
@@ -116,7 +116,8 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Commit of the working tree, with `-dirty` where it was changed; `unknown` outside a checkout.
+/// Returns the commit of the working tree, with `-dirty` if it has changes; `unknown` outside a
+/// checkout.
 pub fn commit() -> String {
     let mut git = Command::new("git");
     git.current_dir(repository_root()).args([
@@ -135,7 +136,7 @@ pub fn commit() -> String {
     }
 }
 
-/// The time, as records have it: `YYYY-MM-DD HH:MM UTC`.
+/// Returns the current time in the format of the records: `YYYY-MM-DD HH:MM UTC`.
 pub fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_on_the_deepest_mount_above_it() {
+    fn directories_map_to_their_deepest_mount() {
         let mounts = "21 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n\
                       30 21 0:26 / /data rw - tmpfs none rw\n\
                       31 21 254:2 / /data rw master:2 - xfs /dev/vdb rw\n\
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_from_a_lock_file() {
+    fn crate_versions_come_from_the_lock_file() {
         let lock = "version = 4\n\n[[package]]\nname = \"a\"\nversion = \"1.2.3\"\n\n\
                     [[package]]\nname = \"ab\"\nversion = \"4.5.6\"\ndependencies = [\n \"a\",\n]\n";
         assert_eq!(versions(lock, &["a"]), "a 1.2.3");
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_says_what_the_lab_is_built_with() {
+    fn machine_conditions_include_compiler_and_flags() {
         let here = Machine::here();
         assert!(here.conditions["compiler"].starts_with("rustc "), "{:?}", here.conditions);
         assert!(here.conditions["flags"].contains("opt-level"), "{:?}", here.conditions);

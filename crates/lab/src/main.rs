@@ -1,8 +1,8 @@
-//! The lab: experiments that measure Clearway, and peers beside it in the same run.
+//! The lab: experiments that measure Clearway and its peers in the same run.
 //!
-//! An experiment asks something, measures, and leaves a [`result::Record`]: raw samples with the
-//! commit, the machine, the configuration and the seeds. Rates are quoted against a baseline of the
-//! same run; what a run left behind is checked before its rate counts.
+//! An experiment asks a question, measures, and stores a [`result::Record`]: raw samples with the
+//! commit, the machine, the configuration and the seeds. Rates are compared with a baseline of the
+//! same run. A rate counts only after a check of what the run left behind.
 
 #![forbid(unsafe_code)]
 
@@ -42,7 +42,7 @@ use result::Record;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Every experiment, in the order of the report.
+/// All experiments, in the order of the report.
 static EXPERIMENTS: [Experiment; 25] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
@@ -71,13 +71,13 @@ static EXPERIMENTS: [Experiment; 25] = [
     remote_locks::REAL,
 ];
 
-/// All experiments, where a name is expected.
+/// Selects all experiments where a name is expected.
 const ALL: &str = "all";
 
 const EXIT_CODES: &str = "Exit codes:
-  0  done; of bars: none is short
+  0  success; for bars: none is short
   1  a run failed, or a file was refused
-  2  the command line is wrong
+  2  usage error
   3  a bar is short";
 
 #[derive(Parser)]
@@ -89,54 +89,52 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Name the experiments, what each measures and which bars it has
+    /// List the experiments with their bars
     List,
-    /// Run an experiment, print what it found, and keep it as JSON
+    /// Run an experiment, print its results, and store them as JSON
     Run {
-        /// The experiment's name, what several names have before a slash, or `all`
+        /// Experiment, prefix before the slash, or `all`
         name: String,
         #[command(flatten)]
         options: Options,
-        /// Only cases whose name contains this text
+        /// Run only cases whose name contains this text
         #[arg(long)]
         only: Option<String>,
-        /// Where to write the JSON [default: target/lab/NAME.json, with - for the / of a name; of a
-        /// quick run in target/lab/quick]
+        /// Output file [default: target/lab/NAME.json, with - for /; quick runs: target/lab/quick]
         #[arg(long)]
         json: Option<PathBuf>,
     },
-    /// Measure the bars of an experiment, or of all, and print a line for each: ok, short, or not
-    /// here
+    /// Measure the bars of experiments and print one line each: ok, short, or not here
     Bars {
-        /// The experiment's name, what several names have before a slash, or `all`
+        /// Experiment, prefix before the slash, or `all`
         #[arg(default_value = ALL)]
         name: String,
         #[command(flatten)]
         options: Options,
     },
-    /// Run the real server with a replacement that exists only to be measured, until SIGINT or
+    /// Run the real server with a replacement that exists only for measurements, until SIGINT or
     /// SIGTERM
     Serve(serve::ServeFlags),
     /// Copy records of whole runs of a committed tree, compressed, to docs/records/
     Publish {
-        /// The experiment's name, what several names have before a slash, or `all`
+        /// Experiment, prefix before the slash, or `all`
         name: String,
     },
-    /// Make one HTML page of all that was kept
+    /// Write one HTML page of all records
     Report {
-        /// Of the quick runs, whose numbers mean nothing
+        /// Use the records of quick runs, whose numbers are meaningless
         #[arg(long)]
         quick: bool,
-        /// Of the records in docs/records/ [default: of those in target/lab]
+        /// Use the records in docs/records/ [default: those in target/lab]
         #[arg(long, conflicts_with = "quick")]
         published: bool,
-        /// Where to write the page [default: report.html beside the records]
+        /// Output file [default: report.html beside the records]
         #[arg(long)]
         out: Option<PathBuf>,
     },
 }
 
-/// Why a command ends without success.
+/// Reasons for a command to fail.
 enum Failure {
     Failed(String),
     Usage(String),
@@ -195,13 +193,13 @@ fn chosen(name: &str) -> Result<Vec<&'static Experiment>, Failure> {
         EXPERIMENTS.iter().filter(|e| name == ALL || is_named(e.name, name)).collect();
     if chosen.is_empty() {
         return Err(Failure::Usage(format!(
-            "no experiment is called `{name}`\nhint: see `clearway-lab list`"
+            "there is no experiment `{name}`\nhint: see `clearway-lab list`"
         )));
     }
     Ok(chosen)
 }
 
-/// By its name, or the part of it before a slash.
+/// Returns true if `name` is the experiment's name or the part before its slash.
 fn is_named(experiment: &str, name: &str) -> bool {
     experiment.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -218,7 +216,7 @@ fn list() {
 fn run(experiments: &[&Experiment], task: &Task, json: Option<PathBuf>) -> Result<(), Failure> {
     if json.is_some() && experiments.len() > 1 {
         return Err(Failure::Usage(
-            "--json names one file, but several experiments are to run".into(),
+            "--json names one file, but several experiments were selected".into(),
         ));
     }
     for experiment in experiments {
@@ -232,12 +230,12 @@ fn run(experiments: &[&Experiment], task: &Task, json: Option<PathBuf>) -> Resul
     Ok(())
 }
 
-/// The file of an experiment's record: all are in one folder.
+/// Returns the file name of an experiment's record; all records share a directory.
 fn file(experiment: &Experiment) -> String {
     format!("{}.json", experiment.name.replace('/', "-"))
 }
 
-/// Copies an experiment's record, if it was run.
+/// Publishes an experiment's record, if there is one.
 fn publish(experiment: &Experiment, from: &Path, to: &Path) -> Result<(), Failure> {
     let kept = from.join(file(experiment));
     if !kept.exists() {
@@ -275,12 +273,13 @@ fn judge(experiments: &[&Experiment], task: &Task) -> Result<(), Failure> {
     if short { Err(Failure::Short) } else { Ok(()) }
 }
 
-/// Where records are kept: those of quick runs apart, so that none replaces what took hours.
+/// Returns the directory of the records. Quick runs have their own, so they never replace long
+/// runs.
 fn directory(quick: bool) -> PathBuf {
     repository_root().join(if quick { "target/lab/quick" } else { "target/lab" })
 }
 
-/// Where the records are that documents quote.
+/// Returns the directory of the records that documents quote.
 fn published() -> PathBuf {
     repository_root().join("docs/records")
 }
@@ -290,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unlike_each_other_and_every_experiment_says_what_it_asks() {
+    fn experiments_have_unique_names_and_texts() {
         let mut names: Vec<&str> = EXPERIMENTS.iter().map(|e| e.name).collect();
         names.sort_unstable();
         names.dedup();
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_a_wrong_command_line() {
+    fn unknown_names_are_usage_errors() {
         assert!(matches!(chosen("nothing"), Err(Failure::Usage(why)) if why.contains("list")));
         assert_eq!(chosen(ALL).map_or(0, |c| c.len()), EXPERIMENTS.len());
         assert!(
@@ -318,7 +317,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// An experiment whose two bars are measured as 2.0: one is at least 1.0, one at least 3.0.
+    /// An experiment with two bars, both measured as 2.0, with minimums 1.0 and 3.0.
     const MADE_UP: Experiment = Experiment {
         name: "made-up",
         about: "",
@@ -347,12 +346,12 @@ mod tests {
     }
 
     #[test]
-    fn a_short_bar_ends_bars_without_success_but_not_run() {
+    fn short_bars_fail_bars_but_not_run() {
         assert!(matches!(judge(&[&MADE_UP], &task(false, Part::Bars)), Err(Failure::Short)));
         assert!(judge(&[&MADE_UP], &task(true, Part::Bars)).is_ok(), "a quick run judges nothing");
         assert!(
             judge(&[&baton::EXPERIMENT], &task(false, Part::Bars)).is_ok(),
-            "nothing is run for no bars"
+            "an experiment without bars is not run"
         );
         let directory = clearway_harness::tools::TempDir::new("lab").unwrap();
         let json = directory.path().join("made-up.json");
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_runs_of_a_committed_tree_are_published() {
+    fn only_whole_committed_runs_are_published() {
         let directory = clearway_harness::tools::TempDir::new("publish").unwrap();
         let (from, to) = (directory.path().join("from"), directory.path().join("to"));
         let whole = Record { experiment: MADE_UP.name.into(), ..result::example() };
@@ -371,7 +370,7 @@ mod tests {
             Record { commit: "abc123-dirty".into(), ..whole.clone() },
             Record { commit: "unknown".into(), ..whole.clone() },
         ];
-        assert!(publish(&MADE_UP, &from, &to).is_ok(), "nothing was run, and nothing is published");
+        assert!(publish(&MADE_UP, &from, &to).is_ok(), "without a record nothing is published");
         for record in refused {
             json::write(&record, &from.join("made-up.json")).unwrap();
             assert!(publish(&MADE_UP, &from, &to).is_err() && !to.exists(), "{record}");
@@ -383,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn published_records_are_of_experiments_and_may_be_published() {
+    fn published_records_are_valid() {
         for entry in std::fs::read_dir(published()).unwrap().map(|entry| entry.unwrap().path()) {
             if !json::is_compressed(&entry) {
                 continue;
@@ -396,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_that_a_whole_run_leaves_unjudged_is_an_error() {
+    fn unjudged_bars_of_a_whole_run_are_errors() {
         let forgetful = Experiment { bars: &["low", "high", "forgotten"], ..MADE_UP };
         assert!(
             Record::make(&forgetful, &task(false, Part::Whole)).unwrap_err().contains("forgotten")

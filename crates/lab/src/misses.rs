@@ -1,10 +1,10 @@
-//! pgbench's point reads on tables many times the pool, against a PostgreSQL of the same pool and
-//! the same memory: what a page miss costs a server.
+//! pgbench's point reads on tables many times the pool, against a PostgreSQL with the same pool and
+//! memory: the cost of a page miss.
 
 use crate::experiment::{Experiment, Part, Task};
 use crate::published::Published;
 use crate::result::Findings;
-use crate::rival::{Promise, Setup, Sizes, against_postgres};
+use crate::rival::{Setup, Sizes, Target, against_postgres};
 use clearway_harness::Res;
 use clearway_harness::pgbench::{Length, Mode, Run, Script};
 
@@ -12,22 +12,22 @@ use clearway_harness::pgbench::{Length, Mode, Run, Script};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "misses",
     about: "pgbench -S on tables of more than eight times the pool: Clearway against PostgreSQL, same pool, same memory",
-    question: "How does Clearway serve point reads when nearly each of them misses the buffer pool, beside a PostgreSQL with the same pool size and as much memory?",
-    source: "Our own question. Both servers read through the operating system's cache, and each has a memory control group of its own with the same limit, in which \
-             that cache is counted with all of the server's processes: it holds a part of the tables. (The PostgreSQL that is installed may not know direct I/O, so that it cannot be had for both.)",
-    source_found: "Nothing is published of it.",
+    question: "How fast are point reads if nearly all of them miss the buffer pool, compared with a PostgreSQL with the same pool size and memory?",
+    source: "Our own question. Both servers read through the page cache. Each has its own memory control group with the same limit. The group is charged \
+             for the page cache and all of the server's processes, so the cache holds part of the tables. (The installed PostgreSQL may not support direct I/O, so both cannot use it.)",
+    source_found: "Nothing is published about it.",
     bars: &[BARS[0].name],
     run,
 };
 
-const BARS: [Promise; 1] = [Promise {
+const BARS: [Target; 1] = [Target {
     name: "select-only, prepared, 100 clients, tables of more than 8 times the pool, memory limited alike, against PostgreSQL",
     script: Script::SelectOnly,
     clients: 100,
     at_least: 1.0,
 }];
 
-/// Alone, as many as a small pool of connections has, and a crowd.
+/// A single client, a small connection pool, and many clients.
 const CLIENTS: [u32; 3] = [1, 16, 100];
 
 fn cases(part: &Part) -> Vec<Run> {
@@ -41,8 +41,7 @@ fn cases(part: &Part) -> Vec<Run> {
     CLIENTS.map(run).into_iter().filter(|case| part.wants(&case.name(), judged(case))).collect()
 }
 
-/// 100,000 accounts take about 7.8 MB in Clearway, and, with their index, about 15 MB in
-/// PostgreSQL.
+/// 100,000 accounts take about 7.8 MB in Clearway, and about 15 MB with their index in PostgreSQL.
 fn sizes(task: &Task) -> Sizes {
     if task.options.quick {
         Sizes { pool: "2MB", scale: 3 }
@@ -51,8 +50,7 @@ fn sizes(task: &Task) -> Sizes {
     }
 }
 
-/// Room for the pool, for PostgreSQL's process for each client, and for less than half of the
-/// smaller tables.
+/// Enough for the pool, for PostgreSQL's processes, and for less than half of the smaller tables.
 const MEMORY_MB: u32 = 384;
 
 fn run(task: &Task) -> Res<Findings> {
@@ -62,13 +60,11 @@ fn run(task: &Task) -> Res<Findings> {
         memory_mb: Some(MEMORY_MB),
         serve: &["--direct-io", "off"],
         cases: cases(&task.part),
-        promises: &BARS,
+        targets: &BARS,
         published: Published::new(),
     };
     let mut findings = against_postgres(task, &setup)?;
-    findings
-        .configuration
-        .insert("page I/O".into(), "through the operating system's cache, in both".into());
+    findings.configuration.insert("page I/O".into(), "through the page cache, in both".into());
     Ok(findings)
 }
 
@@ -77,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_has_its_case_and_needs_no_other() {
+    fn bar_runs_have_exactly_the_bars_case() {
         let names = |part: &Part| cases(part).iter().map(Run::name).collect::<Vec<_>>();
         assert_eq!(names(&Part::Whole).len(), CLIENTS.len());
         assert_eq!(names(&Part::Bars), BARS.map(|bar| bar.case()));

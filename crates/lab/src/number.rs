@@ -1,7 +1,7 @@
-//! Numbers for people, and the numbers that stand for many.
+//! Formatting and statistics of numbers.
 
-/// With thousands separated by commas and so many digits behind the point; what is no number says
-/// so.
+/// Formats a number with thousands separators and this many decimals; NaN and infinity are "no
+/// value".
 pub fn shown(value: f64, digits: u8) -> String {
     if !value.is_finite() {
         return "no value".into();
@@ -22,22 +22,22 @@ pub fn shown(value: f64, digits: u8) -> String {
     fraction.map_or(out.clone(), |fraction| format!("{out}.{fraction}"))
 }
 
-/// The middle of the numbers among these, the lower one of two; `None` where there is none.
+/// Returns the median of the finite numbers, the lower one of two; `None` if there are none.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     sorted.get(sorted.len().checked_sub(1)? / 2).copied()
 }
 
-/// The median absolute deviation of the numbers among these: the median of their distances from the
-/// median, the upper one of two, so that two repetitions show their difference. `None` where there
-/// are fewer than two numbers.
+/// Returns the median absolute deviation of the finite numbers: the median of their distances from
+/// the median, the upper one of two, so that two repetitions show their difference. `None` for
+/// fewer than two numbers.
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     let distances = sorted(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<_>>());
     if distances.len() > 1 { distances.get(distances.len() / 2).copied() } else { None }
 }
 
-/// The lower and the upper quartile of the numbers among these, interpolated between neighbours.
+/// Returns the lower and upper quartile of the finite numbers, interpolated linearly.
 pub fn quartiles(values: &[f64]) -> Option<(f64, f64)> {
     let sorted = sorted(values);
     let last = sorted.len().checked_sub(1)?;
@@ -49,7 +49,7 @@ pub fn quartiles(values: &[f64]) -> Option<(f64, f64)> {
     Some((at(0.25), at(0.75)))
 }
 
-/// Least and greatest of the numbers among these.
+/// Returns the minimum and maximum of the finite numbers.
 pub fn spread(values: &[f64]) -> Option<(f64, f64)> {
     let sorted = sorted(values);
     Some((*sorted.first()?, *sorted.last()?))
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_are_separated() {
+    fn numbers_have_thousands_separators() {
         assert_eq!(shown(0.0, 0), "0");
         assert_eq!(shown(999.4, 0), "999");
         assert_eq!(shown(-1234.5, 1), "-1,234.5");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deviation_ignores_one_outlier_and_needs_two_numbers() {
+    fn deviation_ignores_outliers_and_needs_two_values() {
         assert_eq!(deviation(&[10.0, 12.0, 1000.0]), Some(2.0));
         assert_eq!(deviation(&[10.0, 13.0]), Some(3.0));
         assert_eq!(deviation(&[5.0, 5.0, 5.0, f64::NAN]), Some(0.0));
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn quartiles_are_between_repetitions() {
+    fn quartiles_interpolate_between_repetitions() {
         assert_eq!(quartiles(&[4.0, 0.0, f64::NAN, 2.0]), Some((1.0, 3.0)));
         assert_eq!(quartiles(&[0.0, 1.0, 2.0, 3.0, 100.0]), Some((1.0, 3.0)));
         assert_eq!((quartiles(&[7.0]), quartiles(&[])), (Some((7.0, 7.0)), None));
     }
 
     #[test]
-    fn a_median_is_of_what_was_measured_and_is_a_number() {
+    fn median_ignores_nan_and_infinity() {
         assert_eq!(median(&[3.0, f64::NAN, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.0));
         assert_eq!(median(&[f64::NAN]), None);

@@ -1,11 +1,11 @@
-//! pgbench's three scripts against Clearway and, where it is installed, a PostgreSQL with the same
-//! durability and pool size.
+//! pgbench's scripts on Clearway and, if installed, on a PostgreSQL with the same durability and
+//! pool size.
 
 use crate::compare::Comparison;
 use crate::experiment::{Experiment, Part, Task};
 use crate::published;
 use crate::result::{Axis, Configuration, Findings, Samples};
-use crate::rival::{Promise, Setup, Sizes, against_postgres};
+use crate::rival::{Setup, Sizes, Target, against_postgres};
 use clearway_harness::Res;
 use clearway_harness::pgbench::{Length, Mode, Run, Script};
 use clearway_harness::server::Kind;
@@ -14,21 +14,21 @@ use clearway_harness::server::Kind;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pgbench",
     about: "pgbench's three scripts: Clearway against PostgreSQL, same durability, same pool size",
-    question: "How does Clearway serve pgbench's three built-in scripts, beside a PostgreSQL with the same durability and pool size on the same machine?",
-    source: "Our own question: what others publish of pgbench is of other machines and settings. The published ratios beside ours are those of docs/measurements.md, which names their commit and machine.",
-    source_found: "Clearway serves more transactions than PostgreSQL in every case, most ahead with many clients.",
+    question: "How fast does Clearway run pgbench's built-in scripts, compared with a PostgreSQL with the same durability and pool size on the same machine?",
+    source: "Our own question: published pgbench results come from other machines and settings. The published ratios beside ours are those of docs/measurements.md, which names their commit and machine.",
+    source_found: "Clearway has a higher throughput than PostgreSQL in every case, with the largest ratios at many clients.",
     bars: &[BARS[0].name, BARS[1].name],
     run,
 };
 
-const BARS: [Promise; 2] = [
-    Promise {
+const BARS: [Target; 2] = [
+    Target {
         name: "select-only, prepared, 100 clients, against PostgreSQL",
         script: Script::SelectOnly,
         clients: 100,
         at_least: 1.5,
     },
-    Promise {
+    Target {
         name: "tpcb-like, prepared, 16 clients, scale 10, against PostgreSQL",
         script: Script::TpcbLike,
         clients: 16,
@@ -36,13 +36,13 @@ const BARS: [Promise; 2] = [
     },
 ];
 
-/// Clearway's rate over PostgreSQL's was published here.
+/// The page that publishes Clearway's rate over PostgreSQL's.
 const PAGE: &str = include_str!("../../../docs/measurements.md");
 
-/// How many clients: alone, as many as a small pool of connections has, and a crowd.
+/// Client counts: one, a small connection pool, and many.
 const CLIENTS: [u32; 3] = [1, 16, 100];
 
-/// The cases of this part of the experiment.
+/// Returns the cases of this part of the experiment.
 pub fn cases(part: &Part) -> Vec<Run> {
     let run = |script, mode, clients| Run { script, mode, clients, length: Length::Seconds(0) };
     let mut cases = Vec::new();
@@ -55,13 +55,13 @@ pub fn cases(part: &Part) -> Vec<Run> {
 }
 
 impl Sizes {
-    /// Tables that fit in the pool; a small one for `--quick`.
+    /// Returns tables that fit in the pool; small ones for `--quick`.
     pub fn of(task: &Task) -> Self {
         Self { pool: "256MB", scale: if task.options.quick { 1 } else { 10 } }
     }
 }
 
-/// The Clearway under test, with these arguments besides the experiment's own.
+/// Returns the Clearway under test, with these additional arguments.
 pub fn clearway(task: &Task, sizes: &Sizes, more: &[&str]) -> Res<Kind> {
     let mut args: Vec<String> =
         ["--buffer-pool", sizes.pool].iter().chain(more).map(|a| (*a).to_owned()).collect();
@@ -69,7 +69,7 @@ pub fn clearway(task: &Task, sizes: &Sizes, more: &[&str]) -> Res<Kind> {
     Ok(Kind::Clearway { binary: task.server_binary()?, args })
 }
 
-/// How the runs are made.
+/// Returns the configuration of the runs.
 pub fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
     let length = if task.options.quick {
         "320 transactions".into()
@@ -85,7 +85,7 @@ pub fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
         ("run length", length),
         (
             "latencies",
-            "of a twentieth of the transactions, drawn by pgbench; of all in a quick run".into(),
+            "of 5 % of the transactions, sampled by pgbench; of all in a quick run".into(),
         ),
         ("repetitions", format!("{}, servers in turn", task.repetitions())),
     ];
@@ -95,7 +95,7 @@ pub fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// A chart's worth of samples for each script, by clients, and one for the protocols.
+/// Returns charts for each script by clients, and for the protocols.
 pub fn samples(comparison: &Comparison) -> Vec<Samples> {
     let mut samples = Vec::new();
     for script in Script::ALL {
@@ -122,7 +122,7 @@ fn run(task: &Task) -> Res<Findings> {
         memory_mb: None,
         serve: &[],
         cases: cases(&task.part),
-        promises: &BARS,
+        targets: &BARS,
         published: published::ratios(PAGE),
     };
     against_postgres(task, &setup)
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bar_has_its_case_and_bars_need_no_other() {
+    fn bar_runs_have_exactly_the_bars_cases() {
         let names = |part: &Part| cases(part).iter().map(Run::name).collect::<Vec<_>>();
         let published: Vec<String> = published::ratios(PAGE).into_iter().map(|p| p.0).collect();
         assert!(

@@ -1,13 +1,13 @@
-//! What a long run is doing, and how long it will take yet.
+//! Progress of a long run, with an estimate of the remaining time.
 //!
-//! On a terminal one line that changes; elsewhere one line a step. It goes to standard error:
-//! standard output has results only.
+//! On a terminal it updates one line; elsewhere it prints one line per step. It writes to standard
+//! error, since standard output has only results.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::time::{Duration, Instant};
 
-/// Columns that every terminal has.
+/// Columns available on every terminal.
 const WIDTH: usize = 79;
 
 /// The steps of a run.
@@ -21,7 +21,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A run of `total` steps that take about equally long.
+    /// Creates the progress of `total` steps of about equal length.
     pub fn new(what: &'static str, total: usize) -> Self {
         Self {
             what,
@@ -32,14 +32,14 @@ impl Progress {
         }
     }
 
-    /// The next step begins.
+    /// Begins the next step.
     pub fn step(&mut self, name: &str) {
         let line = line(self.what, self.begun, self.total, self.since.elapsed(), name);
         self.begun += 1;
         if self.terminal {
-            // Erase what the line had before; a line that wraps could not be erased.
+            // Erases the previous line; a wrapped line could not be erased.
             eprint!("\r\x1b[2K{}", line.chars().take(WIDTH).collect::<String>());
-            // Whether a person sees the line at once changes nothing that is measured.
+            // An error here does not affect the measurement.
             let _ = std::io::stderr().flush();
         } else {
             eprintln!("{line}");
@@ -55,7 +55,7 @@ impl Drop for Progress {
     }
 }
 
-/// `done` steps are finished after `elapsed`, and `name` begins.
+/// Returns the line after `done` finished steps and `elapsed` time, as `name` begins.
 fn line(what: &str, done: usize, total: usize, elapsed: Duration, name: &str) -> String {
     let mut line = format!("{what} {}/{total}: {name}", done + 1);
     if done > 0 && done < total {
@@ -72,12 +72,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_is_estimated_from_what_was_done() {
+    fn progress_estimates_the_remaining_time() {
         let s = Duration::from_secs;
         assert_eq!(line("pgbench", 0, 33, s(0), "select-only"), "pgbench 1/33: select-only");
         assert_eq!(line("pgbench", 11, 33, s(11), "x"), "pgbench 12/33: x; about 22 s left");
         assert_eq!(line("pgbench", 11, 33, s(110), "x"), "pgbench 12/33: x; about 4 min left");
-        // More steps than were announced: no estimate, and no nonsense.
+        // More steps than announced: no estimate.
         assert_eq!(line("pgbench", 33, 33, s(110), "x"), "pgbench 34/33: x");
     }
 }

@@ -1,13 +1,12 @@
-//! The ratios that our own pages publish, read from the pages: what they say and what an experiment
-//! compares itself with is one thing.
+//! Reads the ratios that our own pages publish, so that the pages and the comparison cannot differ.
 
 use clearway_harness::pgbench::{Length, Mode, Run, Script};
 
-/// A case by its name, and the ratio that was published for it.
+/// A case name and its published ratio.
 pub type Published = Vec<(String, f64)>;
 
-/// The ratios in a page's tables of pgbench's cases: rows that begin with
-/// `script, protocol, N clients` (without a protocol: prepared) and end with the ratio.
+/// Returns the ratios in a page's pgbench tables: rows that begin with `script, protocol, N
+/// clients` (protocol defaults to prepared) and end with the ratio.
 pub fn ratios(page: &str) -> Published {
     page.lines().filter_map(ratio).collect()
 }
@@ -38,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_cases_are_read_and_no_others() {
+    fn published_ratios_come_from_case_rows_only() {
         let page = "| case | ratio |\n|---|---|\n| select-only, simple, 100 clients | 1,234 | 2.50 |\n\
                     | tpcb-like, 1 client | 0.5 |\n| select-only, 4 clients | none |\n| cold | direct | 8 threads | 8 |\n";
         let want = [("select-only -M simple -c 100", 2.5), ("tpcb-like -M prepared -c 1", 0.5)];

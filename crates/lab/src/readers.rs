@@ -1,8 +1,8 @@
-//! What readers of whole tables, and a snapshot that stays open, cost transactions that write.
+//! The cost of table readers and of a long-running snapshot to writing transactions.
 //!
-//! pgbench's tpcb-like runs on Clearway beside nothing, beside a client that only burns a core,
-//! beside a loop of `count(*)` over the accounts, and beside a REPEATABLE READ transaction that is
-//! open throughout. Each transaction's latency and end are from pgbench's own log.
+//! pgbench's tpcb-like runs on Clearway beside one of four activities: nothing, a client that only
+//! burns a core, a loop of `count(*)` over the accounts, or a REPEATABLE READ transaction that
+//! stays open. Latency and end of each transaction come from pgbench's log.
 
 use crate::bars::{Bar, Bound, Reading};
 use crate::experiment::{Experiment, Part, Task};
@@ -26,37 +26,37 @@ use std::time::Duration;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "readers",
     about: "tpcb-like beside count(*) over the accounts, and beside a snapshot that stays open",
-    question: "How much slower are transactions that write while others read whole tables, and while a snapshot is open that sees none of their changes?",
-    source: "Our own question. A reader of a snapshot waits for no row lock, and nobody waits for it.",
-    source_found: "Nothing is published of this load.",
+    question: "How much slower are writing transactions while others scan whole tables, and while an old snapshot is open?",
+    source: "Our own question. A snapshot reader waits for no row lock, and no transaction waits for it.",
+    source_found: "Nothing is published about this load.",
     bars: &[HELD, WAITING, SLOWER],
     run,
 };
 
-const HELD: &str = "tpcb-like, 16 clients, beside a snapshot held throughout: the last tenth of the run against the first";
+const HELD: &str = "tpcb-like, 16 clients, beside a snapshot held throughout: last tenth of the run against the first";
 const WAITING: &str = "tpcb-like, 16 clients, beside count(*): waits for its session";
 const SLOWER: &str =
     "tpcb-like, 16 clients, beside count(*): p99 against that beside a client that burns a core";
 
 const CLIENTS: u32 = 16;
-/// Parts of a run whose rates are kept.
+/// Parts of a run with separate rates.
 const PARTS: usize = 10;
-/// Time between two looks at who waits, and at what snapshots keep.
-const LOOK: Duration = Duration::from_millis(50);
-/// Longest that one of the reader's statements may take.
+/// Interval of sampling waits and snapshot memory.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum time of a statement of the reader.
 const LIMIT: Duration = Duration::from_secs(600);
 const QUICK_TRANSACTIONS: u32 = 20;
 
-/// What runs beside the transactions.
+/// Activity beside the transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Beside {
+enum Background {
     Nothing,
     Burner,
     Counter,
     Snapshot,
 }
 
-impl Beside {
+impl Background {
     const ALL: [Self; 4] = [Self::Nothing, Self::Burner, Self::Counter, Self::Snapshot];
 
     fn name(self) -> &'static str {
@@ -73,24 +73,24 @@ impl Beside {
     }
 }
 
-/// What one run measured.
+/// Measurements of one run.
 #[derive(Clone, Debug, Default)]
 struct Sample {
     tps: f64,
     p99_ms: f64,
-    /// Transactions that ended in each tenth of the run, a second.
+    /// Transactions per second that ended in each tenth of the run.
     parts: Vec<f64>,
     /// Statements of the reader.
     reads: f64,
-    /// Waits for the reader's session that were seen.
+    /// Observed waits for the reader's session.
     waits: f64,
-    /// The most that was kept for snapshots in memory, in MB.
+    /// Maximum memory kept for snapshots, in MB.
     kept_mb: f64,
 }
 
-/// One case, and every repetition of it.
+/// One case and its repetitions.
 struct Case {
-    beside: Beside,
+    beside: Background,
     samples: Vec<Sample>,
 }
 
@@ -133,16 +133,19 @@ fn run(task: &Task) -> Res<Findings> {
     let cases = measured(task, &server, &findings.seeds)?;
     findings.samples = samples(&cases);
     findings.tables = vec![table(&cases)];
-    findings.agreement = vec!["Nothing is published that it could agree with.".into()];
+    findings.agreement = vec!["Nothing is published to compare with.".into()];
     findings.bars = bars(&cases);
     Ok(findings)
 }
 
-fn cases(part: &Part) -> Vec<Beside> {
-    Beside::ALL.into_iter().filter(|beside| part.wants(beside.name(), beside.is_judged())).collect()
+fn cases(part: &Part) -> Vec<Background> {
+    Background::ALL
+        .into_iter()
+        .filter(|beside| part.wants(beside.name(), beside.is_judged()))
+        .collect()
 }
 
-/// Runs every case in turn, once for each seed.
+/// Runs every case in turn, once per seed.
 fn measured(task: &Task, server: &Server, seeds: &[u64]) -> Res<Vec<Case>> {
     let mut cases: Vec<Case> =
         cases(&task.part).into_iter().map(|beside| Case { beside, samples: Vec::new() }).collect();
@@ -166,26 +169,26 @@ fn measured(task: &Task, server: &Server, seeds: &[u64]) -> Res<Vec<Case>> {
     Ok(cases)
 }
 
-/// One run; how many transactions it made.
-fn measure(beside: Beside, run: &Run, endpoint: &Endpoint, seed: u64) -> Res<(Sample, u64)> {
+/// Runs once; also returns the number of transactions.
+fn measure(beside: Background, run: &Run, endpoint: &Endpoint, seed: u64) -> Res<(Sample, u64)> {
     let over = AtomicBool::new(false);
     let mut reader = Client::connect(endpoint, LIMIT)?;
     let pid = reader.number("SELECT pg_backend_pid()")?;
-    if beside == Beside::Snapshot {
+    if beside == Background::Snapshot {
         reader.query("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
         reader.number("SELECT count(*) FROM pgbench_branches")?;
     }
     let (report, timed, reads, seen) = std::thread::scope(|scope| {
         let reading = scope.spawn(|| match beside {
-            Beside::Burner => Ok(burn(&over)),
-            Beside::Counter => count(&mut reader, &over),
-            Beside::Nothing | Beside::Snapshot => Ok(0),
+            Background::Burner => Ok(burn(&over)),
+            Background::Counter => count(&mut reader, &over),
+            Background::Nothing | Background::Snapshot => Ok(0),
         });
         let (watched, ended) = mpsc::channel::<()>();
         let looking = scope.spawn(move || look(endpoint, pid, &ended));
         let logs = TempDir::new("lab")?;
         let ran = run.timed(endpoint, seed, logs.path());
-        // Relaxed, here and below: a flag that orders nothing.
+        // Relaxed, here and below: a stop flag; it publishes no data.
         over.store(true, Ordering::Relaxed);
         drop(watched);
         let panicked = |_| "a thread of the experiment panicked".to_owned();
@@ -213,7 +216,7 @@ fn burn(over: &AtomicBool) -> u64 {
     0
 }
 
-/// Counts the accounts, again and again; how often.
+/// Counts the accounts in a loop; returns the number of counts.
 fn count(reader: &mut Client, over: &AtomicBool) -> Res<u64> {
     let mut reads = 0;
     while !over.load(Ordering::Relaxed) {
@@ -223,13 +226,13 @@ fn count(reader: &mut Client, over: &AtomicBool) -> Res<u64> {
     Ok(reads)
 }
 
-/// Looks again and again at who waits for the session, and at what is kept for snapshots: the sum
-/// of the former, and the most of the latter in bytes.
+/// Samples waits for the session and snapshot memory until the run ends. Returns the sum of the
+/// waits and the maximum memory in bytes.
 fn look(endpoint: &Endpoint, pid: i64, ended: &Receiver<()>) -> Res<(i64, i64)> {
     let mut client = Client::connect(endpoint, LIMIT)?;
     let waits = format!("SELECT count(*) FROM clearway.locks WHERE blocked_by = {pid}");
     let mut seen = (0, 0);
-    while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+    while ended.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         seen.0 += client.number(&waits)?;
         let kept = client.number("SELECT coalesce(max(kept_bytes), 0) FROM clearway.snapshots")?;
         seen.1 = seen.1.max(kept);
@@ -237,12 +240,12 @@ fn look(endpoint: &Endpoint, pid: i64, ended: &Receiver<()>) -> Res<(i64, i64)> 
     Ok(seen)
 }
 
-/// The 99th percentile of the latencies, in milliseconds.
+/// Returns the 99th percentile of the latencies, in milliseconds.
 fn p99(timed: &[Timed]) -> f64 {
     pgbench::percentile_ms(timed, 99)
 }
 
-/// Transactions a second in each tenth of the time between the first end and the last.
+/// Returns transactions per second in each tenth of the time between the first and the last end.
 fn parts(timed: &[Timed]) -> Vec<f64> {
     let ends = timed.iter().map(|t| t.end_us);
     let (Some(first), Some(last)) = (ends.clone().min(), ends.clone().max()) else {
@@ -264,7 +267,7 @@ fn samples(cases: &[Case]) -> Vec<Samples> {
     });
     let rates = Samples {
         title: "throughput in each tenth of a run".into(),
-        x: Axis::linear("part of the run that is over", ""),
+        x: Axis::linear("elapsed share of the run", ""),
         y: Axis::linear("throughput", "TPS"),
         series: series.collect(),
         drawn: true,
@@ -322,22 +325,22 @@ fn table(cases: &[Case]) -> Table {
     }
 }
 
-/// Those whose cases were run.
+/// Returns the bars whose cases were run.
 fn bars(cases: &[Case]) -> Vec<Bar> {
     let find = |beside| cases.iter().find(|case| case.beside == beside);
     let mut bars = Vec::new();
-    if let Some(held) = find(Beside::Snapshot) {
+    if let Some(held) = find(Background::Snapshot) {
         let part = |name: &str, at: usize| {
             let rate = held.median(|s| s.parts.get(at).copied().unwrap_or(f64::NAN));
             Reading::new(name, rate, "TPS", 0)
         };
         bars.push(Bar::ratio(HELD, Bound::AtLeast(0.9), part("last", PARTS - 1), part("first", 0)));
     }
-    if let Some(counter) = find(Beside::Counter) {
+    if let Some(counter) = find(Background::Counter) {
         let waits = counter.samples.iter().map(|s| s.waits).sum();
         let readings = vec![Reading::new("count(*)", counter.median(|s| s.reads), "times", 0)];
         bars.push(Bar::measured(WAITING, waits, "waits", Bound::AtMost(0.0), readings));
-        if let Some(burner) = find(Beside::Burner) {
+        if let Some(burner) = find(Background::Burner) {
             let p99 =
                 |case: &Case| Reading::new(case.beside.name(), case.median(|s| s.p99_ms), "ms", 2);
             bars.push(Bar::ratio(SLOWER, Bound::AtMost(2.0), p99(counter), p99(burner)));
@@ -355,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_rates_and_p99_leaves_a_hundredth() {
+    fn parts_are_rates_and_p99_is_a_percentile() {
         // 100 in the first five seconds, 50 in the second five.
         let all =
             timed((0..100).map(|n| n * 50_000).chain((0..=50).map(|n| 5_000_000 + n * 100_000)));
@@ -367,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_need_their_cases_and_no_others() {
+    fn bar_runs_have_exactly_the_bars_cases() {
         let case = |beside| Case {
             beside,
             samples: vec![Sample { p99_ms: 4.0, parts: vec![10.0; PARTS], ..Sample::default() }],
@@ -380,12 +383,12 @@ mod tests {
         judged.sort();
         named.sort();
         assert_eq!(judged, named);
-        assert_eq!(cases(&Part::Whole).len(), Beside::ALL.len());
+        assert_eq!(cases(&Part::Whole).len(), Background::ALL.len());
     }
 
     #[test]
-    fn tables_and_charts_have_every_case() {
-        let all = [Case { beside: Beside::Counter, samples: vec![Sample::default()] }];
+    fn tables_and_charts_include_every_case() {
+        let all = [Case { beside: Background::Counter, samples: vec![Sample::default()] }];
         let table = table(&all);
         assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
         assert_eq!(samples(&all).len(), 3);

@@ -1,8 +1,7 @@
-//! What a run of an experiment leaves: everything that a reader needs to believe it, repeat it, or
-//! doubt it.
+//! The record of a run: everything needed to believe it, repeat it, or question it.
 //!
-//! An experiment returns [`Findings`]; the frame adds what is the same for all (when, where, of
-//! which commit) and has a [`Record`], which is what is written ([`crate::json`]), printed
+//! An experiment returns [`Findings`]. The framework adds what all experiments share (time,
+//! machine, commit) to make a [`Record`]. Records are stored ([`crate::json`]), printed
 //! ([`crate::terminal`]) and reported ([`crate::report`]).
 
 use crate::bars::Bar;
@@ -15,133 +14,133 @@ use clearway_harness::Res;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How a run was configured: names and values, sorted by name.
+/// Configuration of a run: names and values, sorted by name.
 pub type Configuration = BTreeMap<String, String>;
 
-/// What an experiment returns.
+/// The result of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Findings {
-    /// Whatever changes the numbers and is not the machine: sizes, settings, lengths of runs,
-    /// peers' versions.
+    /// Everything except the machine that affects the numbers: sizes, settings, run lengths, peers'
+    /// versions.
     pub configuration: Configuration,
-    /// Seeds of the repetitions, in their order; empty where nothing is drawn at random.
+    /// Seeds of the repetitions, in order; empty if nothing is random.
     pub seeds: Vec<u64>,
-    /// Everything measured, before any median.
+    /// All measurements, before any median is taken.
     pub samples: Vec<Samples>,
-    /// What is read off the samples, with published numbers beside ours.
+    /// Tables derived from the samples, with published numbers beside ours.
     pub tables: Vec<Table>,
-    /// What we found, a paragraph each.
+    /// Our findings, one paragraph each.
     pub found: Vec<String>,
-    /// How far that agrees with what the source found and why not, a paragraph each.
+    /// How far they agree with the source and why not, one paragraph each.
     pub agreement: Vec<String>,
-    /// The bars that were judged.
+    /// The judged bars.
     pub bars: Vec<Bar>,
 }
 
-/// One measure of several contenders: a chart's worth of raw samples.
+/// Raw samples of one measure for several contenders: the data of one chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
-    /// What is shown, as a chart's title.
+    /// Chart title.
     pub title: String,
-    /// What was set.
+    /// The independent variable.
     pub x: Axis,
-    /// What was measured.
+    /// The measured quantity.
     pub y: Axis,
-    /// One a contender.
+    /// One series per contender.
     pub series: Vec<Series>,
-    /// Whether the report draws them; all are kept.
+    /// Whether the report draws them. All samples are stored.
     pub drawn: bool,
 }
 
-/// What the numbers along an axis are.
+/// Meaning of the numbers along an axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
     /// The quantity.
     pub label: String,
-    /// Its unit; empty where the quantity is a count.
+    /// Its unit; empty for a count.
     pub unit: String,
-    /// How it is drawn.
+    /// Its scale.
     pub scale: Scale,
 }
 
-/// How an axis is drawn.
+/// Scale of an axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// Equal steps, from zero.
+    /// Linear, from zero.
     Linear,
-    /// Equal factors; only numbers above zero have a place.
+    /// Logarithmic.
     Log,
-    /// Names instead of numbers: point `x` stands for the name of index `x`.
+    /// Names instead of numbers: `x` is an index into the names.
     Names(Vec<String>),
 }
 
 /// The samples of one contender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// The contender.
+    /// Name of the contender.
     pub name: String,
     /// In the order of `x`.
     pub points: Vec<Point>,
 }
 
-/// What was measured at one place.
+/// The measurements at one `x`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Where, in the unit of the x axis.
+    /// Position, in the unit of the x axis.
     pub x: f64,
-    /// Every repetition, in the unit of the y axis; one that gave no number is a NaN.
+    /// One value per repetition, in the unit of the y axis; NaN if the repetition gave no number.
     #[serde(deserialize_with = "numbers_or_null")]
     pub y: Vec<f64>,
 }
 
 impl Axis {
-    /// An axis of equal steps.
+    /// Creates a linear axis.
     pub fn linear(label: &str, unit: &str) -> Self {
         Self { label: label.into(), unit: unit.into(), scale: Scale::Linear }
     }
 
-    /// An axis of equal factors.
+    /// Creates a logarithmic axis.
     pub fn log(label: &str, unit: &str) -> Self {
         Self { scale: Scale::Log, ..Self::linear(label, unit) }
     }
 
-    /// An axis of names.
+    /// Creates an axis of names.
     pub fn names(label: &str, names: Vec<String>) -> Self {
         Self { scale: Scale::Names(names), ..Self::linear(label, "") }
     }
 }
 
-/// A run as it is kept.
+/// A stored run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The experiment's name.
     pub experiment: String,
-    /// What was asked.
+    /// The question it answers.
     pub question: String,
-    /// Whom the question comes from.
+    /// The publication that the question comes from.
     pub source: String,
     /// What the source found.
     pub source_found: String,
-    /// When the run began: `YYYY-MM-DD HH:MM UTC`.
+    /// Start of the run: `YYYY-MM-DD HH:MM UTC`.
     pub date: String,
-    /// Commit of the working tree, with `-dirty` where it was changed.
+    /// Commit of the working tree, with `-dirty` if it has changes.
     pub commit: String,
-    /// Where it ran.
+    /// The machine it ran on.
     pub machine: Machine,
-    /// Whether it was a `--quick` run, whose numbers mean nothing.
+    /// Whether it was a `--quick` run, whose numbers are meaningless.
     pub quick: bool,
-    /// The text that chose its cases (`--only`); `None`: all cases.
+    /// The `--only` text; `None` if all cases were run.
     pub only: Option<String>,
-    /// [`configuration_hash`] of the findings' configuration.
+    /// The [`configuration_hash`] of the findings' configuration.
     pub configuration_hash: String,
-    /// What the experiment returned.
+    /// The result.
     pub findings: Findings,
 }
 
 impl Record {
-    /// Runs the experiment and keeps what it found. A whole run, and one for its bars, must have
-    /// judged every bar.
+    /// Runs an experiment and returns its record. Fails if a whole run, or a run for the bars, did
+    /// not judge every bar.
     pub fn make(experiment: &Experiment, task: &Task) -> Res<Self> {
         let date = machine::now();
         let findings =
@@ -169,7 +168,7 @@ impl Record {
 }
 
 impl Record {
-    /// Why documents may not quote it; nothing where they may.
+    /// Returns why documents must not quote this record, or `None` if they may.
     pub fn unpublishable(&self) -> Option<&'static str> {
         match () {
             () if self.quick => Some("a quick run's numbers mean nothing"),
@@ -182,14 +181,14 @@ impl Record {
     }
 }
 
-/// What two runs of an experiment share if, and (but for one case in four thousand million) only
-/// if, they were configured alike: CRC-32C over the name and the sorted configuration, eight
-/// hexadecimal digits.
+/// Hash of a configuration: CRC-32C over the name and the sorted configuration, as 8 hexadecimal
+/// digits. Equal configurations have equal hashes; different ones collide with a probability of
+/// 2^-32.
 pub fn configuration_hash(experiment: &str, configuration: &Configuration) -> String {
     json::checksum(&serde_json::json!([experiment, configuration]))
 }
 
-/// A record with one of everything, for tests of what is done with records.
+/// A record with one of everything, for tests.
 #[cfg(test)]
 pub fn example() -> Record {
     use crate::bars::{Bound, Reading};
@@ -259,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_hash_is_the_same_on_every_machine_and_for_every_order() {
+    fn configuration_hash_ignores_order() {
         let a =
             Configuration::from([("scale".into(), "10".into()), ("pool".into(), "256MB".into())]);
         let b =
@@ -270,7 +269,7 @@ mod tests {
             Configuration::from([("pool".into(), "256MB".into()), ("scale".into(), "1".into())]);
         assert_ne!(configuration_hash("pgbench", &a), configuration_hash("pgbench", &changed));
         assert_ne!(configuration_hash("pgbench", &a), configuration_hash("baton", &a));
-        // What ends a name and what begins a value counts.
+        // The boundary between name and value counts.
         let one = Configuration::from([("a".into(), "bc".into())]);
         let other = Configuration::from([("ab".into(), "c".into())]);
         assert_ne!(configuration_hash("x", &one), configuration_hash("x", &other));

@@ -1,5 +1,5 @@
-//! Clearway and PostgreSQL under the same pgbench runs: started alike, in turn, and judged by the
-//! ratio of their rates.
+//! Runs the same pgbench cases on Clearway and PostgreSQL, started alike and in turn, and judges
+//! the ratio of their rates.
 
 use crate::bars::{Bar, Bound, Reading};
 use crate::compare::{Comparison, Contender, compare, seeds};
@@ -14,56 +14,56 @@ use clearway_harness::{Res, process, tools};
 use std::process::Command;
 use std::time::Duration;
 
-/// What the PostgreSQL of the comparison takes.
+/// Programs that the comparison needs.
 const NEEDED: [&str; 3] = ["postgres", "initdb", "pgbench"];
-/// Connections that it lets in: more than any pgbench run has.
+/// PostgreSQL's `max_connections`: more than any pgbench run uses.
 const CONNECTIONS: u32 = 300;
-/// Longest that a program may take to say its version.
+/// Maximum time for a program to print its version.
 const VERSION_LIMIT: Duration = Duration::from_secs(60);
 
-/// How large everything is.
+/// Sizes of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Buffer pool of Clearway and `shared_buffers` of PostgreSQL.
     pub pool: &'static str,
-    /// Accounts in 100,000.
+    /// pgbench's scale: accounts in units of 100,000.
     pub scale: u32,
 }
 
-/// A promise on a case's ratio; the case is sent by the prepared protocol.
+/// A minimum ratio for a case; the case uses the prepared protocol.
 #[derive(Debug)]
-pub struct Promise {
-    /// The bar's name.
+pub struct Target {
+    /// Name of the bar.
     pub name: &'static str,
-    /// What is run.
+    /// The script.
     pub script: Script,
-    /// By how many clients.
+    /// Number of clients.
     pub clients: u32,
-    /// The least that Clearway's rate over PostgreSQL's may be.
+    /// Minimum of Clearway's rate over PostgreSQL's.
     pub at_least: f64,
 }
 
-/// What is run on both.
+/// Definition of a comparison.
 pub struct Setup<'a> {
-    /// The experiment's name.
+    /// Name of the experiment.
     pub name: &'static str,
-    /// How large.
+    /// Sizes.
     pub sizes: Sizes,
-    /// Memory that each server may have for all of its processes and their page cache, in MB; the
-    /// promises hold only under that limit. `None`: as much as the machine has.
+    /// Memory limit of each server, for all of its processes and their page cache, in MB. The
+    /// targets apply only under that limit. `None`: no limit.
     pub memory_mb: Option<u32>,
-    /// Further arguments of `clearway serve`.
+    /// Additional arguments of `clearway serve`.
     pub serve: &'a [&'a str],
-    /// What is run.
+    /// The cases.
     pub cases: Vec<Run>,
-    /// What is promised of it.
-    pub promises: &'a [Promise],
-    /// The ratios that were published.
+    /// The targets.
+    pub targets: &'a [Target],
+    /// The published ratios.
     pub published: Published,
 }
 
-impl Promise {
-    /// The name of its case.
+impl Target {
+    /// Returns the name of its case.
     pub fn case(&self) -> String {
         Run {
             script: self.script,
@@ -74,7 +74,7 @@ impl Promise {
         .name()
     }
 
-    /// Nothing where its case was not run.
+    /// Returns `None` if its case was not run.
     fn judge(&self, comparison: &Comparison) -> Option<Bar> {
         let [ours, theirs] = comparison.rates(&self.case())?[..] else { return None };
         let (ours, theirs) = (
@@ -85,14 +85,14 @@ impl Promise {
     }
 }
 
-/// Memory that each server has.
+/// Memory of each server.
 enum Memory {
-    /// As much as the machine has, and no limit is wanted.
+    /// Unlimited, as requested.
     Unlimited,
-    /// So much; and how a record and a table's heading say it.
+    /// Limited; with the text for the record and the table's title.
     Limited(Limit, String),
-    /// As much as the machine has, though a limit is wanted; and why. Whether a user may limit
-    /// memory is the system's affair, and not an installation that CI has to make.
+    /// Unlimited although a limit is requested, and why. Whether a user may limit memory depends on
+    /// the system, so CI does not require it.
     CannotBeLimited(String),
 }
 
@@ -119,14 +119,14 @@ impl Memory {
     }
 }
 
-/// A PostgreSQL with this pool for so many clients.
+/// Returns a PostgreSQL with this pool for this many clients.
 pub fn postgres(pool: &str, clients: u32) -> Kind {
     let (pool, clients) = (format!("shared_buffers={pool}"), format!("max_connections={clients}"));
     let settings = [pool.as_str(), "fsync=on", "synchronous_commit=on", &clients].map(String::from);
     Kind::Postgres { settings: settings.to_vec() }
 }
 
-/// Which program of the comparison is not installed, as a sentence; in CI that is an error.
+/// Names a program that is not installed; in CI that is an error.
 pub fn missing_postgres() -> Res<Option<String>> {
     let missing = NEEDED.into_iter().find(|tool| tools::find(tool).is_none());
     let missing = missing.map(|tool| format!("`{tool}` is not installed"));
@@ -136,7 +136,7 @@ pub fn missing_postgres() -> Res<Option<String>> {
     }
 }
 
-/// What it says of itself.
+/// Returns PostgreSQL's version string.
 pub fn postgres_version() -> Res<String> {
     let mut command = Command::new(tools::need("postgres")?);
     let said =
@@ -144,9 +144,9 @@ pub fn postgres_version() -> Res<String> {
     Ok(said.trim().to_owned())
 }
 
-/// Runs the cases on Clearway and, where it is installed, on PostgreSQL.
+/// Runs the cases on Clearway and, if installed, on PostgreSQL.
 pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
-    let Setup { sizes, promises, published, .. } = setup;
+    let Setup { sizes, targets, published, .. } = setup;
     let mut findings =
         Findings { configuration: configuration(task, sizes), ..Findings::default() };
     let missing = missing_postgres()?;
@@ -157,7 +157,7 @@ pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
         (None, Memory::Unlimited | Memory::Limited(..)) => None,
     };
     if let Some(why) = &not_judged {
-        findings.bars = promises.iter().map(|bar| Bar::not_here(bar.name, why)).collect();
+        findings.bars = targets.iter().map(|bar| Bar::not_here(bar.name, why)).collect();
         if task.part == Part::Bars {
             return Ok(findings);
         }
@@ -186,15 +186,14 @@ pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
     findings.tables = vec![comparison.table(&title, published)];
     if memory.limit().is_some() {
         findings.tables.push(
-            comparison.memory(
-                "Medians of reads from disks a transaction, and of page cache at a run's end",
-            ),
+            comparison
+                .memory("Medians of disk reads per transaction, and of page cache at a run's end"),
         );
     }
     findings.found = comparison.summary().into_iter().collect();
     findings.agreement = comparison.agreement(published);
     if not_judged.is_none() {
-        findings.bars = promises.iter().filter_map(|bar| bar.judge(&comparison)).collect();
+        findings.bars = targets.iter().filter_map(|bar| bar.judge(&comparison)).collect();
     }
     Ok(findings)
 }

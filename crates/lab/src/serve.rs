@@ -1,7 +1,7 @@
-//! `clearway-lab serve`: the real server, with a replacement that exists only to be measured.
+//! `clearway-lab serve`: the real server with a replacement that exists only for measurements.
 //!
-//! The replacement comes in through the seam that users have, [`ReplacementKind::Custom`]; nothing
-//! else of the server is another.
+//! The replacement comes in through the public extension point, [`ReplacementKind::Custom`]. The
+//! rest of the server is unchanged.
 
 use clearway_latch::RawLatch;
 use clearway_latch::lockstat::Class;
@@ -16,19 +16,19 @@ use clearway_types::{FrameId, PageId};
 use std::panic::Location;
 use std::str::FromStr;
 
-/// Flags of `serve`: those of `clearway serve`, and what replaces its replacement.
+/// Flags of `serve`: those of `clearway serve`, and the replacement under test.
 #[derive(Debug, clap::Args)]
 pub struct ServeFlags {
-    /// Replacement that exists only to be measured: lru/s_lock(tas) or lru/s_lock(cas), LRU behind
-    /// PostgreSQL's spin lock, which every use of a page takes; or a policy in a wrapper that no
-    /// server offers, as lru/locked or 2q/batched [default: that of --replacement]
+    /// Replacement for measurements: lru/s_lock(tas) or lru/s_lock(cas), LRU behind PostgreSQL's
+    /// spinlock, which every page access takes; or POLICY/WRAPPER with a wrapper that no server
+    /// offers, such as lru/locked or 2q/batched [default: that of --replacement]
     #[arg(long, value_name = "NAME")]
     specimen: Option<Specimen>,
     #[command(flatten)]
     flags: Box<Flags>,
 }
 
-/// Runs the server until a signal ends it.
+/// Runs the server until a signal stops it.
 pub fn serve(flags: ServeFlags) -> Result<(), Failure> {
     let config =
         Config::load(*flags.flags).map_err(|message| Failure::new(exit::ExitCode::Usage, message));
@@ -42,19 +42,19 @@ pub fn serve(flags: ServeFlags) -> Result<(), Failure> {
 /// A replacement that no server offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Specimen {
-    /// LRU behind `s_lock` by test-and-set.
+    /// LRU behind `s_lock` with test-and-set.
     LruSLockTas,
-    /// LRU behind `s_lock` by compare-and-swap.
+    /// LRU behind `s_lock` with compare-and-swap.
     LruSLockCas,
     /// A policy in a wrapper.
     Wrapped(PolicyKind, WrapperKind),
 }
 
 impl Specimen {
-    /// LRU behind PostgreSQL's spin lock, by each acquisition.
+    /// LRU behind PostgreSQL's spinlock, with each acquisition.
     pub const S_LOCKS: [Self; 2] = [Self::LruSLockTas, Self::LruSLockCas];
 
-    /// The policy, and how threads share it.
+    /// Returns the policy, and how threads share it.
     pub fn name(self) -> String {
         match self {
             Self::LruSLockTas => format!("lru/{}", SLockTas::NAME),
@@ -63,7 +63,7 @@ impl Specimen {
         }
     }
 
-    /// As the pool is configured.
+    /// Returns the configuration of the pool.
     fn kind(self) -> ReplacementKind {
         let custom = |factory| ReplacementKind::Custom(ReplacementFactory::Notified(factory));
         match self {
@@ -83,7 +83,7 @@ impl FromStr for Specimen {
         }
         let names = Self::S_LOCKS.map(Self::name).join(", ");
         let (policy, wrapper) =
-            name.split_once('/').ok_or_else(|| format!("there are {names}, and POLICY/WRAPPER"))?;
+            name.split_once('/').ok_or_else(|| format!("expected {names} or POLICY/WRAPPER"))?;
         let wrapper = wrapper.parse().map_err(|error| format!("{error}; and {names}"))?;
         Ok(Self::Wrapped(policy.parse()?, wrapper))
     }
@@ -93,7 +93,7 @@ fn behind<L: RawLatch + 'static>(frames: u32) -> Box<dyn Replacement> {
     Box::new(Behind(clearway_latch::Latched::<_, L>::new(PolicyKind::Lru.build(frames))))
 }
 
-/// The class of the pool's own replacements, so that `clearway.contention` has them in one row.
+/// The latch class of the pool's own replacements, so `clearway.contention` shows them in one row.
 static POLICY: Class = Class::new("buffer.policy");
 
 /// A policy behind a latch that every access takes.
@@ -150,7 +150,7 @@ mod tests {
     const LOCKED: Specimen = Specimen::Wrapped(PolicyKind::Lru, WrapperKind::Locked);
 
     #[test]
-    fn a_specimen_evicts_as_its_policy_and_counts_its_requests() {
+    fn specimens_evict_like_their_policy_and_count() {
         let page = |no| PageId::new(PartitionId(0), no);
         for specimen in Specimen::S_LOCKS.into_iter().chain([LOCKED]) {
             assert_eq!(specimen.name().parse(), Ok(specimen));
@@ -168,7 +168,7 @@ mod tests {
             pages.remove(FrameId(0), &mut || false);
             let evict = || pages.evict(Some(page(9)), &mut |_| Probe::Take);
             assert_eq!([evict(), evict(), evict()], [Some(FrameId(1)), Some(FrameId(0)), None]);
-            assert!(requests() >= before + 9, "every call asks for the latch");
+            assert!(requests() >= before + 9, "every call requests the latch");
         }
         let error = "lru/mcs".parse::<Specimen>().unwrap_err();
         assert!(

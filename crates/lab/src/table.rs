@@ -1,50 +1,51 @@
-//! A table: what is read off the samples, with a column for published numbers beside ours.
+//! Tables: results derived from the samples, with published numbers beside ours.
 
 use crate::json::number_or_null;
 use crate::number;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Fewer events than this, in all repetitions, are shown as a count: a rate of so few means little.
+/// Fewer events than this, over all repetitions, are shown as a count: a rate would be too
+/// imprecise.
 pub const FEW: f64 = 100.0;
 
 /// A table with a title.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// From left to right; the first one names the rows.
+    /// From left to right; the first column names the rows.
     pub columns: Vec<Column>,
-    /// Each as long as `columns`.
+    /// Each row is as long as `columns`.
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// What a column holds.
+/// A column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
-    /// Its heading.
+    /// Heading.
     pub name: String,
-    /// Unit of its numbers; empty where there is none.
+    /// Unit of its numbers; may be empty.
     pub unit: String,
-    /// Whether its numbers are the source's and not ours.
+    /// Whether the numbers are the source's.
     pub published: bool,
 }
 
-/// One value.
+/// A value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cell {
-    /// Words.
+    /// Text.
     Text(String),
-    /// A number, shown with so many digits behind the point.
+    /// A number with this many decimals.
     Number {
         /// The value.
         #[serde(deserialize_with = "number_or_null")]
         value: f64,
-        /// Digits behind the point.
+        /// Decimals.
         digits: u8,
     },
-    /// The median of several repetitions, with their median absolute deviation.
+    /// The median of several repetitions and their median absolute deviation.
     Median {
         /// The median.
         #[serde(deserialize_with = "number_or_null")]
@@ -52,25 +53,25 @@ pub enum Cell {
         /// The median absolute deviation.
         #[serde(deserialize_with = "number_or_null")]
         deviation: f64,
-        /// Digits behind the point.
+        /// Decimals.
         digits: u8,
     },
-    /// There is none: not measured, or not published.
+    /// Not measured, or not published.
     Empty,
 }
 
 impl Column {
-    /// A column of ours.
+    /// Creates a column of ours.
     pub fn ours(name: &str, unit: &str) -> Self {
         Self { name: name.into(), unit: unit.into(), published: false }
     }
 
-    /// A column of the source's numbers.
+    /// Creates a column of the source's numbers.
     pub fn published(name: &str, unit: &str) -> Self {
         Self { published: true, ..Self::ours(name, unit) }
     }
 
-    /// The heading as it is shown: a published column says so.
+    /// Returns the displayed heading; published columns are marked.
     pub fn heading(&self) -> String {
         let name = match (self.published, self.name.is_empty()) {
             (false, _) => self.name.clone(),
@@ -86,20 +87,20 @@ impl Column {
 }
 
 impl Cell {
-    /// Words.
+    /// Creates a text cell.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// A number with so many digits behind the point; none is an empty cell.
+    /// Creates a number with this many decimals; `None` is an empty cell.
     pub fn number(value: impl Into<Option<f64>>, digits: u8) -> Self {
         value.into().map_or(Self::Empty, |value| Self::Number { value, digits })
     }
 }
 
 impl Cell {
-    /// A rate that repetitions measured of so many events, all together; of fewer than [`FEW`]
-    /// their count.
+    /// Creates a rate measured in repetitions with this many events in total; fewer than [`FEW`]
+    /// events are shown as a count.
     pub fn rate(values: &[f64], digits: u8, name: &str, events: f64) -> Self {
         if events >= FEW || values.is_empty() {
             return Self::measured(values, digits);
@@ -108,7 +109,7 @@ impl Cell {
         Self::text(format!("{} {name} in {} run{plural}", number::shown(events, 0), values.len()))
     }
 
-    /// What repetitions measured: their median and, of two or more, how far they deviate from it.
+    /// Creates a median of repetitions; with two or more, also their deviation.
     pub fn measured(values: &[f64], digits: u8) -> Self {
         match (number::median(values), number::deviation(values)) {
             (Some(value), Some(deviation)) => Self::Median { value, deviation, digits },
@@ -135,7 +136,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// For a terminal: columns as wide as they must be, numbers at the right.
+/// Formats for a terminal: minimal column widths, numbers right-aligned.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headings: Vec<String> = self.columns.iter().map(Column::heading).collect();
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_they_must_be_and_published_ones_say_so() {
+    fn tables_align_columns_and_mark_published_ones() {
         let table = Table {
             title: "Rates".into(),
             columns: vec![
@@ -200,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_are_shown_with_their_deviation_and_a_single_run_without() {
+    fn repetitions_have_a_deviation_single_runs_none() {
         assert_eq!(Cell::measured(&[1000.0, 1010.0, 3000.0], 0).to_string(), "1,010 ±10");
         assert_eq!(Cell::measured(&[1000.0, f64::NAN], 0), Cell::number(1000.0, 0));
         assert_eq!(Cell::measured(&[], 0), Cell::Empty);
     }
 
     #[test]
-    fn a_table_without_rows_is_its_headings() {
+    fn tables_without_rows_show_headings() {
         let table =
             Table { title: "t".into(), columns: vec![Column::ours("a", "")], rows: Vec::new() };
         assert_eq!(table.to_string(), "t\n  a\n  -\n");

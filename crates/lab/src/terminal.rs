@@ -1,9 +1,9 @@
-//! A record on a terminal.
+//! Prints a record on a terminal.
 
 use crate::result::Record;
 use std::fmt;
 
-/// Where it was measured, the tables, what was found, the bars.
+/// Prints machine, tables, findings and bars.
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n{}: {}", self.experiment, self.question)?;
@@ -51,7 +51,7 @@ mod tests {
     use crate::result::example;
 
     #[test]
-    fn a_record_says_where_it_comes_from_what_it_shows_and_how_its_bars_came_out() {
+    fn records_print_origin_tables_and_bars() {
         let text = example().to_string();
         for part in [
             "commit abc123",

@@ -1,7 +1,7 @@
-//! A wrapper without a pool: what acquiring the latch and holding it takes, by access.
+//! Measures a wrapper without a pool: the time to acquire and hold the latch, per access.
 //!
-//! Threads tell the wrapper of recorded accesses. Only the calls that take the latch are timed:
-//! with batches of so many hits exactly, each so-manieth call of a thread.
+//! Threads replay recorded accesses to the wrapper. Only the calls that take the latch are timed:
+//! with exact batches of `n` hits, every `n`th call of a thread.
 
 use super::systems::Sized;
 use super::workload::Workload;
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Looks at the clock that its cost is measured by.
-const LOOKS: u32 = 1_000;
+/// Clock reads used to measure the cost of a clock read.
+const CLOCK_READS: u32 = 1_000;
 
-/// Nanoseconds to acquire the latch and to hold it, by access, with so many threads.
+/// Returns the nanoseconds per access to acquire and hold the latch, with this many threads.
 pub fn lock_ns(
     sized: &Sized,
     workload: &Workload,
@@ -43,7 +43,7 @@ pub fn lock_ns(
         while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
             thread::park_timeout(left);
         }
-        // Relaxed: a sign, nothing is handed over by it.
+        // Relaxed: a stop flag; it publishes no data.
         stop.store(true, Ordering::Relaxed);
         threads
             .into_iter()
@@ -51,7 +51,8 @@ pub fn lock_ns(
             .collect::<Res<Vec<_>>>()
     })?;
     let accesses: u64 = parts.iter().map(|part| part.accesses).sum();
-    let timed: f64 = parts.iter().map(|part| part.timed_ns - part.timed as f64 * look_ns()).sum();
+    let timed: f64 =
+        parts.iter().map(|part| part.timed_ns - part.timed as f64 * clock_read_ns()).sum();
     Ok((timed / accesses.max(1) as f64).max(0.0))
 }
 
@@ -87,18 +88,18 @@ fn part(
             }
             work.run(part.accesses);
         }
-        // One transaction at least, however late the thread has a core.
+        // At least one transaction, even if the thread got a core late.
         if stop.load(Ordering::Relaxed) {
             return part;
         }
     }
 }
 
-/// What a pair of looks at the clock adds to what is between them.
-fn look_ns() -> f64 {
+/// Returns what a pair of clock reads adds to the time between them.
+fn clock_read_ns() -> f64 {
     let began = Instant::now();
-    for _ in 0..LOOKS {
+    for _ in 0..CLOCK_READS {
         std::hint::black_box(Instant::now());
     }
-    began.elapsed().as_nanos() as f64 / f64::from(LOOKS)
+    began.elapsed().as_nanos() as f64 / f64::from(CLOCK_READS)
 }

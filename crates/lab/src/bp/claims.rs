@@ -1,36 +1,37 @@
-//! The bars of the source's figure 2 and of its tables II and III: what it claims of sizes.
+//! The bars of the source's figure 2 and tables II and III: its claims about batch, queue and
+//! threshold sizes.
 
 use super::grid::Grid;
-use super::real::Ran;
+use super::real::RunResult;
 use super::workload::Kind;
 use crate::bars::{Bar, Bound, Reading};
 use crate::simulator::{Outcome, TOLERANCE};
 
 /// The bars of figure 2.
 pub const FIG2: [&str; 2] = [FALLS_MEASURED, FALLS_SIMULATED];
-const FALLS_MEASURED: &str = "measured with 8 threads: time at the latch with a batch over that with the next smaller one, the largest";
-const FALLS_SIMULATED: &str = "simulated with 16 processors: time at the latch with a batch over that with the next smaller one, the largest";
+const FALLS_MEASURED: &str = "measured with 8 threads: time at the latch with a batch over that with the next smaller one, worst step";
+const FALLS_SIMULATED: &str = "simulated with 16 processors: time at the latch with a batch over that with the next smaller one, worst step";
 
 /// The bars of table II.
 pub const TABLE2: [&str; 4] = [BEATS_MEASURED, BEATS_SIMULATED, FALLS, FLAT];
 const BEATS_MEASURED: &str =
-    "measured: throughput of S = 2 over that of prefetching alone, the least";
+    "measured: throughput with S = 2 over that of prefetching alone, worst workload";
 const BEATS_SIMULATED: &str =
-    "simulated: throughput of S = 2 over that of prefetching alone, the least";
+    "simulated: throughput with S = 2 over that of prefetching alone, worst workload";
 const FALLS: &str =
-    "simulated: fall of contention from S = 2 to S = 8, of the published one, the furthest off";
-const FLAT: &str = "measured: throughput of S = 64 over that of S = 8, the largest";
-/// The source: past S = 8 throughput hardly gains.
-const HARDLY: f64 = 1.1;
+    "simulated: fall of contention from S = 2 to S = 8 over the published fall, worst workload";
+const FLAT: &str = "measured: throughput with S = 64 over that with S = 8, worst workload";
+/// According to the source, throughput hardly gains beyond S = 8.
+const HARDLY_GAINS: f64 = 1.1;
 
 /// The bars of table III.
-pub const TABLE3: [&str; 2] = [LEAST, SHARPLY];
-const LEAST: &str = "simulated: contention at T = 1 over that at T = 32, the least";
-const SHARPLY: &str = "simulated: contention at T = 64 over that at T = 32, the least";
-/// The source: contention rises sharply where no try comes before the wait.
-const SHARP: f64 = 2.0;
+pub const TABLE3: [&str; 2] = [MIN_FALL, SHARPLY];
+const MIN_FALL: &str = "simulated: contention at T = 1 over that at T = 32, worst workload";
+const SHARPLY: &str = "simulated: contention at T = 64 over that at T = 32, worst workload";
+/// According to the source, contention rises sharply if no try precedes the wait.
+const SHARP_RISE: f64 = 2.0;
 
-/// Figure 2: the curve falls all the way.
+/// Figure 2: the curve falls monotonically.
 pub fn falls_all_the_way(grid: &Grid<f64>, measured: &str, simulated: &str) -> Vec<Bar> {
     let bar = |name, system: &str| {
         let mut points: Vec<(f64, f64)> = Vec::new();
@@ -53,21 +54,21 @@ pub fn falls_all_the_way(grid: &Grid<f64>, measured: &str, simulated: &str) -> V
     [bar(FALLS_MEASURED, measured), bar(FALLS_SIMULATED, simulated)].into_iter().flatten().collect()
 }
 
-/// What was measured and simulated by size, and of prefetching alone at the place `alone`.
+/// Measured and simulated results by size, and of prefetching alone at position `alone`.
 pub struct BySize<'a> {
     /// Measured, by workload and size.
-    pub measured: &'a Grid<Ran>,
-    /// Simulated.
+    pub measured: &'a Grid<RunResult>,
+    /// Simulated, by workload and size.
     pub simulated: &'a Grid<Outcome>,
     /// Prefetching alone, measured.
-    pub measured_alone: &'a Grid<Ran>,
+    pub measured_alone: &'a Grid<RunResult>,
     /// Prefetching alone, simulated.
     pub simulated_alone: &'a Grid<Outcome>,
-    /// Where prefetching alone stands.
+    /// Position of prefetching alone.
     pub alone: f64,
 }
 
-/// One figure over another, on a workload.
+/// The ratio of two figures on one workload.
 struct Ratio {
     kind: Kind,
     value: f64,
@@ -76,8 +77,8 @@ struct Ratio {
 }
 
 impl BySize<'_> {
-    /// Table II: a short queue beats prefetching alone, and contention falls where throughput no
-    /// longer gains.
+    /// Table II: a short queue beats prefetching alone, and contention keeps falling where
+    /// throughput no longer gains.
     pub fn table2(&self, from: u32, to: u32, published: [f64; 3]) -> Vec<Bar> {
         let short = f64::from(from);
         let measured = |kind: Kind| {
@@ -90,7 +91,7 @@ impl BySize<'_> {
             ratio(kind, "/us", ("S = 2", ours), ("prefetching", alone))
         };
         let fall = |(kind, published): (Kind, f64)| {
-            // A run without a wait counts as one with a single wait in a million accesses.
+            // A run without a wait counts as one wait in a million accesses.
             let falls = self.contention(kind, from)? / self.contention(kind, to)?.max(1.0);
             let one = ratio(kind, "x", ("simulated", falls), ("published", published))?;
             Some(Ratio { value: one.value.min(1.0 / one.value), ..one })
@@ -108,12 +109,12 @@ impl BySize<'_> {
             least(BEATS_MEASURED, Kind::ALL.into_iter().filter_map(measured).collect(), 1.0),
             least(BEATS_SIMULATED, Kind::ALL.into_iter().filter_map(simulated).collect(), 1.0),
             least(FALLS, falls, 1.0 - TOLERANCE),
-            most(FLAT, Kind::ALL.into_iter().filter_map(flat).collect(), HARDLY),
+            most(FLAT, Kind::ALL.into_iter().filter_map(flat).collect(), HARDLY_GAINS),
         ];
         bars.into_iter().flatten().collect()
     }
 
-    /// Table III: contention falls to T = 32 and rises sharply at T = S.
+    /// Table III: contention falls until T = 32 and rises sharply at T = S.
     pub fn table3(&self) -> Vec<Bar> {
         let over = |tried: u32| {
             let one = move |kind: Kind| {
@@ -123,7 +124,7 @@ impl BySize<'_> {
             };
             Kind::ALL.into_iter().filter_map(one).collect()
         };
-        [least(LEAST, over(1), 1.0), least(SHARPLY, over(64), SHARP)]
+        [least(MIN_FALL, over(1), 1.0), least(SHARPLY, over(64), SHARP_RISE)]
             .into_iter()
             .flatten()
             .collect()
@@ -146,7 +147,7 @@ fn ratio(kind: Kind, unit: &str, over: (&str, f64), under: (&str, f64)) -> Optio
     value.is_finite().then(|| Ratio { kind, value, over: reading(over), under: reading(under) })
 }
 
-/// A claim about all workloads is judged where all were run, by the one on which it holds least.
+/// A claim about all workloads is judged only if all were run, by the worst one.
 fn least(name: &str, ratios: Vec<Ratio>, bound: f64) -> Option<Bar> {
     let worst = |ratios: Vec<Ratio>| ratios.into_iter().min_by(|a, b| a.value.total_cmp(&b.value));
     judged(name, ratios, worst, Bound::AtLeast(bound))
@@ -177,8 +178,15 @@ mod tests {
         Grid { title: String::new(), x: "S", cells: Vec::new() }
     }
 
-    fn ran(rate: f64) -> Ran {
-        Ran { rate, transactions: 1.0, response_us: 1.0, accesses: 1e6, waits: 0.0, sleeps: 0.0 }
+    fn ran(rate: f64) -> RunResult {
+        RunResult {
+            rate,
+            transactions: 1.0,
+            response_us: 1.0,
+            accesses: 1e6,
+            waits: 0.0,
+            sleeps: 0.0,
+        }
     }
 
     fn played(waits: u64) -> Outcome {
@@ -186,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rise_breaks_a_curve_that_falls() {
+    fn one_rise_fails_the_falling_curve_bar() {
         let mut grid = grid();
         for (x, ns) in [(1.0, 100.0), (2.0, 60.0), (4.0, 66.0), (8.0, 10.0)] {
             grid.record("measured", x, ns);
@@ -205,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_workload_on_which_a_claim_holds_least_is_judged() {
+    fn claims_are_judged_by_the_worst_workload() {
         let [mut measured, mut measured_alone] = [grid(), grid()];
         let [mut simulated, mut simulated_alone] = [grid(), grid()];
         for (kind, alone) in Kind::ALL.into_iter().zip([4.0, 5.5, 4.5]) {
@@ -244,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_about_all_workloads_needs_all() {
+    fn claims_about_all_workloads_need_all() {
         let one = ratio(Kind::Dbt1, "x", ("a", 2.0), ("b", 1.0)).unwrap();
         assert_eq!(least(BEATS_MEASURED, vec![one], 1.0), None);
     }

@@ -1,5 +1,5 @@
-//! The source's figure 8: hit ratio and throughput against the size of the pool, with direct I/O,
-//! where the data is many times the pool.
+//! The source's figure 8: hit ratio and throughput by pool size, with direct I/O and data many
+//! times the pool.
 
 use super::grid::{Grid, Measure};
 use super::real::Real;
@@ -21,48 +21,48 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The source's three systems, and ours.
+/// The source's three systems, and our default.
 const SYSTEMS: [How; 4] = [How::Clock, How::Locked, How::BatchedPrefetched, How::Default];
-/// Its two workloads.
+/// The source's two workloads.
 const KINDS: [Kind; 2] = [Kind::Dbt1, Kind::Dbt2];
 const THREADS: usize = 8;
-/// The source's data in GB, over its largest pool of 1 GB. The other pools are each half the next.
+/// Data size over the largest pool in the source: 6.8 and 5.6 GB over 1 GB. Each pool is half the
+/// next larger one.
 const DATA_OVER_POOL: [f64; 2] = [6.8, 5.6];
-/// The pages that are accessed are at least so many times the largest pool, whatever the file holds
-/// besides.
+/// The accessed pages are at least this many times the largest pool, whatever else the file holds.
 const ACCESSED_OVER_POOL: f64 = 6.0;
 const POOLS: u32 = 6;
 /// The source has 2.9 million customers in 6.8 GB. DBT-2's transactions access 121,000 pages of
-/// this database, so that its pools have 5 to 158 MiB: the smallest still holds more pages than
-/// eight threads' queues of 64.
+/// this database, so its pools have 5 to 158 MiB. The smallest still holds more pages than the
+/// queues of 64 of eight threads.
 const SIZE: Size = Size { customers: 1_200_000, transactions: 200_000, frames: 262_144 };
-/// A pool is warmed until it has read so many pages as it has frames, but no longer than so many
-/// run lengths.
-const WARMED_AT_MOST: u32 = 10;
-/// Time between two looks whether a pool is warm.
-const LOOK: Duration = Duration::from_millis(10);
+/// A pool is warmed until it has read as many pages as it has frames, but at most for this many run
+/// lengths.
+const MAX_WARM_RUNS: u32 = 10;
+/// Interval of checking whether a pool is warm.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const QUICK_POOLS: u32 = 2;
 const QUICK_RUN: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
-struct Ran {
+struct RunResult {
     hit_percent: f64,
     transactions: f64,
 }
 
-/// The bars: what the source claims.
+/// The bars: the source's claims.
 pub const BARS: [&str; 3] = [COINCIDE, SMALLEST, LARGEST];
-const COINCIDE: &str = "hit ratios of 2q/locked and 2q/batched-prefetched, the furthest apart";
+const COINCIDE: &str = "hit ratios of 2q/locked and 2q/batched-prefetched: largest difference";
 const SMALLEST: &str =
-    "smallest pool: throughput of 2q/batched-prefetched over that of clock-sweep, the lesser";
+    "smallest pool: throughput of 2q/batched-prefetched over that of clock-sweep, worst workload";
 const LARGEST: &str =
-    "largest pool: throughput of 2q/batched-prefetched over that of clock-sweep, the lesser";
-/// Points of hit ratio: curves that are no further apart are one in the source's figure.
+    "largest pool: throughput of 2q/batched-prefetched over that of clock-sweep, worst workload";
+/// Percentage points of hit ratio within which two curves coincide in the source's figure.
 const COINCIDENT: f64 = 0.5;
-/// Within a twentieth two curves of throughput are one.
+/// Two throughput curves within 5 % coincide.
 const SAME: f64 = 0.95;
 
-const HITS: Measure<Ran> = Measure {
+const HITS: Measure<RunResult> = Measure {
     name: "hit ratio",
     unit: "%",
     digits: 2,
@@ -70,7 +70,7 @@ const HITS: Measure<Ran> = Measure {
     events: None,
     of: |ran| ran.hit_percent,
 };
-const RATE: Measure<Ran> = Measure {
+const RATE: Measure<RunResult> = Measure {
     name: "throughput",
     unit: "1/s",
     digits: 0,
@@ -79,7 +79,7 @@ const RATE: Measure<Ran> = Measure {
     of: |ran| ran.transactions,
 };
 
-/// Figure 8.
+/// Runs figure 8.
 pub fn run(task: &Task) -> Res<Findings> {
     let quick = task.options.quick;
     let size = if quick { Size::of(true) } else { SIZE };
@@ -94,7 +94,7 @@ pub fn run(task: &Task) -> Res<Findings> {
         kinds.len() * systems.len() * (pools * task.repetitions()) as usize,
     );
     let mut findings = Findings { seeds: vec![1], ..Findings::default() };
-    let mut grids: Vec<Grid<Ran>> = Vec::new();
+    let mut grids: Vec<Grid<RunResult>> = Vec::new();
     let disk = Arc::new(DirectDisk::default());
     let mut configuration = vec![
         ("threads", THREADS.to_string()),
@@ -138,7 +138,7 @@ pub fn run(task: &Task) -> Res<Findings> {
         findings.bars = bars(&grids);
     }
     let how = if disk.refused() {
-        "the system's cache: the file system knows no direct I/O"
+        "page cache: the file system does not support direct I/O"
     } else {
         "direct I/O"
     };
@@ -150,8 +150,8 @@ pub fn run(task: &Task) -> Res<Findings> {
     Ok(findings)
 }
 
-/// The pages of the largest pool: the source's share of the data, or less, so that the accessed
-/// pages are many times its size.
+/// Returns the pages of the largest pool: the source's share of the data, or less if the accessed
+/// pages would not be many times its size.
 fn largest_pool(kind: Kind, accessed: usize, in_file: u32) -> u32 {
     let ratio = KINDS
         .iter()
@@ -161,17 +161,17 @@ fn largest_pool(kind: Kind, accessed: usize, in_file: u32) -> u32 {
     (accessed as f64 / ACCESSED_OVER_POOL).min(f64::from(in_file) / ratio) as u32
 }
 
-/// Where the record has the pools of a workload.
+/// Configuration key of a workload's pools.
 fn pools_of(kind: Kind) -> &'static str {
     if kind == Kind::Dbt1 { "pools, DBT-1-like" } else { "pools, DBT-2-like" }
 }
 
-/// Without direct I/O what a pool misses is found in the system's cache, and the figure says
-/// nothing.
+/// Fails without direct I/O: the page cache would serve the pool's misses, and the figure would be
+/// meaningless.
 fn refuse(workload: &Workload, task: &Task) -> Res<Findings> {
     let at = workload.directory.path().display();
     let why = format!(
-        "the file system of {at} knows no direct I/O\nhint: set TMPDIR to a folder on a disk"
+        "the file system of {at} does not support direct I/O\nhint: set TMPDIR to a directory on a disk"
     );
     if task.part != Part::Bars {
         return Err(why);
@@ -182,13 +182,12 @@ fn refuse(workload: &Workload, task: &Task) -> Res<Findings> {
     })
 }
 
-/// How long a pool is warmed, and how long it is measured.
+/// Returns the length of a run; a pool is warmed at least as long.
 fn length(task: &Task) -> Duration {
     if task.options.quick { QUICK_RUN } else { task.shared_time(4) }
 }
 
-/// One run with a cold pool, which is warmed and then measured. Between two accesses threads do
-/// `work`.
+/// Runs once on a cold pool: warms it, then measures it. Threads do `work` between two accesses.
 fn measure(
     disk: &Arc<DirectDisk>,
     workload: &Workload,
@@ -196,7 +195,7 @@ fn measure(
     frames: u32,
     work: Work,
     length: Duration,
-) -> Res<Ran> {
+) -> Res<RunResult> {
     let config =
         NodeConfig { frames, replacement: system.kind(), read_ahead: 0, ..NodeConfig::default() };
     let node =
@@ -207,7 +206,7 @@ fn measure(
         let stop = &stop;
         let mut rounds = Vec::new();
         for round in 0..2 {
-            // Relaxed, here and below: a sign, nothing is handed over by it.
+            // Relaxed, here and below: a stop flag; it publishes no data.
             stop.store(false, Ordering::Relaxed);
             let (reads, began) = (pool.stats().reads, Instant::now());
             let part =
@@ -216,11 +215,13 @@ fn measure(
                 (0..THREADS as u64).map(|thread| scope.spawn(move || part(thread))).collect();
             let is_over = || {
                 let is_warm = round == 1 || pool.stats().reads - reads >= u64::from(frames);
-                began.elapsed() >= if is_warm { length } else { length * WARMED_AT_MOST }
+                began.elapsed() >= if is_warm { length } else { length * MAX_WARM_RUNS }
             };
             while !is_over() {
                 thread::park_timeout(
-                    length.saturating_sub(began.elapsed()).clamp(Duration::from_millis(1), LOOK),
+                    length
+                        .saturating_sub(began.elapsed())
+                        .clamp(Duration::from_millis(1), POLL_INTERVAL),
                 );
             }
             stop.store(true, Ordering::Relaxed);
@@ -235,14 +236,14 @@ fn measure(
     let (parts, reads, elapsed) = rounds.into_iter().next_back().ok_or("no round")?;
     let accesses: u64 = parts.iter().map(|part| part.0).sum();
     let transactions: u64 = parts.iter().map(|part| part.1).sum();
-    Ok(Ran {
+    Ok(RunResult {
         hit_percent: (1.0 - reads as f64 / accesses.max(1) as f64) * 100.0,
         transactions: transactions as f64 / elapsed.as_secs_f64(),
     })
 }
 
-/// One access. A change makes the page dirty, so that it must be written before its frame is free,
-/// but leaves its bytes: there is nothing to log.
+/// Accesses a page once. A change dirties the page, so it must be written before its frame is
+/// reused. The bytes stay the same, so there is nothing to log.
 fn access(pool: &Pool, id: PageId, writes: bool) -> Result<(), MissingPage> {
     if writes {
         pool.write(id)?.mark_dirty_begin();
@@ -252,7 +253,7 @@ fn access(pool: &Pool, id: PageId, writes: bool) -> Result<(), MissingPage> {
     Ok(())
 }
 
-/// Accesses and transactions of a thread.
+/// Runs one thread and returns its accesses and transactions.
 fn part(
     pool: &Pool,
     workload: &Workload,
@@ -280,16 +281,16 @@ fn part(
     }
 }
 
-/// Of all workloads.
-fn bars(grids: &[Grid<Ran>]) -> Vec<Bar> {
-    let reading = |grid: &Grid<Ran>, how, x: f64, measure: &Measure<Ran>| {
+/// Returns the bars over all workloads.
+fn bars(grids: &[Grid<RunResult>]) -> Vec<Bar> {
+    let reading = |grid: &Grid<RunResult>, how, x: f64, measure: &Measure<RunResult>| {
         let name = format!("{}, {x} MiB, {}", grid.title, Shared { policy: POLICY, how }.name());
         Some(Reading::new(&name, of(grid, how, x, measure.of)?, measure.unit, measure.digits))
     };
     let pair = |grid, a, b, x, measure| {
         Some([reading(grid, a, x, measure)?, reading(grid, b, x, measure)?])
     };
-    let places = |grid: &Grid<Ran>| grid.cells.iter().map(|cell| cell.x).collect::<Vec<_>>();
+    let places = |grid: &Grid<RunResult>| grid.cells.iter().map(|cell| cell.x).collect::<Vec<_>>();
     let mut apart: Option<(f64, [Reading; 2])> = None;
     for (grid, x) in grids.iter().flat_map(|grid| places(grid).into_iter().map(move |x| (grid, x)))
     {
@@ -315,20 +316,20 @@ fn bars(grids: &[Grid<Ran>]) -> Vec<Bar> {
     [coincide, smallest, largest].into_iter().flatten().collect()
 }
 
-fn names(grid: &Grid<Ran>) -> Option<(f64, f64)> {
+fn names(grid: &Grid<RunResult>) -> Option<(f64, f64)> {
     let places = grid.cells.iter().map(|cell| cell.x);
     Some((places.clone().min_by(f64::total_cmp)?, places.max_by(f64::total_cmp)?))
 }
 
-fn of(grid: &Grid<Ran>, how: How, x: f64, figure: fn(&Ran) -> f64) -> Option<f64> {
+fn of(grid: &Grid<RunResult>, how: How, x: f64, figure: fn(&RunResult) -> f64) -> Option<f64> {
     grid.at(&Shared { policy: POLICY, how }.name(), x, figure)
 }
 
-fn found(grid: &Grid<Ran>) -> Option<String> {
+fn found(grid: &Grid<RunResult>) -> Option<String> {
     let (least, most) = names(grid)?;
     let over = |x, how| Some(of(grid, how, x, RATE.of)? / of(grid, How::Clock, x, RATE.of)?);
     Some(format!(
-        "{}: throughput over the clock's with {least} MiB and with {most} MiB: 2Q behind a lock {:.2} and {:.2}, batched and prefetched {:.2} and {:.2}.",
+        "{}: throughput over clock-sweep's with {least} MiB and with {most} MiB: 2Q behind a lock {:.2} and {:.2}, batched and prefetched {:.2} and {:.2}.",
         grid.title,
         over(least, How::Locked)?,
         over(most, How::Locked)?,
@@ -337,8 +338,8 @@ fn found(grid: &Grid<Ran>) -> Option<String> {
     ))
 }
 
-/// The source's curves of hit ratios coincide: by how much ours differ at most.
-fn agreement(grid: &Grid<Ran>) -> Option<String> {
+/// Compares with the source, whose hit-ratio curves coincide: reports our largest difference.
+fn agreement(grid: &Grid<RunResult>) -> Option<String> {
     let places = grid.cells.iter().map(|cell| cell.x);
     let apart = places.filter_map(|x| {
         Some(
@@ -348,7 +349,7 @@ fn agreement(grid: &Grid<Ran>) -> Option<String> {
     });
     let apart = apart.max_by(f64::total_cmp)?;
     Some(format!(
-        "{}: the source's hit ratios of 2Q with the lock and with batches coincide; ours are at most {apart:.2} points apart. That its locked 2Q falls below the clock with the largest pool needs its eight processors.",
+        "{}: the source's hit ratios of 2Q with the lock and with batches coincide; ours differ by at most {apart:.2} percentage points. The source's locked 2Q falls below the clock with the largest pool; that needs its eight processors.",
         grid.title
     ))
 }
@@ -358,24 +359,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accessed_pages_are_six_times_the_largest_pool() {
+    fn fig8_accesses_six_times_the_largest_pool() {
         assert_eq!(largest_pool(Kind::Dbt1, 700_000, 680_000), 100_000);
         assert_eq!(largest_pool(Kind::Dbt2, 700_000, 560_000), 100_000);
         assert_eq!(
             largest_pool(Kind::Dbt1, 60_000, 680_000),
             10_000,
-            "the file holds pages that nobody accesses"
+            "the file holds pages that are never accessed"
         );
     }
 
     #[test]
-    fn pages_that_transactions_change_become_dirty() {
+    fn changed_pages_become_dirty() {
         let workload = Workload::record(Kind::Dbt2, Size::of(true)).unwrap();
         let (disk, work) = (Arc::new(DirectDisk::default()), Work::of(0.0, 1.0));
         let config = NodeConfig { frames: 4_096, read_ahead: 0, ..NodeConfig::default() };
         let node = Node::open(disk, workload.directory.path(), config).unwrap();
-        // Told to stop from the beginning: one access, the descent of a tree, which changes
-        // nothing.
+        // Stopped from the start: one access, which is the descent of a tree and changes nothing.
         part(node.pool(), &workload, work, 0, &AtomicBool::new(true)).unwrap();
         assert_eq!(node.pool().stats().dirty, 0);
         let writes =
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_where_a_claim_holds_least_is_judged() {
+    fn fig8_bars_judge_the_worst_position() {
         let mut grid = Grid { title: "DBT-1-like".into(), x: "MiB", cells: Vec::new() };
         for (how, x, hit_percent, transactions) in [
             (How::Clock, 32.0, 50.0, 100.0),
@@ -405,7 +405,7 @@ mod tests {
             grid.record(
                 &Shared { policy: POLICY, how }.name(),
                 x,
-                Ran { hit_percent, transactions },
+                RunResult { hit_percent, transactions },
             );
         }
         let bars = bars(&[grid]);

@@ -1,54 +1,52 @@
-//! What was measured or simulated of several systems at several places, and the tables and charts
-//! of it.
+//! Results of several systems at several positions, and their tables and charts.
 
 use crate::number::median;
 use crate::result::{Axis, Point, Samples, Series};
 use crate::table::{self, Column, FEW, Table};
 
-/// A measure that is shown: its name, its unit, digits that mean something, how it is drawn, and
-/// how it is read off.
+/// A measure: its name and unit, how it is drawn, and how it is read from a result.
 pub struct Measure<F> {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// Digits behind the point that mean something.
+    /// Significant decimals.
     pub digits: u8,
-    /// How it is drawn.
+    /// Its axis.
     pub axis: fn(&str, &str) -> Axis,
-    /// For a rate of events: what an event is called, and how many there were.
+    /// For a rate of events: the name of an event, and their number.
     pub events: Option<Events<F>>,
-    /// How it is read off.
+    /// Reads the measure from a result.
     pub of: fn(&F) -> f64,
 }
 
-/// What events are called, and how they are read off.
+/// The name of an event, and how the count is read from a result.
 pub type Events<F> = (&'static str, fn(&F) -> f64);
 
-/// One system at one place.
+/// The results of one system at one position.
 #[derive(Debug)]
 pub struct Cell<F> {
     /// The system.
     pub system: String,
-    /// Where along the x axis.
+    /// Position along the x axis.
     pub x: f64,
-    /// Every repetition.
+    /// One result per repetition.
     pub figures: Vec<F>,
 }
 
-/// Systems by places.
+/// Results by system and position.
 #[derive(Debug)]
 pub struct Grid<F> {
-    /// What it is of, as titles begin.
+    /// Start of the titles.
     pub title: String,
-    /// What the places are.
+    /// Name of the x axis.
     pub x: &'static str,
-    /// In the order in which they are shown.
+    /// Cells in display order.
     pub cells: Vec<Cell<F>>,
 }
 
 impl<F> Grid<F> {
-    /// Adds a repetition of a system at a place.
+    /// Adds a repetition of a system at a position.
     pub fn record(&mut self, system: &str, x: f64, figure: F) {
         match self.cells.iter_mut().find(|cell| cell.system == system && cell.x == x) {
             Some(cell) => cell.figures.push(figure),
@@ -56,26 +54,25 @@ impl<F> Grid<F> {
         }
     }
 
-    /// The median of a system at a place.
+    /// Returns the median for a system at a position.
     pub fn at(&self, system: &str, x: f64, of: fn(&F) -> f64) -> Option<f64> {
         median(&self.repetitions(system, x, of))
     }
 
-    /// Every repetition of a system at a place.
+    /// Returns every repetition of a system at a position.
     pub fn repetitions(&self, system: &str, x: f64, of: fn(&F) -> f64) -> Vec<f64> {
         let cell = self.cells.iter().find(|cell| cell.system == system && cell.x == x);
         cell.into_iter().flat_map(|cell| &cell.figures).map(of).collect()
     }
 
-    /// How many events there were in all repetitions of a system at a place, where they are too few
-    /// for a rate.
+    /// Returns the event name and count if a system at a position has too few events for a rate.
     fn few(&self, system: &str, x: f64, measure: &Measure<F>) -> Option<(&'static str, f64)> {
         let (name, of) = measure.events?;
         let events: f64 = self.repetitions(system, x, of).iter().sum();
         (events < FEW).then_some((name, events))
     }
 
-    /// What a table shows of a system at a place.
+    /// Returns the table cell of a system at a position.
     pub fn cell(&self, system: &str, x: f64, measure: &Measure<F>) -> table::Cell {
         let repetitions = self.repetitions(system, x, measure.of);
         match self.few(system, x, measure) {
@@ -94,7 +91,7 @@ impl<F> Grid<F> {
         all
     }
 
-    /// Systems down, places across.
+    /// Renders a table: systems in rows, positions in columns.
     pub fn table(&self, measure: &Measure<F>) -> Table {
         let places = self.distinct(|cell| cell.x);
         let mut columns = vec![Column::ours("system", "")];
@@ -109,8 +106,8 @@ impl<F> Grid<F> {
         Table { title: format!("{}: {}", self.title, measure.name), columns, rows }
     }
 
-    /// A chart with a series a system. A point of too few events is not drawn: see
-    /// [`Self::counts`].
+    /// Renders a chart with one series per system. A rate of 0 events is drawn at the axis; a rate
+    /// of 1 to 99 events is not drawn: see [`Self::counts`].
     pub fn samples(&self, measure: &Measure<F>) -> Samples {
         let value = |cell: &Cell<F>, figure: &F| match self.few(&cell.system, cell.x, measure) {
             Some(_) => f64::NAN,
@@ -128,7 +125,7 @@ impl<F> Grid<F> {
         }
     }
 
-    /// The events that a measure is a rate of, by repetition; they are kept and not drawn.
+    /// Returns the event counts behind a rate, per repetition. They are stored and not drawn.
     pub fn counts(&self, measure: &Measure<F>) -> Option<Samples> {
         let (name, of) = measure.events?;
         let title = format!("{}: {}, {name}", self.title, measure.name);
@@ -155,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_stand_in_rows_and_columns() {
+    fn grid_tables_show_medians() {
         let mut grid = Grid { title: "t".into(), x: "threads", cells: Vec::new() };
         // In turns, as systems are measured.
         for (system, x, figure) in
@@ -184,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn few_events_are_a_count_and_not_a_rate() {
+    fn few_events_are_shown_as_counts() {
         let mut grid = Grid { title: "t".into(), x: "threads", cells: Vec::new() };
         // 99 events together, and 100.
         for (system, events) in

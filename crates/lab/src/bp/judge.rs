@@ -1,8 +1,8 @@
-//! The bars of batching: what the source claims of its throughput and its contention, and what our
+//! The bars of batching: the source's claims about its throughput and contention, and what our
 //! default must keep.
 
 use super::point::{self, Point};
-use super::real::Ran;
+use super::real::RunResult;
 use super::scaling::{JUDGED_THREADS, MEASURED, Scaled};
 use super::systems::{How, POLICY, Shared};
 use super::workload::Kind;
@@ -21,24 +21,24 @@ pub const FIG6: [&str; 7] =
 /// The bars of its figure 7.
 pub const FIG7: [&str; 3] = [OTHERS[0], OTHERS[1], point::PREDICTIONS];
 const FALLS: [&str; 2] = [
-    "DBT-1-like, 8 and 16 threads: waits that give up the core in 2q/locked over those in 2q/batched, the lesser",
-    "TableScan, 8 and 16 threads: waits that give up the core in 2q/locked over those in 2q/batched, the lesser",
+    "DBT-1-like, 8 and 16 threads: waits that give up the core in 2q/locked over those in 2q/batched, worst case",
+    "TableScan, 8 and 16 threads: waits that give up the core in 2q/locked over those in 2q/batched, worst case",
 ];
-/// The source: batching's throughput is the clock's.
+/// According to the source, batching reaches the clock's throughput.
 const RATES: [&str; 2] = [
-    "DBT-1-like, 8 and 16 threads: throughput of 2q/batched over that of clock-sweep, the lesser",
-    "TableScan, 8 and 16 threads: throughput of 2q/batched over that of clock-sweep, the lesser",
+    "DBT-1-like, 8 and 16 threads: throughput of 2q/batched over that of clock-sweep, worst case",
+    "TableScan, 8 and 16 threads: throughput of 2q/batched over that of clock-sweep, worst case",
 ];
-/// Within a twentieth two curves of the source's figures are one.
+/// Two curves of the source's figures within 5 % coincide.
 const SAME: f64 = 0.95;
 const OURS: [&str; 2] = [
     "regression check, DBT-1-like, 8 and 16 threads: waits in the default wrapper, where hits only try the latch",
     "regression check, TableScan, 8 and 16 threads: waits in the default wrapper, where hits only try the latch",
 ];
-/// The source: LIRS and MQ behave like 2Q.
+/// According to the source, LIRS and MQ behave like 2Q.
 const OTHERS: [&str; 2] = [
-    "DBT-1-like, 8 and 16 threads: waits that give up the core in lirs/locked over those in lirs/batched, the lesser",
-    "DBT-1-like, 8 and 16 threads: waits that give up the core in mq/locked over those in mq/batched, the lesser",
+    "DBT-1-like, 8 and 16 threads: waits that give up the core in lirs/locked over those in lirs/batched, worst case",
+    "DBT-1-like, 8 and 16 threads: waits that give up the core in mq/locked over those in mq/batched, worst case",
 ];
 const OTHER_POLICIES: [PolicyKind; 2] = [PolicyKind::Lirs, PolicyKind::Mq];
 
@@ -46,7 +46,7 @@ fn shared(how: How) -> Shared {
     Shared { policy: POLICY, how }
 }
 
-/// Waits of all repetitions, and the accesses in which they came.
+/// Waits and accesses of all repetitions.
 #[derive(Clone, Copy)]
 struct Waits {
     waits: f64,
@@ -54,7 +54,12 @@ struct Waits {
 }
 
 impl Waits {
-    fn of(of: &Scaled, shared: Shared, threads: usize, waits: fn(&Ran) -> f64) -> Option<Self> {
+    fn of(
+        of: &Scaled,
+        shared: Shared,
+        threads: usize,
+        waits: fn(&RunResult) -> f64,
+    ) -> Option<Self> {
         let sum = |figure| {
             let all = of.measured.repetitions(&shared.name(), threads as f64, figure);
             (!all.is_empty()).then(|| all.iter().sum::<f64>())
@@ -66,12 +71,12 @@ impl Waits {
         self.waits * 1e6 / self.accesses.max(1.0)
     }
 
-    /// No wait at all counts as one: the true rate may be just below that.
+    /// Counts no wait as one: the true rate may be just below that.
     fn at_least_one(self) -> Self {
         Self { waits: self.waits.max(1.0), ..self }
     }
 
-    /// As a count where there are too few for a rate.
+    /// Shows a count if there are too few waits for a rate.
     fn reading(self, shared: Shared, threads: usize) -> Reading {
         let name = format!("{} with {threads}", shared.name());
         match self.waits < FEW {
@@ -82,10 +87,10 @@ impl Waits {
 }
 
 fn contention(of: &Scaled, how: How, threads: usize) -> Option<f64> {
-    of.measured.at(&shared(how).name(), threads as f64, Ran::contention)
+    of.measured.at(&shared(how).name(), threads as f64, RunResult::contention)
 }
 
-/// Adds the bars that have these names, where a whole run or one for bars wants them.
+/// Adds the bars with these names, in a whole run or a run for the bars.
 pub fn with_bars(
     findings: Findings,
     names: &[&str],
@@ -113,14 +118,14 @@ pub fn with_bars(
     Findings { bars, ..findings }
 }
 
-/// The threads that were run.
+/// Returns the thread counts that were run.
 fn threads(of: &Scaled) -> Vec<usize> {
     let there = |threads: &usize| contention(of, How::Locked, *threads).is_some();
     JUDGED_THREADS.into_iter().filter(there).collect()
 }
 
 fn falls(of: &Scaled, policy: PolicyKind, name: &str) -> Option<Bar> {
-    let sleeps: fn(&Ran) -> f64 = |ran| ran.sleeps;
+    let sleeps: fn(&RunResult) -> f64 = |ran| ran.sleeps;
     let [locked, batched] = [How::Locked, How::Batched].map(|how| Shared { policy, how });
     let waits = |shared, threads| Waits::of(of, shared, threads, sleeps);
     let ratio = |threads| {
@@ -157,7 +162,7 @@ fn rates(of: &Scaled, name: &str) -> Option<Bar> {
 }
 
 fn ours(of: &Scaled, name: &str) -> Option<Bar> {
-    let all: fn(&Ran) -> f64 = |ran| ran.waits;
+    let all: fn(&RunResult) -> f64 = |ran| ran.waits;
     let [default, locked] = [How::Default, How::Locked].map(shared);
     let waits = |threads| Some(Waits::of(of, default, threads, all)?.waits);
     let value = threads(of).into_iter().filter_map(waits).max_by(f64::total_cmp)?;
@@ -170,7 +175,7 @@ fn ours(of: &Scaled, name: &str) -> Option<Bar> {
     ))
 }
 
-fn waits_of(of: &Scaled, all: &[Shared], waits: fn(&Ran) -> f64) -> Vec<Reading> {
+fn waits_of(of: &Scaled, all: &[Shared], waits: fn(&RunResult) -> f64) -> Vec<Reading> {
     let reading =
         |shared, threads| Some(Waits::of(of, shared, threads, waits)?.reading(shared, threads));
     all.iter()
@@ -178,7 +183,7 @@ fn waits_of(of: &Scaled, all: &[Shared], waits: fn(&Ran) -> f64) -> Vec<Reading>
         .collect()
 }
 
-/// What was measured here, in words.
+/// Summarises the measurements on this machine.
 pub fn found(all: &[Scaled]) -> Vec<String> {
     let one = |of: &Scaled| {
         let threads = *threads(of).first()?;
@@ -191,11 +196,11 @@ pub fn found(all: &[Scaled]) -> Vec<String> {
         };
         let policies = [POLICY].into_iter().chain(OTHER_POLICIES);
         let mut systems: Vec<Shared> = policies.flat_map(Shared::all).collect();
-        // The clock is one system, whatever the policy beside it.
+        // The clock does not depend on the policy.
         systems.retain(|shared| shared.how != How::Clock || shared.policy == POLICY);
         let parts: Vec<String> = systems.into_iter().filter_map(part).collect();
         Some(format!(
-            "{} with {threads} threads, measured here (throughput; waits per million accesses, all and those that gave up the core): {}.",
+            "{} with {threads} threads, measured here (throughput; waits per million accesses, in total and those that gave up the core): {}.",
             of.kind.name(),
             parts.join("; ")
         ))
@@ -211,8 +216,8 @@ mod tests {
     use crate::experiment::Options;
 
     #[test]
-    fn the_worse_number_of_threads_is_judged() {
-        // Locked with 8, with 16, batched with 8; batched with 16 never waited. Two repetitions of
+    fn bars_judge_the_worse_thread_count() {
+        // Locked with 8, with 16, batched with 8; batched with 16 never waited. Two repetitions
         // each.
         let bars = judged([450.0, 1_500.0, 2.0, 0.0]);
         let Outcome::Measured { value, readings, .. } = &bars[0].outcome else {
@@ -231,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn batching_is_held_against_the_clock() {
+    fn batching_is_compared_with_the_clock() {
         let bars = judged([450.0, 1_500.0, 2.0, 0.0]);
         let bar = bars.iter().find(|bar| bar.name == RATES[0]).unwrap();
         assert_eq!(bar.verdict(false), Verdict::Short);
@@ -242,11 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn too_few_waits_judge_nothing() {
+    fn too_few_waits_judge_nothing_here() {
         assert!(matches!(judged([49.0, 1_500.0, 0.0, 0.0])[0].outcome, Outcome::NotHere { .. }));
     }
 
-    /// Bars of runs that gave up the core so often in a million accesses.
+    /// Returns the bars of runs with these counts of waits that gave up the core, in a million
+    /// accesses.
     fn judged([locked_8, locked_16, batched_8, batched_16]: [f64; 4]) -> Vec<Bar> {
         let mut measured = Grid { title: String::new(), x: "threads", cells: Vec::new() };
         for (how, x, sleeps) in [
@@ -255,7 +261,7 @@ mod tests {
             (How::Batched, 8.0, batched_8),
             (How::Batched, 16.0, batched_16),
         ] {
-            let ran = Ran {
+            let ran = RunResult {
                 rate: 9.0,
                 transactions: 1.0,
                 response_us: 1.0,
@@ -265,7 +271,11 @@ mod tests {
             };
             measured.record(&shared(how).name(), x, ran);
             measured.record(&shared(how).name(), x, ran);
-            measured.record(&shared(How::Clock).name(), x, Ran { rate: 10.0, sleeps: 0.0, ..ran });
+            measured.record(
+                &shared(How::Clock).name(),
+                x,
+                RunResult { rate: 10.0, sleeps: 0.0, ..ran },
+            );
         }
         let simulated = || Grid { title: String::new(), x: "processors", cells: Vec::new() };
         let options =

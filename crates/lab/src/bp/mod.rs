@@ -1,5 +1,5 @@
-//! BP-Wrapper's evaluation, on this engine: its figures and tables, measured on this machine and
-//! simulated on the source's.
+//! BP-Wrapper's evaluation on this engine: its figures and tables, measured on this machine and
+//! simulated on the source's machines.
 
 mod bare;
 mod claims;
@@ -21,15 +21,15 @@ use clearway_replacement::PolicyKind;
 use scaling::Figure;
 use systems::{How, POLICY, Shared};
 
-const SOURCE: &str = "Ding, Jiang, Zhang: BP-Wrapper: a system framework making any replacement algorithms (almost) lock contention free, ICDE 2009, in PostgreSQL 8.2.3 on an Altix 350 of 16 processors and a PowerEdge 1900 of 8 cores.";
+const SOURCE: &str = "Ding, Jiang, Zhang: BP-Wrapper: a system framework making any replacement algorithms (almost) lock contention free, ICDE 2009, doi:10.1109/ICDE.2009.96. PostgreSQL 8.2.3 on an Altix 350 with 16 processors and a PowerEdge 1900 with 8 cores.";
 
 /// Figure 2.
 pub const FIG2: Experiment = Experiment {
     name: "bp-wrapper/fig2",
-    about: "time to acquire and to hold the policy's latch, by access, with batches of 1 to 64",
-    question: "How much less time does the policy's latch take an access, if it is taken once for many?",
+    about: "time to acquire and hold the policy's latch, per access, with batches of 1 to 64",
+    question: "How much less time per access does the policy's latch take if it is acquired once for many accesses?",
     source: SOURCE,
-    source_found: "On DBT-1 with 16 processors the time of acquiring and holding the lock falls all the way from batches of 1 to 64, on logarithmic axes (figure 2; no numbers).",
+    source_found: "On DBT-1 with 16 processors the time to acquire and hold the lock falls monotonically from batches of 1 to 64, on logarithmic axes (figure 2; no numbers).",
     bars: &claims::FIG2,
     run: tuning::fig2,
 };
@@ -37,10 +37,10 @@ pub const FIG2: Experiment = Experiment {
 /// Figure 6.
 pub const FIG6: Experiment = Experiment {
     name: "bp-wrapper/fig6",
-    about: "five ways to share 2Q and ours, on three workloads: measured here, simulated on 1 to 16 processors",
-    question: "Does an advanced replacement policy, shared by threads through queues of their own, scale like the clock, which takes no lock on a hit?",
+    about: "2Q shared in five ways and by our default, on three workloads: measured here, simulated on 1 to 16 processors",
+    question: "Does an advanced replacement policy scale like the clock, which takes no lock on a hit, if threads share it through queues of their own?",
     source: SOURCE,
-    source_found: "Altix 350: pgClock scales; pg2Q saturates at 4 to 8 processors, and at 16 has 61.1 % (DBT-1), 56.5 % (DBT-2) and 66.5 % (TableScan) against it; prefetching takes contention down by 82.4 % with 2 processors and 38.6 % with 16; batching takes it down 127 to more than 9,000 times, to 400 per million accesses or fewer, and its throughput is pgClock's.",
+    source_found: "Altix 350: pgClock scales. pg2Q saturates at 4 to 8 processors; at 16 it reaches 61.1 % (DBT-1), 56.5 % (DBT-2) and 66.5 % (TableScan) against it. Prefetching reduces contention by 82.4 % with 2 processors and 38.6 % with 16. Batching reduces it by a factor of 127 to more than 9,000, to at most 400 per million accesses, and reaches pgClock's throughput.",
     bars: &judge::FIG6,
     run: |task| {
         let (name, source, systems) = ("bp-wrapper/fig6", &source::ALTIX, &Shared::all(POLICY)[..]);
@@ -51,14 +51,14 @@ pub const FIG6: Experiment = Experiment {
 /// Figure 7.
 pub const FIG7: Experiment = Experiment {
     name: "bp-wrapper/fig7",
-    about: "the same on the source's other machine, of 8 cores, and with LIRS and MQ in 2Q's place",
-    question: "Is it the same on a machine of multi-core processors, and with other policies?",
+    about: "figure 6 on the source's other machine, with 8 cores, and with LIRS and MQ instead of 2Q",
+    question: "Do the results hold on a machine with multi-core processors, and with other policies?",
     source: SOURCE,
-    source_found: "PowerEdge 1900: contention is worse than on the Altix, as its processors' prefetchers speed up everything but the lists; with 8 cores pg2Q has 37.9 % (DBT-1), 52.1 % (DBT-2) and 57.2 % (TableScan) against pgClock. LIRS and MQ behave like 2Q.",
+    source_found: "PowerEdge 1900: contention is worse than on the Altix, since its processors' prefetchers speed up everything except the lists. With 8 cores pg2Q reaches 37.9 % (DBT-1), 52.1 % (DBT-2) and 57.2 % (TableScan) against pgClock. LIRS and MQ behave like 2Q.",
     bars: &judge::FIG7,
     run: |task| {
         let policies = [POLICY, PolicyKind::Lirs, PolicyKind::Mq];
-        // The clock is one system, whatever the policy beside it.
+        // The clock does not depend on the policy.
         let clock = |shared: &Shared| shared.how == How::Clock && shared.policy != POLICY;
         let systems: Vec<Shared> =
             policies.into_iter().flat_map(Shared::all).filter(|shared| !clock(shared)).collect();
@@ -70,10 +70,10 @@ pub const FIG7: Experiment = Experiment {
 /// Figure 8.
 pub const FIG8: Experiment = Experiment {
     name: "bp-wrapper/fig8",
-    about: "hit ratio and throughput against the size of the pool, with direct I/O and data of six times the largest pool",
-    question: "What is an advanced policy worth where pages must be read, and does batching cost it hits?",
+    about: "hit ratio and throughput by pool size, with direct I/O and data six times the largest pool",
+    question: "What is an advanced policy worth if pages must be read, and does batching cost hits?",
     source: SOURCE,
-    source_found: "8 processors, pools of 32 MB to 1 GB, data of 6.8 and 5.6 GB: with a small pool pg2Q and pgBat-Pre beat pgClock by their hit ratio; with 1 GB pg2Q falls below pgClock, and pgBat-Pre does not. The hit ratios of pg2Q and pgBat-Pre coincide (figure 8; no numbers).",
+    source_found: "8 processors, pools of 32 MB to 1 GB, data of 6.8 and 5.6 GB. With a small pool pg2Q and pgBat-Pre beat pgClock by their hit ratio. With 1 GB pg2Q falls below pgClock, and pgBat-Pre does not. The hit ratios of pg2Q and pgBat-Pre coincide (figure 8; no numbers).",
     bars: &fig8::BARS,
     run: fig8::run,
 };
@@ -81,10 +81,10 @@ pub const FIG8: Experiment = Experiment {
 /// Table II.
 pub const TABLE2: Experiment = Experiment {
     name: "bp-wrapper/table2",
-    about: "queues of 2 to 64 hits, tried from half of that on: throughput and contention",
+    about: "queues of 2 to 64 hits, committed from half of that on: throughput and contention",
     question: "How long must a thread's queue be?",
     source: SOURCE,
-    source_found: "With 16 processors contention falls 477, 32 and 130 times from S = 2 to S = 8 (DBT-1, DBT-2, TableScan), and further past 8, where throughput hardly gains; S = 2 beats prefetching (table II; the translation has no further numbers).",
+    source_found: "With 16 processors contention falls by a factor of 477, 32 and 130 from S = 2 to S = 8 (DBT-1, DBT-2, TableScan). It falls further beyond 8, where throughput hardly gains. S = 2 beats prefetching (table II; the translation has no further numbers).",
     bars: &claims::TABLE2,
     run: |task| tuning::run(&tuning::TABLE2, task),
 };
@@ -92,10 +92,10 @@ pub const TABLE2: Experiment = Experiment {
 /// Table III.
 pub const TABLE3: Experiment = Experiment {
     name: "bp-wrapper/table3",
-    about: "queues of 64 hits, tried from the 1st to the 64th on: throughput and contention",
-    question: "From how many hits on should a thread try the lock?",
+    about: "queues of 64 hits, committed from the 1st to the 64th on: throughput and contention",
+    question: "After how many hits should a thread try the lock?",
     source: SOURCE,
-    source_found: "With 16 processors and S = 64 contention falls to T = 32, rises from there, and sharply at T = S, where no try comes before the wait (table III; the translation has no numbers).",
+    source_found: "With 16 processors and S = 64 contention falls until T = 32 and then rises, sharply at T = S, where no try precedes the wait (table III; the translation has no numbers).",
     bars: &claims::TABLE3,
     run: |task| tuning::run(&tuning::TABLE3, task),
 };
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn figure_6_has_every_system_measured_and_simulated() {
+    fn fig6_measures_and_simulates_every_system() {
         let record = quick(&FIG6);
         assert_eq!(record.findings.bars.len(), judge::FIG6.len());
         for table in &record.findings.tables[2..] {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn figure_7_has_the_other_policies() {
+    fn fig7_includes_lirs_and_mq() {
         let record = quick(&FIG7);
         let judged: Vec<&str> = record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();
         assert_eq!(judged, judge::FIG7);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn figure_8_has_pools_of_several_sizes() {
+    fn fig8_varies_the_pool_size() {
         let record = quick(&FIG8);
         assert_eq!(record.findings.bars.len(), FIG8.bars.len());
         assert_eq!((record.findings.tables.len(), record.findings.found.len()), (4, 2));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_a_place_each() {
+    fn size_tables_have_a_column_per_size() {
         for (experiment, places) in [(FIG2, 7), (TABLE2, 6), (TABLE3, 7)] {
             let record = quick(&experiment);
             assert_eq!(record.findings.tables[0].columns.len(), 1 + places, "{}", experiment.name);

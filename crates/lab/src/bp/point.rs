@@ -1,8 +1,7 @@
-//! Published numbers, what each of them can prove about the simulation, and how far the simulation
-//! agrees.
+//! Published numbers, what each can prove about the simulation, and how well the simulation agrees.
 //!
 //! Only a *predicted* point is evidence: nothing was fitted to it, and it does not follow from a
-//! fitted one. Tables list predictions first, those that fail before those that hold.
+//! fitted point. Tables list predictions first, and failing ones before those that hold.
 
 use super::scaling::Scaled;
 use super::systems::{How, POLICY, Shared};
@@ -11,16 +10,16 @@ use crate::bars::{Bar, Bound, Reading};
 use crate::simulator::{Outcome, TOLERANCE};
 use crate::table::{Cell, Column, Table};
 
-/// How a published number relates to the simulation.
+/// Relation of a published number to the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Basis {
     /// Nothing was fitted to it.
     Predicted,
-    /// The source gives one bound.
+    /// The source gives a bound on one side.
     Range,
-    /// It follows from fitted numbers: response times in a closed system follow from throughput.
+    /// It follows from fitted numbers: in a closed system, response times follow from throughput.
     Implied,
-    /// A cost was fitted to it, or to a mean that it is a part of.
+    /// A cost was fitted to it, or to a mean that includes it.
     Fitted,
 }
 
@@ -37,35 +36,34 @@ impl Basis {
     }
 }
 
-/// Which simulated machine a number is read from.
+/// The simulated machine that a number comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
     /// The figure's own machine.
     Own,
-    /// The machine that the figure's is compared with.
+    /// The machine that the figure compares with.
     Other,
 }
 
-/// Reads a figure of a simulation: of a machine, a workload, 2Q shared in one way, and a number of
-/// processors.
+/// Reads one value of a simulation: machine, workload, how 2Q is shared, number of processors.
 pub type Look<'a> = &'a dyn Fn(On, Kind, How, usize, fn(&Outcome) -> f64) -> Option<f64>;
 
-/// How a published number is computed from simulations.
+/// Computes a published number from simulations.
 pub type ReadOff = dyn Fn(Look<'_>) -> Option<f64>;
 
-/// A published number, and how it is computed from simulations.
+/// A published number and its simulated counterpart.
 pub struct Point {
-    /// What it is.
+    /// Description.
     pub what: String,
     /// Its unit.
     pub unit: &'static str,
-    /// What it can prove.
+    /// Relation to the simulation.
     pub basis: Basis,
-    /// From, to; infinite if the source gives a lower bound only.
+    /// Range; the upper end is infinite if the source gives only a lower bound.
     pub published: (f64, f64),
-    /// The same number if the source's percentage means "below", not "of".
+    /// The published number if the source's percentage means "below", not "of".
     pub below: Option<f64>,
-    /// How the simulated number is computed.
+    /// Computes the simulated number.
     pub of: Box<ReadOff>,
 }
 
@@ -78,19 +76,20 @@ impl Point {
         is_within(self.published, value)
     }
 
-    /// Whether it is met if percentages of the clock mean "below the clock".
+    /// Returns true if the value meets the point, reading percentages of the clock as "below the
+    /// clock".
     fn is_met_below(&self, value: f64) -> bool {
         self.below.map_or_else(|| self.is_met(value), |below| is_within((below, below), value))
     }
 }
 
-/// A point with its simulated value.
+/// A point and its simulated value.
 struct Compared {
     point: Point,
     value: Option<f64>,
 }
 
-/// Reads a figure of what a run has simulated.
+/// Reads a value from the simulations of a run.
 pub fn look(
     all: &[Scaled],
     on: On,
@@ -104,7 +103,7 @@ pub fn look(
     grid.at(&Shared { policy: POLICY, how }.name(), cores as f64, of)
 }
 
-/// Predictions first, and of these the missed ones first.
+/// Sorts predictions first, and missed ones first among them.
 fn compared(points: Vec<Point>, all: &[Scaled]) -> Vec<Compared> {
     let with_value = |point: Point| {
         let value = (point.of)(&|on, kind, how, cores, of| look(all, on, kind, how, cores, of));
@@ -116,7 +115,7 @@ fn compared(points: Vec<Point>, all: &[Scaled]) -> Vec<Compared> {
     compared
 }
 
-/// The published points beside the simulated ones.
+/// Renders the published points beside the simulated ones.
 pub fn table(machine: &str, points: Vec<Point>, all: &[Scaled]) -> Table {
     let columns = vec![
         Column::ours("point", ""),
@@ -138,10 +137,10 @@ pub fn table(machine: &str, points: Vec<Point>, all: &[Scaled]) -> Table {
     Table { title: format!("{machine}: published points beside simulated ones"), columns, rows }
 }
 
-/// The bar of a simulation: it is believed only as far as its predictions hold.
+/// The bar of a simulation: its credibility depends on its predictions.
 pub const PREDICTIONS: &str = "simulated predictions within a tenth of the published points";
 
-/// How many predictions hold, of all; nothing where none was simulated.
+/// Judges how many predictions hold; returns `None` if nothing was simulated.
 pub fn bar(points: Vec<Point>, all: &[Scaled]) -> Option<Bar> {
     let predicted: Vec<(Point, f64)> = compared(points, all)
         .into_iter()
@@ -153,13 +152,13 @@ pub fn bar(points: Vec<Point>, all: &[Scaled]) -> Option<Bar> {
     };
     bar_of(count(Point::is_met), predicted.len() as f64, |met| {
         vec![
-            Reading::new("if percentages are of pgClock", met, "points", 0),
-            Reading::new("if they are below it", count(Point::is_met_below), "points", 0),
+            Reading::new("if percentages mean \"of pgClock\"", met, "points", 0),
+            Reading::new("if they mean \"below pgClock\"", count(Point::is_met_below), "points", 0),
         ]
     })
 }
 
-/// The bar of so many predictions, of which so many hold.
+/// Creates the bar for `met` of `all` predictions.
 pub fn bar_of(met: f64, all: f64, readings: impl FnOnce(f64) -> Vec<Reading>) -> Option<Bar> {
     let total = Reading::new("of", all, "predictions", 0);
     let readings = readings(met).into_iter().chain([total]).collect();
@@ -168,7 +167,7 @@ pub fn bar_of(met: f64, all: f64, readings: impl FnOnce(f64) -> Vec<Reading>) ->
     })
 }
 
-/// In words: predictions are counted, the others are named for what they are.
+/// Summarises the agreement: counts predictions, and lists the other kinds of points separately.
 pub fn agreement(points: Vec<Point>, all: &[Scaled]) -> Vec<String> {
     let compared: Vec<(Point, f64)> =
         compared(points, all).into_iter().filter_map(|c| Some((c.point, c.value?))).collect();
@@ -194,8 +193,8 @@ pub fn agreement(points: Vec<Point>, all: &[Scaled]) -> Vec<String> {
         said.push(format!("Predictions that fail: {}.", missed.join("; ")));
     }
     said.push(format!(
-        "{} of {} predictions are within a tenth if the source's percentages are of pgClock, {} if they are below \
-         it; its translation leaves that open.",
+        "{} of {} predictions are within 10 % if the source's percentages mean \"of pgClock\", {} if they mean \"below \
+         pgClock\"; its translation leaves that open.",
         met(Point::is_met),
         of(Basis::Predicted).count(),
         met(Point::is_met_below),
@@ -206,8 +205,8 @@ pub fn agreement(points: Vec<Point>, all: &[Scaled]) -> Vec<String> {
         others.map(|basis| format!("{}: {} of {}", basis.name(), holds(basis), of(basis).count()));
     said.push(format!("Points that prove little, and how many hold: {}.", others.join(", ")));
     said.push(
-        "The simulation has no coherence traffic but the policy's own lines, no log and no I/O: that the clock \
-         scales linearly is built in."
+        "The simulation models no coherence traffic except the policy's own lines, no log and no I/O. The clock's \
+         linear scaling is therefore an assumption."
             .into(),
     );
     said
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn only_predictions_are_counted_and_misses_come_first() {
+    fn only_predictions_count_and_misses_come_first() {
         let points = || {
             vec![
                 point(Basis::Fitted, 50.0, 50.0),
@@ -256,7 +255,7 @@ mod tests {
         let said = agreement(points(), &[]);
         assert!(said[0].contains("61.0 %, published 40.0 or 60.0"), "{said:?}");
         assert!(
-            said[1].starts_with("1 of 3 predictions") && said[1].contains("1 if they are below"),
+            said[1].starts_with("1 of 3 predictions") && said[1].contains("1 if they mean \"below"),
             "{said:?}"
         );
         assert!(said[2].ends_with("range: 0 of 0, implied: 0 of 1, fitted: 1 of 1."), "{said:?}");

@@ -1,8 +1,8 @@
-//! A recorded workload on the real pool: threads access its pages in the recorded order.
+//! Replays a recorded workload on the real pool: threads access its pages in the recorded order.
 //!
-//! All pages are in the pool, as in the source's part on scalability. A thread reads a page under
-//! its shared latch, and between two accesses works for as long as the engine did when it was
-//! recorded; then comes the next access, at the end of a transaction that of another, drawn one.
+//! All pages are resident, as in the source's scalability experiments. A thread reads a page under
+//! its shared latch. Between two accesses it works for as long as the engine did during recording.
+//! After a transaction it continues with another one, drawn at random.
 
 use super::workload::Workload;
 use crate::spinlock::{Work, voluntary_switches};
@@ -18,43 +18,43 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What lockstat calls the latches of the policies begins so.
+/// Prefix of the policies' latches in lockstat.
 const POLICY_CLASS: &str = "buffer.policy";
-/// Tries of what an access takes by itself, and how long each lasts.
-const TRIES: usize = 5;
-const TRY: Duration = Duration::from_millis(5);
+/// Number and length of the runs that measure a bare access.
+const REPETITIONS: usize = 5;
+const REPETITION: Duration = Duration::from_millis(5);
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Ran {
-    /// Accesses a microsecond, by all threads.
+pub struct RunResult {
+    /// Accesses per microsecond, over all threads.
     pub rate: f64,
-    /// Transactions a second.
+    /// Transactions per second.
     pub transactions: f64,
-    /// From the beginning of a transaction to its end, in microseconds, the mean; no number if none
-    /// ended.
+    /// Mean time from the start of a transaction to its end, in microseconds; NaN if none ended.
     pub response_us: f64,
-    /// Accesses, by all threads.
+    /// Accesses, over all threads.
     pub accesses: f64,
-    /// Requests for the policy's latch that were not granted at once.
+    /// Requests for the policy's latch that were not granted immediately.
     pub waits: f64,
-    /// How often a thread gave up its core to wait, as the source counts contention.
+    /// Number of times a thread gave up its core to wait, which the source counts as contention.
     pub sleeps: f64,
 }
 
-impl Ran {
-    /// Requests for the policy's latch that were not granted at once, in a million accesses.
+impl RunResult {
+    /// Returns the requests for the policy's latch that were not granted immediately, per million
+    /// accesses.
     pub fn contention(&self) -> f64 {
         self.waits * 1e6 / self.accesses.max(1.0)
     }
 
-    /// How often a thread gave up its core to wait, in a million accesses.
+    /// Returns the waits that gave up the core, per million accesses.
     pub fn sleeping(&self) -> f64 {
         self.sleeps * 1e6 / self.accesses.max(1.0)
     }
 }
 
-/// A pool that holds a workload's pages.
+/// A pool that holds all pages of a workload.
 pub struct Real<'a> {
     node: Node,
     workload: &'a Workload,
@@ -62,8 +62,8 @@ pub struct Real<'a> {
 }
 
 impl<'a> Real<'a> {
-    /// Opens the workload's database with this replacement, and brings its pages in. Between two
-    /// accesses threads do `work`. One at a time.
+    /// Opens the workload's database with this replacement and loads its pages. Threads do `work`
+    /// between two accesses. Only one instance may be open at a time.
     pub fn open(
         workload: &'a Workload,
         kind: ReplacementKind,
@@ -79,19 +79,21 @@ impl<'a> Real<'a> {
         Ok(Self { node, workload, work })
     }
 
-    /// What threads do between two accesses, whatever the replacement: what the engine took for
-    /// one, less what an access of the pool took of that, which had the clock when it was recorded.
-    /// Of several tries the fastest counts, as interruptions only add.
+    /// Returns the work between two accesses: the recorded time per access in the engine, less the
+    /// time of a bare pool access with the clock, which was used for the recording. The fastest of
+    /// several runs counts, since interruptions only add time.
     pub fn work(workload: &'a Workload, frames: u32, per_ns: f64) -> Res<Work> {
         let bare =
             Self::open(workload, ReplacementKind::ClockSweep, frames, Work::of(0.0, per_ns))?;
-        let rates = (0..TRIES).map(|_| Ok(bare.run(1, TRY)?.rate)).collect::<Res<Vec<f64>>>()?;
+        let rates = (0..REPETITIONS)
+            .map(|_| Ok(bare.run(1, REPETITION)?.rate))
+            .collect::<Res<Vec<f64>>>()?;
         let fastest = rates.into_iter().fold(f64::MIN_POSITIVE, f64::max);
         Ok(Work::of((workload.ns_per_access - 1e3 / fastest).max(0.0), per_ns))
     }
 
-    /// So many threads for so long.
-    pub fn run(&self, threads: usize, length: Duration) -> Res<Ran> {
+    /// Runs this many threads for this long.
+    pub fn run(&self, threads: usize, length: Duration) -> Res<RunResult> {
         lockstat::reset();
         let (stop, over) = (AtomicBool::new(false), Barrier::new(threads + 1));
         let began = Instant::now();
@@ -108,7 +110,7 @@ impl<'a> Real<'a> {
             {
                 thread::park_timeout(left);
             }
-            // Relaxed: a sign, nothing is handed over by it.
+            // Relaxed: a stop flag; it publishes no data.
             stop.store(true, Ordering::Relaxed);
             over.wait();
             let (elapsed, rows) = (began.elapsed().as_secs_f64(), lockstat::contention());
@@ -123,7 +125,7 @@ impl<'a> Real<'a> {
             .sum();
         let sum = |of: fn(&Part) -> u64| parts.iter().map(of).sum::<u64>() as f64;
         let (accesses, transactions) = (sum(|p| p.accesses), sum(|p| p.transactions));
-        Ok(Ran {
+        Ok(RunResult {
             rate: accesses / elapsed / 1e6,
             transactions: transactions / elapsed,
             response_us: sum(|p| p.response_ns) / transactions / 1e3,
@@ -148,8 +150,7 @@ impl<'a> Real<'a> {
                     .map_err(|_| format!("{id} has left a pool that has room for all"))?;
                 self.work.run(u64::from(page[page.len() - 1]) + 1);
                 part.accesses += 1;
-                // A scan of a table takes longer than a run may be late; what is not finished is no
-                // transaction.
+                // A table scan can outlast the run; an unfinished transaction does not count.
                 if part.accesses.is_multiple_of(64) && stop.load(Ordering::Relaxed) {
                     part.sleeps = voluntary_switches() - sleeps;
                     return Ok(part);
@@ -161,9 +162,9 @@ impl<'a> Real<'a> {
     }
 }
 
-/// Keeps a thread that has made its accesses from ending before the waits have been read: to end it
-/// takes the policy's latch, too, and may wait for it, but on no access. Also where it panics, so
-/// that nobody waits for it in vain.
+/// Keeps a finished thread alive until the waits have been read. A thread's exit also takes the
+/// policy's latch and may wait for it, but that wait belongs to no access. Also runs on a panic, so
+/// that no thread waits forever.
 struct Counted<'a>(&'a Barrier);
 
 impl Drop for Counted<'_> {
@@ -178,6 +179,6 @@ struct Part {
     accesses: u64,
     transactions: u64,
     response_ns: u64,
-    /// All pages are in the pool: a thread gives up its core only to wait for a latch.
+    /// All pages are resident, so a thread gives up its core only to wait for a latch.
     sleeps: u64,
 }

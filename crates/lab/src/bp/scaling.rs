@@ -1,8 +1,8 @@
-//! The source's figures 6 and 7: systems on more and more processors, those of this machine
-//! measured, those of the source's simulated.
+//! The source's figures 6 and 7: systems on increasing numbers of processors. This machine's are
+//! measured, the source's are simulated.
 
 use super::grid::{Cell, Grid, Measure};
-use super::real::{Ran, Real};
+use super::real::{Real, RunResult};
 use super::source::Source;
 use super::systems::{How, POLICY, Shared};
 use super::workload::{Kind, Size, Workload};
@@ -17,47 +17,49 @@ use clearway_harness::Res;
 use std::thread;
 use std::time::Duration;
 
-/// So many threads are run, however few the cores.
-const MOST_THREADS: usize = 32;
-/// Threads of runs that a bar is judged by.
+/// Maximum thread count, even on a machine with few cores.
+const MIN_MAX_THREADS: usize = 32;
+/// Thread counts that the bars need.
 pub const JUDGED_THREADS: [usize; 2] = [8, 16];
 const QUICK_THREADS: [usize; 2] = [1, 8];
 const QUICK_RUN: Duration = Duration::from_millis(5);
-/// Cores of a machine like this one.
+/// Core counts of a larger machine like this one.
 const MORE: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Accesses of a simulation of the source's machine: holders that lose their cores are few.
-const PLAYED: u64 = 2_000_000;
-/// And of more of this machine's cores.
-const MORE_PLAYED: u64 = 400_000;
-const QUICK_PLAYED: u64 = 4_000;
-/// Accesses of one simulation for the sensitivity of predictions, of which there are hundreds.
-const SENSITIVITY_PLAYED: u64 = 200_000;
+/// Simulated accesses on the source's machine. Many are needed, since a latch holder rarely loses
+/// its core.
+const SIMULATED_ACCESSES: u64 = 2_000_000;
+/// Simulated accesses on larger machines like this one.
+const MORE_ACCESSES: u64 = 400_000;
+const QUICK_ACCESSES: u64 = 4_000;
+/// Simulated accesses for one of the hundreds of simulations of the sensitivity table.
+const SENSITIVITY_ACCESSES: u64 = 200_000;
 /// Seeds of the simulations of the source's machine.
 const SEEDS: [u64; 3] = [1, 2, 3];
-/// Threads a processor, in a simulation: who waits for the lock leaves the processor to another.
+/// Simulated threads per processor: a thread that waits for the lock leaves the processor to
+/// another.
 const THREADS_PER_CORE: usize = 2;
 
 /// Waits for the lock.
-pub const CONTENTION: Measure<Ran> = Measure {
+pub const CONTENTION: Measure<RunResult> = Measure {
     name: "contention per million accesses",
     unit: "",
     digits: 1,
     axis: Axis::log,
     events: Some(("waits", |r| r.waits)),
-    of: Ran::contention,
+    of: RunResult::contention,
 };
-/// Those of them that the source counts.
-pub const SLEEPING: Measure<Ran> = Measure {
+/// Waits that gave up the core, which the source counts.
+pub const SLEEPING: Measure<RunResult> = Measure {
     name: "waits that gave up the core, per million accesses",
     unit: "",
     digits: 1,
     axis: Axis::log,
     events: Some(("waits", |r| r.sleeps)),
-    of: Ran::sleeping,
+    of: RunResult::sleeping,
 };
 
-/// Of what was measured.
-pub const MEASURED: [Measure<Ran>; 5] = [
+/// Measures of the runs on this machine.
+pub const MEASURED: [Measure<RunResult>; 5] = [
     Measure {
         name: "throughput",
         unit: "1/s",
@@ -85,7 +87,7 @@ pub const MEASURED: [Measure<Ran>; 5] = [
         of: |r| r.rate,
     },
 ];
-/// Of what was simulated.
+/// Measures of the simulations.
 pub const SIMULATED: [Measure<Outcome>; 3] = [
     Measure {
         name: "throughput",
@@ -113,24 +115,24 @@ pub const SIMULATED: [Measure<Outcome>; 3] = [
     },
 ];
 
-/// A workload with what became of it.
+/// The results of one workload.
 pub struct Scaled {
-    /// Which.
+    /// The workload.
     pub kind: Kind,
     /// On this machine, by threads.
-    pub measured: Grid<Ran>,
-    /// On the source's, by processors.
+    pub measured: Grid<RunResult>,
+    /// On the source's machine, by processors.
     pub simulated: Grid<Outcome>,
-    /// 2Q behind a lock on the machine that the source's is compared with.
+    /// 2Q behind a lock on the machine that the figure compares with.
     pub other: Grid<Outcome>,
-    /// On a machine of cores like this one's, but more of them.
+    /// On a larger machine with cores like this one's.
     pub more: Grid<Outcome>,
 }
 
-/// Numbers of threads on a machine of so many cores: powers of two, the cores themselves, and more
-/// threads than cores.
+/// Returns the thread counts for a machine with this many cores: powers of two, the number of
+/// cores, and more threads than cores.
 fn numbers_of_threads(cores: usize) -> Vec<usize> {
-    let most = MOST_THREADS.max(2 * cores);
+    let most = MIN_MAX_THREADS.max(2 * cores);
     let mut threads: Vec<usize> = std::iter::successors(Some(1), |threads| Some(2 * threads))
         .take_while(|t| *t < most)
         .collect();
@@ -140,21 +142,21 @@ fn numbers_of_threads(cores: usize) -> Vec<usize> {
     threads
 }
 
-/// Every system in turn, once a repetition.
+/// Returns every system in turn, once per repetition.
 fn turns<'a>(task: &Task, systems: &'a [Shared]) -> impl Iterator<Item = (u32, Shared)> + 'a {
     (1..=task.repetitions())
         .flat_map(|repetition| systems.iter().map(move |system| (repetition, *system)))
 }
 
-/// A figure.
+/// Definition of a figure.
 pub struct Figure<'a> {
     /// The experiment's name.
     pub name: &'static str,
-    /// The machine.
+    /// The source's machine.
     pub source: &'a Source,
-    /// What is compared on it.
+    /// The systems to compare.
     pub systems: &'a [Shared],
-    /// The bars, by their names.
+    /// Names of the bars.
     pub bars: &'static [&'static str],
 }
 
@@ -162,7 +164,7 @@ pub struct Figure<'a> {
 pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
     let Figure { name, source, systems, bars } = *figure;
     let (quick, size) = (task.options.quick, Size::of(task.options.quick));
-    // Predictions are about all workloads.
+    // Predictions need all workloads.
     let kinds: Vec<Kind> =
         Kind::ALL.into_iter().filter(|k| task.part.wants(k.name(), true)).collect();
     let per_ns = calibrate_work();
@@ -195,7 +197,7 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
         let here = Costs { work_ns: workload.ns_per_access, ..here };
         described.push((of_here(kind), here.described()));
         let work = Real::work(&workload, size.frames, per_ns)?;
-        // Systems take turns, so that a slow minute of the machine hits all of them.
+        // Systems take turns, so that a temporary slowdown of the machine affects all of them.
         let wanted = task.part != Part::Bars || judge::KINDS.contains(&kind);
         for (repetition, system) in turns(task, systems).filter(|_| wanted) {
             progress.step(&format!("{}, {}, repetition {repetition}", kind.name(), system.name()));
@@ -219,7 +221,7 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
     }
     let mut tables = vec![point::table(source.machine, (source.points)(), &all)];
     if task.part == Part::Whole {
-        let accesses = if quick { QUICK_PLAYED / 2 } else { SENSITIVITY_PLAYED };
+        let accesses = if quick { QUICK_ACCESSES / 2 } else { SENSITIVITY_ACCESSES };
         tables.push(sensitivity::table(source, &workloads, accesses, THREADS_PER_CORE));
     }
     for scaled in &all {
@@ -240,9 +242,9 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
     .map(|findings| judge::with_bars(findings, bars, (source.points)(), &all, task))
 }
 
-/// One repetition of a system, with each number of threads.
+/// Runs one repetition of a system with each number of threads.
 fn measure(
-    grid: &mut Grid<Ran>,
+    grid: &mut Grid<RunResult>,
     system: Shared,
     workload: &Workload,
     size: Size,
@@ -261,8 +263,8 @@ fn measure(
     Ok(())
 }
 
-/// A system on the source's machine and, in a whole run, on more cores like this machine's. Bars
-/// take fewer accesses.
+/// Simulates a system on the source's machine and, in a whole run, on larger machines like this
+/// one. A run for the bars simulates fewer accesses.
 fn simulate_all(
     scaled: &mut Scaled,
     source: &Source,
@@ -271,26 +273,33 @@ fn simulate_all(
     here: Costs,
     task: &Task,
 ) {
-    let accesses = |many| if task.options.quick { QUICK_PLAYED } else { many };
-    let (played, seeds) = if task.part == Part::Bars {
-        (SENSITIVITY_PLAYED, &SEEDS[..1])
+    let accesses = |many| if task.options.quick { QUICK_ACCESSES } else { many };
+    let (simulated, seeds) = if task.part == Part::Bars {
+        (SENSITIVITY_ACCESSES, &SEEDS[..1])
     } else {
-        (PLAYED, &SEEDS[..])
+        (SIMULATED_ACCESSES, &SEEDS[..])
     };
     if task.part != Part::Bars || system.policy == POLICY {
         let own = (source.cores, source.costs);
-        play(&mut scaled.simulated, system, workload, own, accesses(played), seeds);
+        simulate_grid(&mut scaled.simulated, system, workload, own, accesses(simulated), seeds);
     }
     if task.part != Part::Bars {
-        play(&mut scaled.more, system, workload, (&MORE, here), accesses(MORE_PLAYED), &[1]);
+        simulate_grid(
+            &mut scaled.more,
+            system,
+            workload,
+            (&MORE, here),
+            accesses(MORE_ACCESSES),
+            &[1],
+        );
     }
     if let (Some((other, cores)), How::Locked) = (source.other, system.how) {
         let other = (&[cores][..], other.costs);
-        play(&mut scaled.other, system, workload, other, accesses(played), seeds);
+        simulate_grid(&mut scaled.other, system, workload, other, accesses(simulated), seeds);
     }
 }
 
-fn play(
+fn simulate_grid(
     grid: &mut Grid<Outcome>,
     system: Shared,
     workload: &Workload,
@@ -309,7 +318,7 @@ fn play(
     }
 }
 
-/// Where the record has the costs of this machine.
+/// Configuration key of this machine's costs.
 fn of_here(kind: Kind) -> &'static str {
     match kind {
         Kind::Dbt1 => "this machine, DBT-1-like",
@@ -343,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_go_from_one_to_the_cores_and_beyond() {
+    fn thread_counts_cover_the_cores_and_more() {
         assert_eq!(numbers_of_threads(1), [1, 2, 4, 8, 16, 32]);
         assert_eq!(numbers_of_threads(2), [1, 2, 4, 8, 16, 32]);
         assert_eq!(numbers_of_threads(24), [1, 2, 4, 8, 16, 24, 32, 48]);

@@ -1,7 +1,7 @@
-//! What each cost of a simulated machine does to the predictions: halved, and doubled.
+//! Sensitivity of the predictions: each cost of a simulated machine, halved and doubled.
 //!
-//! The costs of the source's machines are estimates. A prediction that moves with one of them says
-//! as much about that estimate as about the system.
+//! The costs of the source's machines are estimates. A prediction that moves with a cost says as
+//! much about the estimate as about the system.
 
 use super::point::{Basis, On, Point};
 use super::source::Source;
@@ -13,21 +13,21 @@ use crate::table::{Cell, Column, Table};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Whether it is the figure's own machine, workload, system, processors.
+/// Own machine or not, workload, system, processors.
 type Key = (bool, &'static str, String, usize);
 
-/// One set of costs, simulated as far as points look at it.
-struct Played<'a> {
+/// The simulations with one set of costs, run on demand.
+struct Simulated<'a> {
     source: &'a Source,
     costs: Costs,
     workloads: &'a [Workload],
     accesses: u64,
     threads_per_core: usize,
-    /// Simulations that have been asked for.
+    /// Finished simulations.
     done: RefCell<HashMap<Key, Outcome>>,
 }
 
-impl Played<'_> {
+impl Simulated<'_> {
     fn look(
         &self,
         on: On,
@@ -54,8 +54,8 @@ impl Played<'_> {
     }
 }
 
-/// A table of the source's predictions, with each cost that is not 0 or infinite halved and
-/// doubled.
+/// Renders the source's predictions with each cost halved and doubled, except costs that are 0 or
+/// infinite.
 pub fn table(
     source: &Source,
     workloads: &[Workload],
@@ -66,7 +66,7 @@ pub fn table(
         (source.points)().into_iter().filter(|point| point.basis == Basis::Predicted).collect();
     let values = |costs: Costs| {
         let done = RefCell::default();
-        let played = Played { source, costs, workloads, accesses, threads_per_core, done };
+        let played = Simulated { source, costs, workloads, accesses, threads_per_core, done };
         let value = |point: &Point| {
             (point.of)(&|on, kind, how, cores, of| played.look(on, kind, how, cores, of))
         };
@@ -91,7 +91,7 @@ pub fn table(
     };
     let rows = predicted.iter().enumerate().map(row).collect();
     let title = format!(
-        "{}: predictions with each cost halved and doubled, the others as given",
+        "{}: predictions with one cost halved or doubled, the others as given",
         source.machine
     );
     Table { title, columns, rows }

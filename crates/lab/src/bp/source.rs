@@ -1,11 +1,10 @@
-//! The source's machines: what time things take there, and the numbers that the source publishes of
-//! them.
+//! The source's machines: their costs, and the numbers published for them.
 //!
-//! The source gives no times. The costs below are our estimates for such processors, except for the
-//! time slice, which is Linux 2.6's, and the work between two accesses. That one cost is fitted, so
-//! that 2Q behind a lock has, in the mean over the workloads, the published part of the clock's
-//! throughput with all processors ("of", not "below": see [`Point::below`]). `sensitivity` shows
-//! what each cost does to the predictions.
+//! The source gives no times. The costs are our estimates for such processors, with two exceptions.
+//! The time slice is that of Linux 2.6. The work between two accesses is fitted: 2Q behind a lock
+//! then has, averaged over the workloads, the published share of the clock's throughput with all
+//! processors ("of", not "below": see [`Point::below`]). `sensitivity` shows the effect of each
+//! cost on the predictions.
 
 use super::point::{Basis, Look, On, Point, ReadOff};
 use super::systems::How;
@@ -13,32 +12,32 @@ use super::workload::Kind;
 use crate::simulator::Outcome;
 use crate::simulator::costs::Costs;
 
-/// A machine of the source's.
+/// One of the source's machines.
 pub struct Source {
-    /// What it was.
+    /// Description.
     pub machine: &'static str,
-    /// How many of its processors were used.
+    /// Processor counts used.
     pub cores: &'static [usize],
-    /// What time things take there.
+    /// Costs of its operations.
     pub costs: Costs,
-    /// A machine that the source compares it with, at a number of processors.
+    /// The machine that the source compares it with, and the processor count.
     pub other: Option<(&'static Source, usize)>,
-    /// What was published of it.
+    /// The numbers published for it.
     pub points: fn() -> Vec<Point>,
 }
 
-/// The clock's throughput that 2Q behind a lock had on the workloads, with all processors of either
-/// machine, in percent.
+/// Throughput of 2Q behind a lock with all processors of the machine, by workload, in percent of
+/// the clock's.
 const ALTIX_OF_CLOCK: [f64; 3] = [61.1, 56.5, 66.5];
 const POWER_EDGE_OF_CLOCK: [f64; 3] = [37.9, 52.1, 57.2];
 /// The same with 8 of the Altix's 16 processors.
 const ALTIX_OF_CLOCK_AT_8: [f64; 3] = [30.1, 51.5, 32.6];
-/// The mean response time of 2Q behind a lock, over the clock's.
+/// Mean response time of 2Q behind a lock, over the clock's.
 const ALTIX_RESPONSE: [f64; 3] = [1.6, 1.5, 1.8];
-/// The PowerEdge's contention with 8 cores, of the Altix's with 8 processors, in percent.
+/// Contention on the PowerEdge with 8 cores, in percent of the Altix's with 8 processors.
 const POWER_EDGE_OF_ALTIX: [f64; 3] = [74.4, 18.5, 270.2];
 
-/// The time slice of Linux 2.6's scheduler, before 2.6.23.
+/// Time slice of the Linux 2.6 scheduler, before 2.6.23.
 const LINUX_SLICE_NS: f64 = 100e6;
 
 /// 16 processors in pairs on NUMAlink.
@@ -63,7 +62,7 @@ pub const ALTIX: Source = Source {
     points: altix,
 };
 
-/// Two processors of four cores each.
+/// Two processors with four cores each.
 pub const POWER_EDGE: Source = Source {
     machine: "PowerEdge 1900 (2 x Xeon X5355, 8 cores, 2.66 GHz)",
     cores: &[1, 2, 4, 8],
@@ -85,7 +84,7 @@ pub const POWER_EDGE: Source = Source {
     points: power_edge,
 };
 
-/// Processors whose contention the source gives for prefetching.
+/// Processor counts with published contention for prefetching.
 const PREFETCHED_ON: [usize; 4] = [2, 4, 8, 16];
 
 fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
@@ -121,7 +120,7 @@ fn of_clocks(cores: usize, basis: Basis, percents: [f64; 3]) -> impl Iterator<It
         .map(move |(kind, percent)| of_clock(kind, cores, basis, percent))
 }
 
-/// The mean response time of 2Q behind a lock, over the clock's.
+/// Mean response time of 2Q behind a lock, over the clock's.
 fn response(kind: Kind, cores: usize, times: f64) -> Point {
     let of = move |look: Look<'_>| {
         let response = |how| look(On::Own, kind, how, cores, |outcome| outcome.response_ns);
@@ -132,45 +131,43 @@ fn response(kind: Kind, cores: usize, times: f64) -> Point {
     exactly(what, "x", Basis::Implied, times, Box::new(of))
 }
 
-/// How far prefetching alone takes contention down on a workload, in percent.
+/// Returns the reduction of contention by prefetching alone on a workload, in percent.
 fn spared(look: Look<'_>, kind: Kind, cores: usize) -> Option<f64> {
     let contention = |how| look(On::Own, kind, how, cores, Outcome::contention);
     Some((1.0 - contention(How::Prefetched)? / contention(How::Locked)?) * 100.0)
 }
 
-/// How far prefetching alone takes contention down, in percent, in the mean over the workloads.
+/// Mean reduction of contention by prefetching alone over the workloads, in percent.
 fn prefetched(cores: usize, percent: f64) -> Point {
     let of =
         move |look: Look<'_>| mean(Kind::ALL.into_iter().map(|kind| spared(look, kind, cores)));
-    let what = format!("pgPref's contention at {cores} processors, below pg2Q's, in the mean");
+    let what = format!("pgPref's contention at {cores} processors, below pg2Q's, mean");
     exactly(what, "%", Basis::Predicted, percent, Box::new(of))
 }
 
-/// All workloads on all these numbers of processors.
+/// Returns all workloads with each of these processor counts.
 fn everywhere(cores: &'static [usize]) -> impl Iterator<Item = (Kind, usize)> {
     Kind::ALL.into_iter().flat_map(move |kind| cores.iter().map(move |cores| (kind, *cores)))
 }
 
-/// The least and the most that prefetching alone takes contention down, in percent.
+/// Smallest and largest reduction of contention by prefetching alone, in percent.
 fn prefetched_range(cores: &'static [usize], least: f64, most: f64) -> [Point; 2] {
     let all = move |look: Look<'_>| {
         everywhere(cores)
             .map(|(kind, cores)| spared(look, kind, cores))
             .collect::<Option<Vec<f64>>>()
     };
-    let what = |which| {
-        format!("pgPref's contention below pg2Q's, the {which} of all workloads and processors")
-    };
+    let what =
+        |which| format!("pgPref's contention below pg2Q's, {which} over workloads and processors");
     let min = move |look: Look<'_>| all(look)?.into_iter().reduce(f64::min);
     let max = move |look: Look<'_>| all(look)?.into_iter().reduce(f64::max);
     [
-        exactly(what("least"), "%", Basis::Predicted, least, Box::new(min)),
-        exactly(what("most"), "%", Basis::Predicted, most, Box::new(max)),
+        exactly(what("minimum"), "%", Basis::Predicted, least, Box::new(min)),
+        exactly(what("maximum"), "%", Basis::Predicted, most, Box::new(max)),
     ]
 }
 
-/// The most that prefetching alone gains in throughput, and takes off the mean response time, in
-/// percent.
+/// Largest gain in throughput and reduction of mean response time by prefetching alone, in percent.
 fn prefetching_gains(cores: &'static [usize], rate: f64, response: f64) -> [Point; 2] {
     let most = move |look: Look<'_>, of: fn(&Outcome) -> f64, gain: fn(f64) -> f64| {
         let one = |(kind, cores)| {
@@ -181,7 +178,7 @@ fn prefetching_gains(cores: &'static [usize], rate: f64, response: f64) -> [Poin
     };
     let faster = move |look: Look<'_>| most(look, Outcome::rate, |ratio| (ratio - 1.0) * 100.0);
     let sooner = move |look: Look<'_>| most(look, |o| o.response_ns, |ratio| (1.0 - ratio) * 100.0);
-    let what = |which| format!("pgPref's {which} pg2Q's, the most of all workloads and processors");
+    let what = |which| format!("pgPref's {which} pg2Q's, maximum over workloads and processors");
     [
         exactly(what("throughput above"), "%", Basis::Predicted, rate, Box::new(faster)),
         exactly(
@@ -205,7 +202,7 @@ fn batched(kind: Kind, cores: usize) -> [Point; 2] {
         below: None,
         of,
     };
-    // A run without a wait counts as one with a single wait.
+    // A run without a wait counts as one wait.
     let fall = move |look: Look<'_>| {
         Some(contention(look, How::Locked)? / contention(look, How::Batched)?.max(1.0))
     };
@@ -216,7 +213,7 @@ fn batched(kind: Kind, cores: usize) -> [Point; 2] {
     ]
 }
 
-/// pg2Q's contention, of the other machine's with as many processors, in percent.
+/// pg2Q's contention in percent of the other machine's with as many processors.
 fn contention_of_other(kind: Kind, cores: usize, percent: f64) -> Point {
     let of = move |look: Look<'_>| {
         let contention = |on| look(on, kind, How::Locked, cores, Outcome::contention);
@@ -265,7 +262,7 @@ mod tests {
     use crate::simulator::{Machine, simulate};
 
     #[test]
-    fn the_work_between_accesses_is_fitted_to_the_published_mean() {
+    fn work_is_fitted_to_the_published_mean() {
         let workloads = Kind::ALL.map(|kind| Workload::record(kind, Size::of(true)).unwrap());
         for (source, published) in [(&ALTIX, ALTIX_OF_CLOCK), (&POWER_EDGE, POWER_EDGE_OF_CLOCK)] {
             let cores = source.cores[source.cores.len() - 1];

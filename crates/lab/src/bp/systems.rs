@@ -1,4 +1,4 @@
-//! The source's five systems, and ours: one policy, shared by threads in one way or another.
+//! The source's five systems and our default: one policy, shared in different ways.
 
 use crate::simulator::{Blocks, Called, System, Wrap};
 use clearway_replacement::{
@@ -6,7 +6,7 @@ use clearway_replacement::{
     THRESHOLD, WrapperKind,
 };
 
-/// A policy, shared so.
+/// A policy and how threads share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shared {
     /// The policy.
@@ -18,22 +18,22 @@ pub struct Shared {
 /// How threads share a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Not at all: the clock without a lock stands for it.
+    /// Not shared: represented by the clock without a lock.
     Clock,
     /// The lock at each access.
     Locked,
-    /// The same, with prefetching.
+    /// The lock at each access, with prefetching.
     Prefetched,
-    /// A queue a thread.
+    /// One queue per thread.
     Batched,
-    /// Both.
+    /// One queue per thread, with prefetching.
     BatchedPrefetched,
-    /// The engine's default.
+    /// The engine's default wrapper.
     Default,
 }
 
 impl How {
-    /// The source's five, in its order, and ours.
+    /// The source's five systems in its order, and our default.
     pub const ALL: [Self; 6] = [
         Self::Clock,
         Self::Locked,
@@ -56,7 +56,8 @@ impl How {
 }
 
 impl Shared {
-    /// The source's five systems and ours, with this policy. Ours may be one of the five.
+    /// Returns the source's five systems and our default with this policy. Our default may be one
+    /// of the five.
     pub fn all(policy: PolicyKind) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for shared in How::ALL.map(|how| Self { policy, how }) {
@@ -67,19 +68,19 @@ impl Shared {
         all
     }
 
-    /// As the pool is configured.
+    /// Returns the configuration of the pool.
     pub fn kind(self) -> ReplacementKind {
         self.how.wrapper().map_or(ReplacementKind::ClockSweep, |wrapper| {
             ReplacementKind::Wrapped(self.policy, wrapper)
         })
     }
 
-    /// As tables call it.
+    /// Returns the name in tables.
     pub fn name(self) -> String {
         self.kind().to_string()
     }
 
-    /// As it is simulated.
+    /// Returns the system for the simulator.
     pub fn system(self) -> System {
         let wrap: Wrap = match self.how {
             How::Clock => |_, frames| Box::new(ClockSweep::new(frames)),
@@ -105,18 +106,18 @@ impl Shared {
 /// When hits in the source's queues wait.
 const QUEUES: Blocks = Blocks::Full { queue: QUEUE, threshold: THRESHOLD };
 
-/// Batching with S and T of the caller's choice, for the simulator and for the pool.
+/// Batching with chosen S and T, for the simulator and for the pool.
 #[derive(Clone, Copy)]
 pub struct Sized {
-    /// Room of a queue: the source's S.
+    /// Queue capacity: the source's S.
     pub queue: u32,
-    /// From how many hits on the latch is tried: the source's T.
+    /// Hits after which the latch is tried: the source's T.
     pub threshold: u32,
     wrap: Wrap,
     build: fn(u32) -> Box<dyn Replacement>,
 }
 
-/// The policy of what has sizes: the source's.
+/// The source's policy in the experiments on sizes.
 pub const POLICY: PolicyKind = PolicyKind::TwoQ;
 
 const fn sized<const S: u32, const T: u32>() -> Sized {
@@ -129,7 +130,7 @@ const fn sized<const S: u32, const T: u32>() -> Sized {
 }
 
 impl Sized {
-    /// The source's second table: S = 2 to 64, T half of it.
+    /// Sizes of the source's table II: S = 2 to 64, T = S / 2.
     pub const HALF: [Self; 6] = [
         sized::<2, 1>(),
         sized::<4, 2>(),
@@ -138,7 +139,7 @@ impl Sized {
         sized::<32, 16>(),
         sized::<64, 32>(),
     ];
-    /// Its third: S = 64, T = 1 to 64.
+    /// Sizes of table III: S = 64, T = 1 to 64.
     pub const OF_64: [Self; 7] = [
         sized::<64, 1>(),
         sized::<64, 2>(),
@@ -148,8 +149,8 @@ impl Sized {
         sized::<64, 32>(),
         sized::<64, 64>(),
     ];
-    /// Batches of so many hits exactly, as in its second figure: the latch is not tried before the
-    /// queue is full.
+    /// Batches of exactly this size, as in figure 2: the latch is not tried before the queue is
+    /// full.
     pub const BATCHES: [Self; 7] = [
         sized::<1, 1>(),
         sized::<2, 2>(),
@@ -160,12 +161,12 @@ impl Sized {
         sized::<64, 64>(),
     ];
 
-    /// As the pool is configured.
+    /// Returns the configuration of the pool.
     pub fn kind(&self) -> ReplacementKind {
         ReplacementKind::Custom(ReplacementFactory::Notified(self.build))
     }
 
-    /// As it is simulated.
+    /// Returns the system for the simulator.
     pub fn system(&self) -> System {
         let blocks = Blocks::Full { queue: self.queue, threshold: self.threshold };
         System { called: Called::Wrapped(POLICY, self.wrap), blocks, prefetches: false }

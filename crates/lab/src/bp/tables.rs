@@ -1,8 +1,8 @@
-//! A database of the real storage engine, in a folder of its own, whose page accesses are recorded.
+//! A database of the real storage engine in a temporary directory, with its page accesses recorded.
 //!
-//! The pool has room for all pages. What it tells its replacement of hits and creations on the
-//! recording thread is what is recorded; the engine that descends its B+trees, splits their nodes
-//! and logs its changes does not know of it.
+//! The pool has room for all pages. The recorder is the pool's replacement, which sees hits and
+//! creations on the recording thread. The engine, which descends B+trees, splits nodes and logs
+//! changes, is unaware of it.
 
 use clearway_env::OsDisk;
 use clearway_harness::Res;
@@ -15,20 +15,21 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 thread_local! {
-    /// The pages that this thread has accessed since it began to record; nothing while it does not.
+    /// The pages this thread has accessed since it began to record; `None` while it does not
+    /// record.
     static RECORD: RefCell<Option<Vec<Access>>> = const { RefCell::new(None) };
 }
 
-/// An access to a page.
+/// A page access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The page.
     pub page: PageId,
-    /// Whether it is the last one of a change to a row: the leaf that the row is in.
+    /// Whether it changed a row: true for the leaf that holds the row.
     pub writes: bool,
 }
 
-/// Chooses victims like the clock, and keeps what it is told of the recording thread's accesses.
+/// Chooses victims like the clock, and records the recording thread's accesses.
 struct Recorder(ClockSweep);
 
 fn record(page: PageId) {
@@ -37,7 +38,7 @@ fn record(page: PageId) {
     });
 }
 
-/// A row has been changed: in the page of the last access.
+/// Marks the last access as a change of a row in that page.
 fn record_change() {
     let last =
         |all: &mut Vec<Access>| all.last_mut().into_iter().for_each(|last| last.writes = true);
@@ -69,7 +70,7 @@ fn recorder(frames: u32) -> Box<dyn Replacement> {
     Box::new(Recorder(ClockSweep::new(frames)))
 }
 
-/// A database of one partition.
+/// A database with one partition.
 pub struct Database {
     node: Node,
     store: Store,
@@ -77,7 +78,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// An empty one with so many tables, numbered from 1, in a pool of `frames` frames.
+    /// Creates an empty database with tables numbered from 1, in a pool of `frames` frames.
     pub fn new(name: &str, tables: u32, frames: u32) -> Res<Self> {
         let directory = TempDir::new(name)?;
         let config = NodeConfig {
@@ -96,7 +97,7 @@ impl Database {
         Ok(this)
     }
 
-    /// Reads a row: its first eight bytes as a number; `None` if it is not there.
+    /// Reads a row; returns its first 8 bytes as a number, or `None` if the row does not exist.
     pub fn get(&mut self, table: u32, key: &[u8]) -> Res<Option<u64>> {
         let mut first = 0;
         let there = self.attempt(|store| {
@@ -107,12 +108,12 @@ impl Database {
         Ok(there.then_some(first))
     }
 
-    /// Inserts a row; nothing happens if it is there.
+    /// Inserts a row unless it exists.
     pub fn insert(&mut self, table: u32, key: &[u8], row: &[u8]) -> Res<()> {
         self.change(|store| store.insert_autocommit(TreeId(table), key, row))
     }
 
-    /// Changes a row.
+    /// Updates a row.
     pub fn update(&mut self, table: u32, key: &[u8], row: &[u8]) -> Res<()> {
         self.change(|store| store.update_autocommit(TreeId(table), key, row))
     }
@@ -122,7 +123,7 @@ impl Database {
         self.change(|store| store.delete_autocommit(TreeId(table), key))
     }
 
-    /// Reads rows from a key on, at most so many: how many there were, and the last key.
+    /// Scans at most `most` rows from a key on; returns their number and the last key.
     pub fn scan(&mut self, table: u32, from: &[u8], most: usize) -> Res<(usize, Vec<u8>)> {
         let mut seen = (0, Vec::new());
         self.attempt(|store| {
@@ -143,7 +144,7 @@ impl Database {
         Ok(seen)
     }
 
-    /// A change of a row, if there was one to make.
+    /// Changes a row, and records it if there was a row to change.
     fn change(
         &mut self,
         attempt: impl FnMut(&mut Store) -> Result<Option<Lsn>, Blocked>,
@@ -154,7 +155,7 @@ impl Database {
         Ok(())
     }
 
-    /// What `transaction` accesses, in order.
+    /// Returns the accesses of `transaction`, in order.
     pub fn recorded(&mut self, transaction: impl FnOnce(&mut Self) -> Res<()>) -> Res<Vec<Access>> {
         RECORD.set(Some(Vec::new()));
         let done = transaction(self);
@@ -162,14 +163,15 @@ impl Database {
         done.map(|()| pages)
     }
 
-    /// Makes everything durable and closes; the folder goes when what is returned is dropped.
+    /// Makes everything durable and closes the database. Dropping the returned directory deletes
+    /// it.
     pub fn close(self) -> Res<TempDir> {
         self.node.checkpoint().map_err(|e| e.to_string())?;
         self.node.shutdown();
         Ok(self.directory)
     }
 
-    /// Fetches what is missing and tries again, as the engine does.
+    /// Fetches missing pages and retries, as the engine does.
     fn attempt<T>(&mut self, mut attempt: impl FnMut(&mut Store) -> Result<T, Blocked>) -> Res<T> {
         let mut kept = Vec::new();
         loop {

@@ -1,10 +1,9 @@
-//! The source's figure 2 and its tables II and III: what sizes of batches, of queues and of
-//! thresholds do.
+//! The source's figure 2 and tables II and III: the effect of batch, queue and threshold sizes.
 
 use super::bare;
 use super::claims::{self, BySize};
 use super::grid::{Cell, Grid, Measure};
-use super::real::{Ran, Real};
+use super::real::{Real, RunResult};
 use super::scaling::{CONTENTION, SLEEPING};
 use super::source::ALTIX;
 use super::systems::{How, POLICY, Shared, Sized};
@@ -24,10 +23,10 @@ const THREADS: usize = 8;
 /// Processors of the source's machine.
 const CORES: usize = 16;
 const QUICK_RUN: Duration = Duration::from_millis(3);
-const PLAYED: u64 = 1_000_000;
-const QUICK_PLAYED: u64 = 4_000;
+const SIMULATED_ACCESSES: u64 = 1_000_000;
+const QUICK_ACCESSES: u64 = 4_000;
 
-const RATE: Measure<Ran> = Measure {
+const RATE: Measure<RunResult> = Measure {
     name: "throughput",
     unit: "accesses/us",
     digits: 2,
@@ -35,7 +34,7 @@ const RATE: Measure<Ran> = Measure {
     events: None,
     of: |r| r.rate,
 };
-const PLAYED_CONTENTION: Measure<Outcome> = Measure {
+const SIMULATED_CONTENTION: Measure<Outcome> = Measure {
     name: "contention per million accesses",
     unit: "",
     digits: 1,
@@ -43,7 +42,7 @@ const PLAYED_CONTENTION: Measure<Outcome> = Measure {
     events: Some(("waits", |o| o.waits as f64)),
     of: Outcome::contention,
 };
-const PLAYED_RATE: Measure<Outcome> = Measure {
+const SIMULATED_RATE: Measure<Outcome> = Measure {
     name: "throughput",
     unit: "accesses/us",
     digits: 3,
@@ -52,7 +51,7 @@ const PLAYED_RATE: Measure<Outcome> = Measure {
     of: Outcome::rate,
 };
 const LOCK: Measure<f64> = Measure {
-    name: "acquiring and holding, an access",
+    name: "time to acquire and hold, per access",
     unit: "ns",
     digits: 1,
     axis: Axis::log,
@@ -60,32 +59,32 @@ const LOCK: Measure<f64> = Measure {
     of: |ns| *ns,
 };
 
-/// What figure 2 calls what was simulated.
+/// Name of the simulated series in figure 2.
 const SIMULATED_SERIES: &str = "simulated 16 processors";
 
 /// One of the source's two tables.
 pub struct Sizes {
     name: &'static str,
     sizes: &'static [Sized],
-    /// What is set, and how it is read off.
+    /// The varied size: its name, and how it is read.
     x: &'static str,
     of: fn(&Sized) -> u32,
-    /// How contention falls between two sizes: from, to, and by how much it fell on each workload.
+    /// Published reduction of contention between two sizes: from, to, factor by workload.
     falls: Option<(u32, u32, [f64; 3])>,
-    /// The size that the source finds better than prefetching alone.
+    /// The size that beats prefetching alone, according to the source.
     beats_prefetching: Option<u32>,
 }
 
-/// What is run for a table.
+/// What is run for one cell of a table.
 struct Contender {
-    /// Its place in the table; [`NO_QUEUE`] for prefetching alone.
+    /// Position in the table; [`NO_QUEUE`] for prefetching alone.
     x: f64,
     kind: ReplacementKind,
     system: System,
 }
 
 impl Sizes {
-    /// Every size, and prefetching alone where the source compares with it.
+    /// Returns every size, and prefetching alone if the source compares with it.
     fn contenders(&self) -> Vec<Contender> {
         let sized = |sized: &Sized| Contender {
             x: f64::from((self.of)(sized)),
@@ -117,13 +116,13 @@ pub const TABLE3: Sizes = Sizes {
     beats_prefetching: None,
 };
 
-/// 2Q behind a lock that is prefetched, as the source's pgPref: it has no queue, and its numbers
-/// stand at 0.
+/// 2Q behind a lock with prefetching, the source's pgPref. It has no queue; its numbers are at
+/// position 0.
 const PREFETCHED: Shared = Shared { policy: POLICY, how: How::Prefetched };
 const NO_QUEUE: f64 = 0.0;
 
 fn machine(task: &Task) -> Machine {
-    let accesses = if task.options.quick { QUICK_PLAYED } else { PLAYED };
+    let accesses = if task.options.quick { QUICK_ACCESSES } else { SIMULATED_ACCESSES };
     Machine { cores: CORES, threads: 2 * CORES, costs: ALTIX.costs, accesses, seed: 1 }
 }
 
@@ -150,7 +149,7 @@ fn recorded(task: &Task, kinds: &[Kind]) -> Res<Vec<Workload>> {
     wanted.map(|kind| Workload::record(*kind, Size::of(task.options.quick))).collect()
 }
 
-/// Table II or III.
+/// Runs table II or III.
 pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
     let (per_ns, size, workloads) =
         (calibrate_work(), Size::of(task.options.quick), recorded(task, &Kind::ALL)?);
@@ -162,7 +161,7 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
     let mut measured = Grid {
         title: title("measured here with 8 threads"),
         x: table.x,
-        cells: Vec::<Cell<Ran>>::new(),
+        cells: Vec::<Cell<RunResult>>::new(),
     };
     let mut simulated = Grid {
         title: title("simulated 16 processors"),
@@ -175,8 +174,8 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
     };
     for workload in &workloads {
         let work = Real::work(workload, size.frames, per_ns)?;
-        // Sizes and prefetching alone take turns, so that a slow minute of the machine hits all of
-        // them.
+        // Sizes and prefetching alone take turns, so that a temporary slowdown of the machine
+        // affects all of them.
         for repetition in 1..=task.repetitions() {
             for contender in table.contenders() {
                 let (name, x) = (workload.kind.name(), contender.x);
@@ -210,8 +209,8 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
         configuration: configuration(task, &workloads),
         seeds: vec![1],
         samples: vec![
-            simulated.samples(&PLAYED_CONTENTION),
-            simulated.samples(&PLAYED_RATE),
+            simulated.samples(&SIMULATED_CONTENTION),
+            simulated.samples(&SIMULATED_RATE),
             measured.samples(&CONTENTION),
             measured.samples(&SLEEPING),
             measured.samples(&RATE),
@@ -219,11 +218,11 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
         .into_iter()
         .chain(measured.counts(&CONTENTION))
         .chain(measured.counts(&SLEEPING))
-        .chain(simulated.counts(&PLAYED_CONTENTION))
+        .chain(simulated.counts(&SIMULATED_CONTENTION))
         .collect(),
         tables: vec![
-            simulated.table(&PLAYED_CONTENTION),
-            simulated.table(&PLAYED_RATE),
+            simulated.table(&SIMULATED_CONTENTION),
+            simulated.table(&SIMULATED_RATE),
             measured.table(&CONTENTION),
             measured.table(&SLEEPING),
             measured.table(&RATE),
@@ -234,28 +233,28 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
     })
 }
 
-/// A part chosen by a text judges nothing.
+/// A run limited by `--only` judges nothing.
 fn judged(task: &Task, bars: Vec<Bar>) -> Vec<Bar> {
     if matches!(task.part, Part::Only(_)) { Vec::new() } else { bars }
 }
 
-/// What prefetching alone comes to on each workload.
+/// Results of prefetching alone, by workload.
 struct Prefetched {
-    measured: Grid<Ran>,
+    measured: Grid<RunResult>,
     simulated: Grid<Outcome>,
 }
 
-/// Whether the source's claim holds that a short queue beats prefetching alone, by workload.
+/// Reports by workload whether a short queue beats prefetching alone, as the source claims.
 fn beats_prefetching(
     table: &Sizes,
-    measured: &Grid<Ran>,
+    measured: &Grid<RunResult>,
     simulated: &Grid<Outcome>,
     prefetched: &Prefetched,
 ) -> Option<String> {
     let size = table.beats_prefetching?;
     let one = |kind: Kind| {
         let (name, x) = (kind.name(), f64::from(size));
-        let ran = |of: fn(&Ran) -> f64| prefetched.measured.at(name, NO_QUEUE, of);
+        let ran = |of: fn(&RunResult) -> f64| prefetched.measured.at(name, NO_QUEUE, of);
         let played = |of: fn(&Outcome) -> f64| prefetched.simulated.at(name, NO_QUEUE, of);
         Some(format!(
             "{name}: contention {:.0} beside {:.0} simulated, {} beside {} measured; throughput {:.3} beside \
@@ -278,7 +277,7 @@ fn beats_prefetching(
     (!all.is_empty()).then(|| format!("{claim}: {}.", all.join("; ")))
 }
 
-/// Where contention is least, by workload.
+/// Reports by workload where contention is lowest.
 fn found(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
     let best = |kind: &Kind| {
         let at = |sized: &Sized| {
@@ -293,7 +292,7 @@ fn found(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
     if best.is_empty() {
         best
     } else {
-        vec![format!("Simulated contention is least: {}.", best.join(", "))]
+        vec![format!("Simulated contention is lowest: {}.", best.join(", "))]
     }
 }
 
@@ -310,7 +309,7 @@ fn agreement(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
             rises
         } else {
             vec![format!(
-                "The source's contention falls to T = 32 and rises sharply at T = S = 64, where no try comes before the wait. Simulated at 32 and 64: {}.",
+                "The source's contention falls until T = 32 and rises sharply at T = S = 64, where no try precedes the wait. Simulated at 32 and 64: {}.",
                 rises.join("; ")
             )]
         };
@@ -319,9 +318,9 @@ fn agreement(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
         .into_iter()
         .zip(published)
         .filter_map(|(kind, published)| {
-            // A run in which nobody waited has less than one wait.
+            // A run without a wait counts as one wait.
             let falls = at(kind, from)? / at(kind, to)?.max(1.0);
-            Some(format!("{} {falls:.0} times (published {published:.0})", kind.name()))
+            Some(format!("{} by a factor of {falls:.0} (published {published:.0})", kind.name()))
         })
         .collect();
     if falls.is_empty() {
@@ -334,13 +333,13 @@ fn agreement(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
     )]
 }
 
-/// Figure 2.
+/// Runs figure 2.
 pub fn fig2(task: &Task) -> Res<Findings> {
     let (per_ns, workloads) = (calibrate_work(), recorded(task, &[Kind::Dbt1])?);
     let steps = Sized::BATCHES.len() * task.repetitions() as usize;
     let mut progress = Progress::new("bp-wrapper/fig2", steps);
     let mut grid = Grid { title: "DBT-1-like".into(), x: "batch", cells: Vec::<Cell<f64>>::new() };
-    // Batches take turns, so that a slow minute of the machine hits all of them.
+    // Batches take turns, so that a temporary slowdown of the machine affects all of them.
     for repetition in 1..=task.repetitions() {
         for (workload, sized) in
             workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized)))
@@ -366,10 +365,10 @@ pub fn fig2(task: &Task) -> Res<Findings> {
     let (found, agreement) = match (measured, simulated) {
         (Some(measured), Some(simulated)) => (
             vec![format!(
-                "A batch of 64 takes {measured:.1} times less an access than a batch of one, measured with {THREADS} threads; {simulated:.1} times less, simulated with {CORES} processors."
+                "Per access, a batch of 64 takes less time than a batch of one by a factor of {measured:.1} measured with {THREADS} threads, and of {simulated:.1} simulated with {CORES} processors."
             )],
             vec![
-                "The source shows a curve without numbers, on logarithmic axes, that falls all the way from 1 to 64."
+                "The source shows a curve without numbers, on logarithmic axes, that falls monotonically from 1 to 64."
                     .into(),
             ],
         ),

@@ -1,9 +1,9 @@
-//! The page accesses of the source's workloads: its transactions, generated, and run by the real
-//! B+tree engine on its tables.
+//! The page accesses of the source's workloads: generated transactions, run by the real B+tree
+//! engine on its tables.
 //!
-//! Like its DBT-1 a bookshop on the web (TPC-W), like its DBT-2 orders at warehouses (TPC-C), and
-//! scans of whole tables of rows of 128 bytes. The tables are smaller than the source's, and all
-//! are in the pool, as there.
+//! DBT-1 is an online bookshop (TPC-W), DBT-2 is order entry at warehouses (TPC-C), and TableScan
+//! scans whole tables of 128-byte rows. The tables are smaller than the source's. As in the source,
+//! all pages are resident.
 
 use super::tables::{Access, Database};
 use crate::simulator::Transactions;
@@ -19,19 +19,19 @@ use std::time::Instant;
 /// The source's workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A bookshop.
+    /// An online bookshop.
     Dbt1,
-    /// Orders at warehouses.
+    /// Order entry at warehouses.
     Dbt2,
     /// Scans of whole tables.
     TableScan,
 }
 
 impl Kind {
-    /// In the source's order.
+    /// All workloads, in the source's order.
     pub const ALL: [Self; 3] = [Self::Dbt1, Self::Dbt2, Self::TableScan];
 
-    /// As tables and `--only` call it.
+    /// Returns the name in tables and for `--only`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Dbt1 => "DBT-1-like",
@@ -41,19 +41,19 @@ impl Kind {
     }
 }
 
-/// How large a workload is.
+/// Size of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Customers, and with them the other tables.
+    /// Number of customers; determines the size of the other tables.
     pub customers: u64,
-    /// Transactions that are recorded.
+    /// Number of recorded transactions.
     pub transactions: usize,
-    /// The pool's frames, enough for all pages.
+    /// Frames of the pool, enough for all pages.
     pub frames: u32,
 }
 
 impl Size {
-    /// Of a whole run, and of a quick one.
+    /// Returns the size for a whole or a quick run.
     pub fn of(quick: bool) -> Self {
         match quick {
             true => Self { customers: 600, transactions: 40, frames: 4_096 },
@@ -64,23 +64,24 @@ impl Size {
 
 /// A recorded workload.
 pub struct Workload {
-    /// Which one.
+    /// The workload.
     pub kind: Kind,
-    /// What its transactions access; pages are numbered from 0 in order of first access.
+    /// Page numbers accessed by each transaction; pages are numbered from 0 in order of first
+    /// access.
     pub transactions: Transactions,
-    /// Which of these accesses change the page.
+    /// Whether each of these accesses changes the page.
     pub writes: Vec<Box<[bool]>>,
     /// The page of each number.
     pub pages: Vec<PageId>,
-    /// What the engine took for an access, its own work, its lookup in the pool and the recording,
-    /// in nanoseconds.
+    /// Time per access in the engine during recording, in nanoseconds: its own work, the pool
+    /// lookup and the recording.
     pub ns_per_access: f64,
-    /// The database, as the last transaction left it.
+    /// The database after the last transaction.
     pub directory: TempDir,
 }
 
 impl Workload {
-    /// Makes the tables, runs the transactions, and keeps what they access.
+    /// Creates the tables, runs the transactions and records their accesses.
     pub fn record(kind: Kind, size: Size) -> Res<Self> {
         let mut database = Database::new(&format!("lab-{}", kind.name()), TABLES, size.frames)?;
         let mut shop =
@@ -88,7 +89,7 @@ impl Workload {
         shop.fill(kind, &mut database)?;
         let popular = Zipf::new(shop.items() as u32, 0.8);
         let (mut recorded, mut elapsed) = (Vec::new(), 0.0);
-        // Scans of whole tables are long: a few are many accesses.
+        // Table scans are long, so a few suffice.
         let transactions = if kind == Kind::TableScan {
             size.transactions.div_ceil(50)
         } else {
@@ -125,12 +126,12 @@ impl Workload {
         Ok(Self { kind, transactions, writes, pages, ns_per_access, directory })
     }
 
-    /// Accesses of all transactions.
+    /// Returns the accesses of all transactions.
     pub fn accesses(&self) -> usize {
         self.transactions.iter().map(|transaction| transaction.len()).sum()
     }
 
-    /// Pages of the database, whether they are accessed or not.
+    /// Returns the number of pages in the database, accessed or not.
     pub fn file_pages(&self) -> Res<u32> {
         let file = self.directory.path().join("data").join(data_file_name(PartitionId(0)));
         let length =
@@ -138,7 +139,7 @@ impl Workload {
         Ok((length / PAGE_SIZE as u64) as u32)
     }
 
-    /// For the record.
+    /// Describes the workload for the record.
     pub fn described(&self) -> String {
         format!(
             "{} transactions, {} accesses, {:.1} % of them changes, to {} pages, {:.0} ns an access in the engine",
@@ -152,7 +153,7 @@ impl Workload {
     }
 }
 
-/// Tables, by their trees' numbers.
+/// Tables, by tree number.
 const TABLES: u32 = 8;
 const CUSTOMER: u32 = 1;
 const ITEM: u32 = 2;
@@ -163,18 +164,18 @@ const STOCK: u32 = 6;
 const DISTRICT: u32 = 7;
 const NEW_ORDER: u32 = 8;
 
-/// Bytes of rows, about as TPC-W and TPC-C have them.
+/// Row sizes in bytes, roughly as in TPC-W and TPC-C.
 const CUSTOMER_ROW: [u8; 400] = [1; 400];
 const ITEM_ROW: [u8; 300] = [2; 300];
 const SMALL_ROW: [u8; 48] = [3; 48];
 const SCAN_ROW: [u8; 128] = [4; 128];
 const DISTRICTS: u64 = 10;
-/// Every warehouse has all items in stock.
+/// Every warehouse stocks all items.
 const MOST_ITEMS: u64 = 10_000;
-/// Tables that are scanned.
+/// Number of scanned tables.
 const SCANNED: u32 = TABLES;
 
-/// What makes transactions.
+/// Generates transactions.
 struct Shop {
     rng: Rng,
     customers: u64,
@@ -208,7 +209,7 @@ impl Shop {
         (0..customers).try_for_each(|n| to.insert(CUSTOMER, &key(n, 0), &CUSTOMER_ROW))?;
         for item in 0..items {
             to.insert(ITEM, &key(item, 0), &ITEM_ROW)?;
-            // Titles are in another order than numbers.
+            // Titles sort differently from item numbers.
             to.insert(BY_TITLE, &key(item.wrapping_mul(0x9e37_79b9_7f4a_7c15), item), &[])?;
         }
         for warehouse in 0..self.warehouses() {
@@ -218,7 +219,7 @@ impl Shop {
         (0..customers / 4).try_for_each(|_| self.order(to, |shop| shop.rng.below(items)))
     }
 
-    /// An order of five to fifteen lines.
+    /// Places an order of 5 to 15 lines.
     fn order(&mut self, to: &mut Database, mut item: impl FnMut(&mut Self) -> u64) -> Res<()> {
         self.orders += 1;
         let (order, lines) = (self.orders, 5 + self.rng.below(11));
@@ -234,7 +235,7 @@ impl Shop {
         Ok(())
     }
 
-    /// TPC-W: mostly pages of books, searches by title, now and then an order.
+    /// TPC-W: mostly book pages, searches by title, and occasional orders.
     fn browse_or_buy(&mut self, popular: &Zipf, in_: &mut Database) -> Res<()> {
         let customer = key(self.rng.below(self.customers), 0);
         match self.rng.below(100) {
@@ -301,7 +302,7 @@ impl Shop {
         }
     }
 
-    /// A scan of a whole table.
+    /// Scans a whole table.
     fn scan_a_table(&mut self, in_: &mut Database) -> Res<()> {
         let table = 1 + self.rng.below(SCANNED.into()) as u32;
         let (seen, _) = in_.scan(table, &[], usize::MAX)?;
@@ -314,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_engine_descends_its_trees() {
+    fn recorded_workloads_access_trees_and_write() {
         for kind in Kind::ALL {
             let workload = Workload::record(kind, Size::of(true)).unwrap();
             let accesses = workload.accesses();
@@ -332,7 +333,7 @@ mod tests {
             let writes = workload.writes.iter().flatten().filter(|writes| **writes).count();
             match kind {
                 Kind::TableScan => assert_eq!(writes, 0),
-                // Most of TPC-C's transactions change rows, most of TPC-W's do not.
+                // Most TPC-C transactions change rows; most TPC-W transactions do not.
                 Kind::Dbt1 => {
                     assert!(writes > 0 && writes < accesses / 10, "{}", workload.described())
                 }
@@ -345,12 +346,12 @@ mod tests {
                     .zip(&*workload.transactions)
                     .all(|(w, t)| w.len() == t.len())
             );
-            // Roots and inner pages are accessed again and again, except by scans, which go from
-            // leaf to leaf.
+            // Roots and inner pages are accessed repeatedly, except by scans, which go from leaf to
+            // leaf.
             if kind != Kind::TableScan {
                 assert!(accesses > 3 * workload.pages.len(), "{}", workload.described());
             }
-            // Copies of pages in the double-write file are no data.
+            // Page copies in the double-write file do not count.
             let last = workload.pages.iter().map(|page| page.no()).max().unwrap();
             let pages = workload.file_pages().unwrap();
             assert!(

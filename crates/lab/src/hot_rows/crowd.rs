@@ -1,9 +1,9 @@
-//! A crowd of clients on one thread: each sends its next statement as soon as the one before has
-//! been answered.
+//! Many clients on one thread. Each sends its next statement when the previous one has been
+//! answered.
 //!
-//! A transaction that is told to try again (40001, 40P01) is done again with the same draw; its
-//! latency is from its first statement to its commit. At the end of a run every client finishes
-//! what it has begun, but only what was committed in time counts for the rate.
+//! A transaction that fails with a retryable error (40001, 40P01) is repeated with the same
+//! parameters. Its latency is from its first statement to its commit. At the end of a run every
+//! client finishes its transaction, but only commits within the time limit count for the rate.
 
 use super::session::{Answer, Session};
 use super::work::{Draw, Work};
@@ -13,45 +13,30 @@ use mio::{Events, Poll, Token};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-/// "Try again": a serialization failure, a deadlock.
+/// Retryable errors: serialization failure and deadlock.
 const RETRIED: [&str; 2] = ["40001", "40P01"];
-/// Longest that nothing is answered.
+/// Maximum time without any answer.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// When no more transactions are begun.
+/// End condition of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
     /// After this time.
     Elapsed(Duration),
-    /// When so many are committed.
+    /// After this many commits.
     Committed(u64),
 }
 
-/// What is run.
-#[derive(Clone, Copy, Debug)]
-pub struct Load {
-    /// The kind of transaction.
-    pub work: Work,
-    /// Branches of pgbench's tables.
-    pub scale: u32,
-    /// Connections.
-    pub clients: u32,
-    /// Decides what the clients draw.
-    pub seed: u64,
-    /// When it ends.
-    pub until: Until,
-}
-
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// All committed transactions, also those after the end.
+    /// All committed transactions, including those after the end.
     pub committed: u64,
-    /// Transactions that were told to try again.
+    /// Transactions that failed with a retryable error.
     pub retried: u64,
-    /// How long it took up to the end.
+    /// Time from the start to the end of the run.
     pub took: Duration,
-    /// Latencies of those that were committed up to then, in microseconds, ascending.
+    /// Latencies of the transactions committed before the end, in microseconds, ascending.
     pub latencies_us: Vec<u32>,
 }
 
@@ -60,11 +45,11 @@ pub struct Report {
 enum State {
     /// The answer to this statement of its transaction.
     Statement(usize),
-    /// The end of a failed transaction.
+    /// The end of a failed transaction's rollback.
     Rollback,
-    /// The end of a transaction that its client gives up.
-    GivenUp,
-    /// Nothing any more.
+    /// The end of a deliberate rollback.
+    RollingBack,
+    /// Nothing; the client is done.
     Done,
 }
 
@@ -78,40 +63,40 @@ struct Client {
 }
 
 struct Crowd {
-    load: Load,
+    work: Work,
+    until: Until,
     began: Instant,
     report: Report,
     over: bool,
-    at_work: usize,
+    active: usize,
     values: Vec<i64>,
 }
 
-/// Runs the load.
-pub fn run(endpoint: &Endpoint, load: Load) -> Res<Report> {
-    let work = load.work;
+/// Runs the work with this many clients.
+pub fn run(endpoint: &Endpoint, work: Work, clients: u32, seed: u64, until: Until) -> Res<Report> {
     let mut statements: Vec<&str> = work.statements().iter().map(|s| s.sql).collect();
     statements.push("ROLLBACK");
     let mut poll = Poll::new().map_err(|e| e.to_string())?;
-    let mut seeds = Rng::new(load.seed);
+    let mut seeds = Rng::new(seed);
     let mut all = Vec::new();
-    for number in 0..load.clients as usize {
+    for number in 0..clients as usize {
         let mut session = Session::open(endpoint, &statements)?;
         session.register(poll.registry(), Token(number))?;
         let mut rng = Rng::new(seeds.number());
-        let draw = work.draw(&mut rng, load.scale);
+        let draw = work.draw(&mut rng);
         all.push(Client { session, rng, draw, read: 0, begun: Instant::now(), state: State::Done });
     }
     let began = Instant::now();
     let report =
         Report { committed: 0, retried: 0, took: Duration::ZERO, latencies_us: Vec::new() };
     let mut crowd =
-        Crowd { load, began, report, over: false, at_work: all.len(), values: Vec::new() };
+        Crowd { work, until, began, report, over: false, active: all.len(), values: Vec::new() };
     for client in &mut all {
         client.begun = began;
         crowd.send(client, 0)?;
     }
     let mut events = Events::with_capacity(1024);
-    while crowd.at_work > 0 {
+    while crowd.active > 0 {
         match poll.poll(&mut events, Some(SILENCE)) {
             Err(e) if e.kind() == ErrorKind::Interrupted => continue,
             result => result.map_err(|e| e.to_string())?,
@@ -125,7 +110,7 @@ pub fn run(endpoint: &Endpoint, load: Load) -> Res<Report> {
             while client.state != State::Done
                 && let Some(answer) = client.session.receive()?
             {
-                crowd.go_on(client, answer)?;
+                crowd.advance(client, answer)?;
             }
         }
     }
@@ -134,13 +119,13 @@ pub fn run(endpoint: &Endpoint, load: Load) -> Res<Report> {
 }
 
 impl Crowd {
-    /// Sends this statement, or all of them if they are sent at once.
+    /// Sends this statement, or all statements if they are pipelined.
     fn send(&mut self, client: &mut Client, statement: usize) -> Res<()> {
-        let statements = self.load.work.statements();
-        let last = if self.load.work.is_whole() { statements.len() - 1 } else { statement };
+        let statements = self.work.statements();
+        let last = if self.work.is_whole() { statements.len() - 1 } else { statement };
         client.state = State::Statement(last);
         if client.draw.rolls_back && last + 1 == statements.len() {
-            client.state = State::GivenUp;
+            client.state = State::RollingBack;
             return client.session.send(statements.len(), &[]);
         }
         self.values.clear();
@@ -155,14 +140,14 @@ impl Crowd {
         client.session.send_all((statement..=last).zip(values))
     }
 
-    /// Takes the answer that the client waited for, and sends what comes next.
-    fn go_on(&mut self, client: &mut Client, answer: Answer) -> Res<()> {
-        let statements = self.load.work.statements().len();
+    /// Handles the client's answer and sends the next statement.
+    fn advance(&mut self, client: &mut Client, answer: Answer) -> Res<()> {
+        let statements = self.work.statements().len();
         let statement = match (client.state, answer.error) {
-            (State::Done, _) => return Err("an answer without a question".into()),
+            (State::Done, _) => return Err("an answer without a request".into()),
             (State::Rollback, None) => return self.begin(client),
-            (State::GivenUp, None) => return self.begin_another(client),
-            (State::Rollback | State::GivenUp, Some((code, message))) => {
+            (State::RollingBack, None) => return self.begin_another(client),
+            (State::Rollback | State::RollingBack, Some((code, message))) => {
                 return Err(format!("ROLLBACK: {code}: {message}"));
             }
             (State::Statement(statement), None) => statement,
@@ -170,7 +155,7 @@ impl Crowd {
                 if !RETRIED.contains(&code.as_str()) {
                     return Err(format!(
                         "{}: {code}: {message}",
-                        self.load.work.statements()[statement].sql
+                        self.work.statements()[statement].sql
                     ));
                 }
                 self.report.retried += 1;
@@ -191,26 +176,26 @@ impl Crowd {
         self.begin_another(client)
     }
 
-    /// Draws a transaction and begins it.
+    /// Draws a new transaction and begins it.
     fn begin_another(&mut self, client: &mut Client) -> Res<()> {
-        client.draw = self.load.work.draw(&mut client.rng, self.load.scale);
+        client.draw = self.work.draw(&mut client.rng);
         client.begun = Instant::now();
         self.begin(client)
     }
 
-    /// Begins the transaction that was drawn, unless the run is over.
+    /// Begins the drawn transaction, unless the run is over.
     fn begin(&mut self, client: &mut Client) -> Res<()> {
-        self.look_at_the_end();
+        self.check_end();
         if !self.over {
             return self.send(client, 0);
         }
         client.state = State::Done;
-        self.at_work -= 1;
+        self.active -= 1;
         Ok(())
     }
 
     fn commit(&mut self, client: &Client) {
-        self.look_at_the_end();
+        self.check_end();
         self.report.committed += 1;
         if !self.over {
             self.report
@@ -219,9 +204,9 @@ impl Crowd {
         }
     }
 
-    fn look_at_the_end(&mut self) {
+    fn check_end(&mut self) {
         let elapsed = self.began.elapsed();
-        let over = match self.load.until {
+        let over = match self.until {
             Until::Elapsed(limit) => elapsed >= limit,
             Until::Committed(limit) => self.report.committed >= limit,
         };

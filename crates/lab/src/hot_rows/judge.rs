@@ -1,7 +1,7 @@
-//! The bars of hot rows.
+//! The bars of the hot rows.
 
 use super::work::Work;
-use super::{CLEARWAY, Case, LARGE, Measure, OFF, POSTGRES, RATE, RETRIED};
+use super::{CLEARWAY, Case, Measure, OFF, POSTGRES, RATE, RETRIED};
 use crate::bars::{Bar, Bound, Outcome, Reading};
 
 /// Names of the bars, in the order in which they are judged.
@@ -17,13 +17,12 @@ pub const NAMES: &[&str] = &[
     AGAINST[8].name,
     CROWDS[0].name,
     CROWDS[1].name,
-    SCALE,
     AUTOCOMMIT,
-    TRY_AGAIN[0].0,
-    TRY_AGAIN[1].0,
+    RETRIED_BARS[0].0,
+    RETRIED_BARS[1].0,
 ];
 
-/// The least that Clearway's rate over PostgreSQL's may be.
+/// Minimum of Clearway's rate over PostgreSQL's.
 struct Against {
     name: &'static str,
     work: Work,
@@ -78,7 +77,7 @@ const AGAINST: [Against; 9] = [
     ),
 ];
 
-/// The least that is left of the rate of few clients with many.
+/// Minimum rate with many clients, relative to the rate with few.
 struct Crowd {
     name: &'static str,
     work: Work,
@@ -104,42 +103,31 @@ const CROWDS: [Crowd; 2] = [
     },
 ];
 
-/// What is left of the rate where clients rarely meet, at one branch that all of them update.
-const SCALE: &str = "tpcb-like, 100 clients, scale 1 against scale 100";
-const SCALE_CLIENTS: u32 = 100;
-const SCALE_AT_LEAST: f64 = 0.85;
-
-/// What the mechanisms for hot rows may cost where one-shots need none of them.
+/// Cost of the hot-row mechanisms for single-statement transactions, which do not need them.
 const AUTOCOMMIT: &str = "autocommit v + 1, 100 clients, against hot_rows off";
 const AUTOCOMMIT_CLIENTS: u32 = 100;
-const AUTOCOMMIT_AT_LEAST: f64 = 0.9;
+const MIN_AUTOCOMMIT: f64 = 0.9;
 
-/// How many clients, under SERIALIZABLE.
-const TRY_AGAIN: [(&str, u32); 2] = [
-    ("read, then SET v under SERIALIZABLE, 16 clients: told to try again", 16),
-    ("read, then SET v under SERIALIZABLE, 100 clients: told to try again", 100),
+/// Client counts under SERIALIZABLE.
+const RETRIED_BARS: [(&str, u32); 2] = [
+    ("read, then SET v under SERIALIZABLE, 16 clients: retryable errors", 16),
+    ("read, then SET v under SERIALIZABLE, 100 clients: retryable errors", 100),
 ];
-/// In percent of the transactions.
-const TRY_AGAIN_AT_MOST: f64 = 1.0;
+/// Maximum, in percent of the transactions.
+const MAX_RETRIED: f64 = 1.0;
 
 const fn against(name: &'static str, work: Work, clients: u32, at_least: f64) -> Against {
     Against { name, work, clients, at_least }
 }
 
-/// Whether a bar is judged by this case.
+/// Returns true if a bar needs this case.
 pub fn needs(work: Work, clients: u32) -> bool {
     AGAINST.iter().any(|bar| (bar.work, bar.clients) == (work, clients))
         || CROWDS.iter().any(|bar| bar.work == work && [bar.many, bar.few].contains(&clients))
         || (work, clients) == (Work::Autocommit, AUTOCOMMIT_CLIENTS)
-        || wants_scale(work, clients)
 }
 
-/// Whether [`SCALE`] is judged by this case.
-pub fn wants_scale(work: Work, clients: u32) -> bool {
-    (work, clients) == (Work::TpcbLike, SCALE_CLIENTS)
-}
-
-/// The bars whose cases were run.
+/// Returns the bars whose cases were run.
 pub fn bars(cases: &[Case]) -> Vec<Bar> {
     let reading = |work, clients, contender, measure: &Measure, name: &str| {
         let case = cases.iter().find(|case| (case.work, case.clients) == (work, clients))?;
@@ -158,15 +146,12 @@ pub fn bars(cases: &[Case]) -> Vec<Bar> {
     });
     let autocommit =
         |contender, name| reading(Work::Autocommit, AUTOCOMMIT_CLIENTS, contender, &RATE, name);
-    let autocommit =
-        ratio(AUTOCOMMIT, AUTOCOMMIT_AT_LEAST, autocommit(0, CLEARWAY), autocommit(2, OFF));
-    let scale = |contender, name| reading(Work::TpcbLike, SCALE_CLIENTS, contender, &RATE, name);
-    let scale = ratio(SCALE, SCALE_AT_LEAST, scale(0, CLEARWAY), scale(3, LARGE));
-    let try_again = TRY_AGAIN.iter().map(|(name, clients)| {
+    let autocommit = ratio(AUTOCOMMIT, MIN_AUTOCOMMIT, autocommit(0, CLEARWAY), autocommit(2, OFF));
+    let retried = RETRIED_BARS.iter().map(|(name, clients)| {
         let of =
             |contender, name| reading(Work::ReadThenUpdate, *clients, contender, &RETRIED, name);
         let (ours, peer) = (of(0, CLEARWAY)?, of(1, POSTGRES)?);
-        let bound = Bound::AtMost(TRY_AGAIN_AT_MOST);
+        let bound = Bound::AtMost(MAX_RETRIED);
         let outcome = Outcome::Measured {
             value: ours.value,
             unit: RETRIED.unit.into(),
@@ -175,7 +160,7 @@ pub fn bars(cases: &[Case]) -> Vec<Bar> {
         };
         Some(Bar { name: (*name).into(), outcome })
     });
-    against.chain(crowds).chain([scale, autocommit]).chain(try_again).flatten().collect()
+    against.chain(crowds).chain([autocommit]).chain(retried).flatten().collect()
 }
 
 #[cfg(test)]
@@ -189,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_judged_by_its_case() {
+    fn bars_are_judged_by_their_cases() {
         let cases = [case(Work::ForUpdate, 16, 30.0, 10.0), case(Work::ForUpdate, 1000, 23.9, 1.0)];
         let bars = bars(&cases);
         assert_eq!(verdict(&bars, AGAINST[0].name), Some(Verdict::Ok));
@@ -202,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn one_percent_may_be_told_to_try_again() {
+    fn one_percent_of_retryable_errors_is_allowed() {
         let mut cases = [
             case(Work::ReadThenUpdate, 16, 30.0, 10.0),
             case(Work::ReadThenUpdate, 100, 29.9, 10.0),
@@ -211,7 +196,7 @@ mod tests {
         let bars = bars(&cases);
         assert_eq!(verdict(&bars, AGAINST[7].name), Some(Verdict::Ok));
         assert_eq!(verdict(&bars, AGAINST[8].name), Some(Verdict::Short));
-        assert_eq!(verdict(&bars, TRY_AGAIN[0].0), Some(Verdict::Ok));
-        assert_eq!(verdict(&bars, TRY_AGAIN[1].0), Some(Verdict::Short));
+        assert_eq!(verdict(&bars, RETRIED_BARS[0].0), Some(Verdict::Ok));
+        assert_eq!(verdict(&bars, RETRIED_BARS[1].0), Some(Verdict::Short));
     }
 }

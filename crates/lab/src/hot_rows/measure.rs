@@ -1,7 +1,7 @@
-//! One run on one server, and what is kept of it.
+//! One run on one server, and its measurements.
 
-use super::crowd::{self, Load};
-use super::work;
+use super::crowd::{self, Until};
+use super::work::{self, Work};
 use crate::contention;
 use clearway_harness::server::{Kind, Server};
 use clearway_harness::tools::TempDir;
@@ -9,72 +9,63 @@ use clearway_harness::{Res, cpu};
 
 /// A server under test.
 pub struct Contender {
-    /// The name that tables and charts show.
+    /// Name in tables and charts.
     pub name: &'static str,
     server: Server,
-    scale: u32,
-    /// Whether it tells who waited for what.
-    tells_waits: bool,
+    /// Whether it reports waits (`clearway.contention`).
+    reports_waits: bool,
     // Dropped after the server.
     _directory: TempDir,
 }
 
-/// What one run measured.
+/// Measurements of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Committed transactions a second.
+    /// Committed transactions per second.
     pub tps: f64,
-    /// Mean latency in milliseconds, repetitions included.
+    /// Mean latency in milliseconds, including retries.
     pub latency_ms: f64,
-    /// 99th percentile of it.
+    /// 99th percentile of the latency, in milliseconds.
     pub p99_ms: f64,
-    /// CPU time of the server a transaction, in microseconds; NaN where it is not known.
+    /// Server CPU time per transaction, in microseconds; NaN if unknown.
     pub cpu_us: f64,
-    /// Transactions that were told to try again (40001, 40P01), in percent of all that were begun.
+    /// Transactions that failed with a retryable error (40001, 40P01), in percent of all begun.
     pub retried: f64,
-    /// Waits for a row's or table's lock a transaction; NaN where the server does not tell.
+    /// Waits for row and table locks per transaction; NaN if the server does not report them.
     pub waits: f64,
-    /// Milliseconds of such waits a transaction; NaN where the server does not tell.
+    /// Milliseconds of such waits per transaction; NaN if the server does not report them.
     pub waited_ms: f64,
 }
 
 impl Contender {
-    /// Starts a private server and makes the tables, pgbench's with `scale` branches.
-    pub fn start(name: &'static str, kind: &Kind, scale: u32) -> Res<Self> {
+    /// Starts a private server and creates the tables.
+    pub fn start(name: &'static str, kind: &Kind) -> Res<Self> {
         let directory = TempDir::new("lab")?;
         let data = directory.path().join("data");
         kind.prepare(&data)?;
         let server = kind.start(&data)?;
-        work::set_up(server.endpoint(), scale).map_err(|why| format!("{name}: {why}"))?;
+        work::set_up(server.endpoint()).map_err(|why| format!("{name}: {why}"))?;
         Ok(Self {
             name,
             server,
-            scale,
-            tells_waits: matches!(kind, Kind::Clearway { .. }),
+            reports_waits: matches!(kind, Kind::Clearway { .. }),
             _directory: directory,
         })
     }
 
-    /// Branches of pgbench's tables on this server.
-    pub fn scale(&self) -> u32 {
-        self.scale
-    }
-
-    /// One run of a load of this contender's scale. Fails if the tables do not hold what the clients
-    /// committed.
-    pub fn run(&self, load: Load) -> Res<Sample> {
-        let work = load.work;
+    /// Runs once; the run counts only if the tables match the reported commits.
+    pub fn run(&self, work: Work, clients: u32, seed: u64, until: Until) -> Res<Sample> {
         let endpoint = self.server.endpoint();
         let before = work.before(endpoint)?;
-        if self.tells_waits {
+        if self.reports_waits {
             contention::reset(endpoint)?;
         }
         let cpu_before = cpu::used(self.server.id());
-        let report = crowd::run(endpoint, load)?;
+        let report = crowd::run(endpoint, work, clients, seed, until)?;
         let used = cpu_before
             .zip(cpu::used(self.server.id()))
             .map(|(before, after)| after.saturating_sub(before));
-        let rows = if self.tells_waits { Some(contention::read(endpoint)?) } else { None };
+        let rows = if self.reports_waits { Some(contention::read(endpoint)?) } else { None };
         work.check(endpoint, &before, report.committed)?;
         let committed = report.committed.max(1) as f64;
         let lock_waits = |of: fn(&contention::Row) -> f64| {

@@ -1,8 +1,8 @@
-//! Hot rows: transactions that all want the same rows, by 1 to 1,000 clients, on Clearway and on
-//! PostgreSQL.
+//! Hot rows: transactions that contend for the same rows, with 1 to 1,000 clients, on Clearway and
+//! on PostgreSQL.
 //!
-//! [`session`] is a connection, [`crowd`] drives many of them, [`work`] says what they do and
-//! checks what they left, [`measure`] runs it on a server, [`judge`] holds the bars.
+//! [`session`] is a connection and [`crowd`] drives many of them. [`work`] defines the transactions
+//! and checks their effects. [`measure`] runs them on a server, and [`judge`] holds the bars.
 
 mod crowd;
 mod judge;
@@ -19,7 +19,7 @@ use crate::result::{Axis, Configuration, Findings, Point, Samples, Series};
 use crate::rival::{Sizes, missing_postgres, postgres, postgres_version};
 use crate::table::{Cell, Column, Table};
 use clearway_harness::Res;
-use crowd::{Load, Until};
+use crowd::Until;
 use measure::{Contender, Sample};
 use std::time::Duration;
 use work::Work;
@@ -27,10 +27,10 @@ use work::Work;
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "hot-rows",
-    about: "one row, and a few, that 1 to 1,000 clients want: Clearway against PostgreSQL, with who waited for locks",
-    question: "How many transactions that all want the same rows does a server commit, outside of blocks, inside of blocks, and under SERIALIZABLE, and how does that change with the crowd?",
-    source: "Our own question. In PostgreSQL whoever waits for a row queues for a lock of the row's holder (heavyweight locks, src/backend/access/heap/README.tuplock).",
-    source_found: "Nothing is published of this load.",
+    about: "1 to 1,000 clients contend for one row or a few: Clearway against PostgreSQL, with lock waits",
+    question: "How many transactions on the same rows does a server commit, in autocommit, in transaction blocks, and under SERIALIZABLE, and how does that depend on the number of clients?",
+    source: "Our own question. In PostgreSQL a transaction that waits for a row queues for a heavyweight lock of the row's holder (src/backend/access/heap/README.tuplock).",
+    source_found: "Nothing is published about this load.",
     bars: judge::NAMES,
     run,
 };
@@ -39,31 +39,23 @@ const CLIENTS: [u32; 5] = [1, 16, 100, 500, 1000];
 /// Clients and transactions of a `--quick` run.
 const QUICK_CLIENTS: u32 = 20;
 const QUICK_TRANSACTIONS: u64 = 100;
-/// Besides the clients, those that look.
+/// Connections besides the clients, for checks.
 const MORE_CONNECTIONS: u32 = 20;
 const CLEARWAY: &str = "Clearway";
 const POSTGRES: &str = "PostgreSQL";
-/// Clearway without its mechanisms for hot rows.
+/// Clearway without its hot-row mechanisms.
 const OFF: &str = "Clearway, hot_rows off";
-/// Clearway with pgbench's tables so large that clients rarely meet; runs [`judge::wants_scale`] only.
-const LARGE: &str = "Clearway, scale 100";
 /// In the order of a case's samples.
-const CONTENDERS: [&str; 4] = [CLEARWAY, POSTGRES, OFF, LARGE];
-/// Branches of [`LARGE`]'s tables, and in a `--quick` run.
-const LARGE_SCALE: u32 = 100;
-const QUICK_LARGE_SCALE: u32 = 2;
-/// Holds all of [`LARGE`]'s tables, as the others' pools hold theirs.
-const LARGE_POOL: &str = "3GiB";
+const CONTENDERS: [&str; 3] = [CLEARWAY, POSTGRES, OFF];
 
-/// A kind of transaction by so many clients, and what was measured of it: by contender, every
-/// repetition.
+/// A transaction kind with a number of clients, and its samples: by contender, every repetition.
 struct Case {
     work: Work,
     clients: u32,
     samples: Vec<Vec<Sample>>,
 }
 
-/// A measure of a [`Sample`]: how it is named, and where it is.
+/// A measure of a [`Sample`]: its name, and how it is read.
 struct Measure {
     label: &'static str,
     unit: &'static str,
@@ -75,11 +67,11 @@ const RATE: Measure = Measure { label: "throughput", unit: "TPS", digits: 0, of:
 const P99: Measure = Measure { label: "p99", unit: "ms", digits: 2, of: |s| s.p99_ms };
 const CPU: Measure = Measure { label: "CPU", unit: "us", digits: 1, of: |s| s.cpu_us };
 const RETRIED: Measure =
-    Measure { label: "told to try again", unit: "%", digits: 2, of: |s| s.retried };
+    Measure { label: "retryable errors", unit: "%", digits: 2, of: |s| s.retried };
 const WAITS: Measure =
-    Measure { label: "lock waits a transaction", unit: "", digits: 2, of: |s| s.waits };
+    Measure { label: "lock waits per transaction", unit: "", digits: 2, of: |s| s.waits };
 const WAITED: Measure =
-    Measure { label: "waited for locks a transaction", unit: "ms", digits: 3, of: |s| s.waited_ms };
+    Measure { label: "lock wait time per transaction", unit: "ms", digits: 3, of: |s| s.waited_ms };
 const LATENCY: Measure =
     Measure { label: "mean latency", unit: "ms", digits: 2, of: |s| s.latency_ms };
 
@@ -88,7 +80,7 @@ impl Case {
         format!("{} -c {clients}", work.name())
     }
 
-    /// The median of a measure on a contender.
+    /// Returns the median of a measure on a contender.
     fn median(&self, contender: usize, measure: &Measure) -> Option<f64> {
         median(&self.values(contender, measure))
     }
@@ -97,12 +89,12 @@ impl Case {
         self.samples.get(contender).into_iter().flatten().map(measure.of).collect()
     }
 
-    /// Clearway's rate over PostgreSQL's.
+    /// Returns Clearway's rate over PostgreSQL's.
     fn ratio(&self) -> Option<f64> {
         self.ratio_of(0)
     }
 
-    /// A contender's rate over PostgreSQL's.
+    /// Returns a contender's rate over PostgreSQL's.
     fn ratio_of(&self, contender: usize) -> Option<f64> {
         Some(self.median(contender, &RATE)? / self.median(1, &RATE)?)
     }
@@ -121,29 +113,23 @@ fn run(task: &Task) -> Res<Findings> {
     let mut findings =
         Findings { configuration: configuration(task, &sizes), ..Findings::default() };
     if let Some(why) = missing_postgres()? {
-        // The tables of pgbench are made by pgbench.
+        // pgbench creates its tables, so it must be installed, too.
         findings.bars = judge::NAMES.iter().map(|name| Bar::not_here(name, &why)).collect();
         return Ok(findings);
     }
     findings.configuration.insert(POSTGRES.into(), postgres_version()?);
     let most = CLIENTS[CLIENTS.len() - 1] + MORE_CONNECTIONS;
-    let small = |name, kind| Contender::start(name, kind, sizes.scale);
-    let mut contenders = vec![
-        small(CLEARWAY, &clearway(task, &sizes, &[])?)?,
-        small(POSTGRES, &postgres(sizes.pool, most))?,
-        small(OFF, &clearway(task, &sizes, &["--hot-rows", "off"])?)?,
+    let contenders = [
+        Contender::start(CLEARWAY, &clearway(task, &sizes, &[])?)?,
+        Contender::start(POSTGRES, &postgres(sizes.pool, most))?,
+        Contender::start(OFF, &clearway(task, &sizes, &["--hot-rows", "off"])?)?,
     ];
-    if cases(&task.part).iter().any(|(work, clients)| judge::wants_scale(*work, *clients)) {
-        let scale = if task.options.quick { QUICK_LARGE_SCALE } else { LARGE_SCALE };
-        let sizes = Sizes { pool: LARGE_POOL, scale };
-        contenders.push(Contender::start(LARGE, &clearway(task, &sizes, &[])?, scale)?);
-    }
     findings.seeds = (1..=u64::from(task.repetitions())).collect();
     let cases = measured(task, &contenders, &findings.seeds)?;
     findings.samples = Work::ALL.into_iter().flat_map(|work| samples(work, &cases)).collect();
     findings.tables = vec![rates(&cases), waits(&cases)];
     findings.found = found(&cases);
-    findings.agreement = vec!["Nothing is published that it could agree with.".into()];
+    findings.agreement = vec!["Nothing is published to compare with.".into()];
     findings.bars = judge::bars(&cases);
     Ok(findings)
 }
@@ -154,14 +140,14 @@ fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
         false => format!("{} s", task.options.seconds),
     };
     let mut settings = vec![
-        ("pool", format!("{}; {LARGE}: {LARGE_POOL}", sizes.pool)),
+        ("pool", sizes.pool.to_owned()),
         ("fsync", "on".into()),
         ("transport", "TCP loopback".into()),
         (
             "clients",
-            "one thread on the same machine, by epoll; prepared statements, each answered before the next".into(),
+            "one thread on the same machine, by epoll; prepared statements, each sent after the previous answer".into(),
         ),
-        ("isolation", "SERIALIZABLE where the name says so, else each server's default".into()),
+        ("isolation", "SERIALIZABLE if the name says so, otherwise each server's default".into()),
         ("run length", length),
         ("repetitions", format!("{}, servers in turn", task.repetitions())),
     ];
@@ -171,15 +157,10 @@ fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Runs every case on every contender in turn, once for each seed.
+/// Runs every case on every contender in turn, once per seed.
 fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Case>> {
     let cases = cases(&task.part);
-    let runs = |work, clients| {
-        let wanted = move |c: &&Contender| c.name != LARGE || judge::wants_scale(work, clients);
-        contenders.iter().filter(wanted)
-    };
-    let steps: usize = cases.iter().map(|(work, clients)| runs(*work, *clients).count()).sum();
-    let mut progress = Progress::new(EXPERIMENT.name, steps * seeds.len());
+    let mut progress = Progress::new(EXPERIMENT.name, cases.len() * contenders.len() * seeds.len());
     let mut done = Vec::new();
     for (work, clients) in cases {
         let (at_once, until) = match task.options.quick {
@@ -188,14 +169,16 @@ fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Cas
                 (clients, Until::Elapsed(Duration::from_secs(u64::from(task.options.seconds))))
             }
         };
-        let mut samples = vec![Vec::new(); CONTENDERS.len()];
+        let mut samples = vec![Vec::new(); contenders.len()];
         for seed in seeds {
-            for (contender, samples) in runs(work, clients).zip(&mut samples) {
+            for (contender, samples) in contenders.iter().zip(&mut samples) {
                 let name = format!("{}, {}", Case::name(work, clients), contender.name);
                 progress.step(&format!("{name}, seed {seed}"));
-                let scale = contender.scale();
-                let load = Load { work, scale, clients: at_once, seed: *seed, until };
-                samples.push(contender.run(load).map_err(|why| format!("{name}: {why}"))?);
+                samples.push(
+                    contender
+                        .run(work, at_once, *seed, until)
+                        .map_err(|why| format!("{name}: {why}"))?,
+                );
             }
         }
         done.push(Case { work, clients, samples });
@@ -203,7 +186,7 @@ fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Cas
     Ok(done)
 }
 
-/// What is shown of a kind of transaction, by clients.
+/// Returns the charts of a transaction kind, by clients.
 fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
     let measures = [
         (RATE, true),
@@ -222,11 +205,7 @@ fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
             };
             Series {
                 name: name.into(),
-                points: cases
-                    .iter()
-                    .filter(|case| case.work == work && !case.samples[at].is_empty())
-                    .map(point)
-                    .collect(),
+                points: cases.iter().filter(|case| case.work == work).map(point).collect(),
             }
         });
         let measured = |s: &Series| s.points.iter().flat_map(|p| &p.y).any(|y| y.is_finite());
@@ -241,7 +220,7 @@ fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
     of.into_iter().filter(|samples| !samples.series.is_empty()).collect()
 }
 
-/// A row a case: all contenders, and Clearway's rates over PostgreSQL's.
+/// Renders one row per case: all contenders, and the rates over PostgreSQL's.
 fn rates(cases: &[Case]) -> Table {
     let measures = [RATE, P99, CPU, RETRIED];
     let mut columns = vec![Column::ours("case", "")];
@@ -263,13 +242,13 @@ fn rates(cases: &[Case]) -> Table {
         row
     };
     Table {
-        title: "Medians, and Clearway's rate over PostgreSQL's".into(),
+        title: "Medians, and rates over PostgreSQL's".into(),
         columns,
         rows: cases.iter().map(row).collect(),
     }
 }
 
-/// Who waited in Clearway, as `clearway.contention` tells it.
+/// Renders Clearway's lock waits from `clearway.contention`.
 fn waits(cases: &[Case]) -> Table {
     let measures = [RATE, LATENCY, WAITS, WAITED];
     let columns = measures.iter().map(|m| Column::ours(m.label, m.unit));
@@ -278,8 +257,7 @@ fn waits(cases: &[Case]) -> Table {
         std::iter::once(Cell::text(Case::name(case.work, case.clients))).chain(cells).collect()
     };
     Table {
-        title: "Medians of Clearway, and what a transaction waited for locks (clearway.contention)"
-            .into(),
+        title: "Medians of Clearway, and lock waits per transaction (clearway.contention)".into(),
         columns: std::iter::once(Column::ours("case", "")).chain(columns).collect(),
         rows: cases.iter().map(row).collect(),
     }
@@ -311,14 +289,14 @@ mod tests {
             waits: f64::NAN,
             waited_ms: f64::NAN,
         };
-        let samples = [ours, theirs, ours, ours]
+        let samples = [ours, theirs, ours]
             .map(|tps| vec![sample(tps), sample(tps * 3.0), sample(tps * 2.0)])
             .to_vec();
         Case { work, clients, samples }
     }
 
     #[test]
-    fn tables_and_charts_show_what_was_measured() {
+    fn tables_and_charts_show_the_measurements() {
         let cases = [case(Work::ForUpdate, 16, 10.0, 5.0), case(Work::ForUpdate, 100, 3.0, 6.0)];
         for table in [rates(&cases), waits(&cases)] {
             assert!(
@@ -327,19 +305,19 @@ mod tests {
                 table.title
             );
         }
-        assert_eq!(rates(&cases).rows[0][17], Cell::number(2.0, 2));
+        assert_eq!(rates(&cases).rows[0][13], Cell::number(2.0, 2));
         assert_eq!(rates(&cases).rows[0][1].to_string(), "20 ±10", "the median and the deviation");
         let drawn = samples(Work::ForUpdate, &cases);
         assert!(
-            drawn.iter().all(|s| s.series.len() == 4 && !s.title.contains("lock")),
-            "nobody told of waits"
+            drawn.iter().all(|s| s.series.len() == 3 && !s.title.contains("lock")),
+            "no server reports waits"
         );
         assert_eq!(samples(Work::Increment, &cases), Vec::new());
         assert!(found(&cases)[0].contains("1 of 2 cases"));
     }
 
     #[test]
-    fn bars_need_their_cases_and_no_others() {
+    fn bar_runs_have_exactly_the_bars_cases() {
         assert_eq!(cases(&Part::Whole).len(), Work::ALL.len() * CLIENTS.len());
         assert!(cases(&Part::Bars).len() < cases(&Part::Whole).len());
         let whole: Vec<Case> =

@@ -1,8 +1,8 @@
-//! A connection that sends one prepared statement at a time and never waits for the answer: many of
-//! them are driven by one thread.
+//! A connection that sends prepared statements without blocking, so that one thread can drive many
+//! connections.
 //!
-//! pgbench asks the kernel about all of its sockets each time one has something to say, which with
-//! a thousand clients costs more than the transactions. These are told apart by epoll.
+//! pgbench polls all of its sockets whenever one is ready. With a thousand clients that costs more
+//! than the transactions. These connections use epoll.
 
 use clearway_harness::batch::Batch;
 use clearway_harness::client::startup;
@@ -13,21 +13,21 @@ use mio::{Interest, Registry, Token};
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
-/// Longest that a server may take to let a client in.
+/// Maximum time for a login.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Longest message that is believed: what is longer is a broken server.
+/// Maximum message length; a longer message means that the server is broken.
 const MESSAGE_LIMIT: usize = 1 << 20;
-/// The least that is read at once.
+/// Minimum size of a read.
 const READ: usize = 4096;
 
-/// The answer to one statement.
+/// The answer to one statement or pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// The first value of the last row, if it is a number.
+    /// First value of the last row, if it is a number.
     pub value: Option<i64>,
-    /// SQLSTATE and message, where the statement failed.
+    /// SQLSTATE and message, if the statement failed.
     pub error: Option<(String, String)>,
-    /// Whether the session is in a block now, even a failed one.
+    /// Whether the session is in a transaction block, including a failed one.
     pub in_block: bool,
 }
 
@@ -37,11 +37,11 @@ pub struct Session {
     stream: TcpStream,
     inbox: Inbox,
     batch: Batch,
-    /// What the kernel has not taken yet.
+    /// Bytes that the kernel has not accepted yet.
     outbox: Vec<u8>,
 }
 
-/// Bytes of an answer that is not whole yet, and what is known of it.
+/// Bytes of an incomplete answer, and what is parsed of it.
 #[derive(Debug, Default)]
 struct Inbox {
     bytes: Vec<u8>,
@@ -49,7 +49,7 @@ struct Inbox {
 }
 
 impl Session {
-    /// Logs in and prepares the statements, waiting for the server.
+    /// Logs in and prepares the statements, blocking.
     pub fn open(endpoint: &Endpoint, statements: &[&str]) -> Res<Self> {
         let open = || -> io::Result<(std::net::TcpStream, Inbox)> {
             let mut stream = std::net::TcpStream::connect((endpoint.host.as_str(), endpoint.port))?;
@@ -78,20 +78,20 @@ impl Session {
         })
     }
 
-    /// Has `registry` tell of everything that can be read or written.
+    /// Registers the connection for readability and writability.
     pub fn register(&mut self, registry: &Registry, token: Token) -> Res<()> {
         self.stream
             .register(registry, token, Interest::READABLE | Interest::WRITABLE)
             .map_err(|e| e.to_string())
     }
 
-    /// Sends a statement with these values. The one before must have been answered.
+    /// Sends a statement with these values. The previous one must have been answered.
     pub fn send(&mut self, statement: usize, values: &[i64]) -> Res<()> {
         self.send_all([(statement, values)])
     }
 
-    /// Sends statements with their values, in one pipeline that has one answer: the first error, or
-    /// the last value.
+    /// Sends statements with their values in one pipeline. The pipeline has one answer: the first
+    /// error, or the last value.
     pub fn send_all<'v>(
         &mut self,
         statements: impl IntoIterator<Item = (usize, &'v [i64])>,
@@ -105,7 +105,7 @@ impl Session {
         self.flush()
     }
 
-    /// Sends what has not been sent, as far as the kernel takes it.
+    /// Sends pending bytes as far as the kernel accepts them.
     pub fn flush(&mut self) -> Res<()> {
         while !self.outbox.is_empty() {
             match self.stream.write(&self.outbox) {
@@ -118,14 +118,14 @@ impl Session {
         Ok(())
     }
 
-    /// The whole answer, if it has come.
+    /// Returns the answer if it is complete.
     pub fn receive(&mut self) -> Res<Option<Answer>> {
         self.inbox.receive(&mut self.stream).map_err(|e| format!("connection lost: {e}"))
     }
 }
 
 impl Inbox {
-    /// The whole answer; an error of the server is an error.
+    /// Waits for the complete answer; a server error is an error.
     fn wait(&mut self, from: &mut std::net::TcpStream) -> io::Result<()> {
         let answer = self
             .receive(from)?
@@ -136,7 +136,7 @@ impl Inbox {
         }
     }
 
-    /// Reads until an answer is whole (its ReadyForQuery has come), or there is nothing to read.
+    /// Reads until an answer is complete (its ReadyForQuery has arrived) or nothing is readable.
     fn receive(&mut self, from: &mut impl Read) -> io::Result<Option<Answer>> {
         loop {
             if let Some(answer) = self.take()? {
@@ -156,7 +156,7 @@ impl Inbox {
         }
     }
 
-    /// Takes in the messages that are whole.
+    /// Parses the complete messages.
     fn take(&mut self) -> io::Result<Option<Answer>> {
         let mut at = 0;
         let mut whole = None;
@@ -179,7 +179,7 @@ impl Inbox {
                     self.answer.in_block = body != b"I";
                     whole = Some(std::mem::take(&mut self.answer));
                 }
-                // Completions, descriptions, notices, parameters.
+                // Completions, descriptions, notices, parameters: ignored.
                 _ => {}
             }
             at += 1 + length;
@@ -197,7 +197,7 @@ fn first_value(row: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// Gives what it has in pieces, with nothing to read between them.
+    /// Returns its data in pieces, with `WouldBlock` between them.
     struct Pieces<'a>(Vec<&'a [u8]>);
 
     impl Read for Pieces<'_> {
@@ -217,7 +217,7 @@ mod tests {
     const READY: &[u8] = b"Z\0\0\0\x05T";
 
     #[test]
-    fn an_answer_is_whole_with_its_ready_for_query_however_it_is_cut() {
+    fn answers_end_at_ready_for_query_at_any_split() {
         let bytes = [ROW, READY].concat();
         for cut in 1..bytes.len() {
             let mut inbox = Inbox::default();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_of_one_answer_only() {
+    fn errors_belong_to_one_answer() {
         let bytes =
             [b"E\0\0\0\x10C40001\0Mno\0\0".as_slice(), b"Z\0\0\0\x05E", b"Z\0\0\0\x05I"].concat();
         let mut inbox = Inbox::default();
@@ -241,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_an_error() {
+    fn malformed_messages_are_errors() {
         assert!(Inbox::default().receive(&mut Pieces(vec![b"Z\0\0\0\x03"])).is_err());
         assert!(Inbox::default().receive(&mut Pieces(vec![b"Z\xff\0\0\0"])).is_err());
-        assert!(Inbox::default().receive(&mut io::empty()).is_err(), "the connection has ended");
+        assert!(Inbox::default().receive(&mut io::empty()).is_err(), "the connection is closed");
     }
 }

@@ -1,4 +1,4 @@
-//! What the clients do: transactions that all want the same rows, and what they must leave behind.
+//! The transactions of the clients: all contend for the same rows; and the checks of their effects.
 
 use clearway_harness::client::Client;
 use clearway_harness::rng::Rng;
@@ -6,70 +6,67 @@ use clearway_harness::sums::Sums;
 use clearway_harness::{Endpoint, Res, pgbench};
 use std::time::Duration;
 
-/// Rows of the table that read-then-update draws from: few, so that transactions meet.
+/// Rows that read-then-update draws from: few, so that transactions conflict.
 const FEW: i64 = 10;
 /// Accounts and tellers at scale 1.
-/// Rows of pgbench's tables for each branch.
 const ACCOUNTS: i64 = 100_000;
 const TELLERS: i64 = 10;
-/// Longest that a statement between two runs may take.
+/// Maximum time of a statement between two runs.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A kind of transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// One row, `SET v = v + 1`, outside of a block.
+    /// One row, `SET v = v + 1`, in autocommit.
     Autocommit,
     /// One row, in a block: `FOR UPDATE`, then `SET v = :new`.
     ForUpdate,
-    /// One row, in a block: `SET v = v + 1`, then an INSERT elsewhere.
+    /// One row, in a block: `SET v = v + 1`, then an INSERT into another table.
     Increment,
     /// pgbench's script at scale 1: one branch, ten tellers.
     TpcbLike,
-    /// The same; one transaction in twenty ends with ROLLBACK.
+    /// As `TpcbLike`; one transaction in twenty ends with ROLLBACK.
     TpcbLikeRollback,
-    /// The same without ROLLBACK, each transaction sent whole in one pipeline.
+    /// As `TpcbLike`; each transaction is sent as one pipeline.
     TpcbLikePipeline,
-    /// One of ten rows, SERIALIZABLE, in a block: read, then `SET v = :new`. What fails is done
-    /// again.
+    /// One of ten rows, SERIALIZABLE, in a block: read, then `SET v = :new`. Failed transactions
+    /// are retried.
     ReadThenUpdate,
 }
 
 /// One statement of a transaction.
 #[derive(Debug)]
 pub struct Statement {
-    /// Its text.
+    /// SQL text.
     pub sql: &'static str,
-    /// Its parameters.
+    /// Parameters.
     pub values: &'static [Value],
 }
 
 /// A parameter.
 #[derive(Clone, Copy, Debug)]
 pub enum Value {
-    /// The row that was drawn.
+    /// The drawn row.
     Row,
-    /// One more than what was read.
+    /// The value read before, plus one.
     Next,
     Account,
-    Branch,
     Teller,
     Delta,
 }
 
-/// What was drawn for a transaction: its repetitions have the same.
+/// Random parameters of a transaction; its retries use the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw {
     row: i64,
     account: i64,
-    branch: i64,
     teller: i64,
     delta: i64,
-    /// Its client ends it with ROLLBACK.
+    /// Whether the client ends it with ROLLBACK.
     pub rolls_back: bool,
 }
 
-/// What is in the tables before a run.
+/// Content of the tables before a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
     values: i64,
@@ -104,12 +101,12 @@ const TPCB_LIKE: &[Statement] = &[
         &[Value::Delta, Value::Teller],
     ),
     statement(
-        "UPDATE pgbench_branches SET bbalance = bbalance + $1 WHERE bid = $2",
-        &[Value::Delta, Value::Branch],
+        "UPDATE pgbench_branches SET bbalance = bbalance + $1 WHERE bid = 1",
+        &[Value::Delta],
     ),
     statement(
-        "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ($1, $2, $3, $4, CURRENT_TIMESTAMP)",
-        &[Value::Teller, Value::Branch, Value::Account, Value::Delta],
+        "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ($1, 1, $2, $3, CURRENT_TIMESTAMP)",
+        &[Value::Teller, Value::Account, Value::Delta],
     ),
     COMMIT,
 ];
@@ -119,7 +116,7 @@ const fn statement(sql: &'static str, values: &'static [Value]) -> Statement {
 }
 
 impl Work {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Autocommit,
         Self::ForUpdate,
@@ -130,7 +127,7 @@ impl Work {
         Self::ReadThenUpdate,
     ];
 
-    /// What tables call it.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Autocommit => "autocommit v + 1",
@@ -143,7 +140,7 @@ impl Work {
         }
     }
 
-    /// Its statements: see [`Work::is_whole`].
+    /// Returns its statements; see [`Work::is_whole`].
     pub fn statements(self) -> &'static [Statement] {
         match self {
             Self::Autocommit => AUTOCOMMIT,
@@ -154,30 +151,28 @@ impl Work {
         }
     }
 
-    /// Whether all statements of a transaction are sent at once. Otherwise each is answered before
-    /// the next is sent.
+    /// Returns true if all statements of a transaction are sent as one pipeline. Otherwise each
+    /// statement is sent after the previous answer.
     pub fn is_whole(self) -> bool {
         self == Self::TpcbLikePipeline
     }
 
-    /// Whether its transactions are pgbench's.
+    /// Returns true if its transactions are pgbench's.
     fn is_tpcb_like(self) -> bool {
         matches!(self, Self::TpcbLike | Self::TpcbLikeRollback | Self::TpcbLikePipeline)
     }
 
-    /// Draws what the next transaction works on; pgbench's tables have `scale` branches.
-    pub fn draw(self, rng: &mut Rng, scale: u32) -> Draw {
-        let scale = i64::from(scale);
+    /// Draws the parameters of the next transaction.
+    pub fn draw(self, rng: &mut Rng) -> Draw {
         let mut number = |low: i64, high: i64| low + rng.between(0, (high - low) as u64) as i64;
         let row = if self == Self::ReadThenUpdate { number(1, FEW) } else { 1 };
         let (account, teller, delta) =
-            (number(1, ACCOUNTS * scale), number(1, TELLERS * scale), number(-5000, 5000));
-        let branch = number(1, scale);
+            (number(1, ACCOUNTS), number(1, TELLERS), number(-5000, 5000));
         let rolls_back = self == Self::TpcbLikeRollback && number(1, 20) == 1;
-        Draw { row, account, branch, teller, delta, rolls_back }
+        Draw { row, account, teller, delta, rolls_back }
     }
 
-    /// Empties what grows, and reads what the run will change.
+    /// Truncates the growing tables, and reads what the run will change.
     pub fn before(self, endpoint: &Endpoint) -> Res<Before> {
         let mut client = Client::connect(endpoint, LIMIT)?;
         client.query("TRUNCATE hot_history")?;
@@ -185,7 +180,7 @@ impl Work {
         Ok(Before { values: client.number("SELECT sum(v) FROM hot")?, sums: Sums::read(endpoint)? })
     }
 
-    /// Whether the tables hold what so many committed transactions leave, each once and whole.
+    /// Checks that the tables hold exactly the effects of this many committed transactions.
     pub fn check(self, endpoint: &Endpoint, before: &Before, committed: u64) -> Res<()> {
         if self.is_tpcb_like() {
             return Sums::read(endpoint)?.check(&before.sums, pgbench::Script::TpcbLike, committed);
@@ -205,9 +200,9 @@ impl Work {
     }
 }
 
-/// Makes the tables of all, pgbench's with `scale` branches.
-pub fn set_up(endpoint: &Endpoint, scale: u32) -> Res<()> {
-    pgbench::init(endpoint, "dtgvp", scale)?;
+/// Creates all tables.
+pub fn set_up(endpoint: &Endpoint) -> Res<()> {
+    pgbench::init(endpoint, "dtgvp", 1)?;
     let mut client = Client::connect(endpoint, LIMIT)?;
     client.query("CREATE TABLE hot (id int PRIMARY KEY, v bigint NOT NULL)")?;
     client.query("CREATE TABLE hot_history (id int NOT NULL)")?;
@@ -218,13 +213,12 @@ pub fn set_up(endpoint: &Endpoint, scale: u32) -> Res<()> {
 }
 
 impl Value {
-    /// What is sent, `read` having been read last.
+    /// Returns the value to send, given the value read last.
     pub fn of(self, draw: &Draw, read: i64) -> i64 {
         match self {
             Self::Row => draw.row,
             Self::Next => read + 1,
             Self::Account => draw.account,
-            Self::Branch => draw.branch,
             Self::Teller => draw.teller,
             Self::Delta => draw.delta,
         }
@@ -236,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_statement_has_as_many_values_as_parameters() {
+    fn statements_have_one_value_per_parameter() {
         for work in Work::ALL {
             for statement in work.statements() {
                 for number in 1..=4 {
@@ -251,7 +245,7 @@ mod tests {
     fn one_transaction_in_twenty_rolls_back() {
         for work in Work::ALL {
             let mut rng = Rng::new(1);
-            let rolled_back = (0..2_000).filter(|_| work.draw(&mut rng, 1).rolls_back).count();
+            let rolled_back = (0..2_000).filter(|_| work.draw(&mut rng).rolls_back).count();
             let want = if work == Work::TpcbLikeRollback { 60..140 } else { 0..1 };
             assert!(want.contains(&rolled_back), "{}: {rolled_back}", work.name());
         }
@@ -262,7 +256,7 @@ mod tests {
         for work in Work::ALL {
             let mut rng = Rng::new(1);
             let rows: std::collections::BTreeSet<i64> =
-                (0..200).map(|_| work.draw(&mut rng, 1).row).collect();
+                (0..200).map(|_| work.draw(&mut rng).row).collect();
             let want = if work == Work::ReadThenUpdate { FEW } else { 1 };
             assert_eq!(rows.len() as i64, want, "{}", work.name());
         }

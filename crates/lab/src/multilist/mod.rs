@@ -1,5 +1,5 @@
-//! OpenZFS's experiment: many threads read cached blocks of 8 KiB at random, from a pool whose
-//! policy has one list or several.
+//! OpenZFS's experiment: many threads read cached 8 KiB blocks at random from a pool whose policy
+//! has one list or several.
 
 mod simulated;
 
@@ -27,61 +27,61 @@ use std::time::{Duration, Instant};
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "multilist/bandwidth",
-    about: "32 threads, cached random reads of 8 KiB: policies with one list, with sublists, and ours",
-    question: "How much do the locks of a cache's lists cost reads that all hit, and what does it gain to split each list into sublists with locks of their own?",
+    about: "32 threads, cached random reads of 8 KiB: policies with one list, with sublists, and our default",
+    question: "How much do the locks of a cache's lists cost if all reads hit, and what does splitting each list into sublists with their own locks gain?",
     source: "Prakash Surya: OpenZFS: Reducing ARC Lock Contention, 2015 (illumos commit 244781f1, 5497 lock contention on arcs_mtx): fio, 32 threads, a file of 512 MB each.",
-    source_found: "With one list 840,893 KB/s on one CPU, 5,104.9 MB/s on 8 and 3,036.2 MB/s on 32; with sublists 9,896.6 MB/s on 32, 225 % more, and nothing lost with few. Two waits for ARC_mfu made 92 % of all contention, 68 to 75 us each; after, no list is in sight.",
+    source_found: "With one list: 840,893 KB/s on 1 CPU, 5,104.9 MB/s on 8 and 3,036.2 MB/s on 32. With sublists: 9,896.6 MB/s on 32, 225 % more, and no loss with few CPUs. Before, two waits for ARC_mfu made up 92 % of all contention, with 68 to 75 us each; after, no list appears.",
     bars: &BARS,
     run,
 };
 
 const BARS: [&str; 3] = [NO_LOSS, GAIN, point::PREDICTIONS];
-/// The source: sublists lose nothing with few CPUs, and gain 225 % with 32.
+/// According to the source, sublists lose nothing with few CPUs and gain 225 % with 32.
 const NO_LOSS: &str = "32 threads: bandwidth of arc/multilist over that of arc/locked";
 const GAIN: &str =
     "32 threads on as many cores: bandwidth of arc/multilist over that of arc/locked";
 const GAIN_AT_LEAST: f64 = 3.25;
-/// One list and sublists.
+/// Sublists and one list.
 const JUDGED: [&str; 2] = ["arc/multilist", "arc/locked"];
 
-/// The source's lockstat with 32 CPUs and one list: share of all contention in percent, waits in
-/// nanoseconds, latch and caller.
+/// The source's lockstat with 32 CPUs and one list: latch and caller, share of all contention in
+/// percent, nanoseconds per wait.
 const PUBLISHED_WAITS: [(&str, f64, f64); 3] = [
     ("ARC_mfu, remove_reference", 47.0, 67_709.0),
     ("ARC_mfu, add_reference", 46.0, 75_366.0),
     ("buf_hash_table, arc_buf_add_ref", 0.0, 436_330.0),
 ];
-/// How many threads read.
+/// Thread counts.
 const THREADS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 const QUICK_THREADS: [usize; 2] = [1, 32];
-/// The source's runs last a minute (`--seconds 60`); none here is shorter than this.
-const LEAST_RUN: Duration = Duration::from_secs(10);
+/// Minimum run length. The source's runs last a minute (`--seconds 60`).
+const MIN_RUN: Duration = Duration::from_secs(10);
 const QUICK_RUN: Duration = Duration::from_millis(10);
-/// Of TableScan's tables, about an eighth of the source's 32 files of 512 MB: with log and copies
-/// what most machines can hold, and many times a processor's caches.
+/// Size of TableScan's tables: about an eighth of the source's 32 files of 512 MB. Most machines
+/// can hold this with log and copies, and it is many times a processor's caches.
 const SIZE: Size = Size { customers: 1_350_000, transactions: 3_000, frames: 524_288 };
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Copy, Debug)]
-struct Ran {
+struct RunResult {
     mb_s: f64,
-    /// Reads, by all threads.
+    /// Reads, over all threads.
     reads: u64,
-    /// Requests for lists' latches.
+    /// Requests for the lists' latches.
     requests: u64,
 }
 
-const REQUESTS: Measure<Ran> = Measure {
-    name: "requests for a list's latch, a read",
+const REQUESTS: Measure<RunResult> = Measure {
+    name: "requests for a list's latch per read",
     unit: "",
     digits: 2,
     axis: Axis::linear,
     events: None,
     of: |ran| ran.requests as f64 / ran.reads.max(1) as f64,
 };
-/// What lockstat calls the latches of policies.
+/// lockstat's name of the policies' latches.
 const POLICY_CLASS: &str = "buffer.policy";
-const BANDWIDTH: Measure<Ran> = Measure {
+const BANDWIDTH: Measure<RunResult> = Measure {
     name: "bandwidth",
     unit: "MB/s",
     digits: 1,
@@ -89,8 +89,8 @@ const BANDWIDTH: Measure<Ran> = Measure {
     events: None,
     of: |ran| ran.mb_s,
 };
-/// The same of what was simulated.
-const PLAYED: Measure<f64> = Measure {
+/// Bandwidth of the simulations.
+const SIMULATED_BANDWIDTH: Measure<f64> = Measure {
     name: "bandwidth",
     unit: "MB/s",
     digits: 1,
@@ -99,7 +99,8 @@ const PLAYED: Measure<f64> = Measure {
     of: |mb_s| *mb_s,
 };
 
-/// One list, sublists if the engine has them, ours, and the clock without a lock.
+/// Returns the replacements: one list, sublists if the engine has them, our default, and the clock
+/// without a lock.
 fn kinds() -> Vec<ReplacementKind> {
     let wanted = |kind: &ReplacementKind| match kind {
         ReplacementKind::Wrapped(policy, wrapper) => {
@@ -114,7 +115,7 @@ fn kinds() -> Vec<ReplacementKind> {
 
 fn run(task: &Task) -> Res<Findings> {
     let quick = task.options.quick;
-    // Any tables will do: what is read are their pages.
+    // Any tables will do: only their pages are read.
     let size = if quick { Size::of(true) } else { SIZE };
     let workload = Workload::record(Kind::TableScan, size)?;
     let kinds: Vec<ReplacementKind> = kinds()
@@ -132,7 +133,7 @@ fn run(task: &Task) -> Res<Findings> {
         Progress::new(EXPERIMENT.name, kinds.len() * threads.len() * task.repetitions() as usize);
     let mut grid = Grid { title: "Measured here".into(), x: "threads", cells: Vec::new() };
     let mut waits = Vec::new();
-    // Policies take turns, so that a slow minute of the machine hits all of them.
+    // Policies take turns, so that a temporary slowdown of the machine affects all of them.
     let turns = (1..=task.repetitions())
         .flat_map(|repetition| kinds.iter().map(move |kind| (repetition, kind)));
     for (repetition, kind) in turns {
@@ -155,7 +156,7 @@ fn run(task: &Task) -> Res<Findings> {
         }
     }
     let judged = !matches!(task.part, Part::Only(_));
-    let simulated = if judged { simulated::play(quick) } else { Vec::new() };
+    let simulated = if judged { simulated::simulate_all(quick) } else { Vec::new() };
     let mut samples = vec![grid.samples(&BANDWIDTH)];
     let mut tables = vec![
         grid.table(&BANDWIDTH),
@@ -164,7 +165,7 @@ fn run(task: &Task) -> Res<Findings> {
         grid.table(&REQUESTS),
     ];
     if !simulated.is_empty() {
-        samples.push(simulated::beside_published(&simulated).samples(&PLAYED));
+        samples.push(simulated::beside_published(&simulated).samples(&SIMULATED_BANDWIDTH));
     }
     if task.part == Part::Whole {
         tables.push(simulated::sensitivity(quick));
@@ -180,9 +181,9 @@ fn run(task: &Task) -> Res<Findings> {
     })
 }
 
-/// Sublists against one list, here and where the source saw a gain; and the simulation's
+/// Judges sublists against one list, here and where the source saw a gain; and the simulation's
 /// predictions.
-fn bars(grid: &Grid<Ran>, simulated: &[simulated::Played]) -> Vec<Bar> {
+fn bars(grid: &Grid<RunResult>, simulated: &[simulated::Simulated]) -> Vec<Bar> {
     let most = THREADS[THREADS.len() - 1];
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let reading = |system: &str| {
@@ -210,7 +211,7 @@ fn length(task: &Task) -> Duration {
     if task.options.quick {
         QUICK_RUN
     } else {
-        Duration::from_secs(task.options.seconds.into()).max(LEAST_RUN)
+        Duration::from_secs(task.options.seconds.into()).max(MIN_RUN)
     }
 }
 
@@ -219,7 +220,7 @@ fn configuration(task: &Task, workload: &Workload) -> Configuration {
         (
             "reads",
             format!(
-                "of {} pages of {PAGE_SIZE} bytes, all in the pool, copied whole, each told to the policy {} times",
+                "of {} pages of {PAGE_SIZE} bytes, all in the pool, copied whole, each reported to the policy {} times",
                 workload.pages.len(),
                 simulated::LOCKS_A_READ
             ),
@@ -231,8 +232,9 @@ fn configuration(task: &Task, workload: &Workload) -> Configuration {
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Threads read. As in the source, and in its simulation, a read asks for the list's lock twice.
-fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> Res<Ran> {
+/// Runs the reading threads. As in the source and its simulation, a read requests the list's lock
+/// twice.
+fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> Res<RunResult> {
     lockstat::reset();
     let stop = AtomicBool::new(false);
     let began = Instant::now();
@@ -247,8 +249,8 @@ fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> R
             block.copy_from_slice(&pool.read(id).map_err(missing)?);
             black_box(&mut block);
             reads += 1;
-            // Relaxed: a sign, nothing is handed over by it. One read at least, however late the
-            // thread has a core.
+            // Relaxed: a stop flag; it publishes no data. Each thread reads at least once, even if
+            // it got a core late.
             if stop.load(Ordering::Relaxed) {
                 return Ok::<_, String>(reads);
             }
@@ -268,22 +270,22 @@ fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> R
             .sum::<Res<u64>>()
     })?;
     let elapsed = began.elapsed().as_secs_f64();
-    // Every row of a class has the requests of all its callers.
+    // Each row of a class has the requests of all its call sites.
     let policy = lockstat::contention().into_iter().filter(|row| row.name == POLICY_CLASS);
     let requests = policy.map(|row| row.requests).max().unwrap_or(0);
-    Ok(Ran {
+    Ok(RunResult {
         mb_s: reads as f64 * PAGE_SIZE as f64 / elapsed / f64::from(1 << 20),
         reads,
         requests,
     })
 }
 
-/// A row of lockstat: the system, latch and caller, waits, their share of all, and how long one
-/// takes.
+/// A row of lockstat: system, latch and caller, waits, their share of all waits, nanoseconds per
+/// wait.
 type Waited = (String, String, u64, f64, f64);
 
-/// The three latches and callers that waited most often since the last reset: of the last run,
-/// which had the most threads.
+/// Returns the three latches and callers with the most waits since the last reset, that is in the
+/// last run, which had the most threads.
 fn waited(system: &str) -> Vec<Waited> {
     let mut rows = lockstat::contention();
     let all: u64 = rows.iter().map(|row| row.contended).sum();
@@ -308,14 +310,14 @@ fn lockstat_table(waits: Vec<Waited>) -> Table {
         Column::ours("system", ""),
         Column::ours("latch and caller", ""),
         Column::ours("waits", ""),
-        Column::ours("of all", "%"),
-        Column::published("of all", "%"),
-        Column::ours("a wait", "ns"),
-        Column::published("a wait", "ns"),
+        Column::ours("share", "%"),
+        Column::published("share", "%"),
+        Column::ours("per wait", "ns"),
+        Column::published("per wait", "ns"),
     ];
     let ours = waits.into_iter().map(|(system, latch, count, share, mean)| {
         let number = |value, digits| table::Cell::number(value, digits);
-        // Of too few waits there is a count and no share.
+        // Too few waits are shown as a count without a share.
         let share = if share.is_finite() { number(share, 0) } else { table::Cell::Empty };
         let cells = [
             number(count as f64, 0),
@@ -347,7 +349,7 @@ fn lockstat_table(waits: Vec<Waited>) -> Table {
     }
 }
 
-fn found(grid: &Grid<Ran>) -> Vec<String> {
+fn found(grid: &Grid<RunResult>) -> Vec<String> {
     let most = THREADS[THREADS.len() - 1] as f64;
     let mut systems: Vec<&String> = grid.cells.iter().map(|cell| &cell.system).collect();
     systems.dedup();
@@ -372,12 +374,12 @@ mod tests {
 
     static HITS: AtomicU64 = AtomicU64::new(0);
 
-    /// Counts what it is told of hits.
+    /// Counts the hits reported to it.
     struct Counting(ClockSweep);
 
     impl Replacement for Counting {
         fn hit(&self, frame: FrameId, page: PageId) {
-            // Relaxed: a count, read when the threads have ended.
+            // Relaxed: a count, read after the threads have ended.
             HITS.fetch_add(1, Ordering::Relaxed);
             self.0.hit(frame, page);
         }
@@ -397,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_is_told_to_the_policy_as_often_as_simulated() {
+    fn reads_notify_the_policy_as_often_as_simulated() {
         let size = Size::of(true);
         let workload = Workload::record(Kind::TableScan, size).unwrap();
         let replacement = ReplacementKind::Custom(ReplacementFactory::Notified(|frames| {
@@ -418,14 +420,14 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_reads_from_one_list_and_shows_the_published() {
+    fn quick_run_covers_lists_and_published_points() {
         let options =
             Options { quick: true, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
         let record = Record::make(&EXPERIMENT, &Task { options, part: Part::Whole }).unwrap();
         let measured = &record.findings.samples[0].series;
         assert!(measured.iter().any(|s| s.name == "arc/locked") && measured.len() >= 3);
         assert!(measured.iter().all(|s| s.points.iter().all(|p| p.y[0] > 0.0)));
-        // Their number is not checked: lockstat counts other tests of this process, too.
+        // The values are not checked: lockstat also counts other tests of this process.
         assert_eq!(record.findings.tables[3].rows.len(), record.findings.tables[0].rows.len());
         assert_eq!(record.findings.tables[1].rows.len(), simulated::PUBLISHED.len());
         let judged: Vec<&str> = record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();

@@ -1,11 +1,11 @@
-//! The source's machine, simulated around the real code of ARC behind one lock and of ARC's
+//! Simulates the source's machine around the real code of ARC behind one lock and of ARC with
 //! sublists.
 //!
-//! Three costs are fitted, to three of the twelve published numbers: the work of a read (one CPU),
-//! what a crowd adds to the lock (one list, 32 CPUs), and the bandwidth that all CPUs share
-//! (sublists, 32 CPUs). With one CPU both curves are the work of a read, so that the eight points
-//! from 2 to 16 CPUs are predicted. The other costs are estimates: [`sensitivity`] shows what each
-//! does to the predictions.
+//! Three costs are fitted to three of the twelve published numbers: the work of a read (one CPU),
+//! the cost that waiters add to the lock (one list, 32 CPUs), and the memory bandwidth that all
+//! CPUs share (sublists, 32 CPUs). With one CPU both curves show the work of a read. The eight
+//! points from 2 to 16 CPUs are therefore predicted. The other costs are estimates: [`sensitivity`]
+//! shows their effect on the predictions.
 
 use super::THREADS;
 use crate::bars::{Bar, Reading};
@@ -21,7 +21,7 @@ use clearway_buffer::PAGE_SIZE;
 use clearway_replacement::{MultilistKind, PolicyKind, WrapperKind};
 use clearway_traces::Rng;
 
-/// CPUs, and MB/s after and before, as published; those of one CPU are KB/s there.
+/// Published MB/s by number of CPUs: CPUs, after, before. The source gives KB/s for one CPU.
 pub const PUBLISHED: [(usize, f64, f64); 6] = [
     (1, 833_163.0 / 1024.0, 840_893.0 / 1024.0),
     (2, 1520.2, 1559.5),
@@ -31,8 +31,9 @@ pub const PUBLISHED: [(usize, f64, f64); 6] = [
     (32, 9896.6, 3036.2),
 ];
 
-/// The source's machine, a virtual one. A hit takes the list's lock twice, and what is between is
-/// half a read: together 8 KiB at its rate on one CPU. Waiters spin, since the owner runs.
+/// Costs of the source's virtual machine. A hit takes the list's lock twice, with half a read in
+/// between; together they take as long as 8 KiB at the rate of one CPU. Waiters spin while the
+/// owner runs.
 pub const SOURCE: Costs = Costs {
     work_ns: 4_450.0,
     note_ns: 0.0,
@@ -50,20 +51,20 @@ pub const SOURCE: Costs = Costs {
 
 /// Seeds of the simulations.
 pub const SEEDS: [u64; 3] = [1, 2, 3];
-/// Requests for the list's lock by read, in the source's: one to add a reference and one to remove
+/// Requests for the list's lock per read in the source: one to add a reference and one to remove
 /// it.
 pub const LOCKS_A_READ: usize = 2;
-/// Reads between two times that a thread gives others the core.
+/// Reads after which a thread yields its core.
 const READS_A_TURN: u64 = 500;
-const PLAYED: u64 = 300_000;
-const QUICK_PLAYED: u64 = 3_000;
+const SIMULATED_ACCESSES: u64 = 300_000;
+const QUICK_ACCESSES: u64 = 3_000;
 
-/// What was simulated with a number of CPUs, for each seed.
-pub struct Played {
+/// Simulations with one number of CPUs, one per seed.
+pub struct Simulated {
     cores: usize,
     /// ARC behind one lock.
     one_list: Vec<Outcome>,
-    /// ARC over as many sublists as there are CPUs, and at least four.
+    /// ARC with one sublist per CPU, and at least four.
     sublists: Vec<Outcome>,
 }
 
@@ -71,7 +72,7 @@ pub struct Played {
 #[derive(Clone, Copy)]
 struct Curve {
     name: &'static str,
-    of: fn(&Played) -> &[Outcome],
+    of: fn(&Simulated) -> &[Outcome],
     published: fn(&(usize, f64, f64)) -> f64,
 }
 
@@ -80,24 +81,24 @@ const CURVES: [Curve; 2] = [
     Curve { name: "sublists", of: |played| &played.sublists, published: |(_, after, _)| *after },
 ];
 
-/// Whether a cost was fitted to the points with this number of CPUs.
+/// Returns true if a cost was fitted to the points with this number of CPUs.
 fn is_fitted(cores: usize) -> bool {
     [1, 32].contains(&cores)
 }
 
-/// Plays the source's machine with each number of CPUs.
-pub fn play(quick: bool) -> Vec<Played> {
-    play_with(SOURCE, if quick { QUICK_PLAYED } else { PLAYED }, &SEEDS)
+/// Simulates the source's machine with each number of CPUs.
+pub fn simulate_all(quick: bool) -> Vec<Simulated> {
+    simulate_with(SOURCE, if quick { QUICK_ACCESSES } else { SIMULATED_ACCESSES }, &SEEDS)
 }
 
-fn play_with(costs: Costs, accesses: u64, seeds: &[u64]) -> Vec<Played> {
+fn simulate_with(costs: Costs, accesses: u64, seeds: &[u64]) -> Vec<Simulated> {
     const PAGES: u64 = 20_000;
     const FEWEST: usize = 4;
     let one_list =
         Called::Wrapped(PolicyKind::Arc, |policy, frames| WrapperKind::Locked.wrap(policy, frames));
     let mut rng = Rng::new(1);
-    // A read is two accesses to one page. A thread reads on and on: it gives others the core
-    // rarely, as at the end of its time slice.
+    // A read is two accesses to one page. A thread reads continuously and yields rarely, as at the
+    // end of its time slice.
     let mut turn =
         || (0..READS_A_TURN).flat_map(|_| [rng.below(PAGES) as u32; LOCKS_A_READ]).collect();
     let reads: Transactions = (0..PAGES / READS_A_TURN).map(|_| turn()).collect();
@@ -111,13 +112,13 @@ fn play_with(costs: Costs, accesses: u64, seeds: &[u64]) -> Vec<Played> {
             seeds.iter().map(one).collect()
         };
         let sublists = Called::Sublists(MultilistKind::Arc, cores.max(FEWEST) as u32);
-        Played { cores, one_list: outcomes(one_list), sublists: outcomes(sublists) }
+        Simulated { cores, one_list: outcomes(one_list), sublists: outcomes(sublists) }
     };
     PUBLISHED.iter().map(|(cores, ..)| played(*cores)).collect()
 }
 
-/// The simulated bandwidths and the published ones.
-pub fn beside_published(simulated: &[Played]) -> Grid<f64> {
+/// Returns the simulated bandwidths beside the published ones.
+pub fn beside_published(simulated: &[Simulated]) -> Grid<f64> {
     let cells = simulated.iter().zip(&PUBLISHED).flat_map(|(played, point)| {
         CURVES.into_iter().flat_map(move |curve| {
             let cell = |what: &str, figures| Cell {
@@ -140,23 +141,23 @@ fn mb_s(outcome: &Outcome) -> f64 {
     outcome.rate() * 1e6 / LOCKS_A_READ as f64 * PAGE_SIZE as f64 / f64::from(1 << 20)
 }
 
-/// The median over the seeds.
+/// Returns the median over the seeds.
 fn typical(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> Option<f64> {
     median(&outcomes.iter().map(of).collect::<Vec<_>>())
 }
 
-/// The mean wait for a list's lock, in microseconds.
+/// Returns the mean wait for a list's lock, in microseconds.
 fn wait_us(outcomes: &[Outcome]) -> Option<f64> {
     typical(outcomes, |outcome| outcome.waited_ns / outcome.waits as f64 / 1e3)
 }
 
-/// How much of the CPUs' time went into waiting for lists' locks, in percent.
+/// Returns the share of CPU time spent waiting for lists' locks, in percent.
 fn waiting(cores: usize, outcomes: &[Outcome]) -> Option<f64> {
     typical(outcomes, |outcome| outcome.waited_ns * 100.0 / (outcome.elapsed_ns * cores as f64))
 }
 
-/// The published points beside the simulated ones.
-pub fn published(simulated: &[Played]) -> Table {
+/// Renders the published points beside the simulated ones.
+pub fn published(simulated: &[Simulated]) -> Table {
     let columns = vec![
         Column::ours("CPUs", ""),
         Column::ours("basis", ""),
@@ -164,7 +165,7 @@ pub fn published(simulated: &[Played]) -> Table {
         Column::published("one list", "MB/s"),
         Column::ours("sublists, simulated", "MB/s"),
         Column::published("sublists", "MB/s"),
-        Column::ours("a wait, one list, simulated", "us"),
+        Column::ours("one list, simulated, per wait", "us"),
         Column::ours("waiting, one list, simulated", "%"),
         Column::ours("waiting, sublists, simulated", "%"),
     ];
@@ -188,18 +189,18 @@ pub fn published(simulated: &[Played]) -> Table {
     Table { title, columns, rows: PUBLISHED.iter().map(row).collect() }
 }
 
-/// The eight predictions with each cost halved and doubled, the others as given.
+/// Renders the eight predictions with each cost halved and doubled, the others as given.
 pub fn sensitivity(quick: bool) -> Table {
-    let accesses = if quick { QUICK_PLAYED / 10 } else { PLAYED / 10 };
+    let accesses = if quick { QUICK_ACCESSES / 10 } else { SIMULATED_ACCESSES / 10 };
     let mut columns = vec![
         Column::ours("prediction", "MB/s"),
         Column::published("", ""),
         Column::ours("as given", ""),
     ];
-    let mut all = vec![play_with(SOURCE, accesses, &SEEDS[..1])];
+    let mut all = vec![simulate_with(SOURCE, accesses, &SEEDS[..1])];
     for (heading, costs) in SOURCE.varied() {
         columns.push(Column::ours(&heading, ""));
-        all.push(play_with(costs, accesses, &SEEDS[..1]));
+        all.push(simulate_with(costs, accesses, &SEEDS[..1]));
     }
     let mut rows = Vec::new();
     for curve in CURVES {
@@ -217,14 +218,14 @@ pub fn sensitivity(quick: bool) -> Table {
         }
     }
     Table {
-        title: "Predictions with each cost halved and doubled, the others as given".into(),
+        title: "Predictions with one cost halved or doubled, the others as given".into(),
         columns,
         rows,
     }
 }
 
-/// How far each prediction is off, as a share of the published number.
-fn predictions(simulated: &[Played]) -> Vec<(Curve, usize, f64)> {
+/// Returns the relative deviation of each prediction from the published number.
+fn predictions(simulated: &[Simulated]) -> Vec<(Curve, usize, f64)> {
     let mut off = Vec::new();
     for curve in CURVES {
         for (played, point) in
@@ -238,16 +239,16 @@ fn predictions(simulated: &[Played]) -> Vec<(Curve, usize, f64)> {
     off
 }
 
-/// How many predictions hold, of all.
-pub fn bar(simulated: &[Played]) -> Option<Bar> {
+/// Judges how many predictions hold.
+pub fn bar(simulated: &[Simulated]) -> Option<Bar> {
     let off = predictions(simulated);
     let met = off.iter().filter(|(_, _, off)| off.abs() <= TOLERANCE).count();
     let met_of = |met| vec![Reading::new("met", met, "points", 0)];
     point::bar_of(met as f64, off.len() as f64, met_of)
 }
 
-/// In words, the missed predictions first.
-pub fn agreement(simulated: &[Played]) -> Vec<String> {
+/// Summarises the agreement, missed predictions first.
+pub fn agreement(simulated: &[Simulated]) -> Vec<String> {
     if simulated.is_empty() {
         return Vec::new();
     }
@@ -265,12 +266,12 @@ pub fn agreement(simulated: &[Played]) -> Vec<String> {
         said.push(format!("Predictions that fail: {}.", list(missed)));
     }
     said.push(format!(
-        "{} of {} predictions are within a tenth: {}. Both points with 1 CPU and both with 32 are fitted.",
+        "{} of {} predictions are within 10 %: {}. Both points with 1 CPU and both with 32 are fitted.",
         met.len(),
         off.len(),
         list(met)
     ));
-    said.push("Two cores do not hold a list's lock for long enough to show what the source's 32 CPUs show.".into());
+    said.push("Two cores do not hold a list's lock long enough to show the effects of the source's 32 CPUs.".into());
     said
 }
 
@@ -279,12 +280,12 @@ mod tests {
     use super::*;
 
     fn rates(curve: Curve) -> Vec<f64> {
-        play(true).iter().filter_map(|played| typical((curve.of)(played), mb_s)).collect()
+        simulate_all(true).iter().filter_map(|played| typical((curve.of)(played), mb_s)).collect()
     }
 
-    /// One CPU and 32 are what costs are fitted to.
+    /// Costs are fitted to the points with one and 32 CPUs.
     #[test]
-    fn the_simulated_machine_is_the_sources() {
+    fn fitted_points_match_the_source() {
         for curve in CURVES {
             let rates = rates(curve);
             for (at, most) in [(0, 0.03), (5, 0.05)] {
@@ -298,36 +299,36 @@ mod tests {
         }
     }
 
-    /// What the source saw: with one list more CPUs come to read less.
+    /// As in the source, one list delivers less with more CPUs beyond a peak.
     #[test]
-    fn one_list_has_a_peak() {
+    fn one_list_has_a_throughput_peak() {
         let rates = rates(CURVES[0]);
         assert!(rates[3] > 4.0 * rates[0] && rates[5] < rates[3], "{rates:?}");
     }
 
-    /// With sublists each CPU adds, until what they share is used up; with few CPUs nothing is
-    /// lost.
+    /// With sublists each CPU adds bandwidth until the shared memory is saturated; few CPUs lose
+    /// nothing.
     #[test]
-    fn sublists_scale_and_lose_nothing_with_few_cpus() {
+    fn sublists_scale_without_loss_on_few_cpus() {
         let (one_list, sublists) = (rates(CURVES[0]), rates(CURVES[1]));
         assert!((0..3).all(|at| sublists[at] > 0.98 * one_list[at]), "{one_list:?} {sublists:?}");
         assert!(
             sublists[3] > 7.0 * sublists[0] && sublists[5] > 2.5 * one_list[5],
             "{one_list:?} {sublists:?}"
         );
-        let played = &play(true)[5];
+        let played = &simulate_all(true)[5];
         let waiting = CURVES.map(|curve| waiting(32, (curve.of)(played)).unwrap());
         assert!(waiting[1] < waiting[0] / 5.0, "{waiting:?} % of the CPUs' time");
     }
 
     #[test]
-    fn eight_points_are_predicted_and_every_cost_is_varied() {
+    fn sensitivity_varies_every_cost_of_eight_points() {
         let sensitivity = sensitivity(true);
         assert_eq!(sensitivity.rows.len(), 8);
         assert_eq!(sensitivity.columns.len(), 3 + 2 * 9, "{:?}", sensitivity.columns);
-        let bar = bar(&play(true)).unwrap();
+        let bar = bar(&simulate_all(true)).unwrap();
         assert!(bar.explained().contains("of 8 predictions"), "{}", bar.explained());
-        let said = agreement(&play(true)).join(" ");
+        let said = agreement(&simulate_all(true)).join(" ");
         assert!(said.contains("of 8 predictions"), "{said}");
     }
 }

@@ -1,8 +1,8 @@
-//! A trace run over in order, by a policy alone or in a wrapper: which accesses miss depends on
-//! nothing else, so that one run is enough.
+//! Replays a trace in order on one thread, against a policy alone or in a wrapper. The misses
+//! depend on nothing else, so one run is enough.
 //!
-//! A page that is resident is a hit. For one that is not, a frame that was never used is taken, or
-//! else the policy's first proposal.
+//! A resident page is a hit. A missing page gets a frame that was never used, or else the policy's
+//! first proposed victim.
 
 use clearway_replacement::{Policy, Probe};
 use clearway_traces::Trace;
@@ -10,13 +10,13 @@ use clearway_types::{FrameId, PageId, PartitionId};
 
 const NOWHERE: u32 = u32::MAX;
 
-/// What is told of accesses, and asked for victims.
-pub trait Told {
-    /// `access` is the number of the access in the trace.
+/// Replacement state under test: receives hits and misses, and proposes victims.
+pub trait PolicyState {
+    /// Records a hit; `access` is the index of the access in the trace.
     fn hit(&mut self, access: usize, frame: FrameId, page: PageId);
-    /// A page was brought into a frame.
+    /// Records that a page was loaded into a frame.
     fn miss(&mut self, access: usize, frame: FrameId, page: PageId);
-    /// Proposes victims.
+    /// Proposes victims to `probe`.
     fn evict(
         &mut self,
         access: usize,
@@ -25,8 +25,8 @@ pub trait Told {
     ) -> Option<FrameId>;
 }
 
-/// A policy alone.
-impl Told for Box<dyn Policy> {
+/// A policy without a wrapper.
+impl PolicyState for Box<dyn Policy> {
     fn hit(&mut self, _: usize, frame: FrameId, _: PageId) {
         (**self).hit(frame);
     }
@@ -43,20 +43,21 @@ impl Told for Box<dyn Policy> {
     }
 }
 
-/// The page of that number in a trace.
+/// Returns the page with this number in a trace.
 pub fn page(no: u32) -> PageId {
     PageId::new(PartitionId(0), no)
 }
 
-/// How often a pool of `frames` frames misses. An error if a full pool has no victim.
-pub fn misses(told: &mut impl Told, trace: &Trace, frames: u32) -> Result<u64, String> {
+/// Replays the trace on a pool of `frames` frames and returns the misses. Fails if a full pool
+/// finds no victim.
+pub fn misses(state: &mut impl PolicyState, trace: &Trace, frames: u32) -> Result<u64, String> {
     let mut frame_of = vec![NOWHERE; trace.distinct as usize];
     let mut holds = Vec::with_capacity(frames as usize);
     let mut misses = 0;
     for (access, no) in trace.pages.iter().enumerate() {
         let at = frame_of[*no as usize];
         if at != NOWHERE {
-            told.hit(access, FrameId(at), page(*no));
+            state.hit(access, FrameId(at), page(*no));
             continue;
         }
         misses += 1;
@@ -64,7 +65,7 @@ pub fn misses(told: &mut impl Told, trace: &Trace, frames: u32) -> Result<u64, S
             holds.push(*no);
             FrameId(holds.len() as u32 - 1)
         } else {
-            let victim = told.evict(access, page(*no), &mut |_| Probe::Take);
+            let victim = state.evict(access, page(*no), &mut |_| Probe::Take);
             let victim =
                 victim.ok_or_else(|| format!("{}: no victim at access {access}", trace.name))?;
             let left = std::mem::replace(&mut holds[victim.0 as usize], *no);
@@ -72,7 +73,7 @@ pub fn misses(told: &mut impl Told, trace: &Trace, frames: u32) -> Result<u64, S
             victim
         };
         frame_of[*no as usize] = frame.0;
-        told.miss(access, frame, page(*no));
+        state.miss(access, frame, page(*no));
     }
     Ok(misses)
 }
@@ -84,9 +85,9 @@ mod tests {
     use clearway_traces::{generate, opt_misses};
 
     #[test]
-    fn lru_misses_what_it_must() {
+    fn lru_misses_match_a_hand_count() {
         let trace = Trace::new("t", [1, 2, 3, 1, 4, 1, 2]);
-        // With three frames 2 is the least recently used when 4 comes.
+        // With three frames, page 2 is the least recently used when page 4 arrives.
         assert_eq!(misses(&mut PolicyKind::Lru.build(3), &trace, 3), Ok(5));
         assert_eq!(misses(&mut PolicyKind::Lru.build(4), &trace, 4), Ok(4));
     }

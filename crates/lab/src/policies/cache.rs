@@ -1,20 +1,19 @@
-//! A policy as a cache of numbers: the least that a policy needs around it to be held against
-//! caches that are crates.
+//! A cache of integers around a policy: the minimum needed to compare a policy with cache crates.
 //!
-//! A hash table of chains through the frames, as the pool's: a search takes no latch, a change
-//! takes that of a shard of the buckets. A frame holds a key and a value of eight bytes each. On a
-//! hit the policy is told of the frame; on a miss it is asked for one, if none is free, and told
-//! what came into it. The same for every policy and wrapper.
+//! The hash table chains through the frames, like the pool's. Lookups take no latch; changes take
+//! the latch of one shard of the buckets. A frame holds a key and a value of 8 bytes each. The
+//! policy is notified of every hit and miss, and chooses a victim if no frame is free. This code is
+//! the same for every policy and wrapper.
 //!
 //! # Invariants
-//! 1. A frame is in the list of free frames, with the one thread that fills it, or in the chain of
-//!    its key's bucket; a key is in one frame at most.
-//! 2. A frame's version is odd while it is in no chain, and another for every key that it has held:
-//!    what was read between two equal, even versions belongs together.
+//! 1. A frame is in exactly one place: the free list, the thread that fills it, or the chain of its
+//!    key's bucket. A key is in at most one frame.
+//! 2. A frame's version is odd while the frame is in no chain, and differs for every key the frame
+//!    has held. Data read between two equal, even versions is consistent.
 //!
 //! # Locking
-//! The policy's latch, if it has one, and under it that of a shard; the latch of the free list
-//! alone.
+//! The policy's latch, if it has one, is acquired before a shard's latch. The free list's latch is
+//! acquired alone.
 //!
 //! Source: the page table of `clearway-buffer`; sequence locks (Boehm, MSPC 2012).
 
@@ -23,16 +22,16 @@ use clearway_replacement::{Probe, Replacement, ReplacementKind};
 use clearway_types::{FrameId, PageId};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Shards of the buckets, each with a latch.
+/// Number of bucket shards; each has a latch.
 const SHARDS: usize = 64;
-/// A search without a latch gives up after so many steps: it may have gone astray, and a miss is
+/// A lookup gives up after this many steps, since concurrent changes can lead it astray. A miss is
 /// confirmed under the latch.
 const CHAIN_LIMIT: usize = 32;
 const END: u32 = u32::MAX;
-/// No key: none is so large.
+/// Marks an empty frame; no key is this large.
 const NONE: u64 = u64::MAX;
 
-/// A cache of so many keys.
+/// A cache of fixed capacity.
 pub struct Cache {
     frames: Box<[Frame]>,
     buckets: Box<[AtomicU32]>,
@@ -40,7 +39,7 @@ pub struct Cache {
     shards: Box<[CachePadded<Latched<(), ParkLatch>>]>,
     replacement: Box<dyn Replacement>,
     free: Latched<Vec<FrameId>, ParkLatch>,
-    /// How many `free` has, for those who would look in vain.
+    /// Length of `free`; saves taking its latch when it is empty.
     free_count: CachePadded<AtomicU32>,
 }
 
@@ -53,34 +52,34 @@ struct Frame {
 }
 
 impl Frame {
-    /// Its value, if it holds `key` all the while.
+    /// Returns the value if the frame holds `key` throughout the read.
     #[inline]
     fn value_of(&self, key: u64) -> Option<u64> {
-        // Acquire: pairs with the Release in `publish`, so that key and value are at least as new
-        // as the version.
+        // Acquire: pairs with the Release in `publish`. Key and value are at least as new as the
+        // version.
         let version = self.version.load(Ordering::Acquire);
         if version & 1 == 1 || self.key.load(Ordering::Relaxed) != key {
             return None;
         }
         let value = self.value.load(Ordering::Relaxed);
-        // Pairs with the fence in `clear`: had the value been of a later key, the version would
-        // have moved on.
+        // Pairs with the fence in `clear`: if the value belonged to a later key, the version has
+        // changed.
         fence(Ordering::Acquire);
         (self.version.load(Ordering::Relaxed) == version).then_some(value)
     }
 
-    /// Ends what the frame held. By its chain's latch holder.
+    /// Empties the frame. Requires the chain's latch.
     fn clear(&self) {
-        // Relaxed load: only the chain's latch holder and the frame's owner change it.
+        // Relaxed: only the holder of the chain's latch and the frame's owner change it.
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version | 1, Ordering::Relaxed);
-        // Release: pairs with the fence in `value_of`: whoever reads what is written from here on
-        // sees the odd version.
+        // Release: pairs with the fence in `value_of`. A reader that sees a later write to this
+        // frame sees the odd version.
         fence(Ordering::Release);
         self.key.store(NONE, Ordering::Relaxed);
     }
 
-    /// By the frame's owner, before it is linked.
+    /// Fills the frame. Requires ownership of the frame, before it is linked.
     fn publish(&self, key: u64, value: u64) {
         // Relaxed: published by the Release below.
         self.key.store(key, Ordering::Relaxed);
@@ -92,7 +91,7 @@ impl Frame {
 }
 
 impl Cache {
-    /// A cache of `capacity` keys that chooses victims so.
+    /// Creates a cache of `capacity` keys with this replacement.
     pub fn new(capacity: u32, kind: ReplacementKind) -> Self {
         let frame = |_| Frame {
             version: AtomicU32::new(1),
@@ -112,11 +111,11 @@ impl Cache {
         }
     }
 
-    /// The value of a key that is cached.
+    /// Returns the value of a cached key.
     #[inline]
     pub fn get(&self, key: u64) -> Option<u64> {
-        // Acquire, here and below: pairs with the Release stores in `insert` and `take`: the frame
-        // and its link.
+        // Acquire, here and below: pairs with the Release stores of the link in `insert` and
+        // `take`.
         let mut at = self.buckets[self.bucket(key)].load(Ordering::Acquire);
         for _ in 0..CHAIN_LIMIT {
             let frame = self.frames.get(at as usize)?;
@@ -129,7 +128,7 @@ impl Cache {
         None
     }
 
-    /// Brings a key in, unless it is there by now.
+    /// Inserts a key unless it is already cached.
     pub fn insert(&self, key: u64, value: u64) {
         let frame = self.frame_for(key);
         let (id, frame) = (frame, &self.frames[frame.0 as usize]);
@@ -142,8 +141,8 @@ impl Cache {
         }
         frame.publish(key, value);
         let bucket = &self.buckets[bucket];
-        // Relaxed load: changed only under the latch. Release stores: pair with the Acquires in
-        // `get`.
+        // Relaxed load: only changed under the latch. Release stores: pair with the Acquire loads
+        // in `get`.
         frame.next.store(bucket.load(Ordering::Relaxed), Ordering::Release);
         bucket.store(id.0, Ordering::Release);
         drop(latch);
@@ -156,10 +155,10 @@ impl Cache {
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
-    /// Whether the key is in its chain. Under the chain's latch.
+    /// Returns true if the key is in its chain. Requires the chain's latch.
     fn is_linked(&self, bucket: usize, key: u64) -> bool {
-        // Relaxed, here and in `take`: all changes of this chain are made under the latch that the
-        // caller holds.
+        // Relaxed, here and in `take`: this chain only changes under the latch that the caller
+        // holds.
         let mut at = self.buckets[bucket].load(Ordering::Relaxed);
         while let Some(frame) = self.frames.get(at as usize) {
             if frame.key.load(Ordering::Relaxed) == key {
@@ -170,8 +169,8 @@ impl Cache {
         false
     }
 
-    /// Takes a proposed frame out of its chain, if it is still in one: policies without a latch may
-    /// propose it to two threads.
+    /// Unlinks a proposed frame from its chain. Skips a frame that is no longer linked: policies
+    /// without a latch can propose it to two threads.
     fn take(&self, id: FrameId) -> Probe {
         let frame = &self.frames[id.0 as usize];
         let key = frame.key.load(Ordering::Relaxed);
@@ -197,7 +196,7 @@ impl Cache {
         }
     }
 
-    /// A frame that is the caller's.
+    /// Returns a frame owned by the caller.
     fn frame_for(&self, key: u64) -> FrameId {
         loop {
             // Relaxed: a hint.
@@ -211,7 +210,7 @@ impl Cache {
             if let Some(frame) = self.replacement.evict(incoming, &mut |frame| self.take(frame)) {
                 return frame;
             }
-            // Every frame is with a thread that fills it.
+            // Every frame is being filled by some thread.
             std::thread::yield_now();
         }
     }
@@ -227,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_replacement_keeps_a_cache_of_its_size() {
+    fn caches_hold_exactly_their_capacity() {
         for kind in ReplacementKind::all() {
             let cache = Cache::new(64, kind);
             let mut hits = 0;
@@ -247,10 +246,10 @@ mod tests {
         }
     }
 
-    /// Invariant 2: threads that bring in the same few keys never see another's value, and lose no
+    /// Invariant 2: threads that insert the same few keys never see another key's value and lose no
     /// frame.
     #[test]
-    fn threads_see_whole_frames_and_lose_none() {
+    fn threads_read_consistent_frames_and_lose_none() {
         for kind in ReplacementKind::all() {
             let cache = Cache::new(16, kind);
             std::thread::scope(|scope| {

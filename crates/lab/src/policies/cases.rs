@@ -1,60 +1,60 @@
-//! Which traces are run over, with pools of which sizes.
+//! The traces and pool sizes of an experiment.
 
 use crate::experiment::{Part, Task};
 use clearway_harness::Res;
 use clearway_traces::{FIGURES, Known, Trace, generate, load};
 use std::rc::Rc;
 
-/// The trace that is drawn here, whose pages are used by Zipf's law.
+/// Name of the generated trace with a Zipf distribution.
 const ZIPF: &str = "zipf";
-/// The trace of a transaction-processing database (ARC's paper).
+/// Trace of an OLTP database, from the ARC paper.
 const OLTP: &str = "OLTP";
 
-/// Pages, skew (YCSB's), accesses, seed and pool of the Zipf trace.
+/// Parameters of the Zipf trace: pages, skew (as in YCSB), accesses, seed and pool size.
 const ZIPF_PAGES: u32 = 1_000_000;
 const ZIPF_SKEW: f64 = 0.99;
 const ZIPF_ACCESSES: usize = 4_000_000;
 const ZIPF_SEED: u64 = 1;
 const ZIPF_FRAMES: u32 = 50_000;
 
-/// Of a quick run.
+/// Sizes of a quick run.
 const QUICK_ACCESSES: usize = 20_000;
 const QUICK_FRAMES: u32 = 200;
-/// The literature's trace that a quick run takes with it, where it is there.
+/// The published trace that a quick run includes, if it is present.
 const QUICK_TRACE: &str = "lirs_cpp";
 
-/// A trace with a pool of one size.
+/// A trace with one pool size.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The accesses.
+    /// The trace.
     pub trace: Rc<Trace>,
-    /// The pool's size.
+    /// Pool size in frames.
     pub frames: u32,
-    /// What is known of policies there, by their names.
+    /// Published results, by policy name.
     pub known: &'static [(&'static str, Known)],
 }
 
 /// The cases of a run.
 #[derive(Debug)]
 pub struct Cases {
-    /// All that are wanted and there.
+    /// The requested cases whose trace is present.
     pub cases: Vec<Case>,
-    /// Names of traces that are not there.
+    /// Names of missing traces.
     pub missing: Vec<&'static str>,
 }
 
 impl Case {
-    /// As tables and `--only` call it.
+    /// Name in tables and for `--only`.
     pub fn name(&self) -> String {
         format!("{} at {}", self.trace.name, self.frames)
     }
 
-    /// Whether the rates of caches are drawn for it.
+    /// Returns true if the report draws the cache throughput of this case.
     pub fn is_raced(&self) -> bool {
         [ZIPF, OLTP].contains(&self.trace.name.as_str())
     }
 
-    /// The hit ratio in percent that was published for a policy.
+    /// Returns the published hit ratio of a policy, in percent.
     pub fn published(&self, policy: &str) -> Option<f64> {
         let known = self.known.iter().find(|(name, _)| *name == policy)?.1;
         Some(match known {
@@ -65,8 +65,7 @@ impl Case {
     }
 }
 
-/// The cases of this part of the experiment. A trace that cannot be read is an error; one that is
-/// not there is not.
+/// Returns the requested cases. An unreadable trace is an error; a missing one is not.
 pub fn cases(task: &Task) -> Res<Cases> {
     let mut cases = Cases { cases: Vec::new(), missing: Vec::new() };
     let mut last: Option<Rc<Trace>> = None;
@@ -105,14 +104,14 @@ pub fn cases(task: &Task) -> Res<Cases> {
         let trace = generate::zipf(ZIPF_PAGES, ZIPF_SKEW, ZIPF_ACCESSES, ZIPF_SEED);
         cases.cases.push(drawn(trace, ZIPF_FRAMES));
     }
-    // Every case is one that a bar is judged by.
+    // The bars need every case.
     if let Part::Only(text) = &task.part {
         cases.cases.retain(|case| case.name().contains(text.as_str()));
     }
     Ok(cases)
 }
 
-/// What the drawn trace is made by, for the record.
+/// Describes the generated trace for the record; also returns its seed.
 pub fn drawn() -> (String, u64) {
     let what = format!("{ZIPF_ACCESSES} accesses to {ZIPF_PAGES} pages, skew {ZIPF_SKEW}");
     (what, ZIPF_SEED)
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_published_is_a_hit_ratio() {
+    fn published_results_become_hit_ratios() {
         let trace = Rc::new(Trace::new("t", [1, 1, 1, 2]));
         let case = Case {
             trace,

@@ -1,23 +1,23 @@
-//! What takes part as a cache: policies in wrappers in a [`Cache`], and the caches of three crates.
+//! The caches under test: policies in wrappers inside a [`Cache`], and the caches of three crates.
 //!
-//! All have the same capacity in entries of weight one, keys and values of eight bytes, and hash by
-//! the same function but for the [`Cache`], which hashes as the pool does. Else the crates are as
-//! they come: their numbers of shards and their policies are their defaults.
+//! All have the same capacity in entries of weight 1, with keys and values of 8 bytes. All use the
+//! same hash function, except [`Cache`], which hashes like the pool. Otherwise the crates use their
+//! defaults for shards and policies.
 
 use super::cache::Cache;
 use clearway_replacement::ReplacementKind;
 use hashbrown::DefaultHashBuilder;
 use std::fmt;
 
-/// A cache that threads share.
-pub trait Caching: Send + Sync {
-    /// The value of a key that is cached.
+/// A cache shared by threads.
+pub trait SharedCache: Send + Sync {
+    /// Returns the value of a cached key.
     fn get(&self, key: u64) -> Option<u64>;
-    /// Brings a key in.
+    /// Inserts a key.
     fn insert(&self, key: u64, value: u64);
 }
 
-impl Caching for Cache {
+impl SharedCache for Cache {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         Self::get(self, key)
@@ -29,7 +29,7 @@ impl Caching for Cache {
 
 type QuickCache = quick_cache::sync::Cache<u64, u64, quick_cache::UnitWeighter, DefaultHashBuilder>;
 
-impl Caching for QuickCache {
+impl SharedCache for QuickCache {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         Self::get(self, &key)
@@ -41,7 +41,7 @@ impl Caching for QuickCache {
 
 type Moka = moka::sync::Cache<u64, u64, DefaultHashBuilder>;
 
-impl Caching for Moka {
+impl SharedCache for Moka {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         Self::get(self, &key)
@@ -53,7 +53,7 @@ impl Caching for Moka {
 
 type Foyer = foyer_memory::Cache<u64, u64, DefaultHashBuilder, foyer_memory::CacheProperties>;
 
-impl Caching for Foyer {
+impl SharedCache for Foyer {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         Self::get(self, &key).map(|entry| *entry.value())
@@ -63,34 +63,33 @@ impl Caching for Foyer {
     }
 }
 
-/// Who takes part.
+/// A cache under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contender {
     /// A policy in a wrapper.
     Ours(ReplacementKind),
     /// quick_cache.
     QuickCache,
-    /// moka. Its housekeeping is done by the threads that use it, now and then: until then it holds
-    /// more than its capacity.
+    /// moka. Its users run its housekeeping now and then; in between it can exceed its capacity.
     Moka,
-    /// The memory cache of foyer.
+    /// foyer's in-memory cache.
     Foyer,
 }
 
-/// The crates.
+/// The cache crates.
 pub const PEERS: [Contender; 3] = [Contender::QuickCache, Contender::Moka, Contender::Foyer];
 
-/// What is done with a cache, whichever it is.
-pub trait Use {
-    /// What comes of it.
+/// An operation that is generic over the cache type.
+pub trait CacheTask {
+    /// Result of the operation.
     type Outcome;
-    /// Does it.
-    fn with<C: Caching>(self, cache: &C) -> Self::Outcome;
+    /// Runs the operation on a cache.
+    fn with<C: SharedCache>(self, cache: &C) -> Self::Outcome;
 }
 
 impl Contender {
-    /// Makes an empty cache of so many entries, and uses it.
-    pub fn with_new<U: Use>(self, capacity: u32, used: U) -> U::Outcome {
+    /// Creates an empty cache of this capacity and runs the operation on it.
+    pub fn with_new<U: CacheTask>(self, capacity: u32, used: U) -> U::Outcome {
         let entries = capacity as usize;
         match self {
             Self::Ours(kind) => used.with(&Cache::new(capacity, kind)),

@@ -1,25 +1,25 @@
-//! The bars of policies. The race of caches has none: nothing is claimed of the pool as a cache.
+//! The bars of the policies. The throughput as a cache has no bar: we claim nothing about it.
 
 use super::measure::Measured;
-use super::wrapped::{Late, THREADS};
+use super::wrapped::{Sharing, THREADS};
 use crate::bars::{Bar, Bound, Reading};
 use clearway_replacement::{PolicyKind, ReplacementKind, WrapperKind};
 
-/// All of them.
+/// Names of all bars.
 pub const BARS: [&str; 3] = [LOST[0], LOST[1], BEHIND];
 
-/// The trace on which the source's queues are said to lose much.
+/// The trace on which the source's queues are said to lose a lot.
 const MULTI1: &str = "lirs_multi1";
-/// What hits that are told late cost.
+/// Hit ratio lost because hits are reported late.
 const LOST: [&str; 2] = [
     "64 threads: hit ratio that the default loses to the exact policy on any trace",
     "128 threads: hit ratio that the default loses to the exact policy on any trace",
 ];
-/// Points that may be lost.
-const MAY_BE_LOST: f64 = 0.1;
+/// Maximum loss, in percentage points.
+const MAX_LOSS: f64 = 0.1;
 const BEHIND: &str = "hit ratio of the arbiter below that of the best single policy, on any trace";
-/// Points that the arbiter may be behind.
-const MAY_BE_BEHIND: f64 = 1.0;
+/// Maximum distance of the arbiter, in percentage points.
+const MAX_BEHIND: f64 = 1.0;
 
 /// All bars.
 pub fn bars(measured: &[Measured]) -> Vec<Bar> {
@@ -32,44 +32,45 @@ pub fn bars(measured: &[Measured]) -> Vec<Bar> {
     bars
 }
 
-/// Who loses how many points, and where.
-struct Lost<'a> {
+/// The hit ratio that one policy loses on one trace.
+struct Loss<'a> {
     of: &'a Measured,
     policy: PolicyKind,
-    late: Late,
+    sharing: Sharing,
     points: f64,
 }
 
-impl Lost<'_> {
+impl Loss<'_> {
     fn place(&self) -> String {
-        format!("{} in {} on {}", self.policy, self.late, self.of.case.name())
+        format!("{} in {} on {}", self.policy, self.sharing, self.of.case.name())
     }
 }
 
-/// The worst of those that are wanted.
+/// Returns the largest loss among the selected policies and traces.
 fn worst<'a>(
     measured: &'a [Measured],
     threads: u32,
-    late: Late,
+    sharing: Sharing,
     wanted: impl Fn(&Measured, PolicyKind) -> bool,
-) -> Option<Lost<'a>> {
+) -> Option<Loss<'a>> {
     let all =
         measured.iter().flat_map(|of| PolicyKind::ALL.iter().map(move |policy| (of, *policy)));
     let lost = all.filter(|(of, policy)| wanted(of, *policy)).filter_map(|(of, policy)| {
-        Some(Lost { of, policy, late, points: of.lost(policy, late, threads)? })
+        Some(Loss { of, policy, sharing, points: of.lost(policy, sharing, threads)? })
     });
     lost.max_by(|a, b| a.points.total_cmp(&b.points))
 }
 
-/// The default's worst trace; beside it what any policy loses in the default wrapper and in the
-/// source's, the latter also on the trace where it is said to be much.
+/// Judges the default by its worst trace. The other readings show the loss of any policy in the
+/// default wrapper and in the source's wrapper, the latter also on the trace where it is said to be
+/// large.
 fn lost(measured: &[Measured], name: &str, threads: u32) -> Option<Bar> {
-    let (policy, late) = Late::of(ReplacementKind::default())?;
-    let default = worst(measured, threads, late, |_, of| of == policy)?;
+    let (policy, sharing) = Sharing::of(ReplacementKind::default())?;
+    let default = worst(measured, threads, sharing, |_, of| of == policy)?;
     let exact = default.of.exact(policy)?;
     let ours = Reading::new(&default.place(), exact - default.points, "%", 2);
     let (source, combining) =
-        (Late::Kind(WrapperKind::Batched), Late::Kind(WrapperKind::default()));
+        (Sharing::Kind(WrapperKind::Batched), Sharing::Kind(WrapperKind::default()));
     let beside = [
         worst(measured, threads, combining, |_, _| true),
         worst(measured, threads, source, |of, _| of.case.trace.name == MULTI1),
@@ -82,10 +83,10 @@ fn lost(measured: &[Measured], name: &str, threads: u32) -> Option<Bar> {
     let beside = std::iter::once(Reading::new(&format!("{policy} alone"), exact, "%", 2))
         .chain(beside)
         .collect();
-    Some(bar(name, default.points, "points", Bound::AtMost(MAY_BE_LOST), ours, beside))
+    Some(bar(name, default.points, "points", Bound::AtMost(MAX_LOSS), ours, beside))
 }
 
-/// The trace on which the arbiter is furthest behind, and who is ahead there.
+/// Judges the arbiter on the trace where it is furthest behind the best policy.
 fn behind(measured: &[Measured]) -> Option<Bar> {
     let one = |of: &Measured| {
         let singles = PolicyKind::ALL.iter().filter(|kind| **kind != PolicyKind::Arbiter);
@@ -96,7 +97,7 @@ fn behind(measured: &[Measured]) -> Option<Bar> {
         Some((percent - arbiter, ours, Reading::new(best.name(), percent, "%", 2)))
     };
     let (value, ours, best) = measured.iter().filter_map(one).max_by(|a, b| a.0.total_cmp(&b.0))?;
-    Some(bar(BEHIND, value, "points", Bound::AtMost(MAY_BE_BEHIND), ours, vec![best]))
+    Some(bar(BEHIND, value, "points", Bound::AtMost(MAX_BEHIND), ours, vec![best]))
 }
 
 fn bar(
@@ -122,19 +123,19 @@ mod tests {
     fn measured() -> Measured {
         let case =
             Case { trace: Rc::new(Trace::new("drawn", [1, 1, 1, 1])), frames: 1, known: &[] };
-        let (policy, late) = Late::of(ReplacementKind::default()).unwrap();
-        let shared = |(policy, late, misses)| {
-            THREADS.map(|threads| Wrapped { policy, late, threads, misses })
+        let (policy, sharing) = Sharing::of(ReplacementKind::default()).unwrap();
+        let shared = |(policy, sharing, misses)| {
+            THREADS.map(|threads| Wrapped { policy, sharing, threads, misses })
         };
-        let lru = |wrapper| (PolicyKind::Lru, Late::Kind(wrapper), 4);
-        let all = [(policy, late, 3), lru(WrapperKind::default()), lru(WrapperKind::Batched)];
+        let lru = |wrapper| (PolicyKind::Lru, Sharing::Kind(wrapper), 4);
+        let all = [(policy, sharing, 3), lru(WrapperKind::default()), lru(WrapperKind::Batched)];
         let wrapped = all.into_iter().flat_map(shared).collect();
         let exact = vec![(PolicyKind::Lru, 2), (policy, 2), (PolicyKind::Arbiter, 3)];
         Measured { case, optimum: 1, exact, wrapped, raced: Vec::new() }
     }
 
     #[test]
-    fn bars_show_the_worst_loss_and_what_others_lose() {
+    fn bars_show_the_worst_loss_and_other_losses() {
         let bars = bars(&[measured()]);
         let values: Vec<f64> = bars
             .iter()

@@ -1,10 +1,10 @@
-//! What is measured of each case, and how long that takes.
+//! The measurements of each case.
 
 use super::alone;
 use super::cases::Case;
 use super::contender::{Contender, PEERS};
-use super::race::{Race, Ran};
-use super::wrapped::{self, Late, Wrapped};
+use super::race::{Race, RunResult};
+use super::wrapped::{self, Sharing, Wrapped};
 use crate::experiment::{Part, Task};
 use crate::number::median;
 use crate::progress::Progress;
@@ -12,63 +12,67 @@ use clearway_harness::Res;
 use clearway_replacement::{PolicyKind, ReplacementKind, UseCountedKind, WrapperKind};
 use clearway_traces::opt_misses;
 
-/// Threads of a race.
+/// Thread counts of the cache runs.
 pub const THREADS: [usize; 2] = [1, 2];
-/// A race is over so many accesses at least: short traces are run over several times, without a
-/// stop.
+/// Minimum accesses of a cache run: short traces are replayed several times without a pause.
 const RACE_ACCESSES: usize = 500_000;
 
-/// What was measured of a case.
+/// The measurements of one case.
 #[derive(Debug)]
 pub struct Measured {
     /// The case.
     pub case: Case,
-    /// Misses of the optimum.
+    /// Misses of the optimal policy.
     pub optimum: u64,
-    /// Misses of policies alone.
+    /// Misses of each policy alone.
     pub exact: Vec<(PolicyKind, u64)>,
-    /// Policies in wrappers, with many threads.
+    /// Misses of policies in wrappers with many threads.
     pub wrapped: Vec<Wrapped>,
-    /// Caches, by their threads.
+    /// Cache runs, by contender and threads.
     pub raced: Vec<Raced>,
 }
 
-/// What a cache did with so many threads, by repetition.
+/// The runs of one cache with one number of threads.
 #[derive(Debug)]
 pub struct Raced {
     /// Which cache.
     pub contender: Contender,
-    /// Its threads.
+    /// Number of threads.
     pub threads: usize,
-    /// By repetition.
-    pub ran: Vec<Ran>,
+    /// One result per repetition.
+    pub ran: Vec<RunResult>,
 }
 
 impl Measured {
-    /// The hit ratio in percent of a policy alone.
+    /// Returns the hit ratio of a policy alone, in percent.
     pub fn exact(&self, kind: PolicyKind) -> Option<f64> {
         let misses = self.exact.iter().find(|(policy, _)| *policy == kind)?.1;
         Some(self.case.trace.hit_percent(misses))
     }
 
-    /// Points of hit ratio that a policy loses in a wrapper.
-    pub fn lost(&self, policy: PolicyKind, late: Late, threads: u32) -> Option<f64> {
-        let of = |w: &&Wrapped| (w.policy, w.late, w.threads) == (policy, late, threads);
+    /// Returns the percentage points of hit ratio that a policy loses in a wrapper.
+    pub fn lost(&self, policy: PolicyKind, sharing: Sharing, threads: u32) -> Option<f64> {
+        let of = |w: &&Wrapped| (w.policy, w.sharing, w.threads) == (policy, sharing, threads);
         let misses = self.wrapped.iter().find(of)?.misses;
         Some(self.exact(policy)? - self.case.trace.hit_percent(misses))
     }
 
-    /// The median of what a cache did.
-    pub fn raced(&self, contender: Contender, threads: usize, of: fn(&Ran) -> f64) -> Option<f64> {
+    /// Returns the median of one figure of a cache.
+    pub fn raced(
+        &self,
+        contender: Contender,
+        threads: usize,
+        of: fn(&RunResult) -> f64,
+    ) -> Option<f64> {
         median(&self.repetitions(contender, threads, of))
     }
 
-    /// Every repetition of what a cache did.
+    /// Returns one figure of a cache for every repetition.
     pub fn repetitions(
         &self,
         contender: Contender,
         threads: usize,
-        of: fn(&Ran) -> f64,
+        of: fn(&RunResult) -> f64,
     ) -> Vec<f64> {
         let raced = self
             .raced
@@ -78,8 +82,8 @@ impl Measured {
     }
 }
 
-/// The caches that are raced: the pool's default, every policy in the wrapper that always locks and
-/// in the default one, what needs no wrapper, and the crates.
+/// The caches to run: the pool's default, every policy in the always-locking wrapper and in the
+/// default one, the replacements without a wrapper, and the crates.
 fn contenders() -> Vec<Contender> {
     let wrappers = [WrapperKind::Locked, WrapperKind::default()];
     let wrapped = |policy| wrappers.map(|wrapper| ReplacementKind::Wrapped(policy, wrapper));
@@ -106,8 +110,8 @@ pub fn measure(what: &'static str, cases: Vec<Case>, task: &Task) -> Res<Vec<Mea
             misses.map(|misses| (*kind, misses)).map_err(|why| format!("{kind}: {why}"))
         });
         let exact = exact.collect::<Res<Vec<_>>>()?;
-        let lates = if task.part == Part::Bars { Late::judged() } else { Late::all() };
-        let wrapped = wrapped::measure(&case, &lates)?;
+        let sharings = if task.part == Part::Bars { Sharing::judged() } else { Sharing::all() };
+        let wrapped = wrapped::measure(&case, &sharings)?;
         let raced = race(&case, task)?;
         Ok(Measured {
             optimum: opt_misses(&case.trace.pages, case.frames),
@@ -120,7 +124,7 @@ pub fn measure(what: &'static str, cases: Vec<Case>, task: &Task) -> Res<Vec<Mea
     cases.into_iter().map(one).collect()
 }
 
-/// All caches in turn, as often as there are repetitions. No bar depends on them.
+/// Runs all caches in turn, once per repetition. No bar needs this.
 fn race(case: &Case, task: &Task) -> Res<Vec<Raced>> {
     let trace = &*case.trace;
     let contenders = if task.part == Part::Bars { Vec::new() } else { contenders() };

@@ -1,8 +1,8 @@
-//! Replacement policies over traces of page accesses: what they hit, and how fast caches made of
-//! them are.
+//! Replacement policies on traces of page accesses: their hit ratios, and the throughput of caches
+//! built from them.
 //!
-//! [`alone`] runs a policy over a trace; [`race`] runs threads over a [`cache`] made of a policy,
-//! or over a crate's cache ([`contender`]).
+//! [`alone`] replays a trace against a policy. [`race`] runs threads over a [`cache`] made of a
+//! policy, or over a crate's cache ([`contender`]).
 
 mod alone;
 mod cache;
@@ -22,9 +22,9 @@ use clearway_replacement::ReplacementKind;
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "policies/traces",
-    about: "hit ratio of every policy on every trace, and its throughput as a cache, beside quick_cache, moka and foyer",
-    question: "What does every policy hit on the traces of the literature, how far is that from the optimum and from what crates hit that one would take instead, and how fast are caches made of them with one and with two threads?",
-    source: "The policies' papers, each cited in its file; hit ratios of a simulator apart from this code, miss counts of LIRS by its authors' program (Jiang and Zhang, SIGMETRICS 2002), ratios printed for ARC (Megiddo and Modha, FAST 2003).",
+    about: "hit ratio of every policy on every trace, and its throughput as a cache, against quick_cache, moka and foyer",
+    question: "What hit ratio does each policy reach on published traces, compared with the optimum and with cache crates, and how fast are caches built from them with one and two threads?",
+    source: "The policies' papers, cited in the source files. Hit ratios from an independent simulator; LIRS miss counts from its authors' program (Jiang, Zhang: LIRS, SIGMETRICS 2002, doi:10.1145/511334.511340); ARC ratios as printed (Megiddo, Modha: ARC, USENIX FAST 2003).",
     source_found: "LIRS misses 5,011 of 15,858 on multi1 at 1,000 pages, where LRU hits 48.23 %; on OLTP at 1,000 pages LRU hits 32.83 %, ARC 38.93 %, S3-FIFO 40.84 % and the optimum 53.61 %.",
     bars: &judge::BARS,
     run,
@@ -52,11 +52,11 @@ fn run(task: &Task) -> Res<Findings> {
 
 fn configuration(task: &Task, zipf: String) -> Configuration {
     let settings = [
-        ("zipf", if task.options.quick { "small, as are all traces that are drawn".into() } else { zipf }),
+        ("zipf", if task.options.quick { "small, like all generated traces".into() } else { zipf }),
         ("default", ReplacementKind::default().to_string()),
-        ("cache", "ours: a hash table of chains through the frames, searched without a latch, changed under 64; keys and values of 8 bytes".into()),
-        ("crates", "quick_cache 0.7, moka 0.12 (sync), foyer-memory 0.22: their defaults, the same hash function, weight 1, capacity in entries".into()),
-        ("threads", "each takes the next 32 accesses of the trace; short traces are run over several times".into()),
+        ("cache", "ours: a hash table chained through the frames, lookups without a latch, 64 latches for changes; keys and values of 8 bytes".into()),
+        ("crates", "quick_cache 0.7, moka 0.12 (sync), foyer-memory 0.22: defaults, the same hash function, weight 1, capacity in entries".into()),
+        ("threads", "each takes the next 32 accesses of the trace; short traces are replayed several times".into()),
         ("repetitions", task.repetitions().to_string()),
     ];
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_measures_every_policy_and_judges_every_bar() {
+    fn quick_run_covers_every_policy_and_bar() {
         let record = Record::make(&EXPERIMENT, &quick(Part::Whole)).unwrap();
         let hits = &record.findings.tables[0];
         assert!(hits.rows.len() >= 5 && hits.columns.len() > 4, "{hits}");

@@ -1,10 +1,10 @@
-//! How fast a cache is over a trace: its threads take the accesses in order, a block at a time, and
-//! bring in what is not there.
+//! Measures a cache's throughput on a trace. Threads take the accesses in order, a block at a time,
+//! and insert missing keys.
 //!
-//! So no thread is more than a block behind, whoever has a core: what they hit is what the trace
-//! lets them hit.
+//! No thread falls more than a block behind, even if it loses its core. The hit ratio therefore
+//! reflects the trace's order.
 
-use super::contender::{Caching, Contender, Use};
+use super::contender::{CacheTask, Contender, SharedCache};
 use clearway_harness::Res;
 use clearway_latch::CachePadded;
 use clearway_traces::Trace;
@@ -13,49 +13,50 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// Accesses that a thread takes at a time: few beside a pool, many beside the one atomic
-/// instruction that takes them.
+/// Accesses that a thread takes at a time: few compared with a pool, many compared with the one
+/// atomic instruction that takes them.
 const BLOCK: usize = 32;
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Ran {
-    /// Accesses a microsecond, by all threads.
+pub struct RunResult {
+    /// Accesses per microsecond, over all threads.
     pub rate: f64,
-    /// Hits in a hundred accesses.
+    /// Hit ratio in percent.
     pub hit_percent: f64,
 }
 
-/// The accesses that threads make.
+/// A trace and the threads that replay it.
 #[derive(Clone, Copy, Debug)]
 pub struct Race<'a> {
-    /// In this order.
+    /// The accesses, in order.
     pub trace: &'a Trace,
-    /// How many threads.
+    /// Number of threads.
     pub threads: usize,
-    /// How often the trace is run over.
+    /// Number of times the trace is replayed.
     pub passes: usize,
 }
 
 impl Race<'_> {
-    /// Runs it on a new cache of so many entries.
-    pub fn run(self, contender: Contender, frames: u32) -> Res<Ran> {
+    /// Runs on a new cache of this many entries.
+    pub fn run(self, contender: Contender, frames: u32) -> Res<RunResult> {
         contender
             .with_new(frames, self)
             .map_err(|why| format!("{contender} on {}: {why}", self.trace.name))
     }
 
-    /// One thread's accesses: how many of them hit. `taken` counts what threads have taken.
-    fn part<C: Caching>(&self, cache: &C, taken: &AtomicUsize) -> u64 {
+    /// Runs one thread's share and returns its hits. `taken` counts the accesses taken by all
+    /// threads.
+    fn part<C: SharedCache>(&self, cache: &C, taken: &AtomicUsize) -> u64 {
         let pages = &self.trace.pages;
         let mut hits = 0;
         loop {
-            // Relaxed: nothing is handed over but the number.
+            // Relaxed: only the number itself is shared.
             let from = taken.fetch_add(BLOCK, Ordering::Relaxed);
             if from >= pages.len().next_multiple_of(BLOCK) * self.passes {
                 return hits;
             }
-            // The last block of a pass is cut short, and none reaches into the next.
+            // The last block of a pass is shorter; no block crosses into the next pass.
             let from = from % pages.len().next_multiple_of(BLOCK);
             for no in pages.iter().skip(from).take(BLOCK) {
                 let key = u64::from(*no);
@@ -71,10 +72,10 @@ impl Race<'_> {
     }
 }
 
-impl Use for Race<'_> {
-    type Outcome = Res<Ran>;
+impl CacheTask for Race<'_> {
+    type Outcome = Res<RunResult>;
 
-    fn with<C: Caching>(self, cache: &C) -> Res<Ran> {
+    fn with<C: SharedCache>(self, cache: &C) -> Res<RunResult> {
         let start = Barrier::new(self.threads);
         let taken = CachePadded::new(AtomicUsize::new(0));
         let timed = || {
@@ -92,7 +93,7 @@ impl Use for Race<'_> {
         let ended = parts.iter().map(|part| part.1).max().ok_or("no thread")?;
         let hits: u64 = parts.iter().map(|part| part.2).sum();
         let accesses = (self.trace.pages.len() * self.passes) as f64;
-        Ok(Ran {
+        Ok(RunResult {
             rate: accesses / (ended - began).as_secs_f64() / 1e6,
             hit_percent: hits as f64 / accesses * 100.0,
         })
@@ -107,13 +108,13 @@ mod tests {
     use clearway_traces::generate;
 
     #[test]
-    fn every_cache_runs_the_whole_trace() {
+    fn caches_replay_the_whole_trace() {
         let trace = generate::zipf(500, 0.9, 5_000, 1);
         for contender in ReplacementKind::all().map(Contender::Ours).chain(PEERS) {
             for threads in [1, 2] {
                 let ran = Race { trace: &trace, threads, passes: 2 }.run(contender, 100).unwrap();
-                // 100 of 500 pages have half of the weight of this law; every policy finds most of
-                // them. Moka holds more than its capacity while its housekeeping is behind.
+                // By this distribution 100 of 500 pages get half of the accesses, and every policy
+                // keeps most of them. Moka exceeds its capacity while its housekeeping lags.
                 let most = if contender == Contender::Moka { 100.0 } else { 90.0 };
                 assert!(
                     ran.rate > 0.0 && (25.0..most).contains(&ran.hit_percent),

@@ -1,24 +1,24 @@
-//! What is read off the measurements: tables, charts, and words.
+//! Tables, charts and text derived from the measurements.
 
 use super::contender::{Contender, PEERS};
 use super::measure::{Measured, THREADS};
-use super::race::Ran;
-use super::wrapped::Late;
+use super::race::RunResult;
+use super::wrapped::Sharing;
 use crate::result::{Axis, Point, Samples, Series};
 use crate::table::{Cell, Column, Table};
 use clearway_replacement::PolicyKind;
 
-/// Beyond so many points a published ratio and ours do not agree.
+/// A published ratio agrees with ours within this many percentage points.
 const AGREES: f64 = 0.3;
 
-/// All tables.
+/// Returns all tables.
 pub fn tables(measured: &[Measured]) -> Vec<Table> {
     let mut tables = vec![hits(measured), published(measured), lost(measured)];
     tables.extend(measured.iter().filter(|m| !m.raced.is_empty()).map(raced));
     tables
 }
 
-/// Policies and the optimum, cases down. The crates' hits are those of their run with one thread.
+/// Hit ratios by case. The crates' hit ratios come from their single-threaded run.
 fn hits(measured: &[Measured]) -> Table {
     let mut columns = vec![Column::ours("trace and pool", ""), Column::ours("opt", "%")];
     columns.extend(PolicyKind::ALL.iter().map(|kind| Column::ours(kind.name(), "%")));
@@ -37,7 +37,7 @@ fn hits(measured: &[Measured]) -> Table {
     }
 }
 
-/// A policy's published hit ratio beside ours.
+/// A published hit ratio and ours.
 struct Known {
     case: String,
     policy: PolicyKind,
@@ -74,25 +74,25 @@ fn published(measured: &[Measured]) -> Table {
     Table { title: "Hit ratios beside published ones".into(), columns, rows }
 }
 
-/// The worst that policies lose in wrappers, and where.
+/// The largest loss of each policy in each wrapper, and the case.
 fn lost(measured: &[Measured]) -> Table {
-    let mut lates: Vec<(Late, u32)> = Vec::new();
+    let mut sharings: Vec<(Sharing, u32)> = Vec::new();
     for wrapped in measured.iter().flat_map(|of| &of.wrapped) {
-        if !lates.contains(&(wrapped.late, wrapped.threads)) {
-            lates.push((wrapped.late, wrapped.threads));
+        if !sharings.contains(&(wrapped.sharing, wrapped.threads)) {
+            sharings.push((wrapped.sharing, wrapped.threads));
         }
     }
     let mut columns = vec![Column::ours("policy", "")];
-    for (late, threads) in &lates {
-        columns.push(Column::ours(&format!("{late}, {threads} threads"), "points"));
+    for (sharing, threads) in &sharings {
+        columns.push(Column::ours(&format!("{sharing}, {threads} threads"), "points"));
         columns.push(Column::ours("on", ""));
     }
     let row = |policy: &PolicyKind| {
         let mut row = vec![Cell::text(policy.name())];
-        for (late, threads) in &lates {
+        for (sharing, threads) in &sharings {
             let lost = measured
                 .iter()
-                .filter_map(|of| Some((of.lost(*policy, *late, *threads)?, of.case.name())));
+                .filter_map(|of| Some((of.lost(*policy, *sharing, *threads)?, of.case.name())));
             let worst = lost.max_by(|a, b| a.0.total_cmp(&b.0));
             row.push(Cell::number(worst.as_ref().map(|(lost, _)| *lost), 2));
             row.push(worst.map_or(Cell::Empty, |(_, case)| Cell::text(case)));
@@ -100,12 +100,12 @@ fn lost(measured: &[Measured]) -> Table {
         row
     };
     let title =
-        "Hit ratio lost to the exact policy by hits that are told late, the worst case of each"
+        "Hit ratio lost compared with the exact policy because hits are reported late: worst case of each"
             .into();
     Table { title, columns, rows: PolicyKind::ALL.iter().map(row).collect() }
 }
 
-/// The caches of a case.
+/// The caches of one case.
 fn raced(of: &Measured) -> Table {
     let columns = vec![
         Column::ours("cache", ""),
@@ -116,7 +116,7 @@ fn raced(of: &Measured) -> Table {
     ];
     let row = |contender: Contender| {
         let mut row = vec![Cell::text(contender.to_string())];
-        let figures: [fn(&Ran) -> f64; 2] = [|ran| ran.rate, |ran| ran.hit_percent];
+        let figures: [fn(&RunResult) -> f64; 2] = [|ran| ran.rate, |ran| ran.hit_percent];
         for figure in figures {
             row.extend(
                 THREADS
@@ -133,7 +133,7 @@ fn contenders(of: &Measured) -> Vec<Contender> {
     of.raced.iter().filter(|raced| raced.threads == 1).map(|raced| raced.contender).collect()
 }
 
-/// Hit ratios of every case, and the rates of its caches.
+/// Returns a hit-ratio chart of every case, and a throughput chart of its caches.
 pub fn samples(measured: &[Measured]) -> Vec<Samples> {
     measured.iter().flat_map(|of| std::iter::once(hit_chart(of)).chain(rate_chart(of))).collect()
 }
@@ -185,7 +185,7 @@ fn rate_chart(of: &Measured) -> Option<Samples> {
     })
 }
 
-/// Which policy is best where, and how far from the optimum.
+/// Summarises each policy's distance from the best one.
 pub fn found(measured: &[Measured]) -> Vec<String> {
     let mut losses: Vec<(PolicyKind, f64, f64)> = Vec::new();
     for kind in PolicyKind::ALL {
@@ -207,12 +207,12 @@ pub fn found(measured: &[Measured]) -> Vec<String> {
         return Vec::new();
     }
     vec![format!(
-        "Points of hit ratio below the best policy of each case, in the mean: {}.",
+        "Percentage points of hit ratio below the best policy of each case, on average: {}.",
         words.join(", ")
     )]
 }
 
-/// How far from published ratios.
+/// Summarises the agreement with published ratios.
 pub fn agreement(measured: &[Measured]) -> Vec<String> {
     let known = known(measured);
     let off: Vec<String> = known
@@ -229,7 +229,7 @@ pub fn agreement(measured: &[Measured]) -> Vec<String> {
         return Vec::new();
     }
     let agree = format!(
-        "{} of {} published ratios are within {AGREES} points of ours.",
+        "{} of {} published ratios are within {AGREES} percentage points of ours.",
         known.len() - off.len(),
         known.len()
     );

@@ -1,12 +1,12 @@
-//! What a policy hits that many threads share: the accesses of a trace are dealt out to them, one
-//! each in turn.
+//! Measures the hit ratio of a policy shared by many threads. The accesses of a trace are dealt out
+//! to the threads round-robin.
 //!
-//! One thread acts as all of them, so that their order is the trace's, and what is lost to the
-//! exact policy is lost to hits that are told late. The latch is always free then: queues are as
-//! empty as they can be. For the source's, of fixed size, the other extreme is run too: queues that
-//! are never committed before they are full.
+//! One real thread plays all of them, so the accesses keep the trace's order and any loss against
+//! the exact policy comes from late hits. The latch is always free, so queues are as short as
+//! they can be. The source's fixed-size queues are also run at the other extreme: they are
+//! committed only when full.
 
-use super::alone::{self, Told};
+use super::alone::{self, PolicyState};
 use super::cases::Case;
 use clearway_harness::Res;
 use clearway_latch::thread_index::act_as;
@@ -16,22 +16,22 @@ use clearway_replacement::{
 use clearway_types::{FrameId, PageId};
 use std::fmt;
 
-/// How many threads.
+/// Thread counts.
 pub const THREADS: [u32; 2] = [64, 128];
 
 /// How threads share a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Late {
-    /// Hits are marks in the frames, for policies that this suits.
+pub enum Sharing {
+    /// Use counters in the frames, for policies that support this.
     UseCounted,
-    /// One of the engine's.
+    /// One of the engine's wrappers.
     Kind(WrapperKind),
-    /// The source's queues, of which each is full before it is committed.
+    /// The source's queues, each committed only when full.
     Full,
 }
 
-impl Late {
-    /// All that a policy may be in; of those that differ in what they prefetch only one.
+impl Sharing {
+    /// Returns all variants. Wrappers that differ only in prefetching are included once.
     pub fn all() -> Vec<Self> {
         let prompt = [WrapperKind::Locked, WrapperKind::Prefetched, WrapperKind::BatchedPrefetched];
         let kinds = WrapperKind::ALL
@@ -43,12 +43,12 @@ impl Late {
             .collect()
     }
 
-    /// What the bars need: the default, and beside it the default wrapper and the source's.
+    /// Returns what the bars need: the default, the default wrapper and the source's wrapper.
     pub fn judged() -> Vec<Self> {
         vec![Self::UseCounted, Self::Kind(WrapperKind::default()), Self::Kind(WrapperKind::Batched)]
     }
 
-    /// The policy of a replacement, and how threads share it.
+    /// Splits a replacement into its policy and how threads share it.
     pub fn of(kind: ReplacementKind) -> Option<(PolicyKind, Self)> {
         match kind {
             ReplacementKind::UseCounted(kind) => Some((kind.policy(), Self::UseCounted)),
@@ -59,7 +59,7 @@ impl Late {
         }
     }
 
-    /// None if it does not suit the policy.
+    /// Wraps the policy; returns `None` if the policy does not support this.
     fn wrap(self, policy: PolicyKind, frames: u32) -> Option<Box<dyn Replacement>> {
         match self {
             Self::UseCounted => {
@@ -78,7 +78,7 @@ impl Late {
     }
 }
 
-impl fmt::Display for Late {
+impl fmt::Display for Sharing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UseCounted => f.write_str("marked"),
@@ -88,31 +88,31 @@ impl fmt::Display for Late {
     }
 }
 
-/// What was missed.
+/// Misses of one policy in one wrapper.
 #[derive(Clone, Copy, Debug)]
 pub struct Wrapped {
     /// The policy.
     pub policy: PolicyKind,
     /// Its wrapper.
-    pub late: Late,
-    /// Threads that the accesses were dealt out to.
+    pub sharing: Sharing,
+    /// Number of threads that share the accesses.
     pub threads: u32,
-    /// How often.
+    /// Number of misses.
     pub misses: u64,
 }
 
-struct Acting {
+struct RoundRobin {
     replacement: Box<dyn Replacement>,
     threads: u32,
 }
 
-impl Acting {
+impl RoundRobin {
     fn thread(&self, access: usize) -> u32 {
         (access % self.threads as usize) as u32
     }
 }
 
-impl Told for Acting {
+impl PolicyState for RoundRobin {
     fn hit(&mut self, access: usize, frame: FrameId, page: PageId) {
         act_as(self.thread(access), || self.replacement.hit(frame, page));
     }
@@ -129,17 +129,18 @@ impl Told for Acting {
     }
 }
 
-/// Runs every policy in these wrappers.
-pub fn measure(case: &Case, lates: &[Late]) -> Res<Vec<Wrapped>> {
+/// Runs every policy in each of these wrappers.
+pub fn measure(case: &Case, sharings: &[Sharing]) -> Res<Vec<Wrapped>> {
     let mut all = Vec::new();
     for policy in PolicyKind::ALL {
-        for (late, threads) in lates.iter().flat_map(|late| THREADS.map(|threads| (*late, threads)))
+        for (sharing, threads) in
+            sharings.iter().flat_map(|sharing| THREADS.map(|threads| (*sharing, threads)))
         {
-            let Some(replacement) = late.wrap(*policy, case.frames) else { continue };
+            let Some(replacement) = sharing.wrap(*policy, case.frames) else { continue };
             let misses =
-                alone::misses(&mut Acting { replacement, threads }, &case.trace, case.frames);
-            let misses = misses.map_err(|why| format!("{policy} in {late}: {why}"))?;
-            all.push(Wrapped { policy: *policy, late, threads, misses });
+                alone::misses(&mut RoundRobin { replacement, threads }, &case.trace, case.frames);
+            let misses = misses.map_err(|why| format!("{policy} in {sharing}: {why}"))?;
+            all.push(Wrapped { policy: *policy, sharing, threads, misses });
         }
     }
     Ok(all)
@@ -152,13 +153,13 @@ mod tests {
     use std::rc::Rc;
 
     #[test]
-    fn one_thread_that_waits_for_nobody_is_the_exact_policy() {
+    fn locked_round_robin_equals_the_exact_policy() {
         let trace = generate::zipf(400, 0.9, 4_000, 1);
         for kind in PolicyKind::ALL {
             let exact = alone::misses(&mut kind.build(100), &trace, 100);
             let replacement = WrapperKind::Locked.wrap(kind.build(100), 100);
             assert_eq!(
-                alone::misses(&mut Acting { replacement, threads: 8 }, &trace, 100),
+                alone::misses(&mut RoundRobin { replacement, threads: 8 }, &trace, 100),
                 exact,
                 "{kind}"
             );
@@ -166,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn every_policy_runs_late() {
+    fn every_policy_runs_in_every_wrapper() {
         let trace = Rc::new(generate::zipf(2_000, 0.9, 8_000, 1));
         let case = Case { trace, frames: 500, known: &[] };
-        let lates = Late::all();
-        let wrapped = measure(&case, &lates).unwrap();
-        let suited = PolicyKind::ALL.len() * (lates.len() - 1) + UseCountedKind::ALL.len();
+        let sharings = Sharing::all();
+        let wrapped = measure(&case, &sharings).unwrap();
+        let suited = PolicyKind::ALL.len() * (sharings.len() - 1) + UseCountedKind::ALL.len();
         assert_eq!(wrapped.len(), suited * THREADS.len());
         assert!(wrapped.iter().all(|w| w.misses > 500 && w.misses < 8_000));
     }

@@ -1,4 +1,4 @@
-//! The report: one self-contained HTML page made of the records that runs have left.
+//! Renders the HTML report: one self-contained page of all stored records.
 
 mod page;
 mod plot;
@@ -9,8 +9,8 @@ use crate::result::Record;
 use clearway_harness::Res;
 use std::path::{Path, PathBuf};
 
-/// Reads every record in `directory` and writes the page; `order` has the names of the experiments
-/// as the page shows them, others come behind. Returns how many records it has.
+/// Reads every record in `directory` and writes the page to `out`. Experiments appear in the order
+/// of `order`; others follow. Returns the number of records.
 pub fn write(directory: &Path, out: &Path, order: &[&str]) -> Res<usize> {
     let mut records =
         files(directory)?.iter().map(|path| json::read(path)).collect::<Res<Vec<Record>>>()?;
@@ -46,7 +46,7 @@ mod tests {
     use clearway_harness::tools::TempDir;
 
     #[test]
-    fn the_page_has_every_record_in_the_order_of_the_experiments() {
+    fn page_lists_records_in_experiment_order() {
         let directory = TempDir::new("report").unwrap();
         for name in ["baton", "another", "pgbench"] {
             let record = Record { experiment: name.into(), ..example() };
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn without_records_or_with_a_damaged_one_there_is_no_page() {
+    fn missing_or_damaged_records_write_no_page() {
         let directory = TempDir::new("report").unwrap();
         let out = directory.path().join("report.html");
         assert!(write(directory.path(), &out, &[]).unwrap_err().contains("hint: clearway-lab run"));

@@ -1,5 +1,4 @@
-//! The page itself: what stands in it, in which order. Nothing is loaded from elsewhere, and no
-//! script runs.
+//! The page: its sections and their order. It loads no external resource and runs no script.
 
 use super::plot;
 use crate::bars::Verdict;
@@ -9,7 +8,7 @@ use clearway_harness::Res;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The whole page.
+/// Renders the whole page.
 pub fn html(records: &[Record]) -> Res<String> {
     let plots = plot::style();
     let mut page = format!(
@@ -36,7 +35,8 @@ pub fn html(records: &[Record]) -> Res<String> {
     Ok(page + "</body>\n</html>\n")
 }
 
-/// Tables with published numbers stand before the charts, which show what the other tables have.
+/// Renders one experiment. Tables with published numbers precede the charts; the others are
+/// collapsed after them, since the charts show the same numbers.
 fn section(record: &Record) -> Res<String> {
     let findings = &record.findings;
     let mut out = String::new();
@@ -77,7 +77,7 @@ fn section(record: &Record) -> Res<String> {
     Ok(out + &conditions(record))
 }
 
-/// Nothing where there are none.
+/// Renders a heading and its paragraphs; returns an empty string if there are none.
 fn paragraphs(heading: &str, paragraphs: &[String]) -> String {
     if paragraphs.is_empty() {
         return String::new();
@@ -151,7 +151,7 @@ fn figure(samples: &Samples) -> Res<String> {
     ))
 }
 
-/// What the numbers were measured on, and how.
+/// Renders the conditions under which the numbers were measured.
 fn conditions(record: &Record) -> String {
     let seeds: Vec<String> = record.findings.seeds.iter().map(u64::to_string).collect();
     let mut lines = vec![
@@ -174,7 +174,7 @@ fn conditions(record: &Record) -> String {
     format!("<h3>Measured on</h3>\n<dl>\n{lines}</dl>\n")
 }
 
-/// Text as HTML shows it, in an element or a quoted attribute.
+/// Escapes text for an element or a quoted attribute.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -196,7 +196,7 @@ mod tests {
     use crate::result::example;
 
     #[test]
-    fn text_is_shown_and_never_becomes_markup() {
+    fn text_is_escaped() {
         assert_eq!(escape("a < b & \"c\" > 'd'"), "a &lt; b &amp; &quot;c&quot; &gt; &#39;d&#39;");
         let hostile = "<script>alert(1)</script>";
         let mut record =
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_says_what_was_asked_found_and_measured_on_what() {
+    fn page_shows_question_findings_and_machine() {
         let page = html(&[example()]).unwrap();
         for part in [
             "How fast?",
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_without_published_numbers_stand_behind_the_charts() {
+    fn tables_without_published_numbers_follow_charts() {
         let mut record = example();
         let mut ours = record.findings.tables[0].clone();
         ours.title = "Ours only".into();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_is_marked_wherever_it_is_named() {
+    fn quick_runs_are_marked_everywhere() {
         let page = html(&[Record { quick: true, ..example() }]).unwrap();
         assert_eq!(page.matches("mean nothing").count(), 2);
         assert!(!page.contains("class=\"ok\""));

@@ -1,10 +1,10 @@
-//! A chart of samples, as SVG: medians with whiskers from the lower to the upper quartile of the
-//! repetitions.
+//! Renders samples as an SVG chart: medians, with whiskers from the lower to the upper quartile of
+//! the repetitions.
 //!
-//! Colours are written for paper; where the page is dark its style ([`style`]) exchanges them by
-//! their value, so that the drawing itself needs to know nothing of it.
+//! The drawing uses the colours of a light page. The page's style ([`style`]) maps them to dark
+//! ones, so the drawing needs no knowledge of the colour scheme.
 
-use super::ruler::{Lies, Ruler, place};
+use super::ruler::{Direction, Ruler, position};
 use crate::number::{median, quartiles};
 use crate::result::{Axis, Samples, Scale, Series};
 use clearway_harness::Res;
@@ -14,31 +14,31 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 const WIDTH: i32 = 900;
-const HEIGHT_LEAST: i32 = 400;
-/// Room for what stands beside the axes.
+const MIN_HEIGHT: i32 = 400;
+/// Space for the labels beside the axes.
 const LEFT: i32 = 90;
-const BELOW: i32 = 52;
-const ABOVE: i32 = 14;
-const EDGE: i32 = 6;
+const BOTTOM: i32 = 52;
+const TOP: i32 = 14;
+const MARGIN: i32 = 6;
 const FONT: (&str, i32) = ("sans-serif", 16);
-/// A legend's line is as wide as its name: about so much a letter.
-const LETTER: i32 = 8;
-const LEGEND_LEAST: i32 = 110;
-const LEGEND_MOST: i32 = 300;
+/// The legend is as wide as its longest name, at about this many pixels a letter.
+const LETTER_WIDTH: i32 = 8;
+const MIN_LEGEND: i32 = 110;
+const MAX_LEGEND: i32 = 300;
 const LEGEND_LINE: i32 = 22;
-/// Half the size of a point.
+/// Half the size of a point's symbol.
 const POINT: i32 = 4;
 const DASH: i32 = 7;
 const GAP: i32 = 4;
-/// The part of a name's place that its columns take.
+/// Share of a category's width that its columns take.
 const COLUMNS: f64 = 0.7;
 
 const INK: RGBColor = RGBColor(0x1b, 0x1f, 0x24);
 const GRID: RGBColor = RGBColor(0xd5, 0xda, 0xe0);
 
-/// Colours of the series on paper and on a dark page. People who see colours differently tell them
-/// apart (after Okabe and Ito), and beyond the last one lines are dashed and points have other
-/// shapes.
+/// Colours of the series on a light and on a dark page. They are distinguishable to colour-blind
+/// readers (after Okabe and Ito). Further series reuse the colours with dashed lines and other
+/// symbols.
 const COLOURS: [(RGBColor, &str); 8] = [
     (RGBColor(0x00, 0x72, 0xb2), "#58a6e8"),
     (RGBColor(0xd5, 0x5e, 0x00), "#ff8f4d"),
@@ -58,11 +58,11 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub struct Drawing {
     /// The `svg` element.
     pub svg: String,
-    /// Repetitions that gave no number, or one that has no place on the axes.
+    /// Repetitions that are not drawn: they gave no number, or one that the axis cannot show.
     pub left_out: usize,
 }
 
-/// A point that is drawn, in places on the axes.
+/// A point to draw, in axis coordinates.
 struct Mark {
     x: f64,
     median: f64,
@@ -70,7 +70,7 @@ struct Mark {
     upper: f64,
 }
 
-/// The rules by which a dark page exchanges the colours.
+/// Returns the CSS rules that map the colours for a dark page.
 pub fn style() -> String {
     let both = |colour: RGBColor, by: &str| {
         let RGBColor(r, g, b) = colour;
@@ -84,15 +84,15 @@ pub fn style() -> String {
     format!("{page}@media (prefers-color-scheme: dark) {{\n{dark}}}\n")
 }
 
-/// Draws the samples; nothing where there is nothing to draw.
+/// Draws the samples; returns `None` if there is nothing to draw.
 pub fn draw(samples: &Samples) -> Res<Option<Drawing>> {
     let mut left_out = 0;
     let marks: Vec<Vec<Mark>> =
         samples.series.iter().map(|series| marks(samples, series, &mut left_out)).collect();
     let xs: Vec<f64> = marks.iter().flatten().map(|m| m.x).collect();
     let ys: Vec<f64> = marks.iter().flatten().flat_map(|m| [m.lower, m.upper]).collect();
-    let across = Ruler::over(&samples.x, &xs, Lies::Across);
-    let up = Ruler::over(&samples.y, &ys, Lies::Up);
+    let across = Ruler::over(&samples.x, &xs, Direction::Independent);
+    let up = Ruler::over(&samples.y, &ys, Direction::Measured);
     let Some((across, up)) = across.zip(up) else { return Ok(None) };
     let mut svg = String::new();
     chart(&mut svg, samples, &marks, &across, &up)
@@ -103,8 +103,9 @@ pub fn draw(samples: &Samples) -> Res<Option<Drawing>> {
 fn marks(samples: &Samples, series: &Series, left_out: &mut usize) -> Vec<Mark> {
     let mut marks = Vec::new();
     for point in &series.points {
-        let places: Vec<f64> = point.y.iter().filter_map(|y| place(&samples.y.scale, *y)).collect();
-        let mark = place(&samples.x.scale, point.x).zip(median(&places)).zip(quartiles(&places));
+        let places: Vec<f64> =
+            point.y.iter().filter_map(|y| position(&samples.y.scale, *y)).collect();
+        let mark = position(&samples.x.scale, point.x).zip(median(&places)).zip(quartiles(&places));
         let drawn = if mark.is_some() { places.len() } else { 0 };
         *left_out += point.y.len() - drawn;
         marks.extend(mark.map(|((x, median), (lower, upper))| Mark { x, median, lower, upper }));
@@ -121,17 +122,17 @@ fn chart(
     across: &Ruler,
     up: &Ruler,
 ) -> Drawn {
-    let height = HEIGHT_LEAST.max(ABOVE + LEGEND_LINE * samples.series.len() as i32);
+    let height = MIN_HEIGHT.max(TOP + LEGEND_LINE * samples.series.len() as i32);
     let root = SVGBackend::with_string(svg, (WIDTH as u32, height as u32)).into_drawing_area();
     let longest = samples.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0) as i32;
-    let right = WIDTH - (longest * LETTER + 64).clamp(LEGEND_LEAST, LEGEND_MOST);
+    let right = WIDTH - (longest * LETTER_WIDTH + 64).clamp(MIN_LEGEND, MAX_LEGEND);
     let (plot, _) = root.split_horizontally(right);
     let text = TextStyle::from(FONT.into_font()).color(&INK);
     let mut chart = ChartBuilder::on(&plot)
-        .margin_top(ABOVE)
-        .margin_left(EDGE)
-        .margin_bottom(EDGE)
-        .x_label_area_size(BELOW)
+        .margin_top(TOP)
+        .margin_left(MARGIN)
+        .margin_bottom(MARGIN)
+        .x_label_area_size(BOTTOM)
         .y_label_area_size(LEFT)
         .build_cartesian_2d(across.clone(), up.clone())?;
     chart
@@ -149,35 +150,34 @@ fn chart(
     for (which, marks) in marks.iter().enumerate() {
         let at = |x: f64, y: f64| chart.plotting_area().map_coordinate(&(x, y));
         if columns {
-            stand(&root, samples, which, marks, at)?
+            draw_columns(&root, samples, which, marks, at)?
         } else {
-            connect(&root, samples, which, marks, at)?
+            draw_line(&root, samples, which, marks, at)?
         }
     }
     legend(&root, right + 16, samples, columns, &text)?;
     root.present()
 }
 
-/// Columns stand over names; they stand on zero, which an axis of factors does not have.
+/// Categories get columns. Columns start at zero, which a logarithmic axis does not have.
 fn has_columns(samples: &Samples) -> bool {
     matches!(samples.x.scale, Scale::Names(_)) && samples.y.scale == Scale::Linear
 }
 
-/// Where a series stands beside the others over one name: its begin, from the name's place, and its
-/// width.
-fn beside(samples: &Samples, which: usize) -> (f64, f64) {
+/// Offset of a series from the category's centre, and its width.
+fn column_offset(samples: &Samples, which: usize) -> (f64, f64) {
     let width = COLUMNS / samples.series.len() as f64;
     (which as f64 * width - COLUMNS / 2.0, width)
 }
 
-fn stand(
+fn draw_columns(
     root: &Area,
     samples: &Samples,
     which: usize,
     marks: &[Mark],
     at: impl Fn(f64, f64) -> (i32, i32),
 ) -> Drawn {
-    let (begin, width) = beside(samples, which);
+    let (begin, width) = column_offset(samples, which);
     for mark in marks {
         let at = |share: f64, y: f64| at(mark.x + begin + share * width, y);
         root.draw(&Rectangle::new([at(0.05, mark.median), at(0.95, 0.0)], colour(which).filled()))?;
@@ -186,7 +186,7 @@ fn stand(
     Ok(())
 }
 
-fn connect(
+fn draw_line(
     root: &Area,
     samples: &Samples,
     which: usize,
@@ -194,7 +194,11 @@ fn connect(
     at: impl Fn(f64, f64) -> (i32, i32),
 ) -> Drawn {
     let names = matches!(samples.x.scale, Scale::Names(_));
-    let aside = if names { beside(samples, which).0 + beside(samples, which).1 / 2.0 } else { 0.0 };
+    let aside = if names {
+        column_offset(samples, which).0 + column_offset(samples, which).1 / 2.0
+    } else {
+        0.0
+    };
     if !names {
         let line: Vec<_> = marks.iter().map(|mark| at(mark.x, mark.median)).collect();
         path(root, &line, which)?;
@@ -207,7 +211,7 @@ fn connect(
     Ok(())
 }
 
-/// The quantity, its unit, and that steps are factors where they are.
+/// Returns the axis title: quantity, unit, and whether the scale is logarithmic.
 fn title(axis: &Axis) -> String {
     let unit = if axis.unit.is_empty() { String::new() } else { format!(" ({})", axis.unit) };
     let log = if axis.scale == Scale::Log { ", log scale" } else { "" };
@@ -241,7 +245,7 @@ fn whisker(root: &Area, low: (i32, i32), high: (i32, i32), colour: &RGBColor) ->
     Ok(())
 }
 
-/// Series of one colour have points of different shapes.
+/// Series that share a colour have different symbols.
 fn shape(root: &Area, at: (i32, i32), which: usize) -> Drawn {
     let style = colour(which).filled();
     let corner = |x: i32, y: i32| (at.0 + x * POINT, at.1 + y * POINT);
@@ -257,7 +261,7 @@ fn shape(root: &Area, at: (i32, i32), which: usize) -> Drawn {
 fn legend(root: &Area, left: i32, samples: &Samples, columns: bool, text: &TextStyle) -> Drawn {
     let text = text.pos(Pos::new(HPos::Left, VPos::Center));
     for (which, series) in samples.series.iter().enumerate() {
-        let y = ABOVE + LEGEND_LINE / 2 + which as i32 * LEGEND_LINE;
+        let y = TOP + LEGEND_LINE / 2 + which as i32 * LEGEND_LINE;
         if columns {
             root.draw(&Rectangle::new(
                 [(left + 16, y - 6), (left + 28, y + 6)],
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_has_titles_with_units_a_legend_and_whiskers() {
+    fn charts_have_axis_titles_and_a_legend() {
         let drawing = drawn(&example().findings.samples[0]);
         for part in [
             "clients, log scale",
@@ -312,16 +316,15 @@ mod tests {
     }
 
     #[test]
-    fn one_point_is_a_chart() {
+    fn a_single_point_is_drawn() {
         let (x, y) = linear();
         let drawing = drawn(&samples(x, y, &[(4.0, &[5.0])]));
-        // In the plot and in the legend.
         assert_eq!(drawing.svg.matches("<circle").count(), 2);
         assert_eq!(drawing.left_out, 0);
     }
 
     #[test]
-    fn no_point_is_no_chart() {
+    fn no_points_give_no_chart() {
         let (x, y) = linear();
         assert_eq!(draw(&samples(x.clone(), y.clone(), &[])), Ok(None));
         assert_eq!(draw(&samples(x.clone(), y.clone(), &[(1.0, &[])])), Ok(None));
@@ -334,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn whiskers_reach_from_quartile_to_quartile() {
+    fn whiskers_span_the_quartiles() {
         let (x, y) = linear();
         let samples = samples(x, y, &[(1.0, &[100.0, 0.0, 10.0])]);
         let marks = marks(&samples, &samples.series[0], &mut 0);
@@ -342,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_left_out_and_counted() {
+    fn nan_is_left_out_and_counted() {
         let (x, y) = linear();
         let drawing = drawn(&samples(
             x,
@@ -359,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_columns() {
+    fn categories_have_columns() {
         let names = Axis::names("protocol", vec!["simple".into(), "prepared".into()]);
         let drawing =
             drawn(&samples(names, Axis::linear("y", ""), &[(0.0, &[1.0, 2.0]), (1.0, &[3.0])]));
@@ -370,12 +373,12 @@ mod tests {
         assert_eq!(
             drawing.svg.matches("<circle").count(),
             2,
-            "a logarithmic axis has no zero to stand on"
+            "a logarithmic axis has no zero for columns"
         );
     }
 
     #[test]
-    fn a_dashed_line_may_have_no_length() {
+    fn dashed_lines_may_have_zero_length() {
         let (x, y) = linear();
         let mut many = samples(x, y, &[]);
         for points in [vec![], vec![1.0], vec![1.0, 1.0], vec![1.0, 1.0, 2.0]] {
@@ -387,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn more_series_than_colours_still_differ() {
+    fn series_beyond_the_colours_have_other_symbols() {
         let one = |which: usize| {
             let mut svg = String::new();
             let root = SVGBackend::with_string(&mut svg, (20, 20)).into_drawing_area();
@@ -402,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn every_colour_has_one_for_a_dark_page() {
+    fn every_colour_has_a_dark_variant() {
         let style = style();
         let drawing = drawn(&example().findings.samples[0]);
         for part in drawing.svg.split("=\"#").skip(1) {

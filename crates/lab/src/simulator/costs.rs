@@ -1,4 +1,4 @@
-//! What time things take on a machine: measured on this one, or given for one that a source had.
+//! The costs of a machine's operations: measured on this machine, or given for a source's machine.
 
 use clearway_latch::CachePadded;
 use clearway_replacement::PolicyKind;
@@ -11,46 +11,44 @@ use std::time::{Duration, Instant};
 /// Times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Work between two accesses of a thread, in the mean.
+    /// Mean work between two accesses of a thread.
     pub work_ns: f64,
-    /// What an access costs beside the policy: an entry in a queue, a mark.
+    /// Cost of an access outside the policy: a queue entry or a mark.
     pub note_ns: f64,
-    /// One hit in the policy, everything that it touches in the core's cache.
+    /// A hit in the policy with all its data in the core's cache.
     pub policy_ns: f64,
-    /// What a hit takes longer if what it touches was last touched by another core.
+    /// Additional time of a hit if another core touched its data last.
     pub cold_ns: f64,
-    /// What it costs to ask for that ahead, outside of the latch.
+    /// Cost of prefetching that data, outside the latch.
     pub prefetch_ns: f64,
-    /// To acquire and let go of the latch, its line in the core's cache.
+    /// To acquire and release the latch, with its line in the core's cache.
     pub latch_ns: f64,
-    /// A cache line moves from core to core.
+    /// To move a cache line between cores.
     pub transfer_ns: f64,
-    /// How long the memory, which is one for all cores, is busy with an access, beside the work. 0:
-    /// it is never waited for.
+    /// Time that the memory, shared by all cores, is busy with an access, in parallel to the work.
+    /// 0: the memory is never a bottleneck.
     pub memory_ns: f64,
-    /// What each thread that waits for the latch adds to its acquisition by the next.
+    /// Time that each waiting thread adds to the next acquisition of the latch.
     pub crowd_ns: f64,
-    /// A thread that was asleep or ready runs on a core.
+    /// To switch a core to a sleeping or runnable thread.
     pub switch_ns: f64,
-    /// How long a thread runs before the system gives its core to one that is ready; infinite where
-    /// it never does.
+    /// Time slice of a thread while others are runnable; infinite without preemption.
     pub slice_ns: f64,
-    /// How long a thread spins for the latch before it sleeps.
+    /// Time that a thread spins for the latch before it sleeps.
     pub spin_ns: f64,
 }
 
-/// Cache lines of a hit that are another core's, if it was there last: the frame's own place, and
-/// two neighbours'.
+/// Cache lines of a hit that another core may own: the frame's own entry and two neighbours'.
 const COLD_LINES: f64 = 3.0;
-/// Linux's time slice since 6.6 on eight cores and more (`base_slice_ns`).
+/// Linux's time slice since 6.6 with eight or more cores (`base_slice_ns`).
 const SLICE_NS: f64 = 2.8e6;
-/// Tries of each measurement, of which the fastest counts: interruptions only ever add, and on a
-/// machine that others use most tries have some.
-const TRIES: usize = 100;
-/// After so long no other try begins: on a machine that others keep busy, one may take seconds.
-const LONGEST: Duration = Duration::from_millis(200);
+/// Repetitions of each measurement. The fastest counts, since interruptions only add time, and most
+/// repetitions on a shared machine are interrupted.
+const REPETITIONS: usize = 100;
+/// After this time no further repetition begins: on a busy machine one may take seconds.
+const MAX_TIME: Duration = Duration::from_millis(200);
 
-/// Picks one cost.
+/// Selects one cost.
 type CostField = fn(&mut Costs) -> &mut f64;
 
 impl Costs {
@@ -70,8 +68,8 @@ impl Costs {
         ("spin", |costs| &mut costs.spin_ns),
     ];
 
-    /// For tables of what each cost does: every cost that is not 0 or infinite, halved and doubled,
-    /// the others as they are; each with a heading.
+    /// Returns variants for sensitivity tables, each with a heading: every cost that is not 0 or
+    /// infinite, halved and doubled, with the others unchanged.
     pub fn varied(self) -> impl Iterator<Item = (String, Self)> {
         Self::FIELDS.into_iter().flat_map(move |(name, field)| {
             let given = *field(&mut { self });
@@ -85,8 +83,8 @@ impl Costs {
         })
     }
 
-    /// Measured on this machine; `work_ns` is the caller's to know. With one core there is no other
-    /// for a line to come from: then a hundred nanoseconds are taken for it.
+    /// Measures the costs of this machine; `work_ns` comes from the caller. With one core, a line
+    /// transfer is taken as 100 ns.
     pub fn here(work_ns: f64, policy: PolicyKind) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let transfer_ns = if cores > 1 { transfer() } else { 100.0 };
@@ -106,7 +104,7 @@ impl Costs {
         }
     }
 
-    /// For the record.
+    /// Describes the costs for the record.
     pub fn described(&self) -> String {
         format!(
             "work {:.0}, note {:.1}, hit {:.1}, cold {:.0}, prefetch {:.1}, latch {:.1}, line {:.0}, memory {:.0}, waiter {:.1}, switch {:.0}, slice {:.0}, spin {:.0} ns",
@@ -128,22 +126,22 @@ impl Costs {
 
 fn fastest_of(mut measure: impl FnMut() -> f64) -> f64 {
     let (began, mut tries, mut fastest) = (Instant::now(), 1, measure());
-    while tries < TRIES && began.elapsed() < LONGEST {
+    while tries < REPETITIONS && began.elapsed() < MAX_TIME {
         (tries, fastest) = (tries + 1, fastest.min(measure()));
     }
     fastest
 }
 
-/// Half of how long a value takes to another core and back.
+/// Measures half of the round trip of a value to another core.
 fn transfer() -> f64 {
     const ROUNDS: u64 = 120;
-    /// Until when both threads surely are on cores.
+    /// Rounds until both threads are certainly on cores.
     const WARM: u64 = 20;
-    /// Looks at the ball until the other gets the core, if it has none.
+    /// Polls before yielding, in case the other thread has no core.
     const LOOKS: u32 = 1_000;
     fastest_of(|| {
         let ball = CachePadded::new(AtomicU64::new(0));
-        // Relaxed, here and below: nothing is handed over but the number itself.
+        // Relaxed, here and below: only the number itself is shared.
         let play = |own: u64| {
             let mut began = Instant::now();
             for round in 0..ROUNDS {
@@ -169,7 +167,7 @@ fn transfer() -> f64 {
     })
 }
 
-/// A hit of the policy, of frames that stay in the nearest caches.
+/// Measures a hit in the policy, with frames that stay in the nearest caches.
 fn hit(kind: PolicyKind) -> f64 {
     const FRAMES: u32 = 512;
     const HITS: u32 = 20_000;
@@ -184,7 +182,7 @@ fn hit(kind: PolicyKind) -> f64 {
     })
 }
 
-/// The engine's latch, taken and let go of by one thread.
+/// Measures an uncontended acquire and release of the engine's latch.
 fn latch() -> f64 {
     const TIMES: u32 = 20_000;
     let latch = clearway_latch::Latched::<u64, clearway_latch::ParkLatch>::new(0);
@@ -195,13 +193,13 @@ fn latch() -> f64 {
     })
 }
 
-/// Half of how long it takes to wake a sleeping thread and be woken by it.
+/// Measures half of the round trip of waking a sleeping thread and being woken by it.
 fn switch() -> f64 {
     const ROUNDS: u32 = 200;
     fastest_of(|| {
         let (there, back) = (AtomicBool::new(false), AtomicBool::new(false));
         let main = thread::current();
-        // Acquire and Release pair with each other: a sign is taken once.
+        // Acquire and Release pair with each other: a flag is taken once.
         let take = |sign: &AtomicBool| {
             while !sign.swap(false, Ordering::Acquire) {
                 thread::park_timeout(Duration::from_millis(100));
@@ -231,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_measured_is_some_time() {
+    fn measured_costs_are_positive_and_finite() {
         let costs = Costs::here(100.0, PolicyKind::Lru);
         for ns in [costs.policy_ns, costs.latch_ns, costs.transfer_ns, costs.switch_ns] {
             assert!(ns > 0.1 && ns.is_finite(), "{costs:?}");

@@ -1,24 +1,24 @@
-//! A machine of N cores in virtual time, around the real code of the wrappers.
+//! A machine with N cores in virtual time, around the real code of the wrappers.
 //!
-//! One thread of the operating system plays all threads of the machine, each by its own thread
-//! index. When a thread's next access is due, the wrapper's real `hit` is called. The policy inside
-//! is a [`timed::Timed`] one: each of its operations is done and then takes virtual time, in which
-//! the other threads' accesses are played, *while the caller is inside the wrapper and has the
-//! wrapper's real latch*. So a `try_lock` of theirs really fails, and queues really fill. Only
-//! waiting is played: a thread whose access would block ([`Blocks`]) is not called before the latch
-//! is free. Over sublists, each with a latch of its own, a hit returns at once and then takes its
-//! time: as all hits wait for their latch, nobody could tell the difference.
+//! One OS thread plays all threads of the machine, each with its own thread index. When a thread's
+//! next access is due, the simulator calls the wrapper's real `hit`. The policy inside is a
+//! [`timed::Timed`]: each operation runs and then consumes virtual time. During that time the other
+//! threads' accesses are simulated, *while the caller is inside the wrapper and holds its real
+//! latch*. Their `try_lock` therefore really fails, and queues really fill. Only waiting is
+//! simulated: a thread whose access would block ([`Blocks`]) is not called before the latch is
+//! free. With sublists, each with its own latch, a hit returns at once and then consumes its time.
+//! All hits wait for their latch, so the result is the same.
 //!
-//! What time things take are [`Costs`]. What is not modelled: interrupts, and that who is woken may
-//! take a core from who runs.
+//! [`Costs`] gives the duration of each operation. Interrupts are not modelled, nor wake-ups that
+//! preempt a running thread.
 //!
 //! # Invariants
-//! 1. Accesses are played in the order of their virtual time.
+//! 1. Accesses are simulated in the order of their virtual time.
 //! 2. While a latch is held, no thread is called whose access would wait for it.
-//! 3. A core runs one thread at a time; a thread is on a core, ready, asleep at a latch, or
-//!    spinning there.
+//! 3. A core runs one thread at a time. A thread is on a core, runnable, asleep at a latch, or
+//!    spinning at one.
 //!
-//! Source: the question of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009): the same system on more
+//! Source: BP-Wrapper's question (Ding, Jiang, Zhang, ICDE 2009): the same system on more
 //! processors.
 
 pub mod costs;
@@ -36,44 +36,44 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use timed::Timed;
 
-/// Pages that a workload's transactions access, one after the other. Page `n` is in frame `n`: all
-/// are resident.
+/// The pages accessed by each transaction of a workload. Page `n` is in frame `n`: all are
+/// resident.
 pub type Transactions = Arc<[Box<[u32]>]>;
 
-/// When a hit waits for the latch, which the simulator has to know before it calls.
+/// When a hit waits for the latch; the simulator must know this before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocks {
     /// Whenever the latch is held.
     Always,
-    /// When the latch is held and the thread's queue, which has room for `queue` hits, becomes
-    /// full; it is tried from the `threshold`th on.
+    /// If the latch is held and the hit fills the thread's queue. The latch is tried from the
+    /// `threshold`th hit on.
     Full {
-        /// The source's S.
+        /// Queue capacity: the source's S.
         queue: u32,
-        /// The source's T.
+        /// Hits after which the latch is tried: the source's T.
         threshold: u32,
     },
     /// Never.
     Never,
 }
 
-/// A tenth: how far a simulated value may be from a published one that it meets.
+/// Maximum relative deviation of a simulated value from a published one that it meets.
 pub const TOLERANCE: f64 = 0.1;
 
-/// Puts a policy of so many frames into its wrapper.
+/// Wraps a policy of this many frames.
 pub type Wrap = fn(Box<dyn Policy>, u32) -> Box<dyn Replacement>;
 
-/// The code that is called.
+/// The code under test.
 #[derive(Clone, Copy)]
 pub enum Called {
-    /// A policy in its wrapper, or what is there without one. It has one latch.
+    /// A policy in its wrapper, or a replacement without one. It has one latch.
     Wrapped(PolicyKind, Wrap),
-    /// A policy over so many sublists, each with a latch.
+    /// A policy with this many sublists, each with a latch.
     Sublists(MultilistKind, u32),
 }
 
 impl Called {
-    /// For so many frames; and for each of them the latch that its hits take.
+    /// Builds it for this many frames. Also returns, for each frame, the latch that its hits take.
     fn build(self, frames: u32) -> (Arc<dyn Replacement>, Vec<u32>) {
         match self {
             Self::Wrapped(policy, wrap) => (
@@ -89,123 +89,122 @@ impl Called {
     }
 }
 
-/// The system that is simulated.
+/// The simulated system.
 #[derive(Clone, Copy)]
 pub struct System {
     /// Its code.
     pub called: Called,
     /// When its hits wait.
     pub blocks: Blocks,
-    /// Whether it asks for what it will touch before it asks for the latch.
+    /// Whether it prefetches data before it requests the latch.
     pub prefetches: bool,
 }
 
-/// The machine, and how long it is watched.
+/// The simulated machine, and the length of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     /// Processors.
     pub cores: usize,
-    /// Threads, of which at most so many as there are cores run at a time.
+    /// Threads; at most `cores` of them run at a time.
     pub threads: usize,
-    /// What time things take.
+    /// Costs of its operations.
     pub costs: Costs,
-    /// Accesses of all threads that are played.
+    /// Number of simulated accesses, over all threads.
     pub accesses: u64,
-    /// Draws transactions and how long work takes.
+    /// Seed for transactions and work times.
     pub seed: u64,
 }
 
-/// What came of a simulation.
+/// Result of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Accesses that were played.
+    /// Simulated accesses.
     pub accesses: u64,
     /// Virtual time, in nanoseconds.
     pub elapsed_ns: f64,
-    /// Transactions that ended.
+    /// Finished transactions.
     pub transactions: u64,
-    /// From the beginning of a transaction to its end, in nanoseconds, the mean; no number if none
-    /// ended.
+    /// Mean time from the start of a transaction to its end, in nanoseconds; NaN if none ended.
     pub response_ns: f64,
-    /// Requests for the latch that were not granted at once; tries that failed are none.
+    /// Requests for the latch that were not granted immediately; failed tries do not count.
     pub waits: u64,
-    /// Tries and requests that were granted.
+    /// Granted tries and requests.
     pub acquisitions: u64,
-    /// How long was waited for the latch, all together, in nanoseconds.
+    /// Total time waited for the latch, in nanoseconds.
     pub waited_ns: f64,
-    /// How long the latch was held, all together, in nanoseconds.
+    /// Total time the latch was held, in nanoseconds.
     pub held_ns: f64,
 }
 
 impl Outcome {
-    /// Accesses in a microsecond.
+    /// Returns the accesses per microsecond.
     pub fn rate(&self) -> f64 {
         self.accesses as f64 * 1e3 / self.elapsed_ns
     }
 
-    /// Requests for the latch that waited, in a million accesses.
+    /// Returns the requests for the latch that waited, per million accesses.
     pub fn contention(&self) -> f64 {
         self.waits as f64 * 1e6 / self.accesses as f64
     }
 
-    /// Time to acquire and to hold the latch, by access, in nanoseconds.
+    /// Returns the time to acquire and hold the latch, per access, in nanoseconds.
     pub fn lock_ns(&self) -> f64 {
         (self.waited_ns + self.held_ns) / self.accesses as f64
     }
 }
 
-/// What is being played on this thread: the schedule, and what is called.
-struct Playing {
+/// The simulation running on this thread: its schedule and the code under test.
+struct Running {
     schedule: Schedule,
     replacement: Arc<dyn Replacement>,
-    /// Whether a hit is one operation of the policy that takes time when it has returned.
+    /// Whether a hit is one operation of the policy that consumes time after it returns.
     takes_time: bool,
 }
 
 thread_local! {
-    static PLAYING: RefCell<Option<Playing>> = const { RefCell::new(None) };
+    static RUNNING: RefCell<Option<Running>> = const { RefCell::new(None) };
 }
 
-/// Plays the system on the machine.
+/// Simulates the system on the machine.
 pub fn simulate(system: &System, machine: &Machine, transactions: &Transactions) -> Outcome {
     let frames =
         transactions.iter().flat_map(|pages| pages.iter()).max().map_or(1, |last| last + 1);
     let (replacement, latch_of) = system.called.build(frames);
-    // Filled before the clock runs.
+    // The pool is filled before the clock starts.
     (0..frames).for_each(|frame| act_as(0, || replacement.miss(FrameId(frame), page(frame))));
     let schedule = Schedule::new(system, machine, transactions.clone(), latch_of);
     let takes_time = matches!(system.called, Called::Sublists(..));
-    PLAYING.set(Some(Playing { schedule, replacement, takes_time }));
-    play_until(u64::MAX);
-    let played = PLAYING.take();
-    played.map_or_else(Outcome::default, |playing| playing.schedule.outcome())
+    RUNNING.set(Some(Running { schedule, replacement, takes_time }));
+    run_until(u64::MAX);
+    let played = RUNNING.take();
+    played.map_or_else(Outcome::default, |running| running.schedule.outcome())
 }
 
-/// The page of that number.
+/// Returns the page with this number.
 fn page(no: u32) -> PageId {
     PageId::new(PartitionId(0), no)
 }
 
-/// Plays all that is due before `limit`, or until who called it has the core again that it had
-/// lost. Called again, from inside the wrapper, while a thread is in its critical section.
-fn play_until(limit: u64) {
-    while let Some((thread, frame, replacement)) = with_playing(|playing| {
-        let (thread, frame) = playing.schedule.next_call(limit)?;
-        Some((thread, frame, playing.replacement.clone()))
+/// Simulates everything due before `limit`, or until the caller regains the core it lost. Runs
+/// nested inside the wrapper while a thread is in its critical section.
+fn run_until(limit: u64) {
+    while let Some((thread, frame, replacement)) = with_running(|running| {
+        let (thread, frame) = running.schedule.next_call(limit)?;
+        Some((thread, frame, running.replacement.clone()))
     })
     .flatten()
     {
         act_as(thread, || replacement.hit(FrameId(frame), page(frame)));
-        with_playing(|playing| {
-            if playing.takes_time {
-                playing.schedule.operation(frame);
+        with_running(|running| {
+            if running.takes_time {
+                running.schedule.operation(frame);
             }
-            playing.schedule.call_ended();
+            running.schedule.call_ended();
         });
     }
 }
 
-/// Nothing where nothing is being played: then a timed policy is like any other.
-fn with_playing<R>(f: impl FnOnce(&mut Playing) -> R) -> Option<R> {
-    PLAYING.with_borrow_mut(|playing| playing.as_mut().map(f))
+/// Returns `None` if no simulation is running: then a timed policy behaves like any other.
+fn with_running<R>(f: impl FnOnce(&mut Running) -> R) -> Option<R> {
+    RUNNING.with_borrow_mut(|running| running.as_mut().map(f))
 }

@@ -1,15 +1,15 @@
-//! Who runs when: cores, threads, latches, memory, and the clock.
+//! The scheduler: cores, threads, latches, memory, and the clock.
 //!
-//! A thread works, then accesses a page, and so on to the end of its transaction; then it goes to
-//! the back of the ready ones, as a server's process that waits for its client. A latch is like
-//! PostgreSQL's and ours: whoever finds it free has it, so that who was woken may find it held
-//! again. A waiter spins for [`Costs::spin_ns`] and then sleeps; the end of a section wakes one:
-//! who spins before who sleeps. A thread that has run for [`Costs::slice_ns`] in all loses its core
-//! if another is ready for it, also in its section: then it keeps the latch. It runs again when no
-//! one is ready who has not used up a slice, as in Linux 2.6's scheduler of two arrays.
+//! A thread works, then accesses a page, and so on until its transaction ends. It then moves to the
+//! end of the run queue, like a server process that waits for its client. A latch works like
+//! PostgreSQL's and ours: the first thread to find it free gets it, so a woken thread may find it
+//! held again. A waiter spins for [`Costs::spin_ns`] and then sleeps. The end of a critical section
+//! wakes one waiter, spinning ones first. A thread that has run for [`Costs::slice_ns`] in total
+//! loses its core if another is runnable, even in its critical section; it then keeps the latch. It
+//! runs again when no runnable thread has slice left, as in the two-array scheduler of Linux 2.6.
 //!
-//! Memory is one for all cores: it serves accesses one after the other, each for
-//! [`Costs::memory_ns`], beside the work before the next access.
+//! All cores share one memory. It serves accesses one after the other, each for
+//! [`Costs::memory_ns`], in parallel to the work before the next access.
 
 use super::costs::Costs;
 use super::{Blocks, Machine, Outcome, System, Transactions};
@@ -17,57 +17,56 @@ use clearway_traces::Rng;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Ticks of the clock in a nanosecond.
+/// Clock ticks per nanosecond.
 const TICKS: f64 = 1000.0;
-/// A core that nobody was on.
+/// Marks a core without a thread.
 const NOBODY: u32 = u32::MAX;
 
-/// The sequence of what comes before all else at its time.
+/// Sequence number of an event that precedes all others at its time.
 const FIRST: u64 = 0;
 
-/// What happens at a time.
+/// A scheduled event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// The thread's section ends.
+    /// The thread's critical section ends.
     Ends(u32),
-    /// The thread has a core again, which it had lost in its section.
+    /// The thread regains the core that it lost in its critical section.
     Resumes(u32),
     /// The thread, which is on a core, accesses its next page.
     Access(u32),
-    /// The thread has spun for so long, if it is still the same wait.
-    SpunOut(u32, u64),
+    /// The thread's spin limit expires, if it is still in this wait.
+    SpinExpired(u32, u64),
 }
 
 struct Thread {
     core: u32,
     transaction: usize,
-    /// The next access of the transaction.
+    /// Index of the transaction's next access.
     at: usize,
     began: u64,
-    /// Hits since the thread's last section.
+    /// Hits since the thread's last critical section.
     queued: u32,
-    /// Since when the thread has its latch.
-    holds_since: Option<u64>,
-    /// Since when the thread waits for its latch.
-    waits_since: Option<u64>,
+    /// When the thread acquired its latch.
+    holding_since: Option<u64>,
+    /// When the thread began to wait for its latch.
+    waiting_since: Option<u64>,
     spins: bool,
-    /// Counts waits.
+    /// Number of the wait.
     wait: u64,
-    /// The transaction's end gives others the core.
+    /// Whether the thread yields its core at the end of the transaction.
     yields: bool,
-    /// What is left of its time slice, which it does not lose when it sleeps, and since when it
-    /// runs.
+    /// The remaining time slice, which it keeps while it sleeps, and when it began to run.
     slice: u64,
     runs_since: u64,
-    /// What happens when it has a core.
+    /// The event that happens when it gets a core.
     resumes: Event,
 }
 
-/// A latch, as the machine's threads find it.
+/// A simulated latch.
 struct Latch {
     held: bool,
     last_holder_core: u32,
-    /// Who waits, those who came first in front.
+    /// Waiting threads, in order of arrival.
     spinning: VecDeque<u32>,
     sleeping: VecDeque<u32>,
 }
@@ -77,11 +76,11 @@ struct Latch {
 struct Call {
     thread: u32,
     now: u64,
-    /// It had to wait for the latch.
+    /// Whether it waited for the latch.
     waited: bool,
 }
 
-/// The state of a machine.
+/// State of a simulated machine.
 pub struct Schedule {
     costs: Costs,
     blocks: Blocks,
@@ -94,14 +93,14 @@ pub struct Schedule {
     threads: Vec<Thread>,
     idle: Vec<u32>,
     ready: VecDeque<u32>,
-    /// Those that are ready and have used up their slices.
+    /// Runnable threads that have used up their slices.
     expired: VecDeque<u32>,
     latches: Vec<Latch>,
-    /// By frame: the latch that its hits take.
+    /// The latch that the hits of each frame take.
     latch_of: Vec<u32>,
-    /// The core that last touched a frame's place in the policy.
+    /// The core that last touched each frame's entry in the policy.
     touched_by: Vec<u32>,
-    /// Until when the memory is busy.
+    /// End of the memory's current access.
     memory_busy: u64,
     calls: Vec<Call>,
     clock: u64,
@@ -116,8 +115,8 @@ fn ticks(ns: f64) -> u64 {
 }
 
 impl Schedule {
-    /// All threads at the beginning of a transaction, as many on cores as there are. `latch_of` has
-    /// for each frame the latch that its hits take.
+    /// Creates the machine with all threads at the start of a transaction, and as many on cores as
+    /// possible. `latch_of` is the latch that the hits of each frame take.
     pub fn new(
         system: &System,
         machine: &Machine,
@@ -136,8 +135,8 @@ impl Schedule {
             at: 0,
             began: 0,
             queued: 0,
-            holds_since: None,
-            waits_since: None,
+            holding_since: None,
+            waiting_since: None,
             spins: false,
             wait: 0,
             yields: false,
@@ -171,14 +170,14 @@ impl Schedule {
         };
         for thread in 0..machine.threads {
             this.threads[thread].transaction = this.drawn_transaction();
-            // Or all would lose their cores at one time.
+            // Random, so that the threads do not all lose their cores at the same time.
             this.threads[thread].slice = ticks(machine.costs.slice_ns * this.rng.unit());
         }
         this.dispatch(0);
         this
     }
 
-    /// What came of it, until the last access.
+    /// Returns the result up to the last access.
     pub fn outcome(&self) -> Outcome {
         let ns = |ticks: u64| ticks as f64 / TICKS;
         Outcome {
@@ -190,8 +189,8 @@ impl Schedule {
         }
     }
 
-    /// The thread and the frame of the next access before `limit` that calls the wrapper; what does
-    /// not is done here. Nothing, too, when the innermost call, which had lost its core, goes on.
+    /// Returns thread and frame of the next access before `limit` that calls the wrapper; handles
+    /// all other events itself. Also returns `None` when the innermost call regains its core.
     pub fn next_call(&mut self, limit: u64) -> Option<(u32, u32)> {
         loop {
             let Reverse((time, _, event)) = *self.events.peek()?;
@@ -199,11 +198,11 @@ impl Schedule {
                 return None;
             }
             self.events.pop();
-            // Invariant 1. A call that returned may have ended after this event: its core was busy,
-            // no other's.
+            // Invariant 1. A returned call may have ended after this event: only its own core was
+            // busy meanwhile.
             self.clock = self.clock.max(time);
             match event {
-                Event::SpunOut(thread, wait) => self.spun_out(thread, wait, time),
+                Event::SpinExpired(thread, wait) => self.spin_expired(thread, wait, time),
                 Event::Resumes(_) => {
                     self.calls.last_mut().into_iter().for_each(|call| call.now = time);
                     return None;
@@ -218,42 +217,42 @@ impl Schedule {
         }
     }
 
-    /// Whether the last access has been played.
+    /// Returns true if the last access has been simulated.
     fn is_over(&self) -> bool {
         self.outcome.accesses >= self.accesses
     }
 
     fn call(&mut self, id: u32, time: u64) -> (u32, u32) {
-        let waits_since = self.threads[id as usize].waits_since.take();
-        self.waited += waits_since.map_or(0, |since| time - since);
-        // To look at a held latch brings its line, too.
+        let waiting_since = self.threads[id as usize].waiting_since.take();
+        self.waited += waiting_since.map_or(0, |since| time - since);
+        // Checking a held latch also transfers its cache line.
         let looks = self.latch(id).held && self.may_commit(id);
         let now = time + if looks { ticks(self.costs.transfer_ns) } else { 0 };
-        self.calls.push(Call { thread: id, now, waited: waits_since.is_some() });
+        self.calls.push(Call { thread: id, now, waited: waiting_since.is_some() });
         self.outcome.accesses += 1;
         (id, self.next_frame(id))
     }
 
-    /// What the thread accesses next, or is accessing.
+    /// Returns the frame that the thread accesses now or next.
     fn next_frame(&self, id: u32) -> u32 {
         let thread = &self.threads[id as usize];
         self.transactions[thread.transaction][thread.at]
     }
 
-    /// The latch that the hit of it takes.
+    /// Returns the latch of that access.
     fn latch(&mut self, id: u32) -> &mut Latch {
         let latch = self.latch_of[self.next_frame(id) as usize];
         &mut self.latches[latch as usize]
     }
 
-    /// An operation of the policy on behalf of the innermost call: until when it takes. The first
-    /// begins a section.
+    /// Runs one operation of the policy for the innermost call and returns when it ends. The first
+    /// operation begins the critical section.
     pub fn operation(&mut self, frame: u32) -> u64 {
         let Some(Call { thread: id, now, waited }) = self.calls.last().copied() else { return 0 };
         let core = self.threads[id as usize].core;
         let mut ns = self.costs.policy_ns;
-        if self.threads[id as usize].holds_since.is_none() {
-            self.threads[id as usize].holds_since = Some(now);
+        if self.threads[id as usize].holding_since.is_none() {
+            self.threads[id as usize].holding_since = Some(now);
             self.outcome.acquisitions += 1;
             let latch = self.latch(id);
             latch.held = true;
@@ -261,8 +260,8 @@ impl Schedule {
             let last = std::mem::replace(&mut latch.last_holder_core, core);
             ns += self.costs.latch_ns + self.costs.crowd_ns * waiters as f64;
             if last != core {
-                // The latch's own line comes in any case; the lists' ends may have been asked for.
-                // But those for whom it waited have changed them since.
+                // The latch's own line is always transferred. The lists' ends may have been
+                // prefetched, but the threads it waited for have changed them since.
                 let has_ends = self.prefetches && !waited;
                 ns += self.costs.transfer_ns + if has_ends { 0.0 } else { self.costs.cold_ns };
             }
@@ -276,19 +275,19 @@ impl Schedule {
         ends
     }
 
-    /// Whether the innermost call loses its core when its operation has ended.
+    /// Returns true if the innermost call loses its core after its operation.
     pub fn loses_core(&mut self) -> bool {
         let Some(Call { thread, now, .. }) = self.calls.last().copied() else { return false };
         self.preempted(thread, now, Event::Resumes(thread))
     }
 
-    /// The innermost call has returned. Its section, if it had one, ends when its operations have
-    /// taken their time.
+    /// Ends the innermost call. Its critical section, if it had one, ends when its operations have
+    /// consumed their time.
     pub fn call_ended(&mut self) {
         let Some(Call { thread: id, now, .. }) = self.calls.pop() else { return };
         let thread = &mut self.threads[id as usize];
         thread.queued += 1;
-        if thread.holds_since.is_some() {
+        if thread.holding_since.is_some() {
             thread.queued = 0;
             self.events.push(Reverse((now, FIRST, Event::Ends(id))));
         } else {
@@ -297,14 +296,14 @@ impl Schedule {
     }
 
     fn section_ended(&mut self, id: u32, now: u64) {
-        let since = self.threads[id as usize].holds_since.take();
+        let since = self.threads[id as usize].holding_since.take();
         self.held_for += since.map_or(0, |since| now - since);
         self.latch(id).held = false;
         self.wake_one(id, now);
         self.next_access(id, now);
     }
 
-    /// The thread goes on to its next access, maybe of the next transaction.
+    /// Schedules the thread's next access, possibly of the next transaction.
     fn next_access(&mut self, id: u32, now: u64) {
         let drawn = self.drawn_transaction();
         let thread = &mut self.threads[id as usize];
@@ -314,11 +313,11 @@ impl Schedule {
             self.outcome.transactions += 1;
             (thread.transaction, thread.at, thread.began, thread.yields) = (drawn, 0, now, true);
         }
-        let until = (now + self.work() + self.ahead(id)).max(self.served(now));
+        let until = (now + self.work() + self.prefetch_time(id)).max(self.served(now));
         self.push(until, Event::Access(id));
     }
 
-    /// When the memory, asked now, has done what an access needs of it.
+    /// Returns when the memory, requested now, has served an access.
     fn served(&mut self, now: u64) -> u64 {
         let memory = ticks(self.costs.memory_ns);
         if memory == 0 {
@@ -332,13 +331,13 @@ impl Schedule {
         self.rng.below(self.transactions.len() as u64) as usize
     }
 
-    /// Drawn evenly around the mean: threads that do the same in lock-step would never meet.
+    /// Drawn uniformly around the mean: threads in lockstep would never collide.
     fn work(&mut self) -> u64 {
         ticks(self.costs.work_ns * (0.5 + self.rng.unit()))
     }
 
-    /// What a thread does of an access before it asks for the latch.
-    fn ahead(&self, id: u32) -> u64 {
+    /// Returns the time a thread spends on an access before it requests the latch.
+    fn prefetch_time(&self, id: u32) -> u64 {
         let prefetch =
             if self.prefetches && self.may_commit(id) { self.costs.prefetch_ns } else { 0.0 };
         ticks(self.costs.note_ns + prefetch)
@@ -349,7 +348,7 @@ impl Schedule {
         self.events.push(Reverse((time, self.sequence, event)));
     }
 
-    /// Whether the thread's next hit may take the latch.
+    /// Returns true if the thread's next hit may take the latch.
     fn may_commit(&self, id: u32) -> bool {
         match self.blocks {
             Blocks::Full { threshold, .. } => self.threads[id as usize].queued + 1 >= threshold,
@@ -357,7 +356,7 @@ impl Schedule {
         }
     }
 
-    /// Invariant 2.
+    /// Returns true if the thread's next hit would wait (invariant 2).
     fn would_block(&mut self, id: u32) -> bool {
         self.latch(id).held
             && match self.blocks {
@@ -370,30 +369,30 @@ impl Schedule {
     fn wait(&mut self, id: u32, time: u64) {
         let spin = ticks(self.costs.spin_ns);
         let thread = &mut self.threads[id as usize];
-        let first = thread.waits_since.is_none();
+        let first = thread.waiting_since.is_none();
         if first {
-            thread.waits_since = Some(time);
+            thread.waiting_since = Some(time);
             thread.wait += 1;
             thread.spins = spin > 0;
             self.outcome.waits += 1;
         }
         let (wait, spins) = (thread.wait, thread.spins);
         if first && spins {
-            self.push(time + spin, Event::SpunOut(id, wait));
+            self.push(time + spin, Event::SpinExpired(id, wait));
             self.latch(id).spinning.push_back(id);
         } else if spins {
-            // It was the next, and found that another had come first.
+            // It was woken, but another thread acquired the latch first.
             self.latch(id).spinning.push_front(id);
         } else {
-            // Who was woken and finds the latch held sleeps again without another spin.
+            // A woken thread that finds the latch held sleeps again without spinning.
             self.latch(id).sleeping.push_back(id);
             self.leave_core(id, time);
         }
     }
 
-    fn spun_out(&mut self, id: u32, wait: u64, time: u64) {
+    fn spin_expired(&mut self, id: u32, wait: u64, time: u64) {
         let thread = &mut self.threads[id as usize];
-        if thread.wait != wait || thread.waits_since.is_none() || !thread.spins {
+        if thread.wait != wait || thread.waiting_since.is_none() || !thread.spins {
             return;
         }
         thread.spins = false;
@@ -405,7 +404,7 @@ impl Schedule {
         }
     }
 
-    /// Wakes one that waits for the latch that the thread had.
+    /// Wakes one thread that waits for the latch that this thread held.
     fn wake_one(&mut self, had: u32, now: u64) {
         let latch = self.latch(had);
         if let Some(id) = latch.spinning.pop_front() {
@@ -424,11 +423,11 @@ impl Schedule {
         self.dispatch(now);
     }
 
-    /// At the end of its time slice the core goes to who is ready, if somebody is; and a new slice
-    /// begins. `resumes` happens when the thread has a core again.
+    /// At the end of a time slice, gives the core to a runnable thread if there is one, and starts
+    /// a new slice. `resumes` happens when the thread gets a core again.
     fn preempted(&mut self, id: u32, now: u64, resumes: Event) -> bool {
-        // Calls that had not returned at the last access do so without another event: one whose
-        // thread has a core again goes on at its old time.
+        // Calls that are still open after the last access return without another event: one whose
+        // thread regained a core continues at its old time.
         let over = self.is_over();
         let thread = &mut self.threads[id as usize];
         if over || now - thread.runs_since < thread.slice {
@@ -444,7 +443,7 @@ impl Schedule {
         true
     }
 
-    /// At the beginning of a transaction the core goes to who is ready, if somebody is.
+    /// Yields the core at the start of a transaction if a thread is runnable.
     fn yielded(&mut self, id: u32, now: u64) -> bool {
         if !std::mem::take(&mut self.threads[id as usize].yields) || !self.anyone_ready() {
             return false;
@@ -454,7 +453,7 @@ impl Schedule {
         true
     }
 
-    /// Whether a thread waits for a core.
+    /// Returns true if a thread waits for a core.
     fn anyone_ready(&mut self) -> bool {
         if self.ready.is_empty() {
             std::mem::swap(&mut self.ready, &mut self.expired);
@@ -462,7 +461,7 @@ impl Schedule {
         !self.ready.is_empty()
     }
 
-    /// Idle cores take ready threads.
+    /// Assigns runnable threads to idle cores.
     fn dispatch(&mut self, now: u64) {
         while !self.idle.is_empty() && self.anyone_ready() {
             let (Some(core), Some(id)) = (self.idle.pop(), self.ready.pop_front()) else { return };

@@ -1,4 +1,4 @@
-//! What any machine must show, whatever time things take.
+//! Properties of every simulated machine, whatever its costs.
 
 use super::costs::Costs;
 use super::*;
@@ -52,14 +52,14 @@ fn played(system: &System, cores: usize) -> Outcome {
 }
 
 #[test]
-fn what_takes_no_lock_scales_with_the_cores() {
+fn lock_free_systems_scale_with_the_cores() {
     let (one, eight) = (played(&CLOCK, 1), played(&CLOCK, 8));
     assert!((7.5..8.5).contains(&(eight.rate() / one.rate())), "{one:?} {eight:?}");
     assert_eq!((one.acquisitions, eight.waits), (0, 0));
 }
 
 #[test]
-fn one_core_never_waits_for_the_lock() {
+fn a_single_core_never_waits() {
     for system in [&LOCKED, &BATCHED] {
         let one = played(system, 1);
         assert_eq!((one.waits, one.accesses), (0, 40_000));
@@ -67,10 +67,10 @@ fn one_core_never_waits_for_the_lock() {
     }
 }
 
-/// A section takes longer than an eighth of an access: sixteen cores cannot have more than eight
-/// would.
+/// A critical section takes longer than an eighth of an access, so sixteen cores cannot exceed the
+/// rate of eight.
 #[test]
-fn a_lock_at_each_access_bounds_throughput_by_its_sections() {
+fn per_access_lock_bounds_throughput() {
     let locked = played(&LOCKED, 16);
     assert_eq!(locked.acquisitions, 40_000);
     let bound = 1e3 / (COSTS.policy_ns + COSTS.latch_ns);
@@ -79,21 +79,20 @@ fn a_lock_at_each_access_bounds_throughput_by_its_sections() {
     assert!(locked.rate() < 0.8 * played(&CLOCK, 16).rate());
 }
 
-/// The wrapper's own tries fail while the latch is held, or batches would all be of eight.
+/// If the wrapper's tries did not fail while the latch is held, every batch would be eight.
 #[test]
-fn batches_grow_when_tries_fail_and_hardly_anyone_waits() {
+fn batches_grow_on_failed_tries_and_rarely_wait() {
     let (locked, batched) = (played(&LOCKED, 8), played(&BATCHED, 8));
     assert!(batched.contention() < locked.contention() / 50.0, "{locked:?} {batched:?}");
     assert!(batched.acquisitions < 40_000 / 8, "{batched:?}");
     assert!(batched.acquisitions > 40_000 / 16, "{batched:?}");
-    // Less by what the policy itself takes.
+    // Lower by the cost of the policy itself.
     assert!(batched.rate() > 0.8 * played(&CLOCK, 8).rate(), "{batched:?}");
 }
 
-/// What is asked for ahead is asked for outside of the latch: however long that takes, nobody waits
-/// for it.
+/// Prefetching happens outside the latch: however long it takes, no other thread waits for it.
 #[test]
-fn prefetching_takes_no_time_under_the_latch() {
+fn prefetching_happens_outside_the_latch() {
     let called = Called::Wrapped(PolicyKind::Lru, |policy, frames| {
         WrapperKind::Prefetched.wrap(policy, frames)
     });
@@ -109,13 +108,13 @@ fn prefetching_takes_no_time_under_the_latch() {
     );
     assert!(
         ahead.rate() < 0.9 * locked.rate(),
-        "but the thread waits for it: {locked:?} {ahead:?}"
+        "but the thread itself is slower: {locked:?} {ahead:?}"
     );
 }
 
-/// Those before whom a thread waited have changed what it had asked for.
+/// The threads that it waited for have changed the prefetched data.
 #[test]
-fn prefetching_gains_less_the_more_wait() {
+fn prefetching_gains_less_with_more_waiters() {
     let called = Called::Wrapped(PolicyKind::Lru, |policy, frames| {
         WrapperKind::Prefetched.wrap(policy, frames)
     });
@@ -129,13 +128,13 @@ fn prefetching_gains_less_the_more_wait() {
 }
 
 #[test]
-fn a_seed_makes_one_simulation() {
+fn simulations_are_deterministic_per_seed() {
     assert_eq!(played(&BATCHED, 4), played(&BATCHED, 4));
     let other = simulate(&BATCHED, &Machine { seed: 8, ..machine(4) }, &transactions());
     assert_ne!(played(&BATCHED, 4), other);
 }
 
-/// Who spins for long enough never sleeps, and has the latch without a switch.
+/// A thread that spins long enough never sleeps and acquires the latch without a switch.
 #[test]
 fn spinning_saves_switches() {
     let spinning = Machine { costs: Costs { spin_ns: 1e6, ..COSTS }, threads: 4, ..machine(4) };
@@ -149,10 +148,10 @@ fn queued(wrap: Wrap, blocks: Blocks) -> System {
     System { called: Called::Wrapped(PolicyKind::Lru, wrap), blocks, prefetches: false }
 }
 
-/// Who loses its core in its section keeps the latch: those whose queues become full meanwhile
-/// wait, and nobody who need not.
+/// A thread that loses its core in its critical section keeps the latch. Threads whose queues fill
+/// meanwhile must wait; others never wait.
 #[test]
-fn a_holder_that_loses_its_core_lets_full_queues_wait() {
+fn preempted_holders_block_only_full_queues() {
     let source = queued(
         |policy, frames| WrapperKind::Batched.wrap(policy, frames),
         Blocks::Full { queue: QUEUE, threshold: THRESHOLD },
@@ -170,9 +169,9 @@ fn a_holder_that_loses_its_core_lets_full_queues_wait() {
     assert!(often.rate() > 0.8 * never.rate(), "the cores have others to run: {never:?} {often:?}");
 }
 
-/// Also one who has just got a core again in its section.
+/// Also if a thread has just regained its core in its critical section.
 #[test]
-fn a_simulation_may_end_whoever_has_a_core() {
+fn simulations_end_at_any_access() {
     let costs = Costs { slice_ns: 3e4, ..COSTS };
     for system in [&BATCHED, &LOCKED, &sublists(4)] {
         for accesses in 1..1_000 {
@@ -182,9 +181,9 @@ fn a_simulation_may_end_whoever_has_a_core() {
     }
 }
 
-/// Time slices cost what switches cost.
+/// Time slices cost only their switches.
 #[test]
-fn time_slices_take_no_time_from_who_takes_no_lock() {
+fn time_slices_cost_only_switches_without_locks() {
     let sliced = Machine { costs: Costs { slice_ns: 1e5, ..COSTS }, ..machine(8) };
     let (sliced, whole) = (simulate(&CLOCK, &sliced, &transactions()), played(&CLOCK, 8));
     assert!((0.97..1.01).contains(&(sliced.rate() / whole.rate())), "{sliced:?} {whole:?}");
@@ -198,24 +197,23 @@ fn sublists(count: u32) -> System {
     }
 }
 
-/// Of one sublist, what returns at once and then takes its time is what takes its time before it
+/// With one sublist it makes no difference whether a hit consumes its time before or after it
 /// returns.
 #[test]
-fn one_sublist_is_one_lock() {
+fn one_sublist_equals_one_lock() {
     assert_eq!(played(&sublists(1), 8), played(&LOCKED, 8));
 }
 
-/// Hits of pages in different sublists do not meet.
+/// Hits of pages in different sublists do not contend.
 #[test]
-fn sublists_split_the_waits() {
+fn sublists_reduce_waits() {
     let (one, many) = (played(&sublists(1), 16), played(&sublists(16), 16));
     assert_eq!((many.acquisitions, many.accesses), (40_000, 40_000));
     assert!(many.waits > 0 && many.contention() < one.contention() / 5.0, "{one:?} {many:?}");
     assert!(many.rate() > 2.0 * one.rate(), "{one:?} {many:?}");
 }
 
-/// All cores together get no more than one memory can give, and one core, which asks for less, does
-/// not notice it.
+/// All cores together are limited by the memory; a single core, which needs less, is not affected.
 #[test]
 fn memory_bounds_throughput() {
     let costs = Costs { memory_ns: 250.0, ..COSTS };
@@ -225,10 +223,10 @@ fn memory_bounds_throughput() {
     assert!(one.rate() > 0.99 * played(&CLOCK, 1).rate(), "{one:?}");
 }
 
-/// Whoever spins has its turn: all the time that is neither work nor a section is somebody's wait
-/// that came to its end.
+/// Spinning threads are served in order: all time that is neither work nor a critical section
+/// belongs to a completed wait.
 #[test]
-fn who_came_first_to_spin_is_first() {
+fn spinning_waiters_are_served_in_order() {
     let costs = Costs { spin_ns: 1e9, work_ns: 100.0, ..COSTS };
     let spun = simulate(&LOCKED, &Machine { costs, threads: 8, ..machine(8) }, &transactions());
     let worked = spun.accesses as f64 * costs.work_ns;

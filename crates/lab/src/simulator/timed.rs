@@ -1,28 +1,28 @@
-//! A policy whose operations take virtual time.
+//! A policy whose operations consume virtual time.
 
-use super::{play_until, with_playing};
+use super::{run_until, with_running};
 use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId};
 
-/// A policy whose hits take virtual time while a machine is played on this thread.
+/// A policy whose hits consume virtual time while a simulation runs on this thread.
 pub struct Timed(Box<dyn Policy>);
 
 impl Timed {
-    /// The policy, timed.
+    /// Wraps a policy.
     pub fn new(policy: Box<dyn Policy>) -> Self {
         Self(policy)
     }
 }
 
 impl Policy for Timed {
-    /// The operation, and then all that others do while it is under way, and until the caller has
-    /// its core again, if it loses it.
+    /// Runs the operation, then simulates the other threads until it ends and, if the caller loses
+    /// its core, until it regains it.
     fn hit(&mut self, frame: FrameId) {
         self.0.hit(frame);
-        if let Some(ends) = with_playing(|playing| playing.schedule.operation(frame.0)) {
-            play_until(ends);
-            if with_playing(|playing| playing.schedule.loses_core()) == Some(true) {
-                play_until(u64::MAX);
+        if let Some(ends) = with_running(|running| running.schedule.operation(frame.0)) {
+            run_until(ends);
+            if with_running(|running| running.schedule.loses_core()) == Some(true) {
+                run_until(u64::MAX);
             }
         }
     }

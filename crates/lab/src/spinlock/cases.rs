@@ -1,4 +1,4 @@
-//! Which loads the latches are put under, and the rounds that came of it.
+//! The loads of the latch benchmark, and the rounds measured.
 
 use super::contender::{COUNTED, ENGINE, Kind, PARKING_LOT, SPINNING, STD, kinds};
 use super::round::{Load, Round, Work};
@@ -8,61 +8,61 @@ use crate::progress::Progress;
 use clearway_harness::Res;
 use std::time::Duration;
 
-/// Lengths of the critical section and of what a thread does before it comes again, in nanoseconds.
+/// Lengths of the critical section and of the work between two sections, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Section {
-    /// Under the latch; the counter's increment comes to it.
+    /// In the critical section, in addition to the counter's increment.
     pub inside_ns: f64,
-    /// Between two sections of a thread.
+    /// Between two critical sections of a thread.
     pub outside_ns: f64,
 }
 
-/// A counter and nothing else; as long under the latch as not; mostly not; mostly under it.
+/// Only a counter; equal parts inside and outside; mostly outside; mostly inside.
 pub const SECTIONS: [Section; 4] = [
     Section { inside_ns: 0.0, outside_ns: 0.0 },
     Section { inside_ns: 50.0, outside_ns: 50.0 },
     Section { inside_ns: 100.0, outside_ns: 1000.0 },
     Section { inside_ns: 2000.0, outside_ns: 500.0 },
 ];
-/// How many threads, for tables and charts.
+/// Thread counts, for tables and charts.
 pub const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// How many threads a crowd has: what bars on more threads than cores are judged by.
+/// Thread counts above the number of cores, for the bars.
 pub const CROWDS: [usize; 3] = [8, 16, 64];
 const QUICK_THREADS: [usize; 3] = [1, 2, 8];
 
-/// Turns of a repetition, in each of which every latch has a round. Where threads share cores a
-/// round must be long enough for all to have some, so that there is one.
+/// Turns per repetition; every latch has one round per turn. If threads share cores there is only
+/// one turn, since a round must be long enough for every thread to get a core.
 const TURNS: u32 = 8;
 const QUICK_ROUND: Duration = Duration::from_millis(2);
-/// A thread that has a core to itself is never ready without running. A round in which its threads
-/// were for more than this share of its time was disturbed by another program.
+/// A thread with its own core is never runnable without running. A round in which its threads were
+/// for more than this share of the time was disturbed by another program.
 const DISTURBED: f64 = 0.05;
 
-/// A number of threads with sections of one kind.
+/// A number of threads with one kind of critical section.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Case {
-    /// What they do.
+    /// The section.
     pub section: Section,
-    /// How many they are.
+    /// Number of threads.
     pub threads: usize,
 }
 
 impl Section {
-    /// As tables and `--only` call it.
+    /// Returns the name in tables and for `--only`.
     pub fn name(&self) -> String {
         format!("{:.0}/{:.0} ns", self.inside_ns, self.outside_ns)
     }
 }
 
 impl Case {
-    /// As progress and `--only` call it.
+    /// Returns the name in progress output and for `--only`.
     pub fn name(&self) -> String {
         let threads = if self.threads == 1 { "thread" } else { "threads" };
         format!("{}, {} {threads}", self.section.name(), self.threads)
     }
 
-    /// One thread has its time alone judged, with nothing to do but to take the latch; two and more
-    /// are judged by all they do.
+    /// With one thread, a bar judges the latch alone with an empty section; with two or more, all
+    /// sections.
     fn has_a_bar(&self) -> bool {
         match self.threads {
             1 => self.section == SECTIONS[0],
@@ -72,7 +72,7 @@ impl Case {
     }
 }
 
-/// The cases of this part of the experiment.
+/// Returns the cases of this part of the experiment.
 pub fn cases(task: &Task) -> Vec<Case> {
     let threads: &[usize] = if task.options.quick { &QUICK_THREADS } else { &THREADS };
     let all = SECTIONS
@@ -81,41 +81,41 @@ pub fn cases(task: &Task) -> Vec<Case> {
     all.filter(|case| task.part.wants(&case.name(), case.has_a_bar())).collect()
 }
 
-/// The latches of this part of the experiment.
+/// Returns the latches of this part of the experiment.
 pub fn latches(task: &Task) -> Vec<Kind> {
     let judged = [ENGINE, COUNTED, SPINNING, STD, PARKING_LOT];
     let wanted = |kind: &Kind| task.part != Part::Bars || judged.contains(&kind.name);
     kinds().into_iter().filter(wanted).collect()
 }
 
-/// What a latch did in a case: one value a round.
+/// The rounds of one latch in one case.
 #[derive(Debug)]
 pub struct Cell {
     /// The case.
     pub case: Case,
     /// The latch.
     pub latch: &'static str,
-    /// By round.
+    /// One value per round.
     pub rounds: Vec<Figures>,
 }
 
-/// What is read off one round.
+/// Results of one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// Acquisitions in a microsecond, by all threads.
+    /// Acquisitions per microsecond, over all threads.
     pub rate: f64,
-    /// 99.9 % of the waits are no longer, in microseconds. No number where nobody was timed.
+    /// 99.9th percentile of the wait, in microseconds; NaN if no wait was timed.
     pub wait_us: f64,
-    /// Jain's index of the threads' acquisitions: 1 where all have the same number, 1/n where one
-    /// of n has all.
+    /// Jain's index of the threads' acquisitions: 1 if all are equal, 1/n if one of n threads got
+    /// all.
     pub jain: f64,
-    /// The acquisitions of the thread with the fewest over those of the one with the most.
+    /// Fewest acquisitions of a thread over the most.
     pub least: f64,
-    /// Processor time an acquisition, in nanoseconds.
+    /// CPU time per acquisition, in nanoseconds.
     pub cpu_ns: f64,
-    /// How often a thread gave up its core to wait, in a thousand acquisitions.
+    /// Voluntary context switches per 1,000 acquisitions.
     pub switches: f64,
-    /// The share of its time that a thread was ready and had no core.
+    /// Share of the time that threads were runnable without a core.
     pub queued: f64,
 }
 
@@ -141,12 +141,13 @@ impl Figures {
 }
 
 impl Cell {
-    /// The median over the rounds that [`Self::values`] has.
+    /// Returns the median over the rounds of [`Self::values`].
     pub fn median(&self, of: fn(&Figures) -> f64) -> Option<f64> {
         median(&self.values(of))
     }
 
-    /// All rounds; where every thread has a core, those that nobody disturbed, if there are any.
+    /// Returns all rounds. If every thread has a core, returns only undisturbed rounds, if there
+    /// are any.
     pub fn values(&self, of: fn(&Figures) -> f64) -> Vec<f64> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let quiet = |f: &&Figures| self.case.threads <= cores && f.queued <= DISTURBED;
@@ -158,7 +159,7 @@ impl Cell {
     }
 }
 
-/// Puts every latch under every load, in turns.
+/// Runs every latch under every load, in turns.
 pub fn measure(what: &'static str, task: &Task, per_ns: f64) -> Res<Vec<Cell>> {
     let (cases, latches) = (cases(task), latches(task));
     let mut progress = Progress::new(what, cases.len());
@@ -183,7 +184,7 @@ pub fn measure(what: &'static str, task: &Task, per_ns: f64) -> Res<Vec<Cell>> {
     Ok(cells)
 }
 
-/// How many turns a case has, and the load of one round: `--seconds` are shared by the turns and
+/// Returns the turns of a case and the load of one round: `--seconds` are shared by the turns and
 /// the latches of a repetition.
 fn load(task: &Task, case: &Case, latches: u32, per_ns: f64) -> (u32, Load) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_read_off_a_round() {
+    fn round_figures_are_computed() {
         let mut waits = super::super::histogram::Histogram::default();
         (1..=10).for_each(|_| waits.record(10));
         let round = Round {
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn disturbed_rounds_count_only_where_there_is_no_other() {
+    fn disturbed_rounds_count_only_without_quiet_ones() {
         let figures = |rate, queued| Figures {
             rate,
             queued,

@@ -1,4 +1,4 @@
-//! What takes part in the latch bench: every latch of the engine's crate, the standard library's
+//! The contenders of the latch benchmark: every latch of the engine's crate, the standard library's
 //! mutex and parking_lot's.
 
 use super::round::{Load, Round, round};
@@ -10,19 +10,19 @@ use clearway_specimens::{
     ElidedLatch, McsLatch, SLockCas, SLockTas, TicketLatch, elision_available,
 };
 
-/// What is protected: how often the latch was taken. A latch that lets two in at once loses some.
+/// The protected data: the number of acquisitions. A latch without mutual exclusion loses some.
 #[derive(Debug, Default)]
 pub struct Protected {
-    /// Sections that have begun.
+    /// Critical sections begun.
     pub taken: u64,
 }
 
-/// A latch as the bench uses it.
+/// A latch under test.
 pub trait Contender: Send + Sync + 'static {
-    /// A free one.
+    /// Creates a free latch.
     fn new() -> Self;
 
-    /// Runs `section` alone.
+    /// Runs `section` exclusively.
     fn with<R>(&self, section: impl FnOnce(&mut Protected) -> R) -> R;
 }
 
@@ -37,7 +37,7 @@ impl<L: RawLatch + 'static> Contender for Latched<Protected, L> {
     }
 }
 
-/// The class that the engine's named latch is counted under here.
+/// The lockstat class of the engine's named latch in this benchmark.
 static COUNTED_CLASS: Class = Class::new("lab.spinlock");
 
 impl Contender for Latch<Protected> {
@@ -73,26 +73,26 @@ impl Contender for parking_lot::Mutex<Protected> {
     }
 }
 
-/// A latch by its name.
+/// A latch type.
 pub struct Kind {
-    /// What tables and reports call it.
+    /// Name in tables and reports.
     pub name: &'static str,
-    /// One round of the bench on a latch of its own.
+    /// Runs one round on a new latch.
     pub round: fn(&Load) -> Res<Round>,
 }
 
-/// The engine's own latch.
+/// The engine's latch.
 pub const ENGINE: &str = ParkLatch::NAME;
-/// The engine's own latch with a name, counted by lockstat.
+/// The engine's latch with a name, counted by lockstat.
 pub const COUNTED: &str = "park, counted";
 /// The standard library's mutex.
 pub const STD: &str = "std";
 /// parking_lot's mutex.
 pub const PARKING_LOT: &str = "parking_lot";
-/// The latch that only spins, of which more threads than cores make nothing: test-and-test-and-set.
+/// The latch that only spins (test-and-test-and-set); it collapses with more threads than cores.
 pub const SPINNING: &str = <Tested<Swap> as clearway_latch::acquire::Acquisition>::NAME;
 
-/// All that this processor can run, the engine's first and its peers last.
+/// Returns all latches that this processor supports, the engine's first and its peers last.
 pub fn kinds() -> Vec<Kind> {
     let mut kinds = vec![
         latch::<ParkLatch>(),

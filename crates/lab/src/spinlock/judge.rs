@@ -1,19 +1,19 @@
-//! The bars of the engine's latch, judged by its peers of the same run.
+//! The bars of the engine's latch, judged against its peers of the same run.
 
 use super::cases::{CROWDS, Case, Cell, Figures, SECTIONS, Section};
 use super::contender::{ENGINE, PARKING_LOT, SPINNING, STD};
 use crate::bars::{Bar, Bound, Outcome, Reading};
 
-/// One thread, nothing but taking and letting go.
+/// One thread that only acquires and releases.
 pub const ALONE: &str =
     "alone: processor time to acquire and release, against the better of std and parking_lot";
 /// Two threads.
 pub const TWO: &str =
     "2 threads: throughput against the better of std and parking_lot, mean over the sections";
-/// More threads than cores: what is left of the throughput of two.
+/// More threads than cores, relative to two threads.
 pub const CROWDED: &str =
     "8 to 64 threads: throughput against its own with 2, mean over the sections, the worst crowd";
-/// More threads than cores, beside the peers.
+/// More threads than cores, against the peers.
 pub const CROWDED_PEERS: &str = "8 to 64 threads: throughput against the better of std and parking_lot, mean over the sections, the worst crowd";
 /// The longest waits.
 pub const WAITS: &str =
@@ -21,16 +21,17 @@ pub const WAITS: &str =
 
 const PEERS: [&str; 2] = [STD, PARKING_LOT];
 
-/// What was measured, to be asked by case and latch.
+/// The measurements, indexed by case and latch.
 pub struct Measured<'a>(pub &'a [Cell]);
 
 impl Measured<'_> {
-    /// The median of a latch in a case.
+    /// Returns the median of a latch in a case.
     pub fn of(&self, latch: &str, case: &Case, figure: fn(&Figures) -> f64) -> Option<f64> {
         self.0.iter().find(|cell| cell.latch == latch && cell.case == *case)?.median(figure)
     }
 
-    /// Its own throughput with these threads over that with two, mean over the sections.
+    /// Returns a latch's throughput with this many threads over that with two, as a mean over the
+    /// sections.
     pub fn crowded(&self, latch: &str, threads: usize) -> Option<f64> {
         mean(SECTIONS.iter().map(|section| {
             let rate = |threads| self.of(latch, &Case { section: *section, threads }, |f| f.rate);
@@ -38,7 +39,7 @@ impl Measured<'_> {
         }))
     }
 
-    /// The engine's figure over the better one of its peers', in one case.
+    /// Returns the engine's figure over that of its better peer in one case.
     fn against_peers_in(
         &self,
         case: &Case,
@@ -55,7 +56,7 @@ impl Measured<'_> {
         )
     }
 
-    /// The same, mean over the sections.
+    /// Returns [`Self::against_peers_in`] as a mean over the sections.
     fn against_peers(
         &self,
         threads: usize,
@@ -68,7 +69,7 @@ impl Measured<'_> {
         mean(SECTIONS.iter().map(in_section))
     }
 
-    /// The case that a mean hides: the one in which the engine is worst beside its peers.
+    /// Returns the case that a mean hides: the engine's worst one against its peers.
     fn worst_cell(
         &self,
         threads: impl Iterator<Item = usize>,
@@ -78,17 +79,17 @@ impl Measured<'_> {
         let cases = threads.flat_map(|threads| SECTIONS.map(|section| Case { section, threads }));
         let ratios =
             cases.filter_map(|case| Some((case, self.against_peers_in(&case, figure, better)?)));
-        // Of two ratios the worse is the one that the better figure is not.
+        // Of two ratios, the worse is the one that `better` does not choose.
         let (case, ratio) = ratios.reduce(|a, b| if better(a.1, b.1) == a.1 { b } else { a })?;
         Some(Reading::new(&format!("worst cell: {}", case.name()), ratio, "x", 2))
     }
 
-    /// The crowds that were measured.
+    /// Returns the crowds that were measured.
     pub fn crowds(&self) -> impl Iterator<Item = usize> {
         CROWDS.into_iter().filter(|crowd| self.0.iter().any(|cell| cell.case.threads == *crowd))
     }
 
-    /// All bars whose cases were run.
+    /// Returns the bars whose cases were run.
     pub fn bars(&self) -> Vec<Bar> {
         [self.alone(), self.two(), self.own_peak(), self.crowd(), self.waits()]
             .into_iter()
@@ -140,7 +141,7 @@ impl Measured<'_> {
         Some(bar(WAITS, mean(ratios())?, Bound::AtMost(1.0), readings))
     }
 
-    /// The throughput of the engine's latch and of its peers in one case.
+    /// Returns the throughput of the engine's latch and its peers in one case.
     fn rates(&self, case: &Case) -> Option<[Reading; 3]> {
         let reading = |latch: &str| {
             let name = format!("{latch} {}", case.section.name());
@@ -165,13 +166,13 @@ fn by_threads(ratios: impl Iterator<Item = (usize, Option<f64>)>) -> Vec<Reading
         .collect()
 }
 
-/// The least; nothing if one is missing, or all.
+/// Returns the minimum; `None` if a value is missing or there are none.
 fn least(ratios: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let ratios = ratios.collect::<Option<Vec<f64>>>()?;
     ratios.into_iter().min_by(f64::total_cmp)
 }
 
-/// The geometric mean, as fits ratios; nothing if one is missing.
+/// Returns the geometric mean; `None` if a value is missing or there are none.
 fn mean(ratios: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let logarithms = ratios.map(|ratio| ratio.map(f64::ln)).collect::<Option<Vec<f64>>>()?;
     (!logarithms.is_empty())
@@ -183,7 +184,7 @@ mod tests {
     use super::super::contender::COUNTED;
     use super::*;
 
-    /// A latch whose throughput falls by `loss` where there are more than two threads.
+    /// A latch whose throughput drops by the factor `loss` with more than two threads.
     fn cells(latch: &'static str, rate: f64, wait_us: f64, loss: f64) -> Vec<Cell> {
         let rounds = |threads| {
             let rate = if threads > 2 { rate * loss } else { rate };
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_held_against_the_better_peer_and_the_worst_crowd() {
+    fn bars_use_the_better_peer_and_the_worst_crowd() {
         let mut all = cells(ENGINE, 10.0, 4.0, 0.5);
         for other in [
             cells(STD, 8.0, 5.0, 1.0),
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_judged() {
+    fn unmeasured_cases_are_not_judged() {
         assert_eq!(Measured(&[]).bars(), []);
         assert_eq!(Measured(&cells(COUNTED, 1.0, 1.0, 1.0)).bars(), []);
         let ours = cells(ENGINE, 1.0, 1.0, 1.0);

@@ -1,9 +1,8 @@
-//! Latches under contention: the source's acquisitions, the engine's own latch, and what others
-//! use.
+//! Latches under contention: the source's acquisitions, the engine's latch, and its peers.
 //!
-//! Part (a), the latch bench: threads take one latch for sections of set lengths ([`cases`]), every
-//! latch in turn ([`contender`]). Part (b), the whole server with one hot latch, is an experiment
-//! of its own: [`server`].
+//! Part (a) is the latch benchmark: threads acquire one latch for critical sections of fixed length
+//! ([`cases`]), every latch in turn ([`contender`]). Part (b), a whole server with one hot latch,
+//! is a separate experiment: [`server`].
 
 mod cases;
 mod contender;
@@ -28,16 +27,15 @@ pub use round::{Work, calibrate as calibrate_work, voluntary_switches};
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "spinlock",
-    about: "latches under contention: acquisitions, spinning against sleeping, the engine's latch against std and parking_lot",
-    question: "How much does the instruction that takes a spinning latch matter, what is left of spinning with more threads than cores, and does the engine's latch (a bounded spin, then sleep) keep up with std::sync::Mutex and parking_lot in throughput, longest waits and processor time?",
+    about: "latches under contention: acquisition instructions, spinning against sleeping, the engine's latch against std and parking_lot",
+    question: "How much does the instruction that acquires a spinning latch matter? What remains of spinning with more threads than cores? Does the engine's latch (a bounded spin, then sleep) match std::sync::Mutex and parking_lot in throughput, longest waits and CPU time?",
     source: "A report on Greenplum 6.9.1 on Kunpeng (aarch64) under pgbench -S -c 100, and Greenplum pull request 12848; parking_lot issue 418 (120 cores).",
-    source_found: "805 transactions a second with test-and-set (ldxr, stxr, dmb) under s_lock, 3,652 to 3,800 with compare-and-swap by acquire exclusives, which does not store while the latch is held. parking_lot took 403 ms where std took 113 ms, by a backoff tuned for another chip's pause.",
+    source_found: "805 transactions per second with test-and-set (ldxr, stxr, dmb) under s_lock; 3,652 to 3,800 with compare-and-swap by acquire exclusives, which does not store while the latch is held. parking_lot took 403 ms where std took 113 ms, because its backoff was tuned for another chip's pause instruction.",
     bars: &[judge::ALONE, judge::TWO, judge::CROWDED, judge::CROWDED_PEERS, judge::WAITS],
     run,
 };
 
-/// A measure that is shown: its name, its unit, digits that mean something, how it is drawn, and
-/// how it is read off a round.
+/// A measure: its name and unit, how it is drawn, and how it is read from a round.
 struct Measure {
     name: &'static str,
     unit: &'static str,
@@ -73,7 +71,7 @@ const MEASURES: [Measure; 7] = [
         of: |f| f.jain,
     },
     Measure {
-        name: "fewest over most",
+        name: "fewest over most acquisitions",
         unit: "",
         digits: 2,
         axis: Axis::linear,
@@ -81,7 +79,7 @@ const MEASURES: [Measure; 7] = [
         of: |f| f.least,
     },
     Measure {
-        name: "CPU an acquisition",
+        name: "CPU per acquisition",
         unit: "ns",
         digits: 0,
         axis: Axis::log,
@@ -89,7 +87,7 @@ const MEASURES: [Measure; 7] = [
         of: |f| f.cpu_ns,
     },
     Measure {
-        name: "sleeps in 1,000",
+        name: "sleeps per 1,000 acquisitions",
         unit: "",
         digits: 2,
         axis: Axis::linear,
@@ -97,7 +95,7 @@ const MEASURES: [Measure; 7] = [
         of: |f| f.switches,
     },
     Measure {
-        name: "ready without a core",
+        name: "runnable without a core",
         unit: "",
         digits: 2,
         axis: Axis::linear,
@@ -105,7 +103,7 @@ const MEASURES: [Measure; 7] = [
         of: |f| f.queued,
     },
 ];
-/// Those of [`MEASURES`] that have tables.
+/// Indices of the [`MEASURES`] that have tables.
 const TABLED: [usize; 5] = [0, 1, 2, 4, 5];
 
 fn run(task: &Task) -> Res<Findings> {
@@ -135,14 +133,14 @@ fn configuration(task: &Task, calibration: &Calibration, per_ns: f64) -> Configu
         false => format!("{} s a repetition, shared by the latches", task.options.seconds),
     };
     let settings = [
-        ("sections", "critical section/rest, made of multiplications that wait for each other".into()),
-        ("multiplications in a nanosecond", format!("{per_ns:.2}")),
+        ("sections", "critical section/rest, made of dependent multiplications".into()),
+        ("multiplications per nanosecond", format!("{per_ns:.2}")),
         ("waits", format!("one in {} timed", round::SAMPLED)),
-        ("latches taken by", calibration.choice.name().into()),
+        ("acquisition", calibration.choice.name().into()),
         ("spins before a thread yields or sleeps", calibration.spin_limit.to_string()),
         (
             "rounds",
-            "latches in turn; where every thread has a core, 8 turns a repetition, disturbed rounds not counted".into(),
+            "latches in turn; if every thread has a core, 8 turns a repetition, without disturbed rounds".into(),
         ),
         ("run length", length),
         ("repetitions", task.repetitions().to_string()),
@@ -150,15 +148,15 @@ fn configuration(task: &Task, calibration: &Calibration, per_ns: f64) -> Configu
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The latches in the order in which they were measured.
+/// Returns the latches in the order in which they were measured.
 fn names(cells: &[Cell]) -> Vec<&'static str> {
     let mut names = Vec::new();
     cells.iter().filter(|cell| cell.case == cells[0].case).for_each(|cell| names.push(cell.latch));
     names
 }
 
-/// A measure of one section: latches down, threads across. Nothing where the section was not
-/// measured.
+/// Renders a measure of one section: latches in rows, threads in columns. Returns `None` if the
+/// section was not measured.
 fn by_threads(cells: &[Cell], section: &Section, measure: &Measure) -> Option<Table> {
     let of_section: Vec<&Cell> =
         cells.iter().filter(|cell| cell.case.section == *section).collect();
@@ -186,7 +184,7 @@ fn by_threads(cells: &[Cell], section: &Section, measure: &Measure) -> Option<Ta
     })
 }
 
-/// Every round of a section, a chart a measure.
+/// Returns one chart per measure of a section, with every round.
 fn samples(cells: &[Cell], section: &Section) -> Vec<Samples> {
     let points = |latch: &str, measure: &Measure| {
         let cells =
@@ -215,14 +213,14 @@ fn samples(cells: &[Cell], section: &Section) -> Vec<Samples> {
     }
 }
 
-/// The throughput of one latch over that of another, a counter under it and the largest crowd at
-/// it.
+/// Returns the throughput of one latch over another's, with only a counter in the section and the
+/// largest crowd.
 fn times(measured: &Measured, latch: &str, other: &str) -> Option<f64> {
     let case = Case { section: SECTIONS[0], threads: measured.crowds().last()? };
     Some(measured.of(latch, &case, |f| f.rate)? / measured.of(other, &case, |f| f.rate)?)
 }
 
-/// Compare-and-swap over test-and-set, and std over parking_lot, as published.
+/// Published ratios: compare-and-swap over test-and-set, and std over parking_lot.
 const PUBLISHED: [(&str, &str, &str, f64); 2] = [
     (
         "s_lock by compare-and-swap over s_lock by test-and-set",
@@ -243,7 +241,7 @@ fn published(measured: &Measured) -> Table {
         ]
     };
     Table {
-        title: "Throughput ratios of a crowd at one latch (theirs: whole servers, and a bench on 120 cores)".into(),
+        title: "Throughput ratios of a crowd at one latch (published: whole servers, and a benchmark on 120 cores)".into(),
         columns: vec![Column::ours("ratio", ""), Column::ours("", "x"), Column::published("", "x")],
         rows: PUBLISHED.iter().map(row).collect(),
     }
@@ -267,7 +265,7 @@ fn found(measured: &Measured) -> Vec<String> {
         return Vec::new();
     }
     vec![format!(
-        "Of their throughput with two threads, in the mean over the sections, latches keep with more threads: {}.",
+        "Throughput with more threads relative to two threads, mean over the sections: {}.",
         kept.join("; ")
     )]
 }
@@ -275,9 +273,9 @@ fn found(measured: &Measured) -> Vec<String> {
 fn agreement(measured: &Measured) -> Vec<String> {
     let Some(ours) = times(measured, PUBLISHED[0].1, PUBLISHED[0].2) else { return Vec::new() };
     let why = if cfg!(target_arch = "x86_64") {
-        "On x86-64 both acquisitions are one locked instruction without a barrier beside it, and PostgreSQL's looks before it swaps: there is nothing of what the source repaired."
+        "On x86-64 both acquisitions are one locked instruction without a separate barrier, and PostgreSQL's checks the lock before it swaps: the source's problem does not exist here."
     } else {
-        "The source's processor paid for a barrier and for stores while the latch was held; whether this one does is the calibration's business."
+        "The source's processor paid for a barrier and for stores while the latch was held; the calibration decides whether this one does."
     };
     vec![format!(
         "Compare-and-swap gave {ours:.2} times test-and-set's throughput under s_lock, the source's 4.54 times. {why}"

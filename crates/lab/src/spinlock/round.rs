@@ -1,10 +1,8 @@
-//! One round: threads take one latch again and again for a set time, and each keeps its own
-//! account.
+//! One round: threads acquire one latch repeatedly for a fixed time, and each keeps its own counts.
 //!
-//! Nothing but the latch and what it protects is written by more than one thread while the round
-//! runs: counts and waits are the threads' own, allocated before the start. Every [`SAMPLED`]th
-//! wait is timed, the same for all latches: two looks at the clock, of which the second is inside
-//! the section.
+//! While the round runs, threads share only the latch and its protected data: counts and waits are
+//! per thread and allocated before the start. Every [`SAMPLED`]th wait is timed, the same for all
+//! latches, by two clock reads, the second inside the critical section.
 
 use super::contender::{Contender, Protected};
 use super::histogram::Histogram;
@@ -16,24 +14,23 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One wait in so many is timed.
+/// One wait in this many is timed.
 pub const SAMPLED: u64 = 16;
 
-/// How often a thread at the starting line looks around before it lets others have its core.
-const STANDING: u32 = 10_000;
+/// Polls at the start before a thread yields its core.
+const START_POLLS: u32 = 10_000;
 
-/// A piece of work of a set length: multiplications that wait for each other and touch no shared
-/// memory.
+/// Work of fixed length: dependent multiplications that touch no shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Work(u64);
 
 impl Work {
-    /// As many multiplications as take `ns` nanoseconds, where `per_ns` of them take one.
+    /// Returns the work of `ns` nanoseconds, with `per_ns` multiplications per nanosecond.
     pub fn of(ns: f64, per_ns: f64) -> Self {
         Self((ns * per_ns).round() as u64)
     }
 
-    /// Does it; `x` is what it begins with.
+    /// Does the work; `x` is its initial value.
     #[inline]
     pub fn run(self, mut x: u64) {
         for _ in 0..self.0 {
@@ -42,8 +39,8 @@ impl Work {
     }
 }
 
-/// Multiplications of [`Work`] that this processor makes in a nanosecond: the best of many tries,
-/// as interruptions only ever add.
+/// Returns the multiplications of [`Work`] per nanosecond on this processor: the best of many runs,
+/// since interruptions only add time.
 pub fn calibrate() -> f64 {
     const STEPS: u64 = 10_000;
     let fastest = (0..200).map(|_| {
@@ -54,48 +51,48 @@ pub fn calibrate() -> f64 {
     STEPS as f64 / fastest.fold(f64::MAX, f64::min).max(1.0)
 }
 
-/// What the threads of a round do.
+/// The load of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// How many there are.
+    /// Number of threads.
     pub threads: usize,
-    /// Work under the latch.
+    /// Work in the critical section.
     pub inside: Work,
-    /// Work between two sections of a thread.
+    /// Work between two critical sections of a thread.
     pub outside: Work,
-    /// How long the round lasts.
+    /// Length of the round.
     pub length: Duration,
 }
 
 impl Load {
-    /// One wait in so many is timed; a thread that is alone waits for nobody, and looks at no
+    /// Returns the sampling interval of timed waits. A single thread never waits, and reads no
     /// clock.
     fn sampled(&self) -> u64 {
         if self.threads == 1 { u64::MAX } else { SAMPLED }
     }
 }
 
-/// What a round came to.
+/// Results of a round.
 #[derive(Debug)]
 pub struct Round {
-    /// From the start until the threads were told to stop, in nanoseconds.
+    /// Time from the start until the stop flag, in nanoseconds.
     pub elapsed_ns: f64,
     /// Acquisitions by thread.
     pub taken: Vec<u64>,
-    /// Waits in nanoseconds, sampled.
+    /// Sampled waits in nanoseconds.
     pub waits: Histogram,
-    /// Processor time of all threads in nanoseconds.
+    /// CPU time of all threads in nanoseconds.
     pub cpu_ns: u64,
-    /// How long threads were ready to run and had no core, all together, in nanoseconds.
+    /// Total time that threads were runnable without a core, in nanoseconds.
     pub queued_ns: u64,
-    /// How often threads gave up their core to wait.
+    /// Voluntary context switches.
     pub switches: u64,
 }
 
-/// The starting line: nobody leaves it before all have been on a core and the clock runs.
+/// Start barrier: no thread starts before all have been on a core and the clock runs.
 struct Start {
     barrier: Barrier,
-    there: AtomicUsize,
+    arrived: AtomicUsize,
     threads: usize,
     go: AtomicBool,
 }
@@ -104,36 +101,36 @@ impl Start {
     fn of(threads: usize) -> Self {
         Self {
             barrier: Barrier::new(threads + 1),
-            there: AtomicUsize::new(0),
+            arrived: AtomicUsize::new(0),
             threads,
             go: AtomicBool::new(false),
         }
     }
 
-    /// For whoever takes the time: returns when the round began.
-    fn give(&self) -> Instant {
+    /// Starts the round and returns its start time. Called by the timekeeper.
+    fn begin(&self) -> Instant {
         self.barrier.wait();
-        // Relaxed, as all here: counts and signs, nothing is handed over by them.
-        stand_until(|| self.there.load(Ordering::Relaxed) == self.threads);
+        // Relaxed, here and below: counts and flags that publish no data.
+        wait_until(|| self.arrived.load(Ordering::Relaxed) == self.threads);
         let began = Instant::now();
         self.go.store(true, Ordering::Relaxed);
         began
     }
 
-    /// For a thread of the round: returns what it had used up before.
-    fn await_it(&self) -> Spent {
+    /// Waits for the start and returns the resources used until then. Called by each thread.
+    fn wait(&self) -> Spent {
         self.barrier.wait();
-        self.there.fetch_add(1, Ordering::Relaxed);
-        stand_until(|| self.go.load(Ordering::Relaxed));
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+        wait_until(|| self.go.load(Ordering::Relaxed));
         Spent::now()
     }
 }
 
-/// Keeps the core for a while, and then lets others have it.
-fn stand_until(done: impl Fn() -> bool) {
+/// Spins for a while, then yields between polls.
+fn wait_until(done: impl Fn() -> bool) {
     let mut looks = 0;
     while !done() {
-        if looks < STANDING {
+        if looks < START_POLLS {
             looks += 1;
             std::hint::spin_loop();
         } else {
@@ -142,60 +139,60 @@ fn stand_until(done: impl Fn() -> bool) {
     }
 }
 
-/// What a thread hands back.
-struct Account {
+/// Results of one thread.
+struct ThreadResult {
     taken: u64,
     waits: Box<Histogram>,
     spent: Spent,
 }
 
-/// Runs a round on a fresh latch, and checks that the latch lost nothing.
+/// Runs a round on a new latch and checks its mutual exclusion.
 pub fn round<C: Contender>(load: &Load) -> Res<Round> {
     let latch = CachePadded::new(C::new());
     let stop = CachePadded::new(AtomicBool::new(false));
     let start = Start::of(load.threads);
-    let (elapsed, accounts) = thread::scope(|scope| {
+    let (elapsed, results) = thread::scope(|scope| {
         let threads: Vec<_> =
             (0..load.threads).map(|_| scope.spawn(|| work(&*latch, load, &stop, &start))).collect();
-        let began = start.give();
-        // A loop: the end of an earlier scope's last thread may have left a permit to go on.
+        let began = start.begin();
+        // A loop: the last thread of an earlier scope may have left an unpark token.
         while let Some(left) =
             load.length.checked_sub(began.elapsed()).filter(|left| !left.is_zero())
         {
             thread::park_timeout(left);
         }
-        // Relaxed: a sign, nothing is handed over by it.
+        // Relaxed: a stop flag; it publishes no data.
         stop.store(true, Ordering::Relaxed);
         let elapsed = began.elapsed();
         (elapsed, threads.into_iter().map(|t| t.join()).collect::<Result<Vec<_>, _>>())
     });
-    let accounts = accounts.map_err(|_| "a thread of the bench panicked")?;
+    let results = results.map_err(|_| "a thread of the bench panicked")?;
     let mut all = Round {
         elapsed_ns: elapsed.as_nanos() as f64,
-        taken: accounts.iter().map(|a| a.taken).collect(),
+        taken: results.iter().map(|a| a.taken).collect(),
         waits: Histogram::default(),
-        cpu_ns: accounts.iter().map(|a| a.spent.cpu_ns).sum(),
-        queued_ns: accounts.iter().map(|a| a.spent.queued_ns).sum(),
-        switches: accounts.iter().map(|a| a.spent.switches).sum(),
+        cpu_ns: results.iter().map(|a| a.spent.cpu_ns).sum(),
+        queued_ns: results.iter().map(|a| a.spent.queued_ns).sum(),
+        switches: results.iter().map(|a| a.spent.switches).sum(),
     };
-    accounts.iter().for_each(|a| all.waits.add(&a.waits));
+    results.iter().for_each(|a| all.waits.add(&a.waits));
     let (taken, counted) = (all.taken.iter().sum::<u64>(), latch.with(|p| p.taken));
     if taken != counted {
         return Err(format!(
-            "{taken} sections ran, but only {counted} are counted: the latch let two in at once"
+            "{taken} sections ran, but only {counted} are counted: the latch admitted two threads at once"
         ));
     }
     Ok(all)
 }
 
-fn work<C: Contender>(latch: &C, load: &Load, stop: &AtomicBool, start: &Start) -> Account {
+fn work<C: Contender>(latch: &C, load: &Load, stop: &AtomicBool, start: &Start) -> ThreadResult {
     let (mut taken, mut untimed, mut waits) = (0_u64, 0_u64, Box::new(Histogram::default()));
     let (inside, outside, sampled) = (load.inside, load.outside, load.sampled());
     let section = |protected: &mut Protected| {
         protected.taken += 1;
         inside.run(protected.taken);
     };
-    let spent = start.await_it();
+    let spent = start.wait();
     loop {
         if untimed == 0 {
             untimed = sampled;
@@ -212,24 +209,24 @@ fn work<C: Contender>(latch: &C, load: &Load, stop: &AtomicBool, start: &Start) 
         untimed -= 1;
         taken += 1;
         outside.run(taken);
-        // One section at least, however late the thread has a core: a round in which a thread took
-        // nothing says nothing of the latch.
+        // At least one section, even if the thread got a core late: a round in which a thread
+        // acquired nothing says nothing about the latch.
         if stop.load(Ordering::Relaxed) {
             break;
         }
     }
-    Account { taken, waits, spent: Spent::now().since(&spent) }
+    ThreadResult { taken, waits, spent: Spent::now().since(&spent) }
 }
 
-/// What the calling thread has used up. What it waited for is from Linux's `/proc`; zero elsewhere.
+/// Resources used by the calling thread. Waits and switches come from Linux's `/proc`; zero
+/// elsewhere.
 struct Spent {
     cpu_ns: u64,
     queued_ns: u64,
     switches: u64,
 }
 
-/// How often this thread has given up its core to wait: not where it was preempted, nor where it
-/// yielded.
+/// Returns how often this thread gave up its core to wait, excluding preemptions and yields.
 pub fn voluntary_switches() -> u64 {
     let status = of_this_thread("status");
     number(status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")))
@@ -268,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_waits_gives_up_its_core() {
+    fn waiting_counts_as_a_voluntary_switch() {
         let (wake, woken) = std::sync::mpsc::channel();
         let (name, named) = std::sync::mpsc::channel();
         let waiter = thread::spawn(move || {
@@ -286,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn every_latch_keeps_count_and_every_thread_has_an_account() {
+    fn rounds_count_acquisitions_of_every_thread() {
         let (inside, outside) = (Work::of(20.0, 1.0), Work::of(20.0, 1.0));
         for threads in [1, 3] {
             let load = Load { threads, inside, outside, length: Duration::from_millis(1) };
@@ -308,7 +305,7 @@ mod tests {
         }
     }
 
-    /// A latch that forgets what was done under it.
+    /// A latch that discards its protected data.
     struct Forgetful;
 
     impl Contender for Forgetful {
@@ -321,10 +318,10 @@ mod tests {
         }
     }
 
-    /// Also where the round is over before the thread has a core.
+    /// Also if the round is over before the thread has a core.
     #[test]
-    fn a_latch_that_loses_sections_is_found_out() {
+    fn broken_latches_are_detected() {
         let load = Load { threads: 1, inside: Work(1), outside: Work(1), length: Duration::ZERO };
-        assert!(round::<Forgetful>(&load).unwrap_err().contains("two in at once"));
+        assert!(round::<Forgetful>(&load).unwrap_err().contains("two threads at once"));
     }
 }

@@ -1,11 +1,11 @@
-//! The whole server under `pgbench -S -c 100` with one hot latch, by each acquisition of the
+//! The whole server under `pgbench -S -c 100` with one hot latch, for each acquisition of the
 //! engine's latch.
 //!
-//! The latch is the one before the pool's replacement policy: with `lru/locked` every use of a page
-//! takes it. What waiting for it costs is the server's own account, `clearway.contention`, set to
-//! zero before each run and read when pgbench has ended.
+//! The latch protects the pool's replacement policy: with `lru/locked` every page access takes it.
+//! The cost of waiting comes from the server's own counters, `clearway.contention`, which are reset
+//! before each run and read after pgbench has ended.
 //!
-//! The source's "before" is the same server with PostgreSQL's `s_lock` in the latch's place: the
+//! The source's "before" is the same server with PostgreSQL's `s_lock` instead of the latch. The
 //! lab serves it itself ([`Specimen`]).
 
 use super::waits::Waits;
@@ -29,49 +29,48 @@ use std::time::Instant;
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "spinlock/server",
-    about: "the whole server under pgbench -S -c 100 with the pool's policy behind one latch, by each acquisition",
-    question: "How much of a server's time does one hot latch cost under a hundred clients, and how much of that is the instruction that takes it, or how long a thread spins?",
+    about: "the whole server under pgbench -S -c 100 with the pool's policy behind one latch, for each acquisition",
+    question: "How much of a server's time does one hot latch cost with a hundred clients, and how much of that depends on the acquiring instruction or on how long a thread spins?",
     source: "A report on Greenplum 6.9.1 on Kunpeng (aarch64) under pgbench -S -c 100, and Greenplum pull request 12848.",
-    source_found: "With test-and-set 805 transactions a second and 82.42 % of the CPU time in s_lock; with compare-and-swap by acquire exclusives 3,652 and 38 %. With LSE instructions both are slower: 577 and 77.8 %, 2,985 and 27 %.",
+    source_found: "With test-and-set 805 transactions per second and 82.42 % of the CPU time in s_lock; with compare-and-swap by acquire exclusives 3,652 and 38 %. With LSE instructions both are slower: 577 and 77.8 %, 2,985 and 27 %.",
     bars: &[],
     run,
 };
 
-/// How the server is run: what the table calls it, and its arguments.
+/// A server configuration: its name in the table, and its arguments.
 #[derive(Clone, Debug, PartialEq)]
 struct Variant {
     name: String,
     args: Vec<String>,
-    /// Served by the lab.
+    /// Set if the lab serves it.
     specimen: Option<Specimen>,
 }
 
-/// A variant with so many workers.
+/// A variant with a number of workers.
 #[derive(Clone, Debug, PartialEq)]
 struct Case {
     variant: Variant,
     workers: usize,
 }
 
-/// What one run came to.
+/// Measurements of one run.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     sample: Sample,
     waits: Waits,
 }
 
-/// The policy that every use of a page changes behind one latch, and one that takes none on a hit.
+/// The policy that takes a latch on every page access, and one that takes none on a hit.
 const LATCHED: &str = "lru/locked";
 const UNLATCHED: &str = "clock-sweep";
-/// More workers than there are cores on most machines: the source has a process for each client.
+/// More workers than cores on most machines: the source has one process per client.
 const CROWD: usize = 32;
 /// Workers of a `--quick` run.
 const QUICK_WORKERS: usize = 3;
-/// So many looks before a thread sleeps that it hardly ever does.
-const ONLY_SPINS: &str = "100000";
+/// Spins before a thread sleeps: so many that it hardly ever sleeps.
+const MANY_SPINS: &str = "100000";
 
-/// A measure that is shown: its name, its unit, digits that mean something, and how it is read off
-/// a run.
+/// A measure: its name and unit, and how it is read from a run.
 struct Measure {
     name: &'static str,
     unit: &'static str,
@@ -79,7 +78,7 @@ struct Measure {
     of: fn(&Figures) -> f64,
 }
 
-/// A rate of waits, of which there may be few.
+/// A rate of waits; shown as a count if there are few.
 const WAITED: &str = "requests that waited for the policy's latch";
 
 const MEASURES: [Measure; 6] = [
@@ -98,30 +97,29 @@ const MEASURES: [Measure; 6] = [
     },
     Measure { name: WAITED, unit: "%", digits: 3, of: |f| f.waits.policy_contended },
     Measure {
-        name: "server's CPU time a transaction",
+        name: "server CPU time per transaction",
         unit: "us",
         digits: 1,
         of: |f| f.sample.server_cpu_us,
     },
     Measure {
-        name: "requests for the policy's latch a transaction",
+        name: "requests for the policy's latch per transaction",
         unit: "",
         digits: 1,
         of: Figures::requests,
     },
 ];
-/// The same in the table, where a heading has no room for more.
+/// Short labels for the table.
 const SHORT: [&str; 6] = [
     "",
     "waiting for the policy",
     "for any latch",
     "requests that waited",
     "CPU",
-    "requests a transaction",
+    "requests per transaction",
 ];
 
-/// What the source measured: the acquisition, transactions a second, and percent of CPU time in
-/// `s_lock`.
+/// Published results: acquisition, transactions per second, percent of CPU time in `s_lock`.
 const PUBLISHED: [(&str, f64, f64); 4] = [
     ("s_lock by test-and-set", 805.0, 82.42),
     ("s_lock by test-and-set, LSE", 577.0, 77.8),
@@ -141,7 +139,7 @@ impl Figures {
 }
 
 impl Case {
-    /// As progress and `--only` call it.
+    /// Returns the name in progress output and for `--only`.
     fn name(&self) -> String {
         format!("{}, {} workers", self.variant.name, self.workers)
     }
@@ -166,13 +164,13 @@ fn variants() -> Vec<Variant> {
         Choice::all().into_iter().map(|choice| variant(choice.name(), &["--latch", choice.name()])),
     );
     variants.push(variant("sleeps at once", &["--latch-spins", "0"]));
-    variants.push(variant("hardly sleeps", &["--latch-spins", ONLY_SPINS]));
+    variants.push(variant("hardly sleeps", &["--latch-spins", MANY_SPINS]));
     variants.extend(Specimen::S_LOCKS.map(|specimen| served(specimen.name(), Some(specimen), &[])));
     variants
 }
 
 impl Variant {
-    /// The server, with as many workers. A specimen's is this program.
+    /// Returns the server with this many workers. For a specimen, the server is this program.
     fn kind(&self, task: &Task, sizes: &Sizes, workers: usize) -> Res<Kind> {
         let workers = workers.to_string();
         let args = self.args.iter().map(String::as_str).chain(["--workers", workers.as_str()]);
@@ -188,7 +186,7 @@ impl Variant {
     }
 }
 
-/// The cases of this part of the experiment: as many workers as cores, and a crowd. It has no bar.
+/// Returns the cases of this part: as many workers as cores, and more. There is no bar.
 fn cases(task: &Task) -> Vec<Case> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers =
@@ -237,7 +235,7 @@ fn run(task: &Task) -> Res<Findings> {
     Ok(findings)
 }
 
-/// Every case and its runs. All servers stand from the beginning, and run in turn.
+/// Runs every case. All servers start at the beginning and run in turn.
 fn measure(task: &Task, cases: Vec<Case>, sizes: &Sizes) -> Res<Vec<(Case, Vec<Figures>)>> {
     let mut contenders = Vec::new();
     for case in &cases {
@@ -307,13 +305,14 @@ fn table(measured: &[(Case, Vec<Figures>)]) -> Table {
         rows.push(row);
     }
     Table {
-        title: "Medians; the source's numbers are of another database on another machine".into(),
+        title: "Medians; the published numbers come from another database on another machine"
+            .into(),
         columns,
         rows,
     }
 }
 
-/// The cases with the latch and so many workers.
+/// Returns the cases with the engine's latch and this many workers.
 fn latched(measured: &[(Case, Vec<Figures>)], workers: usize) -> Vec<(&Case, &[Figures])> {
     let of = |(case, _): &&(Case, Vec<Figures>)| {
         case.workers == workers && case.variant.name.starts_with(LATCHED)
@@ -334,13 +333,13 @@ fn found(measured: &[(Case, Vec<Figures>)]) -> Vec<String> {
         worker_counts(measured).into_iter().flat_map(of).flatten().collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     found.push(format!(
-        "This machine has {cores} cores, which pgbench shares: no more threads than that can want the latch at a moment, and what one holds \
-         it for is short. It cannot show what a hundred cores would."
+        "This machine has {cores} cores, which pgbench shares. At any moment no more threads than that can request the latch, and they hold \
+         it only briefly. It cannot show the effects of a hundred cores."
     ));
     found
 }
 
-/// A sentence on the cases with so many workers; none where they have no number.
+/// Summarises the cases with this many workers; `None` without numbers.
 fn found_with(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<String> {
     let latched = latched(measured, workers);
     let spread = |of: fn(&Figures) -> f64, digits| {
@@ -360,12 +359,12 @@ fn found_with(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<Strin
         .map_or(String::new(), |tps| format!("; without the latch {}", number::shown(tps, 0)));
     let ratio = number::shown(high / low, 2);
     Some(format!(
-        "{workers} workers: {least} to {most} transactions a second by acquisition and spinning ({ratio} times){without}. {waited_least} to \
-         {waited_most} % of the requests for the policy's latch waited, {share_least} to {share_most} % of the workers' time."
+        "{workers} workers: {least} to {most} transactions per second, depending on acquisition and spinning (a factor of {ratio}){without}. \
+         {waited_least} to {waited_most} % of the requests for the policy's latch waited, for {share_least} to {share_most} % of the workers' time."
     ))
 }
 
-/// A sentence on the source's "before": `s_lock` by test-and-set and by compare-and-swap.
+/// Summarises the source's "before": `s_lock` with test-and-set and with compare-and-swap.
 fn found_before(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<String> {
     let of = |specimen: Specimen, of: fn(&Figures) -> f64| {
         let is = |(case, _): &&(Case, Vec<Figures>)| {
@@ -378,8 +377,8 @@ fn found_before(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<Str
     let [tas_waits, cas_waits] = Specimen::S_LOCKS.map(|specimen| of(specimen, MEASURES[1].of));
     let (tas, cas, tas_waits, cas_waits) = (tas?, cas?, tas_waits?, cas_waits?);
     Some(format!(
-        "{workers} workers, with s_lock in the latch's place: by test-and-set {} transactions a second and {} % of the workers' time waited \
-         for it, by compare-and-swap {} and {} %; with the engine's latch {}.",
+        "{workers} workers, with s_lock instead of the latch: with test-and-set {} transactions per second and {} % of the workers' time spent \
+         waiting for it, with compare-and-swap {} and {} %; with the engine's latch {}.",
         number::shown(tas, 0),
         number::shown(tas_waits, 2),
         number::shown(cas, 0),
@@ -395,20 +394,20 @@ fn agreement(measured: &[(Case, Vec<Figures>)]) -> Vec<String> {
             .filter_map(|(_, r)| middle(r, MEASURES[0].of))
             .collect();
         let (least, most) = number::spread(&rates)?;
-        Some(format!("{} times with {workers} workers", number::shown(most / least, 2)))
+        Some(format!("{} with {workers} workers", number::shown(most / least, 2)))
     };
     let ratios: Vec<String> = worker_counts(measured).into_iter().filter_map(ratio).collect();
     vec![
         format!(
-            "The source's change of acquisition was worth 4.54 times the throughput; acquisition and spinning together make a difference here of \
-             {}. What the source repaired (a store and a full barrier at each look, by a hundred processes that only spin, or sleep for a \
-             millisecond) the engine's latch has under none of its settings.",
+            "In the source the new acquisition improved throughput by a factor of 4.54. Here acquisition and spinning together make a difference \
+             by a factor of {}. The source's problem was a store and a full barrier at each poll, by a hundred processes that only spin, or sleep \
+             for a millisecond. The engine's latch does this in none of its settings.",
             ratios.join(", ")
         ),
-        "Comparable are the load (pgbench -S, 100 clients, all in memory), and that one lock is behind every access to a page. Not comparable \
-         are the shares: the source's is perf's share of all CPU time in s_lock, where spinning counts and sleeping does not; ours is waiting of \
-         either kind over the workers' time, and has in it how long a waiter was ready without a core. Greenplum has a process for each of 100 \
-         clients, each of which wants the lock; Clearway has its workers."
+        "Comparable: the load (pgbench -S, 100 clients, all in memory), and one lock behind every page access. Not comparable: the shares. The \
+         source reports perf's share of all CPU time in s_lock, which includes spinning and excludes sleeping. Ours is the time waited, either \
+         way, over the workers' time; it includes the time that a waiter was runnable without a core. Greenplum has a process for each of 100 \
+         clients, and each requests the lock; Clearway has only its workers."
             .into(),
     ]
 }
@@ -451,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn every_acquisition_of_the_processor_is_a_case_and_no_bar_needs_one() {
+    fn every_acquisition_is_a_case_without_a_bar() {
         let whole = cases(&task(false, Part::Whole));
         assert_eq!(whole.len(), 2 * (Choice::all().len() + 3 + Specimen::S_LOCKS.len()));
         assert!(
@@ -465,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_the_sources_numbers_beside_ours_and_the_text_what_differs() {
+    fn table_shows_published_numbers_beside_ours() {
         let measured = measured();
         let table = table(&measured);
         assert_eq!(table.rows.len(), measured.len() + PUBLISHED.len());
@@ -476,8 +475,8 @@ mod tests {
             table.rows[measured.len()][8..],
             [Cell::number(805.0, 0), Cell::number(82.42, 2)]
         );
-        // 800 requests, of which half a percent waited, in each of three runs; then twice as many,
-        // and so on.
+        // 800 requests, of which 0.5 % waited, in each of three runs; then twice as many, and so
+        // on.
         assert_eq!(table.rows[0][5], Cell::text("12 waits in 3 runs"));
         assert_eq!(table.rows[9][5], Cell::measured(&[0.5; 3], 3));
         let published: Vec<String> =
@@ -498,6 +497,6 @@ mod tests {
         let variants = variants().len();
         let samples = samples(&measured, &MEASURES[0]);
         assert_eq!((samples.series.len(), samples.series[0].points.len()), (variants, 2));
-        assert!(agreement(&measured)[0].contains("4.54 times"));
+        assert!(agreement(&measured)[0].contains("factor of 4.54"));
     }
 }

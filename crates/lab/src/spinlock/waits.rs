@@ -1,32 +1,32 @@
-//! What a server says in `clearway.contention` of the waits for its latches.
+//! Latch waits of a server, from `clearway.contention`.
 
 use crate::contention::{self, Row};
 use clearway_harness::{Endpoint, Res};
 use std::time::Duration;
 
-/// The class of the latch before the replacement policy.
+/// The class of the replacement policy's latch.
 const POLICY: &str = "buffer.policy";
-/// Waits of these classes are no waits for a latch: transactions' locks, the disk, and messages
-/// that are left to whoever runs a partition.
-const NO_LATCHES: [&str; 3] = ["lock.", "log.", "partition."];
+/// Classes that are not latches: transactions' locks, the disk, and messages left to the thread
+/// that runs a partition.
+const NOT_LATCHES: [&str; 3] = ["lock.", "log.", "partition."];
 
-/// The waits of a time.
+/// The waits of a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Waits {
-    /// How long it was.
+    /// Length of the period.
     pub seconds: f64,
     /// Requests for the policy's latch.
     pub policy_requests: f64,
-    /// Percent of them that waited.
+    /// Percent of these requests that waited.
     pub policy_contended: f64,
-    /// Waiting for it, in percent of the workers' time.
+    /// Waiting for the policy's latch, in percent of the workers' time.
     pub policy_share: f64,
     /// Waiting for any latch, in percent of the workers' time.
     pub latch_share: f64,
 }
 
 impl Waits {
-    /// What was counted in this time, by so many workers.
+    /// Reads the waits of this many workers in this period.
     pub fn read(endpoint: &Endpoint, workers: usize, elapsed: Duration) -> Res<Self> {
         Ok(Self::of(&contention::read(endpoint)?, workers, elapsed))
     }
@@ -39,7 +39,7 @@ impl Waits {
         let policy = || rows.iter().filter(|row| row.name == POLICY);
         let requests = policy().map(|row| row.requests).fold(0.0, f64::max);
         let contended: f64 = policy().map(|row| row.contended).sum();
-        let is_latch = |row: &&Row| !NO_LATCHES.iter().any(|prefix| row.name.starts_with(prefix));
+        let is_latch = |row: &&Row| !NOT_LATCHES.iter().any(|prefix| row.name.starts_with(prefix));
         Self {
             seconds,
             policy_requests: requests,
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_the_workers_time_and_a_classs_requests_count_once() {
+    fn wait_shares_are_relative_to_worker_time() {
         let row = |name: &str, requests, contended, wait_us| Row {
             name: name.into(),
             requests,
