@@ -27,6 +27,21 @@ pub enum Until {
     Committed(u64),
 }
 
+/// A workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// The kind of transaction.
+    pub work: Work,
+    /// Branches of pgbench's tables.
+    pub scale: u32,
+    /// Connections.
+    pub clients: u32,
+    /// Seed of the clients' random choices.
+    pub seed: u64,
+    /// When it ends.
+    pub until: Until,
+}
+
 /// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -63,8 +78,7 @@ struct Client {
 }
 
 struct Crowd {
-    work: Work,
-    until: Until,
+    load: Load,
     began: Instant,
     report: Report,
     over: bool,
@@ -72,25 +86,26 @@ struct Crowd {
     values: Vec<i64>,
 }
 
-/// Runs the work with this many clients.
-pub fn run(endpoint: &Endpoint, work: Work, clients: u32, seed: u64, until: Until) -> Res<Report> {
+/// Runs the load.
+pub fn run(endpoint: &Endpoint, load: Load) -> Res<Report> {
+    let work = load.work;
     let mut statements: Vec<&str> = work.statements().iter().map(|s| s.sql).collect();
     statements.push("ROLLBACK");
     let mut poll = Poll::new().map_err(|e| e.to_string())?;
-    let mut seeds = Rng::new(seed);
+    let mut seeds = Rng::new(load.seed);
     let mut all = Vec::new();
-    for number in 0..clients as usize {
+    for number in 0..load.clients as usize {
         let mut session = Session::open(endpoint, &statements)?;
         session.register(poll.registry(), Token(number))?;
         let mut rng = Rng::new(seeds.number());
-        let draw = work.draw(&mut rng);
+        let draw = work.draw(&mut rng, load.scale);
         all.push(Client { session, rng, draw, read: 0, begun: Instant::now(), state: State::Done });
     }
     let began = Instant::now();
     let report =
         Report { committed: 0, retried: 0, took: Duration::ZERO, latencies_us: Vec::new() };
     let mut crowd =
-        Crowd { work, until, began, report, over: false, active: all.len(), values: Vec::new() };
+        Crowd { load, began, report, over: false, active: all.len(), values: Vec::new() };
     for client in &mut all {
         client.begun = began;
         crowd.send(client, 0)?;
@@ -121,8 +136,8 @@ pub fn run(endpoint: &Endpoint, work: Work, clients: u32, seed: u64, until: Unti
 impl Crowd {
     /// Sends this statement, or all statements if they are pipelined.
     fn send(&mut self, client: &mut Client, statement: usize) -> Res<()> {
-        let statements = self.work.statements();
-        let last = if self.work.is_whole() { statements.len() - 1 } else { statement };
+        let statements = self.load.work.statements();
+        let last = if self.load.work.is_whole() { statements.len() - 1 } else { statement };
         client.state = State::Statement(last);
         if client.draw.rolls_back && last + 1 == statements.len() {
             client.state = State::RollingBack;
@@ -142,7 +157,7 @@ impl Crowd {
 
     /// Handles the client's answer and sends the next statement.
     fn advance(&mut self, client: &mut Client, answer: Answer) -> Res<()> {
-        let statements = self.work.statements().len();
+        let statements = self.load.work.statements().len();
         let statement = match (client.state, answer.error) {
             (State::Done, _) => return Err("an answer without a request".into()),
             (State::Rollback, None) => return self.begin(client),
@@ -155,7 +170,7 @@ impl Crowd {
                 if !RETRIED.contains(&code.as_str()) {
                     return Err(format!(
                         "{}: {code}: {message}",
-                        self.work.statements()[statement].sql
+                        self.load.work.statements()[statement].sql
                     ));
                 }
                 self.report.retried += 1;
@@ -178,7 +193,7 @@ impl Crowd {
 
     /// Draws a new transaction and begins it.
     fn begin_another(&mut self, client: &mut Client) -> Res<()> {
-        client.draw = self.work.draw(&mut client.rng);
+        client.draw = self.load.work.draw(&mut client.rng, self.load.scale);
         client.begun = Instant::now();
         self.begin(client)
     }
@@ -206,7 +221,7 @@ impl Crowd {
 
     fn check_end(&mut self) {
         let elapsed = self.began.elapsed();
-        let over = match self.until {
+        let over = match self.load.until {
             Until::Elapsed(limit) => elapsed >= limit,
             Until::Committed(limit) => self.report.committed >= limit,
         };

@@ -1,7 +1,7 @@
 //! The bars of the hot rows.
 
 use super::work::Work;
-use super::{CLEARWAY, Case, Measure, OFF, POSTGRES, RATE, RETRIED};
+use super::{CLEARWAY, Case, LARGE, Measure, OFF, POSTGRES, RATE, RETRIED};
 use crate::bars::{Bar, Bound, Outcome, Reading};
 
 /// Names of the bars, in the order in which they are judged.
@@ -17,6 +17,7 @@ pub const NAMES: &[&str] = &[
     AGAINST[8].name,
     CROWDS[0].name,
     CROWDS[1].name,
+    SCALE,
     AUTOCOMMIT,
     RETRIED_BARS[0].0,
     RETRIED_BARS[1].0,
@@ -103,6 +104,11 @@ const CROWDS: [Crowd; 2] = [
     },
 ];
 
+/// Rate at one branch that all clients update, against the rate where they rarely conflict.
+const SCALE: &str = "tpcb-like, 100 clients, scale 1 against scale 100";
+const SCALE_CLIENTS: u32 = 100;
+const MIN_SCALE: f64 = 0.85;
+
 /// Cost of the hot-row mechanisms for single-statement transactions, which do not need them.
 const AUTOCOMMIT: &str = "autocommit v + 1, 100 clients, against hot_rows off";
 const AUTOCOMMIT_CLIENTS: u32 = 100;
@@ -125,6 +131,12 @@ pub fn needs(work: Work, clients: u32) -> bool {
     AGAINST.iter().any(|bar| (bar.work, bar.clients) == (work, clients))
         || CROWDS.iter().any(|bar| bar.work == work && [bar.many, bar.few].contains(&clients))
         || (work, clients) == (Work::Autocommit, AUTOCOMMIT_CLIENTS)
+        || wants_scale(work, clients)
+}
+
+/// Returns true if [`SCALE`] is judged by this case.
+pub fn wants_scale(work: Work, clients: u32) -> bool {
+    (work, clients) == (Work::TpcbLike, SCALE_CLIENTS)
 }
 
 /// Returns the bars whose cases were run.
@@ -147,6 +159,8 @@ pub fn bars(cases: &[Case]) -> Vec<Bar> {
     let autocommit =
         |contender, name| reading(Work::Autocommit, AUTOCOMMIT_CLIENTS, contender, &RATE, name);
     let autocommit = ratio(AUTOCOMMIT, MIN_AUTOCOMMIT, autocommit(0, CLEARWAY), autocommit(2, OFF));
+    let scale = |contender, name| reading(Work::TpcbLike, SCALE_CLIENTS, contender, &RATE, name);
+    let scale = ratio(SCALE, MIN_SCALE, scale(0, CLEARWAY), scale(3, LARGE));
     let retried = RETRIED_BARS.iter().map(|(name, clients)| {
         let of =
             |contender, name| reading(Work::ReadThenUpdate, *clients, contender, &RETRIED, name);
@@ -160,7 +174,7 @@ pub fn bars(cases: &[Case]) -> Vec<Bar> {
         };
         Some(Bar { name: (*name).into(), outcome })
     });
-    against.chain(crowds).chain([autocommit]).chain(retried).flatten().collect()
+    against.chain(crowds).chain([scale, autocommit]).chain(retried).flatten().collect()
 }
 
 #[cfg(test)]

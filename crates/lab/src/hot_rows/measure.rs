@@ -1,7 +1,7 @@
 //! One run on one server, and its measurements.
 
-use super::crowd::{self, Until};
-use super::work::{self, Work};
+use super::crowd::{self, Load};
+use super::work;
 use crate::contention;
 use clearway_harness::server::{Kind, Server};
 use clearway_harness::tools::TempDir;
@@ -12,6 +12,7 @@ pub struct Contender {
     /// Name in tables and charts.
     pub name: &'static str,
     server: Server,
+    scale: u32,
     /// Whether it reports waits (`clearway.contention`).
     reports_waits: bool,
     // Dropped after the server.
@@ -38,30 +39,38 @@ pub struct Sample {
 }
 
 impl Contender {
-    /// Starts a private server and creates the tables.
-    pub fn start(name: &'static str, kind: &Kind) -> Res<Self> {
+    /// Starts a private server and creates the tables, pgbench's with `scale` branches.
+    pub fn start(name: &'static str, kind: &Kind, scale: u32) -> Res<Self> {
         let directory = TempDir::new("lab")?;
         let data = directory.path().join("data");
         kind.prepare(&data)?;
         let server = kind.start(&data)?;
-        work::set_up(server.endpoint()).map_err(|why| format!("{name}: {why}"))?;
+        work::set_up(server.endpoint(), scale).map_err(|why| format!("{name}: {why}"))?;
         Ok(Self {
             name,
             server,
+            scale,
             reports_waits: matches!(kind, Kind::Clearway { .. }),
             _directory: directory,
         })
     }
 
-    /// Runs once; the run counts only if the tables match the reported commits.
-    pub fn run(&self, work: Work, clients: u32, seed: u64, until: Until) -> Res<Sample> {
+    /// Returns the number of branches of pgbench's tables.
+    pub fn scale(&self) -> u32 {
+        self.scale
+    }
+
+    /// Runs a load of this contender's scale once. Fails unless the tables match the reported
+    /// commits.
+    pub fn run(&self, load: Load) -> Res<Sample> {
+        let work = load.work;
         let endpoint = self.server.endpoint();
         let before = work.before(endpoint)?;
         if self.reports_waits {
             contention::reset(endpoint)?;
         }
         let cpu_before = cpu::used(self.server.id());
-        let report = crowd::run(endpoint, work, clients, seed, until)?;
+        let report = crowd::run(endpoint, load)?;
         let used = cpu_before
             .zip(cpu::used(self.server.id()))
             .map(|(before, after)| after.saturating_sub(before));

@@ -19,7 +19,7 @@ use crate::result::{Axis, Configuration, Findings, Point, Samples, Series};
 use crate::rival::{Sizes, missing_postgres, postgres, postgres_version};
 use crate::table::{Cell, Column, Table};
 use clearway_harness::Res;
-use crowd::Until;
+use crowd::{Load, Until};
 use measure::{Contender, Sample};
 use std::time::Duration;
 use work::Work;
@@ -45,8 +45,16 @@ const CLEARWAY: &str = "Clearway";
 const POSTGRES: &str = "PostgreSQL";
 /// Clearway without its hot-row mechanisms.
 const OFF: &str = "Clearway, hot_rows off";
-/// In the order of a case's samples.
-const CONTENDERS: [&str; 3] = [CLEARWAY, POSTGRES, OFF];
+/// Clearway with tables so large that clients rarely conflict; runs only where
+/// [`judge::wants_scale`] asks for it.
+const LARGE: &str = "Clearway, scale 100";
+/// Contenders, in the order of a case's samples.
+const CONTENDERS: [&str; 4] = [CLEARWAY, POSTGRES, OFF, LARGE];
+/// Branches of [`LARGE`]'s tables, and in a `--quick` run.
+const LARGE_SCALE: u32 = 100;
+const QUICK_LARGE_SCALE: u32 = 2;
+/// Holds all of [`LARGE`]'s tables, as the others' pools hold theirs.
+const LARGE_POOL: &str = "3GiB";
 
 /// A transaction kind with a number of clients, and its samples: by contender, every repetition.
 struct Case {
@@ -119,11 +127,17 @@ fn run(task: &Task) -> Res<Findings> {
     }
     findings.configuration.insert(POSTGRES.into(), postgres_version()?);
     let most = CLIENTS[CLIENTS.len() - 1] + MORE_CONNECTIONS;
-    let contenders = [
-        Contender::start(CLEARWAY, &clearway(task, &sizes, &[])?)?,
-        Contender::start(POSTGRES, &postgres(sizes.pool, most))?,
-        Contender::start(OFF, &clearway(task, &sizes, &["--hot-rows", "off"])?)?,
+    let small = |name, kind| Contender::start(name, kind, sizes.scale);
+    let mut contenders = vec![
+        small(CLEARWAY, &clearway(task, &sizes, &[])?)?,
+        small(POSTGRES, &postgres(sizes.pool, most))?,
+        small(OFF, &clearway(task, &sizes, &["--hot-rows", "off"])?)?,
     ];
+    if cases(&task.part).iter().any(|(work, clients)| judge::wants_scale(*work, *clients)) {
+        let scale = if task.options.quick { QUICK_LARGE_SCALE } else { LARGE_SCALE };
+        let sizes = Sizes { pool: LARGE_POOL, scale };
+        contenders.push(Contender::start(LARGE, &clearway(task, &sizes, &[])?, scale)?);
+    }
     findings.seeds = (1..=u64::from(task.repetitions())).collect();
     let cases = measured(task, &contenders, &findings.seeds)?;
     findings.samples = Work::ALL.into_iter().flat_map(|work| samples(work, &cases)).collect();
@@ -140,7 +154,7 @@ fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
         false => format!("{} s", task.options.seconds),
     };
     let mut settings = vec![
-        ("pool", sizes.pool.to_owned()),
+        ("pool", format!("{}; {LARGE}: {LARGE_POOL}", sizes.pool)),
         ("fsync", "on".into()),
         ("transport", "TCP loopback".into()),
         (
@@ -160,7 +174,12 @@ fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
 /// Runs every case on every contender in turn, once per seed.
 fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Case>> {
     let cases = cases(&task.part);
-    let mut progress = Progress::new(EXPERIMENT.name, cases.len() * contenders.len() * seeds.len());
+    let runs = |work, clients| {
+        let wanted = move |c: &&Contender| c.name != LARGE || judge::wants_scale(work, clients);
+        contenders.iter().filter(wanted)
+    };
+    let steps: usize = cases.iter().map(|(work, clients)| runs(*work, *clients).count()).sum();
+    let mut progress = Progress::new(EXPERIMENT.name, steps * seeds.len());
     let mut done = Vec::new();
     for (work, clients) in cases {
         let (at_once, until) = match task.options.quick {
@@ -169,16 +188,14 @@ fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Cas
                 (clients, Until::Elapsed(Duration::from_secs(u64::from(task.options.seconds))))
             }
         };
-        let mut samples = vec![Vec::new(); contenders.len()];
+        let mut samples = vec![Vec::new(); CONTENDERS.len()];
         for seed in seeds {
-            for (contender, samples) in contenders.iter().zip(&mut samples) {
+            for (contender, samples) in runs(work, clients).zip(&mut samples) {
                 let name = format!("{}, {}", Case::name(work, clients), contender.name);
                 progress.step(&format!("{name}, seed {seed}"));
-                samples.push(
-                    contender
-                        .run(work, at_once, *seed, until)
-                        .map_err(|why| format!("{name}: {why}"))?,
-                );
+                let scale = contender.scale();
+                let load = Load { work, scale, clients: at_once, seed: *seed, until };
+                samples.push(contender.run(load).map_err(|why| format!("{name}: {why}"))?);
             }
         }
         done.push(Case { work, clients, samples });
@@ -205,7 +222,11 @@ fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
             };
             Series {
                 name: name.into(),
-                points: cases.iter().filter(|case| case.work == work).map(point).collect(),
+                points: cases
+                    .iter()
+                    .filter(|case| case.work == work && !case.samples[at].is_empty())
+                    .map(point)
+                    .collect(),
             }
         });
         let measured = |s: &Series| s.points.iter().flat_map(|p| &p.y).any(|y| y.is_finite());
@@ -289,7 +310,7 @@ mod tests {
             waits: f64::NAN,
             waited_ms: f64::NAN,
         };
-        let samples = [ours, theirs, ours]
+        let samples = [ours, theirs, ours, ours]
             .map(|tps| vec![sample(tps), sample(tps * 3.0), sample(tps * 2.0)])
             .to_vec();
         Case { work, clients, samples }
@@ -305,11 +326,11 @@ mod tests {
                 table.title
             );
         }
-        assert_eq!(rates(&cases).rows[0][13], Cell::number(2.0, 2));
+        assert_eq!(rates(&cases).rows[0][17], Cell::number(2.0, 2));
         assert_eq!(rates(&cases).rows[0][1].to_string(), "20 ±10", "the median and the deviation");
         let drawn = samples(Work::ForUpdate, &cases);
         assert!(
-            drawn.iter().all(|s| s.series.len() == 3 && !s.title.contains("lock")),
+            drawn.iter().all(|s| s.series.len() == 4 && !s.title.contains("lock")),
             "no server reports waits"
         );
         assert_eq!(samples(Work::Increment, &cases), Vec::new());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Rows that read-then-update draws from: few, so that transactions conflict.
 const FEW: i64 = 10;
-/// Accounts and tellers at scale 1.
+/// Accounts and tellers of a branch.
 const ACCOUNTS: i64 = 100_000;
 const TELLERS: i64 = 10;
 /// Maximum time of a statement between two runs.
@@ -51,6 +51,7 @@ pub enum Value {
     /// The value read before, plus one.
     Next,
     Account,
+    Branch,
     Teller,
     Delta,
 }
@@ -60,6 +61,7 @@ pub enum Value {
 pub struct Draw {
     row: i64,
     account: i64,
+    branch: i64,
     teller: i64,
     delta: i64,
     /// Whether the client ends it with ROLLBACK.
@@ -101,12 +103,12 @@ const TPCB_LIKE: &[Statement] = &[
         &[Value::Delta, Value::Teller],
     ),
     statement(
-        "UPDATE pgbench_branches SET bbalance = bbalance + $1 WHERE bid = 1",
-        &[Value::Delta],
+        "UPDATE pgbench_branches SET bbalance = bbalance + $1 WHERE bid = $2",
+        &[Value::Delta, Value::Branch],
     ),
     statement(
-        "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ($1, 1, $2, $3, CURRENT_TIMESTAMP)",
-        &[Value::Teller, Value::Account, Value::Delta],
+        "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ($1, $2, $3, $4, CURRENT_TIMESTAMP)",
+        &[Value::Teller, Value::Branch, Value::Account, Value::Delta],
     ),
     COMMIT,
 ];
@@ -162,14 +164,16 @@ impl Work {
         matches!(self, Self::TpcbLike | Self::TpcbLikeRollback | Self::TpcbLikePipeline)
     }
 
-    /// Draws the parameters of the next transaction.
-    pub fn draw(self, rng: &mut Rng) -> Draw {
+    /// Draws the parameters of a transaction; pgbench's tables have `scale` branches.
+    pub fn draw(self, rng: &mut Rng, scale: u32) -> Draw {
+        let scale = i64::from(scale);
         let mut number = |low: i64, high: i64| low + rng.between(0, (high - low) as u64) as i64;
         let row = if self == Self::ReadThenUpdate { number(1, FEW) } else { 1 };
         let (account, teller, delta) =
-            (number(1, ACCOUNTS), number(1, TELLERS), number(-5000, 5000));
+            (number(1, ACCOUNTS * scale), number(1, TELLERS * scale), number(-5000, 5000));
+        let branch = number(1, scale);
         let rolls_back = self == Self::TpcbLikeRollback && number(1, 20) == 1;
-        Draw { row, account, teller, delta, rolls_back }
+        Draw { row, account, branch, teller, delta, rolls_back }
     }
 
     /// Truncates the growing tables, and reads what the run will change.
@@ -200,9 +204,9 @@ impl Work {
     }
 }
 
-/// Creates all tables.
-pub fn set_up(endpoint: &Endpoint) -> Res<()> {
-    pgbench::init(endpoint, "dtgvp", 1)?;
+/// Creates all tables, pgbench's with `scale` branches.
+pub fn set_up(endpoint: &Endpoint, scale: u32) -> Res<()> {
+    pgbench::init(endpoint, "dtgvp", scale)?;
     let mut client = Client::connect(endpoint, LIMIT)?;
     client.query("CREATE TABLE hot (id int PRIMARY KEY, v bigint NOT NULL)")?;
     client.query("CREATE TABLE hot_history (id int NOT NULL)")?;
@@ -219,6 +223,7 @@ impl Value {
             Self::Row => draw.row,
             Self::Next => read + 1,
             Self::Account => draw.account,
+            Self::Branch => draw.branch,
             Self::Teller => draw.teller,
             Self::Delta => draw.delta,
         }
@@ -245,7 +250,7 @@ mod tests {
     fn one_transaction_in_twenty_rolls_back() {
         for work in Work::ALL {
             let mut rng = Rng::new(1);
-            let rolled_back = (0..2_000).filter(|_| work.draw(&mut rng).rolls_back).count();
+            let rolled_back = (0..2_000).filter(|_| work.draw(&mut rng, 1).rolls_back).count();
             let want = if work == Work::TpcbLikeRollback { 60..140 } else { 0..1 };
             assert!(want.contains(&rolled_back), "{}: {rolled_back}", work.name());
         }
@@ -256,7 +261,7 @@ mod tests {
         for work in Work::ALL {
             let mut rng = Rng::new(1);
             let rows: std::collections::BTreeSet<i64> =
-                (0..200).map(|_| work.draw(&mut rng).row).collect();
+                (0..200).map(|_| work.draw(&mut rng, 1).row).collect();
             let want = if work == Work::ReadThenUpdate { FEW } else { 1 };
             assert_eq!(rows.len() as i64, want, "{}", work.name());
         }
