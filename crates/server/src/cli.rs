@@ -45,7 +45,7 @@ checked in the state that its next start would recover; the directory itself is 
 
 Exit codes:
    0  sound; there may be notes about things that the next start repairs
-   1  another failure
+   1  any other failure
    2  the command line is wrong
    4  a server has the directory open; nothing was checked
    5  not a data directory, or of another version; nothing was checked
@@ -72,7 +72,7 @@ pub struct CheckFlags {
 /// The exit status of `backup` and `restore`.
 const BACKUP_STATUS: &str = "Exit codes:
    0  done
-   1  another failure
+   1  any other failure
    2  the command line is wrong
    4  a server has the directory open, or another backup is running
    5  the target is not empty, or the source is not a database or backup

@@ -35,12 +35,12 @@ pub enum ExitCode {
 /// The table of exit codes, for `--help`.
 pub const TABLE: &str = "Exit codes of serve:
    0  stopped by SIGINT, SIGTERM or SIGHUP, after a checkpoint
-   1  another failure
+   1  any other failure
    2  the command line or the configuration file is wrong
    3  the server cannot listen on the address or socket
    4  another server has the data directory open
    5  the data directory is not Clearway's, of another version, or created with other settings
-   6  permission denied, other users may write to the data directory, or the file system is read-only
+   6  permission denied, data directory writable by other users, or file system read-only
    7  the file system is full: no committed data is lost; free space and start again
    8  the disk failed during the start
    9  data or log are damaged: keep a copy, restore from a backup

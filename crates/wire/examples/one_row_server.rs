@@ -68,7 +68,7 @@ fn log_in(stream: &mut TcpStream, input: &mut Vec<u8>) -> io::Result<bool> {
     let (mut asked_ssl, mut asked_gss) = (false, false);
     loop {
         let (begins, len, out) = match startup(input, asked_ssl, asked_gss) {
-            Ok(None) if receive(stream, input)? => continue,
+            Ok(None) => (false, 0, Vec::new()),
             Ok(Some(Ok((Startup::Ssl, len)))) => {
                 asked_ssl = true;
                 (false, len, b"N".to_vec())
@@ -87,6 +87,9 @@ fn log_in(stream: &mut TcpStream, input: &mut Vec<u8>) -> io::Result<bool> {
             }
             _ => return Ok(false),
         };
+        if len == 0 && !receive(stream, input)? {
+            return Ok(false);
+        }
         stream.write_all(&out)?;
         input.drain(..len);
         if begins {

@@ -60,8 +60,8 @@ pub(super) fn screen(
         let text =
             format!("{} session{s} for a lock, below the blocking session:", blocked.waiters);
         out.push(row(Style::Plain, text));
-        // Up to half of the screen.
-        let most = (rows / 2).saturating_sub(out.len()).clamp(1, BLOCKED);
+        // With the summary up to two thirds of the screen.
+        let most = (rows / 3 * 2).saturating_sub(out.len()).clamp(1, BLOCKED);
         out.extend(blocked.lines(most).into_iter().map(|line| {
             let style = if line.starts_with(' ') { Style::Waiter } else { Style::Blocker };
             row(style, line)
@@ -79,9 +79,10 @@ fn summary(server: &str, interval: &Interval, columns: usize) -> Vec<Row> {
     let lost_us: f64 = lines.iter().map(|line| line.waits.total_us).sum();
     let (up, version) = (duration(state.uptime_s), &state.version);
     let server = end_of(server, columns.saturating_sub(version.len() + up.len() + 30));
+    let hint = if columns == usize::MAX { "" } else { "  (h: help)" };
     let of_pool = |frames: f64| 100.0 * frames / state.pool_frames.max(1.0);
     vec![
-        row(Style::Title, format!("clearway {version} at {server}, up {up}  (h: help)")),
+        row(Style::Title, format!("clearway {version} at {server}, up {up}{hint}")),
         figures(
             "sessions",
             format!(
@@ -144,7 +145,9 @@ fn percentiles(percentiles: Option<&Percentiles>) -> String {
 
 /// The table of waits, most lost time first.
 fn table(lines: &[Line], seconds: f64, columns: usize) -> Vec<Row> {
-    let names = lines.iter().map(|line| line.name.chars().count());
+    // Only rows with a caller need their classes aligned.
+    let with_caller = lines.iter().filter(|line| line.waits.contended > 0.0);
+    let names = with_caller.map(|line| line.name.chars().count());
     let name = names.max().unwrap_or(0).max("CLASS".len());
     let caller = columns.saturating_sub(NUMBERS + name + 1);
     let head = format!(
@@ -330,21 +333,22 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_locks_take_half_of_the_screen() {
+    fn waits_for_locks_leave_a_third_of_the_screen() {
         let (before, after) = (sample(10.0, 0, &[]), sample(12.0, 0, &["a,,1,0,0,0"]));
         let interval = after.since(&before);
         let waits: Vec<String> =
             (0..20).map(|at| format!("{},{},{at},t,(1)", at + 2, at + 1)).collect();
         let waits: Vec<&str> = waits.iter().map(String::as_str).collect();
         let shown = screen("there", &interval, &blocked(&waits), 24, 80);
-        let styles: Vec<Style> = shown[9..15].iter().map(|row| row.style).collect();
+        let styles: Vec<Style> = shown[9..19].iter().map(|row| row.style).collect();
         use Style::{Blocker, Head, Plain, Waiter};
-        assert_eq!(styles, [Plain, Blocker, Blocker, Plain, Head, Plain]);
+        let tree = [Plain, Blocker, Waiter, Waiter, Waiter, Waiter, Blocker];
+        assert_eq!(styles, [&tree[..], &[Plain, Head, Plain]].concat());
         let styles = screen("there", &interval, &blocked(&waits[..1]), 24, 80);
         assert_eq!((styles[10].style, styles[11].style), (Blocker, Waiter));
         let shown = texts(shown);
         assert_eq!(shown[9], "20 sessions wait for a lock, below the blocking session:");
-        assert!(shown[11].starts_with("... more") && shown[14].ends_with("  a"), "{shown:?}");
+        assert!(shown[15].starts_with("... more") && shown[18].ends_with("  a"), "{shown:?}");
         let shown = texts(screen("there", &interval, &blocked(&waits), usize::MAX, 80));
         assert!(shown[30].starts_with("            21 waits") && shown.len() == 34, "{shown:?}");
         let shown = texts(screen("there", &interval, &blocked(&waits[..1]), 24, 80));
