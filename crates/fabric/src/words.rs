@@ -54,8 +54,8 @@ impl Executor {
     ///
     /// SeqCst: with release and acquire alone, a store may wait in the CPU's store buffer while a
     /// later load is answered. Two workers that each WRITE their word and then READ the other's
-    /// could both find it unwritten. A sequentially consistent fence between the two, on each side,
-    /// forbids that.
+    /// could both find it unwritten. A sequentially consistent fence between the two forbids that;
+    /// it pairs with the other worker's.
     fn fence_writes(&mut self) {
         if std::mem::take(&mut self.wrote) {
             fence(Ordering::SeqCst);

@@ -182,8 +182,8 @@ impl Segment {
         if words == 0 || words > self.layout.0.heap_words {
             return Err(FabricError::Limit("words"));
         }
-        // An entry is free while its length is 0, and is never reused (invariant 1). AcqRel: only
-        // the entry itself is transferred.
+        // An entry is free while its length is 0, and is never reused (invariant 1). AcqRel: pairs
+        // with itself and with the Release below, which frees the entry.
         let claim = |index: &usize| {
             let length = &self.words[self.layout.region(*index) + REGION_WORDS];
             length.compare_exchange(0, words as u64, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -191,7 +191,7 @@ impl Segment {
         let index = regions.into_iter().find(claim).ok_or(FabricError::Limit("regions"))?;
         let entry = self.layout.region(index);
         let Some(start) = self.allocate(HEAP_TAKEN, words, self.layout.0.heap_words) else {
-            // Release: as in the claim.
+            // Release: pairs with the claim's AcqRel.
             self.words[entry + REGION_WORDS].store(0, Ordering::Release);
             return Err(FabricError::Limit("words"));
         };
@@ -220,7 +220,8 @@ impl Segment {
 
     /// Invalidates a region's key. Its words are not reused (invariant 1).
     pub fn unregister(&self, index: usize) {
-        // Release: orders the owner's accesses before the key's removal.
+        // Release: pairs with the Acquire in `find`: orders the owner's accesses before the key's
+        // removal.
         self.words[self.layout.region(index) + REGION_KEY].store(0, Ordering::Release);
     }
 }

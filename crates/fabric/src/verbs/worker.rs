@@ -211,14 +211,14 @@ impl FabricWorker for VerbsWorker {
     }
 
     fn load(&self, word: usize) -> u64 {
-        // Acquire: makes visible what the device wrote before the polled completion; libibverbs has
-        // the barrier.
+        // Acquire: pairs with the device's writes before the polled completion; libibverbs has the
+        // barrier.
         self.scratch.words()[word].load(Ordering::Acquire)
     }
 
     fn store(&mut self, word: usize, value: u64) {
-        // Release: makes the word visible to the device with the request posted next; libibverbs
-        // has the barrier.
+        // Release: pairs with the device's reads for the request posted next; libibverbs has the
+        // barrier.
         self.scratch.words()[word].store(value, Ordering::Release);
     }
 }

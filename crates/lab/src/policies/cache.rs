@@ -116,6 +116,7 @@ impl Cache {
     pub fn get(&self, key: u64) -> Option<u64> {
         // Acquire, here and below: pairs with the Release stores of the link in `insert` and
         // `take`.
+        // Acquire, here and below: pairs with the Release stores of `insert` and of the removal.
         let mut at = self.buckets[self.bucket(key)].load(Ordering::Acquire);
         for _ in 0..CHAIN_LIMIT {
             let frame = self.frames.get(at as usize)?;
@@ -123,6 +124,7 @@ impl Cache {
                 self.replacement.hit(FrameId(at), PageId::from_u64(key));
                 return Some(value);
             }
+            // Acquire: pairs as above.
             at = frame.next.load(Ordering::Acquire);
         }
         None
@@ -188,6 +190,7 @@ impl Cache {
             assert!(at != END, "a frame that holds a key is not in its chain");
             let next = &self.frames[at as usize].next;
             if at == id.0 {
+                // Release: pairs with the Acquire in `get`.
                 link.store(next.load(Ordering::Relaxed), Ordering::Release);
                 frame.clear();
                 return Probe::Take;

@@ -205,6 +205,7 @@ fn switch() -> f64 {
                 thread::park_timeout(Duration::from_millis(100));
             }
         };
+        // Release, here and below: pairs with the Acquire in `take`.
         thread::scope(|scope| {
             let other = scope.spawn(|| {
                 for _ in 0..ROUNDS {
@@ -215,6 +216,7 @@ fn switch() -> f64 {
             });
             let began = Instant::now();
             for _ in 0..ROUNDS {
+                // Release: pairs with the Acquire in `take`.
                 there.store(true, Ordering::Release);
                 other.thread().unpark();
                 take(&back);

@@ -16,6 +16,8 @@ use std::time::Duration;
 const RECORD: u64 = 10;
 
 /// A log of empty records. The pool sees nothing of a log but its end and its durable LSN.
+///
+/// Its atomics are SeqCst, because shuttle models no other ordering.
 pub struct Log {
     appended: AtomicU64,
     durable: AtomicU64,
@@ -35,25 +37,25 @@ impl Log {
         }
     }
 
-    /// Returns the durable LSN at this moment.
+    /// Returns the durable LSN at this moment; pairs with `ensure_durable`.
     pub fn durable_now(&self) -> Lsn {
         Lsn(self.durable_now.load(Ordering::SeqCst))
     }
 
-    /// Appends a record; returns its start and its end.
+    /// Appends a record; returns its start and its end. Pairs with the loads below.
     pub fn append(&self) -> (Lsn, Lsn) {
-        // SeqCst, here and below, because shuttle models no other ordering. Each pairs with the
-        // others.
         let start = self.appended.fetch_add(RECORD, Ordering::SeqCst);
         (Lsn(start), Lsn(start + RECORD))
     }
 }
 
 impl WalBarrier for Log {
-    /// Syncs no further than requested: what the pool does not request is lost at a crash.
+    /// Syncs no further than requested: what the pool does not request is lost at a crash. The
+    /// accesses pair with those of `append` and of each other.
     fn ensure_durable(&self, lsn: Lsn) -> io::Result<()> {
         assert!(lsn.0 <= self.appended.load(Ordering::SeqCst), "{lsn} was never appended");
         thread::yield_now();
+        // Pairs with the other syncs.
         let left = self.syncs_left.load(Ordering::SeqCst);
         if left == 0 {
             return Err(io::Error::other("the log is broken"));
@@ -64,10 +66,12 @@ impl WalBarrier for Log {
         Ok(())
     }
 
+    // Pairs with the stores in `ensure_durable` and `append`.
     fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::SeqCst))
     }
 
+    // Pairs with the addition in `append`.
     fn appended(&self) -> Lsn {
         Lsn(self.appended.load(Ordering::SeqCst))
     }

@@ -31,9 +31,11 @@ fn is_ordered(line: &str) -> bool {
     // An argument: what follows is `)` or `,`.
     ORDERINGS.iter().any(|ordering| {
         code.match_indices(ordering).any(|(at, _)| {
-            let before = code[..at].trim_end().chars().next_back();
+            let before = code[..at].trim_end();
+            let is_path = before.ends_with("Ordering::");
+            let is_argument = is_path || before.ends_with(['(', ',']);
             let after = code[at + ordering.len()..].trim_start().chars().next();
-            matches!(before, None | Some('(' | ',' | ':')) && matches!(after, Some(')' | ','))
+            is_argument && matches!(after, Some(')' | ','))
         })
     })
 }
@@ -56,6 +58,17 @@ mod tests {
         let found = check(FILE, text);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("crates/a/src/b.rs:2:"), "{found:?}");
+    }
+
+    #[test]
+    fn variants_of_the_same_name_are_no_accesses() {
+        assert_eq!(
+            check(
+                FILE,
+                "enum Call {\n    Release,\n}\nSome(Call::Release) => end(Step::Acquire),\n"
+            ),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
