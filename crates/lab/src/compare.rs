@@ -237,9 +237,9 @@ impl Comparison {
     pub fn samples(&self, title: &str, x: &Axis, of: impl Fn(&Run) -> Option<f64>) -> Vec<Samples> {
         let measures = [
             (RATE, true),
-            (CPU, true),
+            (P50, true),
             (P99, true),
-            (P50, false),
+            (CPU, true),
             (LATENCY, false),
             (DISK, false),
             (PAGE_CACHE, false),
@@ -413,11 +413,12 @@ fn of(samples: &[Sample], measure: &Measure) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use clearway_harness::pgbench::{Mode, Script};
 
-    fn comparison() -> Comparison {
+    /// Two contenders, with select-only by 16 clients and by one.
+    pub fn comparison() -> Comparison {
         let sample = |tps: f64| Sample {
             tps,
             latency_ms: 1.0 / tps,
@@ -488,8 +489,8 @@ mod tests {
             titles,
             [
                 "s: throughput",
-                "s: 99th percentile of the latency",
                 "s: median latency",
+                "s: 99th percentile of the latency",
                 "s: average latency",
                 "s: disk reads per transaction"
             ],

@@ -88,6 +88,11 @@ impl Task {
         (Duration::from_secs(self.options.seconds.into()) / runs.max(1)).max(MIN_RUN)
     }
 
+    /// Returns the minimum length of a run whose number is published.
+    pub fn min_run(&self) -> Duration {
+        if self.options.quick { Duration::ZERO } else { MIN_RUN }
+    }
+
     /// Returns the binary to measure; builds it from this tree in release mode if none is given.
     pub fn server_binary(&self) -> Res<PathBuf> {
         self.options.binary.clone().map_or_else(tools::build_server, Ok)

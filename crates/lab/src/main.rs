@@ -131,6 +131,10 @@ enum Command {
         /// Output file [default: report.html beside the records]
         #[arg(long)]
         out: Option<PathBuf>,
+        /// Write the chart of the README as SVG to this directory, instead of the page. Needs whole
+        /// runs of pgbench and hot-rows, of a committed tree
+        #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "quick"])]
+        figures: Option<PathBuf>,
     },
 }
 
@@ -176,7 +180,11 @@ fn command(command: Command) -> Result<(), Failure> {
                 publish(experiment, &directory(false), &published())?;
             }
         }
-        Command::Report { quick, published: of_published, out } => {
+        Command::Report { published: of_published, figures: Some(out), .. } => {
+            let records = if of_published { published() } else { directory(false) };
+            println!("chart: {}", report::write_figures(&records, &out)?.display());
+        }
+        Command::Report { quick, published: of_published, out, figures: None } => {
             let directory = directory(quick);
             let out = out.unwrap_or_else(|| directory.join("report.html"));
             let directory = if of_published { published() } else { directory };

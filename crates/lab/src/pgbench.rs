@@ -131,6 +131,7 @@ fn run(task: &Task) -> Res<Findings> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::PANELS;
 
     #[test]
     fn bar_runs_have_exactly_the_bars_cases() {
@@ -142,5 +143,13 @@ mod tests {
         );
         assert_eq!(names(&Part::Bars), BARS.map(|bar| bar.case()));
         assert_eq!(names(&Part::Only("-M simple".into())), ["select-only -M simple -c 100"]);
+    }
+
+    #[test]
+    fn the_readme_chart_finds_its_samples() {
+        let samples = samples(&crate::compare::tests::comparison());
+        assert!(samples.iter().any(|samples| samples.title == PANELS[0].samples));
+        assert_eq!(PANELS[1].samples, format!("{}, prepared: throughput", Script::TpcbLike.name()));
+        assert!(CLIENTS.contains(&100));
     }
 }

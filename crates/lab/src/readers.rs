@@ -77,6 +77,7 @@ impl Background {
 #[derive(Clone, Debug, Default)]
 struct Sample {
     tps: f64,
+    p50_ms: f64,
     p99_ms: f64,
     /// Transactions per second that ended in each tenth of the run.
     parts: Vec<f64>,
@@ -199,6 +200,7 @@ fn measure(beside: Background, run: &Run, endpoint: &Endpoint, seed: u64) -> Res
     })?;
     let sample = Sample {
         tps: report.tps,
+        p50_ms: pgbench::percentile_ms(&timed, 50),
         p99_ms: p99(&timed),
         parts: parts(&timed),
         reads: reads as f64,
@@ -293,6 +295,7 @@ fn samples(cases: &[Case]) -> Vec<Samples> {
     };
     vec![
         rates,
+        by_case("p50", "ms", |s| s.p50_ms),
         by_case("p99", "ms", |s| s.p99_ms),
         by_case("kept for snapshots", "MB", |s| s.kept_mb),
     ]
@@ -301,6 +304,7 @@ fn samples(cases: &[Case]) -> Vec<Samples> {
 fn table(cases: &[Case]) -> Table {
     let columns = [
         ("throughput", "TPS"),
+        ("p50", "ms"),
         ("p99", "ms"),
         ("reads", ""),
         ("waits for the reader", ""),
@@ -310,6 +314,7 @@ fn table(cases: &[Case]) -> Table {
         vec![
             Cell::text(case.beside.name()),
             case.cell(|s| s.tps, 0),
+            case.cell(|s| s.p50_ms, 2),
             case.cell(|s| s.p99_ms, 2),
             case.cell(|s| s.reads, 0),
             case.cell(|s| s.waits, 0),
@@ -391,6 +396,6 @@ mod tests {
         let all = [Case { beside: Background::Counter, samples: vec![Sample::default()] }];
         let table = table(&all);
         assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
-        assert_eq!(samples(&all).len(), 3);
+        assert_eq!(samples(&all).len(), 4);
     }
 }

@@ -84,6 +84,13 @@ pub struct Series {
     pub points: Vec<Point>,
 }
 
+impl Series {
+    /// Returns true for a series of published numbers: its name ends in `published`.
+    pub fn is_published(&self) -> bool {
+        self.name.ends_with("published")
+    }
+}
+
 /// The measurements at one `x`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
@@ -171,10 +178,10 @@ impl Record {
     /// Returns why documents must not quote this record, or `None` if they may.
     pub fn unpublishable(&self) -> Option<&'static str> {
         match () {
-            () if self.quick => Some("a quick run's numbers mean nothing"),
-            () if self.only.is_some() => Some("only some of its cases were run"),
+            () if self.quick => Some("a quick run's numbers are meaningless"),
+            () if self.only.is_some() => Some("only some cases were run"),
             () if self.commit.ends_with("-dirty") || self.commit == "unknown" => {
-                Some("its code was not committed")
+                Some("it was built from uncommitted code")
             }
             () => None,
         }

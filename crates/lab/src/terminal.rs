@@ -23,7 +23,7 @@ impl fmt::Display for Record {
         if self.quick {
             writeln!(
                 f,
-                "  A quick run: it shows that the experiment works; its numbers mean nothing."
+                "  A quick run: it checks that the experiment works; its numbers are meaningless."
             )?;
         }
         for table in &self.findings.tables {
@@ -67,11 +67,11 @@ mod tests {
         ] {
             assert!(text.contains(part), "`{part}` is not in\n{text}");
         }
-        assert!(!text.contains("mean nothing"));
+        assert!(!text.contains("are meaningless"));
         let quick = crate::result::Record { quick: true, only: Some("tpcb".into()), ..example() }
             .to_string();
         assert!(
-            quick.contains("mean nothing")
+            quick.contains("are meaningless")
                 && quick.contains("contains `tpcb`")
                 && quick.contains("\nquick "),
             "{quick}"

@@ -110,12 +110,12 @@ impl<F> Grid<F> {
     /// of 1 to 99 events is not drawn: see [`Self::counts`].
     pub fn samples(&self, measure: &Measure<F>) -> Samples {
         let value = |cell: &Cell<F>, figure: &F| match self.few(&cell.system, cell.x, measure) {
-            Some(_) => f64::NAN,
-            None => (measure.of)(figure),
+            Some((_, events)) if events > 0.0 => f64::NAN,
+            _ => (measure.of)(figure),
         };
         let few = measure
             .events
-            .map_or(String::new(), |(name, _)| format!(", points of {FEW} {name} or more"));
+            .map_or(String::new(), |(name, _)| format!(", points with 0 or at least {FEW} {name}"));
         Samples {
             title: format!("{}: {}{few}", self.title, measure.name),
             x: Axis::log(self.x, ""),
@@ -201,6 +201,7 @@ mod tests {
         assert!(
             drawn[0].points[0].y.iter().all(|y| y.is_nan()) && drawn[1].points[0].y == [5e4, 5e4]
         );
+        assert_eq!(drawn[2].points[0].y, [0.0], "no events are a result");
         let counts = grid.counts(&measure).unwrap();
         assert!(!counts.drawn && counts.series[0].points[0].y == [49.0, 50.0]);
     }

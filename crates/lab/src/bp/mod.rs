@@ -7,6 +7,7 @@ mod fig8;
 pub mod grid;
 mod judge;
 pub mod point;
+mod ratios;
 mod real;
 mod scaling;
 mod sensitivity;

@@ -6,7 +6,7 @@ use super::real::{Real, RunResult};
 use super::source::Source;
 use super::systems::{How, POLICY, Shared};
 use super::workload::{Kind, Size, Workload};
-use super::{judge, point, sensitivity};
+use super::{judge, point, ratios, sensitivity};
 use crate::experiment::{Part, Task};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
@@ -210,7 +210,7 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
         all.push(scaled);
         workloads.push(workload);
     }
-    let mut samples = Vec::new();
+    let mut samples = ratios::charts(source, &all);
     for scaled in &all {
         samples.extend(MEASURED[..4].iter().map(|measure| scaled.measured.samples(measure)));
         samples.extend(MEASURED.iter().filter_map(|measure| scaled.measured.counts(measure)));

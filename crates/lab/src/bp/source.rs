@@ -22,6 +22,10 @@ pub struct Source {
     pub costs: Costs,
     /// The machine that the source compares it with, and the processor count.
     pub other: Option<(&'static Source, usize)>,
+    /// Throughput of 2Q behind a lock by processors and workload, in percent of the clock's.
+    pub of_clock: &'static [(usize, [f64; 3])],
+    /// Mean reduction of contention by prefetching alone by processors, in percent.
+    pub spared: &'static [(usize, f64)],
     /// The numbers published for it.
     pub points: fn() -> Vec<Point>,
 }
@@ -32,6 +36,8 @@ const ALTIX_OF_CLOCK: [f64; 3] = [61.1, 56.5, 66.5];
 const POWER_EDGE_OF_CLOCK: [f64; 3] = [37.9, 52.1, 57.2];
 /// The same with 8 of the Altix's 16 processors.
 const ALTIX_OF_CLOCK_AT_8: [f64; 3] = [30.1, 51.5, 32.6];
+/// Mean reduction of contention by prefetching alone on the Altix, by processors, in percent.
+const ALTIX_SPARED: [(usize, f64); 4] = [(2, 82.4), (4, 60.2), (8, 46.3), (16, 38.6)];
 /// Mean response time of 2Q behind a lock, over the clock's.
 const ALTIX_RESPONSE: [f64; 3] = [1.6, 1.5, 1.8];
 /// Contention on the PowerEdge with 8 cores, in percent of the Altix's with 8 processors.
@@ -59,6 +65,8 @@ pub const ALTIX: Source = Source {
         spin_ns: 0.0,
     },
     other: None,
+    of_clock: &[(8, ALTIX_OF_CLOCK_AT_8), (16, ALTIX_OF_CLOCK)],
+    spared: &ALTIX_SPARED,
     points: altix,
 };
 
@@ -81,6 +89,8 @@ pub const POWER_EDGE: Source = Source {
         spin_ns: 0.0,
     },
     other: Some((&ALTIX, 8)),
+    of_clock: &[(8, POWER_EDGE_OF_CLOCK)],
+    spared: &[],
     points: power_edge,
 };
 
@@ -231,10 +241,7 @@ fn altix() -> Vec<Point> {
     let what = "TableScan: pg2Q's throughput falls from 8 to 16 processors by".to_owned();
     let mut points = vec![exactly(what, "%", Basis::Predicted, 12.7, Box::new(falls))];
     points.extend(of_clocks(8, Basis::Predicted, ALTIX_OF_CLOCK_AT_8));
-    points.extend(
-        [(2, 82.4), (4, 60.2), (8, 46.3), (16, 38.6)]
-            .map(|(cores, percent)| prefetched(cores, percent)),
-    );
+    points.extend(ALTIX_SPARED.map(|(cores, percent)| prefetched(cores, percent)));
     points.extend(prefetched_range(&PREFETCHED_ON, 33.7, 82.6));
     points.extend(prefetching_gains(&PREFETCHED_ON, 26.1, 25.2));
     points.extend(of_clocks(16, Basis::Fitted, ALTIX_OF_CLOCK));

@@ -257,10 +257,10 @@ fn beats_prefetching(
         let ran = |of: fn(&RunResult) -> f64| prefetched.measured.at(name, NO_QUEUE, of);
         let played = |of: fn(&Outcome) -> f64| prefetched.simulated.at(name, NO_QUEUE, of);
         Some(format!(
-            "{name}: contention {:.0} beside {:.0} simulated, {} beside {} measured; throughput {:.3} beside \
+            "{name}: contention {} beside {} simulated, {} beside {} measured; throughput {:.3} beside \
              {:.3} simulated, {:.2} beside {:.2} measured",
-            simulated.at(name, x, Outcome::contention)?,
-            played(Outcome::contention)?,
+            simulated.cell(name, x, &SIMULATED_CONTENTION),
+            prefetched.simulated.cell(name, NO_QUEUE, &SIMULATED_CONTENTION),
             measured.cell(name, x, &CONTENTION),
             prefetched.measured.cell(name, NO_QUEUE, &CONTENTION),
             simulated.at(name, x, Outcome::rate)?,
@@ -284,9 +284,9 @@ fn found(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
             let x = (table.of)(sized);
             Some((x, simulated.at(kind.name(), x.into(), Outcome::contention)?))
         };
-        let (x, contention) =
-            table.sizes.iter().filter_map(at).min_by(|a, b| a.1.total_cmp(&b.1))?;
-        Some(format!("{} at {} = {x} ({contention:.1})", kind.name(), table.x))
+        let (x, _) = table.sizes.iter().filter_map(at).min_by(|a, b| a.1.total_cmp(&b.1))?;
+        let shown = simulated.cell(kind.name(), x.into(), &SIMULATED_CONTENTION);
+        Some(format!("{} at {} = {x} ({shown})", kind.name(), table.x))
     };
     let best: Vec<String> = Kind::ALL.iter().filter_map(best).collect();
     if best.is_empty() {

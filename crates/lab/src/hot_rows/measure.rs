@@ -26,6 +26,8 @@ pub struct Sample {
     pub tps: f64,
     /// Mean latency in milliseconds, including retries.
     pub latency_ms: f64,
+    /// Median latency in milliseconds.
+    pub p50_ms: f64,
     /// 99th percentile of the latency, in milliseconds.
     pub p99_ms: f64,
     /// Server CPU time per transaction, in microseconds; NaN if unknown.
@@ -34,6 +36,8 @@ pub struct Sample {
     pub retried: f64,
     /// Waits for row and table locks per transaction; NaN if the server does not report them.
     pub waits: f64,
+    /// Number of such waits; NaN if the server does not report them.
+    pub lock_waits: f64,
     /// Milliseconds of such waits per transaction; NaN if the server does not report them.
     pub waited_ms: f64,
 }
@@ -86,14 +90,20 @@ impl Contender {
         };
         let latencies = &report.latencies_us;
         let mean = latencies.iter().map(|us| f64::from(*us)).sum::<f64>() / latencies.len() as f64;
-        let p99 = latencies.get(latencies.len() * 99 / 100).map_or(f64::NAN, |us| f64::from(*us));
+        let percentile_ms = |percent: usize| {
+            let at = latencies.get(latencies.len() * percent / 100);
+            at.map_or(f64::NAN, |us| f64::from(*us) / 1e3)
+        };
+        let waits = lock_waits(|row| row.contended);
         Ok(Sample {
             tps: latencies.len() as f64 / report.took.as_secs_f64(),
             latency_ms: mean / 1e3,
-            p99_ms: p99 / 1e3,
+            p50_ms: percentile_ms(50),
+            p99_ms: percentile_ms(99),
             cpu_us: used.map_or(f64::NAN, |used| used.as_secs_f64() * 1e6 / committed),
             retried: 100.0 * report.retried as f64 / (committed + report.retried as f64),
-            waits: lock_waits(|row| row.contended),
+            waits,
+            lock_waits: waits * committed,
             waited_ms: lock_waits(|row| row.wait_us) / 1e3,
         })
     }

@@ -72,6 +72,7 @@ struct Measure {
 }
 
 const RATE: Measure = Measure { label: "throughput", unit: "TPS", digits: 0, of: |s| s.tps };
+const P50: Measure = Measure { label: "p50", unit: "ms", digits: 2, of: |s| s.p50_ms };
 const P99: Measure = Measure { label: "p99", unit: "ms", digits: 2, of: |s| s.p99_ms };
 const CPU: Measure = Measure { label: "CPU", unit: "us", digits: 1, of: |s| s.cpu_us };
 const RETRIED: Measure =
@@ -95,6 +96,16 @@ impl Case {
 
     fn values(&self, contender: usize, measure: &Measure) -> Vec<f64> {
         self.samples.get(contender).into_iter().flatten().map(measure.of).collect()
+    }
+
+    /// Returns the table cell of a measure on a contender. A few lock waits are shown as a count.
+    fn cell(&self, contender: usize, measure: &Measure) -> Cell {
+        let values = self.values(contender, measure);
+        let events: f64 = self.samples[contender].iter().map(|sample| sample.lock_waits).sum();
+        match measure.label == WAITS.label && events.is_finite() {
+            true => Cell::rate(&values, measure.digits, "waits", events),
+            false => Cell::measured(&values, measure.digits),
+        }
     }
 
     /// Returns Clearway's rate over PostgreSQL's.
@@ -207,8 +218,9 @@ fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Cas
 fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
     let measures = [
         (RATE, true),
-        (WAITED, true),
+        (P50, true),
         (P99, true),
+        (WAITED, true),
         (LATENCY, false),
         (CPU, false),
         (RETRIED, false),
@@ -243,7 +255,7 @@ fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
 
 /// Renders one row per case: all contenders, and the rates over PostgreSQL's.
 fn rates(cases: &[Case]) -> Table {
-    let measures = [RATE, P99, CPU, RETRIED];
+    let measures = [RATE, P50, P99, CPU, RETRIED];
     let mut columns = vec![Column::ours("case", "")];
     for name in CONTENDERS {
         columns.extend(measures.iter().enumerate().map(|(at, m)| {
@@ -274,7 +286,7 @@ fn waits(cases: &[Case]) -> Table {
     let measures = [RATE, LATENCY, WAITS, WAITED];
     let columns = measures.iter().map(|m| Column::ours(m.label, m.unit));
     let row = |case: &Case| {
-        let cells = measures.iter().map(|m| Cell::measured(&case.values(0, m), m.digits));
+        let cells = measures.iter().map(|m| case.cell(0, m));
         std::iter::once(Cell::text(Case::name(case.work, case.clients))).chain(cells).collect()
     };
     Table {
@@ -299,15 +311,18 @@ fn found(cases: &[Case]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::PANELS;
 
     pub(super) fn case(work: Work, clients: u32, ours: f64, theirs: f64) -> Case {
         let sample = |tps: f64| Sample {
             tps,
             latency_ms: 1.0,
+            p50_ms: 0.5,
             p99_ms: 2.0,
             cpu_us: 3.0,
             retried: 0.5,
             waits: f64::NAN,
+            lock_waits: f64::NAN,
             waited_ms: f64::NAN,
         };
         let samples = [ours, theirs, ours, ours]
@@ -326,7 +341,7 @@ mod tests {
                 table.title
             );
         }
-        assert_eq!(rates(&cases).rows[0][17], Cell::number(2.0, 2));
+        assert_eq!(rates(&cases).rows[0][21], Cell::number(2.0, 2));
         assert_eq!(rates(&cases).rows[0][1].to_string(), "20 ±10", "the median and the deviation");
         let drawn = samples(Work::ForUpdate, &cases);
         assert!(
@@ -335,6 +350,28 @@ mod tests {
         );
         assert_eq!(samples(Work::Increment, &cases), Vec::new());
         assert!(found(&cases)[0].contains("1 of 2 cases"));
+    }
+
+    #[test]
+    fn few_lock_waits_are_shown_as_a_count() {
+        let mut case = case(Work::Autocommit, 16, 10.0, 5.0);
+        for (sample, waits) in case.samples[0].iter_mut().zip([49.0, 50.0, 0.0]) {
+            (sample.waits, sample.lock_waits) = (waits / 1e3, waits);
+        }
+        assert_eq!(case.cell(0, &WAITS).to_string(), "99 waits in 3 runs");
+        case.samples[0][2].lock_waits = 1.0;
+        assert_eq!(case.cell(0, &WAITS).to_string(), "0.05 ±0.00");
+        assert_eq!(case.cell(0, &P50).to_string(), "0.50 ±0.00");
+    }
+
+    #[test]
+    fn the_readme_chart_finds_its_samples() {
+        for (work, panel) in [Work::Autocommit, Work::ForUpdate].into_iter().zip(&PANELS[2..]) {
+            let samples = samples(work, &[case(work, 100, 10.0, 5.0)]);
+            let shown = samples.iter().find(|samples| samples.title == panel.samples).unwrap();
+            let names: Vec<&str> = shown.series.iter().map(|series| series.name.as_str()).collect();
+            assert_eq!(names[..2], [CLEARWAY, POSTGRES]);
+        }
     }
 
     #[test]

@@ -131,7 +131,7 @@ mod tests {
         let all = [(policy, sharing, 3), lru(WrapperKind::default()), lru(WrapperKind::Batched)];
         let wrapped = all.into_iter().flat_map(shared).collect();
         let exact = vec![(PolicyKind::Lru, 2), (policy, 2), (PolicyKind::Arbiter, 3)];
-        Measured { case, optimum: 1, exact, wrapped, raced: Vec::new() }
+        Measured { case, optimum: 1, exact, wrapped, peers: Vec::new(), raced: Vec::new() }
     }
 
     #[test]

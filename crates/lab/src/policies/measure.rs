@@ -28,6 +28,8 @@ pub struct Measured {
     pub exact: Vec<(PolicyKind, u64)>,
     /// Misses of policies in wrappers with many threads.
     pub wrapped: Vec<Wrapped>,
+    /// Hit ratios of the cache crates in percent, in one pass of one thread.
+    pub peers: Vec<(Contender, f64)>,
     /// Cache runs, by contender and threads.
     pub raced: Vec<Raced>,
 }
@@ -55,6 +57,11 @@ impl Measured {
         let of = |w: &&Wrapped| (w.policy, w.sharing, w.threads) == (policy, sharing, threads);
         let misses = self.wrapped.iter().find(of)?.misses;
         Some(self.exact(policy)? - self.case.trace.hit_percent(misses))
+    }
+
+    /// Returns the hit ratio of a cache crate in one pass of one thread, in percent.
+    pub fn peer(&self, peer: Contender) -> Option<f64> {
+        Some(self.peers.iter().find(|(contender, _)| *contender == peer)?.1)
     }
 
     /// Returns the median of one figure of a cache.
@@ -112,11 +119,13 @@ pub fn measure(what: &'static str, cases: Vec<Case>, task: &Task) -> Res<Vec<Mea
         let exact = exact.collect::<Res<Vec<_>>>()?;
         let sharings = if task.part == Part::Bars { Sharing::judged() } else { Sharing::all() };
         let wrapped = wrapped::measure(&case, &sharings)?;
+        let peers = if task.part == Part::Bars { Vec::new() } else { peers(&case)? };
         let raced = race(&case, task)?;
         Ok(Measured {
             optimum: opt_misses(&case.trace.pages, case.frames),
             exact,
             wrapped,
+            peers,
             raced,
             case,
         })
@@ -124,21 +133,32 @@ pub fn measure(what: &'static str, cases: Vec<Case>, task: &Task) -> Res<Vec<Mea
     cases.into_iter().map(one).collect()
 }
 
-/// Runs all caches in turn, once per repetition. No bar needs this.
+/// Measures the hit ratios of the cache crates.
+fn peers(case: &Case) -> Res<Vec<(Contender, f64)>> {
+    let race = Race { trace: &case.trace, threads: 1, passes: 1 };
+    let one = |peer: &Contender| Ok((*peer, race.run(*peer, case.frames)?.hit_percent));
+    PEERS.iter().map(one).collect()
+}
+
+/// Runs all caches in turn, once per repetition, on the traces whose throughput is drawn. No bar
+/// needs this. Runs shorter than a second are repeated with more passes: their rates are published.
 fn race(case: &Case, task: &Task) -> Res<Vec<Raced>> {
+    if task.part == Part::Bars || !(task.options.quick || case.is_raced()) {
+        return Ok(Vec::new());
+    }
     let trace = &*case.trace;
-    let contenders = if task.part == Part::Bars { Vec::new() } else { contenders() };
     let passes =
         if task.options.quick { 1 } else { RACE_ACCESSES.div_ceil(trace.pages.len().max(1)) };
-    let each = contenders
-        .into_iter()
-        .flat_map(|contender| THREADS.map(|threads| Raced { contender, threads, ran: Vec::new() }));
-    let mut raced: Vec<Raced> = each.collect();
+    let each = contenders().into_iter().flat_map(|contender| {
+        THREADS.map(|threads| {
+            (Race { trace, threads, passes }, Raced { contender, threads, ran: Vec::new() })
+        })
+    });
+    let mut raced: Vec<(Race<'_>, Raced)> = each.collect();
     for _ in 0..task.repetitions() {
-        for one in &mut raced {
-            let race = Race { trace, threads: one.threads, passes };
-            one.ran.push(race.run(one.contender, case.frames)?);
+        for (race, one) in &mut raced {
+            one.ran.push(race.run_at_least(task.min_run(), one.contender, case.frames)?);
         }
     }
-    Ok(raced)
+    Ok(raced.into_iter().map(|(_, raced)| raced).collect())
 }

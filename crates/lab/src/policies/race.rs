@@ -11,11 +11,15 @@ use clearway_traces::Trace;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Accesses that a thread takes at a time: few compared with a pool, many compared with the one
 /// atomic instruction that takes them.
 const BLOCK: usize = 32;
+/// A run that was too short is repeated with this many times the passes that would have sufficed.
+const PASSES_MARGIN: f64 = 1.2;
+/// Maximum factor on the passes in one step.
+const MAX_FACTOR: f64 = 1_000.0;
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +28,8 @@ pub struct RunResult {
     pub rate: f64,
     /// Hit ratio in percent.
     pub hit_percent: f64,
+    /// Length of the run.
+    pub elapsed: Duration,
 }
 
 /// A trace and the threads that replay it.
@@ -43,6 +49,24 @@ impl Race<'_> {
         contender
             .with_new(frames, self)
             .map_err(|why| format!("{contender} on {}: {why}", self.trace.name))
+    }
+
+    /// Runs until a run lasts at least `min`: a shorter one is repeated with more passes, which
+    /// are kept for the next call.
+    pub fn run_at_least(
+        &mut self,
+        min: Duration,
+        contender: Contender,
+        frames: u32,
+    ) -> Res<RunResult> {
+        loop {
+            let result = self.run(contender, frames)?;
+            if result.elapsed >= min {
+                return Ok(result);
+            }
+            let factor = min.as_secs_f64() / result.elapsed.as_secs_f64() * PASSES_MARGIN;
+            self.passes = (self.passes as f64 * factor.min(MAX_FACTOR)).ceil() as usize;
+        }
     }
 
     /// Runs one thread's share and returns its hits. `taken` counts the accesses taken by all
@@ -94,6 +118,7 @@ impl CacheTask for Race<'_> {
         let hits: u64 = parts.iter().map(|part| part.2).sum();
         let accesses = (self.trace.pages.len() * self.passes) as f64;
         Ok(RunResult {
+            elapsed: ended - began,
             rate: accesses / (ended - began).as_secs_f64() / 1e6,
             hit_percent: hits as f64 / accesses * 100.0,
         })
@@ -122,5 +147,17 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn short_runs_are_repeated_with_more_passes() {
+        let trace = generate::zipf(500, 0.9, 5_000, 1);
+        let mut race = Race { trace: &trace, threads: 1, passes: 1 };
+        let min = Duration::from_millis(30);
+        let result = race.run_at_least(min, Contender::QuickCache, 100).unwrap();
+        assert!(result.elapsed >= min && race.passes > 1, "{result:?} {race:?}");
+        let mut once = Race { passes: 1, ..race };
+        once.run_at_least(Duration::ZERO, Contender::QuickCache, 100).unwrap();
+        assert_eq!(once.passes, 1);
     }
 }

@@ -18,7 +18,7 @@ pub fn tables(measured: &[Measured]) -> Vec<Table> {
     tables
 }
 
-/// Hit ratios by case. The crates' hit ratios come from their single-threaded run.
+/// Hit ratios by case. The crates' hit ratios come from one pass of one thread.
 fn hits(measured: &[Measured]) -> Table {
     let mut columns = vec![Column::ours("trace and pool", ""), Column::ours("opt", "%")];
     columns.extend(PolicyKind::ALL.iter().map(|kind| Column::ours(kind.name(), "%")));
@@ -27,7 +27,7 @@ fn hits(measured: &[Measured]) -> Table {
         let optimum = of.case.trace.hit_percent(of.optimum);
         let mut row = vec![Cell::text(of.case.name()), Cell::number(optimum, 2)];
         row.extend(PolicyKind::ALL.iter().map(|kind| Cell::number(of.exact(*kind), 2)));
-        row.extend(PEERS.map(|peer| Cell::number(of.raced(peer, 1, |ran| ran.hit_percent), 2)));
+        row.extend(PEERS.map(|peer| Cell::number(of.peer(peer), 2)));
         row
     };
     Table {
@@ -139,9 +139,7 @@ pub fn samples(measured: &[Measured]) -> Vec<Samples> {
 }
 
 fn hit_chart(of: &Measured) -> Samples {
-    let peers = PEERS
-        .iter()
-        .filter_map(|peer| Some((peer.to_string(), of.raced(*peer, 1, |ran| ran.hit_percent)?)));
+    let peers = PEERS.iter().filter_map(|peer| Some((peer.to_string(), of.peer(*peer)?)));
     let mut bars = vec![("opt".to_owned(), of.case.trace.hit_percent(of.optimum))];
     bars.extend(
         of.exact

@@ -1,5 +1,6 @@
 //! Renders the HTML report: one self-contained page of all stored records.
 
+mod figures;
 mod page;
 mod plot;
 mod ruler;
@@ -7,16 +8,14 @@ mod ruler;
 use crate::json;
 use crate::result::Record;
 use clearway_harness::Res;
+#[cfg(test)]
+pub use figures::PANELS;
 use std::path::{Path, PathBuf};
 
 /// Reads every record in `directory` and writes the page to `out`. Experiments appear in the order
 /// of `order`; others follow. Returns the number of records.
 pub fn write(directory: &Path, out: &Path, order: &[&str]) -> Res<usize> {
-    let mut records =
-        files(directory)?.iter().map(|path| json::read(path)).collect::<Res<Vec<Record>>>()?;
-    if records.is_empty() {
-        return Err(format!("{} has no record\nhint: clearway-lab run NAME", directory.display()));
-    }
+    let mut records = read(directory)?;
     let place = |record: &Record| {
         order.iter().position(|name| *name == record.experiment).unwrap_or(order.len())
     };
@@ -25,6 +24,20 @@ pub fn write(directory: &Path, out: &Path, order: &[&str]) -> Res<usize> {
     });
     std::fs::write(out, page::html(&records)?).map_err(|e| format!("{}: {e}", out.display()))?;
     Ok(records.len())
+}
+
+/// Writes the chart of the README, made from the records in `directory`, to `out`. Returns its path.
+pub fn write_figures(directory: &Path, out: &Path) -> Res<PathBuf> {
+    figures::write(&read(directory)?, out)
+}
+
+fn read(directory: &Path) -> Res<Vec<Record>> {
+    let records =
+        files(directory)?.iter().map(|path| json::read(path)).collect::<Res<Vec<Record>>>()?;
+    if records.is_empty() {
+        return Err(format!("{} has no record\nhint: clearway-lab run NAME", directory.display()));
+    }
+    Ok(records)
 }
 
 fn files(directory: &Path) -> Res<Vec<PathBuf>> {

@@ -16,13 +16,13 @@ pub fn html(records: &[Record]) -> Res<String> {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Clearway: report of the lab</title>\n<style>\n{STYLE}{plots}</style>\n</head>\n<body>\n\
          <h1>Clearway: report of the lab</h1>\n\
-         <p>Each experiment asks something, says what its source found, and measures it here with peers in the same run. Points are \
-         medians; whiskers reach from the least to the greatest repetition. Take ratios from one run: absolute numbers are of that \
-         machine only.</p>\n"
+         <p>Each experiment has a question, its source's result, and our measurements with peers in the same run. Points are medians; \
+         whiskers span the quartiles of the repetitions. Hollow symbols are published numbers. Compare ratios within one run: absolute \
+         numbers hold only for that machine.</p>\n"
     );
     page += "<nav><ul>\n";
     for (at, record) in records.iter().enumerate() {
-        let quick = if record.quick { " (quick run: numbers mean nothing)" } else { "" };
+        let quick = if record.quick { " (quick run: numbers are meaningless)" } else { "" };
         let (name, question) = (escape(&record.experiment), escape(&record.question));
         page += &format!("<li><a href=\"#e{at}\">{name}</a>: {question}{quick}</li>\n");
     }
@@ -41,7 +41,7 @@ fn section(record: &Record) -> Res<String> {
     let findings = &record.findings;
     let mut out = String::new();
     if record.quick {
-        out += "<p class=\"warning\">A quick run: it shows that the experiment works. Its numbers mean nothing.</p>\n";
+        out += "<p class=\"warning\">A quick run: it checks that the experiment works. Its numbers are meaningless.</p>\n";
     }
     if let Some(only) = &record.only {
         out += &format!(
@@ -56,12 +56,11 @@ fn section(record: &Record) -> Res<String> {
         escape(&record.configuration_hash),
         escape(&record.machine.to_string())
     );
-    out +=
-        &format!("<h3>What was asked</h3>\n<p class=\"lead\">{}</p>\n", escape(&record.question));
-    out += &format!("<p class=\"source\">{}</p>\n", escape(&record.source));
+    out += &format!("<h3>Question</h3>\n<p class=\"lead\">{}</p>\n", escape(&record.question));
+    out += &format!("<p class=\"source\">{}</p>\n", linked(&record.source));
     out += &paragraphs("What the source found", std::slice::from_ref(&record.source_found));
     out += &paragraphs("What we found", &findings.found);
-    out += &paragraphs("How far they agree, and why not", &findings.agreement);
+    out += &paragraphs("Agreement", &findings.agreement);
     out += &bars(record);
     let (compared, rest): (Vec<&Table>, Vec<&Table>) =
         findings.tables.iter().partition(|t| t.columns.iter().any(|column| column.published));
@@ -138,15 +137,19 @@ fn figure(samples: &Samples) -> Res<String> {
     let title = escape(&samples.title);
     let Some(drawing) = plot::draw(samples)? else {
         return Ok(format!(
-            "<figure><figcaption>{title}: nothing was measured.</figcaption></figure>\n"
+            "<figure><figcaption>{title}: no measurements.</figcaption></figure>\n"
         ));
     };
     let left_out = match drawing.left_out {
         0 => String::new(),
-        n => format!(" (left out, without a place on the axes: {n})"),
+        n => format!(" (not drawn: {n} repetitions without a number)"),
+    };
+    let zeros = match drawing.zeros {
+        0 => "",
+        _ => "; symbols at the axis are 0, which a logarithmic axis cannot show",
     };
     Ok(format!(
-        "<figure>\n<figcaption><b>{title}</b>{left_out}</figcaption>\n{}</figure>\n",
+        "<figure>\n<figcaption><b>{title}</b>{left_out}{zeros}</figcaption>\n{}</figure>\n",
         drawing.svg
     ))
 }
@@ -174,8 +177,23 @@ fn conditions(record: &Record) -> String {
     format!("<h3>Measured on</h3>\n<dl>\n{lines}</dl>\n")
 }
 
+/// Escapes text and turns `doi:10.1000/182` into a link.
+fn linked(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("doi:10.") {
+        let end = |c: char| c.is_whitespace() || ",;()<>\"'".contains(c);
+        let doi = &rest[at + 4..];
+        let doi = doi[..doi.find(end).unwrap_or(doi.len())].trim_end_matches('.');
+        let (before, after) = (&rest[..at], &rest[at + 4 + doi.len()..]);
+        out += &format!("{}<a href=\"https://doi.org/{doi}\">doi:{doi}</a>", escape(before));
+        rest = after;
+    }
+    out + &escape(rest)
+}
+
 /// Escapes text for an element or a quoted attribute.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -235,7 +253,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "`{part}` is not in\n{page}");
         }
-        assert!(!page.contains("mean nothing"));
+        assert!(!page.contains("are meaningless"));
         assert!(
             !page.contains("http://")
                 || page.matches("http").count()
@@ -258,9 +276,23 @@ mod tests {
     }
 
     #[test]
+    fn dois_become_links() {
+        let shown = linked("A & B (ICDE 2009, doi:10.1109/ICDE.2009.96), then doi:10.1145/1.2.");
+        assert_eq!(
+            shown,
+            "A &amp; B (ICDE 2009, <a href=\"https://doi.org/10.1109/ICDE.2009.96\">doi:10.1109/ICDE.2009.96</a>), \
+             then <a href=\"https://doi.org/10.1145/1.2\">doi:10.1145/1.2</a>."
+        );
+        assert_eq!(
+            linked("doi:10.1/<script>"),
+            "<a href=\"https://doi.org/10.1/\">doi:10.1/</a>&lt;script&gt;"
+        );
+    }
+
+    #[test]
     fn quick_runs_are_marked_everywhere() {
         let page = html(&[Record { quick: true, ..example() }]).unwrap();
-        assert_eq!(page.matches("mean nothing").count(), 2);
+        assert_eq!(page.matches("are meaningless").count(), 2);
         assert!(!page.contains("class=\"ok\""));
     }
 }

@@ -1,6 +1,10 @@
 //! Renders samples as an SVG chart: medians, with whiskers from the lower to the upper quartile of
 //! the repetitions.
 //!
+//! Categories whose labels do not fit side by side are drawn downwards, with horizontal columns. A
+//! 0, which a logarithmic axis cannot show, is drawn at the axis, next to a tick labelled 0.
+//! Published numbers have hollow symbols and the colour of the system that they belong to.
+//!
 //! The drawing uses the colours of a light page. The page's style ([`style`]) maps them to dark
 //! ones, so the drawing needs no knowledge of the colour scheme.
 
@@ -24,12 +28,15 @@ const FONT: (&str, i32) = ("sans-serif", 16);
 /// The legend is as wide as its longest name, at about this many pixels a letter.
 const LETTER_WIDTH: i32 = 8;
 const MIN_LEGEND: i32 = 110;
-const MAX_LEGEND: i32 = 300;
+const MAX_LEGEND: i32 = 340;
 const LEGEND_LINE: i32 = 22;
 /// Half the size of a point's symbol.
 const POINT: i32 = 4;
 const DASH: i32 = 7;
 const GAP: i32 = 4;
+/// Height of a horizontal column, and the space between two categories.
+const ROW: i32 = 11;
+const ROW_GAP: i32 = 9;
 /// Share of a category's width that its columns take.
 const COLUMNS: f64 = 0.7;
 
@@ -60,14 +67,52 @@ pub struct Drawing {
     pub svg: String,
     /// Repetitions that are not drawn: they gave no number, or one that the axis cannot show.
     pub left_out: usize,
+    /// Points whose value is 0 on a logarithmic axis; they are drawn at the axis.
+    pub zeros: usize,
 }
 
-/// A point to draw, in axis coordinates.
+/// A point to draw, in axis coordinates. Minus infinity is a 0 on a logarithmic axis.
 struct Mark {
     x: f64,
     median: f64,
     lower: f64,
     upper: f64,
+}
+
+/// How a series is drawn.
+#[derive(Clone, Copy)]
+struct Pen {
+    colour: RGBColor,
+    symbol: usize,
+    dashed: bool,
+    hollow: bool,
+}
+
+impl Pen {
+    fn of(which: usize) -> Self {
+        Self {
+            colour: COLOURS[which % COLOURS.len()].0,
+            // Series that share a colour have different symbols.
+            symbol: (which + which / COLOURS.len()) % SHAPES,
+            dashed: which >= COLOURS.len(),
+            hollow: false,
+        }
+    }
+
+    /// Returns the pens of all series. A published series has the colour of the first series whose
+    /// name starts like its own, up to the comma.
+    fn all(series: &[Series]) -> Vec<Self> {
+        let pen = |(which, of): (usize, &Series)| {
+            if !of.is_published() {
+                return Self::of(which);
+            }
+            let base = of.name.split(',').next().unwrap_or_default();
+            let same = |other: &Series| !other.is_published() && other.name.starts_with(base);
+            let colour = Self::of(series.iter().position(same).unwrap_or(which)).colour;
+            Self { colour, dashed: true, hollow: true, ..Self::of(which) }
+        };
+        series.iter().enumerate().map(pen).collect()
+    }
 }
 
 /// Returns the CSS rules that map the colours for a dark page.
@@ -89,26 +134,47 @@ pub fn draw(samples: &Samples) -> Res<Option<Drawing>> {
     let mut left_out = 0;
     let marks: Vec<Vec<Mark>> =
         samples.series.iter().map(|series| marks(samples, series, &mut left_out)).collect();
-    let xs: Vec<f64> = marks.iter().flatten().map(|m| m.x).collect();
-    let ys: Vec<f64> = marks.iter().flatten().flat_map(|m| [m.lower, m.upper]).collect();
+    let all = || marks.iter().flatten();
+    let xs: Vec<f64> = all().map(|m| m.x).collect();
+    let zeros = all().filter(|m| m.median == f64::NEG_INFINITY).count();
+    let has_zero = all().any(|m| m.lower == f64::NEG_INFINITY || m.median == f64::NEG_INFINITY);
+    let mut ys: Vec<f64> =
+        all().flat_map(|m| [m.lower, m.median, m.upper]).filter(|y| y.is_finite()).collect();
+    if ys.is_empty() && has_zero {
+        ys.push(0.0);
+    }
     let across = Ruler::over(&samples.x, &xs, Direction::Independent);
     let up = Ruler::over(&samples.y, &ys, Direction::Measured);
     let Some((across, up)) = across.zip(up) else { return Ok(None) };
+    let up = if has_zero { up.with_zero() } else { up };
     let mut svg = String::new();
     chart(&mut svg, samples, &marks, &across, &up)
         .map_err(|e| format!("chart `{}`: {e}", samples.title))?;
-    Ok(Some(Drawing { svg: svg.replacen("<svg ", "<svg role=\"img\" ", 1), left_out }))
+    Ok(Some(Drawing { svg: svg.replacen("<svg ", "<svg role=\"img\" ", 1), left_out, zeros }))
 }
 
 fn marks(samples: &Samples, series: &Series, left_out: &mut usize) -> Vec<Mark> {
+    let scale = &samples.y.scale;
+    let place = |y: f64| match position(scale, y) {
+        None if y == 0.0 && *scale == Scale::Log => Some(f64::NEG_INFINITY),
+        place => place,
+    };
     let mut marks = Vec::new();
     for point in &series.points {
-        let places: Vec<f64> =
-            point.y.iter().filter_map(|y| position(&samples.y.scale, *y)).collect();
-        let mark = position(&samples.x.scale, point.x).zip(median(&places)).zip(quartiles(&places));
-        let drawn = if mark.is_some() { places.len() } else { 0 };
+        let values: Vec<f64> = point.y.iter().copied().filter(|y| place(*y).is_some()).collect();
+        let mark = || {
+            let (lower, upper) = quartiles(&values)?;
+            Some(Mark {
+                x: position(&samples.x.scale, point.x)?,
+                median: place(median(&values)?)?,
+                lower: place(lower)?,
+                upper: place(upper)?,
+            })
+        };
+        let mark = mark();
+        let drawn = if mark.is_some() { values.len() } else { 0 };
         *left_out += point.y.len() - drawn;
-        marks.extend(mark.map(|((x, median), (lower, upper))| Mark { x, median, lower, upper }));
+        marks.extend(mark);
     }
     marks
 }
@@ -122,37 +188,59 @@ fn chart(
     across: &Ruler,
     up: &Ruler,
 ) -> Drawn {
-    let height = MIN_HEIGHT.max(TOP + LEGEND_LINE * samples.series.len() as i32);
+    let longest = |names: &mut dyn Iterator<Item = &String>| {
+        names.map(|name| name.chars().count()).max().unwrap_or(0) as i32 * LETTER_WIDTH
+    };
+    let legend_width = longest(&mut samples.series.iter().map(|series| &series.name)) + 64;
+    let right = WIDTH - legend_width.clamp(MIN_LEGEND, MAX_LEGEND);
+    let labels = longest(&mut across.marks.iter().map(|mark| &mark.1));
+    let categories = across.marks.len() as i32;
+    let downwards = matches!(samples.x.scale, Scale::Names(_))
+        && categories * (labels + LETTER_WIDTH) > right - LEFT;
+    let series = samples.series.len() as i32;
+    let rows = if downwards { categories * (series * ROW + ROW_GAP) + TOP + BOTTOM } else { 0 };
+    let height = MIN_HEIGHT.max(TOP + LEGEND_LINE * series).max(rows);
     let root = SVGBackend::with_string(svg, (WIDTH as u32, height as u32)).into_drawing_area();
-    let longest = samples.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0) as i32;
-    let right = WIDTH - (longest * LETTER_WIDTH + 64).clamp(MIN_LEGEND, MAX_LEGEND);
     let (plot, _) = root.split_horizontally(right);
     let text = TextStyle::from(FONT.into_font()).color(&INK);
+    let (x, y, left) = if downwards {
+        (up.clone(), across.reversed(), labels + LEFT / 2)
+    } else {
+        (across.clone(), up.clone(), LEFT)
+    };
+    let titles = [title(&samples.x), title(&samples.y)];
     let mut chart = ChartBuilder::on(&plot)
         .margin_top(TOP)
         .margin_left(MARGIN)
+        .margin_right(MARGIN)
         .margin_bottom(MARGIN)
         .x_label_area_size(BOTTOM)
-        .y_label_area_size(LEFT)
-        .build_cartesian_2d(across.clone(), up.clone())?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .bold_line_style(GRID)
+        .y_label_area_size(left)
+        .build_cartesian_2d(x, y)?;
+    let mut mesh = chart.configure_mesh();
+    if downwards {
+        mesh.disable_y_mesh();
+    } else {
+        mesh.disable_x_mesh();
+    }
+    mesh.bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .axis_style(INK)
         .label_style(text.clone())
         .axis_desc_style(text.clone())
-        .x_desc(title(&samples.x))
-        .y_desc(title(&samples.y))
+        .x_desc(&titles[usize::from(downwards)])
+        .y_desc(&titles[usize::from(!downwards)])
         .draw()?;
-    let columns = has_columns(samples);
-    for (which, marks) in marks.iter().enumerate() {
-        let at = |x: f64, y: f64| chart.plotting_area().map_coordinate(&(x, y));
+    let (columns, pens) = (has_columns(samples), Pen::all(&samples.series));
+    for (which, (marks, pen)) in marks.iter().zip(&pens).enumerate() {
+        let at = |x: f64, y: f64| {
+            let y = y.max(up.from);
+            chart.plotting_area().map_coordinate(&if downwards { (y, x) } else { (x, y) })
+        };
         if columns {
-            draw_columns(&root, samples, which, marks, at)?
+            draw_columns(&root, samples, (which, pen), marks, at)?
         } else {
-            draw_line(&root, samples, which, marks, at)?
+            draw_line(&root, samples, (which, pen), marks, at)?
         }
     }
     legend(&root, right + 16, samples, columns, &text)?;
@@ -173,14 +261,14 @@ fn column_offset(samples: &Samples, which: usize) -> (f64, f64) {
 fn draw_columns(
     root: &Area,
     samples: &Samples,
-    which: usize,
+    (which, pen): (usize, &Pen),
     marks: &[Mark],
     at: impl Fn(f64, f64) -> (i32, i32),
 ) -> Drawn {
     let (begin, width) = column_offset(samples, which);
     for mark in marks {
         let at = |share: f64, y: f64| at(mark.x + begin + share * width, y);
-        root.draw(&Rectangle::new([at(0.05, mark.median), at(0.95, 0.0)], colour(which).filled()))?;
+        root.draw(&Rectangle::new([at(0.05, mark.median), at(0.95, 0.0)], pen.colour.filled()))?;
         whisker(root, at(0.5, mark.lower), at(0.5, mark.upper), &INK)?;
     }
     Ok(())
@@ -189,24 +277,31 @@ fn draw_columns(
 fn draw_line(
     root: &Area,
     samples: &Samples,
-    which: usize,
+    (which, pen): (usize, &Pen),
     marks: &[Mark],
     at: impl Fn(f64, f64) -> (i32, i32),
 ) -> Drawn {
     let names = matches!(samples.x.scale, Scale::Names(_));
-    let aside = if names {
-        column_offset(samples, which).0 + column_offset(samples, which).1 / 2.0
-    } else {
-        0.0
-    };
+    let (begin, width) = column_offset(samples, which);
+    let aside = if names { begin + width / 2.0 } else { 0.0 };
+    let is_zero = |mark: &Mark| mark.median == f64::NEG_INFINITY;
     if !names {
-        let line: Vec<_> = marks.iter().map(|mark| at(mark.x, mark.median)).collect();
-        path(root, &line, which)?;
+        // A line to a 0 would have no slope that means anything.
+        for part in marks.split(is_zero).filter(|part| !part.is_empty()) {
+            let line: Vec<_> = part.iter().map(|mark| at(mark.x, mark.median)).collect();
+            path(root, &line, pen)?;
+        }
     }
     for mark in marks {
         let at = |y: f64| at(mark.x + aside, y);
-        whisker(root, at(mark.lower), at(mark.upper), &colour(which))?;
-        shape(root, at(mark.median), which)?;
+        whisker(root, at(mark.lower), at(mark.upper), &pen.colour)?;
+        let mut place = at(mark.median);
+        if is_zero(mark) && !names {
+            // Zeros of several series stand side by side.
+            let middle = samples.series.len() as i32 / 2;
+            place.0 += (which as i32 - middle) * (2 * POINT + 1);
+        }
+        symbol(root, place, pen)?;
     }
     Ok(())
 }
@@ -218,14 +313,9 @@ fn title(axis: &Axis) -> String {
     format!("{}{unit}{log}", axis.label)
 }
 
-fn colour(which: usize) -> RGBColor {
-    COLOURS[which % COLOURS.len()].0
-}
-
-/// Series beyond the last colour are dashed.
-fn path(root: &Area, line: &[(i32, i32)], which: usize) -> Drawn {
-    let style = colour(which).stroke_width(2);
-    if which < COLOURS.len() {
+fn path(root: &Area, line: &[(i32, i32)], pen: &Pen) -> Drawn {
+    let style = pen.colour.stroke_width(2);
+    if !pen.dashed {
         return root.draw(&PathElement::new(line, style));
     }
     root.draw(&DashedPathElement::new(line.iter().copied(), DASH, GAP, style))
@@ -235,41 +325,43 @@ fn whisker(root: &Area, low: (i32, i32), high: (i32, i32), colour: &RGBColor) ->
     if low == high {
         return Ok(());
     }
-    for ends in [
-        [low, high],
-        [(low.0 - 3, low.1), (low.0 + 3, low.1)],
-        [(high.0 - 3, high.1), (high.0 + 3, high.1)],
-    ] {
+    let across = if low.1 == high.1 { (0, 3) } else { (3, 0) };
+    let end =
+        |at: (i32, i32)| [(at.0 - across.0, at.1 - across.1), (at.0 + across.0, at.1 + across.1)];
+    for ends in [[low, high], end(low), end(high)] {
         root.draw(&PathElement::new(ends, colour.stroke_width(1)))?;
     }
     Ok(())
 }
 
-/// Series that share a colour have different symbols.
-fn shape(root: &Area, at: (i32, i32), which: usize) -> Drawn {
-    let style = colour(which).filled();
+fn symbol(root: &Area, at: (i32, i32), pen: &Pen) -> Drawn {
     let corner = |x: i32, y: i32| (at.0 + x * POINT, at.1 + y * POINT);
-    match (which + which / COLOURS.len()) % SHAPES {
-        0 => root.draw(&Circle::new(at, POINT, style)),
-        1 => root.draw(&Polygon::new([corner(0, -1), corner(1, 1), corner(-1, 1)], style)),
-        2 => root.draw(&Rectangle::new([corner(-1, -1), corner(1, 1)], style)),
-        _ => root
-            .draw(&Polygon::new([corner(0, -1), corner(1, 0), corner(0, 1), corner(-1, 0)], style)),
+    let corners = match pen.symbol {
+        0 if pen.hollow => {
+            return root.draw(&Circle::new(at, POINT, pen.colour.stroke_width(2)));
+        }
+        0 => return root.draw(&Circle::new(at, POINT, pen.colour.filled())),
+        1 => vec![corner(0, -1), corner(1, 1), corner(-1, 1)],
+        2 => vec![corner(-1, -1), corner(1, -1), corner(1, 1), corner(-1, 1)],
+        _ => vec![corner(0, -1), corner(1, 0), corner(0, 1), corner(-1, 0)],
+    };
+    if pen.hollow {
+        let closed: Vec<_> = corners.iter().chain(&corners[..1]).copied().collect();
+        return root.draw(&PathElement::new(closed, pen.colour.stroke_width(2)));
     }
+    root.draw(&Polygon::new(corners, pen.colour.filled()))
 }
 
 fn legend(root: &Area, left: i32, samples: &Samples, columns: bool, text: &TextStyle) -> Drawn {
     let text = text.pos(Pos::new(HPos::Left, VPos::Center));
-    for (which, series) in samples.series.iter().enumerate() {
+    for (which, (series, pen)) in samples.series.iter().zip(Pen::all(&samples.series)).enumerate() {
         let y = TOP + LEGEND_LINE / 2 + which as i32 * LEGEND_LINE;
         if columns {
-            root.draw(&Rectangle::new(
-                [(left + 16, y - 6), (left + 28, y + 6)],
-                colour(which).filled(),
-            ))?;
+            let corners = [(left + 16, y - 6), (left + 28, y + 6)];
+            root.draw(&Rectangle::new(corners, pen.colour.filled()))?;
         } else {
-            path(root, &[(left, y), (left + 30, y)], which)?;
-            shape(root, (left + 15, y), which)?;
+            path(root, &[(left, y), (left + 30, y)], &pen)?;
+            symbol(root, (left + 15, y), &pen)?;
         }
         root.draw(&Text::new(series.name.clone(), (left + 38, y), text.clone()))?;
     }
@@ -331,7 +423,7 @@ mod tests {
         assert_eq!(draw(&samples(x.clone(), y.clone(), &[(1.0, &[f64::NAN])])), Ok(None));
         assert_eq!(draw(&Samples { series: Vec::new(), ..samples(x, y, &[]) }), Ok(None));
         assert_eq!(
-            draw(&samples(Axis::log("x", ""), Axis::log("y", ""), &[(1.0, &[0.0, -1.0])])),
+            draw(&samples(Axis::log("x", ""), Axis::log("y", ""), &[(1.0, &[f64::NAN, -1.0])])),
             Ok(None)
         );
     }
@@ -356,7 +448,7 @@ mod tests {
         let drawing = drawn(&samples(
             Axis::log("x", ""),
             Axis::log("y", ""),
-            &[(1.0, &[0.0, 3.0]), (0.0, &[1.0])],
+            &[(1.0, &[-1.0, 3.0]), (0.0, &[1.0])],
         ));
         assert_eq!(drawing.left_out, 2);
     }
@@ -394,7 +486,7 @@ mod tests {
         let one = |which: usize| {
             let mut svg = String::new();
             let root = SVGBackend::with_string(&mut svg, (20, 20)).into_drawing_area();
-            shape(&root, (10, 10), which).unwrap();
+            symbol(&root, (10, 10), &Pen::of(which)).unwrap();
             drop(root);
             svg
         };
@@ -402,6 +494,58 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), COLOURS.len() * SHAPES);
+    }
+
+    fn texts(svg: &str) -> Vec<&str> {
+        svg.split("<text").skip(1).filter_map(|t| t.split(['\n', '<']).nth(1)).collect()
+    }
+
+    #[test]
+    fn zeros_are_drawn_at_the_log_axis() {
+        let (x, y) = (Axis::log("threads", ""), Axis::log("waits", ""));
+        let points: &[(f64, &[f64])] = &[(1.0, &[0.0, 0.0]), (8.0, &[50.0, 70.0]), (16.0, &[0.0])];
+        let drawing = drawn(&samples(x.clone(), y.clone(), points));
+        assert_eq!((drawing.zeros, drawing.left_out), (2, 0));
+        // Three points and the legend; the axis has a tick for 0.
+        assert_eq!(drawing.svg.matches("<circle").count(), 4);
+        assert!(texts(&drawing.svg).contains(&"0"), "{:?}", texts(&drawing.svg));
+        let only_zeros = drawn(&samples(x.clone(), y.clone(), &[(1.0, &[0.0])]));
+        assert_eq!((only_zeros.zeros, only_zeros.svg.matches("<circle").count()), (1, 2));
+        assert_eq!(drawn(&samples(x, Axis::linear("y", ""), &[(1.0, &[0.0])])).zeros, 0);
+    }
+
+    /// Vertical distance of the labels of a category axis.
+    fn label_rows(svg: &str, names: &[String]) -> Vec<i32> {
+        let row = |name: &String| {
+            let text =
+                svg.split("<text").find(|text| text.contains(&format!("\n{name}\n"))).unwrap();
+            let y = text.split(" y=\"").nth(1).unwrap();
+            y.split('"').next().unwrap().parse().unwrap()
+        };
+        names.iter().map(row).collect()
+    }
+
+    #[test]
+    fn crowded_categories_are_drawn_downwards() {
+        let names: Vec<String> = (0..30).map(|at| format!("policy-{at}/combining")).collect();
+        let points: Vec<(f64, &[f64])> = (0..30).map(|at| (f64::from(at), &[5.0][..])).collect();
+        let (x, y) = (Axis::names("cache", names.clone()), Axis::linear("throughput", "/us"));
+        let rows = label_rows(&drawn(&samples(x, y, &points)).svg, &names);
+        let distances: Vec<i32> = rows.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(distances.iter().all(|distance| *distance >= 16), "{distances:?}");
+        let names: Vec<String> = ["a", "b"].map(String::from).to_vec();
+        let (x, y) = (Axis::names("cache", names.clone()), Axis::linear("throughput", "/us"));
+        let rows = label_rows(&drawn(&samples(x, y, &points[..2])).svg, &names);
+        assert_eq!(rows[0], rows[1], "labels that fit stand side by side");
+    }
+
+    #[test]
+    fn published_series_share_a_colour_and_are_hollow() {
+        let series = |name: &str| Series { name: name.into(), points: Vec::new() };
+        let pens = Pen::all(&["a", "2q/locked", "2q/locked, published"].map(series));
+        assert!(pens[2].hollow && pens[2].dashed && !pens[1].hollow);
+        assert_eq!(pens[2].colour, pens[1].colour);
+        assert_ne!(pens[2].colour, pens[0].colour);
     }
 
     #[test]

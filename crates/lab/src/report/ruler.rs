@@ -19,7 +19,10 @@ const MIN_TICK_DISTANCE: f64 = 0.05;
 /// Margin at either end of a logarithmic axis, as a share of its length.
 const LOG_MARGIN: f64 = 0.04;
 
-/// The direction of an axis.
+/// Distance of a logarithmic axis's tick for 0 from the smallest value, as a share of the axis.
+const ZERO_DISTANCE: f64 = 0.1;
+
+/// The quantity along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The independent variable: a logarithmic axis has ticks at the measured values.
@@ -63,6 +66,20 @@ impl Ruler {
             (Scale::Log, Direction::Measured) => round(least, most),
             (Scale::Names(names), _) => named(names),
         })
+    }
+}
+
+impl Ruler {
+    /// Extends a logarithmic axis downwards by a tick for 0, at its start.
+    pub fn with_zero(mut self) -> Self {
+        self.from -= (self.to - self.from) * ZERO_DISTANCE;
+        self.marks.insert(0, (self.from, "0".into()));
+        self
+    }
+
+    /// Returns the same axis in the other direction.
+    pub fn reversed(&self) -> Self {
+        Self { from: self.to, to: self.from, marks: self.marks.clone() }
     }
 }
 

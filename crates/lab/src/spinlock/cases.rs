@@ -115,6 +115,8 @@ pub struct Figures {
     pub cpu_ns: f64,
     /// Voluntary context switches per 1,000 acquisitions.
     pub switches: f64,
+    /// Voluntary context switches.
+    pub sleeps: f64,
     /// Share of the time that threads were runnable without a core.
     pub queued: f64,
 }
@@ -135,6 +137,7 @@ impl Figures {
             least: taken.iter().copied().fold(f64::MAX, f64::min) / most,
             cpu_ns: round.cpu_ns as f64 / sum,
             switches: round.switches as f64 * 1e3 / sum,
+            sleeps: round.switches as f64,
             queued: round.queued_ns as f64 / (round.elapsed_ns * taken.len() as f64),
         }
     }
@@ -217,7 +220,7 @@ mod tests {
         };
         let f = Figures::of(&round);
         assert_eq!((f.rate, f.wait_us, f.jain, f.cpu_ns), (2.0, 0.01, 0.8, 1000.0));
-        assert_eq!((f.switches, f.queued), (250.0, 0.25));
+        assert_eq!((f.switches, f.sleeps, f.queued), (250.0, 1.0, 0.25));
         assert!((f.least - 1.0 / 3.0).abs() < 1e-9);
     }
 
@@ -231,6 +234,7 @@ mod tests {
             least: 1.0,
             cpu_ns: 1.0,
             switches: 0.0,
+            sleeps: 0.0,
         };
         let cell = |threads, rounds: Vec<Figures>| Cell {
             case: Case { section: SECTIONS[0], threads },

@@ -84,6 +84,20 @@ impl Measured<'_> {
         Some(Reading::new(&format!("worst cell: {}", case.name()), ratio, "x", 2))
     }
 
+    /// Returns the case in which the engine loses most against its own throughput with two threads.
+    fn worst_own(&self) -> Option<Reading> {
+        let rate =
+            |section: Section, threads| self.of(ENGINE, &Case { section, threads }, |f| f.rate);
+        let cases =
+            self.crowds().flat_map(|threads| SECTIONS.map(|section| Case { section, threads }));
+        let ratios = cases.filter_map(|case| {
+            let two = rate(case.section, 2)?;
+            Some((case, rate(case.section, case.threads)? / two))
+        });
+        let (case, ratio) = ratios.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some(Reading::new(&format!("worst cell: {}", case.name()), ratio, "of its 2", 2))
+    }
+
     /// Returns the crowds that were measured.
     pub fn crowds(&self) -> impl Iterator<Item = usize> {
         CROWDS.into_iter().filter(|crowd| self.0.iter().any(|cell| cell.case.threads == *crowd))
@@ -123,7 +137,8 @@ impl Measured<'_> {
         };
         let ours = self.crowds().zip(kept(ENGINE)).filter_map(|x| reading(ENGINE, x));
         let spinning = self.crowds().zip(kept(SPINNING)).filter_map(|x| reading(SPINNING, x));
-        Some(bar(CROWDED, worst, Bound::AtLeast(0.9), ours.chain(spinning).collect()))
+        let readings = ours.chain(spinning).chain(self.worst_own()).collect();
+        Some(bar(CROWDED, worst, Bound::AtLeast(0.9), readings))
     }
 
     fn crowd(&self) -> Option<Bar> {
@@ -196,6 +211,7 @@ mod tests {
                     least: 1.0,
                     cpu_ns: 1e3 / rate,
                     switches: 0.0,
+                    sleeps: 0.0,
                     queued: 0.0
                 };
                 3
@@ -249,6 +265,8 @@ mod tests {
         let explained = |name| bars.iter().find(|bar| bar.name == name).unwrap().explained();
         let rates = explained(CROWDED_PEERS);
         assert!(rates.contains("worst cell: 100/1000 ns, 8 threads 0.25 x"), "{rates}");
+        let own = explained(CROWDED);
+        assert!(own.contains("worst cell: 100/1000 ns, 8 threads 0.25 of its 2"), "{own}");
         assert!(explained(WAITS).contains("worst cell: 100/1000 ns, 8 threads 5.00 x"), "{bars:?}");
     }
 

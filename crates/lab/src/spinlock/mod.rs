@@ -45,6 +45,9 @@ struct Measure {
     of: fn(&Figures) -> f64,
 }
 
+/// A rate of sleeps, shown as a count if there are few.
+const SLEEPS: &str = "sleeps per 1,000 acquisitions";
+
 const MEASURES: [Measure; 7] = [
     Measure {
         name: "throughput",
@@ -87,7 +90,7 @@ const MEASURES: [Measure; 7] = [
         of: |f| f.cpu_ns,
     },
     Measure {
-        name: "sleeps per 1,000 acquisitions",
+        name: SLEEPS,
         unit: "",
         digits: 2,
         axis: Axis::linear,
@@ -167,10 +170,12 @@ fn by_threads(cells: &[Cell], section: &Section, measure: &Measure) -> Option<Ta
         row.extend(threads.iter().map(|t| {
             let cell =
                 of_section.iter().find(|cell| cell.latch == latch && cell.case.threads == *t);
-            table::Cell::measured(
-                &cell.map(|cell| cell.values(measure.of)).unwrap_or_default(),
-                measure.digits,
-            )
+            let values = cell.map(|cell| cell.values(measure.of)).unwrap_or_default();
+            if measure.name != SLEEPS {
+                return table::Cell::measured(&values, measure.digits);
+            }
+            let sleeps = cell.map(|cell| cell.values(|figures| figures.sleeps)).unwrap_or_default();
+            table::Cell::rate(&values, measure.digits, "sleeps", sleeps.iter().sum())
         }));
         row
     };

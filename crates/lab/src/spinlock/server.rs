@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::result::{Axis, Findings, Point, Samples, Series};
 use crate::rival::Sizes;
 use crate::serve::Specimen;
-use crate::table::{Cell, Column, Table};
+use crate::table::{Cell, Column, FEW, Table};
 use clearway_harness::pgbench::{Length, Mode, Run, Script};
 use clearway_harness::server::Kind;
 use clearway_harness::{Res, tools};
@@ -270,7 +270,11 @@ fn middle(runs: &[Figures], of: fn(&Figures) -> f64) -> Option<f64> {
 fn samples(measured: &[(Case, Vec<Figures>)], measure: &Measure) -> Samples {
     let mut series: Vec<Series> = Vec::new();
     for (case, runs) in measured {
-        let point = Point { x: case.workers as f64, y: runs.iter().map(measure.of).collect() };
+        // A rate of a few waits says little; the table has their count.
+        let waited: f64 = runs.iter().map(Figures::waited).sum();
+        let few = measure.name == WAITED && waited > 0.0 && waited < FEW;
+        let value = |run: &Figures| if few { f64::NAN } else { (measure.of)(run) };
+        let point = Point { x: case.workers as f64, y: runs.iter().map(value).collect() };
         match series.iter_mut().find(|series| series.name == case.variant.name) {
             Some(series) => series.points.push(point),
             None => series.push(Series { name: case.variant.name.clone(), points: vec![point] }),
@@ -497,6 +501,8 @@ mod tests {
         let variants = variants().len();
         let samples = samples(&measured, &MEASURES[0]);
         assert_eq!((samples.series.len(), samples.series[0].points.len()), (variants, 2));
+        let waited = super::samples(&measured, &MEASURES[3]);
+        assert!(waited.series[0].points[0].y[0].is_nan(), "12 waits in 3 runs");
         assert!(agreement(&measured)[0].contains("factor of 4.54"));
     }
 }
