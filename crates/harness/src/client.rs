@@ -170,7 +170,7 @@ impl Client {
                 let text = row[0].as_deref().unwrap_or("0");
                 text.parse().map_err(|_| format!("{sql}: `{text}` is not a number"))
             }
-            rows => Err(format!("{sql}: one value expected, {} rows came", rows.len())),
+            rows => Err(format!("{sql}: expected one value, got {} rows", rows.len())),
         }
     }
 
@@ -186,7 +186,7 @@ impl Client {
                 }
                 b'E' => failure = failure.or(Some(sql_error(&body))),
                 b'R' if body.get(..4) != Some(&[0; 4]) => {
-                    return Err(lost("the server wants a password"));
+                    return Err(lost("the server requests a password"));
                 }
                 _ => self.take(kind, &body, &mut answer)?,
             }

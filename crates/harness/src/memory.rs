@@ -74,7 +74,7 @@ impl Limit {
             mounts.iter().filter(|m| files.starts_with(m.point)).max_by_key(|m| m.point.len());
         if let Some(kind) = holder.map(|m| m.kind).filter(|kind| ["tmpfs", "ramfs"].contains(kind))
         {
-            return Err(format!("{} is in memory itself ({kind})", files.display()));
+            return Err(format!("{} is on an in-memory file system ({kind})", files.display()));
         }
         let mut refused = "the system has no memory control groups that we can see".to_owned();
         for (version, parent) in parents(&mounts, &groups) {
@@ -101,7 +101,7 @@ impl Limit {
         let name = format!("clearway-{}-{:08x}", std::process::id(), Rng::fresh_seed() as u32);
         let path = self.parent.join(name);
         fs::create_dir(&path)
-            .map_err(|e| format!("no group can be made in {}: {e}", self.parent.display()))?;
+            .map_err(|e| format!("cannot create a group in {}: {e}", self.parent.display()))?;
         let group = Group { path, version: self.version };
         let file = group.path.join(self.version.limit());
         fs::write(&file, self.bytes.to_string()).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -146,7 +146,7 @@ impl Drop for Group {
         // The group can be removed only after its last process has ended.
         while let Err(why) = fs::remove_dir(&self.path) {
             if Instant::now() > deadline {
-                eprintln!("{} stays behind: {why}", self.path.display());
+                eprintln!("cannot remove {}: {why}", self.path.display());
                 return;
             }
             let left = fs::read_to_string(self.processes()).unwrap_or_default();

@@ -113,7 +113,7 @@ impl Running {
             }
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
-                Err(format!("it has closed its output:\n{}", self.output))
+                Err(format!("the program closed its output:\n{}", self.output))
             }
         }
     }

@@ -148,7 +148,7 @@ impl Kind {
         };
         let endpoint = Endpoint::loopback(port);
         Client::connect(&endpoint, START_LIMIT).map_err(|refused| {
-            format!("{} lets nobody in: {refused}\n{}", self.name(), running.output())
+            format!("{} refuses the login: {refused}\n{}", self.name(), running.output())
         })?;
         let many_processes = matches!(self, Self::Postgres { .. });
         Ok(Server { running, endpoint, many_processes, start_took: started.elapsed() })

@@ -79,7 +79,7 @@ fn run(task: &Task) -> Res<Findings> {
     if tools::find("pgbench").is_none() {
         let why = "`pgbench` is not installed";
         if tools::in_ci() {
-            return Err(format!("{why}, and CI skips nothing"));
+            return Err(format!("{why}, and CI must not skip it"));
         }
         return Ok(Findings {
             configuration,

@@ -131,7 +131,7 @@ pub fn missing_postgres() -> Res<Option<String>> {
     let missing = NEEDED.into_iter().find(|tool| tools::find(tool).is_none());
     let missing = missing.map(|tool| format!("`{tool}` is not installed"));
     match missing {
-        Some(missing) if tools::in_ci() => Err(format!("{missing}, and CI skips nothing")),
+        Some(missing) if tools::in_ci() => Err(format!("{missing}, and CI must not skip it")),
         missing => Ok(missing),
     }
 }

@@ -17,7 +17,7 @@ use clearway_harness::Res;
 use std::thread;
 use std::time::Duration;
 
-/// Maximum thread count, even on a machine with few cores.
+/// The largest thread count is at least this, on a machine with few cores.
 const MIN_MAX_THREADS: usize = 32;
 /// Thread counts that the bars need.
 pub const JUDGED_THREADS: [usize; 2] = [8, 16];

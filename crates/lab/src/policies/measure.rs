@@ -6,7 +6,6 @@ use super::contender::{Contender, PEERS};
 use super::race::{Race, RunResult};
 use super::wrapped::{self, Sharing, Wrapped};
 use crate::experiment::{Part, Task};
-use crate::number::median;
 use crate::progress::Progress;
 use clearway_harness::Res;
 use clearway_replacement::{PolicyKind, ReplacementKind, UseCountedKind, WrapperKind};
@@ -62,16 +61,6 @@ impl Measured {
     /// Returns the hit ratio of a cache crate in one pass of one thread, in percent.
     pub fn peer(&self, peer: Contender) -> Option<f64> {
         Some(self.peers.iter().find(|(contender, _)| *contender == peer)?.1)
-    }
-
-    /// Returns the median of one figure of a cache.
-    pub fn raced(
-        &self,
-        contender: Contender,
-        threads: usize,
-        of: fn(&RunResult) -> f64,
-    ) -> Option<f64> {
-        median(&self.repetitions(contender, threads, of))
     }
 
     /// Returns one figure of a cache for every repetition.
