@@ -49,7 +49,7 @@ fn throughput(source: &Source, scaled: &Scaled) -> Samples {
     series.push(published(format!("{locked}, published"), |percent| percent));
     series.push(published(format!("{locked}, if \"below\", published"), |percent| 100.0 - percent));
     let title = format!("{}: throughput relative to clock-sweep", scaled.simulated.title);
-    chart(title, "of clock-sweep's throughput", series)
+    chart(title, "throughput relative to clock-sweep", series)
 }
 
 /// Returns `None` if nothing is published or a workload was not run: the published number is a mean
@@ -76,7 +76,7 @@ fn prefetching(source: &Source, all: &[Scaled]) -> Option<Samples> {
         Series { name: "mean, published".into(), points: published.collect() },
     ];
     let title = format!("{}: contention saved by prefetching alone", source.machine);
-    Some(chart(title, "contention below 2q/locked's", series))
+    Some(chart(title, "contention saved", series))
 }
 
 #[cfg(test)]

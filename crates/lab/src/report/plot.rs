@@ -299,7 +299,7 @@ fn draw_line(
         if is_zero(mark) && !names {
             // Zeros of several series stand side by side.
             let middle = samples.series.len() as i32 / 2;
-            place.0 += (which as i32 - middle) * (2 * POINT + 1);
+            place.0 += (which as i32 - middle) * (2 * POINT - 1);
         }
         symbol(root, place, pen)?;
     }
