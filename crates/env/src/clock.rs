@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Seconds from 1970-01-01 to 2000-01-01 UTC, PostgreSQL's epoch.
 const EPOCH_2000_S: i64 = 946_684_800;
 
-/// What tells the time.
+/// A source of time.
 pub trait Clock: Send + Sync {
-    /// Time since some fixed moment; never goes back.
+    /// Time since some fixed moment; never goes backwards.
     fn monotonic(&self) -> Duration;
 
-    /// Microseconds since 2000-01-01 00:00 UTC; jumps when the machine's clock is set.
+    /// Microseconds since 2000-01-01 00:00 UTC. Jumps when the machine's clock is set.
     fn wall_micros(&self) -> i64;
 }
 
@@ -22,8 +22,8 @@ pub struct OsClock;
 impl Clock for OsClock {
     fn monotonic(&self) -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        // The monotonic clock starts at or after zero and its nanoseconds stay below 10^9: neither
-        // cast loses.
+        // The monotonic clock starts at or after zero and its nanoseconds stay below 10^9, so
+        // neither cast loses bits.
         Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
     }
 
@@ -36,7 +36,7 @@ impl Clock for OsClock {
     }
 }
 
-/// A clock that stands still until it is moved: for tests.
+/// A clock that advances only when told to; for tests.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     monotonic_ns: AtomicU64,
@@ -44,19 +44,20 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Monotonic time zero, wall time `wall_us` microseconds since 2000-01-01 UTC.
+    /// Creates a clock with monotonic time zero and wall time `wall_us` microseconds since
+    /// 2000-01-01 UTC.
     pub fn new(wall_us: i64) -> Self {
         Self { monotonic_ns: AtomicU64::new(0), wall_us: AtomicI64::new(wall_us) }
     }
 
-    /// Moves both clocks forward, by less than 292 years in all.
+    /// Advances both clocks, by less than 292 years in total.
     pub fn advance(&self, by: Duration) {
-        // Relaxed, here and below: each cell is read by itself, and orders no other memory.
+        // Relaxed, here and below: each value is read on its own and orders no other memory.
         self.monotonic_ns.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
         self.wall_us.fetch_add(by.as_micros() as i64, Ordering::Relaxed);
     }
 
-    /// Sets the wall clock, as an operator may at any time; the monotonic clock does not notice.
+    /// Sets the wall clock, as an operator may at any time. The monotonic clock is unaffected.
     pub fn set_wall_micros(&self, wall_us: i64) {
         self.wall_us.store(wall_us, Ordering::Relaxed); // Relaxed: see `advance`.
     }
@@ -77,20 +78,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wall_clock_counts_from_2000() {
+    fn wall_clock_starts_at_2000() {
         let now_us = OsClock.wall_micros();
         let year_us = 365 * 86_400 * 1_000_000_i64;
         assert!((25 * year_us..75 * year_us).contains(&now_us), "{now_us}");
     }
 
     #[test]
-    fn the_monotonic_clock_does_not_go_back() {
+    fn monotonic_clock_never_goes_backwards() {
         let (first, second) = (OsClock.monotonic(), OsClock.monotonic());
         assert!(first <= second);
     }
 
     #[test]
-    fn a_manual_clock_moves_only_by_hand() {
+    fn manual_clock_moves_only_when_set() {
         let clock = ManualClock::new(10);
         assert_eq!((clock.monotonic(), clock.wall_micros()), (Duration::ZERO, 10));
         clock.advance(Duration::from_micros(5));

@@ -1,13 +1,13 @@
-//! Direct I/O: pages go between the medium and the buffer pool, and the operating system keeps no
+//! Direct I/O: pages move between the device and the buffer pool, and the operating system keeps no
 //! second copy.
 //!
-//! What the page files are read and written by must then be aligned to [`ALIGN`]: memory, offset
-//! and length. The buffer pool's frames and [`Aligned`] are; any other read, and a write from any
-//! other memory, goes through a buffer of its own. A write whose offset or length is not aligned is
-//! refused: no page file has such.
+//! Memory, offset and length of every direct read or write must be aligned to [`ALIGN`]. The buffer
+//! pool's frames and [`Aligned`] are. An unaligned read, and a write from unaligned memory, goes
+//! through a temporary buffer. A write whose offset or length is not aligned is refused; page files
+//! have none.
 //!
-//! File systems that know no direct I/O refuse to open a file so; then it is opened the ordinary
-//! way, unless direct I/O is required.
+//! Some file systems refuse to open a file for direct I/O. The file is then opened normally, unless
+//! direct I/O is required.
 
 use std::fs;
 use std::io;
@@ -22,10 +22,10 @@ use crate::disk::{Disk, DiskLock, File, Open};
 use crate::memory::{ALIGN, Aligned};
 use crate::os_disk::{self, OsDisk, OsFile};
 
-/// `STATX_DIOALIGN`, of Linux 6.1.
+/// `STATX_DIOALIGN`, since Linux 6.1.
 const DIO_ALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2000);
 
-/// The operating system's file system, with direct I/O for what is opened by [`Disk::open_pages`].
+/// The operating system's file system, with direct I/O for files opened by [`Disk::open_pages`].
 #[derive(Debug, Default)]
 pub struct DirectDisk {
     required: bool,
@@ -33,19 +33,19 @@ pub struct DirectDisk {
 }
 
 impl DirectDisk {
-    /// With `required`, a file that cannot be opened for direct I/O is not opened at all.
+    /// Creates the disk. If `required`, opening a page file without direct I/O fails.
     pub fn new(required: bool) -> Self {
         Self { required, refused: AtomicBool::new(false) }
     }
 
-    /// Whether the file system has refused direct I/O for some file, which was opened without.
+    /// Returns true if a file was opened without direct I/O because the file system refused it.
     pub fn refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed) // Relaxed: a flag that orders no other memory.
     }
 }
 
-/// Whether direct I/O aligned to [`ALIGN`] is right for the file; a kernel that does not know says
-/// nothing.
+/// Returns true if direct I/O aligned to [`ALIGN`] works for the file, or if the kernel does not
+/// report the alignment.
 fn suits(file: &fs::File) -> bool {
     rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, DIO_ALIGN).map_or(true, |stat| {
         let known = stat.stx_mask & DIO_ALIGN.bits() != 0;
@@ -71,7 +71,7 @@ impl Disk for DirectDisk {
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         self.refused.store(true, Ordering::Relaxed); // Relaxed: see `refused`.
-        // The attempt may have made the file.
+        // The failed attempt may have created the file.
         let how = if how == Open::Create { Open::OpenOrCreate } else { how };
         OsDisk.open(path, how)
     }
@@ -109,7 +109,7 @@ impl Disk for DirectDisk {
     }
 }
 
-/// Whether these bytes may go to or come from this offset directly.
+/// Returns true if memory, length and offset are aligned for direct I/O.
 pub(crate) fn is_aligned(bytes: &[u8], offset: u64) -> bool {
     (bytes.as_ptr() as usize | bytes.len()).is_multiple_of(ALIGN)
         && offset.is_multiple_of(ALIGN as u64)
@@ -151,8 +151,8 @@ pub(crate) fn write_all_at(file: &fs::File, buf: &[u8], offset: u64) -> io::Resu
     Ok(())
 }
 
-/// How far an operation has come whose pieces, but for the last, must be aligned: it goes on from
-/// the last aligned place.
+/// The progress of an operation in pieces. All pieces except the last must be aligned, so each
+/// starts at the last aligned position.
 pub(crate) struct Progress {
     done: usize,
     len: usize,
@@ -163,12 +163,12 @@ impl Progress {
         Self { done: 0, len }
     }
 
-    /// From where to go on.
+    /// Returns the offset at which to continue.
     pub(crate) fn at(&self) -> usize {
         if self.is_over() { self.len } else { self.done - self.done % ALIGN }
     }
 
-    /// How long the whole is.
+    /// Returns the total length.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -177,7 +177,7 @@ impl Progress {
         self.done >= self.len
     }
 
-    /// Takes note of a piece from `at` on; whether it has brought the whole any further.
+    /// Records a piece of `n` bytes starting at `at`. Returns true if it made progress.
     fn moved(&mut self, n: usize) -> bool {
         let now = self.at() + n;
         let further = now > self.done;
@@ -185,13 +185,13 @@ impl Progress {
         further
     }
 
-    /// After so many bytes were written from `at` on. A piece that brings nothing ends it: a full
-    /// disk says so by its error at the attempt after a short write.
+    /// Records `n` bytes written starting at `at`. A piece without progress is an error. A full
+    /// disk reports its error at the attempt after a short write.
     pub(crate) fn wrote(&mut self, n: usize) -> io::Result<()> {
         if self.moved(n) { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// After so many bytes were read from `at` on: whether that is the end, with how many in all.
+    /// Records `n` bytes read starting at `at`. At the end, returns the total number of bytes read.
     pub(crate) fn read(&mut self, n: usize) -> Option<usize> {
         let further = self.moved(n);
         (self.is_over() || !further).then_some(self.done)
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_goes_on_from_aligned_places() {
+    fn progress_continues_from_aligned_offsets() {
         let mut read = Progress::new(8192);
         assert_eq!((read.read(5000), read.at()), (None, 4096));
         assert_eq!(read.read(904), Some(5000), "the same end again: the file's");

@@ -1,11 +1,11 @@
-//! What both disks promise, on both.
+//! What both disks guarantee, tested on both.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::{Disk, File, MemDisk, Open, OsDisk};
 
-/// A directory of its own on the real disk, gone at the end of the test.
+/// A separate directory on the real disk, removed at the end of the test.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
@@ -63,7 +63,7 @@ fn files_read_back_what_was_written() {
 }
 
 #[test]
-fn names_come_and_go() {
+fn names_are_created_renamed_and_removed() {
     on_both("names", |disk, dir| {
         let (a, b, deep) = (dir.join("a"), dir.join("b"), dir.join("x/y"));
         assert_eq!(kind(disk.open(&a, Open::Existing)), Some(ErrorKind::NotFound));
@@ -117,7 +117,7 @@ fn errors_name_the_operation_and_the_file() {
 }
 
 #[test]
-fn a_full_device_is_told_by_its_kind() {
+fn full_device_error_keeps_its_kind() {
     let full = Path::new("/dev/full");
     let error = OsDisk
         .open(full, Open::Existing)

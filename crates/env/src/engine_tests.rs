@@ -1,5 +1,5 @@
-//! What reads and batches of writes promise, by threads and by the kernel's ring, on buffered,
-//! direct and simulated files.
+//! What reads and batches of writes guarantee, with threads and with the kernel's ring, on
+//! buffered, direct and simulated files.
 
 use std::io::{self, ErrorKind, Write as _};
 use std::path::Path;
@@ -18,7 +18,8 @@ struct Target {
     ended: mpsc::Sender<Ended>,
 }
 
-// SAFETY: the bytes are on the heap, where they stay when the target moves, and nobody else's.
+// SAFETY: the bytes are on the heap, so they stay in place when the target moves, and nothing else
+// refers to them.
 unsafe impl ReadTarget for Target {
     fn buffer(&mut self) -> &mut [u8] {
         &mut self.buffer
@@ -39,7 +40,8 @@ fn read(pool: &IoPool, file: &Arc<dyn File>, offset: u64, len: usize) -> Ended {
     begin(pool, file, offset, len).recv().expect("it ends")
 }
 
-/// The engines that this machine has. What it has not is said past the test's capture.
+/// Returns the engines that this machine supports. Reports skipped ones on stderr, past the test's
+/// capture.
 fn engines() -> Vec<IoPool> {
     let mut engines = vec![IoPool::new(2, "test-io").expect("threads")];
     match IoPool::with_ring(1, "test-io") {
@@ -79,7 +81,7 @@ pub(crate) fn blocks(numbers: std::ops::Range<u8>) -> Aligned {
 }
 
 #[test]
-fn a_read_brings_what_is_there_up_to_the_files_end() {
+fn read_stops_at_the_end_of_the_file() {
     with_all("engine-end", |pool, file| {
         file.write_all_at(&blocks(1..4), 0).expect("written");
         let (bytes, result) = read(pool, &file, 4096, 8192);
@@ -87,7 +89,7 @@ fn a_read_brings_what_is_there_up_to_the_files_end() {
         let (bytes, result) = read(pool, &file, 8192, 8192);
         assert_eq!((result.expect("read"), &bytes[..4096]), (4096, &blocks(3..4)[..]));
         assert_eq!(read(pool, &file, 1 << 20, 8192).1.expect("behind the end"), 0);
-        // A crash may leave an end that is no block's.
+        // A crash may leave a length that is not a multiple of the block size.
         file.set_len(5000).expect("cut");
         let (bytes, result) = read(pool, &file, 0, 8192);
         assert_eq!((result.expect("read"), bytes[4999]), (5000, 2));
@@ -95,7 +97,7 @@ fn a_read_brings_what_is_there_up_to_the_files_end() {
 }
 
 #[test]
-fn what_is_not_aligned_is_read_and_written_all_the_same() {
+fn unaligned_reads_and_writes_work() {
     with_all("engine-aligned", |_, file| {
         let odd = vec![7; 8192 + 1];
         file.write_all_at(&odd[1..], 4096).expect("memory that is not aligned");
@@ -112,7 +114,7 @@ fn what_is_not_aligned_is_read_and_written_all_the_same() {
 }
 
 #[test]
-fn writes_to_direct_files_are_whole_blocks() {
+fn partial_blocks_are_refused_for_direct_writes() {
     let scratch = Scratch::new("engine-whole");
     let disk = DirectDisk::new(false);
     let file = disk.open_pages(&scratch.0.join("file"), Open::OpenOrCreate).expect("opened");
@@ -126,10 +128,10 @@ fn writes_to_direct_files_are_whole_blocks() {
 }
 
 #[test]
-fn many_reads_at_once_each_bring_their_own() {
+fn concurrent_reads_return_their_own_data() {
     with_all("engine-many", |pool, file| {
         file.write_all_at(&blocks(0..200), 0).expect("written");
-        // More than are in flight at once.
+        // More than the limit of requests in flight.
         let reads: Vec<_> =
             (0..1000_u64).map(|n| begin(pool, &file, n % 200 * 4096, 4096)).collect();
         for (n, read) in reads.into_iter().enumerate() {
@@ -143,11 +145,11 @@ fn many_reads_at_once_each_bring_their_own() {
 }
 
 #[test]
-fn a_batch_of_writes_is_done_when_it_returns() {
+fn write_all_returns_after_all_writes() {
     with_all("engine-writes", |pool, file| {
         let bytes = blocks(0..200);
-        // Every second block, from the last to the first; more than are in flight at once take
-        // several batches' turns.
+        // Every second block, from the last to the first. They exceed the limit of requests in
+        // flight, so they need several turns.
         for round in 0..3 {
             let write = |n: usize| Write {
                 file: &file,
@@ -164,7 +166,7 @@ fn a_batch_of_writes_is_done_when_it_returns() {
 }
 
 #[test]
-fn an_error_says_which_write_and_of_what_kind() {
+fn write_error_has_number_and_kind() {
     let scratch = Scratch::new("engine-errors");
     for pool in engines() {
         let full = OsDisk.open(Path::new("/dev/full"), Open::Existing).expect("opened");
@@ -175,15 +177,15 @@ fn an_error_says_which_write_and_of_what_kind() {
             pool.write_all(&[write(&file), write(&full), write(&file)]).expect_err("no room");
         assert_eq!((number, error.kind()), (1, ErrorKind::StorageFull));
         pool.write_all(&[write(&file)]).expect("the next batch is another");
-        // A file that the system lets nobody read at an offset.
+        // A file that cannot be read at an offset.
         let random = OsDisk.open(Path::new("/proc/self/mem"), Open::Existing).expect("opened");
         assert!(read(&pool, &random, 0, 4096).1.is_err());
     }
 }
 
-/// What a callback does is its own matter: it may ask for more, and even panic.
+/// A callback may submit more reads, and may even panic.
 #[test]
-fn a_callback_may_read_on_and_a_panic_ends_it_alone() {
+fn callback_may_read_and_its_panic_is_isolated() {
     struct Chain(Arc<IoPool>, Arc<dyn File>, Aligned, u64, mpsc::Sender<u64>);
     // SAFETY: as for `Target`.
     unsafe impl ReadTarget for Chain {
@@ -217,7 +219,7 @@ fn a_callback_may_read_on_and_a_panic_ends_it_alone() {
 }
 
 #[test]
-fn dropping_the_pool_ends_every_read() {
+fn drop_completes_every_read() {
     struct Counting(Aligned, Arc<AtomicUsize>);
     // SAFETY: as for `Target`.
     unsafe impl ReadTarget for Counting {

@@ -1,4 +1,4 @@
-//! Random numbers: the operating system's, or those of a seed.
+//! Random numbers: from the operating system, or from a seed.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A source of random numbers.
 pub trait Entropy: Send + Sync {
-    /// The next number, every value equally likely.
+    /// Returns the next number, uniformly distributed.
     fn u64(&self) -> u64;
 }
 
-/// The operating system's random numbers, which nobody can guess.
+/// The operating system's random numbers, which are unpredictable.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsEntropy;
 
@@ -19,29 +19,29 @@ impl Entropy for OsEntropy {
         let mut bytes = [0; 8];
         match std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)) {
             Ok(()) => u64::from_le_bytes(bytes),
-            // No such device in this sandbox, or no file descriptor left: SipHash under a key that
-            // the standard library took from the operating system; each call has another key.
+            // The device is missing in this sandbox, or no file descriptor is left. Use SipHash
+            // with a key that the standard library took from the operating system; each call has
+            // another key.
             Err(_) => RandomState::new().hash_one(0_u64),
         }
     }
 }
 
-/// The numbers that belong to a seed (SplitMix64: Steele, Lea, Flood, OOPSLA 2014): the same in
-/// every run.
+/// Random numbers from a seed (SplitMix64: Steele, Lea, Flood, OOPSLA 2014): the same in every run.
 #[derive(Debug)]
 pub struct SeededEntropy {
     state: AtomicU64,
 }
 
 impl SeededEntropy {
-    /// A sequence of its own for each seed.
+    /// Creates the sequence of a seed.
     pub fn new(seed: u64) -> Self {
         Self { state: AtomicU64::new(seed) }
     }
 
-    /// The next number below `bound`; zero if `bound` is zero.
+    /// Returns the next number below `bound`; zero if `bound` is zero.
     pub fn below(&self, bound: u64) -> u64 {
-        // The high half of the product; off by less than bound / 2^64 from even.
+        // The high half of the product. The bias is below bound / 2^64.
         ((u128::from(self.u64()) * u128::from(bound)) >> 64) as u64
     }
 }
@@ -49,8 +49,8 @@ impl SeededEntropy {
 impl Entropy for SeededEntropy {
     fn u64(&self) -> u64 {
         const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-        // Relaxed: the state orders no other memory; each call gets a state of its own by the
-        // atomic addition.
+        // Relaxed: the state orders no other memory. The atomic addition gives each call its own
+        // state.
         let mut z = self.state.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_names_its_sequence() {
+    fn a_seed_determines_the_sequence() {
         let (a, b) = (SeededEntropy::new(0), SeededEntropy::new(0));
         assert_eq!(a.u64(), 0xe220_a839_7b1d_cdaf); // SplitMix64's published first number of seed 0
         b.u64();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn below_stays_below() {
+    fn below_respects_its_bound() {
         let numbers = SeededEntropy::new(7);
         assert_eq!(numbers.below(0), 0);
         let mut seen = [false; 5];
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_does_not_repeat_itself() {
+    fn os_entropy_does_not_repeat() {
         assert_ne!(OsEntropy.u64(), OsEntropy.u64());
     }
 }

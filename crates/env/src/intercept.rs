@@ -1,22 +1,22 @@
-//! A disk in front of another one: what is done to its files goes past an [`Intercept`], all else
-//! straight through.
+//! A disk in front of another disk. An [`Intercept`] sees the operations on its files; everything
+//! else passes straight through.
 //!
-//! For tests that count, hold up or fail what the engine does to its files.
+//! For tests that count, delay or fail the engine's file operations.
 
 use crate::disk::{Disk, DiskLock, File, Open};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file of the disk behind, and the name by which it was opened.
+/// A file of the underlying disk, and the name by which it was opened.
 pub struct Opened {
-    /// The name.
+    /// The name by which it was opened.
     pub path: PathBuf,
     /// The file.
     pub file: Arc<dyn File>,
 }
 
-/// Stands before every file of a disk. What it does not care for goes through.
+/// Intercepts the operations on every file of a disk. The defaults pass them through.
 pub trait Intercept: Send + Sync {
     /// As [`File::read_at`].
     fn read_at(&self, to: &Opened, buf: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -39,14 +39,14 @@ pub trait Intercept: Send + Sync {
     }
 }
 
-/// The disk `D`, its files behind an [`Intercept`].
+/// The disk `D` with an [`Intercept`] in front of its files.
 pub struct Intercepted<D> {
     disk: D,
     by: Arc<dyn Intercept>,
 }
 
 impl<D: Disk> Intercepted<D> {
-    /// Puts `by` before the files of `disk`.
+    /// Puts `by` in front of the files of `disk`.
     pub fn new(disk: D, by: Arc<dyn Intercept>) -> Self {
         Self { disk, by }
     }

@@ -1,21 +1,21 @@
-//! Threads that block so that workers need not, and reads without even a thread that waits.
+//! Threads for blocking work, so that workers need not block, and asynchronous reads.
 //!
-//! A worker hands a blocking job here and goes on; the job sends its result wherever the worker
-//! will find it. Reads and batches of writes go to the kernel's ring instead (see `ring`) if the
-//! pool has one and the files have descriptors: with or without, callers see the same. Memory that
-//! is registered with the ring (see `registered`) is kept until the pool is gone.
+//! A worker submits a blocking job and continues. The job sends its result wherever the worker will
+//! find it. Reads and batches of writes go to the kernel's ring (see `ring`) if the pool has one
+//! and the files have descriptors. Callers see no difference. Memory registered with the ring (see
+//! `registered`) is kept until the pool is dropped.
 //!
 //! # Invariants
-//! 1. A job that was submitted runs once, also when the pool is dropped: `drop` returns after the
-//!    last of them.
-//! 2. At most so many jobs wait ([`QUEUE_LIMIT`], unless said otherwise). At the bound, `submit`
-//!    blocks until one has left the queue; a job that submits another job to its own pool does not
-//!    block (its thread may be the only one that empties the queue), so that the bound can be
-//!    exceeded by what the running jobs submit. [`IoPool::read`] never blocks: reads come on top,
-//!    as many as those who ask have memory for.
-//! 3. A job that panics ends alone: its thread takes the next job. [`IoPool::failed`] says so from
-//!    then on: whoever waits for the job is not told otherwise, and what it was changing is half
-//!    changed.
+//! 1. A submitted job runs exactly once, also when the pool is dropped: `drop` returns after the
+//!    last job.
+//! 2. At most [`QUEUE_LIMIT`] jobs wait, unless configured otherwise. At the bound, `submit` blocks
+//!    until a job leaves the queue. A job that submits to its own pool does not block, because its
+//!    thread may be the only one that empties the queue. The bound can therefore be exceeded by the
+//!    jobs that running jobs submit. [`IoPool::read`] never blocks: reads are bounded only by their
+//!    callers' memory.
+//! 3. A job that panics does not end its thread, which takes the next job. [`IoPool::failed`]
+//!    reports the panic from then on. Waiters for the job get no other notice, and the data that it
+//!    was changing is half changed.
 //!
 //! # Locking
 //! One monitor over the queue, never held while a job runs. A panic cannot occur under it.
@@ -33,55 +33,56 @@ use crate::memory::IoMemory;
 use crate::registered::Limits;
 use crate::ring::Ring;
 
-/// The most jobs that wait in one pool, unless said otherwise.
+/// Maximum number of waiting jobs in a pool, unless configured otherwise.
 pub const QUEUE_LIMIT: usize = 4096;
 
 /// How much memory is registered with the kernel's ring: see [`IoPool::register`].
 #[derive(Clone, Debug, Default)]
 pub struct Registered {
-    /// So many bytes are.
+    /// Bytes registered.
     pub bytes: usize,
-    /// So many were to be.
+    /// Bytes for which registration was requested.
     pub wanted: usize,
-    /// Why the first that are not are not.
+    /// The first error, if a registration failed.
     pub refused: Option<Arc<io::Error>>,
 }
 
 /// Blocking work.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Where a read puts its bytes, and who hears of its end.
+/// The memory of a read, and the receiver of its result.
 ///
 /// # Safety
 /// `buffer` returns the same memory each time. Until the target is dropped or `done` is called,
-/// that memory stays in place, wherever the target is moved, and nobody but the borrower of
-/// `buffer` and the kernel reads or writes it.
+/// that memory stays in place even if the target is moved. Only the borrower of `buffer` and the
+/// kernel read or write it.
 pub unsafe trait ReadTarget: Send {
-    /// The memory.
+    /// Returns the memory.
     fn buffer(&mut self) -> &mut [u8];
 
-    /// Takes the end: how many bytes the buffer has, fewer than its length only at the file's end;
-    /// or an error, and then the buffer may have anything. On a thread of the pool; must be short.
+    /// Receives the result: the number of bytes read, which is less than the buffer's length only
+    /// at the end of the file. After an error the buffer's content is undefined. Runs on a thread
+    /// of the pool and must be short.
     fn done(self: Box<Self>, result: io::Result<usize>);
 }
 
-/// A read that nobody waits for.
+/// An asynchronous read.
 pub struct Read {
-    /// From which file.
+    /// The file to read.
     pub file: Arc<dyn File>,
-    /// From which byte on.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// Where to.
+    /// The destination.
     pub target: Box<dyn ReadTarget>,
 }
 
 /// One of several writes.
 pub struct Write<'a> {
-    /// To which file.
+    /// The file to write.
     pub file: &'a Arc<dyn File>,
-    /// From which byte on.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// What.
+    /// The bytes to write.
     pub bytes: &'a [u8],
 }
 
@@ -95,9 +96,9 @@ static IO_QUEUE: Class = Class::new("env.io_queue");
 static REGISTERED: Class = Class::new("env.registered");
 
 struct Shared {
-    /// Threads of the pool wait until a job has come, or the pool closes.
+    /// The pool's threads wait here until a job arrives or the pool closes.
     queue: Monitor<Queue>,
-    /// A job has left a full queue.
+    /// Signalled when a job has left a full queue.
     room: Condition,
     failed: Failed,
 }
@@ -111,7 +112,7 @@ impl Failed {
         self.0.get().map(String::as_str)
     }
 
-    /// Runs `work`, and keeps the message of its panic.
+    /// Runs `work`, and records the message of a panic.
     pub(crate) fn watch<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Result<T, Panicked> {
         caught(work).map_err(|message| {
             let panicked = Panicked(format!("a thread panicked while {doing}: {message}"));
@@ -136,13 +137,13 @@ impl Shared {
             };
             drop(queue);
             self.room.notify_one();
-            // Who waits for the job is told by `failed`, which ends the process.
+            // Waiters for the job learn of the panic through `failed`, which ends the process.
             drop(self.failed.watch("running an I/O job", job));
         }
     }
 }
 
-/// A fixed number of threads that run blocking jobs in the order in which they came.
+/// A fixed number of threads that run blocking jobs in FIFO order.
 pub struct IoPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -150,12 +151,12 @@ pub struct IoPool {
     ring: Option<Ring>,
     registered: Latch<Registered>,
     registers: bool,
-    /// The most jobs that wait, at least 1.
+    /// Maximum number of waiting jobs, at least 1.
     limit: usize,
 }
 
 impl IoPool {
-    /// Starts `threads` threads (at least one), named `name-0`, `name-1` and so on. An error if the
+    /// Starts `threads` threads (at least 1), named `name-0`, `name-1` and so on. Fails if the
     /// operating system refuses a thread.
     pub fn new(threads: usize, name: &str) -> io::Result<Self> {
         let queue = Monitor::new(&IO_QUEUE, Queue::default());
@@ -181,8 +182,8 @@ impl IoPool {
         Ok(pool)
     }
 
-    /// As [`IoPool::new`], with a ring of the kernel's for reads and batches of writes; an error if
-    /// the kernel refuses that.
+    /// As [`IoPool::new`], with a kernel ring for reads and batches of writes. Fails if the kernel
+    /// refuses the ring.
     pub fn with_ring(threads: usize, name: &str) -> io::Result<Self> {
         Self::with_ring_of(threads, name, Limits::KERNELS)
     }
@@ -193,35 +194,34 @@ impl IoPool {
         Ok(pool)
     }
 
-    /// The same pool, in which at most `jobs` wait (at least 1).
+    /// Sets the maximum number of waiting jobs (at least 1).
     #[must_use]
     pub fn with_queue_limit(mut self, jobs: usize) -> Self {
         self.limit = jobs.max(1);
         self
     }
 
-    /// The same pool, which registers memory that it is given with its ring, if it has one: see
-    /// [`IoPool::register`].
+    /// Makes the pool register memory with its ring, if it has one: see [`IoPool::register`].
     #[must_use]
     pub fn with_registered_buffers(mut self) -> Self {
         self.registers = true;
         self
     }
 
-    /// Whether reads of files that have descriptors go to the kernel's ring.
+    /// Returns true if reads of files that have descriptors go to the kernel's ring.
     pub fn has_ring(&self) -> bool {
         self.ring.is_some()
     }
 
-    /// Whether the kernel lets this process have a ring; the error says why not.
+    /// Checks whether the kernel lets this process have a ring; the error says why not.
     pub fn try_ring() -> io::Result<()> {
         Ring::new("try-ring", Limits::KERNELS, Failed::default()).map(drop)
     }
 
-    /// Has the kernel's ring, in a pool with registered buffers, know this memory beforehand, as
-    /// long as the pool lives: direct reads into it and writes from it then cost less. All of it
-    /// becomes resident, and stays so. Where the kernel refuses, they are done as those of other
-    /// memory, and [`IoPool::registered`] says so. Blocks for the time that this takes; not in
+    /// Registers the memory with the kernel's ring for the life of the pool, if the pool has
+    /// registered buffers. Direct reads into it and writes from it then cost less. All of it
+    /// becomes and stays resident. If the kernel refuses, I/O on it works as on other memory, and
+    /// [`IoPool::registered`] reports the error. Blocks until done. Must not be called in
     /// [`ReadTarget::done`].
     pub fn register(&self, memory: &IoMemory) {
         let Some(ring) = self.ring.as_ref().filter(|_| self.registers) else { return };
@@ -234,12 +234,12 @@ impl IoPool {
         }
     }
 
-    /// How much memory is registered with the ring.
+    /// Returns how much memory is registered with the ring.
     pub fn registered(&self) -> Registered {
         self.registered.lock().clone()
     }
 
-    /// Hands over a read, and never blocks.
+    /// Submits a read. Never blocks.
     pub fn read(&self, mut read: Read) {
         match &self.ring {
             Some(ring) if read.file.fd().is_some() => ring.read(read),
@@ -247,7 +247,8 @@ impl IoPool {
                 let failed = self.shared.failed.clone();
                 self.push(Box::new(move || {
                     let reading = || read.file.read_up_to(read.target.buffer(), read.offset);
-                    // A panic, too, is an answer: others may wait for nothing else, as at a start.
+                    // Report a panic as an error, too: at start-up, for example, nothing else would
+                    // wake the waiter.
                     let result = failed
                         .watch("reading", reading)
                         .unwrap_or_else(|panic| Err(io::Error::other(panic)));
@@ -257,8 +258,9 @@ impl IoPool {
         }
     }
 
-    /// Does all the writes, in any order, and waits for them; an error names the number of one that
-    /// has failed, and then any others may have been done or not. Not in [`ReadTarget::done`].
+    /// Executes all writes, in any order, and waits for them. An error has the number of a failed
+    /// write; any other write may or may not have been done. Must not be called in
+    /// [`ReadTarget::done`].
     pub fn write_all(&self, writes: &[Write<'_>]) -> Result<(), (usize, io::Error)> {
         if let Some(ring) = &self.ring
             && writes.iter().all(|write| write.file.fd().is_some())
@@ -276,7 +278,7 @@ impl IoPool {
         self.shared.queue.notify_one();
     }
 
-    /// Hands over a job. Blocks while as many jobs wait as may, except in a job of this pool.
+    /// Submits a job. Blocks while the queue is full, except in a job of this pool.
     pub fn submit(&self, job: Job) {
         let mut queue = self.shared.queue.lock();
         if queue.jobs.len() >= self.limit && !self.ids.contains(&thread::current().id()) {
@@ -288,7 +290,7 @@ impl IoPool {
         self.shared.queue.notify_one();
     }
 
-    /// Hands over a job, or gives it back at once if as many jobs wait as may.
+    /// Submits a job, or returns it at once if the queue is full.
     pub fn try_submit(&self, job: Job) -> Result<(), Job> {
         let mut queue = self.shared.queue.lock();
         if queue.jobs.len() >= self.limit {
@@ -300,29 +302,29 @@ impl IoPool {
         Ok(())
     }
 
-    /// Why the process must stop, if so: a job, or a callback of a read, has panicked.
+    /// Returns the reason why the process must stop: a job, or a callback of a read, has panicked.
     pub fn failed(&self) -> Option<&str> {
         self.shared.failed.why()
     }
 
-    /// How many jobs wait for a thread.
+    /// Returns the number of jobs waiting for a thread.
     pub fn waiting(&self) -> usize {
         self.shared.queue.lock().jobs.len()
     }
 }
 
 impl Drop for IoPool {
-    /// Returns after every job has run. In a job of this pool it does not wait for that job's own
-    /// thread, which ends after the job and those that still wait.
+    /// Returns after every job has run. In a job of this pool, it does not wait for that job's own
+    /// thread, which ends after that job and all waiting jobs.
     fn drop(&mut self) {
-        // First, since its callbacks may submit jobs.
+        // First, because the ring's callbacks may submit jobs.
         self.ring = None;
         self.shared.queue.lock().closed = true;
         self.shared.queue.notify_all();
         for thread in self.threads.drain(..) {
             if thread.thread().id() != thread::current().id() {
-                // A thread cannot have panicked: it catches its jobs' panics, and runs nothing else
-                // that can.
+                // The thread cannot have panicked: it catches its jobs' panics, and runs nothing
+                // else that can panic.
                 let _ = thread.join();
             }
         }

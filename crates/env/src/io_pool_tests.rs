@@ -24,7 +24,7 @@ fn drop_returns_after_the_last_job() {
 }
 
 #[test]
-fn jobs_run_on_named_threads_and_in_order() {
+fn jobs_run_in_order_on_named_threads() {
     let (send, receive) = mpsc::channel();
     let pool = pool(0);
     for number in 0..10 {
@@ -43,7 +43,7 @@ fn jobs_run_on_named_threads_and_in_order() {
 }
 
 #[test]
-fn submit_blocks_at_the_bound_and_only_there() {
+fn submit_blocks_only_at_the_bound() {
     // Invariant 2.
     let pool = Arc::new(pool(1));
     let (begin, begun) = mpsc::channel();
@@ -84,7 +84,7 @@ fn a_job_may_submit_to_its_own_full_pool() {
 }
 
 #[test]
-fn a_panic_ends_its_job_alone() {
+fn panic_ends_only_its_job() {
     // Invariant 3.
     let pool = pool(1);
     let (send, receive) = mpsc::channel();

@@ -1,5 +1,5 @@
-//! What the ring's thread asks of the kernel: few calls, so that tests can put another kernel in
-//! its place.
+//! The kernel interface of the ring's thread. It has few calls, so that tests can substitute
+//! another kernel.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -12,20 +12,20 @@ use crate::ring::DEPTH;
 
 const POLLIN: u32 = 1;
 
-/// What the thread asks of the kernel.
+/// The kernel operations that the ring's thread uses.
 pub(crate) trait Kernel {
-    /// Puts an operation in the submission queue; false if that is full.
+    /// Puts an operation in the submission queue. Returns false if the queue is full.
     ///
     /// # Safety
-    /// Its memory stays in place, and its file open, until its completion has been taken; nobody
-    /// else writes the memory meanwhile, or reads it if the kernel writes it.
+    /// The operation's memory must stay in place, and its file open, until its completion has been
+    /// taken. Meanwhile nobody else may write the memory, or read it if the kernel writes it.
     unsafe fn push(&mut self, operation: &Operation) -> bool;
 
-    /// Submits what was pushed, and waits until so many completions can be taken. With none it does
-    /// not wait; what the kernel has finished can be taken then, too.
+    /// Submits the pushed operations, and waits until `completions` completions are available. With
+    /// 0 it does not wait; finished operations then still become available.
     fn enter(&mut self, completions: usize) -> io::Result<()>;
 
-    /// Takes the completions: numbers of operations, and their results.
+    /// Takes the completions: each has the operation's number and its result.
     fn completions(&mut self) -> Vec<(u64, i32)>;
 
     /// See [`Table::add`].
@@ -35,10 +35,10 @@ pub(crate) trait Kernel {
     fn unregister(&mut self, table: &mut Table);
 }
 
-/// An operation as the kernel takes it.
+/// An operation in the kernel's terms.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
-    /// What its completion is known by.
+    /// Identifies the completion.
     pub(crate) number: u64,
     pub(crate) fd: RawFd,
     pub(crate) what: What,
@@ -46,10 +46,10 @@ pub(crate) struct Operation {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
-    /// Ends when the descriptor can be read.
+    /// Completes when the descriptor is readable.
     Poll,
-    /// Reads into the memory, or writes from it: that many bytes, from and to this byte of the
-    /// file; in this buffer of the table, if in one.
+    /// Reads into the memory, or writes from it, `len` bytes at `offset` of the file. `buffer` is
+    /// the registered buffer that contains the memory, if any.
     Transfer { write: bool, memory: *mut u8, len: u32, offset: u64, buffer: Option<u16> },
 }
 
@@ -77,7 +77,7 @@ impl Operation {
 
 impl Kernel for IoUring {
     unsafe fn push(&mut self, operation: &Operation) -> bool {
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures it.
         unsafe { self.submission().push(&operation.entry()) }.is_ok()
     }
 
@@ -98,13 +98,13 @@ impl Kernel for IoUring {
     }
 }
 
-/// A ring, or why the kernel refuses one.
+/// Creates a ring. The error says why the kernel refuses.
 pub(crate) fn make_ring() -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.dontfork();
-    // Since Linux 6.1; an older kernel refuses them.
+    // Since Linux 6.1; an older kernel refuses these flags.
     let mut deferring = builder.clone();
-    // Without the flag, `submit_and_wait(0)` leaves finished requests where they are (invariant 5).
+    // Without the flag, `submit_and_wait(0)` does not deliver finished requests (invariant 5).
     deferring.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
     let ring = match deferring.build(DEPTH as u32 * 2) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {

@@ -1,9 +1,9 @@
-//! The world that the engine runs in: files, clock, entropy, I/O threads.
+//! The engine's environment: files, clocks, entropy, I/O threads.
 //!
-//! Logic receives its world through the traits here, so that the same code runs on the operating
+//! Logic receives its environment through the traits here. So the same code runs on the operating
 //! system ([`OsDisk`], [`DirectDisk`], [`OsClock`], [`OsEntropy`]) and in a test that replays a
-//! seed ([`MemDisk`], [`ManualClock`], [`SeededEntropy`]). Every call on a disk may block: only I/O
-//! threads and start-up code make them.
+//! seed ([`MemDisk`], [`ManualClock`], [`SeededEntropy`]). Every call on a disk may block, so only
+//! I/O threads and start-up code make them.
 
 mod clock;
 mod direct;

@@ -1,20 +1,20 @@
-//! Memory that stays where it is, for what goes to a disk and comes from it.
+//! Memory at a stable address for disk I/O.
 //!
 //! # Invariants
-//! 1. The memory is in place, and mapped, as long as a clone of its [`IoMemory`] lives.
-//! 2. The bytes of an [`Aligned`] are reached through it alone: clones of its memory are for who
-//!    wants the memory to stay.
+//! 1. The memory stays mapped at its address while a clone of its [`IoMemory`] lives.
+//! 2. The bytes of an [`Aligned`] are accessed only through it. Clones of its memory only keep the
+//!    memory alive.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
-/// What direct I/O is aligned to, in bytes.
+/// Alignment for direct I/O, in bytes.
 pub const ALIGN: usize = 4096;
 
-/// Memory, at first zeros, and not resident until it is touched. Clones are of the same memory. Who
-/// dereferences its address answers for exclusion.
+/// Memory, initially zeros, that is not resident until it is touched. Clones share the memory. Code
+/// that dereferences the address must ensure exclusive access.
 #[derive(Clone)]
 pub struct IoMemory(Arc<Allocation>);
 
@@ -24,37 +24,38 @@ struct Allocation {
     whole: NonNull<[u8]>,
 }
 
-// SAFETY: it never changes, and does not reach the bytes itself; who does answers for exclusion.
+// SAFETY: the value never changes and does not access the bytes. Code that does must ensure
+// exclusive access.
 unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
 
 impl IoMemory {
-    /// `len` bytes, aligned to `align`, a power of two.
+    /// Allocates `len` bytes, aligned to `align`, a power of two.
     pub fn new(len: usize, align: usize) -> Self {
-        // Not by a layout that has the alignment: the system's allocator then writes the zeros, and
-        // all of it is resident.
+        // Not with an aligned layout: the system's allocator would then write the zeros, which
+        // makes all pages resident.
         let whole = Box::leak(vec![0_u8; len + align].into_boxed_slice());
         let offset = whole.as_ptr().align_offset(align);
         assert!(offset < align, "there is room to align");
         let whole = NonNull::from(whole);
-        // SAFETY: the allocation is `align` bytes longer than what is used of it.
+        // SAFETY: the allocation is `align` bytes longer than the used part.
         let start = unsafe { whole.cast::<u8>().add(offset) };
         Self(Arc::new(Allocation { start, len, whole }))
     }
 
-    /// Where the first byte is.
+    /// Returns the address of the first byte.
     #[inline]
     pub fn start(&self) -> NonNull<u8> {
         self.0.start
     }
 
-    /// How many bytes there are.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.0.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -62,22 +63,21 @@ impl IoMemory {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: `whole` is what `Box::leak` gave in `new`, and nobody has the address any more
-        // who may use it.
+        // SAFETY: `whole` came from `Box::leak` in `new`, and no user of the address is left.
         drop(unsafe { Box::from_raw(self.whole.as_ptr()) });
     }
 }
 
-/// Bytes aligned to [`ALIGN`], at first zeros.
+/// Bytes aligned to [`ALIGN`], initially zeros.
 pub struct Aligned(IoMemory);
 
 impl Aligned {
-    /// So many zeros.
+    /// Allocates `len` zero bytes.
     pub fn new(len: usize) -> Self {
         Self(IoMemory::new(len, ALIGN))
     }
 
-    /// What holds the bytes in place.
+    /// Returns the memory that holds the bytes.
     pub fn memory(&self) -> &IoMemory {
         &self.0
     }
@@ -86,7 +86,7 @@ impl Aligned {
 impl Deref for Aligned {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: so many bytes are there, initialised, as long as `self` is; and are written only
+        // SAFETY: `len` initialised bytes exist as long as `self`, and they are written only
         // through `&mut self` (invariant 2).
         unsafe { slice::from_raw_parts(self.0.start().as_ptr(), self.0.len()) }
     }

@@ -14,7 +14,7 @@ use crate::direct;
 use crate::disk::{Disk, DiskLock, File, Open};
 use crate::memory::ALIGN;
 
-/// What a file's mode lets its group and everybody else do.
+/// Mode bits for the group and for others.
 const OTHERS: u32 = 0o077;
 const OTHERS_WRITE: u32 = 0o022;
 
@@ -39,20 +39,20 @@ impl OsFile {
 struct Locked(fs::File);
 
 impl Drop for Locked {
-    /// To close the file would not do: a process that another thread is just starting has it open,
-    /// too, until it runs its own program.
+    /// Unlocks explicitly. Closing the file is not enough: a process that another thread is just
+    /// starting also has it open until its `exec`.
     fn drop(&mut self) {
-        // What fails leaves the lock to the file's end.
+        // If this fails, the lock lasts until the file is closed everywhere.
         let _unlocked = self.0.unlock();
     }
 }
 
-/// Adds what was tried on what; the error's kind stays.
+/// Adds the operation and the path to an error's text; its kind stays.
 fn named(what: &str, path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
 }
 
-/// Opens a file that only its owner may read and write if it is created here.
+/// Opens a file. A new file is readable and writable only by its owner.
 pub(crate) fn open(path: &Path, how: Open, flags: OFlags) -> io::Result<fs::File> {
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).mode(0o600);
@@ -82,7 +82,8 @@ fn refused(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// Takes away what others may do with the file; refuses one that is not ours alone.
+/// Removes other users' permissions from the file. Refuses a file that another user owns or that
+/// has a second hard link.
 fn make_private(file: &fs::File) -> io::Result<()> {
     let found = file.metadata()?;
     if found.uid() != rustix::process::geteuid().as_raw() {
@@ -148,7 +149,7 @@ impl Disk for OsDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<DiskLock> {
-        // Not followed: a link would have us create a file elsewhere.
+        // Not followed: a symbolic link would make us create a file elsewhere.
         let file = open(path, Open::OpenOrCreate, OFlags::NOFOLLOW)?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(Locked(file))),
@@ -161,10 +162,10 @@ impl Disk for OsDisk {
 }
 
 impl OsFile {
-    /// Writes zeros from the file's end to `end`, where the file system cannot allocate without.
+    /// Writes zeros from the end of the file to `end`, for file systems without `fallocate`.
     fn extend(&self, end: u64) -> io::Result<()> {
         let zeros = [0; 1 << 16];
-        // What the last block has beyond the file's end becomes zeros by itself.
+        // The rest of the last block beyond the file's end reads as zeros anyway.
         let mut at = self.len()?.next_multiple_of(ALIGN as u64);
         while at < end {
             let n = (end - at).min(zeros.len() as u64);
@@ -231,8 +232,8 @@ mod tests {
     use super::*;
     use io::ErrorKind;
 
-    /// What callers tell one failure from another by survives the naming: the kind, and the
-    /// system's words.
+    /// Naming an error keeps its kind and the system's text, which callers use to tell failures
+    /// apart.
     #[test]
     fn a_named_error_keeps_its_kind() {
         let known = [
@@ -254,12 +255,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_let_go_even_if_a_process_that_is_being_started_has_its_file_open() {
+    fn lock_is_released_while_a_starting_process_has_the_file() {
         let path = std::env::temp_dir().join(format!("clearway-lock-{}", std::process::id()));
         let lock = Locked(open(&path, Open::OpenOrCreate, OFlags::empty()).unwrap());
         lock.0.try_lock().unwrap();
         assert_eq!(OsDisk.lock(&path).err().unwrap().kind(), ErrorKind::WouldBlock);
-        // What a child has between fork and exec.
+        // A child has this between fork and exec.
         let inherited = lock.0.try_clone().unwrap();
         drop(lock);
         drop(OsDisk.lock(&path).unwrap());
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_file_is_not_one_that_others_have_put_there() {
+    fn private_open_refuses_planted_files() {
         let scratch = crate::disk_tests::Scratch::new("planted");
         let (target, link) = (scratch.0.join("target"), scratch.0.join("link"));
         let refuses = |path: &Path, why: &str| {
@@ -331,15 +332,15 @@ mod tests {
         fs::hard_link(&target, &link).unwrap();
         refuses(&link, "it has a second name");
         fs::remove_file(&link).unwrap();
-        // What an earlier release has left, which anybody could read.
+        // A file of an earlier release, readable by everyone.
         set_mode(&target, 0o644);
         OsDisk.open(&target, Open::Private).unwrap();
         assert_eq!((mode(&target), fs::read(&target).unwrap()), (0o600, b"content".to_vec()));
     }
 
-    /// Space is there, content and length are as before.
+    /// The space is reserved; content and length are unchanged.
     #[test]
-    fn allocating_changes_nothing_that_is_read() {
+    fn allocate_keeps_content_and_length() {
         let path = std::env::temp_dir().join(format!("clearway-allocate-{}", std::process::id()));
         let file = OsDisk.open(&path, Open::OpenOrCreate).unwrap();
         file.write_all_at(b"content", 0).unwrap();

@@ -1,12 +1,12 @@
-//! Memory that the kernel's ring knows beforehand: for a request whose bytes lie in it the kernel
-//! need not look up and pin each page, and let it go again.
+//! Memory registered with io_uring. For a request whose bytes are in registered memory, the kernel
+//! need not look up, pin and unpin each page.
 //!
-//! The ring has a table of buffers. A region of memory takes as many neighbouring places in it as
-//! the longest buffer that the kernel allows makes necessary; a request must lie in one buffer.
+//! The ring has a table of buffers. A memory region uses as many adjacent entries as the kernel's
+//! maximum buffer size requires. A request must fit in one buffer.
 //!
 //! # Invariants
-//! 1. Memory that is in the table stays in place until the ring is gone: the kernel goes by the
-//!    pages that were there when it was registered.
+//! 1. Memory in the table stays in place until the ring is dropped: the kernel uses the pages that
+//!    were there at registration.
 //! 2. A region is in the table as a whole or not at all.
 
 use std::ffi::c_void;
@@ -17,21 +17,21 @@ use io_uring::IoUring;
 
 use crate::memory::IoMemory;
 
-/// How much the table holds.
+/// Limits of the table.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    /// Bytes of a buffer.
+    /// Bytes per buffer.
     pub(crate) buffer: usize,
-    /// Buffers.
+    /// Number of buffers.
     pub(crate) buffers: u16,
 }
 
 impl Limits {
-    /// The kernel's bound of a buffer, and as many of them as make up 1 TiB.
+    /// The kernel's maximum buffer size, and enough buffers for 1 TiB.
     pub(crate) const KERNELS: Self = Self { buffer: 1 << 30, buffers: 1024 };
 }
 
-/// The `iovec` of C.
+/// C's `iovec`.
 #[repr(C)]
 struct IoVec {
     start: *mut c_void,
@@ -46,9 +46,9 @@ struct Region {
 /// The ring's table of buffers.
 pub(crate) struct Table {
     regions: Vec<Region>,
-    /// Places that are taken.
+    /// Entries in use.
     taken: u16,
-    /// Whether the kernel has the table, still empty or not.
+    /// True if the kernel has the table, empty or not.
     made: bool,
     limits: Limits,
 }
@@ -58,7 +58,7 @@ impl Table {
         Self { regions: Vec::new(), taken: 0, made: false, limits }
     }
 
-    /// The buffer that has all of these bytes.
+    /// Returns the buffer that contains all of these bytes.
     pub(crate) fn find(&self, start: *const u8, len: usize) -> Option<u16> {
         self.regions.iter().find_map(|region| {
             let at = start.addr().checked_sub(region.memory.start().addr().get())?;
@@ -68,11 +68,12 @@ impl Table {
         })
     }
 
-    /// Registers the memory, on the thread that has the ring. It becomes resident and stays so.
+    /// Registers the memory, which becomes resident and stays so. Runs on the thread that owns the
+    /// ring.
     ///
     /// # Errors
-    /// The kernel knows no such table (before Linux 5.19), the process may not lock so much memory,
-    /// or the table has no room.
+    /// The kernel does not support sparse tables (before Linux 5.19), the process may not lock that
+    /// much memory, or the table is full.
     pub(crate) fn add(&mut self, ring: &IoUring, memory: IoMemory) -> io::Result<()> {
         let count = memory.len().div_ceil(self.limits.buffer);
         if count > usize::from(self.limits.buffers - self.taken) {
@@ -88,7 +89,7 @@ impl Table {
             let buffer = IoVec { start, len: (memory.len() - at).min(self.limits.buffer) };
             let Err(error) = update(ring, self.taken + number as u16, &buffer) else { continue };
             for before in 0..number {
-                // No request knows these places, and nothing in them can be refused.
+                // No request uses these entries, and clearing them cannot be refused.
                 let _ = update(
                     ring,
                     self.taken + before as u16,
@@ -102,11 +103,10 @@ impl Table {
         Ok(())
     }
 
-    /// Gives everything back, so that it no longer counts as locked; no request may be in flight.
+    /// Unregisters everything, so that it no longer counts as locked. No request may be in flight.
     pub(crate) fn clear(&mut self, ring: &IoUring) {
         if self.made {
-            // It fails only if there is no table; in any case the ring's own end does the same,
-            // later.
+            // Fails only if there is no table. Dropping the ring does the same later in any case.
             let _ = ring.submitter().unregister_buffers();
             self.regions.clear();
         }
@@ -114,9 +114,9 @@ impl Table {
 }
 
 fn update(ring: &IoUring, place: u16, buffer: &IoVec) -> io::Result<()> {
-    // SAFETY: `IoVec` is C's `iovec`, and there is one. Its memory stays in place until the ring is
-    // gone, or what failed has been taken back (invariant 1); who uses the bytes meanwhile is the
-    // matter of the requests.
+    // SAFETY: `IoVec` has the layout of C's `iovec`, and there is one. Its memory stays in place
+    // until the ring is dropped, or until a failed registration is rolled back (invariant 1). The
+    // requests are responsible for exclusive access to the bytes.
     unsafe {
         let buffers = slice::from_raw_parts(std::ptr::from_ref(buffer).cast(), 1);
         ring.submitter().register_buffers_update(place.into(), buffers, None)

@@ -1,5 +1,4 @@
-//! Reads and writes of registered memory, of memory beside it, and of memory that the kernel
-//! refuses to register.
+//! I/O on registered memory, on other memory, and on memory that the kernel refuses to register.
 
 use std::io::{self, Write as _};
 use std::process::Command;
@@ -13,11 +12,11 @@ use crate::disk_tests::{Scratch, content};
 use crate::engine_tests::{blocks, on_all_files};
 use crate::{ALIGN, Disk, File, IoPool, Open, OsDisk, Read, ReadTarget, Write};
 
-/// Small, so that little memory has boundaries.
+/// Small, so that little memory crosses boundaries.
 const LIMITS: Limits = Limits { buffer: 64 << 10, buffers: 4 };
 const BLOCK: usize = 4096;
 
-/// Some bytes of a memory.
+/// A part of a memory.
 struct Part {
     memory: IoMemory,
     at: usize,
@@ -25,12 +24,13 @@ struct Part {
     ended: mpsc::Sender<io::Result<usize>>,
 }
 
-// SAFETY: the memory stays as long as the part has it, and no test reads into the same bytes twice
-// at once or looks at them meanwhile.
+// SAFETY: the part keeps the memory alive. No test reads into the same bytes twice at once, or
+// accesses them meanwhile.
 unsafe impl ReadTarget for Part {
     fn buffer(&mut self) -> &mut [u8] {
         assert!(self.at + self.len <= self.memory.len());
-        // SAFETY: inside the memory, as just checked, and nobody else's (see above).
+        // SAFETY: the range is inside the memory, as just checked, and nobody else uses it (see
+        // above).
         unsafe { slice::from_raw_parts_mut(self.memory.start().as_ptr().add(self.at), self.len) }
     }
     fn done(self: Box<Self>, result: io::Result<usize>) {
@@ -38,9 +38,9 @@ unsafe impl ReadTarget for Part {
     }
 }
 
-/// What the memory has.
+/// Returns the memory's bytes.
 fn bytes(memory: &IoMemory) -> &[u8] {
-    // SAFETY: no test has a read into it under way when it looks.
+    // SAFETY: no test has a read into it in flight when it calls this.
     unsafe { slice::from_raw_parts(memory.start().as_ptr(), memory.len()) }
 }
 
@@ -73,7 +73,7 @@ fn skipped(error: impl std::fmt::Display) {
     writeln!(io::stderr(), "SKIPPED registered buffers: {error}").expect("said");
 }
 
-/// A ring and registered memory of so many bytes, if the kernel lets us.
+/// Returns a ring and `len` bytes of registered memory, if the kernel allows it.
 fn registered(len: usize) -> Option<(IoPool, IoMemory)> {
     let pool =
         IoPool::with_ring_of(1, "test-io", LIMITS).map_err(skipped).ok()?.with_registered_buffers();
@@ -87,8 +87,8 @@ fn registered(len: usize) -> Option<(IoPool, IoMemory)> {
     })
 }
 
-/// Reads to and writes from every place that differs: within a buffer of the ring, over a boundary,
-/// at the memory's end; and other memory.
+/// Reads and writes every distinct place: within a buffer of the ring, across a boundary, at the
+/// end of the memory, and in other memory.
 fn read_and_write(pool: &IoPool, file: &Arc<dyn File>, memory: &IoMemory) {
     let all = blocks(0..60);
     file.write_all_at(&all, 0).expect("written");
@@ -104,12 +104,12 @@ fn read_and_write(pool: &IoPool, file: &Arc<dyn File>, memory: &IoMemory) {
             2 * BLOCK
         );
         assert_eq!(bytes(into)[at..][..2 * BLOCK], all[number * BLOCK..][..2 * BLOCK], "at {at}");
-        // To another place of the file.
+        // To another place in the file.
         let offset = ((30 + 2 * number) * BLOCK) as u64;
         pool.write_all(&[Write { file, offset, bytes: &bytes(into)[at..][..2 * BLOCK] }])
             .expect("written");
     }
-    // All of it at once, over all boundaries; and up to the file's end.
+    // All of it at once, across all boundaries; and up to the end of the file.
     assert_eq!(read(pool, file, 0, (memory, 0), memory.len()).expect("read"), memory.len());
     assert_eq!(bytes(memory)[..], content(&**file)[..memory.len()]);
     assert_eq!(read(pool, file, 59 * BLOCK, (memory, 0), 2 * BLOCK).expect("read"), BLOCK);
@@ -124,14 +124,14 @@ fn read_and_write(pool: &IoPool, file: &Arc<dyn File>, memory: &IoMemory) {
 }
 
 #[test]
-fn registered_and_other_memory_are_read_and_written_alike() {
+fn registered_and_other_memory_behave_alike() {
     // Not a multiple of a buffer.
     let Some((pool, memory)) = registered(2 * LIMITS.buffer + 3 * BLOCK) else { return };
     on_all_files("registered-alike", |file| read_and_write(&pool, &file, &memory));
 }
 
 #[test]
-fn what_lies_in_one_buffer_has_its_number() {
+fn bytes_in_one_buffer_have_its_number() {
     let Some((_, memory)) = registered(LIMITS.buffer) else { return };
     let ring = IoUring::new(1).expect("there was one");
     let mut table = Table::new(LIMITS);
@@ -156,7 +156,7 @@ fn what_lies_in_one_buffer_has_its_number() {
 }
 
 #[test]
-fn memory_for_which_the_ring_has_no_room_is_read_and_written_all_the_same() {
+fn memory_beyond_the_ring_table_still_works() {
     let Some((pool, memory)) = registered(LIMITS.buffer) else { return };
     let large = IoMemory::new(4 * LIMITS.buffer, ALIGN);
     pool.register(&large);
@@ -166,7 +166,7 @@ fn memory_for_which_the_ring_has_no_room_is_read_and_written_all_the_same() {
         registered.refused.expect("refused").to_string(),
         "it takes more buffers than a ring has"
     );
-    // What there is room for still is.
+    // Memory that fits is still registered.
     let small = IoMemory::new(2 * LIMITS.buffer, ALIGN);
     pool.register(&small);
     assert_eq!(pool.registered().bytes, 3 * LIMITS.buffer);
@@ -180,8 +180,8 @@ fn memory_for_which_the_ring_has_no_room_is_read_and_written_all_the_same() {
     });
 }
 
-/// Runs the body of a test in a process of its own, whose limits it may change.
-fn in_a_process_of_its_own(test: &str, body: impl FnOnce()) {
+/// Runs the body of a test in its own process, whose limits it may change.
+fn in_own_process(test: &str, body: impl FnOnce()) {
     let child = "CLEARWAY_TEST_CHILD";
     if std::env::var_os(child).is_some() {
         return body();
@@ -198,37 +198,34 @@ fn in_a_process_of_its_own(test: &str, body: impl FnOnce()) {
     io::stderr().write_all(&output.stderr).expect("said");
 }
 
-/// The limit holds for all processes of a user together, so that others may have used it up: no
-/// part of what is asked here fits.
+/// The limit is shared by all processes of a user, so other processes may have used it up. No part
+/// of the request fits.
 #[test]
-fn memory_that_the_process_may_not_lock_is_read_and_written_all_the_same() {
-    in_a_process_of_its_own(
-        "registered::tests::memory_that_the_process_may_not_lock_is_read_and_written_all_the_same",
-        || {
-            let mut capable = capabilities(None).expect("known");
-            capable.effective.remove(CapabilitySet::IPC_LOCK);
-            set_capabilities(None, capable).expect("one may always have less");
-            let Rlimit { maximum, .. } = getrlimit(Resource::Memlock);
-            // Room for the first buffer, if nobody else has it, and not for all.
-            setrlimit(Resource::Memlock, Rlimit { current: Some(LIMITS.buffer as u64), maximum })
-                .expect("lowered");
-            let pool = match IoPool::with_ring_of(1, "test-io", LIMITS) {
-                Ok(pool) => pool.with_registered_buffers(),
-                Err(error) => return skipped(error),
-            };
-            let memory = IoMemory::new(3 * LIMITS.buffer, ALIGN);
-            pool.register(&memory);
-            let registered = pool.registered();
-            assert_eq!((registered.bytes, registered.wanted), (0, memory.len()));
-            assert!(registered.refused.is_some());
-            on_all_files("registered-refused", |file| read_and_write(&pool, &file, &memory));
-        },
-    );
+fn unlockable_memory_still_works() {
+    in_own_process("registered::tests::unlockable_memory_still_works", || {
+        let mut capable = capabilities(None).expect("known");
+        capable.effective.remove(CapabilitySet::IPC_LOCK);
+        set_capabilities(None, capable).expect("one may always have less");
+        let Rlimit { maximum, .. } = getrlimit(Resource::Memlock);
+        // Space for the first buffer at most, not for all.
+        setrlimit(Resource::Memlock, Rlimit { current: Some(LIMITS.buffer as u64), maximum })
+            .expect("lowered");
+        let pool = match IoPool::with_ring_of(1, "test-io", LIMITS) {
+            Ok(pool) => pool.with_registered_buffers(),
+            Err(error) => return skipped(error),
+        };
+        let memory = IoMemory::new(3 * LIMITS.buffer, ALIGN);
+        pool.register(&memory);
+        let registered = pool.registered();
+        assert_eq!((registered.bytes, registered.wanted), (0, memory.len()));
+        assert!(registered.refused.is_some());
+        on_all_files("registered-refused", |file| read_and_write(&pool, &file, &memory));
+    });
 }
 
 /// Invariant 2 of the ring.
 #[test]
-fn dropping_the_pool_ends_every_read_into_registered_memory() {
+fn drop_completes_reads_into_registered_memory() {
     let Some((pool, memory)) = registered(4 * LIMITS.buffer) else { return };
     let scratch = Scratch::new("registered-drop");
     let file = OsDisk.open_pages(&scratch.0.join("file"), Open::Create).expect("created");
@@ -237,13 +234,13 @@ fn dropping_the_pool_ends_every_read_into_registered_memory() {
     let reads: Vec<_> =
         (0..64).map(|n| begin(&pool, &file, n * BLOCK, (&memory, n * BLOCK), BLOCK)).collect();
     drop(pool);
-    // They have ended, so that nobody is waited for here.
+    // All reads have ended, so this does not block.
     assert!(reads.iter().all(|read| matches!(read.try_recv(), Ok(Ok(BLOCK)))));
     assert!(bytes(&memory)[..] == all[..]);
 }
 
 #[test]
-fn a_pool_without_a_ring_and_one_that_is_not_to_register_do_not() {
+fn pools_register_only_when_configured() {
     let memory = IoMemory::new(LIMITS.buffer, ALIGN);
     let mut pools = vec![IoPool::new(1, "test-io").expect("threads").with_registered_buffers()];
     pools.extend(IoPool::with_ring(1, "test-io"));

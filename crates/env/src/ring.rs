@@ -1,35 +1,30 @@
-//! Linux's io_uring: reads that nobody waits for, and writes that go to the disk side by side.
+//! Linux's io_uring: asynchronous reads, and batches of parallel writes.
 //!
-//! One thread owns the ring: it alone submits and reaps, so that the kernel finishes requests on no
-//! other thread's time. Who asks leaves the request in the inbox, and rings an eventfd if the
-//! thread sleeps in the kernel. Requests whose bytes lie in registered memory (module `registered`)
-//! go by it; for all others, and where the kernel registers none, the operations are the plain
-//! ones.
+//! One thread owns the ring. It alone submits and reaps, so the kernel completes requests only on
+//! that thread's time. A caller puts its request in the inbox, and signals an eventfd if the thread
+//! sleeps in the kernel. Requests whose bytes are in registered memory (module `registered`) use
+//! it. All others use the plain operations, as do all requests where the kernel registers no
+//! memory.
 //!
 //! # Invariants
-//! 1. Memory that the kernel may write to or read from is not touched, and not freed, until the
-//!    request's completion has been reaped: the [`ReadTarget`] is kept in the slot, and
-//!    [`Ring::write_all`] does not return before. If the thread dies with requests in flight, the
-//!    process ends.
-//! 2. Each request is answered once, also when the ring is dropped: `drop` returns after the last
-//!    of them. If the thread dies, those that the kernel does not have, and all that come later,
-//!    get an error, and the pool has failed.
-//! 3. At most [`DEPTH`] requests are in flight, no more than the completion queue has places; the
-//!    others wait in the inbox, which is bounded by those who ask: a page read holds a frame of the
-//!    pool.
-//! 4. Whoever puts a request in the inbox while `asleep` is set rings; the thread sets it only with
-//!    an empty inbox.
-//! 5. What the kernel has finished is reaped at the next turn, also while there is always something
-//!    new to submit. With `DEFER_TASKRUN` the kernel finishes requests only when it is entered for
-//!    completions: `TASKRUN_FLAG` tells when that is due.
+//! 1. Memory that the kernel may read or write is neither touched nor freed until the request's
+//!    completion has been reaped. The slot keeps the [`ReadTarget`], and [`Ring::write_all`] does
+//!    not return earlier. If the thread dies with requests in flight, the process aborts.
+//! 2. Each request is answered exactly once, also when the ring is dropped: `drop` returns after
+//!    the last answer. If the thread dies, the requests that the kernel does not have, and all
+//!    later ones, get an error, and the pool has failed.
+//! 3. At most [`DEPTH`] requests are in flight, which the completion queue can hold. Others wait in
+//!    the inbox, whose length is bounded by the callers: a page read holds a frame of the pool.
+//! 4. A caller that puts a request in the inbox while `asleep` is set signals the eventfd. The
+//!    thread sets `asleep` only when the inbox is empty.
+//! 5. Completions are reaped at the next turn, even under a constant stream of new requests. With
+//!    `DEFER_TASKRUN` the kernel completes requests only when it is entered for completions;
+//!    `TASKRUN_FLAG` tells when that is due.
 //!
 //! # Locking
 //! The inbox's latch and the monitor of a batch of writes are leaves, and nothing panics under
-//! them. The thread is the standard library's: a model checker does not run the kernel. The tests'
-//! fake kernel ([`Kernel`]) finishes requests in any order, in pieces, late.
-//!
-//! # Source
-//! J. Axboe, "Efficient IO with io_uring", 2019.
+//! them. The thread is a standard library thread: a model checker does not run the kernel. The
+//! tests' fake kernel ([`Kernel`]) completes requests in any order, in pieces, or late.
 
 use std::collections::VecDeque;
 use std::io;
@@ -48,15 +43,15 @@ use crate::kernel::{Kernel, Operation, What, make_ring};
 use crate::memory::IoMemory;
 use crate::registered::{Limits, Table};
 
-/// The most requests in flight.
+/// Maximum number of requests in flight.
 pub const DEPTH: usize = 256;
-/// The slot of the poll on the eventfd.
+/// User data of the poll on the eventfd.
 const BELL: u64 = u64::MAX;
 
 static INBOX: Class = Class::new("env.ring_inbox");
 static BATCH: Class = Class::new("env.ring_batch");
 
-/// What is asked of the thread.
+/// A request to the ring's thread.
 enum Request {
     Read(Read),
     Write { file: Arc<dyn File>, offset: u64, bytes: Bytes, number: usize, batch: Arc<Batch> },
@@ -66,11 +61,11 @@ enum Request {
 /// Bytes that [`Ring::write_all`] has borrowed.
 struct Bytes(*const u8, usize);
 
-// SAFETY: they are only read, and are there until the batch has ended (invariant 1).
+// SAFETY: the bytes are only read, and they live until the batch has ended (invariant 1).
 unsafe impl Send for Bytes {}
 
 impl Request {
-    /// Answers a request that the ring's thread will not carry out.
+    /// Answers a request that the ring's thread will not execute.
     fn refuse(self, failed: &Failed) {
         let why = || io::Error::other("the ring's thread has ended");
         match self {
@@ -78,14 +73,14 @@ impl Request {
                 drop(failed.watch("refusing a read", || read.target.done(Err(why()))))
             }
             Self::Write { number, batch, .. } => batch.end(number, Err(why())),
-            // Whoever asked waits.
+            // The receiver is waiting.
             Self::Register(_, sender) => drop(sender.send(Err(why()))),
         }
     }
 }
 
-/// The end of a batch of writes: how many are not done, and the first that failed. Whose batch it
-/// is waits until all are done.
+/// State of a batch of writes: the number not yet done, and the first failure. The caller of the
+/// batch waits until all are done.
 struct Batch(Monitor<(usize, Option<(usize, io::Error)>)>);
 
 impl Batch {
@@ -106,7 +101,7 @@ struct Inbox {
     requests: VecDeque<Request>,
     asleep: bool,
     closed: bool,
-    /// Nobody takes requests any more.
+    /// The thread no longer takes requests.
     ended: bool,
 }
 
@@ -137,7 +132,7 @@ impl Shared {
     }
 
     fn ring(&self) {
-        // It fails only if the counter is full, and then the thread has been rung.
+        // Fails only if the counter is full; then the thread has been signalled already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }
@@ -149,13 +144,13 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring, or why the kernel refuses one: too old, forbidden by a sandbox or by the
-    /// administrator.
+    /// Creates a ring. The error says why the kernel refuses: too old, or forbidden by a sandbox or
+    /// by the administrator.
     pub(crate) fn new(name: &str, limits: Limits, failed: Failed) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(failed)?);
         let (sender, made) = mpsc::channel();
         let threads_shared = Arc::clone(&shared);
-        // The ring belongs to the thread that makes it.
+        // The ring must be created on the thread that uses it.
         let run = move || match make_ring() {
             Ok(ring) => {
                 let _ = sender.send(Ok(()));
@@ -177,21 +172,21 @@ impl Ring {
         }
     }
 
-    /// Reads without waiting. The file must have a descriptor.
+    /// Starts a read and returns at once. The file must have a descriptor.
     pub(crate) fn read(&self, read: Read) {
         self.shared.put([Request::Read(read)]);
     }
 
-    /// Registers memory for as long as the ring is there, and waits until that is done or the
-    /// kernel refuses. Not on the ring's own thread.
+    /// Registers memory for the life of the ring. Blocks until that is done or the kernel refuses.
+    /// Must not run on the ring's own thread.
     pub(crate) fn register(&self, memory: IoMemory) -> io::Result<()> {
         let (sender, answer) = mpsc::channel();
         self.shared.put([Request::Register(memory, sender)]);
         answer.recv().unwrap_or_else(|_| Err(io::Error::other("the ring's thread has ended")))
     }
 
-    /// Does all the writes, side by side, and waits; an error names the number of one that has
-    /// failed. The files must have descriptors. Not on the ring's own thread, which would wait for
+    /// Executes all writes in parallel and waits. An error has the number of a failed write. The
+    /// files must have descriptors. Must not run on the ring's own thread, which would wait for
     /// itself.
     pub(crate) fn write_all(&self, writes: &[Write<'_>]) -> Result<(), (usize, io::Error)> {
         let batch = Arc::new(Batch(Monitor::new(&BATCH, (writes.len(), None))));
@@ -214,7 +209,7 @@ impl Drop for Ring {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
         {
-            // It catches its panics.
+            // The thread catches its panics.
             let _ = thread.join();
         }
     }
@@ -235,11 +230,12 @@ enum End {
 }
 
 impl Flight {
-    /// The rest of it as the kernel takes it; none if the file has no descriptor.
+    /// Returns the kernel operation for the rest of the request, or `None` if the file has no
+    /// descriptor.
     fn operation(&self, slot: usize, table: &Table) -> Option<Operation> {
         let fd = self.file.fd()?.as_raw_fd();
         let at = self.progress.at();
-        // A request that is longer than the kernel takes at once is read or written in pieces.
+        // A request longer than the kernel's limit runs in pieces.
         let len = (self.progress.len() - at).min(1 << 30) as u32;
         let offset = self.offset + at as u64;
         let memory = self.memory.wrapping_add(at);
@@ -252,7 +248,7 @@ impl Flight {
         })
     }
 
-    /// Takes note of a completion; the result if that was the last.
+    /// Records a completion; returns the result if it was the last.
     fn completed(&mut self, result: i32) -> Option<io::Result<usize>> {
         let n = match usize::try_from(result) {
             Ok(n) => n,
@@ -280,13 +276,13 @@ impl Flight {
     }
 }
 
-/// The thread's own.
+/// The state of the ring's thread.
 struct Driver<K: Kernel> {
     kernel: K,
     shared: Arc<Shared>,
     slots: Vec<Option<Flight>>,
     free: Vec<usize>,
-    /// What waits for room in the ring.
+    /// Requests that wait for space in the ring.
     backlog: VecDeque<Request>,
     table: Table,
 }
@@ -294,7 +290,7 @@ struct Driver<K: Kernel> {
 impl<K: Kernel> Drop for Driver<K> {
     fn drop(&mut self) {
         if self.in_flight() > 0 {
-            // Invariant 1: the kernel still writes to memory that would be freed.
+            // Invariant 1: the kernel may still write to memory that would be freed.
             std::process::abort();
         }
         self.kernel.unregister(&mut self.table);
@@ -316,8 +312,8 @@ impl<K: Kernel> Driver<K> {
         self.slots.len() - self.free.len()
     }
 
-    /// Runs until the ring is closed. Dropped after a panic has been noted, so that whoever is
-    /// refused finds the reason.
+    /// Runs until the ring is closed. Drops `self` after a panic has been recorded, so that a
+    /// refused caller finds the reason.
     fn run(mut self) {
         let shared = Arc::clone(&self.shared);
         let ended = shared.failed.watch("driving the ring", || {
@@ -327,7 +323,8 @@ impl<K: Kernel> Driver<K> {
         drop(ended);
     }
 
-    /// Takes what is new, waits if nothing is, and ends what is finished; false at the ring's end.
+    /// Takes new requests, waits if there are none, and reaps completions. Returns false when the
+    /// ring ends.
     fn turn(&mut self) -> bool {
         let mut inbox = self.shared.inbox.lock();
         let news = !inbox.requests.is_empty();
@@ -345,7 +342,7 @@ impl<K: Kernel> Driver<K> {
         }
         match self.kernel.enter(usize::from(!news)) {
             Ok(()) => {}
-            // A signal; or the kernel is short of something, and what is reaped below frees it.
+            // Either a signal, or the kernel is short of a resource that reaping below frees.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -383,7 +380,7 @@ impl<K: Kernel> Driver<K> {
                 }
             }
             Request::Register(memory, sender) => {
-                // Whoever asked waits.
+                // The receiver is waiting.
                 return drop(sender.send(self.kernel.register(&mut self.table, memory)));
             }
         };
@@ -405,12 +402,12 @@ impl<K: Kernel> Driver<K> {
     }
 
     fn push(&mut self, operation: &Operation) {
-        // SAFETY: the operation's memory is the flight's, which stays in its slot until the
-        // completion is reaped: its target keeps the memory in place and to itself, or `write_all`
-        // waits for its end (invariant 1). The file is open as long as the flight has it. The
-        // bell's poll has no memory, and its descriptor lives as long as `shared`.
+        // SAFETY: the operation's memory belongs to the flight, which stays in its slot until the
+        // completion is reaped. Its target keeps the memory in place and exclusive, or `write_all`
+        // waits for the end (invariant 1). The flight keeps the file open. The bell's poll uses no
+        // memory, and its descriptor lives as long as `shared`.
         let pushed = unsafe { self.kernel.push(operation) };
-        // The queue has twice as many places as there are flights, and each submission empties it.
+        // The queue has twice as many entries as there are flights, and each submission empties it.
         assert!(pushed, "the submission queue has room for every flight and the bell");
     }
 
@@ -422,7 +419,8 @@ impl<K: Kernel> Driver<K> {
     fn reap(&mut self) {
         for (slot, result) in self.kernel.completions() {
             if slot == BELL {
-                // Emptied before it is armed again; that it was empty already does not matter.
+                // Empty the eventfd before arming it again. It does not matter if it was already
+                // empty.
                 let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
                 self.arm_bell();
                 continue;

@@ -1,5 +1,5 @@
-//! The ring's thread over a kernel that finishes requests in any order, in pieces, late, or not at
-//! first.
+//! The ring's thread with a fake kernel that completes requests in any order, in pieces, late, or
+//! not at first.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use crate::disk_tests::Scratch;
 use crate::kernel::What;
 use crate::{ALIGN, Disk, Open, OsDisk, SeededEntropy, disk_tests};
 
-/// Where the kernel may write, and from where it reads: `(start, len)` by operation.
+/// The memory ranges that the kernel may access: `(start, len)` by operation.
 type InKernel = Arc<Mutex<BTreeMap<u64, (usize, usize)>>>;
 
 /// The file's length: it ends within a block.
@@ -24,11 +24,11 @@ fn overlaps(kernel: &InKernel, start: usize, len: usize) -> bool {
 
 struct FakeKernel {
     random: SeededEntropy,
-    /// Pushed, not submitted.
+    /// Pushed, but not submitted.
     queue: Vec<Operation>,
-    /// Submitted, not finished.
+    /// Submitted, but not finished.
     begun: Vec<Operation>,
-    /// Finished: but with `DEFER_TASKRUN` and without `TASKRUN_FLAG` they can be taken only after
+    /// Finished. With `DEFER_TASKRUN` and without `TASKRUN_FLAG` they can be taken only after
     /// `enter` has waited.
     deferred: Vec<(u64, i32)>,
     ready: Vec<(u64, i32)>,
@@ -36,8 +36,8 @@ struct FakeKernel {
     in_kernel: InKernel,
     /// Runs in each `enter`.
     meanwhile: Box<dyn FnMut() -> io::Result<()>>,
-    /// The thread would sleep now, with nothing to wake it: nothing in flight, and the bell not
-    /// rung.
+    /// Set if the thread would sleep with nothing to wake it: nothing is in flight, and the eventfd
+    /// is not signalled.
     asleep: Arc<Mutex<bool>>,
 }
 
@@ -58,15 +58,15 @@ impl FakeKernel {
         }
     }
 
-    /// Finishes an operation, or a piece of it; `None` if it cannot end now.
+    /// Finishes an operation or a piece of it. Returns `None` if it cannot finish now.
     fn carry_out(&self, operation: &Operation) -> Option<i32> {
-        // SAFETY: the descriptor is open as long as the operation is under way: its flight, or the
-        // ring's, has the file.
+        // SAFETY: the descriptor is open while the operation is in flight: its flight, or the
+        // ring's, keeps the file.
         let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(operation.fd) };
         let What::Transfer { write, memory, len, offset, buffer: _ } = operation.what else {
             let mut count = [0; 8];
-            // The bell: it can be read, and so the poll has ended, if its counter is not zero. The
-            // thread reads it once more.
+            // The eventfd is readable, so the poll has ended, if its counter is not zero. The
+            // thread reads it again.
             let rung = rustix::io::read(fd, &mut count).is_ok();
             return rung.then(|| {
                 let _ = rustix::io::write(fd, &count);
@@ -78,9 +78,9 @@ impl FakeKernel {
             1 => return Some(-Errno::AGAIN.raw_os_error()),
             _ => {}
         }
-        // Short ones end at a block, as the kernel's.
+        // Short transfers end at a block boundary, like the kernel's.
         let piece = (ALIGN * (1 + self.random.below(4) as usize)).min(len as usize);
-        // SAFETY: the driver's promise in `Kernel::push`, which is what the tests look at.
+        // SAFETY: `Kernel::push` requires it of the driver; the tests check exactly that.
         let bytes = unsafe { std::slice::from_raw_parts_mut(memory, piece) };
         let done = if write {
             rustix::io::pwrite(fd, bytes, offset)
@@ -163,7 +163,7 @@ impl Kernel for FakeKernel {
     fn unregister(&mut self, _: &mut Table) {}
 }
 
-/// A read of a test, whose memory nobody may have at its end.
+/// A read of a test. At its end nobody else may have its memory.
 struct Part {
     offset: usize,
     memory: Box<[u8]>,
@@ -171,10 +171,11 @@ struct Part {
     ended: mpsc::Sender<Ended>,
 }
 
-/// From which byte on was read, and what came.
+/// The offset of the read, and its result.
 type Ended = (usize, Box<[u8]>, io::Result<usize>);
 
-// SAFETY: the bytes are on the heap, where they stay when the target moves, and nobody else's.
+// SAFETY: the bytes are on the heap, so they stay in place when the target moves, and nothing else
+// refers to them.
 unsafe impl ReadTarget for Part {
     fn buffer(&mut self) -> &mut [u8] {
         &mut self.memory
@@ -196,7 +197,7 @@ fn driver(kernel: FakeKernel, shared: &Arc<Shared>) -> Driver<FakeKernel> {
     driver
 }
 
-/// What the file of a test has at each place.
+/// Returns the content of a test's file.
 fn file_bytes() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| (0..LEN).map(|at| (at / ALIGN + at % 251) as u8).collect())
@@ -214,11 +215,11 @@ fn check((offset, bytes, result): &Ended) {
     assert!(bytes[..n] == file_bytes()[*offset..offset + n]);
 }
 
-/// Invariants 1 to 4: whatever the order, and however small the pieces, each read and each write is
-/// answered once with all of its bytes; the thread sleeps only when there is nothing to do, and
+/// Invariants 1 to 4: whatever the order and the sizes of the pieces, each read and each write is
+/// answered once, with all of its bytes. The thread sleeps only when there is nothing to do, and
 /// each request wakes it.
 #[test]
-fn each_request_is_answered_once_whatever_the_kernel_does() {
+fn every_request_is_answered_once() {
     let scratch = Scratch::new("ring-model");
     for seed in 0..40 {
         let (random, in_kernel, shared) = (SeededEntropy::new(seed), InKernel::default(), shared());
@@ -229,7 +230,7 @@ fn each_request_is_answered_once_whatever_the_kernel_does() {
         let (sender, ended) = mpsc::channel();
         let (mut reads, mut answered, mut writes) = (0, 0, Vec::new());
         for _ in 0..25 {
-            // A burst of more than fits now and then.
+            // Occasionally a burst of more than fits.
             let burst = if random.below(10) == 0 { DEPTH + 10 } else { random.below(4) as usize };
             for _ in 0..burst {
                 let (offset, len) =
@@ -246,7 +247,7 @@ fn each_request_is_answered_once_whatever_the_kernel_does() {
                 reads += 1;
             }
             if random.below(4) == 0 {
-                // What is there already, so that reads beside it find the same.
+                // Write the bytes that are already there, so that adjacent reads see the same.
                 let bytes: Box<[u8]> = file_bytes().into();
                 let batch = Arc::new(Batch(Monitor::new(&BATCH, (1, None))));
                 let (number, of) = (0, Bytes(bytes.as_ptr(), bytes.len()));
@@ -278,9 +279,9 @@ fn each_request_is_answered_once_whatever_the_kernel_does() {
     }
 }
 
-/// Invariant 5, and what it needs of the kernel.
+/// Invariant 5, and what it requires of the kernel.
 #[test]
-fn finished_reads_are_reaped_while_there_is_always_news() {
+fn reads_are_reaped_under_constant_load() {
     let scratch = Scratch::new("ring-news");
     let file = file(&scratch);
     let answered = |defers: bool| {
@@ -309,9 +310,9 @@ fn finished_reads_are_reaped_while_there_is_always_news() {
     assert_eq!(answered(true), 0, "so the flag is needed");
 }
 
-/// Invariant 2: who asked a thread that has panicked is answered, then and later.
+/// Invariant 2: callers get an answer after a panic of the thread, both pending and later ones.
 #[test]
-fn requests_are_refused_when_the_thread_has_panicked() {
+fn requests_fail_after_a_thread_panic() {
     let scratch = Scratch::new("ring-panic");
     let file = file(&scratch);
     let (in_kernel, shared) = (InKernel::default(), shared());

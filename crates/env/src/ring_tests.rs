@@ -1,4 +1,4 @@
-//! Which operation the kernel is asked for.
+//! The operations that the kernel is asked for.
 
 use std::io::Write as _;
 
@@ -7,10 +7,10 @@ use crate::disk_tests::Scratch;
 use crate::{ALIGN, Disk, Open, OsDisk};
 use io_uring::opcode;
 
-/// Bytes of a memory that a read is for.
+/// A part of a memory, as the target of a read.
 struct Part(IoMemory, usize, usize);
 
-// SAFETY: the memory stays as long as the part has it, and nobody reads or writes it here.
+// SAFETY: the part keeps the memory alive, and nobody reads or writes it here.
 unsafe impl ReadTarget for Part {
     fn buffer(&mut self) -> &mut [u8] {
         // SAFETY: the test's parts are inside the memory.
@@ -20,7 +20,7 @@ unsafe impl ReadTarget for Part {
 }
 
 #[test]
-fn what_lies_in_one_registered_buffer_goes_by_it_and_all_else_by_its_address() {
+fn only_transfers_within_one_buffer_use_it() {
     let limits = Limits { buffer: 4 * ALIGN, buffers: 2 };
     let (memory, other) = (IoMemory::new(8 * ALIGN, ALIGN), IoMemory::new(ALIGN, ALIGN));
     let mut table = Table::new(limits);

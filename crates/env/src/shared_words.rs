@@ -1,10 +1,11 @@
-//! Memory that several processes map: words in a file without a name (memfd).
+//! Memory shared by several processes: words in an anonymous file (memfd).
 //!
 //! # Invariants
-//! 1. The file is sealed against shrinking before anybody maps it: a mapped page is always there.
-//! 2. The words are reached as atomics alone.
+//! 1. The file is sealed against shrinking before any process maps it, so a mapped page always
+//!    exists.
+//! 2. The words are accessed only as atomics.
 //!
-//! A process that dies leaves the words as they are; the memory is gone with the last process that
+//! If a process dies, the words stay as they are. The memory is freed with the last process that
 //! maps it.
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
@@ -15,28 +16,28 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::slice;
-// Not those of a model checker: the memory belongs to other processes, too.
+// The standard library's atomics, not a model checker's: other processes use the memory, too.
 use std::sync::atomic::AtomicU64;
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// 64-bit words shared by processes, at first zeros.
+/// 64-bit words shared by processes, initially zeros.
 pub struct SharedWords {
     start: NonNull<AtomicU64>,
     words: usize,
     file: OwnedFd,
 }
 
-// SAFETY: the mapping belongs to the value and not to a thread, and its words are atomics.
+// SAFETY: the mapping belongs to the value, not to a thread, and its words are atomics.
 unsafe impl Send for SharedWords {}
-// SAFETY: as above; shared access gives out atomics alone (invariant 2).
+// SAFETY: as above; shared access exposes only atomics (invariant 2).
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// Makes a file of `words` zeros and maps it. Memory is taken as words are touched.
+    /// Creates a file of `words` zeros and maps it. Memory is allocated as words are touched.
     ///
     /// # Errors
-    /// What the system says, or `InvalidInput` for no words.
+    /// The system's error, or `InvalidInput` if `words` is 0.
     pub fn create(name: &str, words: usize) -> io::Result<Self> {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let bytes = words.checked_mul(8).ok_or(io::ErrorKind::InvalidInput)?;
@@ -45,11 +46,10 @@ impl SharedWords {
         Self::map(file)
     }
 
-    /// Maps the file that another process made and described by [`SharedWords::path`].
+    /// Maps a file that another process created and published with [`SharedWords::path`].
     ///
     /// # Errors
-    /// What the system says, or `InvalidData` if the file is not one that [`SharedWords::create`]
-    /// made.
+    /// The system's error, or `InvalidData` if the file was not created by [`SharedWords::create`].
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::map(rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
     }
@@ -71,7 +71,8 @@ impl SharedWords {
         Ok(Self { start, words: bytes / 8, file })
     }
 
-    /// Where other processes of the same user open the file, as long as this process lives.
+    /// Returns the path under which other processes of the same user can open the file while this
+    /// process lives.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
@@ -82,16 +83,16 @@ impl Deref for SharedWords {
 
     #[inline]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: so many words are mapped, aligned to a page, until `self` is dropped, and cannot
-        // disappear (invariant 1); every bit pattern is a value, and nobody reaches them but by
-        // atomics (invariant 2).
+        // SAFETY: `words` words are mapped, page-aligned, until `self` is dropped, and cannot
+        // disappear (invariant 1). Every bit pattern is valid, and all accesses are atomic
+        // (invariant 2).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 }
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        // SAFETY: exactly what `map` mapped; no borrow of it outlives `self`.
+        // SAFETY: this is exactly what `map` mapped, and no borrow of it outlives `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.words * 8) };
         debug_assert!(unmapped.is_ok(), "a whole mapping can be unmapped");
     }
@@ -104,7 +105,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn two_mappings_are_of_the_same_words() {
+    fn two_mappings_share_the_words() {
         let made = SharedWords::create("words", 1000).unwrap();
         let opened = SharedWords::open(&made.path()).unwrap();
         assert_eq!((made.len(), opened.len()), (1000, 1000));
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_the_memory_away() {
+    fn file_cannot_be_resized() {
         let made = SharedWords::create("words", 8).unwrap();
         let file = std::fs::File::options().write(true).open(made.path()).unwrap();
         assert!(file.set_len(8).is_err());

@@ -1,18 +1,19 @@
-//! What one file holds: in the cache, on the medium, and in between.
+//! The content of one file: in the cache, on the medium, and in between.
 //!
 //! # Invariants
-//! 1. `now` is what a read sees; the medium has it too, but for the sectors in `unsynced` and
-//!    `stale`, and for the length if there are `lengths`.
-//! 2. A sector is in at most one of the two: in `unsynced` if a sync will write it, in `stale` if
-//!    nobody will. The first state in `unsynced`, the one in `stale`, is what the medium has.
+//! 1. `now` is what a read sees. The medium has the same, except for the sectors in `unsynced` and
+//!    `stale`, and for the length if `lengths` is not empty.
+//! 2. A sector is in at most one of `unsynced` and `stale`: in `unsynced` if a sync will write it,
+//!    in `stale` if nothing will. The medium has the first state in `unsynced`, or the state in
+//!    `stale`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::SECTOR;
 use crate::entropy::SeededEntropy;
 
-/// The most states that are remembered of one unsynced sector, and of a file's length; when there
-/// are more, the oldest unsynced one is forgotten.
+/// Maximum number of states remembered for an unsynced sector and for a file's length. Beyond it,
+/// the oldest unsynced state is forgotten.
 const VERSION_LIMIT: usize = 16;
 
 type Sector = [u8; SECTOR];
@@ -21,21 +22,22 @@ type Sector = [u8; SECTOR];
 #[derive(Default)]
 pub(super) struct Content {
     now: Vec<u8>,
-    /// For each sector changed since the last sync: its synced state, then each later one, with the
-    /// change's number. The last is in `now`.
+    /// For each sector changed since the last sync: its synced state, then each later state, with
+    /// the number of the change. The last state is in `now`.
     unsynced: BTreeMap<u64, Vec<(u64, Sector)>>,
-    /// Changes so far.
+    /// Number of changes so far.
     changes: u64,
-    /// The length at the last sync, then each later one; empty if it has not changed.
+    /// The length at the last sync, then each later length; empty if unchanged.
     lengths: Vec<usize>,
-    /// For each sector that was written, but never reaches the medium: what that has. `now` is the
-    /// cache's.
+    /// For each sector that was written but will never reach the medium: the medium's content.
+    /// `now` has the cache's.
     stale: BTreeMap<u64, Sector>,
-    /// The sectors that cannot be read until they are written again.
+    /// Sectors that cannot be read until they are rewritten.
     unreadable: BTreeSet<u64>,
-    /// Up to here the file has space, whatever its length; a crash may lose what was not written.
+    /// End of the allocated space, independent of the length. A crash may lose allocated space that
+    /// was not written.
     pub(super) allocated: usize,
-    /// Whether the file has no name any more, so that its bytes take no room.
+    /// True if the file has no name any more, so its bytes use no space.
     pub(super) unlinked: bool,
 }
 
@@ -55,12 +57,12 @@ impl Content {
         self.now.len()
     }
 
-    /// The bytes of space that the file takes.
+    /// Returns the bytes of space that the file uses.
     pub(super) fn space(&self) -> usize {
         self.now.len().max(self.allocated)
     }
 
-    /// How many bytes were read: less than `buf.len()` at the end of the file.
+    /// Returns the number of bytes read: less than `buf.len()` at the end of the file.
     pub(super) fn read(&self, buf: &mut [u8], start: usize) -> usize {
         let start = start.min(self.now.len());
         let n = buf.len().min(self.now.len() - start);
@@ -68,7 +70,7 @@ impl Content {
         n
     }
 
-    /// Writes in place or behind the end; a gap becomes zeros.
+    /// Writes in place or beyond the end; a gap reads as zeros.
     pub(super) fn write(&mut self, buf: &[u8], start: usize) {
         let end = start + buf.len();
         if buf.is_empty() {
@@ -82,8 +84,7 @@ impl Content {
         });
     }
 
-    /// A write that the medium acknowledges and does not do. With `cached`, reads see it for a
-    /// while all the same.
+    /// A write that the medium acknowledges but does not do. If `cached`, reads see it for a while.
     pub(super) fn write_lost(&mut self, buf: &[u8], start: usize, cached: bool) {
         self.write(buf, start);
         for number in sectors(start, start + buf.len()) {
@@ -96,7 +97,7 @@ impl Content {
         }
     }
 
-    /// A write that lands `at` another place, as far as the file reaches, and not in its own.
+    /// A write that lands at `at` instead of its own place, as far as the file reaches.
     pub(super) fn write_elsewhere(&mut self, buf: &[u8], start: usize, at: usize) {
         self.write_lost(buf, start, false);
         let at = at.min(self.now.len());
@@ -106,7 +107,7 @@ impl Content {
 
     pub(super) fn set_len(&mut self, len: usize) {
         let old = self.now.len();
-        // Lengthening adds zeros, which no remembered state of a sector contradicts.
+        // Extending adds zeros, which is consistent with every remembered state of a sector.
         self.change(len.min(old), old, |now| now.resize(len, 0));
     }
 
@@ -115,9 +116,9 @@ impl Content {
         self.lengths.clear();
     }
 
-    /// A sync that fails as Linux's does: some of the sectors are on the medium, all count as
-    /// clean, so that no later sync writes the others; whether the cache still has those, nobody
-    /// knows. The length is not concerned.
+    /// A sync that fails as on Linux: some of the sectors reach the medium, and all count as clean,
+    /// so no later sync writes the others. The cache may or may not still have those. The length is
+    /// not affected.
     pub(super) fn sync_failed(&mut self, random: &SeededEntropy) {
         let evicted = random.below(2) == 0;
         for (number, versions) in std::mem::take(&mut self.unsynced) {
@@ -131,14 +132,14 @@ impl Content {
         }
     }
 
-    /// Writes the sector that holds the byte back, as the system may at any time: it is at rest
-    /// then.
+    /// Writes back the sector that holds the byte, as the system may at any time. The sector is
+    /// then at rest.
     pub(super) fn write_back(&mut self, byte: usize) {
         self.unsynced.remove(&((byte / SECTOR) as u64));
     }
 
-    /// Flips a bit of a sector at rest; whether it did: not in a sector that is about to be
-    /// written, nor behind the end.
+    /// Flips a bit of a sector at rest. Returns false, without flipping, if the sector is unsynced
+    /// or the bit is beyond the end.
     pub(super) fn flip(&mut self, bit: u64) -> bool {
         let (byte, mask) = ((bit / 8) as usize, 1 << (bit % 8));
         let number = (byte / SECTOR) as u64;
@@ -152,7 +153,7 @@ impl Content {
         true
     }
 
-    /// Makes the sector that holds the byte unreadable until it is written again.
+    /// Makes the sector that holds the byte unreadable until it is rewritten.
     pub(super) fn wear_out(&mut self, byte: usize) {
         self.unreadable.insert((byte / SECTOR) as u64);
     }
@@ -161,14 +162,14 @@ impl Content {
         self.unreadable.range(sectors(start, start + len)).next().is_none()
     }
 
-    /// The same, all of it at rest.
+    /// Returns a copy whose content is all at rest.
     pub(super) fn at_rest(&self) -> Self {
         Self { now: self.now.clone(), unreadable: self.unreadable.clone(), ..Self::default() }
     }
 
-    /// What a crash may leave, torn between units of so many sectors.
+    /// Returns a state that a crash may leave, torn between units of `tear` sectors.
     pub(super) fn survivors(&self, random: &SeededEntropy, tear: u64) -> Self {
-        // In this many of 100 sectors the last state survives; in the others any earlier one.
+        // The last state survives in this percentage of sectors; any earlier state in the others.
         let kept_percent = [0, 10, 50, 90, 100][random.below(5) as usize];
         let choose = |versions: usize| match random.below(100) < kept_percent || versions == 1 {
             true => versions - 1,
@@ -193,7 +194,8 @@ impl Content {
                 .for_each(|(number, versions)| put(**number, &versions[choose(versions.len())].1));
             return Self { now, unreadable: self.unreadable.clone(), ..Self::default() };
         }
-        // Each unit as it was at one moment, as the system writes back a page of its cache.
+        // Each unit is as it was at one moment, because the system writes back whole pages of its
+        // cache.
         for unit in unsynced.chunk_by(|(a, _), (b, _)| *a / tear == *b / tear) {
             let mut moments: Vec<u64> =
                 unit.iter().flat_map(|(_, v)| v.iter().map(|(change, _)| *change)).collect();
@@ -216,7 +218,7 @@ impl Content {
         sector
     }
 
-    /// Lets the cache forget a sector: a read sees what the medium has.
+    /// Drops a sector from the cache: a read then sees the medium's content.
     fn evict(&mut self, number: u64) {
         if let Some(sector) = self.stale.remove(&number) {
             let start = self.now.len().min(number as usize * SECTOR);
@@ -225,8 +227,7 @@ impl Content {
         }
     }
 
-    /// Applies `change` and remembers the states before and after of the sectors from byte `start`
-    /// to `end`.
+    /// Applies `change`, and remembers the sectors from byte `start` to `end` before and after it.
     fn change(&mut self, start: usize, end: usize, change: impl FnOnce(&mut Vec<u8>)) {
         self.changes += 1;
         for number in sectors(start, end) {

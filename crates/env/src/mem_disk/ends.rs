@@ -1,5 +1,4 @@
-//! How the life of those who use a disk ends: by a crash of the machine, or by the death of their
-//! process alone.
+//! Crash of the machine, and death of the process that uses the disk.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,23 +7,22 @@ use super::space::Room;
 use super::{FaultProfile, MemDisk, Shared, guard};
 use crate::entropy::SeededEntropy;
 
-/// Sectors of a page of the system's cache.
+/// Sectors per page of the system's cache.
 const BLOCK: u64 = 8;
 
 impl MemDisk {
-    /// The disk that a crash now would leave, as `seed` decides. This one goes on. The new one has
-    /// the capacity and what is damaged at rest; it has no plan, no hook and no locks, may be
-    /// written, and fails no operations.
+    /// Returns the disk that a crash now would leave, as `seed` decides. This disk stays usable.
+    /// The new disk keeps the capacity and the damage at rest. It has no plan, hook or locks, is
+    /// writable, and fails no operations.
     pub fn crash(&self, seed: u64) -> MemDisk {
-        let tear = if guard(&self.shared.weather).tears_blocks { BLOCK } else { 1 };
+        let tear = if guard(&self.shared.profile).tears_blocks { BLOCK } else { 1 };
         let names = guard(&self.shared.names).survivors(&SeededEntropy::new(seed), tear);
         self.successor(names)
     }
 
-    /// The disk as the next process finds it when the one that uses this has been killed: all that
-    /// was written is there, synced or not, and a later crash may still lose what is not. Through
-    /// this one nothing can be changed any more. The new one has no plan, no hook and no locks, and
-    /// fails no operations.
+    /// Returns the disk as the next process finds it after the current one was killed. All written
+    /// data is there, synced or not; a later crash may still lose unsynced data. This disk can no
+    /// longer be changed. The new disk has no plan, hook or locks, and fails no operations.
     pub fn kill(&self) -> MemDisk {
         self.fail_after(0);
         self.set_faults(None);
@@ -33,29 +31,29 @@ impl MemDisk {
         self.successor(names)
     }
 
-    /// A disk with what can be read from this one, all of it synced. It has no plan, no hook and no
-    /// locks, and fails no operations.
+    /// Returns a disk with everything that can be read from this one, all of it synced. It has no
+    /// plan, hook or locks, and fails no operations.
     pub fn copy(&self) -> MemDisk {
         let names = guard(&self.shared.names).at_rest();
         self.successor(names)
     }
 
-    /// Has crashes of this disk and its successors tear files between blocks of 4 KiB, each of
-    /// which is then as it was at one moment, instead of between sectors.
+    /// Makes crashes of this disk and its successors tear files between 4 KiB blocks instead of
+    /// sectors. Each block is then as it was at one moment.
     pub fn tear_blocks(&self, blocks: bool) {
-        guard(&self.shared.weather).tears_blocks = blocks;
+        guard(&self.shared.profile).tears_blocks = blocks;
     }
 
     fn successor(&self, names: Names) -> MemDisk {
         let used = names.files.values().map(|content| guard(content).space() as u64).sum();
         let room = Room::new(used, self.shared.room.capacity());
-        let tears_blocks = guard(&self.shared.weather).tears_blocks;
-        let weather = Mutex::new(FaultProfile { tears_blocks, ..FaultProfile::default() });
+        let tears_blocks = guard(&self.shared.profile).tears_blocks;
+        let profile = Mutex::new(FaultProfile { tears_blocks, ..FaultProfile::default() });
         MemDisk {
             shared: Arc::new(Shared {
                 names: Mutex::new(names),
                 room,
-                weather,
+                profile,
                 ..Shared::default()
             }),
         }
@@ -77,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_process_loses_nothing_but_a_later_crash_does() {
+    fn kill_keeps_unsynced_data_until_a_crash() {
         let disk = MemDisk::new();
         let file = disk.open(Path::new("a"), Open::Create).unwrap();
         file.write_all_at(&[1; 512], 0).unwrap();
@@ -99,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_survives_as_it_was_at_one_moment() {
+    fn crash_keeps_each_block_atomic() {
         let disk = MemDisk::new();
         disk.tear_blocks(true);
         let file = disk.open(Path::new("a"), Open::Create).unwrap();
@@ -110,7 +108,7 @@ mod tests {
                 file.sync_data().unwrap();
             }
         }
-        // Only a part of the second block.
+        // Changes only a part of the second block.
         file.write_all_at(&[4; 512], 5120).unwrap();
         let mut torn = false;
         for seed in 0..200 {

@@ -1,42 +1,42 @@
-//! What may go wrong on a disk in memory, where, and how often: the fault plan.
+//! The fault plan of an in-memory disk: which faults occur, where, and how often.
 //!
-//! A plan divides the disk into zones, each with a role. The role says what the engine owes at a
-//! fault, and a plan holds no fault that the role is not asked about: a test that fails under a
-//! plan has found a bug, not a wish.
+//! A plan divides the disk into zones, each with a role. The role says what the engine must
+//! guarantee under a fault. A plan contains only faults that its roles cover, so a test that fails
+//! under a plan has found a bug.
 //!
-//! | role   | the rest goes on    | stops, and says why     | finds the damage       | is not asked    |
-//! |--------|---------------------|-------------------------|------------------------|-----------------|
-//! | log    | short reads, delays | failing reads, writes,  | flipped bits,          | lost and        |
-//! |        |                     | syncs, names, opens,    | unreadable sectors     | misled writes   |
-//! |        |                     | lists                   |                        |                 |
-//! | pages  | short and failing   | failing writes, syncs,  | flipped bits,          | lost and        |
-//! |        | reads, delays       | names, opens, lists     | unreadable sectors     | misled writes   |
-//! | copies | short reads, delays | as the log              | flipped bits,          | lost and        |
-//! |        |                     |                         | unreadable sectors     | misled writes   |
-//! | root   | short reads, delays | as the log              | flipped bits,          | lost and        |
-//! |        |                     |                         | unreadable sectors     | misled writes   |
-//! | cache  | all                 | -                       | -                      | -               |
-//! | any    | -                   | -                       | all                    | -               |
+//! | role   | continues           | stops with the reason  | detects the damage | not covered   |
+//! |--------|---------------------|------------------------|--------------------|---------------|
+//! | log    | short reads, delays | failing reads, writes, | flipped bits,      | lost and      |
+//! |        |                     | syncs, names, opens,   | unreadable sectors | misled writes |
+//! |        |                     | lists                  |                    |               |
+//! | pages  | short and failing   | failing writes, syncs, | flipped bits,      | lost and      |
+//! |        | reads, delays       | names, opens, lists    | unreadable sectors | misled writes |
+//! | copies | short reads, delays | as the log             | flipped bits,      | lost and      |
+//! |        |                     |                        | unreadable sectors | misled writes |
+//! | root   | short reads, delays | as the log             | flipped bits,      | lost and      |
+//! |        |                     |                        | unreadable sectors | misled writes |
+//! | cache  | all                 | -                      | -                  | -             |
+//! | any    | -                   | -                      | all                | -             |
 //!
-//! Copies are those that mend torn pages; the root is what a start reads first; a cache is what
-//! could as well not be there. "Finds" means: an error that names the place, when something needs
-//! what is there; never a wrong answer, never a commit that is quietly gone. A write that was
-//! acknowledged and not done, or done elsewhere, leaves a place with an old content whose checksum
-//! is right, so that no checksum in the place itself can tell: role `any` is for showing that.
-//! Crashes, with unsynced writes lost, torn and out of order, a full disk and a read-only one are
-//! no matter of zones: every role goes on after them.
+//! Copies are the ones that repair torn pages. The root is what start-up reads first. A cache may
+//! be lost without harm. "Detects" means an error that names the place when the data is needed,
+//! never a wrong result or a silently lost commit. A write that was acknowledged but not done, or
+//! done elsewhere, leaves old content with a valid checksum, so no checksum in that place can
+//! detect it. Role `any` exists to demonstrate that. Zones do not matter for crashes (with unsynced
+//! writes lost, torn and reordered), a full disk and a read-only disk: every role continues after
+//! them.
 //!
 //! # Invariants
-//! 1. Each rule strikes at most as often as it says: that is the zone's budget.
-//! 2. At most one fault strikes an operation, besides a delay.
-//! 3. The same operations in the same order and the same seed give the same faults.
+//! 1. Each rule injects at most `times` faults: the zone's budget.
+//! 2. At most one fault hits an operation, besides a delay.
+//! 3. The same operations in the same order with the same seed give the same faults.
 //!
 //! # Locking
 //! One mutex, which is a leaf. A panic cannot occur under it.
 //!
 //! # Source
-//! TigerBeetle's storage simulator: faults are dealt so that the engine must, and can, survive
-//! them.
+//! TigerBeetle's storage simulator: faults are distributed so that the engine must, and can,
+//! survive them.
 
 use std::fmt;
 use std::io;
@@ -46,32 +46,32 @@ use std::time::Duration;
 
 use crate::entropy::SeededEntropy;
 
-/// What goes wrong.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// A read fails; the next one may succeed.
     FailedRead,
-    /// A sector of what is read cannot be read any more, by anyone, until it is written again.
+    /// A sector in the read range becomes unreadable for everyone until it is rewritten.
     UnreadableSector,
-    /// A read brings fewer bytes than were asked for and are there, at least one.
+    /// A read returns fewer bytes than requested and available, but at least one.
     ShortRead,
-    /// A bit of what is read has flipped at rest, for good: in what is synced, and in a cache in
-    /// what is not, too, as the system may have written it back.
+    /// A bit in the read range has permanently flipped at rest. It is in synced data; in a cache
+    /// also in unsynced data, as the system may have written it back.
     FlippedBit,
-    /// A write, or a change of the length, fails; a write may have done some of its sectors, from
-    /// the first on.
+    /// A write, or a change of the length, fails. A write may have written some of its sectors,
+    /// from the first on.
     FailedWrite,
-    /// A write is acknowledged and never reaches the medium; the cache may have it for a while.
+    /// A write is acknowledged but never reaches the medium; the cache may have it for a while.
     LostWrite,
-    /// A write is acknowledged and lands at another sector of the file.
+    /// A write is acknowledged but lands at another sector of the file.
     MisledWrite,
-    /// A sync of a file fails. Any of the unsynced sectors are on the medium; the others count as
-    /// clean, so that a later sync succeeds and writes nothing, and are gone at a crash, or at
+    /// A sync of a file fails. Any of the unsynced sectors may be on the medium. The others count
+    /// as clean, so a later sync succeeds without writing them; they are lost at a crash, or at
     /// once.
     FailedSync,
     /// Creating, renaming or removing a file, or syncing a directory, fails and changes nothing.
     FailedName,
-    /// A file cannot be opened, as when the process has too many files open.
+    /// A file cannot be opened, as when the process has too many open files.
     FailedOpen,
     /// A directory cannot be listed.
     FailedList,
@@ -79,36 +79,37 @@ pub enum Fault {
     Delay,
 }
 
-/// What a zone is for.
+/// The role of a zone's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The write-ahead log.
     Log,
-    /// Pages in their places.
+    /// Pages in their home locations.
     Pages,
-    /// Copies of pages, from which torn ones are mended.
+    /// Copies of pages, used to repair torn pages.
     Copies,
-    /// What a start must read before everything else.
+    /// What start-up must read before everything else.
     Root,
-    /// Further copies of pages, which nobody needs.
+    /// Additional copies of pages that are not needed.
     Cache,
-    /// Whatever the test says.
+    /// Unspecified; the test decides.
     Any,
 }
 
-/// What the engine owes at a fault, the strictest first.
+/// What the engine must do under a fault, the strictest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Duty {
-    /// Goes on; at most those who need what failed get an error.
+    /// Continues; at most the callers that need the failed operation get an error.
     GoesOn,
-    /// Stops with the reason; a new start finds everything that was acknowledged.
+    /// Stops with the reason; the next start finds everything that was acknowledged.
     Stops,
-    /// May lose what was hit, and says so to whoever needs it.
+    /// May lose the data that was hit, and reports that to callers that need it.
     Finds,
 }
 
 impl Role {
-    /// What the engine owes at such a fault in such a zone; `None` if it is not asked.
+    /// Returns the engine's duty under `fault` in a zone of this role; `None` if the role does not
+    /// cover it.
     pub fn duty(self, fault: Fault) -> Option<Duty> {
         match (self, fault) {
             (_, Fault::Delay | Fault::ShortRead)
@@ -129,19 +130,19 @@ impl Role {
     }
 }
 
-/// Which of the operations that a fault can hit it does hit.
+/// Selects which of the eligible operations a fault hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// All but the first so many.
+    /// All except the first N.
     After(u64),
-    /// One in so many, as the seed says.
+    /// One in N, as the seed decides.
     OneIn(u64),
 }
 
-/// For ever: as the number of times that a fault may strike.
+/// No limit on the number of times that a fault may occur.
 pub const FOR_EVER: u64 = u64::MAX;
 
-/// What the disk is asked for.
+/// Kinds of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpKind {
     /// A read of a file.
@@ -152,11 +153,11 @@ pub enum OpKind {
     SetLen,
     /// A sync of a file.
     Sync,
-    /// The creation, the renaming or the removal of a file, or a directory's sync or creation.
+    /// Creating, renaming or removing a file, or syncing or creating a directory.
     Name,
-    /// The opening of a file; neither delayed nor seen by a [`crate::Hook`].
+    /// Opening a file; neither delayed nor seen by a [`crate::Hook`].
     Open,
-    /// The listing of a directory; neither delayed nor seen by a [`crate::Hook`].
+    /// Listing a directory; neither delayed nor seen by a [`crate::Hook`].
     List,
 }
 
@@ -192,8 +193,8 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// The zone of the files for which `holds` says so, none of them hit by anything. A file has
-    /// the path under which it was opened.
+    /// Creates a zone without faults, for the files for which `holds` returns true. `holds` gets
+    /// the path under which the file was opened.
     pub fn new(
         role: Role,
         name: &'static str,
@@ -202,20 +203,20 @@ impl Zone {
         Self { role, name, holds: Box::new(holds), rules: Vec::new() }
     }
 
-    /// The zone of what lies under a directory, the directory itself included, or of one file.
+    /// Creates the zone of one file, or of a directory and everything below it.
     pub fn under(role: Role, name: &'static str, path: impl Into<PathBuf>) -> Self {
         let top = path.into();
         Self::new(role, name, move |path| path.starts_with(&top))
     }
 
-    /// Adds a fault that strikes at most `times` times.
+    /// Adds a fault that occurs at most `times` times.
     ///
     /// # Panics
-    /// If the role is not asked about it.
+    /// If the role does not cover the fault.
     pub fn fault(mut self, fault: Fault, when: When, times: u64) -> Self {
         assert!(
             self.role.duty(fault).is_some(),
-            "zone {}: {:?} is not asked about {fault:?}",
+            "zone {}: {:?} does not cover {fault:?}",
             self.name,
             self.role
         );
@@ -224,19 +225,19 @@ impl Zone {
     }
 }
 
-/// A fault that has struck.
+/// A fault that occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InjectedFault {
     /// The zone's name.
     pub zone: &'static str,
-    /// What the engine owes for it.
+    /// The engine's duty under it.
     pub duty: Duty,
-    /// What it was.
+    /// The kind of fault.
     pub fault: Fault,
-    /// What it hit.
+    /// The file or directory that it hit.
     pub path: PathBuf,
-    /// Where in the file, if a bit has flipped there: but for a cache not in a sector that is not
-    /// synced.
+    /// The position in the file of a flipped bit. Except in a cache, it is never in an unsynced
+    /// sector.
     pub at: Option<u64>,
 }
 
@@ -246,8 +247,8 @@ impl fmt::Display for InjectedFault {
     }
 }
 
-/// Zones with their faults, and how many have struck: shared by a disk and those that its crashes
-/// leave.
+/// Zones with their faults, and the faults that have occurred. A disk shares its plan with the
+/// disks that its crashes leave.
 pub struct FaultPlan {
     zones: Vec<Zone>,
     delay_limit: Duration,
@@ -256,20 +257,20 @@ pub struct FaultPlan {
 }
 
 struct State {
-    /// For each zone and rule: the operations that it could have hit, and those that it has hit.
+    /// For each zone and rule: the number of operations that were eligible, and the number hit.
     rules: Vec<Vec<(u64, u64)>>,
     struck: Vec<InjectedFault>,
 }
 
-/// What happens to an operation.
+/// The effect of the plan on one operation.
 #[derive(Default)]
 pub(super) struct Verdict {
-    /// With what is owed for it, and its number among all that have struck.
+    /// The fault, the duty under it, and its index among all faults that occurred.
     fault: Option<(Fault, Duty, usize)>,
     pub(super) delay: Duration,
 }
 
-/// A fault that strikes, and the numbers that say how.
+/// A fault that hits an operation, and the random numbers for its details.
 pub(super) struct FaultEffect {
     pub(super) fault: Fault,
     pub(super) duty: Duty,
@@ -286,7 +287,7 @@ impl FaultEffect {
         &self.plan.random
     }
 
-    /// Notes the byte that it has hit.
+    /// Records the position of the flipped bit.
     pub(super) fn hits(&self, at: u64) {
         if let Some(struck) = self.plan.state().struck.get_mut(self.number) {
             struck.at = Some(at);
@@ -295,15 +296,15 @@ impl FaultEffect {
 }
 
 impl FaultPlan {
-    /// A plan; a path belongs to the first zone that holds it. `delay_limit` bounds what one delay
-    /// takes.
+    /// Creates a plan. A path belongs to the first zone that holds it. `delay_limit` bounds a
+    /// single delay.
     pub fn new(seed: u64, delay_limit: Duration, zones: Vec<Zone>) -> Self {
         let rules = zones.iter().map(|zone| vec![(0, 0); zone.rules.len()]).collect();
         let state = Mutex::new(State { rules, struck: Vec::new() });
         Self { zones, delay_limit, random: SeededEntropy::new(seed), state }
     }
 
-    /// What has struck so far, delays left out.
+    /// Returns the faults so far, without delays.
     pub fn struck(&self) -> Vec<InjectedFault> {
         self.state().struck.clone()
     }
@@ -353,7 +354,7 @@ impl FaultPlan {
     }
 }
 
-/// What a broken medium says: EIO has no kind of its own.
+/// Returns the error of a broken medium: EIO has no `ErrorKind` of its own.
 pub(super) fn broken(what: &str, path: &Path) -> io::Error {
     io::Error::other(format!("{what} {}: input/output error (injected)", path.display()))
 }

@@ -1,34 +1,33 @@
-//! A disk in memory that loses, refuses and damages what a real one may: for tests and for the
+//! An in-memory disk that loses, refuses and damages data as a real disk may. For tests and for the
 //! simulation.
 //!
-//! What goes wrong by itself is a matter of a [`FaultPlan`], whose module states for each zone what
-//! the engine owes at which fault. What a test does to the disk by its own hand is here: crashes,
-//! room, read-only, flipped bits.
-//!
+//! A [`FaultPlan`] injects faults; its module states, for each zone, what the engine must guarantee
+//! under which fault. Tests trigger the other events directly: crashes, capacity, read-only mode,
+//! flipped bits.
 //! # Invariants
-//! 1. What was synced before [`MemDisk::crash`] is in the disk that it returns, byte for byte.
-//! 2. What was written but not synced survives a crash or not, each 512-byte sector by itself (or,
-//!    after [`MemDisk::tear_blocks`], each 4 KiB), as the seed says: every state that it has had
-//!    since its last sync is possible. So is every length that the file has had. A sector whose
-//!    content was lost but whose length survived reads as what was there before, or as zeros.
-//! 3. Names made, removed or changed since the directory's last sync survive as a prefix, in order,
-//!    for each directory by itself: the journal of a file system. Directories themselves survive at
-//!    once.
-//! 4. The same calls in the same order and the same seeds give the same disk.
-//! 5. After the operations granted by [`MemDisk::fail_after`] every operation that changes the disk
-//!    fails and changes nothing.
-//! 6. Files that have names take at most the capacity, unless that was lowered or a crash has
-//!    brought one back.
-//! 7. A crash is one moment for all names and files, whatever other threads do just then.
-//! 8. After [`MemDisk::kill`] all that was written is there, and is as unsynced as it was.
+//! 1. Data synced before [`MemDisk::crash`] is in the disk that it returns, byte for byte.
+//! 2. Data written but not synced may or may not survive a crash; the seed decides for each
+//!    512-byte sector (after [`MemDisk::tear_blocks`], for each 4 KiB block). Every state of a
+//!    sector since its last sync is possible, and so is every length of the file. A sector whose
+//!    content was lost but whose length survived reads as its previous content or as zeros.
+//! 3. Names created, removed or renamed since their directory's last sync survive as a prefix, in
+//!    order, separately for each directory: the journal of a file system. Directories themselves
+//!    survive at once.
+//! 4. The same calls in the same order with the same seeds give the same disk.
+//! 5. After the operations granted by [`MemDisk::fail_after`], every operation that changes the
+//!    disk fails and changes nothing.
+//! 6. Named files use at most the capacity, unless the capacity was lowered or a crash restored a
+//!    file.
+//! 7. A crash is atomic for all names and files, regardless of what other threads do.
+//! 8. After [`MemDisk::kill`] all written data is there, and its synced state is unchanged.
 //!
-//! Invariants 1 and 2 hold but for what the plan's faults and flipped bits have done.
+//! Invariants 1 and 2 hold except for the effects of the plan's faults and of flipped bits.
 //!
 //! # Locking
-//! `names` before the files' own mutexes, of which only a crash takes several, all of them; a
-//! file's own operations take only its own. A panic cannot occur under either. The fault plan's
-//! mutex is a leaf, and the hook runs before an operation with none held: under a model checker it
-//! may switch to another thread.
+//! `names` comes before the files' own mutexes. Only a crash takes several of those: all of them. A
+//! file's own operations take only its own. No code panics under either. The fault plan's mutex is
+//! a leaf. The hook runs before an operation with no mutex held, because it may switch threads
+//! under a model checker.
 //!
 //! # Source
 //! The sector model of SQLite's and FoundationDB's simulated disks; the failed sync follows Rebello
@@ -55,25 +54,24 @@ use self::space::{Gate, Room};
 use crate::disk::{Disk, DiskLock, File, Open};
 use crate::entropy::SeededEntropy;
 
-/// What a disk writes in one piece, in bytes.
+/// Unit of an atomic disk write, in bytes.
 const SECTOR: usize = 512;
 
-/// An operation that is about to be done.
+/// An operation that is about to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<'a> {
-    /// What is asked for.
+    /// The kind of operation.
     pub kind: OpKind,
     /// The file or directory.
     pub path: &'a Path,
-    /// How long it is to take beyond what it takes: the hook's to let pass, in whatever time there
-    /// is.
+    /// Extra latency of the operation. The hook lets it pass, in real or simulated time.
     pub delay: Duration,
 }
 
-/// Runs before each operation, on the thread that asks for it.
+/// Runs before each operation, on the calling thread.
 pub type Hook = Arc<dyn Fn(Operation<'_>) + Send + Sync>;
 
-/// A disk in memory. Clones are the same disk.
+/// A disk in memory. Clones share the disk.
 #[derive(Clone, Default)]
 pub struct MemDisk {
     shared: Arc<Shared>,
@@ -85,10 +83,10 @@ struct Shared {
     locks: Mutex<BTreeSet<PathBuf>>,
     gate: Gate,
     room: Room,
-    weather: Mutex<FaultProfile>,
+    profile: Mutex<FaultProfile>,
 }
 
-/// What comes over the operations.
+/// The faults and hooks that apply to operations.
 #[derive(Clone, Default)]
 struct FaultProfile {
     plan: Option<Arc<FaultPlan>>,
@@ -97,7 +95,7 @@ struct FaultProfile {
 }
 
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics under these mutexes, so that a poisoned one has sound content all the same.
+    // Nothing panics under these mutexes, so the content of a poisoned one is still consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -109,15 +107,15 @@ fn error(kind: io::ErrorKind, what: &str, path: &Path) -> io::Error {
     io::Error::new(kind, format!("{what} {}: {kind}", path.display()))
 }
 
-/// A byte position as an index of memory.
+/// Converts a byte position to a memory index.
 fn position(offset: u64) -> io::Result<usize> {
     usize::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge.into())
 }
 
 impl Shared {
-    /// Before an operation, with nothing locked: what strikes it.
+    /// Starts an operation, with no mutex held; returns the fault that hits it.
     fn begin(&self, kind: OpKind, path: &Path) -> Option<FaultEffect> {
-        let FaultProfile { plan, hook, .. } = guard(&self.weather).clone();
+        let FaultProfile { plan, hook, .. } = guard(&self.profile).clone();
         let verdict = plan.as_ref().map(|plan| plan.judge(kind, path)).unwrap_or_default();
         if let Some(hook) = hook.filter(|_| !matches!(kind, OpKind::Open | OpKind::List)) {
             hook(Operation { kind, path, delay: verdict.delay });
@@ -133,10 +131,15 @@ impl Shared {
         })
     }
 
-    /// As `admit`, for an operation on names, which a blow makes fail.
-    fn admit_name(&self, blow: Option<&FaultEffect>, what: &str, path: &Path) -> io::Result<()> {
+    /// Like `admit`, for an operation on names; any injected fault makes it fail.
+    fn admit_name(
+        &self,
+        injected: Option<&FaultEffect>,
+        what: &str,
+        path: &Path,
+    ) -> io::Result<()> {
         self.admit(what, path)?;
-        if blow.is_some() { Err(broken(what, path)) } else { Ok(()) }
+        if injected.is_some() { Err(broken(what, path)) } else { Ok(()) }
     }
 
     fn change_names(&self, names: &mut Names, change: Change) {
@@ -149,54 +152,53 @@ impl Shared {
 }
 
 impl MemDisk {
-    /// An empty disk.
+    /// Creates an empty disk.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets `operations` more operations that change the disk or sync it be done; all later ones
-    /// fail.
+    /// Allows `operations` more operations that change or sync the disk; all later ones fail.
     pub fn fail_after(&self, operations: u64) {
         self.shared.gate.grant(operations);
     }
 
-    /// How many operations that change the disk or sync it have been done so far, or were struck by
-    /// the plan.
+    /// Returns the number of operations so far that changed or synced the disk, or were hit by a
+    /// fault of the plan.
     pub fn operations(&self) -> u64 {
         self.shared.gate.done()
     }
 
-    /// Puts the disk under a plan, or under none.
+    /// Sets or removes the fault plan.
     pub fn set_faults(&self, plan: Option<Arc<FaultPlan>>) {
-        guard(&self.shared.weather).plan = plan;
+        guard(&self.shared.profile).plan = plan;
     }
 
-    /// Has `hook` run before each operation that reads, writes or syncs, whether it will succeed or
-    /// not.
+    /// Sets a hook that runs before each operation that reads, writes or syncs, whether or not it
+    /// will succeed.
     pub fn set_hook(&self, hook: Option<Hook>) {
-        guard(&self.shared.weather).hook = hook;
+        guard(&self.shared.profile).hook = hook;
     }
 
-    /// Sets how many bytes the files may take together. What grows beyond that fails with
-    /// `StorageFull`, a write after it has filled the rest.
+    /// Sets the total capacity of the files in bytes. Growth beyond it fails with `StorageFull`; a
+    /// write first fills the remaining space.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.room.set_capacity(bytes);
     }
 
-    /// How many bytes the files take together.
+    /// Returns the bytes that the files use.
     pub fn used(&self) -> u64 {
         self.shared.room.used()
     }
 
-    /// Makes all changes fail with `ReadOnlyFilesystem`, as file systems do that have found an
-    /// error of their own; or ends it.
+    /// Makes all changes fail with `ReadOnlyFilesystem`, as a file system does after an internal
+    /// error, or ends that.
     pub fn set_read_only(&self, read_only: bool) {
         self.shared.gate.set_read_only(read_only);
     }
 
-    /// Flips `count` bits at rest, one after the other, in the bytes `range` of a file, where
-    /// `seed` says; returns the numbers of those that it flipped, counted from the file's start:
-    /// none in sectors that are not synced, or behind the end.
+    /// Flips `count` bits at rest, one after another, in the byte range `range` of a file; `seed`
+    /// selects them. Returns the numbers of the bits flipped, counted from the start of the file.
+    /// Bits in unsynced sectors or beyond the end are skipped.
     pub fn flip_bits(
         &self,
         path: &Path,
@@ -224,7 +226,7 @@ impl Disk for MemDisk {
             return Err(broken("open", path));
         }
         let creates = how != Open::Existing && !guard(&self.shared.names).files.contains_key(path);
-        let blow = if creates { self.shared.begin(OpKind::Name, path) } else { None };
+        let injected = if creates { self.shared.begin(OpKind::Name, path) } else { None };
         let mut names = guard(&self.shared.names);
         let found = names.files.get(path).cloned();
         let content = match (found, how) {
@@ -240,7 +242,7 @@ impl Disk for MemDisk {
                 return Err(error(io::ErrorKind::NotFound, "open", path));
             }
             (None, _) => {
-                self.shared.admit_name(blow.as_ref(), "create", path)?;
+                self.shared.admit_name(injected.as_ref(), "create", path)?;
                 let content = names::Shared::default();
                 let change =
                     Change { from: None, to: Some((path.to_owned(), Arc::clone(&content))) };
@@ -257,12 +259,12 @@ impl Disk for MemDisk {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        let blow = self.shared.begin(OpKind::Name, path);
+        let injected = self.shared.begin(OpKind::Name, path);
         let mut names = guard(&self.shared.names);
         if path.ancestors().any(|ancestor| names.files.contains_key(ancestor)) {
             return Err(error(io::ErrorKind::AlreadyExists, "create directory", path));
         }
-        self.shared.admit_name(blow.as_ref(), "create directory", path)?;
+        self.shared.admit_name(injected.as_ref(), "create directory", path)?;
         names.dirs.extend(path.ancestors().map(Path::to_owned));
         Ok(())
     }
@@ -284,18 +286,18 @@ impl Disk for MemDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let blow = self.shared.begin(OpKind::Name, path);
+        let injected = self.shared.begin(OpKind::Name, path);
         let mut names = guard(&self.shared.names);
         if !names.files.contains_key(path) {
             return Err(error(io::ErrorKind::NotFound, "remove", path));
         }
-        self.shared.admit_name(blow.as_ref(), "remove", path)?;
+        self.shared.admit_name(injected.as_ref(), "remove", path)?;
         self.shared.change_names(&mut names, Change { from: Some(path.to_owned()), to: None });
         Ok(())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let blow = self.shared.begin(OpKind::Name, to);
+        let injected = self.shared.begin(OpKind::Name, to);
         let mut names = guard(&self.shared.names);
         let Some(content) = names.files.get(from).cloned() else {
             return Err(error(io::ErrorKind::NotFound, "rename", from));
@@ -306,7 +308,7 @@ impl Disk for MemDisk {
         if names.has_dir(to) {
             return Err(error(io::ErrorKind::IsADirectory, "rename to", to));
         }
-        self.shared.admit_name(blow.as_ref(), "rename to", to)?;
+        self.shared.admit_name(injected.as_ref(), "rename to", to)?;
         if from != to {
             let change = Change { from: Some(from.to_owned()), to: Some((to.to_owned(), content)) };
             self.shared.change_names(&mut names, change);
@@ -315,12 +317,12 @@ impl Disk for MemDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let blow = self.shared.begin(OpKind::Name, dir);
+        let injected = self.shared.begin(OpKind::Name, dir);
         let mut names = guard(&self.shared.names);
         if !names.has_dir(dir) {
             return Err(error(io::ErrorKind::NotFound, "sync directory", dir));
         }
-        self.shared.admit_name(blow.as_ref(), "sync directory", dir)?;
+        self.shared.admit_name(injected.as_ref(), "sync directory", dir)?;
         names.sync(dir);
         Ok(())
     }
@@ -358,7 +360,7 @@ impl MemFile {
         error(kind, what, &self.path)
     }
 
-    /// Takes room for the file to grow to `len` bytes; returns how far it can.
+    /// Reserves space for the file to grow to `len` bytes; returns the length that it can reach.
     fn room(&self, content: &Content, len: usize) -> usize {
         match len.checked_sub(content.space()) {
             Some(growth) if !content.unlinked => {
@@ -368,18 +370,18 @@ impl MemFile {
         }
     }
 
-    /// Gives back what [`MemFile::room`] has taken.
+    /// Releases the unused part of what [`MemFile::room`] reserved.
     fn give_back(&self, content: &Content, room: usize) {
         self.shared.room.give_back(room.saturating_sub(content.space()) as u64);
     }
 
-    /// Begins an operation that makes the file take `end` bytes, and takes the room.
+    /// Starts an operation that makes the file use `end` bytes, and reserves the space.
     fn resize(&self, what: &str, end: u64) -> io::Result<(MutexGuard<'_, Content>, usize)> {
-        let blow = self.shared.begin(OpKind::SetLen, &self.path);
+        let injected = self.shared.begin(OpKind::SetLen, &self.path);
         let end = position(end)?;
         let content = guard(&self.content);
         self.shared.admit(what, &self.path)?;
-        if blow.is_some() {
+        if injected.is_some() {
             return Err(broken(what, &self.path));
         }
         let room = self.room(&content, end);
@@ -402,7 +404,7 @@ impl MemFile {
         Ok(())
     }
 
-    /// Writes as much as there is room for, and says if that is not all.
+    /// Writes as much as there is space for; fails if that is not everything.
     fn write(&self, content: &mut Content, buf: &[u8], start: usize) -> io::Result<()> {
         if buf.is_empty() {
             return Ok(());
@@ -421,19 +423,19 @@ impl MemFile {
         Err(self.error(io::ErrorKind::StorageFull, "write"))
     }
 
-    /// A write that is struck.
-    fn write_badly(
+    /// Does a write that a fault hits.
+    fn write_faulty(
         &self,
-        blow: &FaultEffect,
+        injected: &FaultEffect,
         content: &mut Content,
         buf: &[u8],
         start: usize,
     ) -> io::Result<()> {
-        let random = blow.random();
+        let random = injected.random();
         let sectors = |bytes: usize| random.below((bytes / SECTOR) as u64 + 1) as usize * SECTOR;
-        match blow.fault {
+        match injected.fault {
             Fault::LostWrite => {
-                // The length is the file system's matter, not the lost sectors'.
+                // The length belongs to the file system, not to the lost sectors.
                 self.set_len_at_least(content, start + buf.len())?;
                 content.write_lost(buf, start, random.below(2) == 0);
                 Ok(())
@@ -453,26 +455,26 @@ impl MemFile {
 
 impl File for MemFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let blow = self.shared.begin(OpKind::Read, &self.path);
+        let injected = self.shared.begin(OpKind::Read, &self.path);
         let start = position(offset)?;
         let mut content = guard(&self.content);
         let there = buf.len().min(content.len().saturating_sub(start));
         let mut n = there;
-        if let Some(blow) = blow
+        if let Some(injected) = injected
             && there > 0
         {
-            let below = |bound: usize| blow.random().below(bound as u64) as usize;
-            match blow.fault {
+            let below = |bound: usize| injected.random().below(bound as u64) as usize;
+            match injected.fault {
                 Fault::ShortRead => n = 1 + below(there - 1),
                 Fault::UnreadableSector => content.wear_out(start + below(there)),
                 Fault::FlippedBit => {
                     let bit = (start * 8 + below(there * 8)) as u64;
-                    if blow.duty == Duty::GoesOn {
-                        // Nobody has to sync what nobody needs.
+                    if injected.duty == Duty::GoesOn {
+                        // A cache need not be synced, so an unsynced sector may already be at rest.
                         content.write_back((bit / 8) as usize);
                     }
                     if content.flip(bit) {
-                        blow.hits(bit / 8);
+                        injected.hits(bit / 8);
                     }
                 }
                 _ => return Err(broken("read", &self.path)),
@@ -485,23 +487,23 @@ impl File for MemFile {
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        let blow = self.shared.begin(OpKind::Write, &self.path);
+        let injected = self.shared.begin(OpKind::Write, &self.path);
         let start = position(offset)?;
         start.checked_add(buf.len()).ok_or(io::ErrorKind::FileTooLarge)?;
         let mut content = guard(&self.content);
         self.shared.admit("write", &self.path)?;
-        match blow {
-            Some(blow) => self.write_badly(&blow, &mut content, buf, start),
+        match injected {
+            Some(injected) => self.write_faulty(&injected, &mut content, buf, start),
             None => self.write(&mut content, buf, start),
         }
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let blow = self.shared.begin(OpKind::Sync, &self.path);
+        let injected = self.shared.begin(OpKind::Sync, &self.path);
         let mut content = guard(&self.content);
         self.shared.admit("sync", &self.path)?;
-        if let Some(blow) = blow {
-            content.sync_failed(blow.random());
+        if let Some(injected) = injected {
+            content.sync_failed(injected.random());
             return Err(broken("sync", &self.path));
         }
         content.sync();

@@ -1,6 +1,4 @@
-//! The names of a disk's files and directories: as they are, and as a crash may leave them.
-//!
-//! Invariant: `files` is `durable` with the changes in `unsynced` applied in order.
+//! The names of a disk's files and directories: the current ones, and those that a crash may leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +8,7 @@ use super::content::Content;
 use super::{guard, parent};
 use crate::entropy::SeededEntropy;
 
-/// A file, shared by its names and by those who have it open.
+/// A file, shared by its names and its open handles.
 pub(super) type Shared = Arc<Mutex<Content>>;
 
 type Files = BTreeMap<PathBuf, Shared>;
@@ -23,7 +21,7 @@ pub(super) struct Names {
     unsynced: Vec<Change>,
 }
 
-/// `from` loses its name and `to` gets the file, in one step; either may be missing.
+/// In one step, `from` loses its name and `to` gets the file. Either may be missing.
 #[derive(Clone)]
 pub(super) struct Change {
     pub(super) from: Option<PathBuf>,
@@ -31,7 +29,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// The directory in whose journal the change stands.
+    /// Returns the directory whose journal records the change.
     fn dir(&self) -> &Path {
         let path = self.to.as_ref().map(|(path, _)| path).or(self.from.as_ref());
         path.map_or(Path::new(""), |path| parent(path))
@@ -59,7 +57,7 @@ impl Names {
             || self.dirs.contains(path)
     }
 
-    /// Makes the change; returns the file that has no name any more for it, if there is one.
+    /// Applies the change; returns the file that lost its name, if any.
     pub(super) fn change(&mut self, change: Change) -> Option<Shared> {
         let loser = match (&change.from, &change.to) {
             (_, Some((to, _))) => self.files.get(to).cloned(),
@@ -82,7 +80,7 @@ impl Names {
         });
     }
 
-    /// The names and contents as they are now, all of it at rest.
+    /// Returns a copy of the current names and contents, all at rest.
     pub(super) fn at_rest(&self) -> Self {
         let copy = |content: &Shared| Arc::new(Mutex::new(guard(content).at_rest()));
         let files: Files =
@@ -90,7 +88,7 @@ impl Names {
         Self { dirs: self.dirs.clone(), durable: files.clone(), files, unsynced: Vec::new() }
     }
 
-    /// What a crash may leave, contents torn between units of so many sectors.
+    /// Returns a state that a crash may leave. Contents tear between units of `tear` sectors.
     pub(super) fn survivors(&self, random: &SeededEntropy, tear: u64) -> Self {
         let mut files = self.durable.clone();
         let mut by_dir: BTreeMap<&Path, Vec<&Change>> = BTreeMap::new();
@@ -101,7 +99,7 @@ impl Names {
             let survive = random.below(changes.len() as u64 + 1) as usize;
             changes[..survive].iter().for_each(|change| change.apply(&mut files));
         }
-        // All at one moment (invariant 7 of the disk). A file may survive under two names.
+        // Locks all files at once (invariant 7 of the disk). A file may survive under two names.
         let mut held = BTreeMap::new();
         for content in files.values() {
             held.entry(Arc::as_ptr(content)).or_insert_with(|| guard(content));

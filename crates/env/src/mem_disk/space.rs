@@ -1,13 +1,13 @@
-//! How much room a disk in memory has, and whether it may be changed at all.
+//! Space and write permission of a disk in memory.
 //!
-//! A file takes its length, sparse or not, or what was allocated beyond it, as long as it has a
-//! name; names take nothing.
+//! A file with a name uses the larger of its length, sparse or not, and its allocated space. Names
+//! use nothing.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Counts the operations that change the disk, and refuses them once the granted ones are used up,
-/// or all of them.
+/// Counts the operations that change the disk. Refuses them after the granted number, or in
+/// read-only mode.
 pub(super) struct Gate {
     done: AtomicU64,
     limit: AtomicU64,
@@ -24,7 +24,7 @@ impl Default for Gate {
     }
 }
 
-// Relaxed, everywhere in this file: counts and switches that order no other memory.
+// Relaxed, everywhere in this file: counters and switches that order no other memory.
 impl Gate {
     pub(super) fn pass(&self) -> Result<(), Refusal> {
         if self.read_only.load(Ordering::Relaxed) {
@@ -65,7 +65,7 @@ impl Refusal {
     }
 }
 
-/// Bytes taken and bytes in all.
+/// Used and total bytes.
 pub(super) struct Room {
     used: AtomicU64,
     capacity: AtomicU64,
@@ -82,7 +82,7 @@ impl Room {
         Self { used: AtomicU64::new(used), capacity: AtomicU64::new(capacity) }
     }
 
-    /// Takes up to `bytes`; returns how many there were.
+    /// Reserves up to `bytes`; returns the number reserved.
     pub(super) fn take(&self, bytes: u64) -> u64 {
         let capacity = self.capacity();
         let mut taken = 0;
@@ -90,7 +90,7 @@ impl Room {
             taken = bytes.min(capacity.saturating_sub(used));
             Some(used + taken)
         };
-        // It cannot fail: the closure always returns a value.
+        // Cannot fail: the closure always returns a value.
         let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         taken
     }

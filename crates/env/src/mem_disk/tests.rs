@@ -1,4 +1,4 @@
-//! What the disk in memory loses at a crash, refuses, and damages.
+//! What the in-memory disk loses in a crash, refuses, and damages.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use super::*;
 use crate::disk_tests::{content, kind};
 use crate::{Clock, ManualClock};
 
-/// A disk with a synced file `f` of three sectors of 1.
+/// Returns a disk with a synced file `f` of three sectors of ones.
 fn synced() -> (MemDisk, Arc<dyn File>) {
     let disk = MemDisk::new();
     let file = disk.open(Path::new("f"), Open::Create).expect("created");
@@ -28,8 +28,8 @@ fn after_crash(disk: &MemDisk, seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_synced_survives() {
-    // Invariant 1 of the disk in memory.
+fn synced_data_survives_a_crash() {
+    // Invariant 1 of the in-memory disk.
     let (disk, file) = synced();
     file.write_all_at(&[2; 512], 0).expect("written");
     file.sync_data().expect("synced");
@@ -40,7 +40,7 @@ fn what_was_synced_survives() {
 }
 
 #[test]
-fn an_unsynced_sector_has_any_of_its_states() {
+fn unsynced_sector_keeps_any_of_its_states() {
     // Invariants 2 and 4.
     let (disk, file) = synced();
     file.write_all_at(&[2; 1536], 0).expect("written");
@@ -48,7 +48,7 @@ fn an_unsynced_sector_has_any_of_its_states() {
     let mut seen = BTreeSet::new();
     for seed in 0..1000 {
         let bytes = after_crash(&disk, seed);
-        assert_eq!(bytes, after_crash(&disk, seed), "a seed names one outcome");
+        assert_eq!(bytes, after_crash(&disk, seed), "a seed determines the outcome");
         let sectors: Vec<_> = bytes.chunks(512).map(|sector| (sector[0], sector[511])).collect();
         seen.insert(sectors);
     }
@@ -94,9 +94,9 @@ fn unsynced_names_survive_as_a_prefix() {
 }
 
 #[test]
-fn a_crash_is_one_moment_for_all_files() {
-    // Invariant 7. A count is synced in one file before it is written in the other; many files
-    // between them make the crash long.
+fn crash_is_atomic_across_files() {
+    // Invariant 7. A count is synced in one file before it is written to the other. The many files
+    // in between make the crash take long.
     let disk = MemDisk::new();
     let create = |name: String| disk.open(Path::new(&name), Open::Create).expect("created");
     let first = create("0".to_owned());
@@ -132,7 +132,7 @@ fn a_crash_is_one_moment_for_all_files() {
 }
 
 #[test]
-fn a_failing_disk_changes_nothing_more() {
+fn failing_disk_changes_nothing() {
     // Invariant 5.
     let (disk, file) = synced();
     let before = disk.operations();
@@ -152,7 +152,7 @@ fn seeds(mut check: impl FnMut(u64)) {
     (0..200).for_each(&mut check);
 }
 
-/// A synced disk under a plan of one fault, anywhere.
+/// Returns a synced disk under a plan with one fault, anywhere.
 fn under(
     fault: Fault,
     when: When,
@@ -173,7 +173,7 @@ fn read(file: &dyn File) -> std::io::Result<Vec<u8>> {
 }
 
 #[test]
-fn a_read_fails_so_often_as_the_plan_says() {
+fn reads_fail_as_often_as_planned() {
     let (_disk, file, plan) = under(Fault::FailedRead, When::After(1), 2, 0);
     let reads: Vec<bool> = (0..5).map(|_| read(&*file).is_ok()).collect();
     assert_eq!(reads, [true, false, false, true, true]);
@@ -186,13 +186,13 @@ fn a_read_fails_so_often_as_the_plan_says() {
 }
 
 #[test]
-fn an_unreadable_sector_can_be_written_and_read_again() {
+fn rewriting_repairs_an_unreadable_sector() {
     let mut worn = BTreeSet::new();
     seeds(|seed| {
         let (disk, file, _) = under(Fault::UnreadableSector, When::After(0), 1, seed);
         assert!(read(&*file).is_err() && read(&*file).is_err(), "for good");
         let after = disk.crash(seed).open(Path::new("f"), Open::Existing).expect("opened");
-        assert!(read(&*after).is_err(), "a crash mends nothing");
+        assert!(read(&*after).is_err(), "a crash repairs nothing");
         let mut sector = [0; 512];
         let unreadable: Vec<u64> =
             (0..3).filter(|at| file.read_exact_at(&mut sector, at * 512).is_err()).collect();
@@ -205,7 +205,7 @@ fn an_unreadable_sector_can_be_written_and_read_again() {
 }
 
 #[test]
-fn a_short_read_brings_the_beginning() {
+fn short_read_returns_a_prefix() {
     seeds(|seed| {
         let (_disk, file, _) = under(Fault::ShortRead, When::OneIn(2), FOR_EVER, seed);
         let mut buf = [9; 1536];
@@ -232,7 +232,7 @@ fn a_flipped_bit_stays_flipped() {
 }
 
 #[test]
-fn in_a_cache_a_bit_flips_before_it_is_synced_too() {
+fn cache_bits_may_flip_before_a_sync() {
     for (role, flips) in [(Role::Cache, true), (Role::Pages, false)] {
         let (disk, file) = synced();
         file.write_all_at(&[2; 1536], 0).expect("written");
@@ -241,8 +241,8 @@ fn in_a_cache_a_bit_flips_before_it_is_synced_too() {
         let bytes = read(&*file).expect("read");
         let flipped: u32 = bytes.iter().map(|byte| (byte ^ 2).count_ones()).sum();
         assert_eq!(flipped, u32::from(flips), "{role:?}");
-        // Of a sector in which a bit has flipped there is no other state; of the others the one
-        // before, too.
+        // A sector with a flipped bit has no other state; the other sectors also have the previous
+        // one.
         let mut states: [BTreeSet<Vec<u8>>; 3] = Default::default();
         for seed in 0..100 {
             let left = after_crash(&disk, seed);
@@ -259,7 +259,7 @@ fn in_a_cache_a_bit_flips_before_it_is_synced_too() {
 }
 
 #[test]
-fn bits_are_flipped_where_a_test_says() {
+fn flip_bits_stays_in_range_and_at_rest() {
     let (disk, file) = synced();
     let flipped = disk.flip_bits(Path::new("f"), 600..700, 5, 3).expect("flipped");
     assert!(
@@ -278,7 +278,7 @@ fn bits_are_flipped_where_a_test_says() {
 }
 
 #[test]
-fn a_failed_write_has_done_a_beginning() {
+fn failed_write_leaves_a_prefix() {
     let mut done = BTreeSet::new();
     seeds(|seed| {
         let (_disk, file, _) = under(Fault::FailedWrite, When::After(0), 1, seed);
@@ -292,9 +292,9 @@ fn a_failed_write_has_done_a_beginning() {
     assert_eq!(done.into_iter().collect::<Vec<_>>(), [0, 512, 1024, 1536]);
 }
 
-/// The next sync succeeds and has written nothing; a crash shows it, or at once a read.
+/// The next sync succeeds without writing anything; a crash shows that, or immediately a read.
 #[test]
-fn a_failed_sync_forgets_what_it_has_not_written() {
+fn failed_sync_drops_unwritten_sectors() {
     let mut seen = BTreeSet::new();
     seeds(|seed| {
         let (disk, file, _) = under(Fault::FailedSync, When::After(0), 1, seed);
@@ -313,7 +313,7 @@ fn a_failed_sync_forgets_what_it_has_not_written() {
 }
 
 #[test]
-fn a_lost_write_is_not_there_after_a_sync() {
+fn lost_write_is_missing_after_a_sync() {
     let mut cached = BTreeSet::new();
     seeds(|seed| {
         let (disk, file, _) = under(Fault::LostWrite, When::After(0), 1, seed);
@@ -342,7 +342,7 @@ fn a_misled_write_lands_elsewhere() {
 }
 
 #[test]
-fn names_fail_and_nothing_has_changed() {
+fn failed_name_operations_change_nothing() {
     let (disk, _file, _) = under(Fault::FailedName, When::After(0), 4, 0);
     let (f, g) = (Path::new("f"), Path::new("g"));
     assert_eq!(kind(disk.rename(f, g)), Some(ErrorKind::Other));
@@ -355,7 +355,7 @@ fn names_fail_and_nothing_has_changed() {
 
 /// Invariant 6.
 #[test]
-fn a_full_disk_fills_the_rest_and_takes_back_room() {
+fn full_disk_fills_up_and_reuses_freed_space() {
     let (disk, file) = synced();
     disk.set_capacity(2048);
     assert_eq!(disk.used(), 1536);
@@ -388,7 +388,7 @@ fn a_full_disk_fills_the_rest_and_takes_back_room() {
 }
 
 #[test]
-fn a_read_only_disk_is_read() {
+fn read_only_disk_allows_reads() {
     let (disk, file) = synced();
     disk.set_read_only(true);
     let read_only = Some(ErrorKind::ReadOnlyFilesystem);
@@ -402,9 +402,9 @@ fn a_read_only_disk_is_read() {
     file.write_all_at(&[2], 0).expect("written");
 }
 
-/// Delays are the hook's to let pass: here by a clock that only it moves.
+/// The hook lets delays pass: here with a clock that only the hook advances.
 #[test]
-fn delays_take_virtual_time() {
+fn delays_take_simulated_time() {
     let (disk, file, plan) = under(Fault::Delay, When::OneIn(2), 60, 5);
     let clock = Arc::new(ManualClock::new(0));
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -427,10 +427,10 @@ fn delays_take_virtual_time() {
         "{late}"
     );
     assert_eq!(clock.monotonic(), seen.iter().map(|(_, delay)| *delay).sum());
-    assert!(plan.struck().is_empty(), "a delay is no fault that anyone could owe something for");
+    assert!(plan.struck().is_empty(), "a delay creates no duty");
 }
 
-/// Invariant 1 of the plan, and that zones are apart.
+/// Invariant 1 of the plan, and zones are independent.
 #[test]
 fn a_zone_has_its_own_budget() {
     let disk = MemDisk::new();
@@ -468,12 +468,12 @@ fn a_zone_has_its_own_budget() {
 }
 
 #[test]
-#[should_panic(expected = "zone log: Log is not asked about LostWrite")]
-fn a_zone_takes_no_fault_beyond_its_role() {
+#[should_panic(expected = "zone log: Log does not cover LostWrite")]
+fn zone_refuses_faults_outside_its_role() {
     drop(Zone::under(Role::Log, "log", "wal").fault(Fault::LostWrite, When::After(0), 1));
 }
 
-/// Invariant 4, under all faults at once.
+/// Invariant 4, with all faults at once.
 #[test]
 fn the_same_seed_gives_the_same_disk() {
     let run = |seed: u64| {
@@ -520,9 +520,9 @@ fn the_same_seed_gives_the_same_disk() {
     assert!(run(1) == run(1) && run(2) == run(2) && run(1) != run(2));
 }
 
-/// Invariant 6, with space that is taken before it is used.
+/// Invariant 6, with space that is allocated before use.
 #[test]
-fn allocated_space_is_taken_once_and_needs_no_more() {
+fn allocated_space_counts_once() {
     let disk = MemDisk::new();
     let file = disk.open(Path::new("a"), Open::Create).unwrap();
     disk.set_capacity(4096);
