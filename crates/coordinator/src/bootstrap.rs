@@ -4,7 +4,7 @@
 
 use crate::catalog_rows::{self, CATALOG_TREE};
 use clearway_ir::Catalog;
-use clearway_storage::{Node, OpenError, OpenErrorKind, Store, patiently};
+use clearway_storage::{Node, OpenError, OpenErrorKind, Store, retry_blocking};
 use clearway_types::TreeId;
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
@@ -18,12 +18,12 @@ pub(crate) fn cannot_read(error: std::io::Error) -> OpenError {
 pub(crate) fn load_catalog(node: &Node, stores: &mut [Store]) -> Result<Catalog, OpenError> {
     let home = &mut stores[0];
     if !home.has_tree(CATALOG_TREE) {
-        patiently(node.pool(), || home.create_tree(CATALOG_TREE))?;
+        retry_blocking(node.pool(), || home.create_tree(CATALOG_TREE))?;
     }
     let mut tables = Vec::new();
     let mut after: Bound<Vec<u8>> = Bound::Unbounded;
     let mut bad = None;
-    patiently(node.pool(), || {
+    retry_blocking(node.pool(), || {
         let from = after.clone();
         home.scan(
             CATALOG_TREE,
@@ -63,7 +63,8 @@ pub(crate) fn drop_orphans(
         for tree in orphans {
             tracing::info!(partition = %store.partition(), %tree, "dropping a tree that no table owns");
             loop {
-                match patiently(node.pool(), || store.drop_tree(tree)).map_err(OpenError::from) {
+                match retry_blocking(node.pool(), || store.drop_tree(tree)).map_err(OpenError::from)
+                {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) if error.hindrance() == OpenErrorKind::Damaged => {

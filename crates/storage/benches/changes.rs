@@ -1,10 +1,12 @@
-//! Instructions that a logged change of one row takes, and that its rollback takes: additions
-//! beside updates that read the row first.
+//! Counts the instructions of a logged change of one row, and of its rollback: additions compared
+//! with updates that read the row first.
 //!
 //! `cargo bench -p clearway-storage --bench changes`
 //!
-//! One partition on a disk in memory, rows of 100 bytes of which 4 change, all pages resident. Of
-//! the rounds the median is told: the log changes its segment in some of them. Only this thread's
+//! It uses one partition on an in-memory disk, with rows of 100 bytes of which 4 change, and all
+//! pages resident. It reports the median of the rounds, because the log changes its segment in some
+//! of them. It counts only this thread's instructions, with the processor's trap flag. Without
+//! traps it counts nothing.
 //! instructions are counted, by the processor's trap flag; where there are no traps, nothing is.
 
 #[path = "../../latch/benches/steps/mod.rs"]
@@ -12,7 +14,8 @@ mod steps;
 
 use clearway_env::MemDisk;
 use clearway_storage::{
-    Addend, Addends, Incremented, Node, NodeConfig, Store, TxnLog, TxnMode, patiently, rowid_key,
+    Addend, Addends, Incremented, Node, NodeConfig, Store, TxnLog, TxnMode, retry_blocking,
+    rowid_key,
 };
 use clearway_types::TreeId;
 use std::cell::{Cell, RefCell};
@@ -21,12 +24,12 @@ use std::sync::Arc;
 
 const TREE: TreeId = TreeId(1);
 const ROWS: u64 = 10_000;
-/// Changes of a kind that are counted, an odd number.
+/// Number of changes of each kind, an odd number.
 const ROUNDS: usize = 31;
-/// Where the integer is.
+/// Offset of the integer.
 const OFFSET: usize = 20;
 
-/// Reads a row, adds to an integer in a copy of it, and changes the row to that.
+/// Reads a row, adds to an integer in a copy, and updates the row to the copy.
 fn update(store: &mut Store, log: &mut TxnLog, key: &[u8]) {
     let mut row = [0; 100];
     let found = store.get(TREE, key, &mut |value| row.copy_from_slice(value));
@@ -48,7 +51,7 @@ fn rollback(store: &mut Store, log: &mut TxnLog) {
     assert!(store.rollback(log, 0, &mut |_, _, _| {}).is_ok(), "it is resident");
 }
 
-/// The median of the instructions of `change`, for one row after the other.
+/// Returns the median number of instructions of `change`, over successive rows.
 fn count(change: impl Fn(&[u8])) -> Option<u64> {
     let number = Cell::new(0);
     let next = || {
@@ -66,9 +69,9 @@ fn main() {
     let config = NodeConfig { partitions: Some(1), ..NodeConfig::default() };
     let mut node = Node::open(disk, Path::new("/changes"), config).expect("it opens");
     let mut store = node.take_stores().pop().expect("a partition");
-    patiently(node.pool(), || store.create_tree(TREE)).expect("a new tree");
+    retry_blocking(node.pool(), || store.create_tree(TREE)).expect("a new tree");
     for n in 0..ROWS {
-        patiently(node.pool(), || store.insert_autocommit(TREE, &rowid_key(n), &[7; 100]))
+        retry_blocking(node.pool(), || store.insert_autocommit(TREE, &rowid_key(n), &[7; 100]))
             .expect("a row");
     }
     let state = RefCell::new((store, TxnLog::new(node.alloc_txn_id())));

@@ -1,12 +1,14 @@
-//! How long a recovery takes, against the bytes of log that it has to read, on a real directory.
+//! Measures the duration of a recovery against the bytes of log that it must read, on a real
+//! directory.
 //!
 //! `cargo bench -p clearway-storage --bench recovery [-- --quick]`
 //!
-//! Each run makes a table, takes a checkpoint, changes rows at random until the log has grown by so
-//! much, and stops without another checkpoint and with a transaction open; then the directory is
-//! opened. Rows: 80 bytes, changes of 8 of them; one in ten changes inserts or deletes, half of
-//! them are general transactions' of ten changes each. What is measured is the whole of the open,
-//! the checkpoint at its end included. The files are in the operating system's cache.
+//! Each run creates a table and takes a checkpoint. It then changes rows at random until the log
+//! has grown by the given amount, and stops with an open transaction and without another
+//! checkpoint. Then it opens the directory. Rows have 80 bytes, of which changes modify 8. One in
+//! ten changes inserts or deletes; half of the changes belong to general transactions of ten
+//! changes each. The measurement covers the whole open, including the checkpoint at its end. The
+//! files are in the operating system's cache.
 
 use clearway_env::{Entropy, OsDisk, SeededEntropy};
 use clearway_storage::{Blocked, Node, NodeConfig, Store, TxnLog, TxnMode, rowid_key as key};
@@ -19,7 +21,7 @@ const TREE: TreeId = TreeId(1);
 const PARTITIONS: u16 = 4;
 
 struct Case {
-    /// What there is to say of the table's size.
+    /// A note on the table's size.
     what: &'static str,
     rows: u64,
     frames: u32,
@@ -40,7 +42,7 @@ fn below(random: &SeededEntropy, n: u64) -> u64 {
     random.u64() % n
 }
 
-/// A directory below the build's own, removed at the end.
+/// A directory below the build directory, removed at the end.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -63,7 +65,7 @@ impl Drop for Dir {
     }
 }
 
-/// Whether only the shortest run is wanted: also under `cargo test --benches`.
+/// Returns true if only the shortest run is wanted, also under `cargo test --benches`.
 fn quick() -> bool {
     let args: Vec<String> = std::env::args().collect();
     args.iter().any(|arg| arg == "--quick") || !args.iter().any(|arg| arg == "--bench")
@@ -92,9 +94,9 @@ fn run<T>(
     }
 }
 
-/// Makes a directory that has `log_mb` of log after its last checkpoint.
+/// Creates a directory with `log_mb` of log after its last checkpoint.
 fn prepare(dir: &Dir, case: &Case) {
-    // The pool holds all, so that making the log takes little time.
+    // The pool holds everything, so that creating the log is fast.
     let config = NodeConfig { frames: 1 << 16, ..config(case) };
     let mut node = Node::open(Arc::new(OsDisk), dir.path(), config).expect("a directory");
     let mut stores = node.take_stores();
@@ -178,7 +180,7 @@ fn main() {
             node.shutdown();
         }
     }
-    // A tiny run says nothing about speed: it shows that the benchmark works.
+    // A tiny run says nothing about speed, but shows that the benchmark works.
     if short && !quick() {
         println!("short of the bar");
     }

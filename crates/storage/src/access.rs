@@ -1,4 +1,4 @@
-//! Who else may write to what a server believes.
+//! Checks that other users cannot write to a data directory.
 
 use std::path::Path;
 
@@ -6,8 +6,9 @@ use clearway_env::Disk;
 
 use crate::error::OpenError;
 
-/// Refuses a data directory, or one that is to become one, if other users may write to it or to
-/// what is in it. What they may read is the owner's choice. Links that lead elsewhere are followed.
+/// Refuses a data directory if other users may write to it or to a file in it. Also checks a
+/// directory that is about to become a data directory. Read permission is the owner's choice.
+/// Symbolic links are followed.
 pub(crate) fn refuse_shared(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     let io = || OpenError::io(format!("cannot look into {}", dir.display()));
     let mut ours = vec![dir.to_owned()];

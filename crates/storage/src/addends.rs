@@ -1,24 +1,22 @@
-//! Additions to integers of a value: what is logged as undo is what was added, not what was there.
+//! Additions to integers in a value. The undo record holds the amount added, not the old value.
 //!
 //! Invariants
-//! 1. Additions wrap, so each has an inverse, and additions at the same offset with the same width,
-//!    or at disjoint places, commute. Callers never add to overlapping integers of one value.
-//! 2. What is applied or decoded has widths of 2, 4 or 8 bytes only.
+//! 1. Additions wrap, so each has an inverse. Additions at the same offset with the same width, or
+//!    at disjoint ranges, commute. Callers never add to overlapping integers of one value.
+//! 2. Widths are always 2, 4 or 8 bytes, also after decoding.
 //!
-//! Locking: none. A crash leaves what the log has (`record`).
-//!
-//! Source: O'Neil, "The Escrow Transactional Method" (1986); logical undo as in ARIES.
+//! Locking: none. After a crash, the log holds the additions (`record`).
 
 use std::ops::Range;
 
-/// What was added to one integer of a value.
+/// An amount added to one integer of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addend {
-    /// Where the integer starts in the value, in bytes.
+    /// Offset of the integer in the value, in bytes.
     pub offset: u16,
-    /// Bytes of the integer, little-endian: 2, 4 or 8.
+    /// Width of the integer in bytes (little-endian): 2, 4 or 8.
     pub width: u8,
-    /// What was added; in [`Addends`] it is within what `width` bytes can hold.
+    /// The amount added. In [`Addends`] it is within the range of `width` bytes.
     pub delta: i64,
 }
 
@@ -28,13 +26,13 @@ impl Addend {
         start..start + usize::from(self.width)
     }
 
-    /// The same with the delta that has the sign and the bits of its lowest `width` bytes.
+    /// Returns the addend with `delta` truncated to `width` bytes and sign-extended.
     fn wrapped(self) -> Self {
         let unused = 64 - 8 * u32::from(self.width);
         Self { delta: self.delta << unused >> unused, ..self }
     }
 
-    /// Adds to the integer, wrapping.
+    /// Adds `delta` to the integer, wrapping.
     ///
     /// # Panics
     /// If the integer does not have 2, 4 or 8 bytes.
@@ -46,10 +44,10 @@ impl Addend {
     }
 }
 
-/// Bytes of an encoded addend beside its delta.
+/// Encoded size of an addend without its delta, in bytes.
 const HEAD: usize = 3;
 
-/// The integers of one value that a change adds to: at most [`Addends::MOST`], without allocation.
+/// The additions of one change to one value: at most [`Addends::MOST`], stored without allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addends {
     all: [Addend; Addends::MOST],
@@ -57,11 +55,11 @@ pub struct Addends {
 }
 
 impl Addends {
-    /// Addends at most.
+    /// Maximum number of addends.
     pub const MOST: usize = 4;
 
-    /// Adds one, with a delta that wraps as the integer does; false: it is full, or the width is
-    /// not 2, 4 or 8.
+    /// Appends an addend; its delta wraps as the integer does. Returns false if the list is full or
+    /// the width is not 2, 4 or 8.
     pub fn push(&mut self, addend: Addend) -> bool {
         let place = self.all.get_mut(usize::from(self.len));
         let Some(place) = place.filter(|_| matches!(addend.width, 2 | 4 | 8)) else { return false };
@@ -70,12 +68,13 @@ impl Addends {
         true
     }
 
-    /// The addends in the order of their `push`.
+    /// Returns the addends in the order of their `push` calls.
     pub fn iter(&self) -> impl Iterator<Item = Addend> {
         self.all.into_iter().take(self.len.into())
     }
 
-    /// Adds to the value, wrapping; false (value untouched): an integer is not within the value.
+    /// Adds to the value, wrapping. Returns false and leaves the value untouched if an integer is
+    /// out of bounds.
     #[must_use]
     pub fn add_to(&self, value: &mut [u8]) -> bool {
         let fits = self.fits(value.len());
@@ -85,13 +84,13 @@ impl Addends {
         fits
     }
 
-    /// Takes back what [`Addends::add_to`] has done, whatever was added before or after it.
+    /// Reverses [`Addends::add_to`], regardless of other additions before or after it.
     #[must_use]
     pub fn subtract_from(&self, value: &mut [u8]) -> bool {
         self.negated().add_to(value)
     }
 
-    /// All additions to one value as one addend for each integer, in the order of the offsets.
+    /// Sums all additions to one value: one addend for each integer, ordered by offset.
     pub fn sum(added: &[Self]) -> Vec<Addend> {
         let mut sums: Vec<Addend> = Vec::new();
         for addend in added.iter().flat_map(Self::iter) {
@@ -106,7 +105,7 @@ impl Addends {
         sums
     }
 
-    /// What takes the additions back if it is added.
+    /// Returns the addends that undo these.
     pub(crate) fn negated(mut self) -> Self {
         for addend in self.all.iter_mut().take(self.len.into()) {
             *addend = Addend { delta: addend.delta.wrapping_neg(), ..*addend }.wrapped();
@@ -114,19 +113,20 @@ impl Addends {
         self
     }
 
-    /// Whether all integers are within a value of so many bytes.
+    /// Returns true if all integers are within a value of `len` bytes.
     pub(crate) fn fits(&self, len: usize) -> bool {
         self.iter().all(|addend| addend.range().end <= len)
     }
 
-    /// The bytes of the value from the first integer to the last; `None`: there are no integers.
+    /// Returns the byte range from the first integer to the last, or `None` if there are no
+    /// addends.
     pub(crate) fn span(&self) -> Option<Range<usize>> {
         let start = self.iter().map(|addend| addend.range().start).min()?;
         let end = self.iter().map(|addend| addend.range().end).max()?;
         Some(start..end)
     }
 
-    /// Adds to the part of the value that begins at `start`; all integers must be in that part.
+    /// Adds to the part of the value that begins at `start`. The part must contain all integers.
     pub(crate) fn add_to_part(&self, part: &mut [u8], start: usize) {
         for addend in self.iter() {
             let Range { start: from, end } = addend.range();
@@ -134,7 +134,7 @@ impl Addends {
         }
     }
 
-    /// The bytes in an undo record: for each addend its offset, its width and its delta.
+    /// Encodes the addends for an undo record: offset, width and delta of each.
     pub(crate) fn encode(&self) -> Encoded {
         let mut out = Encoded { bytes: [0; Self::MOST * (HEAD + 8)], len: 0 };
         for Addend { offset, width, delta } in self.iter() {
@@ -148,7 +148,7 @@ impl Addends {
         out
     }
 
-    /// Reads what [`Addends::encode`] has written. `None`: it is malformed, or has no addends.
+    /// Decodes the output of [`Addends::encode`]. Returns `None` if it is malformed or empty.
     pub(crate) fn decode(mut bytes: &[u8]) -> Option<Self> {
         let mut out = Self::default();
         while let Some((&[low, high, width], rest)) = bytes.split_first_chunk::<HEAD>() {
@@ -163,7 +163,7 @@ impl Addends {
     }
 }
 
-/// Addends as bytes.
+/// Encoded addends.
 pub(crate) struct Encoded {
     bytes: [u8; Addends::MOST * (HEAD + 8)],
     len: usize,
@@ -175,14 +175,14 @@ impl Encoded {
     }
 }
 
-/// What [`Store::increment`](crate::Store::increment) did.
+/// The result of [`Store::increment`](crate::Store::increment).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incremented {
-    /// The key is not there.
+    /// The key does not exist.
     Missing,
-    /// `compute` has refused, or an integer is not within the value: nothing was changed.
+    /// `compute` refused, or an integer is out of the value's bounds. Nothing was changed.
     Refused,
-    /// This was added.
+    /// These amounts were added.
     Done(Addends),
 }
 
@@ -207,9 +207,9 @@ mod tests {
         assert_eq!(value, expected);
     }
 
-    /// Invariant 1, also at the ends of the ranges.
+    /// Invariant 1, also at the limits of the ranges.
     #[test]
-    fn subtraction_takes_back_one_of_several_additions() {
+    fn subtraction_undoes_one_of_several_additions() {
         let deltas = [i64::MIN, i64::MAX, -1, 0, 1, 1 << 31, -(1 << 15)];
         for (one, other) in deltas.iter().flat_map(|a| deltas.iter().map(move |b| (*a, *b))) {
             let one = addends(&[(1, 2, one), (3, 4, one), (7, 8, one)]);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_too_short_stays_untouched() {
+    fn too_short_value_is_left_untouched() {
         let all = addends(&[(0, 4, 1), (5, 8, 1)]);
         let mut value = [3; 12];
         assert!(!all.add_to(&mut value) && !all.subtract_from(&mut value));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_four_addends_at_most() {
+    fn a_fifth_addend_is_refused() {
         let mut all = addends(&[(0, 2, 1); Addends::MOST]);
         assert!(!all.push(Addend { offset: 2, width: 2, delta: 1 }));
         assert_eq!(all, addends(&[(0, 2, 1); Addends::MOST]));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn deltas_wrap_as_their_integers_do() {
+    fn deltas_wrap_at_their_width() {
         let wrapped = addends(&[(0, 2, -0x7fff), (2, 4, i64::from(i32::MIN)), (6, 8, i64::MIN)]);
         assert_eq!(addends(&[(0, 2, 0x1_8001), (2, 4, 1 << 31), (6, 8, i64::MIN)]), wrapped);
         let sums = Addends::sum(&[wrapped, addends(&[(6, 8, i64::MIN), (0, 2, -2)])]);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn addends_come_back_from_their_bytes_and_others_are_refused() {
+    fn addends_round_trip_and_malformed_bytes_are_refused() {
         let all = addends(&[(1, 2, -2), (300, 4, 70_000), (5, 8, i64::MIN), (u16::MAX, 8, -1)]);
         let encoded = all.encode();
         assert_eq!(encoded.bytes()[..5], [1, 0, 2, 0xfe, 0xff]);

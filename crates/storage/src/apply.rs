@@ -1,10 +1,11 @@
-//! Applies a logged change to its page: the only code that changes a page, at first as at redo.
+//! Applies a logged change to its page. Normal operation and redo share this code; nothing else
+//! changes a page.
 
 use crate::page::{self, Cell, Misfit};
 use crate::record::PageOp;
 
-/// Applies one change. On an error the page is as it was (after `Cells` it may have some of them):
-/// it or the record is damaged.
+/// Applies one change. On an error the page is unchanged, except that a failed `Cells` may have
+/// inserted some of its cells. An error means that the page or the record is damaged.
 pub(crate) fn apply(page: &mut [u8], op: &PageOp<'_>) -> Result<(), Misfit> {
     match *op {
         PageOp::InitNode { level } => page::init_node(page, level),

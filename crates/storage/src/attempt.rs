@@ -1,13 +1,13 @@
 //! Attempts that miss pages.
 //!
-//! An attempt finds out about the pages that it needs one after the other, and what it is told to
-//! want next may leave out what it has seen before: the way down a tree, say, when it misses a page
-//! of the free list. In a small pool others take that meanwhile, so that two pages could be missed
-//! in turn for ever.
+//! An attempt discovers the pages that it needs one after another. The list of missing pages that
+//! it returns may omit pages that it found before. For example, a descent that misses a page of the
+//! free list does not list the pages of its path. In a small pool other tasks may evict those pages
+//! meanwhile. Two pages could then be missed in turn for ever.
 //!
-//! Invariant: a page that is missed again comes together with all that was missed since it was
-//! missed before. So what an attempt needs, if it is missed in at most [`LISTS`] pieces and is not
-//! more than [`PAGES`], is at last there at once.
+//! Invariant: when a page is missed again, it is fetched together with everything missed since the
+//! previous miss of that page. So an attempt eventually finds all its pages resident, if it misses
+//! them in at most [`LISTS`] pieces and needs at most [`PAGES`] pages.
 
 use std::collections::VecDeque;
 
@@ -15,14 +15,14 @@ use clearway_buffer::{MissingPage, Pin, Pool};
 
 use crate::error::{Blocked, StorageError};
 
-/// How many misses are remembered: those of the way down a tree, and of what a change of its
-/// deepest node needs.
+/// Number of misses remembered: enough for a tree descent and for the pages that a change of its
+/// leaf needs.
 const LISTS: usize = 16;
 
-/// To how many pages a want is filled up: fewer than the smallest pool has.
+/// A list of missing pages is filled up to this many pages. The smallest pool has more.
 const PAGES: usize = 12;
 
-/// The misses of a task since it last got on.
+/// The misses of a task since it last made progress.
 #[derive(Debug, Default)]
 pub struct Missed {
     lists: VecDeque<Vec<MissingPage>>,
@@ -30,8 +30,9 @@ pub struct Missed {
 }
 
 impl Missed {
-    /// What the task's next attempt is to find; `wants`: what this one has missed, `progress`:
-    /// another number if anything was done since the last.
+    /// Returns the pages to fetch before the next attempt. `wants` lists the pages that this
+    /// attempt missed. `progress` must differ from the previous call's if the task made progress in
+    /// between.
     pub fn recall(&mut self, mut wants: Vec<MissingPage>, progress: usize) -> Vec<MissingPage> {
         if std::mem::replace(&mut self.progress, progress) != progress {
             self.lists.clear();
@@ -55,8 +56,8 @@ impl Missed {
     }
 }
 
-/// Repeats an attempt, fetching what it wants in between. Blocking.
-pub fn patiently<T>(
+/// Repeats an attempt until it succeeds or fails, and fetches the missing pages in between. Blocks.
+pub fn retry_blocking<T>(
     pool: &Pool,
     mut attempt: impl FnMut() -> Result<T, Blocked>,
 ) -> Result<T, StorageError> {
@@ -70,7 +71,8 @@ pub fn patiently<T>(
                 let wants = missed.recall(wants, 0).into_iter();
                 let fetched: Result<Vec<Pin>, _> =
                     wants.map(|want| pool.fetch_blocking(want)).collect();
-                // What the last attempt had is let go only now, so that it need not be read again.
+                // Keep the previous attempt's pages pinned until now, so that they need not be read
+                // again.
                 drop(std::mem::replace(&mut kept, fetched?));
             }
         }
@@ -91,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_again_comes_with_all_that_was_missed_since() {
+    fn repeated_miss_fetches_all_misses_since() {
         let mut missed = Missed::default();
         assert_eq!(missed.recall(vec![page(1)], 0), [page(1)]);
         assert_eq!(missed.recall(vec![page(1), page(2)], 0), [page(1), page(2)]);
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_before_the_last_progress_is_forgotten() {
+    fn progress_clears_the_misses() {
         let mut missed = Missed::default();
         for progress in 0..3 {
             assert_eq!(missed.recall(vec![page(1)], progress), [page(1)]);
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_misses_are_remembered() {
+    fn old_misses_are_forgotten() {
         let mut missed = Missed::default();
         let last = LISTS as u32;
         for no in 0..last {

@@ -1,4 +1,5 @@
-//! Changing one key: in one leaf if it can be, else with splits, freed pages and overflow chains.
+//! Changes one key: in one leaf if possible, otherwise with splits, freed pages and overflow
+//! chains.
 
 use std::ops::Range;
 
@@ -15,23 +16,23 @@ use crate::record::{self, PageOp, Record, Role, push_op, start_pages};
 use crate::split::{self, Incoming};
 use crate::txn::{TxnLog, Undo, UndoKind};
 
-/// A tree and its root's page.
+/// A tree and the page of its root.
 #[derive(Clone, Copy)]
 pub(crate) struct Tree {
     pub(crate) id: TreeId,
     pub(crate) root: u32,
 }
 
-/// For whom a change is made.
+/// How a change is logged.
 pub(crate) enum Logging<'t> {
-    /// Committed by itself, or never to be undone.
+    /// The change commits by itself, or is never undone.
     Auto,
-    /// What a decision brings with it that was made already.
+    /// A consequence of a decision already made.
     Cleanup,
-    /// A transaction that may undo it.
+    /// A transaction that may undo the change.
     Txn(&'t mut TxnLog),
-    /// An undo of a transaction; the next undo is of the record at `next`. `after`: the key of the
-    /// tree that was undone before, or nothing.
+    /// An undo of a transaction. `next` is the record to undo next. `after` is the key of the tree
+    /// that was undone before; empty if there is none.
     Compensation { txn: TxnId, next: Lsn, after: &'t [u8] },
 }
 
@@ -43,7 +44,7 @@ impl Logging<'_> {
             Self::Compensation { txn, next, .. } => Role::Compensation { txn: *txn, next: *next },
         }
     }
-    /// A record of the change is in the log, from `start` on.
+    /// Adds the undo of `record`, logged at `start`, to the transaction.
     fn logged(&mut self, core: &Core, record: &[u8], start: Lsn) {
         if let Self::Txn(log) = self
             && let Ok(Record::Pages { role: Role::Undoable { undo, .. }, .. }) =
@@ -52,7 +53,7 @@ impl Logging<'_> {
             log.push(&undo, start, core.undo_memory);
         }
     }
-    /// As [`Logging::logged`], with the undo that is in the record.
+    /// As [`Logging::logged`], for an undo that need not be parsed from the record.
     fn noted(&mut self, core: &Core, undo: &Undo<'_>, start: Lsn) {
         if let Self::Txn(log) = self {
             log.push(undo, start, core.undo_memory);
@@ -82,12 +83,12 @@ enum CellValue<'a> {
     Root,
 }
 
-/// What a change that is not simple does.
+/// A change that [`complex`] makes.
 #[derive(Clone, Copy)]
 pub(crate) enum ChangeOp<'a> {
     Insert(&'a [u8]),
     Update(&'a [u8]),
-    /// Deletes the key; frees this page, too, if it is not 0.
+    /// Deletes the key, and frees the page with this number unless it is 0.
     Delete(u32),
 }
 
@@ -105,7 +106,7 @@ fn check_sizes(core: &Core, key: &[u8], len: usize) -> Result<(), StorageError> 
     Ok(())
 }
 
-/// How many bytes two values have in common at their fronts, and at their ends beyond that.
+/// Returns the lengths of the common prefix, and of the common suffix of the rest.
 fn common(a: &[u8], b: &[u8]) -> (usize, usize) {
     let words = a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(x, y)| x == y).count() * 8;
     let front = words + a[words..].iter().zip(&b[words..]).take_while(|(x, y)| x == y).count();
@@ -116,7 +117,7 @@ fn common(a: &[u8], b: &[u8]) -> (usize, usize) {
     (front, end)
 }
 
-/// Inserts a key: where the record ends, or `None` if the key is there.
+/// Inserts a key. Returns the record's end, or `None` if the key exists.
 pub(crate) fn insert(
     core: &Core,
     buf: &mut Vec<u8>,
@@ -144,7 +145,7 @@ pub(crate) fn insert(
     Ok(Some(end))
 }
 
-/// Changes a key's value: where the record ends, or `None` if the key is not there.
+/// Changes a key's value. Returns the record's end, or `None` if the key does not exist.
 pub(crate) fn update(
     core: &Core,
     buf: &mut Vec<u8>,
@@ -183,19 +184,19 @@ pub(crate) fn update(
     Ok(Some(end))
 }
 
-/// What an addition has come to.
+/// The result of an addition.
 pub(crate) enum Added {
-    /// The key is not there.
+    /// The key does not exist.
     Missing,
-    /// Nothing was to be added.
+    /// `compute` refused.
     Refused,
-    /// An integer is not within the value, whose leaf this is. Nothing was changed.
+    /// An integer is out of the value's bounds. Nothing was changed. Holds the leaf's page number.
     Beyond(u32),
     Done(Addends),
 }
 
-/// The undo of an addition to a value that was `old` before. `written`: bytes of the value in the
-/// record that undoes it.
+/// Returns the undo of an addition to a value that was `old` before. `written` is the number of
+/// value bytes in the record that undoes it.
 fn undo_of_addition<'a>(
     tree: Tree,
     key: &'a [u8],
@@ -229,7 +230,7 @@ fn addition<'a>(tree: Tree, key: &'a [u8], addends: &'a [u8], written: usize) ->
     }
 }
 
-/// Adds to integers of a key's value what `compute` says, which sees the value.
+/// Adds what `compute` returns for the value to integers of a key's value.
 pub(crate) fn increment(
     core: &Core,
     buf: &mut Vec<u8>,
@@ -271,7 +272,7 @@ pub(crate) fn increment(
     Ok(Added::Done(addends))
 }
 
-/// Adds to a value in overflow pages: it gets a new chain.
+/// Adds to a value in overflow pages by writing a new chain.
 fn increment_long(
     core: &Core,
     buf: &mut Vec<u8>,
@@ -298,7 +299,7 @@ fn increment_long(
     Ok(Added::Done(addends))
 }
 
-/// Deletes a key: where the record ends, or `None` if it is not there.
+/// Deletes a key. Returns the record's end, or `None` if the key does not exist.
 pub(crate) fn delete(
     core: &Core,
     buf: &mut Vec<u8>,
@@ -324,13 +325,13 @@ pub(crate) fn delete(
     Ok(Some(end))
 }
 
-/// Where a key is, and what is there.
+/// The position of a key, and what is stored there.
 struct Place {
     path: Path,
     leaf: u32,
     slot: usize,
     found: bool,
-    /// Cells in the leaf.
+    /// Number of cells in the leaf.
     count: usize,
     old_value: Vec<u8>,
     old_pages: Vec<u32>,
@@ -368,7 +369,7 @@ fn find(core: &Core, tree: Tree, key: &[u8], by: &Logging<'_>) -> Result<Place, 
     })
 }
 
-/// A change that takes or frees pages.
+/// Makes a change that allocates or frees pages.
 pub(crate) fn complex(
     core: &Core,
     buf: &mut Vec<u8>,
@@ -398,11 +399,11 @@ pub(crate) fn complex(
     Ok(Some(end))
 }
 
-/// Inserts a key whose value is the page of a new tree's root, made in the same record: that page,
-/// or `None` if the key is there.
+/// Inserts a key whose value is the root page of a new tree, created in the same record. Returns
+/// that page, or `None` if the key exists.
 ///
-/// The page is known before the record is in the log: nothing that could have to wait comes after
-/// it, so that a call that is made again never meets its own work.
+/// The page is known before the record is logged. Nothing after logging can block, so a repeated
+/// call never finds its own work.
 pub(crate) fn insert_root(
     core: &Core,
     buf: &mut Vec<u8>,
@@ -417,11 +418,11 @@ pub(crate) fn insert_root(
     put(core, buf, key, CellValue::Root, &place, &Role::Plain, need).map(|put| Some(put.root))
 }
 
-/// What [`put`] has done.
+/// The result of [`put`].
 struct Put {
-    /// Where the record is in the log.
+    /// The record's start and end in the log.
     log: (Lsn, Lsn),
-    /// The page of the new root; 0 if none was asked for.
+    /// The page of the new root; 0 if none was requested.
     root: u32,
 }
 
@@ -497,18 +498,18 @@ fn remove(
     mini.finish(buf)
 }
 
-/// What becomes of a tree when a leaf, or some neighbours, of it lose all they have.
+/// The effect on a tree of removing a leaf, or several neighbouring leaves.
 pub(crate) struct Emptied {
-    /// The node that stays: it loses a slot, or, if it is the root and has no other, becomes an
+    /// The remaining node. It loses a slot. If it is the root and has no other slot, it becomes an
     /// empty leaf.
     pub(crate) survivor: u32,
     slot: Option<u16>,
-    /// The nodes that go.
+    /// The nodes to free.
     pub(crate) pages: Vec<u32>,
 }
 
 impl Emptied {
-    /// Writes what happens to the survivor if that many neighbouring children go.
+    /// Logs the removal of `children` neighbouring children from the survivor.
     pub(crate) fn push(&self, buf: &mut Vec<u8>, children: usize) {
         match self.slot {
             Some(slot) => {
@@ -519,7 +520,7 @@ impl Emptied {
     }
 }
 
-/// Plans the removal of the node `no` below `path`; `None` if it is the root.
+/// Plans the removal of the node `no` below `path`. Returns `None` if it is the root.
 pub(crate) fn emptied(
     core: &Core,
     tree: Tree,

@@ -1,5 +1,5 @@
-//! What a node is opened with: each knob with its unit, its default and its bounds. A value that
-//! would stand still is taken for the least that does not.
+//! Settings for opening a node, each with its unit, default and bounds. A value that would prevent
+//! progress is replaced by the smallest one that does not.
 
 use clearway_buffer::{FrameWaits, SecondLevelConfig, WRITE_BATCH};
 use clearway_env::QUEUE_LIMIT;
@@ -10,8 +10,8 @@ use crate::wal::{SpaceWaits, WalConfig};
 /// How a data directory is opened.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
-    /// Partitions of a new directory; an existing one is refused if it was made with another
-    /// number. `None`: what there is, or 16 in a new directory.
+    /// Number of partitions of a new directory. An existing directory is refused if it has another
+    /// number. `None`: what the directory has, or 16 in a new one.
     pub partitions: Option<u16>,
     /// Frames of the buffer pool, 8 KiB each. Default 16384 (128 MiB).
     pub frames: u32,
@@ -19,57 +19,57 @@ pub struct NodeConfig {
     pub replacement: ReplacementKind,
     /// A file for copies of pages that leave the pool. Default none.
     pub second_level: Option<SecondLevelConfig>,
-    /// Threads that read pages. Default 8.
+    /// Number of threads that read pages. Default 8.
     pub io_threads: usize,
-    /// Whether the kernel's io_uring reads and writes pages instead; an error at opening if it
-    /// refuses. Default no.
+    /// Read and write pages with the kernel's io_uring instead. Opening fails if the kernel refuses
+    /// it. Default false.
     pub io_ring: bool,
-    /// Whether io_uring knows the pool's memory beforehand, as far as the kernel lets us: of use
-    /// for files of direct I/O. All of it is then resident from the start. Default no.
+    /// Register the pool's memory with io_uring, as far as the kernel allows; useful for files with
+    /// direct I/O. All of it is then resident from the start. Default false.
     pub io_registered: bool,
-    /// Bytes of a log segment. Default 64 MiB.
+    /// Size of a log segment, in bytes. Default 64 MiB.
     pub wal_segment_size: u64,
-    /// Bytes of the log's buffer. Default 16 MiB.
+    /// Size of the log buffer, in bytes. Default 16 MiB.
     pub wal_buffer_size: usize,
-    /// Bytes of memory that a transaction may take in a partition to remember how to undo its
-    /// changes; older ones are read back from the log when it aborts. Default 1 MiB.
+    /// Memory for a transaction's undo records in one partition, in bytes. Older ones are read back
+    /// from the log when it aborts. Default 1 MiB.
     pub undo_memory: usize,
-    /// Bytes that one write of the log gathers. Default 4 MiB, which is also the most.
+    /// Maximum size of one write of the log, in bytes. Default 4 MiB, which is also the maximum.
     pub wal_write_limit: usize,
-    /// Bytes of log after which it is synced though nobody asks. Default 16 MiB, which is also the
-    /// most.
+    /// Bytes of log after which it is synced without a request. Default 16 MiB, which is also the
+    /// maximum.
     pub wal_sync_every: u64,
-    /// Pages written back at once, with two syncs a batch, 1 to 256. Default 256.
+    /// Pages written back per batch, 1 to 256; a batch takes two syncs. Default 256.
     pub write_batch: usize,
-    /// Jobs that may wait for the page I/O threads; who has one more waits. Default 4096.
+    /// Maximum number of jobs waiting for the page I/O threads; at the limit, submitting blocks.
+    /// Default 4096.
     pub io_queue: usize,
-    /// Leaves that a scan asks for beyond one that it misses; never more than a 32nd of the pool.
-    /// Default 16.
+    /// Leaves that a scan prefetches beyond one that it misses; at most 1/32 of the pool. Default
+    /// 16.
     pub read_ahead: usize,
-    /// Bytes of log that recovery redoes together, in memory meanwhile. Default 128 MiB.
+    /// Bytes of log that recovery redoes as one batch, held in memory. Default 128 MiB.
     pub redo_batch: u64,
-    /// Segments of the log that are kept ready by recycling those that are not needed any more.
-    /// Default 4.
+    /// Log segments kept ready by recycling old ones. Default 4.
     pub wal_recycle_ahead: u64,
-    /// Bytes that a rollback reads of the log at once, at most; at least 4096. Default 1 MiB.
+    /// Maximum number of bytes of log that a rollback reads at once; at least 4096. Default 1 MiB.
     pub undo_window: u64,
-    /// What is kept of the log for rollbacks changes in steps of so many bytes, so that few changes
-    /// touch what all partitions share; at least 1, at most a segment. Default 16 KiB.
+    /// The log space reserved for rollbacks changes in steps of this many bytes, so that few
+    /// changes touch state shared by all partitions. At least 1, at most a segment. Default 16 KiB.
     pub pledge_step: u64,
     /// Leaves of a dropped tree that are freed at a time; at least 1. Default 8.
     pub drop_leaves: usize,
-    /// Cells of a tree's node at most, at least 4: for tests of deep trees. Default as many as a
-    /// page holds.
+    /// Maximum number of cells in a tree node, at least 4; for tests of deep trees. Default: as
+    /// many as fit in a page.
     pub node_cells: usize,
-    /// Bytes of the temporary file for row versions that do not fit in memory, at most; 0: there is
-    /// none. Default 1 GiB.
+    /// Maximum size of the temporary file for row versions that do not fit in memory, in bytes; 0
+    /// disables it. Default 1 GiB.
     pub version_spill: u64,
-    /// Bytes of a slot of that file: it is written and read in blocks of about this size. At least
-    /// 64. Default 32 KiB.
+    /// Slot size of that file, in bytes: it is written and read in blocks of about this size. At
+    /// least 64. Default 32 KiB.
     pub version_slot: usize,
-    /// How long space for the log is waited for.
+    /// How long to wait for log space.
     pub space: SpaceWaits,
-    /// How long a free frame is waited for.
+    /// How long to wait for a free frame.
     pub frame_waits: FrameWaits,
 }
 

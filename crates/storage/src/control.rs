@@ -1,17 +1,17 @@
-//! The control file: what a start must know before it can read anything else.
+//! The control file: what start-up must know before it can read anything else.
 //!
-//! Two slots of one sector each, 4096 bytes apart, written in turn: the valid one with the higher
-//! generation counts. A crash while one is written leaves the other. The bytes are specified in
-//! `docs/format.md`.
+//! It has two slots of one sector each, 4096 bytes apart, written in turn. The valid slot with the
+//! higher generation counts. A crash while one is written leaves the other. `docs/format.md`
+//! specifies the bytes.
 //!
-//! What a start has read may be in the operating system's cache only: it is written anew, to the
+//! What start-up reads may be only in the operating system's cache. So it is rewritten, to the
 //! other slot, before anything depends on it.
 //!
-//! A slot is one sector, so that a crash leaves it as it was or whole: a slot that is neither whole
-//! nor empty is damage, or not ours, and is never taken for a directory that is to be made.
+//! A slot is one sector, so a crash leaves it old or new, never mixed. A slot that is neither valid
+//! nor empty is therefore damage, or not ours. Such a directory is never treated as a new one.
 //!
-//! A directory of an older version that is read becomes one of this version when it is opened:
-//! [`Control::renew`] comes before the first record that the older version does not know.
+//! Opening a directory of an older readable version upgrades it: [`Control::renew`] runs before the
+//! first record that the older version does not know.
 
 use std::io;
 use std::path::Path;
@@ -24,9 +24,9 @@ use clearway_types::Lsn;
 use crate::error::OpenError;
 
 const MAGIC: &[u8; 8] = b"CLEARWAY";
-/// What is written. Version 2 may have additions in its log.
+/// The version that is written. Version 2 may have additions in its log.
 const VERSION: u32 = 2;
-/// The oldest version that is read.
+/// The oldest version that can be read.
 const OLDEST: u32 = 1;
 const SLOT_STRIDE: u64 = 4096;
 const SLOT: usize = 64;
@@ -34,16 +34,16 @@ const CRC_AT: usize = SLOT - 4;
 const PAGE_SIZE_AT: usize = 48;
 const BYTE_ORDER_AT: usize = 52;
 const DURABLE_AT: usize = 56;
-/// As a little-endian integer, like all integers of the format, so that a directory can be moved
-/// between machines.
+/// Little-endian, like all integers of the format, so that a directory can be moved between
+/// machines.
 const BYTE_ORDER: [u8; 4] = 0x0102_0304_u32.to_le_bytes();
 
-/// Refuses a directory that holds somebody else's files, before anything is made in it.
+/// Refuses a directory that holds other files, before anything is created in it.
 pub(crate) fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     let shown = dir.display();
     let names = disk.list(dir).map_err(OpenError::io(format!("cannot look into {shown}")))?;
-    // Without a control file: what a start that died has left, a socket that is told to be here,
-    // and what a new file system has.
+    // Files that may exist without a control file: those of a start that died, a socket that is
+    // configured to be here, and what a new file system contains.
     let ours = |n: &String| {
         matches!(n.as_str(), "lock" | "wal" | "data" | "lost+found") || n.starts_with(".s.PGSQL.")
     };
@@ -57,21 +57,21 @@ pub(crate) fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), OpenErro
     }
 }
 
-/// What the control file says.
+/// The content of the control file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Whether the directory was made to the end; if not, nothing in it counts.
+    /// True if the directory was completely created. If not, nothing in it counts.
     pub(crate) complete: bool,
     pub(crate) partitions: u16,
-    /// Pages have all changes of records before it.
+    /// Pages contain all changes of records before this LSN.
     pub(crate) redo: Lsn,
-    /// The log is there from here on: all records of transactions that were active at the
+    /// The log is kept from here on: it has all records of transactions that were active at the
     /// checkpoint.
     pub(crate) scan_from: Lsn,
-    /// Above every transaction id in the log before `scan_from`.
+    /// Greater than every transaction id in the log before `scan_from`.
     pub(crate) next_txn: u64,
-    /// The log was on the disk up to here when this was written: proof that what is missing before
-    /// it was lost.
+    /// The log was durable up to here when this was written. If log before it is missing, it was
+    /// lost.
     pub(crate) durable: Lsn,
 }
 
@@ -107,13 +107,13 @@ fn encode(state: &State, generation: u64) -> [u8; SLOT] {
 /// Why a slot that is not empty cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Unusable {
-    /// It is damaged, or not ours: the next slot may do.
+    /// The slot is damaged, or not ours; the other slot may be usable.
     Damaged,
-    /// It is ours and whole, and of a kind that this program does not read.
+    /// The slot is ours and valid, but this program does not support its format.
     Foreign(String),
 }
 
-/// Whether what the slot says of its maker lets this program go on.
+/// Checks that this program supports the slot's format.
 fn check_maker(slot: &[u8; SLOT], whole: bool) -> Result<(), Unusable> {
     let u32_at =
         |at: usize| u32::from_le_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);
@@ -131,7 +131,7 @@ fn check_maker(slot: &[u8; SLOT], whole: bool) -> Result<(), Unusable> {
         (version, _) if version < OLDEST => foreign(format!(
             "is of format version {version}; this release reads versions {OLDEST} to {VERSION}"
         )),
-        // Directories made before the size was recorded have 0.
+        // Directories created before the size was recorded have 0.
         (_, size) if size != 0 && size != PAGE_SIZE as u32 => foreign(format!(
             "has pages of {size} bytes; this release has pages of {PAGE_SIZE} bytes"
         )),
@@ -139,7 +139,7 @@ fn check_maker(slot: &[u8; SLOT], whole: bool) -> Result<(), Unusable> {
     }
 }
 
-/// The generation and state of a slot; `None`: nothing was written there.
+/// Decodes the generation and state of a slot. Returns `None` if the slot is empty.
 fn decode(slot: &[u8; SLOT]) -> Result<Option<(u64, State)>, Unusable> {
     if slot.iter().all(|byte| *byte == 0) {
         return Ok(None);
@@ -162,11 +162,11 @@ fn decode(slot: &[u8; SLOT]) -> Result<Option<(u64, State)>, Unusable> {
 }
 
 impl Control {
-    /// Opens the file, or makes an empty one; in that case the state is the default one.
+    /// Opens the file. Creates an empty one, with the default state, if there is none.
     ///
     /// # Errors
-    /// The disk's; the file is not ours, of another version or architecture, or both slots are
-    /// damaged.
+    /// The disk's errors. Also fails if the file is not ours, has another version or architecture,
+    /// or has no valid slot but a damaged one.
     pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         let io = |doing: &str| OpenError::io(format!("{doing} {name}"));
@@ -197,7 +197,7 @@ impl Control {
         self.state
     }
 
-    /// Where the slots are that are neither whole nor empty.
+    /// Returns the offsets of the slots that are neither valid nor empty.
     pub(crate) fn damaged_slots(&self) -> io::Result<Vec<u64>> {
         let mut damaged = Vec::new();
         for offset in [0, SLOT_STRIDE] {
@@ -210,13 +210,13 @@ impl Control {
         Ok(damaged)
     }
 
-    /// Writes the state anew: the process that wrote it may have been killed before it was synced,
-    /// or have failed to sync it.
+    /// Rewrites the state. The process that wrote it may have been killed before syncing it, or may
+    /// have failed to sync it.
     pub(crate) fn renew(&mut self) -> Result<(), OpenError> {
         self.write(self.state)
     }
 
-    /// Writes a new state; it counts, and survives a crash, when this returns.
+    /// Writes a new state. When this returns, the state is in effect and survives a crash.
     pub(crate) fn write(&mut self, state: State) -> Result<(), OpenError> {
         let generation = self.generation + 1;
         let io = || OpenError::io(format!("cannot write {}", self.name));
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_survives_the_way_to_disk_and_no_damage_passes() {
+    fn slot_round_trips_and_damage_is_detected() {
         let state = State {
             complete: true,
             partitions: 7,
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_another_kind_is_named() {
+    fn unsupported_directory_error_names_the_reason() {
         let says = |change: &dyn Fn(&mut [u8; SLOT]), what: &str| match resealed(change) {
             Err(Unusable::Foreign(why)) => assert!(why.contains(what), "{why}"),
             other => panic!("{other:?}, not {what}"),
@@ -288,7 +288,7 @@ mod tests {
         says(&|slot| slot[PAGE_SIZE_AT + 1] = 0x40, "pages of 16384 bytes");
         says(&|slot| slot[BYTE_ORDER_AT..BYTE_ORDER_AT + 4].reverse(), "byte order");
         assert_eq!(resealed(|slot| slot[8] = 1), Ok(Some((1, State::default()))));
-        // Made before page size and byte order were recorded.
+        // Directories created before page size and byte order were recorded.
         assert_eq!(
             resealed(|slot| slot[PAGE_SIZE_AT..CRC_AT].fill(0)),
             Ok(Some((1, State::default())))

@@ -1,7 +1,7 @@
-//! A scan that can be left and taken up again.
+//! A scan that can be suspended and resumed.
 //!
-//! Invariant: the position is a key, not a place in a page: it survives whatever happens to the
-//! tree in between, and no key is visited twice.
+//! Invariant: the position is a key, not a place in a page. So it stays valid whatever happens to
+//! the tree in between, and no key is visited twice.
 
 use std::ops::Bound;
 
@@ -21,12 +21,12 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// A scan of the keys between the bounds; `reverse`: from the greatest down.
+    /// Creates a scan of the keys between the bounds; if `reverse`, in descending order.
     pub fn new(tree: TreeId, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>, reverse: bool) -> Self {
         Self { tree, from, to, reverse }
     }
-    /// Goes on visiting until `visit` breaks (false) or the range ends (true). After a
-    /// `Blocked::MissingPage`, fetch and call again.
+    /// Continues until `visit` breaks (false) or the range ends (true). After
+    /// `Blocked::MissingPage`, fetch the pages and call again.
     pub fn run(&mut self, store: &Store, visit: &mut Visit<'_>) -> Result<bool, Blocked> {
         let mut last: Option<Vec<u8>> = None;
         let mut broke = false;

@@ -1,7 +1,7 @@
-//! The way from a tree's root to a leaf.
+//! The descent from a tree's root to a leaf.
 //!
-//! Source: Comer, The Ubiquitous B-Tree; roots stay at their page number, so that nothing else has
-//! to know of a split.
+//! Source: Comer, The Ubiquitous B-Tree. Roots keep their page number, so that a split need not
+//! update anything else.
 
 use clearway_buffer::{MissingPage, PageMut, PageRef};
 
@@ -9,11 +9,11 @@ use crate::error::Blocked;
 use crate::mini::Core;
 use crate::page::Node;
 
-/// The most levels above the leaves: with at least two children a node, more than the pages that a
-/// file can have.
+/// Maximum number of levels above the leaves. With at least two children per node, that is more
+/// pages than a file can have.
 const MAX_DEPTH: usize = 32;
 
-/// Inner nodes passed on the way down, root first, and the slot taken in each.
+/// The inner nodes of a descent, root first, and the slot taken in each.
 pub(crate) struct Path {
     nodes: [(u32, u16); MAX_DEPTH],
     len: usize,
@@ -35,7 +35,7 @@ impl Path {
         self.len += 1;
         Ok(())
     }
-    /// Wants the missing page, and the path to it, so that a retry finds it all.
+    /// Asks for the missing page and the path to it, so that a retry finds everything.
     #[cold]
     pub(crate) fn blocked(&self, core: &Core, want: MissingPage) -> Blocked {
         let mut wants: Vec<MissingPage> =
@@ -43,7 +43,8 @@ impl Path {
         wants.push(want);
         Blocked::MissingPage(wants)
     }
-    /// Wants the path to this leaf, too, of an attempt that is blocked behind it.
+    /// Adds the path to this leaf to the missing pages of an attempt that blocked after reaching
+    /// it.
     #[cold]
     pub(crate) fn behind(&self, core: &Core, leaf: u32, blocked: Blocked) -> Blocked {
         match (blocked, self.blocked(core, MissingPage::Page(core.id(leaf)))) {
@@ -65,7 +66,7 @@ fn node<'a>(core: &Core, no: u32, page: &'a [u8]) -> Result<Node<'a>, Blocked> {
     }
 }
 
-/// Goes down to a leaf; `choose` picks the slot of the child in each inner node.
+/// Descends to a leaf; `choose` picks the slot of the child in each inner node.
 #[inline]
 pub(crate) fn leaf<'p>(
     core: &'p Core,
@@ -86,7 +87,7 @@ pub(crate) fn leaf<'p>(
     }
 }
 
-/// Goes down to the leaf of `key` and takes it exclusively.
+/// Descends to the leaf of `key` and latches it exclusively.
 #[inline]
 pub(crate) fn leaf_mut<'p>(
     core: &'p Core,

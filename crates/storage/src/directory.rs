@@ -1,10 +1,10 @@
-//! The directory of a partition's file: a tree whose root is page 1, from tree id (big-endian) to
-//! the page of its root.
+//! The directory of a partition's file: a tree whose root is page 1. It maps a tree id (big-endian)
+//! to the page of the tree's root.
 //!
 //! Invariants
-//! 1. A tree's entry and its root page come and go in one record.
-//! 2. A tree that is being dropped is a whole tree until its entry goes: a crash in between leaves
-//!    less of it.
+//! 1. One record adds a tree's entry and its root page together; one record removes both.
+//! 2. A tree that is being dropped stays a valid tree until its entry is removed. A crash in
+//!    between leaves fewer keys.
 
 use clearway_types::TreeId;
 
@@ -18,14 +18,14 @@ use crate::record::Role;
 /// The page of the directory's root.
 pub(crate) const ROOT: u32 = 1;
 
-/// The directory, as a tree. Its changes are never undone, so that the id appears nowhere.
+/// The directory, as a tree. Its changes are never undone, so the id appears nowhere.
 const DIRECTORY: Tree = Tree { id: TreeId(0), root: ROOT };
 
 fn key(tree: TreeId) -> [u8; 4] {
     tree.0.to_be_bytes()
 }
 
-/// An entry of the directory: a tree and the page of its root.
+/// Decodes an entry of the directory: a tree and the page of its root.
 pub(crate) fn entry(key: &[u8], value: &[u8]) -> Option<(TreeId, u32)> {
     Some((
         TreeId(u32::from_be_bytes(key.try_into().ok()?)),
@@ -33,12 +33,12 @@ pub(crate) fn entry(key: &[u8], value: &[u8]) -> Option<(TreeId, u32)> {
     ))
 }
 
-/// Makes a tree: the page of its root, or `None` if it is there.
+/// Creates a tree. Returns the page of its root, or `None` if the tree exists.
 pub(crate) fn create(core: &Core, buf: &mut Vec<u8>, tree: TreeId) -> Result<Option<u32>, Blocked> {
     change::insert_root(core, buf, DIRECTORY, &key(tree))
 }
 
-/// Frees a slice of a tree; true when all of it is gone.
+/// Frees a part of a tree. Returns true when the tree is gone.
 pub(crate) fn drop_slice(core: &Core, buf: &mut Vec<u8>, tree: Tree) -> Result<bool, Blocked> {
     let mut path = Path::new();
     let (leaf, page) = descend::leaf(core, tree.root, &mut path, |_| 0)?;
@@ -76,8 +76,7 @@ fn drop_leaves(
     leaf: u32,
 ) -> Result<(), Blocked> {
     let Some(&(parent, _)) = path.nodes().last() else { return Ok(()) };
-    // The first leaf has no long values; how many of its neighbours under this parent have none
-    // either?
+    // The first leaf has no long values. Count how many of its siblings have none either.
     let mut leaves = vec![leaf];
     let siblings = {
         let page = core.read(parent).map_err(|want| path.blocked(core, want))?;
@@ -97,7 +96,7 @@ fn drop_leaves(
         leaves.len() == Node::new(&page).count()
     };
     if whole {
-        // The last one goes alone, in the next slice, and takes its parent with it.
+        // The last leaf is freed alone, in the next call, together with its parent.
         leaves.truncate((leaves.len() - 1).max(1));
     }
     let Some(emptied) = change::emptied(core, tree, path, leaf)? else { return Ok(()) };

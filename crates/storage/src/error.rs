@@ -1,4 +1,4 @@
-//! What can go wrong below the partitions, grouped by what the caller does next.
+//! Errors of the layers below the partitions, grouped by the caller's reaction.
 
 use std::fmt;
 use std::io;
@@ -10,14 +10,14 @@ use clearway_types::{Lsn, PageId, SqlError, SqlState, TreeId};
 use crate::log_read::LogRead;
 use crate::wal::WalError;
 
-/// Why an attempt did not go through.
+/// Why an attempt did not complete.
 #[derive(Debug)]
 pub enum Blocked {
-    /// The attempt changed nothing: fetch all of these, keep them, and try again.
+    /// Nothing was changed. Fetch all of these pages, keep them pinned, and try again.
     MissingPage(Vec<MissingPage>),
-    /// As `MissingPage`, but what it lacks is a piece of the log: have it read, and try again.
+    /// As `MissingPage`, but a part of the log is missing: have it read, and try again.
     Log(LogRead),
-    /// It cannot go through; nothing was changed.
+    /// The attempt cannot complete. Nothing was changed.
     Failed(StorageError),
 }
 
@@ -34,46 +34,46 @@ impl From<StorageError> for Blocked {
     }
 }
 
-/// What a retry does not mend.
+/// An error that a retry does not fix.
 #[derive(Debug)]
 pub enum StorageError {
     /// A page cannot be read or written.
     Page(PageError),
-    /// A page was read whole but its content makes no sense.
+    /// A page passes verification but its content is invalid.
     Corrupt {
         /// The page.
         page: PageId,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
-    /// A log record has a valid checksum but makes no sense.
+    /// A log record has a valid checksum but invalid content.
     BadRecord {
-        /// Where it starts.
+        /// The record's start.
         lsn: Lsn,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
     /// The key is longer than a page allows.
     KeyTooLong {
-        /// Its length in bytes.
+        /// The key's length in bytes.
         len: usize,
     },
     /// The value is longer than one log record, or this buffer pool, allows.
     ValueTooLong {
-        /// Its length in bytes.
+        /// The value's length in bytes.
         len: usize,
-        /// The greatest length in bytes.
+        /// The maximum length in bytes.
         max: usize,
     },
-    /// There is no such tree in this partition.
+    /// The tree does not exist in this partition.
     NoTree(TreeId),
-    /// The tree is there already.
+    /// The tree already exists.
     TreeExists(TreeId),
     /// The log cannot be read.
     Log(WalError),
 }
 
-/// The longest key, in bytes: four cells must fit in a page.
+/// Maximum key length in bytes: four cells must fit in a page.
 pub const MAX_KEY: usize = 1600;
 
 impl fmt::Display for StorageError {
@@ -116,7 +116,7 @@ const FAILED: &str = "Look into the system's log for errors of the disk. What do
 const STOPPED: &str = "The server stops; its next start recovers what was committed.";
 const NO_FRAMES: &str = "Enlarge buffer_pool, or let fewer statements run at once.";
 
-/// SQLSTATE, and what a user can do.
+/// Returns the SQLSTATE and a hint for the user.
 fn explain_page(error: &PageError) -> (SqlState, &'static str) {
     match error {
         error if error.is_full() => (SqlState::DISK_FULL, FULL),
@@ -150,46 +150,47 @@ impl From<StorageError> for SqlError {
     }
 }
 
-/// Why a data directory cannot be opened, or a checkpoint not be taken.
+/// Why a data directory cannot be opened, or a checkpoint failed.
 #[derive(Debug)]
 pub enum OpenError {
-    /// Another server has it.
+    /// Another server has the directory open.
     InUse(String),
     /// The disk failed.
     Io {
-        /// What was being done, and to which file.
+        /// The operation and the file.
         doing: String,
-        /// What the disk said.
+        /// The error from the disk.
         error: io::Error,
     },
-    /// The directory is not one of ours, or of another version, or made with other settings.
+    /// The directory is not a Clearway directory, has another version, or was created with other
+    /// settings.
     Refused(String),
     /// Other users may write to this file or directory.
     Shared(String),
     /// Data or log are damaged.
     Storage(StorageError),
-    /// The catalog makes no sense.
+    /// The catalog is invalid.
     Catalog(String),
 }
 
-/// What stands in the way of an open, by what its user can do about it.
+/// Kinds of errors at opening, by what the user can do about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenErrorKind {
-    /// Another server has the directory.
+    /// Another server has the directory open.
     InUse,
-    /// It is not ours, of another version, or made with other settings.
+    /// The directory is not ours, has another version, or was created with other settings.
     Refused,
-    /// The operating system does not let us: permissions, or a file system that is read-only.
+    /// The operating system denies access: permissions, or a read-only file system.
     Access,
-    /// Other users may write to what is there.
+    /// Other users may write to the directory.
     Shared,
-    /// The file system has no room.
+    /// The file system is full.
     Full,
     /// The disk fails.
     Disk,
-    /// What is there has been damaged.
+    /// The data is damaged.
     Damaged,
-    /// A thread has panicked: a bug of ours.
+    /// A thread has panicked, which is a bug in Clearway.
     Panicked,
 }
 
@@ -209,7 +210,7 @@ impl OpenErrorKind {
         }
     }
 
-    /// What its user can do, in a sentence.
+    /// Returns what the user can do, as a full sentence.
     pub fn hint(self) -> &'static str {
         match self {
             Self::InUse => "Stop the other server, or serve another directory.",
@@ -237,7 +238,7 @@ impl OpenErrorKind {
 }
 
 impl OpenError {
-    /// What stands in the way.
+    /// Classifies the error.
     pub fn hindrance(&self) -> OpenErrorKind {
         match self {
             Self::InUse(_) => OpenErrorKind::InUse,
@@ -256,7 +257,7 @@ impl OpenError {
         }
     }
 
-    /// The catalog's rows make no sense.
+    /// Creates the error for an invalid catalog.
     pub fn catalog(message: impl Into<String>) -> Self {
         Self::Catalog(message.into())
     }

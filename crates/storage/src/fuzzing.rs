@@ -1,5 +1,4 @@
-//! Readers of bytes from disk that are private otherwise, for the fuzzer. Not part of the crate's
-//! interface.
+//! Private readers of bytes from disk, exposed for the fuzzer. Not part of the crate's interface.
 
 use clearway_buffer::PAGE_SIZE;
 
@@ -8,7 +7,7 @@ use crate::overflow;
 use crate::page::{self, Node};
 use crate::record::{self, Record};
 
-/// Reads a page in every way that there is.
+/// Reads a page in every possible way.
 pub fn read_page(page: &[u8; PAGE_SIZE], key: &[u8]) {
     let node = Node::new(page);
     let _ = (
@@ -35,7 +34,7 @@ pub fn read_page(page: &[u8; PAGE_SIZE], key: &[u8]) {
     }
 }
 
-/// Parses a log record and, if it is one, encodes it again.
+/// Parses a log record; encodes it again if it is valid.
 pub fn reencode(payload: &[u8]) -> Option<Vec<u8>> {
     match record::parse(payload).ok()? {
         Record::Pages { partition, role, ops } => {
@@ -52,8 +51,8 @@ pub fn reencode(payload: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Applies all changes of a record to `page`, whichever page they are of, as redo does; whether all
-/// of them fitted.
+/// Applies all changes of a record to `page`, as redo does, regardless of their page numbers.
+/// Returns true if all of them fitted.
 pub fn redo(page: &mut [u8; PAGE_SIZE], payload: &[u8]) -> bool {
     let Ok(Record::Pages { ops, .. }) = record::parse(payload) else { return false };
     ops.filter_map(Result::ok).all(|(_, op)| apply(page, &op).is_ok())

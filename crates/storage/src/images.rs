@@ -1,7 +1,8 @@
-//! What the changes of a transaction that is not over have replaced.
+//! Before-images of an active transaction's changes.
 //!
-//! A key that the transaction has only added to has no value of its own from before: others may
-//! have added to it since. Of such a key the additions are told, of every other one the value.
+//! A key that the transaction has only added to has no before-image: other transactions may have
+//! added to it since. For such a key the additions are reported; for every other key, the old
+//! value.
 
 use std::collections::BTreeMap;
 
@@ -15,38 +16,40 @@ use crate::txn::{TxnLog, Undo, UndoKind};
 /// What a transaction has replaced under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prior<'a> {
-    /// The value before the transaction's first change; none: the key was not there.
+    /// The value before the transaction's first change; `None` if the key did not exist.
     Value(Option<&'a [u8]>),
-    /// One of the transaction's additions; it has done nothing but add to this key.
+    /// One of the transaction's additions. The transaction has only added to this key.
     Added(&'a Addends),
 }
 
-/// What is shown each tree and key, and what was replaced there.
+/// Receives each tree and key, and what was replaced there.
 pub type EachImage<'a> = dyn FnMut(TreeId, &[u8], Prior<'_>) + 'a;
 
-/// What a transaction that is not over has replaced under a key.
+/// What an active transaction has replaced under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replaced {
-    /// Nothing: it has not changed the key.
+    /// The transaction has not changed the key.
     Nothing,
-    /// This value; none: the key was not there.
+    /// The old value; `None` if the key did not exist.
     Value(Option<Box<[u8]>>),
-    /// It has only added to the value: this, summed by offset, in the order of the offsets.
+    /// The transaction has only added to the value. The additions are summed by offset and ordered
+    /// by offset.
     Added(Vec<Addend>),
-    /// That is not known: a part of its undo is in the log only.
+    /// Unknown: part of the undo is only in the log.
     Unknown,
 }
 
 /// What the transaction's changes of a key, from some change on, have replaced.
 enum Seen {
-    /// Nothing but additions were seen, newest first.
+    /// Only additions so far, newest first.
     Added(Vec<Addends>),
-    /// This value.
+    /// The old value.
     Value(Option<Vec<u8>>),
 }
 
 impl Store {
-    /// What the transaction's changes have replaced under a key of a tree that is here.
+    /// Returns what the transaction's changes have replaced under a key of a tree in this
+    /// partition.
     pub fn replaced(&self, txn: &TxnLog, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
         let Some(undos) = txn.newest_first() else { return Ok(Replaced::Unknown) };
         let mut seen = None;
@@ -60,7 +63,8 @@ impl Store {
         })
     }
 
-    /// What was replaced by the change and those behind it, `seen`.
+    /// Returns what was replaced by the change `undo` and the later changes, of which `seen` is
+    /// known.
     fn before(&self, txn: &TxnLog, undo: &Undo<'_>, seen: Option<Seen>) -> Result<Seen, Blocked> {
         let bad =
             || StorageError::BadRecord { lsn: txn.head(), what: "a value is not as its undo says" };
@@ -88,17 +92,17 @@ impl Store {
         Ok(Seen::Value(Some(value)))
     }
 
-    /// The value in the tree.
+    /// Returns the current value in the tree.
     fn value(&self, undo: &Undo<'_>) -> Result<Option<Vec<u8>>, Blocked> {
         let mut value = None;
         self.get(undo.tree, undo.key, &mut |now| value = Some(now.to_vec()))?;
         Ok(value)
     }
 
-    /// Shows each key that the transaction has changed here (in trees that are here): if it has
-    /// only added to the key, each addition by itself, newest first; else the value before its
-    /// first change. False, and nothing is shown, if memory has only a part of the transaction's
-    /// undo: the rest is in the log.
+    /// Visits each key that the transaction has changed in this partition's trees. If it has only
+    /// added to the key, visits each addition separately, newest first; otherwise the value before
+    /// the first change. Returns false without visiting anything if part of the undo is only in the
+    /// log.
     pub fn images(&self, txn: &TxnLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
         let Some(undos) = txn.newest_first() else { return Ok(false) };
         let mut all: BTreeMap<(TreeId, &[u8]), Seen> = BTreeMap::new();

@@ -1,12 +1,12 @@
 //! B+trees, the write-ahead log, checkpoints and recovery.
 //!
-//! A change goes `store` -> `change` (one leaf, or with `split` and `overflow` several pages) ->
-//! `mini`, which logs all of it as one `record` and has it applied to the pages by `apply`, as redo
-//! will. `page` is the layout of the pages, `descend` and `scan` find keys, `txn`, `rollback` and
-//! `log_read` undo, `directory` knows the trees of a partition. `node` opens a data directory, with
-//! `control`, `recovery`, `redo` and `renumber`, and takes checkpoints; `spill` is its temporary
-//! file; `backup` copies it all. The bytes are specified in `docs/format.md`. `addends` is what an
-//! increment adds to integers of a value.
+//! The path of a change: `store` calls `change`, which changes one leaf, or several pages with
+//! `split` and `overflow`. `mini` logs everything as one `record`, and `apply` applies it to the
+//! pages, as redo does. `page` is the page layout. `descend` and `scan` find keys. `txn`,
+//! `rollback` and `log_read` undo changes. `directory` lists the trees of a partition. `node` opens
+//! a data directory, with `control`, `recovery`, `redo` and `renumber`, and takes checkpoints.
+//! `spill` is its temporary file. `backup` copies the whole database. `addends` are the amounts
+//! that an increment adds to integers of a value. `docs/format.md` specifies the bytes.
 
 #![forbid(unsafe_code)]
 
@@ -48,7 +48,7 @@ mod txn;
 pub mod wal;
 
 pub use addends::{Addend, Addends, Incremented};
-pub use attempt::{Missed, patiently};
+pub use attempt::{Missed, retry_blocking};
 pub use clearway_buffer::SecondLevelConfig;
 pub use config::NodeConfig;
 pub use cursor::Cursor;

@@ -1,14 +1,14 @@
-//! Reading back, for a rollback, what a transaction has changed: from the log, on a thread that may
-//! wait for the disk.
+//! Reads a transaction's changes back from the log for a rollback, on a thread that may block on
+//! the disk.
 //!
 //! Invariants
-//! 1. A piece is whole: it is put into its slot after all of it was read and checked.
-//! 2. A transaction's records are in the log's files as long as it is active (`store`, invariant
-//!    3), and a record counts only when the log is durable beyond it: what is still in the ring is
-//!    waited for.
+//! 1. A piece is complete: it is put into its slot only after all of it was read and checked.
+//! 2. A transaction's records are in the log's files while it is active (`store`, invariant 3). A
+//!    record counts only once the log is durable beyond it, so the reader waits for records that
+//!    are still in the ring.
 //!
-//! Locking: the slot's latch, for moments. A crash leaves nothing of it: recovery reads the same
-//! records.
+//! Locking: the slot's latch, held briefly. A crash leaves nothing of this state: recovery reads
+//! the same records.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::record::{self, Record, Role};
 use crate::txn::UndoStack;
 use crate::wal::{Wal, WalError};
 
-/// Undos, oldest first, and the record that is to be undone after them.
+/// Undos, oldest first, and the record to undo after them.
 pub(crate) type Piece = Result<(UndoStack, Lsn), StorageError>;
 
 static LOG_READ: Class = Class::new("storage.log_read");
 
-/// Where a transaction finds what was read for it.
+/// Receives what was read for a transaction.
 #[derive(Debug)]
 pub(crate) struct Slot(Latch<Option<Piece>>);
 
@@ -46,17 +46,17 @@ impl Slot {
     }
 }
 
-/// A piece of the log that a rollback needs: have [`LogRead::run`] called, then try again.
+/// A part of the log that a rollback needs. Have [`LogRead::run`] called, then try again.
 pub struct LogRead {
     pub(crate) wal: Arc<Wal>,
     pub(crate) txn: TxnId,
     pub(crate) partition: PartitionId,
-    /// The newest record wanted, and how many the transaction has from there back.
+    /// The newest record to read. `changes` counts the transaction's records from there back.
     pub(crate) head: Lsn,
     pub(crate) changes: usize,
-    /// None of them starts before this.
+    /// None of them starts before this LSN.
     pub(crate) from: Lsn,
-    /// Bytes of undo that are enough.
+    /// Enough undo information, in bytes.
     pub(crate) budget: usize,
     pub(crate) slot: Arc<Slot>,
 }
@@ -71,14 +71,15 @@ impl fmt::Debug for LogRead {
 }
 
 impl LogRead {
-    /// Reads. Blocks for the disk: for I/O threads. An error is left for the rollback, which ends
-    /// with it.
+    /// Reads the records. Blocks on the disk, so it runs on an I/O thread. Leaves an error for the
+    /// rollback, which then fails with it.
     pub fn run(self) {
         self.slot.put(self.read());
     }
 
     fn read(&self) -> Piece {
-        // A durable place is the end of a record: beyond a record's start it is beyond the record.
+        // A durable LSN is the end of a record. If it is above a record's start, the whole record
+        // is durable.
         self.wal.wait_durable(Lsn(self.head.0 + 8)).map_err(WalError::Io)?;
         let mut reader = self.wal.read_back(self.from);
         let (mut newest_first, mut at) = (UndoStack::default(), self.head);

@@ -1,25 +1,23 @@
-//! Mini-transactions: page changes that happen together, with one log record.
+//! Mini-transactions: page changes that happen atomically, with one log record.
 //!
 //! Invariants
-//! 1. Whatever may be missing is asked for before anything is changed: a blocked attempt drops its
-//!    pages unchanged.
-//! 2. The order is: apply the record, mark the pages dirty, append it, set the pages' LSN; all
-//!    under exclusive latches, so that no one sees a change that is not in the log, and a
-//!    checkpoint sees the page as dirty before its record exists.
-//! 3. A record that does not fit its pages, since the content of one makes no sense, is found out
-//!    before it is in the log: the pages are as they were, and the attempt fails with the page's
-//!    name.
-//! 4. Room for the record, and space for new pages, is there before the record is appended: nothing
-//!    that is in the log can fail for lack of either. What rollbacks may need of both is left to
-//!    them (`spare`).
-//! 5. Pages are taken from the free list before any is given to it, none twice in one
+//! 1. All pages and resources that may be missing are requested before anything is changed. A
+//!    blocked attempt drops its pages unchanged.
+//! 2. The order is: apply the record, mark the pages dirty, append the record, set the pages' LSN.
+//!    All of it happens under exclusive latches. So nobody sees a change that is not in the log,
+//!    and a checkpoint sees the page as dirty before its record exists.
+//! 3. A record that does not fit its pages, because a page's content is invalid, is detected before
+//!    it is logged. The pages are restored, and the attempt fails with the page's name.
+//! 4. Space for the record, and for new pages, is available before the record is appended. Nothing
+//!    that is in the log can fail for lack of either. Space that rollbacks may need is left to them
+//!    (`spare`).
+//! 5. Pages are taken from the free list before any are added to it, and none twice in one
 //!    mini-transaction.
 //!
 //! Locking: the exclusive latches of the pages taken; no shared latch is taken while one is held.
-//! Only the thread that has the partition changes its pages, so the order of taking does not
-//! matter.
+//! Only the partition's own thread changes its pages, so the order of latching does not matter.
 //!
-//! A crash leaves the record or not; redo makes the pages whole.
+//! A crash leaves the whole record or nothing of it; redo brings the pages up to date.
 
 use std::sync::Arc;
 
@@ -35,56 +33,56 @@ use crate::record::{self, PageOp, Record, Role};
 use crate::spare::{Moved, Spare};
 use crate::wal::{Wal, record_size};
 
-/// For each partition: the log must be kept from here on for its active transactions; `u64::MAX`:
-/// there are none.
+/// For each partition: the LSN from which the log must be kept for its active transactions;
+/// `u64::MAX` if there are none.
 pub(crate) type Oldest = Arc<[CachePadded<AtomicU64>]>;
 
-/// How much a change may ask of a disk that has little space left.
+/// What a change may do when space is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// It is refused when there is none but what is kept for the others.
+    /// Refused if only the reserve is left.
     Refusable,
-    /// It is part of a decision that was made: it waits until there is room.
+    /// Part of a decision that was already made: waits until there is space.
     Patient,
-    /// It undoes what was done, in room that was pledged to it.
+    /// Undoes a change, in space that was reserved for it.
     Entitled,
 }
 
-/// What a change needs beside its record.
+/// What a change needs besides its record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     pub(crate) urgency: Urgency,
-    /// Bytes of log that its undo may take.
+    /// Bytes of log that its undo may need.
     pub(crate) undo: u64,
 }
 
 impl Need {
-    /// Of a change that is never undone.
+    /// The need of a change that is never undone.
     pub(crate) fn new(urgency: Urgency) -> Self {
         Self { urgency, undo: 0 }
     }
 }
 
-/// What all of a partition's operations need.
+/// What all operations of a partition need.
 pub(crate) struct Core {
     pub(crate) partition: PartitionId,
     pub(crate) pool: Arc<Pool>,
-    /// What the pool is of: tells where there is space.
+    /// The pool's files; they know where space is allocated.
     pub(crate) files: Arc<Files>,
     pub(crate) spare: Spare,
     pub(crate) wal: Arc<Wal>,
     pub(crate) oldest: Oldest,
-    /// The longest value in bytes.
+    /// Maximum value length in bytes.
     pub(crate) max_value: usize,
-    /// Bytes of undo that a transaction may keep in memory here.
+    /// Undo memory of a transaction in this partition, in bytes.
     pub(crate) undo_memory: usize,
-    /// Leaves that a scan asks for beyond one that it misses.
+    /// Leaves that a scan prefetches beyond one that it misses.
     pub(crate) read_ahead: usize,
-    /// Bytes by which what is pledged for undo changes.
+    /// Granularity of the log space reserved for undo, in bytes.
     pub(crate) pledge_step: u64,
     /// Leaves of a dropped tree freed at a time.
     pub(crate) drop_leaves: usize,
-    /// Cells of a node at most.
+    /// Maximum number of cells in a node.
     pub(crate) node_cells: usize,
 }
 
@@ -104,8 +102,8 @@ impl Core {
     pub(crate) fn corrupt(&self, no: u32, what: &'static str) -> StorageError {
         StorageError::Corrupt { page: self.id(no), what }
     }
-    /// Whether there is room in the log for a record with so many bytes of payload: before anything
-    /// is changed.
+    /// Checks that the log has space for a record with `payload_len` bytes of payload. Call it
+    /// before changing anything.
     #[inline]
     pub(crate) fn admit(&self, payload_len: usize, need: Need) -> Result<(), MissingPage> {
         let must = match need.urgency {
@@ -117,15 +115,15 @@ impl Core {
         if self.wal.has_room(bytes, must) { Ok(()) } else { Err(MissingPage::Log { bytes, must }) }
     }
     pub(crate) fn publish_oldest(&self, lsn: u64) {
-        // Release: pairs with the Acquire in `checkpoint`. What follows in this thread is an
-        // append, whose reservation a checkpoint reads before it reads this: it sees this value or
-        // keeps the log from before that append anyway.
+        // Release: pairs with the Acquire in `Node::checkpoint_locked`. This thread appends next. A
+        // checkpoint reads the reserved end of the log before it reads this value. So it either
+        // sees this value, or keeps the log from before that append anyway.
         self.oldest[usize::from(self.partition.0)].store(lsn, Ordering::Release);
     }
 
-    /// Applies a record to its pages, which must be all of them, and appends it: its start and end.
-    /// A single change of a single page is done or not; else the caller puts the pages back after
-    /// an error.
+    /// Applies a record to its pages, and appends it. Returns the record's start and end. `pages`
+    /// must contain all pages of the record. A single change of a single page is atomic; otherwise
+    /// the caller restores the pages after an error.
     #[inline]
     pub(crate) fn log(
         &self,
@@ -140,8 +138,8 @@ impl Core {
     }
 
     /// # Panics
-    /// If the record is none, or is of a page that was not taken: then it was planned wrongly,
-    /// whatever the pages hold.
+    /// If the payload is not a record, or changes a page that was not taken. Either is a planning
+    /// bug, whatever the pages contain.
     #[inline]
     fn apply(&self, payload: &[u8], pages: &mut [(u32, PageMut<'_>)]) -> Result<(), StorageError> {
         let Ok(Record::Pages { ops, .. }) = record::parse(payload) else {
@@ -166,11 +164,11 @@ pub(crate) struct Mini<'p> {
     pub(crate) core: &'p Core,
     need: Need,
     pages: Vec<(u32, PageMut<'p>)>,
-    /// Head of the free list and pages in the file, once page 0 was taken.
+    /// Head of the free list and number of pages in the file, once page 0 was taken.
     meta: Option<(u32, u32)>,
-    /// Pages that will be given to the free list.
+    /// Pages that will be added to the free list.
     to_free: Vec<u32>,
-    /// Pages taken from there, and new ones.
+    /// Pages taken from the free list, and new pages.
     moved: Moved,
 }
 
@@ -186,7 +184,7 @@ impl<'p> Mini<'p> {
         }
     }
 
-    /// Wants what is missing, and all that the attempt has: a retry then finds everything at once.
+    /// Asks for the missing page and all pages of the attempt, so that a retry finds everything.
     #[cold]
     fn blocked(&self, want: MissingPage) -> Blocked {
         let mut wants: Vec<MissingPage> =
@@ -204,7 +202,7 @@ impl<'p> Mini<'p> {
         Ok(())
     }
 
-    /// A page that was taken, as it was before this mini-transaction.
+    /// Returns a page that was taken, as it was before this mini-transaction.
     pub(crate) fn page(&self, no: u32) -> &[u8] {
         let page = self.pages.iter().find(|(n, _)| *n == no);
         page.map_or(&[], |(_, page)| page)
@@ -226,7 +224,7 @@ impl<'p> Mini<'p> {
         self.pages.iter().any(|(n, _)| *n == no)
     }
 
-    /// Takes a page that was never used, as zeros.
+    /// Takes a page that was never used; it reads as zeros.
     pub(crate) fn create(&mut self, no: u32) -> Result<(), Blocked> {
         if self.is_taken(no) {
             return Err(self
@@ -241,8 +239,8 @@ impl<'p> Mini<'p> {
         Ok(())
     }
 
-    /// Whether rollbacks keep what they may need if one more page is taken, from the free list or
-    /// behind the file's `pages`.
+    /// Checks that rollbacks keep what they may need if one more page is taken, from the free list
+    /// or beyond the file's `pages`.
     fn leave_spare(&self, listed: bool, pages: u32) -> Result<(), Blocked> {
         let missing = self.core.spare.missing(self.moved.listed + u32::from(listed));
         if missing == 0 || self.need.urgency == Urgency::Entitled {
@@ -254,7 +252,7 @@ impl<'p> Mini<'p> {
         if there { Ok(()) } else { Err(self.blocked(MissingPage::Space { page, last: false })) }
     }
 
-    /// Takes a page that nothing uses; its content is undefined until it gets an `Init` change.
+    /// Takes an unused page. Its content is undefined until it gets an `Init` change.
     pub(crate) fn alloc(&mut self) -> Result<u32, Blocked> {
         debug_assert!(self.to_free.is_empty());
         let (free_head, page_count) = self.meta()?;
@@ -286,7 +284,7 @@ impl<'p> Mini<'p> {
         Ok(page_count)
     }
 
-    /// Takes the pages that freeing needs; the change itself is written by [`Mini::push_free`].
+    /// Takes the pages that freeing needs; [`Mini::push_free`] writes the change itself.
     pub(crate) fn take_to_free(&mut self, no: u32) -> Result<(), Blocked> {
         self.meta()?;
         if no == 0 || self.to_free.contains(&no) {
@@ -296,19 +294,20 @@ impl<'p> Mini<'p> {
         self.take(no)
     }
 
-    /// Gives a page to the free list. All that is needed was taken before.
+    /// Adds a page to the free list. Everything needed was taken before.
     pub(crate) fn push_free(&mut self, buf: &mut Vec<u8>, no: u32) {
         let (free_head, page_count) = self.meta.unwrap_or_default();
         record::push_op(buf, no, &PageOp::Free { next: free_head });
         self.meta = Some((no, page_count));
     }
 
-    /// Starts the record, when everything was taken.
+    /// Starts the record, after everything was taken.
     pub(crate) fn start(&self, buf: &mut Vec<u8>, role: &Role<'_>) {
         record::start_pages(buf, self.core.partition, role);
     }
 
-    /// Writes the change of page 0, logs the record and applies it: where it starts and ends.
+    /// Writes the change of page 0, applies the record and logs it. Returns the record's start and
+    /// end.
     pub(crate) fn finish(mut self, buf: &mut Vec<u8>) -> Result<(Lsn, Lsn), Blocked> {
         if let Some((free_head, page_count)) = self.meta {
             let page = self.page(0);

@@ -1,21 +1,21 @@
-//! A node's storage: its directory, log, pool and stores; opening, checkpoints, shutting down.
+//! A node's storage: its directory, log, pool and stores; opening, checkpoints, shutdown.
 //!
 //! Files: `control` (see `control`), `lock`, `wal/` (the log), `data/` (pages).
 //!
 //! Invariants
-//! 1. At a checkpoint all changes logged before `redo` are in the files; the log is kept from
-//!    `scan_from` on, which is neither after `redo` nor after the first undoable record of a
+//! 1. After a checkpoint all changes logged before `redo` are in the files. The log is kept from
+//!    `scan_from` on. `scan_from` is not after `redo`, and not after the first undoable record of a
 //!    transaction that was active.
-//! 2. The log is let go only after the control file that no longer needs it is on disk, and that is
-//!    written only after the log is durable up to what it refers to, the ends of the transactions
-//!    included for whose sake it is no longer needed.
-//! 3. A directory is complete or nothing in it counts.
-//! 4. What a start has read it makes durable before anything depends on it, log first: the process
-//!    before may have been killed, or have failed, between a write and its sync, and has left the
-//!    write in the operating system's cache.
+//! 2. Log is removed only after the control file that no longer needs it is on disk. The control
+//!    file is written only after the log is durable up to everything that it refers to. That
+//!    includes the ends of the transactions whose records are no longer needed.
+//! 3. A directory is complete, or nothing in it counts.
+//! 4. What start-up has read is made durable before anything depends on it, log first. The previous
+//!    process may have been killed, or have failed, between a write and its sync, leaving the write
+//!    only in the operating system's cache.
 //!
-//! Locking: a monitor (no latch) around the control file for the whole of a checkpoint, its I/O
-//! included. A crash leaves what `recovery` mends.
+//! Locking: a monitor (not a latch) protects the control file for the whole checkpoint, including
+//! its I/O. A crash leaves what `recovery` repairs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ use clearway_sync::time::{Duration, Instant};
 use clearway_types::{Lsn, PageId, PartitionId, TxnId};
 
 use crate::access;
-use crate::attempt::patiently;
+use crate::attempt::retry_blocking;
 use crate::backup::{self, BackupError, BackupReport, LogPin, Step, UNPINNED};
 use crate::config::NodeConfig;
 use crate::control::{self, Control, State};
@@ -48,27 +48,27 @@ use crate::spare::Spare;
 use crate::store::Store;
 use crate::wal::{LOG_START, Wal, WalConfig, WalReader};
 
-/// Partitions of a new directory if nothing else is said.
+/// Default number of partitions of a new directory.
 const DEFAULT_PARTITIONS: u16 = 16;
 
-/// The longest value, whatever the pool: a record that replaces one by another must fit in the
-/// log's buffer.
+/// Maximum value length, whatever the pool: a record that replaces one value by another must fit in
+/// the log's buffer.
 pub(crate) const MAX_VALUE: usize = 1 << 20;
 
 /// What recovery did.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
-    /// How long the open took.
+    /// Duration of the open.
     pub took: Duration,
     /// Bytes of log read.
     pub log_bytes: u64,
-    /// Where the log ended before recovery added to it.
+    /// The end of the log before recovery added to it.
     pub log_end: Lsn,
-    /// Half-written pages that were mended from their copies.
+    /// Torn pages that were repaired from their copies.
     pub mended: u64,
-    /// Changes redone, of one page by one log record each.
+    /// Changes redone; the changes of one page by one log record count once.
     pub redone: u64,
-    /// Transactions undone (one that ran in two partitions counts twice).
+    /// Transactions undone; one that ran in two partitions counts twice.
     pub undone: u64,
 }
 
@@ -83,18 +83,18 @@ pub struct Node {
     oldest: Oldest,
     control: Monitor<Control>,
     next_txn: AtomicU64,
-    /// What, besides the log and the pool, has failed.
+    /// A failure outside the log and the pool.
     failed: OnceLock<String>,
     report: RecoveryReport,
     disk: Arc<dyn Disk>,
     files: Arc<Files>,
     /// The log from here on is kept: see [`LogPin`].
     pinned: AtomicU64,
-    /// Held as long as the directory is ours.
+    /// Held while the directory is open.
     _lock: DiskLock,
 }
 
-/// Takes a directory for ourselves; it must exist.
+/// Locks a directory, which must exist.
 pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DiskLock, OpenError> {
     disk.lock(&dir.join("lock")).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => {
@@ -104,7 +104,7 @@ pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DiskLock, OpenError> {
     })
 }
 
-/// The directory while it is being opened.
+/// A directory that is being opened.
 struct Opening {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -125,7 +125,7 @@ impl Opening {
         }
     }
 
-    /// Whether there is anything of data or log.
+    /// Returns true if there are any data or log files.
     fn has_files(&self) -> Result<bool, OpenError> {
         for part in ["wal", "data"] {
             let part = self.dir.join(part);
@@ -141,8 +141,8 @@ impl Opening {
         Ok(false)
     }
 
-    /// Opens the control file; in a directory that is not complete, says so in it and clears what
-    /// there is.
+    /// Opens the control file. If the directory is not complete, records that in the control file
+    /// and clears the directory.
     fn control(&self) -> Result<Control, OpenError> {
         let path = self.dir.join("control");
         let shown = self.dir.display();
@@ -155,7 +155,7 @@ impl Opening {
         }
         let mut control = Control::open(&*self.disk, &path)?;
         let state = control.state();
-        // Nothing else is made before the control file says something.
+        // The control file is written before any other file is created.
         if state == State::default() && self.has_files()? {
             return Err(io()(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -196,8 +196,8 @@ impl Opening {
         Ok(control)
     }
 
-    /// Makes the names of the directories that lead to this one durable, those that may just have
-    /// been made among them. What we may not read we have not made.
+    /// Makes the names of the directory and its ancestors durable, since they may just have been
+    /// created. Skips directories that we may not read: we did not create them.
     fn sync_parents(&self) -> io::Result<()> {
         self.dir.ancestors().skip(1).try_for_each(|above| match self.disk.sync_dir(above) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
@@ -221,8 +221,8 @@ impl Opening {
         Ok(Arc::new(Files::open(&*self.disk, &self.dir.join("data"), partitions)?.with_io_pool(io)))
     }
 
-    /// Mends half-written pages: how many.
-    fn mend(&self, files: &Files) -> Result<u64, OpenError> {
+    /// Repairs torn pages; returns their number.
+    fn repair_torn(&self, files: &Files) -> Result<u64, OpenError> {
         let torn = files.restore_torn()?;
         if torn > 0 {
             tracing::info!(torn, "mended half-written pages");
@@ -260,7 +260,7 @@ impl Opening {
     }
 }
 
-/// Makes page 0 and the directory of a partition in a new directory.
+/// Creates page 0 and the directory tree of a partition in a new directory.
 fn init_partition(core: &Core) -> Result<(), Blocked> {
     let mut mini = Mini::new(core, Need::new(Urgency::Refusable));
     mini.create(0)?;
@@ -272,18 +272,18 @@ fn init_partition(core: &Core) -> Result<(), Blocked> {
     mini.finish(&mut buf).map(drop)
 }
 
-/// Sees to it that all pages of a partition's file have their blocks: a crash of the operating
-/// system may have lost those of pages that were not yet written.
+/// Ensures that all pages of a partition's file have disk blocks. A crash of the operating system
+/// may have lost blocks of pages that were not yet written.
 fn get_space(core: &Core) -> Result<(), StorageError> {
-    let pages = patiently(&core.pool, || Ok(page::page_count(&core.read(0)?)))?;
+    let pages = retry_blocking(&core.pool, || Ok(page::page_count(&core.read(0)?)))?;
     let last = PageId::new(core.partition, pages.saturating_sub(1));
     core.pool.fetch_blocking(MissingPage::Space { page: last, last: true })?;
     Ok(())
 }
 
 impl Node {
-    /// Opens a data directory, makes it if it is not there, and recovers what was committed.
-    /// Blocking. What was recovered is in the pool and in the log: until the next checkpoint
+    /// Opens a data directory, creates it if it does not exist, and recovers what was committed.
+    /// Blocks. The recovered changes are in the pool and in the log: until the next checkpoint
     /// another recovery would take as long.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, config: NodeConfig) -> Result<Self, OpenError> {
         let began = Instant::now();
@@ -295,7 +295,7 @@ impl Node {
         control::refuse_foreign(&*opening.disk, dir)?;
         access::refuse_shared(&*opening.disk, dir)?;
         let lock = lock(&*opening.disk, dir)?;
-        // Before anything is changed: it may be refused.
+        // Before anything is changed, because it may be refused.
         let second_level = opening.second_level()?;
         let mut control = opening.control()?;
         let state = control.state();
@@ -314,10 +314,10 @@ impl Node {
         reader.must_reach(newest, &proof)?;
         let durable = reader.durable().max(state.durable).max(newest);
         drop(reader);
-        // From here on what was read is on the disk, too: see invariant 4.
+        // From here on everything that was read is also on disk: see invariant 4.
         let wal = Wal::resume(opening.disk.clone(), opening.wal_config(), analysis.end, durable)
             .map_err(OpenError::io("cannot open the log"))?;
-        let mended = opening.mend(&files)?;
+        let mended = opening.repair_torn(&files)?;
         control.renew()?;
         let pool = opening.pool(files.clone(), &wal, io.clone(), second_level)?;
         let log_bytes = analysis.end.0 - state.scan_from.0;
@@ -346,17 +346,17 @@ impl Node {
                 max_value,
                 undo_memory: config.undo_memory,
                 read_ahead,
-                // More than that would be room for a log that nobody writes.
+                // A larger step would reserve log that nobody writes.
                 pledge_step: config.pledge_step.clamp(1, config.wal_segment_size.max(1)),
                 drop_leaves: config.drop_leaves.max(1),
                 node_cells: config.node_cells.max(4),
             };
             if !state.complete {
-                patiently(&pool, || init_partition(&core))?;
+                retry_blocking(&pool, || init_partition(&core))?;
             }
             get_space(&core)?;
             let mut store = Store::new(core);
-            patiently(&pool, || store.load())?;
+            retry_blocking(&pool, || store.load())?;
             stores.push(store);
         }
         let mut undoing = Undoing {
@@ -370,8 +370,8 @@ impl Node {
         };
         report.undone = recovery::undo(&mut undoing, &mut stores, analysis.losers)?;
         let next_txn = AtomicU64::new(undoing.next_txn.0);
-        // See `recovery`, invariant 2: without a record here the checkpoint would not see what redo
-        // has changed.
+        // See `recovery`, invariant 2: without a record here the checkpoint would miss the pages
+        // that redo has changed.
         let mut note = Vec::new();
         record::start_pages(&mut note, PartitionId(0), &Role::Plain);
         wal.append(&[&note]);
@@ -394,8 +394,8 @@ impl Node {
         };
         if !state.complete {
             node.checkpoint()?;
-            // The other slot says so, too: damage to one of them must not make the directory look
-            // unfinished.
+            // Write the other slot, too, so that damage to one of them does not make the directory
+            // look incomplete.
             node.checkpoint()?;
         }
         node.pool.set_frame_waits(opening.config.frame_waits);
@@ -404,52 +404,52 @@ impl Node {
         Ok(node)
     }
 
-    /// The partitions' stores, once.
+    /// Returns the partitions' stores; empty after the first call.
     pub fn take_stores(&mut self) -> Vec<Store> {
         std::mem::take(&mut self.stores)
     }
-    /// The log.
+    /// Returns the log.
     pub fn wal(&self) -> &Arc<Wal> {
         &self.wal
     }
-    /// The buffer pool.
+    /// Returns the buffer pool.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
-    /// The threads that may wait for the disk: for [`LogRead::run`](crate::LogRead::run).
+    /// Returns the threads that may block on the disk, for [`LogRead::run`](crate::LogRead::run).
     pub fn io(&self) -> &IoPool {
         &self.io
     }
-    /// What recovery did.
+    /// Returns what recovery did.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.report
     }
-    /// How many partitions there are.
+    /// Returns the number of partitions.
     pub fn partitions(&self) -> u16 {
         self.oldest.len() as u16
     }
-    /// Appends the commit record of a transaction of several partitions: it is committed once the
-    /// log is durable up to the result.
+    /// Appends the commit record of a transaction of several partitions. The transaction is
+    /// committed once the log is durable up to the result.
     pub fn commit(&self, txn: TxnId) -> Lsn {
         self.wal.append(&[&record::commit(txn)])
     }
-    /// The first of `count` transaction ids never given before.
+    /// Allocates `count` new transaction ids; returns the first.
     pub fn alloc_txn_ids(&self, count: u64) -> TxnId {
-        // Relaxed: what orders an id before a checkpoint's look at the counter is the append of a
-        // record that has it.
+        // Relaxed: appending a record that contains the id orders the allocation before a
+        // checkpoint's load of the counter.
         TxnId(self.next_txn.fetch_add(count, Ordering::Relaxed))
     }
-    /// A transaction id never given before.
+    /// Allocates a new transaction id.
     pub fn alloc_txn_id(&self) -> TxnId {
         self.alloc_txn_ids(1)
     }
 
-    /// Writes what was changed, and lets go of the log that is no longer needed. Fuzzy: everything
-    /// else goes on meanwhile. Blocking; a second caller waits for the first.
+    /// Writes back changed pages, and removes log that is no longer needed. Fuzzy: everything else
+    /// continues meanwhile. Blocks; a second caller waits for the first.
     ///
     /// # Errors
-    /// The disk's. None but a lack of space is ever tried again: what a failed write or sync has
-    /// left on the disk is unknown, so that the node has failed (see [`Node::failed`]).
+    /// The disk's errors. Only a lack of space is retried. After any other failed write or sync the
+    /// content of the disk is unknown, so the node has failed (see [`Node::failed`]).
     pub fn checkpoint(&self) -> Result<(), OpenError> {
         self.take_checkpoint().map(drop)
     }
@@ -473,7 +473,8 @@ impl Node {
         done
     }
 
-    /// `between`: what others do between the look at the log's end and that at the transactions.
+    /// Takes a checkpoint. Tests pass `between` to run code between the load of the log's end and
+    /// that of the active transactions.
     fn checkpoint_locked(
         &self,
         control: &mut Control,
@@ -485,11 +486,11 @@ impl Node {
         // that is not seen here has its first record after `target`.
         let oldest =
             self.oldest.iter().map(|lsn| lsn.load(Ordering::Acquire)).min().unwrap_or(u64::MAX);
-        // A transaction that has ended between these two looks is not seen, though it has records
-        // before `target`: its end is before `ended`, and must be durable with `scan_from`, or the
-        // next start would take it for none to undo.
+        // A transaction that ended between these two loads is not seen, although it has records
+        // before `target`. Its end is before `ended`, and must be durable together with
+        // `scan_from`. Otherwise the next start would not know that the transaction needs no undo.
         let ended = self.wal.appended();
-        // Relaxed: see `alloc_txn_ids`. After `target`, too.
+        // Relaxed: see `alloc_txn_ids`. Also loaded after `target`.
         let next_txn = self.next_txn.load(Ordering::Relaxed);
         self.pool.flush_before(target)?;
         let redo = self.pool.min_rec_lsn().map_or(target, |lsn| lsn.min(target));
@@ -506,8 +507,8 @@ impl Node {
         Ok(state)
     }
 
-    /// Copies the database to `target`, which must not exist or be an empty directory, while
-    /// everything else goes on. Blocking. `program`: the version that the manifest names.
+    /// Copies the database to `target` while everything else continues. `target` must not exist or
+    /// must be an empty directory. Blocks. `program` is the version that the manifest names.
     pub fn backup(
         &self,
         target: &Path,
@@ -528,8 +529,9 @@ impl Node {
         source.copy(target, program, end, step)
     }
 
-    /// Why nothing can be committed or written any more, if so: the process must stop, and nothing
-    /// more may be acknowledged. The next start finds out from the disk what was committed.
+    /// Returns the reason if nothing can be committed or written any more. The process must then
+    /// stop and acknowledge nothing more. The next start finds out from the disk what was
+    /// committed.
     pub fn failed(&self) -> Option<String> {
         let log = self.wal.failed().map(|why| format!("the log cannot be written: {why}"));
         let pages = || self.pool.failed().map(|why| format!("pages cannot be written: {why}"));
@@ -537,14 +539,14 @@ impl Node {
             .or_else(|| self.io.failed().map(str::to_owned))
             .or_else(|| self.failed.get().cloned())
     }
-    /// Lets the node fail, for instance because a thread of the engine has panicked: no checkpoint
-    /// is made any more.
+    /// Marks the node as failed, for instance because a thread of the engine has panicked. No
+    /// checkpoint is taken any more.
     pub fn fail(&self, why: String) {
         self.failed.get_or_init(|| why);
     }
 
     /// Makes the log durable and ends the threads. The stores must be idle. Nothing else is
-    /// written: call [`Node::checkpoint`] before for a short recovery. Idempotent; `drop` does it
+    /// written: call [`Node::checkpoint`] first for a short recovery. Idempotent; `drop` does it,
     /// too.
     pub fn shutdown(&self) {
         self.wal.shutdown();
@@ -553,7 +555,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Before the lock of the directory is let go, whoever else holds the log or the pool.
+    /// Shuts down before the directory's lock is released, whoever else holds the log or the pool.
     fn drop(&mut self) {
         self.shutdown();
     }

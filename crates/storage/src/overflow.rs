@@ -1,7 +1,7 @@
-//! Values that are too long for a leaf: a chain of pages, referred to by length and first page.
+//! Values that are too long for a leaf: a chain of pages, referenced by length and first page.
 //!
-//! A chain belongs to one cell and is never changed: a new value gets a new chain, and the old one
-//! is freed in the same record.
+//! A chain belongs to one cell and is never changed. A new value gets a new chain, and the same
+//! record frees the old one.
 
 use crate::error::Blocked;
 use crate::mini::{Core, Mini};
@@ -9,7 +9,7 @@ use crate::node::MAX_VALUE;
 use crate::page::{self, Cell, KIND_OVERFLOW, OVERFLOW_ROOM};
 use crate::record::{PageOp, push_op};
 
-/// Bytes of a reference to a chain.
+/// Size of a reference to a chain, in bytes.
 pub(crate) const REFERENCE: usize = 8;
 
 pub(crate) fn reference(len: usize, first: u32) -> [u8; REFERENCE] {
@@ -19,7 +19,7 @@ pub(crate) fn reference(len: usize, first: u32) -> [u8; REFERENCE] {
     out
 }
 
-/// The length and the first page of a long value.
+/// Decodes the length and the first page of a long value.
 pub(crate) fn parse_reference(value: &[u8]) -> (usize, u32) {
     (page::u32_at(value, 0) as usize, page::u32_at(value, 4))
 }
@@ -44,7 +44,7 @@ pub(crate) fn read(core: &Core, reference: &[u8]) -> Result<(Vec<u8>, Vec<u32>),
         }
         let part = page::part(&page);
         if part.is_empty() {
-            // A chain of such pages need not end.
+            // A chain of such pages might not end.
             return Err(core.corrupt(no, "a part of a long value is empty").into());
         }
         value.extend_from_slice(part);
@@ -60,7 +60,7 @@ pub(crate) fn read(core: &Core, reference: &[u8]) -> Result<(Vec<u8>, Vec<u32>),
     Ok((value, pages))
 }
 
-/// A cell's value, assembled if it is long.
+/// Passes a cell's value to `f`; reads the chain if the value is long.
 pub(crate) fn with_value<T>(
     core: &Core,
     cell: &Cell<'_>,
@@ -69,7 +69,7 @@ pub(crate) fn with_value<T>(
     if cell.overflow { Ok(f(&read(core, cell.value)?.0)) } else { Ok(f(cell.value)) }
 }
 
-/// Takes pages for a value of `len` bytes.
+/// Allocates pages for a value of `len` bytes.
 pub(crate) fn alloc(mini: &mut Mini<'_>, len: usize) -> Result<Vec<u32>, Blocked> {
     (0..len.div_ceil(OVERFLOW_ROOM)).map(|_| mini.alloc()).collect()
 }

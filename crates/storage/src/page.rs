@@ -3,31 +3,29 @@
 //!
 //! The buffer pool owns bytes 0..24 of the header; kind (byte 5) and bytes 24..32 are ours.
 //!
-//! A node: count of slots u16, start of the lowest cell u16, dead bytes among the cells u16, level
+//! A node: number of slots u16, start of the lowest cell u16, dead bytes among the cells u16, level
 //! u8 (0: leaf), length of the prefix u8; at byte 32 the prefix, at most 16 bytes; from byte 48 the
 //! slots in key order; cells from the page's end down. A slot: offset of its cell u16, hint u32. A
-//! cell: key length u16, value length u16 (its top bit: the value lies in overflow pages), key,
-//! value. An inner node's value is its child's page number, u32; the key of its slot 0 counts as
-//! less than every key, whatever it is.
+//! cell: key length u16, value length u16 (its top bit: the value is in overflow pages), key,
+//! value. The value in an inner node is its child's page number, u32. The key of slot 0 of an inner
+//! node counts as less than every key, whatever it is.
 //!
-//! Hints spare a search the cells, which are as many cache misses: it touches the slots, and one
-//! cell in the end. (The idea is LeanStore's and older: "poor man's normalized key" with prefix
-//! truncation.)
+//! Hints save a search the cache misses on cells: it touches the slots, and one cell at the end.
+//! (LeanStore uses this older idea: "poor man's normalized key" with prefix truncation.)
 //!
 //! Invariants
-//! 1. Readers never panic, whatever the bytes: what lies outside of the page reads as empty or
-//!    zero.
-//! 2. Slots are in strictly ascending key order (slot 0 of an inner node aside).
-//! 3. Cells do not overlap; free room = gap between slots and cells + dead bytes.
-//! 4. All keys (but that of an inner node's slot 0) start with the prefix; a slot's hint is the
-//!    next four bytes of its key, zeros if it ends before, as a big-endian number. So hints that
-//!    differ are in the order of their keys.
+//! 1. Readers never panic, whatever the bytes are: data outside of the page reads as empty or zero.
+//! 2. Slots are in strictly ascending key order (except slot 0 of an inner node).
+//! 3. Cells do not overlap. Free space = gap between slots and cells + dead bytes.
+//! 4. All keys (except that of an inner node's slot 0) start with the prefix. A slot's hint is the
+//!    next four bytes of its key, padded with zeros, as a big-endian number. So different hints
+//!    have the same order as their keys.
 
 use std::cmp::Ordering;
 
 use clearway_buffer::{HEADER, PAGE_SIZE};
 
-/// Page 0 of a file: where free pages and the directory are.
+/// Page 0 of a file: the head of the free list and the size of the file.
 pub(crate) const KIND_META: u8 = 1;
 /// A node of a tree.
 pub(crate) const KIND_NODE: u8 = 2;
@@ -44,25 +42,25 @@ const LEVEL: usize = 30;
 const PREFIX_LEN: usize = 31;
 const PREFIX: usize = HEADER;
 const MAX_PREFIX: usize = 16;
-/// Where the slots start.
+/// Offset of the slots.
 const SLOTS: usize = PREFIX + MAX_PREFIX;
-/// Of overflow and free pages: the next page's number, 0 at the end.
+/// Overflow and free pages: the next page's number, 0 at the end.
 const NEXT: usize = 24;
-/// Of overflow pages: bytes of the value in this page.
+/// Overflow pages: bytes of the value in this page.
 const PART: usize = 28;
-/// Of page 0.
+/// Page 0.
 const FREE_HEAD: usize = 32;
 const PAGE_COUNT: usize = 36;
 
 /// Set in a cell's value length if the value is a reference to overflow pages.
 pub(crate) const OVERFLOW: u16 = 0x8000;
-/// Bytes of a cell beside key and value.
+/// Bytes of a cell besides key and value.
 pub(crate) const CELL_HEAD: usize = 4;
-/// Bytes that a slot takes beside its cell.
+/// Bytes of a slot.
 pub(crate) const SLOT: usize = 6;
 /// Bytes for slots and cells in a node.
 pub(crate) const ROOM: usize = PAGE_SIZE - SLOTS;
-/// The largest cell: at least four fit in a page, so that a split always finds two halves that fit.
+/// The largest cell. At least four fit in a page, so a split always finds two halves that fit.
 pub(crate) const MAX_CELL: usize = ROOM / 4 - SLOT;
 /// Bytes of a long value in one overflow page.
 pub(crate) const OVERFLOW_ROOM: usize = PAGE_SIZE - HEADER;
@@ -95,7 +93,7 @@ pub(crate) fn free_head(page: &[u8]) -> u32 {
 pub(crate) fn page_count(page: &[u8]) -> u32 {
     u32_at(page, PAGE_COUNT)
 }
-/// The part of a long value in an overflow page.
+/// Returns the part of a long value in an overflow page.
 pub(crate) fn part(page: &[u8]) -> &[u8] {
     page.get(HEADER..HEADER + u16_at(page, PART)).unwrap_or(&[])
 }
@@ -125,7 +123,7 @@ fn clear(page: &mut [u8], kind: u8) {
     page[NEXT..].fill(0);
 }
 
-/// A node to read.
+/// A read-only view of a node.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'a>(&'a [u8]);
 
@@ -139,11 +137,11 @@ pub(crate) struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// Bytes in the page without the slot.
+    /// Returns the bytes that the cell uses in the page, without the slot.
     pub(crate) fn size(&self) -> usize {
         CELL_HEAD + self.key.len() + self.value.len()
     }
-    /// The value's length with the overflow bit, as stored.
+    /// Returns the value's length with the overflow bit, as stored.
     pub(crate) fn vlen(&self) -> u16 {
         self.value.len() as u16 | if self.overflow { OVERFLOW } else { 0 }
     }
@@ -153,7 +151,7 @@ impl Cell<'_> {
         out.extend_from_slice(self.key);
         out.extend_from_slice(self.value);
     }
-    /// The cell at the front of `bytes`, and what follows it.
+    /// Reads the cell at the front of `bytes`; returns it and the rest.
     pub(crate) fn read(bytes: &[u8]) -> Option<(Cell<'_>, &[u8])> {
         let (head, rest) = bytes.split_first_chunk::<CELL_HEAD>()?;
         let klen = usize::from(u16::from_le_bytes([head[0], head[1]]));
@@ -162,13 +160,13 @@ impl Cell<'_> {
         let (value, rest) = rest.split_at_checked(usize::from(vlen & !OVERFLOW))?;
         Some((Cell { key, value, overflow: vlen & OVERFLOW != 0 }, rest))
     }
-    /// The child's page number, of an inner node's cell.
+    /// Returns the child's page number from an inner node's cell.
     pub(crate) fn child(&self) -> u32 {
         self.value.first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
     }
 }
 
-/// The four bytes of a key that follow the prefix.
+/// Returns the four bytes of a key that follow the prefix.
 #[inline]
 fn hint(key: &[u8], prefix: usize) -> u32 {
     let rest = key.get(prefix..).unwrap_or(&[]);
@@ -189,7 +187,7 @@ impl<'a> Node<'a> {
     pub(crate) fn is_node(self) -> bool {
         self.0.len() == PAGE_SIZE && self.0[KIND] == KIND_NODE
     }
-    /// How many slots; never more than a page can hold.
+    /// Returns the number of slots; never more than fit in a page.
     #[inline]
     pub(crate) fn count(self) -> usize {
         u16_at(self.0, COUNT).min(ROOM / SLOT)
@@ -224,8 +222,8 @@ impl<'a> Node<'a> {
         let len = usize::from(self.0[PREFIX_LEN]).min(MAX_PREFIX);
         &self.0[PREFIX..PREFIX + len]
     }
-    /// The first slot from `low` on whose key is greater than `key`, or, unless `above`, equal to
-    /// it.
+    /// Returns the first slot, from `low` on, whose key is greater than `key` or, unless `above`,
+    /// equal to it.
     #[inline]
     fn bound(self, low: usize, key: &[u8], above: bool) -> usize {
         let (mut low, mut high) = (low, self.count().max(low));
@@ -250,29 +248,29 @@ impl<'a> Node<'a> {
         }
         low
     }
-    /// The slot of `key`, or where it would be inserted.
+    /// Returns the slot of `key`, or as an error the slot where it would be inserted.
     #[inline]
     pub(crate) fn search(self, key: &[u8]) -> Result<usize, usize> {
         let slot = self.bound(0, key, false);
         if slot < self.count() && self.key(slot) == key { Ok(slot) } else { Err(slot) }
     }
-    /// Of an inner node: the slot of the child that holds `key`.
+    /// Returns the slot of the child that holds `key`, in an inner node.
     #[inline]
     pub(crate) fn child_slot(self, key: &[u8]) -> usize {
         self.bound(1, key, true) - 1
     }
-    /// Of an inner node: the slot of the child that holds the greatest key below `key`.
+    /// Returns the slot of the child that holds the greatest key below `key`, in an inner node.
     pub(crate) fn child_slot_below(self, key: &[u8]) -> usize {
         self.bound(1, key, false) - 1
     }
-    /// Of an inner node: a child's page number.
+    /// Returns a child's page number, in an inner node.
     pub(crate) fn child(self, slot: usize) -> u32 {
         self.cell(slot).child()
     }
 }
 
-/// A change that does not fit the page: the log or the page is damaged, or our planning is wrong.
-/// The page is as it was.
+/// A change that does not fit the page, because the log or the page is damaged, or because of a
+/// planning bug. The page is unchanged.
 #[derive(Debug)]
 pub(crate) struct Misfit;
 
@@ -286,7 +284,7 @@ pub(crate) fn insert(page: &mut [u8], slot: usize, cell: &Cell<'_>) -> Result<()
     check(Node(page).is_node() && slot <= count && Node(page).free() >= size + SLOT)?;
     if Node(page).gap() < size + SLOT {
         let before = compact(page)?;
-        or_as_it_was(check(Node(page).gap() >= size + SLOT), page, &before)?;
+        restore_on_error(check(Node(page).gap() >= size + SLOT), page, &before)?;
     }
     let at = u16_at(page, HEAP).checked_sub(size).ok_or(Misfit)?;
     check(at + size <= PAGE_SIZE)?;
@@ -304,12 +302,12 @@ pub(crate) fn insert(page: &mut [u8], slot: usize, cell: &Cell<'_>) -> Result<()
     Ok(())
 }
 
-/// The first slot whose key counts.
+/// Returns the first slot whose key counts.
 fn first_key(page: &[u8]) -> usize {
     usize::from(page[LEVEL] > 0)
 }
 
-/// Sets the hint of a new slot, for which the prefix may have to become shorter.
+/// Sets the hint of a new slot; shortens the prefix if necessary.
 fn fit_prefix(page: &mut [u8], slot: usize, key: &[u8]) {
     let first = first_key(page);
     if slot < first {
@@ -337,7 +335,7 @@ fn set_prefix(page: &mut [u8], prefix: &[u8]) {
     }
 }
 
-/// Where the cell of a slot lies, and the lengths of its key and its value.
+/// Returns the offset of a slot's cell, and the lengths of its key and value.
 fn locate(page: &[u8], slot: usize) -> Result<(usize, usize, usize), Misfit> {
     let node = Node(page);
     check(node.is_node() && slot < node.count())?;
@@ -346,7 +344,7 @@ fn locate(page: &[u8], slot: usize) -> Result<(usize, usize, usize), Misfit> {
     Ok((at, cell.key.len(), cell.value.len()))
 }
 
-/// Removes slot `slot`.
+/// Removes a slot.
 pub(crate) fn remove(page: &mut [u8], slot: usize) -> Result<(), Misfit> {
     let (at, key_len, value_len) = locate(page, slot)?;
     let (count, size) = (Node(page).count(), CELL_HEAD + key_len + value_len);
@@ -385,7 +383,7 @@ pub(crate) fn truncate(page: &mut [u8], keep: usize) -> Result<(), Misfit> {
     Ok(())
 }
 
-/// Changes the middle of a value: `prefix` bytes at its front and `suffix` at its end stay.
+/// Replaces the middle of a value: `prefix` bytes at its front and `suffix` bytes at its end stay.
 pub(crate) fn patch(
     page: &mut [u8],
     slot: usize,
@@ -405,7 +403,7 @@ pub(crate) fn patch(
     replace(page, slot, &value, overflow)
 }
 
-/// Changes a whole value.
+/// Replaces a whole value.
 pub(crate) fn replace(
     page: &mut [u8],
     slot: usize,
@@ -418,7 +416,7 @@ pub(crate) fn replace(
         check(Node(page).free() + len >= value.len())?;
         let before = copy(page);
         remove(page, slot)?;
-        return or_as_it_was(
+        return restore_on_error(
             insert(page, slot, &Cell { key: &key, value, overflow }),
             page,
             &before,
@@ -433,14 +431,14 @@ pub(crate) fn replace(
     Ok(())
 }
 
-/// A page's bytes, for the case that it has to be as it was.
+/// Copies a page, so that it can be restored.
 pub(crate) fn copy(page: &[u8]) -> [u8; PAGE_SIZE] {
     let mut copy = [0; PAGE_SIZE];
     copy.copy_from_slice(page);
     copy
 }
 
-fn or_as_it_was(
+fn restore_on_error(
     done: Result<(), Misfit>,
     page: &mut [u8],
     before: &[u8; PAGE_SIZE],
@@ -448,7 +446,7 @@ fn or_as_it_was(
     done.inspect_err(|_| page.copy_from_slice(before))
 }
 
-/// Moves the cells together at the page's end; the page as it was before.
+/// Moves the cells together at the end of the page. Returns the page as it was before.
 fn compact(page: &mut [u8]) -> Result<[u8; PAGE_SIZE], Misfit> {
     let before = copy(page);
     let old = Node(&before);

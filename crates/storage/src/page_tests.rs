@@ -1,4 +1,4 @@
-//! A node against a sorted list, and readers and changes against bytes that are neither page nor
+//! A node compared with a sorted list; readers and changes with bytes that are neither a page nor a
 //! record.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::txn::{Undo, UndoKind};
 
 fn keys() -> impl Strategy<Value = Vec<u8>> {
     // Short alphabets, so that keys share prefixes, are prefixes of each other, and differ only
-    // behind a hint.
+    // after the hint.
     let tail = prop::collection::vec(prop::sample::select(vec![0u8, 1, 255]), 0..7);
     (prop::sample::select(vec![0usize, 3, 8, 20]), tail)
         .prop_map(|(n, tail)| [vec![7; n], tail].concat())
@@ -38,7 +38,7 @@ proptest! {
 
     /// Invariants 2 to 4 of `page`.
     #[test]
-    fn a_node_is_a_sorted_list(steps in prop::collection::vec((keys(), 0usize..400, 0u8..5), 1..120)) {
+    fn node_matches_a_sorted_list(steps in prop::collection::vec((keys(), 0usize..400, 0u8..5), 1..120)) {
         let mut page = [0; PAGE_SIZE];
         page::init_node(&mut page, 0);
         let mut model = BTreeMap::new();
@@ -74,7 +74,7 @@ proptest! {
 
     /// Invariant 1 of `page`: damage is an error, not a panic.
     #[test]
-    fn garbage_does_no_harm(
+    fn garbage_causes_no_panic(
         bytes in prop::collection::vec(any::<u8>(), 64..400),
         key in keys(),
         slot in 0u16..40,
@@ -100,9 +100,9 @@ proptest! {
         }
     }
 
-    /// A log record's bytes are checked before they are believed.
+    /// A log record's bytes are checked before they are used.
     #[test]
-    fn no_bytes_make_the_record_reader_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..5) {
+    fn record_reader_never_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..5) {
         if let Some(first) = bytes.first_mut() {
             *first = kind;
         }
@@ -112,7 +112,7 @@ proptest! {
     }
 }
 
-/// Disks outlive releases: these bytes are format version 1, as `docs/format.md` has them.
+/// Disks outlive releases: these bytes are format version 1, as in `docs/format.md`.
 #[test]
 fn the_format_stays() {
     let undo = Undo {

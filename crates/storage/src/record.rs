@@ -1,9 +1,9 @@
-//! The bytes of this crate's log records; specified in `docs/format.md`.
+//! The bytes of this crate's log records; `docs/format.md` specifies them.
 //!
-//! A record of page changes is what one mini-transaction did: changes of pages of one partition
-//! that happen together or not at all, and at most one logical undo or compensation. Redo applies
-//! each change to its page unless the page's LSN says that it has it. The changes are applied from
-//! these bytes the first time, too: redo cannot do anything else.
+//! A record of page changes is one mini-transaction. It has atomic changes of pages of one
+//! partition, and at most one logical undo or compensation. Redo applies each change to its page
+//! unless the page's LSN shows that the page already has it. Normal operation also applies the
+//! changes from these bytes, so redo cannot do anything else.
 
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
@@ -21,23 +21,23 @@ const COMPENSATION: u8 = 2;
 /// A change of one page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PageOp<'a> {
-    /// Becomes an empty node.
+    /// The page becomes an empty node.
     InitNode { level: u8 },
-    /// Gets a cell as slot `slot`.
+    /// Inserts a cell as slot `slot`.
     Insert { slot: u16, cell: Cell<'a> },
-    /// Loses slot `slot`.
+    /// Removes slot `slot`.
     Remove { slot: u16 },
-    /// The middle of a value changes.
+    /// Replaces the middle of a value.
     Patch { slot: u16, prefix: u16, suffix: u16, middle: &'a [u8] },
-    /// A whole value changes.
+    /// Replaces a whole value.
     Replace { slot: u16, overflow: bool, value: &'a [u8] },
-    /// Only the first `keep` slots stay.
+    /// Keeps only the first `keep` slots.
     Truncate { keep: u16 },
-    /// Gets cells after its last slot; their bytes end to end.
+    /// Appends cells after the last slot; `cells` has their bytes back to back.
     Cells { cells: &'a [u8] },
-    /// Becomes a part of a long value.
+    /// The page becomes a part of a long value.
     Overflow { next: u32, part: &'a [u8] },
-    /// Joins the free list.
+    /// Adds the page to the free list.
     Free { next: u32 },
     /// Page 0: free list and size of the file.
     Meta { free_head: u32, page_count: u32 },
@@ -46,7 +46,7 @@ pub(crate) enum PageOp<'a> {
 /// A log record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Record<'a> {
-    /// Page changes, see the module's head.
+    /// Page changes; see the module documentation.
     Pages { partition: PartitionId, role: Role<'a>, ops: Ops<'a> },
     /// The transaction is committed in all its partitions.
     Commit(TxnId),
@@ -54,15 +54,15 @@ pub(crate) enum Record<'a> {
     AbortEnd(TxnId, PartitionId),
 }
 
-/// What page changes are to a transaction.
+/// The role of page changes in a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role<'a> {
     /// Never undone.
     Plain,
-    /// Undone by `undo` if the transaction does not commit; the one to undo after it starts at
-    /// `prev`, 0 if none.
+    /// Undone by `undo` if the transaction does not commit. The record to undo after it starts at
+    /// `prev`, 0 if there is none.
     Undoable { txn: TxnId, prev: Lsn, undo: Undo<'a> },
-    /// An undo; the next one is at `next`, 0 if none.
+    /// An undo. The next record to undo is at `next`, 0 if there is none.
     Compensation { txn: TxnId, next: Lsn },
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn abort_end(txn: TxnId, partition: PartitionId) -> [u8; 11] {
     out
 }
 
-/// Bytes taken from the front, as far as there are any.
+/// Reads fields from the front of a byte slice.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -241,22 +241,23 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The page changes of a record in order; `Err` once if the bytes are damaged, and then the end.
+/// The page changes of a record in order. If the bytes are damaged, yields `Err` once and then
+/// ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ops<'a>(&'a [u8]);
 
-/// Bytes that are no record.
+/// The bytes are not a valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadRecord;
 
 impl<'a> Ops<'a> {
-    /// The changes that are left, as bytes.
+    /// Returns the remaining changes as bytes.
     pub(crate) fn bytes(&self) -> &'a [u8] {
         self.0
     }
 }
 
-/// The change at the front of the bytes.
+/// Parses the change at the front of the bytes.
 pub(crate) fn op(bytes: &[u8]) -> Result<PageOp<'_>, BadRecord> {
     Reader(bytes).op().map(|(_, op)| op).ok_or(BadRecord)
 }

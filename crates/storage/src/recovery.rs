@@ -1,18 +1,19 @@
-//! Bringing a directory from whatever a crash has left to exactly the committed transactions.
+//! Recovers a directory, after any crash, to exactly the committed transactions.
 //!
-//! 1. Analysis reads the log from `scan_from` to its end: which transactions did not end, and where
-//!    each one's undo starts.
-//! 2. Redo (module `redo`) repeats history: each page gets the changes that it does not have, by
+//! 1. Analysis reads the log from `scan_from` to its end. It finds the transactions that did not
+//!    end, and where the undo of each starts.
+//! 2. Redo (module `redo`) repeats history: each page gets the changes that it lacks according to
 //!    its LSN.
-//! 3. Undo takes back what the losers did, the newest record of all of them first, each by one
-//!    record with its compensation.
+//! 3. Undo reverses the losers' changes, newest record of all losers first. Each undo is one record
+//!    with its compensation.
 //!
 //! Invariants
-//! 1. Nothing but the log's end is needed from the crashed run's memory, and nothing of a
-//!    recovery's memory by the next: it may be killed anywhere and repeated. Redo changes no page
-//!    that has the change; a compensation in the log leads past what it has undone.
-//! 2. A page changed by redo is marked dirty at the log's end, as if changed there; a record
-//!    follows before the first checkpoint, which therefore writes the page.
+//! 1. Recovery needs nothing from the crashed process's memory except the end of the log, and
+//!    nothing from an earlier recovery's memory. It may be killed anywhere and repeated. Redo skips
+//!    changes that a page already has; a compensation in the log leads past the change that it
+//!    undid.
+//! 2. A page changed by redo is marked dirty at the log's end, as if it were changed there. A
+//!    record follows before the first checkpoint, which therefore writes the page.
 //!
 //! Source: ARIES (Mohan et al., 1992), with logical undo.
 
@@ -23,16 +24,16 @@ use clearway_buffer::{FrameWaits, Pool};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, TxnId};
 
-use crate::attempt::patiently;
+use crate::attempt::retry_blocking;
 use crate::error::StorageError;
 use crate::record::{self, Record, Role};
 use crate::renumber::Deletion;
 use crate::store::Store;
 use crate::wal::{BackReader, WalEntry, WalError, WalReader};
 
-/// Only recovery itself and its write-back hold frames while a directory is being opened: what is
-/// not free now will be, however slow the disk is. The bound of ten minutes is for a mistake in
-/// that argument: it ends the open with an error instead of never.
+/// While a directory is being opened, only recovery itself and its write-back hold frames. So a
+/// frame will become free, however slow the disk is. The bound of 10 minutes guards against an
+/// error in that argument: the open then fails instead of hanging.
 pub(crate) const FRAME_WAITS: FrameWaits = FrameWaits {
     starved_rounds: 600_000,
     promise_rounds: 20,
@@ -47,9 +48,9 @@ pub(crate) fn bad(lsn: Lsn, what: &'static str) -> StorageError {
 /// What the log says about transactions.
 #[derive(Debug, Default)]
 pub(crate) struct Analysis {
-    /// Where the log ends.
+    /// The end of the log.
     pub(crate) end: Lsn,
-    /// Transactions without an end, and for each partition of theirs the record to undo first, 0:
+    /// Transactions without an end. For each of their partitions, the record to undo first, 0 if
     /// none.
     pub(crate) losers: HashMap<TxnId, Vec<(PartitionId, Lsn)>>,
     /// The highest transaction id seen.
@@ -106,23 +107,23 @@ impl Analysis {
     }
 }
 
-/// What undo works with.
+/// The context of the undo pass.
 pub(crate) struct Undoing<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) back: BackReader,
-    /// Reads the log forward, from the first record on that undo may need.
+    /// Reads the log forward, from the first record that undo may need.
     pub(crate) forward: &'a dyn Fn() -> Result<WalReader, WalError>,
-    /// Where the log ended when recovery began.
+    /// The end of the log when recovery began.
     pub(crate) end: Lsn,
-    /// A transaction id that is not in the log, nor any after it.
+    /// A transaction id that is higher than every id in the log.
     pub(crate) next_txn: TxnId,
 }
 
-/// Undoes the losers' changes, the newest first: the number of losers, each counted once per
+/// Undoes the losers' changes, newest first. Returns the number of losers, each counted once per
 /// partition.
 ///
-/// The order matters where a younger loser took what an older one had given up, such as the number
-/// of a deleted row.
+/// The order matters if a later loser took something that an earlier one had released, such as the
+/// number of a deleted row.
 pub(crate) fn undo(
     undoing: &mut Undoing<'_>,
     stores: &mut [Store],
@@ -133,7 +134,7 @@ pub(crate) fn undo(
         .into_iter()
         .flat_map(|(txn, heads)| heads.into_iter().map(move |(p, head)| (head, txn, p)));
     let mut heads: BinaryHeap<_> =
-        all.map(|(head, txn, p)| (place_in_line(head, txn), head, txn, p)).collect();
+        all.map(|(head, txn, p)| (undo_priority(head, txn), head, txn, p)).collect();
     while let Some((_, head, txn, partition)) = heads.pop() {
         let store = stores
             .get_mut(usize::from(partition.0))
@@ -146,7 +147,7 @@ pub(crate) fn undo(
             _ => undo_record(undoing, store, txn, head)?,
         };
         if next > Lsn(0) {
-            heads.push((place_in_line(next, txn), next, txn, partition));
+            heads.push((undo_priority(next, txn), next, txn, partition));
         } else {
             store.log_abort_end(txn);
             undone += 1;
@@ -155,12 +156,12 @@ pub(crate) fn undo(
     Ok(undone)
 }
 
-/// What has the highest place is undone next.
-fn place_in_line(head: Lsn, txn: TxnId) -> Lsn {
+/// Returns the undo priority; the highest is undone next.
+fn undo_priority(head: Lsn, txn: TxnId) -> Lsn {
     if canary::on(Bug::LosersById) { Lsn(u64::MAX - txn.0) } else { head }
 }
 
-/// The mistake that [`Bug::UndoneOldestFirst`] stands for.
+/// Implements the injected bug [`Bug::UndoneOldestFirst`].
 fn undo_oldest_first(
     undoing: &mut Undoing<'_>,
     store: &mut Store,
@@ -199,7 +200,7 @@ fn undo_record(
                 deletion.make_way(undoing, store)?;
             }
             let next = if canary::on(Bug::UndoneTwice) { head } else { prev };
-            patiently(undoing.pool, || store.undo_logged(&undo, txn, next))?;
+            retry_blocking(undoing.pool, || store.undo_logged(&undo, txn, next))?;
             Ok(prev)
         }
         _ => Err(bad(head, "a change to undo was expected")),

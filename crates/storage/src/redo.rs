@@ -1,22 +1,22 @@
-//! Redo: gives the pages in the files the changes in the log that they lack.
+//! Redo: applies the changes in the log that the pages in the files lack.
 //!
-//! The log is taken in batches, and the changes of a batch are put in the order of their pages:
-//! first into buckets, then each bucket is sorted. So each page is brought in, latched and perhaps
-//! written back once a batch, however its changes are scattered over the log; the next pages are on
-//! their way meanwhile, several at a time; and a bucket's bytes are in the processor's cache while
-//! they are looked at out of order.
+//! The log is processed in batches. The changes of a batch are grouped by page: first into buckets,
+//! then each bucket is sorted. So each page is read, latched and perhaps written back once per
+//! batch, however its changes are scattered over the log. The next pages are prefetched meanwhile,
+//! several at a time. A bucket's bytes stay in the processor's cache while they are read out of
+//! order.
 //!
 //! Invariants
-//! 1. A page gets the changes of its records in the log's order, those whose record ends above its
-//!    LSN, and no other. Changes of different pages may be redone in any order: each is of one page
-//!    and looks at no other.
-//! 2. A page gets all of its changes of a batch or, if one does not fit, none: it is damaged, and
-//!    stays as it is.
-//! 3. Memory: a batch of log and its index; frames: [`AHEAD`] pinned pages, and never more than an
-//!    eighth of the pool.
+//! 1. A page gets the changes of records whose end is above its LSN, in log order, and no others.
+//!    Changes of different pages may be redone in any order: each changes one page and reads no
+//!    other.
+//! 2. A page gets all of its changes of a batch. If one does not fit, the page is damaged and gets
+//!    none.
+//! 3. Memory: a batch of log and its index. Frames: [`AHEAD`] pinned pages, and never more than 1/8
+//!    of the pool.
 //!
-//! Locking: one page latch at a time. A crash leaves pages with more of their changes than before;
-//! the next redo goes on from there, since their LSNs tell.
+//! Locking: one page latch at a time. After a crash, pages have more of their changes than before.
+//! The next redo continues from there according to their LSNs.
 //!
 //! Source: ARIES's redo, page by page as in its section on parallel redo; radix partitioning is
 //! from hash joins.
@@ -29,29 +29,28 @@ use clearway_sync::mpsc::{Receiver, Sender, channel};
 use clearway_types::{Lsn, PageId};
 
 use crate::apply::apply;
-use crate::attempt::patiently;
+use crate::attempt::retry_blocking;
 use crate::error::{Blocked, StorageError};
 use crate::page;
 use crate::record::{self, Record};
 use crate::recovery::bad;
 use crate::wal::WalReader;
 
-/// Bytes of log that are redone together, unless said otherwise.
+/// Default size of a batch, in bytes of log.
 pub(crate) const BATCH: u64 = 128 << 20;
-/// Pages that are asked for before they are needed.
+/// Maximum number of pages to prefetch.
 const AHEAD: usize = 256;
 
-/// How many buckets there are, and how many neighbouring pages go into the same: a file's pages
-/// come in runs.
+/// Number of buckets, and number of adjacent pages per bucket: a file's pages come in runs.
 const BUCKETS: u32 = 256;
 const RUN: u32 = 64;
 
 /// One change of a batch.
 struct Change {
     page: PageId,
-    /// Where it stands in its bucket's bytes: above those of earlier changes.
+    /// Its offset in the bucket's bytes, greater than those of earlier changes.
     at: u32,
-    /// Where its record ends in the log.
+    /// The end of its record in the log.
     end: Lsn,
 }
 
@@ -62,8 +61,8 @@ struct Bucket {
     changes: Vec<Change>,
 }
 
-/// Repeats history up to `end`, so many bytes of log at a time: how many changes were redone, those
-/// of one page in one record counted as one.
+/// Repeats history up to `end`, `batch` bytes of log at a time. Returns the number of changes
+/// redone; the changes of one page in one record count once.
 pub(crate) fn redo(
     pool: &Arc<Pool>,
     reader: &mut WalReader,
@@ -77,7 +76,7 @@ pub(crate) fn redo(
     while fill(&mut buckets, reader, end, batch)? {
         for bucket in &mut buckets {
             bucket.changes.sort_unstable_by_key(|change| (change.page, change.at));
-            // One look at all of it in order brings it into the cache.
+            // A sequential pass over all the bytes brings them into the cache.
             near.clear();
             near.extend_from_slice(&bucket.bytes);
             redone += apply_all(pool, most, &bucket.changes, &near)?;
@@ -86,7 +85,7 @@ pub(crate) fn redo(
     Ok(redone)
 }
 
-/// Takes the next records; false if there are none.
+/// Reads the next batch of records; returns false if there are none.
 fn fill(
     buckets: &mut [Bucket],
     reader: &mut WalReader,
@@ -120,7 +119,7 @@ fn fill(
     Ok(reader.position() > first)
 }
 
-/// Redoes sorted changes, with at most so many pages on their way.
+/// Redoes sorted changes, prefetching at most `most` pages.
 fn apply_all(
     pool: &Arc<Pool>,
     most: usize,
@@ -132,12 +131,12 @@ fn apply_all(
     let mut redone = 0;
     for changes in pages() {
         let _keep = ahead.next()?;
-        redone += patiently(pool, || apply_page(pool, changes, bytes))?;
+        redone += retry_blocking(pool, || apply_page(pool, changes, bytes))?;
     }
     Ok(redone)
 }
 
-/// Gives a page those of its changes that it does not have.
+/// Applies the changes that a page lacks.
 fn apply_page(pool: &Pool, changes: &[Change], bytes: &[u8]) -> Result<u64, Blocked> {
     let id = changes[0].page;
     let mut page = pool.write(id)?;
@@ -167,18 +166,18 @@ fn apply_page(pool: &Pool, changes: &[Change], bytes: &[u8]) -> Result<u64, Bloc
 
 type Arrival = (usize, Result<Pin, PageError>);
 
-/// Pages on their way into the pool, in the order in which they are wanted.
+/// Prefetched pages, in the order in which they are needed.
 struct Ahead<'p, I> {
     pool: &'p Arc<Pool>,
-    /// Those that were not asked for yet.
+    /// Pages not requested yet.
     pages: I,
     sender: Sender<Arrival>,
     receiver: Receiver<Arrival>,
-    /// Those that were asked for: each one's page when it is there.
+    /// Requested pages; `Some` once resident.
     asked: VecDeque<Option<Pin>>,
-    /// The number of the first of them.
+    /// The number of the first requested page.
     first: usize,
-    /// How many were asked for and have not been answered.
+    /// Number of requests without an answer.
     pending: usize,
     most: usize,
 }
@@ -198,7 +197,7 @@ impl<'p, I: Iterator<Item = PageId>> Ahead<'p, I> {
         }
     }
 
-    /// The next page, kept in the pool, when it is there.
+    /// Returns the next page, pinned, once it is resident.
     fn next(&mut self) -> Result<Option<Pin>, StorageError> {
         while self.asked.len() < self.most
             && let Some(page) = self.pages.next()
@@ -206,7 +205,7 @@ impl<'p, I: Iterator<Item = PageId>> Ahead<'p, I> {
             let (number, sender) = (self.first + self.asked.len(), self.sender.clone());
             self.asked.push_back(None);
             self.pending += 1;
-            // The receiver outlives all that is pending, so that the send succeeds.
+            // The receiver outlives all pending requests, so the send succeeds.
             self.pool.fetch(
                 MissingPage::Page(page),
                 Box::new(move |result| drop(sender.send((number, result)))),
@@ -223,8 +222,8 @@ impl<'p, I: Iterator<Item = PageId>> Ahead<'p, I> {
 }
 
 impl<I> Drop for Ahead<'_, I> {
-    /// After an error, too, no read goes on when redo has returned: the directory may be given up
-    /// next.
+    /// Waits for the pending reads, also after an error: no read may be in flight when redo
+    /// returns, since the directory may be closed next.
     fn drop(&mut self) {
         for _ in 0..self.pending {
             drop(self.receiver.recv());

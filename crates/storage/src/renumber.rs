@@ -2,26 +2,26 @@
 //!
 //! Up to commit 52b700a an insert could take the number of a row whose deletion was not committed.
 //! Undoing the deletion then finds the number in use. The row that took it is committed; it gets a
-//! new number here, and the deleted row its own again.
+//! new number here, and the deleted row keeps its own.
 //!
 //! Storage does not know which trees are indexes of which table. The deleting transaction's log
-//! records tell: a row's deletion is followed by those of its index entries, and an entry's value
-//! is the key of its row. The other entries with that value in the same trees belong to the row
-//! that took the number. A key that ends with the row's key is that of an entry of a non-unique
-//! index, or of one with NULL, and changes with it.
+//! records show it: a row's deletion is followed by those of its index entries, and an entry's
+//! value is the key of its row. The other entries with that value in the same trees belong to the
+//! row that took the number. If an entry's key ends with the row's key, the index is not unique or
+//! the entry has a NULL. Such a key changes with the row's key.
 //!
-//! Limit: in a unique index of several columns whose last one is a bigint with the row's number as
-//! its value, the key is taken for such a key; `clearway check` then names the index.
+//! Limit: in a unique index of several columns whose last column is a bigint with the row's number
+//! as its value, the key is mistaken for such a key. `clearway check` then names the index.
 //!
-//! A crash leaves all of the change or nothing: it is a transaction of its own, younger than the
-//! loser that it makes way for, so that the next recovery undoes it first.
+//! A crash leaves all of the change or nothing. It is a separate transaction, younger than the
+//! loser that it makes way for, so the next recovery undoes it first.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
 
 use clearway_types::{Lsn, TreeId, TxnId};
 
-use crate::attempt::patiently;
+use crate::attempt::retry_blocking;
 use crate::cursor::Cursor;
 use crate::error::StorageError;
 use crate::record::{self, Record, Role};
@@ -43,12 +43,12 @@ pub(crate) struct Deletion {
 struct Evidence {
     /// The index entries that were deleted with the row.
     entries: BTreeSet<(TreeId, Vec<u8>)>,
-    /// The highest number that anybody has deleted from the row's tree.
+    /// The highest number deleted from the row's tree by any transaction.
     highest: u64,
 }
 
 impl Deletion {
-    /// If `undo` is to restore a row whose number another row has.
+    /// Returns the deletion if `undo` would restore a row whose number another row has.
     pub(crate) fn in_conflict(
         undoing: &Undoing<'_>,
         store: &Store,
@@ -60,7 +60,7 @@ impl Deletion {
         if kind != UndoKind::Delete || rowid_of_key(key).is_none() || !store.has_tree(tree) {
             return Ok(None);
         }
-        let taken = patiently(undoing.pool, || store.get(tree, key, &mut |_| {}))?;
+        let taken = retry_blocking(undoing.pool, || store.get(tree, key, &mut |_| {}))?;
         Ok(taken.then(|| Self { tree, key: key.to_vec(), txn, lsn }))
     }
 
@@ -94,7 +94,7 @@ impl Deletion {
         Ok(evidence)
     }
 
-    /// Gives the row that has the number another one.
+    /// Assigns a new number to the row that has the deleted row's number.
     pub(crate) fn make_way(
         &self,
         undoing: &mut Undoing<'_>,
@@ -138,21 +138,22 @@ impl Change<'_, '_> {
         let Self { undoing, store, log, .. } = self;
         let pool = undoing.pool;
         let mut row = Vec::new();
-        patiently(pool, || {
+        retry_blocking(pool, || {
             store.get(tree, key, &mut |value| {
                 row.clear();
                 row.extend_from_slice(value);
             })
         })?;
-        let new_key = rowid_key(patiently(pool, || store.next_rowid(tree))?);
-        patiently(pool, || store.delete(log, TxnMode::Logged, tree, key))?;
+        let new_key = rowid_key(retry_blocking(pool, || store.next_rowid(tree))?);
+        retry_blocking(pool, || store.delete(log, TxnMode::Logged, tree, key))?;
         self.insert(tree, &new_key, &row)?;
         Ok(new_key)
     }
 
     fn insert(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
         let Self { undoing, store, log, .. } = self;
-        match patiently(undoing.pool, || store.insert(log, TxnMode::Logged, tree, key, value))? {
+        match retry_blocking(undoing.pool, || store.insert(log, TxnMode::Logged, tree, key, value))?
+        {
             Inserted::Ok => Ok(()),
             Inserted::Exists => {
                 Err(bad(self.lsn, "the row whose number it frees cannot get another one"))
@@ -160,14 +161,14 @@ impl Change<'_, '_> {
         }
     }
 
-    /// The index's entries for the row with this key.
+    /// Returns the index's entries for the row with this key.
     fn entries_of(&self, index: TreeId, row_key: &[u8]) -> Result<Vec<Vec<u8>>, StorageError> {
         let mut found = Vec::new();
         if !self.store.has_tree(index) {
             return Ok(found);
         }
         let mut cursor = Cursor::new(index, Bound::Unbounded, Bound::Unbounded, false);
-        patiently(self.undoing.pool, || {
+        retry_blocking(self.undoing.pool, || {
             cursor.run(self.store, &mut |key, value| {
                 if value == row_key {
                     found.push(key.to_vec());
@@ -188,10 +189,10 @@ impl Change<'_, '_> {
         let Self { undoing, store, log, .. } = self;
         let pool = undoing.pool;
         let Some(columns) = entry.strip_suffix(row_key) else {
-            patiently(pool, || store.update(log, TxnMode::Logged, index, entry, new_row_key))?;
+            retry_blocking(pool, || store.update(log, TxnMode::Logged, index, entry, new_row_key))?;
             return Ok(());
         };
-        patiently(pool, || store.delete(log, TxnMode::Logged, index, entry))?;
+        retry_blocking(pool, || store.delete(log, TxnMode::Logged, index, entry))?;
         self.insert(index, &[columns, new_row_key].concat(), new_row_key)
     }
 }

@@ -1,7 +1,7 @@
-//! Undoing one change, from a transaction's memory or from the log: the same code for both.
+//! Undoes one change, from a transaction's memory or from the log, with the same code.
 //!
-//! Invariant: a change is undone and its compensation logged in one record, so that it is undone
-//! once, whatever crashes.
+//! Invariant: one record undoes a change and logs its compensation, so the change is undone exactly
+//! once despite crashes.
 
 use clearway_types::{Lsn, TxnId};
 
@@ -15,7 +15,7 @@ use crate::page::Node;
 use crate::record::{Role, start_pages};
 use crate::txn::{Undo, UndoKind};
 
-/// The value as it was before the update.
+/// Returns the value before the update.
 fn old_value(core: &Core, tree: Tree, undo: &Undo<'_>) -> Result<Option<Vec<u8>>, Blocked> {
     let mut path = Path::new();
     let (no, page) = descend::leaf(core, tree.root, &mut path, |node| node.child_slot(undo.key))?;
@@ -26,7 +26,7 @@ fn old_value(core: &Core, tree: Tree, undo: &Undo<'_>) -> Result<Option<Vec<u8>>
     old.map(Some).ok_or_else(|| core.corrupt(no, "a value is shorter than its undo says").into())
 }
 
-/// Takes an addition back from the value as it is now, with all that others have added.
+/// Subtracts an addition from the current value, which includes the additions of others.
 fn subtract(
     core: &Core,
     buf: &mut Vec<u8>,
@@ -46,9 +46,9 @@ fn subtract(
     }
 }
 
-/// Undoes one change of `txn`; the next one to undo is in the record at `next`. `root`: that of the
-/// undo's tree, `None` if the tree is gone, and with it all that was to be undone there. `after`:
-/// the key that was undone there before, if any.
+/// Undoes one change of `txn`; the record to undo next is at `next`. `root` is that of the undo's
+/// tree, `None` if the tree was dropped together with everything to undo in it. `after` is the key
+/// undone before in that tree, if any.
 pub(crate) fn undo(
     core: &Core,
     buf: &mut Vec<u8>,

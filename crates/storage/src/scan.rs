@@ -1,10 +1,10 @@
-//! Visiting a range of keys, up or down.
+//! Visits a range of keys, ascending or descending.
 //!
-//! Leaves have no links to their neighbours: the way down notes the separator beside the path, and
-//! the next leaf is found from the root by it. That costs a descent a leaf, and spares every split
-//! and free two more pages to change. A scan that misses a leaf asks for some of the following
-//! ones, too: it will need them, and the disk reads them at once. The pool is told that they are a
-//! scan's ([`MissingPage::Scan`]).
+//! Leaves have no sibling links. The descent remembers the separator next to the path, and the scan
+//! finds the next leaf from the root by it. That costs one descent per leaf, and saves every split
+//! and free from changing two more pages. A scan that misses a leaf also requests some of the
+//! following leaves: it will need them, and the disk reads them in parallel. The requests tell the
+//! pool that the pages belong to a scan ([`MissingPage::Scan`]).
 
 use std::ops::{Bound, ControlFlow};
 
@@ -16,10 +16,10 @@ use crate::mini::Core;
 use crate::overflow;
 use crate::page::Node;
 
-/// Is shown a key and its value; breaks to end the scan.
+/// Receives a key and its value; breaks to end the scan.
 pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
-/// The first slot at or after a lower bound.
+/// Returns the first slot within a lower bound.
 fn first_slot(node: Node<'_>, from: Bound<&[u8]>) -> usize {
     match from {
         Bound::Unbounded => 0,
@@ -28,7 +28,7 @@ fn first_slot(node: Node<'_>, from: Bound<&[u8]>) -> usize {
     }
 }
 
-/// The slot after the last one that an upper bound lets in.
+/// Returns the slot after the last one within an upper bound.
 fn end_slot(node: Node<'_>, to: Bound<&[u8]>) -> usize {
     match to {
         Bound::Unbounded => node.count(),
@@ -57,8 +57,8 @@ fn visit_slots(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Adds the leaves that come after a missing one to what is wanted: those under the same parent, up
-/// to the range's end, if `wanted` by the separator between them and what comes before.
+/// Adds the leaves that follow a missing leaf to the request. They have the same parent and are
+/// within the range: `wanted` decides by the separator before each leaf.
 #[cold]
 fn read_ahead(
     core: &Core,
@@ -122,7 +122,7 @@ pub(crate) fn forward(
             }
             slot
         });
-        // Not for the first leaf: most scans end there.
+        // Not for the first leaf, because most scans end there.
         let (no, page) = match leaf {
             Err(blocked) if !first => {
                 return Err(read_ahead(core, &path, blocked, false, |key| !beyond(key)));
@@ -156,7 +156,7 @@ pub(crate) fn backward(
         Bound::Unbounded => false,
         Bound::Included(key) | Bound::Excluded(key) => separator <= key,
     };
-    // The separator below which the next leaf lies.
+    // The separator at which the next leaf ends.
     let mut at: Vec<u8> = Vec::new();
     let mut first = true;
     loop {

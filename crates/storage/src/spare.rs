@@ -1,61 +1,62 @@
-//! Pages that rollbacks may need: kept for them from the moment on when a transaction has freed
-//! pages that its undo takes again.
+//! Pages that rollbacks may need. They are reserved when a transaction frees pages that its undo
+//! will allocate again.
 //!
-//! A transaction's *debt* are the pages that it has freed and not taken, and those that one change
-//! has freed at most: the undo of such a change takes them all before it frees others. Whoever
-//! takes a page, but for a rollback, leaves what all debts come to: in the part of the free list
-//! that is known, or as space behind the file's pages, which is asked for before anything is
-//! changed.
+//! A transaction's *debt* is the pages that it has freed and not allocated, plus the most that a
+//! single change has freed. The undo of such a change allocates them all before it frees others.
+//! Every allocation, except by a rollback, must leave enough pages for all debts. These are in the
+//! known part of the free list, or are space beyond the file's pages. That space is requested
+//! before anything is changed.
 //!
 //! Invariants
-//! 1. What is known of the free list is never more than it has.
-//! 2. While nobody fails, free list and space behind the pages together have what is pledged, or
-//!    had no more when it was pledged.
+//! 1. The known length of the free list is never more than its actual length.
+//! 2. Unless a request fails, the free list and the space beyond the pages together have what is
+//!    reserved. Otherwise they had no more when it was reserved.
 //!
-//! A rollback fills its pages as they were filled if it puts keys back in a run, as it does after a
-//! scan's deletes (`split`). Not pledged are pages for the splits of other orders, and of leaves in
-//! which others have used the room of its rows: for those there is what a file keeps for who cannot
-//! be refused (`buffer::files`); if that does not suffice, the rollback stops until there is space.
+//! A rollback fills its pages as before if it puts keys back as a run, as it does after a scan's
+//! deletes (`split`). Pages are not reserved for splits of other orders, or for leaves in which
+//! other transactions have used the space of its rows. For those a file keeps a reserve for changes
+//! that cannot be refused (`buffer::files`). If that is not enough, the rollback waits until there
+//! is space.
 //!
-//! Locking: none, a partition's own thread has it. A crash leaves nothing of it: recovery undoes
-//! before anybody else takes pages.
+//! Locking: none; only the partition's own thread uses it. A crash leaves nothing of this state:
+//! recovery undoes before anything else allocates pages.
 //!
-//! Source: as for the log's room, reserving space for rollbacks (Gray and Reuter, "Transaction
+//! Source: as for the log's space, reserving space for rollbacks (Gray and Reuter, "Transaction
 //! Processing", 1993, 11.3).
 
 use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Pages that a record has taken and freed.
+/// Pages that a record has allocated and freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
-    /// Of those taken, so many were in the free list.
+    /// Pages allocated from the free list.
     pub(crate) listed: u32,
-    /// Of those taken, so many are new in the file.
+    /// Pages allocated by extending the file.
     pub(crate) created: u32,
     pub(crate) freed: u32,
 }
 
-/// What a partition knows of its free pages, and what of them it must leave.
+/// What a partition knows about its free pages, and how many of them are reserved.
 #[derive(Default)]
 pub(crate) struct Spare {
-    /// The free list has so many pages at least.
+    /// Lower bound of the free list's length.
     listed: AtomicU64,
     pledged: AtomicU64,
-    /// What the last record has moved, unless somebody has asked since.
+    /// What the last record has moved, until `take_moved`.
     moved: [AtomicU32; 3],
 }
 
-// Relaxed, everywhere: only the thread that has the partition reads and writes them.
+// Relaxed, everywhere: only the thread that owns the partition reads and writes them.
 impl Spare {
-    /// How many pages behind the file's pages must have space if so many are taken from the free
-    /// list.
+    /// Returns how many pages beyond the file's end must have space if `listed` pages are taken
+    /// from the free list.
     pub(crate) fn missing(&self, listed: u32) -> u64 {
         let pledged = self.pledged.load(Ordering::Relaxed);
         pledged
             .saturating_sub(self.listed.load(Ordering::Relaxed).saturating_sub(u64::from(listed)))
     }
 
-    /// A record is in the log.
+    /// Records the effect of a logged record.
     pub(crate) fn moved(&self, by: Moved) {
         let listed = self.listed.load(Ordering::Relaxed).saturating_sub(u64::from(by.listed));
         self.listed.store(listed + u64::from(by.freed), Ordering::Relaxed);
@@ -68,7 +69,7 @@ impl Spare {
         }
     }
 
-    /// What the last record has moved, once.
+    /// Returns what the last record has moved, once.
     pub(crate) fn take_moved(&self) -> Moved {
         let [listed, created, freed] = [0, 1, 2].map(|at| self.moved[at].load(Ordering::Relaxed));
         let moved = Moved { listed, created, freed };
@@ -91,29 +92,29 @@ pub(crate) struct Debt {
     freed: u64,
     /// The most that one change has freed.
     at_once: u32,
-    /// What the rollback that is under way has taken back.
+    /// Pages that the current rollback has allocated again.
     back: u64,
 }
 
 impl Debt {
-    /// How many pages.
+    /// Returns the number of pages.
     pub(crate) fn pages(&self) -> u64 {
         self.freed + u64::from(self.at_once)
     }
 
-    /// A change has moved pages.
+    /// Records the pages that a change has moved.
     pub(crate) fn change(&mut self, moved: Moved) {
         self.freed += u64::from(moved.freed.saturating_sub(moved.listed + moved.created));
         self.at_once = self.at_once.max(moved.freed);
     }
 
-    /// The undo of a change has moved pages.
+    /// Records the pages that the undo of a change has moved.
     pub(crate) fn undo(&mut self, moved: Moved) {
         self.back += u64::from((moved.listed + moved.created).saturating_sub(moved.freed));
     }
 
-    /// A rollback has come to its end. Until then all stays pledged: it may take more than was
-    /// freed.
+    /// Ends a rollback. Everything stays reserved until then, because a rollback may allocate more
+    /// than was freed.
     pub(crate) fn rolled_back(&mut self) {
         self.freed = self.freed.saturating_sub(std::mem::take(&mut self.back));
     }

@@ -1,19 +1,19 @@
-//! A temporary file of blocks that no log record mentions: row versions that do not fit in memory.
+//! A temporary file of blocks that no log record refers to: row versions that do not fit in memory.
 //!
-//! Who packs blocks does no I/O: it reserves space here, hands a [`SpillWrite`] or a [`SpillRead`]
-//! to an I/O thread, and takes the result later.
+//! The code that packs blocks does no I/O. It reserves space here, passes a [`SpillWrite`] or a
+//! [`SpillRead`] to an I/O thread, and collects the result later.
 //!
 //! Invariants
 //! 1. A slot of the file belongs to one [`SpillBlock`], from [`SpillFile::reserve`] until its last
-//!    owner drops it. Reads and writes under way own their block, so that no slot is written for a
-//!    new block while the old one is read or written.
+//!    owner drops it. Reads and writes in progress own their block, so no slot is written for a new
+//!    block while the old one is read or written.
 //! 2. The file is never longer than its limit.
-//! 3. What is read has the checksum of what was reserved: damage is a failed read.
-//! 4. Nothing depends on the file after a start: each start removes it, and nothing in it is
+//! 3. Data read has the checksum of the data reserved; damage makes the read fail.
+//! 4. Nothing depends on the file after a start. Each start removes it, and nothing in it is
 //!    synced.
 //!
-//! Locking: the latch over the free slots, and those over results, for a few instructions each; no
-//! I/O under them. A crash leaves the file, which the next start removes.
+//! Locking: the latch of the free slots, and those of results, for a few instructions each; no I/O
+//! under them. A crash leaves the file, which the next start removes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,7 +28,7 @@ use clearway_sync::atomic::{AtomicU64, Ordering};
 static SLOTS: Class = Class::new("storage.spill_slots");
 static RESULTS: Class = Class::new("storage.spill_results");
 
-/// Bytes of a slot at least.
+/// Minimum size of a slot, in bytes.
 const LEAST_SLOT: usize = 64;
 
 /// The file's name in the data directory.
@@ -41,10 +41,10 @@ pub struct SpillFile {
     /// Opened by the first write.
     file: OnceLock<Arc<dyn File>>,
     slot_bytes: usize,
-    /// Slots at most.
+    /// Maximum number of slots.
     limit: u32,
     slots: Latch<Slots>,
-    /// Blocks that were written, and read, so far.
+    /// Numbers of blocks written and read so far.
     written: AtomicU64,
     read: AtomicU64,
 }
@@ -63,7 +63,7 @@ impl Slots {
     }
 
     fn take(&mut self) -> u32 {
-        // The first free slot: the file stays as short as it can.
+        // The first free slot keeps the file as short as possible.
         self.free.pop_first().unwrap_or_else(|| {
             self.end += 1;
             self.end - 1
@@ -72,8 +72,8 @@ impl Slots {
 }
 
 impl SpillFile {
-    /// A file in this directory with at most `limit` bytes, in slots of `slot_bytes` (at least
-    /// 64). Removes what an earlier process left; `None` if not even one slot fits.
+    /// Creates a file in `dir` with at most `limit` bytes, in slots of `slot_bytes` (at least 64).
+    /// Removes the file of an earlier process. Returns `None` if not even one slot fits.
     pub fn new(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -94,29 +94,29 @@ impl SpillFile {
             .then(|| Arc::new(Self { disk, path, file, slot_bytes, limit, slots, written, read }))
     }
 
-    /// Bytes that fill a slot.
+    /// Returns the size of a slot in bytes.
     pub fn slot_bytes(&self) -> usize {
         self.slot_bytes
     }
 
-    /// Whether a block of one slot can be reserved now.
+    /// Returns true if a block of one slot can be reserved now.
     pub fn has_room(&self) -> bool {
         self.slots.lock().available(self.limit) > 0
     }
 
-    /// Bytes of the slots that are in use.
+    /// Returns the bytes of the slots in use.
     pub fn bytes(&self) -> u64 {
         let slots = self.slots.lock();
         (slots.end as usize - slots.free.len()) as u64 * self.slot_bytes as u64
     }
 
-    /// Blocks that were written, and read, so far.
+    /// Returns the numbers of blocks written and read so far.
     pub fn counts(&self) -> (u64, u64) {
-        // Relaxed, here and below: for people.
+        // Relaxed, here and below: statistics only.
         (self.written.load(Ordering::Relaxed), self.read.load(Ordering::Relaxed))
     }
 
-    /// Reserves space for these bytes; `None` if the file is full.
+    /// Reserves space for these bytes. Returns `None` if the file is full.
     pub fn reserve(self: &Arc<Self>, bytes: &[u8]) -> Option<Arc<SpillBlock>> {
         let count = bytes.len().div_ceil(self.slot_bytes);
         let mut free = self.slots.lock();
@@ -129,7 +129,7 @@ impl SpillFile {
         Some(Arc::new(SpillBlock { file: self.clone(), slots, len, checksum }))
     }
 
-    /// Removes the file's name. For the end of the process: its content is lost.
+    /// Removes the file's name at the end of the process; its content is lost.
     pub fn remove(&self) {
         if self.file.get().is_some()
             && let Err(error) = self.disk.remove(&self.path)
@@ -142,7 +142,7 @@ impl SpillFile {
         if let Some(file) = self.file.get() {
             return Ok(file.clone());
         }
-        // Two threads may both open it: the same file, of which one handle stays.
+        // Two threads may both open the file; one of the handles is kept.
         let file = self.disk.open(&self.path, Open::Private)?;
         Ok(self.file.get_or_init(|| file).clone())
     }
@@ -198,7 +198,7 @@ impl std::fmt::Debug for SpillBlock {
     }
 }
 
-/// Results of I/O, by the caller's number of each block.
+/// Results of I/O, keyed by the caller's number of each block.
 pub struct SpillResults<T>(Latch<Vec<(u64, T)>>);
 
 impl<T> Default for SpillResults<T> {
@@ -208,7 +208,7 @@ impl<T> Default for SpillResults<T> {
 }
 
 impl<T> SpillResults<T> {
-    /// Takes what has come so far.
+    /// Takes the results so far.
     pub fn take(&self) -> Vec<(u64, T)> {
         std::mem::take(&mut *self.0.lock())
     }
@@ -218,16 +218,17 @@ impl<T> SpillResults<T> {
     }
 }
 
-/// Blocks to be written, in this order.
+/// Blocks to write, in this order.
 pub struct SpillWrite {
-    /// Each block with its number, its space and its bytes.
+    /// Each block's number, space and bytes.
     pub blocks: Vec<(u64, Arc<SpillBlock>, Arc<[u8]>)>,
-    /// Takes whether each block was written.
+    /// Receives whether each block was written.
     pub results: Arc<SpillResults<bool>>,
 }
 
 impl SpillWrite {
-    /// Writes. Blocks for the disk: for I/O threads. After a failed write it tries no other.
+    /// Writes the blocks. Blocks on the disk, so it runs on an I/O thread. After a failed write it
+    /// tries no other.
     pub fn run(self) {
         let mut failed = false;
         for (number, block, bytes) in &self.blocks {
@@ -250,12 +251,12 @@ impl std::fmt::Debug for SpillWrite {
 pub struct SpillRead {
     /// Each block with its number.
     pub blocks: Vec<(u64, Arc<SpillBlock>)>,
-    /// Takes the bytes of each block; `None`: it cannot be read.
+    /// Receives the bytes of each block; `None` if it cannot be read.
     pub results: Arc<SpillResults<Option<Arc<[u8]>>>>,
 }
 
 impl SpillRead {
-    /// Reads. Blocks for the disk: for I/O threads.
+    /// Reads the blocks. Blocks on the disk, so it runs on an I/O thread.
     pub fn run(self) {
         for (number, block) in &self.blocks {
             let bytes = block.read().inspect_err(|error| {
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_come_back_and_freed_slots_are_used_again() {
+    fn blocks_round_trip_and_slots_are_reused() {
         let disk = MemDisk::new();
         disk.create_dir_all(Path::new("/data")).expect("a directory");
         let file = file(&disk, 4);
@@ -326,9 +327,9 @@ mod tests {
         assert_eq!(third.slots, [0]);
     }
 
-    /// Invariant 1: a read under way owns the slots.
+    /// Invariant 1: a read in progress owns the slots.
     #[test]
-    fn a_slot_is_not_reused_while_it_is_read() {
+    fn slot_is_not_reused_during_a_read() {
         let disk = MemDisk::new();
         disk.create_dir_all(Path::new("/data")).expect("a directory");
         let file = file(&disk, 1);
@@ -344,7 +345,7 @@ mod tests {
 
     /// Invariants 3 and 4.
     #[test]
-    fn what_was_not_written_is_not_read_and_a_start_removes_all() {
+    fn unwritten_blocks_fail_and_start_removes_the_file() {
         let disk = MemDisk::new();
         disk.create_dir_all(Path::new("/data")).expect("a directory");
         let path = Path::new("/data").join(NAME);

@@ -1,10 +1,11 @@
-//! Splitting nodes: planned from the leaf up while nothing is held, carried out when all pages are.
+//! Splits nodes: planned from the leaf up while nothing is latched, executed when all pages are
+//! taken.
 //!
 //! Invariants
-//! 1. The plan is made from the pages as they are when they are changed: only the partition's
-//!    thread changes them, and it does both in one go.
-//! 2. A root keeps its page: its content moves to two new children.
-//! 3. Both halves fit, as a cell takes at most a quarter of a page.
+//! 1. The plan matches the pages at the time of the change: only the partition's thread changes
+//!    them, and it plans and executes without a break.
+//! 2. A root keeps its page; its content moves to two new children.
+//! 3. Both halves fit, because a cell uses at most a quarter of a page.
 
 use crate::descend::Path;
 use crate::error::Blocked;
@@ -12,7 +13,7 @@ use crate::mini::{Core, Mini};
 use crate::page::{Cell, MAX_CELL, Node, ROOM, SLOT};
 use crate::record::{PageOp, push_op};
 
-/// A node as it will be with a cell more or another cell in a slot.
+/// A node with one cell inserted or replaced.
 #[derive(Clone, Copy)]
 struct View<'a> {
     node: Node<'a>,
@@ -41,8 +42,8 @@ impl<'a> View<'a> {
             self.node.free() >= self.cell.size() + SLOT && self.node.count() < most
         }
     }
-    /// Whether there are halves that fit, as invariant 3 has it of a node whose content makes
-    /// sense.
+    /// Returns true if there are two halves that fit. By invariant 3 that holds for every valid
+    /// node.
     fn can_be_split(&self) -> bool {
         let sizes = || (0..self.count()).map(|i| self.get(i).size());
         let all: usize = sizes().map(|size| size + SLOT).sum();
@@ -51,27 +52,28 @@ impl<'a> View<'a> {
             && all <= ROOM + MAX_CELL + SLOT
             && self.node.level() < u8::MAX
     }
-    /// Whether the cell at `i` is the one that a rollback has put back before.
+    /// Returns true if the cell at `i` is the one that the rollback has put back before.
     fn is_run(&self, i: Option<usize>) -> bool {
         let cell = |i: &usize| {
             !self.after.is_empty() && *i < self.count() && self.get(*i).key == self.after
         };
         i.filter(cell).is_some()
     }
-    /// Whether these cells fit in a page.
+    /// Returns true if these cells fit in a page.
     fn fit(&self, mut range: std::ops::Range<usize>) -> bool {
         range
             .try_fold(0, |all, i| Some(all + self.get(i).size() + SLOT).filter(|all| *all <= ROOM))
             .is_some()
     }
-    /// The first cell of the right half. Keys that arrive in order, or in reverse order, leave full
-    /// nodes behind. In a rollback they do so between others, too: it has no more pages than were
-    /// freed, and brings in reverse order what a scan has deleted.
+    /// Returns the first cell of the right half. Keys inserted in ascending or descending order
+    /// leave full nodes behind. In a rollback such a run may also be between other keys: the
+    /// rollback has no more pages than were freed, and inserts in reverse order what a scan has
+    /// deleted.
     fn split_point(&self) -> usize {
         let (at, count) = (self.at, self.count());
         if !self.replaces {
-            // The new cell goes with the run behind or before it, if that half fits: else what is
-            // beyond it is smaller than the cell.
+            // The new cell goes with the adjacent run if that half fits. Otherwise, the cells
+            // beyond it are smaller than the cell.
             if at + 1 == count || at > 0 && self.is_run(Some(at + 1)) {
                 return if self.fit(at..count) { at } else { at + 1 };
             }
@@ -88,8 +90,9 @@ impl<'a> View<'a> {
         }
         best.1
     }
-    /// The shortest key that tells the halves of a leaf apart; in an inner node it must be the
-    /// right half's first. Keys between the halves go where the new cell is: they may come next.
+    /// Returns the shortest key that separates the halves of a leaf. In an inner node it must be
+    /// the right half's first key. Keys between the halves go to the half with the new cell,
+    /// because they may come next.
     fn separator(&self, m: usize) -> Vec<u8> {
         let (last, first) = (self.get(m - 1).key, self.get(m).key);
         if self.node.level() > 0 {
@@ -110,7 +113,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// What happens to one node.
+/// The change of one node.
 struct Step {
     no: u32,
     at: usize,
@@ -119,32 +122,32 @@ struct Step {
     /// The first cell of the right half, if the node splits.
     split: Option<usize>,
     root: bool,
-    /// The right half's page, or both halves' of a root.
+    /// The right half's page, or both halves' pages for a root.
     pages: Vec<u32>,
 }
 
-/// What happens to the nodes from a leaf up when a cell is put there.
+/// The changes of the nodes from a leaf upwards when a cell is inserted there.
 pub(crate) struct Plan {
     steps: Vec<Step>,
 }
 
-/// Bytes that stand for a value that is not known yet, but its length is.
+/// Placeholder for a value of which only the length is known.
 static BLANK: [u8; crate::page::MAX_CELL] = [0; MAX_CELL];
 
-/// A cell that is to be put into a leaf.
+/// A cell to insert into a leaf.
 #[derive(Clone, Copy)]
 pub(crate) struct Incoming<'a> {
     pub(crate) slot: usize,
-    /// Whether it replaces the one in the slot.
+    /// True if it replaces the cell in the slot.
     pub(crate) replaces: bool,
     pub(crate) key: &'a [u8],
-    /// Bytes of its value.
+    /// Length of its value in bytes.
     pub(crate) len: usize,
     /// See `View`.
     pub(crate) after: &'a [u8],
 }
 
-/// Plans to put a cell into `leaf`.
+/// Plans to insert a cell into `leaf`.
 pub(crate) fn plan(
     core: &Core,
     path: &Path,

@@ -1,15 +1,16 @@
-//! One partition's trees.
+//! The trees of one partition.
 //!
 //! Invariants
-//! 1. A `Store` is used by one thread at a time, which alone changes the partition's pages.
-//! 2. An operation that returns `Blocked` has changed nothing (`rollback` and `scan` say what they
-//!    have done).
-//! 3. Before a transaction's first undoable record is in the log, its place is published: no
-//!    checkpoint lets go of the log that an undo may need.
-//! 4. A hidden row number is given to one row only: it is above every number in the tree, and above
-//!    every number whose deletion may yet be undone.
+//! 1. A `Store` is used by one thread at a time, and only that thread changes the partition's
+//!    pages.
+//! 2. An operation that returns `Blocked` has changed nothing (exceptions: see `rollback` and
+//!    `scan`).
+//! 3. Before a transaction's first undoable record is in the log, its position is published. So no
+//!    checkpoint removes log that an undo may need.
+//! 4. A hidden row number is given to one row only. It is above every number in the tree, and above
+//!    every number whose deletion may still be undone.
 //!
-//! Locking: page latches only, see `mini`. A crash leaves what `recovery` says.
+//! Locking: page latches only, see `mini`. After a crash, see `recovery`.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -32,28 +33,28 @@ use crate::scan::{self, Visit};
 use crate::spare::Moved;
 use crate::txn::TxnLog;
 
-/// What is told each addition that a rollback has taken back: its tree, its key, what was added.
+/// Receives each addition that a rollback has undone: its tree, its key, and the amounts added.
 pub type EachUndone<'a> = dyn FnMut(TreeId, &[u8], &Addends) + 'a;
 
 /// How a change is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxnMode {
-    /// To be undone if the transaction does not commit.
+    /// Undone if the transaction does not commit.
     Logged,
-    /// In a tree that this transaction made and that is dropped if it does not commit: no undo.
+    /// For a tree that this transaction created and that is dropped if it does not commit: no undo.
     Fresh,
 }
 
-/// What an insert did.
+/// The result of an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// The key is in the tree now.
+    /// The key was inserted.
     Ok,
-    /// The key was there already; nothing was changed.
+    /// The key already existed; nothing was changed.
     Exists,
 }
 
-/// Tree ids are small and given out by us: one multiplication spreads them.
+/// Tree ids are small and assigned by us, so one multiplication spreads them.
 #[derive(Default)]
 struct TreeHasher(u64);
 
@@ -72,14 +73,14 @@ impl Hasher for TreeHasher {
 #[derive(Debug)]
 struct Entry {
     root: u32,
-    /// The next hidden row number, once it was looked for.
+    /// The next hidden row number, once it was determined.
     next_rowid: Option<u64>,
-    /// The highest hidden row number that a transaction has deleted since the start. The deletion
-    /// may not be committed: the number is still in use although it is not in the tree. Meaningless
-    /// where keys are not hidden row numbers.
+    /// The highest hidden row number deleted since the start. If the deletion is not committed, the
+    /// number is still in use although it is not in the tree. Meaningless if keys are not hidden
+    /// row numbers.
     deleted_rowid: u64,
     dropping: bool,
-    /// The key that was undone last: splits expect the next one beside it.
+    /// The key that was undone last: splits expect the next one next to it.
     undone: Vec<u8>,
 }
 
@@ -89,22 +90,23 @@ impl Entry {
     }
 }
 
-/// One partition's trees.
+/// The trees of one partition.
 pub struct Store {
     core: Core,
     trees: HashMap<TreeId, Entry, BuildHasherDefault<TreeHasher>>,
-    /// Transactions with something to undo, and where the log must be kept from for each; oldest
-    /// first.
+    /// Transactions with something to undo, and for each the LSN from which the log must be kept;
+    /// oldest first.
     active: Vec<(TxnId, Lsn)>,
-    /// Bytes of log that undoing all of them may take, and how many of these the log knows to keep.
+    /// Bytes of log that undoing all of them may need, and how many of these are reserved in the
+    /// log.
     undo_cost: u64,
     pledged: u64,
-    /// The record in the making.
+    /// The record being built.
     buf: Vec<u8>,
 }
 
 impl Store {
-    /// A store without trees; see [`Store::load`].
+    /// Creates a store without trees; see [`Store::load`].
     pub(crate) fn new(core: Core) -> Self {
         Self {
             core,
@@ -142,16 +144,16 @@ impl Store {
         Ok(())
     }
 
-    /// The partition.
+    /// Returns the partition.
     pub fn partition(&self) -> PartitionId {
         self.core.partition
     }
-    /// Whether the tree is here.
+    /// Returns true if the tree exists.
     pub fn has_tree(&self, tree: TreeId) -> bool {
         self.trees.get(&tree).is_some_and(|e| !e.dropping)
     }
-    /// The trees that are here, in no order; those whose drop was not finished before a restart
-    /// among them.
+    /// Returns the trees, in no particular order. Includes trees whose drop was not finished before
+    /// a restart.
     pub fn trees(&self) -> Vec<TreeId> {
         self.trees.iter().filter(|(_, e)| !e.dropping).map(|(tree, _)| *tree).collect()
     }
@@ -163,15 +165,15 @@ impl Store {
         }
     }
 
-    /// Makes an empty tree: logged, never undone.
+    /// Creates an empty tree. Logged, never undone.
     pub fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked> {
         let root = directory::create(&self.core, &mut self.buf, tree)?;
         let root = root.ok_or(StorageError::TreeExists(tree))?;
         self.trees.insert(tree, Entry::new(root));
         Ok(())
     }
-    /// Frees the tree's pages, some at a call: call again until it returns true. From the first
-    /// call on the tree is gone for everyone else. Logged, never undone.
+    /// Frees some of the tree's pages. Call it again until it returns true. From the first call on,
+    /// the tree does not exist for any other operation. Logged, never undone.
     pub fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
         let Some(entry) = self.trees.get_mut(&tree) else { return Ok(true) };
         entry.dropping = true;
@@ -183,7 +185,8 @@ impl Store {
         Ok(done)
     }
 
-    /// Shows `f` the key's value, in place if it can; false if the key is not there.
+    /// Passes the key's value to `f`, in place if possible. Returns false if the key does not
+    /// exist.
     #[inline]
     pub fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked> {
         let tree = self.tree(tree)?;
@@ -207,8 +210,8 @@ impl Store {
             self.active.push((txn.id, from));
         }
     }
-    /// Keeps what is pledged for undo in step with a transaction whose undo took `before` bytes and
-    /// now takes `now`.
+    /// Adjusts the log space reserved for undo after a transaction's undo cost changed from
+    /// `before` to `now` bytes.
     fn pledge(&mut self, before: u64, now: u64) {
         self.undo_cost = self.undo_cost + now - before;
         let enough = self.undo_cost <= self.pledged;
@@ -220,7 +223,7 @@ impl Store {
         self.core.wal.pledge(self.pledged, pledge);
         self.pledged = pledge;
     }
-    /// Keeps for the transaction's undo the pages that its last change has freed.
+    /// Reserves the pages that the transaction's last change has freed for its undo.
     fn owe(&self, txn: &mut TxnLog, mode: TxnMode) {
         let (moved, before) = (self.core.spare.take_moved(), txn.debt.pages());
         if mode == TxnMode::Logged && moved != Moved::default() {
@@ -255,7 +258,7 @@ impl Store {
         self.owe(txn, mode);
         Ok(if done.is_some() { Inserted::Ok } else { Inserted::Exists })
     }
-    /// Changes a key's value; false if the key is not there.
+    /// Changes a key's value. Returns false if the key does not exist.
     pub fn update(
         &mut self,
         txn: &mut TxnLog,
@@ -272,11 +275,11 @@ impl Store {
         self.owe(txn, mode);
         Ok(done.is_some())
     }
-    /// Adds to integers of the key's value, in place. It is undone by subtraction, whatever others
-    /// have added meanwhile, if all other changes of the key wait until the transaction has ended.
-    /// `compute` sees the current value and says what is to be added; it may be called again after
-    /// `Blocked`. If it adds to nothing, nothing is logged. An integer that is not within the value
-    /// is refused, as if `compute` had refused.
+    /// Adds to integers of the key's value, in place. Undo subtracts, regardless of what others
+    /// have added meanwhile. This requires that all other changes of the key wait until the
+    /// transaction has ended. `compute` gets the current value and returns the amounts to add; it
+    /// may be called again after `Blocked`. If it returns no addends, nothing is logged. An integer
+    /// out of the value's bounds is refused, as if `compute` had refused.
     pub fn increment(
         &mut self,
         txn: &mut TxnLog,
@@ -297,7 +300,7 @@ impl Store {
             Added::Done(addends) => Incremented::Done(addends),
         })
     }
-    /// Deletes a key; false if it is not there.
+    /// Deletes a key. Returns false if it does not exist.
     pub fn delete(
         &mut self,
         txn: &mut TxnLog,
@@ -330,8 +333,8 @@ impl Store {
         }
     }
 
-    /// Inserts a key as a transaction of its own, committed when the log is durable up to the
-    /// result; `None` if the key was there already.
+    /// Inserts a key as a transaction of its own, which is committed when the log is durable up to
+    /// the result. Returns `None` if the key already exists.
     pub fn insert_autocommit(
         &mut self,
         tree: TreeId,
@@ -341,7 +344,7 @@ impl Store {
         let tree = self.tree(tree)?;
         change::insert(&self.core, &mut self.buf, tree, key, value, Logging::Auto)
     }
-    /// Changes a key's value as a transaction of its own; `None` if the key is not there.
+    /// Changes a key's value as a transaction of its own. Returns `None` if the key does not exist.
     #[inline]
     pub fn update_autocommit(
         &mut self,
@@ -352,15 +355,15 @@ impl Store {
         let tree = self.tree(tree)?;
         change::update(&self.core, &mut self.buf, tree, key, value, Logging::Auto)
     }
-    /// Deletes a key as a transaction of its own; `None` if it is not there.
+    /// Deletes a key as a transaction of its own. Returns `None` if it does not exist.
     pub fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked> {
         let tree = self.tree(tree)?;
         change::delete(&self.core, &mut self.buf, tree, key, Logging::Auto)
     }
 
-    /// Commits a transaction of this partition alone: it is committed once the log is durable up to
-    /// the result. A transaction without undoable changes needs no record: `Lsn(0)` if it changed
-    /// nothing.
+    /// Commits a transaction of this partition alone. It is committed once the log is durable up to
+    /// the result. A transaction without undoable changes needs no record; the result is `Lsn(0)`
+    /// if it changed nothing.
     pub fn commit_local(&mut self, txn: TxnLog) -> Lsn {
         let lsn = match (txn.logged, txn.redo_only) {
             (true, _) => self.core.wal.append(&[&record::commit(txn.id)]),
@@ -375,13 +378,13 @@ impl Store {
     pub fn committed(&mut self, txn: TxnLog) {
         self.end(&txn);
     }
-    /// What [`Store::rollback`] takes to come back to this point.
+    /// Returns the savepoint for [`Store::rollback`] to this state.
     pub fn mark(&self, txn: &TxnLog) -> usize {
         txn.mark()
     }
-    /// Undoes all but the first `to` changes, newest first. After `Blocked::MissingPage` or
-    /// `Blocked::Log` call it again: it goes on where it stopped. `undone` is told each addition
-    /// that has been taken back, once, in the step that logs its compensation.
+    /// Undoes all changes except the first `to`, newest first. After `Blocked::MissingPage` or
+    /// `Blocked::Log` call it again: it continues where it stopped. `undone` receives each undone
+    /// addition once, in the step that logs its compensation.
     pub fn rollback(
         &mut self,
         txn: &mut TxnLog,
@@ -449,15 +452,15 @@ impl Store {
         self.core.wal.append(&[&record::abort_end(txn, self.core.partition)]);
     }
 
-    /// Invariant 4 for a deletion that may be undone.
+    /// Ensures invariant 4 for a deletion that may be undone.
     pub(crate) fn keep_rowid(&mut self, tree: TreeId, key: &[u8]) {
         if let (Some(rowid), Some(entry)) = (rowid_of_key(key), self.trees.get_mut(&tree)) {
             entry.deleted_rowid = entry.deleted_rowid.max(rowid);
         }
     }
 
-    /// A hidden row number above every one in use in the tree, whose keys are [`rowid_key`]s.
-    /// Counted in memory: each call gives another one.
+    /// Returns a new hidden row number, above every one in use in the tree. The tree's keys must be
+    /// [`rowid_key`]s. The number is counted in memory, so each call returns another one.
     pub fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
         let root = self.tree(tree)?.root;
         let entry = self.trees.get(&tree).filter(|_| !canary::on(Bug::ReusedRowNumber));
@@ -488,9 +491,9 @@ impl Store {
         Ok(next)
     }
 
-    /// Shows `visit` the keys between the bounds in order, or in reverse order, until it breaks.
-    /// What was visited before a `Blocked::MissingPage` stays visited: go on after the last key (or
-    /// use [`crate::Cursor`]).
+    /// Passes the keys between the bounds to `visit` in ascending or descending order until it
+    /// breaks. Keys visited before a `Blocked::MissingPage` stay visited: continue after the last
+    /// key (or use [`crate::Cursor`]).
     pub fn scan(
         &self,
         tree: TreeId,
@@ -505,7 +508,7 @@ impl Store {
     }
 }
 
-/// The key of a hidden row number: the `types::key` encoding of one bigint.
+/// Returns the key of a hidden row number: the `types::key` encoding of one bigint.
 pub fn rowid_key(rowid: u64) -> [u8; 9] {
     let mut key = [1; 9];
     key[1..].copy_from_slice(&(rowid ^ 1 << 63).to_be_bytes());

@@ -1,18 +1,18 @@
-//! A transaction's part in one partition: what to undo if it does not commit.
+//! A transaction's undo information in one partition.
 //!
-//! The log has all of it, each record leading to the transaction's one before it. Memory keeps the
-//! newest, within a budget; of the older changes only their number and the newest one's record. A
-//! rollback that comes to them has a piece of them read back (see `log_read`), which then is in
-//! memory as if it had never left.
+//! The log has all of it: each record refers to the transaction's previous one. Memory keeps the
+//! newest changes, within a budget. Of older changes it keeps only their number and the newest
+//! one's record. A rollback that reaches them has a part of them read back into memory (see
+//! `log_read`).
 //!
 //! Invariants
 //! 1. The changes in memory are in the order of their log records, and each knows its record's
-//!    start: undoing change `i` leads to change `i - 1`, in memory as in the log. Those in the log
-//!    only are all older.
-//! 2. What is undone is popped in the same step that logs its compensation: a rollback that was
-//!    interrupted goes on where it stopped.
-//! 3. After a change was noted, memory holds at most the budget (and, while a rollback is under
-//!    way, what was read back).
+//!    start. Undoing change `i` leads to change `i - 1`, in memory as in the log. Changes that are
+//!    only in the log are all older.
+//! 2. An undone change is popped in the same step that logs its compensation. An interrupted
+//!    rollback continues where it stopped.
+//! 3. After a change was recorded, memory holds at most the budget (plus, during a rollback, what
+//!    was read back).
 //!
 //! Source: ARIES's compensation records and undo-next chains, with logical undo.
 
@@ -26,19 +26,19 @@ use crate::log_read::{LogRead, Slot};
 use crate::spare::Debt;
 use crate::wal::Wal;
 
-/// Bytes of an undoing record beside key and value: its header, its role, its page changes.
+/// Bytes of an undoing record besides key and value: its header, its role, its page changes.
 const UNDO_RECORD: u64 = 96;
 
-/// What an undo record says was done.
+/// The kind of change, as an undo record describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UndoKind {
     /// A key was inserted: delete it.
     Insert,
-    /// A value was changed: change its middle back.
+    /// A value was changed: restore its middle.
     Update,
     /// A key was deleted: insert it with its old value.
     Delete,
-    /// Something was added to integers of a value: subtract it.
+    /// An amount was added to integers of a value: subtract it.
     Add,
 }
 
@@ -48,31 +48,32 @@ pub(crate) struct Undo<'a> {
     pub(crate) kind: UndoKind,
     pub(crate) tree: TreeId,
     pub(crate) key: &'a [u8],
-    /// The bytes that the old and the new value have in common at their front and at their end
-    /// (updates only). Of an addition `prefix` is how many bytes of the value its undo writes.
+    /// The lengths of the common prefix and suffix of the old and the new value (updates only). For
+    /// an addition, `prefix` is the number of value bytes that its undo writes.
     pub(crate) prefix: u32,
     pub(crate) suffix: u32,
-    /// The old value without these; the addends of an addition.
+    /// The old value without prefix and suffix, or the addends of an addition.
     pub(crate) old: &'a [u8],
 }
 
 impl Undo<'_> {
-    /// At most so many bytes of log are taken by the record that undoes it; not counted are pages
-    /// that have to be split for it.
+    /// Returns an upper bound for the bytes of log of the record that undoes it. Pages that must be
+    /// split for it are not counted.
     pub(crate) fn cost(&self) -> u64 {
         let written =
             if self.kind == UndoKind::Add { self.prefix as usize } else { self.old.len() };
         let bytes = (self.key.len() + written) as u64;
-        // A long value is spread over pages, each with a header of its own in the record.
+        // A long value is spread over pages, each with its own header in the record.
         (UNDO_RECORD + bytes + bytes / 128).next_multiple_of(8)
     }
 
-    /// What was added, if it was an addition.
+    /// Returns the amounts added, if it was an addition.
     pub(crate) fn addends(&self) -> Option<Addends> {
         if self.kind == UndoKind::Add { Addends::decode(self.old) } else { None }
     }
 
-    /// The value before an update, of the value after it; `None` if that is too short.
+    /// Returns the value before an update, given the value after it. Returns `None` if that is too
+    /// short.
     pub(crate) fn old_value(&self, now: &[u8]) -> Option<Vec<u8>> {
         let (prefix, suffix) = (self.prefix as usize, self.suffix as usize);
         let (front, end) = (now.get(..prefix)?, now.len().checked_sub(suffix)?);
@@ -86,11 +87,11 @@ struct Entry {
     tree: TreeId,
     prefix: u32,
     suffix: u32,
-    /// Where key and old value lie in `bytes`: `[start, key_end)` and
-    /// `[key_end, next entry's start)`.
+    /// Key and old value are `bytes[start..key_end]` and `bytes[key_end..]` up to the next entry's
+    /// start.
     start: usize,
     key_end: usize,
-    /// Where the log record starts that has this undo.
+    /// The start of the log record that has this undo.
     lsn: Lsn,
 }
 
@@ -108,7 +109,7 @@ impl UndoStack {
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len() + self.entries.len() * size_of::<Entry>()
     }
@@ -135,7 +136,7 @@ impl UndoStack {
             self.bytes.truncate(e.start);
         }
     }
-    /// The same undos the other way round.
+    /// Returns the undos in reverse order.
     pub(crate) fn reversed(&self) -> Self {
         let mut out = Self {
             entries: Vec::with_capacity(self.len()),
@@ -146,8 +147,8 @@ impl UndoStack {
         }
         out
     }
-    /// Lets go of the oldest until what stays takes no more than `keep` bytes: how many went, and
-    /// the newest one's record.
+    /// Drops the oldest undos until the rest uses at most `keep` bytes. Returns the number dropped,
+    /// and the record of the newest one dropped.
     fn drop_oldest(&mut self, keep: usize) -> Option<(usize, Lsn)> {
         let (all, entry) = (self.bytes.len(), size_of::<Entry>());
         let goes =
@@ -161,39 +162,39 @@ impl UndoStack {
             e.start -= cut;
             e.key_end -= cut;
         }
-        // A single long value may have made much more room than is needed from now on.
+        // A single long value may have allocated much more memory than is needed from now on.
         self.bytes.shrink_to(2 * keep);
         self.entries.shrink_to(2 * keep / entry);
         Some((last + 1, newest))
     }
 }
 
-/// One a transaction and partition.
+/// The undo information of one transaction in one partition.
 #[derive(Debug)]
 pub struct TxnLog {
     /// The transaction.
     pub id: TxnId,
     stack: UndoStack,
-    /// How many older changes are in the log only, and where the newest one's record starts (0:
-    /// there are none).
+    /// Number of older changes that are only in the log, and the start of the newest one's record
+    /// (0 if there are none).
     spilled: usize,
     spilled_head: Lsn,
-    /// Bytes of log that undoing all of it may take.
+    /// Bytes of log that undoing everything may need.
     pub(crate) undo_cost: u64,
-    /// Pages that undoing all of it may take.
+    /// Pages that undoing everything may need.
     pub(crate) debt: Debt,
-    /// Where the piece of log that was asked for will be.
+    /// Receives the part of the log that was requested.
     slot: Option<Arc<Slot>>,
-    /// Whether the store counts it among the transactions that the log must be kept for.
+    /// True if the store counts it among the transactions for which the log must be kept.
     pub(crate) active: bool,
-    /// Whether there is an undoable record of it in the log.
+    /// True if an undoable record of it is in the log.
     pub(crate) logged: bool,
-    /// Whether it has changed trees of its own, which needs no undo.
+    /// True if it has changed its own new trees, which needs no undo.
     pub(crate) redo_only: bool,
 }
 
 impl TxnLog {
-    /// A transaction that has done nothing yet.
+    /// Creates the log of a transaction that has not done anything.
     pub fn new(id: TxnId) -> Self {
         Self {
             id,
@@ -208,24 +209,24 @@ impl TxnLog {
             redo_only: false,
         }
     }
-    /// Whether there is nothing to undo.
+    /// Returns true if there is nothing to undo.
     pub fn is_empty(&self) -> bool {
         self.mark() == 0
     }
-    /// How many changes there are to undo: to be given to `Store::rollback` later.
+    /// Returns the number of changes to undo, for a later call of `Store::rollback`.
     pub fn mark(&self) -> usize {
         self.spilled + self.stack.len()
     }
-    /// Bytes of memory that the undo information takes, about.
+    /// Returns the approximate memory used by the undo information, in bytes.
     pub fn size(&self) -> usize {
         self.stack.bytes.capacity() + self.stack.entries.capacity() * size_of::<Entry>()
     }
-    /// The record that is to be undone first, 0 if there is none.
+    /// Returns the record to undo first, 0 if there is none.
     pub(crate) fn head(&self) -> Lsn {
         self.stack.entries.last().map_or(self.spilled_head, |e| e.lsn)
     }
-    /// Notes a change whose record starts at `lsn`. What exceeds `budget` bytes stays in the log
-    /// only.
+    /// Records a change whose record starts at `lsn`. Changes beyond `budget` bytes stay only in
+    /// the log.
     pub(crate) fn push(&mut self, undo: &Undo<'_>, lsn: Lsn, budget: usize) {
         self.logged = true;
         self.undo_cost += undo.cost();
@@ -237,15 +238,15 @@ impl TxnLog {
             self.spilled_head = newest;
         }
     }
-    /// The newest undo, and the record to undo after it. `None`: there is none, or it must be read
-    /// back.
+    /// Returns the newest undo, and the record to undo after it. `None` if there is none, or it
+    /// must be read back.
     pub(crate) fn last(&self) -> Option<(Undo<'_>, Lsn)> {
         let newest = self.stack.len().checked_sub(1)?;
         let next =
             newest.checked_sub(1).map_or(self.spilled_head, |older| self.stack.entries[older].lsn);
         self.stack.get(newest).map(|(undo, _)| (undo, next))
     }
-    /// All undos, the newest first; `None` if some are in the log only.
+    /// Returns all undos, newest first. `None` if some are only in the log.
     pub(crate) fn newest_first(&self) -> Option<impl Iterator<Item = Undo<'_>>> {
         let all =
             (0..self.stack.len()).rev().filter_map(|at| self.stack.get(at).map(|(undo, _)| undo));
@@ -256,9 +257,9 @@ impl TxnLog {
         self.undo_cost = self.undo_cost.saturating_sub(cost);
         self.stack.pop();
     }
-    /// Takes back into memory what was read of the log, or says what is to be read. Only if nothing
-    /// is in memory. No record of the transaction starts before `from`; about `budget` bytes are
-    /// wanted at a time.
+    /// Loads what was read from the log into memory, or returns what must be read. Call it only if
+    /// no undo is in memory. No record of the transaction starts before `from`. About `budget`
+    /// bytes are read at a time.
     pub(crate) fn refill(
         &mut self,
         wal: &Arc<Wal>,
@@ -267,8 +268,8 @@ impl TxnLog {
         budget: usize,
     ) -> Result<(), Blocked> {
         debug_assert!(self.stack.is_empty());
-        // One slot until it is filled: who tries again early has a second read fill it, too,
-        // instead of making the first one useless.
+        // Keep the slot until it is filled. If the caller retries early, a second read fills the
+        // same slot; a new slot would waste the first read.
         let slot = self.slot.get_or_insert_default().clone();
         if let Some(piece) = slot.take() {
             self.slot = None;

@@ -1,4 +1,4 @@
-//! Why a backup cannot be taken, checked or restored.
+//! Errors of backup, verification and restore.
 
 use std::fmt;
 use std::io;
@@ -9,33 +9,34 @@ use clearway_types::{SqlError, SqlState};
 use crate::error::{OpenError, OpenErrorKind};
 use crate::wal::WalError;
 
-/// Why a backup cannot be taken, checked or restored.
+/// Why a backup cannot be taken, verified or restored.
 #[derive(Debug)]
 pub enum BackupError {
-    /// Another one is being taken.
+    /// Another backup is running.
     Busy,
-    /// It was given up on request.
+    /// The backup was cancelled on request.
     Cancelled,
-    /// The target is there already and is not an empty directory.
+    /// The target exists and is not an empty directory.
     Occupied(String),
     /// The disk failed.
     Io {
-        /// What was being done, and to which file.
+        /// The operation and the file.
         doing: String,
-        /// What the disk said.
+        /// The error from the disk.
         error: io::Error,
     },
-    /// The database itself cannot be read as it should be, or no checkpoint be taken.
+    /// The database itself cannot be read correctly, or the checkpoint failed.
     Source(OpenError),
-    /// There is no manifest, or it is not whole: the backup was not finished, or is none.
+    /// The manifest is missing or damaged: the backup is incomplete, or the directory is not a
+    /// backup.
     Incomplete(String),
-    /// A file of the backup is not as it was made.
+    /// A file of the backup differs from what was written.
     Damaged {
         /// The file.
         file: String,
-        /// The first byte of the part that is not as it was.
+        /// The first byte of the damaged part.
         offset: u64,
-        /// What was expected and what was found.
+        /// The expected and the actual content.
         what: String,
     },
 }
@@ -46,7 +47,7 @@ impl BackupError {
         move |error| Self::Io { doing, error }
     }
 
-    /// What stands in the way.
+    /// Classifies the error.
     pub fn hindrance(&self) -> OpenErrorKind {
         match self {
             Self::Busy => OpenErrorKind::InUse,
@@ -57,7 +58,7 @@ impl BackupError {
         }
     }
 
-    /// What its user can do, in a sentence.
+    /// A hint for the user, as a full sentence.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match (self, self.hindrance()) {
             (Self::Busy, _) => "Try again when it has ended.",

@@ -1,5 +1,5 @@
-//! The manifest: what a backup consists of, with checksums. Text, so that a person can read it;
-//! specified in `docs/format.md`.
+//! The manifest: the files of a backup, with checksums. It is text, so that a person can read it;
+//! `docs/format.md` specifies it.
 
 use std::fmt::Write as _;
 
@@ -9,62 +9,63 @@ use clearway_types::Lsn;
 use super::{BLOCK, BackupError};
 use crate::control::State;
 
-/// The manifest's name in a backup's directory.
+/// File name of the manifest in a backup's directory.
 pub(super) const NAME: &str = "manifest";
-/// The log's name.
+/// File name of the log.
 pub(super) const LOG: &str = "log";
 
 const MAGIC: &str = "CLEARWAY-BACKUP";
-/// What is written; as of the data directory, whose log it has a part of.
+/// The version that is written. Same as the data directory's, because the backup contains part of
+/// its log.
 const VERSION: u32 = 2;
-/// The oldest version that is read.
+/// The oldest version that can be read.
 const OLDEST: u32 = 1;
-/// No log is longer than this, nor a segment larger, in bytes: restoring must not be made to
-/// overflow, or to fill a disk.
+/// Upper bounds in bytes for the log and for one segment. They keep a malicious manifest from
+/// causing an overflow or filling the disk.
 const MAX_LOG: u64 = 1 << 62;
 const MAX_SEGMENT: u64 = 1 << 40;
-/// Checksums in a line.
+/// Checksums per line.
 const A_LINE: usize = 12;
 const SUM_LINE: &str = "sum ";
 
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its path in the backup.
+    /// Path relative to the backup.
     pub name: String,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The CRC-32C of each MiB; the last block may be shorter.
+    /// CRC-32C of each MiB; the last block may be shorter.
     pub sums: Vec<u32>,
 }
 
-/// What a backup consists of.
+/// The contents of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// The version of the program that took it.
+    /// Version of the program that took the backup.
     pub program: String,
-    /// Partitions.
+    /// Number of partitions.
     pub partitions: u16,
-    /// The pages have all changes of records before it.
+    /// The pages contain all changes of records before this LSN.
     pub redo: Lsn,
-    /// Where the log begins.
+    /// Start of the log.
     pub begin: Lsn,
-    /// Where the log ends.
+    /// End of the log.
     pub end: Lsn,
-    /// Above every transaction id in the log before `begin`.
+    /// Greater than every transaction id in the log before `begin`.
     pub next_txn: u64,
-    /// Bytes of a segment of the log, once restored.
+    /// Segment size of the restored log, in bytes.
     pub segment_size: u64,
-    /// The partitions' pages in order, and the log.
+    /// The page file of each partition in order, then the log.
     pub files: Vec<Entry>,
 }
 
-/// A partition's file in a backup.
+/// Returns the path of a partition's file in a backup.
 pub(super) fn data_name(partition: u16) -> String {
     format!("data/p{partition:04}.data")
 }
 
-/// The value of the next line, which must be `key value`.
+/// Returns the value of the next line, which must be `key value`.
 fn value<'a>(lines: &mut impl Iterator<Item = &'a str>, key: &str) -> Result<&'a str, String> {
     let line = lines.next().unwrap_or_default();
     line.strip_prefix(key)
@@ -81,18 +82,18 @@ fn number<'a, T: std::str::FromStr>(
 }
 
 impl Manifest {
-    /// Bytes of all files.
+    /// Returns the total size of all files in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|entry| entry.size).sum()
     }
 
-    /// What the control file of the restored directory says.
+    /// Returns the state for the control file of the restored directory.
     pub(super) fn state(&self) -> State {
         let Self { partitions, redo, begin, end, next_txn, .. } = *self;
         State { complete: true, partitions, redo, scan_from: begin, next_txn, durable: end }
     }
 
-    /// The manifest's text.
+    /// Encodes the manifest as text.
     pub fn encode(&self) -> String {
         let Self { program, partitions, redo, begin, end, next_txn, segment_size, files } = self;
         let mut out = format!(
@@ -111,7 +112,7 @@ impl Manifest {
         out
     }
 
-    /// Reads a manifest; an error says what is wrong with it. Any bytes may be given.
+    /// Parses a manifest from untrusted bytes. The error says what is wrong.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
         let version = text.lines().next().and_then(|line| line.strip_prefix(MAGIC)).map(str::trim);
@@ -154,7 +155,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Whether it is one that a backup could have: names of files come from here, so they must be
+    /// Checks that a backup could have this manifest. File names are used as paths, so they must be
     /// exactly the expected ones.
     fn check(&self) -> Result<(), String> {
         let names = (0..self.partitions).map(data_name).chain([LOG.to_owned()]);
@@ -192,7 +193,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// As [`Manifest::parse`], as an error of the backup at `path`.
+    /// Parses the manifest of the backup at `path`; converts the error.
     pub(super) fn read(bytes: &[u8], path: &str) -> Result<Self, BackupError> {
         Self::parse(bytes).map_err(|why| {
             BackupError::Incomplete(format!("{path} is not a valid manifest: {why}"))
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_comes_back_and_no_damage_passes() {
+    fn manifest_round_trips_and_damage_is_detected() {
         let manifest = sample();
         let text = manifest.encode();
         assert_eq!(Manifest::parse(text.as_bytes()), Ok(manifest));
@@ -288,9 +289,9 @@ mod tests {
         }
     }
 
-    /// A checksum proves that the text is as it was written, not that it makes sense.
+    /// A valid checksum proves that the text is unchanged, not that it is consistent.
     #[test]
-    fn a_manifest_that_makes_no_sense_is_refused() {
+    fn inconsistent_manifest_is_refused() {
         type Change = fn(&mut Manifest);
         let changes: [Change; 10] = [
             |m| m.files[0].name = "../p0000.data".to_owned(),

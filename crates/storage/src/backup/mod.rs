@@ -1,36 +1,36 @@
-//! Copies of a whole database: taken while it runs or while it does not, checked, and made into a
-//! directory again.
+//! Online and offline backups of a whole database, their verification and their restore.
 //!
-//! A backup is a directory of its own kind: `data/` with each partition's pages, `log` with the log
-//! that makes them one state, and, written last, `manifest` with the checksums of both and what the
-//! control file must say. The copy is fuzzy, as a checkpoint is:
+//! A backup is a directory with three parts. `data/` has the pages of each partition. `log` has the
+//! log that makes the pages consistent. `manifest`, written last, has the checksums of both and the
+//! content of the control file. The copy is fuzzy, like a checkpoint:
 //!
-//! 1. The log is pinned and a checkpoint taken: the pages in the files now have all changes before
-//!    its `redo`.
-//! 2. The pages are copied as the files have them at that moment, each verified.
-//! 3. The log's end is read, and the log copied from the checkpoint's `scan_from` to exactly there,
-//!    each record verified.
+//! 1. Pin the log and take a checkpoint. The pages in the files now contain all changes before its
+//!    `redo`.
+//! 2. Copy the pages as they are in the files at that moment; verify each.
+//! 3. Read the end of the log, and copy the log from the checkpoint's `scan_from` to exactly that
+//!    end; verify each record.
 //!
-//! A start of the restored directory then recovers as after a crash at that end: every transaction
-//! whose commit record ends at or before it is there, and nothing of any other.
+//! Starting the restored directory then recovers as after a crash at that end. It contains every
+//! transaction whose commit record ends at or before the end, and nothing of any other transaction.
 //!
 //! Invariants
-//! 1. No page of a backup has an LSN above the backup's end: a page is copied from its file before
-//!    the end is read, and is in its file only when the log is durable up to its LSN. Checked for
-//!    each page.
-//! 2. The log from the checkpoint's `scan_from` on is there until it has been copied: `LogPin`.
-//! 3. What is not what its writer wrote is not copied: the backup fails, and names file and place.
-//! 4. A directory without a valid manifest is no backup; one without a control file is no database.
-//!    Each is written last, when all else is durable.
+//! 1. No page of a backup has an LSN above the backup's end. A page is copied from its file before
+//!    the end is read, and a page is written to its file only when the log is durable up to its
+//!    LSN. Each page is checked.
+//! 2. The log from the checkpoint's `scan_from` on is kept until it has been copied (`LogPin`).
+//! 3. Damaged data is never copied: the backup fails and names the file and the place.
+//! 4. A directory without a valid manifest is not a backup; a directory without a control file is
+//!    not a database. Each is written last, when everything else is durable.
 //!
-//! Locking: one backup at a time, by the pin's compare-and-swap; no latch is held but, where a page
-//! was read while it was being written, that of the double-write file for one page. It runs in a
-//! thread that may block, never in a worker.
+//! Locking: one backup at a time, ensured by the pin's compare-and-swap. No latch is held, with one
+//! exception: if a page was read while it was being written, the double-write file's latch is held
+//! for that one page. A backup runs in a thread that may block, never in a worker.
 //!
-//! A crash leaves a backup without a manifest, or a restored directory without a control file: both
-//! are refused, and removed by whoever asked for them.
+//! A crash leaves a backup without a manifest, or a restored directory without a control file. Both
+//! are refused; the user removes them.
 //!
 //! Source: the fuzzy dump of Gray and Reuter (1993), 11.5; PostgreSQL's `pg_basebackup` for the
+//! manifest.
 //! manifest.
 
 mod error;
@@ -48,33 +48,33 @@ pub(crate) use take::{LogPin, Source, UNPINNED, new_target};
 use clearway_types::Lsn;
 use std::ops::ControlFlow;
 
-/// Bytes that share a checksum: also how much is read and written at a time.
+/// Bytes per checksum; also the unit of reads and writes.
 const BLOCK: usize = 1 << 20;
 
-/// How far a copy has come.
+/// Progress of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes done.
+    /// Bytes copied.
     pub done: u64,
-    /// Bytes in all, as far as is known now.
+    /// Total bytes, as far as known.
     pub total: u64,
 }
 
-/// What is called after each block: it may wait, to keep to a rate, and `Break` gives the copy up.
+/// Called after each block. It may wait to limit the rate; `Break` cancels the copy.
 pub type Step<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
-/// What a backup holds.
+/// The contents of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupReport {
-    /// Bytes of pages and log.
+    /// Total bytes of pages and log.
     pub bytes: u64,
-    /// Where its log begins.
+    /// Start of the backup's log.
     pub begin: Lsn,
-    /// Where its log ends: what was committed up to here is in the backup, and nothing else.
+    /// End of the backup's log. The backup contains exactly what was committed up to this LSN.
     pub end: Lsn,
 }
 
-/// Counts what is done and asks whether to go on.
+/// Counts the bytes and calls `step`.
 struct Meter<'a> {
     progress: Progress,
     step: &'a mut Step<'a>,
@@ -83,7 +83,7 @@ struct Meter<'a> {
 impl Meter<'_> {
     fn more(&mut self, bytes: u64) -> Result<(), BackupError> {
         self.progress.done += bytes;
-        // What was written meanwhile was not foreseen.
+        // The log may have grown since the total was computed.
         self.progress.total = self.progress.total.max(self.progress.done);
         match (self.step)(self.progress) {
             ControlFlow::Continue(()) => Ok(()),

@@ -1,4 +1,4 @@
-//! A file of a backup while it is being written: front to back, a checksum a block.
+//! Writes a file of a backup from front to back, with one checksum per block.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use clearway_env::{Disk, File, Open};
 use super::manifest::Entry;
 use super::{BLOCK, BackupError, Meter};
 
-/// See the module's text.
+/// A file of a backup that is being written.
 pub(super) struct Output {
     entry: Entry,
     file: Arc<dyn File>,
@@ -17,7 +17,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Makes the file, which must not be there.
+    /// Creates the file, which must not exist.
     pub(super) fn create(disk: &dyn Disk, target: &Path, name: &str) -> Result<Self, BackupError> {
         let path = target.join(name);
         let shown = path.display().to_string();
@@ -55,7 +55,7 @@ impl Output {
         meter.more(n)
     }
 
-    /// Makes it durable: what the manifest says of it.
+    /// Makes the file durable and returns its manifest entry.
     pub(super) fn finish(mut self, meter: &mut Meter<'_>) -> Result<Entry, BackupError> {
         if !self.block.is_empty() {
             self.put(meter)?;

@@ -1,4 +1,4 @@
-//! Checking a backup, and making a data directory of it.
+//! Verifies a backup, and restores it as a data directory.
 
 use std::io;
 use std::path::Path;
@@ -13,13 +13,13 @@ use super::{BLOCK, BackupError, BackupReport, Meter, Progress, Step};
 use crate::control::Control;
 use crate::wal;
 
-/// The largest manifest that is read: enough for some hundred TiB.
+/// Upper bound for a manifest's size in bytes: enough for several hundred TiB of data.
 const MAX_MANIFEST: u64 = 1 << 30;
 
-/// Takes a block and its place in its file.
+/// Receives a block and its offset in the file.
 type Sink<'a> = dyn FnMut(&[u8], u64) -> Result<(), BackupError> + 'a;
 
-/// A backup that has a valid manifest.
+/// An open backup with a valid manifest.
 struct Backup<'a> {
     disk: &'a Arc<dyn Disk>,
     path: &'a Path,
@@ -50,7 +50,7 @@ fn read_manifest(disk: &dyn Disk, backup: &Path) -> Result<Manifest, BackupError
     Manifest::read(&bytes, &shown)
 }
 
-/// Where in a block of pages the damage is, if the pages tell.
+/// Finds the first damaged page of a block by the pages' own checksums.
 fn first_bad_page(partition: u16, first: u64, block: &[u8]) -> Option<(u64, String)> {
     let file = Arc::from("the backup");
     let (pages, _) = block.as_chunks::<PAGE_SIZE>();
@@ -76,7 +76,7 @@ impl<'a> Backup<'a> {
         }
     }
 
-    /// Reads a file of it, each block verified before `sink` gets it with its place.
+    /// Reads one file; verifies each block before passing it to `sink` with its offset.
     fn read(
         &self,
         number: usize,
@@ -124,7 +124,7 @@ impl<'a> Backup<'a> {
         Ok(())
     }
 
-    /// Writes the partitions' files and the log into `dir`, all durable.
+    /// Writes the partitions' files and the log into `dir`, and makes them durable.
     fn write(&self, dir: &Path, meter: &mut Meter<'_>) -> Result<(), BackupError> {
         let io = |doing: &str, path: &Path| BackupError::io(format!("{doing} {}", path.display()));
         let (data, log) = (dir.join("data"), dir.join("wal"));
@@ -152,8 +152,8 @@ impl<'a> Backup<'a> {
     }
 }
 
-/// Makes a data directory of a backup, checking all that is copied. `dir` must not exist, or be
-/// empty; the next start recovers in it.
+/// Restores a backup as a data directory, and verifies all that it copies. `dir` must not exist or
+/// must be empty. The next start recovers in it.
 pub fn restore(
     disk: Arc<dyn Disk>,
     backup: &Path,
@@ -162,7 +162,7 @@ pub fn restore(
 ) -> Result<BackupReport, BackupError> {
     let backup = Backup::open(&disk, backup)?;
     super::new_target(&*disk, dir)?;
-    // A server must not take the directory for a new one while it is being filled.
+    // While it is being filled, a server must not mistake the directory for a new one.
     let _lock = crate::node::lock(&*disk, dir)?;
     let progress = Progress { done: 0, total: backup.manifest.bytes() };
     backup.write(dir, &mut Meter { progress, step: &mut |p| step(p) })?;
@@ -172,7 +172,7 @@ pub fn restore(
     Ok(backup.report())
 }
 
-/// Checks a backup: every checksum, and nothing else.
+/// Verifies the checksums of a backup, and nothing else.
 pub fn verify(
     disk: Arc<dyn Disk>,
     backup: &Path,

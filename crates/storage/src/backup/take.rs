@@ -1,4 +1,4 @@
-//! Taking a backup: of a database that runs, or of a directory that nobody has open.
+//! Takes a backup of a running database, or of a directory that no process has open.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,26 +16,25 @@ use crate::control::{Control, State};
 use crate::error::{OpenError, StorageError};
 use crate::wal::{Span, WalConfig, WalError, WalReader};
 
-/// No backup is being taken.
+/// No backup is running.
 pub(crate) const UNPINNED: u64 = u64::MAX;
 
-/// Holds back the log's truncation as long as it lives: a checkpoint lets go of nothing at or after
-/// the pinned place.
+/// Prevents truncation of the log at or after the pinned LSN while it lives.
 pub(crate) struct LogPin<'a>(&'a AtomicU64);
 
 impl<'a> LogPin<'a> {
-    /// Pins all of the log that there is; `Busy` if it is pinned already.
+    /// Pins the whole log. Returns `Busy` if it is already pinned.
     pub(crate) fn take(pin: &'a AtomicU64) -> Result<Self, BackupError> {
-        // Relaxed, here and below: who takes the pin then takes a checkpoint, and the control
-        // file's mutex orders the pin before every later checkpoint. An earlier one, which may not
-        // have seen it, kept what that checkpoint needs.
+        // Relaxed, here and below. After pinning, the caller takes a checkpoint. The control file's
+        // mutex orders the pin before every later checkpoint. An earlier checkpoint may not have
+        // seen the pin, but it kept everything that the caller's checkpoint needs.
         match pin.compare_exchange(UNPINNED, 0, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => Ok(Self(pin)),
             Err(_) => Err(BackupError::Busy),
         }
     }
 
-    /// Lets the log go before `lsn`.
+    /// Allows truncation of the log before `lsn`.
     pub(crate) fn raise(&self, lsn: Lsn) {
         self.0.store(lsn.0, Ordering::Relaxed);
     }
@@ -47,12 +46,12 @@ impl Drop for LogPin<'_> {
     }
 }
 
-/// Makes the directory that a backup, or a restored database, is to be written to.
+/// Creates the target directory of a backup or a restore.
 pub(crate) fn new_target(disk: &dyn Disk, target: &Path) -> Result<(), BackupError> {
     let shown = target.display();
     let io = || BackupError::io(format!("cannot use {shown}"));
     if disk.exists(target).map_err(io())? {
-        // What is no directory cannot be listed.
+        // Listing fails if the target is not a directory.
         if !disk.list(target).is_ok_and(|names| names.is_empty()) {
             return Err(BackupError::Occupied(shown.to_string()));
         }
@@ -65,7 +64,7 @@ pub(crate) fn new_target(disk: &dyn Disk, target: &Path) -> Result<(), BackupErr
     Ok(())
 }
 
-/// What is copied.
+/// The source of a copy.
 pub(crate) struct Source<'a> {
     pub(crate) disk: &'a Arc<dyn Disk>,
     pub(crate) files: &'a Files,
@@ -75,8 +74,9 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Copies all to `target`, which is there and empty. `end` says where the log ends; it is asked
-    /// when the pages have been copied, and the log must be in its files up to there.
+    /// Copies everything to `target`, an existing empty directory. `end` returns the end of the
+    /// log. It is called after the pages have been copied, and the log must be in its files up to
+    /// that LSN.
     pub(crate) fn copy(
         mut self,
         target: &Path,
@@ -107,8 +107,8 @@ impl Source<'_> {
         let end = end()?;
         let (newest, page) = newest;
         if newest > end {
-            // Write-ahead has been violated, or the disk has lost the log that it had promised to
-            // keep.
+            // Either the write-ahead rule was violated, or the disk lost log that it had
+            // acknowledged as durable.
             let what = "its LSN is beyond the end of the log";
             return Err(OpenError::from(StorageError::Corrupt { page, what }).into());
         }
@@ -141,8 +141,8 @@ impl Source<'_> {
         newest: &mut (Lsn, PageId),
         meter: &mut Meter<'_>,
     ) -> Result<(), BackupError> {
-        // Pages that the file gets from here on have only changes that are logged after the
-        // checkpoint: redo makes them.
+        // Pages added to the file after this point have only changes logged after the checkpoint;
+        // redo creates them.
         let pages = self.files.page_count(partition)?;
         let mut block = vec![0; BLOCK];
         for first in (0..pages).step_by(BLOCK / PAGE_SIZE) {
@@ -159,7 +159,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// All else is durable before the manifest says that it is there.
+    /// Syncs everything else before the manifest is written.
     fn finish(&self, target: &Path, data: &Path, manifest: &Manifest) -> Result<(), BackupError> {
         let io = || BackupError::io(format!("cannot finish {}", target.display()));
         self.disk.sync_dir(data).map_err(io())?;
@@ -171,12 +171,12 @@ impl Source<'_> {
     }
 }
 
-/// Takes a backup of a directory that no server has open; of one that a crash has left as it is
-/// too, but that half-written pages are mended in place first, as the next start would do.
-/// `program`: the version that the manifest names.
+/// Takes a backup of a directory that no server has open. The directory may be as a crash left it:
+/// torn pages are first repaired in place, as the next start would do. `program` is the version
+/// that the manifest names.
 ///
 /// # Errors
-/// [`OpenError::InUse`] as [`BackupError::Source`] if a server has it.
+/// [`OpenError::InUse`] as [`BackupError::Source`] if a server has the directory open.
 pub fn take_offline(
     disk: Arc<dyn Disk>,
     dir: &Path,

@@ -1,4 +1,4 @@
-//! The third look: what the trees hold, shown to who knows what it means.
+//! The third pass: shows the entries of the trees to a caller that can interpret them.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,24 +12,23 @@ use super::pages::Page;
 use super::trees::Map;
 use crate::page::{next, part};
 
-/// A key and its value, and where they lie.
+/// A key and its value, with their location.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// The tree.
     pub tree: TreeId,
-    /// The page of the partition's file that has the key.
+    /// The page in the partition's file that has the key.
     pub page: u32,
     /// The key.
     pub key: &'a [u8],
-    /// The value, whole.
+    /// The complete value.
     pub value: &'a [u8],
 }
 
-/// Inner nodes that are kept for look-ups.
+/// Number of inner nodes cached for lookups.
 const KEPT: usize = 256;
 
-/// Shows all entries of all trees in the order of their pages, with large reads; not those of pages
-/// that are damaged.
+/// Visits all entries of all trees in page order, with large reads. Skips damaged pages.
 pub(super) fn scan(map: &Map, out: &mut Out<'_>, visit: &mut dyn FnMut(Entry<'_>, &mut Out<'_>)) {
     let (mut buffer, mut value) = (Vec::new(), Vec::new());
     let mut from = 0;
@@ -53,7 +52,7 @@ pub(super) fn scan(map: &Map, out: &mut Out<'_>, visit: &mut dyn FnMut(Entry<'_>
     }
 }
 
-/// A cell's value, put together if it is long.
+/// Returns a cell's value, read from its overflow chain if it is long.
 fn whole_value<'a>(map: &Map, cell: &Cell<'a>, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
     if !cell.long {
         return Ok(cell.value);
@@ -69,7 +68,7 @@ fn whole_value<'a>(map: &Map, cell: &Cell<'a>, buffer: &'a mut Vec<u8>) -> io::R
     if buffer.len() == len as usize { Ok(buffer) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Look-ups in the trees of one partition, which must be whole.
+/// Lookups in the trees of one partition, which must be intact.
 pub(super) struct Reader<'m> {
     map: &'m Map,
     inner: HashMap<u32, Box<Page>>,
@@ -99,7 +98,7 @@ impl<'m> Reader<'m> {
         self.map.trees.iter().find(|t| t.id == tree).map(|t| t.root)
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) fn get(&mut self, tree: TreeId, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let Some(mut no) = self.root(tree) else { return Ok(None) };
         loop {
@@ -120,7 +119,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    /// Shows a tree in the order of its keys.
+    /// Visits the entries of a tree in key order.
     pub(super) fn each(
         &mut self,
         tree: TreeId,

@@ -1,18 +1,18 @@
-//! Checking a data directory offline: every page, tree and free list, without changing a byte.
+//! Offline check of a data directory: every page, tree and free list, without changing a byte.
 //!
-//! Recovery runs first, on an `overlay` over the directory, so that what is checked is what the
-//! next start would serve. Then each partition is looked at three times: `pages` by themselves,
-//! `trees` and lists, and the contents, for whoever knows what they mean (the coordinator: rows and
-//! indexes). If recovery fails, only pages are looked at by themselves.
+//! Recovery runs first, on an `overlay` over the directory. So the check sees what the next start
+//! would serve. Then each partition is checked in three passes: its `pages` one by one, its `trees`
+//! and lists, and its contents. A caller that can interpret the contents does the last pass (the
+//! coordinator: rows and indexes). If recovery fails, only the first pass runs.
 //!
 //! Invariants
-//! 1. The directory is not changed, and nobody else has it meanwhile.
-//! 2. Memory: 24 bytes a page of one partition, and the summaries of nodes up to the given limit;
-//!    what recovery changes lies in the scratch file.
-//! 3. Whatever the bytes are, a check ends and does not panic.
+//! 1. The directory is not changed, and no other process has it open.
+//! 2. Memory: 24 bytes per page of one partition, and the summaries of nodes up to the given limit.
+//!    Recovery's changes are in the scratch file.
+//! 3. A check ends without a panic, whatever the bytes are.
 //!
-//! Locking: none of its own; the directory's lock is held as long as the checker is there. A crash
-//! leaves nothing.
+//! Locking: none of its own; the checker holds the directory's lock while it lives. A crash leaves
+//! nothing.
 
 mod contents;
 mod node;
@@ -42,27 +42,28 @@ pub use contents::Entry;
 pub use node::shown as shown_key;
 pub use report::{FINDINGS, Finding, Progress, Report, Severity};
 
-/// What a check may use.
+/// Resources of a check.
 pub struct CheckOptions {
-    /// An empty file for what recovery changes; it may be removed while it is open.
+    /// An empty file for recovery's changes; it may be removed while it is open.
     pub scratch: Arc<dyn File>,
-    /// Frames of the pool that recovery runs with, 8 KiB each.
+    /// Frames of recovery's buffer pool, 8 KiB each.
     pub frames: u32,
-    /// Bytes of the log's buffer in recovery: at least what the server has that wrote the log.
+    /// Size of the log buffer in recovery, in bytes: at least that of the server that wrote the
+    /// log.
     pub log_buffer: usize,
-    /// Bytes of memory for the keys of nodes; those that find no room are read a second time.
+    /// Memory for the keys of nodes, in bytes. Nodes beyond it are read a second time.
     pub memory: usize,
 }
 
 impl CheckOptions {
-    /// The usual ones: 144 MiB for recovery, 256 MiB for keys.
+    /// Returns the defaults: 144 MiB for recovery, 256 MiB for keys.
     pub fn new(scratch: Arc<dyn File>) -> Self {
         let NodeConfig { frames, wal_buffer_size: log_buffer, .. } = NodeConfig::default();
         Self { scratch, frames, log_buffer, memory: 256 << 20 }
     }
 }
 
-/// Where findings and progress go.
+/// Receives findings and progress.
 pub(crate) struct Out<'a> {
     report: &'a mut Report,
     progress: &'a mut dyn Progress,
@@ -80,7 +81,7 @@ impl Out<'_> {
     }
 }
 
-/// Whether it is the bytes that are wrong, and not the disk that fails.
+/// Returns true if the data is damaged, rather than the disk failing.
 fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
@@ -88,13 +89,13 @@ fn is_damage(error: &io::Error) -> bool {
 /// Looks up the value of a key in a tree.
 pub type Get<'a> = dyn FnMut(TreeId, &[u8]) -> Option<Vec<u8>> + 'a;
 
-/// A check under way.
+/// A check in progress.
 pub struct Checker {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    /// Where recovery ran; `None` if it could not.
+    /// The overlay in which recovery ran; `None` if it failed.
     recovered: Option<Arc<Overlay>>,
-    /// Where the log ended that the directory has, and where it ends after recovery.
+    /// The end of the directory's log, and the end after recovery.
     ends: Option<(Lsn, Lsn)>,
     memory: usize,
     maps: Vec<Option<Map>>,
@@ -105,11 +106,11 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Takes the directory and runs recovery on a copy of what it changes. Blocking.
+    /// Locks the directory, and runs recovery on a copy of what it changes. Blocks.
     ///
     /// # Errors
-    /// It cannot be checked: another server has it, it is not a data directory, or the disk fails.
-    /// Damage is no error.
+    /// The directory cannot be checked: a server has it open, it is not a data directory, or the
+    /// disk fails. Damage is not an error.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -122,7 +123,8 @@ impl Checker {
             return Err(OpenError::Refused(what));
         }
         let lock_file = dir.join("lock");
-        // Without the file no server has the directory, and making it would change that.
+        // Without the lock file no server has the directory open; creating it would change the
+        // directory.
         let lock = if disk.exists(&lock_file).map_err(io())? {
             let lock = disk.lock(&lock_file);
             Some(lock.map_err(|error| match error.kind() {
@@ -206,13 +208,13 @@ impl Checker {
         Ok(())
     }
 
-    /// Reads the log as recovery does, and looks behind its end farther than that; false if it is
-    /// damaged, which is told.
+    /// Reads the log as recovery does, but searches further beyond its end. If the log is damaged,
+    /// reports it and returns false.
     fn check_log(&mut self, state: &State, progress: &mut dyn Progress) -> Result<bool, OpenError> {
         let config = WalConfig { dir: self.dir.join("wal"), ..WalConfig::default() };
         let opened = WalReader::open(self.disk.clone(), &config, state.scan_from);
         let mut read = |reader: &mut WalReader| {
-            reader.look_far();
+            reader.search_far();
             while let Some(entry) = reader.next()? {
                 self.report.log_bytes += entry.end.0 - entry.start.0;
             }
@@ -251,7 +253,7 @@ impl Checker {
         progress: &mut dyn Progress,
     ) -> Result<(), OpenError> {
         let disk: Arc<dyn Disk> = overlay.clone();
-        // The checkpoint brings what was recovered into the overlay's files.
+        // The checkpoint writes the recovered pages to the overlay's files.
         match Node::open(disk, &self.dir, config).and_then(|node| node.checkpoint().map(|()| node))
         {
             Ok(node) => {
@@ -273,7 +275,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Damage is a finding; what else stands in the way is an error.
+    /// Reports damage as a finding; returns any other failure as an error.
     fn cannot_recover(
         &mut self,
         file: &str,
@@ -311,7 +313,7 @@ impl Checker {
     }
 
     fn page_file(&self, partition: PartitionId) -> Result<PageFile, OpenError> {
-        // Whether the file is there is asked below the overlay: recovery makes what is missing.
+        // Check below the overlay whether the file exists: recovery creates missing files.
         let below = PageFile::open(&*self.disk, &self.dir, partition);
         let file = match &self.recovered {
             Some(overlay) if below.as_ref().is_ok_and(PageFile::is_there) => {
@@ -322,18 +324,18 @@ impl Checker {
         file.map_err(OpenError::io("cannot open a file of pages"))
     }
 
-    /// How many partitions there are; 0 if that is unknown.
+    /// Returns the number of partitions; 0 if unknown.
     pub fn partitions(&self) -> u16 {
         self.report.partitions
     }
 
-    /// Whether recovery ran, so that more than pages by themselves can be checked.
+    /// Returns true if recovery ran, so that more than single pages can be checked.
     pub fn is_recovered(&self) -> bool {
         self.recovered.is_some()
     }
 
-    /// Checks a partition's pages, its free list and its trees. Once for each partition, before any
-    /// other question about it.
+    /// Checks a partition's pages, its free list and its trees. Call it once for each partition,
+    /// before any other method for that partition.
     pub fn structure(
         &mut self,
         partition: PartitionId,
@@ -356,18 +358,19 @@ impl Checker {
         self.maps.get(usize::from(partition.0))?.as_ref()
     }
 
-    /// Whether a tree is there and every page of it makes sense.
+    /// Returns true if a tree exists and all its pages are valid.
     pub fn is_whole(&self, partition: PartitionId, tree: TreeId) -> bool {
         self.map(partition).is_some_and(|map| map.trees.iter().any(|t| t.id == tree && t.whole))
     }
 
-    /// The trees of a partition.
+    /// Returns the trees of a partition.
     pub fn trees(&self, partition: PartitionId) -> Vec<TreeId> {
         self.map(partition).map_or(Vec::new(), |map| map.trees.iter().map(|t| t.id).collect())
     }
 
-    /// Shows all entries of all trees of a partition, in the order of their pages, but for those of
-    /// damaged pages. What `visit` returns is a finding about the entry. Once for each partition.
+    /// Visits all entries of all trees of a partition in page order, except those of damaged pages.
+    /// A string that `visit` returns becomes a finding about the entry. Call it once for each
+    /// partition.
     pub fn scan(
         &mut self,
         partition: PartitionId,
@@ -386,11 +389,11 @@ impl Checker {
         map.leaves = Vec::new();
     }
 
-    /// Shows a whole tree in the order of its keys, with a way to look keys up in the partition's
-    /// other trees.
+    /// Visits a whole tree in key order. `visit` also gets a function that looks up keys in the
+    /// partition's other trees.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's errors.
     pub fn each(
         &self,
         partition: PartitionId,
@@ -403,10 +406,10 @@ impl Checker {
         })
     }
 
-    /// The value of a key of a whole tree.
+    /// Returns the value of a key of an intact tree.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's errors.
     pub fn get(
         &self,
         partition: PartitionId,
@@ -416,7 +419,7 @@ impl Checker {
         self.map(partition).map_or(Ok(None), |map| contents::Reader::new(map).get(tree, key))
     }
 
-    /// Adds a finding about a partition, or a page of it.
+    /// Adds a finding about a partition or one of its pages.
     pub fn add(
         &mut self,
         severity: Severity,
@@ -432,7 +435,7 @@ impl Checker {
         self.report.add(finding, progress);
     }
 
-    /// What was found, in the end.
+    /// Returns all findings.
     pub fn finish(self) -> Report {
         self.report
     }

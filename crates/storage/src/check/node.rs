@@ -1,5 +1,5 @@
-//! Whether a tree's node makes sense by itself: read by `docs/format.md` alone, not by the code
-//! that made it.
+//! Checks a tree node by itself. It follows `docs/format.md` alone and shares no code with the
+//! writer.
 
 use clearway_buffer::PAGE_SIZE;
 
@@ -26,11 +26,11 @@ pub(super) struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// The length and the first page of a long value.
+    /// Returns the length and the first page of a long value.
     pub(super) fn chain(&self) -> (u32, u32) {
         (u32_at(self.value, 0), u32_at(self.value, 4))
     }
-    /// The child of an inner node's cell.
+    /// Returns the child of an inner node's cell.
     pub(super) fn child(&self) -> u32 {
         u32_at(self.value, 0)
     }
@@ -44,7 +44,7 @@ pub(super) fn count(page: &[u8]) -> usize {
     u16_at(page, COUNT)
 }
 
-/// A cell of a node in which [`problem`] has found none.
+/// Returns a cell of a node for which [`problem`] returned `Ok`.
 pub(super) fn cell(page: &[u8], slot: usize) -> Cell<'_> {
     let at = u16_at(page, SLOTS + SLOT * slot);
     let (key, value) = (u16_at(page, at), u16_at(page, at + 2));
@@ -60,7 +60,7 @@ fn hint(key: &[u8], prefix: usize) -> u32 {
     (0..4).fold(0, |hint, i| hint << 8 | u32::from(key.get(prefix + i).copied().unwrap_or(0)))
 }
 
-/// The first thing that is wrong with a node, if anything is.
+/// Returns the first problem of a node as an error.
 pub(super) fn problem(page: &[u8]) -> Result<(), String> {
     let count = count(page);
     let (heap, dead, level) = (u16_at(page, HEAP), u16_at(page, DEAD), level(page));
@@ -91,7 +91,7 @@ pub(super) fn problem(page: &[u8]) -> Result<(), String> {
     keys(page, count, level)
 }
 
-/// Where a cell starts and ends.
+/// Returns the start and end of a cell.
 fn extent(page: &[u8], slot: usize, heap: usize, level: u8) -> Result<(usize, usize), String> {
     let at = u16_at(page, SLOTS + SLOT * slot);
     if at < heap || at + 4 > PAGE_SIZE {
@@ -122,7 +122,7 @@ fn extent(page: &[u8], slot: usize, heap: usize, level: u8) -> Result<(usize, us
     Ok((at, at + size))
 }
 
-/// Order, prefix and hints.
+/// Checks order, prefix and hints.
 fn keys(page: &[u8], count: usize, level: u8) -> Result<(), String> {
     let len = usize::from(page[PREFIX_LEN]);
     if len > SLOTS - PREFIX {
@@ -158,7 +158,7 @@ fn keys(page: &[u8], count: usize, level: u8) -> Result<(), String> {
     Ok(())
 }
 
-/// A key in hexadecimal digits, cut if it is long.
+/// Returns a key in hexadecimal, truncated if it is long.
 pub fn shown(key: &[u8]) -> String {
     const MOST: usize = 40;
     let digits: String = key.iter().take(MOST).map(|byte| format!("{byte:02x}")).collect();

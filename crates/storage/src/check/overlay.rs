@@ -1,16 +1,16 @@
-//! A disk over another that takes all changes to itself: recovery can run on a directory without
-//! touching it.
+//! A disk over another disk that captures all changes. Recovery can so run on a directory without
+//! modifying it.
 //!
-//! Changed blocks go to a scratch file that the caller gives; blocks of zeros, of which a new log
-//! segment consists, take no room there.
+//! Changed blocks go to a scratch file that the caller provides. Blocks of zeros, of which a new
+//! log segment consists, use no space there.
 //!
 //! # Invariants
-//! 1. Nothing of the disk below is ever written, made, renamed, removed, synced or locked.
-//! 2. What is read is what a disk with the same content would give after the same calls.
+//! 1. Nothing on the underlying disk is ever written, created, renamed, removed, synced or locked.
+//! 2. Reads return what a disk with the same content would return after the same calls.
 //!
 //! # Locking
-//! `names` before a file's own monitor; both are held through I/O. A crash leaves nothing: the
-//! scratch file is nobody's.
+//! `names` before a file's own monitor; both are held during I/O. A crash leaves nothing: the
+//! scratch file has no other use.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -22,7 +22,7 @@ use clearway_latch::Monitor;
 use clearway_latch::lockstat::Class;
 use clearway_sync::atomic::{AtomicU64, Ordering};
 
-/// What is kept in the scratch file as one piece, in bytes.
+/// Unit of the scratch file, in bytes.
 const BLOCK: u64 = 4096;
 
 static NAMES: Class = Class::new("storage.check_names");
@@ -33,7 +33,7 @@ struct Scratch {
     next: AtomicU64,
 }
 
-/// See the module's text.
+/// The overlay disk.
 pub(super) struct Overlay {
     base: Arc<dyn Disk>,
     scratch: Arc<Scratch>,
@@ -42,19 +42,19 @@ pub(super) struct Overlay {
 
 #[derive(Default)]
 struct Names {
-    /// Files that were opened, made, or removed (`None`) here.
+    /// Files that were opened, created or removed (`None`) through the overlay.
     files: HashMap<PathBuf, Option<Arc<OverFile>>>,
     dirs: BTreeSet<PathBuf>,
 }
 
 impl Overlay {
-    /// A disk that starts as a copy of `base`; `scratch` is an empty file for what changes.
+    /// Creates a disk that starts as a copy of `base`; `scratch` is an empty file for changes.
     pub(super) fn new(base: Arc<dyn Disk>, scratch: Arc<dyn File>) -> Self {
         let scratch = Arc::new(Scratch { file: scratch, next: AtomicU64::new(0) });
         Self { base, scratch, names: Monitor::new(&NAMES, Names::default()) }
     }
 
-    /// Whether the block that holds `offset` was written here.
+    /// Returns true if the block that holds `offset` was written through the overlay.
     pub(super) fn is_changed(&self, path: &Path, offset: u64) -> bool {
         let names = self.names.lock();
         match names.files.get(path) {
@@ -70,7 +70,7 @@ impl Overlay {
         }
     }
 
-    /// The file of this name, which is there, or a new one.
+    /// Returns the file of this name: the existing one if `there`, otherwise a new one.
     fn file(&self, names: &mut Names, path: &Path, there: bool) -> io::Result<Arc<OverFile>> {
         if let Some(Some(file)) = names.files.get(path) {
             return Ok(file.clone());
@@ -170,14 +170,14 @@ struct OverFile {
 
 struct State {
     len: u64,
-    /// Bytes of the file below that still count.
+    /// Bytes of the underlying file that are still valid.
     base_len: u64,
-    /// Where in the scratch file a changed block lies; `None`: it is all zeros.
+    /// The slot of each changed block in the scratch file; `None` if it is all zeros.
     blocks: HashMap<u64, Option<u64>>,
 }
 
 impl OverFile {
-    /// Fills `into` with what lies at `offset` below, and with zeros where nothing does.
+    /// Fills `into` from the underlying file at `offset`, with zeros beyond its valid bytes.
     fn read_below(&self, state: &State, into: &mut [u8], offset: u64) -> io::Result<()> {
         let there = (state.base_len.saturating_sub(offset) as usize).min(into.len());
         let (front, back) = into.split_at_mut(there);
@@ -188,7 +188,7 @@ impl OverFile {
         }
     }
 
-    /// Bytes from `offset` on that come from one place, at most `most`.
+    /// Returns how many bytes from `offset` on come from one source, at most `most`.
     fn run(state: &State, offset: u64, most: usize) -> usize {
         let first = offset / BLOCK;
         let mut end = (first + 1) * BLOCK;
@@ -301,9 +301,9 @@ mod tests {
         bytes
     }
 
-    /// Invariant 1 and 2, for names.
+    /// Invariants 1 and 2, for names.
     #[test]
-    fn names_change_above_and_stay_below() {
+    fn name_changes_stay_in_the_overlay() {
         let base = MemDisk::new();
         base.create_dir_all("d".as_ref()).unwrap();
         for name in ["d/a", "d/b"] {
@@ -331,7 +331,7 @@ mod tests {
     proptest! {
         /// Invariants 1 and 2, for bytes.
         #[test]
-        fn bytes_are_those_of_a_plain_file(
+        fn reads_and_writes_match_a_plain_file(
             first in prop::collection::vec(any::<u8>(), 0..20_000),
             steps in prop::collection::vec((0u8..3, 0u64..30_000, 0usize..9000, any::<u8>()), 0..30),
         ) {

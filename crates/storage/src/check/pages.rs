@@ -1,8 +1,7 @@
-//! The first look: every page of a partition's file by itself, in the file's order, with large
-//! reads.
+//! The first pass: every page of a partition's file by itself, in file order, with large reads.
 //!
-//! What the second look (`trees`) needs of a page is kept: eight bytes of any page, and of nodes
-//! their keys as far as the given memory allows. Nodes beyond that are read again.
+//! It keeps what the second pass (`trees`) needs: eight bytes of each page, and the keys of nodes
+//! as far as the given memory allows. Other nodes are read again.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,13 +19,13 @@ use crate::page::{
     KIND_FREE, KIND_META, KIND_NODE, KIND_OVERFLOW, OVERFLOW_ROOM, next, part, u16_at,
 };
 
-/// Pages that are read at once.
+/// Pages per read.
 pub(super) const STRIDE: usize = 128;
-/// Kind of a page that does not verify, or makes no sense by itself: it has been told of.
+/// Kind of a page that fails verification or is invalid by itself. It has been reported.
 pub(super) const BAD: u8 = 0xff;
 /// Kind of a page that was never written.
 pub(super) const UNWRITTEN: u8 = 0;
-/// Where an overflow page has the number of its bytes.
+/// Offset of the byte count in an overflow page.
 const PART: usize = 28;
 
 pub(super) type Page = [u8; PAGE_SIZE];
@@ -36,14 +35,14 @@ pub(super) struct PageFile {
     pub(super) partition: PartitionId,
     file: Option<Arc<dyn File>>,
     path: PathBuf,
-    /// From the data directory on.
+    /// The path relative to the data directory.
     shown: String,
-    /// Pages that the file has; the last may be cut.
+    /// Number of pages in the file; the last may be truncated.
     pub(super) pages: u32,
 }
 
 impl PageFile {
-    /// Opens the file; one that is not there has no pages.
+    /// Opens the file; a missing file has no pages.
     pub(super) fn open(disk: &dyn Disk, dir: &Path, partition: PartitionId) -> io::Result<Self> {
         let name = data_file_name(partition);
         let path = dir.join("data").join(&name);
@@ -61,7 +60,7 @@ impl PageFile {
         PageId::new(self.partition, no)
     }
 
-    /// Fills `into` with the pages from `no` on; zeros where the file has ended.
+    /// Fills `into` with the pages from `no` on, and with zeros beyond the end of the file.
     pub(super) fn read(&self, no: u32, into: &mut [u8]) -> io::Result<()> {
         let Some(file) = &self.file else {
             into.fill(0);
@@ -70,8 +69,8 @@ impl PageFile {
         file.read_zero_filled_at(into, u64::from(no) * PAGE_SIZE as u64)
     }
 
-    /// Reads a stride of pages into `buffer`, or those of them that can be read: false for the
-    /// others.
+    /// Reads a stride of pages into `buffer`. The result has false for each page that cannot be
+    /// read.
     pub(super) fn stride(&self, from: u32, buffer: &mut Vec<u8>) -> Vec<bool> {
         let count = STRIDE.min((self.pages - from) as usize);
         buffer.resize(count * PAGE_SIZE, 0);
@@ -97,18 +96,18 @@ impl PageFile {
     }
 }
 
-/// What is kept of any page.
+/// What is kept of every page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fact {
     pub(super) kind: u8,
     pub(super) level: u8,
-    /// Of overflow pages: bytes of the value in this page.
+    /// For overflow pages: bytes of the value in this page.
     pub(super) part: u16,
-    /// Of overflow and free pages: the next one.
+    /// For overflow and free pages: the next page.
     pub(super) next: u32,
 }
 
-/// What is kept of a node, as long as there is room.
+/// What is kept of a node while memory lasts.
 pub(super) enum Summary {
     Leaf {
         count: usize,
@@ -118,7 +117,7 @@ pub(super) enum Summary {
         chains: Vec<(u32, u32)>,
     },
     Inner {
-        /// The key of slot 0 counts as less than any.
+        /// The key of slot 0 counts as less than any other.
         keys: Vec<Box<[u8]>>,
         children: Vec<u32>,
     },
@@ -139,7 +138,7 @@ impl Summary {
         Self::Inner { keys, children }
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     fn size(&self) -> usize {
         const EACH: usize = 24;
         match self {
@@ -153,18 +152,18 @@ impl Summary {
     }
 }
 
-/// A partition's pages after the first look.
+/// A partition's pages after the first pass.
 pub(super) struct Pages {
     pub(super) file: PageFile,
     pub(super) facts: Vec<Fact>,
     summaries: HashMap<u32, Summary>,
-    /// Page 0, if it verifies.
+    /// Page 0, if it is valid.
     pub(super) meta: Option<Box<Page>>,
 }
 
 /// The highest LSN that a page may have.
 pub(super) struct Limit<'a> {
-    /// Where the log ended that the directory has, and where it ends after recovery.
+    /// The end of the directory's log, and the end after recovery.
     pub(super) ends: Option<(Lsn, Lsn)>,
     /// Tells which pages recovery has written.
     pub(super) overlay: Option<&'a Overlay>,
@@ -180,7 +179,7 @@ impl Limit<'_> {
 }
 
 impl Pages {
-    /// Looks at every page of a file. `memory`: bytes for summaries.
+    /// Checks every page of a file. `memory` is the limit for summaries, in bytes.
     pub(super) fn look(
         file: PageFile,
         limit: &Limit<'_>,
@@ -223,7 +222,7 @@ impl Pages {
         pages
     }
 
-    /// What a page is; one behind the file's end was never written.
+    /// Returns the fact of a page; a page beyond the end of the file was never written.
     pub(super) fn fact(&self, no: u32) -> Fact {
         self.facts.get(no as usize).copied().unwrap_or(Fact {
             kind: UNWRITTEN,
@@ -233,7 +232,7 @@ impl Pages {
         })
     }
 
-    /// The summary of a page that is a node, once.
+    /// Returns the summary of a node page. Call it at most once for each page.
     pub(super) fn summary(&mut self, no: u32) -> io::Result<Summary> {
         if let Some(summary) = self.summaries.remove(&no) {
             return Ok(summary);
@@ -244,7 +243,7 @@ impl Pages {
     }
 }
 
-/// What a page is, or what is wrong with it.
+/// Classifies a page; the error says what is wrong with it.
 fn examine(
     page: &Page,
     file: &PageFile,

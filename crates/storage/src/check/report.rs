@@ -1,33 +1,33 @@
-//! What a check tells: findings as they come, and all of them in the end.
+//! Reporting of a check: findings as they occur, and all of them at the end.
 
 use std::fmt;
 
 use crate::node::RecoveryReport;
 
-/// Findings beyond this many are counted, and neither told nor kept.
+/// Findings beyond this number are counted, but neither reported nor kept.
 pub const FINDINGS: usize = 10_000;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// Something has been lost, or will be answered wrongly.
+    /// Data is lost, or queries will return wrong results.
     Damage,
-    /// Worth knowing, and harmless: the next start mends it, or nobody needs it.
+    /// Informational and harmless: the next start repairs it, or it is not needed.
     Note,
 }
 
-/// Something that is not as it should be, and where.
+/// A problem and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// The file, from the data directory on.
+    /// The file, relative to the data directory.
     pub file: String,
-    /// The page of the file, for files of pages.
+    /// The page of the file, for page files.
     pub page: Option<u32>,
-    /// Where in the file it lies or starts, in bytes.
+    /// The offset in the file where the problem is or starts, in bytes.
     pub offset: Option<u64>,
-    /// What was expected and what was found.
+    /// The expected and the actual content.
     pub what: String,
 }
 
@@ -48,54 +48,54 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Who wants to know how far a check is.
+/// Receives the progress of a check.
 pub trait Progress {
-    /// So many pages of `of` are done. Each page counts twice: once for itself, once for its place
-    /// and content.
+    /// Reports that `done` of `of` pages are done. Each page counts twice: once for itself, once
+    /// for its place and content.
     fn pages(&mut self, done: u64, of: u64) {
         let _ = (done, of);
     }
-    /// A finding, at once.
+    /// Reports a finding immediately.
     fn found(&mut self, finding: &Finding) {
         let _ = finding;
     }
 }
 
-/// Nobody.
+/// Ignores all progress.
 impl Progress for () {}
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The findings, in the order in which they came; at most [`FINDINGS`].
+    /// The findings in order, at most [`FINDINGS`].
     pub findings: Vec<Finding>,
-    /// How many findings are damage, those that were not kept among them.
+    /// Number of damage findings, including those that were not kept.
     pub damage: u64,
-    /// How many findings are notes.
+    /// Number of notes.
     pub notes: u64,
-    /// Partitions.
+    /// Number of partitions.
     pub partitions: u16,
     /// Pages that were checked.
     pub pages: u64,
     /// Of those, pages on free lists.
     pub free: u64,
-    /// Trees, those of each partition counted.
+    /// Number of trees, summed over the partitions.
     pub trees: u64,
-    /// Keys in them.
+    /// Number of keys in the trees.
     pub entries: u64,
     /// Bytes of log that were read.
     pub log_bytes: u64,
-    /// What recovery did to the copy that was checked; `None` if it could not run.
+    /// What recovery did to the copy that was checked; `None` if it failed.
     pub recovery: Option<RecoveryReport>,
 }
 
 impl Report {
-    /// Whether there is no damage.
+    /// Returns true if there is no damage.
     pub fn is_sound(&self) -> bool {
         self.damage == 0
     }
 
-    /// Notes a finding and tells it.
+    /// Records a finding and reports it.
     pub fn add(&mut self, finding: Finding, progress: &mut dyn Progress) {
         match finding.severity {
             Severity::Damage => self.damage += 1,

@@ -1,8 +1,9 @@
-//! The second look: every page has exactly one use, and every tree is one.
+//! The second pass: every page has exactly one use, and every tree is valid.
 //!
-//! From page 0 the free list is followed, and the directory, and from that each tree; each page
-//! that is met is claimed. A page that is claimed twice, or never, is told of. No page is entered
-//! twice, whatever the references say, and each step down a tree is one level down: the walk ends.
+//! The walk starts at page 0 and follows the free list and the directory, and from the directory
+//! each tree. It claims each page that it reaches, and reports a page that is claimed twice or
+//! never. It enters no page twice, whatever the references say, and each step down a tree goes one
+//! level down. So the walk ends.
 
 use clearway_buffer::PAGE_SIZE;
 use clearway_types::TreeId;
@@ -14,7 +15,7 @@ use super::{Out, pages::Page};
 use crate::directory;
 use crate::page::{KIND_FREE, KIND_NODE, KIND_OVERFLOW, OVERFLOW_ROOM, free_head, page_count};
 
-/// Claims of pages: 0 of none, then these, then the trees in the order of [`Map::trees`].
+/// Owners of pages: 0 for none, then these, then the trees in the order of [`Map::trees`].
 const SYSTEM: u32 = 1;
 const FREE: u32 = 2;
 const DIRECTORY: u32 = 3;
@@ -25,16 +26,16 @@ const FIRST_TREE: u32 = 4;
 pub(super) struct TreeInfo {
     pub(super) id: TreeId,
     pub(super) root: u32,
-    /// Every page of it is there and makes sense.
+    /// Every page of the tree exists and is valid.
     pub(super) whole: bool,
 }
 
-/// A partition after the second look.
+/// A partition after the second pass.
 pub(super) struct Map {
     pub(super) file: PageFile,
     pub(super) trees: Vec<TreeInfo>,
-    /// Of each page of the file: its tree in `trees`, if it is a leaf of one; empty once it is no
-    /// longer needed.
+    /// For each page of the file: the index in `trees` if it is a leaf. Cleared when no longer
+    /// needed.
     pub(super) leaves: Vec<Option<u32>>,
 }
 
@@ -42,16 +43,15 @@ struct Walk<'a, 'o> {
     pages: Pages,
     owners: Vec<u32>,
     trees: Vec<TreeInfo>,
-    /// Pages in use, as page 0 says.
+    /// Number of pages in use according to page 0.
     count: u32,
-    /// Something below a damaged page was not walked, so that pages may lack an owner for that
-    /// reason.
+    /// Something below a damaged page was not walked, so pages may lack an owner for that reason.
     cut: bool,
     directory_whole: bool,
     out: &'a mut Out<'o>,
 }
 
-/// What the keys below a node lie between.
+/// The bounds of the keys below a node.
 #[derive(Clone, Copy)]
 struct Range<'k> {
     low: Option<&'k [u8]>,
@@ -119,7 +119,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Claims a page that page `from` refers to; false if that cannot be, which is told.
+    /// Claims a page that page `from` refers to. If that is invalid, reports it and returns false.
     fn claim(&mut self, no: u32, owner: u32, from: u32) -> bool {
         if no == 0 || no >= self.count.min(self.owners.len() as u32) {
             let what = format!(
@@ -167,7 +167,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Walks a tree whose root page `from` names; whether it is whole.
+    /// Walks a tree whose root page `from` names. Returns true if the tree is intact.
     fn tree(&mut self, root: u32, from: u32, owner: u32) -> bool {
         self.node(root, from, owner, None, Range { low: None, high: None })
     }
@@ -264,8 +264,8 @@ impl Walk<'_, '_> {
         whole
     }
 
-    /// Whether a node's least and greatest key lie in its range; `above`: the least not at its
-    /// beginning.
+    /// Checks that a node's least and greatest key are in its range. If `above`, the least key must
+    /// be greater than the lower bound.
     fn inside(
         &mut self,
         no: u32,
@@ -329,7 +329,7 @@ impl Walk<'_, '_> {
         left == 0
     }
 
-    /// The trees that the directory names: id, root, and the page that says so.
+    /// Returns the trees in the directory: id, root, and the page that has the entry.
     fn directory_entries(&mut self) -> Vec<(TreeId, u32, u32)> {
         let mut entries = Vec::new();
         let mut page = [0; PAGE_SIZE];
@@ -359,7 +359,7 @@ impl Walk<'_, '_> {
         entries
     }
 
-    /// Tells of pages that nobody has.
+    /// Reports pages that have no owner.
     fn unclaimed(&mut self) {
         let (mut lost, mut beyond) = (0u64, 0u64);
         for no in 1..self.owners.len() as u32 {

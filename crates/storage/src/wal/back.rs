@@ -1,14 +1,13 @@
-//! Reads records of a log that is in use, from later ones to earlier ones: what a rollback and
-//! recovery's undo do.
+//! Reads records of an open log backwards, for a rollback and for recovery's undo.
 //!
 //! Invariants
-//! 1. A window of the log that ends with the record asked for is read at once, so that the records
-//!    before it cost no read of their own. Where few of a window's bytes were asked for, the next
-//!    is shorter, else longer: what is read stays in proportion to what is asked for.
-//! 2. Nothing before `from` is read: it may be gone.
+//! 1. One read loads a window of the log that ends with the requested record, so the records before
+//!    it need no reads of their own. If few of a window's bytes were requested, the next window is
+//!    shorter, otherwise longer. So the bytes read stay in proportion to the bytes requested.
+//! 2. Nothing before `from` is read, because it may be gone.
 //!
-//! Locking: none. Segments are found by name; those from `from` on are not removed while someone
-//! needs them.
+//! Locking: none. Segments are found by name. Those from `from` on are not removed while they are
+//! needed.
 
 use clearway_types::Lsn;
 
@@ -16,12 +15,12 @@ use super::reader::{WalEntry, WalError};
 use super::record::{HEADER, Header};
 use super::segment::Source;
 
-/// The shortest window, in bytes.
+/// Minimum window size in bytes.
 const SHORTEST: u64 = 4 << 10;
-/// A window of which less than one part in so many was asked for was too long.
+/// A window was too long if less than 1/4 of it was requested.
 const DENSE: u64 = 4;
 
-/// See the module's text.
+/// Reads records backwards.
 pub(crate) struct BackReader {
     source: Source,
     from: u64,
@@ -29,12 +28,12 @@ pub(crate) struct BackReader {
     window_at: u64,
     length: u64,
     longest: u64,
-    /// Bytes of the window that were asked for.
+    /// Bytes of the window that were requested.
     asked: u64,
 }
 
 impl BackReader {
-    /// With windows of so many bytes at most.
+    /// Creates a reader with windows of at most `longest` bytes.
     pub(super) fn new(source: Source, from: Lsn, longest: u64) -> Self {
         let longest = longest.max(SHORTEST);
         let length = longest.min(16 * SHORTEST);
@@ -49,10 +48,10 @@ impl BackReader {
         }
     }
 
-    /// The record that starts at `start`, which must be durable.
+    /// Returns the record that starts at `start`, which must be durable.
     ///
     /// # Errors
-    /// The disk's; `Corrupt` if there is no valid record.
+    /// The disk's errors; `Corrupt` if there is no valid record.
     pub(crate) fn record(&mut self, start: Lsn) -> Result<WalEntry<'_>, WalError> {
         let header = match self.inside(start.0) {
             Some(header) => header,
@@ -67,7 +66,7 @@ impl BackReader {
         Ok(WalEntry { start, end: Lsn(header.end()), payload: &record[HEADER..] })
     }
 
-    /// The header of a record that the window has whole.
+    /// Returns the header of a record if the window contains the whole record.
     fn inside(&self, start: u64) -> Option<Header> {
         let rest = self.window.get(usize::try_from(start.checked_sub(self.window_at)?).ok()?..)?;
         Header::parse(rest, start).filter(|header| header.len() <= rest.len())

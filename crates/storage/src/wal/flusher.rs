@@ -1,28 +1,28 @@
-//! The threads of the log: the flusher, which alone writes, and the maker of segments.
+//! The threads of the log: the flusher, which does all writes, and the segment maker.
 //!
-//! One round of the flusher takes all records that are filled out of the ring, writes them in one
-//! go (two where a segment ends) and, if any of it was asked for, syncs once for all who wait:
-//! group commit without a timer, since while one sync runs the next group gathers (DeWitt et al.,
-//! "Implementation Techniques for Main Memory Database Systems", SIGMOD 1984). Appenders are not
-//! held up by the I/O: their words are free again as soon as they are copied out.
+//! One round of the flusher takes all filled records out of the ring and writes them at once (twice
+//! where a segment ends). If any of it was requested, it syncs once for all waiters. This is group
+//! commit without a timer: while one sync runs, the next group gathers (DeWitt et al.,
+//! "Implementation Techniques for Main Memory Database Systems", SIGMOD 1984). Appenders do not
+//! wait for the I/O: their words are free again as soon as they are copied out.
 //!
 //! Invariants
-//! 1. What is written lies at its place; after the last record zeros follow up to the next block's
-//!    beginning, so that a write never needs to read a block that a recycled segment has on the
-//!    disk only.
-//! 2. `written - durable` stays below [`MAX_UNSYNCED`]: a crash leaves nothing beyond that behind
-//!    the log's end. The reader looks that far for proof of damage, the next start wipes that much.
-//! 3. Who has nothing to do leaves a mark behind the last group: proof, until the next record
-//!    overwrites it, that all before it is on the disk. The mark itself is synced by the next sync,
-//!    at the latest at the log's end.
-//! 4. A failed write or sync is never tried again: after a failed fsync the operating system may
-//!    hold the lost pages for clean (Rebello et al., "Can Applications Recover from fsync
+//! 1. Written data is at its place. After the last record zeros follow up to the next block
+//!    boundary. So a write never needs to read a block that a recycled segment has only on disk.
+//! 2. `written - durable` stays below [`MAX_UNSYNCED`], so a crash leaves nothing further beyond
+//!    the log's end. The reader searches that far for proof of damage, and the next start wipes
+//!    that much.
+//! 3. An idle flusher leaves a mark behind the last group. Until the next record overwrites it, the
+//!    mark proves that everything before it is on disk. The next sync also syncs the mark; the last
+//!    one happens at shutdown.
+//! 4. A failed write or sync is never retried: after a failed fsync the operating system may
+//!    consider the lost pages clean (Rebello et al., "Can Applications Recover from fsync
 //!    Failures?", USENIX ATC 2020).
 //! 5. A panic of one of these threads fails the log with the panic's message, as a failed write
 //!    does.
 //!
 //! A crash leaves any subset of the sectors written since the last sync; the records' checksums
-//! tell.
+//! detect it.
 
 use std::io;
 use std::sync::Arc;
@@ -36,11 +36,11 @@ use super::record::{self, HEADER, MAX_RECORD};
 use super::segment::BLOCK;
 use super::shared::Shared;
 
-/// The most that a write gathers from the ring, in bytes, before the record that exceeds it.
+/// Maximum number of bytes that a write gathers from the ring, before the record that exceeds it.
 pub(super) const WRITE_LIMIT: usize = 4 << 20;
-/// The most bytes that are written without a sync that nobody asks for.
+/// Maximum number of bytes written without a sync if none is requested.
 pub(super) const SYNC_EVERY: u64 = 16 << 20;
-/// No record of a log lies this far behind the end of what is durable, or farther.
+/// No record of a log is this far or further beyond the end of the durable log.
 pub(super) const MAX_UNSYNCED: u64 = 32 << 20;
 const _: () = assert!(SYNC_EVERY + WRITE_LIMIT as u64 + (MAX_RECORD as u64) + BLOCK < MAX_UNSYNCED);
 
@@ -52,7 +52,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Within the bounds that invariant 2 needs.
+    /// Creates a pace within the bounds that invariant 2 needs.
     pub(super) fn new(write_limit: usize, sync_every: u64) -> Self {
         Self {
             write_limit: write_limit.clamp(1, WRITE_LIMIT),
@@ -61,7 +61,8 @@ impl Pace {
     }
 }
 
-/// Starts the flusher, which writes from the ring's start on; `file` is the segment that holds it.
+/// Starts the flusher, which writes from the ring's start on; `file` is the segment that contains
+/// it.
 pub(super) fn spawn(
     shared: Arc<Shared>,
     file: Arc<dyn File>,
@@ -80,8 +81,7 @@ pub(super) fn spawn(
     };
     thread::Builder::new().name("wal-flusher".into()).spawn(move || {
         let shared = flusher.shared.clone();
-        // Closes the log even if a hook panics that is told of the failure, so that nobody waits
-        // for ever.
+        // Closes the log even if a hook for the failure panics, so that nobody waits forever.
         let _close = CloseOnDrop(shared.clone());
         shared.or_fail("writing the log", || flusher.run());
     })
@@ -105,16 +105,15 @@ impl Drop for CloseOnDrop {
 struct Flusher {
     shared: Arc<Shared>,
     pace: Pace,
-    /// The segment that holds `written`, or that ends there.
+    /// The segment that contains `written`, or that ends there.
     file: Arc<dyn File>,
-    /// What was drained and, unless the log has failed, written.
+    /// The end of what was drained and, unless the log has failed, written.
     written: u64,
     /// Files, besides `file`, that were written since the last sync.
     dirty: Vec<Arc<dyn File>>,
-    /// Up to where the last mark said that all is on the disk, or where there was none to say it
-    /// of.
+    /// The end of the log at the last mark, or where no mark was needed.
     marked: u64,
-    /// The last mark was written after the last sync.
+    /// True if the last mark was written after the last sync.
     mark_unsynced: bool,
     buffer: Vec<u8>,
 }
@@ -122,8 +121,8 @@ struct Flusher {
 impl Flusher {
     fn run(&mut self) {
         loop {
-            // Before the look for work, so that what was appended before the stop is found by that
-            // look.
+            // Load it before checking for work, so that the check finds everything appended before
+            // the stop.
             let stopping = self.shared.stopping();
             if self.has_work() {
                 self.round();
@@ -164,13 +163,13 @@ impl Flusher {
                 .fail((error.kind(), format!("{error} (between {durable} and {})", self.written)));
         }
         if !drained && self.shared.durable() == durable {
-            // Someone has reserved his record and not yet filled it: a matter of less than a
-            // microsecond, unless the scheduler took the processor from him.
+            // An appender has reserved its record but not yet filled it. That takes less than a
+            // microsecond, unless the scheduler has preempted it.
             thread::yield_now();
         }
     }
 
-    /// Writes the buffer, which lies at `at` in the log.
+    /// Writes the buffer at LSN `at`.
     fn write(&mut self, at: u64) -> io::Result<()> {
         let mut at = at;
         let mut from = 0;
@@ -189,8 +188,8 @@ impl Flusher {
         Ok(())
     }
 
-    /// Writes a mark if all that was written is durable and has none; false if there was nothing to
-    /// do.
+    /// Writes a mark if everything written is durable and has no mark yet. Returns false if there
+    /// was nothing to do.
     fn mark_if_due(&mut self) -> bool {
         let end = self.written;
         if self.marked == end || self.shared.durable() != end || self.shared.failure().is_some() {
@@ -205,8 +204,8 @@ impl Flusher {
 
     fn mark(&mut self, end: u64) -> io::Result<()> {
         let (start, offset, room) = self.shared.segments.locate(end);
-        // At a segment's end the mark would make the next one the current one, before anybody needs
-        // it.
+        // At a segment's end the mark would make the next segment the current one before it is
+        // needed.
         if end == start || room < HEADER as u64 {
             return Ok(());
         }
@@ -250,7 +249,7 @@ impl Flusher {
         if !(wanted && complete) && self.written - durable < self.pace.sync_every {
             return Ok(());
         }
-        // In the log's order: what is durable has no gap even if a later file fails.
+        // In log order, so that the durable log has no gap even if a later file fails.
         for file in self.dirty.drain(..).chain([self.file.clone()]) {
             if !canary::on(Bug::SkippedSync) {
                 file.sync_data()?;

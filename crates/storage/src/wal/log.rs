@@ -1,4 +1,4 @@
-//! The log's appending side: what the rest of the engine holds.
+//! The log's appending side, used by the rest of the engine.
 
 use std::fmt;
 use std::io;
@@ -23,28 +23,28 @@ use super::shared::Shared;
 use super::span::Span;
 use super::{LOG_START, record_size};
 
-/// Where the log is and how large its parts are.
+/// The location and sizes of the log.
 #[derive(Clone, Debug)]
 pub struct WalConfig {
     /// The directory of the segments; created if needed. Default: `wal`.
     pub dir: PathBuf,
-    /// Bytes of log in one segment, a multiple of 4096. Default 64 MiB. An existing log keeps the
-    /// size it was made with.
+    /// Bytes of log in one segment, a multiple of 4096. Default 64 MiB. An existing log keeps its
+    /// size.
     pub segment_size: u64,
-    /// Bytes of the ring that appenders fill; rounded up to a power of two, at least 4096. Default
-    /// 16 MiB. A record may take up to half of it, but not more than 8 MiB.
+    /// Size of the ring that appenders fill, in bytes; rounded up to a power of two, at least 4096.
+    /// Default 16 MiB. A record may use up to half of it, but at most 8 MiB.
     pub buffer_size: usize,
     /// Bytes that a write gathers from the ring, before the record that exceeds them. Default 4
-    /// MiB, which is also the most.
+    /// MiB, which is also the maximum.
     pub write_limit: usize,
-    /// Bytes after which a sync happens though nobody asks. Default 16 MiB, which is also the most.
+    /// Bytes after which a sync happens without a request. Default 16 MiB, which is also the
+    /// maximum.
     pub sync_every: u64,
-    /// Segments that are kept ready ahead of the current one by recycling those that are not needed
-    /// any more. Default 4.
+    /// Segments kept ready ahead of the current one by recycling old ones. Default 4.
     pub recycle_ahead: u64,
-    /// Bytes that a rollback reads of the log at once, at most; at least 4096. Default 1 MiB.
+    /// Maximum number of bytes of log that a rollback reads at once; at least 4096. Default 1 MiB.
     pub back_window: u64,
-    /// How long space on the disk is waited for.
+    /// How long to wait for space on the disk.
     pub space: SpaceWaits,
 }
 
@@ -65,8 +65,7 @@ impl Default for WalConfig {
 
 static THREADS: Class = Class::new("log.threads");
 
-/// The log's appending side. Dropping it makes durable what was appended, as [`Wal::shutdown`]
-/// does.
+/// The log's appending side. Dropping it makes everything appended durable, like [`Wal::shutdown`].
 pub struct Wal {
     pub(super) shared: Arc<Shared>,
     max_record: usize,
@@ -85,18 +84,18 @@ impl fmt::Debug for Wal {
 }
 
 impl Wal {
-    /// Opens the log to append at `end`, where [`WalReader::next`](super::WalReader::next) found
-    /// its end; [`Lsn`] 0: a new log. All before `end` is made durable, what follows it is wiped
-    /// out. Starts the log's threads.
+    /// Opens the log to append at `end`, the end that [`WalReader::next`](super::WalReader::next)
+    /// found; [`Lsn`] 0 for a new log. Makes everything before `end` durable and wipes what
+    /// follows. Starts the log's threads.
     ///
     /// # Errors
-    /// The disk's, and `InvalidInput` if the log has segments but none that `end` could lie in.
+    /// The disk's errors, and `InvalidInput` if the log has segments but none that could contain
+    /// `end`.
     pub fn open(disk: Arc<dyn Disk>, config: WalConfig, end: Lsn) -> io::Result<Arc<Wal>> {
         Self::resume(disk, config, end, LOG_START)
     }
 
-    /// As [`Wal::open`] for a log of which all before `durable` is known to be on the disk: less is
-    /// written anew.
+    /// As [`Wal::open`], for a log that is known to be durable before `durable`; rewrites less.
     pub(crate) fn resume(
         disk: Arc<dyn Disk>,
         config: WalConfig,
@@ -131,23 +130,23 @@ impl Wal {
         Ok(Arc::new(Self::of(shared, threads, config.back_window)))
     }
 
-    /// A log with its threads.
+    /// Creates a log with its threads.
     pub(super) fn of(shared: Arc<Shared>, threads: Vec<JoinHandle<()>>, back_window: u64) -> Self {
         let max_record = MAX_RECORD.min(shared.ring.capacity() as usize / 2);
         Self { shared, max_record, back_window, threads: Latch::new(&THREADS, threads) }
     }
 
-    /// The largest payload that [`Wal::append`] takes, in bytes.
+    /// Returns the maximum payload for [`Wal::append`], in bytes.
     pub fn max_payload(&self) -> usize {
         self.max_record - HEADER
     }
 
     /// Appends a record with the concatenation of `payload`; returns its end. Its start is the end
-    /// less [`record_size`](super::record_size). Blocks only while the ring is full: see
+    /// minus [`record_size`](super::record_size). Blocks only while the ring is full: see
     /// [`Wal::has_room`].
     ///
-    /// Any order of threads is possible between the reservation and the filling, so a later record
-    /// may be filled first; but none becomes durable before those ahead of it.
+    /// Threads may interleave in any order between reserving and filling, so a later record may be
+    /// filled first. But no record becomes durable before the records ahead of it.
     ///
     /// # Panics
     /// If the payload is larger than [`Wal::max_payload`].
@@ -167,8 +166,8 @@ impl Wal {
         let mut filled = shared.ring.filled_to(end);
         if filled > shared.ring.capacity() {
             if !shared.wait_for_room(end, Location::caller()) {
-                // The log is closed: nothing of it becomes durable any more, and nobody is told
-                // that it did.
+                // The log is closed: the record never becomes durable, and nobody is told that it
+                // did.
                 return Lsn(end);
             }
             filled = shared.ring.filled_to(end);
@@ -180,23 +179,23 @@ impl Wal {
         Lsn(end)
     }
 
-    /// The end of the last record that has a place in the log: every later one ends above it.
+    /// Returns the end of the last reserved record: every later record ends above it.
     pub fn appended(&self) -> Lsn {
         Lsn(self.shared.ring.reserved())
     }
 
-    /// Every record that ends at or before it survives a crash.
+    /// Returns the durable end: every record that ends at or before it survives a crash.
     pub fn durable(&self) -> Lsn {
         Lsn(self.shared.durable())
     }
 
-    /// How often a file of the log was synced for those who append: what commits share.
+    /// Returns how often a file of the log was synced for appenders: syncs that commits share.
     pub fn syncs(&self) -> u64 {
         self.shared.syncs()
     }
 
-    /// Has the log made durable up to `upto` (or what has been appended, if that is less) without
-    /// delay; does not wait.
+    /// Requests that the log become durable up to `upto`, or up to its current end if that is less.
+    /// Does not wait.
     pub fn request_flush(&self, upto: Lsn) {
         self.shared.request(upto.0);
     }
@@ -204,31 +203,31 @@ impl Wal {
     /// Returns when every record that ends at or before `lsn` is durable.
     ///
     /// # Errors
-    /// The log has failed or is closed; then it is unknown what survives. `InvalidInput`: `lsn` is
-    /// above what has been appended.
+    /// The log has failed or is closed; then it is unknown what survives. `InvalidInput` if `lsn`
+    /// is above the end of the log.
     #[track_caller]
     pub fn wait_durable(&self, lsn: Lsn) -> io::Result<()> {
         self.shared.wait_durable(lsn.0)
     }
 
-    /// `hook` is called by the flusher each time after [`Wal::durable`] rose. It should be brief:
-    /// it holds up the next group of commits. It must not register hooks.
+    /// Registers a hook that the flusher calls each time after [`Wal::durable`] has grown. It
+    /// should be brief, because it delays the next group of commits. It must not register hooks.
     pub fn on_durable(&self, hook: Box<dyn Fn(Lsn) + Send + Sync>) {
         self.shared.on_durable(hook);
     }
 
-    /// `hook` is called once if the log fails; at once if it has failed. A failed log never becomes
-    /// durable again: the process should stop and recover.
+    /// Registers a hook that is called once if the log fails; at once if it has already failed. A
+    /// failed log never becomes durable again: the process should stop and recover.
     pub fn on_failed(&self, hook: Box<dyn Fn(&str) + Send + Sync>) {
         self.shared.on_failed(hook);
     }
 
-    /// Why the log has failed, if it has.
+    /// Returns why the log has failed, if it has.
     pub fn failed(&self) -> Option<String> {
         self.shared.failure().map(str::to_owned)
     }
 
-    /// Removes or recycles the segments that hold nothing at or after `lsn`. Blocking; for the
+    /// Removes or recycles the segments that contain nothing at or after `lsn`. Blocks; for the
     /// checkpointer.
     pub fn remove_before(&self, lsn: Lsn) -> io::Result<()> {
         let removed = self.shared.segments.remove_before(lsn.0.min(self.shared.durable()));
@@ -237,58 +236,58 @@ impl Wal {
         removed
     }
 
-    /// Whether a record of so many bytes ([`record_size`](super::record_size); with what it pledges
-    /// for its undo) can be appended without waiting for the disk and without touching what is kept
-    /// for those who must append; with `must`, half of that is free, too. Who may wait or be
-    /// refused asks before [`Wal::append`]; who must append just does.
+    /// Returns true if a record of `bytes` bytes ([`record_size`](super::record_size), plus what it
+    /// reserves for its undo) can be appended without waiting for the disk and without using the
+    /// reserve. With `must`, half of the reserve may be used, too. A change that may wait or be
+    /// refused calls this before [`Wal::append`]; one that must append just appends.
     #[inline]
     pub fn has_room(&self, bytes: u64, must: bool) -> bool {
         self.shared.has_room(bytes, must)
     }
 
-    /// Calls `done` when [`Wal::has_room`] is or may be true; at once, or later on a thread of the
-    /// log, for which it must be brief. With an error if the log fails, is closed, or is full: the
-    /// disk has no space, and checkpoints do not free enough (not with `must`, which waits on).
+    /// Calls `done` when [`Wal::has_room`] is or may be true: at once, or later on a thread of the
+    /// log, for which it must be brief. Calls it with an error if the log fails, is closed, or is
+    /// full: the disk has no space, and checkpoints do not free enough. With `must`, it keeps
+    /// waiting when the log is full.
     #[track_caller]
     pub fn when_room(&self, bytes: u64, must: bool, done: RoomDone) {
         self.shared.when_room(bytes, must, done);
     }
 
-    /// Replaces a pledge of `old` bytes by one of `new` bytes: so much room is kept for undo.
+    /// Changes a reservation of log space for undo from `old` to `new` bytes.
     pub(crate) fn pledge(&self, old: u64, new: u64) {
         self.shared.pledge(old, new);
     }
 
-    /// `hook` is called, again and again, while someone waits for room that the disk does not have:
-    /// a checkpoint may help. It must be brief.
+    /// Registers a hook that is called repeatedly while someone waits for space that the disk does
+    /// not have: a checkpoint may help. It must be brief.
     pub fn on_short(&self, hook: Box<dyn Fn() + Send + Sync>) {
         self.shared.room.on_short(hook);
     }
 
-    /// From now on the log waits for space for the next segment when even its reserve is used up,
-    /// instead of failing. Until then nobody depends on it, and failing is the clearer answer.
+    /// Makes the log wait, from now on, for space for the next segment when even its reserve is
+    /// used up, instead of failing. Until then nobody depends on the log, and failing is clearer.
     pub(crate) fn set_wait_for_space(&self) {
         self.shared.set_wait_for_space();
     }
 
-    /// A reader of records that are durable, from later ones to earlier ones; none before `from`,
-    /// from where on the log must be kept as long as it is used.
+    /// Returns a reader of durable records, from later to earlier ones. It reads nothing before
+    /// `from`; the log from there on must be kept while it is used.
     pub(crate) fn read_back(&self, from: Lsn) -> BackReader {
         BackReader::new(self.shared.segments.source(), from, self.back_window)
     }
 
-    /// Reads pieces of the log while it grows.
+    /// Returns a reader of ranges of the log, usable while the log grows.
     pub(crate) fn span(&self) -> Span {
         Span::new(self.shared.segments.source())
     }
 
-    /// Makes durable all that was appended, and ends the log's threads. What is appended later is
-    /// lost.
+    /// Makes everything appended durable, and ends the log's threads. Later appends are lost.
     pub fn shutdown(&self) {
         self.shared.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
-            // The last owner may be a hook, on the flusher's own thread, which then ends by itself.
+            // The last owner may be a hook on the flusher's own thread, which then ends by itself.
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {
                 tracing::error!("a thread of the log panicked");
             }
@@ -309,8 +308,8 @@ impl WalBarrier for Wal {
         Wal::when_room(self, bytes, must, done);
     }
 
-    /// Who sees a record's place here sees what its appender did before: `Ring::reserved` is the
-    /// Acquire side of the Release in `Ring::reserve`.
+    /// A caller that sees a record's end here sees what its appender did before: `Ring::reserved`
+    /// is the Acquire side of the Release in `Ring::reserve`.
     fn appended(&self) -> Lsn {
         Wal::appended(self)
     }

@@ -1,9 +1,9 @@
-//! Interleavings of appenders and the flusher: in the ring by itself, and in the whole log, with
-//! its real flusher on a disk in memory that may fail.
+//! Interleavings of appenders and the flusher: in the ring alone, and in the whole log with its
+//! real flusher on an in-memory disk that may fail.
 //! `RUSTFLAGS="--cfg loom" cargo test -p clearway-storage --release --lib loom`
 //!
-//! The models of the whole log are bounded: at most once or twice a thread loses the processor
-//! where it did not give it up. A lost wake-up shows as a deadlock, which loom reports.
+//! The models of the whole log are bounded: a thread is preempted at most once or twice. A lost
+//! wake-up shows as a deadlock, which loom reports.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,7 +40,7 @@ fn append(ring: &Ring, n: u8) -> u64 {
     start + size
 }
 
-/// Drains until `end`; what the records held, in order.
+/// Drains until `end`; returns the records' contents in order.
 fn drain(ring: &Ring, mut at: u64, end: u64) -> Vec<u8> {
     let mut seen = Vec::new();
     while at < end {
@@ -63,8 +63,8 @@ fn drain(ring: &Ring, mut at: u64, end: u64) -> Vec<u8> {
     seen
 }
 
-/// The table of a word's states: two appenders fill at once, the flusher takes whole records only,
-/// each once.
+/// The table of a word's states: two appenders fill concurrently; the flusher takes only complete
+/// records, each once.
 #[test]
 fn loom_two_fill_while_one_drains() {
     loom::model(|| {
@@ -84,8 +84,8 @@ fn loom_two_fill_while_one_drains() {
     });
 }
 
-/// Invariant 2: a record that reuses words is filled only after they were drained and zeroed, so
-/// that the flusher never takes the old record's words for the new one's.
+/// Invariant 2: a record that reuses words is filled only after they were drained and zeroed. So
+/// the flusher never takes the old record's words for the new one's.
 #[test]
 fn loom_a_lap_of_the_ring() {
     loom::model(|| {
@@ -103,11 +103,12 @@ fn loom_a_lap_of_the_ring() {
     });
 }
 
-/// A log with a ring of so many bytes and its flusher; nobody makes segments ahead.
+/// Returns a log with a ring of `capacity` bytes and its flusher, without a segment maker.
 fn log(capacity: usize) -> (MemDisk, std::sync::Arc<Wal>) {
     let disk = MemDisk::new();
     let shared_disk = std::sync::Arc::new(disk.clone());
-    // Nothing was ever written: there is nothing to wipe, which each of many executions would do.
+    // Nothing was ever written, so there is nothing to wipe; wiping would slow down each of many
+    // executions.
     let tail = Tail { durable: LOG_START.0, end: LOG_START.0, unsynced: 0 };
     let segments =
         Segments::open(shared_disk, "wal".into(), SEGMENT, tail, 4).expect("a disk in order");
@@ -119,7 +120,7 @@ fn log(capacity: usize) -> (MemDisk, std::sync::Arc<Wal>) {
     (disk, std::sync::Arc::new(Wal::of(shared, vec![flusher], 4096)))
 }
 
-/// What a crash now would leave of the log for certain: the first bytes of its records, in order.
+/// Returns what is certain to survive a crash now: the first bytes of the log's records, in order.
 fn surely_there(disk: &MemDisk) -> Vec<u8> {
     let after = |seed| {
         let config = WalConfig {
@@ -136,12 +137,12 @@ fn surely_there(disk: &MemDisk) -> Vec<u8> {
         }
         seen
     };
-    // Of these crashes at least one keeps nothing that was not synced.
+    // At least one of these crashes keeps nothing that was not synced.
     (0..2).map(after).min_by_key(Vec::len).unwrap_or_default()
 }
 
-/// Appends a record and waits for it. What is acknowledged is on the disk, and all before it: the
-/// reader stops at a gap.
+/// Appends a record and waits for it. An acknowledged record is on disk, and everything before it,
+/// because the reader stops at a gap.
 fn commit(disk: &MemDisk, wal: &Wal, n: u8) -> bool {
     let end = wal.append(&[&[n; 8]]);
     let acknowledged = wal.wait_durable(end).is_ok();
@@ -158,8 +159,8 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Two commit at once: both are acknowledged, neither before it is on the disk, and nobody sleeps
-/// for ever. One preemption: the looks at the disk are most of what there is to interleave.
+/// Two concurrent commits: both are acknowledged, neither before it is on disk, and nobody sleeps
+/// forever. One preemption: most of the interleavings are in the checks of the disk.
 #[test]
 fn loom_a_group_commits() {
     check(1, || {
@@ -175,8 +176,8 @@ fn loom_a_group_commits() {
     });
 }
 
-/// One who commits and commits again, with one preemption more: a wake-up is between one committer
-/// and the flusher. Whoever is acknowledged finds the record durable, and nobody sleeps for ever.
+/// One thread commits twice, with one more preemption: a wake-up is between one committer and the
+/// flusher. An acknowledged record is durable, and nobody sleeps forever.
 #[test]
 fn loom_a_committer_is_woken() {
     check(2, || {
@@ -190,8 +191,9 @@ fn loom_a_committer_is_woken() {
     });
 }
 
-/// The disk fails at the first write, the first sync, the second write or sync: who is acknowledged
-/// is on the disk, nobody is after the failure, nobody waits for ever, and it is told once.
+/// The disk fails at the first write, the first sync, or the second write or sync. An acknowledged
+/// record is on disk; nothing is acknowledged after the failure; nobody waits forever; the failure
+/// is reported once.
 #[test]
 fn loom_a_failed_disk_acknowledges_nothing() {
     for granted in 0..4 {
@@ -199,7 +201,7 @@ fn loom_a_failed_disk_acknowledges_nothing() {
             let (disk, wal) = log(128);
             let told = std::sync::Arc::new(AtomicU32::new(0));
             let count = told.clone();
-            // Relaxed: a count that orders nothing.
+            // Relaxed: a counter that orders nothing.
             wal.on_failed(Box::new(move |_| {
                 count.fetch_add(1, Ordering::Relaxed);
             }));
@@ -224,8 +226,7 @@ fn loom_a_failed_disk_acknowledges_nothing() {
     }
 }
 
-/// A shutdown makes durable what was appended before; who still waits is answered, one way or the
-/// other.
+/// A shutdown makes earlier appends durable; remaining waiters get an answer, success or failure.
 #[test]
 fn loom_a_shutdown_leaves_nobody_waiting() {
     check(2, || {

@@ -1,18 +1,17 @@
-//! The write-ahead log: one a node, shared by all partitions.
+//! The write-ahead log: one per node, shared by all partitions.
 //!
-//! An [`Lsn`] is a byte offset in an endless log, cut into `segment` files. [`Wal::append`]
-//! reserves a range of it by one atomic add and fills the range in a `ring` of memory; the
-//! `flusher` writes and syncs in groups; [`WalReader`] reads it back after a crash. Formats:
-//! `record`, `segment`.
+//! An [`Lsn`] is a byte offset in an endless log, divided into `segment` files. [`Wal::append`]
+//! reserves a range with one atomic add and fills it in an in-memory `ring`. The `flusher` writes
+//! and syncs in groups. [`WalReader`] reads the log after a crash. Formats: `record`, `segment`.
 //!
 //! Invariants
-//! 1. Records lie back to back from [`LOG_START`] on; each starts at a multiple of 8.
+//! 1. Records are contiguous from [`LOG_START`] on; each starts at a multiple of 8.
 //! 2. [`Wal::durable`] only grows, and is never above what a sync has confirmed.
-//! 3. After a crash the reader returns every record below what was durable, in order, and then any
-//!    number of the records that followed, without a gap.
-//! 4. A record that the reader did not return will not be returned after later crashes either.
+//! 3. After a crash the reader returns every durable record, in order, and then any number of the
+//!    records that followed, without a gap.
+//! 4. A record that the reader did not return is not returned after later crashes either.
 //!
-//! Locking: none to append; see `ring` and `shared` for who wakes whom.
+//! Locking: appending takes no lock; see `ring` and `shared` for wake-ups.
 
 mod back;
 mod flusher;
@@ -39,12 +38,11 @@ pub(crate) use span::{Restored, Span};
 
 use clearway_types::Lsn;
 
-/// Where the first record of a new log starts: no record starts at 0, so that 0 may stand for
-/// "none".
+/// The start of the first record of a new log. No record starts at 0, so 0 can mean "none".
 pub const LOG_START: Lsn = Lsn(8);
 
-/// The bytes of log that a record with `payload_len` bytes of payload takes: its start is its end
-/// less this.
+/// Returns the bytes of log for a record with `payload_len` bytes of payload. The record's start is
+/// its end minus this.
 pub const fn record_size(payload_len: usize) -> u64 {
     (record::HEADER as u64 + payload_len as u64).next_multiple_of(8)
 }

@@ -1,11 +1,11 @@
-//! Reads the log at start-up and tells its end from damage.
+//! Reads the log at start-up, and distinguishes its end from damage.
 //!
-//! A crash may keep any of the sectors that were written since the last sync, so what cannot be
-//! read at the end is usually a torn tail, even if whole records follow it. It is damage if
-//! something shows that the unreadable place was durable: a record that follows (by its
-//! `unsynced`), the mark that the flusher leaves behind the last group when it goes idle, or, which
-//! others know and say with [`WalReader::must_reach`], the control file and the pages.
-//! `docs/durability.md` says what is left that cannot be told.
+//! A crash may keep any of the sectors written since the last sync. So an unreadable place at the
+//! end is usually a torn tail, even if complete records follow it. It is damage if something proves
+//! that the unreadable place was durable. The proof may be a record that follows (by its
+//! `unsynced`), or the mark that an idle flusher leaves behind the last group. It may also be the
+//! control file or the pages; their readers call [`WalReader::must_reach`]. `docs/durability.md`
+//! says which cases cannot be distinguished.
 
 use std::fmt;
 use std::io;
@@ -23,11 +23,11 @@ use super::{LOG_START, WalConfig};
 /// Why the log cannot be read.
 #[derive(Debug)]
 pub enum WalError {
-    /// The disk failed, or a segment's header is wrong (`InvalidData`).
+    /// The disk failed, or a segment's header is invalid (`InvalidData`).
     Io(io::Error),
     /// The log is damaged at `lsn`, and not by a crash.
     Corrupt {
-        /// Where the unreadable record starts.
+        /// The start of the unreadable record.
         lsn: Lsn,
         /// The file, and what was found.
         reason: String,
@@ -61,15 +61,16 @@ impl From<io::Error> for WalError {
 /// A record of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalEntry<'a> {
-    /// Where it starts.
+    /// The record's start.
     pub start: Lsn,
-    /// Where it ends, and the next starts: what [`Wal::append`](super::Wal::append) returned.
+    /// The record's end, where the next one starts: what [`Wal::append`](super::Wal::append)
+    /// returned.
     pub end: Lsn,
-    /// What was appended.
+    /// The appended bytes.
     pub payload: &'a [u8],
 }
 
-/// Reads the log in order. Not to be used while segments are removed.
+/// Reads the log in order. Must not be used while segments are removed.
 pub struct WalReader {
     source: Source,
     /// The log from `window_at` on, as far as it was read for `next`.
@@ -77,21 +78,21 @@ pub struct WalReader {
     window_at: u64,
     position: u64,
     ended: bool,
-    /// Up to here what was read says that the log was on the disk.
+    /// The highest LSN that the records read so far prove to be durable.
     durable: u64,
-    /// How far behind the end proof of damage is sought, in bytes.
+    /// How far beyond the end to search for proof of damage, in bytes.
     look: u64,
-    /// The record behind the end that was looked at last.
+    /// The last record examined beyond the end.
     single: Vec<u8>,
 }
 
 impl WalReader {
-    /// A reader of the records from `from` on: a record's start, the log's end, or 0 for the
-    /// beginning of a log that never lost a segment.
+    /// Creates a reader of the records from `from` on: a record's start, the log's end, or 0 for
+    /// the beginning of a log that never lost a segment.
     ///
     /// # Errors
-    /// `Corrupt` if no segment holds `from` (but nothing at all is a log that ends at 0), or one
-    /// after it is missing.
+    /// `Corrupt` if no segment contains `from`, or if a later segment is missing. Exception: a log
+    /// without segments ends at 0.
     pub fn open(disk: Arc<dyn Disk>, config: &WalConfig, from: Lsn) -> Result<Self, WalError> {
         let position = from.max(LOG_START).0;
         let segment::Found { starts, size } =
@@ -135,7 +136,7 @@ impl WalReader {
         })
     }
 
-    /// The next record; `None` at the log's end, be it clean or torn, and from then on.
+    /// Returns the next record. Returns `None` at the log's end, clean or torn, and from then on.
     #[allow(
         clippy::should_implement_trait,
         reason = "it lends the record, which an Iterator cannot"
@@ -157,42 +158,40 @@ impl WalReader {
         Ok(Some(WalEntry { start: Lsn(start), end: Lsn(header.end()), payload }))
     }
 
-    /// Where the next record starts; after [`WalReader::next`] has returned `None`, the end of the
-    /// log: what [`Wal::open`](super::Wal::open) wants.
+    /// Returns the start of the next record. After [`WalReader::next`] has returned `None`, this is
+    /// the end of the log, for [`Wal::open`](super::Wal::open).
     pub fn position(&self) -> Lsn {
         Lsn(self.position)
     }
 
-    /// Up to where the log was on the disk for sure when its end was written, as far as its records
-    /// and marks tell.
+    /// Returns the highest LSN that the log's records and marks prove to be durable.
     pub(crate) fn durable(&self) -> Lsn {
         Lsn(self.durable)
     }
 
-    /// Has proof of damage behind the log's end sought in all that there is, not only as far as a
-    /// crash of the log's writer leaves something: finds damage that is longer than that, and takes
-    /// longer.
-    pub(crate) fn look_far(&mut self) {
+    /// Searches for proof of damage to the end of the log's files, not only as far as a crash can
+    /// leave data. Finds longer damage, and is slower.
+    pub(crate) fn search_far(&mut self) {
         self.look = u64::MAX;
     }
 
-    /// The file that holds `lsn`, and where in it.
+    /// Returns the file that contains `lsn`, and the offset in it.
     pub(crate) fn place(&self, lsn: Lsn) -> (std::path::PathBuf, u64) {
         (self.source.path_of(lsn.0), BLOCK + lsn.0 % self.source.size())
     }
 
-    /// Once the log was read to its end: an error if that lies before `durable`, up to where the
-    /// log is known, by `proof`, to have been on the disk.
+    /// Checks, after the log was read to its end, that the end is not before `durable`. `proof`
+    /// says why the log is known to have been durable up to there.
     pub(crate) fn must_reach(&mut self, durable: Lsn, proof: &str) -> Result<(), WalError> {
         if self.position >= durable.0 { Ok(()) } else { Err(self.damaged(self.position, proof)?) }
     }
 
-    /// Reads pieces of the log.
+    /// Converts the reader into one for ranges of the log.
     pub(crate) fn into_span(self) -> Span {
         Span::new(self.source)
     }
 
-    /// The error that no valid record starts at `at`, though there is proof that one did.
+    /// Returns the error for an invalid record at `at` that is proven to have been durable.
     fn damaged(&mut self, at: u64, proof: &str) -> io::Result<WalError> {
         self.single.clear();
         self.source.read(at, at + HEADER as u64, &mut self.single)?;
@@ -218,8 +217,8 @@ impl WalReader {
         Ok(WalError::Corrupt { lsn: Lsn(at), reason })
     }
 
-    /// The header of the record at `position`, which is whole and in the window; `None` if there is
-    /// none.
+    /// Returns the header of the record at `position` once the whole record is in the window.
+    /// Returns `None` if there is no valid record.
     fn verified(&mut self) -> io::Result<Option<Header>> {
         let start = self.position;
         if !self.need(HEADER)? {
@@ -236,7 +235,8 @@ impl WalReader {
         Ok(header.verify(&self.window[at..at + header.len()]).then_some(header))
     }
 
-    /// Has the window hold `len` bytes from `position` on; false if the log's files end before.
+    /// Reads until the window has `len` bytes from `position` on. Returns false if the log's files
+    /// end earlier.
     fn need(&mut self, len: usize) -> io::Result<bool> {
         let used = (self.position - self.window_at) as usize;
         if self.window.len() >= used + len {
@@ -249,7 +249,7 @@ impl WalReader {
         Ok(self.window.len() >= len)
     }
 
-    /// Loads the record at `start` into `single`; `None` if there is no valid one.
+    /// Loads the record at `start` into `single`. Returns `None` if it is not valid.
     fn load(&mut self, start: u64) -> io::Result<Option<Header>> {
         self.single.clear();
         self.source.read(start, start + HEADER as u64, &mut self.single)?;
@@ -258,7 +258,7 @@ impl WalReader {
         Ok((self.single.len() == header.len() && header.verify(&self.single)).then_some(header))
     }
 
-    /// Looks behind the log's end, at `position`, for proof that it should not be the end.
+    /// Searches beyond the log's end, at `position`, for proof that it should not be the end.
     fn check_tail(&mut self) -> Result<(), WalError> {
         let end = self.position;
         let mut at = end;
@@ -270,8 +270,8 @@ impl WalReader {
             if headers.is_empty() {
                 return Ok(());
             }
-            // Records start at multiples of 8; the last half header is looked at again with the
-            // next chunk.
+            // Records start at multiples of 8. The last half header is checked again with the next
+            // chunk.
             let places = (0..=chunk.len() - HEADER).step_by(8);
             let likely =
                 places.filter(|&place| Header::tag_fits(&chunk[place..], at + place as u64));

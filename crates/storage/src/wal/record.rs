@@ -1,36 +1,39 @@
 //! The format of a record: a 16-byte header, the payload, zeros up to a multiple of 8. Everything
 //! is little-endian.
 //!
-//! | bytes  | field      |                                                                                            |
-//! |--------|------------|--------------------------------------------------------------------------------------------|
-//! | 0..4   | `len`      | bytes of header and payload, without the padding; never 0                                  |
-//! | 4..8   | `crc`      | CRC-32C of the payload, then `len`, the start LSN as 8 bytes, `unsynced`                   |
-//! | 8..12  | `tag`      | the lower 32 bits of start LSN / 8: finds a stale or torn record without its checksum      |
-//! | 12..16 | `unsynced` | (start LSN - what was durable when the record was made) / 8, at most; `u32::MAX`: unknown  |
+//! | bytes  | field      | meaning                                                            |
+//! |--------|------------|--------------------------------------------------------------------|
+//! | 0..4   | `len`      | bytes of header and payload, without the padding; never 0          |
+//! | 4..8   | `crc`      | CRC-32C of the payload, then `len`, the start LSN as 8 bytes,      |
+//! |        |            | `unsynced`                                                         |
+//! | 8..12  | `tag`      | low 32 bits of start LSN / 8: detects a stale or torn record       |
+//! |        |            | without its checksum                                               |
+//! | 12..16 | `unsynced` | upper bound of (start LSN - durable LSN when the record was made)  |
+//! |        |            | / 8; `u32::MAX`: unknown                                           |
 //!
-//! The start LSN in the checksum keeps a record that a recycled segment held in an earlier life
-//! from passing. `unsynced` tells a torn tail from damage: all that lies before start - 8 *
-//! `unsynced` was on the disk before this record was made, so if some of it cannot be read, the
-//! disk has lost what it had promised to keep.
+//! The checksum includes the start LSN, so that a record from a recycled segment's earlier use is
+//! not valid. `unsynced` distinguishes a torn tail from damage. Everything before start - 8 *
+//! `unsynced` was on disk before this record was created. If some of it cannot be read, the disk
+//! has lost acknowledged data.
 //!
-//! A *mark* is a header without a record: `len` is `MARK`, `unsynced` 0. It lies where the next
-//! record will, and says that all before it is on the disk. The next record overwrites it.
+//! A *mark* is a header without a record: `len` is `MARK`, `unsynced` is 0. It is at the place of
+//! the next record, and means that everything before it is on disk. The next record overwrites it.
 
 use super::record_size;
 
 /// Bytes of a record's header.
 pub(super) const HEADER: usize = 16;
 
-/// The largest record, header included, whatever the ring's size. A larger `len` in the log is not
-/// a record's.
+/// Maximum record size, header included, whatever the ring's size. A larger `len` in the log is not
+/// valid.
 pub(super) const MAX_RECORD: usize = 8 << 20;
 
 const UNKNOWN: u32 = u32::MAX;
 
-/// The `len` of a mark: no record's.
+/// The `len` of a mark; no record has it.
 const MARK: u32 = 0x8000_0010;
 
-/// The checksum of a payload, to be finished by [`seal`] when the record's place is known.
+/// Returns the checksum of a payload; [`seal`] completes it when the record's LSN is known.
 pub(super) fn payload_crc(payload: &[&[u8]]) -> u32 {
     payload.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part))
 }
@@ -47,7 +50,7 @@ fn tag(start: u64) -> u32 {
     (start >> 3) as u32
 }
 
-/// The two words of the header of the record of `len` bytes (header included) at `start`.
+/// Returns the two words of the header for the record of `len` bytes (header included) at `start`.
 pub(super) fn seal(payload_crc: u32, len: usize, start: u64, durable: u64) -> [u64; 2] {
     let len = len as u32;
     let unsynced = u32::try_from((start - durable) / 8).unwrap_or(UNKNOWN);
@@ -55,7 +58,7 @@ pub(super) fn seal(payload_crc: u32, len: usize, start: u64, durable: u64) -> [u
     [u64::from(len) | u64::from(crc) << 32, u64::from(tag(start)) | u64::from(unsynced) << 32]
 }
 
-/// The bytes of a mark at `start`.
+/// Returns the bytes of a mark at `start`.
 pub(super) fn mark(start: u64) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[..4].copy_from_slice(&MARK.to_le_bytes());
@@ -64,13 +67,13 @@ pub(super) fn mark(start: u64) -> [u8; HEADER] {
     bytes
 }
 
-/// Whether `bytes` begin with the mark of `start`.
+/// Returns true if `bytes` begin with the mark for `start`.
 pub(super) fn is_mark(bytes: &[u8], start: u64) -> bool {
     bytes.get(..4) == Some(&MARK.to_le_bytes()) && bytes.get(..HEADER) == Some(&mark(start))
 }
 
-/// What is wrong with `bytes`, a header long or less, as a header at `start`; `None`: nothing but
-/// its checksum can be.
+/// Returns the problem of `bytes`, at most a header long, as a header at `start`. Returns `None` if
+/// only the checksum can be wrong.
 pub(super) fn header_problem(bytes: &[u8], start: u64) -> Option<String> {
     let Some(bytes) = bytes.first_chunk::<HEADER>() else {
         return Some(format!(
@@ -93,12 +96,12 @@ pub(super) fn header_problem(bytes: &[u8], start: u64) -> Option<String> {
     }
 }
 
-/// The size in the log of the record whose header starts with `word`.
+/// Returns the size in the log of the record whose header starts with `word`.
 pub(super) fn size_of_word(word: u64) -> usize {
     (word as u32 as usize).next_multiple_of(8)
 }
 
-/// A header that may be one: its fields are plausible, its checksum is not yet verified.
+/// A plausible header: its fields are valid, its checksum is not yet verified.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     start: u64,
@@ -108,7 +111,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads the header at the front of `bytes`, which lie at `start` in the log.
+    /// Parses the header at the front of `bytes`, which are at LSN `start`.
     pub(super) fn parse(bytes: &[u8], start: u64) -> Option<Self> {
         let field = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let (len, crc, found_tag, unsynced) = (field(0)?, field(4)?, field(8)?, field(12)?);
@@ -116,35 +119,36 @@ impl Header {
         plausible.then_some(Self { start, len, crc, unsynced })
     }
 
-    /// Whether `tag` in `bytes`, at least a header long, is that of a record at `start`: a cheap
-    /// first look.
+    /// Returns true if `bytes`, at least a header long, have the tag of a record at `start`. A
+    /// cheap first test.
     pub(super) fn tag_fits(bytes: &[u8], start: u64) -> bool {
         bytes[8..12] == tag(start).to_le_bytes()
     }
 
-    /// Bytes of header and payload.
+    /// Returns the bytes of header and payload.
     pub(super) fn len(self) -> usize {
         self.len as usize
     }
 
-    /// Where the record ends, padding included.
+    /// Returns the record's end, padding included.
     pub(super) fn end(self) -> u64 {
         self.start + record_size(self.len() - HEADER)
     }
 
-    /// The checksum that `record`, of [`Header::len`] bytes, should have, and the one that it has.
+    /// Returns the checksum that `record`, of [`Header::len`] bytes, should have, and the one that
+    /// it has.
     pub(super) fn checksums(self, record: &[u8]) -> (u32, u32) {
         let crc = crc32c::crc32c(&record[HEADER..]);
         (finish_crc(crc, self.len, self.start, self.unsynced), self.crc)
     }
 
-    /// Whether `record`, of [`Header::len`] bytes, has the right checksum.
+    /// Returns true if `record`, of [`Header::len`] bytes, has the right checksum.
     pub(super) fn verify(self, record: &[u8]) -> bool {
         let (expected, found) = self.checksums(record);
         expected == found
     }
 
-    /// What was durable when this record was made, as far as it tells. Only to be believed of a
+    /// Returns what was durable when this record was created, or 0 if unknown. Valid only for a
     /// verified record.
     pub(super) fn durable_before(self) -> u64 {
         if self.unsynced == UNKNOWN {
@@ -181,9 +185,9 @@ mod tests {
         assert_eq!(mark(0x10_0000_0040), *b"\x10\0\0\x80\xb5\x31\x3f\xac\x08\0\0\0\0\0\0\0");
     }
 
-    /// A mark is no record, and a mark in its place only.
+    /// A mark is not a record, and is valid only at its own place.
     #[test]
-    fn a_mark_is_no_record() {
+    fn mark_is_not_a_record() {
         let start = 4096;
         assert!(is_mark(&mark(start), start) && Header::parse(&mark(start), start).is_none());
         assert!(!is_mark(&mark(start), start + 8) && !is_mark(&mark(start), start + (1 << 35)));
@@ -198,10 +202,10 @@ mod tests {
         }
     }
 
-    /// A record is valid at its own place only, also where the tag is the same, and with all its
-    /// bits.
+    /// A record is valid only at its own place, even if the tag is the same, and only with all its
+    /// bits intact.
     #[test]
-    fn valid_in_its_place_only() {
+    fn record_is_valid_only_at_its_own_place() {
         let start = 4096;
         let bytes = encode(b"some payload", start, 8);
         assert!(valid(&bytes, start));
@@ -215,9 +219,9 @@ mod tests {
         }
     }
 
-    /// What was durable is told exactly, or, if it lies too far back, not at all.
+    /// The durable LSN is exact, or unknown if it is too far back.
     #[test]
-    fn tells_what_was_durable() {
+    fn durable_before_is_exact_or_unknown() {
         for (start, durable, told) in [(4096, 4096, 4096), (4096, 8, 8), (1 << 40, 64, 0)] {
             let bytes = encode(b"x", start, durable);
             assert_eq!(Header::parse(&bytes, start).map(Header::durable_before), Some(told));

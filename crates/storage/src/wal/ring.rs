@@ -1,33 +1,31 @@
-//! The ring of memory between those who append and the flusher: filled by many threads at once,
-//! drained by one.
+//! The in-memory ring between appenders and the flusher: filled by many threads at once, drained by
+//! one.
 //!
-//! An appender reserves a range of the log by one atomic add and fills it while others fill theirs
-//! (the consolidated, decoupled log buffer of Johnson et al., "Aether: A Scalable Approach to
-//! Logging", VLDB 2010, without its grouping). A record is whole 8-byte words, so no word is shared
-//! by two records, and the ring needs no `unsafe`.
+//! An appender reserves a range of the log with one atomic add, and fills it while others fill
+//! theirs. (This is the consolidated, decoupled log buffer of Johnson et al., "Aether: A Scalable
+//! Approach to Logging", VLDB 2010, without its grouping.) A record consists of whole 8-byte words,
+//! so no word is shared by two records, and the ring needs no `unsafe`.
 //!
-//! The first word of a record holds its length, which is never zero. Its states, `p` being a
+//! The first word of a record contains its length, which is never zero. Its states, `p` being a
 //! record's start:
 //!
-//! | word at `p` | meaning                                              | next, by whom                       |
-//! |-------------|------------------------------------------------------|-------------------------------------|
-//! | 0           | free, or reserved and being filled                   | nonzero, by the appender, last of all |
-//! | nonzero     | the whole record is there                            | 0, by the flusher, with all its words |
+//! | word at `p` | meaning                            | next state                          |
+//! |-------------|------------------------------------|-------------------------------------|
+//! | 0           | free, or reserved and being filled | nonzero, stored last by the appender |
+//! | nonzero     | the record is complete             | 0, with all its words, by the flusher |
 //!
 //! Invariants
-//! 1. `freed <= reserved`; records lie back to back between them. Outside of the records that are
-//!    being filled or are filled, every word is 0.
-//! 2. Only the range `..= freed + capacity` is written to: an appender waits for room first.
-//! 3. An appender's waiting never depends on another appender that waits: who reserved earlier gets
-//!    room earlier.
+//! 1. `freed <= reserved`; records are contiguous between them. Outside of records that are filled
+//!    or being filled, every word is 0.
+//! 2. Only the range `..= freed + capacity` is written to: an appender first waits for space.
+//! 3. An appender never waits for another waiting appender: earlier reservations get space earlier.
 //!
 //! Locking: `room`, a monitor, is taken by appenders that found the ring full, and by the flusher
-//! if there are any. A crash leaves nothing of the ring; nobody was told that what it held is
-//! durable.
+//! if there are any. A crash loses the ring; its content was never reported as durable.
 //!
-//! `loom_tests` tries the interleavings, but for the waiting for room. Where two threads each store
-//! and then look at what the other stores, fences make the order, not SeqCst accesses: loom takes
-//! those for AcqRel, and would report lost wake-ups that cannot be.
+//! `loom_tests` explores the interleavings, except for waiting for space. Where two threads each
+//! store and then load what the other stores, fences give the order, not SeqCst accesses. Loom
+//! treats SeqCst accesses as AcqRel, and would report lost wake-ups that cannot occur.
 
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Monitor};
@@ -35,23 +33,24 @@ use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::record;
 
-/// Room in the ring: every append asks for it.
+/// Contention class for space in the ring; every append requests it.
 pub(super) static RING: Class = Class::new("log.ring");
 static RING_WAITERS: Class = Class::new("log.ring_waiters");
 
-/// See the module's text.
+/// The ring.
 pub(super) struct Ring {
     words: Box<[AtomicU64]>,
     /// End of the last reserved record.
     reserved: CachePadded<AtomicU64>,
-    /// All before it has been drained.
+    /// Everything before it has been drained.
     freed: CachePadded<AtomicU64>,
     waiting: AtomicU32,
     room: Monitor<()>,
 }
 
 impl Ring {
-    /// An empty ring of `capacity` bytes, a power of two, for a log that goes on at `start`.
+    /// Creates an empty ring of `capacity` bytes, a power of two, for a log that continues at
+    /// `start`.
     pub(super) fn new(capacity: usize, start: u64) -> Self {
         assert!(
             capacity.is_power_of_two() && capacity >= 64,
@@ -67,43 +66,43 @@ impl Ring {
         }
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub(super) fn capacity(&self) -> u64 {
         self.words.len() as u64 * 8
     }
 
-    /// End of the last reserved record.
+    /// Returns the end of the last reserved record.
     pub(super) fn reserved(&self) -> u64 {
-        // Acquire: pairs with the Release in `reserve`: who sees a record's place sees what its
-        // appender did before. That the flusher does not sleep over a full ring is up to the fences
-        // in `Shared::sleep_unless` and `wake`.
+        // Acquire: pairs with the AcqRel in `reserve`. A thread that sees a record's end sees what
+        // its appender did before. The fences in `Shared::sleep_unless` and `wake` ensure that the
+        // flusher does not sleep while the ring is full.
         self.reserved.load(Ordering::Acquire)
     }
 
-    /// About [`Ring::reserved`]: what others reserve at the same time may be missing.
+    /// Returns approximately [`Ring::reserved`]; concurrent reservations may be missing.
     #[inline]
     pub(super) fn reserved_about(&self) -> u64 {
-        self.reserved.load(Ordering::Relaxed) // Relaxed: it is out of date as soon as it is read.
+        self.reserved.load(Ordering::Relaxed) // Relaxed: it is outdated as soon as it is read.
     }
 
-    /// Takes the next `size` bytes of the log; returns their start.
+    /// Reserves the next `size` bytes of the log; returns their start.
     pub(super) fn reserve(&self, size: u64) -> u64 {
-        // AcqRel: pairs with the load in `reserved`, and with itself: who reserves later has seen
-        // what who reserved earlier had done before.
+        // AcqRel: pairs with the Acquire in `reserved`, and with itself. A later reservation sees
+        // what the earlier appender had done before its own.
         self.reserved.fetch_add(size, Ordering::AcqRel)
     }
 
-    /// The bytes from what has been drained to `end`; more than [`Ring::capacity`]: there is no
-    /// room yet for what ends there.
+    /// Returns the bytes from the drained position to `end`. If that is more than
+    /// [`Ring::capacity`], there is no space yet for what ends there.
     pub(super) fn filled_to(&self, end: u64) -> u64 {
-        // Acquire: pairs with the store of `freed` in `drain`; without it an appender's words could
-        // be zeroed by the flusher's earlier stores. An `end` below `freed` was drained while we
-        // looked.
+        // Acquire: pairs with the Release store of `freed` in `drain`. Without it the flusher's
+        // earlier stores could zero an appender's words. An `end` below `freed` was drained
+        // concurrently.
         end.saturating_sub(self.freed.load(Ordering::Acquire))
     }
 
-    /// Blocks until there is room for what ends at `end`, or `give_up` says so; whether there is
-    /// room. `nudge` must keep the flusher from sleeping.
+    /// Blocks until there is space for what ends at `end`, or until `give_up` returns true. Returns
+    /// true if there is space. `nudge` must keep the flusher from sleeping.
     pub(super) fn wait_for_room(
         &self,
         end: u64,
@@ -112,13 +111,13 @@ impl Ring {
     ) -> bool {
         // Relaxed: the fence orders it.
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in `wake_waiting`. We count ourselves, then look at `freed`;
-        // the flusher stores `freed`, then looks at the count. Whose fence comes later sees the
-        // other's store, so no wake-up is lost.
+        // SeqCst: pairs with the fence in `wake_waiting`. We count ourselves, then load `freed`.
+        // The flusher stores `freed`, then loads the count. The thread whose fence comes later sees
+        // the other's store, so no wake-up is lost.
         fence(Ordering::SeqCst);
         let mut guard = self.room.lock();
         let got_room = loop {
-            // Acquire: as in `filled_to`.
+            // Acquire: pairs with the Release store of `freed` in `drain`, as in `filled_to`.
             if end.saturating_sub(self.freed.load(Ordering::Acquire)) <= self.capacity() {
                 break true;
             }
@@ -129,15 +128,15 @@ impl Ring {
             guard = self.room.wait(guard);
         };
         drop(guard);
-        // Relaxed: a count that is too high for a moment costs a needless notification only.
+        // Relaxed: a count that is briefly too high only costs a needless notification.
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         got_room
     }
 
-    /// Wakes all who wait for room; they look again.
+    /// Wakes all threads waiting for space; they check again.
     pub(super) fn wake_waiting(&self) {
-        // SeqCst: pairs with the fence in `wait_for_room`; see there. After the store that they
-        // wait for.
+        // SeqCst: pairs with the fence in `wait_for_room`; see there. It follows the store that
+        // they wait for.
         fence(Ordering::SeqCst);
         // Relaxed: the fences order it.
         if self.waiting.load(Ordering::Relaxed) > 0 {
@@ -150,7 +149,7 @@ impl Ring {
         &self.words[(at / 8) as usize & (self.words.len() - 1)]
     }
 
-    /// Fills the record that was reserved at `start`, for which there is room, and hands it to the
+    /// Fills the record reserved at `start`, for which there is space, and passes it to the
     /// flusher.
     pub(super) fn fill(&self, start: u64, header: [u64; 2], payload: &[&[u8]]) {
         // Relaxed, here and below: the Release store of the first word publishes them all.
@@ -165,9 +164,9 @@ impl Ring {
         self.word(start).store(header[0], Ordering::Release);
     }
 
-    /// Moves the filled records from `from` on to the end of `out`, until `out` has `limit` bytes
-    /// or more or a record is not filled. Returns the end of the last. Called by the flusher only;
-    /// `from` is what the last call returned.
+    /// Moves the filled records from `from` on to the end of `out`. Stops when `out` has at least
+    /// `limit` bytes, or at a record that is not filled. Returns the end of the last record. Called
+    /// only by the flusher; `from` is the result of the last call.
     pub(super) fn drain(&self, from: u64, limit: usize, out: &mut Vec<u8>) -> u64 {
         let mut at = from;
         while out.len() < limit {
@@ -189,8 +188,8 @@ impl Ring {
             at += size as u64;
         }
         if at != from {
-            // Release: pairs with the Acquire in `filled_to`: the zeros come before whatever is
-            // filled in next.
+            // Release: pairs with the Acquire in `filled_to`. The zeros are ordered before the next
+            // fill.
             self.freed.store(at, Ordering::Release);
             self.wake_waiting();
         }
@@ -198,13 +197,13 @@ impl Ring {
     }
 }
 
-/// Writes bytes that come in parts as whole words.
+/// Writes bytes that arrive in parts as whole words.
 struct Filler<'a> {
     ring: &'a Ring,
     at: u64,
-    /// The bytes that do not yet make a word, from the lowest up; the rest is zero.
+    /// Bytes that do not yet make a word, from the lowest up; the rest is zero.
     pending: u64,
-    /// How many bits of `pending` are taken, below 64.
+    /// Number of bits used in `pending`, below 64.
     bits: u32,
 }
 

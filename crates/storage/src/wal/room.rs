@@ -1,26 +1,26 @@
-//! Room for what is to be appended: on the disk, and in the ring.
+//! Space for records to append: on the disk, and in the ring.
 //!
-//! A record that was reserved in the ring must be written, so that room is asked for before. On the
-//! disk there is room up to the end of the last segment that is there: segments have all their
-//! blocks from the start. Of that room a reserve is kept for those who must append whatever happens
-//! (commits, undo, ends of transactions), and every undoable change pledges the bytes that its undo
-//! will take. Who may be refused asks first, and waits, without a thread, until the maker of
-//! segments has made room, a checkpoint has given segments back, or both have failed to: then the
-//! log is *full*.
+//! A record reserved in the ring must be written, so space is requested first. The disk has space
+//! up to the end of the last existing segment, because segments have all their blocks from the
+//! start. Part of that space is a reserve for records that must be appended in any case (commits,
+//! undo, ends of transactions). Every undoable change also reserves the bytes that its undo will
+//! need. A change that may be refused asks first. It waits, without blocking a thread, until the
+//! segment maker has made space, or a checkpoint has freed segments, or both have failed. In the
+//! last case the log is *full*.
 //!
 //! Invariants
-//! 1. Whoever asks is let go if there is room for him and his pledge above the reserve and all that
-//!    is pledged. Those who ask at the same time may both be: what they exceed comes out of the
-//!    reserve, and there is one such record a thread.
-//! 2. Whoever waits is answered: with room, or because the log is full, has failed, or is closed.
-//!    Who must append (`must`: half of the reserve is his, too) is not refused because the log is
-//!    full.
-//! 3. A full log is not full for good: the maker tries again every [`SpaceWaits::retry`] and after
-//!    each checkpoint. As long as someone waits or was refused it asks for checkpoints, at most one
-//!    in that time: they end at once where they help nobody.
+//! 1. A request is granted if there is space for it and its undo above the reserve and everything
+//!    pledged. Concurrent requests may both be granted; the excess comes out of the reserve, and
+//!    there is one such record per thread.
+//! 2. Every waiter gets an answer: space, or an error because the log is full, has failed, or is
+//!    closed. A record that must be appended (`must`: it may also use half of the reserve) is not
+//!    refused because the log is full.
+//! 3. A full log does not stay full: the maker retries every [`SpaceWaits::retry`] and after each
+//!    checkpoint. While a request waits or was refused, the maker asks for checkpoints, at most one
+//!    per retry interval. A checkpoint that cannot help ends at once.
 //!
-//! Locking: one monitor, held for moments, nothing is called under it. A crash leaves nothing of
-//! it.
+//! Locking: one monitor, held briefly; nothing is called under it. A crash leaves nothing of this
+//! state.
 //!
 //! Source: reserving log space for rollbacks is common practice (Gray and Reuter, "Transaction
 //! Processing", 1993, 11.3).
@@ -38,12 +38,12 @@ use super::shared::{HOOKS, Shared};
 /// How long the log waits for space on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceWaits {
-    /// After this a segment that could not be made for lack of space is tried again; at least a
-    /// millisecond. Default 250 ms.
+    /// Delay before retrying to make a segment after a lack of space; at least 1 ms. Default 250
+    /// ms.
     pub retry: Duration,
-    /// How long those who wait are left waiting, if no checkpoint has ended meanwhile. Default 3 s.
+    /// How long requests wait if no checkpoint ends meanwhile. Default 3 s.
     pub patience: Duration,
-    /// How long the flusher waits, all reserves being used up, before the log fails. Default a
+    /// How long the flusher waits, with all reserves used up, before the log fails. Default 1
     /// minute.
     pub stall: Duration,
 }
@@ -58,15 +58,16 @@ impl Default for SpaceWaits {
     }
 }
 
-/// Room on the disk and in the ring for who may wait: every change asks for it.
+/// Contention class for space on the disk and in the ring, for changes that may wait; every change
+/// requests it.
 static ROOM: Class = Class::new("log.room");
 static ROOM_STATE: Class = Class::new("log.room_state");
 
-/// Gets the answer: there is room, or why there will be none.
+/// Receives the answer: there is space, or why there will be none.
 pub(crate) type RoomDone = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// An error's kind and text: errors themselves cannot be told twice.
-pub(super) type Told = (io::ErrorKind, String);
+/// An error's kind and text. `io::Error` cannot be cloned, and several callers get this error.
+pub(super) type FailureReason = (io::ErrorKind, String);
 
 struct Waiter {
     bytes: u64,
@@ -87,17 +88,17 @@ struct State {
     waiters: Vec<Waiter>,
     /// Since when a segment cannot be made for lack of space.
     short: Option<Instant>,
-    /// A checkpoint has ended since.
+    /// True if a checkpoint has ended since.
     helped: bool,
-    /// When a checkpoint was last asked for.
+    /// When a checkpoint was last requested.
     asked: Option<Instant>,
-    /// Who waits for space is refused with this.
-    full: Option<Told>,
-    /// The maker has something to look at.
+    /// The error with which requests for space are refused.
+    full: Option<FailureReason>,
+    /// True if the maker has something to check.
     news: bool,
 }
 
-/// See the module's text.
+/// The space of the log.
 pub(super) struct Room {
     reserve: u64,
     waits: SpaceWaits,
@@ -108,9 +109,9 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// With so many bytes kept for those who must append.
+    /// Reserves `reserve` bytes for records that must be appended.
     pub(super) fn new(reserve: u64, waits: SpaceWaits) -> Self {
-        // Who tries again at once does nothing else.
+        // Retrying without a delay would be a busy loop.
         let retry = waits.retry.max(Duration::from_millis(1));
         Self {
             reserve,
@@ -128,7 +129,7 @@ impl Room {
         self.state.lock()
     }
 
-    /// Has the maker look again, and a flusher that waits for space.
+    /// Makes the maker check again, and a flusher that waits for space.
     pub(super) fn wake(&self) {
         self.state().news = true;
         self.state.notify_all();
@@ -148,7 +149,7 @@ impl Room {
         state.news = false;
     }
 
-    /// The segments that are wanted are there.
+    /// The wanted segments exist.
     fn plenty(&self) {
         let mut state = self.state();
         (state.full, state.helped) = (None, false);
@@ -157,7 +158,8 @@ impl Room {
         }
     }
 
-    /// A segment cannot be made for lack of space. Whether to ask for a checkpoint.
+    /// Records that a segment cannot be made for lack of space. Returns true if a checkpoint should
+    /// be requested.
     fn short(&self, error: &io::Error) -> bool {
         let mut state = self.state();
         let since = *state.short.get_or_insert_with(|| {
@@ -181,7 +183,7 @@ impl Room {
         asks
     }
 
-    /// A checkpoint has ended.
+    /// Records that a checkpoint has ended.
     pub(super) fn helped(&self) {
         let mut state = self.state();
         state.helped = state.short.is_some();
@@ -193,15 +195,15 @@ impl Room {
 impl Shared {
     fn has_room_on_disk(&self, bytes: u64, must: bool) -> bool {
         let kept = if must { self.room.reserve / 2 } else { self.room.reserve };
-        // Relaxed: invariant 1 allows for what others do meanwhile.
+        // Relaxed: invariant 1 allows for concurrent changes.
         let pledged = self.room.pledged.load(Ordering::Relaxed);
         self.ring.reserved_about() + bytes + kept + pledged <= self.segments.limit()
     }
 
-    /// A quarter of the ring is left to those who must append.
+    /// Leaves a quarter of the ring to records that must be appended.
     fn has_room_in_ring(&self, bytes: u64) -> bool {
         let capacity = self.ring.capacity();
-        // No record takes more; the rest is a pledge.
+        // No record uses more; the rest is a pledge.
         let bytes = bytes.min(capacity / 2);
         self.ring.filled_to(self.ring.reserved_about() + bytes) <= capacity - capacity / 4
     }
@@ -222,22 +224,24 @@ impl Shared {
         {
             let mut state = self.room.state();
             state.waiters.push(waiter);
-            // SeqCst: pairs with the load in `release_room`. We count ourselves, then look for
-            // room; who makes room does so, then looks at the count. One of us sees the other.
+            // SeqCst: pairs with the SeqCst loads of `waiting` in `release_room` and below. We
+            // count ourselves, then look for space. A thread that makes space does that first, then
+            // loads the count. One of us sees the other.
             self.room.waiting.fetch_add(1, Ordering::SeqCst);
         }
-        // The flusher leaves a ring alone that is less than half full.
+        // The flusher does not drain a ring that is less than half full without a request.
         self.request(self.ring.reserved());
+        // SeqCst: pairs with the `fetch_sub` in `release_room`, which another thread may have run.
         self.release_room();
         if self.room.waiting.load(Ordering::SeqCst) > 0 {
             self.room.wake();
         }
     }
 
-    /// Answers those who wait and can be answered. Called whenever there may be more room, or none
+    /// Answers the waiters that can be answered. Called whenever there may be more space, or none
     /// any more.
     pub(super) fn release_room(&self) {
-        // SeqCst: see `when_room`.
+        // SeqCst: pairs with the `fetch_add` in `when_room`; see there.
         if self.room.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -262,12 +266,13 @@ impl Shared {
                     }
                 }
             }
-            // Others may have pledged or appended since the maker asked how much is wanted. For
-            // lack of space it tries again by itself.
+            // Others may have reserved or appended since the maker computed how much is wanted.
+            // After a lack of space the maker retries by itself.
             if lacking && state.short.is_none() {
                 state.news = true;
                 self.room.state.notify_all();
             }
+            // SeqCst: pairs with the loads in `when_room` and at the top of this function.
             self.room.waiting.fetch_sub(answers.len() as u64, Ordering::SeqCst);
         }
         for (waiter, answer) in answers {
@@ -275,26 +280,27 @@ impl Shared {
         }
     }
 
-    /// Replaces a pledge of `old` bytes by one of `new` bytes.
+    /// Changes a reservation from `old` to `new` bytes.
     pub(super) fn pledge(&self, old: u64, new: u64) {
         if new >= old {
             // Relaxed: see `has_room_on_disk`.
             self.room.pledged.fetch_add(new - old, Ordering::Relaxed);
         } else {
-            // SeqCst: see `when_room`.
+            // SeqCst: pairs with the `fetch_add` of `waiting` in `when_room`: the space is free
+            // before the load in `release_room`.
             self.room.pledged.fetch_sub(old - new, Ordering::SeqCst);
             self.release_room();
         }
     }
 
-    /// Up to where there should be segments.
+    /// Returns the LSN up to which there should be segments.
     fn wanted(&self) -> u64 {
         let widest = self.room.state().waiters.iter().map(|waiter| waiter.bytes).max().unwrap_or(0);
         let pledged = self.room.pledged.load(Ordering::Relaxed); // Relaxed: see `has_room_on_disk`.
         self.ring.reserved() + widest + pledged + 2 * self.room.reserve
     }
 
-    /// Makes segments as they are wanted until the log stops or has failed.
+    /// Makes segments as they are wanted, until the log stops or has failed.
     pub(super) fn keep_making_segments(&self) {
         let over = || self.stopping() || self.failure().is_some();
         while !over() {
@@ -310,7 +316,7 @@ impl Shared {
                     }
                     again = Some(self.room.waits.retry);
                 }
-                // A segment that may or may not be there is nothing to go on with.
+                // The log cannot continue with a segment that may or may not exist.
                 Err(error) => self.fail((error.kind(), format!("cannot make a segment: {error}"))),
             }
             self.release_room();
@@ -320,8 +326,8 @@ impl Shared {
         }
     }
 
-    /// Has the flusher wait until it is worth trying again to make a segment; false: it shall fail.
-    /// Flusher only.
+    /// Blocks the flusher until it should retry to make a segment. Returns false if the log must
+    /// fail instead. Called only by the flusher.
     pub(super) fn wait_for_space(&self, error: &io::Error, since: Instant) -> bool {
         if !clearway_env::is_full(error)
             || !self.waits_for_space()
@@ -332,7 +338,8 @@ impl Shared {
         }
         tracing::error!("the log waits for room for its next segment: {error}");
         let state = self.room.state();
-        // Whoever makes room wakes all; the maker may take the news for itself, hence the time.
+        // A thread that makes space wakes all. The maker may consume the news itself, hence the
+        // timeout.
         drop(self.room.state.wait_timeout_while(state, self.room.waits.retry, |s| !s.news));
         true
     }

@@ -1,5 +1,5 @@
-//! The files of the log: each a header of 4096 bytes and then `size` bytes of log. They follow one
-//! another without a gap; a record may begin in one and end in the next.
+//! The files of the log. Each has a header of 4096 bytes and then `size` bytes of log. They are
+//! contiguous; a record may start in one and end in the next.
 //!
 //! | bytes   | field    |                                                   |
 //! |---------|----------|---------------------------------------------------|
@@ -9,9 +9,9 @@
 //! | 16..24  | start    | LSN of the first byte of log, a multiple of size  |
 //! | 24..32  | size     | bytes of log in the segment, a multiple of 4096   |
 //!
-//! The name is the start as 16 hexadecimal digits and `.wal`. A segment gets its name when its
-//! header and all its bytes (zeros, or the bytes of an earlier life) are on the disk, so that a
-//! commit's sync has no block to allocate.
+//! The name is the start as 16 hexadecimal digits and `.wal`. A segment gets its name after its
+//! header and all its bytes (zeros, or the bytes of an earlier use) are on disk. So a commit's sync
+//! need not allocate blocks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,29 +20,29 @@ use std::sync::Arc;
 use clearway_env::{Disk, File, Open};
 use clearway_sync::canary::{self, Bug};
 
-/// Bytes before the log's own in a segment, and what `size` is a multiple of.
+/// Size of a segment's header. `size` is a multiple of it.
 pub(super) const BLOCK: u64 = 4096;
 
 const MAGIC: &[u8; 8] = b"CLEARWAL";
 const VERSION: u32 = 1;
 const FIELDS: usize = 32;
-/// No log becomes longer than this, nor a segment larger, in bytes: sums of such places and sizes
-/// do not overflow.
+/// Upper bounds for the length of a log and the size of a segment, in bytes. Sums of LSNs and sizes
+/// below them do not overflow.
 pub(super) const MAX_LOG: u64 = 1 << 62;
 const MAX_SIZE: u64 = 1 << 40;
-/// How much is written or read at a time where whole segments are.
+/// Unit of I/O on whole segments, in bytes.
 pub(super) const STRIDE: usize = 1 << 20;
-/// A segment that is being made is synced each time after so many bytes, so that a commit's sync,
-/// which the disk may put behind them, does not have to wait for all of it.
+/// A new segment is synced after each of this many bytes. A commit's sync, which the disk may queue
+/// behind them, then need not wait for all of it.
 const MAKE_SYNC: u64 = 4 << 20;
-/// Under this name a segment is made ready; what has it at start-up is removed.
+/// Name of a segment while it is being made; start-up removes such a file.
 const UNFINISHED: &str = "next.tmp";
 
 fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
-/// The path of the segment that starts at `start`.
+/// Returns the path of the segment that starts at `start`.
 pub(super) fn path(dir: &Path, start: u64) -> PathBuf {
     dir.join(format!("{start:016x}.wal"))
 }
@@ -68,7 +68,7 @@ fn header_crc(fields: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&fields[..12]), &fields[16..])
 }
 
-/// Reads a segment's header, which must say `start`; returns the segment's size.
+/// Reads a segment's header, which must name `start`; returns the segment's size.
 fn read_header(file: &dyn File, path: &Path, start: u64) -> io::Result<u64> {
     let mut fields = [0; FIELDS];
     file.read_exact_at(&mut fields, 0).map_err(|error| {
@@ -103,13 +103,13 @@ fn read_header(file: &dyn File, path: &Path, start: u64) -> io::Result<u64> {
 
 /// The segments of a directory.
 pub(super) struct Found {
-    /// Where they start, ascending.
+    /// Their starts, ascending.
     pub(super) starts: Vec<u64>,
-    /// Their size; what was asked for if there are none.
+    /// Their size; the default if there are none.
     pub(super) size: u64,
 }
 
-/// Lists the segments in `dir` and checks their headers. A directory that is not there has none.
+/// Lists the segments in `dir` and checks their headers. A missing directory has none.
 pub(super) fn find(disk: &dyn Disk, dir: &Path, default_size: u64) -> io::Result<Found> {
     if default_size == 0 || !default_size.is_multiple_of(BLOCK) {
         let message =
@@ -137,13 +137,13 @@ pub(super) fn find(disk: &dyn Disk, dir: &Path, default_size: u64) -> io::Result
     Ok(Found { starts, size: size.unwrap_or(default_size) })
 }
 
-/// Removes what a crash left of a segment that was being made.
+/// Removes an unfinished segment that a crash left.
 pub(super) fn remove_unfinished(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     let path = dir.join(UNFINISHED);
     if disk.exists(&path)? { disk.remove(&path) } else { Ok(()) }
 }
 
-/// Makes a segment of zeros. `abandon` is asked now and then; if it says so, the error is
+/// Makes a segment of zeros. Calls `abandon` now and then; if it returns true, the error is
 /// `Interrupted`.
 pub(super) fn make(
     disk: &dyn Disk,
@@ -155,10 +155,11 @@ pub(super) fn make(
     let unfinished = dir.join(UNFINISHED);
     let file = disk.open(&unfinished, Open::OpenOrCreate)?;
     file.set_len(0)?;
-    // All or nothing: half a segment must not take the space that others could use. (The zeros that
-    // follow make it real: blocks that were only allocated cost the first sync after a write more.)
+    // All or nothing: half a segment must not use the space that others could use. (The zeros
+    // written below make the blocks real: blocks that were only allocated slow down the first sync
+    // after a write.)
     if let Err(error) = file.allocate(0, BLOCK + size) {
-        // Its own failure would say nothing new.
+        // A failure of the clean-up would add no information.
         let _ = file.set_len(0).and_then(|()| disk.remove(&unfinished));
         return Err(error);
     }
@@ -178,8 +179,8 @@ pub(super) fn make(
     finish(disk, dir, &*file, start, size)
 }
 
-/// Gives the segment that starts at `old`, and whose log nobody needs, a second life as the one
-/// that starts at `start`.
+/// Reuses the segment that starts at `old`, whose log is no longer needed, as the one that starts
+/// at `start`.
 pub(super) fn recycle(
     disk: &dyn Disk,
     dir: &Path,
@@ -189,7 +190,7 @@ pub(super) fn recycle(
 ) -> io::Result<()> {
     let unfinished = dir.join(UNFINISHED);
     disk.rename(&path(dir, old), &unfinished)?;
-    // The old name must be gone for good before the header says something else than it.
+    // The old name must be durably gone before the header says something else.
     disk.sync_dir(dir)?;
     let file = disk.open(&unfinished, Open::Existing)?;
     if canary::on(Bug::RecycledHeader) {
@@ -205,7 +206,7 @@ fn finish(disk: &dyn Disk, dir: &Path, file: &dyn File, start: u64, size: u64) -
     disk.sync_dir(dir)
 }
 
-/// What is done to a piece of the log: `(file, offset in it, LSN, length)`.
+/// Processes a piece of the log: `(file, offset in it, LSN, length)`.
 pub(super) type Visit<'a> = dyn FnMut(&dyn File, u64, u64, usize) -> io::Result<()> + 'a;
 
 /// Reads the log as if it were one file.
@@ -221,7 +222,7 @@ impl Source {
         Self { disk, dir, size, open: None }
     }
 
-    /// The file of the segment that starts at `start`; `None` if it is not there.
+    /// Returns the file of the segment that starts at `start`, or `None` if it does not exist.
     pub(super) fn file(&mut self, start: u64) -> io::Result<Option<Arc<dyn File>>> {
         if let Some((open, file)) = &self.open
             && *open == start
@@ -238,8 +239,8 @@ impl Source {
         }
     }
 
-    /// The range `from .. to` of the log in pieces that lie in one segment each and are at most
-    /// [`STRIDE`] long, up to the first segment that is not there.
+    /// Splits the range `from .. to` of the log into pieces that are in one segment each and at
+    /// most [`STRIDE`] long. Stops at the first missing segment.
     pub(super) fn pieces(&mut self, from: u64, to: u64, visit: &mut Visit<'_>) -> io::Result<()> {
         let mut at = from;
         while at < to {
@@ -252,7 +253,7 @@ impl Source {
         Ok(())
     }
 
-    /// Appends the bytes from `from` to `to` to `into`, or as many as there are.
+    /// Appends the bytes from `from` to `to` to `into`, or as many as exist.
     pub(super) fn read(&mut self, from: u64, to: u64, into: &mut Vec<u8>) -> io::Result<()> {
         self.pieces(from, to, &mut |file, offset, _, n| {
             let old = into.len();
@@ -261,12 +262,12 @@ impl Source {
         })
     }
 
-    /// Bytes of log in a segment.
+    /// Returns the bytes of log per segment.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// The path of the segment that holds `at`.
+    /// Returns the path of the segment that contains `at`.
     pub(super) fn path_of(&self, at: u64) -> PathBuf {
         path(&self.dir, at - at % self.size)
     }

@@ -1,23 +1,22 @@
-//! The set of segments that an open log has, ahead of and behind the place where the flusher
-//! writes.
+//! The segments of an open log, before and after the place where the flusher writes.
 //!
 //! Invariants
-//! 1. The segments from `oldest` up to, but not including, `next` are there, and their names
-//!    survive a crash.
-//! 2. `current` is one of them; those before it may be removed, it and those after it may not.
-//! 3. Recycling leaves no more than `recycle_ahead` segments ahead of `current`.
+//! 1. The segments from `oldest` up to, but not including, `next` exist, and their names survive a
+//!    crash.
+//! 2. `current` is one of them. Earlier segments may be removed; `current` and later ones may not.
+//! 3. Recycling leaves at most `recycle_ahead` segments ahead of `current`.
 //!
-//! Locking: one monitor (no latch), held during the I/O that makes, recycles or removes a segment.
-//! The flusher takes it once a segment, and then waits if the next segment is just being made: it
-//! needs it. No other lock is taken under it.
+//! Locking: one monitor (not a latch), held during the I/O that makes, recycles or removes a
+//! segment. The flusher takes it once per segment. It waits if the next segment is just being made,
+//! because it needs that segment. No other lock is taken under it.
 //!
-//! A start believes nothing to be on the disk that it reads: the process before it may have been
-//! killed between a write and its sync, or have ended because the sync failed. It writes the tail
-//! anew and syncs all that the log has.
+//! A start does not assume that what it reads is on disk. The previous process may have been killed
+//! between a write and its sync, or may have ended because the sync failed. So the start rewrites
+//! the tail and syncs the whole log.
 //!
-//! A crash leaves, besides whole segments, at most one unfinished one under a name of its own; the
-//! next start removes it. Segments are removed oldest first, so that what is left has no gap (a
-//! crash may bring back a removed one: it lies before a gap and is removed at the next start).
+//! A crash leaves complete segments, and at most one unfinished one under its own name, which the
+//! next start removes. Segments are removed oldest first, so the rest has no gap. A crash may bring
+//! back a removed segment; it is before a gap and is removed at the next start.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,19 +29,19 @@ use clearway_sync::atomic::{AtomicU64, Ordering};
 
 use super::segment::{self, BLOCK, Source};
 
-/// Segments that are made ahead of need.
+/// Number of segments made ahead of need.
 const MAKE_AHEAD: u64 = 1;
 
 static SEGMENTS: Class = Class::new("log.segments");
 
-/// Where a log ends, and what of it a crash could take back.
+/// The end of a log, and the part of it that a crash could undo.
 #[derive(Clone, Copy)]
 pub(super) struct Tail {
-    /// All before it is known to be on the disk.
+    /// Everything before it is known to be on disk.
     pub(super) durable: u64,
-    /// Where the last record ends.
+    /// End of the last record.
     pub(super) end: u64,
-    /// No more than so many bytes of log are ever written and not on the disk.
+    /// Upper bound for the bytes of log that are written but not on disk.
     pub(super) unsynced: u64,
 }
 
@@ -52,21 +51,21 @@ struct State {
     next: u64,
 }
 
-/// See the module's text.
+/// The segments of an open log.
 pub(super) struct Segments {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     size: u64,
     recycle_ahead: u64,
     state: Monitor<State>,
-    /// `next`, for those who ask without the lock.
+    /// A copy of `next` that can be read without the lock.
     limit: AtomicU64,
 }
 
 impl Segments {
-    /// Finds or makes the segment that the tail's end lies in, makes the log before it durable and
-    /// what follows it zero: what an earlier life had appended there without finding it durable
-    /// must not come back behind what this one will append. `recycle_ahead`: see
+    /// Finds or makes the segment that contains the tail's end. Makes the log before the end
+    /// durable and zeroes what follows. Otherwise data that an earlier process appended there, but
+    /// that was not found durable, could reappear behind new records. `recycle_ahead`: see
     /// [`WalConfig`](super::WalConfig).
     pub(super) fn open(
         disk: Arc<dyn Disk>,
@@ -108,44 +107,45 @@ impl Segments {
 
     #[track_caller]
     fn state(&self) -> MonitorGuard<'_, State> {
-        // Each change of the state is one assignment, so it is whole even after a panic.
+        // Each change of the state is one assignment, so it is consistent even after a panic.
         self.state.lock()
     }
 
-    /// Bytes of log in a segment.
+    /// Returns the bytes of log per segment.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Up to here the log has its blocks on the disk.
+    /// Returns the LSN up to which the log has blocks on disk.
     #[inline]
     pub(super) fn limit(&self) -> u64 {
-        // Acquire: pairs with the store in `grow`, so that who sees the end may count on the
-        // segment.
+        // Acquire: pairs with the SeqCst store in `grow`. A thread that sees the end can rely on
+        // the segment.
         self.limit.load(Ordering::Acquire)
     }
 
-    /// One more segment is there.
+    /// Records that one more segment exists.
     fn grow(&self, state: &mut State) {
         state.next += self.size;
-        // SeqCst: Release for `limit`, and the single order that `Shared::when_room` needs.
+        // SeqCst: pairs as Release with the Acquire in `limit`, and takes part in the single order
+        // that `Shared::when_room` needs.
         self.limit.store(state.next, Ordering::SeqCst);
     }
 
-    /// The start of the segment that holds `at`, the offset of `at` in its file, and the bytes of
-    /// log from there on.
+    /// Returns the start of the segment that contains `at`, the offset of `at` in its file, and the
+    /// bytes of log from there to its end.
     pub(super) fn locate(&self, at: u64) -> (u64, u64, u64) {
         let inside = at % self.size;
         (at - inside, BLOCK + inside, self.size - inside)
     }
 
-    /// Reads the log.
+    /// Returns a reader of the log.
     pub(super) fn source(&self) -> Source {
         Source::new(self.disk.clone(), self.dir.clone(), self.size)
     }
 
-    /// The file of the segment that starts at `start`, which becomes the current one; it is made if
-    /// it is not there.
+    /// Makes the segment that starts at `start` the current one and returns its file. Creates the
+    /// segment if it does not exist.
     pub(super) fn enter(&self, start: u64) -> io::Result<Arc<dyn File>> {
         let mut state = self.state();
         while state.next <= start {
@@ -156,8 +156,7 @@ impl Segments {
         Ok(file)
     }
 
-    /// Makes the segments that will be needed soon, and those up to `wanted`, unless `abandon` says
-    /// so.
+    /// Makes the segments needed soon, and those up to `wanted`, unless `abandon` returns true.
     pub(super) fn make_ahead(&self, wanted: u64, abandon: &dyn Fn() -> bool) -> io::Result<()> {
         loop {
             let mut state = self.state();
@@ -175,7 +174,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Recycles or removes the segments before the current one that hold nothing at or after `lsn`.
+    /// Recycles or removes the segments before the current one that contain nothing at or after
+    /// `lsn`.
     pub(super) fn remove_before(&self, lsn: u64) -> io::Result<()> {
         let mut removed = false;
         loop {
@@ -184,8 +184,8 @@ impl Segments {
             if old >= state.current || old + self.size > lsn {
                 break;
             }
-            // Before the I/O: if that fails half way, the name may be gone, and the next start sees
-            // to the file.
+            // Before the I/O: if that fails half way, the name may be gone, and the next start
+            // handles the file.
             state.oldest += self.size;
             if state.next
                 <= state.current.saturating_add(self.recycle_ahead.saturating_mul(self.size))
@@ -201,9 +201,9 @@ impl Segments {
     }
 }
 
-/// Writes the log before the end anew as far as it may not be on the disk, and zeros after it. What
-/// is read shows what an earlier process has written, not what the disk has: after a sync that
-/// failed no other sync writes it, unless it is written again.
+/// Rewrites the log before the end as far as it may not be on disk, and writes zeros after it. A
+/// read returns what an earlier process wrote, not what is on disk. After a failed sync no other
+/// sync writes that data unless it is written again.
 fn settle_tail(source: &mut Source, state: &State, tail: Tail) -> io::Result<()> {
     let Tail { durable, end, unsynced } = tail;
     let from = durable.max(end.saturating_sub(unsynced)).max(state.oldest);
@@ -218,8 +218,8 @@ fn settle_tail(source: &mut Source, state: &State, tail: Tail) -> io::Result<()>
     })
 }
 
-/// Syncs the segments, in order: what the log holds may have been written by a process that did not
-/// live to sync it.
+/// Syncs the segments in order: a killed process may have written parts of the log without syncing
+/// them.
 fn sync_all(source: &mut Source, state: &State) -> io::Result<()> {
     for start in (state.oldest..state.next).step_by(source.size() as usize) {
         if let Some(file) = source.file(start)? {

@@ -1,15 +1,17 @@
-//! What appenders, waiters and the flusher share, and how they wake one another.
+//! State shared by appenders, waiters and the flusher, and how they wake each other.
 //!
 //! Invariants
-//! 1. `durable <= ring.freed <= ring.reserved` and `requested <= ring.reserved`, at every moment;
-//!    each only grows.
-//! 2. `durable` is at the end of a record and all before it is on the disk.
-//! 3. After a failure `durable` never grows again; the flusher goes on draining the ring into
-//!    nothing, so that no appender blocks for ever.
+//! 1. `durable <= ring.freed <= ring.reserved` and `requested <= ring.reserved` always hold; each
+//!    value only grows.
+//! 2. `durable` is the end of a record, and everything before it is on disk.
+//! 3. After a failure `durable` never grows again. The flusher keeps draining the ring and discards
+//!    the bytes, so that no appender blocks forever.
 //! 4. The flusher sleeps only when nothing above `durable` is requested and the ring is not half
 //!    full.
 //!
-//! Locking: `waiters` and `rung` are held for moments; hooks are called in the monitor of their
+//! Locking: `waiters` and `rung` are held briefly. Only the flusher calls hooks, while it holds the
+//! monitor of their list. It is a monitor, not a latch, since hooks wake threads. A crash leaves
+//! nothing of this state.
 //! list, by the flusher alone: no latch, since they wake threads. A crash leaves nothing of it.
 
 use std::io;
@@ -23,41 +25,42 @@ use clearway_sync::panics::caught;
 use clearway_types::Lsn;
 
 use super::ring::{RING, Ring};
-use super::room::{Room, SpaceWaits, Told};
+use super::room::{FailureReason, Room, SpaceWaits};
 use super::segments::Segments;
 
-/// One part in so many of a segment is kept for those who must append.
+/// 1/4 of a segment is reserved for appends that must not be refused.
 const RESERVE_PART: u64 = 4;
 
 type DurableHook = Box<dyn Fn(Lsn) + Send + Sync>;
 type FailedHook = Box<dyn Fn(&str) + Send + Sync>;
 
-/// Durability of what was appended: who needs it asks, whether the log has it already or not.
+/// Contention class for waits for durability: counts every request, also one for log that is
+/// already durable.
 pub static DURABLE: Class = Class::new("log.durable");
 static DURABLE_WAITERS: Class = Class::new("log.durable_waiters");
 static BELL: Class = Class::new("log.bell");
-/// The lists of hooks, of the log's room, too.
+/// The lists of hooks, including those of `Room`.
 pub(super) static HOOKS: Class = Class::new("log.hooks");
 
-/// See the module's text.
+/// The shared state of the log.
 pub(super) struct Shared {
     pub(super) ring: Ring,
     pub(super) segments: Segments,
     pub(super) room: Room,
     durable: CachePadded<AtomicU64>,
     requested: CachePadded<AtomicU64>,
-    /// Syncs of the log's files so far.
+    /// Number of syncs of the log's files.
     syncs: AtomicU64,
     sleeping: AtomicBool,
     stopping: AtomicBool,
-    /// The flusher has ended: the ring is not drained any more.
+    /// The flusher has ended, so the ring is no longer drained.
     closed: AtomicBool,
-    /// A lack of space is waited for.
+    /// Appends wait when the disk is full, instead of failing.
     waits_for_space: AtomicBool,
-    /// Whether the sleeping flusher was woken.
+    /// True if the sleeping flusher was woken.
     rung: Monitor<bool>,
-    failure: OnceLock<Told>,
-    /// How many threads wait for `durable` to grow.
+    failure: OnceLock<FailureReason>,
+    /// Number of threads waiting for `durable` to grow.
     waiters: Monitor<u32>,
     durable_hooks: Monitor<Vec<DurableHook>>,
     failed_hooks: Monitor<Vec<FailedHook>>,
@@ -85,14 +88,14 @@ impl Shared {
     }
 
     pub(super) fn durable(&self) -> u64 {
-        // Acquire: pairs with the Release store in `set_durable`: who sees the place also sees what
-        // the flusher did before, such as entering the segment that holds it.
+        // Acquire: pairs with the Release store in `set_durable`. A thread that sees the LSN also
+        // sees what the flusher did before, such as entering the segment that holds it.
         self.durable.load(Ordering::Acquire)
     }
 
     /// Counts a sync. Flusher only.
     pub(super) fn count_sync(&self) {
-        // Relaxed, here and in `syncs`: a count that orders nothing.
+        // Relaxed, here and in `syncs`: a counter that orders nothing.
         self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -101,65 +104,66 @@ impl Shared {
     }
 
     pub(super) fn requested(&self) -> u64 {
-        // Relaxed: the fences in `sleep_unless` and `wake` see to it that no request is slept over.
+        // Relaxed: the fences in `sleep_unless` and `wake` ensure that the flusher does not sleep
+        // through a request.
         self.requested.load(Ordering::Relaxed)
     }
 
-    /// Whether so many bytes in the ring are reason to write although nobody asks.
+    /// Returns true if the ring is full enough for a write that nobody requested.
     pub(super) fn is_half_full(&self, filled: u64) -> bool {
         filled > self.ring.capacity() / 2
     }
 
-    /// Asks for durability up to `upto`.
+    /// Requests durability up to `upto`.
     pub(super) fn request(&self, upto: u64) {
-        // Relaxed: a value that is there already was put by someone who also sees to the flusher's
-        // waking.
+        // Relaxed: the thread that stored the current value also wakes the flusher.
         if upto <= self.requested.load(Ordering::Relaxed) {
             return;
         }
-        // A request above what is reserved could not be met.
+        // A request above the reserved LSN could never be met.
         let upto = upto.min(self.ring.reserved());
         // Relaxed: see `requested`.
         self.requested.fetch_max(upto, Ordering::Relaxed);
         self.wake();
     }
 
-    /// Wakes the flusher if it sleeps. After the store that makes work for it.
+    /// Wakes the flusher if it sleeps. Call this after the store that creates work for it.
     pub(super) fn wake(&self) {
         // SeqCst: pairs with the fence in `sleep_unless`; see there.
         fence(Ordering::SeqCst);
-        // Relaxed: the fences order it. The flusher alone stores it.
+        // Relaxed: the fences order it. Only the flusher stores it.
         if self.sleeping.load(Ordering::Relaxed) {
             *self.rung.lock() = true;
             self.rung.notify_one();
         }
     }
 
-    /// Puts the calling thread, which is the flusher, to sleep until it is woken, unless `work`
-    /// finds some.
+    /// Parks the calling thread, which must be the flusher, until it is woken. Returns at once if
+    /// `work` returns true.
     pub(super) fn sleep_unless(&self, work: impl Fn() -> bool) {
-        // Relaxed: the fence orders it before the look for work.
+        // Relaxed: the fence orders it before the check for work.
         self.sleeping.store(true, Ordering::Relaxed);
-        // SeqCst: the flusher stores `sleeping`, then looks for work; another thread makes work
-        // (`request`, `Ring::reserve`, `stop`), then loads `sleeping` in `wake`. Each has such a
-        // fence between the two; whose comes later sees the other's store, so work is never left to
-        // a sleeper. Without one of them both may miss.
+        // SeqCst: pairs with the fence in `wake`. The flusher stores `sleeping`, then checks for
+        // work. Another thread creates work (`request`, `Ring::reserve`, `stop`), then loads
+        // `sleeping` in `wake`. Each has this fence in between. The thread whose fence comes later
+        // sees the other's store, so the flusher never sleeps while there is work. Without either
+        // fence both could miss.
         fence(Ordering::SeqCst);
         if !work() {
-            // The bell may have been rung between the look and here, or be left from a time when
-            // there was work.
+            // The bell may have been rung after the check for work. It may also be left over from
+            // an earlier time when there was work.
             let mut rung = self.rung.lock();
             while !std::mem::take(&mut *rung) {
                 rung = self.rung.wait(rung);
             }
         }
-        // Relaxed: only for `wake` to save ringing; a wake-up for nothing is harmless.
+        // Relaxed: it only saves `wake` the ringing. A spurious wake-up is harmless.
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
     /// Asks all threads of the log to end.
     pub(super) fn stop(&self) {
-        // Release: pairs with the Acquire in `stopping`. The fence in `wake` orders it, too; see
+        // Release: pairs with the Acquire in `stopping`. The fence in `wake` also orders it; see
         // `sleep_unless`.
         self.stopping.store(true, Ordering::Release);
         self.wake();
@@ -167,15 +171,16 @@ impl Shared {
     }
 
     pub(super) fn stopping(&self) -> bool {
-        // Acquire: pairs with the Release in `stop`: who sees it sees all that was appended before.
+        // Acquire: pairs with the Release in `stop`. A thread that sees it also sees everything
+        // appended before.
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Says that the flusher has ended, and lets go all who wait for it.
+    /// Marks the flusher as ended, and wakes all its waiters.
     pub(super) fn close(&self) {
-        // Release: pairs with the Acquire in `closed`. We store it, then `wake_waiting` looks,
-        // after its fence, at the count of those who wait for room; such a one counts itself, then,
-        // after a fence, looks here: one sees the other.
+        // Release: pairs with the Acquire in `closed`. We store it, then `wake_waiting` loads,
+        // after its fence, the number of threads waiting for space. A waiter counts itself, then,
+        // after a fence, loads this flag. One of the two sees the other.
         self.closed.store(true, Ordering::Release);
         self.ring.wake_waiting();
         {
@@ -195,8 +200,8 @@ impl Shared {
         self.waits_for_space.load(Ordering::Relaxed)
     }
 
-    /// Why nothing will become durable any more, if so.
-    pub(super) fn over(&self) -> Option<Told> {
+    /// Returns the reason if nothing will become durable any more.
+    pub(super) fn over(&self) -> Option<FailureReason> {
         self.failure
             .get()
             .cloned()
@@ -204,12 +209,11 @@ impl Shared {
     }
 
     fn closed(&self) -> bool {
-        // Acquire: pairs with the Release in `close`; see there. The last `durable` is then seen
-        // too.
+        // Acquire: pairs with the Release in `close`. The caller then also sees the last `durable`.
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Blocks until what ends at `end` has room in the ring; false if the log was closed before.
+    /// Blocks until the ring has space up to `end`. Returns false if the log was closed first.
     #[cold]
     pub(super) fn wait_for_room(&self, end: u64, caller: &'static Location<'static>) -> bool {
         RING.timed(caller, || self.ring.wait_for_room(end, || self.wake(), || self.closed()))
@@ -248,11 +252,11 @@ impl Shared {
         outcome
     }
 
-    /// Publishes that all before `lsn` is on the disk. Flusher only.
+    /// Publishes that everything before `lsn` is on disk. Called by the flusher only.
     pub(super) fn set_durable(&self, lsn: u64) {
         // Release: pairs with the Acquire load in `durable`.
         self.durable.store(lsn, Ordering::Release);
-        // Who waits has looked at `durable` under the lock: before our store, and then it is
+        // A waiter checks `durable` under the lock: either before our store, and then it is
         // counted, or after it.
         if *self.waiters.lock() > 0 {
             self.waiters.notify_all();
@@ -262,9 +266,9 @@ impl Shared {
         }
     }
 
-    /// Marks the log as failed, for good. By the log's own threads.
-    pub(super) fn fail(&self, (kind, reason): Told) {
-        // Under the lock of the hooks, so that each hook is called exactly once.
+    /// Marks the log as failed, permanently. Called by the log's own threads.
+    pub(super) fn fail(&self, (kind, reason): FailureReason) {
+        // Hold the lock of the hooks, so that each hook is called exactly once.
         let hooks = self.failed_hooks.lock();
         if self.failure().is_some() {
             return;
@@ -281,7 +285,7 @@ impl Shared {
         }
     }
 
-    /// Runs a thread of the log; a panic of it fails the log.
+    /// Runs a thread of the log. A panic in it fails the log.
     pub(super) fn or_fail(&self, doing: &str, work: impl FnOnce()) {
         if let Err(message) = caught(work) {
             self.fail((

@@ -1,5 +1,5 @@
-//! A piece of the log as bytes: read out of the segments of a log that may be growing, and put into
-//! new ones.
+//! A range of the log as raw bytes: read from the segments of a log that may be growing, and
+//! written to new segments.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::WalError;
 use super::record::{HEADER, Header};
 use super::segment::{self, STRIDE, Source};
 
-/// Reads pieces of a log.
+/// Reads ranges of a log.
 pub(crate) struct Span {
     source: Source,
 }
@@ -22,14 +22,14 @@ impl Span {
         Self { source }
     }
 
-    /// Bytes of log in a segment.
+    /// Returns the bytes of log per segment.
     pub(crate) fn segment_size(&self) -> u64 {
         self.source.size()
     }
 
-    /// Gives `sink` the log from `from` to `to` in order, in runs of whole records, each verified.
-    /// Both must be places where a record ends or begins, and the log between them durable and safe
-    /// from truncation; it may grow behind `to` meanwhile.
+    /// Passes the log from `from` to `to` to `sink`, in order, in runs of complete verified
+    /// records. Both LSNs must be record boundaries. The log between them must be durable and safe
+    /// from truncation. It may grow beyond `to` meanwhile.
     pub(crate) fn read<E: From<WalError>>(
         &mut self,
         from: Lsn,
@@ -65,8 +65,8 @@ impl Span {
     }
 }
 
-/// How many bytes of `window`, which starts at `at` in the log, are whole records; an error is the
-/// start of a bad one.
+/// Returns how many bytes of `window` are complete records; the window starts at LSN `at`. The
+/// error is the start of an invalid record.
 fn whole_records(window: &[u8], at: u64) -> Result<usize, u64> {
     let mut used = 0;
     while window.len() - used >= HEADER {
@@ -84,7 +84,7 @@ fn whole_records(window: &[u8], at: u64) -> Result<usize, u64> {
     Ok(used)
 }
 
-/// Segments that are being filled with a piece of log.
+/// Segments that are being filled with a range of the log.
 pub(crate) struct Restored {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -93,7 +93,7 @@ pub(crate) struct Restored {
 }
 
 impl Restored {
-    /// Makes segments of zeros for the log from `from` to `to`, and for what will be appended next.
+    /// Creates zeroed segments for the log from `from` to `to`, and for the appends that follow.
     pub(crate) fn create(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -109,7 +109,7 @@ impl Restored {
         Ok(Self { disk, dir: dir.to_owned(), size, starts })
     }
 
-    /// Writes a piece to its place.
+    /// Writes bytes at their LSN.
     pub(crate) fn write(&self, at: Lsn, bytes: &[u8]) -> io::Result<()> {
         let mut source = Source::new(self.disk.clone(), self.dir.clone(), self.size);
         source.pieces(at.0, at.0 + bytes.len() as u64, &mut |file, offset, lsn, n| {
@@ -118,7 +118,7 @@ impl Restored {
         })
     }
 
-    /// Makes it durable.
+    /// Makes the segments durable.
     pub(crate) fn finish(self) -> io::Result<()> {
         for start in self.starts {
             self.disk.open(&segment::path(&self.dir, start), Open::Existing)?.sync_data()?;

@@ -1,5 +1,5 @@
-//! Additions: several transactions add to the same integers at once, and each is undone by itself,
-//! in any order, from memory, from the log, and by recovery.
+//! Additions: several transactions add to the same integers concurrently. Each is undone
+//! independently, in any order, from memory, from the log, and by recovery.
 
 use crate::check::assert_sound;
 use crate::common::{World, config};
@@ -12,7 +12,7 @@ use clearway_types::{Lsn, TreeId};
 
 const TREE: TreeId = TreeId(1);
 const KEY: &[u8] = b"key";
-/// Values: in a leaf, nearly filling a cell, in overflow pages.
+/// Value sizes: in a leaf, nearly filling a cell, in overflow pages.
 const LENGTHS: [usize; 3] = [24, 1900, 20_000];
 
 pub fn addends(all: &[(u16, u8, i64)]) -> Addends {
@@ -47,7 +47,7 @@ fn update(world: &mut World, log: &mut TxnLog, value: &[u8]) {
     assert!(world.run(0, |s| s.update(log, TxnMode::Logged, TREE, KEY, value)).unwrap());
 }
 
-/// What the rollback has told.
+/// Returns the additions that the rollback has reported.
 fn rollback(world: &mut World, log: &mut TxnLog, to: usize) -> Vec<Addends> {
     let mut told = Vec::new();
     let mut undone = |tree, key: &[u8], addends: &Addends| {
@@ -84,7 +84,7 @@ fn ended(mut world: World, disk: &MemDisk, expected: &[u8]) {
 }
 
 #[test]
-fn increment_says_what_it_did_and_shows_the_value() {
+fn increment_reports_its_result() {
     for len in LENGTHS {
         let disk = MemDisk::new();
         let base = vec![0xfe; len];
@@ -105,7 +105,7 @@ fn increment_says_what_it_did_and_shows_the_value() {
         assert_eq!(run(KEY, &mut log, &mut |_| None), Incremented::Refused);
         let nothing = Addends::default();
         assert_eq!(run(KEY, &mut log, &mut |_| Some(nothing)), Incremented::Done(nothing));
-        // An attempt that is made again shows the value again.
+        // A repeated attempt sees the value again.
         shown.dedup();
         assert!(shown == [base.clone(), sum(&base, &[one])]);
         assert_eq!(log.mark(), 2, "only additions are logged");
@@ -115,7 +115,7 @@ fn increment_says_what_it_did_and_shows_the_value() {
 }
 
 #[test]
-fn an_addition_behind_the_value_is_refused() {
+fn addition_out_of_bounds_is_refused() {
     for len in [24, 5000] {
         let mut world = with_row(&MemDisk::new(), 1 << 20, &vec![7; len]);
         let mut log = begin(&world);
@@ -128,7 +128,7 @@ fn an_addition_behind_the_value_is_refused() {
     }
 }
 
-/// Each of two transactions that add in turn ends in each way, in both orders.
+/// Two transactions that add in turn each end in each way, in both orders.
 fn a_rollback_subtracts(len: usize, memory: usize) {
     for (ends, second_first) in [(0, false), (1, false), (2, false), (0, true), (3, true)] {
         let disk = MemDisk::new();
@@ -162,14 +162,14 @@ fn a_rollback_subtracts(len: usize, memory: usize) {
 }
 
 #[test]
-fn a_rollback_subtracts_what_the_transaction_has_added() {
+fn rollback_subtracts_the_transactions_additions() {
     for len in LENGTHS {
         a_rollback_subtracts(len, 1 << 20);
         a_rollback_subtracts(len, 0);
     }
 }
 
-/// A crash with two transactions that have added to a row, of which one is committed.
+/// A crash with two transactions that have added to a row, one of them committed.
 fn losers_are_subtracted(len: usize, committed: usize) {
     let disk = MemDisk::new();
     let base = vec![0xff; len];
@@ -189,15 +189,15 @@ fn losers_are_subtracted(len: usize, committed: usize) {
 }
 
 #[test]
-fn recovery_subtracts_what_losers_have_added() {
+fn recovery_subtracts_the_losers_additions() {
     for len in LENGTHS {
         losers_are_subtracted(len, 0);
         losers_are_subtracted(len, 1);
     }
 }
 
-/// Whoever changes a value after another one has added to it is undone first, whatever their ids.
-/// Row locks that are given up before their transaction ends lead to such logs.
+/// A transaction that changes a value after another has added to it is undone first, whatever their
+/// ids. Row locks released before the end of their transaction lead to such logs.
 fn losers_are_undone_newest_record_first() {
     let disk = MemDisk::new();
     let base = [7; 24];
@@ -217,7 +217,7 @@ fn recovery_undoes_the_newest_record_first() {
     losers_are_undone_newest_record_first();
 }
 
-/// `prior` of the only key that has one.
+/// Checks `prior` of the only key that has one.
 fn assert_image(world: &mut World, log: &TxnLog, expected: &[Prior<'_>]) {
     let mut found = 0;
     let all = world.run(0, |s| {
@@ -232,7 +232,7 @@ fn assert_image(world: &mut World, log: &TxnLog, expected: &[Prior<'_>]) {
 }
 
 #[test]
-fn images_tell_additions_unless_there_was_another_change() {
+fn images_report_additions_or_the_old_value() {
     for len in LENGTHS {
         let disk = MemDisk::new();
         let base = vec![3; len];
@@ -249,7 +249,7 @@ fn images_tell_additions_unless_there_was_another_change() {
         assert_image(&mut world, &log, &[Prior::Added(&two), Prior::Added(&one)]);
         let sums: Vec<Addend> = addends(&[(0, 2, -1), (9, 4, 6)]).iter().collect();
         assert_eq!(replaced(&mut world, &log), Replaced::Added(sums));
-        // The other one ends before the key can be changed in another way.
+        // The other transaction ends before the key can be changed in another way.
         world.stores[0].commit_local(other);
         let before = sum(&base, &[addends(&[(9, 4, 70)])]);
         update(&mut world, &mut log, &[1; 50]);
@@ -271,7 +271,7 @@ fn images_tell_additions_unless_there_was_another_change() {
 }
 
 #[test]
-fn additions_of_which_memory_has_a_part_are_unknown() {
+fn partly_spilled_additions_are_unknown() {
     let mut world = with_row(&MemDisk::new(), 0, &[3; 24]);
     let mut log = begin(&world);
     add(&mut world, &mut log, addends(&[(9, 4, 1)]));
@@ -291,10 +291,10 @@ fn an_addition_to_a_fresh_tree_has_no_undo() {
     ended(world, &disk, &sum(&[0; 24], &[one]));
 }
 
-/// The room in the log that an addition pledges is enough for its undo, however far apart the
-/// integers are, and however little of the undo record's bytes says so.
+/// The log space that an addition reserves is enough for its undo, however far apart the integers
+/// are, and however few bytes the undo record has.
 #[test]
-fn a_rollback_has_the_room_in_the_log_that_it_needs() {
+fn rollback_has_enough_log_space() {
     for len in LENGTHS {
         let disk = MemDisk::new();
         let base = vec![5; len];
@@ -320,7 +320,7 @@ fn a_rollback_has_the_room_in_the_log_that_it_needs() {
     }
 }
 
-/// A record of no page changes with the undo of an addition, by a transaction of its own.
+/// Returns a record without page changes, with the undo of an addition, by a separate transaction.
 fn record_of_addition(world: &World, prev: Lsn, addends: &[u8]) -> Vec<u8> {
     let mut record = vec![1, 1, 0, 0];
     record.extend_from_slice(&world.node.alloc_txn_id().0.to_le_bytes());
@@ -334,9 +334,9 @@ fn record_of_addition(world: &World, prev: Lsn, addends: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The checksum is right, the content is not: a start and `check` name the record's place.
+/// The checksum is right but the content is not: a start and `check` name the record's place.
 #[test]
-fn a_malformed_addition_in_the_log_is_an_error_with_its_place() {
+fn malformed_addition_error_names_its_place() {
     let whole = [0, 0, 2, 1, 0];
     let malformed: [&[u8]; 5] =
         [&[], &[0, 0, 3, 1, 0, 0], &[0, 0, 9, 1, 0], &whole[..4], &whole.repeat(5)];
@@ -357,9 +357,9 @@ fn a_malformed_addition_in_the_log_is_an_error_with_its_place() {
     }
 }
 
-/// An addition that does not fit its value is damage that has the page's name.
+/// An addition that does not fit its value is damage that is reported with the page's name.
 #[test]
-fn an_addition_beyond_the_value_in_the_log_is_damage() {
+fn logged_addition_out_of_bounds_is_damage() {
     let disk = MemDisk::new();
     let world = with_row(&disk, 0, &[0; 24]);
     world.node.wal().append(&[&record_of_addition(&world, Lsn(0), &[23, 0, 2, 1, 0])]);
@@ -370,7 +370,7 @@ fn an_addition_beyond_the_value_in_the_log_is_damage() {
     assert!(error.to_string().contains("shorter than its undo says"), "{error}");
 }
 
-/// With each of these bugs planted, a test above fails (built with `--cfg shuttle` only).
+/// With each of these injected bugs, a test above fails (only in builds with `--cfg shuttle`).
 #[cfg(shuttle)]
 #[test]
 fn canaries_are_found() {

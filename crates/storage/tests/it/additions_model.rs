@@ -1,7 +1,8 @@
-//! A model of transactions that add to the same integers at once, and change keys in other ways
-//! when nobody else has added to them; crashes at any moment, in recovery too.
+//! A model of transactions that add to the same integers concurrently, and change keys in other
+//! ways when no other transaction has added to them. It crashes at any moment, also during
+//! recovery.
 //!
-//! The keys' holders are what row locks see to: a key has one holder, or several that only add.
+//! The holders of a key stand for row locks: a key has one holder, or several that only add.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ const KEYS: u64 = 12;
 
 enum What {
     Add(Addends),
-    /// The new value; none: it is deleted.
+    /// The new value; `None` if the key is deleted.
     Set(Option<Vec<u8>>),
 }
 
@@ -56,13 +57,14 @@ struct Run<'r> {
     world: World,
     random: &'r Random,
     txns: Vec<Option<Txn>>,
-    /// All committed states, oldest first, each with where its commit record ends.
+    /// All committed states, oldest first, each with the end of its commit record.
     history: Vec<(Lsn, Model)>,
-    /// Whether all undo stays in memory.
+    /// True if all undo stays in memory.
     all_in_memory: bool,
 }
 
-/// Short, nearly as long as a cell, in overflow pages; never shorter than an integer at offset 30.
+/// Short, nearly as long as a cell, or in overflow pages; never too short for an integer at offset
+/// 30.
 fn value(random: &Random) -> Vec<u8> {
     let len = match random.below(6) {
         0 => 9_000 + random.below(9_000),
@@ -73,7 +75,7 @@ fn value(random: &Random) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(7) ^ salt).collect()
 }
 
-/// Integers at fixed places that do not overlap, and one at the end of the value.
+/// Integers at fixed offsets that do not overlap, and one at the end of the value.
 fn draw(random: &Random, len: usize) -> Addends {
     let places = [(0, 2), (2, 8), (11, 4), (len as u16 - 8, 8)];
     let mut chosen = Vec::new();
@@ -88,7 +90,7 @@ fn draw(random: &Random, len: usize) -> Addends {
 }
 
 impl Run<'_> {
-    /// What the tree must hold now.
+    /// Returns what the tree must contain now.
     fn now(&self) -> Model {
         let mut model = self.history.last().map(|(_, model)| model.clone()).unwrap_or_default();
         self.txns.iter().flatten().for_each(|txn| txn.apply(&mut model));
@@ -147,7 +149,8 @@ impl Run<'_> {
         self.txns[at] = Some(txn);
     }
 
-    /// Undoes all but the first `to` changes, and hears of each addition among them once.
+    /// Undoes all changes except the first `to`, and expects each of their additions to be reported
+    /// once.
     fn rollback(&mut self, txn: &mut Txn, to: usize) {
         let mut told = Vec::new();
         let log = &mut txn.log;
@@ -178,8 +181,8 @@ impl Run<'_> {
         }
     }
 
-    /// What `images` tells of a transaction: what it has added to keys that it has only added to,
-    /// and the committed values of the others, which nobody else has changed.
+    /// Checks `images` of a transaction: its additions to keys that it has only added to, and the
+    /// committed values of its other keys, which no other transaction has changed.
     fn check_images(&mut self, at: usize) {
         let (Some(txn), Some((_, committed))) = (&self.txns[at], self.history.last()) else {
             return;
@@ -253,7 +256,7 @@ fn open(disk: &MemDisk, undo_memory: usize) -> Result<World, OpenError> {
     World::open_with(disk, NodeConfig { undo_memory, ..config(1, 48) })
 }
 
-/// Lives that end with a crash, each followed by starts that are killed.
+/// Runs lives that end with a crash, each followed by starts that are killed.
 pub fn run(seed: u64, lives: u64, most_steps: u64) {
     let random = Random::new(seed);
     let undo_memory = [1 << 20, 400, 0][seed as usize % 3];
@@ -295,7 +298,7 @@ pub fn run(seed: u64, lives: u64, most_steps: u64) {
 }
 
 #[test]
-fn additions_by_several_transactions_are_undone_one_by_one() {
+fn concurrent_additions_are_undone_individually() {
     for seed in 0..30 {
         run(seed, 4, 400);
     }

@@ -1,5 +1,5 @@
-//! Backups taken while partitions work, and of directories that nobody has open: what is restored
-//! is what was committed up to the backup's end, and nothing else.
+//! Backups taken while partitions work, and of directories that no process has open. A restore
+//! contains exactly what was committed up to the backup's end.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -26,12 +26,12 @@ pub fn arc(disk: &MemDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
-/// Restores into `db` of a new disk, and opens that.
+/// Restores into `db` on a new disk, and opens it.
 fn restored(disk: &MemDisk, target: &Path) -> (MemDisk, BackupReport, World) {
     let fresh = MemDisk::new();
     copy_dir(disk, &fresh, target);
     let report = backup::restore(arc(&fresh), target, Path::new("db"), &mut go_on).unwrap();
-    // What was restored is durable.
+    // The restored data is durable.
     let fresh = fresh.crash(report.end.0);
     let world = World::open(&fresh, PARTITIONS, FRAMES).unwrap();
     (fresh, report, world)
@@ -51,7 +51,7 @@ pub fn copy_dir(from: &MemDisk, to: &MemDisk, dir: &Path) {
     }
 }
 
-/// A node with some committed rows and one transaction under way; the rows.
+/// Returns a node with some committed rows and one open transaction, and the rows.
 pub fn filled(disk: &MemDisk, rows: u32) -> (World, Model, TxnLog) {
     let mut world = World::open(disk, PARTITIONS, FRAMES).unwrap();
     world.run(0, |s| s.create_tree(TREE)).unwrap();
@@ -69,7 +69,7 @@ pub fn filled(disk: &MemDisk, rows: u32) -> (World, Model, TxnLog) {
     (world, model, open)
 }
 
-/// Invariants 1 and 2 of `backup`, and what they are for.
+/// Invariants 1 and 2 of `backup`, and their purpose.
 fn under_load(seed: u64) {
     let disk = MemDisk::new();
     let mut node = Node::open(arc(&disk), Path::new("db"), config(PARTITIONS, FRAMES)).unwrap();
@@ -77,7 +77,7 @@ fn under_load(seed: u64) {
     let (node, disk, stop) = (&node, &disk, &AtomicBool::new(false));
     let (histories, targets) = std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Relaxed: only tells when to end.
+            // Relaxed: only signals the end.
             while !stop.load(Ordering::Relaxed) {
                 node.checkpoint().unwrap();
             }
@@ -134,14 +134,14 @@ fn under_load(seed: u64) {
 }
 
 #[test]
-fn a_backup_under_load_holds_exactly_what_was_committed_up_to_its_end() {
+fn backup_under_load_is_consistent_at_its_end() {
     for seed in 0..6 {
         under_load(seed);
     }
 }
 
 #[test]
-fn a_directory_that_a_crash_has_left_is_copied_as_recovery_would_make_it() {
+fn offline_backup_after_a_crash_recovers_correctly() {
     for seed in 0..8 {
         let disk = MemDisk::new();
         let (world, rows, open) = filled(&disk, 700);
@@ -162,7 +162,7 @@ fn a_directory_that_a_crash_has_left_is_copied_as_recovery_would_make_it() {
         let (_, _, mut found) = restored(&after, Path::new("copy"));
         assert!(as_model(found.all(0, TREE, false)) == rows, "seed {seed}");
         found.node.shutdown();
-        // And the source starts as if nothing had been.
+        // The source still starts normally.
         let mut source = World::open(&after, PARTITIONS, FRAMES).unwrap();
         assert!(as_model(source.all(0, TREE, false)) == rows, "seed {seed}");
         source.node.shutdown();
@@ -172,7 +172,7 @@ fn a_directory_that_a_crash_has_left_is_copied_as_recovery_would_make_it() {
 }
 
 #[test]
-fn a_directory_in_use_or_of_something_else_is_not_copied_offline() {
+fn offline_backup_refuses_foreign_or_open_directories() {
     let disk = MemDisk::new();
     let (world, _, _open) = filled(&disk, 10);
     let take = |dir: &str| {
@@ -185,12 +185,12 @@ fn a_directory_in_use_or_of_something_else_is_not_copied_offline() {
     world.node.shutdown();
 }
 
-/// Invariant 2: what a backup needs stays, and is let go when it has ended.
+/// Invariant 2: log that a backup needs is kept until the backup has ended.
 #[test]
 fn checkpoints_keep_the_log_that_a_backup_needs() {
     let disk = MemDisk::new();
     let (mut world, _, open) = filled(&disk, 50);
-    // An open transaction would keep the log by itself.
+    // An open transaction would also keep the log.
     world.stores[0].commit_local(open);
     let segments = || disk.list(Path::new("db/wal")).unwrap().len();
     let oldest = || disk.list(Path::new("db/wal")).unwrap()[0].clone();
@@ -224,7 +224,7 @@ fn checkpoints_keep_the_log_that_a_backup_needs() {
 }
 
 #[test]
-fn there_is_one_backup_at_a_time_and_one_that_is_cancelled_is_none() {
+fn backups_are_exclusive_and_cancellable() {
     let disk = MemDisk::new();
     let (world, rows, _open) = filled(&disk, 300);
     let node = &world.node;

@@ -1,5 +1,5 @@
-//! Backups and disks that fail, fill up, or do not give back what was written: said with file and
-//! place, and never copied on.
+//! Backups and disks that fail, fill up, or return damaged data: errors name file and place, and
+//! damage is never copied.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn len(disk: &MemDisk, path: &Path) -> u64 {
     disk.open(path, Open::Existing).unwrap().len().unwrap()
 }
 
-/// A backup in `copy`, and nothing else on the disk.
+/// Returns a disk with a backup in `copy` and nothing else.
 fn only_a_backup() -> MemDisk {
     let disk = MemDisk::new();
     let (world, _, _open) = filled(&disk, 3000);
@@ -54,7 +54,7 @@ fn check(disk: &MemDisk) -> BackupError {
 
 /// Invariant 4.
 #[test]
-fn a_flipped_byte_anywhere_in_a_backup_is_found_and_placed() {
+fn flipped_byte_in_a_backup_is_located() {
     let backup = only_a_backup();
     for name in ["data/p0000.data", "data/p0002.data", "log"] {
         let path = Path::new("copy").join(name);
@@ -75,7 +75,7 @@ fn a_flipped_byte_anywhere_in_a_backup_is_found_and_placed() {
 }
 
 #[test]
-fn a_backup_that_is_cut_or_lacks_a_file_is_refused() {
+fn truncated_or_incomplete_backup_is_refused() {
     let backup = only_a_backup();
     for name in ["data/p0000.data", "log"] {
         let path = Path::new("copy").join(name);
@@ -106,12 +106,12 @@ fn a_backup_that_is_cut_or_lacks_a_file_is_refused() {
 
 /// Invariant 3.
 #[test]
-fn rot_in_the_database_is_not_copied() {
+fn damaged_database_is_not_backed_up() {
     for log in [false, true] {
         let disk = MemDisk::new();
         let (mut world, _, open) = filled(&disk, 500);
         world.node.checkpoint().unwrap();
-        // In a record of the open transaction, which the log is kept for; its padding has at most
+        // In a record of the open transaction, for which the log is kept; its padding is at most
         // seven bytes.
         let in_log = world.node.wal().durable().0 - 10;
         let (segment, inside) = (in_log / SEGMENT * SEGMENT, in_log % SEGMENT);
@@ -130,10 +130,9 @@ fn rot_in_the_database_is_not_copied() {
     }
 }
 
-/// Invariant 1: a page beyond the log's end tells that the log has lost what it had promised to
-/// keep.
+/// Invariant 1: a page beyond the log's end proves that the log has lost acknowledged data.
 #[test]
-fn a_page_that_is_newer_than_the_log_is_an_error() {
+fn page_newer_than_the_log_is_an_error() {
     let disk = MemDisk::new();
     let (mut world, _, _open) = filled(&disk, 2000);
     world.node.checkpoint().unwrap();
@@ -159,7 +158,7 @@ fn a_page_that_is_newer_than_the_log_is_an_error() {
     world.node.shutdown();
 }
 
-/// A disk with little room for what lies below one directory.
+/// A disk with little space below one directory.
 struct Full {
     below: &'static str,
     room: Arc<AtomicI64>,
@@ -177,7 +176,7 @@ impl Intercept for Full {
 }
 
 #[test]
-fn a_full_disk_at_the_target_ends_the_backup_and_nothing_else() {
+fn full_target_disk_fails_only_the_backup() {
     let inner = MemDisk::new();
     let room = Arc::new(AtomicI64::new(40_000));
     let full =

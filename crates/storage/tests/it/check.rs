@@ -1,4 +1,4 @@
-//! `check` finds what is wrong with a directory, says where, and changes nothing of it.
+//! `check` finds damage in a directory, says where, and changes nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub fn try_check(disk: &MemDisk) -> Result<Report, OpenError> {
     Ok(checker.finish())
 }
 
-/// Checks a directory that nobody has.
+/// Checks a directory that no process has open.
 pub fn check(disk: &MemDisk) -> Report {
     try_check(disk).unwrap()
 }
@@ -102,7 +102,7 @@ fn put(disk: &MemDisk, no: u32, page: &[u8; PAGE_SIZE]) {
     data(disk, 1).write_all_at(page, u64::from(no) * PAGE_SIZE as u64).unwrap();
 }
 
-/// Changes a page of partition 1 so that its checksum is right.
+/// Changes a page of partition 1 and fixes its checksum.
 fn change(disk: &MemDisk, no: u32, change: impl FnOnce(&mut [u8; PAGE_SIZE])) {
     let mut bytes = page(disk, no);
     change(&mut bytes);
@@ -118,7 +118,7 @@ fn u16_at(page: &[u8], at: usize) -> usize {
     usize::from(u16::from_le_bytes(page[at..at + 2].try_into().unwrap()))
 }
 
-/// The first page of partition 1 of a kind for which `which` holds.
+/// Returns the first page of partition 1 with the given kind that satisfies `which`.
 fn find(disk: &MemDisk, kind: u8, which: impl Fn(&[u8]) -> bool) -> u32 {
     let count = (data(disk, 1).len().unwrap() / PAGE_SIZE as u64) as u32;
     (2..count)
@@ -126,7 +126,7 @@ fn find(disk: &MemDisk, kind: u8, which: impl Fn(&[u8]) -> bool) -> u32 {
         .expect("there is such a page")
 }
 
-/// What is told of partition 1's page `no`.
+/// Returns the findings about page `no` of partition 1.
 fn told(disk: &MemDisk, no: u32) -> String {
     let report = check(disk);
     assert!(!report.is_sound());
@@ -145,13 +145,13 @@ fn told(disk: &MemDisk, no: u32) -> String {
 }
 
 #[track_caller]
-fn assert_told(disk: &MemDisk, no: u32, what: &str) {
+fn assert_reported(disk: &MemDisk, no: u32, what: &str) {
     let told = told(disk, no);
     assert!(told.contains(what), "{told}");
 }
 
 #[test]
-fn a_sound_directory_is_sound_and_stays_as_it_is() {
+fn check_does_not_change_a_sound_directory() {
     let disk = closed();
     let before = disk.operations();
     let report = assert_sound(&disk);
@@ -162,7 +162,7 @@ fn a_sound_directory_is_sound_and_stays_as_it_is() {
 }
 
 #[test]
-fn what_a_crash_leaves_is_recovered_beside_the_directory() {
+fn check_recovers_outside_the_directory() {
     let (disk, world) = filled();
     let lsn = world.node.wal().appended();
     world.node.wal().wait_durable(lsn).unwrap();
@@ -175,7 +175,7 @@ fn what_a_crash_leaves_is_recovered_beside_the_directory() {
 }
 
 #[test]
-fn a_directory_in_use_or_of_others_is_refused() {
+fn open_or_foreign_directory_is_refused() {
     let (disk, world) = filled();
     assert!(matches!(try_check(&disk), Err(OpenError::InUse(_))));
     world.node.shutdown();
@@ -187,13 +187,13 @@ fn a_directory_in_use_or_of_others_is_refused() {
 }
 
 #[test]
-fn pages_in_each_others_place_are_told() {
+fn swapped_pages_are_reported() {
     let disk = closed();
     let (a, b) = (find(&disk, 2, |p| p[30] == 0), find(&disk, 3, |_| true));
     let (page_a, page_b) = (page(&disk, a), page(&disk, b));
     put(&disk, a, &page_b);
     put(&disk, b, &page_a);
-    assert_told(
+    assert_reported(
         &disk,
         a,
         &format!(
@@ -202,17 +202,17 @@ fn pages_in_each_others_place_are_told() {
             1u64 << 32 | u64::from(b)
         ),
     );
-    assert_told(&disk, b, "page id");
+    assert_reported(&disk, b, "page id");
 }
 
 #[test]
-fn what_is_cut_off_is_told() {
+fn truncated_file_is_reported() {
     let disk = closed();
     let pages = u32_at(&page(&disk, 0), 36);
     let leaf = find(&disk, 2, |p| p[30] == 0 && p[PAGE_SIZE - 9..].iter().any(|b| *b != 0));
     data(&disk, 1).set_len((u64::from(leaf) + 1) * PAGE_SIZE as u64 - 10).unwrap();
-    assert_told(&disk, 0, &format!("{pages} pages expected in the file, {} found", leaf + 1));
-    assert_told(&disk, leaf, "checksum");
+    assert_reported(&disk, 0, &format!("{pages} pages expected in the file, {} found", leaf + 1));
+    assert_reported(&disk, leaf, "checksum");
     disk.remove("db/data/p0001.data".as_ref()).unwrap();
     let report = check(&disk);
     let told: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
@@ -223,11 +223,11 @@ fn what_is_cut_off_is_told() {
 }
 
 #[test]
-fn lost_and_shared_pages_are_told() {
+fn lost_and_shared_pages_are_reported() {
     let disk = closed();
     let head = u32_at(&page(&disk, 0), 32);
     change(&disk, 0, |page| page[32..36].fill(0));
-    assert_told(&disk, head, "a use expected, none found");
+    assert_reported(&disk, head, "a use expected, none found");
     change(&disk, 0, |page| page[32..36].copy_from_slice(&head.to_le_bytes()));
     assert_sound(&disk);
 
@@ -241,11 +241,11 @@ fn lost_and_shared_pages_are_told() {
 }
 
 #[test]
-fn nodes_out_of_order_are_told() {
+fn unordered_nodes_are_reported() {
     type Change = fn(&mut [u8; PAGE_SIZE]);
     let damages: [(&str, Change); 6] = [
         ("a key above", |p| {
-            // The first two keys change places, with their hints.
+            // Swap the first two keys, with their hints.
             let (a, b): (Vec<u8>, Vec<u8>) = (p[48..54].into(), p[54..60].into());
             p[48..54].copy_from_slice(&b);
             p[54..60].copy_from_slice(&a);
@@ -262,7 +262,7 @@ fn nodes_out_of_order_are_told() {
         let no = find(&disk, 2, |p| (p[30] > 0) == inner && u16_at(p, 24) > 2 && p[31] < 8);
         let sound = page(&disk, no);
         if inner {
-            // Two children change places.
+            // Swap two children.
             let value = |slot: usize| {
                 let at = u16_at(&sound, 48 + 6 * slot);
                 at + 4 + u16_at(&sound, at)
@@ -273,11 +273,11 @@ fn nodes_out_of_order_are_told() {
                 p[a..a + 4].copy_from_slice(&children[1].to_le_bytes());
                 p[b..b + 4].copy_from_slice(&children[0].to_le_bytes());
             });
-            assert_told(&disk, children[0], what);
-            assert_told(&disk, children[1], "keys below");
+            assert_reported(&disk, children[0], what);
+            assert_reported(&disk, children[1], "keys below");
         } else {
             change(&disk, no, damage);
-            assert_told(&disk, no, what);
+            assert_reported(&disk, no, what);
         }
         put(&disk, no, &sound);
     }
@@ -285,41 +285,41 @@ fn nodes_out_of_order_are_told() {
 }
 
 #[test]
-fn levels_versions_and_lsns_are_told() {
+fn wrong_levels_versions_and_lsns_are_reported() {
     let disk = closed();
     let leaf = find(&disk, 2, |p| p[30] == 0);
     let sound = page(&disk, leaf);
     change(&disk, leaf, |p| p[8..16].copy_from_slice(&u64::MAX.to_le_bytes()));
-    assert_told(&disk, leaf, "an LSN up to the log's end");
+    assert_reported(&disk, leaf, "an LSN up to the log's end");
     put(&disk, leaf, &sound);
     change(&disk, leaf, |p| p[5] = 9);
-    assert_told(&disk, leaf, "kind 1 to 4 expected, 9 found");
+    assert_reported(&disk, leaf, "kind 1 to 4 expected, 9 found");
     let mut newer = sound;
     newer[4] = 2;
     let crc = crc32c::crc32c(&newer[4..]);
     newer[..4].copy_from_slice(&crc.to_le_bytes());
     put(&disk, leaf, &newer);
-    assert_told(&disk, leaf, "format version 0x1 expected, 0x2 found");
+    assert_reported(&disk, leaf, "format version 0x1 expected, 0x2 found");
     put(&disk, leaf, &sound);
     assert_sound(&disk);
 }
 
 #[test]
-fn broken_long_values_are_told() {
+fn broken_long_values_are_reported() {
     let disk = closed();
     let part = find(&disk, 3, |p| u32_at(p, 24) != 0);
     let sound = page(&disk, part);
     change(&disk, part, |p| p[28] ^= 0x40);
-    assert_told(&disk, part, "bytes of a value of");
+    assert_reported(&disk, part, "bytes of a value of");
     put(&disk, part, &sound);
     let next = u32_at(&sound, 24);
     change(&disk, part, |p| p[24..28].fill(0));
-    assert_told(&disk, part, "more bytes of a value of");
-    assert_told(&disk, next, "a use expected, none found");
+    assert_reported(&disk, part, "more bytes of a value of");
+    assert_reported(&disk, next, "a use expected, none found");
 }
 
 #[test]
-fn what_the_directory_says_is_checked() {
+fn directory_entries_are_checked() {
     let disk = closed();
     let root_at = |page: &[u8], slot: usize| {
         let at = u16_at(page, 48 + 6 * slot);
@@ -328,10 +328,10 @@ fn what_the_directory_says_is_checked() {
     let directory = page(&disk, 1);
     let (first, second) = (u32_at(&directory, root_at(&directory, 0)), root_at(&directory, 1));
     change(&disk, 1, |p| p[second..second + 4].copy_from_slice(&first.to_le_bytes()));
-    assert_told(&disk, first, "tree 7 has it and tree 8 refers to it, from page 1");
+    assert_reported(&disk, first, "tree 7 has it and tree 8 refers to it, from page 1");
 }
 
-/// Has the log end at `from`, as if all behind it had never been written.
+/// Makes the log end at `from`, as if nothing behind it had been written.
 fn cut_log(disk: &MemDisk, from: u64) {
     for name in disk.list("db/wal".as_ref()).unwrap() {
         let start = u64::from_str_radix(name.strip_suffix(".wal").unwrap(), 16).unwrap();
@@ -355,12 +355,12 @@ fn assert_refused(disk: &MemDisk, what: &str) {
     assert_eq!(disk.operations(), before, "the directory was changed");
 }
 
-/// A log that has lost its end without leaving a trace in it: the control file, or the double-write
-/// file, knows better.
+/// A log that has lost its end without a trace in it: the control file, or the double-write file,
+/// proves the loss.
 #[test]
-fn a_log_that_lost_its_end_is_refused() {
+fn log_that_lost_its_end_is_refused() {
     let (disk, mut world) = filled();
-    // A transaction that is open keeps the log from its first change on.
+    // An open transaction keeps the log from its first change on.
     let mut log = TxnLog::new(world.node.alloc_txn_id());
     world.run(0, |s| s.insert(&mut log, TxnMode::Logged, TREE, b"open", &[1; 100])).unwrap();
     world.run(0, |s| s.insert_autocommit(TREE, b"one", &[1; 100])).unwrap().unwrap();
@@ -384,10 +384,10 @@ fn a_log_that_lost_its_end_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// No bit of a page that is in use can change without being told, with its place; but for those
-    /// pages of which the double-write file still has a copy, which the next start mends.
+    /// Any flipped bit in a page in use is reported with its place. Exception: pages of which the
+    /// double-write file still has a copy; the next start repairs those.
     #[test]
-    fn every_flipped_bit_is_told(bits in prop::collection::vec(any::<prop::sample::Index>(), 12)) {
+    fn every_flipped_bit_is_reported(bits in prop::collection::vec(any::<prop::sample::Index>(), 12)) {
         thread_local!(static DISK: MemDisk = closed());
         let disk = DISK.with(|disk| disk.crash(0));
         let pages = u32_at(&page(&disk, 0), 36);

@@ -1,4 +1,4 @@
-//! What the tests of trees and recovery share: a node on a disk in memory, and a driver that
+//! Shared by the tests of trees and recovery: a node on an in-memory disk, and a driver that
 //! fetches and retries.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 pub struct World {
     pub node: Node,
     pub stores: Vec<Store>,
-    /// How often an attempt had to be made again.
+    /// Number of repeated attempts.
     pub retries: u64,
 }
 
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// All of a tree, in order or in reverse order.
+    /// Returns all entries of a tree, in ascending or descending order.
     pub fn all(
         &mut self,
         partition: usize,
@@ -108,14 +108,14 @@ impl Random {
     pub fn pick<T: Copy>(&self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }
-    /// Keys of several shapes, from a space that is small enough to be hit again.
+    /// Returns a key of one of several shapes, from a space small enough for repeated hits.
     pub fn key(&self, space: u64) -> Vec<u8> {
         let n = self.below(space);
         match n % 4 {
             0 => n.to_be_bytes().to_vec(),
             1 => format!("k{n:04}").into_bytes(),
             2 => [vec![b'p'; (n % 300) as usize], n.to_be_bytes().to_vec()].concat(),
-            // Long keys leave few children a node, and so make the tree high.
+            // Long keys leave few children per node, and so make the tree high.
             3 if n % 8 == 3 => [vec![b'q'; 1200], n.to_be_bytes().to_vec()].concat(),
             _ => [&[1][..], &(n ^ 1 << 63).to_be_bytes()].concat(),
         }

@@ -1,5 +1,4 @@
-//! Partitions run by threads of their own while checkpoints are taken, and a crash in the middle of
-//! it all.
+//! Partitions run by their own threads while checkpoints are taken, and a crash in the middle.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +34,8 @@ pub fn run<T>(
     }
 }
 
-/// Transactions of several changes each, some of them undone; all committed states in order.
+/// Runs transactions of several changes each, some of them undone; returns all committed states in
+/// order.
 pub fn work(node: &Node, store: &mut Store, random: &Random, ids: u64) -> Vec<(Lsn, Model)> {
     run(node, store, |s| s.create_tree(TREE));
     let mut model = Model::new();
@@ -76,7 +76,7 @@ fn concurrent_run(seed: u64) {
     let (node, stop) = (&node, &AtomicBool::new(false));
     let (histories, durable, after) = std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Relaxed: only tells when to end.
+            // Relaxed: only signals the end.
             while !stop.load(Ordering::Relaxed) {
                 node.checkpoint().unwrap();
             }

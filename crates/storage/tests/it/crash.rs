@@ -1,6 +1,6 @@
-//! Crashes at random moments, on a disk that loses any of the unsynced sectors: what was durable is
-//! there, committed transactions are whole, all others are gone; also if recovery is killed, again
-//! and again.
+//! Crashes at random moments, on a disk that loses any of the unsynced sectors. Durable data is
+//! there, committed transactions are complete, all others are gone. This also holds if recovery is
+//! killed repeatedly.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ use clearway_types::{Lsn, TreeId};
 const PARTITIONS: u16 = 2;
 const FRAMES: u32 = 48;
 const SPACE: u64 = 600;
-/// Each running transaction changes only keys whose last byte is its slot: what row locks would see
-/// to.
+/// Each running transaction changes only keys whose last byte is its slot, as row locks would
+/// ensure.
 const SLOTS: usize = 4;
 
 type State = BTreeMap<(usize, u32), Model>;
-/// Partition, tree, key, and what becomes of its value.
+/// Partition, tree, key, and the change of its value.
 type Change = (usize, u32, Vec<u8>, New);
 
 #[derive(Clone)]
@@ -29,8 +29,8 @@ enum New {
     Added(Addends),
 }
 
-/// Keys that all transactions add to, and nobody does anything else with. Some of their values have
-/// pages of their own.
+/// Keys that all transactions add to, and that nobody changes otherwise. Some of their values have
+/// overflow pages.
 const COUNTERS: u64 = 4;
 
 fn counter(n: u64) -> (Vec<u8>, Vec<u8>) {
@@ -42,7 +42,7 @@ fn random_addends(random: &Random) -> Addends {
     for (offset, width) in [(0, 2), (3, 4), (7, 8), (22, 8)] {
         if random.below(2) == 0 {
             let delta = random.below(u64::MAX) as i64;
-            // As an integer of that width has it.
+            // As an integer of that width would store it.
             let delta = delta << (64 - 8 * width) >> (64 - 8 * width);
             assert!(addends.push(Addend { offset, width: width as u8, delta }));
         }
@@ -50,7 +50,7 @@ fn random_addends(random: &Random) -> Addends {
     addends
 }
 
-/// A key of `slot`'s own; slot `SLOTS` is for changes that commit by themselves.
+/// A key that belongs to `slot`; slot `SLOTS` is for changes that commit by themselves.
 fn key_of(random: &Random, slot: usize) -> Vec<u8> {
     let mut key = random.key(SPACE);
     key.push(slot as u8);
@@ -61,18 +61,18 @@ struct Running {
     logs: Vec<TxnLog>,
     /// What it has changed so far.
     changes: Vec<Change>,
-    /// For each savepoint: marks in the logs, and how many changes there were.
+    /// For each savepoint: marks in the logs, and the number of changes.
     savepoints: Vec<(Vec<usize>, usize)>,
 }
 
 struct Run {
     world: World,
     random: Random,
-    /// All committed states, oldest first, each with where its commit record ends.
+    /// All committed states, oldest first, each with the end of its commit record.
     history: Vec<(Lsn, State)>,
     running: Vec<Option<Running>>,
     long: bool,
-    /// A tree that comes and goes, so that pages change hands.
+    /// A tree that is created and dropped, so that its pages are reused.
     scratch: Option<TreeId>,
     next_tree: u32,
 }
@@ -136,7 +136,8 @@ impl Run {
         self.running[slot] = Some(running);
     }
 
-    /// Adds to a counter, whoever else has; alone: by a transaction that is one record.
+    /// Adds to a counter, regardless of additions by others. With `alone`: by a transaction of one
+    /// record.
     fn add(&mut self, slot: usize, alone: bool) {
         let (partition, tree) =
             (self.random.below(PARTITIONS.into()) as usize, 1 + self.random.below(2) as u32);
@@ -196,7 +197,7 @@ impl Run {
             match several {
                 Some(_) => store.committed(log),
                 None if !log.is_empty() => lsn = Some(store.commit_local(log)),
-                // Nothing to undo, but perhaps something that was undone.
+                // Nothing to undo, but perhaps something was undone.
                 None => store.aborted(log),
             }
         }
@@ -302,7 +303,7 @@ fn state_of(world: &mut World) -> State {
     state
 }
 
-/// In two of three runs transactions may keep little or nothing in memory of what they changed.
+/// In two of three runs transactions keep little or nothing of their undo in memory.
 fn open(disk: &MemDisk, seed: u64) -> Result<World, OpenError> {
     let undo_memory = [1 << 20, 2000, 0][seed as usize % 3];
     World::open_with(disk, NodeConfig { undo_memory, ..config(PARTITIONS, FRAMES) })
@@ -311,13 +312,13 @@ fn open(disk: &MemDisk, seed: u64) -> Result<World, OpenError> {
 /// How a run ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
-    /// The machine loses its power.
+    /// The machine loses power.
     Crash,
-    /// The process is killed: what it had written is in the operating system's cache.
+    /// The process is killed: its writes are in the operating system's cache.
     Kill,
 }
 
-/// What is left after the world has ended; `seed` decides about a crash.
+/// Returns the disk after the end of the world; `seed` decides the crash.
 fn end(disk: &MemDisk, world: impl Sized, how: Ends, seed: u64) -> MemDisk {
     match how {
         Ends::Crash => disk.crash(seed),
@@ -330,7 +331,7 @@ fn end(disk: &MemDisk, world: impl Sized, how: Ends, seed: u64) -> MemDisk {
     }
 }
 
-/// Of `kills` in 100 runs, and attempts to recover, the process is killed; the others end with a
+/// In `kills` of 100 runs, and of recovery attempts, the process is killed; the others end with a
 /// crash.
 fn crash_run(seed: u64, kills: u64) {
     let random = Random::new(seed);
@@ -400,7 +401,7 @@ fn crash_run(seed: u64, kills: u64) {
 }
 
 #[test]
-fn a_crash_leaves_exactly_the_committed_transactions() {
+fn crash_keeps_exactly_committed_transactions() {
     for seed in 0..30 {
         crash_run(seed, 0);
     }
@@ -408,7 +409,7 @@ fn a_crash_leaves_exactly_the_committed_transactions() {
 
 /// What a start has found in the cache, and shown, is there after a later crash.
 #[test]
-fn a_crash_after_a_kill_loses_nothing_that_was_recovered() {
+fn crash_after_a_kill_keeps_what_was_recovered() {
     for seed in 100..140 {
         crash_run(seed, 50);
     }

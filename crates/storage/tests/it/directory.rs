@@ -1,4 +1,4 @@
-//! The data directory: made, refused, made again after a crash in the making.
+//! The data directory: created, refused, and recreated after a crash during creation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn refusal(disk: &MemDisk, partitions: u16) -> String {
 }
 
 #[test]
-fn a_directory_has_one_server_and_one_number_of_partitions() {
+fn directory_has_one_server_and_fixed_partitions() {
     let disk = MemDisk::new();
     let world = World::open(&disk, 2, 48).unwrap();
     assert!(matches!(World::open(&disk, 2, 48), Err(OpenError::InUse(_))));
@@ -34,10 +34,10 @@ fn a_directory_has_one_server_and_one_number_of_partitions() {
     assert!(refusal(&disk, 2).contains("no control file"));
 }
 
-/// Whoever drops a node without a shutdown has ended it, too, whatever others still hold of it: the
-/// directory may be another's then.
+/// Dropping a node without a shutdown also ends it, even if others still hold parts of it. Another
+/// process may have the directory then.
 #[test]
-fn a_dropped_node_writes_no_more() {
+fn dropped_node_writes_nothing() {
     let disk = MemDisk::new();
     let mut world = World::open(&disk, 1, 48).unwrap();
     world.run(0, |s| s.create_tree(TreeId(1))).unwrap();
@@ -55,7 +55,7 @@ fn a_dropped_node_writes_no_more() {
 
 /// Invariant 3 of `node`.
 #[test]
-fn a_crash_in_the_making_leaves_a_directory_to_make() {
+fn crash_during_creation_allows_recreation() {
     for operations in 0.. {
         let disk = MemDisk::new();
         disk.fail_after(operations);
@@ -77,7 +77,7 @@ fn a_crash_in_the_making_leaves_a_directory_to_make() {
 }
 
 #[test]
-fn trees_are_there_after_a_restart_on_a_real_disk() {
+fn trees_survive_a_restart_on_a_real_disk() {
     let dir = std::env::temp_dir().join(format!("clearway-storage-{}", std::process::id()));
     let open = || {
         let mut node = Node::open(Arc::new(OsDisk), &dir, config(1, 64)).unwrap();
@@ -100,7 +100,7 @@ fn trees_are_there_after_a_restart_on_a_real_disk() {
 }
 
 #[test]
-fn a_log_whose_files_are_gone_is_reported_and_not_taken_for_an_empty_one() {
+fn missing_log_files_are_reported() {
     let disk = MemDisk::new();
     let mut world = World::open(&disk, 2, 48).unwrap();
     world.run(0, |s| s.create_tree(TreeId(1))).unwrap();

@@ -1,5 +1,5 @@
-//! The whole of storage on a real file system: by threads and by io_uring, through the operating
-//! system's cache and past it.
+//! The whole of storage on a real file system: with threads and with io_uring, through the
+//! operating system's cache and with direct I/O.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,19 +11,19 @@ use clearway_storage::{Node, NodeConfig};
 use clearway_types::TreeId;
 
 const TREE: TreeId = TreeId(1);
-/// Whether there is a ring, and whether with registered buffers.
+/// Returns whether there is a ring, and whether it has registered buffers.
 const THREADS: (bool, bool) = (false, false);
 const RING: (bool, bool) = (true, false);
 const REGISTERED: (bool, bool) = (true, true);
 
-/// Past the test's capture: a test that has not run says so whoever runs it.
+/// Reports past the test's capture, so that a skipped test is always visible.
 fn skipped(what: &str, why: impl std::fmt::Display) {
     writeln!(std::io::stderr(), "SKIPPED {what}: {why}").expect("said");
 }
 
-/// Works on more data than the pool has frames, with checkpoints, and lets the node go as a crash
-/// of the process does: with dirty pages unwritten. Three lives, each of which finds what the one
-/// before left.
+/// Works on more data than the pool has frames, with checkpoints. Drops the node as a crash of the
+/// process does, with dirty pages unwritten. There are three lives; each finds what the previous
+/// one left.
 fn live(name: &str, disk: Arc<dyn Disk>, (io_ring, io_registered): (bool, bool)) {
     if let (true, Err(error)) = (io_ring, IoPool::try_ring()) {
         return skipped(name, error);
@@ -81,27 +81,27 @@ fn live_directly(name: &str, by: (bool, bool)) {
 }
 
 #[test]
-fn by_threads_on_buffered_files() {
+fn threads_with_buffered_files() {
     live("threads-buffered", Arc::new(OsDisk), THREADS);
 }
 
 #[test]
-fn by_threads_on_direct_files() {
+fn threads_with_direct_files() {
     live_directly("threads-direct", THREADS);
 }
 
 #[test]
-fn by_a_ring_on_buffered_files() {
+fn ring_with_buffered_files() {
     live("ring-buffered", Arc::new(OsDisk), RING);
 }
 
 #[test]
-fn by_a_ring_on_direct_files() {
+fn ring_with_direct_files() {
     live_directly("ring-direct", RING);
 }
 
 #[test]
-fn by_a_ring_with_registered_buffers_on_buffered_and_direct_files() {
+fn ring_with_registered_buffers_and_both_file_kinds() {
     live("registered-buffered", Arc::new(OsDisk), REGISTERED);
     live_directly("registered-direct", REGISTERED);
 }

@@ -1,5 +1,4 @@
-//! Faults of the disk: control files that are damaged or foreign, reads, writes and syncs that
-//! fail.
+//! Disk faults: damaged or foreign control files, and failing reads, writes and syncs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use clearway_types::{SqlError, SqlState, TreeId};
 
 use crate::common::World;
 
-/// A directory with a row in it.
+/// Returns a directory with one row.
 fn made() -> MemDisk {
     let disk = MemDisk::new();
     let mut world = World::open(&disk, 2, 48).unwrap();
@@ -40,7 +39,7 @@ fn row_is_there(disk: &MemDisk) {
 }
 
 #[test]
-fn a_damaged_control_file_is_told_and_nothing_is_wiped() {
+fn damaged_control_file_is_reported_without_a_wipe() {
     for damage in [&b"no control file of ours"[..], &[0; 64], &[0xff; 64]] {
         let disk = made();
         let file = disk.open(Path::new("db/control"), Open::Existing).unwrap();
@@ -60,7 +59,7 @@ fn a_damaged_control_file_is_told_and_nothing_is_wiped() {
 
 /// From the first start on both slots say that the directory is complete.
 #[test]
-fn damage_to_one_slot_of_the_control_file_costs_nothing() {
+fn one_damaged_control_slot_is_harmless() {
     for slot in [0, 4096] {
         let disk = made();
         overwrite(&disk, slot + 20, &[0xa5; 8]);
@@ -73,7 +72,7 @@ fn damage_to_one_slot_of_the_control_file_costs_nothing() {
 }
 
 #[test]
-fn a_directory_of_a_newer_release_is_refused_untouched() {
+fn directory_of_a_newer_release_is_refused_untouched() {
     let disk = made();
     let file = disk.open(Path::new("db/control"), Open::Existing).unwrap();
     let mut before = Vec::new();
@@ -101,7 +100,7 @@ fn a_directory_of_a_newer_release_is_refused_untouched() {
 
 const TREE: TreeId = TreeId(1);
 
-/// Two partitions with rows in many pages, all of them on the disk and few in the pool.
+/// Returns two partitions with rows in many pages, all of them on disk and few in the pool.
 fn with_rows() -> (MemDisk, World) {
     let disk = MemDisk::new();
     let mut world = World::open(&disk, 2, 48).unwrap();
@@ -120,7 +119,7 @@ fn with_rows() -> (MemDisk, World) {
     (disk, world)
 }
 
-fn strike(disk: &MemDisk, role: Role, path: &str, fault: Fault, times: u64) -> Arc<FaultPlan> {
+fn inject(disk: &MemDisk, role: Role, path: &str, fault: Fault, times: u64) -> Arc<FaultPlan> {
     let zone = Zone::under(role, "hit", path).fault(fault, When::After(0), times);
     let plan = Arc::new(FaultPlan::new(7, Duration::ZERO, vec![zone]));
     disk.set_faults(Some(plan.clone()));
@@ -132,9 +131,9 @@ fn get(world: &mut World, partition: usize, key: u32) -> Result<bool, SqlError> 
 }
 
 #[test]
-fn a_page_that_cannot_be_read_is_named_and_the_rest_goes_on() {
+fn unreadable_page_is_named_and_the_rest_works() {
     let (disk, mut world) = with_rows();
-    strike(&disk, Role::Pages, "db/data/p0000.data", Fault::FailedRead, FOR_EVER);
+    inject(&disk, Role::Pages, "db/data/p0000.data", Fault::FailedRead, FOR_EVER);
     let error = get(&mut world, 0, 500).unwrap_err();
     assert_eq!(error.state(), SqlState::IO, "{error}");
     assert!(
@@ -146,14 +145,14 @@ fn a_page_that_cannot_be_read_is_named_and_the_rest_goes_on() {
     assert!(get(&mut world, 1, 500).unwrap());
     world.run(1, |s| s.insert_autocommit(TREE, b"new", b"row")).unwrap();
     world.node.checkpoint().unwrap();
-    // The disk has recovered: nothing remembers the failure.
+    // The disk works again: nothing remembers the failure.
     disk.set_faults(None);
     assert!(get(&mut world, 0, 500).unwrap());
     assert_eq!(world.node.failed(), None);
 }
 
 #[test]
-fn a_page_that_has_rotted_is_named_and_the_rest_goes_on() {
+fn damaged_page_is_named_and_the_rest_works() {
     let (disk, mut world) = with_rows();
     let pages =
         disk.open(Path::new("db/data/p0000.data"), Open::Existing).unwrap().len().unwrap() / 8192;
@@ -175,11 +174,11 @@ fn a_page_that_has_rotted_is_named_and_the_rest_goes_on() {
     assert_eq!(world.node.failed(), None);
 }
 
-/// Invariant 3 of the flusher, and the same of everything else that is written: what has failed is
-/// not tried again, though it would succeed, the node says that it has failed, and what was durable
-/// is there at the next start.
+/// Invariant 3 of the flusher, and the same for all other writes: a failed operation is not
+/// retried, even if it would succeed. The node reports that it has failed, and durable data is
+/// there at the next start.
 #[test]
-fn a_failed_write_or_sync_is_the_end() {
+fn failed_write_or_sync_is_final() {
     let zones = [
         (Role::Log, "db/wal"),
         (Role::Pages, "db/data/p0000.data"),
@@ -189,7 +188,7 @@ fn a_failed_write_or_sync_is_the_end() {
     for (at, (role, path)) in zones.into_iter().enumerate() {
         for fault in [Fault::FailedWrite, Fault::FailedSync] {
             let (disk, mut world) = with_rows();
-            let plan = strike(&disk, role, path, fault, 1);
+            let plan = inject(&disk, role, path, fault, 1);
             let mut durable = 0;
             for i in 0..u32::MAX {
                 let lsn =
@@ -224,10 +223,10 @@ fn a_failed_write_or_sync_is_the_end() {
     }
 }
 
-/// Invariant 4 of the node: after a failed sync the cache may show what the disk has lost. What a
-/// restart of the process shows is on the disk all the same.
+/// Invariant 4 of the node: after a failed sync the cache may show data that the disk has lost.
+/// What a restart of the process shows is on disk nevertheless.
 #[test]
-fn a_restart_after_a_failed_sync_shows_nothing_that_a_crash_takes_back() {
+fn restart_after_a_failed_sync_shows_durable_data() {
     let zones = [
         (Role::Log, "db/wal"),
         (Role::Pages, "db/data/p0000.data"),
@@ -271,10 +270,10 @@ fn a_restart_after_a_failed_sync_shows_nothing_that_a_crash_takes_back() {
     }
 }
 
-/// The disk says only to the end of its file that a new directory is whole: killed before that is
-/// synced, a start must not rely on it.
+/// Only the last write to the control file says that a new directory is complete. If the process is
+/// killed before that is synced, a start must not rely on it.
 #[test]
-fn a_directory_whose_maker_was_killed_survives_a_later_crash() {
+fn directory_of_a_killed_creator_survives_a_crash() {
     for granted in 0.. {
         let disk = MemDisk::new();
         disk.fail_after(granted);

@@ -1,5 +1,5 @@
-//! A full disk: the pages that a transaction has freed are there for its rollback; a rollback that
-//! needs more goes on when there is space.
+//! A full disk: the pages that a transaction has freed are available to its rollback. A rollback
+//! that needs more continues when there is space.
 
 use clearway_env::MemDisk;
 use clearway_storage::{NodeConfig, StorageError, TxnLog, TxnMode};
@@ -16,7 +16,7 @@ fn value(i: u32) -> Vec<u8> {
     vec![i as u8; if i.is_multiple_of(50) { 60_000 } else { 400 }]
 }
 
-/// Two trees, and a disk that has no room but what the files have.
+/// Two trees, and a disk without space beyond that of the files.
 fn full() -> (MemDisk, World) {
     let disk = MemDisk::new();
     let config = NodeConfig { wal_segment_size: 16 << 20, ..config(1, 512) };
@@ -31,7 +31,7 @@ fn full() -> (MemDisk, World) {
     (disk, world)
 }
 
-/// Others write until they are refused: how many rows they have written.
+/// Others write until they are refused; returns the number of rows written.
 fn others_fill(world: &mut World, from: u32) -> u32 {
     for i in from..from + 10_000 {
         match world.run(0, |s| s.insert_autocommit(OTHERS, &i.to_be_bytes(), &[9; 1500])) {
@@ -43,10 +43,9 @@ fn others_fill(world: &mut World, from: u32) -> u32 {
     panic!("the disk is never full");
 }
 
-/// `spare`, invariant 2: pages that an uncommitted delete or update has freed are not taken by
-/// others.
+/// `spare`, invariant 2: others do not take pages that an uncommitted delete or update has freed.
 #[test]
-fn a_rollback_on_a_full_disk_has_the_pages_that_it_freed() {
+fn rollback_on_a_full_disk_has_its_freed_pages() {
     for update in [false, true] {
         let (disk, mut world) = full();
         let before = world.all(0, ROWS, false);
@@ -64,7 +63,7 @@ fn a_rollback_on_a_full_disk_has_the_pages_that_it_freed() {
     }
 }
 
-/// Others take what they can; the transaction's rollback must bring back all rows nevertheless.
+/// Others take what they can; the transaction's rollback must still restore all rows.
 fn assert_rolled_back(
     disk: &MemDisk,
     world: &mut World,
@@ -79,9 +78,10 @@ fn assert_rolled_back(
     assert_sound(&disk.crash(0));
 }
 
-/// What is pledged is let go when the transaction ends, and when it has come back to a savepoint.
+/// Pledged pages are released when the transaction ends, and when it has rolled back to a
+/// savepoint.
 #[test]
-fn pages_are_for_others_when_the_transaction_has_ended() {
+fn freed_pages_are_reusable_after_the_transaction() {
     let (_, mut world) = full();
     let first = others_fill(&mut world, 0);
     for round in 0..3 {
@@ -108,15 +108,15 @@ fn pages_are_for_others_when_the_transaction_has_ended() {
             world.stores[0].commit_local(txn);
         }
     }
-    // 20 values of 8 pages each are gone for good.
+    // 20 values of 8 pages each are permanently gone.
     let after = others_fill(&mut world, 100_000);
     assert!(after > 20 * 8 * 3, "{after}");
 }
 
-/// The undo puts the rows back from the last to the first, behind those of the full leaf that has
-/// taken over their range.
+/// The undo restores the rows from last to first, after those of the full leaf that has taken over
+/// their range.
 #[test]
-fn a_rollback_on_a_full_disk_restores_a_range_within_a_tree() {
+fn rollback_on_a_full_disk_restores_an_inner_range() {
     for ascending in [true, false] {
         let (disk, mut world) = full();
         let before = world.all(0, ROWS, false);
@@ -133,10 +133,10 @@ fn a_rollback_on_a_full_disk_restores_a_range_within_a_tree() {
     }
 }
 
-/// Invariant 3 of `split`: a half of a node that a rollback splits beside its last key fits,
+/// Invariant 3 of `split`: when a rollback splits a node next to its last key, each half fits,
 /// whatever the sizes of the cells.
 #[test]
-fn a_rollback_splits_leaves_with_cells_of_all_sizes() {
+fn rollback_splits_leaves_with_any_cell_sizes() {
     let value = |i: u32| vec![i as u8; (i.wrapping_mul(0x9e37_79b1) >> 16) as usize % 1900];
     for round in 0..6 {
         let mut world = World::open(&MemDisk::new(), 1, 256).unwrap();
@@ -172,10 +172,10 @@ fn a_rollback_splits_leaves_with_cells_of_all_sizes() {
     }
 }
 
-/// Others fill the room of deleted rows, so that more leaves must split than pages are kept: the
-/// rollback stops, and goes on where it stopped when there is space.
+/// Others fill the space of deleted rows, so more leaves must split than there are reserved pages.
+/// The rollback stops, and continues where it stopped when there is space.
 #[test]
-fn a_rollback_that_lacks_pages_goes_on_when_there_is_space() {
+fn rollback_without_pages_resumes_with_space() {
     let (disk, mut world) = full();
     let before = world.all(0, ROWS, false);
     let mut txn = TxnLog::new(world.node.alloc_txn_id());

@@ -1,5 +1,5 @@
-//! Transactions that are much larger than the pool, and than the memory that they may take for
-//! their undo; values that are longer than a page.
+//! Transactions that are much larger than the pool and than their undo memory; values that are
+//! longer than a page.
 
 use crate::check::assert_sound;
 use crate::common::{Model, World, as_model, config};
@@ -14,14 +14,15 @@ use std::path::Path;
 
 const TREE: TreeId = TreeId(1);
 const FRAMES: u32 = 64;
-/// Rows that take ten times the pool.
+/// Rows that need ten times the pool.
 const ROWS: u64 = 640 * 8192 / ROW;
 const ROW: u64 = 500;
-/// What the transactions may keep of their undo.
+/// Undo memory of the transactions.
 const MEMORY: [usize; 4] = [0, 5000, 64 << 10, 1 << 20];
 
 fn key(n: u64) -> Vec<u8> {
-    // Neighbours in time are far apart in the tree, so that an undo misses as often as it can.
+    // Rows changed in succession are far apart in the tree, so that an undo misses as often as
+    // possible.
     (n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes().to_vec()
 }
 
@@ -36,7 +37,7 @@ fn open(disk: &MemDisk, undo_memory: usize) -> World {
     World::open_with(disk, config).unwrap()
 }
 
-/// A tree with every second row there, all committed and in the files.
+/// Returns a tree with every second row, all committed and in the files.
 fn half_full(disk: &MemDisk, undo_memory: usize, rows: u64) -> World {
     let mut world = open(disk, undo_memory);
     world.run(0, |s| s.create_tree(TREE)).unwrap();
@@ -51,7 +52,7 @@ fn expected(rows: u64) -> Model {
     (0..rows).step_by(2).map(|n| (key(n), value(n, 1))).collect()
 }
 
-/// Changes row `n`: those that are there are updated or deleted, the others are inserted.
+/// Changes row `n`: updates or deletes an existing row, inserts a missing one.
 fn change(store: &mut Store, log: &mut TxnLog, n: u64) -> Result<(), Blocked> {
     match n % 4 {
         0 => assert!(store.update(log, TxnMode::Logged, TREE, &key(n), &value(n, 2))?),
@@ -61,7 +62,7 @@ fn change(store: &mut Store, log: &mut TxnLog, n: u64) -> Result<(), Blocked> {
     Ok(())
 }
 
-/// Changes the rows, and sees to it that the undo keeps within its memory.
+/// Changes the rows, and checks that the undo stays within its memory.
 fn change_all(world: &mut World, log: &mut TxnLog, rows: std::ops::Range<u64>, memory: usize) {
     for n in rows {
         world.run(0, |s| change(s, log, n)).unwrap();
@@ -92,7 +93,7 @@ fn check(world: World, disk: &MemDisk, model: &Model) {
 }
 
 #[test]
-fn a_transaction_of_ten_times_the_pool_commits() {
+fn transaction_of_ten_times_the_pool_commits() {
     let disk = MemDisk::new();
     let mut world = half_full(&disk, 64 << 10, ROWS);
     let mut log = TxnLog::new(TxnId(7));
@@ -109,9 +110,9 @@ fn a_transaction_of_ten_times_the_pool_commits() {
 }
 
 /// Its abort writes about as much log as the transaction did, and reads about as many pages,
-/// whatever it may keep in memory: it takes time in proportion to the writes.
+/// whatever its undo memory is. So it takes time in proportion to the writes.
 #[test]
-fn a_transaction_of_ten_times_the_pool_aborts_in_proportion_to_its_writes() {
+fn abort_of_a_huge_transaction_is_linear() {
     for memory in MEMORY {
         let disk = MemDisk::new();
         let mut world = half_full(&disk, memory, ROWS);
@@ -133,7 +134,7 @@ fn a_transaction_of_ten_times_the_pool_aborts_in_proportion_to_its_writes() {
 }
 
 #[test]
-fn a_savepoint_half_way_is_come_back_to() {
+fn rollback_to_a_savepoint_half_way() {
     for memory in MEMORY {
         let disk = MemDisk::new();
         let mut world = half_full(&disk, memory, ROWS);
@@ -158,17 +159,17 @@ fn a_savepoint_half_way_is_come_back_to() {
     }
 }
 
-/// Who is tried again before its read has ended asks for another; each of the reads serves,
-/// whichever ends first.
+/// A rollback that is retried before its read has ended requests another read. Each of the reads is
+/// useful, whichever ends first.
 #[test]
-fn a_rollback_that_tries_again_early_gets_on() {
+fn early_retry_of_a_rollback_makes_progress() {
     let disk = MemDisk::new();
     let mut world = half_full(&disk, 0, ROWS / 8);
     let mut log = TxnLog::new(TxnId(7));
     change_all(&mut world, &mut log, 0..ROWS / 8, 0);
     let (mut earlier, mut tries) = (None, 0);
-    // Every read runs one attempt late, so that there is always another one asked for by the time
-    // it ends.
+    // Every read runs one attempt late, so that another one is always requested by the time it
+    // ends.
     world
         .run(0, |s| {
             loop {
@@ -187,7 +188,7 @@ fn a_rollback_that_tries_again_early_gets_on() {
     check(world, &disk, &expected(ROWS / 8));
 }
 
-/// Repeats an attempt until it is done or the disk has failed: whether it is done.
+/// Repeats an attempt until it is done or the disk has failed; returns true if it is done.
 fn until_failure(
     world: &mut World,
     mut attempt: impl FnMut(&mut Store) -> Result<(), Blocked>,
@@ -208,10 +209,10 @@ fn until_failure(
     }
 }
 
-/// The disk fails at any moment of an abort, and what a crash then leaves is recovered exactly; the
-/// recovery is cut off, too.
+/// The disk fails at any moment of an abort, and recovery restores exactly the committed state
+/// after a crash. The recovery is interrupted, too.
 #[test]
-fn a_crash_anywhere_in_an_abort_is_recovered_from() {
+fn crash_during_an_abort_is_recovered() {
     const SOME: u64 = ROWS / 8;
     let template = MemDisk::new();
     let world = half_full(&template, 0, SOME);
@@ -246,8 +247,8 @@ fn a_crash_anywhere_in_an_abort_is_recovered_from() {
     assert!(done < 30, "the disk did not fail in {done} of 40 aborts");
 }
 
-/// Repeats an attempt while others have every frame that is not kept: with what `missed` remembers,
-/// or with what it wants alone.
+/// Repeats an attempt while others use every frame that is not pinned: with the pages that `missed`
+/// remembers, or only with the requested ones.
 fn among_others<T>(
     world: &mut World,
     mut missed: Option<Missed>,
@@ -282,9 +283,10 @@ fn among_others<T>(
     panic!("it misses the same pages again");
 }
 
-/// The way to a long value and its parts are wanted together: they are at last there at once.
+/// The path to a long value and its parts are requested together, so they are eventually all
+/// resident.
 #[test]
-fn a_long_value_is_found_though_nothing_stays_in_the_pool() {
+fn long_value_is_read_from_a_contended_pool() {
     let long = |round: u8| vec![round; 3 * 8192];
     let disk = MemDisk::new();
     let mut world = World::open(&disk, 1, 32).unwrap();
@@ -298,7 +300,7 @@ fn a_long_value_is_found_though_nothing_stays_in_the_pool() {
         let mut found = Vec::new();
         let mut cursor =
             Cursor::new(TREE, Bound::Included(key(490)), Bound::Included(key(510)), reverse);
-        // Every attempt goes on behind what was found: only what there is at once counts.
+        // Every attempt continues after what was found: only what is resident at once counts.
         let whole = among_others(&mut world, None, |s| {
             cursor.run(s, &mut |key, value| {
                 found.push((key.to_vec(), value.len()));
@@ -333,10 +335,10 @@ fn log_on_disk(disk: &MemDisk) -> u64 {
     disk.list(Path::new("db/wal")).unwrap().len() as u64 * (256 << 10)
 }
 
-/// The log is truncated behind the oldest need: a transaction that stays open holds it, its end
-/// lets it go.
+/// The log is truncated up to the oldest need: an open transaction keeps it, and its end releases
+/// it.
 #[test]
-fn the_log_is_kept_for_the_oldest_transaction_and_no_longer() {
+fn log_is_kept_for_the_oldest_transaction_only() {
     let disk = MemDisk::new();
     let mut world = half_full(&disk, 0, 200);
     let writes = |world: &mut World| {
@@ -363,7 +365,7 @@ fn the_log_is_kept_for_the_oldest_transaction_and_no_longer() {
     assert!(held > 4 * bound / 3, "{held} bytes of log");
     let more = writes(&mut world);
     assert!(more > held + bound / 2, "{more} bytes of log");
-    // All of its undo lies in that log only.
+    // All of its undo is only in that log.
     world.run(0, |s| s.rollback(&mut old, 0, &mut |_, _, _| {})).unwrap();
     world.stores[0].aborted(old);
     world.node.checkpoint().unwrap();

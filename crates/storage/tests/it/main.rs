@@ -1,4 +1,4 @@
-//! Trees, log and recovery together, from outside, on a disk in memory.
+//! Trees, log and recovery together, from outside, on an in-memory disk.
 
 mod additions;
 mod additions_model;

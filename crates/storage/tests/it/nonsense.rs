@@ -1,5 +1,5 @@
-//! Pages whose checksum is right and whose content makes no sense: who needs one gets an error that
-//! names it, all else goes on.
+//! Pages with a valid checksum and invalid content: an operation that needs one gets an error that
+//! names it; everything else continues.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn key(i: u32) -> [u8; 4] {
     i.to_be_bytes()
 }
 
-/// Two partitions with a tree of two levels and a few long values, closed by a checkpoint.
+/// Returns two partitions with a tree of two levels and a few long values, closed by a checkpoint.
 fn made() -> MemDisk {
     let disk = MemDisk::new();
     let mut world = World::open(&disk, 2, 64).unwrap();
@@ -40,7 +40,7 @@ fn file(disk: &MemDisk) -> Arc<dyn File> {
     disk.open(Path::new("db/data/p0000.data"), Open::Existing).unwrap()
 }
 
-/// Changes a page of partition 0 and puts its checksum right.
+/// Changes a page of partition 0 and fixes its checksum.
 fn change(disk: &MemDisk, no: u32, f: impl FnOnce(&mut [u8; PAGE_SIZE])) {
     let (file, at) = (file(disk), u64::from(no) * PAGE_SIZE as u64);
     let mut page = [0; PAGE_SIZE];
@@ -50,8 +50,8 @@ fn change(disk: &MemDisk, no: u32, f: impl FnOnce(&mut [u8; PAGE_SIZE])) {
     file.write_all_at(&page, at).unwrap();
 }
 
-/// Runs changes of every kind in partition 0 as a transaction that is rolled back, each on its own
-/// if one fails; the errors.
+/// Runs changes of every kind in partition 0 as a transaction that is rolled back; each on its own
+/// if one fails. Returns the errors.
 fn work(world: &mut World, random: &Random) -> Vec<StorageError> {
     let mut errors = Vec::new();
     let mut txn = TxnLog::new(world.node.alloc_txn_id());
@@ -88,17 +88,18 @@ fn work(world: &mut World, random: &Random) -> Vec<StorageError> {
     errors
 }
 
-/// Bytes of the pages' headers, slots and cells get any value at all. (Which of them are noticed
+/// Bytes of the pages' headers, slots and cells get arbitrary values. (Whether a change is detected
 /// depends on the value.)
 #[test]
-fn any_change_meets_nonsense_without_a_panic() {
+fn invalid_pages_cause_no_panic() {
     let (made, mut noticed) = (made(), 0);
     let pages = file(&made).len().unwrap() / PAGE_SIZE as u64;
     for seed in 0..400 {
         let random = Random::new(seed);
         let disk = made.crash(0);
         for _ in 0..=random.below(2) {
-            // Not page 0: a file that says that it has four billion pages asks the disk for them.
+            // Except page 0: a file with a page count of four billion requests that much disk
+            // space.
             change(&disk, 1 + random.below(pages - 1) as u32, |page| {
                 for _ in 0..=random.below(3) {
                     let at = random.pick(&[
@@ -121,7 +122,7 @@ fn any_change_meets_nonsense_without_a_panic() {
         for error in work(&mut world, &random) {
             noticed += 1;
             if matches!(error, StorageError::NoTree(_) | StorageError::TreeExists(_)) {
-                // A tree's id in the directory has become another's.
+                // A tree's id in the directory has become another tree's id.
                 continue;
             }
             let error = SqlError::from(error);
@@ -142,12 +143,12 @@ fn any_change_meets_nonsense_without_a_panic() {
     assert!(noticed > 400, "{noticed}");
 }
 
-/// A change that does not fit leaves its page as it was, and is not in the log.
+/// A change that does not fit leaves its page unchanged, and is not logged.
 #[test]
-fn what_does_not_fit_is_neither_done_nor_logged() {
+fn unfitting_change_is_neither_applied_nor_logged() {
     let disk = made();
     let leaf = leaf(&disk);
-    // It says that there is room, and its first cell reaches beyond the page.
+    // The page claims free space, but its first cell extends beyond the page.
     change(&disk, leaf, |page| {
         page[26..28].copy_from_slice(&60u16.to_le_bytes());
         page[28..30].copy_from_slice(&8000u16.to_le_bytes());
@@ -164,7 +165,7 @@ fn what_does_not_fit_is_neither_done_nor_logged() {
     world.node.checkpoint().unwrap();
 }
 
-/// The first leaf of the tree in partition 0.
+/// Returns the first leaf of the tree in partition 0.
 fn leaf(disk: &MemDisk) -> u32 {
     let (file, mut page) = (file(disk), [0; PAGE_SIZE]);
     let is_first_leaf = |page: &[u8; PAGE_SIZE]| {
@@ -177,10 +178,9 @@ fn leaf(disk: &MemDisk) -> u32 {
     found.unwrap()
 }
 
-/// A logged change that does not fit its page at a start is damage, with the place, however often
-/// it is started.
+/// A logged change that does not fit its page at a start is damage with its place, at every start.
 #[test]
-fn redo_that_does_not_fit_is_damage() {
+fn unfitting_redo_is_damage() {
     let disk = made();
     let mut world = World::open(&disk, 2, 64).unwrap();
     let lsn = world.run(0, |s| s.update_autocommit(TREE, &key(3), &[9; 200])).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Hidden row numbers: none is given to two rows, and recovery of a log in which one was (see
+//! Hidden row numbers: none is given to two rows; recovery of a log in which one was (see
 //! `renumber`).
 
 use crate::check::assert_sound;
@@ -9,8 +9,8 @@ use clearway_types::TreeId;
 use std::collections::BTreeMap;
 
 const TABLE: TreeId = TreeId(7);
-/// A unique index on the row, and one that is not unique: their keys are `u` and the row, and `v`,
-/// the row and its key.
+/// A unique index on the row, and a non-unique one. Their keys are `u` and the row, and `v`, the
+/// row and its key.
 const UNIQUE: TreeId = TreeId(8);
 const PLAIN: TreeId = TreeId(9);
 
@@ -49,7 +49,7 @@ fn filled(rows: u64) -> (MemDisk, World) {
     (disk, world)
 }
 
-/// Makes the log durable, and opens what a crash leaves.
+/// Makes the log durable, crashes, and opens the result.
 fn crash(disk: &MemDisk, world: World, seed: u64) -> (MemDisk, World) {
     let end = world.node.wal().appended();
     world.node.wal().wait_durable(end).unwrap();
@@ -59,7 +59,8 @@ fn crash(disk: &MemDisk, world: World, seed: u64) -> (MemDisk, World) {
     (disk, world)
 }
 
-/// The rows with their numbers; each has its entries, and there are no others.
+/// Returns the rows with their numbers; checks that each has its entries, and that there are no
+/// others.
 fn rows(world: &mut World) -> BTreeMap<u64, u64> {
     let mut rows = BTreeMap::new();
     for (key, row) in world.all(0, TABLE, false) {
@@ -76,7 +77,7 @@ fn rows(world: &mut World) -> BTreeMap<u64, u64> {
 }
 
 #[test]
-fn a_deleted_number_is_in_use_until_the_end() {
+fn deleted_row_number_stays_in_use_until_commit() {
     let (disk, world) = filled(5);
     let (_, mut world) = crash(&disk, world, 1);
     let mut log = TxnLog::new(world.node.alloc_txn_id());
@@ -88,8 +89,8 @@ fn a_deleted_number_is_in_use_until_the_end() {
     assert_eq!(rows(&mut world).len(), 5);
 }
 
-/// Rows are deleted by losers, and committed rows have taken some of their numbers. Recovery is
-/// killed a few times.
+/// Losers delete rows, and committed rows have taken some of their numbers. Recovery is killed a
+/// few times.
 fn reused(seed: u64) {
     let random = Random::new(seed);
     let n = 3 + random.below(6);
@@ -106,8 +107,8 @@ fn reused(seed: u64) {
     }
     let [mut first, second] = losers;
     if random.below(2) == 0 && !first.is_empty() {
-        // Fails at the first number that is in use, if there is one, with the entries of that row
-        // restored.
+        // Fails at the first number that is in use, if any, after restoring the entries of that
+        // row.
         if world.run(0, |s| s.rollback(&mut first, 0, &mut |_, _, _| {})).is_ok() {
             world.stores[0].aborted(first);
         }

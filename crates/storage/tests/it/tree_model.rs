@@ -1,5 +1,5 @@
-//! The tree against a `BTreeMap`: random operations, with a pool so small that most attempts are
-//! blocked at first.
+//! The tree compared with a `BTreeMap`: random operations, with a pool so small that most attempts
+//! block at first.
 
 use std::ops::Bound;
 
@@ -77,7 +77,7 @@ fn model_run(seed: u64, steps: u64, space: u64) {
     world.run(0, |s| s.create_tree(TREE)).unwrap();
     let mut model = Model::new();
     for i in 0..steps {
-        // Phases of growth and of decay, so that nodes split and empty.
+        // Phases of growth and of shrinking, so that nodes split and become empty.
         let deletes = if (i / (steps / 4)).is_multiple_of(2) { 2 } else { 7 };
         step(&mut world, &mut model, &random, space, deletes);
         if i % 97 == 0 {
@@ -105,14 +105,14 @@ fn model_run(seed: u64, steps: u64, space: u64) {
 }
 
 #[test]
-fn random_operations_do_what_a_map_does() {
+fn random_operations_match_a_map() {
     for seed in 0..8 {
         model_run(seed, 3000, 2000);
     }
 }
 
 #[test]
-fn keys_in_order_fill_pages_and_all_deleted_ones_give_them_back() {
+fn ordered_keys_fill_pages_and_deletes_free_them() {
     let disk = MemDisk::new();
     let mut world = World::open(&disk, 1, 64).unwrap();
     let mut sizes = Vec::new();
@@ -150,7 +150,7 @@ fn keys_in_order_fill_pages_and_all_deleted_ones_give_them_back() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_and_changes_nothing() {
+fn too_long_keys_and_values_are_refused() {
     let mut world = World::open(&MemDisk::new(), 1, 64).unwrap();
     world.run(0, |s| s.create_tree(TREE)).unwrap();
     assert!(world.run(0, |s| s.insert_autocommit(TREE, &[1; 1601], &[])).is_err());

@@ -1,11 +1,11 @@
-//! Disks outlive releases: what format version 2 has brought, additions in the log, is read, and
+//! Disks outlive releases: format version 2, with additions in the log, can be read, and
 //! directories of version 1 become directories of version 2.
 //!
 //! `tests/fixtures/v2.pack` is what a crash left of a node of version 2: a row in a leaf and one in
 //! overflow pages, to which three transactions have added in turn. One is committed, one is open,
-//! one is half rolled back. It is made by
-//! `CLEARWAY_MAKE_FIXTURE=1 cargo test -p clearway-storage --test it upgrade`, and only for a new
-//! version, under a new name: the old ones stay.
+//! one is half rolled back. `CLEARWAY_MAKE_FIXTURE=1 cargo test -p clearway-storage --test it
+//! upgrade` creates it. Create a new one only for a new version, under a new name: the old ones
+//! stay.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ fn fixture() -> PathBuf {
 }
 
 fn base(key: &[u8]) -> Vec<u8> {
-    // Zeros take no room in the fixture.
+    // Zeros use no space in the fixture.
     let mut value = vec![0; if key == KEYS[0] { 40 } else { 9_000 }];
     value[..20].fill(0xff);
     value
@@ -63,7 +63,7 @@ fn make() -> MemDisk {
     disk.crash(7)
 }
 
-/// The rows have what the committed transaction has added, and nothing else.
+/// Checks that the rows have exactly the committed transaction's additions.
 fn verify(disk: &MemDisk) {
     let mut world = open(disk);
     for key in KEYS {
@@ -86,8 +86,8 @@ fn contents(disk: &MemDisk, path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// For each file u16 length of its path, its path, u32 length, u32 number of runs, and for each run
-/// u32 offset, u32 length, and its bytes. What is in no run is zeros.
+/// Packs a disk. For each file: u16 length of its path, its path, u32 length, u32 number of runs.
+/// For each run: u32 offset, u32 length, and its bytes. Everything outside the runs is zeros.
 fn pack(disk: &MemDisk) -> Vec<u8> {
     let mut out = Vec::new();
     let names = |dir: &str| disk.list(Path::new(dir)).unwrap();
@@ -143,7 +143,7 @@ fn unpack(mut packed: &[u8]) -> MemDisk {
 }
 
 #[test]
-fn a_directory_of_version_2_is_recovered() {
+fn directory_of_version_2_is_recovered() {
     if std::env::var_os("CLEARWAY_MAKE_FIXTURE").is_some() {
         std::fs::create_dir_all(fixture().parent().unwrap()).unwrap();
         std::fs::write(fixture(), pack(&make())).unwrap();
@@ -152,14 +152,14 @@ fn a_directory_of_version_2_is_recovered() {
     verify(&make());
 }
 
-/// The format versions in the slots of the control file.
+/// Returns the format versions in the slots of the control file.
 fn versions(disk: &MemDisk) -> [u8; 2] {
     let bytes = contents(disk, Path::new("db/control"));
     SLOTS.map(|at| bytes[at as usize + 8])
 }
 
 #[test]
-fn a_directory_of_version_1_becomes_one_of_version_2() {
+fn directory_of_version_1_is_upgraded() {
     let disk = MemDisk::new();
     let mut world = open(&disk);
     world.run(0, |s| s.create_tree(TREE)).unwrap();
@@ -178,7 +178,7 @@ fn a_directory_of_version_1_becomes_one_of_version_2() {
     file.sync_data().unwrap();
     assert_eq!(versions(&disk), [1, 1]);
     assert_sound(&disk);
-    // Before the start writes anything else: an older release finds version 2 after any crash.
+    // Before the start writes anything else, an older release would find version 2 after any crash.
     let mut world = open(&disk);
     assert!(versions(&disk.crash(0)).contains(&2));
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Appending and reading back, by one thread and by many.
+//! Appending and reading back, with one thread and with many.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// Invariant 1, against a list: records of all sizes, in any parts, over many laps of the ring,
-    /// many segments and several lives of the log.
+    /// many segments and several restarts of the log.
     #[test]
-    fn reads_back_what_was_appended(
+    fn records_round_trip(
         lives in prop::collection::vec(
             prop::collection::vec((prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..6), any::<bool>()), 0..60),
             1..4,
@@ -58,8 +58,8 @@ proptest! {
     }
 }
 
-/// Invariant 1 of the log and all of the ring's: no record is lost, doubled or mixed up when many
-/// threads fill a ring that is far too small for them.
+/// Invariant 1 of the log, and all invariants of the ring: no record is lost, duplicated or mixed
+/// up when many threads fill a ring that is far too small.
 #[test]
 fn many_threads_share_a_small_ring() {
     const THREADS: u64 = 6;
@@ -95,9 +95,9 @@ fn many_threads_share_a_small_ring() {
     assert!(records.into_iter().map(|(_, end, bytes)| (end, bytes)).eq(appended));
 }
 
-/// The ring is written out though nobody asks for it, and a record may take half of it.
+/// The ring is written out without a request, and a record may use half of it.
 #[test]
-fn a_full_ring_empties_itself() {
+fn full_ring_is_written_without_a_request() {
     let disk = MemDisk::new();
     let wal = open(&disk, Lsn(0));
     assert_eq!(wal.max_payload(), 4096 / 2 - 16);
@@ -110,9 +110,9 @@ fn a_full_ring_empties_itself() {
     assert!(records.len() == 100 && records.iter().all(|(_, _, bytes)| *bytes == largest));
 }
 
-/// What is appended to a closed log is dropped; nobody waits for it for ever.
+/// An append to a closed log is dropped; nobody waits forever.
 #[test]
-fn a_closed_log_blocks_nobody() {
+fn append_to_a_closed_log_does_not_block() {
     let disk = MemDisk::new();
     let wal = open(&disk, Lsn(0));
     let durable = wal.append(&[b"kept"]);
@@ -129,7 +129,7 @@ fn a_closed_log_blocks_nobody() {
 
 /// A wait that could never end is refused.
 #[test]
-fn a_place_that_was_never_appended_is_refused() {
+fn waiting_beyond_the_end_is_refused() {
     let wal = open(&MemDisk::new(), Lsn(0));
     let end = wal.append(&[b"one"]);
     let error = wal.wait_durable(Lsn(end.0 + 8)).unwrap_err();

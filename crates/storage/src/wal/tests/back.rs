@@ -1,4 +1,4 @@
-//! Reading back, from later records to earlier ones.
+//! Reading backwards, from later records to earlier ones.
 
 use super::fake::controlled;
 use super::*;
@@ -6,7 +6,7 @@ use crate::wal::LOG_START;
 
 const RECORDS: u64 = 40_000;
 
-/// A log of many records, and where each starts.
+/// Returns a log of many records, and the start of each.
 fn log() -> (Arc<Wal>, super::fake::Control, Vec<Lsn>) {
     let (disk, control) = controlled(MemDisk::new());
     let config = WalConfig { segment_size: 1 << 20, buffer_size: 1 << 20, ..small() };
@@ -20,10 +20,10 @@ fn log() -> (Arc<Wal>, super::fake::Control, Vec<Lsn>) {
     (wal, control, starts)
 }
 
-/// Invariant 1 of `back`: what is read stays in proportion to what is asked for, whether the
-/// records asked for are neighbours or lie far apart.
+/// Invariant 1 of `back`: the bytes read stay in proportion to the bytes requested, whether the
+/// requested records are adjacent or far apart.
 #[test]
-fn reads_in_proportion_to_what_is_asked_for() {
+fn bytes_read_are_proportional_to_the_request() {
     let (wal, control, starts) = log();
     for (step, per_record) in [(1, 100), (3, 300), (100, 8 << 10), (5000, 70 << 10)] {
         let before = control.bytes_read();
@@ -45,7 +45,7 @@ fn reads_in_proportion_to_what_is_asked_for() {
     wal.shutdown();
 }
 
-/// Invariant 2: nothing before `from` is read, and a place that is no record's is an error.
+/// Invariant 2: nothing before `from` is read, and an LSN that is not a record's start is an error.
 #[test]
 fn reads_nothing_before_the_first_needed() {
     let (wal, _, starts) = log();

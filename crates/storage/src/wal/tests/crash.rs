@@ -1,4 +1,4 @@
-//! What a crash leaves: torn tails, lost sectors, and damage that no crash explains.
+//! What a crash leaves: torn tails, lost sectors, and damage that a crash cannot explain.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,28 +27,28 @@ fn flip(disk: &MemDisk, at: u64) {
     file.write_all_at(&[byte[0] ^ 0x81], offset).unwrap();
 }
 
-/// Takes the mark away that a clean end leaves behind the last record.
+/// Removes the mark that a clean shutdown leaves behind the last record.
 fn unmark(disk: &MemDisk, end: Lsn) {
     let (file, offset) = file_of(disk, end.0);
     file.write_all_at(&[0; HEADER], offset).unwrap();
 }
 
-/// The next sync fails, and leaves of what it should have written what the seed says.
+/// Makes the next sync fail; the seed decides what it leaves of the data.
 fn fail_a_sync(disk: &MemDisk, seed: u64) {
     let zone =
         Zone::under(Role::Log, "log", "/data/wal").fault(Fault::FailedSync, When::After(0), 1);
     disk.set_faults(Some(Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]))));
 }
 
-/// Invariant 3: the last record, cut at each of its bytes, with zeros or with the bytes of an
-/// earlier life behind the cut, is the log's end; all before it is read; appending goes on in its
+/// Invariant 3: the last record, cut at any byte and followed by zeros or by the bytes of an
+/// earlier use, is the log's end. Everything before it is read, and appending continues in its
 /// place.
 #[test]
 fn a_tail_torn_at_any_byte_ends_the_log() {
     for junk in [0u8, 0xff, 0x10] {
         let disk = MemDisk::new();
         let wal = open(&disk, Lsn(0));
-        // Let the last record straddle the end of the first segment.
+        // Make the last record straddle the end of the first segment.
         let mut last = LOG_START;
         let mut n = 0;
         while last.0 + 120 < 8192 {
@@ -90,10 +90,10 @@ fn a_tail_torn_at_any_byte_ends_the_log() {
     }
 }
 
-/// Damage to what was durable before a later record was made is told, wherever it is, with its
-/// place.
+/// Damage to log that was durable before a later record was created is reported, wherever it is,
+/// with its place.
 #[test]
-fn damage_in_the_middle_is_told() {
+fn damage_before_the_end_is_reported() {
     let disk = MemDisk::new();
     let wal = open(&disk, Lsn(0));
     let mut ends = vec![LOG_START];
@@ -102,7 +102,7 @@ fn damage_in_the_middle_is_told() {
         wal.wait_durable(*ends.last().unwrap()).unwrap();
     }
     wal.shutdown();
-    // What shows it of the last one is the mark.
+    // For the last record, the mark is the proof.
     for (n, start) in ends[..150].iter().enumerate() {
         for offset in [0, 5, 9, 13, 16, 60] {
             flip(&disk, start.0 + offset);
@@ -123,11 +123,11 @@ fn damage_in_the_middle_is_told() {
     assert_eq!(read(&disk, Lsn(0)).unwrap().0.len(), 150);
 }
 
-/// Invariant 4: whole records behind a torn one, all of one unsynced group, are a torn tail, and do
-/// not come back to life behind what is appended in the torn one's place, though they lie just
-/// where the next record would.
+/// Invariant 4: complete records behind a torn one, all of one unsynced group, are a torn tail.
+/// They do not reappear behind what is appended in place of the torn one, even if they are exactly
+/// where the next record would be.
 #[test]
-fn what_follows_a_torn_record_stays_dead() {
+fn records_after_a_torn_one_never_reappear() {
     let config = WalConfig { buffer_size: 1 << 16, ..small() };
     let disk = MemDisk::new();
     let wal = Wal::open(Arc::new(disk.clone()), config.clone(), Lsn(0)).unwrap();
@@ -153,10 +153,10 @@ fn what_follows_a_torn_record_stays_dead() {
     }
 }
 
-/// Invariant 2: what a killed process had written and not synced is read by the next one, so that
-/// one must sync it before it counts as durable.
+/// Invariant 2: the next process reads what a killed process had written but not synced, so it must
+/// sync that before it counts as durable.
 #[test]
-fn what_is_read_after_a_kill_is_made_durable() {
+fn log_read_after_a_kill_is_made_durable() {
     for seed in 0..8 {
         let disk = MemDisk::new();
         let (fake, control) = controlled(disk.clone());
@@ -174,10 +174,9 @@ fn what_is_read_after_a_kill_is_made_durable() {
     }
 }
 
-/// Invariant 2 where the log's beginning has been let go: the segments that are left are synced all
-/// the same.
+/// Invariant 2 if the log's beginning has been removed: the remaining segments are still synced.
 #[test]
-fn a_tail_behind_removed_segments_is_made_durable() {
+fn tail_after_removed_segments_is_made_durable() {
     for seed in 0..8 {
         let disk = MemDisk::new();
         let (fake, control) = controlled(disk.clone());
@@ -198,13 +197,13 @@ fn a_tail_behind_removed_segments_is_made_durable() {
     }
 }
 
-/// After a failed sync the cache may show what the disk has lost, and no later sync writes it.
+/// After a failed sync the cache may show data that the disk has lost, and no later sync writes it.
 #[test]
-fn a_tail_whose_sync_has_failed_is_written_anew() {
+fn tail_of_a_failed_sync_is_rewritten() {
     for seed in 0..32 {
         let disk = MemDisk::new();
         let wal = open(&disk, Lsn(0));
-        // So that the maker of segments has nothing left to sync.
+        // So that the segment maker has nothing left to sync.
         wal.shared.segments.make_ahead(0, &|| false).unwrap();
         wal.wait_durable(wal.append(&[&payload(0, 300)])).unwrap();
         fail_a_sync(&disk, seed);
@@ -221,10 +220,10 @@ fn a_tail_whose_sync_has_failed_is_written_anew() {
     }
 }
 
-/// Invariant 4: what a start has wiped, but could not sync, does not come back behind what the next
-/// one appends.
+/// Invariant 4: data that a start has wiped but could not sync does not reappear behind what the
+/// next one appends.
 #[test]
-fn what_a_failed_start_has_wiped_stays_dead() {
+fn log_wiped_by_a_failed_start_never_reappears() {
     let config = WalConfig { buffer_size: 1 << 16, ..small() };
     for seed in 0..16 {
         let disk = MemDisk::new();
@@ -255,8 +254,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     /// Invariants 3 and 4: over several crashes, each of which keeps any of the unsynced sectors,
-    /// the log that is read is a prefix of what was appended, holds all that was durable, and what
-    /// was once lost stays lost.
+    /// the log that is read is a prefix of what was appended. It contains everything durable, and
+    /// what was once lost stays lost.
     #[test]
     fn a_crash_keeps_a_prefix(
         lives in prop::collection::vec((prop::collection::vec((8usize..700, 0u8..8), 1..80), any::<u64>()), 1..5)
@@ -277,8 +276,8 @@ proptest! {
                     0 => wal.wait_durable(end).unwrap(),
                     1 => wal.request_flush(end),
                     2 => {
-                        // A checkpoint: what is durable is not needed any more, and its segments
-                        // live again.
+                        // A checkpoint: durable log is no longer needed, and its segments are
+                        // recycled.
                         let durable = wal.durable();
                         from = model.iter().map(|record| record.1).filter(|end| *end <= durable).max().unwrap_or(from);
                         wal.remove_before(from).unwrap();
@@ -286,7 +285,7 @@ proptest! {
                     _ => {}
                 }
             }
-            // The flusher may be anywhere. What was durable before the crash must be there.
+            // The flusher may be anywhere. Log that was durable before the crash must be there.
             let durable = wal.durable();
             disk = disk.crash(seed);
             drop(wal);

@@ -1,4 +1,4 @@
-//! A disk whose syncs a test can count, hold up and let fail.
+//! A disk whose syncs a test can count, delay and make fail.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
@@ -7,19 +7,19 @@ use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Opened};
 
 #[derive(Default)]
 struct Syncs {
-    /// Syncs that ended.
+    /// Number of syncs that ended.
     ended: u64,
-    /// The flusher is in one; the maker of segments syncs, too.
+    /// True while the flusher is in a sync; the segment maker syncs, too.
     flushing: bool,
     held: bool,
     failing: bool,
     /// Writes to files with this in their name panic.
     panics: Option<&'static str>,
-    /// Bytes that were read.
+    /// Number of bytes read.
     read: u64,
 }
 
-/// What a disk's files ask when they are synced.
+/// Controls the syncs of a disk's files.
 #[derive(Clone, Default)]
 pub(super) struct Control(Arc<(Mutex<Syncs>, Condvar)>);
 
@@ -35,27 +35,27 @@ impl Control {
         drop(self.0.1.wait_while(guard, |syncs| !until(syncs)).expect("no test panics here"));
     }
 
-    /// Syncs block from now on, or go on.
+    /// Makes syncs block, or continue.
     pub(super) fn hold(&self, held: bool) {
         self.change(|syncs| syncs.held = held);
     }
 
-    /// Syncs fail from now on, or succeed.
+    /// Makes syncs fail, or succeed.
     pub(super) fn fail(&self, failing: bool) {
         self.change(|syncs| syncs.failing = failing);
     }
 
-    /// Writes to files with this in their name panic from now on.
+    /// Makes writes to files with this in their name panic.
     pub(super) fn panic_at(&self, name: &'static str) {
         self.change(|syncs| syncs.panics = Some(name));
     }
 
-    /// How many bytes were read.
+    /// Returns the number of bytes read.
     pub(super) fn bytes_read(&self) -> u64 {
         self.change(|syncs| syncs.read)
     }
 
-    /// How many syncs have ended.
+    /// Returns the number of syncs that ended.
     pub(super) fn ended(&self) -> u64 {
         self.change(|syncs| syncs.ended)
     }
@@ -94,7 +94,7 @@ impl Intercept for Control {
     }
 }
 
-/// A disk in memory under a [`Control`].
+/// Returns an in-memory disk under a [`Control`].
 pub(super) fn controlled(disk: MemDisk) -> (Arc<dyn Disk>, Control) {
     let control = Control::default();
     (Arc::new(Intercepted::new(disk, Arc::new(control.clone()))), control)

@@ -1,4 +1,4 @@
-//! Group commit, hooks and failure, with syncs under the test's control.
+//! Group commit, hooks and failure, with syncs controlled by the test.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -14,13 +14,13 @@ fn roomy() -> WalConfig {
     WalConfig { segment_size: 1 << 20, buffer_size: 1 << 16, ..small() }
 }
 
-/// All that gathers while one sync runs becomes durable by the next one.
+/// Everything that gathers while one sync runs becomes durable with the next one.
 #[test]
-fn commits_that_wait_share_a_sync() {
+fn waiting_commits_share_a_sync() {
     const WAITERS: u64 = 32;
     let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, roomy(), Lsn(0)).unwrap();
-    // The second segment is made ahead at some moment; wait for it, so that its sync is not counted
+    // The second segment is made ahead at some point. Wait for it, so that its sync is not counted
     // below.
     wal.shared.segments.make_ahead(0, &|| false).unwrap();
     control.hold(true);
@@ -46,7 +46,7 @@ fn commits_that_wait_share_a_sync() {
     assert_eq!(control.ended() - before, 2, "one for the first, one for all who waited");
 }
 
-/// Without a request nothing is synced; a request that is met asks for nothing.
+/// Nothing is synced without a request; a request for durable log causes no sync.
 #[test]
 fn only_requests_cause_syncs() {
     let (disk, control) = controlled(MemDisk::new());
@@ -66,9 +66,9 @@ fn only_requests_cause_syncs() {
     assert_eq!(control.ended(), before + 2, "the mark at the end is synced, too");
 }
 
-/// Invariant 2: hooks see `durable` grow, and at last reach what was asked for.
+/// Invariant 2: hooks see `durable` grow, and eventually reach the requested LSN.
 #[test]
-fn hooks_hear_of_each_growth() {
+fn hooks_see_every_durable_advance() {
     let (disk, _) = controlled(MemDisk::new());
     let wal = Wal::open(disk, roomy(), Lsn(0)).unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -84,8 +84,8 @@ fn hooks_hear_of_each_growth() {
     assert!(heard.is_sorted() && heard.last() == Some(&end) && heard.len() == 50);
 }
 
-/// Invariant 2: a failed sync is final, though the next would succeed; everyone is told, nobody
-/// blocks.
+/// Invariant 2: a failed sync is final, even if the next would succeed. Everyone gets the error,
+/// and nobody blocks.
 #[test]
 fn a_failed_sync_is_final() {
     let (disk, control) = controlled(MemDisk::new());
@@ -106,7 +106,7 @@ fn a_failed_sync_is_final() {
     assert!(wal.wait_durable(lost).unwrap_err().to_string().contains("the disk is broken"));
     control.fail(false);
     wal.on_failed(count(&calls));
-    // A segment that was being made just then is done now, or given up; another is not begun.
+    // A segment that was being made is finished or abandoned now; no other one is started.
     wal.shared.segments.make_ahead(0, &|| true).unwrap();
     let syncs = control.ended();
     for n in 0..1000 {
@@ -119,7 +119,7 @@ fn a_failed_sync_is_final() {
     assert!(wal.wait_durable(kept).is_ok());
 }
 
-/// Commits from many threads take far fewer syncs than there are commits when syncs are slow.
+/// With slow syncs, commits from many threads take far fewer syncs than there are commits.
 #[test]
 fn many_committers_share_syncs() {
     const THREADS: u64 = 8;
@@ -127,7 +127,7 @@ fn many_committers_share_syncs() {
     let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, roomy(), Lsn(0)).unwrap();
     let before = control.ended();
-    // A round of commits is as large as it can be: each thread appends, all meet, then all wait.
+    // A round of commits is as large as possible: each thread appends, all meet, then all wait.
     let meet = Barrier::new(THREADS as usize);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -17,7 +17,7 @@ use clearway_types::Lsn;
 
 use super::{Wal, WalConfig, WalError, WalReader};
 
-/// A log so small that rings wrap and segments end all the time.
+/// A log so small that the ring wraps and segments end all the time.
 fn small() -> WalConfig {
     WalConfig {
         dir: PathBuf::from("/data/wal"),
@@ -34,7 +34,7 @@ fn open(disk: &MemDisk, end: Lsn) -> Arc<Wal> {
 /// Start, end and payload.
 type Record = (Lsn, Lsn, Vec<u8>);
 
-/// The start, end and payload of every record from `from` on, and the log's end.
+/// Returns start, end and payload of every record from `from` on, and the log's end.
 fn read(disk: &MemDisk, from: Lsn) -> Result<(Vec<Record>, Lsn), WalError> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let mut reader = WalReader::open(disk, &small(), from)?;
@@ -46,7 +46,7 @@ fn read(disk: &MemDisk, from: Lsn) -> Result<(Vec<Record>, Lsn), WalError> {
     Ok((records, reader.position()))
 }
 
-/// A payload that tells `n` and takes `len` bytes, or more if 8 do not suffice.
+/// Returns a payload that identifies `n` and has `len` bytes, at least 8.
 fn payload(n: u64, len: usize) -> Vec<u8> {
     let mut bytes = n.to_le_bytes().to_vec();
     bytes.resize(len.max(8), n as u8 ^ 0x5a);

@@ -1,4 +1,4 @@
-//! Panics in the log's threads: the log fails with the reason, and nobody waits for ever.
+//! Panics in the log's threads: the log fails with the reason, and nobody waits forever.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Invariant 5 of the flusher: a panic in the middle of a write.
 #[test]
-fn a_panic_while_writing_fails_the_log() {
+fn panic_while_writing_fails_the_log() {
     let disk = MemDisk::new();
     let (fake, control) = controlled(disk.clone());
     let wal = Wal::open(fake, small(), Lsn(0)).unwrap();
@@ -36,7 +36,7 @@ fn a_panic_while_writing_fails_the_log() {
     assert_eq!(read(&disk, Lsn(0)).unwrap().1, durable);
 }
 
-/// The same of a hook, which others bring.
+/// The same for a panic in a registered hook.
 #[test]
 fn a_panic_of_a_hook_fails_the_log() {
     let (fake, _) = controlled(MemDisk::new());
@@ -51,8 +51,8 @@ fn a_panic_of_a_hook_fails_the_log() {
     assert!(wal.wait_durable(wal.append(&[&payload(2, 100)])).is_err());
 }
 
-/// Invariant 5 of the flusher, of the thread that makes segments: nobody waits for room that nobody
-/// makes.
+/// Invariant 5 of the flusher, for the thread that makes segments: nobody waits for space that
+/// nobody makes.
 #[test]
 fn a_panic_of_the_segment_maker_fails_the_log() {
     let (fake, control) = controlled(MemDisk::new());

@@ -1,4 +1,4 @@
-//! Room on the disk and in the ring: asked for, waited for, refused, given back.
+//! Space on the disk and in the ring: requested, waited for, refused, released.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +21,12 @@ fn config() -> WalConfig {
 
 fn ask(wal: &Wal, bytes: u64, must: bool) -> Receiver<io::Result<()>> {
     let (tell, answer) = channel();
-    // Nobody listens any more only when the test is over.
+    // The receiver is gone only when the test is over.
     wal.when_room(bytes, must, Box::new(move |result| drop(tell.send(result))));
     answer
 }
 
-/// Appends where there is room, waiting for it; the refusal, and how many there were.
+/// Appends while there is space, waiting for it. Returns the refusal, and the number of appends.
 fn until_refused(wal: &Wal) -> (io::Error, u64) {
     let bytes = vec![1; 1000];
     for n in 0..100_000 {
@@ -41,20 +41,20 @@ fn until_refused(wal: &Wal) -> (io::Error, u64) {
     panic!("it is never full");
 }
 
-/// Invariants 2 and 3 of `room`: a full log refuses, keeps its reserve, and takes up again what it
-/// can when there is space.
+/// Invariants 2 and 3 of `room`: a full log refuses, keeps its reserve, and recovers as far as
+/// possible when there is space.
 #[test]
-fn a_full_log_refuses_and_goes_on_when_there_is_space() {
+fn full_log_refuses_and_recovers_with_space() {
     let disk = MemDisk::new();
     let wal = Wal::open(Arc::new(disk.clone()), config(), Lsn(0)).unwrap();
     wal.set_wait_for_space();
     disk.set_capacity(10 * SEGMENT);
     let (error, _) = until_refused(&wal);
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-    // All that was appended becomes durable, and so does what must be.
+    // Everything appended becomes durable, and so does what must be appended.
     wal.append(&[&[2; 1000]]);
     wal.wait_durable(wal.appended()).unwrap();
-    // Who must waits on; who need not is refused at once.
+    // A request with `must` keeps waiting; one without is refused at once.
     let must = ask(&wal, SEGMENT, true);
     assert!(ask(&wal, SEGMENT, false).recv_timeout(LIMIT).unwrap().is_err());
     assert!(must.try_recv().is_err());
@@ -62,16 +62,16 @@ fn a_full_log_refuses_and_goes_on_when_there_is_space() {
     must.recv_timeout(LIMIT).unwrap().unwrap();
     let (_, more) = until_refused(&wal);
     assert!(more > 8 * 60, "{more}");
-    // Segments that nobody needs are room, too, without any space.
+    // Segments that are no longer needed are space, too, even without disk space.
     wal.remove_before(wal.appended()).unwrap();
     ask(&wal, SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
     wal.shutdown();
     assert_eq!(wal.failed(), None);
 }
 
-/// Invariant 3: checkpoints that free nothing do not follow one another without a pause.
+/// Invariant 3: checkpoints that free nothing do not follow each other without a pause.
 #[test]
-fn a_full_log_asks_for_a_checkpoint_once_in_a_while() {
+fn full_log_limits_its_checkpoint_requests() {
     const RETRY: Duration = Duration::from_millis(10);
     const ASKED: usize = 10;
     let disk = MemDisk::new();
@@ -84,24 +84,24 @@ fn a_full_log_asks_for_a_checkpoint_once_in_a_while() {
     wal.on_short(Box::new(move || {
         let Some(wal) = checkpointed.upgrade() else { return };
         wal.remove_before(Lsn(0)).unwrap();
-        // Nobody listens any more only when the test is over.
+        // The receiver is gone only when the test is over.
         tell.send(Instant::now()).ok();
     }));
     until_refused(&wal);
     let times: Vec<Instant> = (0..ASKED).map(|_| asked.recv_timeout(LIMIT).unwrap()).collect();
-    // The maker asks and tells by itself: the second is asked for after the first was told.
+    // The maker requests and reports by itself: the second request comes after the first report.
     assert!(times[ASKED - 1] - times[0] >= RETRY * (ASKED as u32 - 2), "{times:?}");
     wal.shutdown();
 }
 
-/// Invariant 2: the maker has looked how much is wanted, and before it has made that, more is
-/// pledged.
+/// Invariant 2: the maker has computed how much is wanted, and before it has made that, more is
+/// reserved.
 #[test]
-fn a_pledge_that_overtakes_the_maker_of_segments_leaves_nobody_waiting() {
+fn late_pledge_leaves_no_request_waiting() {
     let disk = MemDisk::new();
     let wal = Arc::new(Wal::open(Arc::new(disk.clone()), config(), Lsn(0)).unwrap());
-    // The maker answers this, and then has nothing to do: the next operation of the disk is one for
-    // the next request.
+    // The maker answers this, and then has nothing to do: the disk's next operation is for the next
+    // request.
     ask(&wal, 8 * SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
     let (pledger, pledged) = (Arc::downgrade(&wal), AtomicBool::new(false));
     disk.set_hook(Some(Arc::new(move |_| {
@@ -114,9 +114,9 @@ fn a_pledge_that_overtakes_the_maker_of_segments_leaves_nobody_waiting() {
     wal.shutdown();
 }
 
-/// Invariant 1: what is pledged is there for those whom it was pledged to, and for nobody else.
+/// Invariant 1: pledged space is available to its owners only.
 #[test]
-fn what_is_pledged_is_kept() {
+fn pledged_space_is_kept() {
     let disk = MemDisk::new();
     let wal = Wal::open(Arc::new(disk.clone()), config(), Lsn(0)).unwrap();
     wal.set_wait_for_space();
@@ -135,12 +135,12 @@ fn what_is_pledged_is_kept() {
     assert_eq!(wal.failed(), None);
 }
 
-/// A disk that does not keep up holds back who asks, and no thread.
+/// A slow disk delays requests, but blocks no thread.
 #[test]
-fn a_full_ring_is_waited_for_without_a_thread() {
+fn waiting_for_the_ring_blocks_no_thread() {
     let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, config(), Lsn(0)).unwrap();
-    // So that it is the ring that has no room, and not the disk before the next segment is made.
+    // So that the ring is what has no space, not the disk before the next segment is made.
     ask(&wal, 2 * SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
     control.hold(true);
     let size = record_size(1000);
@@ -160,7 +160,7 @@ fn a_full_ring_is_waited_for_without_a_thread() {
 
 /// Invariant 2: nobody waits for a log that has failed or is closed.
 #[test]
-fn who_waits_is_told_when_the_log_fails_or_closes() {
+fn waiters_fail_when_the_log_fails_or_closes() {
     let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, config(), Lsn(0)).unwrap();
     let waiting = ask(&wal, 1 << 40, true);

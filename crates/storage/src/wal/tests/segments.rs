@@ -13,17 +13,17 @@ fn names(disk: &MemDisk) -> Vec<String> {
     disk.list(Path::new("/data/wal")).unwrap()
 }
 
-/// Appends and makes durable so many records; returns their ends.
+/// Appends the records and makes them durable; returns their ends.
 fn fill(wal: &Wal, range: std::ops::Range<u64>) -> Vec<Lsn> {
     let ends = range.map(|n| wal.append(&[&payload(n, 200)])).collect::<Vec<_>>();
     wal.wait_durable(wal.appended()).unwrap();
     ends
 }
 
-/// Invariant 4: what a recycled segment held in its earlier life never passes for a record, however
-/// often it is recycled; the number of files stays bounded.
+/// Invariant 4: the earlier content of a recycled segment is never read as a record, however often
+/// the segment is recycled; the number of files stays bounded.
 #[test]
-fn recycled_segments_hold_no_ghosts() {
+fn recycled_segments_expose_no_old_records() {
     let disk = MemDisk::new();
     let mut end = Lsn(0);
     let mut n = 0;
@@ -54,10 +54,10 @@ fn recycled_segments_hold_no_ghosts() {
     }
 }
 
-/// A crash between any two steps of recycling and removing leaves a log that can be read from what
-/// is needed on, and appended to.
+/// A crash between any two steps of recycling and removing leaves a log that can be read from the
+/// needed LSN on, and appended to.
 #[test]
-fn a_crash_while_recycling_harms_nothing() {
+fn crash_while_recycling_loses_nothing() {
     for granted in 0..48 {
         for seed in 0..4 {
             let disk = MemDisk::new();
@@ -78,7 +78,7 @@ fn a_crash_while_recycling_harms_nothing() {
     }
 }
 
-/// Nothing at or after the given place is removed, nor the segment that is written to.
+/// Nothing at or after the given LSN is removed, nor is the current segment.
 #[test]
 fn remove_before_keeps_what_is_needed() {
     let disk = MemDisk::new();
@@ -99,10 +99,10 @@ fn remove_before_keeps_what_is_needed() {
     ));
 }
 
-/// A removed segment that a crash brought back before a gap goes again at the next start; what is
-/// needed stays.
+/// A removed segment that a crash brought back before a gap is removed again at the next start;
+/// needed ones stay.
 #[test]
-fn a_segment_before_a_gap_goes() {
+fn segment_before_a_gap_is_removed() {
     let disk = MemDisk::new();
     let wal = open(&disk, Lsn(0));
     let ends = fill(&wal, 0..200);
@@ -116,9 +116,9 @@ fn a_segment_before_a_gap_goes() {
     assert_eq!(read(&disk, from).unwrap(), (records, end));
 }
 
-/// A log keeps the segment size that it was made with.
+/// A log keeps its original segment size.
 #[test]
-fn the_segment_size_is_the_logs() {
+fn existing_log_keeps_its_segment_size() {
     let disk = MemDisk::new();
     let wal = open(&disk, Lsn(0));
     fill(&wal, 0..100);
@@ -130,8 +130,8 @@ fn the_segment_size_is_the_logs() {
     assert_eq!(read(&disk, Lsn(0)).unwrap().0.len(), 200);
 }
 
-/// Bytes from the disk are an error with their place, not a panic: a missing segment, a wrong
-/// header, a wrong start.
+/// Invalid bytes from the disk are an error with their place, not a panic: a missing segment, a
+/// wrong header, a wrong start.
 #[test]
 fn missing_and_foreign_segments_are_refused() {
     let disk = MemDisk::new();
@@ -168,7 +168,7 @@ fn missing_and_foreign_segments_are_refused() {
 
 /// A missing log is an empty one only if nothing was expected in it.
 #[test]
-fn no_log_at_all() {
+fn missing_log_is_empty_unless_expected() {
     assert_eq!(read(&MemDisk::new(), Lsn(0)).unwrap().0.len(), 0);
     assert!(matches!(read(&MemDisk::new(), Lsn(64)), Err(WalError::Corrupt { .. })));
 }
