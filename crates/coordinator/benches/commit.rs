@@ -81,16 +81,15 @@ struct Session {
 /// Runs a statement to its end, alone at the worker.
 fn run_alone(port: &mut Port, statement: Statement) {
     let mut client = Client::new(port, 0);
-    let mut step =
-        client.start(port, &plan(statement), &Arc::new(Env::default()), RunOptions::default());
+    let mut step = client.start(&plan(statement), &Arc::new(Env::default()), RunOptions::default());
     while let Step::Pending = step {
         port.poll(&mut Vec::new());
         std::thread::yield_now();
-        step = client.resume(port);
+        step = client.resume();
     }
     let Step::Done(result) = step else { panic!("no other session changes the table") };
     result.expect("the statement succeeds");
-    client.close(port);
+    client.close();
 }
 
 /// Creates a table `(id int primary key, balance int)` with a row for each committer.
@@ -155,8 +154,7 @@ fn work(
                 commits += 1;
             }
             if session.waits.is_none() && !session.client.is_running() && !stop {
-                let step =
-                    session.client.start(&mut port, &session.update, &env, RunOptions::default());
+                let step = session.client.start(&session.update, &env, RunOptions::default());
                 session.waits = committed(step);
             }
         }
@@ -166,7 +164,7 @@ fn work(
             if let Event::Continue { session } = event {
                 let session = &mut sessions[*session as usize];
                 if session.client.is_running() {
-                    session.waits = committed(session.client.resume(&mut port));
+                    session.waits = committed(session.client.resume());
                 }
             }
         }
@@ -179,7 +177,7 @@ fn work(
             _ => {}
         }
     }
-    sessions.into_iter().for_each(|s| s.client.close(&mut port));
+    sessions.into_iter().for_each(|s| s.client.close());
     commits
 }
 
@@ -226,18 +224,18 @@ fn alone(engine: &Arc<Engine>, time: Duration) -> f64 {
     let (began, mut done) = (Instant::now(), 0_u64);
     while began.elapsed() < time {
         for _ in 0..100 {
-            let mut step = client.start(&mut port, &update, &env, RunOptions::default());
+            let mut step = client.start(&update, &env, RunOptions::default());
             // Occasionally the log buffer is full.
             while let Step::Pending = step {
                 port.poll(&mut Vec::new());
-                step = client.resume(&mut port);
+                step = client.resume();
             }
             committed(step);
             done += 1;
         }
     }
     let rate = done as f64 / began.elapsed().as_secs_f64();
-    client.close(&mut port);
+    client.close();
     rate
 }
 

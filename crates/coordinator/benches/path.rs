@@ -70,12 +70,11 @@ impl Session {
     fn run(&mut self, (plan, params): &Call) {
         let env =
             Env { params: params.iter().map(|p| Datum::Int4(*p)).collect(), ..Env::default() };
-        let mut step =
-            self.client.start(&mut self.port, plan, &Arc::new(env), RunOptions::default());
+        let mut step = self.client.start(plan, &Arc::new(env), RunOptions::default());
         while let Step::Pending = step {
             self.port.poll(&mut Vec::new());
             std::thread::yield_now();
-            step = self.client.resume(&mut self.port);
+            step = self.client.resume();
         }
         let Step::Done(result) = step else { panic!("no other session changes the tables") };
         assert!(result.is_ok(), "{:?}", result.err().map(|refusal| refusal.error));
@@ -159,7 +158,7 @@ fn main() {
     });
     tell("tpcb-like", tpcb);
     let Session { mut port, client } = session.into_inner();
-    client.close(&mut port);
+    client.close();
     port.poll(&mut Vec::new());
     drop(port);
     engine.shutdown().expect("it stops");

@@ -93,13 +93,7 @@ impl Client {
     }
 
     /// Starts a statement. A failed block refuses everything except its end (25P02).
-    pub fn start(
-        &mut self,
-        _port: &mut Port,
-        plan: &Arc<Plan>,
-        env: &Arc<Env>,
-        options: RunOptions,
-    ) -> Step {
+    pub fn start(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, options: RunOptions) -> Step {
         debug_assert!(matches!(self.running, Running::Idle));
         if !canary::on(Bug::KeptCancel) {
             self.core.forget_cancel();
@@ -136,7 +130,7 @@ impl Client {
 
     /// Continues the running statement. If none runs, ends what is left of a transaction that was
     /// undone because another rolled back.
-    pub fn resume(&mut self, _port: &mut Port) -> Step {
+    pub fn resume(&mut self) -> Step {
         if !self.core.txn().undone {
             return self.go_on_running();
         }
@@ -185,7 +179,7 @@ impl Client {
     }
 
     /// Ends the implicit transaction of several statements, if there is one.
-    pub fn end_implicit(&mut self, _port: &mut Port, commit: bool) -> Step {
+    pub fn end_implicit(&mut self, commit: bool) -> Step {
         if self.core.txn().block != Block::Implicit {
             return Step::Done(Ok(Outcome::plain("")));
         }
@@ -205,7 +199,7 @@ impl Client {
 
     /// Ends the running statement with this error where it can be interrupted: lock waits, page
     /// waits and long scans.
-    pub fn cancel(&mut self, _port: &mut Port, error: &SqlError) {
+    pub fn cancel(&mut self, error: &SqlError) {
         if self.is_running() {
             self.core.cancel(error);
         }
@@ -262,7 +256,7 @@ impl Client {
     /// Reports a statement that failed before it reached the client, for example in the parser. It
     /// fails an open transaction block all the same. The step ends with the error after the block's
     /// changes are undone.
-    pub fn fail(&mut self, _port: &mut Port, error: SqlError) -> Step {
+    pub fn fail(&mut self, error: SqlError) -> Step {
         // The error may reveal the catalog, for example that a table does not exist.
         self.core.show(self.core.engine().catalog_commit());
         self.failed(error)
@@ -270,7 +264,7 @@ impl Client {
 
     /// Closes the connection: aborts its transaction in the background. The session's number may be
     /// reused at once.
-    pub fn close(mut self, _port: &mut Port) {
+    pub fn close(mut self) {
         let gone = SqlError::new(SqlState::CONNECTION_FAILURE, "the client has gone");
         self.core.cancel(&gone);
         let (core, running) =
@@ -482,7 +476,7 @@ impl Client {
     }
 
     /// Continues a suspended statement of the transaction.
-    pub fn go_on(&mut self, _port: &mut Port, suspended: Suspended) -> Step {
+    pub fn go_on(&mut self, suspended: Suspended) -> Step {
         debug_assert!(matches!(self.running, Running::Idle));
         self.core.forget_cancel();
         if self.core.txn().undone {

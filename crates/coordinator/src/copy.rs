@@ -5,7 +5,6 @@ use crate::client::Client;
 use crate::core::Core;
 use crate::insert::{Inserter, Rounds};
 use crate::outcome::{End, Outcome, Step, Stop, stopped};
-use crate::port::Port;
 use crate::statement::{failed_block, read_only};
 use crate::tag::Tag;
 use crate::{replay, txn};
@@ -75,7 +74,6 @@ impl Client {
     /// Starts a COPY FROM STDIN.
     pub fn copy_in_start(
         &mut self,
-        _port: &mut Port,
         copy: &Copy,
         env: &Arc<Env>,
         options: RunOptions,
@@ -100,7 +98,7 @@ impl Client {
 
     /// Inserts encoded rows of the table that the COPY received. Await the outcome before the next
     /// call.
-    pub fn copy_in_rows(&mut self, _port: &mut Port, rows: RowBatch) -> Step {
+    pub fn copy_in_rows(&mut self, rows: RowBatch) -> Step {
         let Some(copy) = self.copy.clone() else {
             return Step::Done(Err(SqlError::internal("rows without a COPY").into()));
         };
@@ -115,7 +113,7 @@ impl Client {
 
     /// Ends the COPY: commits it if it is a transaction of its own, or aborts it with the given
     /// error.
-    pub fn copy_in_end(&mut self, _port: &mut Port, abort: Option<SqlError>) -> Step {
+    pub fn copy_in_end(&mut self, abort: Option<SqlError>) -> Step {
         let Some(copy) = self.copy.take() else {
             return Step::Done(Err(SqlError::internal("the end of no COPY").into()));
         };

@@ -30,7 +30,6 @@ use crate::finish;
 use crate::message::control;
 use crate::multi;
 use crate::outcome::{Step, Stop, stopped};
-use crate::port::Port;
 use crate::snapshot::{Needs, View};
 use crate::statement::{controls, goes_on, writes};
 use clearway_ir::program::Env;
@@ -222,7 +221,7 @@ impl Client {
 
     /// Tells the engine that the session has to wait for its client, or for anything else that the
     /// engine does not control.
-    pub fn let_go(&mut self, _port: &mut Port) {
+    pub fn let_go(&mut self) {
         let_go(&self.core);
     }
 

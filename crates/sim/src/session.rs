@@ -230,7 +230,7 @@ impl Session {
     /// Advances as far as possible; returns whether it did anything. Fails if the engine's
     /// behaviour cannot be right.
     pub fn advance(&mut self, port: &mut Port) -> Result<bool, String> {
-        self.take_signals(port);
+        self.take_signals();
         let moved = self.advance_all(port);
         self.note_state();
         moved
@@ -242,7 +242,7 @@ impl Session {
             && !client.is_running()
         {
             // The transaction may have been undone.
-            drop(client.resume(port));
+            drop(client.resume());
         }
         loop {
             // Relaxed: there is one OS thread.
@@ -259,7 +259,7 @@ impl Session {
                     let Some(client) = self.client.as_mut() else { return Ok(moved) };
                     if (self.left == 0 || stopping) && block == Block::None {
                         if let Some(client) = self.client.take() {
-                            client.close(port);
+                            client.close();
                         }
                         return Ok(true);
                     }
@@ -294,7 +294,7 @@ impl Session {
                 }
                 State::Running { stmt, replans, mut rows } => {
                     let Some(client) = self.client.as_mut() else { return Ok(moved) };
-                    match client.resume(port) {
+                    match client.resume() {
                         step if matches!(stmt, Stmt::Cursor(_))
                             && !matches!(step, Step::Pending) =>
                         {
@@ -303,14 +303,14 @@ impl Session {
                             return Ok(true);
                         }
                         Step::Pending => {
-                            self.cancel_at_times(port);
+                            self.cancel_at_times();
                             self.state = State::Running { stmt, replans, rows };
                             return Ok(moved);
                         }
                         Step::Rows(part) => {
                             self.shared.parts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                             rows.append(&part.rows);
-                            self.cancel_at_times(port);
+                            self.cancel_at_times();
                             self.thinks = self.script.leaves_unread();
                             self.state = State::Running { stmt, replans, rows };
                             // The other sessions run before it asks for more.
@@ -355,11 +355,11 @@ impl Session {
         let plan = match planned {
             Ok(plan) => plan,
             Err(error) => {
-                let step = client.fail(port, error);
+                let step = client.fail(error);
                 return self.after(port, stmt, replans, step);
             }
         };
-        let step = client.start(port, &plan, &self.inbox.env(), RunOptions::default());
+        let step = client.start(&plan, &self.inbox.env(), RunOptions::default());
         self.after(port, stmt, replans, step)
     }
 
@@ -422,7 +422,7 @@ impl Session {
         );
         self.state = State::Idle;
         self.follow_replay()?;
-        self.think(port, &stmt);
+        self.think(&stmt);
         match self.block() {
             // An error in a block, ROLLBACK TO and the like: the transaction continues or has
             // failed.
@@ -488,7 +488,7 @@ impl Session {
             .event("session", self.name.as_bytes(), || format!("{} hangs up", self.name));
         self.shared.hang_ups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if let Some(client) = self.client.replace(Client::new(port, self.number)) {
-            client.close(port);
+            client.close();
         }
         self.end_cursors();
         self.open.extend(running.map(|stmt| (stmt, Answer::Done)));

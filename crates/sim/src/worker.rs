@@ -138,7 +138,7 @@ impl Reader {
 
     /// Ends the session.
     pub fn close(mut self) {
-        self.client.close(&mut self.port);
+        self.client.close();
         self.port.poll(&mut Vec::new());
     }
 
@@ -157,12 +157,7 @@ impl Reader {
         let failed =
             |e: clearway_types::SqlError| format!("{sql}: {} {}", e.state().as_str(), e.message());
         let plan = crate::session::plan(sql, &self.client).map_err(failed)?;
-        let mut step = self.client.start(
-            &mut self.port,
-            &plan,
-            &Arc::new(Env::default()),
-            RunOptions::default(),
-        );
+        let mut step = self.client.start(&plan, &Arc::new(Env::default()), RunOptions::default());
         let mut events: Vec<Event> = Vec::new();
         let mut rows = RowBatch::new();
         loop {
@@ -174,7 +169,7 @@ impl Reader {
                 }
                 Step::Rows(part) => {
                     rows.append(&part.rows);
-                    step = self.client.resume(&mut self.port);
+                    step = self.client.resume();
                 }
                 Step::Replan => {
                     return Err(format!(
@@ -184,7 +179,7 @@ impl Reader {
                 Step::Pending => {
                     events.clear();
                     self.port.poll(&mut events);
-                    step = self.client.resume(&mut self.port);
+                    step = self.client.resume();
                     if matches!(step, Step::Pending) && !self.port.has_work() {
                         self.bell.wait();
                     }

@@ -123,28 +123,26 @@ impl Worker {
                 }
                 Step::Rows(part) => {
                     rows.append(&part.rows);
-                    step = client.resume(port);
+                    step = client.resume();
                 }
                 Step::Replan => panic!("no other session changes the table"),
                 Step::Pending => {
                     port.poll(&mut events);
                     std::thread::yield_now();
-                    step = client.resume(port);
+                    step = client.resume();
                 }
             }
         }
     }
     /// Ends an implicit transaction.
     pub fn end_implicit(&mut self, commit: bool) -> SqlResult<Outcome> {
-        let Self { port, client, .. } = self;
-        let step = client.as_mut().unwrap().end_implicit(port, commit);
+        let step = self.client.as_mut().unwrap().end_implicit(commit);
         self.end(step)
     }
     /// Starts a statement of an implicit transaction.
     pub fn start_implicit(&mut self, plan: &Arc<Plan>) -> Step {
-        let Self { port, client, .. } = self;
         let options = RunOptions { implicit_block: true, ..serializable() };
-        client.as_mut().unwrap().start(port, plan, &Arc::new(Env::default()), options)
+        self.client.as_mut().unwrap().start(plan, &Arc::new(Env::default()), options)
     }
     /// Starts a statement without waiting for it.
     pub fn start(&mut self, plan: &Arc<Plan>) -> Step {
@@ -152,26 +150,21 @@ impl Worker {
     }
     /// Like [`Worker::start`], with these options.
     pub fn start_with(&mut self, plan: &Arc<Plan>, options: RunOptions) -> Step {
-        let Self { port, client, .. } = self;
-        client.as_mut().unwrap().start(port, plan, &Arc::new(Env::default()), options)
+        self.client.as_mut().unwrap().start(plan, &Arc::new(Env::default()), options)
     }
     pub fn resume(&mut self) -> Step {
-        let Self { port, client, .. } = self;
-        client.as_mut().unwrap().resume(port)
+        self.client.as_mut().unwrap().resume()
     }
     /// Continues a suspended statement.
     pub fn go_on(&mut self, suspended: Suspended) -> Step {
-        let Self { port, client, .. } = self;
-        client.as_mut().unwrap().go_on(port, suspended)
+        self.client.as_mut().unwrap().go_on(suspended)
     }
     /// Tells the engine that the session waits for its client.
     pub fn let_go(&mut self) {
-        let Self { port, client, .. } = self;
-        client.as_mut().unwrap().let_go(port);
+        self.client.as_mut().unwrap().let_go();
     }
     pub fn cancel(&mut self, error: &SqlError) {
-        let Self { port, client, .. } = self;
-        client.as_mut().unwrap().cancel(port, error);
+        self.client.as_mut().unwrap().cancel(error);
     }
     pub fn plain(&mut self, statement: Statement) -> SqlResult<Outcome> {
         self.run(&plan(statement))
@@ -194,12 +187,12 @@ impl Worker {
     /// Closes the client in any state. The port still has to undo its transaction.
     pub fn leave(mut self) -> Port {
         let client = self.client.take().unwrap();
-        client.close(&mut self.port);
+        client.close();
         self.port
     }
     pub fn close(mut self) {
         let client = self.client.take().unwrap();
-        client.close(&mut self.port);
+        client.close();
         self.port.poll(&mut Vec::new());
     }
 }
@@ -477,7 +470,7 @@ pub fn transfers(
         lone.port.poll(&mut events);
     }
     for client in clients {
-        client.client.close(&mut lone.port);
+        client.client.close();
     }
     lone.port.poll(&mut events);
     committed
@@ -502,7 +495,7 @@ impl Transfer {
         let mut committed = 0;
         while self.stage != 0 {
             let step = if self.client.is_running() {
-                self.client.resume(&mut worker.port)
+                self.client.resume()
             } else {
                 let plan = match self.stage {
                     1 => plan(Statement::Begin(TxnOptions::default())),
@@ -511,12 +504,7 @@ impl Transfer {
                     4 => plan(Statement::Commit),
                     _ => plan(Statement::Rollback),
                 };
-                self.client.start(
-                    &mut worker.port,
-                    &plan,
-                    &Arc::new(Env::default()),
-                    serializable(),
-                )
+                self.client.start(&plan, &Arc::new(Env::default()), serializable())
             };
             match step {
                 Step::Pending => return committed,

@@ -118,8 +118,7 @@ fn most_contended_partition_is_released_first() {
             (1..=4).map(|session| Client::new(&mut crowd.port, session)).collect();
         for (client, id) in clients.iter_mut().zip(&wanted) {
             let update = bank.adding(&mut crowd, *id, 1);
-            let step =
-                client.start(&mut crowd.port, &update, &Arc::new(Env::default()), serializable());
+            let step = client.start(&update, &Arc::new(Env::default()), serializable());
             assert!(matches!(step, Step::Pending));
         }
         let mut events = Vec::new();
@@ -133,8 +132,8 @@ fn most_contended_partition_is_released_first() {
         });
         assert_eq!(order.collect::<Vec<_>>().last(), Some(&1), "alone at its partition");
         for mut client in clients {
-            assert!(matches!(client.resume(&mut crowd.port), Step::Done(Ok(_))));
-            client.close(&mut crowd.port);
+            assert!(matches!(client.resume(), Step::Done(Ok(_))));
+            client.close();
         }
         crowd.port.poll(&mut events);
     }

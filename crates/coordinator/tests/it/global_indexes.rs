@@ -305,10 +305,10 @@ impl Session {
     }
 
     /// Runs as far as possible.
-    fn advance(&mut self, engine: &Engine, users: &Users, port: &mut Port) {
+    fn advance(&mut self, engine: &Engine, users: &Users) {
         loop {
             let step = if self.client.is_running() {
-                self.client.resume(port)
+                self.client.resume()
             } else {
                 if self.script.is_empty() {
                     if self.left == 0 {
@@ -317,7 +317,7 @@ impl Session {
                     self.think(users);
                 }
                 let Some(plan) = self.script.pop_front() else { return };
-                self.client.start(port, &plan, &Arc::new(Env::default()), serializable())
+                self.client.start(&plan, &Arc::new(Env::default()), serializable())
             };
             match step {
                 Step::Pending => return,
@@ -370,7 +370,7 @@ fn crowd(
     let mut events = Vec::new();
     while !sessions.iter().all(Session::over) && engine.failed().is_none() {
         for session in &mut sessions {
-            session.advance(engine, users, &mut port);
+            session.advance(engine, users);
         }
         events.clear();
         port.poll(&mut events);
@@ -381,7 +381,7 @@ fn crowd(
     let sum = |f: fn(&Session) -> u64| sessions.iter().map(f).sum();
     let counts = (sum(|s| s.committed), sum(|s| s.refused));
     for session in sessions {
-        session.client.close(&mut port);
+        session.client.close();
     }
     while engine.failed().is_none() && port.has_work() {
         port.poll(&mut events);
@@ -493,11 +493,11 @@ fn second_insert_of_a_key_waits_for_the_first() {
         first.begin();
         first.run(&users.insert(&[(10 * n, Some(n), 0)], false)).unwrap();
         let wanted = users.insert(&[(10 * n + 1, Some(n), 0)], false);
-        let mut step = second.start(&mut port, &wanted, &Arc::new(Env::default()), serializable());
+        let mut step = second.start(&wanted, &Arc::new(Env::default()), serializable());
         for _ in 0..100 {
             assert!(matches!(step, Step::Pending), "waits for the first");
             port.poll(&mut Vec::new());
-            step = second.resume(&mut port);
+            step = second.resume();
         }
         if commits {
             first.commit().unwrap();
@@ -511,7 +511,7 @@ fn second_insert_of_a_key_waits_for_the_first() {
                 Step::Pending => {
                     first.port.poll(&mut Vec::new());
                     port.poll(&mut Vec::new());
-                    step = second.resume(&mut port);
+                    step = second.resume();
                 }
             }
         };
@@ -526,6 +526,6 @@ fn second_insert_of_a_key_waits_for_the_first() {
             }
         }
     }
-    second.close(&mut port);
+    second.close();
     engine.shutdown().unwrap();
 }

@@ -45,7 +45,7 @@ impl Session {
             characteristics: self.config.characteristics,
         };
         self.exchange.implicit_open |= run.implicit_block;
-        if let Err(e) = client.copy_in_start(cx.port, copy, &run.env, options) {
+        if let Err(e) = client.copy_in_start(copy, &run.env, options) {
             return self.complete(cx, run, Err(e));
         }
         let reader =
@@ -122,7 +122,7 @@ impl Session {
                 Err(e) => return self.abort_copy(cx, e),
             };
             let Some(client) = &mut self.client else { return };
-            match client.copy_in_rows(cx.port, rows) {
+            match client.copy_in_rows(rows) {
                 Step::Done(Ok(_)) => {}
                 step => return self.after_step(cx, Task::CopyRows, step),
             }
@@ -163,7 +163,7 @@ impl Session {
 
     fn end_copy(&mut self, cx: &mut Context<'_>, abort: Option<SqlError>) {
         let Some(client) = &mut self.client else { return };
-        let step = client.copy_in_end(cx.port, abort);
+        let step = client.copy_in_end(abort);
         self.after_step(cx, Task::CopyEnd, step);
     }
 

@@ -185,8 +185,8 @@ impl Session {
             return self.fail(cx, &emit.run.origin, &error);
         }
         let Some(client) = &mut self.client else { return };
-        client.cancel(cx.port, &error);
-        let step = client.resume(cx.port);
+        client.cancel(&error);
+        let step = client.resume();
         self.after_step(cx, Task::Statement(emit.run), step);
     }
 
@@ -213,13 +213,13 @@ impl Session {
                 self.keep_rest(cx, run, rows, pos, Rest::Suspended(suspended), false);
             }
             Next::GoOn => {
-                let step = client.resume(cx.port);
+                let step = client.resume();
                 self.after_step(cx, Task::Statement(run), step);
             }
             Next::WakeUp(suspended) => {
                 self.statement_begins(cx);
                 let Some(client) = &mut self.client else { return };
-                let step = client.go_on(cx.port, suspended);
+                let step = client.go_on(suspended);
                 self.after_step(cx, Task::Statement(run), step);
             }
             Next::End(tag) => self.ended(cx, &run, tag),

@@ -333,7 +333,7 @@ impl Session {
             turn = Turn::Over;
         }
         if turn == Turn::Waits && !matches!(self.phase, Phase::Running { .. }) {
-            self.release_partitions(cx);
+            self.release_partitions();
         }
         if matches!(self.phase, Phase::Closing) && (self.io.is_flushed() || !self.io.writable) {
             turn = Turn::Over;
@@ -489,7 +489,7 @@ impl Session {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Running { task } => {
                 if let Some(client) = &mut self.client {
-                    client.cancel(cx.port, &error);
+                    client.cancel(&error);
                 }
                 self.phase = Phase::Running { task };
             }
@@ -519,7 +519,7 @@ impl Session {
     /// Closes the session and releases its transaction and backend id.
     pub fn close(mut self, cx: &mut Context<'_>) {
         if let Some(client) = self.client.take() {
-            client.close(cx.port);
+            client.close();
         }
         if self.login.pid != 0 {
             cx.shared.unregister(self.login.pid);

@@ -112,7 +112,7 @@ impl Session {
         let mut left = RowBatch::new();
         (pos..rows.len()).for_each(|i| left.push_encoded(rows.get(i).bytes()));
         let Some(client) = &mut self.client else { return Some(run) };
-        let step = client.go_on(cx.port, suspended);
+        let step = client.go_on(suspended);
         self.drained(
             cx,
             Drain { portal: name, env, rows: left, charge: Charge::default(), run },
@@ -134,7 +134,7 @@ impl Session {
                         drop(client.suspend());
                         return self.complete(cx, drain.run, Err(e));
                     }
-                    step = client.resume(cx.port);
+                    step = client.resume();
                 }
                 Step::Done(result) => {
                     let Drain { portal, mut rows, run, .. } = drain;

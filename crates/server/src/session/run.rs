@@ -166,7 +166,7 @@ impl Session {
             characteristics: self.config.characteristics,
         };
         self.exchange.implicit_open |= run.implicit_block;
-        let step = client.start(cx.port, &run.plan, &run.env, options);
+        let step = client.start(&run.plan, &run.env, options);
         self.after_statement_step(cx, run, step);
     }
 
@@ -242,7 +242,7 @@ impl Session {
             if let Some(client) = &mut self.client
                 && !client.is_running()
             {
-                drop(client.resume(cx.port));
+                drop(client.resume());
             }
             return;
         }
@@ -250,7 +250,7 @@ impl Session {
             return;
         };
         let Some(client) = &mut self.client else { return };
-        match client.resume(cx.port) {
+        match client.resume() {
             Step::Pending => {
                 let notices = client.take_notices();
                 self.phase = Phase::Running { task };
@@ -377,7 +377,7 @@ impl Session {
             return self.fatal(cx, error);
         }
         let Some(client) = &mut self.client else { return };
-        let step = client.fail(cx.port, error.clone());
+        let step = client.fail(error.clone());
         self.after_step(cx, Task::Fail { extended: matches!(origin, Origin::Portal { .. }) }, step);
     }
 
@@ -407,7 +407,7 @@ impl Session {
     /// Fails and ends the session: the start of the client's next message is unknown.
     pub(super) fn fail_and_end(&mut self, cx: &mut Context<'_>, error: &SqlError) {
         if let Some(client) = &mut self.client
-            && let Step::Done(result) = client.fail(cx.port, error.clone())
+            && let Step::Done(result) = client.fail(error.clone())
         {
             self.hold(cx, result.map_or_else(|refusal| refusal.wait, |outcome| outcome.wait));
         }
@@ -422,7 +422,7 @@ impl Session {
             return self.ready(cx);
         }
         let Some(client) = &mut self.client else { return };
-        let step = client.end_implicit(cx.port, commit);
+        let step = client.end_implicit(commit);
         self.after_step(cx, Task::EndImplicit { commit }, step);
     }
 

@@ -220,9 +220,9 @@ impl Session {
 
     /// Releases partitions held for a whole transaction at the end of the session's turn: unless
     /// the engine works for it, its next turn may be far away.
-    pub(super) fn release_partitions(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn release_partitions(&mut self) {
         if let Some(client) = &mut self.client {
-            client.let_go(cx.port);
+            client.let_go();
         }
     }
 }

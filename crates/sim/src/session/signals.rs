@@ -10,7 +10,6 @@
 
 use super::Session;
 use crate::worker::Doorbell;
-use clearway_coordinator::Port;
 use clearway_ir::{Backends, Env, SessionEnv, Signal};
 use clearway_types::{SqlError, SqlState};
 use std::fmt;
@@ -110,7 +109,7 @@ impl Inbox {
 
 impl Session {
     /// Takes the signals that have arrived.
-    pub(super) fn take_signals(&mut self, port: &mut Port) {
+    pub(super) fn take_signals(&mut self) {
         for signal in self.shared.mailboxes.take(self.inbox.pid) {
             self.inbox.coming.push((self.script.delays_signal(), signal));
         }
@@ -130,7 +129,7 @@ impl Session {
                 || format!("{} is told to {signal:?}", self.name),
             );
             self.inbox.terminating |= signal == Signal::Terminate;
-            if self.interrupt(port, &signal.error()) {
+            if self.interrupt(&signal.error()) {
                 // Relaxed: there is one OS thread.
                 self.shared.interrupted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }
@@ -138,21 +137,21 @@ impl Session {
     }
 
     /// Sometimes cancels the running statement, as the session's own client would.
-    pub(super) fn cancel_at_times(&mut self, port: &mut Port) {
+    pub(super) fn cancel_at_times(&mut self) {
         if self.script.cancels() {
             let error = SqlError::new(SqlState::QUERY_CANCELED, "cancelled by the simulation");
-            self.interrupt(port, &error);
+            self.interrupt(&error);
         }
     }
 
     /// Cancels the running statement; returns false if there is none.
-    fn interrupt(&mut self, port: &mut Port, error: &SqlError) -> bool {
+    fn interrupt(&mut self, error: &SqlError) -> bool {
         let Some(client) = &mut self.client else { return false };
         let runs = client.is_running();
         if runs {
             self.inbox.interrupted.push(error.state());
         }
-        client.cancel(port, error);
+        client.cancel(error);
         runs
     }
 }

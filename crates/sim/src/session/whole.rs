@@ -29,12 +29,12 @@ impl Session {
     }
 
     /// Ends the statement and delays the next one.
-    pub(super) fn think(&mut self, port: &mut Port, after: &Stmt) {
+    pub(super) fn think(&mut self, after: &Stmt) {
         self.thinks = self.script.thinks(after);
         if self.thinks > 0
             && let Some(client) = &mut self.client
         {
-            client.let_go(port);
+            client.let_go();
         }
     }
 }
