@@ -326,9 +326,7 @@ fn main() {
     }
     let (best, ratio) = counted(&engine, if quick { 3 } else { 41 }, time / 10);
     let ok = if ratio >= BAR_COUNTED { "ok" } else { "short" };
-    println!(
-        "one session, without waiting: {best:.0} updates a second, {ratio:.3} of what it does uncounted"
-    );
+    println!("one session, without waiting: {best:.0} updates/s, {ratio:.3} of the uncounted rate");
     println!("at least {BAR_COUNTED} of it: {ok}");
     engine.shutdown().expect("a clean end");
 }

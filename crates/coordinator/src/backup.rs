@@ -132,7 +132,12 @@ fn start(core: &Rc<Core>, job: Arc<Job>, target: PathBuf, pace: Pace) -> Result<
         let result = result.and_then(|copied| copied.map_err(SqlError::from));
         match &result {
             Ok(report) => {
-                tracing::info!(target = %target.display(), bytes = report.bytes, end = %report.end, "backup complete")
+                tracing::info!(
+                    target = %target.display(),
+                    bytes = report.bytes,
+                    end = %report.end,
+                    "backup complete"
+                )
             }
             Err(e) => tracing::warn!(target = %target.display(), "backup failed: {e}"),
         }

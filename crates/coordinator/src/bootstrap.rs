@@ -61,14 +61,15 @@ pub(crate) fn drop_orphans(
         let orphans: Vec<TreeId> =
             store.trees().into_iter().filter(|t| !owned.contains(t)).collect();
         for tree in orphans {
-            tracing::info!(partition = %store.partition(), %tree, "dropping a tree that no table owns");
+            let partition = store.partition();
+            tracing::info!(%partition, %tree, "dropping a tree that no table owns");
             loop {
                 match retry_blocking(node.pool(), || store.drop_tree(tree)).map_err(OpenError::from)
                 {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) if error.hindrance() == OpenErrorKind::Damaged => {
-                        tracing::error!(partition = %store.partition(), %tree, "the tree cannot be freed: {error}");
+                        tracing::error!(%partition, %tree, "the tree cannot be freed: {error}");
                         break;
                     }
                     Err(error) => return Err(error),

@@ -172,7 +172,10 @@ async fn send_to(
 /// Returns true if a query may take any unlocked rows (SKIP LOCKED with a limit): the first
 /// partitions may have enough of them.
 pub(crate) fn skips_some(program: &Program, finish: &[Finish]) -> bool {
-    let skips = matches!(program, Program::Scan { access, limit: Some(_), .. } if access.lock_wait() == LockWait::Skip);
+    let skips = match program {
+        Program::Scan { access, limit: Some(_), .. } => access.lock_wait() == LockWait::Skip,
+        _ => false,
+    };
     skips && !finish.iter().any(|step| matches!(step, Finish::Sort(_)))
 }
 

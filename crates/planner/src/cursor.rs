@@ -64,7 +64,8 @@ impl<'a> Cursor<'a> {
         }
     }
     pub(crate) fn is(&self, word: &str) -> bool {
-        matches!(self.peek(), Some(Token::Word(w)) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(word))
+        let Some(Token::Word(w)) = self.peek() else { return false };
+        w.quote_style.is_none() && w.value.eq_ignore_ascii_case(word)
     }
     /// Consumes the words if all of them come next.
     pub(crate) fn accept(&mut self, words: &[&str]) -> bool {

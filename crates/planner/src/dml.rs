@@ -191,8 +191,7 @@ fn value_rows(
         }
         let mut out = defaults(table);
         for (e, &c) in row.content.iter().zip(columns) {
-            if matches!(e, ast::Expr::Identifier(i) if i.quote_style.is_none() && i.value.eq_ignore_ascii_case("default"))
-            {
+            if is_default(e) {
                 continue;
             }
             out[c] = assigned(b, e, &table.columns[c])?;
@@ -200,6 +199,12 @@ fn value_rows(
         rows.push(out);
     }
     Ok(rows)
+}
+
+/// Returns true if the expression is the keyword DEFAULT.
+fn is_default(e: &ast::Expr) -> bool {
+    let ast::Expr::Identifier(name) = e else { return false };
+    name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default")
 }
 
 /// Binds an expression assigned to a column.

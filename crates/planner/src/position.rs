@@ -224,5 +224,6 @@ fn end(e: &ast::Expr) -> Location {
 
 /// Returns true if the token is one of these words.
 pub(crate) fn is_word(token: &Token, words: &[&str]) -> bool {
-    matches!(token, Token::Word(w) if w.quote_style.is_none() && words.iter().any(|k| w.value.eq_ignore_ascii_case(k)))
+    let Token::Word(w) = token else { return false };
+    w.quote_style.is_none() && words.iter().any(|word| w.value.eq_ignore_ascii_case(word))
 }

@@ -159,7 +159,8 @@ impl Check<'_> {
         let name = global_index.name;
         for home in self.all() {
             let each = self.checker.each(home, table.tree, &mut |row, _| {
-                let entry = global_index::entry(global_index.columns, RowView::new(row.value), self.checker.partitions());
+                let (columns, view) = (global_index.columns, RowView::new(row.value));
+                let entry = global_index::entry(columns, view, self.checker.partitions());
                 let Ok(Some((key, at))) = entry else { return };
                 let found = self.checker.get(at, global_index.tree, &key).ok().flatten();
                 if found.as_deref() != Some(&home.0.to_le_bytes()) {
@@ -178,8 +179,9 @@ impl Check<'_> {
         };
         for at in self.all() {
             let each = self.checker.each(at, global_index.tree, &mut |entry, _| {
-                let home = entry.value.try_into().map(|bytes| PartitionId(u16::from_le_bytes(bytes)));
-                let row = home.ok().and_then(|home| self.checker.get(home, tree, entry.key).ok().flatten());
+                let home = entry.value.try_into().map(u16::from_le_bytes).map(PartitionId);
+                let row = |home| self.checker.get(home, tree, entry.key).ok().flatten();
+                let row = home.ok().and_then(row);
                 if row.is_none() {
                     wrong.add(at, entry.page, || {
                         let (key, home) = (shown_key(entry.key), shown_key(entry.value));
