@@ -46,7 +46,8 @@ pub(crate) fn remove(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Runs a statement on the server that has the directory open; passes notices and rows to `on_reply`.
+/// Runs a statement on the server that has the directory open; passes notices and rows to
+/// `on_reply`.
 ///
 /// # Errors
 /// The outer error: there is no such server, or the connection is lost. The inner error: the

@@ -85,8 +85,8 @@ impl Latency {
         self.sum_ns = self.sum_ns.saturating_add(load(&histogram.sum_ns));
     }
 
-    /// The buckets in ascending order: the exclusive upper bound in ns, `None` for the last one, and
-    /// the count.
+    /// The buckets in ascending order: the exclusive upper bound in ns, `None` for the last one,
+    /// and the count.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         self.buckets.iter().enumerate().map(|(at, count)| (upper_ns(at), *count))
     }

@@ -1,5 +1,5 @@
-//! Formats an interval as rows of text. Everything but the statements of waiting sessions fits in 80
-//! columns.
+//! Formats an interval as rows of text. Everything but the statements of waiting sessions fits in
+//! 80 columns.
 
 use super::blocked::Blocked;
 use super::sample::{Interval, Line, Percentiles};
