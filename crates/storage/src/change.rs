@@ -295,7 +295,7 @@ fn increment_long(
     let undo = undo_of_addition(tree, key, encoded.bytes(), &place.old_value, span, value.len());
     let (role, need) = (by.role(&undo), by.need(&undo));
     let (start, _) = put(core, buf, key, CellValue::Bytes(&value), &place, &role, need)?.log;
-    by.logged(core, buf, start);
+    by.noted(core, &undo, start);
     Ok(Added::Done(addends))
 }
 
@@ -395,7 +395,7 @@ pub(crate) fn complex(
         }
         ChangeOp::Delete(extra) => remove(core, buf, tree, &place, extra, &role, need)?,
     };
-    by.logged(core, buf, start);
+    by.noted(core, &undo, start);
     Ok(Some(end))
 }
 
