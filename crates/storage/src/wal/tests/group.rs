@@ -97,6 +97,7 @@ fn a_failed_sync_is_final() {
     let count = |calls: &Arc<AtomicU64>| {
         let calls = calls.clone();
         Box::new(move |_: &str| {
+            // SeqCst: pairs with the load below; a test counter, for which speed does not matter.
             calls.fetch_add(1, Ordering::SeqCst);
         })
     };
@@ -115,6 +116,7 @@ fn a_failed_sync_is_final() {
     }
     assert!(wal.failed().is_some_and(|reason| reason.contains("the disk is broken")));
     wal.shutdown();
+    // SeqCst: pairs with the `fetch_add` in `count`.
     assert_eq!((wal.durable(), control.ended(), calls.load(Ordering::SeqCst)), (kept, syncs, 2));
     assert!(wal.wait_durable(kept).is_ok());
 }
