@@ -4,9 +4,10 @@
 //! `split` and `overflow`. `mini` logs everything as one `record`, and `apply` applies it to the
 //! pages, as redo does. `page` is the page layout. `descend` and `scan` find keys. `txn`,
 //! `rollback` and `log_read` undo changes. `directory` lists the trees of a partition. `node` opens
-//! a data directory, with `control`, `recovery`, `redo` and `renumber`, and takes checkpoints.
-//! `spill` is its temporary file. `backup` copies the whole database. `addends` are the amounts
-//! that an increment adds to integers of a value. `docs/format.md` specifies the bytes.
+//! a data directory in the stages of `opening`, with `control`, `recovery`, `redo` and `renumber`,
+//! and takes checkpoints. `spill` is its temporary file. `backup` copies the whole database.
+//! `addends` are the amounts that an increment adds to integers of a value. `docs/format.md`
+//! specifies the bytes.
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ mod images;
 mod log_read;
 mod mini;
 mod node;
+mod opening;
 mod overflow;
 mod page;
 #[cfg(all(test, not(loom)))]

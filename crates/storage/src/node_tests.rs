@@ -6,6 +6,7 @@ use clearway_env::MemDisk;
 use clearway_types::TreeId;
 
 use super::*;
+use crate::attempt::retry_blocking;
 use crate::{TxnLog, TxnMode};
 
 const TREE: TreeId = TreeId(1);
