@@ -45,7 +45,7 @@ pub use count::LockCounts;
 pub(crate) use long::Ended;
 pub use long::LoggedWait;
 pub(crate) use look::Names;
-pub use look::{LockName, LockWait, WaitId, one_line};
+pub use look::{LockName, LockWaitView, WaitId, one_line};
 
 use clearway_ir::Asker;
 use clearway_latch::lockstat::Wait;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// A row, or another key, that a transaction waits for, that several transactions add to, or whose
 /// lock is retired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HotRow {
+pub struct HotRowView {
     /// Its partition.
     pub partition: PartitionId,
     /// Table, index and key, and how its holders hold it: a mode, or `retired`. The mode is empty
@@ -40,10 +40,10 @@ pub struct HotRow {
     pub learned: bool,
 }
 
-type Take = Box<dyn FnOnce(Vec<HotRow>) + Send>;
+type Take = Box<dyn FnOnce(Vec<HotRowView>) + Send>;
 
 struct Gathered {
-    rows: Vec<HotRow>,
+    rows: Vec<HotRowView>,
     /// Partitions that have not reported yet.
     left: usize,
     take: Option<Take>,
@@ -58,7 +58,7 @@ impl Engine {
     /// Passes the hot rows of all partitions to `take`, those with the most holders and waiters
     /// first, at most [`clearway_partition::HotRow::MOST`] per partition. `take` is called in the
     /// thread of the worker that reports last.
-    pub fn hot_rows(&self, take: impl FnOnce(Vec<HotRow>) + Send + 'static) {
+    pub fn hot_rows(&self, take: impl FnOnce(Vec<HotRowView>) + Send + 'static) {
         let left = usize::from(self.partitions());
         let gathered = Gathered { rows: Vec::new(), left, take: Some(Box::new(take)) };
         let gathered = Arc::new(Latch::new(&GATHERED, gathered));
@@ -78,7 +78,7 @@ fn named(
     catalog: &Catalog,
     partition: PartitionId,
     rows: Vec<clearway_partition::HotRow>,
-) -> Vec<HotRow> {
+) -> Vec<HotRowView> {
     if rows.is_empty() {
         return Vec::new();
     }
@@ -87,12 +87,12 @@ fn named(
         let lock = names.of_key(row.tree, &row.key, row.locked.unwrap_or_default());
         let (holders, waiters, behind, learned) =
             (row.holders, row.waiters, row.behind, row.learned);
-        HotRow { partition, lock, holders, waiters, behind, learned }
+        HotRowView { partition, lock, holders, waiters, behind, learned }
     };
     rows.into_iter().map(named).collect()
 }
 
-fn report(gathered: &Latch<Gathered>, mut rows: Vec<HotRow>) {
+fn report(gathered: &Latch<Gathered>, mut rows: Vec<HotRowView>) {
     let (mut all, take) = {
         let mut gathered = gathered.lock();
         gathered.rows.append(&mut rows);
@@ -102,7 +102,7 @@ fn report(gathered: &Latch<Gathered>, mut rows: Vec<HotRow>) {
         }
         (std::mem::take(&mut gathered.rows), gathered.take.take())
     };
-    let order = |row: &HotRow| (Reverse(row.holders + row.waiters), row.partition);
+    let order = |row: &HotRowView| (Reverse(row.holders + row.waiters), row.partition);
     // Stable: a partition's rows keep their order.
     all.sort_by_key(order);
     if let Some(take) = take {
@@ -120,10 +120,10 @@ mod tests {
         let take: Take = Box::new(move |all| send.send(all).unwrap());
         let gathered =
             Latch::new(&GATHERED, Gathered { rows: Vec::new(), left: 2, take: Some(take) });
-        let row = |partition, holders| HotRow {
+        let row = |partition, holders| HotRowView {
             partition: PartitionId(partition),
             holders,
-            ..HotRow::default()
+            ..HotRowView::default()
         };
         report(&gathered, vec![row(1, 3), row(1, 2)]);
         assert!(receive.try_recv().is_err());

@@ -57,9 +57,9 @@ pub use activity::Activity;
 pub use characteristics::{Characteristics, RunOptions};
 pub use check::{CheckReport, check};
 pub use client::Client;
-pub use deadlock::{LockCounts, LockName, LockWait, LoggedWait, WaitId, one_line};
+pub use deadlock::{LockCounts, LockName, LockWaitView, LoggedWait, WaitId, one_line};
 pub use engine::{Dispatch, Engine, EngineConfig};
-pub use hot_rows::HotRow;
+pub use hot_rows::HotRowView;
 pub use mailbox::Waker;
 pub use outcome::{Outcome, Part, Refusal, Step, TxnStatus};
 pub use pace::Pace;
@@ -72,7 +72,9 @@ pub use whole::{Whole, reach};
 /// How much a partition does in one slice.
 pub use clearway_partition::Limits;
 /// A check's options and findings.
-pub use clearway_storage::check::{CheckOptions, FINDINGS, Finding, Progress, Report, Severity};
+pub use clearway_storage::check::{
+    CheckOptions, FINDINGS, Finding, FindingSeverity, Progress, Report,
+};
 /// The wait class of replies that wait for the log.
 pub use clearway_storage::wal::DURABLE;
 /// Configuration and result of opening an engine's storage: all of the storage that a server uses.

@@ -1,7 +1,7 @@
 //! The waits in progress, as sessions and views read them from the waits-for graph.
 
 use crate::client::Client;
-use crate::deadlock::{LockWait, LoggedWait, Names, WaitId};
+use crate::deadlock::{LockWaitView, LoggedWait, Names, WaitId};
 use crate::engine::Engine;
 use clearway_sync::time::Duration;
 use clearway_types::TxnId;
@@ -26,14 +26,14 @@ impl Engine {
 impl Engine {
     /// Returns every wait of a transaction for a lock or a partition, longest first. Holds the
     /// latch of the waits-for graph for about 100 ns per wait.
-    pub fn lock_waits(&self) -> Vec<LockWait> {
+    pub fn lock_waits(&self) -> Vec<LockWaitView> {
         let recorded = self.waits_for().all();
         if recorded.is_empty() {
             return Vec::new();
         }
         let catalog = self.catalog();
         let names = Names::new(&catalog);
-        let mut waits: Vec<LockWait> =
+        let mut waits: Vec<LockWaitView> =
             recorded.into_iter().map(|wait| wait.named(&names)).collect();
         waits.sort_unstable_by_key(|wait| (std::cmp::Reverse(wait.waited), wait.waiter));
         waits

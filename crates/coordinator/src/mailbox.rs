@@ -9,7 +9,7 @@
 //! transactions only.
 
 use clearway_buffer::Pin;
-use clearway_partition::{Failure, Message, Origin, Reply};
+use clearway_partition::{Failure, FragmentOrigin, Message, Reply};
 use clearway_sync::atomic::{AtomicBool, Ordering};
 use clearway_types::{Lsn, PartitionId, SqlError, TxnId};
 use crossbeam_queue::SegQueue;
@@ -24,11 +24,11 @@ pub(crate) type Held = Result<Vec<Pin>, SqlError>;
 /// What a thread hands to a worker.
 pub(crate) enum Mail {
     /// A fragment's reply, for a client of this worker.
-    Reply { to: Origin, reply: Result<Reply, Failure>, depends_on: Lsn },
+    Reply { to: FragmentOrigin, reply: Result<Reply, Failure>, depends_on: Lsn },
     /// A client of this worker cannot continue at a partition to which it had exclusive access.
-    Stalled { to: Origin },
+    Stalled { to: FragmentOrigin },
     /// A transaction of a client of this worker was undone.
-    Undone { to: Origin, txn: TxnId },
+    Undone { to: FragmentOrigin, txn: TxnId },
     /// A message for a partition whose home is this worker (pinned dispatch), or one that no
     /// session sends.
     Message { partition: PartitionId, message: Message },

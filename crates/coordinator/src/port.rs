@@ -20,7 +20,7 @@ use crate::message::control;
 use crate::slices::Turns;
 use clearway_ir::Catalog;
 use clearway_latch::lockstat::Wait;
-use clearway_partition::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, Reply};
+use clearway_partition::{Body, Failure, FragmentOrigin, Message, NOBODY, Out, Outbox, Reply};
 use clearway_types::{Lsn, PartitionId, SqlState, TxnId};
 use hashbrown::HashMap;
 use std::cell::{Cell, RefCell};
@@ -247,8 +247,8 @@ impl PortInner {
         }
     }
 
-    pub(crate) fn origin(&self, token: u32, seq: u32) -> Origin {
-        Origin { worker: self.worker, session: token, seq }
+    pub(crate) fn origin(&self, token: u32, seq: u32) -> FragmentOrigin {
+        FragmentOrigin { worker: self.worker, session: token, seq }
     }
 
     /// Schedules another poll after the other sessions have run.
@@ -391,14 +391,14 @@ impl PortInner {
         }
     }
 
-    fn stall(&self, to: Origin) {
+    fn stall(&self, to: FragmentOrigin) {
         if let Some(core) = self.clients.borrow().get(&to.session) {
             core.stall();
             self.list_unless_sending(core, to.session);
         }
     }
 
-    fn undone(&self, to: Origin, txn: TxnId) {
+    fn undone(&self, to: FragmentOrigin, txn: TxnId) {
         if let Some(core) = self.clients.borrow().get(&to.session)
             && core.note_undone(txn)
         {
@@ -406,7 +406,7 @@ impl PortInner {
         }
     }
 
-    fn deliver(&self, to: Origin, reply: Result<Reply, Failure>, depends_on: Lsn) {
+    fn deliver(&self, to: FragmentOrigin, reply: Result<Reply, Failure>, depends_on: Lsn) {
         if let Some(core) = self.clients.borrow().get(&to.session) {
             core.deliver(to.seq, reply, depends_on);
             self.list_unless_sending(core, to.session);

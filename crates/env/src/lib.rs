@@ -30,8 +30,8 @@ pub use entropy::{Entropy, OsEntropy, SeededEntropy};
 pub use intercept::{Intercept, Intercepted, Opened};
 pub use io_pool::{IoPool, Job, QUEUE_LIMIT, Read, ReadTarget, Registered, Write};
 pub use mem_disk::{
-    Duty, FOR_EVER, Fault, FaultPlan, Hook, InjectedFault, MemDisk, OpKind, Operation, Role, When,
-    Zone,
+    Duty, FOR_EVER, Fault, FaultPlan, FaultZone, Hook, InjectedFault, MemDisk, OpKind, Operation,
+    Role, When,
 };
 pub use memory::{ALIGN, Aligned, IoMemory};
 pub use os_disk::OsDisk;

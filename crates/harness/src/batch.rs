@@ -1,20 +1,20 @@
 //! Batches of prepared statements of the extended protocol, sent in one message.
 //!
-//! A [`Batch`] ends with one Sync. Without BEGIN it is one implicit transaction, and the first
-//! error skips the rest. Text format only.
+//! A [`MessageBatch`] ends with one Sync. Without BEGIN it is one implicit transaction, and the
+//! first error skips the rest. Text format only.
 
-use crate::client::{Answer, Client, QueryError, lost, sql_error};
+use crate::client::{Answer, PgClient, QueryError, lost, sql_error};
 use std::fmt::Display;
 use std::io::Write;
 
 /// Executions of prepared statements, encoded as protocol messages.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct MessageBatch {
     bytes: Vec<u8>,
     count: usize,
 }
 
-impl Batch {
+impl MessageBatch {
     /// Removes all messages.
     pub fn clear(&mut self) {
         self.bytes.clear();
@@ -95,10 +95,10 @@ impl Batch {
     }
 }
 
-impl Client {
+impl PgClient {
     /// Prepares a named statement; the server infers the parameter types.
     pub fn prepare(&mut self, name: &str, sql: &str) -> Result<(), QueryError> {
-        let mut message = Batch::default();
+        let mut message = MessageBatch::default();
         message.prepare(name, sql);
         message.sync();
         self.write(&message.bytes)?;
@@ -107,7 +107,11 @@ impl Client {
 
     /// Sends all executions and a Sync, and waits for one answer per execution, in order. After an
     /// error, `answers` holds the answers before it.
-    pub fn run(&mut self, batch: &mut Batch, answers: &mut Vec<Answer>) -> Result<(), QueryError> {
+    pub fn run(
+        &mut self,
+        batch: &mut MessageBatch,
+        answers: &mut Vec<Answer>,
+    ) -> Result<(), QueryError> {
         answers.clear();
         batch.sync();
         self.write(&batch.bytes)?;
@@ -139,7 +143,7 @@ mod tests {
 
     #[test]
     fn executions_are_bind_and_execute_messages() {
-        let mut batch = Batch::default();
+        let mut batch = MessageBatch::default();
         assert!(batch.is_empty());
         batch.execute("s", &["42"]);
         let bind = b"B\0\0\0\x13\0s\0\0\0\0\x01\0\0\0\x0242\0\0";

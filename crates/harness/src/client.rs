@@ -13,7 +13,7 @@ const MESSAGE_LIMIT: usize = 64 << 20;
 
 /// A connected session.
 #[derive(Debug)]
-pub struct Client {
+pub struct PgClient {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
     status: u8,
@@ -67,7 +67,7 @@ pub struct Answer {
     pub notices: Vec<String>,
 }
 
-impl Client {
+impl PgClient {
     /// Connects and logs in. `limit` bounds the wait for each answer, now and later.
     pub fn connect(endpoint: &Endpoint, limit: Duration) -> Res<Self> {
         let target = (endpoint.host.as_str(), endpoint.port);
@@ -134,7 +134,7 @@ impl Client {
         self.writer.write_all(&message).map_err(lost)
     }
 
-    /// Sends a query string without waiting. [`Client::receive`] must follow.
+    /// Sends a query string without waiting. [`PgClient::receive`] must follow.
     pub fn send(&mut self, sql: &str) -> Result<(), QueryError> {
         let mut message = vec![b'Q'];
         message.extend_from_slice(&(sql.len() as u32 + 5).to_be_bytes());
@@ -143,8 +143,8 @@ impl Client {
         self.writer.write_all(&message).map_err(lost)
     }
 
-    /// Like [`Client::send`], but sends one statement without parameters by the extended protocol,
-    /// up to Sync.
+    /// Like [`PgClient::send`], but sends one statement without parameters by the extended
+    /// protocol, up to Sync.
     pub fn send_extended(&mut self, sql: &str) -> Result<(), QueryError> {
         let mut messages = vec![b'P'];
         messages.extend_from_slice(&(sql.len() as u32 + 8).to_be_bytes());
@@ -157,7 +157,7 @@ impl Client {
         self.writer.write_all(&messages).map_err(lost)
     }
 
-    /// Receives the answer to [`Client::send`].
+    /// Receives the answer to [`PgClient::send`].
     pub fn receive(&mut self) -> Result<Answer, QueryError> {
         self.read_to_ready()
     }

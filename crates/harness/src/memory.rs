@@ -58,7 +58,7 @@ pub struct Limit {
 
 /// A control group for one server. Dropping it kills the remaining processes and removes the group.
 #[derive(Debug)]
-pub struct Group {
+pub struct MemoryGroup {
     path: PathBuf,
     version: Version,
 }
@@ -97,19 +97,19 @@ impl Limit {
     }
 
     /// Creates a group with this limit.
-    pub fn group(&self) -> Res<Group> {
+    pub fn group(&self) -> Res<MemoryGroup> {
         let name = format!("clearway-{}-{:08x}", std::process::id(), Rng::fresh_seed() as u32);
         let path = self.parent.join(name);
         fs::create_dir(&path)
             .map_err(|e| format!("cannot create a group in {}: {e}", self.parent.display()))?;
-        let group = Group { path, version: self.version };
+        let group = MemoryGroup { path, version: self.version };
         let file = group.path.join(self.version.limit());
         fs::write(&file, self.bytes.to_string()).map_err(|e| format!("{}: {e}", file.display()))?;
         Ok(group)
     }
 }
 
-impl Group {
+impl MemoryGroup {
     /// Returns the same command, run inside the group from its first instruction.
     pub fn enter(&self, command: &Command) -> Command {
         let mut inside = Command::new("sh");
@@ -140,7 +140,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for MemoryGroup {
     fn drop(&mut self) {
         let deadline = Instant::now() + END_LIMIT;
         // The group can be removed only after its last process has ended.

@@ -33,7 +33,7 @@ impl Script {
 
 /// pgbench's protocol mode (`-M`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum QueryMode {
     /// Simple protocol, literals in the text.
     Simple,
     /// Extended protocol, parsed for every query.
@@ -42,7 +42,7 @@ pub enum Mode {
     Prepared,
 }
 
-impl Mode {
+impl QueryMode {
     /// All modes.
     pub const ALL: [Self; 3] = [Self::Simple, Self::Extended, Self::Prepared];
 
@@ -71,7 +71,7 @@ pub struct Run {
     /// The script.
     pub script: Script,
     /// The protocol mode.
-    pub mode: Mode,
+    pub mode: QueryMode,
     /// Number of connections.
     pub clients: u32,
     /// Length of the run.
@@ -80,7 +80,7 @@ pub struct Run {
 
 /// pgbench's report at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Report {
+pub struct PgbenchReport {
     /// "number of transactions actually processed".
     pub processed: u64,
     /// "number of failed transactions".
@@ -146,12 +146,12 @@ impl Run {
     }
 
     /// Runs pgbench with a fresh seed. An error in the output or a failed transaction is an error.
-    pub fn execute(&self, endpoint: &Endpoint) -> Res<Report> {
+    pub fn execute(&self, endpoint: &Endpoint) -> Res<PgbenchReport> {
         self.seeded(endpoint, Rng::fresh_seed())
     }
 
     /// Like [`Run::execute`], with this random seed.
-    pub fn seeded(&self, endpoint: &Endpoint, seed: u64) -> Res<Report> {
+    pub fn seeded(&self, endpoint: &Endpoint, seed: u64) -> Res<PgbenchReport> {
         self.with(endpoint, seed, &[])
     }
 
@@ -162,7 +162,7 @@ impl Run {
         endpoint: &Endpoint,
         seed: u64,
         directory: &Path,
-    ) -> Res<(Report, Vec<Timed>)> {
+    ) -> Res<(PgbenchReport, Vec<Timed>)> {
         self.sampled(endpoint, seed, directory, 1.0)
     }
 
@@ -174,7 +174,7 @@ impl Run {
         seed: u64,
         directory: &Path,
         share: f64,
-    ) -> Res<(Report, Vec<Timed>)> {
+    ) -> Res<(PgbenchReport, Vec<Timed>)> {
         let prefix = format!("--log-prefix={}", directory.join("pgbench").display());
         let rate = format!("--sampling-rate={share}");
         let report = self.with(endpoint, seed, &["-l", &prefix, &rate])?;
@@ -192,7 +192,7 @@ impl Run {
         Ok((report, all))
     }
 
-    fn with(&self, endpoint: &Endpoint, seed: u64, more: &[&str]) -> Res<Report> {
+    fn with(&self, endpoint: &Endpoint, seed: u64, more: &[&str]) -> Res<PgbenchReport> {
         let threads = self.clients.min(2);
         let (flag, amount, limit) = match self.length {
             Length::Transactions(n) => ("-t", n, LIMIT),
@@ -221,13 +221,13 @@ impl Run {
     }
 }
 
-fn parse(output: &str) -> Option<Report> {
+fn parse(output: &str) -> Option<PgbenchReport> {
     let after = |label: &str| {
         let rest = output.lines().find_map(|line| line.strip_prefix(label))?;
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         Some(&rest[..end])
     };
-    Some(Report {
+    Some(PgbenchReport {
         processed: after("number of transactions actually processed: ")?.parse().ok()?,
         failed: after("number of failed transactions: ").map_or(Some(0), |n| n.parse().ok())?,
         tps: after("tps = ")?.parse().ok()?,
@@ -245,7 +245,8 @@ mod tests {
             number of transactions actually processed: 32000/32000\nnumber of failed transactions: 0 (0.000%)\n\
             latency average = 2.531 ms\ninitial connection time = 20.1 ms\n\
             tps = 6322.104020 (without initial connection time)\n";
-        let want = Report { processed: 32000, failed: 0, tps: 6322.104020, latency_ms: 2.531 };
+        let want =
+            PgbenchReport { processed: 32000, failed: 0, tps: 6322.104020, latency_ms: 2.531 };
         assert_eq!(parse(output), Some(want));
         assert_eq!(parse("pgbench: error"), None);
     }

@@ -3,8 +3,8 @@
 //!
 //! Dropping the value kills the server, so no process is left behind.
 
-use crate::client::Client;
-use crate::memory::Group;
+use crate::client::PgClient;
+use crate::memory::MemoryGroup;
 use crate::process::{self, Running};
 use crate::{Endpoint, Res, tools};
 use std::net::TcpListener;
@@ -34,7 +34,7 @@ pub enum Kind {
 
 /// A running server.
 #[derive(Debug)]
-pub struct Server {
+pub struct PrivateServer {
     running: Running,
     endpoint: Endpoint,
     many_processes: bool,
@@ -97,7 +97,7 @@ impl Kind {
     }
 
     /// Like [`Kind::prepare`], inside this group.
-    pub fn prepare_in(&self, group: Option<&Group>, data: &Path) -> Res<()> {
+    pub fn prepare_in(&self, group: Option<&MemoryGroup>, data: &Path) -> Res<()> {
         let Self::Postgres { .. } = self else { return Ok(()) };
         std::fs::create_dir_all(data).map_err(|e| e.to_string())?;
         if is_root() {
@@ -121,13 +121,13 @@ impl Kind {
     /// Starts the server on `data` and a free port, and waits until a client can log in. Clearway
     /// binds port 0 and reports the port: a port found free before the start could be taken by
     /// another process, such as another test's server.
-    pub fn start(&self, data: &Path) -> Res<Server> {
+    pub fn start(&self, data: &Path) -> Res<PrivateServer> {
         self.start_in(None, data)
     }
 
     /// Like [`Kind::start`], with all server processes in this group. The group must outlive the
     /// server.
-    pub fn start_in(&self, group: Option<&Group>, data: &Path) -> Res<Server> {
+    pub fn start_in(&self, group: Option<&MemoryGroup>, data: &Path) -> Res<PrivateServer> {
         let wanted = if matches!(self, Self::Clearway { .. }) { 0 } else { free_port()? };
         let started = Instant::now();
         let mut running = Running::start(&mut entered(group, self.command(data, wanted)?), "")?;
@@ -147,11 +147,11 @@ impl Kind {
             }
         };
         let endpoint = Endpoint::loopback(port);
-        Client::connect(&endpoint, START_LIMIT).map_err(|refused| {
+        PgClient::connect(&endpoint, START_LIMIT).map_err(|refused| {
             format!("{} refuses the login: {refused}\n{}", self.name(), running.output())
         })?;
         let many_processes = matches!(self, Self::Postgres { .. });
-        Ok(Server { running, endpoint, many_processes, start_took: started.elapsed() })
+        Ok(PrivateServer { running, endpoint, many_processes, start_took: started.elapsed() })
     }
 
     /// Returns the port if this output line says that the server accepts connections. Only then can
@@ -169,7 +169,7 @@ impl Kind {
     }
 }
 
-impl Server {
+impl PrivateServer {
     /// Returns the address it listens on.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
@@ -203,7 +203,7 @@ impl Server {
         self.finish("stop after SIGINT")
     }
 
-    /// Like [`Server::stop`], by SIGTERM.
+    /// Like [`PrivateServer::stop`], by SIGTERM.
     pub fn terminate(self) -> Res<String> {
         self.running.signal("TERM")?;
         self.finish("stop after SIGTERM")
@@ -214,7 +214,7 @@ impl Server {
     }
 }
 
-fn entered(group: Option<&Group>, command: Command) -> Command {
+fn entered(group: Option<&MemoryGroup>, command: Command) -> Command {
     match group {
         Some(group) => group.enter(&command),
         None => command,

@@ -1,6 +1,6 @@
 //! TPC-B's consistency check: sums that every pgbench script must keep equal.
 
-use crate::client::Client;
+use crate::client::PgClient;
 use crate::{Endpoint, Res, pgbench::Script};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 impl Sums {
     /// Reads the sums, one statement each. Nothing else should be running.
     pub fn read(endpoint: &Endpoint) -> Res<Self> {
-        let mut client = Client::connect(endpoint, LIMIT)?;
+        let mut client = PgClient::connect(endpoint, LIMIT)?;
         Ok(Self {
             accounts: client.number("select sum(abalance) from pgbench_accounts")?,
             tellers: client.number("select sum(tbalance) from pgbench_tellers")?,

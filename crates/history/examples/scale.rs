@@ -4,7 +4,7 @@
 //! The argument is the number of transactions. The generated history has 64 sessions over a sliding
 //! window of lists and registers. It is serial: the transactions are executed one after the other.
 
-use clearway_history::{CheckOptions, History, Op, Outcome, Txn};
+use clearway_history::{CheckerOptions, History, Op, Txn, TxnOutcome};
 use std::time::Instant;
 
 /// Sessions that run concurrently.
@@ -20,7 +20,7 @@ fn main() {
     let mut history = generate(count);
     let generated = started.elapsed();
     let started = Instant::now();
-    let report = history.check(&CheckOptions::default());
+    let report = history.check(&CheckerOptions::default());
     println!("{report}");
     println!(
         "{count} transactions generated in {generated:.1?}, checked in {:.1?}",
@@ -67,7 +67,7 @@ fn generate(count: u64) -> History {
                 session: (at % SESSIONS) as u32,
                 start,
                 end,
-                outcome: Outcome::Committed,
+                outcome: TxnOutcome::Committed,
                 ops,
             })
             .expect("the generated history is valid");

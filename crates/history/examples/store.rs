@@ -4,7 +4,7 @@
 //! The store runs each transaction on a snapshot and does not check for conflicts at commit.
 //! Concurrent increments of a register are therefore lost, and the check reports them.
 
-use clearway_history::{CheckOptions, History, Op, Outcome, Txn};
+use clearway_history::{CheckerOptions, History, Op, Txn, TxnOutcome};
 
 /// A store with one register.
 #[derive(Default)]
@@ -27,7 +27,7 @@ fn record(clients: u32) -> History {
             let ops = vec![Op::Read { key, value: snapshot }, Op::Write { key, value: next }];
             let (start, end) = (round * 100, Some(round * 100 + 50));
             history
-                .push(Txn { session, start, end, outcome: Outcome::Committed, ops })
+                .push(Txn { session, start, end, outcome: TxnOutcome::Committed, ops })
                 .expect("the recorded history is valid");
         }
     }
@@ -35,7 +35,7 @@ fn record(clients: u32) -> History {
 }
 
 fn main() {
-    println!("{}", record(2).check(&CheckOptions::default()));
+    println!("{}", record(2).check(&CheckerOptions::default()));
 }
 
 #[cfg(test)]
@@ -45,8 +45,8 @@ mod tests {
 
     #[test]
     fn only_concurrent_increments_are_lost() {
-        assert!(record(1).check(&CheckOptions::default()).is_clean());
-        let report = record(2).check(&CheckOptions::default());
+        assert!(record(1).check(&CheckerOptions::default()).is_clean());
+        let report = record(2).check(&CheckerOptions::default());
         assert!(report.anomalies().any(|anomaly| anomaly == Anomaly::LostUpdate), "{report}");
     }
 }

@@ -3,13 +3,13 @@
 use crate::cycles;
 use crate::dependencies::{self, Facts};
 use crate::graph::Builder;
-use crate::history::{History, Outcome};
+use crate::history::{History, TxnOutcome};
 use crate::realtime;
-use crate::report::{Anomaly, Counts, Report};
+use crate::report::{Anomaly, Counts, HistoryReport};
 
 /// Options of a check.
 #[derive(Clone, Copy, Debug)]
-pub struct CheckOptions {
+pub struct CheckerOptions {
     /// Whether the order must agree with real time (strict serializability) and with the order of
     /// each session.
     pub real_time: bool,
@@ -17,7 +17,7 @@ pub struct CheckOptions {
     pub examples: usize,
 }
 
-impl Default for CheckOptions {
+impl Default for CheckerOptions {
     fn default() -> Self {
         Self { real_time: true, examples: 4 }
     }
@@ -26,10 +26,11 @@ impl Default for CheckOptions {
 impl History {
     /// Finds the anomalies. Takes time linear in the number of operations, except for sorting and
     /// the lengths of the lists, and about 130 bytes per operation, including the history.
-    pub fn check(&mut self, options: &CheckOptions) -> Report {
+    pub fn check(&mut self, options: &CheckerOptions) -> HistoryReport {
         let (committed, internal) = dependencies::resolve_unknown(self);
         let history = &*self;
-        let mut report = Report { counts: history.counts(&committed), ..Report::default() };
+        let mut report =
+            HistoryReport { counts: history.counts(&committed), ..HistoryReport::default() };
         let mut builder = Builder::new(history.heads.len() as u32);
         let facts = Facts::new(history, committed, *options);
         for found in history.internal.iter().chain(&internal) {
@@ -59,9 +60,9 @@ impl History {
         let mut counts = Counts { operations: self.ops.len() as u64, ..Counts::default() };
         for (head, committed) in self.heads.iter().zip(committed) {
             match head.outcome {
-                Outcome::Committed => counts.committed += 1,
-                Outcome::Aborted => counts.aborted += 1,
-                Outcome::Unknown => {
+                TxnOutcome::Committed => counts.committed += 1,
+                TxnOutcome::Aborted => counts.aborted += 1,
+                TxnOutcome::Unknown => {
                     counts.unknown += 1;
                     counts.unknown_seen += u64::from(*committed);
                 }

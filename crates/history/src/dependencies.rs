@@ -2,9 +2,9 @@
 //! operations access each key.
 
 use crate::graph::Builder;
-use crate::history::{History, Key, OpKind, Outcome, PackedOp, TxnIndex};
+use crate::history::{History, Key, OpKind, PackedOp, TxnIndex, TxnOutcome};
 use crate::internal::{self, Internal};
-use crate::report::{Anomaly, Finding, Order, Report};
+use crate::report::{Anomaly, HistoryFinding, HistoryReport, Order};
 use crate::{lists, registers};
 use hashbrown::HashMap;
 
@@ -21,7 +21,7 @@ pub struct Facts<'h> {
     /// Operations, sorted by key.
     by_key: Vec<u32>,
     starts: Vec<u32>,
-    pub options: crate::CheckOptions,
+    pub options: crate::CheckerOptions,
 }
 
 /// Finds the transactions with an unknown outcome whose writes were seen, and takes their reads
@@ -31,17 +31,18 @@ pub struct Facts<'h> {
 /// found.
 pub fn resolve_unknown(history: &mut History) -> (Vec<bool>, Vec<Internal>) {
     let mut committed: Vec<bool> =
-        history.heads.iter().map(|h| h.outcome == Outcome::Committed).collect();
+        history.heads.iter().map(|h| h.outcome == TxnOutcome::Committed).collect();
     let mut internal = Vec::new();
     let mut pending: Vec<u32> = Vec::new();
-    if history.heads.iter().all(|h| h.outcome != Outcome::Unknown) {
+    if history.heads.iter().all(|h| h.outcome != TxnOutcome::Unknown) {
         return (committed, internal);
     }
     let mut mark_seen = |history: &History, pending: &mut Vec<u32>, key: u32, value: u64| {
         let Some(writer) = history.writers.get(&(key, value)).map(|op| history.owner(*op)) else {
             return;
         };
-        if history.heads[writer as usize].outcome == Outcome::Unknown && !committed[writer as usize]
+        if history.heads[writer as usize].outcome == TxnOutcome::Unknown
+            && !committed[writer as usize]
         {
             committed[writer as usize] = true;
             pending.push(writer);
@@ -51,7 +52,7 @@ pub fn resolve_unknown(history: &mut History) -> (Vec<bool>, Vec<Internal>) {
         state.longest.iter().for_each(|value| mark_seen(history, &mut pending, key as u32, *value));
     }
     for txn in (0..history.heads.len() as u32)
-        .filter(|t| history.heads[*t as usize].outcome == Outcome::Committed)
+        .filter(|t| history.heads[*t as usize].outcome == TxnOutcome::Committed)
     {
         for op in &history.ops[history.range(txn)] {
             match op.kind {
@@ -88,7 +89,7 @@ pub fn resolve_unknown(history: &mut History) -> (Vec<bool>, Vec<Internal>) {
 
 impl<'h> Facts<'h> {
     /// Sorts the operations by key.
-    pub fn new(history: &'h History, committed: Vec<bool>, options: crate::CheckOptions) -> Self {
+    pub fn new(history: &'h History, committed: Vec<bool>, options: crate::CheckerOptions) -> Self {
         let mut owner = vec![0; history.ops.len()];
         for txn in 0..history.heads.len() as u32 {
             owner[history.range(txn)].fill(txn);
@@ -130,7 +131,7 @@ impl<'h> Facts<'h> {
     /// Reports a finding that is not a cycle.
     pub fn report(
         &self,
-        report: &mut Report,
+        report: &mut HistoryReport,
         anomaly: Anomaly,
         txns: &[u32],
         text: impl FnOnce() -> String,
@@ -141,12 +142,12 @@ impl<'h> Facts<'h> {
     /// Reports a finding as [`Facts::report`] does, for a contradiction of the given order.
     pub fn report_in(
         &self,
-        report: &mut Report,
+        report: &mut HistoryReport,
         (anomaly, order): (Anomaly, Order),
         txns: &[u32],
         text: impl FnOnce() -> String,
     ) {
-        report.add((anomaly, order), self.options.examples, || Finding {
+        report.add((anomaly, order), self.options.examples, || HistoryFinding {
             anomaly,
             order,
             text: text(),
@@ -156,7 +157,7 @@ impl<'h> Facts<'h> {
     }
 
     /// Adds the edges of all keys, and reports the findings that are not cycles.
-    pub fn add_all(&self, builder: &mut Builder, report: &mut Report) {
+    pub fn add_all(&self, builder: &mut Builder, report: &mut HistoryReport) {
         for (key, state) in self.history.keys.iter().enumerate() {
             match state.is_list {
                 Some(true) => lists::Lists::new(self, key as u32).add(builder, report),
@@ -168,7 +169,7 @@ impl<'h> Facts<'h> {
 
     /// Reports transactions that read the same version of a key and each replaced it. Each of
     /// `entries` is a version and a transaction.
-    pub fn lost_updates(&self, report: &mut Report, key: u32, mut entries: Vec<(u64, u32)>) {
+    pub fn lost_updates(&self, report: &mut HistoryReport, key: u32, mut entries: Vec<(u64, u32)>) {
         entries.sort_unstable();
         for group in entries.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
             let txns: Vec<u32> = group.iter().map(|(_, txn)| *txn).collect();

@@ -2,8 +2,8 @@
 
 use crate::cycles::{Cycle, Link};
 use crate::graph::{RW, RW_TIME, SESSION, TIME, WR, WW, WW_TIME};
-use crate::history::{History, OpKind, Outcome, PackedOp, TxnIndex};
-use crate::report::{Finding, SHOWN_STEPS, Step};
+use crate::history::{History, OpKind, PackedOp, TxnIndex, TxnOutcome};
+use crate::report::{CycleStep, HistoryFinding, SHOWN_STEPS};
 use std::fmt::Write;
 
 /// Maximum operations that a transaction's description shows.
@@ -16,9 +16,9 @@ impl History {
     pub(crate) fn describe(&self, txn: u32) -> String {
         let head = self.heads[txn as usize];
         let outcome = match head.outcome {
-            Outcome::Committed => "committed",
-            Outcome::Aborted => "rolled back",
-            Outcome::Unknown => "outcome unknown",
+            TxnOutcome::Committed => "committed",
+            TxnOutcome::Aborted => "rolled back",
+            TxnOutcome::Unknown => "outcome unknown",
         };
         let mut text = format!("session {}, {} to ", head.session, head.start);
         // Writing to a `String` cannot fail.
@@ -44,14 +44,14 @@ impl History {
     }
 
     /// Turns a cycle into a finding.
-    pub(crate) fn explain(&self, cycle: &Cycle) -> Finding {
-        let step = |link: &Link| Step {
+    pub(crate) fn explain(&self, cycle: &Cycle) -> HistoryFinding {
+        let step = |link: &Link| CycleStep {
             from: TxnIndex(link.from),
             to: TxnIndex(link.to),
             reason: self.reason(link),
         };
         let links = cycle.links.iter();
-        Finding {
+        HistoryFinding {
             anomaly: cycle.anomaly,
             order: cycle.order,
             text: String::new(),

@@ -31,7 +31,7 @@ impl fmt::Display for TxnIndex {
 
 /// How a transaction ended, as far as its client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TxnOutcome {
     /// The commit was acknowledged.
     Committed,
     /// The transaction was rolled back, or its commit was never requested.
@@ -87,7 +87,7 @@ pub struct Txn {
     /// `None`: it may still commit.
     pub end: Option<u64>,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: TxnOutcome,
     /// Its operations, in execution order.
     pub ops: Vec<Op>,
 }
@@ -146,7 +146,7 @@ pub(crate) struct Head {
     pub start: u64,
     /// `u64::MAX`: it may still commit.
     pub end: u64,
-    pub outcome: Outcome,
+    pub outcome: TxnOutcome,
 }
 
 /// The meaning of an operation's value.
@@ -228,13 +228,13 @@ impl History {
     /// error the history is unusable.
     pub fn push(&mut self, txn: Txn) -> Result<TxnIndex, HistoryError> {
         let index = TxnIndex(u32::try_from(self.heads.len()).map_err(|_| HistoryError::TooLong)?);
-        if txn.end.map_or(txn.outcome == Outcome::Committed, |end| end < txn.start) {
+        if txn.end.map_or(txn.outcome == TxnOutcome::Committed, |end| end < txn.start) {
             return Err(HistoryError::BadInterval { start: txn.start });
         }
         if self.ops.len() + txn.ops.len() >= u32::MAX as usize {
             return Err(HistoryError::TooLong);
         }
-        if txn.outcome == Outcome::Committed {
+        if txn.outcome == TxnOutcome::Committed {
             self.internal
                 .extend(internal::find(&txn.ops).map(|finding| Internal { txn: index, ..finding }));
         }
@@ -252,7 +252,7 @@ impl History {
         Ok(index)
     }
 
-    fn push_op(&mut self, op: Op, outcome: Outcome) -> Result<(), HistoryError> {
+    fn push_op(&mut self, op: Op, outcome: TxnOutcome) -> Result<(), HistoryError> {
         let (key, is_list) = match &op {
             Op::Append { key, .. } | Op::List { key, .. } => (*key, true),
             Op::Write { key, .. } | Op::Read { key, .. } => (*key, false),
@@ -262,12 +262,14 @@ impl History {
             return Err(HistoryError::MixedKinds { key: state.name.clone() });
         }
         let (kind, value) = match op {
-            Op::List { .. } | Op::Read { .. } if outcome == Outcome::Aborted => return Ok(()),
+            Op::List { .. } | Op::Read { .. } if outcome == TxnOutcome::Aborted => return Ok(()),
             Op::Append { value, .. } => (OpKind::Append, value),
             Op::Write { value, .. } => (OpKind::Write, value),
             Op::Read { value: Some(value), .. } => (OpKind::Read, value),
             Op::Read { value: None, .. } => (OpKind::ReadNothing, 0),
-            Op::List { values, .. } if outcome == Outcome::Unknown => self.store_divergent(values),
+            Op::List { values, .. } if outcome == TxnOutcome::Unknown => {
+                self.store_divergent(values)
+            }
             Op::List { values, .. } => self.add_list(key, values),
         };
         let at = self.ops.len() as u32;

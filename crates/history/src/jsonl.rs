@@ -14,7 +14,7 @@
 //! A KEY is a string or an unsigned integer, a VALUE is an unsigned integer. Empty lines are
 //! skipped. The lines may be in any order.
 
-use crate::history::{History, Op, Outcome, Txn};
+use crate::history::{History, Op, Txn, TxnOutcome};
 use serde_json::{Value, json};
 use std::io::{self, BufRead, Write};
 
@@ -39,9 +39,9 @@ pub fn write(history: &History, mut output: impl Write) -> io::Result<()> {
     for txn in history.txns() {
         let ops: Vec<Value> = txn.ops.iter().map(|op| op_value(history, op)).collect();
         let outcome = match txn.outcome {
-            Outcome::Committed => "committed",
-            Outcome::Aborted => "aborted",
-            Outcome::Unknown => "unknown",
+            TxnOutcome::Committed => "committed",
+            TxnOutcome::Aborted => "aborted",
+            TxnOutcome::Unknown => "unknown",
         };
         let line = json!({
             "session": txn.session, "start": txn.start, "end": txn.end, "outcome": outcome, "ops": ops,
@@ -65,9 +65,9 @@ fn txn(history: &mut History, value: &Value) -> Result<Txn, String> {
         value[name].as_u64().ok_or_else(|| format!("`{name}` is not an unsigned integer"))
     };
     let outcome = match value["outcome"].as_str() {
-        Some("committed") => Outcome::Committed,
-        Some("aborted") => Outcome::Aborted,
-        Some("unknown") => Outcome::Unknown,
+        Some("committed") => TxnOutcome::Committed,
+        Some("aborted") => TxnOutcome::Aborted,
+        Some("unknown") => TxnOutcome::Unknown,
         _ => return Err("`outcome` is not committed, aborted or unknown".into()),
     };
     let session =

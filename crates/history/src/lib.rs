@@ -51,9 +51,9 @@ mod registers;
 mod report;
 mod versions;
 
-pub use check::CheckOptions;
-pub use history::{History, HistoryError, Key, Op, Outcome, Txn, TxnIndex};
-pub use report::{Anomaly, Counts, Finding, Order, Report, Step};
+pub use check::CheckerOptions;
+pub use history::{History, HistoryError, Key, Op, Txn, TxnIndex, TxnOutcome};
+pub use report::{Anomaly, Counts, CycleStep, HistoryFinding, HistoryReport, Order};
 
 /// Compiles and runs the example in the README.
 #[cfg(doctest)]

@@ -8,7 +8,7 @@
 use crate::dependencies::{Facts, NO_TXN, repeated};
 use crate::graph::{Builder, RW, WR, WW};
 use crate::history::{OpKind, TxnIndex};
-use crate::report::{Anomaly, Report};
+use crate::report::{Anomaly, HistoryReport};
 use hashbrown::HashMap;
 
 /// The state of one list.
@@ -53,7 +53,7 @@ impl<'f, 'h> Lists<'f, 'h> {
     }
 
     /// Adds the edges, and reports the findings that are not cycles.
-    pub fn add(mut self, builder: &mut Builder, report: &mut Report) {
+    pub fn add(mut self, builder: &mut Builder, report: &mut HistoryReport) {
         let mut updates = Vec::new();
         let is_sound = repeated(self.longest).is_none();
         for (txn, group) in self.facts.committed_groups(self.key) {
@@ -89,7 +89,7 @@ impl<'f, 'h> Lists<'f, 'h> {
     }
 
     /// Reports elements that a committed transaction should not have read.
-    fn check_elements(&self, report: &mut Report, txn: u32, list: &[u64]) {
+    fn check_elements(&self, report: &mut HistoryReport, txn: u32, list: &[u64]) {
         let is_longest = list.len() <= self.longest.len() && list == &self.longest[..list.len()];
         // The common case: all elements are of committed transactions.
         if is_longest
@@ -131,7 +131,7 @@ impl<'f, 'h> Lists<'f, 'h> {
         }
     }
 
-    fn divergent(&self, report: &mut Report, txn: u32, list: &[u64]) {
+    fn divergent(&self, report: &mut HistoryReport, txn: u32, list: &[u64]) {
         self.check_elements(report, txn, list);
         self.facts.report(report, Anomaly::IncompatibleOrder, &[txn], || {
             let (name, longest) = (self.name, self.longest);
@@ -146,7 +146,7 @@ impl<'f, 'h> Lists<'f, 'h> {
     /// the latest of its earlier appends.
     fn check_own_order(
         &mut self,
-        report: &mut Report,
+        report: &mut HistoryReport,
         txn: u32,
         op: u32,
         previous: &mut Option<(u64, usize)>,
@@ -169,7 +169,7 @@ impl<'f, 'h> Lists<'f, 'h> {
     }
 
     /// Adds the edges of a read of the first `length` elements.
-    fn read(&mut self, builder: &mut Builder, report: &mut Report, txn: u32, length: usize) {
+    fn read(&mut self, builder: &mut Builder, report: &mut HistoryReport, txn: u32, length: usize) {
         // The transaction's own appends are no dependency; the version before them is.
         let own = self.by[..length].iter().rev().take_while(|by| **by == txn).count();
         let base = length - own;

@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-use clearway_history::{CheckOptions, jsonl};
+use clearway_history::{CheckerOptions, jsonl};
 use std::fs::File;
 use std::io::BufReader;
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<bool, String> {
-    let (mut options, mut file) = (CheckOptions::default(), None);
+    let (mut options, mut file) = (CheckerOptions::default(), None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {

@@ -57,7 +57,7 @@ pub fn add_sessions(builder: &mut Builder, heads: &[Head], committed: &[bool]) {
 mod tests {
     use super::*;
     use crate::graph::Graph;
-    use crate::history::Outcome;
+    use crate::history::TxnOutcome;
 
     fn reaches(graph: &Graph, from: u32, to: u32) -> bool {
         let (mut seen, mut left) = (vec![false; graph.nodes()], vec![from]);
@@ -88,7 +88,7 @@ mod tests {
                 .map(|session| {
                     let start = below(30);
                     let end = if below(8) == 0 { u64::MAX } else { start + below(8) };
-                    Head { session, first: 0, start, end, outcome: Outcome::Committed }
+                    Head { session, first: 0, start, end, outcome: TxnOutcome::Committed }
                 })
                 .collect();
             let committed: Vec<bool> = (0..20).map(|_| below(5) > 0).collect();

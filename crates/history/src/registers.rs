@@ -3,7 +3,7 @@
 use crate::dependencies::Facts;
 use crate::graph::{Builder, NO_KEY, RW, RW_TIME, VIA, WR, WW, WW_TIME};
 use crate::history::{OpKind, TxnIndex};
-use crate::report::{Anomaly, Order, Report};
+use crate::report::{Anomaly, HistoryReport, Order};
 use crate::versions::{self, Pair, Use};
 use hashbrown::{HashMap, HashSet};
 
@@ -56,7 +56,7 @@ impl<'f, 'h> Registers<'f, 'h> {
     }
 
     /// Adds the edges, and reports the findings that are not cycles.
-    pub fn add(mut self, builder: &mut Builder, report: &mut Report) {
+    pub fn add(mut self, builder: &mut Builder, report: &mut HistoryReport) {
         for (txn, group) in self.facts.committed_groups(self.key) {
             self.add_transaction(builder, report, txn, group);
         }
@@ -74,7 +74,7 @@ impl<'f, 'h> Registers<'f, 'h> {
     fn add_transaction(
         &mut self,
         builder: &mut Builder,
-        report: &mut Report,
+        report: &mut HistoryReport,
         txn: u32,
         group: &[u32],
     ) {
@@ -121,7 +121,7 @@ impl<'f, 'h> Registers<'f, 'h> {
     fn read(
         &self,
         builder: &mut Builder,
-        report: &mut Report,
+        report: &mut HistoryReport,
         txn: u32,
         value: u64,
     ) -> Option<u32> {
@@ -157,7 +157,7 @@ impl<'f, 'h> Registers<'f, 'h> {
     }
 
     /// Returns the order of the versions. Reports versions that cannot be ordered.
-    fn order(&self, report: &mut Report) -> Vec<Pair> {
+    fn order(&self, report: &mut HistoryReport) -> Vec<Pair> {
         let (count, [by_writers, by_all]) = (self.versions.len(), &self.uses);
         let real_time = self.facts.options.real_time;
         // If the reads contradict real time, the order of the writers alone still shows the cycles.

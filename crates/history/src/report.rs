@@ -80,7 +80,7 @@ impl Order {
 
 /// One edge of a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct CycleStep {
     /// The transaction that must come first.
     pub from: TxnIndex,
     /// The transaction that must come later.
@@ -91,7 +91,7 @@ pub struct Step {
 
 /// One anomaly with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct HistoryFinding {
     /// The kind of anomaly.
     pub anomaly: Anomaly,
     /// The order that it contradicts.
@@ -99,12 +99,12 @@ pub struct Finding {
     /// The evidence in words; empty for a cycle, whose steps are the evidence.
     pub text: String,
     /// The edges of the cycle, in order; empty if the anomaly is not a cycle.
-    pub steps: Vec<Step>,
+    pub steps: Vec<CycleStep>,
     /// Short descriptions of the transactions involved; only the first ones of a long cycle.
     pub transactions: Vec<(TxnIndex, String)>,
 }
 
-impl Finding {
+impl HistoryFinding {
     /// Returns the anomaly's name with the order that it contradicts, for example
     /// `G-single-realtime`.
     pub fn name(&self) -> String {
@@ -112,7 +112,7 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for HistoryFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.name())?;
         if !self.text.is_empty() {
@@ -153,17 +153,17 @@ pub struct Counts {
 
 /// The results of a check.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct HistoryReport {
     /// The size of the checked history.
     pub counts: Counts,
     /// Evidence: at most [`crate::CheckOptions::examples`] for each anomaly and order.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<HistoryFinding>,
     /// The number of findings for each anomaly and order. For cycles: the number of strongly
     /// connected components of the graph that have one.
     pub found: BTreeMap<(Anomaly, Order), u64>,
 }
 
-impl Report {
+impl HistoryReport {
     /// Returns true if no anomalies were found.
     pub fn is_clean(&self) -> bool {
         self.found.is_empty()
@@ -181,7 +181,7 @@ impl Report {
         &mut self,
         key: (Anomaly, Order),
         examples: usize,
-        build: impl FnOnce() -> Finding,
+        build: impl FnOnce() -> HistoryFinding,
     ) {
         let count = self.found.entry(key).or_default();
         *count += 1;
@@ -200,7 +200,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for HistoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
             writeln!(f, "{finding}\n")?;

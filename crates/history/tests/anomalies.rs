@@ -2,12 +2,12 @@
 //! this anomaly.
 
 use clearway_history::{
-    Anomaly, CheckOptions, History, HistoryError, Order, Outcome, Report, jsonl,
+    Anomaly, CheckerOptions, History, HistoryError, HistoryReport, Order, TxnOutcome, jsonl,
 };
 
 /// Checks a history of lines `OUTCOME SESSION START END: OP KEY VALUE; ...`. OUTCOME is c, a or u;
 /// operations are `append x 1`, `list x 1 2`, `w x 1`, `r x 1`, `r x -`.
-fn check_with(text: &str, options: &CheckOptions) -> Report {
+fn check_with(text: &str, options: &CheckerOptions) -> HistoryReport {
     let mut lines = String::new();
     for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
         let (head, ops) = line.split_once(':').unwrap();
@@ -40,12 +40,12 @@ fn op(text: &str) -> String {
     }
 }
 
-fn check(text: &str) -> Report {
-    check_with(text, &CheckOptions::default())
+fn check(text: &str) -> HistoryReport {
+    check_with(text, &CheckerOptions::default())
 }
 
 /// Asserts that the history has exactly these anomalies.
-fn expect(text: &str, expected: &[&str]) -> Report {
+fn expect(text: &str, expected: &[&str]) -> HistoryReport {
     let report = check(text);
     let mut names: Vec<String> = report.findings.iter().map(|f| f.name()).collect();
     names.sort_unstable();
@@ -201,7 +201,7 @@ fn stale_reads_are_found_only_with_real_time() {
     expect(registers, &["G-single-realtime", "cyclic-versions-realtime"]);
     for text in [stale, registers] {
         assert!(
-            check_with(text, &CheckOptions { real_time: false, ..CheckOptions::default() })
+            check_with(text, &CheckerOptions { real_time: false, ..CheckerOptions::default() })
                 .is_clean()
         );
     }
@@ -303,11 +303,11 @@ fn histories_can_be_built_without_a_file() {
         outcome,
         ops: vec![clearway_history::Op::Write { key: x, value }],
     };
-    assert_eq!(history.push(txn(1, Outcome::Unknown, 1)).unwrap().0, 0);
+    assert_eq!(history.push(txn(1, TxnOutcome::Unknown, 1)).unwrap().0, 0);
     assert_eq!(
-        history.push(txn(1, Outcome::Committed, 2)),
+        history.push(txn(1, TxnOutcome::Committed, 2)),
         Err(HistoryError::BadInterval { start: 0 })
     );
-    let report = history.check(&CheckOptions::default());
+    let report = history.check(&CheckerOptions::default());
     assert!(report.is_clean() && report.anomalies().next() != Some(Anomaly::G0));
 }

@@ -1,6 +1,6 @@
 //! Random executions: a serial execution has no findings, and a planted anomaly is found.
 
-use clearway_history::{Anomaly, CheckOptions, History, Key, Op, Outcome, Txn};
+use clearway_history::{Anomaly, CheckerOptions, History, Key, Op, Txn, TxnOutcome};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -60,9 +60,9 @@ fn run(plans: &[Plan]) -> (History, u64) {
             });
         }
         let outcome = match plan.ending {
-            0 => Outcome::Aborted,
-            1 | 2 => Outcome::Unknown,
-            _ => Outcome::Committed,
+            0 => TxnOutcome::Aborted,
+            1 | 2 => TxnOutcome::Unknown,
+            _ => TxnOutcome::Committed,
         };
         if plan.ending < 2 {
             (lists, registers) = (saved_lists, saved_registers);
@@ -71,8 +71,8 @@ fn run(plans: &[Plan]) -> (History, u64) {
         let ended = &mut ended[plan.session as usize];
         let start = (moment - plan.before).max(*ended);
         let end = moment + plan.after;
-        *ended = if outcome == Outcome::Unknown { moment } else { end.min(moment + 99) };
-        let end = (outcome != Outcome::Unknown).then_some(*ended);
+        *ended = if outcome == TxnOutcome::Unknown { moment } else { end.min(moment + 99) };
+        let end = (outcome != TxnOutcome::Unknown).then_some(*ended);
         history.push(Txn { session: plan.session, start, end, outcome, ops }).unwrap();
     }
     (history, 100 * (plans.len() as u64 + 2))
@@ -84,8 +84,8 @@ fn plant(history: &mut History, anomaly: Anomaly, from: u64) {
     let append = |key, value| Op::Append { key, value };
     let list = |key, values: &[u64]| Op::List { key, values: values.to_vec() };
     let (write, read) = (|value| Op::Write { key: r, value }, |value| Op::Read { key: r, value });
-    use Outcome::{Aborted, Committed};
-    let all: Vec<(Outcome, Vec<Op>)> = match anomaly {
+    use TxnOutcome::{Aborted, Committed};
+    let all: Vec<(TxnOutcome, Vec<Op>)> = match anomaly {
         Anomaly::G0 => vec![
             (Committed, vec![append(x, 1), append(y, 1)]),
             (Committed, vec![append(x, 2), append(y, 2)]),
@@ -174,7 +174,7 @@ proptest! {
     #[test]
     fn serial_executions_are_clean(plans in plans()) {
         let (mut history, _) = run(&plans);
-        let report = history.check(&CheckOptions::default());
+        let report = history.check(&CheckerOptions::default());
         prop_assert!(report.is_clean(), "{report}");
     }
 
@@ -183,7 +183,7 @@ proptest! {
         let anomaly = ANOMALIES[at];
         let (mut history, end) = run(&plans);
         plant(&mut history, anomaly, if early { 50 } else { end });
-        let report = history.check(&CheckOptions::default());
+        let report = history.check(&CheckerOptions::default());
         let found: Vec<Anomaly> = report.anomalies().collect();
         prop_assert!(found.contains(&anomaly), "{anomaly:?} is missing\n{report}");
         let expected = |a: &Anomaly| *a == anomaly || companions(anomaly).contains(a);
@@ -210,14 +210,14 @@ proptest! {
         }
         let Some(stale) = keys.iter().copied().find(|key| lists.contains_key(key)) else { return Ok(()) };
         let lost = lists.get_mut(&stale).and_then(Vec::pop);
-        let known = txns.iter().any(|txn| txn.outcome == Outcome::Committed
+        let known = txns.iter().any(|txn| txn.outcome == TxnOutcome::Committed
             && txn.ops.iter().any(|op| matches!(op, Op::Append { key, value } if *key == stale && Some(*value) == lost)));
         let ops = keys.iter().map(|key| Op::List { key: *key, values: lists.remove(key).unwrap_or_default() }).collect();
-        txns.push(Txn { session: 50, start: end, end: Some(end + 1), outcome: Outcome::Committed, ops });
+        txns.push(Txn { session: 50, start: end, end: Some(end + 1), outcome: TxnOutcome::Committed, ops });
         // The keys have the same numbers in both histories, since both name the lists first.
         (0..KEYS).for_each(|k| { changed.key(&format!("k{k}")); });
         txns.into_iter().for_each(|txn| { changed.push(txn).unwrap(); });
-        let report = changed.check(&CheckOptions::default());
+        let report = changed.check(&CheckerOptions::default());
         prop_assert!(!known || !report.is_clean(), "{stale:?} lost {lost:?}\n{report}");
     }
 }

@@ -7,9 +7,9 @@ use crate::progress::Progress;
 use crate::published::Published;
 use crate::result::{Axis, Point, Samples, Series};
 use crate::table::{Cell, Column, Table};
-use clearway_harness::memory::{Group, Limit};
+use clearway_harness::memory::{Limit, MemoryGroup};
 use clearway_harness::pgbench::{self, Length, Run};
-use clearway_harness::server::{Kind, Server};
+use clearway_harness::server::{Kind, PrivateServer};
 use clearway_harness::sums::Sums;
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Endpoint, Res, cpu, disk};
@@ -24,10 +24,10 @@ const QUICK_TRANSACTIONS: u32 = 320;
 pub struct Contender {
     /// Name in tables and charts.
     pub name: String,
-    server: Server,
+    server: PrivateServer,
     sums: Sums,
     // Dropped after the server, in this order.
-    group: Option<Group>,
+    group: Option<MemoryGroup>,
     _directory: TempDir,
 }
 
@@ -162,7 +162,7 @@ impl Contender {
             cpu_before.zip(cpu::used(id)).map(|(before, after)| after.saturating_sub(before));
         let read =
             disk_before.zip(disk::read(id)).map(|(before, after)| after.saturating_sub(before));
-        let page_cache = self.group.as_ref().and_then(Group::page_cache);
+        let page_cache = self.group.as_ref().and_then(MemoryGroup::page_cache);
         let seen = look(self.server.endpoint())?;
         let sums = Sums::read(self.server.endpoint())?;
         sums.check(&self.sums, run.script, result.processed)?;
@@ -415,7 +415,7 @@ fn of(samples: &[Sample], measure: &Measure) -> Option<f64> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use clearway_harness::pgbench::{Mode, Script};
+    use clearway_harness::pgbench::{QueryMode, Script};
 
     /// Two contenders, with select-only by 16 clients and by one.
     pub fn comparison() -> Comparison {
@@ -430,7 +430,7 @@ pub mod tests {
         };
         let run = |clients| Run {
             script: Script::SelectOnly,
-            mode: Mode::Prepared,
+            mode: QueryMode::Prepared,
             clients,
             length: Length::Seconds(1),
         };

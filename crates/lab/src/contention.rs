@@ -1,6 +1,6 @@
 //! Reads `clearway.contention` from a server: the waits for latches and locks.
 
-use clearway_harness::client::Client;
+use clearway_harness::client::PgClient;
 use clearway_harness::{Endpoint, Res};
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ pub struct Row {
 
 /// Resets the server's counters.
 pub fn reset(endpoint: &Endpoint) -> Res<()> {
-    let mut client = Client::connect(endpoint, LIMIT)?;
+    let mut client = PgClient::connect(endpoint, LIMIT)?;
     client.query("SELECT clearway.reset_contention()").map(|_| ()).map_err(String::from)
 }
 
 /// Returns the counters since the last reset.
 pub fn read(endpoint: &Endpoint) -> Res<Vec<Row>> {
-    let answer = Client::connect(endpoint, LIMIT)?.query(QUERY).map_err(String::from)?;
+    let answer = PgClient::connect(endpoint, LIMIT)?.query(QUERY).map_err(String::from)?;
     answer.rows.iter().map(|row| Row::parse(row)).collect()
 }
 

@@ -7,7 +7,7 @@ use crate::experiment::{Experiment, Options, Part, Task};
 use crate::pgbench::{clearway, configuration, samples};
 use crate::result::Findings;
 use crate::rival::Sizes;
-use clearway_harness::pgbench::{Length, Mode, Run, Script};
+use clearway_harness::pgbench::{Length, QueryMode, Run, Script};
 use clearway_harness::{Res, tools};
 
 /// The experiment.
@@ -30,7 +30,12 @@ const REPEAT_FACTOR: u32 = 3;
 const CLIENTS: [u32; 3] = [1, 16, 100];
 
 fn case(clients: u32) -> Run {
-    Run { script: Script::SelectOnly, mode: Mode::Prepared, clients, length: Length::Seconds(0) }
+    Run {
+        script: Script::SelectOnly,
+        mode: QueryMode::Prepared,
+        clients,
+        length: Length::Seconds(0),
+    }
 }
 
 /// Returns the bar's case.

@@ -6,7 +6,7 @@ use crate::published::Published;
 use crate::result::Findings;
 use crate::rival::{Setup, Sizes, Target, against_postgres};
 use clearway_harness::Res;
-use clearway_harness::pgbench::{Length, Mode, Run, Script};
+use clearway_harness::pgbench::{Length, QueryMode, Run, Script};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -33,7 +33,7 @@ const CLIENTS: [u32; 3] = [1, 16, 100];
 fn cases(part: &Part) -> Vec<Run> {
     let run = |clients| Run {
         script: Script::SelectOnly,
-        mode: Mode::Prepared,
+        mode: QueryMode::Prepared,
         clients,
         length: Length::Seconds(0),
     };

@@ -7,7 +7,7 @@ use crate::published;
 use crate::result::{Axis, Configuration, Findings, Samples};
 use crate::rival::{Setup, Sizes, Target, against_postgres};
 use clearway_harness::Res;
-use clearway_harness::pgbench::{Length, Mode, Run, Script};
+use clearway_harness::pgbench::{Length, QueryMode, Run, Script};
 use clearway_harness::server::Kind;
 
 /// The experiment.
@@ -47,9 +47,11 @@ pub fn cases(part: &Part) -> Vec<Run> {
     let run = |script, mode, clients| Run { script, mode, clients, length: Length::Seconds(0) };
     let mut cases = Vec::new();
     for script in Script::ALL {
-        cases.extend(CLIENTS.map(|clients| run(script, Mode::Prepared, clients)));
+        cases.extend(CLIENTS.map(|clients| run(script, QueryMode::Prepared, clients)));
     }
-    cases.extend([Mode::Simple, Mode::Extended].map(|mode| run(Script::SelectOnly, mode, 100)));
+    cases.extend(
+        [QueryMode::Simple, QueryMode::Extended].map(|mode| run(Script::SelectOnly, mode, 100)),
+    );
     cases.retain(|case| part.wants(&case.name(), BARS.iter().any(|bar| bar.case() == case.name())));
     cases
 }
@@ -101,14 +103,16 @@ pub fn samples(comparison: &Comparison) -> Vec<Samples> {
     for script in Script::ALL {
         let title = format!("{}, prepared", script.name());
         let clients = |run: &Run| {
-            (run.script == script && run.mode == Mode::Prepared).then_some(f64::from(run.clients))
+            (run.script == script && run.mode == QueryMode::Prepared)
+                .then_some(f64::from(run.clients))
         };
         samples.extend(comparison.samples(&title, &Axis::log("clients", ""), clients));
     }
-    let modes = Axis::names("protocol", Mode::ALL.iter().map(|m| m.name().to_owned()).collect());
+    let modes =
+        Axis::names("protocol", QueryMode::ALL.iter().map(|m| m.name().to_owned()).collect());
     let crowd = CLIENTS[CLIENTS.len() - 1];
     let mode = |run: &Run| {
-        let place = Mode::ALL.iter().position(|m| *m == run.mode)?;
+        let place = QueryMode::ALL.iter().position(|m| *m == run.mode)?;
         (run.script == Script::SelectOnly && run.clients == crowd).then_some(place as f64)
     };
     samples.extend(comparison.samples(&format!("select-only, {crowd} clients"), &modes, mode));

@@ -1,6 +1,6 @@
 //! Reads the ratios that our own pages publish, so that the pages and the comparison cannot differ.
 
-use clearway_harness::pgbench::{Length, Mode, Run, Script};
+use clearway_harness::pgbench::{Length, QueryMode, Run, Script};
 
 /// A case name and its published ratio.
 pub type Published = Vec<(String, f64)>;
@@ -15,13 +15,13 @@ fn ratio(line: &str) -> Option<(String, f64)> {
     let mut cells = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ");
     let case: Vec<&str> = cells.next()?.split(", ").collect();
     let (script, mode, clients) = match case[..] {
-        [script, clients] => (script, Mode::Prepared.name(), clients),
+        [script, clients] => (script, QueryMode::Prepared.name(), clients),
         [script, mode, clients] => (script, mode, clients),
         _ => return None,
     };
     let run = Run {
         script: Script::ALL.into_iter().find(|s| s.name() == script)?,
-        mode: Mode::ALL.into_iter().find(|m| m.name() == mode)?,
+        mode: QueryMode::ALL.into_iter().find(|m| m.name() == mode)?,
         clients: clients
             .strip_suffix(" clients")
             .or(clients.strip_suffix(" client"))?

@@ -12,9 +12,9 @@ use crate::progress::Progress;
 use crate::result::{Axis, Findings, Point, Samples, Series};
 use crate::rival::Sizes;
 use crate::table::{Cell, Column, Table};
-use clearway_harness::client::Client;
-use clearway_harness::pgbench::{self, Length, Mode, Run, Script, Timed};
-use clearway_harness::server::Server;
+use clearway_harness::client::PgClient;
+use clearway_harness::pgbench::{self, Length, QueryMode, Run, Script, Timed};
+use clearway_harness::server::PrivateServer;
 use clearway_harness::sums::Sums;
 use clearway_harness::tools::{TempDir, in_ci, need};
 use clearway_harness::{Endpoint, Res};
@@ -147,14 +147,14 @@ fn cases(part: &Part) -> Vec<Background> {
 }
 
 /// Runs every case in turn, once per seed.
-fn measured(task: &Task, server: &Server, seeds: &[u64]) -> Res<Vec<Case>> {
+fn measured(task: &Task, server: &PrivateServer, seeds: &[u64]) -> Res<Vec<Case>> {
     let mut cases: Vec<Case> =
         cases(&task.part).into_iter().map(|beside| Case { beside, samples: Vec::new() }).collect();
     let length = match task.options.quick {
         true => Length::Transactions(QUICK_TRANSACTIONS),
         false => Length::Seconds(task.options.seconds),
     };
-    let run = Run { script: Script::TpcbLike, mode: Mode::Prepared, clients: CLIENTS, length };
+    let run = Run { script: Script::TpcbLike, mode: QueryMode::Prepared, clients: CLIENTS, length };
     let mut progress = Progress::new(EXPERIMENT.name, cases.len() * seeds.len());
     let mut before = Sums::read(server.endpoint())?;
     for seed in seeds {
@@ -173,7 +173,7 @@ fn measured(task: &Task, server: &Server, seeds: &[u64]) -> Res<Vec<Case>> {
 /// Runs once; also returns the number of transactions.
 fn measure(beside: Background, run: &Run, endpoint: &Endpoint, seed: u64) -> Res<(Sample, u64)> {
     let over = AtomicBool::new(false);
-    let mut reader = Client::connect(endpoint, LIMIT)?;
+    let mut reader = PgClient::connect(endpoint, LIMIT)?;
     let pid = reader.number("SELECT pg_backend_pid()")?;
     if beside == Background::Snapshot {
         reader.query("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
@@ -219,7 +219,7 @@ fn burn(over: &AtomicBool) -> u64 {
 }
 
 /// Counts the accounts in a loop; returns the number of counts.
-fn count(reader: &mut Client, over: &AtomicBool) -> Res<u64> {
+fn count(reader: &mut PgClient, over: &AtomicBool) -> Res<u64> {
     let mut reads = 0;
     while !over.load(Ordering::Relaxed) {
         reader.number("SELECT count(*) FROM pgbench_accounts")?;
@@ -231,7 +231,7 @@ fn count(reader: &mut Client, over: &AtomicBool) -> Res<u64> {
 /// Samples waits for the session and snapshot memory until the run ends. Returns the sum of the
 /// waits and the maximum memory in bytes.
 fn look(endpoint: &Endpoint, pid: i64, ended: &Receiver<()>) -> Res<(i64, i64)> {
-    let mut client = Client::connect(endpoint, LIMIT)?;
+    let mut client = PgClient::connect(endpoint, LIMIT)?;
     let waits = format!("SELECT count(*) FROM clearway.locks WHERE blocked_by = {pid}");
     let mut seen = (0, 0);
     while ended.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {

@@ -8,7 +8,7 @@ use crate::pgbench::{clearway, configuration, samples};
 use crate::published::Published;
 use crate::result::Findings;
 use clearway_harness::memory::Limit;
-use clearway_harness::pgbench::{Length, Mode, Run, Script};
+use clearway_harness::pgbench::{Length, QueryMode, Run, Script};
 use clearway_harness::server::Kind;
 use clearway_harness::{Res, process, tools};
 use std::process::Command;
@@ -67,7 +67,7 @@ impl Target {
     pub fn case(&self) -> String {
         Run {
             script: self.script,
-            mode: Mode::Prepared,
+            mode: QueryMode::Prepared,
             clients: self.clients,
             length: Length::Seconds(0),
         }

@@ -9,7 +9,7 @@ use clearway_replacement::{
     Policy, PolicyKind, Probe, Replacement, ReplacementFactory, ReplacementKind, WrapperKind,
 };
 use clearway_server::config::Flags;
-use clearway_server::exit::{self, Failure};
+use clearway_server::exit::{self, ExitFailure};
 use clearway_server::{Config, serve};
 use clearway_specimens::{SLockCas, SLockTas};
 use clearway_types::{FrameId, PageId};
@@ -29,9 +29,9 @@ pub struct ServeFlags {
 }
 
 /// Runs the server until a signal stops it.
-pub fn serve(flags: ServeFlags) -> Result<(), Failure> {
-    let config =
-        Config::load(*flags.flags).map_err(|message| Failure::new(exit::ExitCode::Usage, message));
+pub fn serve(flags: ServeFlags) -> Result<(), ExitFailure> {
+    let config = Config::load(*flags.flags)
+        .map_err(|message| ExitFailure::new(exit::ExitCode::Usage, message));
     let mut config = config?;
     if let Some(specimen) = flags.specimen {
         config.replacement = specimen.kind();

@@ -28,8 +28,8 @@ pub use exec::not_null_violation;
 pub use limits::Limits;
 pub use lock::{HotRow, Wanted, WantedPlace};
 pub use message::{
-    Batch, Body, COMMITTED, Failure, Message, NOBODY, Origin, Out, Outbox, RawOp, Reply, Stake,
-    TakeHotRows,
+    Batch, Body, COMMITTED, Failure, FragmentOrigin, Message, NOBODY, Out, Outbox, RawOp, Reply,
+    Stake, TakeHotRows,
 };
 pub use partition::Partition;
 pub use scheme::{Admission, BlockingLocking, Load, Scheme};

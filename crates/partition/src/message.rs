@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Where a reply goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct FragmentOrigin {
     /// The worker that runs the session.
     pub worker: u16,
     /// The session, as its worker numbers it.
@@ -44,7 +44,7 @@ pub struct Message {
     /// it.
     pub stake: Stake,
     /// Where the reply goes.
-    pub origin: Origin,
+    pub origin: FragmentOrigin,
     /// The request.
     pub body: Body,
 }
@@ -309,7 +309,7 @@ pub enum Out {
     /// Reply to a call.
     Reply {
         /// The caller.
-        to: Origin,
+        to: FragmentOrigin,
         /// The replying partition.
         partition: PartitionId,
         /// The reply.
@@ -376,13 +376,13 @@ pub enum Out {
     /// ([`Body::Unblock`]).
     Stalled {
         /// The call.
-        to: Origin,
+        to: FragmentOrigin,
     },
     /// The transaction has been undone while no call of it was unanswered here; see
     /// [`Failure::Undone`]. Its session should end it soon, because it may have locks elsewhere.
     Undone {
         /// Its last call.
-        to: Origin,
+        to: FragmentOrigin,
         /// The transaction.
         txn: TxnId,
     },

@@ -7,8 +7,7 @@ use clearway_storage::{
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 use std::ops::{Bound, ControlFlow};
 
-/// The callback of a scan, for each key and value.
-pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+pub use clearway_storage::Visit;
 
 /// Computes what to add to integers of a value; `None` changes nothing.
 pub type Compute<'a> = dyn FnMut(&[u8]) -> Option<Addends> + 'a;

@@ -1,7 +1,7 @@
 //! What a partition keeps of a transaction between messages.
 
 use crate::exec::{Exec, Locking, only_reads};
-use crate::message::{Failure, Origin, RawOp, Stake};
+use crate::message::{Failure, FragmentOrigin, RawOp, Stake};
 use crate::reads::Reads;
 use crate::trees::UndoLog;
 use crate::versions::{AsOf, Loaded};
@@ -14,7 +14,7 @@ use clearway_types::{Lsn, TableId, TreeId, TxnId};
 pub(crate) struct Txn<L> {
     pub log: L,
     /// Its last call.
-    pub origin: Origin,
+    pub origin: FragmentOrigin,
     /// Its stake before its last call.
     pub stake: Stake,
     pub savepoints: Vec<Savepoint>,
@@ -53,7 +53,7 @@ pub(crate) struct Savepoint {
 
 /// A call without a reply yet.
 pub(crate) struct Task {
-    pub origin: Origin,
+    pub origin: FragmentOrigin,
     pub job: Job,
     pub waiting: Waiting,
     pub missed: Missed,
@@ -62,7 +62,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    pub(crate) fn new(origin: Origin, job: Job) -> Self {
+    pub(crate) fn new(origin: FragmentOrigin, job: Job) -> Self {
         Self { origin, job, waiting: Waiting::No, missed: Missed::default(), loaded: None }
     }
 
@@ -198,7 +198,7 @@ impl<L: UndoLog> Txn<L> {
     pub(crate) fn new(id: TxnId, stake: Stake) -> Self {
         Self {
             log: L::new(id),
-            origin: Origin::default(),
+            origin: FragmentOrigin::default(),
             stake,
             savepoints: Vec::new(),
             created: Vec::new(),

@@ -9,7 +9,7 @@ use clearway_env::SeededEntropy;
 use clearway_fabric::shm::{ShmConfig, ShmFabric, ShmRegion, ShmSegment, ShmWorker};
 use clearway_fabric::{Fabric, FabricNode, FabricWorker, Region, WorkerAddr};
 use clearway_remote::{
-    Answer, Mode, Owner, RowClient, RowWorker, StoreEvent, StoreKey, StoreLayout, StoreWorker,
+    Mode, Owner, RowClient, RowWorker, StoreAnswer, StoreEvent, StoreKey, StoreLayout, StoreWorker,
     Table,
 };
 use std::error::Error;
@@ -111,7 +111,7 @@ fn work(store: &mut Store<'_>, seed: u64, transactions: u64) -> Result<(), Box<d
             match call.get(to)? {
                 Some(there) => call.put(to, &[there + moved])?,
                 // If the index is full, the money stays where it is.
-                None if call.insert(to, &[moved])? == Answer::NoRoom => return Ok(()),
+                None if call.insert(to, &[moved])? == StoreAnswer::NoRoom => return Ok(()),
                 None => {}
             }
             if moved == money { call.delete(from) } else { call.put(from, &[money - moved]) }
@@ -144,7 +144,7 @@ impl Call<'_, '_> {
     fn get(&mut self, key: StoreKey) -> Result<Option<u64>, Stop> {
         self.store.get(self.txn, key, true)?;
         let mut value = [0];
-        Ok((self.wait()? == Answer::Present && self.store.value(self.txn, key, &mut value))
+        Ok((self.wait()? == StoreAnswer::Present && self.store.value(self.txn, key, &mut value))
             .then_some(value[0]))
     }
 
@@ -153,7 +153,7 @@ impl Call<'_, '_> {
         self.wait().map(drop)
     }
 
-    fn insert(&mut self, key: StoreKey, value: &[u64]) -> Result<Answer, Stop> {
+    fn insert(&mut self, key: StoreKey, value: &[u64]) -> Result<StoreAnswer, Stop> {
         self.store.insert(self.txn, key, value)?;
         self.wait()
     }
@@ -163,13 +163,13 @@ impl Call<'_, '_> {
         self.wait().map(drop)
     }
 
-    fn wait(&mut self) -> Result<Answer, Stop> {
+    fn wait(&mut self) -> Result<StoreAnswer, Stop> {
         let mut events = Vec::new();
         loop {
             self.store.poll(&mut events)?;
             match events.pop() {
                 Some(StoreEvent::Done(_, _, answer)) => return Ok(answer),
-                Some(StoreEvent::Committed(_)) => return Ok(Answer::Present),
+                Some(StoreEvent::Committed(_)) => return Ok(StoreAnswer::Present),
                 Some(StoreEvent::Aborted(_, start, _)) => return Err(Stop::Aborted(start)),
                 None if self.store.is_ready() => {}
                 None => self.store.rows().fabric().wait(),

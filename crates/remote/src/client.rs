@@ -1,9 +1,9 @@
 //! The calls that both ways to reach rows share: one-sided verbs, and messages to the owners.
 
-use crate::{Event, RemoteError, RowId, StartTimestamp, Stats, Table, TxnHandle};
+use crate::{RemoteError, RemoteStats, RowId, StartTimestamp, Table, TxnHandle, WorkerEvent};
 
 /// Concurrent transactions on the rows of a table. No call blocks: the operation that it starts
-/// ends in an [`Event`].
+/// ends in an [`WorkerEvent`].
 ///
 /// # Panics
 /// Calls panic if their transaction is not running or has a call in flight, and if a transaction
@@ -16,7 +16,7 @@ pub trait RowClient {
     fn table(&self) -> &Table;
 
     /// Returns the client's counts.
-    fn stats(&self) -> &Stats;
+    fn stats(&self) -> &RemoteStats;
 
     /// Starts a transaction. Returns `None` if the limit of transactions is reached.
     fn begin(&mut self) -> Option<TxnHandle>;
@@ -33,14 +33,14 @@ pub trait RowClient {
     fn attempt(&self, txn: TxnHandle) -> u64;
 
     /// Locks a row and reads it. The lock is exclusive if `update`, otherwise shared if the mode
-    /// has shared locks. Ends in [`Event::Locked`] or [`Event::Aborted`].
+    /// has shared locks. Ends in [`WorkerEvent::Locked`] or [`WorkerEvent::Aborted`].
     fn get(&mut self, txn: TxnHandle, row: RowId, update: bool) -> Result<(), RemoteError>;
 
-    /// Reads a row without a lock, as a hint. Ends in [`Event::Peeked`].
+    /// Reads a row without a lock, as a hint. Ends in [`WorkerEvent::Peeked`].
     fn peek(&mut self, txn: TxnHandle, row: RowId) -> Result<(), RemoteError>;
 
     /// Releases the lock of a row before the transaction ends. The caller must not use what it
-    /// read, because that would violate two-phase locking. Ends in [`Event::Released`].
+    /// read, because that would violate two-phase locking. Ends in [`WorkerEvent::Released`].
     ///
     /// # Panics
     /// Also panics if the row was set.
@@ -61,14 +61,14 @@ pub trait RowClient {
     /// Also panics if the row is not locked for update, or the payload has a different length.
     fn set(&mut self, txn: TxnHandle, row: RowId, payload: &[u64]);
 
-    /// Writes the changed rows, then releases the locks. Ends in [`Event::Committed`].
+    /// Writes the changed rows, then releases the locks. Ends in [`WorkerEvent::Committed`].
     fn commit(&mut self, txn: TxnHandle) -> Result<(), RemoteError>;
 
-    /// Releases the locks and discards the changes. Ends in [`Event::Aborted`].
+    /// Releases the locks and discards the changes. Ends in [`WorkerEvent::Aborted`].
     fn abort(&mut self, txn: TxnHandle) -> Result<(), RemoteError>;
 
     /// Processes arrivals, advances the transactions, and appends the new events.
-    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), RemoteError>;
+    fn poll(&mut self, events: &mut Vec<WorkerEvent>) -> Result<(), RemoteError>;
 
     /// Returns true if [`RowClient::poll`] has work to do before anything arrives.
     fn is_ready(&self) -> bool;

@@ -117,7 +117,7 @@ pub use messages::{
     FabricLink, Incoming, Link, MessageServer, MessageWorker, TcpLink, message_words,
 };
 pub use mode::{HOLDERS, LockKind, Mode, Protocol, StartTimestamp};
-pub use stats::{AbortCause, Phase, PhaseCount, Stats};
-pub use store::{Answer, PROBES, StoreEvent, StoreKey, StoreLayout, StoreStats, StoreWorker};
+pub use stats::{AbortCause, Phase, PhaseCount, RemoteStats};
+pub use store::{PROBES, StoreAnswer, StoreEvent, StoreKey, StoreLayout, StoreStats, StoreWorker};
 pub use table::{Buckets, LogLayout, Owner, RowId, Table};
-pub use worker::{Event, RowWorker, TxnHandle, WorkerLimits};
+pub use worker::{RowWorker, TxnHandle, WorkerEvent, WorkerLimits};

@@ -37,7 +37,7 @@ pub struct PhaseCount {
 
 /// A worker's counts since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct RemoteStats {
     /// Transactions that committed.
     pub commits: u64,
     /// Transactions that aborted, including restarts.
@@ -75,7 +75,7 @@ pub struct Stats {
     phases: [PhaseCount; 4],
 }
 
-impl Stats {
+impl RemoteStats {
     /// Returns verbs and rounds of one phase, without those executed by the CPU.
     pub fn phase(&self, phase: Phase) -> PhaseCount {
         self.phases[phase as usize]

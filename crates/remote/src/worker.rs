@@ -3,8 +3,8 @@
 //! # Invariants
 //! 1. A transaction has at most one call in flight, or the release of all its locks. An access has
 //!    at most one batch in flight.
-//! 2. [`Event::Aborted`] and [`Event::Committed`] come after every lock of the transaction has been
-//!    released.
+//! 2. [`WorkerEvent::Aborted`] and [`WorkerEvent::Committed`] come after every lock of the
+//!    transaction has been released.
 //! 3. Scratch words belong to one access of one transaction from its first batch until that event.
 //!
 //! Waits and their bounds: a batch that does not fit its queue pair waits in `backlog`, which holds
@@ -24,7 +24,7 @@ use crate::mode::MAX_COUNT;
 use crate::traps::Planted;
 #[cfg(test)]
 use crate::traps::Trap;
-use crate::{AbortCause, Phase, RemoteError, RowClient, RowId, StartTimestamp, Stats, Table};
+use crate::{AbortCause, Phase, RemoteError, RemoteStats, RowClient, RowId, StartTimestamp, Table};
 use clearway_fabric::{Completion, FabricNode, FabricWorker, QueueId, Region, Request, VerbError};
 use lease::{LEASE_WORDS, Leases};
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ pub struct TxnHandle {
 
 /// An event of [`RowClient::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum WorkerEvent {
     /// The requested row is locked, and its payload can be read.
     Locked(TxnHandle, RowId),
     /// The row has been read without a lock: its words may be of several versions.
@@ -121,8 +121,8 @@ pub struct RowWorker<'a, W> {
     completions: Vec<Completion>,
     /// Verbs posted and not completed.
     outstanding: usize,
-    events: VecDeque<Event>,
-    stats: Stats,
+    events: VecDeque<WorkerEvent>,
+    stats: RemoteStats,
     planted: Planted,
 }
 
@@ -195,7 +195,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             completions: Vec::new(),
             outstanding: 0,
             events: VecDeque::new(),
-            stats: Stats::default(),
+            stats: RemoteStats::default(),
             planted: Planted::default(),
         })
     }
@@ -289,11 +289,11 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         let event = match std::mem::replace(&mut txn.state, State::Free) {
             State::Committing => {
                 self.stats.commits += 1;
-                Event::Committed(txn.handle)
+                WorkerEvent::Committed(txn.handle)
             }
             State::Aborting(cause) => {
                 self.stats.count_abort(cause);
-                Event::Aborted(txn.handle, txn.start, cause)
+                WorkerEvent::Aborted(txn.handle, txn.start, cause)
             }
             State::Free | State::Running | State::Logging | State::Sealing => {
                 unreachable!("no release is in flight")
@@ -347,10 +347,12 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
                 accesses[access].pending = 1;
                 self.parked.push((txn, access));
             }
-            Progress::Locked => self.events.push_back(Event::Locked(*handle, row)),
+            Progress::Locked => self.events.push_back(WorkerEvent::Locked(*handle, row)),
             Progress::Refused(cause) => self.release_all(txn, State::Aborting(cause))?,
-            Progress::Peeked => self.events.push_back(Event::Peeked(*handle, row)),
-            Progress::Released if running => self.events.push_back(Event::Released(*handle, row)),
+            Progress::Peeked => self.events.push_back(WorkerEvent::Peeked(*handle, row)),
+            Progress::Released if running => {
+                self.events.push_back(WorkerEvent::Released(*handle, row))
+            }
             Progress::Released => self.released(txn),
             Progress::Logged => self.logged(txn)?,
             Progress::LockLost => return Err(RemoteError::LockLost(row)),
@@ -364,7 +366,7 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
         &self.table
     }
 
-    fn stats(&self) -> &Stats {
+    fn stats(&self) -> &RemoteStats {
         &self.stats
     }
 
@@ -401,7 +403,7 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
         if of_row.held == Held::Exclusive || (of_row.held == Held::Shared && !update) {
             // A mutual lock acquired for reading also serves an update.
             of_row.exclusive |= update;
-            self.events.push_back(Event::Locked(txn, row));
+            self.events.push_back(WorkerEvent::Locked(txn, row));
             return Ok(());
         }
         self.step(txn.slot, access, Phase::Lock, |access, cx| access.lock(update, cx))
@@ -410,7 +412,7 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
     fn peek(&mut self, txn: TxnHandle, row: RowId) -> Result<(), RemoteError> {
         let access = self.access(txn, row);
         if self.txns[txn.slot].accesses[access].held != Held::Not {
-            self.events.push_back(Event::Peeked(txn, row));
+            self.events.push_back(WorkerEvent::Peeked(txn, row));
             return Ok(());
         }
         self.step(txn.slot, access, Phase::Lock, Access::peek)
@@ -464,7 +466,7 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
         self.release_all(txn.slot, State::Aborting(AbortCause::Requested))
     }
 
-    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), RemoteError> {
+    fn poll(&mut self, events: &mut Vec<WorkerEvent>) -> Result<(), RemoteError> {
         // One round of each: an access that the CPU executes must not keep the worker from its
         // completions.
         for _ in 0..self.executed.len() {

@@ -6,7 +6,7 @@ use crate::locks::Waits;
 use crate::sessions::{self, Roll, SessionInfo, not_empty};
 use crate::shared::Shared;
 use clearway_coordinator::{
-    Activity as EngineActivity, Engine, HotRow, LockCounts, LockWait, System, TakeRows,
+    Activity as EngineActivity, Engine, HotRowView, LockCounts, LockWaitView, System, TakeRows,
 };
 use clearway_env::{Disk, Open};
 use clearway_ir::LearnedRow;
@@ -52,7 +52,7 @@ impl Observed {
     }
 
     /// Calls `take` with all sessions and the waits in progress.
-    fn with_sessions(&self, take: impl FnOnce(&[SessionInfo], &[LockWait]) + Send + 'static) {
+    fn with_sessions(&self, take: impl FnOnce(&[SessionInfo], &[LockWaitView]) + Send + 'static) {
         let engine = self.engine.clone();
         Roll::call(&self.shared, move |sessions| {
             let waits = engine.upgrade().map(|engine| engine.lock_waits()).unwrap_or_default();
@@ -239,9 +239,9 @@ fn calibration_rows(latches: &Latches) -> RowBatch {
     rows
 }
 
-fn hot_rows(hot: &[HotRow]) -> RowBatch {
+fn hot_rows(hot: &[HotRowView]) -> RowBatch {
     let mut rows = RowBatch::new();
-    for HotRow { partition, lock, holders, waiters, behind, learned } in hot {
+    for HotRowView { partition, lock, holders, waiters, behind, learned } in hot {
         rows.push_with(|row| {
             for name in [&lock.table, &lock.index, &lock.key] {
                 row.push(not_empty(name));

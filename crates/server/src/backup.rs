@@ -4,7 +4,7 @@ use crate::cli::{BackupFlags, RestoreFlags};
 use crate::client::Reply;
 use crate::config::Size;
 use crate::control;
-use crate::exit::{ExitCode, Failure};
+use crate::exit::{ExitCode, ExitFailure};
 use clearway_coordinator::copy_of::{self, BackupError, BackupReport, Progress};
 use clearway_coordinator::{OpenError, Pace};
 use clearway_env::{Disk, OsDisk};
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// Interval between two progress lines.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-fn failure(error: &BackupError) -> Failure {
-    Failure { hint: error.hint(), ..Failure::open(error.to_string(), error.hindrance()) }
+fn failure(error: &BackupError) -> ExitFailure {
+    ExitFailure { hint: error.hint(), ..ExitFailure::open(error.to_string(), error.hindrance()) }
 }
 
 /// Prints progress to standard error, at most once per [`INTERVAL`].
@@ -77,23 +77,23 @@ pub(crate) fn is_inside(dir: &Path, target: &Path) -> bool {
     real(target).starts_with(real(dir))
 }
 
-fn refuse_inside(dir: &Path, target: &Path) -> Result<(), Failure> {
+fn refuse_inside(dir: &Path, target: &Path) -> Result<(), ExitFailure> {
     if is_inside(dir, target) {
         let message = format!(
             "{} is inside {}: a copy needs its own directory",
             target.display(),
             dir.display()
         );
-        return Err(Failure {
+        return Err(ExitFailure {
             hint: Some("Choose another target."),
-            ..Failure::new(ExitCode::Refused, message)
+            ..ExitFailure::new(ExitCode::Refused, message)
         });
     }
     Ok(())
 }
 
 /// `clearway backup DIR TARGET`
-pub fn backup(flags: &BackupFlags) -> Result<(), Failure> {
+pub fn backup(flags: &BackupFlags) -> Result<(), ExitFailure> {
     let began = Instant::now();
     refuse_inside(&flags.dir, &flags.target)?;
     let (pace, mut printer) =
@@ -121,8 +121,8 @@ pub fn backup(flags: &BackupFlags) -> Result<(), Failure> {
 }
 
 /// Asks the server that has the directory open to take the backup.
-fn from_server(flags: &BackupFlags) -> Result<BackupReport, Failure> {
-    let other = |message: String| Failure::new(ExitCode::Other, message);
+fn from_server(flags: &BackupFlags) -> Result<BackupReport, ExitFailure> {
+    let other = |message: String| ExitFailure::new(ExitCode::Other, message);
     let target = std::path::absolute(&flags.target)
         .map_err(|e| other(format!("{}: {e}", flags.target.display())))?;
     let target =
@@ -143,7 +143,10 @@ fn from_server(flags: &BackupFlags) -> Result<BackupReport, Failure> {
         Err(e) => {
             let message = format!("{dir} is in use, and its server cannot be reached: {e}");
             let hint = "Run this command on the same machine, as the user that the server runs as; or stop the server first.";
-            return Err(Failure { hint: Some(hint), ..Failure::new(ExitCode::InUse, message) });
+            return Err(ExitFailure {
+                hint: Some(hint),
+                ..ExitFailure::new(ExitCode::InUse, message)
+            });
         }
     }
     match row.iter().map(|value| value.parse()).collect::<Result<Vec<u64>, _>>().as_deref() {
@@ -155,7 +158,7 @@ fn from_server(flags: &BackupFlags) -> Result<BackupReport, Failure> {
 }
 
 /// Maps the server's error to an exit status.
-fn refused(error: &SqlError) -> Failure {
+fn refused(error: &SqlError) -> ExitFailure {
     let code = match error.state() {
         SqlState::OBJECT_IN_USE => ExitCode::InUse,
         SqlState::DUPLICATE_FILE => ExitCode::Refused,
@@ -165,11 +168,11 @@ fn refused(error: &SqlError) -> Failure {
         _ => ExitCode::Other,
     };
     let hint = error.get_hint().map_or_else(String::new, |hint| format!("\nhint: {hint}"));
-    Failure::new(code, format!("{error}{hint}"))
+    ExitFailure::new(code, format!("{error}{hint}"))
 }
 
 /// `clearway restore BACKUP DIR`
-pub fn restore(flags: &RestoreFlags) -> Result<(), Failure> {
+pub fn restore(flags: &RestoreFlags) -> Result<(), ExitFailure> {
     let began = Instant::now();
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let mut printer = ProgressPrinter::new(if flags.verify { "checked" } else { "copied" });

@@ -1,7 +1,7 @@
 //! `clearway check`: terminal output and exit status.
 
 use crate::cli::CheckFlags;
-use crate::exit::Failure;
+use crate::exit::ExitFailure;
 use clearway_coordinator::{
     CheckOptions, CheckReport, FINDINGS, Finding, OpenError, OpenErrorKind, Progress,
 };
@@ -47,7 +47,7 @@ fn scratch(dir: &Path) -> io::Result<Arc<dyn File>> {
 }
 
 /// `clearway check DIR`
-pub fn check(flags: &CheckFlags) -> Result<(), Failure> {
+pub fn check(flags: &CheckFlags) -> Result<(), ExitFailure> {
     let dir = flags.scratch.clone().unwrap_or_else(std::env::temp_dir);
     let file = scratch(&dir).map_err(|error| {
         let doing = format!("cannot create a scratch file in {}", dir.display());
@@ -65,11 +65,11 @@ pub fn check(flags: &CheckFlags) -> Result<(), Failure> {
     }
     let message =
         format!("{} is damaged: {} findings of damage", flags.dir.display(), report.storage.damage);
-    Err(Failure::open(message, OpenErrorKind::Damaged))
+    Err(ExitFailure::open(message, OpenErrorKind::Damaged))
 }
 
-fn failure(error: &OpenError) -> Failure {
-    Failure::open(error.to_string(), error.hindrance())
+fn failure(error: &OpenError) -> ExitFailure {
+    ExitFailure::open(error.to_string(), error.hindrance())
 }
 
 fn summary(report: &CheckReport, took: Duration) {

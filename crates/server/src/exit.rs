@@ -49,7 +49,7 @@ pub const TABLE: &str = "Exit codes of serve:
 
 /// Why the process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct ExitFailure {
     /// The exit code.
     pub code: ExitCode,
     /// What went wrong, in one line.
@@ -58,7 +58,7 @@ pub struct Failure {
     pub hint: Option<&'static str>,
 }
 
-impl Failure {
+impl ExitFailure {
     /// A failure without a hint.
     pub fn new(code: ExitCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: None }
@@ -91,14 +91,14 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ExitFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         self.hint.map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for ExitFailure {}
 
 impl From<ExitCode> for std::process::ExitCode {
     fn from(code: ExitCode) -> Self {

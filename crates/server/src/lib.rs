@@ -44,7 +44,7 @@ use clearway_env::{Clock, Disk, OsClock, OsEntropy};
 use clearway_latch::lockstat;
 use config::{DirectIo, DispatchChoice, IoEngine};
 use doorbell::{Doorbell, EventLoop};
-use exit::{ExitCode, Failure};
+use exit::{ExitCode, ExitFailure};
 use latches::Latches;
 use metrics::Endpoint;
 use net::Listener;
@@ -85,13 +85,13 @@ pub struct Server {
     fresh: bool,
 }
 
-fn cannot(what: impl Display) -> impl FnOnce(std::io::Error) -> Failure {
-    move |e| Failure::new(ExitCode::Other, format!("cannot {what}: {e}"))
+fn cannot(what: impl Display) -> impl FnOnce(std::io::Error) -> ExitFailure {
+    move |e| ExitFailure::new(ExitCode::Other, format!("cannot {what}: {e}"))
 }
 
 impl Server {
     /// Opens the data directory and serves it. An error says in one line what failed.
-    pub fn start(mut config: Config) -> Result<Self, Failure> {
+    pub fn start(mut config: Config) -> Result<Self, ExitFailure> {
         let page_io = PageIo::choose(&mut config)?;
         let world = World { disk: page_io.disk.clone(), clock: Arc::new(OsClock) };
         let server = Self::start_in(world, config)?;
@@ -104,7 +104,7 @@ impl Server {
     ///
     /// # Errors
     /// Like [`Server::start`].
-    pub fn start_in(world: World, config: Config) -> Result<Self, Failure> {
+    pub fn start_in(world: World, config: Config) -> Result<Self, ExitFailure> {
         raise_descriptor_limit();
         check_memory(&config)?;
         let latches = Latches::set_up(config.latch, config.latch_spins);
@@ -231,7 +231,7 @@ impl Server {
 
 /// Checks that the operating system would grant the configured memory. If it refused an allocation
 /// later, the process would end.
-fn check_memory(config: &Config) -> Result<(), Failure> {
+fn check_memory(config: &Config) -> Result<(), ExitFailure> {
     // A frame and its table entries take a few hundred bytes more.
     let wanted = (config.buffer_pool + config.buffer_pool / 64).saturating_add(config.log_buffer);
     let granted = usize::try_from(wanted)
@@ -246,7 +246,7 @@ fn check_memory(config: &Config) -> Result<(), Failure> {
         config.log_buffer >> 20
     );
     let hint = "Choose a smaller --buffer-pool, for example half of the machine's memory.";
-    Err(Failure { hint: Some(hint), ..Failure::new(ExitCode::Usage, message) })
+    Err(ExitFailure { hint: Some(hint), ..ExitFailure::new(ExitCode::Usage, message) })
 }
 
 fn open_engine(
@@ -254,7 +254,7 @@ fn open_engine(
     config: &Config,
     fresh: bool,
     bells: &[Arc<Doorbell>],
-) -> Result<Arc<Engine>, Failure> {
+) -> Result<Arc<Engine>, ExitFailure> {
     let wakers = bells.iter().map(|bell| {
         let bell = bell.clone();
         Arc::new(move || bell.ring()) as Waker
@@ -290,16 +290,16 @@ fn open_engine(
     };
     let doing = format!("cannot open {}", config.data.display());
     match caught(|| Engine::open(disk, &config.data, engine_config, wakers.collect())) {
-        Ok(opened) => opened.map_err(|e| Failure::open(format!("{doing}: {e}"), e.hindrance())),
+        Ok(opened) => opened.map_err(|e| ExitFailure::open(format!("{doing}: {e}"), e.hindrance())),
         // The process ends: nobody uses the partly opened engine.
-        Err(message) => Err(Failure::panicked(&doing, &message)),
+        Err(message) => Err(ExitFailure::panicked(&doing, &message)),
     }
 }
 
-fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>), Failure> {
+fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>), ExitFailure> {
     let cannot = |what: &dyn Display| {
         let what = format!("cannot {what}");
-        move |e: std::io::Error| Failure::new(ExitCode::Listen, format!("{what}: {e}"))
+        move |e: std::io::Error| ExitFailure::new(ExitCode::Listen, format!("{what}: {e}"))
     };
     warn_beyond_loopback(config.listen, "read and change everything");
     let what = format!("listen on {}", config.listen);
@@ -321,10 +321,11 @@ fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>
     Ok((listeners, address, socket))
 }
 
-fn listen_for_metrics(address: SocketAddr) -> Result<mio::net::TcpListener, Failure> {
+fn listen_for_metrics(address: SocketAddr) -> Result<mio::net::TcpListener, ExitFailure> {
     warn_beyond_loopback(address, "see what the server does");
-    let refused =
-        |e| Failure::new(ExitCode::Listen, format!("cannot listen for metrics on {address}: {e}"));
+    let refused = |e| {
+        ExitFailure::new(ExitCode::Listen, format!("cannot listen for metrics on {address}: {e}"))
+    };
     mio::net::TcpListener::bind(address).map_err(refused)
 }
 

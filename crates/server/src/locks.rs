@@ -4,7 +4,7 @@
 //! are not looked up, so reading the view disturbs no partition.
 
 use crate::sessions::{SessionInfo, by_transaction, not_empty, text};
-use clearway_coordinator::LockWait;
+use clearway_coordinator::LockWaitView;
 use clearway_types::{DatumRef, RowBatch, TxnId};
 use hashbrown::HashMap;
 
@@ -13,13 +13,13 @@ const CHAIN: usize = 1000;
 
 /// Waits in progress and the sessions of their transactions.
 pub(crate) struct Waits<'a> {
-    waits: &'a [LockWait],
-    by_waiter: HashMap<TxnId, &'a LockWait>,
+    waits: &'a [LockWaitView],
+    by_waiter: HashMap<TxnId, &'a LockWaitView>,
     sessions: HashMap<TxnId, &'a SessionInfo>,
 }
 
 impl<'a> Waits<'a> {
-    pub(crate) fn new(waits: &'a [LockWait], sessions: &'a [SessionInfo]) -> Self {
+    pub(crate) fn new(waits: &'a [LockWaitView], sessions: &'a [SessionInfo]) -> Self {
         let by_waiter = waits.iter().map(|wait| (wait.waiter, wait)).collect();
         Self { waits, by_waiter, sessions: by_transaction(sessions) }
     }
@@ -30,7 +30,7 @@ impl<'a> Waits<'a> {
 
     /// Follows the chain of blockers to a transaction that waits for no lock. Returns `None` if the
     /// chain is a cycle or longer than [`CHAIN`].
-    pub(crate) fn holder(&self, wait: &LockWait) -> Option<TxnId> {
+    pub(crate) fn holder(&self, wait: &LockWaitView) -> Option<TxnId> {
         let mut at = *wait.blockers.first()?;
         for _ in 0..CHAIN {
             match self.by_waiter.get(&at).and_then(|wait| wait.blockers.first()) {
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn partition_wait_has_a_number_and_no_lock() {
         let id = WaitId { partition: PartitionId(3), number: 1 };
-        let waits = [LockWait { waiter: TxnId(7), id, ..LockWait::default() }];
+        let waits = [LockWaitView { waiter: TxnId(7), id, ..LockWaitView::default() }];
         let sessions = [session(20, &[7])];
         let rows = Waits::new(&waits, &sessions).rows(5);
         let row: Vec<Datum> =

@@ -16,7 +16,7 @@
 use crate::locks::Waits;
 use crate::sessions::{Roll, SessionInfo};
 use crate::shared::Shared;
-use clearway_coordinator::{Engine, LockWait, LoggedWait, WaitId, one_line};
+use clearway_coordinator::{Engine, LockWaitView, LoggedWait, WaitId, one_line};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use hashbrown::HashMap;
@@ -88,7 +88,7 @@ impl LongWaits {
 fn log_all(engine: &Engine, wanted: &[WaitId], sessions: &[SessionInfo]) {
     let all = engine.lock_waits();
     let waits = Waits::new(&all, sessions);
-    let by_id: HashMap<WaitId, &LockWait> = all.iter().map(|wait| (wait.id, wait)).collect();
+    let by_id: HashMap<WaitId, &LockWaitView> = all.iter().map(|wait| (wait.id, wait)).collect();
     for wait in wanted.iter().filter_map(|id| by_id.get(id)) {
         let Some(waiter) = waits.session(wait.waiter) else { continue };
         let (pid, what, statement) = (waiter.pid, wait.what(), last_statement(waiter));

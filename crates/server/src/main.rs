@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use clearway_server::cli::{self, Cli, Command};
-use clearway_server::exit::{self, Failure};
+use clearway_server::exit::{self, ExitFailure};
 use clearway_server::{Config, backup, check, serve, top};
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse_from(cli::with_dashes(std::env::args_os())).command {
         Command::Serve(flags) => {
             let config = Config::load(*flags)
-                .map_err(|message| Failure::new(exit::ExitCode::Usage, message));
+                .map_err(|message| ExitFailure::new(exit::ExitCode::Usage, message));
             config.and_then(serve::serve)
         }
         Command::Backup(flags) => backup::backup(&flags),

@@ -9,7 +9,7 @@
 //! kernel allows it: otherwise the kernel must pin a page's memory for each read.
 
 use crate::config::{Config, DirectIo, IoEngine};
-use crate::exit::{ExitCode, Failure};
+use crate::exit::{ExitCode, ExitFailure};
 use clearway_env::{DirectDisk, Disk, IoPool, OsDisk, Registered};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl PageIo {
     ///
     /// # Errors
     /// The configuration requires io_uring and the kernel refuses it.
-    pub(crate) fn choose(config: &mut Config) -> Result<Self, Failure> {
+    pub(crate) fn choose(config: &mut Config) -> Result<Self, ExitFailure> {
         let ring = match (config.io_engine, IoPool::try_ring()) {
             (IoEngine::Threads, _) => false,
             (_, Ok(())) => true,
@@ -36,7 +36,7 @@ impl PageIo {
             }
             (IoEngine::Uring, Err(error)) => {
                 let message = format!("io_engine = uring: the kernel refuses io_uring: {error}");
-                return Err(Failure::new(ExitCode::Refused, message));
+                return Err(ExitFailure::new(ExitCode::Refused, message));
             }
         };
         config.io_engine = if ring { IoEngine::Uring } else { IoEngine::Threads };

@@ -1,6 +1,6 @@
 //! The server process: its log output, its signals and its exit.
 
-use crate::exit::{ExitCode, Failure};
+use crate::exit::{ExitCode, ExitFailure};
 use crate::{Config, Server};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal;
@@ -15,9 +15,9 @@ const WATCH: Duration = Duration::from_millis(200);
 /// # Errors
 /// Why the server did not start or did not stop cleanly. If the running server fails, the process
 /// exits here.
-pub fn serve(config: Config) -> Result<(), Failure> {
+pub fn serve(config: Config) -> Result<(), ExitFailure> {
     let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter)
-        .map_err(|e| Failure::new(ExitCode::Usage, format!("log_filter: {e}")))?;
+        .map_err(|e| ExitFailure::new(ExitCode::Usage, format!("log_filter: {e}")))?;
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -25,21 +25,21 @@ pub fn serve(config: Config) -> Result<(), Failure> {
         .with_writer(std::io::stderr)
         .init();
     survive_file_limits()
-        .map_err(|e| Failure::new(ExitCode::Other, format!("cannot handle signals: {e}")))?;
-    let stop = signals().map_err(|message| Failure::new(ExitCode::Other, message))?;
+        .map_err(|e| ExitFailure::new(ExitCode::Other, format!("cannot handle signals: {e}")))?;
+    let stop = signals().map_err(|message| ExitFailure::new(ExitCode::Other, message))?;
     let server = Server::start(config)?;
     println!("{}", server.banner());
     while let Err(mpsc::RecvTimeoutError::Timeout) = stop.recv_timeout(WATCH) {
         if let Some(why) = server.failed() {
             // A failed fsync is never retried: the next start's recovery decides what is on disk.
             // No orderly shutdown either, since it could wait for I/O that never completes.
-            let failure = Failure::stopped(why);
+            let failure = ExitFailure::stopped(why);
             eprintln!("clearway: {failure}");
             std::process::exit(failure.code as i32);
         }
     }
     tracing::info!("stopping");
-    server.stop().map_err(Failure::stopped)?;
+    server.stop().map_err(ExitFailure::stopped)?;
     tracing::info!("stopped");
     Ok(())
 }

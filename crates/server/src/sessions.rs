@@ -11,7 +11,7 @@
 //! leaves nothing.
 
 use crate::shared::{Note, Shared};
-use clearway_coordinator::{Engine, LockWait};
+use clearway_coordinator::{Engine, LockWaitView};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_types::{DatumRef, Lsn, RowBatch, TxnId};
@@ -107,9 +107,10 @@ pub(crate) fn not_empty(name: &str) -> DatumRef<'_> {
 }
 
 /// The rows of `clearway.sessions`. `waits` are the waits in progress.
-pub(crate) fn rows(sessions: &[SessionInfo], waits: &[LockWait]) -> RowBatch {
+pub(crate) fn rows(sessions: &[SessionInfo], waits: &[LockWaitView]) -> RowBatch {
     let by_transaction = by_transaction(sessions);
-    let waits: HashMap<TxnId, &LockWait> = waits.iter().map(|wait| (wait.waiter, wait)).collect();
+    let waits: HashMap<TxnId, &LockWaitView> =
+        waits.iter().map(|wait| (wait.waiter, wait)).collect();
     let mut rows = RowBatch::new();
     for session in sessions {
         let wait = session.transactions.iter().find_map(|txn| waits.get(txn));
@@ -194,11 +195,11 @@ pub(crate) mod tests {
     #[test]
     fn lock_wait_overrides_what_the_session_reports() {
         let sessions = [session(1, &[7]), session(2, &[8, 9])];
-        let wait = LockWait {
+        let wait = LockWaitView {
             waiter: TxnId(9),
             lock: Some(LockName::default()),
             blockers: vec![TxnId(7), TxnId(5)],
-            ..LockWait::default()
+            ..LockWaitView::default()
         };
         let rows = rows(&sessions, &[wait]);
         let ends =

@@ -19,8 +19,8 @@
 //! - Rows are sorted unless the statement contains `order by`.
 
 use clearway_harness::Endpoint;
-use clearway_harness::client::{Client, data_row, field};
-use clearway_harness::server::{Kind, Server};
+use clearway_harness::client::{PgClient, data_row, field};
+use clearway_harness::server::{Kind, PrivateServer};
 use clearway_harness::tools::{self, TempDir};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -92,10 +92,10 @@ fn recorded_answers_match_postgres_15() {
     let server = kind.start(&data).unwrap();
     let mut changed = String::new();
     for name in SCRIPTS.iter().filter(|name| **name != OURS) {
-        let mut client = Client::connect(server.endpoint(), LIMIT).unwrap();
+        let mut client = PgClient::connect(server.endpoint(), LIMIT).unwrap();
         client.query(&format!("create database corpus_{name}")).unwrap();
         let endpoint = Endpoint { database: format!("corpus_{name}"), ..server.endpoint().clone() };
-        let mut client = Client::connect(&endpoint, LIMIT).unwrap();
+        let mut client = PgClient::connect(&endpoint, LIMIT).unwrap();
         let answers = transcript(&mut client, &script(name), without_distribution);
         if bless {
             std::fs::write(recorded_at(name), answers).unwrap();
@@ -123,7 +123,7 @@ fn recorded_at(name: &str) -> PathBuf {
 fn check(name: &str) {
     let data = data_dir(name);
     let server = start(&data);
-    let mut client = Client::connect(server.endpoint(), LIMIT).unwrap();
+    let mut client = PgClient::connect(server.endpoint(), LIMIT).unwrap();
     let actual = transcript(&mut client, &script(name), str::to_owned);
     drop(client);
     server.stop().unwrap();
@@ -136,7 +136,7 @@ fn check(name: &str) {
     assert_eq!(differences(&recorded, &actual, true), "", "see tests/sql/{name}.out");
 }
 
-fn start(data: &Path) -> Server {
+fn start(data: &Path) -> PrivateServer {
     let kind = Kind::Clearway {
         binary: PathBuf::from(env!("CARGO_BIN_EXE_clearway")),
         args: ["--partitions", "4", "--buffer-pool", "16MiB"].map(str::to_owned).to_vec(),
@@ -157,7 +157,7 @@ fn without_distribution(sql: &str) -> String {
     sql.split_once(" distributed by ").map_or(sql, |(before, _)| before).to_owned()
 }
 
-fn transcript(client: &mut Client, script: &str, adapted: fn(&str) -> String) -> String {
+fn transcript(client: &mut PgClient, script: &str, adapted: fn(&str) -> String) -> String {
     let mut out = String::new();
     for sql in script.lines().filter(|l| !l.trim().is_empty()) {
         writeln!(out, "> {sql}").unwrap();
@@ -183,7 +183,7 @@ fn expanded(sql: &str) -> String {
     out + rest
 }
 
-fn answer(client: &mut Client, sql: &str, out: &mut String) {
+fn answer(client: &mut PgClient, sql: &str, out: &mut String) {
     let messages = match sql.split_once(" <- ") {
         Some((copy, data)) => {
             client.messages(copy, Some(data.replace("\\n", "\n").replace("\\t", "\t").as_bytes()))

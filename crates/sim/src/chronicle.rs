@@ -17,7 +17,7 @@ use crate::generate::unique::{self, KEYS, LISTS, is_unique};
 use crate::history::{End, Found, Transaction};
 use crate::model::Answer;
 use crate::sql::{CursorStmt, D, K, Pred, Row, Set, Stmt, U};
-use clearway_history::{Anomaly, CheckOptions, History, Key, Op, Outcome, Txn};
+use clearway_history::{Anomaly, CheckerOptions, History, Key, Op, Txn, TxnOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Prefix of a finding of the checker.
@@ -54,13 +54,13 @@ impl Chronicle {
             let txn = |outcome, ops| Txn { session, start, end, outcome, ops };
             let only_reads = ops.undone.is_empty() && !ops.done.iter().any(is_write);
             let outcome = match (transaction.end, transaction.told) {
-                (End::Committed, Some(_)) => Outcome::Committed,
-                (End::RolledBack, Some(_)) if only_reads => Outcome::Committed,
-                (End::Committed, None) | (End::Unanswered, _) => Outcome::Unknown,
-                (End::RolledBack | End::Aborted, _) => Outcome::Aborted,
+                (End::Committed, Some(_)) => TxnOutcome::Committed,
+                (End::RolledBack, Some(_)) if only_reads => TxnOutcome::Committed,
+                (End::Committed, None) | (End::Unanswered, _) => TxnOutcome::Unknown,
+                (End::RolledBack | End::Aborted, _) => TxnOutcome::Aborted,
             };
             if !ops.undone.is_empty() {
-                self.push(txn(Outcome::Aborted, ops.undone))?;
+                self.push(txn(TxnOutcome::Aborted, ops.undone))?;
             }
             if !ops.done.is_empty() {
                 self.push(txn(outcome, ops.done))?;
@@ -81,14 +81,15 @@ impl Chronicle {
             session: LOOK,
             start: step,
             end: Some(step),
-            outcome: Outcome::Committed,
+            outcome: TxnOutcome::Committed,
             ops,
         })
     }
 
     /// Checks the history; also returns its number of transactions.
     pub fn check(&mut self) -> (Result<(), String>, u64) {
-        let report = self.history.check(&CheckOptions { examples: 1, ..CheckOptions::default() });
+        let report =
+            self.history.check(&CheckerOptions { examples: 1, ..CheckerOptions::default() });
         let allowed: &[Anomaly] = match (self.committed, self.repeatable) {
             (true, _) => &[Anomaly::GSingle, Anomaly::G2, Anomaly::LostUpdate, Anomaly::Internal],
             (false, true) => &[Anomaly::G2],

@@ -10,12 +10,12 @@
 //! | pages | `data/` | as above | as above, and 20 reads | as above | 10 in the last life, when read; 4 of a copy, between lives |
 //! | root | `control` | as above | as above | as above | none |
 //!
-//! Two files that the engine can do without have every fault except delays, without limit, in one of
-//! 2, 20 or 200 operations and under any profile: the second level's in half of the lives that have
-//! one, and `versions.tmp` in a third of the lives with little memory for versions.
+//! Two files that the engine can do without have every fault except delays, without limit, in one
+//! of 2, 20 or 200 operations and under any profile: the second level's in half of the lives that
+//! have one, and `versions.tmp` in a third of the lives with little memory for versions.
 //!
-//! [`FaultPlan`]'s module says what the engine must do at each fault. Besides, a life may end with a
-//! crash at any operation or with the death of the process alone, and so may each recovery, any
+//! [`FaultPlan`]'s module says what the engine must do at each fault. Besides, a life may end with
+//! a crash at any operation or with the death of the process alone, and so may each recovery, any
 //! number of times; the disk may be full for a while; and opens and lists may fail during a start.
 //!
 //! Half of the seeds run the default configuration: policy, wrapper, threads, batches, waits and
@@ -34,7 +34,7 @@ use crate::generate::Mix;
 use crate::rng::Rng;
 use clearway_buffer::{FrameWaits, PAGE_SIZE, SecondLevelConfig};
 use clearway_coordinator::{Dispatch, EngineConfig, Limits, NodeConfig};
-use clearway_env::{FOR_EVER, Fault, FaultPlan, Role, When, Zone};
+use clearway_env::{FOR_EVER, Fault, FaultPlan, FaultZone, Role, When};
 use clearway_replacement::ReplacementKind;
 use clearway_storage::SpaceWaits;
 use std::time::Duration;
@@ -79,10 +79,10 @@ impl FaultProfile {
         rng: &mut Rng,
         denials: bool,
         flips: u64,
-        caches: Vec<Zone>,
+        caches: Vec<FaultZone>,
     ) -> Option<FaultPlan> {
         let (rare, often) = (When::OneIn(rng.pick(&[20, 100, 400])), When::OneIn(5));
-        let bad = |zone: Zone| match self {
+        let bad = |zone: FaultZone| match self {
             Self::None | Self::Full => zone,
             Self::Slow => {
                 zone.fault(Fault::ShortRead, rare, FOR_EVER).fault(Fault::Delay, rare, FOR_EVER)
@@ -99,7 +99,7 @@ impl FaultProfile {
                 zone.fault(Fault::FailedOpen, often, 1).fault(Fault::FailedList, often, 1)
             }
         };
-        let mut pages = bad(Zone::under(Role::Pages, "pages", "/db/data"));
+        let mut pages = bad(FaultZone::under(Role::Pages, "pages", "/db/data"));
         if self == Self::FailingReads {
             pages = pages.fault(Fault::FailedRead, rare, 20);
         }
@@ -108,10 +108,10 @@ impl FaultProfile {
         }
         let worse = !caches.is_empty();
         let mut zones = vec![
-            bad(Zone::under(Role::Log, "log", "/db/wal")),
-            bad(Zone::under(Role::Copies, "copies", "/db/data/double-write.data")),
+            bad(FaultZone::under(Role::Log, "log", "/db/wal")),
+            bad(FaultZone::under(Role::Copies, "copies", "/db/data/double-write.data")),
             pages,
-            bad(Zone::under(Role::Root, "root", "/db/control")),
+            bad(FaultZone::under(Role::Root, "root", "/db/control")),
         ];
         zones.extend(caches);
         let delay_limit = Duration::from_millis(rng.pick(&[1, 50, 2_000]));
@@ -124,7 +124,7 @@ impl FaultProfile {
 /// process has too many open files.
 pub fn denials(rng: &mut Rng) -> FaultPlan {
     let when = When::OneIn(rng.pick(&[3, 10, 40]));
-    let zone = Zone::under(Role::Any, "everything", "/");
+    let zone = FaultZone::under(Role::Any, "everything", "/");
     let zone =
         zone.fault(Fault::FailedOpen, when, FOR_EVER).fault(Fault::FailedList, when, FOR_EVER);
     FaultPlan::new(rng.u64(), Duration::ZERO, vec![zone])

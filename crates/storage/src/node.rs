@@ -31,7 +31,7 @@ use clearway_sync::panics::{Panicked, caught};
 use clearway_sync::time::Instant;
 use clearway_types::{Lsn, TxnId};
 
-use crate::backup::{self, BackupError, BackupReport, LogPin, Step, UNPINNED};
+use crate::backup::{self, BackupError, BackupReport, BackupStep, LogPin, UNPINNED};
 use crate::config::NodeConfig;
 use crate::control::{Control, State};
 use crate::error::{OpenError, OpenErrorKind};
@@ -210,7 +210,7 @@ impl Node {
         &self,
         target: &Path,
         program: &str,
-        step: &mut Step<'_>,
+        step: &mut BackupStep<'_>,
     ) -> Result<BackupReport, BackupError> {
         let pin = LogPin::take(&self.pinned)?;
         backup::new_target(&*self.disk, target)?;

@@ -17,7 +17,7 @@ pub use figures::{FIGURES, Figure, Known};
 pub use file::{DIRECTORY_VARIABLE, directory, find, load};
 pub use opt::opt_misses;
 pub use read::{TraceError, read};
-pub use rng::Rng;
+pub use rng::TraceRng;
 
 use hashbrown::HashMap;
 

@@ -1,8 +1,8 @@
 /// A small pseudo-random number generator (SplitMix64), determined by its seed.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct TraceRng(u64);
 
-impl Rng {
+impl TraceRng {
     /// Creates a generator with this seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)

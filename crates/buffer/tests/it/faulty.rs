@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use clearway_buffer::*;
-use clearway_env::{Disk, Duty, FOR_EVER, Fault, FaultPlan, MemDisk, Open, Role, When, Zone};
+use clearway_env::{Disk, Duty, FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, Open, Role, When};
 use clearway_replacement::ReplacementKind;
 use clearway_types::Lsn;
 
@@ -22,7 +22,8 @@ fn struck_by(seed: u64, fault: Fault, when: When, times: u64) -> (MemDisk, Arc<F
     // So that the double-write file has no copy any more from which a start would mend what is hit.
     put(&f, page(1, 0), 1);
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
-    let pages = Zone::under(Role::Pages, "pages", "/data/p0000.data").fault(fault, when, times);
+    let pages =
+        FaultZone::under(Role::Pages, "pages", "/data/p0000.data").fault(fault, when, times);
     let plan = Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![pages]));
     (disk, plan)
 }

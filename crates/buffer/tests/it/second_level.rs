@@ -3,7 +3,9 @@
 use crate::common::*;
 use crate::stress::{FRAMES, compare, work};
 use clearway_buffer::*;
-use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, MemDisk, OpKind, Open, Role, When, Zone};
+use clearway_env::{
+    Disk, FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, OpKind, Open, Role, When,
+};
 use clearway_replacement::ReplacementKind;
 use clearway_types::Lsn;
 use std::path::{Path, PathBuf};
@@ -19,7 +21,7 @@ fn cache_file() -> PathBuf {
 
 /// A plan for the second level's file.
 fn struck(disk: &MemDisk, seed: u64, faults: &[Fault], when: When) -> Arc<FaultPlan> {
-    let zone = Zone::under(Role::Cache, "second level", "/ssd");
+    let zone = FaultZone::under(Role::Cache, "second level", "/ssd");
     let zone = faults.iter().fold(zone, |zone, fault| zone.fault(*fault, when, FOR_EVER));
     let plan = Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]));
     disk.set_faults(Some(plan.clone()));

@@ -116,7 +116,7 @@ fn a_batch_of_a_killed_process_survives_a_later_crash() {
 /// After a failed sync the cache may show what the disk has lost, and no later sync writes it.
 #[test]
 fn a_batch_whose_sync_has_failed_is_written_anew_by_the_next_process() {
-    use clearway_env::{Fault, FaultPlan, Role, When, Zone};
+    use clearway_env::{Fault, FaultPlan, FaultZone, Role, When};
     use std::sync::Arc;
     use std::time::Duration;
     for (role, path) in
@@ -127,7 +127,8 @@ fn a_batch_whose_sync_has_failed_is_written_anew_by_the_next_process() {
             let first = files(&disk);
             write(&first, 0..4, 1).unwrap();
             first.sync().unwrap();
-            let zone = Zone::under(role, "hit", path).fault(Fault::FailedSync, When::After(0), 1);
+            let zone =
+                FaultZone::under(role, "hit", path).fault(Fault::FailedSync, When::After(0), 1);
             disk.set_faults(Some(Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]))));
             write(&first, 0..4, 2).and_then(|()| first.sync()).unwrap_err();
             let next = files(&disk);

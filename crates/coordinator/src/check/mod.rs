@@ -15,7 +15,7 @@ use crate::catalog_rows::{self, CATALOG_TREE};
 use clearway_env::Disk;
 use clearway_ir::TableDef;
 use clearway_storage::OpenError;
-use clearway_storage::check::{CheckOptions, Checker, Progress, Report, Severity};
+use clearway_storage::check::{CheckOptions, Checker, FindingSeverity, Progress, Report};
 use clearway_types::{PartitionId, TreeId};
 use rows::Rows;
 use std::collections::HashSet;
@@ -91,7 +91,7 @@ impl Check<'_> {
     }
 
     fn damage(&mut self, partition: PartitionId, page: Option<u32>, what: String) {
-        self.checker.add(Severity::Damage, partition, page, what, self.progress);
+        self.checker.add(FindingSeverity::Damage, partition, page, what, self.progress);
     }
 
     /// Returns the tables. Reports and omits those whose definition cannot be read.
@@ -153,7 +153,7 @@ impl Check<'_> {
         orphans.sort_unstable();
         for tree in orphans {
             let what = format!("tree {tree} belongs to no table: the next start drops it");
-            self.checker.add(Severity::Note, partition, None, what, self.progress);
+            self.checker.add(FindingSeverity::Note, partition, None, what, self.progress);
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct WaitId {
 
 /// A wait in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LockWait {
+pub struct LockWaitView {
     /// The waiting transaction.
     pub waiter: TxnId,
     /// The partition and the wait's number there.
@@ -50,7 +50,7 @@ pub struct LockName {
     pub mode: String,
 }
 
-impl LockWait {
+impl LockWaitView {
     /// Returns what is waited for, in one line: `update lock on key (1) of table t`.
     pub fn what(&self) -> String {
         match &self.lock {
@@ -121,10 +121,10 @@ impl WaitsFor {
 
 impl RecordedWait {
     /// Resolves the names.
-    pub(crate) fn named(self, names: &Names<'_>) -> LockWait {
+    pub(crate) fn named(self, names: &Names<'_>) -> LockWaitView {
         let Self { waiter, id, waited, blockers, wanted } = self;
         let lock = wanted.map(|wanted| names.of(&wanted));
-        LockWait { waiter, id, waited, blockers, lock }
+        LockWaitView { waiter, id, waited, blockers, lock }
     }
 }
 

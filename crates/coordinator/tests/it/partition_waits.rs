@@ -1,7 +1,7 @@
 //! Waits for a partition to which a multi-partition statement has exclusive access.
 
 use crate::common::{Bank, Worker, open, open_pinned};
-use clearway_coordinator::{LockWait, Step};
+use clearway_coordinator::{LockWaitView, Step};
 use clearway_env::MemDisk;
 use clearway_types::{PartitionId, SqlError, SqlState};
 
@@ -41,7 +41,7 @@ fn partition_wait_is_listed_until_it_ends() {
     }
     let shown = engine.lock_waits();
     assert_eq!(
-        shown.iter().map(LockWait::what).collect::<Vec<_>>(),
+        shown.iter().map(LockWaitView::what).collect::<Vec<_>>(),
         ["partition 0", "partition 0"]
     );
     for (wait, worker) in shown.iter().zip([&mut *waits, &mut *cancelled]) {

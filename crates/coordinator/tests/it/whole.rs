@@ -4,7 +4,7 @@
 use crate::common::{Bank, Worker, open, open_with};
 use crate::contention::{is_alone, requests};
 use clearway_coordinator::{
-    Characteristics, Engine, Limits, LockWait, RunOptions, Step, TxnStatus, Whole, reach,
+    Characteristics, Engine, Limits, LockWaitView, RunOptions, Step, TxnStatus, Whole, reach,
 };
 use clearway_env::MemDisk;
 use clearway_ir::program::Env;
@@ -48,7 +48,7 @@ fn is_pending(step: &Step) -> bool {
 }
 
 fn waits(engine: &Engine) -> Vec<String> {
-    engine.lock_waits().iter().map(LockWait::what).collect()
+    engine.lock_waits().iter().map(LockWaitView::what).collect()
 }
 
 #[test]

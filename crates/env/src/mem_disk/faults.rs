@@ -185,14 +185,14 @@ struct Rule {
 }
 
 /// Files with one role, and the faults that may hit them.
-pub struct Zone {
+pub struct FaultZone {
     role: Role,
     name: &'static str,
     holds: Box<dyn Fn(&Path) -> bool + Send + Sync>,
     rules: Vec<Rule>,
 }
 
-impl Zone {
+impl FaultZone {
     /// Creates a zone without faults, for the files for which `holds` returns true. `holds` gets
     /// the path under which the file was opened.
     pub fn new(
@@ -250,7 +250,7 @@ impl fmt::Display for InjectedFault {
 /// Zones with their faults, and the faults that have occurred. A disk shares its plan with the
 /// disks that its crashes leave.
 pub struct FaultPlan {
-    zones: Vec<Zone>,
+    zones: Vec<FaultZone>,
     delay_limit: Duration,
     random: SeededEntropy,
     state: Mutex<State>,
@@ -298,7 +298,7 @@ impl FaultEffect {
 impl FaultPlan {
     /// Creates a plan. A path belongs to the first zone that holds it. `delay_limit` bounds a
     /// single delay.
-    pub fn new(seed: u64, delay_limit: Duration, zones: Vec<Zone>) -> Self {
+    pub fn new(seed: u64, delay_limit: Duration, zones: Vec<FaultZone>) -> Self {
         let rules = zones.iter().map(|zone| vec![(0, 0); zone.rules.len()]).collect();
         let state = Mutex::new(State { rules, struck: Vec::new() });
         Self { zones, delay_limit, random: SeededEntropy::new(seed), state }

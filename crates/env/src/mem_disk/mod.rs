@@ -47,7 +47,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::content::Content;
-pub use self::faults::{Duty, FOR_EVER, Fault, FaultPlan, InjectedFault, OpKind, Role, When, Zone};
+pub use self::faults::{
+    Duty, FOR_EVER, Fault, FaultPlan, FaultZone, InjectedFault, OpKind, Role, When,
+};
 use self::faults::{FaultEffect, broken};
 use self::names::{Change, Names};
 use self::space::{Gate, Room};

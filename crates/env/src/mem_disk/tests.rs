@@ -160,7 +160,7 @@ fn under(
     seed: u64,
 ) -> (MemDisk, Arc<dyn File>, Arc<FaultPlan>) {
     let (disk, file) = synced();
-    let zone = Zone::new(Role::Any, "all", |_| true).fault(fault, when, times);
+    let zone = FaultZone::new(Role::Any, "all", |_| true).fault(fault, when, times);
     let plan = Arc::new(FaultPlan::new(seed, Duration::from_millis(20), vec![zone]));
     disk.set_faults(Some(Arc::clone(&plan)));
     (disk, file, plan)
@@ -236,7 +236,8 @@ fn cache_bits_may_flip_before_a_sync() {
     for (role, flips) in [(Role::Cache, true), (Role::Pages, false)] {
         let (disk, file) = synced();
         file.write_all_at(&[2; 1536], 0).expect("written");
-        let zone = Zone::new(role, "all", |_| true).fault(Fault::FlippedBit, When::After(0), 1);
+        let zone =
+            FaultZone::new(role, "all", |_| true).fault(Fault::FlippedBit, When::After(0), 1);
         disk.set_faults(Some(Arc::new(FaultPlan::new(1, Duration::ZERO, vec![zone]))));
         let bytes = read(&*file).expect("read");
         let flipped: u32 = bytes.iter().map(|byte| (byte ^ 2).count_ones()).sum();
@@ -441,8 +442,8 @@ fn a_zone_has_its_own_budget() {
         file
     });
     let zones = vec![
-        Zone::under(Role::Log, "log", "d/wal").fault(Fault::FailedSync, When::OneIn(3), 2),
-        Zone::under(Role::Pages, "pages", "d/p").fault(Fault::FailedRead, When::OneIn(4), 5),
+        FaultZone::under(Role::Log, "log", "d/wal").fault(Fault::FailedSync, When::OneIn(3), 2),
+        FaultZone::under(Role::Pages, "pages", "d/p").fault(Fault::FailedRead, When::OneIn(4), 5),
     ];
     let plan = Arc::new(FaultPlan::new(11, Duration::ZERO, zones));
     disk.set_faults(Some(Arc::clone(&plan)));
@@ -470,7 +471,7 @@ fn a_zone_has_its_own_budget() {
 #[test]
 #[should_panic(expected = "zone log: Log does not cover LostWrite")]
 fn zone_refuses_faults_outside_its_role() {
-    drop(Zone::under(Role::Log, "log", "wal").fault(Fault::LostWrite, When::After(0), 1));
+    drop(FaultZone::under(Role::Log, "log", "wal").fault(Fault::LostWrite, When::After(0), 1));
 }
 
 /// Invariant 4, with all faults at once.
@@ -490,7 +491,7 @@ fn the_same_seed_gives_the_same_disk() {
             Fault::Delay,
         ]
         .into_iter()
-        .fold(Zone::new(Role::Any, "all", |_| true), |zone, fault| {
+        .fold(FaultZone::new(Role::Any, "all", |_| true), |zone, fault| {
             zone.fault(fault, When::OneIn(20), FOR_EVER)
         });
         let plan = Arc::new(FaultPlan::new(seed, Duration::from_secs(1), vec![zone]));

@@ -1,7 +1,7 @@
 //! The state of a simulated network, and its events.
 
 use super::queue::{Events, Ops};
-use super::{SimConfig, Step};
+use super::{SimConfig, SimStep};
 use crate::{Completion, FabricNode, QueueId, Request, ScratchRange, Verb, VerbError, WorkerAddr};
 use clearway_env::SeededEntropy;
 use std::collections::VecDeque;
@@ -113,7 +113,7 @@ pub(super) struct Core {
     pub rng: SeededEntropy,
     pub now_ns: u64,
     events: Events,
-    pub steps: VecDeque<Step>,
+    pub steps: VecDeque<SimStep>,
     pub nodes: Vec<Node>,
     pub workers: Vec<WorkerState>,
     pub ends: Vec<End>,
@@ -156,7 +156,7 @@ impl Core {
         self.events.add(at_ns.max(self.now_ns), event);
     }
 
-    pub fn advance(&mut self) -> Option<Step> {
+    pub fn advance(&mut self) -> Option<SimStep> {
         loop {
             if let Some(step) = self.steps.pop_front() {
                 return Some(step);
@@ -192,7 +192,7 @@ impl Core {
             Event::Answer(op, result) => self.answer(op, result),
             Event::Reply(op, result) => self.reply(op, result),
             Event::GiveUp(end) => self.give_up(end),
-            Event::Timer(token) => self.steps.push_back(Step::Timer(token)),
+            Event::Timer(token) => self.steps.push_back(SimStep::Timer(token)),
         }
     }
 
@@ -203,7 +203,7 @@ impl Core {
         let worker = &mut self.workers[worker];
         if !worker.dead {
             worker.completions.push_back(Completion { queue, id, result });
-            self.steps.push_back(Step::Worker(worker.address));
+            self.steps.push_back(SimStep::Worker(worker.address));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Nodes, regions and workers of a simulated network.
 
-use super::Step;
+use super::SimStep;
 use super::core::{Core, End, Memory, WorkerState};
 use crate::{
     Completion, Fabric, FabricError, FabricNode, FabricWorker, Guarantees, PostError, QueueId,
@@ -229,7 +229,7 @@ impl Core {
         match acceptor {
             Some(acceptor) => {
                 self.workers[acceptor].accepts.push_back(second);
-                self.steps.push_back(Step::Worker(peer));
+                self.steps.push_back(SimStep::Worker(peer));
             }
             None => self.unclaimed.push((peer, second)),
         }

@@ -42,7 +42,7 @@ use std::rc::Rc;
 
 /// An event that [`Network::advance`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SimStep {
     /// The worker has a new completion, or a queue pair to accept.
     Worker(WorkerAddr),
     /// The timer with this token has expired.
@@ -72,12 +72,12 @@ impl Network {
 
     /// Moves to the next event that a worker or the owner of a timer notices. Returns `None` if no
     /// event is pending.
-    pub fn advance(&self) -> Option<Step> {
+    pub fn advance(&self) -> Option<SimStep> {
         self.0.borrow_mut().advance()
     }
 
-    /// Makes [`Network::advance`] return [`Step::Timer`] with this token at `at_ns`, or now if that
-    /// time has passed.
+    /// Makes [`Network::advance`] return [`SimStep::Timer`] with this token at `at_ns`, or now if
+    /// that time has passed.
     pub fn set_timer(&self, token: u64, at_ns: u64) {
         self.0.borrow_mut().set_timer(token, at_ns);
     }

@@ -158,7 +158,7 @@ fn a_store_of_the_owner_is_lost_to_an_atomic() {
         let faa = world.faa(0);
         world.post(0, &[faa]);
         world.network.set_timer(0, 1_000);
-        while world.network.advance() != Some(Step::Timer(0)) {}
+        while world.network.advance() != Some(SimStep::Timer(0)) {}
         world.region.store(0, 0);
         world.drain();
         world.region.load(0) == 6

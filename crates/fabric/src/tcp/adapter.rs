@@ -1,9 +1,9 @@
 //! The software adapter: one thread per node.
 
-use super::frame::{self, Frame, SendStatus};
+use super::frame::{self, SendStatus, TcpFrame};
 use super::handshake::{self, HELLO_BYTES, Hello, NONCE_BYTES, Nonce, PROOF_BYTES, Role, WELCOME};
 use super::mailbox::{Mail, Mailbox};
-use super::memory::Server;
+use super::memory::RegionServer;
 use super::node::NodeState;
 use super::peer::Peer;
 use super::{MAX_UNPROVEN, QUEUE_DEPTH};
@@ -64,7 +64,7 @@ struct Connection {
     peer: Arc<Peer>,
     phase: Phase,
     input: Vec<u8>,
-    server: Server,
+    server: RegionServer,
     /// A verb was refused; later requests are not executed.
     refused: bool,
 }
@@ -125,7 +125,7 @@ impl Adapter {
             }
             self.next_id += 1;
             let peer = Arc::new(Peer::new(id, stream, self.watch.clone()));
-            let (input, server) = (Vec::new(), Server::default());
+            let (input, server) = (Vec::new(), RegionServer::default());
             self.connections.insert(
                 id,
                 Connection { peer, phase: Phase::Hello, input, server, refused: false },
@@ -268,14 +268,17 @@ impl Connection {
     fn serve(
         &mut self,
         node: &NodeState,
-        request: Frame<'_>,
+        request: TcpFrame<'_>,
         output: &mut Vec<u8>,
     ) -> Result<(), Close> {
         if self.refused {
             return Ok(());
         }
         match request {
-            Frame::Read { .. } | Frame::Write { .. } | Frame::Cas { .. } | Frame::Faa { .. } => {
+            TcpFrame::Read { .. }
+            | TcpFrame::Write { .. }
+            | TcpFrame::Cas { .. }
+            | TcpFrame::Faa { .. } => {
                 if !self.server.serve(&node.regions, request, output) {
                     frame::refused(output);
                     self.refused = true;
@@ -283,7 +286,7 @@ impl Connection {
                     let _ = self.mail(Mail::Closed(self.peer.id));
                 }
             }
-            Frame::Send(words) => {
+            TcpFrame::Send(words) => {
                 if self.peer.count_message() > QUEUE_DEPTH {
                     return Err(Close);
                 }
@@ -292,7 +295,7 @@ impl Connection {
                     frame::send_done(output, SendStatus::Gone);
                 }
             }
-            Frame::SendDone(status) => {
+            TcpFrame::SendDone(status) => {
                 let _ = self.mail(Mail::SendDone(self.peer.id, status));
             }
             // Replies to requests that this side never sends.

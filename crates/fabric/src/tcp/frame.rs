@@ -41,7 +41,7 @@ pub enum SendStatus {
 
 /// A frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame<'a> {
+pub enum TcpFrame<'a> {
     /// Requests words.
     Read {
         /// The region's key.
@@ -135,7 +135,7 @@ impl std::error::Error for Malformed {}
 ///
 /// # Errors
 /// Returns [`Malformed`] for an unknown code, fields of the wrong size, too many words or none.
-pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
+pub fn decode(bytes: &[u8]) -> Result<Option<(TcpFrame<'_>, usize)>, Malformed> {
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
     if !(1..=MAX_FRAME).contains(&length) {
@@ -145,7 +145,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
     Ok(Some((decode_body(body[0], &body[1..])?, 4 + length)))
 }
 
-fn decode_body(code: u8, fields: &[u8]) -> Result<Frame<'_>, Malformed> {
+fn decode_body(code: u8, fields: &[u8]) -> Result<TcpFrame<'_>, Malformed> {
     let number = |at: usize| {
         fields.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes)
     };
@@ -163,31 +163,35 @@ fn decode_body(code: u8, fields: &[u8]) -> Result<Frame<'_>, Malformed> {
             if !(1..=MAX_WORDS).contains(&(words as usize)) {
                 return Err(Malformed);
             }
-            Ok(Frame::Read { key: number(0)?, word: number(1)?, words })
+            Ok(TcpFrame::Read { key: number(0)?, word: number(1)?, words })
         }
-        2 => Ok(Frame::Write { key: number(0)?, word: number(1)?, payload: words(16)? }),
+        2 => Ok(TcpFrame::Write { key: number(0)?, word: number(1)?, payload: words(16)? }),
         3 => {
             exactly(32)?;
-            Ok(Frame::Cas {
+            Ok(TcpFrame::Cas {
                 key: number(0)?,
                 word: number(1)?,
                 expected: number(2)?,
                 new: number(3)?,
             })
         }
-        4 => exactly(24).and(Ok(Frame::Faa { key: number(0)?, word: number(1)?, add: number(2)? })),
-        5 => words(0).map(Frame::Send),
-        16 => words(0).map(Frame::ReadDone),
-        17 => exactly(0).and(Ok(Frame::WriteDone)),
-        18 => exactly(8).and(Ok(Frame::AtomicDone(number(0)?))),
-        19 => exactly(0).and(Ok(Frame::Refused)),
+        4 => exactly(24).and(Ok(TcpFrame::Faa {
+            key: number(0)?,
+            word: number(1)?,
+            add: number(2)?,
+        })),
+        5 => words(0).map(TcpFrame::Send),
+        16 => words(0).map(TcpFrame::ReadDone),
+        17 => exactly(0).and(Ok(TcpFrame::WriteDone)),
+        18 => exactly(8).and(Ok(TcpFrame::AtomicDone(number(0)?))),
+        19 => exactly(0).and(Ok(TcpFrame::Refused)),
         20 => match fields {
-            [0] => Ok(Frame::SendDone(SendStatus::Taken)),
-            [1] => Ok(Frame::SendDone(SendStatus::TooLong)),
-            [2] => Ok(Frame::SendDone(SendStatus::Gone)),
+            [0] => Ok(TcpFrame::SendDone(SendStatus::Taken)),
+            [1] => Ok(TcpFrame::SendDone(SendStatus::TooLong)),
+            [2] => Ok(TcpFrame::SendDone(SendStatus::Gone)),
             _ => Err(Malformed),
         },
-        21 => exactly(0).and(Ok(Frame::Left)),
+        21 => exactly(0).and(Ok(TcpFrame::Left)),
         _ => Err(Malformed),
     }
 }

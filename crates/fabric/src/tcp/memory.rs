@@ -1,6 +1,6 @@
 //! The regions of a node, and the execution of peers' frames on them.
 
-use super::frame::{self, Frame};
+use super::frame::{self, TcpFrame};
 use crate::words::Executor;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -49,24 +49,26 @@ impl Regions {
 
 /// Executes the READs, WRITEs, CASs and FAAs of one connection.
 #[derive(Default)]
-pub struct Server {
+pub struct RegionServer {
     executor: Executor,
     words: Vec<u64>,
 }
 
-impl Server {
+impl RegionServer {
     /// Executes a frame and appends the reply. Returns false if the key or bounds are invalid, or
     /// if the frame is not one of the four.
-    pub fn serve(&mut self, regions: &Regions, request: Frame<'_>, out: &mut Vec<u8>) -> bool {
+    pub fn serve(&mut self, regions: &Regions, request: TcpFrame<'_>, out: &mut Vec<u8>) -> bool {
         let (executor, buffer) = (&mut self.executor, &mut self.words);
         let done = match request {
-            Frame::Read { key, word, words } => regions.with(key, word, words as usize, |memory| {
-                buffer.clear();
-                buffer.resize(memory.len(), 0);
-                executor.read(memory, buffer);
-                frame::read_done(out, buffer);
-            }),
-            Frame::Write { key, word, payload } => {
+            TcpFrame::Read { key, word, words } => {
+                regions.with(key, word, words as usize, |memory| {
+                    buffer.clear();
+                    buffer.resize(memory.len(), 0);
+                    executor.read(memory, buffer);
+                    frame::read_done(out, buffer);
+                })
+            }
+            TcpFrame::Write { key, word, payload } => {
                 regions.with(key, word, payload.len(), |memory| {
                     buffer.clear();
                     buffer.extend(payload.values());
@@ -74,10 +76,10 @@ impl Server {
                     frame::write_done(out);
                 })
             }
-            Frame::Cas { key, word, expected, new } => regions.with(key, word, 1, |memory| {
+            TcpFrame::Cas { key, word, expected, new } => regions.with(key, word, 1, |memory| {
                 frame::atomic_done(out, executor.cas(&memory[0], expected, new));
             }),
-            Frame::Faa { key, word, add } => regions.with(key, word, 1, |memory| {
+            TcpFrame::Faa { key, word, add } => regions.with(key, word, 1, |memory| {
                 frame::atomic_done(out, executor.faa(&memory[0], add));
             }),
             _ => None,

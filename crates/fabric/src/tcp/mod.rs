@@ -46,7 +46,7 @@ mod queue;
 mod tests;
 mod worker;
 
-pub use memory::{Regions, Server};
+pub use memory::{RegionServer, Regions};
 pub use node::{TcpConfig, TcpFabric, TcpRegion};
 pub use worker::TcpWorker;
 

@@ -1,6 +1,6 @@
 //! A worker's end of a queue pair: requests in order, messages and their RECVs.
 
-use super::frame::{self, Frame, Malformed, SendStatus};
+use super::frame::{self, Malformed, SendStatus, TcpFrame};
 use super::peer::{Peer, write_some};
 use crate::{Request, ScratchRange, Verb, VerbError};
 use rustix::net::RecvFlags;
@@ -146,17 +146,17 @@ impl Queue {
         }
     }
 
-    fn handle(&mut self, frame: Frame<'_>, scratch: &mut [u64]) -> Result<(), Malformed> {
+    fn handle(&mut self, frame: TcpFrame<'_>, scratch: &mut [u64]) -> Result<(), Malformed> {
         match frame {
-            Frame::Send(words) => {
+            TcpFrame::Send(words) => {
                 if self.inbox.len() >= super::QUEUE_DEPTH {
                     return Err(Malformed);
                 }
                 self.inbox.push_back(words.values().collect());
                 return Ok(());
             }
-            Frame::SendDone(status) => return self.send_done(status),
-            Frame::Left => {
+            TcpFrame::SendDone(status) => return self.send_done(status),
+            TcpFrame::Left => {
                 self.left = true;
                 return Ok(());
             }
@@ -172,12 +172,12 @@ impl Queue {
         let local = request.verb.scratch();
         let scratch = &mut scratch[local.start..local.start + local.words];
         match (frame, request.verb) {
-            (Frame::ReadDone(words), Verb::Read { .. }) if words.len() == local.words => {
+            (TcpFrame::ReadDone(words), Verb::Read { .. }) if words.len() == local.words => {
                 words.values().zip(scratch).for_each(|(value, word)| *word = value);
             }
-            (Frame::WriteDone, Verb::Write { .. }) => {}
-            (Frame::AtomicDone(old), Verb::Cas { .. } | Verb::Faa { .. }) => scratch[0] = old,
-            (Frame::Refused, _) => {
+            (TcpFrame::WriteDone, Verb::Write { .. }) => {}
+            (TcpFrame::AtomicDone(old), Verb::Cas { .. } | Verb::Faa { .. }) => scratch[0] = old,
+            (TcpFrame::Refused, _) => {
                 self.break_one_sided(VerbError::RemoteAccess);
                 return Ok(());
             }

@@ -1,8 +1,8 @@
 //! Verbs of a peer over TCP. A frame does not depend on what follows it, a part of one is none; a
 //! verb changes the region of its key and no other, and is answered by whole frames.
 
-use clearway_fabric::tcp::frame::{self, Frame, MAX_WORDS};
-use clearway_fabric::tcp::{Regions, Server};
+use clearway_fabric::tcp::frame::{self, MAX_WORDS, TcpFrame};
+use clearway_fabric::tcp::{RegionServer, Regions};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The key that the corpus uses, and one that it does not.
@@ -13,7 +13,7 @@ const WORDS: usize = 8;
 pub(super) fn run(data: &[u8]) {
     let regions = Regions::default();
     let (known, other) = (regions.add(KEY, WORDS), regions.add(OTHER_KEY, WORDS));
-    let mut server = Server::default();
+    let mut server = RegionServer::default();
     let mut rest = data;
     loop {
         let (frame, length) = match frame::decode(rest) {
@@ -34,16 +34,16 @@ pub(super) fn run(data: &[u8]) {
         check_answer(frame, served, &out);
         let for_other = matches!(
             frame,
-            Frame::Write { key: OTHER_KEY, .. }
-                | Frame::Cas { key: OTHER_KEY, .. }
-                | Frame::Faa { key: OTHER_KEY, .. }
+            TcpFrame::Write { key: OTHER_KEY, .. }
+                | TcpFrame::Cas { key: OTHER_KEY, .. }
+                | TcpFrame::Faa { key: OTHER_KEY, .. }
         );
         // Relaxed: one thread.
         assert!(
             for_other || other.iter().all(|word| word.load(Relaxed) == 0),
             "another region changed"
         );
-        if let Frame::Write { key: KEY, word, payload } = frame
+        if let TcpFrame::Write { key: KEY, word, payload } = frame
             && served
         {
             let found = known[word as usize..].iter().map(|word| word.load(Relaxed)); // Relaxed: one thread.
@@ -57,7 +57,7 @@ pub(super) fn run(data: &[u8]) {
 }
 
 /// What is served is answered by the one frame that belongs to it; what is not, by nothing.
-fn check_answer(request: Frame<'_>, served: bool, out: &[u8]) {
+fn check_answer(request: TcpFrame<'_>, served: bool, out: &[u8]) {
     if !served {
         assert!(out.is_empty());
         return;
@@ -65,11 +65,11 @@ fn check_answer(request: Frame<'_>, served: bool, out: &[u8]) {
     let Ok(Some((answer, length))) = frame::decode(out) else { panic!("no whole answer") };
     assert_eq!(length, out.len());
     match (request, answer) {
-        (Frame::Read { words, .. }, Frame::ReadDone(found)) => {
+        (TcpFrame::Read { words, .. }, TcpFrame::ReadDone(found)) => {
             assert_eq!(found.len(), words as usize)
         }
-        (Frame::Write { .. }, Frame::WriteDone) => {}
-        (Frame::Cas { .. } | Frame::Faa { .. }, Frame::AtomicDone(_)) => {}
+        (TcpFrame::Write { .. }, TcpFrame::WriteDone) => {}
+        (TcpFrame::Cas { .. } | TcpFrame::Faa { .. }, TcpFrame::AtomicDone(_)) => {}
         other => panic!("{other:?}"),
     }
 }

@@ -10,7 +10,7 @@ use crate::simulator::Transactions;
 use clearway_buffer::{PAGE_SIZE, data_file_name};
 use clearway_harness::Res;
 use clearway_harness::tools::TempDir;
-use clearway_traces::Rng;
+use clearway_traces::TraceRng;
 use clearway_traces::generate::Zipf;
 use clearway_types::{PageId, PartitionId};
 use std::collections::HashMap;
@@ -85,7 +85,7 @@ impl Workload {
     pub fn record(kind: Kind, size: Size) -> Res<Self> {
         let mut database = Database::new(&format!("lab-{}", kind.name()), TABLES, size.frames)?;
         let mut shop =
-            Shop { rng: Rng::new(1), customers: size.customers, orders: 0, delivered: 0 };
+            Shop { rng: TraceRng::new(1), customers: size.customers, orders: 0, delivered: 0 };
         shop.fill(kind, &mut database)?;
         let popular = Zipf::new(shop.items() as u32, 0.8);
         let (mut recorded, mut elapsed) = (Vec::new(), 0.0);
@@ -177,7 +177,7 @@ const SCANNED: u32 = TABLES;
 
 /// Generates transactions.
 struct Shop {
-    rng: Rng,
+    rng: TraceRng,
     customers: u64,
     orders: u64,
     delivered: u64,

@@ -3,7 +3,7 @@
 use super::crowd::{self, Load};
 use super::work;
 use crate::contention;
-use clearway_harness::server::{Kind, Server};
+use clearway_harness::server::{Kind, PrivateServer};
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Res, cpu};
 
@@ -11,7 +11,7 @@ use clearway_harness::{Res, cpu};
 pub struct Contender {
     /// Name in tables and charts.
     pub name: &'static str,
-    server: Server,
+    server: PrivateServer,
     scale: u32,
     /// Whether it reports waits (`clearway.contention`).
     reports_waits: bool,

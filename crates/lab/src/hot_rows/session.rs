@@ -4,7 +4,7 @@
 //! pgbench polls all of its sockets whenever one is ready. With a thousand clients that costs more
 //! than the transactions. These connections use epoll.
 
-use clearway_harness::batch::Batch;
+use clearway_harness::batch::MessageBatch;
 use clearway_harness::client::startup;
 use clearway_harness::{Endpoint, Res};
 use mio::event::Source;
@@ -36,7 +36,7 @@ pub struct Answer {
 pub struct Session {
     stream: TcpStream,
     inbox: Inbox,
-    batch: Batch,
+    batch: MessageBatch,
     /// Bytes that the kernel has not accepted yet.
     outbox: Vec<u8>,
 }
@@ -58,7 +58,7 @@ impl Session {
             let mut inbox = Inbox::default();
             stream.write_all(&startup(endpoint))?;
             inbox.wait(&mut stream)?;
-            let mut messages = Batch::default();
+            let mut messages = MessageBatch::default();
             for (number, sql) in statements.iter().enumerate() {
                 messages.prepare(number, sql);
             }
@@ -73,7 +73,7 @@ impl Session {
         Ok(Self {
             stream: TcpStream::from_std(stream),
             inbox,
-            batch: Batch::default(),
+            batch: MessageBatch::default(),
             outbox: Vec::new(),
         })
     }

@@ -1,6 +1,6 @@
 //! The transactions of the clients: all contend for the same rows; and the checks of their effects.
 
-use clearway_harness::client::Client;
+use clearway_harness::client::PgClient;
 use clearway_harness::rng::Rng;
 use clearway_harness::sums::Sums;
 use clearway_harness::{Endpoint, Res, pgbench};
@@ -178,7 +178,7 @@ impl Work {
 
     /// Truncates the growing tables, and reads what the run will change.
     pub fn before(self, endpoint: &Endpoint) -> Res<Before> {
-        let mut client = Client::connect(endpoint, LIMIT)?;
+        let mut client = PgClient::connect(endpoint, LIMIT)?;
         client.query("TRUNCATE hot_history")?;
         client.query("TRUNCATE pgbench_history")?;
         Ok(Before { values: client.number("SELECT sum(v) FROM hot")?, sums: Sums::read(endpoint)? })
@@ -189,7 +189,7 @@ impl Work {
         if self.is_tpcb_like() {
             return Sums::read(endpoint)?.check(&before.sums, pgbench::Script::TpcbLike, committed);
         }
-        let mut client = Client::connect(endpoint, LIMIT)?;
+        let mut client = PgClient::connect(endpoint, LIMIT)?;
         let history = if self == Self::Increment { committed } else { 0 };
         let values = client.number("SELECT sum(v) FROM hot")? - before.values;
         let rows = client.number("SELECT count(*) FROM hot_history")?;
@@ -207,7 +207,7 @@ impl Work {
 /// Creates all tables, pgbench's with `scale` branches.
 pub fn set_up(endpoint: &Endpoint, scale: u32) -> Res<()> {
     pgbench::init(endpoint, "dtgvp", scale)?;
-    let mut client = Client::connect(endpoint, LIMIT)?;
+    let mut client = PgClient::connect(endpoint, LIMIT)?;
     client.query("CREATE TABLE hot (id int PRIMARY KEY, v bigint NOT NULL)")?;
     client.query("CREATE TABLE hot_history (id int NOT NULL)")?;
     for row in 1..=FEW {

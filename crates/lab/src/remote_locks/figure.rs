@@ -14,7 +14,7 @@ use crate::result::{Axis, Findings, Samples};
 use crate::table::{self, Column, Table};
 use clearway_harness::Res;
 use clearway_remote::Protocol;
-use clearway_remote::ycsb::{Costs, FIRST_NS, Outcome, WINDOWS};
+use clearway_remote::ycsb::{Costs, FIRST_NS, WINDOWS, YcsbOutcome};
 use judge::OverTcp;
 
 /// A figure of the source.
@@ -30,7 +30,7 @@ pub struct Figure {
 /// A statement of the source about a figure, and our value for it.
 struct Published {
     what: &'static str,
-    ours: fn(&Grid<Outcome>) -> Option<String>,
+    ours: fn(&Grid<YcsbOutcome>) -> Option<String>,
     source: &'static str,
 }
 
@@ -115,24 +115,24 @@ const OVERTAKES: Published = Published {
     source: "above 0.8",
 };
 
-fn thetas(grid: &Grid<Outcome>) -> Vec<f64> {
+fn thetas(grid: &Grid<YcsbOutcome>) -> Vec<f64> {
     grid.cells.iter().filter(|cell| cell.system == TCP.name).map(|cell| cell.x).collect()
 }
 
-fn rate(grid: &Grid<Outcome>, system: System, theta: f64) -> Option<f64> {
-    grid.at(system.name, theta, Outcome::RATE.of)
+fn rate(grid: &Grid<YcsbOutcome>, system: System, theta: f64) -> Option<f64> {
+    grid.at(system.name, theta, YcsbOutcome::RATE.of)
 }
 
-fn over_tcp(grid: &Grid<Outcome>, system: System) -> Option<String> {
+fn over_tcp(grid: &Grid<YcsbOutcome>, system: System) -> Option<String> {
     Some(shown(rate(grid, system, judge::THETA)? / rate(grid, TCP, judge::THETA)?, 2))
 }
 
-fn m_over_tcp(grid: &Grid<Outcome>) -> Option<String> {
+fn m_over_tcp(grid: &Grid<YcsbOutcome>) -> Option<String> {
     Some(shown(rate(grid, M, 0.95)? / rate(grid, TCP, 0.95)?, 2))
 }
 
-fn aborts(grid: &Grid<Outcome>, system: System, theta: f64) -> Option<String> {
-    Some(shown(grid.at(system.name, theta, Outcome::ABORTS.of)?, 1))
+fn aborts(grid: &Grid<YcsbOutcome>, system: System, theta: f64) -> Option<String> {
+    Some(shown(grid.at(system.name, theta, YcsbOutcome::ABORTS.of)?, 1))
 }
 
 /// Runs a figure's systems at every theta.
@@ -165,18 +165,21 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
         let figures = seeds.iter().map(one).collect::<Res<_>>()?;
         grid.cells.push(Cell { system: system.name.into(), x: theta, figures });
     }
-    let mut tables =
-        vec![grid.table(&Outcome::RATE), grid.table(&Outcome::ABORTS), published(figure, &grid)];
+    let mut tables = vec![
+        grid.table(&YcsbOutcome::RATE),
+        grid.table(&YcsbOutcome::ABORTS),
+        published(figure, &grid),
+    ];
     if let (Some(bar), false) = (figure.bar, task.options.quick) {
         tables.push(windows(&grid, bar));
         tables.push(sensitivity(task, figure, bar)?);
     }
     let bars: Vec<Bar> =
-        figure.bar.into_iter().filter_map(|bar| bar.judge(&grid, Outcome::RATE.of)).collect();
+        figure.bar.into_iter().filter_map(|bar| bar.judge(&grid, YcsbOutcome::RATE.of)).collect();
     Ok(Findings {
         configuration: configuration(task),
         seeds,
-        samples: [Outcome::RATE, Outcome::ABORTS, Outcome::LATENCY]
+        samples: [YcsbOutcome::RATE, YcsbOutcome::ABORTS, YcsbOutcome::LATENCY]
             .iter()
             .map(|measure| drawn(&grid, measure))
             .collect(),
@@ -187,11 +190,11 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
     })
 }
 
-fn drawn(grid: &Grid<Outcome>, measure: &Measure<Outcome>) -> Samples {
+fn drawn(grid: &Grid<YcsbOutcome>, measure: &Measure<YcsbOutcome>) -> Samples {
     Samples { x: Axis::linear("theta", ""), ..grid.samples(measure) }
 }
 
-fn published(figure: &Figure, grid: &Grid<Outcome>) -> Table {
+fn published(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Table {
     let text = |text: Option<String>| text.map_or(table::Cell::Empty, table::Cell::text);
     let row = |point: &Published| {
         vec![
@@ -213,12 +216,12 @@ fn published(figure: &Figure, grid: &Grid<Outcome>) -> Table {
 
 /// Tabulates the rates of the bar's systems in each window of a run, and their ratio. A system that
 /// is stationary earlier keeps its last rate.
-fn windows(grid: &Grid<Outcome>, bar: &OverTcp) -> Table {
+fn windows(grid: &Grid<YcsbOutcome>, bar: &OverTcp) -> Table {
     let rates = |system: System| -> Option<Vec<f64>> {
         let name = system.name;
         let cell = grid.cells.iter().find(|cell| cell.system == name && cell.x == judge::THETA)?;
         let of_window = |window: usize| {
-            let of_run = |run: &Outcome| {
+            let of_run = |run: &YcsbOutcome| {
                 let until = run.windows[..=window].iter().rev();
                 until.copied().find(|rate| *rate > 0.0).unwrap_or(f64::NAN) / 1e3
             };
@@ -283,7 +286,7 @@ fn sensitivity(task: &Task, figure: &Figure, bar: &OverTcp) -> Res<Table> {
     Ok(Table { title, columns, rows })
 }
 
-fn found(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {
+fn found(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Vec<String> {
     let [.., past, cached] = figure.systems;
     let over = |theta: &f64| {
         let best = rate(grid, M, *theta)?.max(rate(grid, M_S, *theta)?);
@@ -291,7 +294,7 @@ fn found(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {
         Some(format!("{} at theta {theta} ({} with cached locations)", of(past)?, of(cached)?))
     };
     let ratios: Vec<String> = thetas(grid).iter().filter_map(over).collect();
-    let falls = |cell: &&Cell<Outcome>| {
+    let falls = |cell: &&Cell<YcsbOutcome>| {
         cell.figures.iter().any(|run| run.windows[WINDOWS - 1] > 0.0 && !run.is_stationary)
     };
     let falling: Vec<String> = grid
@@ -312,7 +315,7 @@ fn found(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {
     past.into_iter().chain(falling).collect()
 }
 
-fn agreement(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {
+fn agreement(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Vec<String> {
     let point = |point: &Published| {
         Some(format!("{}: {} ({})", point.what, (point.ours)(grid)?, point.source))
     };

@@ -4,7 +4,7 @@ use super::systems::{M, M_S, System, TCP};
 use crate::bars::{Bar, Bound, Reading};
 use crate::bp::grid::Grid;
 use clearway_remote::Protocol;
-use clearway_remote::ycsb::Outcome;
+use clearway_remote::ycsb::YcsbOutcome;
 
 /// The theta at which the source's ratios to TCP are largest.
 pub const THETA: f64 = 0.85;
@@ -47,7 +47,7 @@ pub fn adaptive(protocol: Protocol) -> &'static str {
 
 impl OverTcp {
     /// Judges the bar if its cases were run.
-    pub fn judge(&self, grid: &Grid<Outcome>, rate: fn(&Outcome) -> f64) -> Option<Bar> {
+    pub fn judge(&self, grid: &Grid<YcsbOutcome>, rate: fn(&YcsbOutcome) -> f64) -> Option<Bar> {
         let reading = |system: System| {
             Some(Reading::new(system.name, grid.at(system.name, THETA, rate)?, "thousand/s", 1))
         };
@@ -76,7 +76,7 @@ mod tests {
         let cell = |system: System, x, rate| Cell {
             system: system.name.into(),
             x,
-            figures: vec![Outcome { rate, ..Outcome::default() }],
+            figures: vec![YcsbOutcome { rate, ..YcsbOutcome::default() }],
         };
         let grid = |ours| Grid {
             title: String::new(),

@@ -11,7 +11,7 @@ use crate::result::{Axis, Findings, Samples};
 use crate::table::{self, Column, Table};
 use clearway_harness::Res;
 use clearway_remote::Protocol;
-use clearway_remote::ycsb::Outcome;
+use clearway_remote::ycsb::YcsbOutcome;
 
 const NAME: &str = "remote-locks/kinds";
 const PROTOCOLS: [Protocol; 2] = [Protocol::NoWait, Protocol::WaitDie];
@@ -27,12 +27,12 @@ const SEEDS_WHERE_HOT: u64 = 4;
 struct Share {
     protocol: Protocol,
     writes: f64,
-    grid: Grid<Outcome>,
+    grid: Grid<YcsbOutcome>,
 }
 
 impl Share {
     fn rate(&self, system: System, theta: f64) -> Option<f64> {
-        self.grid.at(system.name, theta, Outcome::RATE.of)
+        self.grid.at(system.name, theta, YcsbOutcome::RATE.of)
     }
 
     /// Returns the adaptive rate and the better of the other two at a theta.
@@ -86,7 +86,7 @@ pub fn run(task: &Task) -> Res<Findings> {
         samples: shares.iter().map(drawn).collect(),
         tables: ratios
             .into_iter()
-            .chain(shares.iter().map(|share| share.grid.table(&Outcome::RATE)))
+            .chain(shares.iter().map(|share| share.grid.table(&YcsbOutcome::RATE)))
             .collect(),
         found: Vec::new(),
         agreement: vec![
@@ -102,7 +102,7 @@ pub fn run(task: &Task) -> Res<Findings> {
 }
 
 fn drawn(share: &Share) -> Samples {
-    Samples { x: Axis::linear("theta", ""), ..share.grid.samples(&Outcome::RATE) }
+    Samples { x: Axis::linear("theta", ""), ..share.grid.samples(&YcsbOutcome::RATE) }
 }
 
 /// Tabulates the adaptive rate over the better of M's and M/S's, one row per share of writes.
@@ -128,8 +128,8 @@ fn worst(shares: &[Share], protocol: Protocol, thetas: &[f64]) -> Option<Bar> {
     let (share, theta, (ours, better)) =
         compared.min_by(|(.., a), (.., b)| (a.0 / a.1).total_cmp(&(b.0 / b.1)))?;
     let place = format!("theta {theta}, {:.0} % writes", share.writes * 100.0);
-    let ours = Reading::new(&format!("adaptive at {place}"), ours, Outcome::RATE.unit, 1);
-    let better = Reading::new("the better of M and M/S", better, Outcome::RATE.unit, 1);
+    let ours = Reading::new(&format!("adaptive at {place}"), ours, YcsbOutcome::RATE.unit, 1);
+    let better = Reading::new("the better of M and M/S", better, YcsbOutcome::RATE.unit, 1);
     let name = judge::adaptive(protocol);
     Some(Bar::ratio(name, Bound::AtLeast(judge::ADAPTIVE_AT_LEAST), ours, better))
 }
@@ -144,7 +144,7 @@ mod tests {
         let cell = |system: System, x, rate| Cell {
             system: system.name.into(),
             x,
-            figures: vec![Outcome { rate, ..Outcome::default() }],
+            figures: vec![YcsbOutcome { rate, ..YcsbOutcome::default() }],
         };
         let share = |writes, adaptive| {
             let cells = vec![

@@ -2,7 +2,7 @@
 
 use crate::bp::grid::Measure;
 use crate::result::Axis;
-use clearway_remote::ycsb::Outcome;
+use clearway_remote::ycsb::YcsbOutcome;
 
 /// A run with committed and aborted transactions.
 pub trait Shown: Sized {
@@ -25,7 +25,7 @@ const fn measure<F>(name: &'static str, unit: &'static str, of: fn(&F) -> f64) -
     Measure { name, unit, digits: 1, axis: Axis::linear, events: None, of }
 }
 
-impl Shown for Outcome {
+impl Shown for YcsbOutcome {
     fn rate(&self) -> f64 {
         self.rate
     }

@@ -9,7 +9,7 @@ use crate::progress::Progress;
 use crate::result::{Axis, Findings, Samples};
 use clearway_harness::Res;
 use clearway_remote::Protocol;
-use clearway_remote::ycsb::Outcome;
+use clearway_remote::ycsb::YcsbOutcome;
 
 const NAME: &str = "remote-locks/nodes";
 const NODES: [usize; 3] = [4, 16, 64];
@@ -49,7 +49,7 @@ pub fn run(task: &Task) -> Res<Findings> {
         samples: grids.iter().flat_map(drawn).collect(),
         tables: grids
             .iter()
-            .flat_map(|grid| [grid.table(&Outcome::RATE), grid.table(&Outcome::ABORTS)])
+            .flat_map(|grid| [grid.table(&YcsbOutcome::RATE), grid.table(&YcsbOutcome::ABORTS)])
             .collect(),
         found: Vec::new(),
         agreement: vec!["The source has only 4 nodes.".into()],
@@ -57,7 +57,8 @@ pub fn run(task: &Task) -> Res<Findings> {
     })
 }
 
-fn drawn(grid: &Grid<Outcome>) -> [Samples; 2] {
+fn drawn(grid: &Grid<YcsbOutcome>) -> [Samples; 2] {
     let log = || Axis::log("nodes", "");
-    [&Outcome::RATE, &Outcome::ABORTS].map(|measure| Samples { x: log(), ..grid.samples(measure) })
+    [&YcsbOutcome::RATE, &YcsbOutcome::ABORTS]
+        .map(|measure| Samples { x: log(), ..grid.samples(measure) })
 }

@@ -2,7 +2,7 @@
 
 use crate::experiment::Task;
 use clearway_harness::Res;
-use clearway_remote::ycsb::{Costs, Outcome, Setup, Transport, run};
+use clearway_remote::ycsb::{Costs, Setup, Transport, YcsbOutcome, run};
 use clearway_remote::{LockKind, Mode, Protocol};
 
 /// Thetas of a figure.
@@ -48,7 +48,7 @@ pub const WAIT_DIE: [System; 6] = [M, M_S, TWO_SIDED, TCP, LINE, LINE_CACHED];
 
 impl System {
     /// Runs the system once.
-    pub fn run(&self, task: &Task, protocol: Protocol, load: Load, seed: u64) -> Res<Outcome> {
+    pub fn run(&self, task: &Task, protocol: Protocol, load: Load, seed: u64) -> Res<YcsbOutcome> {
         let mode = Mode { protocol, kind: self.kind };
         let full = Setup::new(mode, self.transport, load.theta, load.writes);
         let in_flight = load.in_flight.unwrap_or(full.in_flight);

@@ -9,7 +9,7 @@ use crate::progress::Progress;
 use crate::result::{Axis, Findings, Point, Samples, Series};
 use crate::table::{Cell, Column, Table};
 use clearway_harness::Res;
-use clearway_remote::ycsb::Outcome;
+use clearway_remote::ycsb::YcsbOutcome;
 use clearway_remote::{Phase, Protocol};
 
 const WRITES: f64 = 0.5;
@@ -23,7 +23,7 @@ struct Case {
     protocol: Protocol,
     system: System,
     theta: f64,
-    runs: Vec<Outcome>,
+    runs: Vec<YcsbOutcome>,
 }
 
 impl Case {
@@ -31,7 +31,7 @@ impl Case {
         format!("{}, {}", protocol_name(protocol), system.name)
     }
 
-    fn of(&self, count: fn(&Outcome) -> f64) -> f64 {
+    fn of(&self, count: fn(&YcsbOutcome) -> f64) -> f64 {
         median(&self.runs.iter().map(count).collect::<Vec<_>>()).unwrap_or(f64::NAN)
     }
 }
@@ -67,16 +67,16 @@ fn cases(
     Ok(cases)
 }
 
-fn verbs_per_wait(run: &Outcome) -> f64 {
+fn verbs_per_wait(run: &YcsbOutcome) -> f64 {
     run.stats.wait_verbs as f64 / run.stats.waits.max(1) as f64
 }
 
-fn remote_verbs_per_wait(run: &Outcome) -> f64 {
+fn remote_verbs_per_wait(run: &YcsbOutcome) -> f64 {
     run.stats.remote_wait_verbs as f64 / run.stats.remote_waits.max(1) as f64
 }
 
 /// A count of the systems: its name, its digits, and how it is computed.
-type Count = (&'static str, u8, fn(&Outcome) -> f64);
+type Count = (&'static str, u8, fn(&YcsbOutcome) -> f64);
 
 const RETRIES: [Count; 5] = [
     ("atomicity retries", 3, |run| run.a_commit(run.stats.atomicity_retries)),
@@ -136,11 +136,11 @@ const PHASES: [Count; 8] = [
     ("rounds per remote row", 3, rounds_a_row),
 ];
 
-fn remote_verbs(run: &Outcome) -> f64 {
+fn remote_verbs(run: &YcsbOutcome) -> f64 {
     run.stats.remote().verbs as f64 / run.remote_rows as f64 * REMOTE_ROWS
 }
 
-fn rounds_a_row(run: &Outcome) -> f64 {
+fn rounds_a_row(run: &YcsbOutcome) -> f64 {
     run.stats.remote().rounds as f64 / run.remote_rows as f64
 }
 

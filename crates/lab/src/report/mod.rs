@@ -26,7 +26,8 @@ pub fn write(directory: &Path, out: &Path, order: &[&str]) -> Res<usize> {
     Ok(records.len())
 }
 
-/// Writes the chart of the README, made from the records in `directory`, to `out`. Returns its path.
+/// Writes the chart of the README, made from the records in `directory`, to `out`. Returns its
+/// path.
 pub fn write_figures(directory: &Path, out: &Path) -> Res<PathBuf> {
     figures::write(&read(directory)?, out)
 }

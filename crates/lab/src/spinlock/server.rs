@@ -19,7 +19,7 @@ use crate::result::{Axis, Findings, Point, Samples, Series};
 use crate::rival::Sizes;
 use crate::serve::Specimen;
 use crate::table::{Cell, Column, FEW, Table};
-use clearway_harness::pgbench::{Length, Mode, Run, Script};
+use clearway_harness::pgbench::{Length, QueryMode, Run, Script};
 use clearway_harness::server::Kind;
 use clearway_harness::{Res, tools};
 use clearway_latch::Choice;
@@ -201,7 +201,7 @@ fn load(task: &Task) -> Run {
     sized(
         &Run {
             script: Script::SelectOnly,
-            mode: Mode::Prepared,
+            mode: QueryMode::Prepared,
             clients: 100,
             length: Length::Seconds(0),
         },

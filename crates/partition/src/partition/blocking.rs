@@ -23,7 +23,7 @@
 use super::Partition;
 use crate::exec::{Locking, only_reads, table_of};
 use crate::lock::{Acquired, Mode, PARTITION, Target};
-use crate::message::{Body, Failure, Message, Origin, Out, Outbox, Reply, Stake};
+use crate::message::{Body, Failure, FragmentOrigin, Message, Out, Outbox, Reply, Stake};
 use crate::trees::Trees;
 use crate::txn::Txn;
 use clearway_ir::{Program, RowLock};
@@ -110,7 +110,7 @@ pub(super) fn may_wait(body: &Body) -> bool {
 impl<T: Trees> Partition<T> {
     /// Gives the partition to the transaction if the scheme allows it; the reply's count says
     /// whether.
-    pub(super) fn block(&mut self, id: TxnId, origin: Origin, out: &mut Outbox) {
+    pub(super) fn block(&mut self, id: TxnId, origin: FragmentOrigin, out: &mut Outbox) {
         let given = self.scheme.blocks(self.locks.is_empty()) && self.locks.is_empty();
         if given {
             self.blocking.by = Some(id);

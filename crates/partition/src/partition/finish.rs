@@ -2,7 +2,7 @@
 
 use super::{After, Partition};
 use crate::exec::Stop;
-use crate::message::{Failure, Origin, Outbox, Reply};
+use crate::message::{Failure, FragmentOrigin, Outbox, Reply};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Task, Txn};
 use clearway_storage::{Blocked, StorageError};
@@ -18,7 +18,7 @@ impl<T: Trees> Partition<T> {
     pub(super) fn finish(
         &mut self,
         id: TxnId,
-        origin: Origin,
+        origin: FragmentOrigin,
         commit: Option<Lsn>,
         out: &mut Outbox,
     ) {

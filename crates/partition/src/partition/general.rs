@@ -3,7 +3,7 @@
 use super::{After, Partition};
 use crate::exec::{Exec, Locking, Stop, granted, reads_freely, run_raw};
 use crate::lock::{Mode, Target};
-use crate::message::{Body, Failure, Origin, Outbox, Reply, Stake};
+use crate::message::{Body, Failure, FragmentOrigin, Outbox, Reply, Stake};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn};
 use crate::versions::AsOf;
@@ -16,7 +16,7 @@ impl<T: Trees> Partition<T> {
         &mut self,
         id: TxnId,
         stake: Stake,
-        origin: Origin,
+        origin: FragmentOrigin,
         body: Body,
         out: &mut Outbox,
     ) {

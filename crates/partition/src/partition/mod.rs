@@ -37,7 +37,7 @@ use self::tables::Tables;
 use crate::exec::{Scratch, Stop};
 use crate::limits::Limits;
 use crate::lock::{Event, InLine, LockTable, PARTITION, Wait};
-use crate::message::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, Reply};
+use crate::message::{Body, Failure, FragmentOrigin, Message, NOBODY, Out, Outbox, Reply};
 use crate::reads::Gathering;
 use crate::scheme::{BlockingLocking, Scheme};
 use crate::snapshots::Snapshots;
@@ -470,7 +470,7 @@ impl<T: Trees> Partition<T> {
         After::Keep
     }
 
-    fn reply(&self, to: Origin, reply: Result<Reply, Failure>, out: &mut Outbox) {
+    fn reply(&self, to: FragmentOrigin, reply: Result<Reply, Failure>, out: &mut Outbox) {
         let shows_nothing = canary::on(Bug::UnheldError) && reply.is_err();
         let depends_on = if shows_nothing { Lsn(0) } else { self.last_commit };
         out.push(Out::Reply { to, partition: self.id, reply, depends_on });

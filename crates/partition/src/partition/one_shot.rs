@@ -7,7 +7,7 @@ use crate::exec::{
 };
 use crate::lock::{Mode, Target};
 use crate::message::COMMITTED;
-use crate::message::{Batch, Failure, Origin, Outbox, Reply, Stake};
+use crate::message::{Batch, Failure, FragmentOrigin, Outbox, Reply, Stake};
 use crate::scheme::{Admission, Load};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, OneShot, Task, Txn};
@@ -38,7 +38,7 @@ impl<T: Trees> Partition<T> {
     pub(super) fn one_shot(
         &mut self,
         id: TxnId,
-        origin: Origin,
+        origin: FragmentOrigin,
         program: Arc<Program>,
         env: Arc<Env>,
         rows: Option<RowBatch>,

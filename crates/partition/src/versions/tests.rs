@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::rng::Rng;
-use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, MemDisk, Role, When, Zone};
+use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, Role, When};
 use clearway_storage::{Addend, SpillFile, SpillWrite};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
@@ -112,7 +112,7 @@ impl Twins {
     fn new(seed: u64, setting: Setting) -> Self {
         let (disk, dir) = (MemDisk::new(), Path::new("/db"));
         disk.create_dir_all(dir).expect("a directory");
-        let zone = Zone::under(Role::Cache, "versions", dir);
+        let zone = FaultZone::under(Role::Cache, "versions", dir);
         let zone = setting
             .faults
             .iter()

@@ -4,7 +4,7 @@ use crate::driver::Driver;
 use crate::sql::{Find, Stmt, table};
 use crate::trees::MemTrees;
 use crate::units::{add, driver, numbers};
-use clearway_partition::{Body, Message, Origin, Out, Partition, Stake};
+use clearway_partition::{Body, FragmentOrigin, Message, Out, Partition, Stake};
 use clearway_types::{Lsn, TxnId};
 use std::cell::{Cell, RefCell};
 
@@ -32,7 +32,8 @@ impl Crowd {
     fn send(&self, txn: TxnId, body: Body) -> bool {
         let mut out = self.out.borrow_mut();
         out.clear();
-        let message = Message { txn, stake: Stake::Rows(0), origin: Origin::default(), body };
+        let message =
+            Message { txn, stake: Stake::Rows(0), origin: FragmentOrigin::default(), body };
         self.partition.borrow_mut().on_message(message, &mut out);
         out.iter().any(|o| matches!(o, Out::Waits { txn: waits, .. } if *waits == txn))
     }

@@ -3,8 +3,8 @@
 use crate::trees::MemTrees;
 use clearway_buffer::{MissingPage, Pin};
 use clearway_partition::{
-    Body, Failure, Limits, Message, Opening, Origin, Out, Partition, Reply, Snapshot, Snapshots,
-    Stake, Trees,
+    Body, Failure, FragmentOrigin, Limits, Message, Opening, Out, Partition, Reply, Snapshot,
+    Snapshots, Stake, Trees,
 };
 use clearway_storage::{Node, Store};
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
@@ -173,7 +173,7 @@ impl<T: Paged> Driver<T> {
             self.owed.insert(seq);
         }
         let mut out = Vec::new();
-        let origin = Origin { worker: 0, session: 0, seq };
+        let origin = FragmentOrigin { worker: 0, session: 0, seq };
         self.partition.on_message(Message { txn, stake: Stake::Rows(0), origin, body }, &mut out);
         let mut victims = Vec::new();
         for o in out {

@@ -6,7 +6,7 @@ use crate::snapshots::{close, open, read_in};
 use crate::sql::{BY_A, BY_B, Expected, Find, Model, ROWS, Row, Stmt, as_expected, rows_of, table};
 use crate::trees::{MemTrees, Paging};
 use crate::units::{D, abort, add, make_trees, numbers, one, select};
-use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, MemDisk, Role, When, Zone};
+use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, Role, When};
 use clearway_ir::RowLock;
 use clearway_partition::{Batch, Body, Limits, Partition, Snapshot};
 use clearway_storage::SpillFile;
@@ -230,7 +230,7 @@ fn unreadable_or_unwritable_blocks_fail_only_snapshots() {
     for fault in [Fault::FailedWrite, Fault::FailedRead, Fault::LostWrite, Fault::FailedOpen] {
         let disk = disk();
         let zone =
-            Zone::under(Role::Cache, "versions", "/db").fault(fault, When::After(0), FOR_EVER);
+            FaultZone::under(Role::Cache, "versions", "/db").fault(fault, When::After(0), FOR_EVER);
         disk.set_faults(Some(Arc::new(FaultPlan::new(1, Duration::ZERO, vec![zone]))));
         let file = file(&disk, 10_000);
         let mut d = spilling(&file, 8_000);

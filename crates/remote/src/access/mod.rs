@@ -23,7 +23,7 @@ use crate::kinds::Kinds;
 use crate::mailbox::{Connected, LinePlace, Word};
 use crate::mode::{HOLDERS, READER, holders, is_exclusive};
 use crate::traps::{Planted, Trap};
-use crate::{AbortCause, Protocol, RowId, StartTimestamp, Stats, Table};
+use crate::{AbortCause, Protocol, RemoteStats, RowId, StartTimestamp, Table};
 use clearway_fabric::{FabricWorker, Request, ScratchRange, Verb};
 
 /// Scratch words of an access beside its payload: the lock word found, the metadata read, and the
@@ -120,7 +120,7 @@ pub(crate) struct Context<'a, W> {
     pub fabric: &'a mut W,
     /// The verbs to post next, in this order.
     pub batch: &'a mut Vec<Request>,
-    pub stats: &'a mut Stats,
+    pub stats: &'a mut RemoteStats,
     /// The newest logical time seen in a lock word.
     pub newest: &'a mut u64,
     pub planted: Planted,

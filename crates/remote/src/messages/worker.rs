@@ -3,8 +3,8 @@
 //! # Invariants
 //! 1. A transaction has one request in flight, or one end at each owner from which it has requested
 //!    a row.
-//! 2. [`Event::Aborted`] and [`Event::Committed`] come after every owner has released the
-//!    transaction's locks.
+//! 2. [`WorkerEvent::Aborted`] and [`WorkerEvent::Committed`] come after every owner has released
+//!    the transaction's locks.
 //!
 //! Waits and their bounds: each request gets a reply. WAIT_DIE makes an older transaction wait at
 //! the owner.
@@ -12,8 +12,8 @@
 use super::link::{Incoming, Link};
 use super::wire::{Asked, Reply, Request};
 use crate::{
-    AbortCause, Event, Phase, RemoteError, RowClient, RowId, StartTimestamp, Stats, Table,
-    TxnHandle, WorkerLimits,
+    AbortCause, Phase, RemoteError, RemoteStats, RowClient, RowId, StartTimestamp, Table,
+    TxnHandle, WorkerEvent, WorkerLimits,
 };
 use clearway_fabric::VerbError;
 use std::collections::VecDeque;
@@ -69,8 +69,8 @@ pub struct MessageWorker<L> {
     /// Logical time: newer than every start seen.
     newest: u64,
     incoming: Vec<Incoming>,
-    events: VecDeque<Event>,
-    stats: Stats,
+    events: VecDeque<WorkerEvent>,
+    stats: RemoteStats,
 }
 
 impl<L: Link> MessageWorker<L> {
@@ -90,7 +90,7 @@ impl<L: Link> MessageWorker<L> {
             newest: 0,
             incoming: Vec::new(),
             events: VecDeque::new(),
-            stats: Stats::default(),
+            stats: RemoteStats::default(),
         }
     }
 
@@ -180,11 +180,11 @@ impl<L: Link> MessageWorker<L> {
         let event = match std::mem::replace(&mut txn.state, State::Free) {
             State::Committing => {
                 self.stats.commits += 1;
-                Event::Committed(txn.handle)
+                WorkerEvent::Committed(txn.handle)
             }
             State::Aborting(cause) => {
                 self.stats.count_abort(cause);
-                Event::Aborted(txn.handle, txn.start, cause)
+                WorkerEvent::Aborted(txn.handle, txn.start, cause)
             }
             State::Free | State::Running => unreachable!("no end is in flight"),
         };
@@ -224,7 +224,7 @@ impl<L: Link> MessageWorker<L> {
                 access.update = update;
                 access.payload = payload;
                 self.stats.wait_retries += u64::from(waited);
-                self.events.push_back(Event::Locked(handle, row));
+                self.events.push_back(WorkerEvent::Locked(handle, row));
             }
             (Call::Lock { .. }, Reply::Refused { cause, newest }) => {
                 self.newest = self.newest.max(newest.count());
@@ -232,11 +232,11 @@ impl<L: Link> MessageWorker<L> {
             }
             (Call::Peek, Reply::Payload(payload)) if payload.len() == access.payload.len() => {
                 access.payload = payload;
-                self.events.push_back(Event::Peeked(handle, row));
+                self.events.push_back(WorkerEvent::Peeked(handle, row));
             }
             (Call::Release, Reply::Done) => {
                 access.held = Held::Not;
-                self.events.push_back(Event::Released(handle, row));
+                self.events.push_back(WorkerEvent::Released(handle, row));
             }
             _ => return Err(RemoteError::BadMessage),
         }
@@ -249,7 +249,7 @@ impl<L: Link> RowClient for MessageWorker<L> {
         &self.table
     }
 
-    fn stats(&self) -> &Stats {
+    fn stats(&self) -> &RemoteStats {
         &self.stats
     }
 
@@ -279,7 +279,7 @@ impl<L: Link> RowClient for MessageWorker<L> {
         let access = self.access(txn, row);
         if access.held == Held::Exclusive || (access.held == Held::Shared && !update) {
             access.update |= update;
-            self.events.push_back(Event::Locked(txn, row));
+            self.events.push_back(WorkerEvent::Locked(txn, row));
             return Ok(());
         }
         self.call(txn, row, Call::Lock { update })
@@ -287,7 +287,7 @@ impl<L: Link> RowClient for MessageWorker<L> {
 
     fn peek(&mut self, txn: TxnHandle, row: RowId) -> Result<(), RemoteError> {
         if self.access(txn, row).held != Held::Not {
-            self.events.push_back(Event::Peeked(txn, row));
+            self.events.push_back(WorkerEvent::Peeked(txn, row));
             return Ok(());
         }
         self.call(txn, row, Call::Peek)
@@ -332,7 +332,7 @@ impl<L: Link> RowClient for MessageWorker<L> {
         self.end(txn.slot, State::Aborting(AbortCause::Requested))
     }
 
-    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), RemoteError> {
+    fn poll(&mut self, events: &mut Vec<WorkerEvent>) -> Result<(), RemoteError> {
         let mut incoming = std::mem::take(&mut self.incoming);
         self.link.poll(&mut incoming)?;
         for incoming in incoming.drain(..) {

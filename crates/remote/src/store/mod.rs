@@ -35,14 +35,14 @@ pub use layout::{PROBES, StoreKey, StoreLayout};
 use crate::traps::Planted;
 #[cfg(test)]
 use crate::traps::Trap;
-use crate::{AbortCause, Event, RemoteError, RowClient, RowId, StartTimestamp, TxnHandle};
+use crate::{AbortCause, RemoteError, RowClient, RowId, StartTimestamp, TxnHandle, WorkerEvent};
 use cache::LocationCache;
 pub(crate) use layout::Bucket;
 use std::collections::VecDeque;
 
 /// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum StoreAnswer {
     /// The key was present: it was read, changed or deleted, or it prevented an insert.
     Present,
     /// The key was absent: an insert has added it, other operations have done nothing.
@@ -55,7 +55,7 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreEvent {
     /// The operation on this key has finished.
-    Done(TxnHandle, StoreKey, Answer),
+    Done(TxnHandle, StoreKey, StoreAnswer),
     /// The transaction has committed.
     Committed(TxnHandle),
     /// The transaction has been aborted: restart it by [`StoreWorker::restart`] with this
@@ -133,7 +133,7 @@ pub struct StoreWorker<R> {
     calls: Vec<Call>,
     /// Rows that running transactions have locked, with their keys; at most one for each operation.
     found: Vec<(TxnHandle, StoreKey, RowId)>,
-    row_events: Vec<Event>,
+    row_events: Vec<WorkerEvent>,
     events: VecDeque<StoreEvent>,
     stats: StoreStats,
     planted: Planted,

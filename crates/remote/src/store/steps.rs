@@ -1,8 +1,8 @@
 //! The steps of one operation.
 
-use super::{Answer, Call, Entry, Operation, Step, StoreEvent, StoreKey, StoreWorker};
+use super::{Call, Entry, Operation, Step, StoreAnswer, StoreEvent, StoreKey, StoreWorker};
 use crate::traps::Trap;
-use crate::{Event, RemoteError, RowClient, RowId, TxnHandle};
+use crate::{RemoteError, RowClient, RowId, TxnHandle, WorkerEvent};
 
 /// Bit 0 of a bucket's word 0: keys of this bucket may be in the next bucket.
 const OVERFLOWED: u64 = 1;
@@ -34,9 +34,9 @@ impl<R: RowClient> StoreWorker<R> {
         found.map(|(_, _, row)| *row)
     }
 
-    pub(super) fn handle(&mut self, event: Event) -> Result<(), RemoteError> {
+    pub(super) fn handle(&mut self, event: WorkerEvent) -> Result<(), RemoteError> {
         match event {
-            Event::Locked(txn, row) => {
+            WorkerEvent::Locked(txn, row) => {
                 let call = self.take_call(txn);
                 match call.step {
                     Step::TryRow { cached, held } => self.tried_row(call, row, cached, held),
@@ -45,24 +45,24 @@ impl<R: RowClient> StoreWorker<R> {
                     Step::Release { .. } | Step::Peek(_) => unreachable!("no lock was requested"),
                 }
             }
-            Event::Peeked(txn, row) => {
+            WorkerEvent::Peeked(txn, row) => {
                 let call = self.take_call(txn);
                 let Step::Peek(probe) = call.step else { unreachable!("no peek was requested") };
                 self.peeked(call, row, probe)
             }
-            Event::Released(txn, _) => {
+            WorkerEvent::Released(txn, _) => {
                 let call = self.take_call(txn);
                 let Step::Release { cached } = call.step else {
                     unreachable!("no release was requested")
                 };
                 self.look_elsewhere(call, cached)
             }
-            Event::Committed(txn) => {
+            WorkerEvent::Committed(txn) => {
                 self.forget(txn);
                 self.events.push_back(StoreEvent::Committed(txn));
                 Ok(())
             }
-            Event::Aborted(txn, start, cause) => {
+            WorkerEvent::Aborted(txn, start, cause) => {
                 self.forget(txn);
                 self.events.push_back(StoreEvent::Aborted(txn, start, cause));
                 Ok(())
@@ -81,7 +81,7 @@ impl<R: RowClient> StoreWorker<R> {
         self.found.retain(|(of, _, _)| *of != txn);
     }
 
-    fn end_call(&mut self, call: &Call, answer: Answer) -> Result<(), RemoteError> {
+    fn end_call(&mut self, call: &Call, answer: StoreAnswer) -> Result<(), RemoteError> {
         self.events.push_back(StoreEvent::Done(call.txn, call.key, answer));
         Ok(())
     }
@@ -142,7 +142,7 @@ impl<R: RowClient> StoreWorker<R> {
             return self.peek(call, probe + 1);
         }
         if self.planted.has(Trap::TrustBucket) {
-            return self.end_call(&call, Answer::Absent);
+            return self.end_call(&call, StoreAnswer::Absent);
         }
         self.search(call, 0)
     }
@@ -164,7 +164,7 @@ impl<R: RowClient> StoreWorker<R> {
         let is_insert = matches!(call.operation, Operation::Insert(_));
         if let Some(number) = entry_of(&words, call.key.get()) {
             if is_insert {
-                return self.end_call(&call, Answer::Present);
+                return self.end_call(&call, StoreAnswer::Present);
             }
             return self.lock_row(call, Entry { bucket, number });
         }
@@ -176,14 +176,14 @@ impl<R: RowClient> StoreWorker<R> {
             return self.search(call, probe + 1);
         }
         match (is_insert, call.free) {
-            (false, _) => self.end_call(&call, Answer::Absent),
+            (false, _) => self.end_call(&call, StoreAnswer::Absent),
             (true, Some(free)) => self.lock_row(call, free),
             (true, None) if more => {
                 words[0] |= OVERFLOWED;
                 self.rows.set(call.txn, row, &words);
                 self.search(call, probe + 1)
             }
-            (true, None) => self.end_call(&call, Answer::NoRoom),
+            (true, None) => self.end_call(&call, StoreAnswer::NoRoom),
         }
     }
 
@@ -206,14 +206,14 @@ impl<R: RowClient> StoreWorker<R> {
                 self.set_row(call.txn, row, key, value);
                 self.set_entry(call.txn, entry, key);
                 self.remember(&call, row);
-                self.end_call(&call, Answer::Absent)
+                self.end_call(&call, StoreAnswer::Absent)
             }
             Operation::Delete => {
                 self.set_row(call.txn, row, 0, &vec![0; self.layout.value_words]);
                 self.set_entry(call.txn, entry, 0);
                 self.found.retain(|(txn, found, _)| (*txn, *found) != (call.txn, call.key));
                 self.cache.remove(call.key);
-                self.end_call(&call, Answer::Present)
+                self.end_call(&call, StoreAnswer::Present)
             }
         }
     }
@@ -226,7 +226,7 @@ impl<R: RowClient> StoreWorker<R> {
             self.set_row(call.txn, row, call.key.get(), value);
         }
         self.remember(call, row);
-        self.end_call(call, Answer::Present)
+        self.end_call(call, StoreAnswer::Present)
     }
 
     fn remember(&mut self, call: &Call, row: RowId) {

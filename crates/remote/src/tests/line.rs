@@ -2,8 +2,8 @@
 
 use super::runner::{Setup, run};
 use crate::{
-    AbortCause, Buckets, Event, LogLayout, Mailbox, Mode, Owner, RowClient, RowId, RowWorker,
-    Table, WorkerLimits,
+    AbortCause, Buckets, LogLayout, Mailbox, Mode, Owner, RowClient, RowId, RowWorker, Table,
+    WorkerEvent, WorkerLimits,
 };
 use clearway_fabric::sim::{Network, SimConfig, SimRegion, SimWorker};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
@@ -15,7 +15,7 @@ const LIMITS: WorkerLimits = WorkerLimits { transactions: 1, rows: 1 };
 fn pass(
     network: &Network,
     workers: &mut [RowWorker<'_, SimWorker>],
-    events: &mut Vec<(usize, Event)>,
+    events: &mut Vec<(usize, WorkerEvent)>,
 ) {
     let until_ns = network.now_ns() + 50_000;
     let mut found = Vec::new();
@@ -63,7 +63,7 @@ fn a_lock_is_handed_over_in_line_order() {
         workers[number].get(txns[number], ROW, true).unwrap();
         pass(&network, &mut workers, &mut events);
     }
-    assert_eq!(events, [(2, Event::Locked(txns[2], ROW))]);
+    assert_eq!(events, [(2, WorkerEvent::Locked(txns[2], ROW))]);
     events.clear();
     let before = [0, 1].map(|number| *workers[number].stats());
     let mut intruder = txns[3];
@@ -71,7 +71,7 @@ fn a_lock_is_handed_over_in_line_order() {
         for _ in 0..5 {
             workers[3].get(intruder, ROW, true).unwrap();
             pass(&network, &mut workers, &mut events);
-            let [(3, Event::Aborted(_, start, AbortCause::Older(_)))] = events[..] else {
+            let [(3, WorkerEvent::Aborted(_, start, AbortCause::Older(_)))] = events[..] else {
                 panic!("{events:?}")
             };
             intruder = workers[3].restart(start).unwrap();
@@ -83,7 +83,10 @@ fn a_lock_is_handed_over_in_line_order() {
         events.sort_by_key(|(number, _)| *number);
         assert_eq!(
             events,
-            [(next, Event::Locked(txns[next], ROW)), (next + 1, Event::Committed(txns[next + 1]))]
+            [
+                (next, WorkerEvent::Locked(txns[next], ROW)),
+                (next + 1, WorkerEvent::Committed(txns[next + 1]))
+            ]
         );
         let mut payload = [9];
         workers[next].payload(txns[next], ROW, &mut payload);

@@ -5,7 +5,7 @@ use super::runner::{Setup, message_worker, run, servers};
 use super::{PAYLOAD, store_runner, threads};
 use crate::{
     Buckets, FabricLink, Incoming, Link, LogLayout, MessageServer, MessageWorker, Mode, Owner,
-    RemoteError, RowClient, RowId, Stats, Table, TcpLink, WorkerLimits, message_words,
+    RemoteError, RemoteStats, RowClient, RowId, Table, TcpLink, WorkerLimits, message_words,
 };
 use clearway_env::SeededEntropy;
 use clearway_fabric::shm::{ShmConfig, ShmSegment};
@@ -23,7 +23,7 @@ const CLIENTS: usize = 3;
 #[test]
 fn messages_are_strictly_serializable_in_every_mode() {
     for mode in Mode::PUBLISHED {
-        let mut sum = Stats::default();
+        let mut sum = RemoteStats::default();
         for seed in 0..SEEDS {
             let setup = Setup { messages: true, ..Setup::new(seed, mode, 400) };
             let found = run(setup);

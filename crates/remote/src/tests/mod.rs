@@ -17,7 +17,7 @@ mod verbs;
 
 use crate::store::Bucket;
 use crate::traps::Trap;
-use crate::{LockKind, Mode, Protocol, Stats};
+use crate::{LockKind, Mode, Protocol, RemoteStats};
 use runner::{Found, Setup, run};
 
 /// Words of a payload. All of them have the same value, so that a torn payload is visible.
@@ -42,10 +42,10 @@ fn assert_clean(setup: Setup, found: &Found) {
 }
 
 /// Runs one mode under all seeds, or under `SEED`, and returns its workers' counts.
-fn run_mode(mode: Mode) -> Stats {
+fn run_mode(mode: Mode) -> RemoteStats {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = given.map_or(0..SEEDS, |seed| seed..seed + 1);
-    let mut sum = Stats::default();
+    let mut sum = RemoteStats::default();
     for seed in seeds.clone() {
         let setup = Setup::new(seed, mode, COMMITS / SEEDS);
         let found = run(setup);
@@ -95,7 +95,7 @@ fn lines_are_strictly_serializable() {
 #[test]
 fn adaptive_locks_are_strictly_serializable() {
     for mode in Mode::ADAPTIVE {
-        let Stats { reads_alone, reads_shared, commits, .. } = run_mode(mode);
+        let RemoteStats { reads_alone, reads_shared, commits, .. } = run_mode(mode);
         let least = commits / 50;
         assert!(
             reads_alone > least && reads_shared > least,

@@ -1,7 +1,9 @@
 //! One-sided locks on real fabrics: shared memory and TCP, each client on its own thread.
 
 use super::{PAYLOAD, threads};
-use crate::{Buckets, LogLayout, Mailbox, Mode, Owner, RowWorker, Stats, Table, WorkerLimits};
+use crate::{
+    Buckets, LogLayout, Mailbox, Mode, Owner, RemoteStats, RowWorker, Table, WorkerLimits,
+};
 use clearway_fabric::shm::{ShmConfig, ShmSegment};
 use clearway_fabric::tcp::{TcpConfig, TcpFabric};
 use clearway_fabric::{Fabric, FabricNode, FabricWorker, Region, WorkerAddr};
@@ -58,7 +60,7 @@ where
             })
         };
         let clients: Vec<_> = (0..nodes.len()).map(client).collect();
-        let (mut records, mut stats) = (Vec::new(), Stats::default());
+        let (mut records, mut stats) = (Vec::new(), RemoteStats::default());
         for client in clients {
             let (found, counted) = client.join().unwrap();
             records.extend(found);

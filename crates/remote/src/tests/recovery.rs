@@ -8,13 +8,13 @@ use super::runner::Found;
 use crate::recovery::rebuild_with;
 use crate::traps::{Planted, Trap};
 use crate::{
-    Buckets, Event, LeaseWatch, LogLayout, Mailbox, Mode, Owner, RemoteError, RowClient, RowId,
-    RowWorker, Table, TxnHandle, WorkerLimits,
+    Buckets, LeaseWatch, LogLayout, Mailbox, Mode, Owner, RemoteError, RowClient, RowId, RowWorker,
+    Table, TxnHandle, WorkerEvent, WorkerLimits,
 };
 use clearway_env::SeededEntropy;
-use clearway_fabric::sim::{Network, SimConfig, SimNode, SimRegion, SimWorker, Step};
+use clearway_fabric::sim::{Network, SimConfig, SimNode, SimRegion, SimStep, SimWorker};
 use clearway_fabric::{Fabric, Region, VerbError, WorkerAddr};
-use clearway_history::{CheckOptions, History, Op, Outcome, Txn};
+use clearway_history::{CheckerOptions, History, Op, Txn, TxnOutcome};
 use std::collections::BTreeMap;
 
 const LIMITS: WorkerLimits = WorkerLimits { transactions: 2, rows: 3 };
@@ -248,7 +248,7 @@ impl Run<'_> {
             (0..self.lives.len()).filter(|w| self.lives[*w] == Life::Alive).collect();
         alive.iter().for_each(|worker| self.stopped[*worker] = true);
         while !alive.iter().all(|worker| self.workers[*worker].drain()) {
-            if let Step::Timer(_) = self.network.advance().unwrap() {
+            if let SimStep::Timer(_) = self.network.advance().unwrap() {
                 self.ticks = false;
             }
         }
@@ -298,7 +298,7 @@ impl Run<'_> {
                 self.network.set_timer(0, self.network.now_ns() + 1_000);
             }
             match self.network.advance() {
-                Some(Step::Worker(address)) => {
+                Some(SimStep::Worker(address)) => {
                     let worker = self.addresses.iter().position(|worker| *worker == address);
                     worker.into_iter().for_each(|worker| self.poll(worker));
                 }
@@ -363,22 +363,24 @@ impl Run<'_> {
         }
     }
 
-    fn handle(&mut self, worker: usize, event: Event) {
+    fn handle(&mut self, worker: usize, event: WorkerEvent) {
         match event {
-            Event::Locked(txn, row) => self.locked(worker, txn, row),
-            Event::Committed(txn) => {
-                self.end(worker, txn, Outcome::Committed);
+            WorkerEvent::Locked(txn, row) => self.locked(worker, txn, row),
+            WorkerEvent::Committed(txn) => {
+                self.end(worker, txn, TxnOutcome::Committed);
                 if self.committed < COMMITS {
                     let txn = self.workers[worker].begin().unwrap();
                     self.begin(worker, txn);
                 }
             }
-            Event::Aborted(txn, start, _) => {
-                self.end(worker, txn, Outcome::Aborted);
+            WorkerEvent::Aborted(txn, start, _) => {
+                self.end(worker, txn, TxnOutcome::Aborted);
                 let txn = self.workers[worker].restart(start).unwrap();
                 self.begin(worker, txn);
             }
-            Event::Peeked(..) | Event::Released(..) => unreachable!("nobody requests it"),
+            WorkerEvent::Peeked(..) | WorkerEvent::Released(..) => {
+                unreachable!("nobody requests it")
+            }
         }
     }
 
@@ -421,10 +423,10 @@ impl Run<'_> {
         self.go_on(worker, txn);
     }
 
-    fn end(&mut self, worker: usize, txn: TxnHandle, outcome: Outcome) {
+    fn end(&mut self, worker: usize, txn: TxnHandle, outcome: TxnOutcome) {
         let Client { begun_ns, ops, .. } = self.clients[worker].remove(&txn).unwrap();
-        self.committed += u64::from(outcome == Outcome::Committed);
-        let end = (outcome != Outcome::Unknown).then(|| self.network.now_ns());
+        self.committed += u64::from(outcome == TxnOutcome::Committed);
+        let end = (outcome != TxnOutcome::Unknown).then(|| self.network.now_ns());
         // Each slot of each worker is a session.
         let session = (worker * LIMITS.transactions + txn.slot) as u32;
         self.history.push(Txn { session, start: begun_ns, end, outcome, ops }).unwrap();
@@ -440,7 +442,11 @@ impl Run<'_> {
                     .push(format!("worker {worker}: {} transactions did not finish", left.len()));
             }
             for (txn, commits) in left {
-                self.end(worker, txn, if commits { Outcome::Unknown } else { Outcome::Aborted });
+                self.end(
+                    worker,
+                    txn,
+                    if commits { TxnOutcome::Unknown } else { TxnOutcome::Aborted },
+                );
             }
         }
         let header = self.table.mode.header_words();
@@ -455,7 +461,7 @@ impl Run<'_> {
                 }
             }
         }
-        self.found.checked = self.history.check(&CheckOptions::default());
+        self.found.checked = self.history.check(&CheckerOptions::default());
     }
 }
 

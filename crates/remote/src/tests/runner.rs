@@ -3,14 +3,16 @@
 use super::PAYLOAD;
 use crate::traps::Trap;
 use crate::{
-    AbortCause, Buckets, Event, FabricLink, LogLayout, Mailbox, MessageServer, MessageWorker, Mode,
-    Owner, RowClient, RowId,
+    AbortCause, Buckets, FabricLink, LogLayout, Mailbox, MessageServer, MessageWorker, Mode, Owner,
+    RowClient, RowId, WorkerEvent,
 };
-use crate::{RowWorker, StartTimestamp, Stats, Table, TxnHandle, WorkerLimits, message_words};
+use crate::{
+    RemoteStats, RowWorker, StartTimestamp, Table, TxnHandle, WorkerLimits, message_words,
+};
 use clearway_env::SeededEntropy;
-use clearway_fabric::sim::{Network, SimConfig, SimNode, SimRegion, SimWorker, Step};
+use clearway_fabric::sim::{Network, SimConfig, SimNode, SimRegion, SimStep, SimWorker};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
-use clearway_history::{CheckOptions, History, Key, Op, Outcome, Report, Txn};
+use clearway_history::{CheckerOptions, History, HistoryReport, Key, Op, Txn, TxnOutcome};
 use std::collections::BTreeMap;
 
 /// The default of [`Setup::rows_per_txn`].
@@ -78,8 +80,8 @@ impl Setup {
 /// The result of a run.
 #[derive(Default)]
 pub struct Found {
-    pub stats: Stats,
-    pub checked: Report,
+    pub stats: RemoteStats,
+    pub checked: HistoryReport,
     /// Violations of properties other than serializability.
     pub broken: Vec<String>,
 }
@@ -250,7 +252,7 @@ pub fn run(setup: Setup) -> Found {
     if run.found.broken.is_empty() {
         run.check_regions(&regions);
     }
-    run.found.checked = run.history.check(&CheckOptions::default());
+    run.found.checked = run.history.check(&CheckerOptions::default());
     run.found
 }
 
@@ -260,13 +262,13 @@ pub fn advance(
     network: &mut Network,
     addresses: &[WorkerAddr],
     servers: &mut [(WorkerAddr, SimServer)],
-) -> Option<(Step, Option<usize>)> {
+) -> Option<(SimStep, Option<usize>)> {
     let step = network.advance()?;
     let worker = match step {
-        Step::Worker(address) => addresses.iter().position(|worker| *worker == address),
-        Step::Timer(worker) => Some(worker as usize),
+        SimStep::Worker(address) => addresses.iter().position(|worker| *worker == address),
+        SimStep::Timer(worker) => Some(worker as usize),
     };
-    if let Step::Worker(address) = step {
+    if let SimStep::Worker(address) = step {
         for (_, server) in servers.iter_mut().filter(|(of, _)| *of == address) {
             server.poll().unwrap();
         }
@@ -290,7 +292,7 @@ impl Run<'_> {
             && let Some((step, worker)) =
                 advance(&mut self.network, &self.addresses, &mut self.servers)
         {
-            if let Step::Timer(worker) = step {
+            if let SimStep::Timer(worker) = step {
                 self.timers[worker as usize] = false;
             }
             if let Some(worker) = worker {
@@ -318,28 +320,30 @@ impl Run<'_> {
         }
     }
 
-    fn handle(&mut self, worker: usize, event: Event) {
+    fn handle(&mut self, worker: usize, event: WorkerEvent) {
         match event {
-            Event::Locked(txn, row) => self.locked(worker, txn, row),
-            Event::Peeked(..) | Event::Released(..) => unreachable!("no client requests it"),
-            Event::Committed(txn) => {
+            WorkerEvent::Locked(txn, row) => self.locked(worker, txn, row),
+            WorkerEvent::Peeked(..) | WorkerEvent::Released(..) => {
+                unreachable!("no client requests it")
+            }
+            WorkerEvent::Committed(txn) => {
                 let client = self.clients[worker].remove(&txn).unwrap();
                 let session = client.session;
-                self.record(client, Outcome::Committed);
+                self.record(client, TxnOutcome::Committed);
                 let running: usize = self.clients.iter().map(BTreeMap::len).sum();
                 if self.committed + (running as u64) < self.setup.commits {
                     let txn = self.workers[worker].begin().unwrap();
                     self.begin(worker, txn, session);
                 }
             }
-            Event::Aborted(txn, start, cause) => {
+            WorkerEvent::Aborted(txn, start, cause) => {
                 let client = self.clients[worker].remove(&txn).unwrap();
                 if start != client.start {
                     self.found.broken.push("an abort changed the start timestamp".into());
                 }
                 self.judge_abort(start, cause);
                 let session = client.session;
-                self.record(client, Outcome::Aborted);
+                self.record(client, TxnOutcome::Aborted);
                 // A client that requested the abort starts another transaction.
                 let next = if cause == AbortCause::Requested {
                     self.workers[worker].begin()
@@ -419,8 +423,8 @@ impl Run<'_> {
         self.go_on(worker, client);
     }
 
-    fn record(&mut self, client: Client, outcome: Outcome) {
-        self.committed += u64::from(outcome == Outcome::Committed);
+    fn record(&mut self, client: Client, outcome: TxnOutcome) {
+        self.committed += u64::from(outcome == TxnOutcome::Committed);
         let (session, start, ops) = (client.session, client.begun_ns, client.ops);
         let txn = Txn { session, start, end: Some(self.network.now_ns()), outcome, ops };
         self.history.push(txn).unwrap();

@@ -4,7 +4,7 @@ use super::runner::{Found, Setup};
 use super::store_runner::run;
 use crate::traps::Trap;
 use crate::{
-    Answer, Mode, Owner, RowClient, RowWorker, StoreEvent, StoreKey, StoreLayout, StoreStats,
+    Mode, Owner, RowClient, RowWorker, StoreAnswer, StoreEvent, StoreKey, StoreLayout, StoreStats,
     StoreWorker,
 };
 use clearway_fabric::sim::{Network, SimConfig, SimRegion, SimWorker};
@@ -108,7 +108,7 @@ impl Pair {
     }
 
     /// Runs one operation in its own transaction. Returns its answer and the value found.
-    fn one(&mut self, store: usize, key: u64, operation: &str) -> (Answer, u64) {
+    fn one(&mut self, store: usize, key: u64, operation: &str) -> (StoreAnswer, u64) {
         let key = StoreKey::new(key).unwrap();
         let txn = self.stores[store].begin().unwrap();
         let started = match operation {
@@ -138,21 +138,21 @@ impl Pair {
 fn a_reused_row_does_not_answer_for_its_old_key() {
     for mode in Mode::PUBLISHED {
         let mut pair = Pair::new(mode, 1, 1);
-        assert_eq!(pair.one(0, 1, "insert"), (Answer::Absent, 101));
-        assert_eq!(pair.one(1, 1, "get"), (Answer::Present, 101));
-        assert_eq!(pair.one(0, 1, "delete").0, Answer::Present);
-        assert_eq!(pair.one(1, 1, "get"), (Answer::Absent, 0), "a deleted key");
+        assert_eq!(pair.one(0, 1, "insert"), (StoreAnswer::Absent, 101));
+        assert_eq!(pair.one(1, 1, "get"), (StoreAnswer::Present, 101));
+        assert_eq!(pair.one(0, 1, "delete").0, StoreAnswer::Present);
+        assert_eq!(pair.one(1, 1, "get"), (StoreAnswer::Absent, 0), "a deleted key");
         assert_eq!((pair.stats(1).stale, pair.stats(1).cached), (1, 0));
         // The row of key 1 now belongs to key 2; worker 1 has cached key 1 there again.
         pair.one(0, 1, "insert");
         pair.one(1, 1, "get");
         pair.one(0, 1, "delete");
-        assert_eq!(pair.one(0, 2, "insert"), (Answer::Absent, 102));
-        assert_eq!(pair.one(1, 1, "put"), (Answer::Absent, 0));
+        assert_eq!(pair.one(0, 2, "insert"), (StoreAnswer::Absent, 102));
+        assert_eq!(pair.one(1, 1, "put"), (StoreAnswer::Absent, 0));
         assert_eq!(pair.stats(1).stale, 2);
-        assert_eq!(pair.one(1, 2, "get"), (Answer::Present, 102));
-        assert_eq!(pair.one(1, 2, "put"), (Answer::Present, 202));
-        assert_eq!(pair.one(0, 2, "get"), (Answer::Present, 202));
+        assert_eq!(pair.one(1, 2, "get"), (StoreAnswer::Present, 102));
+        assert_eq!(pair.one(1, 2, "put"), (StoreAnswer::Present, 202));
+        assert_eq!(pair.one(0, 2, "get"), (StoreAnswer::Present, 202));
     }
 }
 
@@ -162,19 +162,19 @@ fn full_buckets_overflow_into_the_next() {
     let mut pair = Pair::new(Mode::PUBLISHED[1], 5, 2);
     let keys: Vec<u64> = (1..200).filter(|key| home(*key, 5) == 3).take(9).collect();
     for key in &keys[..8] {
-        assert_eq!(pair.one(0, *key, "insert").0, Answer::Absent);
-        assert_eq!(pair.one(0, *key, "insert").0, Answer::Present);
+        assert_eq!(pair.one(0, *key, "insert").0, StoreAnswer::Absent);
+        assert_eq!(pair.one(0, *key, "insert").0, StoreAnswer::Present);
     }
-    assert_eq!(pair.one(0, keys[8], "insert").0, Answer::NoRoom);
+    assert_eq!(pair.one(0, keys[8], "insert").0, StoreAnswer::NoRoom);
     for key in &keys[..8] {
-        assert_eq!(pair.one(1, *key, "get"), (Answer::Present, 100 + key));
+        assert_eq!(pair.one(1, *key, "get"), (StoreAnswer::Present, 100 + key));
     }
     // Room in the first bucket does not hide keys in later ones.
-    assert_eq!(pair.one(1, keys[0], "delete").0, Answer::Present);
-    assert_eq!(pair.one(0, keys[7], "insert").0, Answer::Present);
-    assert_eq!(pair.one(0, keys[8], "insert").0, Answer::Absent);
-    assert_eq!(pair.one(1, keys[0], "get").0, Answer::Absent);
-    assert_eq!(pair.one(1, keys[8], "get").0, Answer::Present);
+    assert_eq!(pair.one(1, keys[0], "delete").0, StoreAnswer::Present);
+    assert_eq!(pair.one(0, keys[7], "insert").0, StoreAnswer::Present);
+    assert_eq!(pair.one(0, keys[8], "insert").0, StoreAnswer::Absent);
+    assert_eq!(pair.one(1, keys[0], "get").0, StoreAnswer::Absent);
+    assert_eq!(pair.one(1, keys[8], "get").0, StoreAnswer::Present);
 }
 
 fn home(key: u64, buckets: u32) -> u32 {
@@ -207,16 +207,16 @@ fn transaction_sees_its_own_inserts_and_deletes() {
         assert_eq!(pair.wait(0), StoreEvent::Done(txn, key(number), answer));
     };
     pair.stores[0].delete(txn, key(1)).unwrap();
-    expect(&mut pair, 1, Answer::Present);
+    expect(&mut pair, 1, StoreAnswer::Present);
     pair.stores[0].get(txn, key(1), true).unwrap();
-    expect(&mut pair, 1, Answer::Absent);
+    expect(&mut pair, 1, StoreAnswer::Absent);
     pair.stores[0].insert(txn, key(1), &[5]).unwrap();
-    expect(&mut pair, 1, Answer::Absent);
+    expect(&mut pair, 1, StoreAnswer::Absent);
     pair.stores[0].get(txn, key(1), false).unwrap();
-    expect(&mut pair, 1, Answer::Present);
+    expect(&mut pair, 1, StoreAnswer::Present);
     pair.stores[0].abort(txn).unwrap();
     assert!(matches!(pair.wait(0), StoreEvent::Aborted(..)));
-    assert_eq!(pair.one(0, 1, "get"), (Answer::Present, 101));
+    assert_eq!(pair.one(0, 1, "get"), (StoreAnswer::Present, 101));
 }
 
 /// A mutual lock acquired for reading serves an update; a shared one becomes exclusive.
@@ -228,11 +228,11 @@ fn key_that_was_read_can_be_put() {
         let key = StoreKey::new(1).unwrap();
         let txn = pair.stores[0].begin().unwrap();
         pair.stores[0].get(txn, key, false).unwrap();
-        assert_eq!(pair.wait(0), StoreEvent::Done(txn, key, Answer::Present));
+        assert_eq!(pair.wait(0), StoreEvent::Done(txn, key, StoreAnswer::Present));
         pair.stores[0].put(txn, key, &[9]).unwrap();
-        assert_eq!(pair.wait(0), StoreEvent::Done(txn, key, Answer::Present));
+        assert_eq!(pair.wait(0), StoreEvent::Done(txn, key, StoreAnswer::Present));
         pair.stores[0].commit(txn).unwrap();
         assert_eq!(pair.wait(0), StoreEvent::Committed(txn));
-        assert_eq!(pair.one(1, 1, "get"), (Answer::Present, 9));
+        assert_eq!(pair.one(1, 1, "get"), (StoreAnswer::Present, 9));
     }
 }

@@ -6,14 +6,15 @@
 //! the bucket's last change.
 
 use super::runner::{Found, Setup, SimServer, advance, message_worker, servers};
-use crate::{
-    Answer, RowClient, RowWorker, StartTimestamp, StoreEvent, StoreKey, StoreLayout, StoreStats,
-};
 use crate::{Owner, RowId, StoreWorker, TxnHandle};
+use crate::{
+    RowClient, RowWorker, StartTimestamp, StoreAnswer, StoreEvent, StoreKey, StoreLayout,
+    StoreStats,
+};
 use clearway_env::SeededEntropy;
 use clearway_fabric::sim::{Network, SimRegion};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
-use clearway_history::{CheckOptions, History, Op, Outcome, Txn};
+use clearway_history::{CheckerOptions, History, Op, Txn, TxnOutcome};
 use std::collections::BTreeMap;
 
 /// Words of a value. All of them are equal, so that a torn value is visible.
@@ -218,7 +219,7 @@ impl<R: RowClient> Run<R> {
             StoreEvent::Committed(txn) => {
                 let client = self.clients[worker].remove(&txn).unwrap();
                 let session = client.session;
-                self.record(client, Outcome::Committed);
+                self.record(client, TxnOutcome::Committed);
                 let running: usize = self.clients.iter().map(BTreeMap::len).sum();
                 if self.committed + (running as u64) < self.setup.commits {
                     let txn = self.workers[worker].begin().unwrap();
@@ -229,7 +230,7 @@ impl<R: RowClient> Run<R> {
                 let client = self.clients[worker].remove(&txn).unwrap();
                 assert_eq!(start, client.start);
                 let session = client.session;
-                self.record(client, Outcome::Aborted);
+                self.record(client, TxnOutcome::Aborted);
                 let next = self.workers[worker].restart(start).unwrap();
                 self.begin(worker, next, session);
             }
@@ -282,7 +283,7 @@ impl<R: RowClient> Run<R> {
         }
     }
 
-    fn done(&mut self, worker: usize, txn: TxnHandle, key: StoreKey, answer: Answer) {
+    fn done(&mut self, worker: usize, txn: TxnHandle, key: StoreKey, answer: StoreAnswer) {
         let mut client = self.clients[worker].remove(&txn).unwrap();
         let &(planned, wish) = client.plan.last().unwrap();
         assert_eq!(planned, key);
@@ -295,15 +296,15 @@ impl<R: RowClient> Run<R> {
             }
         };
         let mut value = [0; VALUE];
-        if looks && answer == Answer::Present {
+        if looks && answer == StoreAnswer::Present {
             assert!(self.workers[worker].value(txn, key, &mut value));
             if value[0] != value[1] || value[0] == 0 {
                 self.found.broken.push(format!("torn value of {key}: {value:?}"));
             }
             client.ops.push(Op::Read { key: register, value: Some(value[0]) });
         } else if changes
-            && matches!(wish, Wish::Insert { .. }) == (answer == Answer::Absent)
-            && answer != Answer::NoRoom
+            && matches!(wish, Wish::Insert { .. }) == (answer == StoreAnswer::Absent)
+            && answer != StoreAnswer::NoRoom
         {
             match wish {
                 Wish::Delete => {
@@ -318,13 +319,13 @@ impl<R: RowClient> Run<R> {
             }
         }
         let changed_index = changes && !matches!(wish, Wish::Put);
-        if answer != Answer::Present || changed_index {
+        if answer != StoreAnswer::Present || changed_index {
             self.record_buckets(worker, txn, key, &mut client);
         }
         // A key is changed or deleted only if it was found, and inserted only if it was not.
         client.looked = looks
             && matches!(
-                (wish, answer == Answer::Present),
+                (wish, answer == StoreAnswer::Present),
                 (Wish::Put | Wish::Delete, true) | (Wish::Insert { .. }, false)
             );
         if !client.looked {
@@ -366,10 +367,10 @@ impl<R: RowClient> Run<R> {
         }
     }
 
-    fn record(&mut self, client: Client, outcome: Outcome) {
-        self.committed += u64::from(outcome == Outcome::Committed);
+    fn record(&mut self, client: Client, outcome: TxnOutcome) {
+        self.committed += u64::from(outcome == TxnOutcome::Committed);
         let (session, start, ops) = (client.session, client.begun_ns, client.ops);
-        let end = (outcome != Outcome::Unknown).then(|| self.network.now_ns());
+        let end = (outcome != TxnOutcome::Unknown).then(|| self.network.now_ns());
         let txn = Txn { session, start, end, outcome, ops };
         self.history.push(txn).unwrap();
     }
@@ -382,7 +383,7 @@ impl<R: RowClient> Run<R> {
     /// Records the running transactions of a dead worker.
     pub fn record_death(&mut self, worker: usize) {
         for (_, client) in std::mem::take(&mut self.clients[worker]) {
-            let outcome = if client.commits { Outcome::Unknown } else { Outcome::Aborted };
+            let outcome = if client.commits { TxnOutcome::Unknown } else { TxnOutcome::Aborted };
             self.record(client, outcome);
         }
     }
@@ -392,7 +393,7 @@ impl<R: RowClient> Run<R> {
         if self.found.broken.is_empty() {
             self.check_regions(regions);
         }
-        self.found.checked = self.history.check(&CheckOptions::default());
+        self.found.checked = self.history.check(&CheckerOptions::default());
     }
 
     /// Verifies after all transactions have ended that all locks are free and index and rows agree.

@@ -1,9 +1,9 @@
 //! Clients on their own threads, in real time: for fabrics without a simulation.
 
 use super::PAYLOAD;
-use crate::{Event, RemoteError, RowClient, RowId};
+use crate::{RemoteError, RowClient, RowId, WorkerEvent};
 use clearway_env::SeededEntropy;
-use clearway_history::{CheckOptions, History, Op, Outcome, Report, Txn};
+use clearway_history::{CheckerOptions, History, HistoryReport, Op, Txn, TxnOutcome};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -68,7 +68,7 @@ pub fn work<C: RowClient>(
                 }
             }
             match events.pop() {
-                Some(Event::Locked(_, row)) => {
+                Some(WorkerEvent::Locked(_, row)) => {
                     let mut payload = [0; PAYLOAD];
                     client.payload(txn, row, &mut payload);
                     assert!(
@@ -85,15 +85,15 @@ pub fn work<C: RowClient>(
                     ops.push((row, Some(payload[0]), written));
                     plan.pop();
                 }
-                Some(Event::Committed(_)) => break Outcome::Committed,
-                Some(Event::Aborted(_, kept, _)) => {
+                Some(WorkerEvent::Committed(_)) => break TxnOutcome::Committed,
+                Some(WorkerEvent::Aborted(_, kept, _)) => {
                     start = Some(kept);
-                    break Outcome::Aborted;
+                    break TxnOutcome::Aborted;
                 }
                 other => panic!("{other:?}"),
             }
         };
-        if outcome == Outcome::Committed {
+        if outcome == TxnOutcome::Committed {
             (start, committed) = (None, committed + 1);
         }
         let txn = Txn { session, start: begun, end: Some(shared.now()), outcome, ops: Vec::new() };
@@ -103,7 +103,7 @@ pub fn work<C: RowClient>(
 }
 
 /// Checks the records of all clients.
-pub fn check(records: Vec<Record>) -> Report {
+pub fn check(records: Vec<Record>) -> HistoryReport {
     let mut history = History::new();
     let mut keys = BTreeMap::new();
     for (mut txn, ops) in records {
@@ -115,5 +115,5 @@ pub fn check(records: Vec<Record>) -> Report {
         }
         history.push(txn).unwrap();
     }
-    history.check(&CheckOptions::default())
+    history.check(&CheckerOptions::default())
 }

@@ -1,14 +1,14 @@
 //! Verbs and rounds of a transaction without conflicts.
 
 use crate::{
-    Buckets, Event, LockKind, LogLayout, Mode, Owner, Phase, Protocol, RowClient, RowId, RowWorker,
-    Stats, Table, WorkerLimits,
+    Buckets, LockKind, LogLayout, Mode, Owner, Phase, Protocol, RemoteStats, RowClient, RowId,
+    RowWorker, Table, WorkerEvent, WorkerLimits,
 };
 use clearway_fabric::sim::{Network, SimConfig};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
 
 /// Runs one transaction alone. It updates the first rows and reads the others.
-fn count(mode: Mode, updates: u32, reads: u32) -> Stats {
+fn count(mode: Mode, updates: u32, reads: u32) -> RemoteStats {
     let network = Network::new(1, SimConfig::default());
     let (owner, user) = (network.add_node(), network.add_node());
     let region = owner.register(Table::region_words(mode, 2, 20)).unwrap();
@@ -34,7 +34,7 @@ fn count(mode: Mode, updates: u32, reads: u32) -> Stats {
             network.advance().unwrap();
             worker.poll(&mut events).unwrap();
         }
-        assert_eq!(events, [Event::Locked(txn, row)]);
+        assert_eq!(events, [WorkerEvent::Locked(txn, row)]);
         if index < updates {
             worker.set(txn, row, &[1, 2]);
         }
@@ -45,11 +45,11 @@ fn count(mode: Mode, updates: u32, reads: u32) -> Stats {
         network.advance().unwrap();
         worker.poll(&mut events).unwrap();
     }
-    assert_eq!(events, [Event::Committed(txn)]);
+    assert_eq!(events, [WorkerEvent::Committed(txn)]);
     *worker.stats()
 }
 
-fn sum(stats: &Stats) -> (u64, u64) {
+fn sum(stats: &RemoteStats) -> (u64, u64) {
     let (lock, commit) = (stats.phase(Phase::Lock), stats.phase(Phase::Commit));
     assert_eq!(stats.phase(Phase::Abort), crate::PhaseCount::default());
     (lock.verbs + commit.verbs, lock.rounds + commit.rounds)

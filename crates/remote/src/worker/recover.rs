@@ -1,6 +1,6 @@
 //! A worker's part in recovery: see [`crate::recovery`].
 
-use super::{Event, RowWorker, State, WorkerLimits};
+use super::{RowWorker, State, WorkerEvent, WorkerLimits};
 use crate::access::{Access, Held, Interrupted};
 use crate::mailbox::{Connected, Mailbox};
 use crate::mode::MAX_READERS;
@@ -130,7 +130,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
                 Some(Interrupted::Release) => {
                     of_row.held = Held::Not;
                     let row = of_row.row;
-                    self.events.push_back(Event::Released(self.txns[txn].handle, row));
+                    self.events.push_back(WorkerEvent::Released(self.txns[txn].handle, row));
                 }
             }
         }

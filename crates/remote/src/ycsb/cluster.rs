@@ -2,11 +2,11 @@
 
 use super::model::{Action, Model, ModelLink};
 use super::windows::Windows;
-use super::{MAX_VIRTUAL_NS, MAX_WARM_UP_NS, Outcome, PAYLOAD_WORDS, Plans, RunError, Setup};
-use crate::{Event, MessageServer, RowClient, RowId, StartTimestamp, Table, TxnHandle};
+use super::{MAX_VIRTUAL_NS, MAX_WARM_UP_NS, PAYLOAD_WORDS, Plans, RunError, Setup, YcsbOutcome};
+use crate::{MessageServer, RowClient, RowId, StartTimestamp, Table, TxnHandle, WorkerEvent};
 use clearway_env::SeededEntropy;
 use clearway_fabric::Region;
-use clearway_fabric::sim::{Network, SimRegion, Step};
+use clearway_fabric::sim::{Network, SimRegion, SimStep};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -100,7 +100,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    pub fn run(mut self, table: &Table, regions: &[SimRegion]) -> Result<Outcome, RunError> {
+    pub fn run(mut self, table: &Table, regions: &[SimRegion]) -> Result<YcsbOutcome, RunError> {
         for client in (0..self.setup.in_flight).rev() {
             (0..self.workers.len())
                 .rev()
@@ -110,17 +110,17 @@ impl<'a> Cluster<'a> {
         while let Some(step) = self.network.advance() {
             self.windows.advance(self.network.now_ns());
             match step {
-                Step::Worker(address) => {
+                SimStep::Worker(address) => {
                     let worker =
                         address.node.0 as usize * self.setup.workers + address.port as usize;
                     let done_ns = self.model.borrow_mut().work(worker, self.setup.costs.verb_ns);
                     self.model.borrow_mut().at(done_ns, Action::Poll(worker));
                 }
-                Step::Timer(token) => self.act(token)?,
+                SimStep::Timer(token) => self.act(token)?,
             }
         }
         self.verify(table, regions)?;
-        let mut outcome = Outcome { remote_rows: self.remote_rows, ..Outcome::default() };
+        let mut outcome = YcsbOutcome { remote_rows: self.remote_rows, ..YcsbOutcome::default() };
         self.workers.iter().for_each(|worker| outcome.stats.add(worker.stats()));
         let (before, from_ns) = self.warmed_up.unwrap_or((self.commits, 0));
         let measured = (self.commits - before).min(self.setup.commits);
@@ -276,23 +276,23 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    fn handle(&mut self, worker: usize, event: Event) -> Result<(), RunError> {
+    fn handle(&mut self, worker: usize, event: WorkerEvent) -> Result<(), RunError> {
         match event {
-            Event::Peeked(txn, _) => {
+            WorkerEvent::Peeked(txn, _) => {
                 let client = &self.clients[worker][self.running[&(worker, txn)]];
                 let (row, update) = client.plan[client.done];
                 self.workers[worker].get(txn, row, update)?;
             }
-            Event::Locked(txn, row) => self.locked(worker, txn, row),
-            Event::Released(..) => unreachable!("no client requests it"),
-            Event::Committed(txn) => {
+            WorkerEvent::Locked(txn, row) => self.locked(worker, txn, row),
+            WorkerEvent::Released(..) => unreachable!("no client requests it"),
+            WorkerEvent::Committed(txn) => {
                 let client = self.ended(worker, txn);
                 self.committed(worker, client);
                 self.fresh_of(worker).push((worker, client));
                 let queue = self.model.borrow().queue(worker);
                 self.look_for_idle(queue);
             }
-            Event::Aborted(txn, start, _) => {
+            WorkerEvent::Aborted(txn, start, _) => {
                 let client = self.ended(worker, txn);
                 let of_client = &mut self.clients[worker][client];
                 (of_client.done, of_client.start) = (0, Some(start));

@@ -31,8 +31,8 @@ pub use plans::Plans;
 pub use windows::{FIRST_NS, TOLERANCE, WINDOWS};
 
 use crate::{
-    Buckets, LogLayout, Mailbox, MessageServer, MessageWorker, Mode, Owner, RemoteError, RowClient,
-    RowWorker, Stats, Table, WorkerLimits,
+    Buckets, LogLayout, Mailbox, MessageServer, MessageWorker, Mode, Owner, RemoteError,
+    RemoteStats, RowClient, RowWorker, Table, WorkerLimits,
 };
 use clearway_fabric::sim::{Network, SimNode, SimRegion};
 use clearway_fabric::{Fabric, Region as _, WorkerAddr};
@@ -153,7 +153,7 @@ impl Setup {
 
 /// The result of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub struct YcsbOutcome {
     /// Commits per second after the warm-up.
     pub rate: f64,
     /// With [`Setup::until_stationary`]: the rate in each window, 0 after the end.
@@ -161,14 +161,14 @@ pub struct Outcome {
     /// With [`Setup::until_stationary`]: the last two windows have the same rate.
     pub is_stationary: bool,
     /// All counts, including those of the warm-up and of the end.
-    pub stats: Stats,
+    pub stats: RemoteStats,
     /// Mean time from a transaction's first start to its commit.
     pub latency_ns: f64,
     /// Lock requests for rows of other nodes.
     pub remote_rows: u64,
 }
 
-impl Outcome {
+impl YcsbOutcome {
     /// Returns aborts as a share of all commits and aborts.
     pub fn abort_rate(&self) -> f64 {
         self.stats.aborts as f64 / (self.stats.aborts + self.stats.commits).max(1) as f64
@@ -210,7 +210,7 @@ impl From<RemoteError> for RunError {
 ///
 /// # Errors
 /// Returns a [`RunError`] for a bug of the protocols or of the simulation.
-pub fn run(setup: &Setup) -> Result<Outcome, RunError> {
+pub fn run(setup: &Setup) -> Result<YcsbOutcome, RunError> {
     let network = Network::new(setup.seed, setup.costs.network());
     let nodes: Vec<SimNode> = (0..setup.nodes).map(|_| network.add_node()).collect();
     let address = |node: &SimNode| WorkerAddr { node: node.node(), port: PORT };

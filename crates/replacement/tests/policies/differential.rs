@@ -4,7 +4,7 @@
 use crate::cache::{misses, page};
 use crate::models;
 use clearway_replacement::{Policy, PolicyKind, Probe};
-use clearway_traces::{Rng, Trace, generate, load};
+use clearway_traces::{Trace, TraceRng, generate, load};
 use clearway_types::{FrameId, PageId};
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ struct Pair {
     model: Box<dyn Policy>,
     page_of: Vec<Option<u32>>,
     frame_of: HashMap<u32, FrameId>,
-    rng: Rng,
+    rng: TraceRng,
 }
 
 impl Pair {
@@ -36,7 +36,7 @@ impl Pair {
             model: models::build(kind, frames),
             page_of: vec![None; frames as usize],
             frame_of: HashMap::new(),
-            rng: Rng::new(seed),
+            rng: TraceRng::new(seed),
         }
     }
 
@@ -83,7 +83,7 @@ impl Pair {
         };
         let answers = self.rng.next();
         let ask = |policy: &mut dyn Policy| {
-            let (mut rng, mut proposed) = (Rng::new(answers), Vec::new());
+            let (mut rng, mut proposed) = (TraceRng::new(answers), Vec::new());
             let victim = policy.evict(incoming, &mut |frame| {
                 proposed.push(frame);
                 match rng.below(1000) {

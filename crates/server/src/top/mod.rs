@@ -11,7 +11,7 @@ mod terminal;
 mod view;
 
 use crate::client::{Client, Reply};
-use crate::exit::{ExitCode, Failure};
+use crate::exit::{ExitCode, ExitFailure};
 use blocked::Blocked;
 use clap::Args;
 use clearway_types::{SqlError, SqlState};
@@ -65,22 +65,22 @@ fn interval(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// The server cannot be reached, is not Clearway, or closed the connection.
-pub fn top(flags: &TopFlags) -> Result<(), Failure> {
+pub fn top(flags: &TopFlags) -> Result<(), ExitFailure> {
     let mut server = Server::reach(flags)?;
     let stop = signals()
-        .map_err(|e| Failure::new(ExitCode::Other, format!("cannot handle signals: {e}")))?;
+        .map_err(|e| ExitFailure::new(ExitCode::Other, format!("cannot handle signals: {e}")))?;
     if flags.once || !io::stdout().is_terminal() {
         return once(&mut server, flags, &stop);
     }
     let mut terminal = Terminal::enter(colours())
-        .map_err(|e| Failure::new(ExitCode::Other, format!("the terminal: {e}")))?;
+        .map_err(|e| ExitFailure::new(ExitCode::Other, format!("the terminal: {e}")))?;
     // The terminal is restored before anything else is printed.
     let result = watch(&mut server, flags, &stop, &mut terminal);
     drop(terminal);
     result
 }
 
-fn once(server: &mut Server, flags: &TopFlags, stop: &AtomicBool) -> Result<(), Failure> {
+fn once(server: &mut Server, flags: &TopFlags, stop: &AtomicBool) -> Result<(), ExitFailure> {
     let before = server.sample()?;
     let until = Instant::now() + flags.interval;
     while let Some(left) = left(until) {
@@ -96,7 +96,7 @@ fn once(server: &mut Server, flags: &TopFlags, stop: &AtomicBool) -> Result<(), 
     let text: String = rows.iter().map(|row| format!("{}\n", row.text.trim_end())).collect();
     match io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(ExitCode::Other, format!("output: {e}")))
+            Err(ExitFailure::new(ExitCode::Other, format!("output: {e}")))
         }
         _ => Ok(()),
     }
@@ -107,8 +107,8 @@ fn watch(
     flags: &TopFlags,
     stop: &AtomicBool,
     terminal: &mut Terminal,
-) -> Result<(), Failure> {
-    let lost = |e| Failure::new(ExitCode::Other, format!("the terminal: {e}"));
+) -> Result<(), ExitFailure> {
+    let lost = |e| ExitFailure::new(ExitCode::Other, format!("the terminal: {e}"));
     let mut before = server.sample()?;
     let first = format!("{}: the first figures appear after {:?}", server.name, flags.interval);
     let mut rows = vec![Row { text: first, style: Style::Plain }];
@@ -164,7 +164,7 @@ struct Server {
 }
 
 impl Server {
-    fn reach(flags: &TopFlags) -> Result<Self, Failure> {
+    fn reach(flags: &TopFlags) -> Result<Self, ExitFailure> {
         let (name, stream) = match &flags.unix_socket {
             None => (flags.connect.clone(), tcp(&flags.connect)),
             Some(dir) => (dir.display().to_string(), unix(dir)),
@@ -174,31 +174,31 @@ impl Server {
             Err(e) => {
                 let hint = "Is the server running? Give its address with --connect ADDR or --unix-socket DIR.";
                 let message = format!("no server answers at {name}: {e}");
-                Err(Failure { hint: Some(hint), ..Failure::new(ExitCode::Other, message) })
+                Err(ExitFailure { hint: Some(hint), ..ExitFailure::new(ExitCode::Other, message) })
             }
         }
     }
 
-    fn sample(&mut self) -> Result<Sample, Failure> {
+    fn sample(&mut self) -> Result<Sample, ExitFailure> {
         let activity = self.rows(sample::ACTIVITY)?;
         let contention = self.rows(sample::CONTENTION)?;
         let latency = self.rows(sample::LATENCY)?;
         Sample::read(&activity, &contention, &latency).ok_or_else(|| self.malformed())
     }
 
-    fn blocked(&mut self) -> Result<Blocked, Failure> {
+    fn blocked(&mut self) -> Result<Blocked, ExitFailure> {
         let locks = self.rows(blocked::LOCKS)?;
         // Usually no session waits, and the second query is not needed.
         let states = if locks.is_empty() { Vec::new() } else { self.rows(blocked::STATES)? };
         Blocked::read(&locks, &states).ok_or_else(|| self.malformed())
     }
 
-    fn malformed(&self) -> Failure {
+    fn malformed(&self) -> ExitFailure {
         let message = format!("the server at {} sent a malformed answer", self.name);
-        Failure::new(ExitCode::Other, message)
+        ExitFailure::new(ExitCode::Other, message)
     }
 
-    fn rows(&mut self, sql: &str) -> Result<Vec<Vec<String>>, Failure> {
+    fn rows(&mut self, sql: &str) -> Result<Vec<Vec<String>>, ExitFailure> {
         let mut rows = Vec::new();
         let answer = self.client.run(sql, &mut |reply| {
             if let Reply::Row(row) = reply {
@@ -210,18 +210,18 @@ impl Server {
             Ok(Err(e)) => Err(self.refused(&e)),
             Err(e) => {
                 let message = format!("lost the connection to the server at {}: {e}", self.name);
-                Err(Failure::new(ExitCode::Other, message))
+                Err(ExitFailure::new(ExitCode::Other, message))
             }
         }
     }
 
-    fn refused(&self, error: &SqlError) -> Failure {
+    fn refused(&self, error: &SqlError) -> ExitFailure {
         let foreign =
             [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_SCHEMA].contains(&error.state());
         let message = format!("the server at {} reported an error: {error}", self.name);
         let hint =
             foreign.then_some("It is not Clearway, or an older release that lacks a system view.");
-        Failure { hint, ..Failure::new(ExitCode::Other, message) }
+        ExitFailure { hint, ..ExitFailure::new(ExitCode::Other, message) }
     }
 }
 

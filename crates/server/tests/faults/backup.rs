@@ -3,7 +3,7 @@
 use crate::exits::{refused, started};
 use crate::place::{LIMIT, Place, binary, run};
 use clearway_harness::Endpoint;
-use clearway_harness::client::{Client, QueryError};
+use clearway_harness::client::{PgClient, QueryError};
 use clearway_harness::process::{Finished, Running};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const ACCOUNTS: i64 = 50;
 
-fn client(server: &Running) -> Client {
+fn client(server: &Running) -> PgClient {
     let line = server.output().lines().find(|line| line.contains("listens on")).unwrap();
     let address = line.split("listens on ").nth(1).unwrap().split([' ', ':']).nth(1).unwrap();
-    Client::connect(&Endpoint::loopback(address.parse().unwrap()), LIMIT).unwrap()
+    PgClient::connect(&Endpoint::loopback(address.parse().unwrap()), LIMIT).unwrap()
 }
 
 fn backup(dir: &Path, target: &Path) -> Command {
@@ -44,7 +44,7 @@ fn stop(server: Running) {
     assert_eq!(done.status.code(), Some(0), "{}", done.output);
 }
 
-fn fill(client: &mut Client) {
+fn fill(client: &mut PgClient) {
     for table in ["a", "b"] {
         client.query(&format!("create table {table} (id int primary key, v int8)")).unwrap();
         client
@@ -58,7 +58,7 @@ fn fill(client: &mut Client) {
 
 /// Adds the same value to a row of each of two tables and to the history, in one transaction, until
 /// `stop` is set.
-fn add(mut client: Client, writer: i64, stop: &AtomicBool) {
+fn add(mut client: PgClient, writer: i64, stop: &AtomicBool) {
     let mut n = 0;
     // Relaxed: a stop flag that orders nothing.
     while !stop.load(Ordering::Relaxed) {
@@ -81,7 +81,7 @@ fn add(mut client: Client, writer: i64, stop: &AtomicBool) {
 }
 
 /// Checks that the three sums agree; returns the number of rows in the history.
-fn consistent(client: &mut Client) -> i64 {
+fn consistent(client: &mut PgClient) -> i64 {
     let sums = ["a", "b", "h"]
         .map(|t| client.number(&format!("select coalesce(sum(v), 0) from {t}")).unwrap());
     assert!(sums[0] == sums[1] && sums[1] == sums[2], "{sums:?}");

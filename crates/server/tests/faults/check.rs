@@ -3,8 +3,8 @@
 use crate::exits::{refused, serve};
 use crate::pack;
 use crate::place::{LIMIT, Place, binary, run};
-use clearway_harness::client::{Client, QueryError};
-use clearway_harness::server::{Kind, Server};
+use clearway_harness::client::{PgClient, QueryError};
+use clearway_harness::server::{Kind, PrivateServer};
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -27,18 +27,18 @@ pub fn kind() -> Kind {
     Kind::Clearway { binary: binary().to_owned(), args }
 }
 
-pub fn connect(server: &Server) -> Client {
-    Client::connect(server.endpoint(), LIMIT).unwrap()
+pub fn connect(server: &PrivateServer) -> PgClient {
+    PgClient::connect(server.endpoint(), LIMIT).unwrap()
 }
 
 /// Completes the checkpoint that a server makes shortly after its start. The next one comes when it
 /// stops, so later changes are only in the log.
-fn checkpoint(client: &mut Client) {
+fn checkpoint(client: &mut PgClient) {
     client.query("CHECKPOINT").unwrap();
 }
 
 /// Creates a directory with two tables and indexes; returns its running server.
-pub fn filled(data: &Path) -> Server {
+pub fn filled(data: &Path) -> PrivateServer {
     let server = kind().start(data).unwrap();
     let mut client = connect(&server);
     checkpoint(&mut client);

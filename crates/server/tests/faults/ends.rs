@@ -3,13 +3,13 @@
 use crate::place::LIMIT;
 use crate::world::{connect, start};
 use clearway_env::{MemDisk, OpKind, OsClock};
-use clearway_harness::client::{Client, QueryError, data_row, field};
+use clearway_harness::client::{PgClient, QueryError, data_row, field};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
 /// Waits until this condition holds for the session's row in `clearway.sessions`.
-fn waits_for(observer: &mut Client, pid: i64, what: &str) {
+fn waits_for(observer: &mut PgClient, pid: i64, what: &str) {
     let began = Instant::now();
     let sql = format!("select count(*) from clearway.sessions where pid = {pid} and {what}");
     while observer.number(&sql) != Ok(1) {

@@ -3,8 +3,8 @@
 
 use crate::place::{LIMIT, Place, binary};
 use clearway_harness::Endpoint;
-use clearway_harness::client::{Client, QueryError};
-use clearway_harness::server::{Kind, Server};
+use clearway_harness::client::{PgClient, QueryError};
+use clearway_harness::server::{Kind, PrivateServer};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ const WRITERS: u64 = 4;
 /// Rows per transaction, for writers that use transactions.
 const ROWS: u64 = 40;
 
-fn start(place: &Place) -> Server {
+fn start(place: &Place) -> PrivateServer {
     let args =
         ["--partitions", "2", "--workers", "2", "--buffer-pool", "2MiB", "--log-segment", "1MiB"];
     let more = ["--log-buffer", "1MiB", "--checkpoint-interval-s", "1", "--log-filter", "info"];
@@ -24,8 +24,8 @@ fn start(place: &Place) -> Server {
     Kind::Clearway { binary: binary().to_owned(), args }.start(&place.data()).unwrap()
 }
 
-fn connect(server: &Server) -> Client {
-    Client::connect(server.endpoint(), LIMIT).unwrap()
+fn connect(server: &PrivateServer) -> PgClient {
+    PgClient::connect(server.endpoint(), LIMIT).unwrap()
 }
 
 /// Fills `bytes` of a file system.
@@ -61,7 +61,7 @@ impl Observed {
 /// Inserts rows until told to stop: one at a time, or in transactions. Ends when the server is
 /// gone.
 fn write(endpoint: &Endpoint, observed: &Observed, writer: u64) {
-    let Ok(mut client) = Client::connect(endpoint, LIMIT) else { return };
+    let Ok(mut client) = PgClient::connect(endpoint, LIMIT) else { return };
     let at = writer as usize;
     for round in 0.. {
         if observed.stop.load(Relaxed) {
@@ -98,13 +98,13 @@ fn write(endpoint: &Endpoint, observed: &Observed, writer: u64) {
     }
 }
 
-fn ids(client: &mut Client) -> BTreeSet<u64> {
+fn ids(client: &mut PgClient) -> BTreeSet<u64> {
     let rows = client.query("select id from t").unwrap().rows;
     rows.into_iter().map(|row| row[0].clone().unwrap().parse().unwrap()).collect()
 }
 
 /// Checks that all acknowledged rows exist, and of each transaction all rows or none.
-fn check(server: &Server, observed: &Observed) {
+fn check(server: &PrivateServer, observed: &Observed) {
     // Copied first, because writers may continue during the query.
     let acknowledged = observed.acknowledged.lock().unwrap().clone();
     let found = ids(&mut connect(server));
@@ -121,7 +121,7 @@ fn check(server: &Server, observed: &Observed) {
 
 /// Fills the file system under load. While it is full, `then` ends the server or frees space.
 /// Checks the rows before and after a restart.
-fn fill(name: &str, then: impl FnOnce(&Place, Server, &Observed) -> Server) {
+fn fill(name: &str, then: impl FnOnce(&Place, PrivateServer, &Observed) -> PrivateServer) {
     let Some(place) = Place::mount(name, "size=24m") else { return };
     ballast(&place.path().join("ballast"), 10 << 20);
     let server = start(&place);
@@ -186,7 +186,7 @@ fn crash_on_a_full_file_system_loses_nothing() {
 }
 
 /// Runs statements until one fails for lack of space; returns the error's message.
-fn until_refused(client: &mut Client, mut statement: impl FnMut(u64) -> String) -> String {
+fn until_refused(client: &mut PgClient, mut statement: impl FnMut(u64) -> String) -> String {
     for i in 0..200_000 {
         match client.query(&statement(i)) {
             Ok(_) => {}
@@ -202,7 +202,7 @@ fn update(i: u64) -> String {
 }
 
 /// Keeps trying until the statement succeeds.
-fn until_written(client: &mut Client, statement: &str) {
+fn until_written(client: &mut PgClient, statement: &str) {
     let began = Instant::now();
     while let Err(error) = client.query(statement) {
         assert!(matches!(&error, QueryError::Sql { code, .. } if code == "53100"), "{error}");

@@ -3,7 +3,7 @@
 use crate::place::LIMIT;
 use crate::world::{connect, start};
 use clearway_env::{MemDisk, OpKind, OsClock};
-use clearway_harness::client::{Answer, Client, QueryError};
+use clearway_harness::client::{Answer, PgClient, QueryError};
 use clearway_server::Server;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -63,7 +63,7 @@ type Reply = (usize, Result<Answer, QueryError>);
 
 /// Sends the statement; its reply goes to `replies`.
 fn ask(server: &Server, number: usize, probe: &Probe, replies: &Sender<Reply>) {
-    let mut client: Client = connect(server);
+    let mut client: PgClient = connect(server);
     for sql in probe.before {
         // Replied to at once, even if it fails.
         drop(client.query(sql));
@@ -77,7 +77,7 @@ fn ask(server: &Server, number: usize, probe: &Probe, replies: &Sender<Reply>) {
 
 /// Waits until this number of sessions have their replies held.
 fn wait_for_held(
-    observer: &mut Client,
+    observer: &mut PgClient,
     sessions: usize,
     replies: &Receiver<Reply>,
     probes: &[Probe],

@@ -4,12 +4,12 @@
 use crate::check::connect;
 use crate::place::{LIMIT, Place, binary};
 use clearway_harness::client::startup;
-use clearway_harness::server::{Kind, Server};
+use clearway_harness::server::{Kind, PrivateServer};
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
-fn start(data: &Path, query_memory: &str) -> Server {
+fn start(data: &Path, query_memory: &str) -> PrivateServer {
     let args =
         ["--partitions", "4", "--workers", "1", "--buffer-pool", "32MiB", "--log-filter", "warn"];
     let args =
@@ -77,7 +77,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn connect(server: &Server) -> Self {
+    fn connect(server: &PrivateServer) -> Self {
         let endpoint = server.endpoint();
         let mut stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -114,7 +114,7 @@ impl Reader {
 }
 
 /// The process's peak memory since the last call, in bytes.
-fn peak(server: &Server) -> u64 {
+fn peak(server: &PrivateServer) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     std::fs::write(format!("/proc/{}/clear_refs", server.id()), "5").unwrap();

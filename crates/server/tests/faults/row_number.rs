@@ -10,11 +10,11 @@
 use crate::check::{check, connect};
 use crate::pack;
 use crate::place::{Place, binary, run};
-use clearway_harness::client::Client;
-use clearway_harness::server::{Kind, Server};
+use clearway_harness::client::PgClient;
+use clearway_harness::server::{Kind, PrivateServer};
 use std::path::Path;
 
-fn start(data: &Path) -> Server {
+fn start(data: &Path) -> PrivateServer {
     let args =
         ["--partitions", "1", "--workers", "1", "--buffer-pool", "8MiB", "--log-segment", "1MiB"];
     let more = ["--log-buffer", "1MiB", "--checkpoint-interval-s", "3600", "--log-filter", "warn"];
@@ -22,7 +22,7 @@ fn start(data: &Path) -> Server {
     Kind::Clearway { binary: binary().to_owned(), args }.start(data).unwrap()
 }
 
-fn execute(client: &mut Client, statements: &[&str]) {
+fn execute(client: &mut PgClient, statements: &[&str]) {
     for sql in statements {
         client.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
@@ -30,7 +30,7 @@ fn execute(client: &mut Client, statements: &[&str]) {
 
 /// Inserts rows 1 to 5, restarts, deletes rows 4 and 5 in a block that stays open, and inserts rows
 /// 6 to 8 in other sessions.
-fn delete_and_insert(data: &Path) -> (Server, Client) {
+fn delete_and_insert(data: &Path) -> (PrivateServer, PgClient) {
     let server = start(data);
     execute(
         &mut connect(&server),
@@ -59,7 +59,7 @@ fn delete_and_insert(data: &Path) -> (Server, Client) {
 }
 
 /// Finds all eight rows, by the table and by each index.
-fn verify(server: &Server) {
+fn verify(server: &PrivateServer) {
     let mut client = connect(server);
     assert_eq!(client.number("SELECT count(*) FROM h WHERE v = 'row ' || u").unwrap(), 8);
     for row in 1..=8 {
@@ -69,7 +69,7 @@ fn verify(server: &Server) {
     }
 }
 
-fn stop_and_check(server: Server, data: &Path) {
+fn stop_and_check(server: PrivateServer, data: &Path) {
     server.stop().unwrap();
     let done = run(&mut check(data));
     assert_eq!(done.status.code(), Some(0), "{}", done.output);

@@ -3,7 +3,7 @@
 
 use crate::place::{LIMIT, Place, binary};
 use clearway_harness::Endpoint;
-use clearway_harness::client::Client;
+use clearway_harness::client::PgClient;
 use clearway_harness::process::Running;
 use std::process::Command;
 use std::time::Instant;
@@ -49,7 +49,7 @@ fn forbid_writes(server: &Running) {
 fn unwritable_log_stops_the_server() {
     let place = Place::new("stop");
     let (server, endpoint) = start(&place);
-    let mut client = Client::connect(&endpoint, LIMIT).unwrap();
+    let mut client = PgClient::connect(&endpoint, LIMIT).unwrap();
     client.query("create table t (a int primary key)").unwrap();
     let mut acknowledged = 0;
     while acknowledged < 50 {
@@ -73,7 +73,7 @@ fn unwritable_log_stops_the_server() {
     assert!(lines[1].starts_with("hint: "), "{lines:?}");
 
     let (server, endpoint) = start(&place);
-    let mut client = Client::connect(&endpoint, LIMIT).unwrap();
+    let mut client = PgClient::connect(&endpoint, LIMIT).unwrap();
     assert_eq!(client.number("select count(*) from t where a >= 0").unwrap(), acknowledged);
     server.signal("TERM").unwrap();
     assert_eq!(server.finish(LIMIT).unwrap().status.code(), Some(0));

@@ -2,12 +2,12 @@
 
 use crate::place::LIMIT;
 use clearway_env::{
-    Clock, Disk, FOR_EVER, Fault, FaultPlan, ManualClock, MemDisk, OpKind, OsClock, Role, When,
-    Zone,
+    Clock, Disk, FOR_EVER, Fault, FaultPlan, FaultZone, ManualClock, MemDisk, OpKind, OsClock,
+    Role, When,
 };
 use clearway_harness::Endpoint;
-use clearway_harness::client::{Client, QueryError};
-use clearway_server::exit::{ExitCode, Failure};
+use clearway_harness::client::{PgClient, QueryError};
+use clearway_server::exit::{ExitCode, ExitFailure};
 use clearway_server::{Config, Server, World};
 use std::sync::Arc;
 // Relaxed throughout: counters and flags. Joins, mutexes and sockets order everything else.
@@ -18,7 +18,7 @@ pub(crate) fn start(disk: &MemDisk, clock: Arc<dyn Clock>) -> Server {
     try_start(disk, clock).unwrap()
 }
 
-fn try_start(disk: &MemDisk, clock: Arc<dyn Clock>) -> Result<Server, Failure> {
+fn try_start(disk: &MemDisk, clock: Arc<dyn Clock>) -> Result<Server, ExitFailure> {
     let mut config = Config::new("/data");
     config.listen = "127.0.0.1:0".parse().unwrap();
     (config.partitions, config.workers, config.buffer_pool) = (Some(2), 2, 8 << 20);
@@ -31,8 +31,8 @@ fn endpoint(server: &Server) -> Endpoint {
     Endpoint::loopback(server.address().port())
 }
 
-pub(crate) fn connect(server: &Server) -> Client {
-    Client::connect(&endpoint(server), LIMIT).unwrap()
+pub(crate) fn connect(server: &Server) -> PgClient {
+    PgClient::connect(&endpoint(server), LIMIT).unwrap()
 }
 
 /// One sync of the log fails and later ones would succeed: nothing after it is ever acknowledged.
@@ -48,7 +48,7 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
         for (client, acknowledged) in acknowledged.iter().enumerate() {
             let (endpoint, failed) = (endpoint(&server), &failed);
             scope.spawn(move || {
-                let mut session = Client::connect(&endpoint, LIMIT).unwrap();
+                let mut session = PgClient::connect(&endpoint, LIMIT).unwrap();
                 for i in 0.. {
                     let was_failed = failed.load(Relaxed);
                     match session
@@ -70,8 +70,11 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
             assert!(began.elapsed() < LIMIT);
             std::thread::yield_now();
         }
-        let zone =
-            Zone::under(Role::Log, "log", "/data/wal").fault(Fault::FailedSync, When::After(0), 1);
+        let zone = FaultZone::under(Role::Log, "log", "/data/wal").fault(
+            Fault::FailedSync,
+            When::After(0),
+            1,
+        );
         disk.set_faults(Some(Arc::new(FaultPlan::new(3, Duration::ZERO, vec![zone]))));
         let reason = loop {
             if let Some(reason) = server.failed() {
@@ -119,7 +122,7 @@ fn failed_read_is_58030_and_affects_nothing_else() {
     let server = start(&disk, Arc::new(OsClock));
     let mut session = connect(&server);
     assert_eq!(session.number("select count(*) from u").unwrap(), 10);
-    let zone = Zone::under(Role::Pages, "pages", "/data/data/p0001.data").fault(
+    let zone = FaultZone::under(Role::Pages, "pages", "/data/data/p0001.data").fault(
         Fault::FailedRead,
         When::After(0),
         FOR_EVER,

@@ -9,7 +9,7 @@
 
 use crate::raw::{Fixture, LIMIT};
 use clearway_harness::Endpoint;
-use clearway_harness::client::{Answer, Client};
+use clearway_harness::client::{Answer, PgClient};
 use clearway_harness::server::Kind;
 use clearway_harness::tools::{self, TempDir};
 use std::collections::BTreeMap;
@@ -60,14 +60,14 @@ fn show(answer: Result<Answer, clearway_harness::client::QueryError>) -> String 
 
 /// Plays a scenario; an error describes the first different answer.
 fn play(who: Who, endpoint: &Endpoint, title: &str, steps: &[&str]) -> Result<(), String> {
-    let mut owner = Client::connect(endpoint, LIMIT)?;
+    let mut owner = PgClient::connect(endpoint, LIMIT)?;
     owner.query(SETUP).map_err(|e| e.to_string())?;
-    let mut sessions: BTreeMap<&str, Client> = BTreeMap::new();
+    let mut sessions: BTreeMap<&str, PgClient> = BTreeMap::new();
     let (mut waits, mut id) = (0, String::new());
     for step in steps {
         let (name, rest) = step.split_at(1);
         if !sessions.contains_key(name) {
-            sessions.insert(name, Client::connect(endpoint, LIMIT)?);
+            sessions.insert(name, PgClient::connect(endpoint, LIMIT)?);
         }
         let session = sessions.get_mut(name).ok_or("no session")?;
         let (kind, rest) = rest.split_at(1);
@@ -101,7 +101,7 @@ fn play(who: Who, endpoint: &Endpoint, title: &str, steps: &[&str]) -> Result<()
 }
 
 /// Waits until `count` sessions wait for locks.
-fn come_to(who: Who, owner: &mut Client, count: usize) -> Result<(), String> {
+fn come_to(who: Who, owner: &mut PgClient, count: usize) -> Result<(), String> {
     let began = Instant::now();
     while owner.query(who.waiting()).map_err(|e| e.to_string())?.rows.len() != count {
         if began.elapsed() > LIMIT {
@@ -120,7 +120,8 @@ fn play_all(who: Who, endpoint: &Endpoint) {
         assert!(!steps.is_empty(), "{title}");
         if let Err(why) = play(who, endpoint, title, &steps) {
             found.push(why);
-            let cleared = Client::connect(endpoint, LIMIT).unwrap().query("drop table if exists t");
+            let cleared =
+                PgClient::connect(endpoint, LIMIT).unwrap().query("drop table if exists t");
             cleared.unwrap();
         }
     }

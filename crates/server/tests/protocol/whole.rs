@@ -8,7 +8,7 @@
 use crate::raw::{
     Fixture, LIMIT, Message, Raw, bind, close, describe, execute, flush, parse, query, sync,
 };
-use clearway_harness::client::Client;
+use clearway_harness::client::PgClient;
 use clearway_harness::server::Kind;
 use clearway_harness::tools::{self, TempDir};
 use clearway_server::config::HotRows;
@@ -328,7 +328,7 @@ fn recorded_whole_transactions_match_postgres_15() {
     };
     kind.prepare(&data).unwrap();
     let server = kind.start(&data).unwrap();
-    let mut client = Client::connect(server.endpoint(), LIMIT).unwrap();
+    let mut client = PgClient::connect(server.endpoint(), LIMIT).unwrap();
     client.query("create role tester login superuser").unwrap();
     client.query("create database tester").unwrap();
     drop(client);

@@ -8,7 +8,7 @@
 //! other expressions.
 
 use super::{LIMIT, columns, data_dir, row, start};
-use clearway_harness::client::{Client, field};
+use clearway_harness::client::{PgClient, field};
 use clearway_harness::rng::Rng;
 use clearway_harness::server::Kind;
 use clearway_harness::tools::{self, TempDir};
@@ -208,7 +208,7 @@ fn expression(rng: &mut Rng, depth: u32) -> String {
 /// The columns and the row, or the SQLSTATE.
 type Outcome = Result<String, String>;
 
-fn run(client: &mut Client, sql: &str) -> Outcome {
+fn run(client: &mut PgClient, sql: &str) -> Outcome {
     let messages = client.messages(sql, None).unwrap_or_else(|e| panic!("{sql}: {e}"));
     let mut out = String::new();
     for (tag, body) in &messages {
@@ -223,7 +223,7 @@ fn run(client: &mut Client, sql: &str) -> Outcome {
 }
 
 /// Runs the statement through PREPARE.
-fn prepared(client: &mut Client, sql: &str) -> Outcome {
+fn prepared(client: &mut PgClient, sql: &str) -> Outcome {
     run(client, &format!("prepare generated as {sql}"))?;
     let outcome = run(client, "execute generated");
     run(client, "deallocate generated").unwrap();
@@ -255,8 +255,8 @@ fn generated_expressions_agree_with_postgres_15() {
     let judge = kind.start(&directory.path().join("data")).unwrap();
     let data = data_dir("generated");
     let server = start(&data);
-    let mut postgres = Client::connect(judge.endpoint(), LIMIT).unwrap();
-    let mut ours = Client::connect(server.endpoint(), LIMIT).unwrap();
+    let mut postgres = PgClient::connect(judge.endpoint(), LIMIT).unwrap();
+    let mut ours = PgClient::connect(server.endpoint(), LIMIT).unwrap();
     let mut rng = Rng::new(number("SEED", SEED));
     let mut wrong = String::new();
     for _ in 0..number("ROUNDS", ROUNDS) {

@@ -3,7 +3,7 @@
 use crate::rng::Rng;
 use crate::world::{Pace, SECOND_LEVEL, bad_second_level};
 use clearway_buffer::{FrameWaits, PAGE_SIZE, PoolConfig, SecondLevelConfig};
-use clearway_env::{FOR_EVER, Fault, FaultPlan, Role, When, Zone};
+use clearway_env::{FOR_EVER, Fault, FaultPlan, FaultZone, Role, When};
 use clearway_replacement::ReplacementKind;
 use clearway_types::{PageId, PartitionId};
 use std::time::Duration;
@@ -175,7 +175,7 @@ impl World {
     /// Draws the fault plan for page files in `/db`, and for the second level's.
     pub fn plan(&self, rng: &mut Rng) -> Option<FaultPlan> {
         let rare = When::OneIn(rng.pick(&[5, 20, 100]));
-        let bad = |zone: Zone| match self.faults {
+        let bad = |zone: FaultZone| match self.faults {
             FaultProfile::None | FaultProfile::BrokenLog => zone,
             FaultProfile::Slow | FaultProfile::FailingReads => {
                 zone.fault(Fault::ShortRead, rare, FOR_EVER).fault(Fault::Delay, rare, FOR_EVER)
@@ -189,11 +189,11 @@ impl World {
         let is_copies = |path: &std::path::Path| path.ends_with("double-write.data");
         let is_pages =
             move |path: &std::path::Path| path.starts_with(super::DIR) && !is_copies(path);
-        let mut pages = bad(Zone::new(Role::Pages, "pages", is_pages));
+        let mut pages = bad(FaultZone::new(Role::Pages, "pages", is_pages));
         if self.faults == FaultProfile::FailingReads {
             pages = pages.fault(Fault::FailedRead, rare, 20);
         }
-        let mut zones = vec![bad(Zone::new(Role::Copies, "copies", is_copies)), pages];
+        let mut zones = vec![bad(FaultZone::new(Role::Copies, "copies", is_copies)), pages];
         let delay_limit = Duration::from_millis(rng.pick(&[1, 50]));
         if self.bad_copies {
             zones.push(bad_second_level(rng));

@@ -3,15 +3,15 @@
 
 use super::{SECOND_LEVEL, World};
 use crate::rng::Rng;
-use clearway_env::{FOR_EVER, Fault, Role, When, Zone};
+use clearway_env::{FOR_EVER, Fault, FaultZone, Role, When};
 
 /// Every fault of a disk, in the second level's file.
-pub fn bad_second_level(rng: &mut Rng) -> Zone {
+pub fn bad_second_level(rng: &mut Rng) -> FaultZone {
     bad_cache(rng, "second level", SECOND_LEVEL)
 }
 
 /// Every fault of a disk, in a file that nothing depends on.
-fn bad_cache(rng: &mut Rng, name: &'static str, path: &str) -> Zone {
+fn bad_cache(rng: &mut Rng, name: &'static str, path: &str) -> FaultZone {
     let when = When::OneIn(rng.pick(&[2, 20, 200]));
     let all = [
         Fault::FailedRead,
@@ -23,7 +23,7 @@ fn bad_cache(rng: &mut Rng, name: &'static str, path: &str) -> Zone {
     ];
     // No delays: a write that is left when the engine is dropped would wait for the clock, which
     // the dropping thread must advance.
-    let zone = Zone::under(Role::Cache, name, path);
+    let zone = FaultZone::under(Role::Cache, name, path);
     // After the first failed write the file is not written any more.
     let zone = if rng.percent(30) {
         zone.fault(Fault::FailedWrite, When::OneIn(20), FOR_EVER)
@@ -34,7 +34,7 @@ fn bad_cache(rng: &mut Rng, name: &'static str, path: &str) -> Zone {
 }
 
 /// Every fault of a disk, in the temporary file for versions.
-pub fn bad_versions(rng: &mut Rng) -> Zone {
+pub fn bad_versions(rng: &mut Rng) -> FaultZone {
     let zone = bad_cache(rng, "versions", "/db/versions.tmp");
     if rng.percent(30) { zone.fault(Fault::FailedOpen, When::OneIn(3), FOR_EVER) } else { zone }
 }

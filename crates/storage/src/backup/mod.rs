@@ -61,7 +61,7 @@ pub struct Progress {
 }
 
 /// Called after each block. It may wait to limit the rate; `Break` cancels the copy.
-pub type Step<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
+pub type BackupStep<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
 /// The contents of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub struct BackupReport {
 /// Counts the bytes and calls `step`.
 struct Meter<'a> {
     progress: Progress,
-    step: &'a mut Step<'a>,
+    step: &'a mut BackupStep<'a>,
 }
 
 impl Meter<'_> {

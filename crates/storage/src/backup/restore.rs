@@ -9,7 +9,7 @@ use clearway_env::{Disk, File, Open};
 use clearway_types::{Lsn, PageId, PartitionId};
 
 use super::manifest::{Entry, LOG, Manifest, NAME};
-use super::{BLOCK, BackupError, BackupReport, Meter, Progress, Step};
+use super::{BLOCK, BackupError, BackupReport, BackupStep, Meter, Progress};
 use crate::control::Control;
 use crate::wal;
 
@@ -158,7 +158,7 @@ pub fn restore(
     disk: Arc<dyn Disk>,
     backup: &Path,
     dir: &Path,
-    step: &mut Step<'_>,
+    step: &mut BackupStep<'_>,
 ) -> Result<BackupReport, BackupError> {
     let backup = Backup::open(&disk, backup)?;
     super::new_target(&*disk, dir)?;
@@ -176,7 +176,7 @@ pub fn restore(
 pub fn verify(
     disk: Arc<dyn Disk>,
     backup: &Path,
-    step: &mut Step<'_>,
+    step: &mut BackupStep<'_>,
 ) -> Result<BackupReport, BackupError> {
     let backup = Backup::open(&disk, backup)?;
     let progress = Progress { done: 0, total: backup.manifest.bytes() };

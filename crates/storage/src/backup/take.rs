@@ -10,7 +10,7 @@ use clearway_types::{Lsn, PageId, PartitionId};
 
 use super::manifest::{LOG, Manifest, NAME, data_name};
 use super::output::Output;
-use super::{BLOCK, BackupError, BackupReport, Meter, Progress, Step};
+use super::{BLOCK, BackupError, BackupReport, BackupStep, Meter, Progress};
 use crate::access;
 use crate::control::{Control, State};
 use crate::error::{OpenError, StorageError};
@@ -82,7 +82,7 @@ impl Source<'_> {
         target: &Path,
         program: &str,
         end: impl FnOnce() -> Result<Lsn, BackupError>,
-        step: &mut Step<'_>,
+        step: &mut BackupStep<'_>,
     ) -> Result<BackupReport, BackupError> {
         let partitions = self.state.partitions;
         let data = target.join("data");
@@ -182,7 +182,7 @@ pub fn take_offline(
     dir: &Path,
     target: &Path,
     program: &str,
-    step: &mut Step<'_>,
+    step: &mut BackupStep<'_>,
 ) -> Result<BackupReport, BackupError> {
     let control = dir.join("control");
     let io = || BackupError::io(format!("cannot use {}", dir.display()));

@@ -40,7 +40,7 @@ use trees::Map;
 
 pub use contents::Entry;
 pub use node::shown as shown_key;
-pub use report::{FINDINGS, Finding, Progress, Report, Severity};
+pub use report::{FINDINGS, Finding, FindingSeverity, Progress, Report};
 
 /// Resources of a check.
 pub struct CheckOptions {
@@ -173,7 +173,7 @@ impl Checker {
         {
             let what =
                 "a whole or an empty slot expected, neither found; the other one counts".to_owned();
-            self.tell(Severity::Damage, "control", Some(offset), what, progress);
+            self.tell(FindingSeverity::Damage, "control", Some(offset), what, progress);
         }
         if !state.complete {
             self.note(
@@ -190,7 +190,7 @@ impl Checker {
             .and_then(|files| files.bad_copies());
         for (offset, what) in copies? {
             self.tell(
-                Severity::Note,
+                FindingSeverity::Note,
                 "data/double-write.data",
                 Some(offset),
                 what.to_owned(),
@@ -242,7 +242,7 @@ impl Checker {
         let (file, offset) = place.unwrap_or((self.dir.join("wal"), 0));
         let file = file.strip_prefix(&self.dir).unwrap_or(&file).display().to_string();
         let what = format!("{error}; pages are checked by themselves only");
-        self.tell(Severity::Damage, &file, (offset > 0).then_some(offset), what, progress);
+        self.tell(FindingSeverity::Damage, &file, (offset > 0).then_some(offset), what, progress);
         Ok(false)
     }
 
@@ -292,17 +292,17 @@ impl Checker {
             return Err(error);
         }
         let what = format!("recovery fails, so that pages are checked by themselves only: {error}");
-        self.tell(Severity::Damage, file, None, what, progress);
+        self.tell(FindingSeverity::Damage, file, None, what, progress);
         Ok(())
     }
 
     fn note(&mut self, file: &str, what: &str, progress: &mut dyn Progress) {
-        self.tell(Severity::Note, file, None, what.to_owned(), progress);
+        self.tell(FindingSeverity::Note, file, None, what.to_owned(), progress);
     }
 
     fn tell(
         &mut self,
-        severity: Severity,
+        severity: FindingSeverity,
         file: &str,
         offset: Option<u64>,
         what: String,
@@ -345,7 +345,7 @@ impl Checker {
         let limit = Limit { ends: self.ends, overlay: self.recovered.as_deref() };
         let mut out = Out { report: &mut self.report, progress, done: &mut self.done, of: self.of };
         if !file.is_there() {
-            out.add(file.finding(Severity::Damage, None, "the file is missing"));
+            out.add(file.finding(FindingSeverity::Damage, None, "the file is missing"));
         }
         let pages = Pages::look(file, &limit, self.memory, &mut out);
         if self.recovered.is_some() {
@@ -422,7 +422,7 @@ impl Checker {
     /// Adds a finding about a partition or one of its pages.
     pub fn add(
         &mut self,
-        severity: Severity,
+        severity: FindingSeverity,
         partition: PartitionId,
         page: Option<u32>,
         what: String,

@@ -13,7 +13,7 @@ use clearway_env::{Disk, File, Open};
 use clearway_types::{Lsn, PageId, PartitionId};
 
 use super::node;
-use super::report::{Finding, Severity};
+use super::report::{Finding, FindingSeverity};
 use super::{Out, overlay::Overlay};
 use crate::page::{
     KIND_FREE, KIND_META, KIND_NODE, KIND_OVERFLOW, OVERFLOW_ROOM, next, part, u16_at,
@@ -82,12 +82,12 @@ impl PageFile {
     }
 
     pub(super) fn damage(&self, page: u32, what: impl Into<String>) -> Finding {
-        self.finding(Severity::Damage, Some(page), what)
+        self.finding(FindingSeverity::Damage, Some(page), what)
     }
 
     pub(super) fn finding(
         &self,
-        severity: Severity,
+        severity: FindingSeverity,
         page: Option<u32>,
         what: impl Into<String>,
     ) -> Finding {

@@ -9,7 +9,7 @@ pub const FINDINGS: usize = 10_000;
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
+pub enum FindingSeverity {
     /// Data is lost, or queries will return wrong results.
     Damage,
     /// Informational and harmless: the next start repairs it, or it is not needed.
@@ -20,7 +20,7 @@ pub enum Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The severity.
-    pub severity: Severity,
+    pub severity: FindingSeverity,
     /// The file, relative to the data directory.
     pub file: String,
     /// The page of the file, for page files.
@@ -34,8 +34,8 @@ pub struct Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
-            Severity::Damage => "damage",
-            Severity::Note => "note",
+            FindingSeverity::Damage => "damage",
+            FindingSeverity::Note => "note",
         };
         write!(f, "{severity}: {}", self.file)?;
         if let Some(page) = self.page {
@@ -98,8 +98,8 @@ impl Report {
     /// Records a finding and reports it.
     pub fn add(&mut self, finding: Finding, progress: &mut dyn Progress) {
         match finding.severity {
-            Severity::Damage => self.damage += 1,
-            Severity::Note => self.notes += 1,
+            FindingSeverity::Damage => self.damage += 1,
+            FindingSeverity::Note => self.notes += 1,
         }
         if self.findings.len() < FINDINGS {
             progress.found(&finding);

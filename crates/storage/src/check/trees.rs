@@ -10,7 +10,7 @@ use clearway_types::TreeId;
 
 use super::node::{self, shown};
 use super::pages::{BAD, PageFile, Pages, Summary, UNWRITTEN};
-use super::report::Severity;
+use super::report::FindingSeverity;
 use super::{Out, pages::Page};
 use crate::directory;
 use crate::page::{KIND_FREE, KIND_NODE, KIND_OVERFLOW, OVERFLOW_ROOM, free_head, page_count};
@@ -386,11 +386,11 @@ impl Walk<'_, '_> {
             let what = format!(
                 "{lost} pages are in no tree that could be walked and not on the free list"
             );
-            self.out.add(file.finding(Severity::Damage, None, what));
+            self.out.add(file.finding(FindingSeverity::Damage, None, what));
         }
         if beyond > 0 {
             let what = format!("{beyond} pages behind the {} in use are not empty", self.count);
-            self.out.add(file.finding(Severity::Note, None, what));
+            self.out.add(file.finding(FindingSeverity::Note, None, what));
         }
     }
 }

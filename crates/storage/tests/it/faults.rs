@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, MemDisk, Open, Role, When, Zone};
+use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, Open, Role, When};
 use clearway_storage::{OpenError, OpenErrorKind};
 use clearway_types::{SqlError, SqlState, TreeId};
 
@@ -120,7 +120,7 @@ fn with_rows() -> (MemDisk, World) {
 }
 
 fn inject(disk: &MemDisk, role: Role, path: &str, fault: Fault, times: u64) -> Arc<FaultPlan> {
-    let zone = Zone::under(role, "hit", path).fault(fault, When::After(0), times);
+    let zone = FaultZone::under(role, "hit", path).fault(fault, When::After(0), times);
     let plan = Arc::new(FaultPlan::new(7, Duration::ZERO, vec![zone]));
     disk.set_faults(Some(plan.clone()));
     plan
@@ -236,8 +236,11 @@ fn restart_after_a_failed_sync_shows_durable_data() {
     for (role, path) in zones {
         for seed in 0..8 {
             let (disk, mut world) = with_rows();
-            let zone =
-                Zone::under(role, "hit", path).fault(Fault::FailedSync, When::After(seed % 3), 1);
+            let zone = FaultZone::under(role, "hit", path).fault(
+                Fault::FailedSync,
+                When::After(seed % 3),
+                1,
+            );
             disk.set_faults(Some(Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]))));
             let mut rows = 0u32;
             while world.node.failed().is_none() {

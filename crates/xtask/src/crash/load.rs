@@ -1,7 +1,7 @@
 //! The load to kill: TPC-B transactions, each with a tag, and single statements. Its clients record
 //! exactly what was acknowledged.
 
-use clearway_harness::client::{Client, QueryError};
+use clearway_harness::client::{PgClient, QueryError};
 use clearway_harness::rng::Rng;
 use clearway_harness::{Endpoint, Res};
 use std::collections::{HashMap, HashSet};
@@ -50,7 +50,7 @@ impl Outcome {
 
 /// Creates the counters.
 pub fn create(endpoint: &Endpoint) -> Res<()> {
-    let mut client = Client::connect(endpoint, LIMIT)?;
+    let mut client = PgClient::connect(endpoint, LIMIT)?;
     client.query("create table crash_counter (id int primary key, n int not null)")?;
     for id in 0..COUNTERS {
         client.query(&format!("insert into crash_counter values ({id}, 0)"))?;
@@ -107,7 +107,7 @@ fn teller(
     acknowledged: &Sender<()>,
 ) -> Res<Outcome> {
     let mut outcome = Outcome::default();
-    let Ok(mut client) = Client::connect(endpoint, LIMIT) else { return Ok(outcome) };
+    let Ok(mut client) = PgClient::connect(endpoint, LIMIT) else { return Ok(outcome) };
     for number in 0_u64.. {
         let tag = format!("{prefix}{number}");
         match transaction(&mut client, &tag, &mut rng) {
@@ -133,7 +133,7 @@ fn teller(
     Ok(outcome)
 }
 
-fn transaction(client: &mut Client, tag: &str, rng: &mut Rng) -> Result<(), QueryError> {
+fn transaction(client: &mut PgClient, tag: &str, rng: &mut Rng) -> Result<(), QueryError> {
     let (aid, tid, delta) =
         (rng.between(1, 100_000), rng.between(1, 10), rng.between(1, 10_000) as i64 - 5_000);
     client.query("begin")?;
@@ -157,7 +157,7 @@ fn transaction(client: &mut Client, tag: &str, rng: &mut Rng) -> Result<(), Quer
 /// Runs single statements on one row until the connection is lost.
 fn count(endpoint: &Endpoint, counter: u32, acknowledged: &Sender<()>) -> Res<Outcome> {
     let mut outcome = Outcome::default();
-    let Ok(mut client) = Client::connect(endpoint, LIMIT) else { return Ok(outcome) };
+    let Ok(mut client) = PgClient::connect(endpoint, LIMIT) else { return Ok(outcome) };
     let sql = format!("update crash_counter set n = n + 1 where id = {counter}");
     loop {
         match client.query(&sql) {

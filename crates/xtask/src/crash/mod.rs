@@ -19,7 +19,7 @@ mod verdict;
 
 use crate::options::Options;
 use clearway_harness::rng::Rng;
-use clearway_harness::server::{Kind, Server};
+use clearway_harness::server::{Kind, PrivateServer};
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Res, pgbench, process};
 use load::{Load, Outcome};
@@ -108,7 +108,7 @@ fn variant(kind: &Kind, round: u32) -> Kind {
 }
 
 /// Starts the server again; in one of three cases kills it first during recovery.
-fn restart(kind: &Kind, data: &Path, rng: &mut Rng) -> Res<Server> {
+fn restart(kind: &Kind, data: &Path, rng: &mut Rng) -> Res<PrivateServer> {
     if rng.between(1, 3) == 1 {
         let mut command = kind.command(data, 0)?;
         let mut child =

@@ -1,7 +1,7 @@
 //! Compares the state after a crash with what the clients know.
 
 use super::load::Outcome;
-use clearway_harness::client::{Client, Rows};
+use clearway_harness::client::{PgClient, Rows};
 use clearway_harness::{Endpoint, Res};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Checks the promises (numbers: see the parent module) and resolves unanswered transactions: from
 /// now on they must stay as found. Returns the number of transactions.
 pub fn check(endpoint: &Endpoint, seen: &mut Outcome) -> Res<usize> {
-    let mut client = Client::connect(endpoint, LIMIT)?;
+    let mut client = PgClient::connect(endpoint, LIMIT)?;
     let mut rows = |sql: &str| client.query(sql).map(|a| a.rows).map_err(|e| format!("{sql}: {e}"));
     tags(&rows("select filler from pgbench_history")?, seen)?;
     for (table, id, balance) in [

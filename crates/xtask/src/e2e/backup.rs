@@ -1,6 +1,6 @@
 //! Takes backups while pgbench runs, restores them, and serves them beside the original server.
 
-use clearway_harness::pgbench::{self, Length, Mode, Report, Run, Script};
+use clearway_harness::pgbench::{self, Length, PgbenchReport, QueryMode, Run, Script};
 use clearway_harness::process;
 use clearway_harness::server::Kind;
 use clearway_harness::sums::Sums;
@@ -36,7 +36,7 @@ pub fn under_load(kind: &Kind) -> Res<()> {
     pgbench::init(server.endpoint(), "dtgvp", 1)?;
     let run = Run {
         script: Script::TpcbLike,
-        mode: Mode::Prepared,
+        mode: QueryMode::Prepared,
         clients: 8,
         length: Length::Seconds(SECONDS),
     };
@@ -46,7 +46,7 @@ pub fn under_load(kind: &Kind) -> Res<()> {
         let taken = backups(binary, &at("data"), endpoint);
         (load.join().unwrap_or_else(|_| Err("pgbench's thread has panicked".to_owned())), taken)
     });
-    let (report, taken): (Report, Vec<Taken>) = (report?, taken?);
+    let (report, taken): (PgbenchReport, Vec<Taken>) = (report?, taken?);
     for (i, Taken { before, after }) in taken.into_iter().enumerate() {
         let (copy, new) = (at(&format!("data.{i}")), at(&format!("new.{i}")));
         command(binary, &["restore"], &[&copy, &new])?;
@@ -73,7 +73,7 @@ pub fn under_load(kind: &Kind) -> Res<()> {
 /// Takes backups beside the data directory and records the history around each; the first one as
 /// soon as there is some history.
 fn backups(binary: &Path, data: &Path, endpoint: &Endpoint) -> Res<Vec<Taken>> {
-    let mut client = clearway_harness::client::Client::connect(endpoint, LIMIT)?;
+    let mut client = clearway_harness::client::PgClient::connect(endpoint, LIMIT)?;
     let mut history = || client.number("select count(*) from pgbench_history");
     while history()? == 0 {}
     let mut taken = Vec::new();

@@ -2,8 +2,8 @@
 
 use super::Setting;
 use clearway_harness::Res;
-use clearway_harness::client::Client;
-use clearway_harness::pgbench::{self, Length, Mode, Run, Script};
+use clearway_harness::client::PgClient;
+use clearway_harness::pgbench::{self, Length, QueryMode, Run, Script};
 use std::time::Duration;
 
 /// Idle sessions, and busy sessions beside them.
@@ -17,11 +17,11 @@ pub fn idle_and_busy(setting: &Setting) -> Res<()> {
     let endpoint = &setting.endpoint;
     pgbench::init(endpoint, "dtgvp", 1)?;
     let connect =
-        |n: usize| Client::connect(endpoint, LIMIT).map_err(|e| format!("connection {n}: {e}"));
+        |n: usize| PgClient::connect(endpoint, LIMIT).map_err(|e| format!("connection {n}: {e}"));
     let mut idle = (0..IDLE).map(connect).collect::<Res<Vec<_>>>()?;
     let run = Run {
         script: Script::SelectOnly,
-        mode: Mode::Prepared,
+        mode: QueryMode::Prepared,
         clients: BUSY,
         length: Length::Transactions(20),
     };
@@ -37,7 +37,7 @@ pub fn idle_and_busy(setting: &Setting) -> Res<()> {
 
 /// A client locks a row and disconnects: its work is rolled back and the row is unlocked.
 pub fn vanishes(setting: &Setting) -> Res<()> {
-    let mut other = Client::connect(&setting.endpoint, LIMIT)?;
+    let mut other = PgClient::connect(&setting.endpoint, LIMIT)?;
     for sql in [
         "drop table if exists e2e_vanish",
         "create table e2e_vanish (id int primary key, v int)",
@@ -45,7 +45,7 @@ pub fn vanishes(setting: &Setting) -> Res<()> {
     ] {
         other.query(sql).map_err(|e| format!("{sql}: {e}"))?;
     }
-    let mut gone = Client::connect(&setting.endpoint, LIMIT)?;
+    let mut gone = PgClient::connect(&setting.endpoint, LIMIT)?;
     gone.query("begin")?;
     gone.query("update e2e_vanish set v = 100 where id = 1")?;
     drop(gone);

@@ -1,9 +1,9 @@
 //! Start, refusal of a second server, orderly stop, and the data after it.
 
 use clearway_harness::Res;
-use clearway_harness::pgbench::{self, Length, Mode, Run, Script};
+use clearway_harness::pgbench::{self, Length, QueryMode, Run, Script};
 use clearway_harness::process;
-use clearway_harness::server::{Kind, START_LIMIT, Server};
+use clearway_harness::server::{Kind, PrivateServer, START_LIMIT};
 use clearway_harness::sums::Sums;
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use std::path::Path;
 pub const NAME: &str = "a clean stop keeps everything, and a directory has one server";
 
 /// Takes ownership of the running server, because it stops it.
-pub fn run(kind: &Kind, server: Server, data: &Path) -> Res<()> {
+pub fn run(kind: &Kind, server: PrivateServer, data: &Path) -> Res<()> {
     pgbench::init(server.endpoint(), "dtgvp", 1)?;
     let before = Sums::read(server.endpoint())?;
     let run = Run {
         script: Script::TpcbLike,
-        mode: Mode::Prepared,
+        mode: QueryMode::Prepared,
         clients: 8,
         length: Length::Transactions(50),
     };

@@ -2,7 +2,7 @@
 
 use super::Setting;
 use clearway_harness::Res;
-use clearway_harness::client::Client;
+use clearway_harness::client::PgClient;
 use std::time::Duration;
 
 /// Longest wait for an answer.
@@ -49,7 +49,7 @@ const CONFLICTS: [[bool; 4]; 4] = [
 ];
 
 /// Returns the number of rows, or SQLSTATE and message.
-fn outcome(client: &mut Client, sql: &str) -> Result<usize, String> {
+fn outcome(client: &mut PgClient, sql: &str) -> Result<usize, String> {
     client.query(sql).map(|answer| answer.rows.len()).map_err(|e| e.to_string())
 }
 
@@ -67,8 +67,8 @@ fn expect(what: &str, found: &Result<usize, String>, wanted: Result<usize, &str>
 /// A compatible lock never reaches the time-out of the wait, however slow the machine is; any other
 /// does.
 pub fn all_pairs(setting: &Setting) -> Res<()> {
-    let mut first = Client::connect(&setting.endpoint, LIMIT)?;
-    let mut second = Client::connect(&setting.endpoint, LIMIT)?;
+    let mut first = PgClient::connect(&setting.endpoint, LIMIT)?;
+    let mut second = PgClient::connect(&setting.endpoint, LIMIT)?;
     for sql in [
         "drop table if exists e2e_lock",
         "create table e2e_lock (id int primary key, u int unique, v int)",
@@ -109,9 +109,9 @@ pub fn all_pairs(setting: &Setting) -> Res<()> {
 }
 
 /// Several sessions take their jobs from one table.
-fn queue(first: &mut Client, second: &mut Client) -> Res<()> {
+fn queue(first: &mut PgClient, second: &mut PgClient) -> Res<()> {
     let take = "select id from e2e_lock where v < 10 limit 1 for update skip locked";
-    let one = |client: &mut Client| client.number(take);
+    let one = |client: &mut PgClient| client.number(take);
     first.query("begin")?;
     second.query("begin")?;
     let (a, b) = (one(first)?, one(second)?);

@@ -12,7 +12,7 @@ mod psql;
 mod variants;
 
 use crate::options::Options;
-use clearway_harness::server::{Kind, Server};
+use clearway_harness::server::{Kind, PrivateServer};
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Endpoint, Res};
 use std::time::Instant;
@@ -73,7 +73,7 @@ pub fn run(options: &Options) -> Res<()> {
 
 fn all(
     kind: &Kind,
-    server: Server,
+    server: PrivateServer,
     data: &std::path::Path,
     options: &Options,
     wanted: impl Fn(&str) -> bool,

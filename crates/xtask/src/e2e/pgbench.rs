@@ -3,7 +3,7 @@
 
 use super::Setting;
 use clearway_harness::Res;
-use clearway_harness::pgbench::{self, Length, Mode, Run, Script};
+use clearway_harness::pgbench::{self, Length, QueryMode, Run, Script};
 use clearway_harness::sums::Sums;
 
 /// Numbers of clients: one, and many times more than there are cores.
@@ -24,7 +24,7 @@ pub fn crowded(setting: &Setting) -> Res<()> {
     pgbench::init(&setting.endpoint, "dtgvp", 1)?;
     let run = Run {
         script: Script::TpcbLike,
-        mode: Mode::Simple,
+        mode: QueryMode::Simple,
         clients: 64,
         length: Length::Transactions(10),
     };
@@ -38,7 +38,11 @@ pub fn sustained(setting: &Setting) -> Res<()> {
     let mut sums = Sums::read(&setting.endpoint)?;
     for script in [Script::SimpleUpdate, Script::TpcbLike] {
         let length = Length::Seconds(setting.seconds);
-        sums = checked(setting, &Run { script, mode: Mode::Prepared, clients: 16, length }, sums)?;
+        sums = checked(
+            setting,
+            &Run { script, mode: QueryMode::Prepared, clients: 16, length },
+            sums,
+        )?;
     }
     Ok(())
 }
@@ -52,7 +56,7 @@ fn all_runs(setting: &Setting, steps: &str) -> Res<()> {
     }
     println!("     init -I {steps} -s {}: {took:.1?}", setting.scale);
     for script in Script::ALL {
-        for mode in Mode::ALL {
+        for mode in QueryMode::ALL {
             for clients in CLIENTS {
                 let length = Length::Transactions(setting.transactions / clients);
                 sums = checked(setting, &Run { script, mode, clients, length }, sums)?;

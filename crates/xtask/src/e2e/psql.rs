@@ -1,7 +1,7 @@
 //! psql in typical use.
 
 use super::Setting;
-use clearway_harness::client::Client;
+use clearway_harness::client::PgClient;
 use clearway_harness::process::{self, Running};
 use clearway_harness::tools::{TempDir, need};
 use clearway_harness::{Endpoint, Res};
@@ -137,7 +137,7 @@ pub fn copies(setting: &Setting) -> Res<()> {
 /// session is undisturbed.
 pub fn cancels(setting: &Setting) -> Res<()> {
     let endpoint = &setting.endpoint;
-    let mut holder = Client::connect(endpoint, LIMIT)?;
+    let mut holder = PgClient::connect(endpoint, LIMIT)?;
     for sql in [
         "drop table if exists e2e_cancel",
         "create table e2e_cancel (id int primary key, v int)",

@@ -1,8 +1,8 @@
 //! Scenarios that need their own server with special settings.
 
 use clearway_harness::Res;
-use clearway_harness::client::Client;
-use clearway_harness::pgbench::{self, Length, Mode, Run, Script};
+use clearway_harness::client::PgClient;
+use clearway_harness::pgbench::{self, Length, QueryMode, Run, Script};
 use clearway_harness::process;
 use clearway_harness::server::Kind;
 use clearway_harness::sums::Sums;
@@ -28,8 +28,12 @@ pub fn small_pool(kind: &Kind) -> Res<()> {
     pgbench::init(server.endpoint(), "dtgvp", 1)?;
     let mut before = Sums::read(server.endpoint())?;
     for script in Script::ALL {
-        let run =
-            Run { script, mode: Mode::Prepared, clients: 16, length: Length::Transactions(40) };
+        let run = Run {
+            script,
+            mode: QueryMode::Prepared,
+            clients: 16,
+            length: Length::Transactions(40),
+        };
         let report = run.execute(server.endpoint())?;
         let after = Sums::read(server.endpoint())?;
         after
@@ -37,7 +41,7 @@ pub fn small_pool(kind: &Kind) -> Res<()> {
             .map_err(|why| format!("pgbench {}: {why}", run.name()))?;
         before = after;
     }
-    let mut client = Client::connect(server.endpoint(), LIMIT)?;
+    let mut client = PgClient::connect(server.endpoint(), LIMIT)?;
     let mut all = |end: &str| -> Res<()> {
         for sql in ["begin", "update pgbench_accounts set abalance = abalance + 1", end] {
             client.query(sql).map_err(|e| format!("{sql}: {e}"))?;
@@ -84,7 +88,7 @@ pub fn unix_socket(kind: &Kind) -> Res<()> {
     pgbench::init(&endpoint, "dtgvp", 1)?;
     let run = Run {
         script: Script::TpcbLike,
-        mode: Mode::Prepared,
+        mode: QueryMode::Prepared,
         clients: 16,
         length: Length::Transactions(20),
     };

@@ -5,10 +5,10 @@
 //! that a level allows appears, and each other one is prevented.
 
 use super::steps::{self, REGISTERS, Step};
-use clearway_harness::batch::Batch;
-use clearway_harness::client::{Client, QueryError};
+use clearway_harness::batch::MessageBatch;
+use clearway_harness::client::{PgClient, QueryError};
 use clearway_harness::{Endpoint, Res};
-use clearway_history::{Anomaly, CheckOptions, History, Op, Outcome, Report, Txn};
+use clearway_history::{Anomaly, CheckerOptions, History, HistoryReport, Op, Txn, TxnOutcome};
 
 /// PostgreSQL's isolation levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Isolation {
     }
 
     /// Fails if an anomaly was found that the level does not allow.
-    pub fn judge(self, report: &Report) -> Res<()> {
+    pub fn judge(self, report: &HistoryReport) -> Res<()> {
         match report.anomalies().find(|anomaly| !self.allowed().contains(anomaly)) {
             None => Ok(()),
             Some(anomaly) => {
@@ -136,14 +136,14 @@ pub fn run(endpoint: &Endpoint, isolation: Isolation) -> Res<()> {
 
 /// One transaction of a schedule.
 struct Side {
-    client: Client,
+    client: PgClient,
     ops: Vec<Op>,
     start: u64,
     end: u64,
-    outcome: Outcome,
+    outcome: TxnOutcome,
 }
 
-fn schedule(endpoint: &Endpoint, moves: &[Move]) -> Res<Report> {
+fn schedule(endpoint: &Endpoint, moves: &[Move]) -> Res<HistoryReport> {
     let mut history = History::new();
     let keys = steps::Keys::new(&mut history);
     let mut first = steps::connect(endpoint)?;
@@ -151,11 +151,17 @@ fn schedule(endpoint: &Endpoint, moves: &[Move]) -> Res<Report> {
     first.query("insert into h_reg values (0, 0, 1), (1, 0, 2)")?;
     let key = |id| keys.key(REGISTERS, id);
     let ops = vec![Op::Write { key: key(0), value: 1 }, Op::Write { key: key(1), value: 2 }];
-    let set_up = Txn { session: 0, start: 0, end: Some(1), outcome: Outcome::Committed, ops };
+    let set_up = Txn { session: 0, start: 0, end: Some(1), outcome: TxnOutcome::Committed, ops };
     history.push(set_up).map_err(|e| e.to_string())?;
     let mut sides = Vec::new();
     for client in [first, steps::connect(endpoint)?] {
-        sides.push(Side { client, ops: Vec::new(), start: 2, end: 2, outcome: Outcome::Unknown });
+        sides.push(Side {
+            client,
+            ops: Vec::new(),
+            start: 2,
+            end: 2,
+            outcome: TxnOutcome::Unknown,
+        });
     }
     // The position in the schedule is the time.
     for side in &mut sides {
@@ -163,21 +169,21 @@ fn schedule(endpoint: &Endpoint, moves: &[Move]) -> Res<Report> {
     }
     for (at, (who, step)) in moves.iter().enumerate() {
         let side = &mut sides[*who];
-        if side.outcome == Outcome::Aborted {
+        if side.outcome == TxnOutcome::Aborted {
             continue;
         }
-        let (mut batch, mut answers) = (Batch::default(), Vec::new());
+        let (mut batch, mut answers) = (MessageBatch::default(), Vec::new());
         step.add(&mut batch);
         side.end = 3 + at as u64;
         match side.client.run(&mut batch, &mut answers) {
             Ok(()) => {
                 step.record(&answers[0], &keys, &mut side.ops)?;
                 if answers[0].tag == "COMMIT" {
-                    side.outcome = Outcome::Committed;
+                    side.outcome = TxnOutcome::Committed;
                 }
             }
             Err(QueryError::Sql { code, .. }) if code == "40001" => {
-                side.outcome = Outcome::Aborted;
+                side.outcome = TxnOutcome::Aborted;
                 side.client.query("rollback")?;
             }
             Err(error) => return Err(error.to_string()),
@@ -188,7 +194,7 @@ fn schedule(endpoint: &Endpoint, moves: &[Move]) -> Res<Report> {
         history.push(txn).map_err(|e| e.to_string())?;
     }
     clean(endpoint)?;
-    Ok(history.check(&CheckOptions::default()))
+    Ok(history.check(&CheckerOptions::default()))
 }
 
 /// Deletes all registers: the load starts with none.
@@ -201,8 +207,8 @@ mod tests {
     use super::*;
     use clearway_history::Order;
 
-    fn found(anomaly: Anomaly) -> Report {
-        Report { found: [((anomaly, Order::Data), 1)].into(), ..Report::default() }
+    fn found(anomaly: Anomaly) -> HistoryReport {
+        HistoryReport { found: [((anomaly, Order::Data), 1)].into(), ..HistoryReport::default() }
     }
 
     #[test]
@@ -211,7 +217,7 @@ mod tests {
             [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable]
         {
             assert_eq!(Isolation::parse(Some(isolation.name())), Ok(isolation));
-            assert!(isolation.judge(&Report::default()).is_ok());
+            assert!(isolation.judge(&HistoryReport::default()).is_ok());
             assert!(isolation.judge(&found(Anomaly::G1a)).is_err());
             assert_eq!(
                 isolation.judge(&found(Anomaly::G2)).is_ok(),

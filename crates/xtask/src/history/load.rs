@@ -7,11 +7,11 @@
 //! transaction of its own.
 
 use super::steps::{GROUP, KEYS, Keys, REGISTERS, ROWS, Step, connect};
-use clearway_harness::batch::Batch;
-use clearway_harness::client::{Answer, Client, QueryError};
+use clearway_harness::batch::MessageBatch;
+use clearway_harness::client::{Answer, PgClient, QueryError};
 use clearway_harness::rng::Rng;
 use clearway_harness::{Endpoint, Res};
-use clearway_history::{History, Op, Outcome, Txn};
+use clearway_history::{History, Op, Txn, TxnOutcome};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender};
 use std::sync::{Mutex, PoisonError};
@@ -78,8 +78,8 @@ pub struct Worker<'s> {
     shared: &'s Shared,
     session: u32,
     rng: Rng,
-    client: Client,
-    batch: Batch,
+    client: PgClient,
+    batch: MessageBatch,
     answers: Vec<Answer>,
     ops: Vec<Op>,
     /// Writes that must never be visible: rolled back to a savepoint, or without a COMMIT.
@@ -136,15 +136,19 @@ impl Worker<'_> {
         let (ops, undone) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.undone));
         let is_only_read = undone.is_empty() && !ops.iter().any(is_write);
         if !undone.is_empty() {
-            self.shared.push(txn(Outcome::Aborted, undone))?;
+            self.shared.push(txn(TxnOutcome::Aborted, undone))?;
         }
         let outcome = match event {
-            Event::Lost { asked: true } => return Ok(Some(txn(Outcome::Unknown, ops))),
-            Event::Committed => Outcome::Committed,
-            Event::RolledBack if is_only_read && self.shared.counts_rollbacks => Outcome::Committed,
-            Event::RolledBack | Event::Refused | Event::Lost { asked: false } => Outcome::Aborted,
+            Event::Lost { asked: true } => return Ok(Some(txn(TxnOutcome::Unknown, ops))),
+            Event::Committed => TxnOutcome::Committed,
+            Event::RolledBack if is_only_read && self.shared.counts_rollbacks => {
+                TxnOutcome::Committed
+            }
+            Event::RolledBack | Event::Refused | Event::Lost { asked: false } => {
+                TxnOutcome::Aborted
+            }
         };
-        if outcome == Outcome::Committed || ops.iter().any(is_write) {
+        if outcome == TxnOutcome::Committed || ops.iter().any(is_write) {
             self.shared.push(txn(outcome, ops))?;
         }
         Ok(None)

@@ -13,10 +13,10 @@ mod steps;
 
 use crate::options::Options;
 use clearway_harness::rng::Rng;
-use clearway_harness::server::{Kind, Server};
+use clearway_harness::server::{Kind, PrivateServer};
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Endpoint, Res};
-use clearway_history::{CheckOptions, History, Outcome, Report, Txn, jsonl};
+use clearway_history::{CheckerOptions, History, HistoryReport, Txn, TxnOutcome, jsonl};
 use control::Isolation;
 use load::Shared;
 use std::path::Path;
@@ -62,9 +62,9 @@ pub fn run(options: &Options) -> Res<()> {
     })
 }
 
-fn check(history: &mut History) -> Report {
+fn check(history: &mut History) -> HistoryReport {
     let started = Instant::now();
-    let report = history.check(&CheckOptions::default());
+    let report = history.check(&CheckerOptions::default());
     let counts = report.counts;
     println!(
         "history: {} transactions ({} committed, {} aborted, {} unknown, {} of them seen), {} operations, {} edges; \
@@ -82,7 +82,7 @@ fn check(history: &mut History) -> Report {
     report
 }
 
-fn judge(report: &Report, server: &str, isolation: Isolation) -> Res<()> {
+fn judge(report: &HistoryReport, server: &str, isolation: Isolation) -> Res<()> {
     isolation.judge(report)?;
     println!("history: {server} at {}: {}", isolation.name(), isolation.verdict());
     Ok(())
@@ -158,7 +158,7 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
 }
 
 /// Reads everything ever used, as one transaction.
-fn read_all(shared: &Shared, server: &Server, round: u32) -> Res<()> {
+fn read_all(shared: &Shared, server: &PrivateServer, round: u32) -> Res<()> {
     let start = shared.now();
     let ops = steps::read_all(server.endpoint(), &shared.keys, shared.last_used())?;
     // These reads have session numbers from the top.
@@ -166,7 +166,7 @@ fn read_all(shared: &Shared, server: &Server, round: u32) -> Res<()> {
         session: u32::MAX - round,
         start,
         end: Some(shared.now()),
-        outcome: Outcome::Committed,
+        outcome: TxnOutcome::Committed,
         ops,
     };
     shared.push(txn)
@@ -185,7 +185,7 @@ impl Round {
     fn run(
         &self,
         shared: &Shared,
-        server: Server,
+        server: PrivateServer,
         length: Duration,
         is_last: bool,
     ) -> Res<(Duration, bool)> {

@@ -9,8 +9,8 @@
 //! `grp` is `id / GROUP`, and indexed: a read of a group reads the keys of the group, those that
 //! are absent too.
 
-use clearway_harness::batch::Batch;
-use clearway_harness::client::{Answer, Client};
+use clearway_harness::batch::MessageBatch;
+use clearway_harness::client::{Answer, PgClient};
 use clearway_harness::{Endpoint, Res};
 use clearway_history::{History, Key, Op};
 use std::time::Duration;
@@ -94,7 +94,7 @@ pub enum Step {
 
 impl Step {
     /// Adds the statement to the batch.
-    pub fn add(&self, batch: &mut Batch) {
+    pub fn add(&self, batch: &mut MessageBatch) {
         let text = |n: &u64| n.to_string();
         match self {
             Self::Control(name) => batch.execute(name, &[""; 0]),
@@ -231,15 +231,15 @@ impl Keys {
 
 /// Creates the tables.
 pub fn create(endpoint: &Endpoint) -> Res<()> {
-    let mut client = Client::connect(endpoint, LIMIT)?;
+    let mut client = PgClient::connect(endpoint, LIMIT)?;
     SCHEMA
         .iter()
         .try_for_each(|sql| client.query(sql).map(|_| ()).map_err(|e| format!("{sql}: {e}")))
 }
 
 /// Opens a connection with all statements prepared.
-pub fn connect(endpoint: &Endpoint) -> Res<Client> {
-    let mut client = Client::connect(endpoint, LIMIT)?;
+pub fn connect(endpoint: &Endpoint) -> Res<PgClient> {
+    let mut client = PgClient::connect(endpoint, LIMIT)?;
     for (name, sql) in STATEMENTS {
         client.prepare(name, sql).map_err(|e| format!("{sql}: {e}"))?;
     }
@@ -249,7 +249,7 @@ pub fn connect(endpoint: &Endpoint) -> Res<Client> {
 /// Reads all keys up to `last`, as operations of one transaction.
 pub fn read_all(endpoint: &Endpoint, keys: &Keys, last: u64) -> Res<Vec<Op>> {
     let mut client = connect(endpoint)?;
-    let mut batch = Batch::default();
+    let mut batch = MessageBatch::default();
     let steps: Vec<Step> =
         (0..TABLES.len()).map(|table| Step::Read { table, first: 0, last }).collect();
     batch.execute("begin", &[""; 0]);

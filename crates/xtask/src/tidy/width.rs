@@ -1,7 +1,7 @@
 //! Comments and Markdown prose stay within 100 columns, cells of Markdown tables within 120.
 //!
-//! rustfmt sees to code, but does not wrap comments. A line that cannot be broken, because it is one
-//! word such as a link or a code span, may be longer.
+//! rustfmt sees to code, but does not wrap comments. A line that cannot be broken, because it is
+//! one word such as a link or a code span, may be longer.
 
 /// The last column of a comment or of prose.
 const COLUMNS: usize = 100;

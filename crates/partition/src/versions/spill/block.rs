@@ -6,8 +6,8 @@
 //! | 4 `n` | the start of each entry |
 //! | an entry | 8: commit; 1: flags; 2: length of the key; the key; the value or the additions |
 //!
-//! An entry ends where the next one starts. It has a value if flag 1 is set, and additions if flag 4
-//! is set.
+//! An entry ends where the next one starts. It has a value if flag 1 is set, and additions if flag
+//! 4 is set.
 //!
 //! Integers are little-endian. A key is the tree's number, big-endian, followed by the key in the
 //! tree, so that one order covers all trees. These bytes never outlive the process, and

@@ -2,14 +2,16 @@
 
 use clearway_env::{Clock, OsClock, SeededEntropy};
 use clearway_remote::ycsb::{PAYLOAD_WORDS, Plans};
-use clearway_remote::{Event, RemoteError, RowClient, RowId, StartTimestamp, Stats, TxnHandle};
+use clearway_remote::{
+    RemoteError, RemoteStats, RowClient, RowId, StartTimestamp, TxnHandle, WorkerEvent,
+};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 /// The result of a node's run.
 pub struct Done {
-    pub stats: Stats,
+    pub stats: RemoteStats,
     /// Updates of transactions that committed.
     pub updates: u64,
     /// Sum over commits of the time from a transaction's first start to its commit.
@@ -19,8 +21,15 @@ pub struct Done {
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stats {
-            commits, aborts, conflicts, older, too_many_readers, wait_retries, waits, ..
+        let RemoteStats {
+            commits,
+            aborts,
+            conflicts,
+            older,
+            too_many_readers,
+            wait_retries,
+            waits,
+            ..
         } = self.stats;
         let (took, latency) = (self.took.as_nanos(), self.latency.as_nanos());
         write!(
@@ -77,7 +86,7 @@ impl<C: RowClient> Load<C> {
             }
             self.client.poll(&mut events)?;
             // After an abort, give up the core: the row's holder may be waiting for one.
-            let aborts = events.iter().any(|event| matches!(event, Event::Aborted(..)));
+            let aborts = events.iter().any(|event| matches!(event, WorkerEvent::Aborted(..)));
             let busy = !aborts && (!events.is_empty() || self.client.is_ready());
             for event in events.drain(..) {
                 self.handle(&mut all, event, is_over)?;
@@ -113,14 +122,19 @@ impl<C: RowClient> Load<C> {
         }
     }
 
-    fn handle(&mut self, all: &mut All, event: Event, is_over: bool) -> Result<(), RemoteError> {
+    fn handle(
+        &mut self,
+        all: &mut All,
+        event: WorkerEvent,
+        is_over: bool,
+    ) -> Result<(), RemoteError> {
         match event {
-            Event::Peeked(txn, _) => {
+            WorkerEvent::Peeked(txn, _) => {
                 let running = &all.running[&txn];
                 let (row, update) = running.plan[running.done];
                 self.client.get(txn, row, update)
             }
-            Event::Locked(txn, row) => {
+            WorkerEvent::Locked(txn, row) => {
                 let running = all.running.get_mut(&txn).expect("it runs");
                 let (_, update) = running.plan[running.done];
                 running.done += 1;
@@ -132,13 +146,13 @@ impl<C: RowClient> Load<C> {
                 }
                 self.go_on(all, txn)
             }
-            Event::Committed(txn) => {
+            WorkerEvent::Committed(txn) => {
                 let ended = all.running.remove(&txn).expect("it ran");
                 all.updates += ended.plan.iter().filter(|(_, update)| *update).count() as u64;
                 all.latency += OsClock.monotonic() - ended.begun;
                 Ok(())
             }
-            Event::Aborted(txn, start, _) => {
+            WorkerEvent::Aborted(txn, start, _) => {
                 let aborted = all.running.remove(&txn).expect("it ran");
                 if is_over {
                     Ok(())
@@ -146,7 +160,7 @@ impl<C: RowClient> Load<C> {
                     self.begin(all, Running { done: 0, ..aborted }, Some(start))
                 }
             }
-            Event::Released(..) => unreachable!("nobody asks for it"),
+            WorkerEvent::Released(..) => unreachable!("nobody asks for it"),
         }
     }
 }

@@ -29,7 +29,7 @@ use clearway_env::{Clock, OsClock};
 use clearway_fabric::shm::{ShmConfig, ShmSegment};
 use clearway_fabric::tcp::{TcpConfig, TcpFabric};
 use clearway_fabric::{Fabric, FabricNode, Region, RegionKey, WorkerAddr};
-use clearway_history::{CheckOptions, History, Op, Outcome, Txn};
+use clearway_history::{CheckerOptions, History, Op, Txn, TxnOutcome};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -270,14 +270,14 @@ impl<R: Region> Owners<R> {
                 }
                 self.commits.insert(
                     session,
-                    Txn { session, start, end: None, outcome: Outcome::Unknown, ops },
+                    Txn { session, start, end: None, outcome: TxnOutcome::Unknown, ops },
                 );
             }
             "committed" => {
                 let [session, end] = words(rest)[..] else { panic!("{line}") };
                 let txn = self.commits.remove(&(session as u32)).unwrap();
                 self.history
-                    .push(Txn { end: Some(end), outcome: Outcome::Committed, ..txn })
+                    .push(Txn { end: Some(end), outcome: TxnOutcome::Committed, ..txn })
                     .unwrap();
                 self.committed += 1;
             }
@@ -391,7 +391,7 @@ impl<R: Region> Owners<R> {
     }
 
     fn check(&mut self, enough: usize) {
-        let report = self.history.check(&CheckOptions::default());
+        let report = self.history.check(&CheckerOptions::default());
         assert!(report.is_clean(), "{:?}: {report}", self.table.mode);
         assert!(report.counts.committed >= enough as u64, "{report}");
     }

@@ -115,7 +115,7 @@ fn a_killed_owner_leaves_other_rows_intact_on_tcp() {
             let key = owners.history.key(&format!("0.{index}"));
             ops.push(Op::Read { key, value: (value > 0).then_some(value) });
         }
-        let (session, outcome) = (WORKERS * LIMITS.transactions as u32, Outcome::Committed);
+        let (session, outcome) = (WORKERS * LIMITS.transactions as u32, TxnOutcome::Committed);
         owners.history.push(Txn { session, start, end: Some(now_ns()), outcome, ops }).unwrap();
         owners.check(COMMITS);
         println!(

@@ -2,7 +2,9 @@
 
 use super::{LEASE, LIMITS, OWNERS, PAYLOAD, ROWS, WORKERS, joined, now_ns, table_of, words};
 use crate::recovery::{HeldLock, Outcomes};
-use crate::{Event, Mailbox, Owner, RemoteError, RowClient, RowId, RowWorker, Table, TxnHandle};
+use crate::{
+    Mailbox, Owner, RemoteError, RowClient, RowId, RowWorker, Table, TxnHandle, WorkerEvent,
+};
 use clearway_env::{Clock, OsClock, SeededEntropy};
 use clearway_fabric::{Fabric, FabricNode, FabricWorker, Region, RegionKey, WorkerAddr};
 use std::collections::BTreeMap;
@@ -173,9 +175,9 @@ where
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: WorkerEvent) {
         match event {
-            Event::Locked(txn, row) => {
+            WorkerEvent::Locked(txn, row) => {
                 let mut payload = [0; PAYLOAD];
                 self.rows.payload(txn, row, &mut payload);
                 assert!(payload.iter().all(|word| *word == payload[0]), "torn read: {payload:?}");
@@ -189,21 +191,23 @@ where
                 self.running.get_mut(&txn).unwrap().ops.push_str(&op);
                 self.go_on(txn);
             }
-            Event::Committed(txn) => {
+            WorkerEvent::Committed(txn) => {
                 println!("committed {} {}", self.session(txn), now_ns());
                 self.running.remove(&txn);
                 if !self.finishing {
                     self.begin();
                 }
             }
-            Event::Aborted(txn, start, _) => {
+            WorkerEvent::Aborted(txn, start, _) => {
                 self.running.remove(&txn);
                 if !self.finishing {
                     let txn = self.rows.restart(start).unwrap();
                     self.go_on_with(txn);
                 }
             }
-            Event::Peeked(..) | Event::Released(..) => unreachable!("nobody requests it"),
+            WorkerEvent::Peeked(..) | WorkerEvent::Released(..) => {
+                unreachable!("nobody requests it")
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::recovery::rebuild;
 use crate::{RowId, TxnHandle};
 use clearway_fabric::sim::SimNode;
 use clearway_fabric::{Fabric, Region};
-use clearway_history::{Op, Outcome};
+use clearway_history::{Op, TxnOutcome};
 use std::collections::BTreeMap;
 
 impl Run<'_> {
@@ -40,7 +40,7 @@ impl Run<'_> {
         let reader = self.clients.len() - 1;
         self.clients[reader]
             .insert(last, Client { begun_ns, plan: Vec::new(), commits: true, ops });
-        self.end(reader, last, Outcome::Committed);
+        self.end(reader, last, TxnOutcome::Committed);
         self.check();
     }
 }

@@ -67,8 +67,8 @@ impl Model {
         Found::Nothing
     }
 
-    /// A refused page gets another round. After four rounds of refusals, every page has been refused
-    /// at least once: a count is at most 3.
+    /// A refused page gets another round. After four rounds of refusals, every page has been
+    /// refused at least once: a count is at most 3.
     fn evict_main(&mut self, probe: &mut dyn FnMut(FrameId) -> Probe) -> Found {
         let mut refused = 0;
         while refused < 4 * self.main.len() {

@@ -19,7 +19,7 @@ mod player;
 mod states;
 
 use crate::raw::{Fixture, LIMIT};
-use clearway_harness::client::Client;
+use clearway_harness::client::PgClient;
 use clearway_harness::server::Kind;
 use clearway_harness::tools::{self, TempDir};
 use player::{Answer, Cell, play_all};
@@ -224,7 +224,7 @@ fn recorded_matrix_matches_postgres_15() {
     };
     kind.prepare(&data).unwrap();
     let server = kind.start(&data).unwrap();
-    let mut client = Client::connect(server.endpoint(), LIMIT).unwrap();
+    let mut client = PgClient::connect(server.endpoint(), LIMIT).unwrap();
     for database in DATABASES {
         client.query(&format!("create database {database}")).unwrap();
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clearway_env::{Disk, Fault, FaultPlan, File, MemDisk, Open, Role, When, Zone};
+use clearway_env::{Disk, Fault, FaultPlan, FaultZone, File, MemDisk, Open, Role, When};
 use clearway_types::Lsn;
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ fn unmark(disk: &MemDisk, end: Lsn) {
 /// Makes the next sync fail; the seed decides what it leaves of the data.
 fn fail_a_sync(disk: &MemDisk, seed: u64) {
     let zone =
-        Zone::under(Role::Log, "log", "/data/wal").fault(Fault::FailedSync, When::After(0), 1);
+        FaultZone::under(Role::Log, "log", "/data/wal").fault(Fault::FailedSync, When::After(0), 1);
     disk.set_faults(Some(Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]))));
 }
 
