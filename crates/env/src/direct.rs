@@ -67,7 +67,8 @@ impl Disk for DirectDisk {
             Err(error) => return Err(error),
         }
         if self.required {
-            let message = format!("open {}: the file system knows no direct I/O", path.display());
+            let message =
+                format!("open {}: the file system does not support direct I/O", path.display());
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         self.refused.store(true, Ordering::Relaxed); // Relaxed: see `refused`.

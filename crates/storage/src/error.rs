@@ -111,10 +111,11 @@ impl From<WalError> for StorageError {
 
 const DAMAGED: &str = "Other tables and rows are unaffected. Restore the file from a backup.";
 const FULL: &str =
-    "Free space on its file system: writing then goes on by itself. Reading goes on meanwhile.";
-const FAILED: &str = "Look into the system's log for errors of the disk. What does not need this place is unaffected.";
+    "Free space on its file system: writes then continue automatically. Reads continue meanwhile.";
+const FAILED: &str =
+    "Check the system log for disk errors. Operations on other data are unaffected.";
 const STOPPED: &str = "The server stops; its next start recovers what was committed.";
-const NO_FRAMES: &str = "Enlarge buffer_pool, or let fewer statements run at once.";
+const NO_FRAMES: &str = "Enlarge buffer_pool, or run fewer statements at once.";
 
 /// Returns the SQLSTATE and a hint for the user.
 fn explain_page(error: &PageError) -> (SqlState, &'static str) {
@@ -220,14 +221,12 @@ impl OpenErrorKind {
             Self::Access => {
                 "The server's user must own the directory, on a file system that is mounted for writing."
             }
-            Self::Shared => {
-                "Nothing was changed. Take the permission away from others: chmod -R go-w DIRECTORY."
-            }
+            Self::Shared => "Nothing was changed. Remove the permission: chmod -R go-w DIRECTORY.",
             Self::Full => {
                 "Nothing committed is lost. Free space on the file system and start again."
             }
             Self::Disk => {
-                "Nothing more was changed. Look into the system's log for errors of the disk before starting again."
+                "Nothing more was changed. Check the system log for disk errors before starting again."
             }
             Self::Panicked => {
                 "This is a bug: please report it, with this message. What was committed is still in the directory."

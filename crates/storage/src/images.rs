@@ -67,7 +67,7 @@ impl Store {
     /// known.
     fn before(&self, txn: &TxnLog, undo: &Undo<'_>, seen: Option<Seen>) -> Result<Seen, Blocked> {
         let bad =
-            || StorageError::BadRecord { lsn: txn.head(), what: "a value is not as its undo says" };
+            || StorageError::BadRecord { lsn: txn.head(), what: "a value does not match its undo" };
         let now = match (undo.kind, seen) {
             (UndoKind::Insert, _) => return Ok(Seen::Value(None)),
             (UndoKind::Delete, _) => return Ok(Seen::Value(Some(undo.old.to_vec()))),

@@ -152,7 +152,7 @@ impl Core {
                 panic!("a change of a page that was not taken: {no}")
             };
             apply(page, &op).map_err(|_| {
-                self.corrupt(no, "its content makes no sense: a change does not fit it")
+                self.corrupt(no, "its content is invalid: a change does not fit it")
             })?;
         }
         Ok(())

@@ -197,7 +197,7 @@ impl Opening {
     fn repair_torn(&self, files: &Files) -> Result<u64, OpenError> {
         let torn = files.restore_torn()?;
         if torn > 0 {
-            tracing::info!(torn, "mended half-written pages");
+            tracing::info!(torn, "repaired torn pages");
         }
         Ok(torn as u64)
     }

@@ -28,7 +28,7 @@ pub(crate) fn parse_reference(value: &[u8]) -> (usize, u32) {
 pub(crate) fn read(core: &Core, reference: &[u8]) -> Result<(Vec<u8>, Vec<u32>), Blocked> {
     let (len, mut no) = parse_reference(reference);
     if len > MAX_VALUE {
-        return Err(core.corrupt(no, "a long value is longer than any can be").into());
+        return Err(core.corrupt(no, "a long value exceeds the maximum length").into());
     }
     let mut value = Vec::with_capacity(len.min(core.max_value));
     let mut pages = Vec::new();
@@ -55,7 +55,7 @@ pub(crate) fn read(core: &Core, reference: &[u8]) -> Result<(Vec<u8>, Vec<u32>),
         no = page::next(&page);
     }
     if value.len() != len {
-        return Err(core.corrupt(no, "a long value has not the length that its cell says").into());
+        return Err(core.corrupt(no, "a long value does not have the length in its cell").into());
     }
     Ok((value, pages))
 }

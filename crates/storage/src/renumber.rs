@@ -118,7 +118,7 @@ impl Deletion {
         store.commit_local(log);
         tracing::warn!(
             partition = %store.partition(), tree = %self.tree,
-            "a row had the hidden number of another one whose deletion was undone: it got a new number"
+            "a row had the hidden number of a restored row and got a new number"
         );
         Ok(())
     }

@@ -482,9 +482,9 @@ impl Store {
                 last.max(deleted).checked_add(1)
             }
         };
-        let next = next.filter(|next| *next < u64::MAX).ok_or_else(|| {
-            self.core.corrupt(root, "its last key is the last of all row numbers")
-        })?;
+        let next = next
+            .filter(|next| *next < u64::MAX)
+            .ok_or_else(|| self.core.corrupt(root, "its last key is the maximum row number"))?;
         if let Some(entry) = self.trees.get_mut(&tree) {
             entry.next_rowid = Some(next + 1);
         }

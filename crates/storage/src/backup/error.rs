@@ -61,13 +61,13 @@ impl BackupError {
     /// A hint for the user, as a full sentence.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match (self, self.hindrance()) {
-            (Self::Busy, _) => "Try again when it has ended.",
+            (Self::Busy, _) => "Try again when the other backup has ended.",
             (Self::Occupied(_), _) => "Name a directory that does not exist yet.",
             (Self::Incomplete(_) | Self::Damaged { .. }, _) => {
-                "Use another backup: of this one not even the rest can be relied on."
+                "Use another backup: no part of this one can be trusted."
             }
             (Self::Source(_), OpenErrorKind::Damaged) => {
-                "Nothing that is damaged is copied. Keep the directory as it is, and restore it from an earlier backup."
+                "Damaged data is not copied. Keep the directory as it is, and restore it from an earlier backup."
             }
             (_, OpenErrorKind::Full | OpenErrorKind::Disk | OpenErrorKind::Access) => {
                 "What was written is incomplete and will be refused: remove it."

@@ -78,7 +78,7 @@ fn number<'a, T: std::str::FromStr>(
     key: &str,
 ) -> Result<T, String> {
     let text = value(lines, key)?;
-    text.parse().map_err(|_| format!("`{key} {text}` makes no sense"))
+    text.parse().map_err(|_| format!("`{key} {text}` is invalid"))
 }
 
 impl Manifest {
@@ -123,7 +123,7 @@ impl Manifest {
                     "it is of format version {other}; this program reads versions {OLDEST} to {VERSION}"
                 ));
             }
-            _ => return Err("it does not begin as a manifest does".to_owned()),
+            _ => return Err("it does not begin like a manifest".to_owned()),
         }
         let sum_at = text.len().saturating_sub(SUM_LINE.len() + 9);
         let sum =
@@ -170,14 +170,14 @@ impl Manifest {
             .iter()
             .find(|file| file.name != LOG && !file.size.is_multiple_of(PAGE_SIZE as u64))
         {
-            return Err(format!("{} has half a page", data.name));
+            return Err(format!("{} has an incomplete page", data.name));
         }
         let log = self.files.last().map_or(0, |log| log.size);
         if [self.begin, self.redo, self.end]
             .iter()
             .any(|lsn| lsn.0 > MAX_LOG || !lsn.0.is_multiple_of(8))
         {
-            return Err("it names a place that no log has".to_owned());
+            return Err("it has an LSN that is not valid in a log".to_owned());
         }
         if self.begin > self.redo || self.redo > self.end || self.end.0 - self.begin.0 != log {
             return Err(format!(
@@ -188,7 +188,7 @@ impl Manifest {
         let sized = (1..=MAX_SEGMENT).contains(&self.segment_size)
             && self.segment_size.is_multiple_of(4096);
         if self.partitions == 0 || !sized {
-            return Err("it has no partitions, or segments of a size that none has".to_owned());
+            return Err("it has no partitions, or an invalid segment size".to_owned());
         }
         Ok(())
     }

@@ -171,14 +171,14 @@ impl Checker {
         for offset in
             control.damaged_slots().map_err(OpenError::io("cannot read the control file"))?
         {
-            let what =
-                "a whole or an empty slot expected, neither found; the other one counts".to_owned();
+            let what = "a valid or an empty slot expected, neither found; the other one is used"
+                .to_owned();
             self.tell(FindingSeverity::Damage, "control", Some(offset), what, progress);
         }
         if !state.complete {
             self.note(
                 "control",
-                "the directory was not made to the end: the next start makes it anew",
+                "the directory was not completely created: the next start recreates it",
                 progress,
             );
             return Ok(());
@@ -261,10 +261,8 @@ impl Checker {
                 self.ends = Some((report.log_end, node.wal().appended()));
                 node.shutdown();
                 if report.mended > 0 {
-                    let what = format!(
-                        "{} pages are half written: the next start mends them",
-                        report.mended
-                    );
+                    let what =
+                        format!("{} pages are torn: the next start repairs them", report.mended);
                     self.note("data/double-write.data", &what, progress);
                 }
                 self.report.recovery = Some(report);

@@ -163,7 +163,7 @@ impl Room {
     fn short(&self, error: &io::Error) -> bool {
         let mut state = self.state();
         let since = *state.short.get_or_insert_with(|| {
-            tracing::warn!("there is no room to make a segment of the log ahead of need: {error}");
+            tracing::warn!("there is no space to make a log segment ahead of need: {error}");
             Instant::now()
         });
         let needed = !state.waiters.is_empty();
@@ -336,7 +336,7 @@ impl Shared {
         {
             return false;
         }
-        tracing::error!("the log waits for room for its next segment: {error}");
+        tracing::error!("the log waits for space for its next segment: {error}");
         let state = self.room.state();
         // A thread that makes space wakes all. The maker may consume the news itself, hence the
         // timeout.
