@@ -133,7 +133,7 @@ impl Chain {
     }
 
     fn fetched(self: Box<Self>, id: PageId, result: Result<Pin, PageError>) {
-        let keep = result.expect("a page");
+        let pin = result.expect("a page");
         if self.random.below(100) < self.write_percent
             && let Ok(mut page) = self.pool.write(id)
         {
@@ -141,7 +141,7 @@ impl Chain {
             page[100] ^= 1;
             page.set_lsn(Lsn(1));
         }
-        drop(keep);
+        drop(pin);
         self.fetched.fetch_add(1, Relaxed);
         // A hit calls back at once, on this stack: with a pool that is small beside the data, few
         // follow one another.

@@ -156,12 +156,12 @@ impl Counters {
     /// Makes the attempt until all that it wants is in the pool. The attempt changes nothing before
     /// it has everything.
     fn with<T>(&self, attempt: impl Fn(&Pool) -> Result<T, MissingPage>) -> Result<T, PageError> {
-        let mut _keep: Pin;
+        let mut _pin: Pin;
         loop {
             match attempt(&self.pool) {
                 Ok(done) => return Ok(done),
                 // An engine with an event loop would go on with something else: see `Pool::fetch`.
-                Err(want) => _keep = self.pool.fetch_blocking(want)?,
+                Err(missing) => _pin = self.pool.fetch_blocking(missing)?,
             }
         }
     }

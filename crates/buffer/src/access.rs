@@ -1,4 +1,4 @@
-//! Finding, latching, looking at and creating pages.
+//! Finds, latches, reads and creates pages.
 //!
 //! # Invariants and locking
 //! Those of `pool`.
@@ -12,15 +12,15 @@ use clearway_types::{FrameId, PageId};
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Looks at a page without a latch before one is taken.
-const GLIMPSES: u32 = 4;
+/// Optimistic attempts before the reader takes a latch.
+const OPTIMISTIC_TRIES: u32 = 4;
 
-/// The page in this frame is latched in a way that excludes the wanted one.
+/// The page in this frame is latched in a mode that conflicts with the requested one.
 struct Busy(FrameId);
 
 impl PoolCore {
-    /// Pins and latches a resident page; waits while the latch is held in a way that excludes
-    /// `mode`.
+    /// Pins and latches a resident page. Waits while the latch is held in a mode that conflicts
+    /// with `mode`.
     #[inline]
     #[track_caller]
     pub fn latch(&self, id: PageId, mode: Mode) -> Option<FrameId> {
@@ -32,7 +32,7 @@ impl PoolCore {
         }
     }
 
-    /// Tells the replacement of a hit, if that changes anything.
+    /// Reports a hit to the replacement policy, if the hit changes its state.
     #[inline(always)]
     pub fn hit(&self, frame: FrameId, state: &Frame, id: PageId) {
         if !state.is_hot(id) {
@@ -51,10 +51,10 @@ impl PoolCore {
         }
     }
 
-    /// A look without a latch at a page that `is_here`, in that frame of the pool, if it is not
-    /// changed meanwhile.
+    /// Reads the page optimistically in the given frame, if `is_here` holds for it. Returns `None`
+    /// if the page changes during the read.
     #[inline(always)]
-    pub fn glimpse<T>(
+    pub fn try_optimistic<T>(
         &self,
         (frame, state): (FrameId, &Frame),
         is_here: impl FnOnce(&Frame) -> bool,
@@ -63,14 +63,14 @@ impl PoolCore {
         if !OptimisticPage::POSSIBLE {
             return None;
         }
-        let version = state.glimpse(is_here)?;
+        let version = state.optimistic_version(is_here)?;
         // SAFETY: it is one of `frames`, and the arena has been made for as many.
         let found = look(&unsafe { OptimisticPage::new(self, frame) });
         state.unchanged_since(version).then_some(found)
     }
 
-    /// A look at a page that is not hot, if it is in the first frame of its chain. Out of line, so
-    /// that the look at a hot one is short.
+    /// Reads a page that is not hot, if it is in the first frame of its chain. Out of line, so that
+    /// the read of a hot page stays short.
     #[inline(never)]
     #[track_caller]
     pub fn read_cold<T>(
@@ -80,7 +80,8 @@ impl PoolCore {
         mut look: impl FnMut(&OptimisticPage<'_>) -> T,
     ) -> Result<T, MissingPage> {
         if let Some(state) = self.frames.get(first.0 as usize)
-            && let Some(found) = self.glimpse((first, state), |state| state.holds(id), &mut look)
+            && let Some(found) =
+                self.try_optimistic((first, state), |state| state.holds(id), &mut look)
         {
             self.hit_cold(first, state, id);
             return Ok(found);
@@ -88,7 +89,7 @@ impl PoolCore {
         self.read_again(id, look)
     }
 
-    /// The page was not in the first frame of its chain, or changed while it was looked at.
+    /// Handles a page that is not in the first frame of its chain, or that changed during the read.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -97,9 +98,9 @@ impl PoolCore {
         id: PageId,
         mut look: impl FnMut(&OptimisticPage<'_>) -> T,
     ) -> Result<T, MissingPage> {
-        for _ in 1..GLIMPSES {
+        for _ in 1..OPTIMISTIC_TRIES {
             if let Some(at @ (frame, state)) = self.table.find(&self.frames, id)
-                && let Some(found) = self.glimpse(at, |state| state.holds(id), &mut look)
+                && let Some(found) = self.try_optimistic(at, |state| state.holds(id), &mut look)
             {
                 self.hit(frame, state, id);
                 return Ok(found);
@@ -109,7 +110,7 @@ impl PoolCore {
         let frame = self.latch(id, Mode::Shared).ok_or(MissingPage::Page(id))?;
         let _latched = PageRef::new(self, frame);
         self.hit(frame, self.frame(frame), id);
-        // SAFETY: it has just been found.
+        // SAFETY: the search has just found this frame.
         Ok(look(&unsafe { OptimisticPage::new(self, frame) }))
     }
 
@@ -134,8 +135,8 @@ impl PoolCore {
         attempt.unwrap_or(None)
     }
 
-    /// One attempt, in which a page that is not found is not resident, or lost in a panic; an error
-    /// if it is busy.
+    /// Makes one attempt. Returns `None` if the page is not resident or was lost in a panic, and an
+    /// error if it is busy.
     fn latch_confirmed(&self, id: PageId, mode: Mode) -> Result<Option<FrameId>, Busy> {
         let shard = self.table.latch(id);
         let Some(frame) = self.table.find_latched(&shard, &self.frames, id) else {
@@ -143,7 +144,7 @@ impl PoolCore {
         };
         match self.frame(frame).try_latch(id, mode) {
             TryLatch::Yes => Ok(Some(frame)),
-            // Whoever then fetches the page is told why.
+            // The fetch that follows returns the reason.
             TryLatch::Busy if self.frame(frame).is_lost() => Ok(None),
             TryLatch::Busy => Err(Busy(frame)),
             TryLatch::Gone => {
@@ -152,8 +153,8 @@ impl PoolCore {
         }
     }
 
-    /// A zeroed page under the exclusive latch, in the frame that has it already or in a free one,
-    /// if `free` has one.
+    /// Returns a zeroed page under the exclusive latch: in the frame that already holds it, or in a
+    /// free frame if `free` has one.
     #[track_caller]
     pub fn create(
         self: &Arc<Self>,
@@ -170,7 +171,7 @@ impl PoolCore {
             self.arena.free_bytes(&mut frame).fill(0);
             let mut shard = self.table.latch(id);
             if let Some(resident) = self.table.find_latched(&shard, &self.frames, id) {
-                // A read that was under way has just brought it; or it was lost in a panic.
+                // A concurrent read has just loaded the page, or a panic has lost it.
                 drop(shard);
                 self.dispatch(self.free.put([frame]));
                 if self.frame(resident).is_lost() {

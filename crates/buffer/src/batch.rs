@@ -1,13 +1,13 @@
-//! A batch of pages on its way to the disk.
+//! A batch of pages to be written to disk.
 
 use crate::frame::CLEAN;
 use crate::page::PAGE_SIZE;
 
-/// What belongs to the thread whose turn it is to write.
+/// The state that belongs to the holder of the write-back turn.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub copies: Vec<[u8; PAGE_SIZE]>,
-    /// The least rec-LSN of the pages written since the last sync.
+    /// The minimum rec-LSN of the pages written since the last sync.
     pub unsynced: u64,
 }
 

@@ -1,10 +1,10 @@
-//! The cooler: a thread that frees frames ahead of need.
+//! The cooler: a thread that frees frames before they are needed.
 //!
-//! When free frames run low it takes victims, what scans have brought first and then as the policy
-//! proposes them: clean ones leave at once, dirty ones are written in a batch first, together with
-//! their dirty neighbours in the file. What leaves is copied for the second level, if there is one,
-//! but for what scans have brought. Nobody who wants a frame writes a page or searches for a victim
-//! itself.
+//! When free frames run low, it takes victims: first pages that scans loaded, then pages that the
+//! policy proposes. It evicts clean victims at once. It first writes dirty victims in a batch,
+//! together with their dirty neighbours in the file. Evicted pages are copied to the second level,
+//! if there is one, except for pages that scans loaded. A thread that needs a frame never writes a
+//! page or searches for a victim itself.
 
 use crate::error::PageError;
 use crate::frame::FreeFrame;
@@ -32,28 +32,28 @@ pub(crate) struct Cooler {
 impl Cooler {
     pub fn start(core: Arc<PoolCore>) -> io::Result<Self> {
         let run = move || {
-            core.cool_or_fail(|core| core.keep_cool());
+            core.cool_or_fail(|core| core.run_cooler());
         };
         let thread = thread::Builder::new().name("cooler".to_owned()).spawn(run)?;
         Ok(Self { thread: Latch::new(&COOLER, Some(thread)) })
     }
 
-    /// Waits for the thread's end, which the free list's `stop` has brought about; unless it is
-    /// this very thread, when a callback in it has dropped the pool.
+    /// Waits for the thread to exit, which the free list's `stop` causes. Does not wait if the
+    /// caller is this thread: a callback on it may drop the pool.
     pub fn join(&self) {
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
         {
-            // A panic in it has been reported by the hook.
+            // The panic hook has already reported a panic of the thread.
             let _ended = thread.join();
         }
     }
 }
 
 impl PoolCore {
-    /// Runs the cooler's work. After a panic the pool has failed and gives out no more frames, and
-    /// so says the answer to all who wait.
+    /// Runs the cooler's work. After a panic the pool has failed: it hands out no more frames, and
+    /// every waiter gets that error.
     fn cool_or_fail(self: &Arc<Self>, work: impl FnOnce(&Arc<Self>)) {
         if let Err(message) = caught(|| work(self)) {
             let error = self.fail(PageError::panicked("freeing frames", &message));
@@ -61,7 +61,7 @@ impl PoolCore {
         }
     }
 
-    fn keep_cool(self: &Arc<Self>) {
+    fn run_cooler(self: &Arc<Self>) {
         let mut fruitful = true;
         let mut filling = Filling::default();
         while !self.free.wait_for_work(fruitful) {
@@ -69,7 +69,7 @@ impl PoolCore {
         }
     }
 
-    /// One round; whether any frame became free.
+    /// Runs one round. Returns true if a frame became free.
     fn cool(self: &Arc<Self>, filling: &mut Filling) -> bool {
         let need = self.free.deficit().max(1);
         let epoch = self.epoch();
@@ -105,7 +105,7 @@ impl PoolCore {
         self.second_level.as_ref().and_then(|second| second.epoch())
     }
 
-    /// Has the second level copy victims that were taken since `epoch`, and returns their frames.
+    /// Copies victims taken since `epoch` to the second level, and returns their frames.
     fn put_in_second_level(
         &self,
         filling: &mut Filling,
@@ -118,9 +118,9 @@ impl PoolCore {
         victims.into_iter().map(|victim| victim.frame)
     }
 
-    /// Takes up to `need` clean victims, and names dirty ones for the rest: those of scans first,
-    /// then in the policy's order, so that a dirty page is not passed over for a clean one that is
-    /// more useful.
+    /// Takes up to `need` clean victims, and collects dirty ones for the rest: pages of scans
+    /// first, then in the policy's order. A dirty page is therefore not passed over for a clean
+    /// page that is more useful.
     fn choose_victims(&self, need: usize) -> Victims {
         let mut victims = Victims::default();
         self.choose_of_scans(need, false, &mut victims);
@@ -152,8 +152,8 @@ impl PoolCore {
         victims
     }
 
-    /// As [`crate::core::Core::claim`], of a page that the policy does not propose now: it hears
-    /// that the page has left before the page can be read again.
+    /// Like [`crate::core::Core::claim`], for a page that the policy does not propose now. The
+    /// policy is notified of the eviction before the page can be read again.
     fn claim_unproposed(&self, frame: FrameId) -> Option<Victim> {
         let mut claimed = if canary::on(Bug::LateLeaving) { self.claim(frame) } else { None };
         self.replacement.remove(frame, &mut || {
@@ -167,7 +167,7 @@ impl PoolCore {
         victims.len() < need && victims.dirty.len() < self.write_batch
     }
 
-    /// The same of the pages that scans have brought: those beyond their share, or all.
+    /// Like `choose_victims`, for pages that scans loaded: those beyond their share, or all.
     fn choose_of_scans(&self, need: usize, all: bool, victims: &mut Victims) {
         let missing = need.saturating_sub(victims.len());
         let mut entries = self.scans.victims(missing, all).into_iter();
@@ -184,11 +184,11 @@ impl PoolCore {
                         self.scans.left(page);
                         victims.of_scans.push(victim.frame);
                     }
-                    None => self.scans.keep(entry),
+                    None => self.scans.put_back(entry),
                 },
                 dirty => {
-                    // It is let go when it has been written: then the entry is stale.
-                    self.scans.keep(entry);
+                    // The page is evicted after it is written. Its entry is stale then.
+                    self.scans.put_back(entry);
                     if dirty.is_some()
                         && self.health.failed().is_none()
                         && !victims.dirty.contains(&frame)
@@ -198,11 +198,11 @@ impl PoolCore {
                 }
             }
         }
-        entries.for_each(|entry| self.scans.keep(entry));
+        entries.for_each(|entry| self.scans.put_back(entry));
     }
 
-    /// The victims that are to be written, and dirty pages that lie beside them in the file and
-    /// nobody uses now: they go along in the same write, and need none of their own later.
+    /// Returns the victims to be written, and dirty, unused pages next to them in the file. The
+    /// neighbours join the same write and need no write of their own later.
     fn with_neighbours(&self, victims: &[FrameId]) -> Vec<FrameId> {
         let mut frames = victims.to_vec();
         for &victim in victims {
@@ -227,11 +227,12 @@ impl PoolCore {
     }
 }
 
-/// What is to leave.
+/// The pages to be evicted.
 #[derive(Default)]
 struct Victims {
     clean: Vec<Victim>,
-    /// Clean, and brought by scans: not for the second level, which a long scan would fill.
+    /// Clean pages that scans loaded. They do not go to the second level, because a long scan would
+    /// fill it.
     of_scans: Vec<FreeFrame>,
     dirty: Vec<FrameId>,
 }
@@ -267,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Invariant 5 of the pool: whatever it is that panics.
+    /// Invariant 5 of the pool, for a panic in any component.
     #[test]
     fn panic_of_the_cooler_fails_the_pool() {
         let disk = MemDisk::new();

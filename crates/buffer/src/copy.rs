@@ -1,9 +1,9 @@
-//! Reading the partitions' files for a copy, many pages at a time, while the pool may be writing to
+//! Reads the partitions' files for a backup, many pages at a time, while the pool may be writing to
 //! them.
 //!
-//! Invariant: a page that is returned is one version that was written as a whole. A read that meets
-//! a write in progress may see a half of each; under the latch of the double-write file no place is
-//! being written, so what fails there too is damaged.
+//! Invariant: each page returned is one version that was written as a whole. A read that overlaps a
+//! write may see parts of both versions. Under the latch of the double-write file no page is being
+//! written in place, so a page that fails verification there is damaged.
 
 use crate::error::PageError;
 use crate::files::{Files, Named, offset, read_zero_filled};
@@ -11,7 +11,7 @@ use crate::page::{PAGE_SIZE, verify};
 use clearway_types::{PageId, PartitionId};
 
 impl Files {
-    /// How many pages a partition's file has, the last one perhaps not whole.
+    /// Returns the number of pages in a partition's file. The last one may be incomplete.
     pub fn page_count(&self, partition: PartitionId) -> Result<u32, PageError> {
         let Named { name, file, .. } = self.partition(PageId::new(partition, 0))?;
         let len = file.len().map_err(|e| PageError::io(name, "look at", e))?;
@@ -19,7 +19,7 @@ impl Files {
     }
 
     /// Reads the pages from `first` on into `into`, whose length is a multiple of [`PAGE_SIZE`],
-    /// and verifies each. What lies behind the file's end is zeros.
+    /// and verifies each. Bytes beyond the end of the file are zeros.
     pub fn read_run(&self, first: PageId, into: &mut [u8]) -> Result<(), PageError> {
         let Named { name, file, .. } = self.partition(first)?;
         read_zero_filled(file, name, into, offset(first))?;

@@ -1,9 +1,14 @@
-//! What the pool's threads and guards share, and the steps that all of them are made of.
+//! The state that the pool's threads and guards share, and the basic steps on it.
 //!
-//! The modules above are layers: `guard` and `optimistic` look into pages, `loader` brings pages
-//! in, `write_back` writes them, `cooler` frees frames by means of both, `access` finds and creates
-//! pages, and `pool` is what the engine sees. None of them is known here: who waits for a page or a
-//! frame is a `W`.
+//! The modules above are layers:
+//! - `guard` and `optimistic` access page contents;
+//! - `loader` loads pages;
+//! - `write_back` writes pages;
+//! - `cooler` frees frames by means of both;
+//! - `access` finds and creates pages;
+//! - `pool` is the interface for the engine.
+//!
+//! This module knows none of them: `W` is the type of a waiter for a page or a frame.
 //!
 //! # Invariants and locking
 //! Those of `pool`.
@@ -25,13 +30,14 @@ use clearway_replacement::Replacement;
 use clearway_types::{FrameId, PageId};
 use std::sync::Arc;
 
-/// What the pool's threads and guards share.
+/// The state that the pool's threads and guards share.
 pub(crate) struct Core<W> {
     pub frames: Arc<[Frame]>,
     pub arena: Arena,
     pub table: PageTable<W>,
     pub replacement: Box<dyn Replacement>,
-    /// Whether a hit is only counted in the frame; else the replacement is told.
+    /// If true, a hit is only counted in the frame; otherwise it is reported to the replacement
+    /// policy.
     pub counts_uses: bool,
     pub scans: ScanRing,
     pub free: FreeList<W>,
@@ -39,10 +45,10 @@ pub(crate) struct Core<W> {
     pub health: Health,
     pub io_pool: Arc<IoPool>,
     pub write_back: FifoMutex<Batch>,
-    /// What was written and may still be lost.
+    /// Pages that were written but may still be lost.
     pub unsynced: Unsynced,
     pub second_level: Option<Arc<SecondLevel>>,
-    /// Pages of one batch.
+    /// The number of pages in one batch.
     pub write_batch: usize,
     pub counters: Counters,
 }
@@ -62,8 +68,8 @@ impl<W> Core<W> {
         self.frame(frame.id()).publish(frame, id, pins, mode)
     }
 
-    /// Takes the frame from its page, if that is clean and nobody holds it. The policy is to be
-    /// told.
+    /// Takes the frame from its page, if the page is clean and unpinned. The caller must notify the
+    /// policy.
     pub fn claim(&self, frame: FrameId) -> Option<Victim> {
         let id = self.frame(frame).page();
         let shard = self.table.latch(id);

@@ -1,7 +1,8 @@
-//! What the pool counts.
+//! The pool's counters.
 //!
 //! # Locking
-//! None: counters are relaxed, and each figure is as of its own moment.
+//! None: the counters are relaxed, so figures that are read together may belong to different
+//! moments.
 
 use clearway_sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +18,7 @@ pub(crate) fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed); // Relaxed: a statistic.
 }
 
-/// A counter's value.
+/// Returns a counter's value.
 pub(crate) fn load(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed) // Relaxed: a statistic.
 }

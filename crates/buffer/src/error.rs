@@ -1,29 +1,29 @@
-//! What can go wrong with a page.
+//! Errors of page operations.
 
 use clearway_types::PageId;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// Which check a page read from disk has failed.
+/// The check that a page read from disk has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// The CRC-32C of the content.
     Checksum,
     /// The format version.
     Version,
-    /// The page's own id: another page lies in its place.
+    /// The page's own id: the place holds another page.
     Id,
     /// The LSN: the page has changes that the log does not have.
     Lsn,
 }
 
-/// Why a page could not be read, written or given a frame. Cheap to clone: all who wait for one
-/// read get the same error.
+/// Why a page could not be read, written or given a frame. Cheap to clone: all waiters for one read
+/// get the same error.
 #[derive(Clone, Debug)]
 pub enum PageError {
-    /// The page's bytes are not what was written. Reject what needs this page; all others are
-    /// unaffected.
+    /// The page's bytes differ from what was written. Reject operations that need this page; all
+    /// other pages are unaffected.
     Damaged {
         /// The file.
         file: Arc<str>,
@@ -33,35 +33,35 @@ pub enum PageError {
         damage: Damage,
         /// What the check computed or expected.
         expected: u64,
-        /// What the page says.
+        /// The value found in the page.
         found: u64,
     },
     /// The disk failed. After a failed write or sync the pool writes no more: stop the node.
     Io {
         /// The file.
         file: Arc<str>,
-        /// The page, where it was one.
+        /// The page, if the error concerns one.
         page: Option<PageId>,
         /// `open`, `read`, `extend`, `write` or `sync`.
         action: &'static str,
         /// The cause.
         source: Arc<io::Error>,
     },
-    /// The log could not be made durable, so that no page may be written: stop the node.
+    /// The log could not be made durable, so no page may be written: stop the node.
     Log(Arc<io::Error>),
-    /// The log has no room for what is to be changed. Retry later.
+    /// The log has no space for the change. Retry later.
     LogRoom(Arc<io::Error>),
     /// The page belongs to a partition that has no file.
     NoFile(PageId),
-    /// No frame could be freed: too many pages are kept or latched at once. Retry with fewer, or
+    /// No frame could be freed, because too many pages are pinned or latched. Retry with fewer, or
     /// with a larger pool.
     NoFrames,
     /// The pool was shut down.
     Closed,
-    /// A thread panicked in the middle of this. The pool writes no more, and fetches nothing: stop
-    /// the node.
+    /// A thread panicked during this operation. The pool writes and fetches nothing more: stop the
+    /// node.
     Panicked {
-        /// What it was doing.
+        /// What the thread was doing.
         doing: &'static str,
         /// The panic's message.
         message: Arc<str>,
@@ -77,7 +77,7 @@ impl PageError {
         Self::Panicked { doing, message: message.into() }
     }
 
-    /// The same error, of this page.
+    /// Returns the same error for this page.
     pub(crate) fn at(self, id: PageId) -> Self {
         match self {
             Self::Io { file, action, source, .. } => {
@@ -87,7 +87,7 @@ impl PageError {
         }
     }
 
-    /// Whether it is the disk that has no room, or a quota that is used up.
+    /// Returns true if the disk is full or a quota is used up.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } | Self::Log(source) | Self::LogRoom(source) if clearway_env::is_full(source))
     }

@@ -1,11 +1,12 @@
 //! A mutex that serves its waiters first in, first out.
 //!
-//! For the write-back, whose holders do I/O. A checkpoint takes it again at once for its next
-//! batch. With a latch it could keep the cooler out, and with it everyone who waits for a frame.
+//! It protects the write-back, whose holders do I/O. A checkpoint acquires it again immediately for
+//! its next batch. An unfair latch could therefore starve the cooler, and with it every thread that
+//! waits for a frame.
 //!
 //! # Invariants
 //! 1. `serving` is the number of the holder, or of the next one. It grows by one at each release.
-//! 2. While there is a holder, the value is with it and a default is in its place.
+//! 2. While the mutex is held, the holder has the value, and a default takes its place.
 
 use clearway_latch::Monitor;
 use clearway_latch::lockstat::Class;
@@ -15,7 +16,7 @@ use std::panic::Location;
 static TURNS: Class = Class::new("buffer.turns");
 
 pub(crate) struct FifoMutex<T: Default> {
-    /// The class of waits for a turn, which may take long.
+    /// The lock class of waits for a turn, which may take long.
     class: &'static Class,
     turns: Monitor<Turns<T>>,
 }

@@ -1,38 +1,40 @@
-//! Pages in files: one a partition, and one for double writing.
+//! Pages in files: one file per partition, and one for double writes.
 //!
 //! A batch is written to the double-write file and synced there before it is written in place. A
-//! crash can tear pages in only one of the two, and [`Files::restore_torn`] mends the places from
+//! crash can tear pages in only one of the two. [`Files::restore_torn`] restores torn places from
 //! the copies.
 //!
-//! The double-write file is a header page and then the batch's pages, back to back. Header, little
-//! endian: 0..8 magic, 8..12 CRC-32C of bytes 12..8192, 12..16 number of pages, then for each page
-//! 8 bytes id and 4 bytes the page's checksum.
+//! The double-write file consists of a header page and the batch's pages, back to back. The header
+//! is little endian: 0..8 magic, 8..12 CRC-32C of bytes 12..8192, 12..16 number of pages, then for
+//! each page 8 bytes id and 4 bytes the page's checksum.
 //!
 //! # Invariants
 //! 1. The double-write file is overwritten with another batch only when all pages of its batch are
-//!    synced in place, whichever process has written them.
-//! 2. A place is written only when the batch that has the page is synced in the double-write file.
-//! 3. A copy counts only if the header names it with its checksum: what is left of older batches
-//!    does not.
-//! 4. No write needs space: the double-write file has its blocks from the start, and a page is
+//!    synced in place, whichever process wrote them.
+//! 2. A page is written in place only when the batch that contains it is synced in the double-write
+//!    file.
+//! 3. A copy is valid only if the header names it with its checksum. Remains of older batches are
+//!    therefore ignored.
+//! 4. No write needs new space. The double-write file has its blocks from the start, and a page is
 //!    created only when its place has them ([`PageIo::make_space`]). A crash of the operating
-//!    system may lose blocks that were never written; the next start gets them again before it
+//!    system may lose blocks that were never written; the next start allocates them again before it
 //!    serves.
 //!
 //! # Locking
-//! One latch over the double-write file, held through a batch, I/O included: who waits for it, the
-//! write-back or a copy, does I/O itself. One for the growth of each partition's file. Reads take
-//! none: the pool never reads a page that it is writing.
+//! - One latch protects the double-write file. It is held for a whole batch, including I/O. Its
+//!   waiters, the write-back and a copy, do I/O themselves.
+//! - One latch for each partition's file protects its growth.
+//! - Reads take no latch: the pool never reads a page that it is writing.
 //!
-//! # What a crash leaves
-//! By 2 either the header or a copy does not verify, and then the places are whole; or all copies
-//! do, and each place is old, new, or torn and mended.
+//! # State after a crash
+//! By invariant 2 there are two cases. If the header or a copy does not verify, all places are
+//! intact. Otherwise all copies verify, and each place is old, new, or torn and restorable.
 //!
-//! # What a killed process leaves
-//! Its last batch, in the operating system's cache: the medium may have any of it, and if a sync
-//! has failed, no later sync writes the rest. [`Files::restore_torn`] therefore writes the batch
-//! anew as it is read, first the double-write file, then the places, and syncs all files. (A batch
-//! whose copies are not all intact was never written in place.)
+//! # State after the process is killed
+//! Its last batch is in the operating system's cache, and the medium may have any part of it. If a
+//! sync has failed, no later sync writes the rest. [`Files::restore_torn`] therefore writes the
+//! batch again as it was read: first the double-write file, then the places. It then syncs all
+//! files. (A batch whose copies are not all intact was never written in place.)
 //!
 //! # Source
 //! The double-write buffer of InnoDB.
@@ -53,7 +55,7 @@ use std::sync::Arc;
 const MAGIC: &[u8; 8] = b"clwy-dw1";
 const ENTRIES: usize = 16;
 const ENTRY: usize = 12;
-/// The most pages of one batch; `write` splits what is longer.
+/// The maximum number of pages in one batch; `write` splits longer ones.
 const BATCH_LIMIT: usize = WRITE_BATCH;
 const _: () = assert!(ENTRIES + BATCH_LIMIT * ENTRY <= PAGE_SIZE);
 
@@ -63,31 +65,31 @@ static FILE_GROWTH: Class = Class::new("buffer.file_growth");
 pub(crate) struct Named {
     pub(crate) name: Arc<str>,
     pub(crate) file: Arc<dyn File>,
-    /// So many pages from the file's start have their blocks for sure; not counted yet after an
-    /// open.
+    /// The number of pages from the start of the file that are known to have blocks. Not yet
+    /// computed after an open.
     allocated: AtomicU32,
     allocating: Latch<()>,
 }
 
-/// The pages of all partitions, in `p0000.data`, `p0001.data` and so on, and `double-write.data`
+/// The pages of all partitions, in `p0000.data`, `p0001.data` and so on, with `double-write.data`
 /// beside them.
 pub struct Files {
     partitions: Vec<Named>,
     double_write: Named,
-    /// Does the writes of a batch.
+    /// Performs the writes of a batch.
     io_pool: Option<Arc<IoPool>>,
     state: Latch<State>,
 }
 
 pub(crate) struct State {
-    /// Partitions with writes in place that are not synced: at first all.
+    /// Partitions with in-place writes that are not synced; at first all.
     unsynced: Vec<bool>,
     /// Header and pages of a batch, aligned for direct I/O.
     buffer: Aligned,
 }
 
 impl Files {
-    /// Opens the files in `dir`, which must exist, and creates those that are missing.
+    /// Opens the files in `dir`, which must exist, and creates missing ones.
     pub fn open(disk: &dyn Disk, dir: &Path, partitions: u16) -> Result<Self, PageError> {
         let open = |name: String| {
             let path = dir.join(name);
@@ -124,8 +126,8 @@ impl Files {
         Ok(files)
     }
 
-    /// Has the pool do the writes of each batch, side by side if it can. Without one they are done
-    /// one after another.
+    /// Uses `io_pool` for the writes of each batch, in parallel where possible. Without it, writes
+    /// run one after another.
     pub fn with_io_pool(mut self, io_pool: Arc<IoPool>) -> Self {
         io_pool.register(self.state.lock().buffer.memory());
         self.io_pool = Some(io_pool);
@@ -133,7 +135,7 @@ impl Files {
     }
 
     pub(crate) fn partition(&self, id: PageId) -> Result<&Named, PageError> {
-        // An id that was read may have bits that no page's has.
+        // An id read from disk may have bits set that no valid page id has.
         let whole = PageId::new(id.partition(), id.no()) == id;
         self.partitions
             .get(usize::from(id.partition().0))
@@ -184,7 +186,7 @@ impl Files {
         self.write_places(unsynced, &runs)
     }
 
-    /// Writes runs of pages of consecutive numbers, each from its first page on.
+    /// Writes runs of consecutive pages, each from its first page on.
     fn write_places(
         &self,
         unsynced: &mut [bool],
@@ -208,14 +210,14 @@ impl Files {
         })
     }
 
-    /// The highest LSN of the double-write file's intact copies: the log was on the disk up to
-    /// there when they were written.
+    /// Returns the highest LSN of the intact copies in the double-write file. The log was durable
+    /// up to that LSN when they were written.
     pub fn newest_copy(&self) -> Result<Lsn, PageError> {
         Ok(self.copies()?.iter().map(|(_, copy)| lsn(copy)).max().unwrap_or_default())
     }
 
-    /// What does not verify in the double-write file, and where: left by a crash, or damage, and
-    /// harmless unless a place is torn, too.
+    /// Returns the parts of the double-write file that do not verify, and where they are. A crash
+    /// or damage may cause them. They are harmless unless a place is torn too.
     pub fn bad_copies(&self) -> Result<Vec<(u64, &'static str)>, PageError> {
         let Named { name, file, .. } = &self.double_write;
         let mut header = [0; PAGE_SIZE];
@@ -235,7 +237,7 @@ impl Files {
         Ok(bad)
     }
 
-    /// The double-write file's intact copies.
+    /// Returns the intact copies of the double-write file.
     fn copies(&self) -> Result<Vec<(PageId, [u8; PAGE_SIZE])>, PageError> {
         let Named { name, file, .. } = &self.double_write;
         let mut header = [0; PAGE_SIZE];
@@ -252,18 +254,18 @@ impl Files {
     }
 }
 
-/// How many pages at the end of what a file of so many has are kept for those who cannot be
-/// refused.
+/// Returns how many pages at the end of a file of `pages` pages are reserved for operations that
+/// must not fail.
 fn kept(pages: u32) -> u32 {
     (pages / 16).clamp(2, 16)
 }
 
-/// How many pages are allocated beyond the one that is needed.
+/// Returns how many pages are allocated beyond the one that is needed.
 fn ahead(pages: u32) -> u32 {
     (pages / 8).clamp(8, 1024)
 }
 
-/// The name of a partition's file.
+/// Returns the name of a partition's file.
 pub fn data_file_name(partition: PartitionId) -> String {
     format!("p{:04}.data", partition.0)
 }
@@ -272,7 +274,7 @@ pub(crate) fn offset(id: PageId) -> u64 {
     u64::from(id.no()) * PAGE_SIZE as u64
 }
 
-/// Reads pages; what lies behind the file's end is zeros.
+/// Reads pages; bytes beyond the end of the file are zeros.
 pub(crate) fn read_zero_filled(
     file: &Arc<dyn File>,
     name: &Arc<str>,
@@ -299,7 +301,7 @@ fn fill_double_write(buffer: &mut [u8], pages: &[(PageId, &[u8; PAGE_SIZE])]) {
     }
 }
 
-/// The pages that the header names, with their checksums; none if it does not verify.
+/// Returns the pages that the header names, with their checksums; none if it does not verify.
 fn header_entries(header: &[u8; PAGE_SIZE]) -> Vec<(PageId, u32)> {
     let u32_at = |at: usize| {
         u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
@@ -323,7 +325,7 @@ impl PageIo for Files {
     fn has_space(&self, id: PageId, last: bool) -> bool {
         // Acquire: pairs with the Release in `make_space`.
         let allocated = |named: &Named| named.allocated.load(Ordering::Acquire);
-        // A page of no file is refused by who reads or writes it.
+        // The read or the write rejects a page that has no file.
         self.partition(id).is_ok_and(|named| {
             let pages = allocated(named);
             id.no() < if last { pages } else { pages.saturating_sub(kept(pages)) }
@@ -338,8 +340,7 @@ impl PageIo for Files {
         }
         let have = named.allocated.load(Ordering::Acquire);
         let need = id.no().saturating_add(1);
-        // From the pages that a file has, the same count is kept before and after the addition, or
-        // one less.
+        // `kept` of the larger page count is the same as before the addition, or one more.
         let least = if last { need } else { need.saturating_add(kept(need) + 1) };
         let grow = |pages: u32| {
             let (from, to) =

@@ -1,20 +1,21 @@
-//! Free frames, who waits for them, and when the cooler must work.
+//! The free list: free frames, threads that wait for them, and when the cooler must work.
 //!
 //! # Invariants
 //! 1. Every frame is in this list, in a [`crate::Reservation`], held by one read job, or holds a
 //!    page.
 //! 2. Frames promised to a `MissingPage::Frames` stay free for creations and reservations: reads
-//!    leave so many in the list. (A read that has waited [`FrameWaits::promise_rounds`] may take
-//!    them: a promise's holder could wait for just that page.)
-//! 3. Whoever waits here is answered: with a frame, or after [`FrameWaits::starved_rounds`] rounds
-//!    of the cooler in which no frame became free, or when the pool fails or shuts down.
-//! 4. What becomes free is collected for the oldest `MissingPage::Frames` that waits: reads that
-//!    come after it leave it so many, with the exception of 2. Else it might wait for ever while
-//!    the frames become free one by one, as each read that gets one is a fruitful round.
+//!    leave that many in the list. Exception: a read that has waited [`FrameWaits::promise_rounds`]
+//!    may take them, because the holder of a promise could be waiting for that page.
+//! 3. Every waiter gets an answer: a frame; an error after [`FrameWaits::starved_rounds`] rounds of
+//!    the cooler in which no frame became free; or an error when the pool fails or shuts down.
+//! 4. Frames that become free are collected for the oldest waiting `MissingPage::Frames`: later
+//!    reads leave that many, with the exception of invariant 2. Otherwise it might wait forever
+//!    while frames become free one by one, because each read that gets one makes its round
+//!    successful.
 //!
 //! # Locking
-//! One monitor, the last in the order: nothing else is taken and nothing is called back under it,
-//! and nothing panics. A hit does not come here.
+//! One monitor, the last in the order. The holder acquires nothing else, calls nothing back, and
+//! does not panic. A hit does not use it.
 
 use crate::error::PageError;
 use crate::frame::FreeFrame;
@@ -26,18 +27,18 @@ use std::collections::VecDeque;
 use std::panic::Location;
 use std::time::Duration;
 
-/// How long a free frame is waited for.
+/// How long to wait for a free frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameWaits {
-    /// Fruitless rounds of the cooler, `retry` apart, after which a waiter gets
+    /// Consecutive rounds of the cooler without success, `retry` apart, after which a waiter gets
     /// [`PageError::NoFrames`]. Default 5000.
     pub starved_rounds: u32,
-    /// Fruitless rounds after which a read may take promised frames. Default 20.
+    /// Rounds without success after which a read may take promised frames. Default 20.
     pub promise_rounds: u32,
-    /// How long the cooler waits after a fruitless round with someone waiting: unpinning wakes
-    /// nobody, since a hit must be cheap. At least 0.1 ms; default a millisecond.
+    /// How long the cooler waits after a round without success while threads wait for frames. It
+    /// must poll: unpinning wakes nobody, since a hit must be cheap. At least 0.1 ms; default 1 ms.
     pub retry: Duration,
-    /// The same with nobody waiting. At least 0.1 ms; default 20 ms.
+    /// The same while no thread waits for a frame. At least 0.1 ms; default 20 ms.
     pub idle_retry: Duration,
 }
 
@@ -53,7 +54,8 @@ impl Default for FrameWaits {
 }
 
 impl FrameWaits {
-    /// A round that follows at once leaves nobody the time to let go of anything.
+    /// Enforces the minimum: if rounds followed at once, other threads would have no time to
+    /// release anything.
     fn at_least(self) -> Self {
         let least = Duration::from_micros(100);
         Self { retry: self.retry.max(least), idle_retry: self.idle_retry.max(least), ..self }
@@ -61,13 +63,13 @@ impl FrameWaits {
 }
 
 static FREE_LIST: Class = Class::new("buffer.free_list");
-/// Frames for reads and for promises: who waits found too few free.
+/// Waits of reads and promises that found too few free frames.
 static FREE_FRAME: Class = Class::new("buffer.free_frame");
 
 pub(crate) struct FreeList<W> {
-    /// The cooler waits for work.
+    /// The cooler waits here for work.
     state: Monitor<State<W>>,
-    /// Below so many free frames the cooler works, until there are twice as many.
+    /// The cooler works when fewer frames than this are free, until twice as many are.
     low: usize,
 }
 
@@ -77,9 +79,9 @@ struct State<W> {
     promised: usize,
     starved: VecDeque<Starved<W>>,
     cooler_awake: bool,
-    /// Why nobody gets a frame any more.
+    /// Why frames are no longer granted.
     stopped: Option<PageError>,
-    /// How many have had to wait for frames.
+    /// The number of needs that had to wait for frames.
     waits: u64,
 }
 
@@ -92,12 +94,12 @@ struct Starved<W> {
 pub(crate) enum Need<W> {
     /// A frame to read the page into.
     Page(PageId),
-    /// So many free frames.
+    /// This many free frames.
     Frames(u32, W),
 }
 
 impl<W> Need<W> {
-    /// The frames of a need that must have them all at once; none of a page.
+    /// Returns the number of frames that must be granted together; zero for a page.
     fn many(&self) -> usize {
         match self {
             Self::Page(_) => 0,
@@ -106,7 +108,7 @@ impl<W> Need<W> {
     }
 }
 
-/// What became of a need; to be acted on without any latch.
+/// The outcome of a need. The caller acts on it without holding a latch.
 pub(crate) enum Granted<W> {
     Page(PageId, FreeFrame),
     Frames(u32, W),
@@ -118,14 +120,14 @@ impl<W> State<W> {
         self.frames.len() < low + self.promised || !self.starved.is_empty()
     }
 
-    /// How many frames must be free for the need to be granted, as it leaves those that are
-    /// promised and collected; `starved` has who waits longer.
+    /// Returns how many frames must be free to grant the need, including promised and collected
+    /// frames, which it must leave. `starved` holds the needs that wait longer.
     fn least(&self, need: &Need<W>, over_promises: bool) -> usize {
         match need {
             Need::Page(_) if over_promises => 1,
             Need::Page(_) => {
-                // The oldest is enough to look at: while it waits for a page, no more frames are
-                // free than are promised, and nobody's are collected.
+                // Checking the oldest is enough: while it waits for a page, no more frames are free
+                // than are promised, and none are collected.
                 let collected = self.starved.front().map_or(0, |oldest| oldest.need.many());
                 self.promised + collected + 1
             }
@@ -144,11 +146,11 @@ impl<W> State<W> {
         }
     }
 
-    /// Grants what can be granted, oldest first; a need that must wait longer does not hold up
-    /// those behind it.
+    /// Grants every need that can be granted, oldest first. A need that must wait longer does not
+    /// block those behind it.
     fn serve(&mut self) -> Vec<Granted<W>> {
         let (mut granted, mut at) = (Vec::new(), 0);
-        // Most often the oldest get all that is free, however many wait behind them.
+        // Usually the oldest needs take all free frames, however many wait behind them.
         while !self.frames.is_empty()
             && let Some(Starved { need, rounds, .. }) = self.starved.get(at)
         {
@@ -180,7 +182,7 @@ impl<W> FreeList<W> {
         Self { state: Monitor::new(&FREE_LIST, state), low }
     }
 
-    /// Replaces the limits, also for who waits now.
+    /// Replaces the limits, also for current waiters.
     pub fn set_waits(&self, waits: FrameWaits) {
         self.state.lock().limits = waits.at_least();
     }
@@ -194,7 +196,7 @@ impl<W> FreeList<W> {
         }
     }
 
-    /// Grants the need now, or later through [`FreeList::put`] and its like.
+    /// Grants the need now, or later through [`FreeList::put`] and similar methods.
     #[track_caller]
     pub fn ask(&self, need: Need<W>) -> Option<Granted<W>> {
         FREE_FRAME.request();
@@ -217,7 +219,7 @@ impl<W> FreeList<W> {
         granted
     }
 
-    /// `n` free frames now, promised or not.
+    /// Takes `n` free frames now, promised or not.
     pub fn take(&self, n: usize) -> Option<Vec<FreeFrame>> {
         let mut state = self.state.lock();
         let taken = state.frames.len().checked_sub(n).map(|left| state.frames.split_off(left));
@@ -225,7 +227,7 @@ impl<W> FreeList<W> {
         taken
     }
 
-    /// One free frame now, promised or not.
+    /// Takes one free frame now, promised or not.
     pub fn take_one(&self) -> Option<FreeFrame> {
         let mut state = self.state.lock();
         let taken = state.frames.pop();
@@ -247,20 +249,21 @@ impl<W> FreeList<W> {
         state.serve()
     }
 
-    /// How many frames are free, and how many have had to wait for some.
+    /// Returns the number of free frames, and the number of needs that had to wait.
     pub fn counts(&self) -> (usize, u64) {
         let state = self.state.lock();
         (state.frames.len(), state.waits)
     }
 
-    /// How many frames the cooler should free now.
+    /// Returns how many frames the cooler should free now.
     pub fn deficit(&self) -> usize {
         let state = self.state.lock();
         let wanted: usize = state.starved.iter().map(|starved| starved.need.many().max(1)).sum();
         (2 * self.low + state.promised + wanted).saturating_sub(state.frames.len())
     }
 
-    /// After a fruitless round: who has waited too long, or everyone if the pool has failed.
+    /// Called after a round without success. Returns the needs that have waited too long, or all of
+    /// them if the pool has failed.
     #[must_use]
     pub fn age(&self, failed: Option<&PageError>) -> Vec<Granted<W>> {
         let mut state = self.state.lock();
@@ -282,7 +285,7 @@ impl<W> FreeList<W> {
         refused
     }
 
-    /// Blocks the cooler until it is needed; whether the pool has stopped.
+    /// Blocks the cooler until there is work. Returns true if the pool has stopped.
     pub fn wait_for_work(&self, last_round_fruitful: bool) -> bool {
         let mut state = self.state.lock();
         if !last_round_fruitful && state.stopped.is_none() && state.wanting(self.low) {
@@ -298,7 +301,8 @@ impl<W> FreeList<W> {
         state.stopped.is_some()
     }
 
-    /// Lets the cooler end, and refuses all who wait now or later; the first error says why.
+    /// Stops the cooler and refuses all current and later waiters. The first error is the one they
+    /// get.
     #[must_use]
     pub fn stop(&self, why: PageError) -> Vec<Granted<W>> {
         let mut state = self.state.lock();
@@ -319,7 +323,7 @@ mod tests {
     use clearway_env::SeededEntropy;
     use clearway_types::PartitionId;
 
-    /// Invariant 3: nobody waits for ever.
+    /// Invariant 3: no waiter waits forever.
     #[test]
     fn who_waits_is_refused_after_the_bound() {
         let list = FreeList::new(Vec::new(), FrameWaits::default());
@@ -371,8 +375,8 @@ mod tests {
         assert!(matches!(list.ask(Need::Page(id)), Some(Granted::Page(..))));
     }
 
-    /// What the list is to grant, by invariants 2 and 4 as they stand: a need is its number of
-    /// frames, a page's is 0.
+    /// What the list should grant, taken literally from invariants 2 and 4. A need is its number of
+    /// frames; a page's is 0.
     struct Model {
         free: usize,
         promised: usize,
@@ -398,7 +402,7 @@ mod tests {
         }
     }
 
-    /// Invariants 2 and 4, whoever waits in whatever order.
+    /// Invariants 2 and 4, for any order of waiters.
     #[test]
     fn grants_are_those_of_the_model() {
         const FRAMES: usize = 12;

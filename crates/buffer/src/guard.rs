@@ -1,4 +1,4 @@
-//! What holds a page under a latch: [`PageRef`] and [`PageMut`].
+//! Guards of latched pages: [`PageRef`] and [`PageMut`].
 
 use crate::core::Core;
 use crate::error::PageError;
@@ -9,8 +9,8 @@ use clearway_types::{FrameId, Lsn, PageId};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// A page under the shared latch. It cannot change or leave until this is dropped. Hold it for a
-/// short time: no I/O, no wait.
+/// A page under the shared latch. It cannot change or be evicted until this guard is dropped. Hold
+/// it briefly: no I/O, no waiting.
 pub struct PageRef<'a> {
     frame: &'a Frame,
     bytes: NonNull<[u8; PAGE_SIZE]>,
@@ -20,17 +20,17 @@ impl<'a> PageRef<'a> {
     /// Takes over a shared latch.
     #[inline]
     pub(crate) fn new<W>(core: &'a Core<W>, id: FrameId) -> Self {
-        // SAFETY: there is such a frame, as `Core::frame` has just checked, and the arena has been
-        // made for as many.
+        // SAFETY: the frame exists, as `Core::frame` has just checked, and the arena has memory for
+        // all frames.
         Self { frame: core.frame(id), bytes: unsafe { core.arena.bytes_of(id) } }
     }
 
-    /// The page's id.
+    /// Returns the page's id.
     pub fn id(&self) -> PageId {
         self.frame.page()
     }
 
-    /// The page's LSN.
+    /// Returns the page's LSN.
     pub fn lsn(&self) -> Lsn {
         page::lsn(self)
     }
@@ -41,8 +41,8 @@ impl Deref for PageRef<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: we hold the shared latch, so that nobody writes the bytes while the borrow of us
-        // lasts; the arena outlives us because we borrow from the pool.
+        // SAFETY: this guard holds the shared latch, so no thread writes the bytes while it is
+        // borrowed. The arena outlives the guard, which borrows from the pool.
         unsafe { self.bytes.as_ref() }
     }
 }
@@ -54,11 +54,11 @@ impl Drop for PageRef<'_> {
     }
 }
 
-/// A page under the exclusive latch. A thread that has the page latched already must not ask for
+/// A page under the exclusive latch. A thread that already holds the page's latch must not acquire
 /// this: it would wait for itself.
 ///
-/// If a thread panics while it has one, the page may be half changed: the pool has failed then, and
-/// nobody sees or writes the page again.
+/// If a thread panics while it holds this guard, the page may be partly changed. The pool then
+/// fails, and no thread reads or writes the page again.
 pub struct PageMut<'a> {
     health: &'a Health,
     frame: &'a Frame,
@@ -69,31 +69,32 @@ impl<'a> PageMut<'a> {
     /// Takes over an exclusive latch.
     #[inline]
     pub(crate) fn new<W>(core: &'a Core<W>, id: FrameId) -> Self {
+        let frame = core.frame(id);
         // SAFETY: as in `PageRef::new`.
         let bytes = unsafe { core.arena.bytes_of(id) };
-        Self { health: &core.health, frame: core.frame(id), bytes }
+        Self { health: &core.health, frame, bytes }
     }
 
-    /// The page's id.
+    /// Returns the page's id.
     pub fn id(&self) -> PageId {
         self.frame.page()
     }
 
-    /// The page's LSN.
+    /// Returns the page's LSN.
     pub fn lsn(&self) -> Lsn {
         page::lsn(self)
     }
 
-    /// Must be called before the change's log record is appended, and so before the latch is let
-    /// go. A page that is not marked must not be changed: it may be dropped from the pool without
-    /// being written.
+    /// Marks the page dirty. Must be called before the change's log record is appended, and so
+    /// before the latch is released. A page that is not marked must not be changed: it may be
+    /// evicted without being written.
     #[inline]
     pub fn mark_dirty_begin(&self) {
         self.frame.mark_dirty(|| self.health.wal.appended());
     }
 
     /// Sets the page's LSN to the end of the change's log record, so that the page is not written
-    /// before that is durable.
+    /// before the record is durable.
     #[inline]
     pub fn set_lsn(&mut self, lsn: Lsn) {
         page::set_lsn(self, lsn);
@@ -105,8 +106,8 @@ impl Deref for PageMut<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: we hold the exclusive latch, so that nobody else reaches the bytes; the arena
-        // outlives us.
+        // SAFETY: this guard holds the exclusive latch, so no other thread accesses the bytes; the
+        // arena outlives the guard.
         unsafe { self.bytes.as_ref() }
     }
 }
@@ -114,20 +115,20 @@ impl Deref for PageMut<'_> {
 impl DerefMut for PageMut<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and the borrow of us is exclusive.
+        // SAFETY: as in `deref`, and this guard is borrowed exclusively.
         unsafe { self.bytes.as_mut() }
     }
 }
 
 impl PageMut<'_> {
-    /// Instead of letting go of a page that a panicking thread may have half changed. Not by
-    /// reference to the guard, which stays in registers.
+    /// Loses a page that a panicking thread may have partly changed, instead of releasing its
+    /// latch. Does not take the guard by reference, so that the guard stays in registers.
     #[cold]
     #[inline(never)]
     fn lose(health: &Health, frame: &Frame) {
         let thread = std::thread::current();
         let who = format!("{}, thread {}", frame.page(), thread.name().unwrap_or("without a name"));
-        // First, so that whoever finds the page lost finds the reason, too.
+        // First, so that a thread that finds the page lost also finds the reason.
         health.fail(PageError::panicked("changing a page", &who));
         frame.lose();
     }

@@ -1,8 +1,8 @@
-//! The log behind the pool, and whether the pool may still write.
+//! The log that the pool depends on, and whether the pool may still write.
 //!
 //! # Invariants
-//! 1. The first failure says why for good; after it nothing is written.
-//! 2. A panic in what is not the pool's own (the disk, the log) is a failure, and goes no further.
+//! 1. The first failure is final and gives the reason; nothing is written after it.
+//! 2. A panic in external code (the disk, the log) becomes a failure and is not propagated.
 //!
 //! # Locking
 //! None. The failure is set once.
@@ -12,34 +12,34 @@ use crate::io::WalBarrier;
 use clearway_sync::panics::caught;
 use std::sync::{Arc, OnceLock};
 
-/// See the module's text.
+/// See the module's documentation.
 pub(crate) struct Health {
     pub wal: Arc<dyn WalBarrier>,
     failed: OnceLock<PageError>,
 }
 
 impl Health {
-    /// With this log, and no failure yet.
+    /// Creates the state with this log and no failure.
     pub fn new(wal: Arc<dyn WalBarrier>) -> Self {
         Self { wal, failed: OnceLock::new() }
     }
 
-    /// The first failure, if there is one.
+    /// Returns the first failure, if there is one.
     pub fn failed(&self) -> Option<&PageError> {
         self.failed.get()
     }
 
-    /// The first failure as an error.
+    /// Returns the first failure as an error.
     pub fn check(&self) -> Result<(), PageError> {
         self.failed().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Ends all writing. Returns the first failure, which may be another.
+    /// Stops all writing. Returns the first failure, which may be a different one.
     pub fn fail(&self, error: PageError) -> PageError {
         self.failed.get_or_init(|| error).clone()
     }
 
-    /// Runs `work`, which may panic: a panic is a failure.
+    /// Runs `work`; a panic in it becomes a failure.
     pub fn guarded<T>(
         &self,
         doing: &'static str,

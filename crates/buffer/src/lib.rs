@@ -1,13 +1,13 @@
 //! The buffer pool: frames, page table, pins, write-back.
 //!
-//! [`Pool::read`] and [`Pool::write`] find a resident page without a lock and never block on I/O: a
-//! page that is not resident is a [`MissingPage`], which [`Pool::fetch`] turns into a [`Pin`]
-//! asynchronously. The pool keeps the write-ahead rule through [`WalBarrier`] without knowing the
-//! log, and reaches the disk through [`PageIo`]. Which page leaves is decided by
-//! `clearway-replacement`.
+//! [`Pool::read`] and [`Pool::write`] find a resident page without a lock and never block on I/O.
+//! If a page is not resident they return a [`MissingPage`], which [`Pool::fetch`] turns into a
+//! [`Pin`] asynchronously. The pool keeps the write-ahead rule through [`WalBarrier`] without
+//! knowing the log, and accesses the disk through [`PageIo`]. The crate `clearway-replacement`
+//! chooses the pages to evict.
 //!
-//! It can be used alone: the crate's README says what an engine owes it, and `examples/counters.rs`
-//! is one.
+//! The crate can be used alone: its README lists what the engine must provide, and
+//! `examples/counters.rs` is such an engine.
 
 mod access;
 mod batch;

@@ -1,20 +1,21 @@
-//! Bringing pages in, asynchronously: each page is read once however many wait for it. What was
-//! fetched is kept by a [`Pin`], free frames by a [`Reservation`].
+//! Loads pages asynchronously. Each page is read once, however many threads wait for it. A [`Pin`]
+//! holds what was fetched, a [`Reservation`] holds free frames.
 //!
-//! A read that is under way has an entry in the page table's `loading`, with its waiters. The frame
-//! enters the page table only when the page is in it, so that no frame ever holds half a page. If
-//! the page is created meanwhile (`superseded`), the waiters get the created one; if that has left
-//! the pool again, the page is read again.
+//! A read in progress has an entry in the page table's `loading`, with its waiters. The frame
+//! enters the page table only when the page is complete, so no resident frame ever holds a partial
+//! page. If the page is created in the meantime (`superseded`), the waiters get the created one. If
+//! that has already been evicted, the page is read again.
 //!
-//! Where there is a second level (module `second_level`), the page's copy there is read instead; if
-//! that is not good, its place.
+//! If there is a second level (module `second_level`), the page's copy there is read first. If the
+//! copy is not valid, the page is read from its place.
 //!
-//! A page that was written and is not synced counts only as it was written (module `unsynced`).
+//! The read of a page that was written but not synced must return the version that was written
+//! (module `unsynced`).
 
 use crate::core::Core;
 use crate::counters::count;
 use crate::error::{Damage, PageError};
-use crate::frame::{FreeFrame, KEEPS};
+use crate::frame::{FETCH_PINS, FreeFrame};
 use crate::free::{Granted, Need};
 use crate::io::Place;
 use crate::page::{PAGE_SIZE, lsn};
@@ -29,42 +30,42 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// What an attempt needs before it can be made again.
+/// What an operation needs before it can be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MissingPage {
     /// This page in the pool.
     Page(PageId),
-    /// This page in the pool, for a scan: one of many pages, and most likely not needed again soon.
-    /// Unless it is missed again soon, it leaves before those that were wanted otherwise, so that a
-    /// scan of any length leaves the pool nearly as it was.
+    /// This page in the pool, for a scan: one of many pages, and probably not needed again soon.
+    /// Unless it is missed again soon, it is evicted before pages that were not fetched for a scan.
+    /// A scan of any length therefore leaves the pool nearly unchanged.
     Scan(PageId),
-    /// So many free frames.
+    /// This many free frames.
     Frames(u32),
-    /// Space on the disk for a page that is to be created; `last`: in what is kept for those who
-    /// cannot be refused.
+    /// Space on the disk for a page to be created. With `last`, from the space reserved for
+    /// operations that must not fail.
     Space {
         /// The page.
         page: PageId,
-        /// Whether the last space is meant.
+        /// Whether to use the reserved space.
         last: bool,
     },
-    /// Room in the log.
+    /// Space in the log.
     Log {
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
-        /// Whoever wants it cannot be refused, and waits on if there is none.
+        /// If true, the request cannot be refused and keeps waiting while there is no space.
         must: bool,
     },
 }
 
-/// Gets what was fetched.
+/// Callback that receives the result of a fetch.
 pub type FetchDone = Box<dyn FnOnce(Result<Pin, PageError>) + Send>;
 
-/// What the pool's threads share: whoever waits is called back.
+/// The core with callbacks as waiters.
 pub(crate) type PoolCore = Core<FetchDone>;
 
-/// Keeps what was fetched until dropped: a page in its frame, or so many frames free for creations.
-/// Excludes nobody from the page. It may outlive the [`crate::Pool`].
+/// Holds what was fetched until dropped: a page in its frame, or a number of frames that stay free
+/// for creations. Does not exclude other threads from the page. May outlive the [`crate::Pool`].
 pub struct Pin {
     core: Arc<PoolCore>,
     kept: Kept,
@@ -82,7 +83,7 @@ impl Pin {
         Self { core, kept: Kept::Page(frame) }
     }
 
-    /// What was wanted is there without anything to be kept.
+    /// Creates a `Pin` that holds nothing, for a request that needs nothing held.
     pub(crate) fn nothing(core: Arc<PoolCore>) -> Self {
         Self { core, kept: Kept::Nothing }
     }
@@ -113,19 +114,19 @@ impl fmt::Debug for Pin {
     }
 }
 
-/// Free frames set aside, so that a change of several pages cannot run out of frames half way.
+/// Free frames set aside, so that a change of several pages cannot run out of frames halfway.
 pub struct Reservation {
     pub(crate) core: Arc<PoolCore>,
     pub(crate) frames: Vec<FreeFrame>,
 }
 
 impl Reservation {
-    /// How many more pages can be created in it.
+    /// Returns the number of pages that can still be created in it.
     pub fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Whether it is used up.
+    /// Returns true if it is used up.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
@@ -140,13 +141,13 @@ impl Drop for Reservation {
 }
 
 impl PoolCore {
-    pub fn fetch(self: &Arc<Self>, want: MissingPage, done: FetchDone) {
+    pub fn fetch(self: &Arc<Self>, missing: MissingPage, done: FetchDone) {
         if let Some(error @ PageError::Panicked { .. }) = self.health.failed() {
             return self.answer(done, Err(error.clone()));
         }
-        let need = match want {
+        let need = match missing {
             MissingPage::Page(id) | MissingPage::Scan(id) => {
-                let scan = matches!(want, MissingPage::Scan(_));
+                let scan = matches!(missing, MissingPage::Scan(_));
                 let mut shard = self.table.latch(id);
                 if let Some(frame) = self.table.find_latched(&shard, self.frames(), id) {
                     let latched = (!canary::on(Bug::LatePin)).then_some(shard);
@@ -155,7 +156,7 @@ impl PoolCore {
                     return self.complete(vec![done], frame, kept);
                 }
                 if let Some(loading) = shard.loading.get_mut(&id) {
-                    if loading.waiters.len() as u64 >= KEEPS {
+                    if loading.waiters.len() as u64 >= FETCH_PINS {
                         drop(shard);
                         return self.answer(done, Err(PageError::NoFrames));
                     }
@@ -191,14 +192,14 @@ impl PoolCore {
         self.dispatch(self.free.ask(need));
     }
 
-    pub fn fetch_blocking(self: &Arc<Self>, want: MissingPage) -> Result<Pin, PageError> {
+    pub fn fetch_blocking(self: &Arc<Self>, missing: MissingPage) -> Result<Pin, PageError> {
         let (sender, receiver) = mpsc::channel();
-        // The receiver waits, so that the send succeeds.
-        self.fetch(want, Box::new(move |result| drop(sender.send(result))));
+        // The receiver waits, so the send succeeds.
+        self.fetch(missing, Box::new(move |result| drop(sender.send(result))));
         receiver.recv().unwrap_or(Err(PageError::Closed))
     }
 
-    /// Acts on what the free list has granted or refused.
+    /// Acts on needs that the free list has granted or refused.
     pub fn dispatch(self: &Arc<Self>, granted: impl IntoIterator<Item = Granted<FetchDone>>) {
         for one in granted {
             match one {
@@ -210,7 +211,7 @@ impl PoolCore {
         }
     }
 
-    /// Has a page read into a frame, from the second level if that has it.
+    /// Reads a page into a frame, from the second level if it has the page.
     fn load(self: &Arc<Self>, id: PageId, frame: FreeFrame) {
         let found = self.second_level.as_ref().and_then(|second| Some((second, second.find(id)?)));
         let Some((second, copy)) = found else { return self.load_from_place(id, frame) };
@@ -231,7 +232,7 @@ impl PoolCore {
         }
     }
 
-    /// Goes on when a read has ended.
+    /// Continues after a read has completed.
     fn loaded(self: &Arc<Self>, id: PageId, mut frame: FreeFrame, result: Result<(), PageError>) {
         let mut shard = self.table.latch(id);
         if let Some(resident) = self.table.find_latched(&shard, self.frames(), id) {
@@ -249,8 +250,8 @@ impl PoolCore {
             return self.load(id, frame);
         }
         let (waiters, scan) = end_loading(&mut shard, id);
-        // Not before: a read that has been overtaken by a creation may have begun before the page
-        // was written.
+        // Not earlier: a read that a creation has superseded may have begun before the page was
+        // written.
         if let Err(error) = self.check_written(id, self.arena.free_bytes(&mut frame), result) {
             drop(shard);
             self.dispatch(self.free.put([frame]));
@@ -261,15 +262,15 @@ impl PoolCore {
         let frame = self.publish(frame, id, kept, None);
         self.table.link(&shard, self.frames(), id, frame);
         drop(shard);
-        // While the waiters' pins keep the page, so that it cannot have left the policy before it
-        // comes.
+        // While the waiters' pins hold the page, so that it cannot leave the policy before it
+        // enters it.
         if !(scan && self.scans.admit(frame, id)) {
             self.replacement.miss(frame, id);
         }
         self.complete(waiters, frame, kept);
     }
 
-    /// A page that has changes which the log does not have is as damaged as the log that has lost
+    /// Reports a page as damaged if it has changes that the log does not have: the log has lost
     /// them.
     fn check_lsn(&self, id: PageId, page: &[u8; PAGE_SIZE]) -> Result<(), PageError> {
         let (found, end) = (lsn(page), self.health.wal.appended());
@@ -286,8 +287,9 @@ impl PoolCore {
         })
     }
 
-    /// What is to be made of a page that was accepted or not. One that is not what was written, and
-    /// not synced, shows that the disk has lost the write, whatever it will say at the next sync.
+    /// Decides the result of a read, whether or not the page was accepted. If a page was written
+    /// but not synced and the read does not return that version, the disk has lost the write,
+    /// whatever it reports at the next sync.
     fn check_written(
         &self,
         id: PageId,
@@ -322,16 +324,16 @@ impl PoolCore {
         }
     }
 
-    /// Gives each waiter one of the `kept` pins that the page has for them; those for whom there is
-    /// none are refused.
+    /// Gives each waiter one of the page's `kept` pins. Waiters beyond that number are refused.
     fn complete(self: &Arc<Self>, waiters: Vec<FetchDone>, frame: FrameId, kept: u64) {
         for (number, done) in (0..).zip(waiters) {
-            let keep = (number < kept).then(|| Pin::page(self.clone(), frame));
-            self.answer(done, keep.ok_or(PageError::NoFrames));
+            let pin = (number < kept).then(|| Pin::page(self.clone(), frame));
+            self.answer(done, pin.ok_or(PageError::NoFrames));
         }
     }
 
-    /// Calls back. A panic fails the pool, and goes no further: others wait for their answers.
+    /// Calls back. A panic of the callback fails the pool and is not propagated, because other
+    /// waiters need their answers.
     fn answer(&self, done: FetchDone, result: Result<Pin, PageError>) {
         if let Err(message) = caught(move || done(result)) {
             self.fail(PageError::panicked("taking what was fetched", &message));
@@ -344,12 +346,12 @@ struct Target {
     core: Arc<PoolCore>,
     id: PageId,
     frame: FreeFrame,
-    /// The copy that is read, if it is one.
+    /// The copy in the second level, if that is read.
     copy: Option<(Arc<SecondLevel>, Copy)>,
 }
 
-// SAFETY: the bytes are in the arena, which `core` keeps where it is; they are the same each time,
-// and nobody else's as long as the frame is free and this its owner (`frame`, invariant 1).
+// SAFETY: the bytes are in the arena, which `core` keeps in place. They are the same each time, and
+// no other thread accesses them while the frame is free and owned by this (`frame`, invariant 1).
 unsafe impl ReadTarget for Target {
     fn buffer(&mut self) -> &mut [u8] {
         self.core.arena.free_bytes(&mut self.frame)
@@ -370,7 +372,7 @@ unsafe impl ReadTarget for Target {
     }
 }
 
-/// Those who wait, and whether all of them are scans.
+/// Returns the waiters, and whether all of them are scans.
 fn end_loading(shard: &mut Shard<FetchDone>, id: PageId) -> (Vec<FetchDone>, bool) {
     shard.loading.remove(&id).map(|loading| (loading.waiters, loading.scan)).unwrap_or_default()
 }

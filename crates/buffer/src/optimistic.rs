@@ -1,17 +1,18 @@
-//! Reading a page that may be changed meanwhile.
+//! Optimistic reads of a page that may change concurrently.
 //!
-//! An optimistic reader holds nothing that keeps a writer, an eviction or the kernel from the
-//! bytes. Afterwards it looks whether the frame's version is still the same, and else forgets what
-//! it has read (`frame`, invariant 5).
+//! An optimistic reader holds nothing that excludes a writer, an eviction or the kernel from the
+//! bytes. Afterwards it checks that the frame's version is unchanged; otherwise it discards what it
+//! has read (`frame`, invariant 5).
 //!
-//! # Why by assembly
-//! Those who change a page do it with plain stores (`PageMut` is a `&mut [u8]`), and the kernel
-//! reads from the disk into it. In Rust's model any load beside them, an atomic one too, is a data
-//! race and so undefined, whatever becomes of the value. A load instruction in an `asm!` block is
-//! none of the model's accesses: to the model the block *makes up* a value. So nothing is undefined
-//! here, and no reader may rely on what it gets. That the value is the page's when the version has
-//! not changed is a property of the processor, whose loads and stores the fences in `frame` order.
-//! Where there is no such instruction below, and under Miri, every look takes the latch.
+//! # Why assembly
+//! Writers change a page with plain stores (`PageMut` is a `&mut [u8]`), and the kernel reads from
+//! the disk into it. In Rust's memory model, any concurrent load, even an atomic one, is a data
+//! race and so undefined, whatever happens to the value. A load instruction in an `asm!` block is
+//! not an access in that model: to the model, the block *makes up* a value. So nothing is undefined
+//! here, and no reader may rely on the value it gets. That the value is the page's when the version
+//! has not changed is a property of the processor, whose loads and stores the fences in `frame`
+//! order. On processors without an implementation below, and under Miri, every read takes the
+//! latch.
 //!
 //! # Source
 //! Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?", MSPC 2012; Leis,
@@ -26,30 +27,30 @@ use std::ptr::NonNull;
 
 const WORD: usize = size_of::<u64>();
 
-/// A page as it is at a moment, or at several: what is read counts only if
-/// [`crate::Pool::read_optimistic`] says so, by returning it.
+/// A page as it is at one or several moments. What is read counts only if
+/// [`crate::Pool::read_optimistic`] returns it.
 pub struct OptimisticPage<'a> {
     bytes: NonNull<u8>,
     pool: PhantomData<&'a Arena>,
 }
 
 impl<'a> OptimisticPage<'a> {
-    /// Whether this processor's instructions are known here.
+    /// Whether this processor has an implementation here.
     pub(crate) const POSSIBLE: bool =
         cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)));
 
-    /// Where this is not [`OptimisticPage::POSSIBLE`], for the holder of a latch only.
+    /// If [`OptimisticPage::POSSIBLE`] is false, only the holder of a latch may call this.
     ///
     /// # Safety
-    /// The pool has such a frame.
+    /// The pool has this frame.
     #[inline]
     pub(crate) unsafe fn new<W>(core: &'a Core<W>, frame: FrameId) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees that the frame exists.
         Self { bytes: unsafe { core.arena.bytes_of(frame) }.cast(), pool: PhantomData }
     }
 
-    /// Fills `into` with the page's bytes from `at` on; `None`, and nothing is read, if they are
-    /// not all in the page.
+    /// Fills `into` with the page's bytes from `at` on. Returns `None`, and reads nothing, if they
+    /// are not all in the page.
     #[inline]
     pub fn copy(&self, at: usize, into: &mut [u8]) -> Option<()> {
         if into.len() > PAGE_SIZE || at > PAGE_SIZE - into.len() {
@@ -61,7 +62,7 @@ impl<'a> OptimisticPage<'a> {
             *word = self.word(at).to_ne_bytes();
         }
         if !rest.is_empty() {
-            // A whole word that has the rest, at the page's end the one before it.
+            // The rest comes from a whole word; at the page's end, from the last word.
             let from = (at + whole).min(PAGE_SIZE - WORD);
             let skip = at + whole - from;
             rest.copy_from_slice(&self.word(from).to_ne_bytes()[skip..skip + rest.len()]);
@@ -69,14 +70,14 @@ impl<'a> OptimisticPage<'a> {
         Some(())
     }
 
-    /// The `N` bytes from `at` on; `None` if they are not all in the page.
+    /// Returns the `N` bytes from `at` on; `None` if they are not all in the page.
     #[inline]
     pub fn array<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
         let mut array = [0; N];
         self.copy(at, &mut array).map(|()| array)
     }
 
-    /// The page's LSN.
+    /// Returns the page's LSN.
     pub fn lsn(&self) -> Lsn {
         Lsn(u64::from_le_bytes(self.word(8).to_ne_bytes()))
     }
@@ -85,7 +86,7 @@ impl<'a> OptimisticPage<'a> {
     fn word(&self, at: usize) -> u64 {
         assert!(at <= PAGE_SIZE - WORD, "outside the page");
         // SAFETY: the word is in the frame, as just checked, and the arena lives as long as the
-        // pool that we borrow; without POSSIBLE a latch is held.
+        // borrowed pool. If POSSIBLE is false, a latch is held.
         unsafe { load(self.bytes.add(at)) }
     }
 }
@@ -96,9 +97,9 @@ impl<'a> OptimisticPage<'a> {
 #[inline]
 unsafe fn load(from: NonNull<u8>) -> u64 {
     let value: u64;
-    // SAFETY: one load of mapped memory, for which the caller answers; to Rust's model no access at
-    // all (see the module's header). Without `nomem`, so that the compiler moves no access across
-    // it.
+    // SAFETY: one load of mapped memory, which the caller guarantees; in Rust's model it is no
+    // access at all (see the module's header). Without `nomem`, so that the compiler moves no
+    // access across it.
     unsafe {
         std::arch::asm!("mov {value}, qword ptr [{from}]", from = in(reg) from.as_ptr(), value = out(reg) value,
             options(nostack, preserves_flags));
@@ -121,10 +122,10 @@ unsafe fn load(from: NonNull<u8>) -> u64 {
 }
 
 /// # Safety
-/// The word is in memory that stays mapped, and nobody writes it meanwhile.
+/// The word is in memory that stays mapped, and no thread writes it concurrently.
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 #[inline]
 unsafe fn load(from: NonNull<u8>) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { from.cast::<u64>().read_unaligned() }
 }

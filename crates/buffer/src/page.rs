@@ -1,14 +1,14 @@
-//! A page's header, as docs/format.md specifies it.
+//! The page header, as docs/format.md specifies it.
 //!
 //! | bytes  | content |
 //! |--------|---------|
 //! | 0..4   | CRC-32C of bytes 4..8192, little endian |
 //! | 4      | format version, 1 |
-//! | 5      | kind, storage's own; 0 in a page never written |
+//! | 5      | kind, defined by storage; 0 in a page never written |
 //! | 6..8   | zero |
 //! | 8..16  | page LSN, little endian |
 //! | 16..24 | page id, little endian |
-//! | 24..32 | storage's own |
+//! | 24..32 | defined by storage |
 //!
 //! A page of zeros is valid: it was never written. Checksum, version and id are set when the page
 //! is written ([`seal`]); in the pool they are stale.
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// The size of a page in bytes.
 pub const PAGE_SIZE: usize = 8192;
-/// The size of the header in bytes; what follows is storage's own.
+/// The size of the header in bytes; storage defines the rest of the page.
 pub const HEADER: usize = 32;
 /// The version of the page format.
 pub const FORMAT_VERSION: u8 = 1;
@@ -31,7 +31,7 @@ fn u64_at(page: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The LSN of the last log record whose change the page has: the record's end.
+/// Returns the page's LSN: the end of the last log record whose change the page has.
 pub fn lsn(page: &[u8]) -> Lsn {
     Lsn(u64_at(page, 8))
 }
@@ -41,7 +41,7 @@ pub fn set_lsn(page: &mut [u8], lsn: Lsn) {
     page[8..16].copy_from_slice(&lsn.0.to_le_bytes());
 }
 
-/// The page's kind, which storage defines; 0 in a page never written.
+/// Returns the page's kind, which storage defines; 0 in a page never written.
 pub fn kind(page: &[u8]) -> u8 {
     page[5]
 }
@@ -51,8 +51,8 @@ pub fn set_kind(page: &mut [u8], kind: u8) {
     page[5] = kind;
 }
 
-/// Sets what makes the page verifiable: version, id, checksum. A page of zeros becomes one that was
-/// written.
+/// Sets the fields that verification needs: version, id, checksum. A page of zeros becomes a
+/// written page.
 pub fn seal(page: &mut [u8; PAGE_SIZE], id: PageId) {
     page[4] = FORMAT_VERSION;
     page[16..24].copy_from_slice(&id.to_u64().to_le_bytes());
@@ -60,12 +60,12 @@ pub fn seal(page: &mut [u8; PAGE_SIZE], id: PageId) {
     page[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The checksum that the page carries.
+/// Returns the checksum stored in the page.
 pub(crate) fn stored_crc(page: &[u8; PAGE_SIZE]) -> u32 {
     u32::from_le_bytes([page[0], page[1], page[2], page[3]])
 }
 
-/// Checks a page as read from `file` (for the error's text).
+/// Verifies a page as read from `file`, which is for the error message.
 pub fn verify(page: &[u8; PAGE_SIZE], id: PageId, file: &Arc<str>) -> Result<(), PageError> {
     let failed = |damage, expected, found| {
         Err(PageError::Damaged { file: file.clone(), page: id, damage, expected, found })
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use clearway_types::PartitionId;
 
-    /// Disks outlive releases: these bytes are format version 1.
+    /// Format version 1 must not change: existing disks have these bytes.
     #[test]
     fn the_format_stays() {
         let mut page = [0; PAGE_SIZE];

@@ -1,31 +1,36 @@
-//! The pool: finding, latching and creating pages.
+//! The pool: finds, latches and creates pages.
 //!
 //! # Invariants
-//! 1. A page is in at most one frame (see `table`), and a frame's bytes are reached only as its
+//! 1. A page is in at most one frame (see `table`), and a frame's bytes are accessed only as its
 //!    state allows (see `frame`).
 //! 2. A page leaves its frame only when it is clean, unpinned, and the disk has its content.
 //! 3. Write-ahead: a page is written only when the log is durable up to its LSN (see `write_back`).
-//! 4. Nothing here blocks but what says so: `read`, `write` and `create` never wait for I/O or for
-//!    a frame. They wait for a latch, whose holders do neither, in turn (`frame::waits`).
-//! 5. A panic of any thread in the pool or with a page latched exclusively fails the pool with its
-//!    reason: nothing is written any more, and what the thread may have half changed is never seen
-//!    again. Whoever waits for something is answered.
+//! 4. Methods here block only if their documentation says so. `read`, `write` and `create` never
+//!    wait for I/O or for a frame. They wait in turn for a latch, whose holders do neither
+//!    (`frame::waits`).
+//! 5. A panic of a thread in the pool, or of one that holds a page latched exclusively, fails the
+//!    pool with that reason. Nothing is written after it, and pages that the thread may have partly
+//!    changed are never read again. Every waiter is answered.
 //!
 //! # Locking
-//! In this order: a page's exclusive latch (by the partition's thread, several at a time) ·
-//! write-back turn · policy latch (of the crate `clearway-replacement`) · page-table shard · free
-//! list, list of unsynced pages, or directory of the second level. A page's shared latch is held by
-//! the write-back only to copy the page, taking nothing meanwhile. Callbacks run with none of them
-//! held.
+//! The order:
+//! 1. a page's exclusive latch (by the partition's thread, several at a time);
+//! 2. the write-back turn;
+//! 3. the policy latch (of the crate `clearway-replacement`);
+//! 4. a page-table shard;
+//! 5. the free list, the list of unsynced pages, or the directory of the second level.
 //!
-//! # What a crash leaves
-//! The disk has, of each page, some version that the pool has written, and redo from the last
+//! The write-back holds a page's shared latch only to copy the page, and acquires nothing in that
+//! time. Callbacks run with none of them held.
+//!
+//! # State after a crash
+//! For each page, the disk has some version that the pool has written. Redo from the last
 //! checkpoint's point makes it current. Shutting down writes nothing: that is the checkpoint's
-//! matter.
+//! responsibility.
 //!
 //! # Source
-//! Frame states and the cooler follow shared practice (PostgreSQL's buffer descriptors, LeanStore's
-//! cooling); the seam between pool and policy is BP-Wrapper's (Ding, Jiang, Zhang, ICDE 2009).
+//! Frame states and the cooler follow common practice (PostgreSQL's buffer descriptors, LeanStore's
+//! cooling). The interface between pool and policy is BP-Wrapper's (Ding, Jiang, Zhang, ICDE 2009).
 
 use crate::batch::Batch;
 use crate::cooler::Cooler;
@@ -52,19 +57,19 @@ use clearway_types::{Lsn, PageId};
 use std::io;
 use std::sync::Arc;
 
-/// The fewest frames a pool has: a B+tree's split latches a handful of pages at once.
+/// The minimum number of frames: a B+tree split latches several pages at once.
 pub const MIN_FRAMES: u32 = 16;
-/// How large the pool is and how it chooses victims.
+/// The size of the pool and its replacement policy.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
     /// Frames of [`crate::PAGE_SIZE`] bytes; at least 16.
     pub frames: u32,
-    /// How victims are chosen.
+    /// The replacement policy.
     pub replacement: ReplacementKind,
-    /// Pages written back at once, with two syncs a batch; 1 to [`WRITE_BATCH`]. Default
+    /// Pages written back at once, with two syncs per batch; 1 to [`WRITE_BATCH`]. Default
     /// [`WRITE_BATCH`].
     pub write_batch: usize,
-    /// How long a free frame is waited for.
+    /// How long to wait for a free frame.
     pub waits: FrameWaits,
 }
 
@@ -82,8 +87,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of free frames, and its cooler thread. An error if the operating system refuses the
-    /// thread.
+    /// Creates a pool of free frames and its cooler thread. Fails if the operating system refuses
+    /// the thread.
     pub fn new(
         config: PoolConfig,
         io: Arc<dyn PageIo>,
@@ -93,8 +98,8 @@ impl Pool {
         Self::with_second_level(config, io, wal, io_pool, None)
     }
 
-    /// As [`Pool::new`], if so wanted with a file of copies of what has left the pool, where a miss
-    /// looks first.
+    /// Like [`Pool::new`], with an optional second level: a file of copies of evicted pages, which
+    /// misses check first.
     pub fn with_second_level(
         config: PoolConfig,
         io: Arc<dyn PageIo>,
@@ -130,8 +135,8 @@ impl Pool {
         Ok(Arc::new(Self { core, cooler }))
     }
 
-    /// The page under the shared latch, if it is resident. The caller must not hold a latch of this
-    /// page, not even a shared one: a writer that waits goes first.
+    /// Returns the page under the shared latch, if it is resident. The caller must not hold a latch
+    /// of this page, not even a shared one: a waiting writer goes first.
     #[inline]
     #[track_caller]
     pub fn read(&self, id: PageId) -> Result<PageRef<'_>, MissingPage> {
@@ -140,14 +145,14 @@ impl Pool {
         Ok(PageRef::new(&self.core, frame))
     }
 
-    /// Looks at a resident page without a latch and without a store to memory that threads share:
-    /// while nobody changes the page, it costs a hot page's readers nothing that there are many of
-    /// them. Meant for short looks into pages that seldom change.
+    /// Reads a resident page without a latch and without a store to shared memory. Concurrent
+    /// readers of a hot page therefore cost each other nothing while the page does not change.
+    /// Intended for short reads of pages that seldom change.
     ///
-    /// What `look` sees may be in the middle of a change. Then it is called again, the last time
-    /// under the shared latch; what it returns counts only if nothing was changed meanwhile. So it
-    /// must take any bytes for possible (without a panic, an endless loop, or anything done
-    /// outside), and return what it has found: bytes copied out, not references.
+    /// `look` may see the page during a change. It is then called again, the last time under the
+    /// shared latch. Its result counts only if nothing changed in the meantime. So it must handle
+    /// any bytes (without a panic, an endless loop or a side effect), and return what it has found
+    /// as copied values, not references.
     #[inline]
     #[track_caller]
     pub fn read_optimistic<T>(
@@ -155,26 +160,28 @@ impl Pool {
         id: PageId,
         mut look: impl FnMut(&OptimisticPage<'_>) -> T,
     ) -> Result<T, MissingPage> {
-        // Once: what `self` leads to would be loaded again behind the first look at the version.
+        // Once: otherwise the fields of `self` would be loaded again after the first read of the
+        // version.
         let core = &*self.core;
         let first = core.table.first(id);
         if let Some(state) = core.frames.get(first.0 as usize)
-            && let Some(found) = core.glimpse((first, state), |state| state.is_hot(id), &mut look)
+            && let Some(found) =
+                core.try_optimistic((first, state), |state| state.is_hot(id), &mut look)
         {
             return Ok(found);
         }
         core.read_cold(first, id, look)
     }
 
-    /// Whether the page is in the pool now: a hint, without a latch. The policy does not hear of
-    /// it.
+    /// Returns true if the page is in the pool now. A hint, without a latch. The policy is not
+    /// notified.
     #[inline]
     pub fn is_resident(&self, id: PageId) -> bool {
         self.core.table.find(&self.core.frames, id).is_some()
     }
 
-    /// The page under the exclusive latch, if it is resident. The caller must not hold a latch of
-    /// this page.
+    /// Returns the page under the exclusive latch, if it is resident. The caller must not hold a
+    /// latch of this page.
     #[inline]
     #[track_caller]
     pub fn write(&self, id: PageId) -> Result<PageMut<'_>, MissingPage> {
@@ -183,13 +190,13 @@ impl Pool {
         Ok(PageMut::new(&self.core, frame))
     }
 
-    /// A page of zeros under the exclusive latch, whatever the page was before; nothing is read.
-    /// The caller is the only one who knows the page, and must not hold a latch of it. A page that
-    /// was resident is overwritten at once: only for a page whose content nobody needs, even if the
-    /// caller then lets it go unmarked.
+    /// Returns a page of zeros under the exclusive latch, whatever the page was before; nothing is
+    /// read. The caller must be the only thread that knows the page, and must not hold its latch. A
+    /// resident page is overwritten at once. Use this only for a page whose content is not needed,
+    /// even if the caller then releases it without marking it.
     ///
-    /// `MissingPage::Space` if the disk may have no space for it. With `last` it may be in what is
-    /// kept for those who cannot be refused.
+    /// Fails with `MissingPage::Space` if the disk may have no space for it. With `last`, the page
+    /// may use the space reserved for operations that must not fail.
     #[track_caller]
     pub fn create(&self, id: PageId, last: bool) -> Result<PageMut<'_>, MissingPage> {
         if !self.core.io.has_space(id, last) {
@@ -206,10 +213,10 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::create`], in a frame of the reservation; space on the disk is not looked for.
+    /// Like [`Pool::create`], in a frame of the reservation; space on the disk is not checked.
     ///
     /// # Panics
-    /// If the reservation is used up: the caller has counted wrongly.
+    /// If the reservation is used up: the caller has miscounted.
     #[track_caller]
     pub fn create_in(&self, reservation: &mut Reservation, id: PageId) -> PageMut<'_> {
         match self.core.create(id, &mut || reservation.frames.pop()) {
@@ -221,48 +228,54 @@ impl Pool {
         }
     }
 
-    /// Brings what is wanted, reading a page at most once however many ask for it. `done` gets a
-    /// [`Pin`], on this thread before `fetch` returns, or later on another one; it must be short
-    /// and must not block.
+    /// Fetches what is missing. Reads a page at most once, however many callers request it. `done`
+    /// gets a [`Pin`], on this thread before `fetch` returns, or later on another one. It must be
+    /// short and must not block.
     ///
-    /// Never waits for ever: if no frame becomes free because all are kept, latched, or cannot be
+    /// Never waits forever. If no frame becomes free, because all are pinned, latched, or cannot be
     /// written, `done` gets [`PageError::NoFrames`] after some seconds
-    /// ([`FrameWaits::starved_rounds`] of the cooler). `MissingPage::Frames` of more than half the
-    /// pool is refused at once. So is whoever wants a page that as many keep, or wait for, as its
-    /// pins can count (over 250,000), and everything after a panic in the pool. A panic of `done`
-    /// fails the pool.
-    pub fn fetch(&self, want: MissingPage, done: FetchDone) {
-        self.core.fetch(want, done);
+    /// ([`FrameWaits::starved_rounds`] of the cooler).
+    ///
+    /// These requests are refused at once:
+    /// - `MissingPage::Frames` of more than half the pool;
+    /// - a page with so many pins and waiters that its pin count is exhausted (over 250,000);
+    /// - any request after a panic in the pool.
+    ///
+    /// A panic of `done` fails the pool.
+    pub fn fetch(&self, missing: MissingPage, done: FetchDone) {
+        self.core.fetch(missing, done);
     }
 
-    /// As [`Pool::fetch`], and blocks until it is done. Not in a job of the pool's own I/O threads.
-    pub fn fetch_blocking(&self, want: MissingPage) -> Result<Pin, PageError> {
-        self.core.fetch_blocking(want)
+    /// Like [`Pool::fetch`], and blocks until it is done. Must not be called in a job of the pool's
+    /// own I/O threads.
+    pub fn fetch_blocking(&self, missing: MissingPage) -> Result<Pin, PageError> {
+        self.core.fetch_blocking(missing)
     }
 
     /// Writes every page that has a change logged before `lsn` and is not on disk, and syncs.
-    /// Blocking. After an error nothing is written any more.
+    /// Blocks. After an error nothing more is written.
     pub fn flush_before(&self, lsn: Lsn) -> Result<(), PageError> {
         self.core.flush_before(lsn)
     }
 
-    /// Where the first log record starts whose change of some page is not yet sure to survive a
-    /// crash, or `None`. Blocks while a batch is being written.
+    /// Returns the start of the first log record whose change of some page may not be durable in
+    /// place, or `None`. Blocks while a batch is being written.
     ///
     /// A checkpoint reads `target = wal.appended()`, calls `flush_before(target)`, and may then
-    /// redo from the lesser of `target` and this: a change logged after `target` may be marked only
-    /// after this has looked at its page.
+    /// start redo at the lesser of `target` and this value. A change logged after `target` may be
+    /// marked only after this method has checked its page.
     pub fn min_rec_lsn(&self) -> Option<Lsn> {
         self.core.min_rec_lsn()
     }
 
-    /// Why pages can no longer be written, if so (a write has failed, or a thread panicked with a
-    /// page or in the pool): the process must stop, and the next start recovers from the log.
+    /// Returns why pages can no longer be written, if that is so: a write has failed, or a thread
+    /// panicked with a page or in the pool. The process must stop, and the next start recovers from
+    /// the log.
     pub fn failed(&self) -> Option<&PageError> {
         self.core.health.failed()
     }
 
-    /// What the pool has done, and how it stands; walks over all frames.
+    /// Returns counters and the current state of the pool. Walks over all frames.
     pub fn stats(&self) -> Stats {
         let core = &*self.core;
         let (free, waits) = core.free.counts();
@@ -283,13 +296,13 @@ impl Pool {
         }
     }
 
-    /// Sets how long a free frame is waited for from now on.
+    /// Sets how long to wait for a free frame from now on.
     pub fn set_frame_waits(&self, waits: FrameWaits) {
         self.core.free.set_waits(waits);
     }
 
-    /// Stops the cooler, refuses all who wait for a frame with [`PageError::Closed`], and ends the
-    /// second level. Idempotent; `drop` does it too.
+    /// Stops the cooler, refuses all waiters for a frame with [`PageError::Closed`], and ends the
+    /// second level. Idempotent; `drop` calls it too.
     pub fn shutdown(&self) {
         self.core.dispatch(self.core.free.stop(PageError::Closed));
         self.cooler.join();

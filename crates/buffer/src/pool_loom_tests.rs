@@ -17,7 +17,7 @@ use loom::thread;
 const A: PageId = PageId::new(PartitionId(0), 1);
 const B: PageId = PageId::new(PartitionId(0), 2);
 const FRAME: FrameId = FrameId(0);
-/// The bound of uses: a page that came with so many is hot.
+/// The bound of uses: a page published with this many is hot.
 const MOST: u8 = 1;
 
 /// One frame, whose content loom watches: any access that the latch does not order is a failure.
@@ -25,11 +25,11 @@ struct World {
     frames: [Frame; 1],
     table: PageTable<()>,
     content: UnsafeCell<u64>,
-    /// The content again, twice, as the processor sees it: for optimistic readers.
+    /// The content again, twice, as the processor sees it, for optimistic readers.
     words: [AtomicU64; 2],
 }
 
-// SAFETY: loom checks the accesses to `content`, which is what the models are about.
+// SAFETY: loom checks the accesses to `content`; that is the purpose of the models.
 unsafe impl Sync for World {}
 // SAFETY: as above.
 unsafe impl Send for World {}
@@ -49,7 +49,7 @@ impl World {
     }
 
     fn bring(&self, free: FreeFrame, id: PageId) {
-        // SAFETY: the frame is free, and its owner is here.
+        // SAFETY: the frame is free, and this thread owns it.
         self.content.with_mut(|c| unsafe { *c = id.to_u64() });
         self.words.iter().for_each(|word| word.store(id.to_u64(), Relaxed));
         let shard = self.table.latch(id);
@@ -65,7 +65,7 @@ impl World {
         Some(free)
     }
 
-    /// What the page has, if it is found and latched at once.
+    /// Returns the page's content, if the page is found and latched at once.
     fn read(&self, id: PageId) -> Option<u64> {
         let (frame, _) = self.table.find(&self.frames, id)?;
         if self.frames[frame.0 as usize].try_latch(id, Mode::Shared) != TryLatch::Yes {
@@ -77,13 +77,13 @@ impl World {
         Some(value)
     }
 
-    /// What the page has, if nothing was changed while it was read.
-    fn glimpse(&self, id: PageId) -> Option<[u64; 2]> {
+    /// Returns the page's content, if nothing changed while it was read.
+    fn read_optimistic(&self, id: PageId) -> Option<[u64; 2]> {
         let (frame, _) = self.table.find(&self.frames, id)?;
         let frame = &self.frames[frame.0 as usize];
         let seen = frame
-            .glimpse(|frame| frame.is_hot(id))
-            .or_else(|| frame.glimpse(|frame| frame.holds(id)))?;
+            .optimistic_version(|frame| frame.is_hot(id))
+            .or_else(|| frame.optimistic_version(|frame| frame.holds(id)))?;
         let words = [self.words[0].load(Relaxed), self.words[1].load(Relaxed)];
         frame.unchanged_since(seen).then_some(words)
     }
@@ -100,7 +100,7 @@ impl World {
         true
     }
 
-    /// A write-back of the page to `disk`.
+    /// Writes the page back to `disk`.
     fn write_back(&self, id: PageId, ok: bool) -> Option<u64> {
         let frame = &self.frames[0];
         if frame.try_latch(id, Mode::Shared) != TryLatch::Yes {
@@ -113,7 +113,7 @@ impl World {
         // SAFETY: the shared latch is held.
         let copy = self.content.with(|c| unsafe { *c });
         let rec_lsn = frame.clean();
-        frame.keep_pin_only();
+        frame.release_latch_keep_pin();
         if !ok {
             while frame.try_latch(id, Mode::Shared) != TryLatch::Yes {
                 thread::yield_now();
@@ -138,11 +138,11 @@ struct Second {
 }
 
 impl Second {
-    /// As the cooler does it, but that the frame is free again as soon as may be.
+    /// Like the cooler, except that the frame becomes free as early as possible.
     fn cool(&self) {
         let epoch = self.directory.lock().epoch();
         let Some(frame) = self.world.claim(A) else { return };
-        // SAFETY: the frame is free, and its owner is here.
+        // SAFETY: the frame is free, and this thread owns it.
         let content = self.world.content.with(|c| unsafe { *c });
         *self.free.lock() = Some(frame);
         let mut directory = self.directory.lock();
@@ -151,7 +151,7 @@ impl Second {
         }
     }
 
-    /// Brings the page back if it has left, changes it and writes it back.
+    /// Loads the page again if it was evicted, changes it and writes it back.
     fn change(&self) {
         let freed = self.free.lock().take();
         if let Some(frame) = freed {
@@ -167,15 +167,14 @@ impl Second {
             "it is dirty, and nobody has it exclusively"
         );
         frame.clean();
-        frame.keep_pin_only();
+        frame.release_latch_keep_pin();
         self.directory.lock().invalidate(std::iter::once(A));
         self.disk.store(20, Relaxed);
         frame.unpin();
     }
 }
 
-/// `second_level`, invariant 1: what the cooler has taken is put there only if it is still what the
-/// disk has.
+/// `second_level`, invariant 1: a victim is put there only if it is still what the disk has.
 #[test]
 fn loom_a_copy_in_the_second_level_is_the_newest_version() {
     loom::model(|| {
@@ -198,8 +197,8 @@ fn loom_a_copy_in_the_second_level_is_the_newest_version() {
     });
 }
 
-/// `pool`, invariant 1: whoever latches a page has that page, also when its frame is taken under
-/// the search.
+/// `pool`, invariant 1: a thread that latches a page has that page, even if the frame is taken
+/// during the search.
 #[test]
 fn loom_a_hit_never_sees_another_page() {
     loom::model(|| {
@@ -224,14 +223,13 @@ fn loom_a_hit_never_sees_another_page() {
     });
 }
 
-/// `frame`, invariant 5: what an optimistic reader has seen is no half of a change and of no other
-/// page.
+/// `frame`, invariant 5: an optimistic read returns neither a partial change nor another page.
 #[test]
 fn loom_a_glimpse_that_counts_is_whole_and_of_its_page() {
     loom::model(|| {
         let world = World::with_a();
         let (one, two) = (world.clone(), world.clone());
-        let reader = thread::spawn(move || one.glimpse(A));
+        let reader = thread::spawn(move || one.read_optimistic(A));
         let writer = thread::spawn(move || two.write(A, 20));
         let (seen, written) = (reader.join().unwrap(), writer.join().unwrap());
         assert!(
@@ -242,7 +240,7 @@ fn loom_a_glimpse_that_counts_is_whole_and_of_its_page() {
     loom::model(|| {
         let world = World::with_a();
         let (one, two) = (world.clone(), world.clone());
-        let reader = thread::spawn(move || [A, B].map(|id| one.glimpse(id)));
+        let reader = thread::spawn(move || [A, B].map(|id| one.read_optimistic(id)));
         let evictor = thread::spawn(move || two.claim(A).map(|free| two.bring(free, B)));
         let seen = reader.join().unwrap();
         evictor.join().unwrap().expect("nobody has it pinned");
@@ -253,7 +251,7 @@ fn loom_a_glimpse_that_counts_is_whole_and_of_its_page() {
 }
 
 /// `frame`, invariants 3 and 4: a change is either still marked, with its rec-LSN, or in the copy
-/// that was written; and a page with an unwritten change does not leave.
+/// that was written. A page with an unwritten change is not evicted.
 #[test]
 fn loom_no_change_is_lost_between_write_back_and_eviction() {
     for ok in [true, false] {
@@ -283,15 +281,15 @@ fn loom_no_change_is_lost_between_write_back_and_eviction() {
     }
 }
 
-/// Few preemptions: those who wait take a mutex and a condition more, and it is their blocking that
-/// counts.
+/// Few preemptions: waiters also use a mutex and a condition variable, and their blocking is what
+/// matters.
 fn with_waiters(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(model);
 }
 
-/// `waits`, invariants 1 and 3: whoever waits gets the page that it waits for, and is woken.
+/// `waits`, invariants 1 and 3: a waiter gets the page that it waits for, and is woken.
 #[test]
 fn loom_who_waits_for_a_latch_gets_the_page_or_hears_that_it_is_gone() {
     with_waiters(|| {
@@ -332,7 +330,7 @@ fn loom_who_waits_for_a_latch_is_woken() {
             assert_eq!(two.frames[0].latch_in_turn(A, Mode::Shared), TryLatch::Yes);
             // SAFETY: the shared latch is held.
             let copy = two.content.with(|c| unsafe { *c });
-            two.frames[0].keep_pin_only();
+            two.frames[0].release_latch_keep_pin();
             two.frames[0].unpin();
             copy
         });
@@ -346,7 +344,7 @@ fn loom_who_waits_for_a_latch_is_woken() {
     });
 }
 
-/// Whoever waits for a page that a panicking thread has lost is answered.
+/// A waiter for a page that a panicking thread has lost is answered.
 #[test]
 fn loom_waiters_of_a_lost_page_are_answered() {
     with_waiters(|| {

@@ -1,26 +1,26 @@
-//! Pages that a scan has brought: they leave among themselves, and the policy does not hear of
+//! Pages that scans loaded. They are evicted among themselves, and the policy is not notified of
 //! them.
 //!
-//! A scan of more than the pool would make any policy that goes by recency forget everything. What
-//! is fetched by [`crate::MissingPage::Scan`] and is not in the pool goes through a queue of at
-//! most a sixteenth of the pool: beyond that the cooler takes its victims here first, oldest first.
-//! So a scan of any length costs the others that sixteenth once.
+//! A scan larger than the pool would make any recency-based policy forget everything. A page
+//! fetched by [`crate::MissingPage::Scan`] that is not in the pool enters a queue of at most a
+//! sixteenth of the pool. While the queue is longer, the cooler takes its victims from it first,
+//! oldest first. A scan of any length therefore costs other work that sixteenth once.
 //!
-//! A page that is missed again soon is not one of a long scan, but of a range that is read again
-//! and again: its id is remembered when it leaves the queue (a *ghost*), and then it goes to the
-//! policy, as any other page. A second pass over a long scan does not meet its ghosts any more.
+//! A page that is missed again soon is not part of one long scan, but of a range that is read
+//! repeatedly. The page's id is remembered when it leaves the queue (a *ghost*); on its next miss
+//! it goes to the policy like any other page. A second pass over a long scan no longer finds its
+//! ghosts.
 //!
 //! # Invariants
-//! 1. A page is in the queue, known to the policy, or (a stale entry) has left its frame. An entry
-//!    whose frame has the same page once more names a page of the policy's: who evicts it tells the
-//!    policy anyway.
-//! 2. When the policy has no victim, the queue gives all of its own: no frame is out of reach.
-//! 3. Ghosts are a bounded table, one place for each hash: a later one takes the place of an
-//!    earlier.
+//! 1. A page is in the queue, known to the policy, or (a stale entry) no longer in its frame. An
+//!    entry whose frame holds the same page again names a page of the policy; its eviction notifies
+//!    the policy anyway.
+//! 2. When the policy has no victim, the queue offers all its pages: every frame can be reclaimed.
+//! 3. Ghosts are a bounded table with one place per hash: a later ghost replaces an earlier one.
 //!
 //! # Locking
-//! A latch over the queue, for a few instructions, taken by misses of scans and by the cooler;
-//! nothing is taken under it.
+//! A latch over the queue, held for a few instructions by misses of scans and by the cooler. Its
+//! holder acquires nothing else.
 //!
 //! # Source
 //! PostgreSQL's ring for bulk reads (src/backend/storage/buffer/README); the ghosts are 2Q's A1out
@@ -32,7 +32,7 @@ use clearway_sync::atomic::{AtomicU64, Ordering::Relaxed};
 use clearway_types::{FrameId, PageId};
 use std::collections::VecDeque;
 
-/// The queue's share of the pool: one in so many frames.
+/// The queue's share of the pool: one frame in this many.
 const SHARE: u32 = 16;
 const NO_GHOST: u64 = u64::MAX;
 
@@ -53,14 +53,15 @@ impl ScanRing {
         }
     }
 
-    // Relaxed throughout: a ghost that is missed or met too late costs a page one more read.
+    // Relaxed throughout: a ghost that is overlooked or found too late costs one more read of a
+    // page.
     fn ghost(&self, page: PageId) -> &AtomicU64 {
         // As in `table`.
         let hash = page.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         &self.ghosts[hash as usize & (self.ghosts.len() - 1)]
     }
 
-    /// Takes a page that a scan has brought; false if it is one for the policy.
+    /// Takes a page that a scan loaded. Returns false if the page belongs to the policy.
     pub fn admit(&self, frame: FrameId, page: PageId) -> bool {
         let ghost = self.ghost(page);
         if ghost.load(Relaxed) == page.to_u64() {
@@ -71,19 +72,19 @@ impl ScanRing {
         true
     }
 
-    /// So many entries, oldest first, beyond the queue's share, or of all.
+    /// Takes up to `need` entries, oldest first: those beyond the queue's share, or any with `all`.
     pub fn victims(&self, need: usize, all: bool) -> Vec<(FrameId, PageId)> {
         let mut queue = self.queue.lock();
         let over = if all { queue.len() } else { queue.len().saturating_sub(self.most) };
         queue.drain(..over.min(need)).collect()
     }
 
-    /// Gives back an entry that could not be evicted.
-    pub fn keep(&self, entry: (FrameId, PageId)) {
+    /// Returns an entry that could not be evicted to the queue.
+    pub fn put_back(&self, entry: (FrameId, PageId)) {
         self.queue.lock().push_back(entry);
     }
 
-    /// The page has left.
+    /// Records that the page was evicted.
     pub fn left(&self, page: PageId) {
         self.ghost(page).store(page.to_u64(), Relaxed);
     }
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(ring.victims(9, false), [entry(0), entry(1)]);
         assert_eq!(ring.victims(9, false), []);
         assert_eq!(ring.victims(1, true), [entry(2)]);
-        ring.keep(entry(2));
+        ring.put_back(entry(2));
         assert_eq!(ring.victims(9, true), [entry(3), entry(4), entry(5), entry(2)]);
         ring.left(entry(3).1);
         assert!(!ring.admit(FrameId(9), entry(3).1), "a ghost");

@@ -1,27 +1,27 @@
-//! What the pool tells of itself.
+//! The pool's statistics.
 
 use crate::second_level::SecondLevelStats;
 
-/// What the pool has done since it was made.
+/// The pool's activity since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Frames in all.
+    /// Total number of frames.
     pub frames: u32,
-    /// Frames free now.
+    /// Frames that are free now.
     pub free: u32,
-    /// Frames with a dirty page now.
+    /// Frames that hold a dirty page now.
     pub dirty: u32,
-    /// Frames now with a page that somebody keeps or has latched.
+    /// Frames whose page is pinned or latched now.
     pub pinned: u32,
     /// Pages read from their places on disk.
     pub reads: u64,
     /// Pages written to disk.
     pub writes: u64,
-    /// Pages that left their frame.
+    /// Pages evicted.
     pub evictions: u64,
-    /// Reads, and who wanted several frames, that found too few free and had to wait for the
+    /// Reads and requests for several frames that found too few free frames and waited for the
     /// cooler.
     pub waits: u64,
-    /// What the second level has done.
+    /// Counters of the second level.
     pub second_level: SecondLevelStats,
 }

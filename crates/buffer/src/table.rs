@@ -1,20 +1,20 @@
 //! The page table: finds the frame of a page without a latch.
 //!
-//! Chains of frames hang from buckets; the links are in the frames. A search without a latch may go
-//! astray when a frame moves to another chain under it, so that it may miss a page; it cannot find
-//! a wrong one, because the frame's state word is checked afterwards. A miss is therefore confirmed
-//! under the latch.
+//! Chains of frames hang from buckets; the links are in the frames. A search without a latch may
+//! follow a wrong chain, if a frame moves to another chain during the search. It may then miss a
+//! page, but it cannot return a wrong one, because the frame's state word is checked afterwards. A
+//! miss is therefore confirmed under the latch.
 //!
 //! # Invariants
 //! 1. Under the latch of a page's shard, the page is in its chain exactly while a frame holds it
 //!    (not FREE), and at most once.
-//! 2. A page in `loading` is being read from disk (or waits for a frame to be read into) by exactly
-//!    one job. Only a creation makes it resident meanwhile, and marks the entry superseded: what
-//!    was read then is stale.
+//! 2. Exactly one job reads a page in `loading` from disk (or waits for a frame to read it into).
+//!    Only a creation makes the page resident in the meantime; it marks the entry as superseded, so
+//!    that the result of the read is discarded.
 //!
 //! # Locking
-//! One latch a shard of the buckets, for changes and for confirming misses. Under it no other latch
-//! is taken, no I/O is done and nothing is called back.
+//! Each shard of the buckets has one latch, for changes and for confirming misses. Its holder
+//! acquires no other latch, does no I/O and calls nothing back.
 
 use crate::frame::Frame;
 use clearway_latch::lockstat::Class;
@@ -24,7 +24,7 @@ use clearway_types::{FrameId, PageId};
 use std::collections::HashMap;
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
-/// A search without a latch gives up after so many steps: it may have gone astray.
+/// A search without a latch gives up after this many steps, because it may be in a wrong chain.
 const CHAIN_LIMIT: usize = 32;
 const END: u32 = u32::MAX;
 
@@ -36,20 +36,20 @@ pub(crate) struct PageTable<W> {
     shards: Box<[CachePadded<Latch<Shard<W>>>]>,
 }
 
-/// What a shard's latch guards beside its chains.
+/// The data, in addition to its chains, that a shard's latch protects.
 pub(crate) struct Shard<W> {
     pub loading: HashMap<PageId, Loading<W>>,
 }
 
-/// A read under way.
+/// A read in progress.
 pub(crate) struct Loading<W> {
     pub waiters: Vec<W>,
     pub superseded: bool,
-    /// Nobody but scans waits for it.
+    /// Whether only scans wait for it.
     pub scan: bool,
 }
 
-/// The frame that probably holds the page, behind the first in its chain.
+/// Returns the frame that probably holds the page, from behind the first in its chain.
 #[inline(never)]
 fn find_behind<'a>(first: &Frame, frames: &'a [Frame], id: PageId) -> Option<(FrameId, &'a Frame)> {
     let mut at = first.next.load(Ordering::Acquire);
@@ -83,8 +83,8 @@ impl<W> PageTable<W> {
         (id.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
-    /// The first frame in the page's chain, or none of the pool's. It holds the page nearly always,
-    /// as there are at least twice as many buckets as frames.
+    /// Returns the first frame in the page's chain, or a number that is no frame of the pool. It
+    /// almost always holds the page, as there are at least twice as many buckets as frames.
     #[inline(always)]
     pub fn first(&self, id: PageId) -> FrameId {
         // Acquire, here and in `find_behind`: pairs with the Release in `link`: the frame's page
@@ -92,12 +92,12 @@ impl<W> PageTable<W> {
         FrameId(self.buckets[self.bucket(id)].load(Ordering::Acquire))
     }
 
-    /// The frame that probably holds the page. `None` is to be confirmed under the latch.
+    /// Returns the frame that probably holds the page. `None` must be confirmed under the latch.
     #[inline(always)]
     pub fn find<'a>(&self, frames: &'a [Frame], id: PageId) -> Option<(FrameId, &'a Frame)> {
         let at = self.first(id);
         let first = frames.get(at.0 as usize)?;
-        // The first comparison is the shorter one, and enough for pages in use.
+        // The first comparison is the shorter one, and suffices for pages in use.
         if first.is_hot(id) || first.holds(id) {
             Some((at, first))
         } else {
@@ -105,13 +105,14 @@ impl<W> PageTable<W> {
         }
     }
 
-    /// Latches the page's shard. A panic under the latch is a failed assertion before any change.
+    /// Latches the page's shard. A panic under the latch is an assertion that failed before any
+    /// change.
     #[track_caller]
     pub fn latch(&self, id: PageId) -> LatchGuard<'_, Shard<W>> {
         self.shards[self.bucket(id) % self.shards.len()].lock()
     }
 
-    /// The frame that holds the page.
+    /// Returns the frame that holds the page.
     pub fn find_latched(
         &self,
         _latch: &LatchGuard<'_, Shard<W>>,
@@ -129,7 +130,7 @@ impl<W> PageTable<W> {
         None
     }
 
-    /// Puts a frame that holds `id` at the head of its chain.
+    /// Links a frame that holds `id` at the head of its chain.
     pub fn link(
         &self,
         _latch: &LatchGuard<'_, Shard<W>>,
@@ -144,7 +145,7 @@ impl<W> PageTable<W> {
         bucket.store(frame.0, Ordering::Release);
     }
 
-    /// Takes a frame, which held `id`, out of its chain.
+    /// Unlinks a frame, which held `id`, from its chain.
     pub fn unlink(
         &self,
         _latch: &LatchGuard<'_, Shard<W>>,

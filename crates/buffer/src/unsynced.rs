@@ -1,21 +1,21 @@
-//! The pages that were written and are not synced: a read must find what was written.
+//! The pages that were written but not synced. A read of one must return what was written.
 //!
-//! A write that has succeeded may still be lost: the operating system cannot bring it to the
-//! medium, forgets it, and says so at the next sync only. Until then, and for good if that sync
-//! fails, a read of the page may bring what was there before. What is done on top of that must not
-//! get into the log.
+//! A write that has succeeded may still be lost: the operating system cannot write it to the
+//! medium, discards it, and reports that only at the next sync. Until then, and permanently if that
+//! sync fails, a read of the page may return the previous content. Changes based on that content
+//! must not get into the log.
 //!
 //! # Invariants
-//! 1. Every page that was written and is not synced is here, with the LSN of its last copy, before
-//!    it can leave the pool.
-//! 2. There is at most one batch of them: [`crate::PageIo::write`] syncs the one before. After a
+//! 1. Every page that was written but not synced is here, with the LSN of its last copy, before it
+//!    can be evicted.
+//! 2. There is at most one batch of them: [`crate::PageIo::write`] syncs the previous one. After a
 //!    failure the last one stays.
 //!
 //! # Locking
-//! A latch that is a leaf, held for a search or a copy of the list.
+//! A leaf latch, held for a search or a copy of the list.
 //!
 //! # Source
-//! What a failed sync leaves: Rebello et al., "Can Applications Recover from fsync Failures?",
+//! The effects of a failed sync: Rebello et al., "Can Applications Recover from fsync Failures?",
 //! USENIX ATC 2020.
 
 use clearway_latch::Latch;
@@ -24,9 +24,9 @@ use clearway_types::{Lsn, PageId};
 
 static UNSYNCED: Class = Class::new("buffer.unsynced");
 
-/// See the module's text.
+/// See the module's documentation.
 pub(crate) struct Unsynced {
-    /// In the order of their ids.
+    /// Sorted by page id.
     pages: Latch<Vec<(PageId, Lsn)>>,
 }
 
@@ -37,14 +37,15 @@ impl Default for Unsynced {
 }
 
 impl Unsynced {
-    /// These pages have been written, in the order of their ids, and those before them synced.
+    /// Records that these pages, sorted by id, have been written, and that the previous ones are
+    /// synced.
     pub fn replace(&self, pages: impl Iterator<Item = (PageId, Lsn)>) {
         let mut list = self.pages.lock();
         list.clear();
         list.extend(pages);
     }
 
-    /// The LSN with which the page was written, unless that is synced.
+    /// Returns the LSN with which the page was written, unless that write is synced.
     pub fn written(&self, page: PageId) -> Option<Lsn> {
         let list = self.pages.lock();
         list.binary_search_by_key(&page, |(id, _)| *id).ok().map(|at| list[at].1)

@@ -1,21 +1,21 @@
-//! Writing pages: for the cooler, which wants frames, and for checkpoints.
+//! Writes pages: for the cooler, which needs frames, and for checkpoints.
 //!
-//! A batch of pages is copied, each under its shared latch for as long as the copy takes; then the
-//! log is made durable up to the greatest LSN in the copies, and the copies are written. The pages
-//! can be used and changed meanwhile; a pin keeps them in their frames.
+//! The pages of a batch are copied, each under its shared latch for the duration of the copy. Then
+//! the log is made durable up to the greatest LSN in the copies, and the copies are written. The
+//! pages can be used and changed during the write; a pin keeps them in their frames.
 //!
 //! # Invariants
 //! 1. Write-ahead: a copy reaches [`crate::PageIo`] only after `ensure_durable` of its LSN.
-//! 2. Two copies of one page are never written at once, nor an older after a newer one: batches
-//!    exclude each other.
+//! 2. Two copies of one page are never written concurrently, nor an older after a newer one:
+//!    batches exclude each other.
 //! 3. A page is clean only if its content is on disk or in a copy being written under its pin.
-//!    After a failed write it is dirty again with the rec-LSN it had, and nothing is written any
-//!    more. A panic on the way is a failed write.
-//! 4. A rec-LSN is forgotten only when the write that made its page clean is synced (`unsynced`).
+//!    After a failed write it is dirty again with its previous rec-LSN, and nothing more is
+//!    written. A panic during the write counts as a failed write.
+//! 4. A rec-LSN is discarded only when the write that made its page clean is synced (`unsynced`).
 //!
 //! # Locking
 //! A [`crate::fifo_mutex`], held for a batch's I/O. It is not a latch: only the cooler, checkpoints
-//! and `min_rec_lsn` take it.
+//! and `min_rec_lsn` acquire it.
 
 use crate::batch::Batch;
 use crate::core::Core;
@@ -29,7 +29,7 @@ use clearway_types::{FrameId, Lsn, PageId};
 use std::panic::Location;
 use std::sync::Arc;
 
-/// The write-back's turns.
+/// The lock class of the write-back's turns.
 pub(crate) static WRITE_BACK: Class = Class::new("buffer.write_back");
 /// Latches of pages that are to be copied, or whose write has failed.
 static COPIED_PAGE: Class = Class::new("buffer.page_write_back");
@@ -44,8 +44,8 @@ struct Copied {
 }
 
 impl<W> Core<W> {
-    /// Writes those of `frames` (a batch at most) that are dirty, and returns them. With `wait` it
-    /// waits for exclusive latches, otherwise it leaves out the pages that are latched so.
+    /// Writes the dirty ones of `frames` (a batch at most), and returns them. With `wait` it waits
+    /// for exclusive latches; otherwise it skips pages that are latched exclusively.
     pub fn write_batch(
         self: &Arc<Self>,
         frames: &[FrameId],
@@ -54,7 +54,7 @@ impl<W> Core<W> {
         let mut batch = self.write_back.lock();
         self.health.check()?;
         let mut copied: Vec<Copied> = Vec::with_capacity(frames.len());
-        // Here, as what is behind must be done after a panic, too.
+        // Here, because the steps below must also run after a panic.
         let result = self.guarded("writing pages", || {
             for &frame in frames {
                 let at = copied.len();
@@ -62,13 +62,13 @@ impl<W> Core<W> {
                     copied.push(Copied { frame, page, rec_lsn, at });
                 }
             }
-            // In the order of the file.
+            // In file order.
             copied.sort_unstable_by_key(|c| c.page);
             self.write_copies(&mut batch, &copied)
         });
         let result = result.map_err(|error| self.fail(error));
         for c in &copied {
-            // A page that was lost meanwhile is never written again, dirty or not.
+            // A page that was lost in the meantime is never written again, dirty or not.
             if result.is_err() && self.latch_to_copy(c.frame, c.page, true) {
                 self.frame(c.frame).dirty_again(c.rec_lsn);
                 self.frame(c.frame).unlatch(Mode::Shared);
@@ -94,7 +94,7 @@ impl<W> Core<W> {
                 .ensure_durable(upto)
                 .map_err(|error| PageError::Log(Arc::new(error)))?;
         }
-        // Before the newer version can leave the pool: our pins keep it.
+        // Before the newer version can be evicted: our pins hold it.
         if let Some(second) = &self.second_level {
             second.invalidate(copied.iter().map(|c| c.page));
         }
@@ -107,7 +107,7 @@ impl<W> Core<W> {
         Ok(())
     }
 
-    /// Copies a dirty page, makes it clean and leaves a pin on it.
+    /// Copies a dirty page, marks it clean and leaves a pin on it.
     fn copy_out(
         &self,
         frame: FrameId,
@@ -123,15 +123,15 @@ impl<W> Core<W> {
             state.unlatch(Mode::Shared);
             return None;
         }
-        // SAFETY: we hold the shared latch, so that nobody writes the bytes during the copy.
+        // SAFETY: we hold the shared latch, so no thread writes the bytes during the copy.
         into.copy_from_slice(unsafe { self.arena.bytes(frame).as_ref() });
         let rec_lsn = state.clean();
-        state.keep_pin_only();
+        state.release_latch_keep_pin();
         Some((page, rec_lsn))
     }
 
-    /// Pins and latches the page, shared, if the frame holds it and it is not lost; waits for an
-    /// exclusive latch only if `wait`.
+    /// Pins the page and latches it shared, if the frame holds it and it is not lost. Waits for an
+    /// exclusive latch only with `wait`.
     #[track_caller]
     fn latch_to_copy(&self, frame: FrameId, page: PageId, wait: bool) -> bool {
         COPIED_PAGE.request();
@@ -155,7 +155,7 @@ impl<W> Core<W> {
         for chunk in frames.chunks(self.write_batch) {
             self.write_batch(chunk, true)?;
         }
-        // Also waits for the cooler's batch under way, which may have a page that this walk found
+        // Also waits for the cooler's current batch, which may have a page that this walk found
         // clean.
         let mut batch = self.write_back.lock();
         self.health.check()?;

@@ -1,11 +1,11 @@
-//! Uses of pages, counted in the word of the frame that says which page it holds.
+//! Use counts of pages, stored in the frame word that holds the page id.
 //!
 //! # Invariants
-//! 1. A use counts for the page that was used, or not at all: never for the next one in its frame.
-//! 2. Uses are counted from when the replacement says so until the page leaves.
+//! 1. A use counts for the page that was used, or not at all: never for the next page in its frame.
+//! 2. Uses are counted from the moment the replacement policy enables it until the page is evicted.
 //!
 //! # Locking
-//! None. All accesses are relaxed: a count is advice by itself, and orders nothing.
+//! None. All accesses are relaxed: a count is only a hint and orders nothing.
 
 use super::{COLDER, Frame, NO_PAGE, UNCOUNTED};
 use clearway_replacement::Uses;
@@ -14,31 +14,32 @@ use clearway_types::{FrameId, PageId};
 use std::sync::Arc;
 
 impl Frame {
-    /// Counts a use of `id`, if uses are counted, below the bound, and the page is still here.
+    /// Counts a use of `id`, if counting is enabled, the count is below the bound, and the page is
+    /// still in the frame.
     pub fn count_use(&self, id: PageId) {
         let warmer = |page: u64| {
             let counts =
                 page & !UNCOUNTED == id.to_u64() && page >= COLDER && page & UNCOUNTED != UNCOUNTED;
             counts.then(|| page - COLDER)
         };
-        // An exchange, so that uses by two threads at once count twice.
+        // An exchange, so that concurrent uses by two threads count twice.
         let _hot_or_gone = self.page.fetch_update(Relaxed, Relaxed, warmer);
     }
 
-    /// The uses that are counted of the page, up to `most`; `None` if none are.
+    /// Returns the page's use count, at most `most`; `None` if uses are not counted.
     fn uses(&self, most: u8) -> Option<u8> {
         let page = self.page.load(Relaxed);
         (page & UNCOUNTED != UNCOUNTED).then(|| most - (page / COLDER) as u8)
     }
 
-    /// From now on so many have been counted, if the frame has a page.
+    /// Sets the use count, if the frame holds a page.
     pub fn set_uses(&self, most: u8, uses: Option<u8>) {
         let colder = uses.map_or(UNCOUNTED, |uses| u64::from(most - uses) * COLDER);
         let set = |page: u64| (page != NO_PAGE).then_some(page & !UNCOUNTED | colder);
         let _free = self.page.fetch_update(Relaxed, Relaxed, set);
     }
 
-    /// One fewer. False if there is none.
+    /// Decrements the count. Returns false if it is zero.
     pub fn take_use(&self, most: u8) -> bool {
         let colder = |page: u64| (page < u64::from(most) * COLDER).then(|| page + COLDER);
         self.page.fetch_update(Relaxed, Relaxed, colder).is_ok()
@@ -52,7 +53,7 @@ pub(crate) struct FrameUses {
 }
 
 impl FrameUses {
-    /// Up to `most`, which is less than 255.
+    /// Counts up to `most`, which is less than 255.
     pub fn new(frames: Arc<[Frame]>, most: u8) -> Self {
         Self { frames, most: most.min(u8::MAX - 1) }
     }
@@ -126,8 +127,8 @@ mod tests {
         assert_eq!((frame.page(), uses.of(id)), (b, Some(0)));
     }
 
-    /// Invariant 1, while the page leaves. Not by loom, in which an exchange may follow any store
-    /// that is not ordered before another.
+    /// Invariant 1, during an eviction. This is not a loom test, because in loom an exchange may
+    /// follow any store that is not ordered before another.
     #[test]
     fn a_use_that_comes_too_late_counts_for_no_other() {
         let [a, b] = [1, 2].map(|no| PageId::new(PartitionId(0), no));

@@ -1,16 +1,16 @@
-//! Waiting for the latch of a page: in the frame's queue, whose head parks when it has looked a few
-//! times.
+//! Waiting for the latch of a page. Waiters queue in the frame; the head of the queue spins briefly
+//! and then parks.
 //!
 //! # Invariants
-//! 1. Whoever queues has a pin, so that all in a queue wait for the same page.
+//! 1. Every thread in the queue holds a pin, so all threads in a queue wait for the same page.
 //! 2. WAITED is set only while the head of the queue waits for the latch, or the page is lost.
-//! 3. While WAITED is set nobody gets the latch but the head. Whoever is the last to let go, or
-//!    loses the page, wakes it. So readers that overlap without end keep a writer waiting only
-//!    until it parks.
+//! 3. While WAITED is set, only the head can acquire the latch. The last holder wakes it on
+//!    release, and so does a thread that loses the page. Overlapping readers therefore delay a
+//!    writer only until it parks.
 //!
 //! # Locking
-//! Whoever waits may hold latches of other pages (in their order), not of this one, not even a
-//! shared one: behind a waiting writer it would wait for itself.
+//! A waiter may hold latches of other pages (in their order). It must not hold this page's latch,
+//! not even shared: behind a waiting writer it would wait for itself.
 
 use super::{EXCL, FREE, Frame, Mode, PIN, PINS, SHARES, TryLatch, WAITED};
 use clearway_sync::atomic::{Ordering, fence};
@@ -18,7 +18,7 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::PageId;
 
 impl Frame {
-    /// As [`Frame::try_latch`], but waits for its turn: `Busy` only if the page is lost.
+    /// Like [`Frame::try_latch`], but waits for its turn. Returns `Busy` only if the page is lost.
     #[cold]
     pub fn latch_in_turn(&self, id: PageId, mode: Mode) -> TryLatch {
         if !self.pin_to_wait(id) {
@@ -31,9 +31,9 @@ impl Frame {
         latched
     }
 
-    /// Pins the page if the frame holds it.
+    /// Pins the page, if the frame holds it.
     fn pin_to_wait(&self, id: PageId) -> bool {
-        // Acquire: as in `try_latch`, as is the look at the page between two states of the word.
+        // Acquire: as in `try_latch`, like the check of the page between two states of the word.
         let mut word = self.word.load(Ordering::Acquire);
         while word & FREE == 0 && self.holds(id) {
             assert!(word & PINS < PINS, "too many threads wait for {id}");
@@ -50,8 +50,8 @@ impl Frame {
         false
     }
 
-    /// One attempt by the head of the queue, to whose pin the latch comes; nothing if it has to
-    /// wait. With `announce` WAITED is set then.
+    /// Makes one attempt for the head of the queue, whose pin the latch uses. Returns `None` if it
+    /// has to wait; with `announce`, WAITED is set then.
     fn attempt(&self, mode: Mode, announce: bool) -> Option<TryLatch> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -78,8 +78,8 @@ impl Frame {
         }
     }
 
-    /// By whoever has let go and found WAITED set, with the word that this left: the last holder
-    /// wakes.
+    /// Wakes the head of the queue, if the caller was the last holder. The caller has released the
+    /// latch, found WAITED set, and passes the word after its release.
     #[cold]
     #[inline(never)]
     pub(super) fn wake_waiter(&self, left: u64) {
@@ -108,8 +108,8 @@ mod tests {
         frame.word.load(Ordering::Relaxed)
     }
 
-    /// Invariant 3: there is a reader inside at every moment until the writer is parked. Without
-    /// its turn it would never get in.
+    /// Invariant 3: at every moment until the writer parks, a reader holds the latch. Without its
+    /// turn, the writer would never acquire it.
     #[test]
     fn overlapping_readers_let_a_waiting_writer_in() {
         let frame = frame_with_a();

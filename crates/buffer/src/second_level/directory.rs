@@ -1,13 +1,13 @@
-//! Which page's copy is in which slot of the second level: in memory only.
+//! The directory of the second level, in memory only: which page's copy is in which slot.
 //!
-//! Chains of slots hang from buckets, as in the page table; a slot costs 16 bytes here, and 4 to 8
+//! Chains of slots hang from buckets, as in the page table. A slot costs 16 bytes here, and 4 to 8
 //! bytes of buckets.
 //!
 //! # Invariants
-//! 1. A page has at most one slot, and is in its bucket's chain exactly while it has.
+//! 1. A page has at most one slot, and is in its bucket's chain exactly while it has one.
 //! 2. A slot is found only while its region is ready: from the end of the region's write until the
 //!    region is taken again.
-//! 3. A page that was invalidated since `epoch` returned what it did is not reserved with that.
+//! 3. A page that was invalidated since `epoch` returned a value is not reserved with that value.
 
 use clearway_types::PageId;
 
@@ -18,7 +18,7 @@ const NO_PAGE: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copy {
     pub slot: u32,
-    /// The checksum of what was put there: which version of the page it is.
+    /// The checksum of the page when it was put there. It identifies the page's version.
     pub crc: u32,
 }
 
@@ -32,7 +32,7 @@ struct Slot {
 pub(crate) struct Directory {
     slots: Vec<Slot>,
     buckets: Vec<u32>,
-    /// Whether what is in the region's slots may be read.
+    /// Whether the region's slots may be read.
     ready: Vec<bool>,
     region_slots: u32,
     pages: u32,
@@ -40,7 +40,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// For so many regions of so many slots.
+    /// Creates a directory for `regions` regions of `region_slots` slots each.
     pub fn new(regions: u32, region_slots: u32) -> Self {
         let slots = (regions * region_slots) as usize;
         Self {
@@ -71,24 +71,24 @@ impl Directory {
         None
     }
 
-    /// How many pages have slots.
+    /// Returns the number of pages that have slots.
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Counts the invalidations.
+    /// Returns the number of invalidations so far.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The page's copy, if it can be read.
+    /// Returns the page's copy, if it can be read.
     pub fn find(&self, page: PageId) -> Option<Copy> {
         let slot = self.slot_of(page)?;
         self.ready[(slot / self.region_slots) as usize]
             .then(|| Copy { slot, crc: self.slots[slot as usize].crc })
     }
 
-    /// Gives the page a slot of a region that is not ready; false if it has one already.
+    /// Gives the page a slot of a region that is not ready. Returns false if it already has one.
     pub fn reserve(&mut self, page: PageId, slot: u32) -> bool {
         debug_assert!(!self.ready[(slot / self.region_slots) as usize], "slot {slot} is in use");
         if self.slot_of(page).is_some() {
@@ -119,13 +119,13 @@ impl Directory {
         self.pages -= 1;
     }
 
-    /// Newer versions of these pages are about to be written.
+    /// Invalidates the copies of these pages, because newer versions are about to be written.
     pub fn invalidate(&mut self, pages: impl Iterator<Item = PageId>) {
         self.epoch += 1;
         pages.for_each(|page| self.remove(page));
     }
 
-    /// Removes the page if this is still its copy; whether it was.
+    /// Removes the page if this is still its copy. Returns true if it was.
     pub fn remove_copy(&mut self, page: PageId, copy: Copy) -> bool {
         let is = self.find(page) == Some(copy);
         if is {
@@ -145,7 +145,7 @@ impl Directory {
         }
     }
 
-    /// The region's slots have copies with these checksums.
+    /// Marks the region ready: its slots have copies with these checksums.
     pub fn written(&mut self, region: u32, crcs: &[u32]) {
         let first = (region * self.region_slots) as usize;
         for (slot, &crc) in self.slots[first..].iter_mut().zip(crcs) {

@@ -1,40 +1,40 @@
-//! The second level: copies of pages that have left the pool, in one file on a faster disk than the
-//! data's.
+//! The second level: copies of evicted pages, in one file on a faster disk than the data's.
 //!
-//! The file is a ring of regions, each written in one piece: the cooler gathers clean victims in a
-//! region's buffer, and an I/O thread writes it when it is full, over the oldest region. The cooler
-//! waits for no write: while both buffers are full its victims are not put here. A miss looks in
-//! the directory first; what is read is taken only if it is the page's copy, bit by bit as its
-//! checksum says. Anything else is dropped, and the page is read from its place.
+//! The file is a ring of regions, each written in one piece. The cooler gathers clean victims in a
+//! region's buffer. When the buffer is full, an I/O thread writes it over the oldest region. The
+//! cooler waits for no write: while both buffers are full, its victims are not put here. A miss
+//! checks the directory first. A copy is used only if its checksum shows that it is the page's
+//! copy. Any other content is dropped, and the page is read from its place.
 //!
 //! # Invariants
 //! 1. A copy that is found while its page is in no frame is the page's newest version. The pool
-//!    invalidates a page before it writes a newer version of it, while the write-back pins the
-//!    page; what the cooler takes is put here only if nothing was invalidated since before it was
-//!    taken (the directory's epoch).
-//! 2. A read that was under way when its page was created, changed and written does not count: the
-//!    page is resident, or its entry in the page table's `loading` is superseded. One whose slot
-//!    was taken for another page meanwhile brings other bytes, or what was there before.
-//! 3. Nothing that was in the file at the start is believed: it is cut to nothing.
-//! 4. No failure here is anybody's error: a copy that cannot be used is one miss. The level ends,
-//!    for good and with a line in the log, after a write that has failed, and when more copies are
-//!    bad than [`BAD_COPIES`] and one in [`BAD_SHARE`] of those read. A full disk makes it as large
-//!    as what fits.
-//! 5. A page with LSN 0 is not put here: one that was created and never changed is not what the
+//!    invalidates a page before it writes a newer version, while the write-back pins the page. The
+//!    cooler's victims are put here only if nothing was invalidated since before they were taken
+//!    (the directory's epoch).
+//! 2. A read that was in progress when its page was created, changed and written does not count:
+//!    the page is resident, or its entry in the page table's `loading` is superseded. If its slot
+//!    was taken for another page in the meantime, the read returns other bytes, or the previous
+//!    content.
+//! 3. Content that the file has at the start is not trusted: the file is truncated.
+//! 4. A failure here is not an error for any caller: a copy that cannot be used is a miss. The
+//!    level turns off permanently, with a line in the log, after a failed write, or when the bad
+//!    copies exceed [`BAD_COPIES`] plus one in [`BAD_SHARE`] of those read. If the disk is full,
+//!    the level uses the regions that fit.
+//! 5. A page with LSN 0 is not put here: a page that was created and never changed is not what the
 //!    disk has.
 //!
 //! # Locking
-//! A latch over the directory and the free buffers, held for a few instructions, or for the slots
-//! of a region; nothing is taken under it.
+//! A latch protects the directory and the free buffers. It is held for a few instructions, or for
+//! the slots of a region. Its holder acquires nothing else.
 //!
-//! # What a crash leaves
+//! # State after a crash
 //! A file that the next start empties.
 //!
 //! # Source
 //! Regions in a ring, first in, first out, with an index in memory: the block cache of CacheLib's
-//! Navy (Berg et al., "The CacheLib Caching Engine", OSDI 2020). Fed by the pool's victims, clean
-//! first, lost with the process: Do et al., "Turbocharging DBMS Buffer Pool Using SSDs", SIGMOD
-//! 2011.
+//! Navy (Berg et al., "The CacheLib Caching Engine", OSDI 2020). Filled with the pool's victims,
+//! clean first, lost with the process: Do et al., "Turbocharging DBMS Buffer Pool Using SSDs",
+//! SIGMOD 2011.
 
 mod directory;
 
@@ -52,25 +52,25 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The file's name in its directory, which nobody else gives a file: it is emptied at every start.
+/// The file's name in its directory. No other file may have it: the file is emptied at every start.
 pub const SECOND_LEVEL_FILE: &str = "clearway-second-level.cache";
 const LEAST_SLOTS: u64 = 16;
 const LARGEST: u64 = 1 << 42;
-/// The most pages of a region: a write of 512 KiB.
+/// The maximum number of pages in a region: a write of 512 KiB.
 const REGION: u64 = 64;
-/// The fewest regions of a file of many pages.
+/// The minimum number of regions in a file of many pages.
 const REGIONS: u64 = 8;
-/// Regions in memory: one that is filled while the other is written.
+/// Region buffers in memory: one is filled while the other is written.
 const BUFFERS: usize = 2;
-/// With fewer regions it would be of no use, and is off.
+/// With fewer regions the level would be useless, and is off.
 const LEAST_REGIONS: u32 = BUFFERS as u32 + 1;
-/// So many bad copies are forgiven, and one more for each `BAD_SHARE` good ones.
+/// This many bad copies are tolerated, and one more for each `BAD_SHARE` good ones.
 const BAD_COPIES: u64 = 16;
 const BAD_SHARE: u64 = 1024;
 
 static SECOND_LEVEL: Class = Class::new("buffer.second_level");
 
-/// Where a second level is to be, and how large.
+/// The location and size of a second level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecondLevelConfig {
     /// The directory of its file, [`SECOND_LEVEL_FILE`]; it must exist.
@@ -79,21 +79,21 @@ pub struct SecondLevelConfig {
     pub size: u64,
 }
 
-/// What a second level has done; zeros if there is none.
+/// Counters of the second level; zeros if there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SecondLevelStats {
     /// Pages that have a slot now.
     pub pages: u64,
-    /// Misses of the pool that were answered from here.
+    /// Misses of the pool that the second level served.
     pub hits: u64,
-    /// Those that were not.
+    /// Misses of the pool that it did not serve.
     pub misses: u64,
     /// Pages written here.
     pub writes: u64,
-    /// Copies that could not be read, or were not what was written.
+    /// Copies that could not be read, or differed from what was written.
     pub dropped: u64,
-    /// Pages that left the pool and were not put here, because the disk did not keep up or a page
-    /// was just being written back.
+    /// Evicted pages that were not put here, because the disk did not keep up or a page was being
+    /// written back.
     pub skipped: u64,
 }
 
@@ -106,7 +106,7 @@ struct Counters {
     skipped: AtomicU64,
 }
 
-/// A file of copies of pages. See the module's text.
+/// A file of copies of pages. See the module's documentation.
 pub struct SecondLevel {
     file: Arc<dyn File>,
     name: Arc<str>,
@@ -118,15 +118,15 @@ pub struct SecondLevel {
 struct State {
     on: bool,
     directory: Directory,
-    /// Regions in use, fewer than there were if the disk is full.
+    /// Regions in use; fewer than configured if the disk is full.
     regions: u32,
     /// The region to be filled next.
     next: u32,
-    /// Those that are being filled or written. None of them is filled anew: its write would make
-    /// ready what it has not written.
+    /// Regions that are being filled or written. Never refill one: the completion of its write
+    /// would publish slots that were not written.
     busy: Vec<u32>,
     buffers: Vec<Aligned>,
-    /// Held as long as the file is ours.
+    /// Held while this process owns the file.
     lock: Option<DiskLock>,
 }
 
@@ -134,15 +134,15 @@ struct State {
 struct Region {
     number: u32,
     buffer: Aligned,
-    /// What its slots will have.
+    /// The pages of its slots.
     pages: Vec<PageId>,
 }
 
-/// What belongs to the cooler.
+/// The state that belongs to the cooler.
 #[derive(Default)]
 pub(crate) struct Filling {
     region: Option<Region>,
-    /// A full region whose write no I/O thread had room for.
+    /// A full region that is not yet written, because no I/O thread could accept the job.
     full: Option<Job>,
 }
 
@@ -157,11 +157,11 @@ fn offset(slot: u32) -> u64 {
 }
 
 impl SecondLevel {
-    /// Makes the file, or empties the one that is there.
+    /// Creates the file, or empties the existing one.
     ///
     /// # Errors
-    /// The disk's; `WouldBlock` if somebody has the file, `InvalidInput` for a size out of range,
-    /// `PermissionDenied` for a file that is not ours alone.
+    /// The disk's errors; `WouldBlock` if another process has the file, `InvalidInput` for a size
+    /// out of range, `PermissionDenied` for a file that other users own or may access.
     pub fn open(disk: &dyn Disk, config: &SecondLevelConfig) -> io::Result<Self> {
         let slots = config.size / PAGE_SIZE as u64;
         if slots < LEAST_SLOTS || config.size > LARGEST {
@@ -198,12 +198,12 @@ impl SecondLevel {
         })
     }
 
-    /// Where a copy lies.
+    /// Returns the place of a copy.
     pub(crate) fn place(&self, copy: Copy) -> (Arc<dyn File>, u64) {
         (self.file.clone(), offset(copy.slot))
     }
 
-    /// The page's copy, for a read that the page table's `loading` knows of.
+    /// Returns the page's copy, for a read that has an entry in the page table's `loading`.
     pub(crate) fn find(&self, page: PageId) -> Option<Copy> {
         let state = self.state.lock();
         let found = state.directory.find(page);
@@ -213,7 +213,7 @@ impl SecondLevel {
         found
     }
 
-    /// Whether a read has brought the copy.
+    /// Returns true if a read has returned the copy.
     pub(crate) fn accept(
         &self,
         page: PageId,
@@ -233,7 +233,7 @@ impl SecondLevel {
         };
         let mut state = self.state.lock();
         if !state.directory.remove_copy(page, copy) {
-            // The slot was taken for another page while it was read.
+            // The slot was taken for another page during the read.
             count(&self.counters.misses, 1);
             return false;
         }
@@ -249,22 +249,23 @@ impl SecondLevel {
         false
     }
 
-    /// Newer versions of these pages are about to be written to their places (invariant 1).
+    /// Invalidates the copies of these pages, because newer versions are about to be written to
+    /// their places (invariant 1).
     pub(crate) fn invalidate(&self, pages: impl Iterator<Item = PageId>) {
         if !canary::on(Bug::StaleCopy) {
             self.state.lock().directory.invalidate(pages);
         }
     }
 
-    /// What `put` is to be told of the time before the first of its victims was taken; `None` if
-    /// the level is off.
+    /// Returns the epoch to pass to `put`, from before the first of its victims was taken; `None`
+    /// if the level is off.
     pub(crate) fn epoch(&self) -> Option<u64> {
         let state = self.state.lock();
         state.on.then(|| state.directory.epoch())
     }
 
-    /// Puts victims here that were taken since `epoch`, as far as there is room in memory. By the
-    /// cooler only. Does not block.
+    /// Puts victims here that were taken since `epoch`, as far as there is space in memory. Only
+    /// the cooler calls it. Does not block.
     pub(crate) fn put(
         self: &Arc<Self>,
         filling: &mut Filling,
@@ -301,7 +302,7 @@ impl SecondLevel {
         count(&self.counters.skipped, victims.len() as u64);
     }
 
-    /// Takes the oldest region to be filled, if there is a buffer.
+    /// Takes the oldest region to be filled, if a buffer is free.
     fn begin_region(&self) -> Option<Region> {
         let mut state = self.state.lock();
         let number = state.next;
@@ -315,8 +316,9 @@ impl SecondLevel {
         Some(Region { number, buffer, pages: Vec::with_capacity(self.region_slots as usize) })
     }
 
-    /// Gives slots to the first of the victims: for each its place in the region's buffer, `None`
-    /// for one that has a copy. Nothing if a page was invalidated since `epoch`.
+    /// Assigns slots to the first of the victims. Returns for each its place in the region's
+    /// buffer, `None` for one that already has a copy. Returns nothing if a page was invalidated
+    /// since `epoch`.
     fn reserve(
         &self,
         region: &mut Region,
@@ -343,7 +345,7 @@ impl SecondLevel {
         places
     }
 
-    /// Writes a full region. In a job of the I/O threads.
+    /// Writes a full region. Runs in a job of the I/O threads.
     fn write(&self, mut region: Region) {
         let (copies, _) = region.buffer.as_chunks_mut::<PAGE_SIZE>();
         let sealed = |(copy, page): (&mut [u8; PAGE_SIZE], &PageId)| {
@@ -386,8 +388,8 @@ impl SecondLevel {
         tracing::warn!(file = %self.name, why, "the second-level cache is off until the next start");
     }
 
-    /// Lets the file go, to whoever opens it next. A write that is under way may still end in it:
-    /// nobody believes what is there.
+    /// Releases the file, for the process that opens it next. A write in progress may still end in
+    /// it: its content is not trusted.
     pub(crate) fn close(&self) {
         let lock = {
             let mut state = self.state.lock();
@@ -397,7 +399,7 @@ impl SecondLevel {
         drop(lock);
     }
 
-    /// What it has done.
+    /// Returns the counters.
     pub(crate) fn stats(&self) -> SecondLevelStats {
         SecondLevelStats {
             pages: self.state.lock().directory.pages().into(),
@@ -411,7 +413,7 @@ impl SecondLevel {
 }
 
 impl State {
-    /// Whether it was on.
+    /// Turns the level off. Returns true if it was on.
     fn turn_off(&mut self) -> bool {
         self.directory = Directory::new(0, 1);
         self.buffers.clear();

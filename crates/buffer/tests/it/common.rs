@@ -228,14 +228,14 @@ pub fn check_content(page: &[u8]) -> Result<u64, String> {
 }
 
 pub fn with<T>(pool: &Pool, mut attempt: impl FnMut(&Pool) -> Result<T, MissingPage>) -> T {
-    let mut keeps = Vec::new();
+    let mut pins = Vec::new();
     loop {
         match attempt(pool) {
             Ok(done) => return done,
-            Err(want) => keeps.push(pool.fetch_blocking(want).unwrap()),
+            Err(missing) => pins.push(pool.fetch_blocking(missing).unwrap()),
         }
-        if keeps.len() > 3 {
-            keeps.remove(0);
+        if pins.len() > 3 {
+            pins.remove(0);
         }
     }
 }
@@ -249,7 +249,7 @@ pub fn get(fixture: &Fixture, id: PageId) -> u64 {
 }
 
 /// As [`get`], without a latch.
-pub fn glimpse(fixture: &Fixture, id: PageId) -> u64 {
+pub fn read_optimistic(fixture: &Fixture, id: PageId) -> u64 {
     let look = |page: &OptimisticPage<'_>| {
         let mut copy = [0; PAGE_SIZE];
         page.copy(0, &mut copy).map(|()| check_content(&copy))

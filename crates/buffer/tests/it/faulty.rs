@@ -42,9 +42,8 @@ fn look(disk: &MemDisk, plan: &Arc<FaultPlan>) -> Vec<Result<u64, PageError>> {
     disk.set_faults(None);
     let f = again(disk);
     disk.set_faults(Some(plan.clone()));
-    let fetch = |no| {
-        f.pool.fetch_blocking(MissingPage::Page(page(0, no))).map(|_keep| get(&f, page(0, no)))
-    };
+    let fetch =
+        |no| f.pool.fetch_blocking(MissingPage::Page(page(0, no))).map(|_pin| get(&f, page(0, no)));
     (0..PAGES).map(fetch).collect()
 }
 

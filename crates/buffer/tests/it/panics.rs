@@ -52,7 +52,7 @@ fn panic_in_a_write_of_the_cooler_fails_the_pool() {
     let mut refused = None;
     for no in 0..64 {
         match f.pool.fetch_blocking(MissingPage::Page(page(0, no))) {
-            Ok(_keep) => {
+            Ok(_pin) => {
                 if let Ok(mut page) = f.pool.write(page(0, no)) {
                     stamp(&mut page, &f.wal, 1);
                 }
@@ -139,7 +139,7 @@ fn panicking_callback_leaves_no_pins() {
 /// told.
 #[test]
 fn panic_while_a_page_is_fetched_is_answered() {
-    for (method, want) in [
+    for (method, missing) in [
         ("place", MissingPage::Page(page(0, 1))),
         ("accept", MissingPage::Page(page(0, 1))),
         ("make_space", MissingPage::Space { page: page(0, 1), last: false }),
@@ -147,8 +147,9 @@ fn panic_while_a_page_is_fetched_is_answered() {
         let f = pool(16);
         plant(&f, method);
         let (sender, answer) = mpsc::channel();
-        let fetched =
-            || f.pool.fetch(want, Box::new(move |result| sender.send(result.map(drop)).unwrap()));
+        let fetched = || {
+            f.pool.fetch(missing, Box::new(move |result| sender.send(result.map(drop)).unwrap()))
+        };
         tried(fetched);
         let error = answer.recv().expect("an answer").expect_err("it panicked").to_string();
         assert!(error.contains(&format!("planted in {method}")), "{error}");

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, mpsc};
 
 /// Starts a fetch; its result will come through the channel.
-fn start(pool: &Pool, want: MissingPage) -> mpsc::Receiver<Result<Pin, PageError>> {
+fn start(pool: &Pool, missing: MissingPage) -> mpsc::Receiver<Result<Pin, PageError>> {
     let (sender, receiver) = mpsc::channel();
-    pool.fetch(want, Box::new(move |result| drop(sender.send(result))));
+    pool.fetch(missing, Box::new(move |result| drop(sender.send(result))));
     receiver
 }
 
@@ -21,7 +21,7 @@ fn a_page_that_is_not_resident_is_a_want_and_reads_as_zeros_when_never_written()
     let id = page(2, 5);
     assert_eq!(f.pool.read(id).err(), Some(MissingPage::Page(id)));
     assert_eq!(f.pool.write(id).err(), Some(MissingPage::Page(id)));
-    let _keep = f.pool.fetch_blocking(MissingPage::Page(id)).unwrap();
+    let _pin = f.pool.fetch_blocking(MissingPage::Page(id)).unwrap();
     let read = f.pool.read(id).unwrap();
     let also = f.pool.read(id).unwrap();
     assert!(read.iter().chain(also.iter()).all(|&b| b == 0));
@@ -39,8 +39,8 @@ fn many_fetches_of_one_page_read_it_once() {
     let waiting: Vec<_> = (0..50).map(|_| start(&f.pool, MissingPage::Page(page(0, 3)))).collect();
     assert!(waiting.iter().all(|w| w.try_recv().is_err()));
     f.io.hold_reads.store(false, SeqCst);
-    let keeps: Vec<_> = waiting.into_iter().map(|w| w.recv().unwrap().unwrap()).collect();
-    assert_eq!((f.io.reads.load(SeqCst), keeps.len()), (1, 50));
+    let pins: Vec<_> = waiting.into_iter().map(|w| w.recv().unwrap().unwrap()).collect();
+    assert_eq!((f.io.reads.load(SeqCst), pins.len()), (1, 50));
     drop(f.pool.write(page(0, 3)).unwrap());
 }
 
@@ -85,7 +85,7 @@ fn a_page_created_while_it_is_read_is_the_created_one() {
     }
     stamp(&mut after.pool.create(id, false).unwrap(), &after.wal, 2);
     after.io.hold_reads.store(false, SeqCst);
-    let _keep = waiting.recv().unwrap().unwrap();
+    let _pin = waiting.recv().unwrap().unwrap();
     assert_eq!(get(&after, id), 2);
     assert_eq!(after.pool.stats().free, 15);
     // Created again while it is resident: zeros, in the same frame.
@@ -96,7 +96,7 @@ fn a_page_created_while_it_is_read_is_the_created_one() {
 #[test]
 fn with_every_frame_kept_a_fetch_waits_until_one_is_let_go() {
     let f = pool(16);
-    let mut keeps: Vec<_> =
+    let mut pins: Vec<_> =
         (0..16).map(|no| f.pool.fetch_blocking(MissingPage::Page(page(0, no))).unwrap()).collect();
     assert_eq!(f.pool.create(page(1, 0), false).err(), Some(MissingPage::Frames(1)));
     assert_eq!(f.pool.reserve_frames(2).err(), Some(MissingPage::Frames(2)));
@@ -107,7 +107,7 @@ fn with_every_frame_kept_a_fetch_waits_until_one_is_let_go() {
     let waiting = start(&f.pool, MissingPage::Page(page(0, 99)));
     let frames = start(&f.pool, MissingPage::Frames(3));
     assert!(waiting.try_recv().is_err() && frames.try_recv().is_err());
-    keeps.truncate(8);
+    pins.truncate(8);
     waiting.recv().unwrap().unwrap();
     let promise = frames.recv().unwrap().unwrap();
     let mut reserved = f.pool.reserve_frames(3).unwrap();
@@ -146,7 +146,7 @@ fn an_optimistic_read_gets_the_same_bytes_and_none_outside_the_page() {
     // Under somebody's latch it waits, as a reader with a latch does, and sees the change.
     std::thread::scope(|scope| {
         let mut held = f.pool.write(id).unwrap();
-        let reader = scope.spawn(|| glimpse(&f, id));
+        let reader = scope.spawn(|| read_optimistic(&f, id));
         stamp(&mut held, &f.wal, 7);
         drop(held);
         assert_eq!(reader.join().unwrap(), 7);
@@ -160,9 +160,9 @@ fn promised(promise_rounds: u32) -> (Fixture, Vec<Pin>) {
     let config = patient(16);
     let config = PoolConfig { waits: FrameWaits { promise_rounds, ..config.waits }, ..config };
     let f = pool_of(files(&MemDisk::new()), io_pool, config, None);
-    let wants = (0..12).map(|no| MissingPage::Page(page(0, no))).chain([MissingPage::Frames(4)]);
-    let keeps = wants.map(|want| f.pool.fetch_blocking(want).unwrap()).collect();
-    (f, keeps)
+    let missing = (0..12).map(|no| MissingPage::Page(page(0, no))).chain([MissingPage::Frames(4)]);
+    let pins = missing.map(|missing| f.pool.fetch_blocking(missing).unwrap()).collect();
+    (f, pins)
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_promise_of_frames_keeps_reads_out_of_them() {
 fn after_some_rounds_a_read_gets_a_promised_frame() {
     let (f, _keeps) = promised(FrameWaits::default().promise_rounds);
     let starved = start(&f.pool, MissingPage::Page(page(0, 50)));
-    let _keep = starved.recv().unwrap().unwrap();
+    let _pin = starved.recv().unwrap().unwrap();
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_log_that_is_not_durable_keeps_pages_from_the_disk() {
 #[test]
 fn shutting_down_refuses_who_waits_and_dropping_the_pool_ends_its_thread() {
     let f = pool(16);
-    let keeps: Vec<_> =
+    let pins: Vec<_> =
         (0..16).map(|no| f.pool.fetch_blocking(MissingPage::Page(page(0, no))).unwrap()).collect();
     let waiting = start(&f.pool, MissingPage::Page(page(1, 0)));
     f.pool.shutdown();
@@ -242,7 +242,7 @@ fn shutting_down_refuses_who_waits_and_dropping_the_pool_ends_its_thread() {
     assert!(matches!(waiting.recv().unwrap(), Err(PageError::Closed)));
     assert!(matches!(f.pool.fetch_blocking(MissingPage::Page(page(1, 1))), Err(PageError::Closed)));
     drop(f.pool);
-    drop(keeps); // Keeps may outlive the pool.
+    drop(pins); // Pins may outlive the pool.
     // Everything that the pool's threads shared is gone once the I/O threads' last jobs are.
     while Arc::strong_count(&f.io) > 1 {
         std::thread::yield_now();

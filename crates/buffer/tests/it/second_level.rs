@@ -150,10 +150,10 @@ fn a_read_of_a_copy_that_is_overtaken_does_not_count() {
     with(&f.pool, |pool| pool.create(page(0, 3), false).map(|mut p| stamp(&mut p, &f.wal, 99)));
     churn(&f, || is_out(&f, 3));
     go.send(()).unwrap();
-    let _keep = receiver.recv().unwrap().unwrap();
+    let _pin = receiver.recv().unwrap().unwrap();
     let found = f.pool.read(page(0, 3)).map(|p| check_content(&p).unwrap());
     assert_eq!(found, Ok(99));
-    drop(_keep);
+    drop(_pin);
     f.disk.set_hook(None);
 }
 

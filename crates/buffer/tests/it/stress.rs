@@ -32,7 +32,7 @@ fn partition(fixture: &Fixture, changing: &Changing, number: u16, seed: u64, ops
         let _changing = changing.read().unwrap();
         match random.u64() % 8 {
             0..3 => assert_eq!(get(fixture, id), model[no as usize], "{id}"),
-            3 => assert_eq!(glimpse(fixture, id), model[no as usize], "{id}"),
+            3 => assert_eq!(read_optimistic(fixture, id), model[no as usize], "{id}"),
             4..7 => {
                 put(fixture, id, op);
                 model[no as usize] = op;
@@ -133,7 +133,7 @@ fn optimistic_readers_see_whole_versions_that_only_grow() {
                 let (random, mut seen) = (SeededEntropy::new(seed), vec![0; pages as usize]);
                 while !stop.load(SeqCst) {
                     let no = random.below(u64::from(pages)) as u32;
-                    let found = glimpse(fixture, page(0, no));
+                    let found = read_optimistic(fixture, page(0, no));
                     assert!(
                         found % u64::from(pages) == u64::from(no) || found == 0,
                         "page {no} has {found}"

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 const FRAMES: u32 = 512;
 
-fn use_once(f: &Fixture, want: MissingPage) {
-    let _keep = f.pool.fetch_blocking(want).unwrap();
-    let (MissingPage::Page(id) | MissingPage::Scan(id)) = want else { unreachable!() };
+fn use_once(f: &Fixture, missing: MissingPage) {
+    let _pin = f.pool.fetch_blocking(missing).unwrap();
+    let (MissingPage::Page(id) | MissingPage::Scan(id)) = missing else { unreachable!() };
     drop(f.pool.read(id).unwrap());
 }
 
@@ -21,14 +21,14 @@ fn use_once(f: &Fixture, want: MissingPage) {
 /// passes.
 fn resident_after_a_scan(
     kind: ReplacementKind,
-    want: fn(clearway_types::PageId) -> MissingPage,
+    to_missing: fn(clearway_types::PageId) -> MissingPage,
 ) -> usize {
     let f = pool_on(&MemDisk::new(), FRAMES, kind);
     let hot = FRAMES / 4 * 3;
     for _ in 0..3 {
         (0..hot).for_each(|no| use_once(&f, MissingPage::Page(page(0, no))));
     }
-    (0..10 * FRAMES).for_each(|no| use_once(&f, want(page(1, no))));
+    (0..10 * FRAMES).for_each(|no| use_once(&f, to_missing(page(1, no))));
     (0..hot).filter(|no| f.pool.is_resident(page(0, *no))).count()
 }
 
@@ -81,7 +81,7 @@ fn scans_alone_can_have_the_whole_pool() {
     let f = pool(16);
     for round in 1..=3 {
         for no in 0..200 {
-            let _keep = f.pool.fetch_blocking(MissingPage::Scan(page(0, no))).unwrap();
+            let _pin = f.pool.fetch_blocking(MissingPage::Scan(page(0, no))).unwrap();
             stamp(&mut f.pool.write(page(0, no)).unwrap(), &f.wal, round * 1000 + u64::from(no));
         }
     }
@@ -130,7 +130,7 @@ fn misses_within_the_reserve_find_free_frames() {
         // Half of the reserve is left then, and the cooler has been told.
         for _ in 0..f.pool.stats().free - reserve / 2 {
             no += 1;
-            let _keep = f.pool.fetch_blocking(MissingPage::Page(page(0, no))).unwrap();
+            let _pin = f.pool.fetch_blocking(MissingPage::Page(page(0, no))).unwrap();
             if round % 2 == 1 {
                 stamp(&mut f.pool.write(page(0, no)).unwrap(), &f.wal, 1);
             }
@@ -140,14 +140,14 @@ fn misses_within_the_reserve_find_free_frames() {
     assert!(stats.evictions > u64::from(FRAMES), "{stats:?}");
     assert_eq!(stats.waits, 0, "{stats:?}");
     // More than the reserve, with every frame kept: these wait, and are counted.
-    let keeps: Vec<_> = (0..FRAMES)
+    let pins: Vec<_> = (0..FRAMES)
         .map(|no| f.pool.fetch_blocking(MissingPage::Page(page(1, no))).unwrap())
         .collect();
     let before = f.pool.stats().waits;
     let (sender, receiver) = std::sync::mpsc::channel();
     f.pool.fetch(MissingPage::Page(page(2, 0)), Box::new(move |result| drop(sender.send(result))));
     assert_eq!(f.pool.stats().waits, before + 1);
-    drop(keeps);
+    drop(pins);
     receiver.recv().unwrap().unwrap();
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
 }

@@ -51,20 +51,20 @@ impl Worker {
                 return;
             }
             if self.rng.percent(self.stage.world.grabs) {
-                self.keep();
+                self.pin();
                 self.check_kept();
                 continue;
             }
             match self.rng.below(100) {
                 0..22 => self.read(),
-                22..36 => self.glimpse(),
+                22..36 => self.read_optimistic(),
                 36..58 => self.write(),
                 58..64 => self.create(),
                 64..70 => self.split(),
                 70..74 => self.couple(),
                 74..80 => self.fetch_and_go_on(),
                 80..84 => self.scan(),
-                84..90 => self.keep(),
+                84..90 => self.pin(),
                 90..93 => self.stage.flush(),
                 93..95 => self.stage.look_at_rec_lsn(),
                 95..97 => crash(&self.stage, self.rng.u64()),
@@ -122,7 +122,7 @@ impl Worker {
 
     /// Reads without a latch: must return a whole version that was the newest at some moment during
     /// the read.
-    fn glimpse(&mut self) {
+    fn read_optimistic(&mut self) {
         let id = self.page();
         let seen = self.with(|stage, pool| {
             let (oldest, _) = stage.model.newest(id);
@@ -234,7 +234,7 @@ impl Worker {
         }
     }
 
-    fn keep(&mut self) {
+    fn pin(&mut self) {
         let id = self.page();
         if let Ok(keep) = self.stage.fetch(MissingPage::Page(id)) {
             self.kept.0.push_back((id, keep));
