@@ -1,9 +1,9 @@
-//! What counting costs: `cargo bench -p clearway-latch --bench lockstat [-- --quick]`.
+//! The cost of counting: `cargo bench -p clearway-latch --bench lockstat [-- --quick]`.
 //!
-//! Instructions of an acquisition and release, counted one by one: the processor's trap flag raises
-//! a signal after each instruction. Then time, as a ratio to the same latch without a count, and of
-//! two threads that share a class and nothing else to one: medians of rounds in turns. Fails if a
-//! count takes more than [`MOST`] instructions.
+//! Measures the instructions of an acquisition and release one by one: the processor's trap flag
+//! raises a signal after each instruction. Then measures time, as a ratio to the same latch without
+//! a count, and for two threads that share only a class as a ratio to one thread. The results are
+//! medians of interleaved rounds. Fails if counting takes more than [`MOST`] instructions.
 
 mod steps;
 
@@ -14,7 +14,7 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The most instructions that a count may add to an acquisition and release.
+/// The maximum number of instructions that counting may add to an acquisition and release.
 const MOST: u64 = 12;
 
 static LATCH: Class = Class::new("bench.latch");
@@ -55,11 +55,11 @@ fn request() {
     black_box(&LATCH).request();
 }
 
-/// Nanoseconds of one call, the least of what several threads saw.
+/// Returns the nanoseconds of one call: the minimum over several threads.
 fn time(f: fn(), threads: usize, calls: u64) -> f64 {
     let start = Barrier::new(threads);
     let run = || {
-        // A thread's first request makes its block.
+        // A thread's first request allocates its block.
         f();
         start.wait();
         let began = Instant::now();
@@ -78,8 +78,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The section's time, on and off, as a ratio to that of another, by one thread, in the same
-/// rounds.
+/// Returns the section's time, with counting on and off, as a ratio to that of `base` by one thread
+/// in the same rounds.
 fn ratios(section: fn(), base: fn(), threads: usize, rounds: usize, calls: u64) -> (f64, f64, f64) {
     let (mut on, mut off, mut ns) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {

@@ -1,8 +1,8 @@
-//! Each acquisition as a function of its own, so that its instructions can be read in the
-//! disassembly: `cargo xtask chips`.
+//! Each acquisition in its own function, so that its instructions can be read in the disassembly:
+//! `cargo xtask chips`.
 //!
-//! Run, it takes and lets go of a word by each of them that the processor has, and prints their
-//! names.
+//! When run, it acquires and releases a word by each acquisition that the processor has, and prints
+//! their names.
 
 use clearway_latch::acquire::{Acquisition, Compare, FREE, HELD, Swap, Tested};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,18 +1,22 @@
-//! What this machine's processor is good at, measured at start-up in a few milliseconds.
+//! Measures this machine's processor at start-up, in a few milliseconds.
 //!
-//! Chosen are by which instructions [`crate::ParkLatch`] takes its word, and how often it pauses
-//! between two looks, and before it yields or sleeps. No assumption is made by the architecture's
-//! name: the source found LSE a loss on one chip where others gain (see [`crate::acquire`]).
+//! The calibration chooses the instructions with which [`crate::ParkLatch`] acquires its word, and
+//! the number of pauses between two reads of the word and before yielding or sleeping. It assumes
+//! nothing from the architecture's name: the source found LSE slower on one chip where others gain
+//! (see [`crate::acquire`]).
 //!
-//! A candidate is judged by the throughput of two threads that take and let go of one word, and,
-//! where two are within 5 % of each other, by the time that one thread takes alone. A thread should
-//! spin for about as long as what it does otherwise takes, so that it never loses more than twice
-//! what the best decision would have cost (Karlin and others, "Competitive Randomized Algorithms
-//! for Nonuniform Problems", SODA 1990). What it does otherwise is to make room for another thread:
-//! the limit is the time to give a core to one and have it back, divided by the length of one
-//! pause, which differs tenfold between chips of one architecture. (How long a sleeper takes to
-//! wake up is no measure: with its waker on the same core 0.8 us, with an idle core to be woken
-//! first 25 us, and which of the two is measured is chance.)
+//! A candidate is judged by the throughput of two threads that acquire and release one word. If two
+//! candidates are within 5 % of each other, the time of a single thread decides.
+//!
+//! A thread should spin for about as long as its alternative takes, so that it never loses more
+//! than twice the cost of the best decision (Karlin and others, "Competitive Randomized Algorithms
+//! for Nonuniform Problems", SODA 1990). The alternative is to give the core to another thread. The
+//! limit is therefore the time to yield a core and get it back, divided by the length of one pause,
+//! which differs tenfold between chips of one architecture.
+//!
+//! The wake-up time of a sleeper is not a usable measure: it is 0.8 us with its waker on the same
+//! core, 25 us with an idle core that must wake up first, and which of the two is measured is
+//! chance.
 
 use crate::acquire::{Acquisition, Compare, FREE, Tested};
 use crate::choice::{Choice, choose};
@@ -23,47 +27,47 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long one measurement takes.
+/// The duration of one measurement.
 const SLICE: Duration = Duration::from_micros(200);
-/// Operations between two looks at the clock.
+/// Operations between two reads of the clock.
 const CHUNK: u32 = 64;
-/// How often a core is given away and had back.
+/// How many times a core is yielded and regained.
 const TRIPS: u32 = 100;
-/// What that takes where it cannot be measured, as on a server's processor of 2020.
+/// The time of that where it cannot be measured: the value of a server processor of 2020.
 const DEFAULT_TRIP_NS: f64 = 1100.0;
-/// The least and the greatest number of spins that are chosen.
+/// The minimum and maximum number of spins.
 const SPINS: std::ops::RangeInclusive<u32> = 10..=1000;
 
-/// What was measured of one candidate.
+/// The measurements of one candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// The candidate.
     pub choice: Choice,
-    /// One thread alone: nanoseconds to take and let go.
+    /// One thread alone: nanoseconds to acquire and release.
     pub alone_ns: f64,
-    /// Two threads: acquisitions in a microsecond, both together.
+    /// Two threads: acquisitions per microsecond, both together.
     pub pair_per_us: f64,
 }
 
-/// What was measured and chosen.
+/// The measurements and the choice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
-    /// Each candidate's figures.
+    /// The measurements of each candidate.
     pub samples: Vec<Sample>,
-    /// The winner.
+    /// The chosen candidate.
     pub choice: Choice,
     /// Nanoseconds of one pause while spinning.
     pub pause_ns: f64,
-    /// Nanoseconds from a thread's yielding its core to another until it has it back from that one.
+    /// Nanoseconds from a thread's yielding its core to another thread until it gets the core back.
     pub yield_ns: f64,
     /// Spins before a thread yields or sleeps.
     pub spin_limit: u32,
-    /// How long all of it took.
+    /// The duration of the whole calibration.
     pub took: Duration,
 }
 
 impl Calibration {
-    /// Puts it into force for the whole process.
+    /// Applies the result to the whole process.
     pub fn apply(&self) {
         choose(self.choice);
         park::set_spin_limit(self.spin_limit);
@@ -96,7 +100,7 @@ impl fmt::Display for Calibration {
     }
 }
 
-/// Measures this machine; takes a few milliseconds, and does not put anything into force.
+/// Measures this machine, in a few milliseconds. Does not apply the result.
 pub fn calibrate() -> Calibration {
     let began = Instant::now();
     let samples: Vec<Sample> =
@@ -138,8 +142,8 @@ fn sample(choice: Choice, slice: Duration) -> Sample {
     Sample { choice, alone_ns, pair_per_us }
 }
 
-/// Nanoseconds of one operation: the best of a few chunks, as interruptions only ever add. Of one
-/// chunk at least, also where the thread lost its core for the whole of `slice`.
+/// Returns the nanoseconds of one operation: the best of several chunks, since interruptions only
+/// add time. Runs at least one chunk, even if the thread loses its core for the whole of `slice`.
 fn alone(slice: Duration, mut operation: impl FnMut()) -> f64 {
     let began = Instant::now();
     let mut best = f64::MAX;
@@ -155,8 +159,8 @@ fn alone(slice: Duration, mut operation: impl FnMut()) -> f64 {
     }
 }
 
-/// Operations in a microsecond by two threads together, each of which does one chunk at least. A
-/// thread that cannot be started leaves one.
+/// Returns the operations per microsecond of two threads together, each of which runs at least one
+/// chunk. If a thread cannot be started, one thread runs.
 fn pair(slice: Duration, operation: impl Fn() + Sync) -> f64 {
     let (stop, ready, go) =
         (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
@@ -189,15 +193,15 @@ fn pair(slice: Duration, operation: impl Fn() + Sync) -> f64 {
         go.store(true, Ordering::Relaxed);
         run(&|| began.elapsed() >= slice);
         stop.store(true, Ordering::Relaxed);
-        // A panic in it would be one in `operation`, which has none.
+        // A panic in the thread would be one in `operation`, which does not panic.
         let _joined = other.map(thread::ScopedJoinHandle::join);
         done.load(Ordering::Relaxed) as f64 / (began.elapsed().as_nanos() as f64 / 1e3)
     })
 }
 
-/// Nanoseconds from a thread's yielding its core to another until it has it back: of two threads on
-/// one core. The lower quartile, as others who want that core only add. Nothing where two threads
-/// cannot be had on one core.
+/// Returns the nanoseconds from a thread's yielding its core to another thread until it gets the
+/// core back, for two threads on one core. Takes the lower quartile, since other threads on that
+/// core only add time. Returns `None` if two threads cannot run on one core.
 fn there_and_back() -> Option<f64> {
     let (stop, theirs) = (AtomicBool::new(false), AtomicU64::new(0));
     let core = Core::current()?;
@@ -216,12 +220,13 @@ fn there_and_back() -> Option<f64> {
                 let (turns, left) = (theirs.load(Ordering::Relaxed), Instant::now());
                 thread::yield_now();
                 let trip = left.elapsed().as_nanos() as f64;
-                // Otherwise the other one was not ready, and nothing was given away.
+                // Otherwise the other thread was not ready, and the core was not yielded. Relaxed:
+                // a counter that orders nothing.
                 (theirs.load(Ordering::Relaxed) != turns).then_some(trip)
             };
             Some((0..TRIPS).filter_map(|_| trip()).collect::<Vec<f64>>())
         });
-        // A panic in them would be one in what they do, which has none.
+        // A panic in the threads would be one in their operations, which do not panic.
         let trips = timed.ok().and_then(|timed| timed.join().ok().flatten());
         stop.store(true, Ordering::Relaxed);
         let _joined = other.map(thread::ScopedJoinHandle::join);
@@ -235,7 +240,7 @@ fn there_and_back() -> Option<f64> {
 struct Core(rustix::thread::CpuSet);
 
 impl Core {
-    /// The one that the calling thread is on.
+    /// Returns the core that the calling thread runs on.
     fn current() -> Option<Self> {
         if cfg!(miri) {
             return None;
@@ -246,7 +251,7 @@ impl Core {
         Some(Self(set))
     }
 
-    /// Keeps the calling thread to it; nothing if the system does not.
+    /// Pins the calling thread to this core. Returns `None` if the system refuses.
     fn keep_to(&self) -> Option<()> {
         rustix::thread::sched_setaffinity(None, &self.0).ok()
     }

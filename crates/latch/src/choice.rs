@@ -1,28 +1,28 @@
-//! By which instructions the engine's latch takes its word: a setting of the process, see
+//! The instructions with which the engine's latch acquires its word: a setting of the process, see
 //! [`crate::calibrate`].
 
 use crate::acquire::{Acquisition, Compare, Tested};
-// Plain std, also under a model checker: a setting, no communication.
+// Plain std, also under a model checker: a setting, not communication between threads.
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Instructions that the engine's latch can be taken by: those that change a free word only.
+/// Instructions that can acquire the engine's latch: those that change only a free word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Choice {
     /// Compare-and-swap at once.
     Cas = 0,
-    /// A look, then compare-and-swap.
+    /// A load, then compare-and-swap.
     TestCas = 1,
     /// LSE's compare-and-swap at once.
     #[cfg(all(target_arch = "aarch64", not(any(loom, shuttle, miri))))]
     LseCas = 2,
-    /// A look, then LSE's compare-and-swap.
+    /// A load, then LSE's compare-and-swap.
     #[cfg(all(target_arch = "aarch64", not(any(loom, shuttle, miri))))]
     TestLseCas = 3,
 }
 
 impl Choice {
-    /// Those that this processor has.
+    /// Returns the choices that this processor supports.
     pub fn all() -> Vec<Self> {
         let all = [
             Self::Cas,
@@ -35,7 +35,7 @@ impl Choice {
         all.into_iter().filter(|choice| choice.available()).collect()
     }
 
-    /// The name in configuration and reports.
+    /// Returns the name in configuration and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cas => Compare::NAME,
@@ -47,7 +47,7 @@ impl Choice {
         }
     }
 
-    /// The one of this name, if this processor has it.
+    /// Returns the choice with this name, if this processor supports it.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|choice| choice.name() == name)
     }
@@ -63,23 +63,24 @@ impl Choice {
 
 static CHOSEN: AtomicU8 = AtomicU8::new(Choice::Cas as u8);
 
-/// Has every latch of the process taken by these instructions from now on.
+/// Makes every latch of the process use these instructions from now on.
 ///
 /// # Panics
-/// If this processor does not have them: they come from [`Choice::all`] or [`Choice::by_name`].
+/// If this processor does not support them. Choices from [`Choice::all`] and [`Choice::by_name`]
+/// are supported.
 pub fn choose(choice: Choice) {
     assert!(choice.available(), "{} is not available", choice.name());
-    // Relaxed: all of them take the same word in the same way.
+    // Relaxed: all choices acquire the same word in the same way.
     CHOSEN.store(choice as u8, Ordering::Relaxed);
 }
 
-/// By which instructions latches are taken.
+/// Returns the instructions that latches use.
 pub fn chosen() -> Choice {
     let now = CHOSEN.load(Ordering::Relaxed);
     Choice::all().into_iter().find(|choice| *choice as u8 == now).unwrap_or(Choice::Cas)
 }
 
-/// Takes a word from free to held by the chosen instructions.
+/// Changes a word from free to held with the chosen instructions.
 #[inline]
 pub(crate) fn try_acquire(word: &clearway_sync::atomic::AtomicU32) -> bool {
     match CHOSEN.load(Ordering::Relaxed) {

@@ -1,12 +1,12 @@
-//! Checks of what a [`RawLatch`] promises, for the tests of latches here and elsewhere.
+//! Checks of the guarantees of a [`RawLatch`], for the tests of latches here and elsewhere.
 
 use crate::{Latched, RawLatch};
 
-/// Has `threads` threads change a value `times` each, in two steps that another thread in between
-/// would spoil.
+/// Makes `threads` threads change a value `times` each, in two steps that another thread in between
+/// would corrupt.
 ///
 /// # Panics
-/// If the latch lets two threads in at once, or a change is lost.
+/// If the latch admits two threads at once, or a change is lost.
 #[cfg(not(any(loom, shuttle)))]
 pub fn excludes_a_crowd<L: RawLatch>(threads: u64, times: u64) {
     let shared = Latched::<_, L>::new((0_u64, 0_u64));
@@ -28,8 +28,8 @@ pub fn excludes_a_crowd<L: RawLatch>(threads: u64, times: u64) {
     assert_eq!(shared.into_inner(), (threads * times, threads * times), "{}", L::NAME);
 }
 
-/// Takes a latch and tries to take it again: also in a memory transaction, on a processor that has
-/// them.
+/// Acquires a latch and tries to acquire it again: also in a memory transaction, on a processor
+/// that has them.
 ///
 /// # Panics
 /// If the second attempt succeeds.
@@ -43,7 +43,7 @@ pub fn excludes_its_holder<L: RawLatch>() {
     assert_eq!(latch.into_inner(), 1, "{}", L::NAME);
 }
 
-/// A number whose accesses loom watches: two at once, or one that is not ordered behind the last,
+/// A number whose accesses loom watches. Two at once, or one that is not ordered after the last,
 /// fail the model.
 #[cfg(loom)]
 pub(crate) struct Watched(loom::cell::UnsafeCell<u32>);
@@ -55,7 +55,7 @@ impl Watched {
     }
 
     pub(crate) fn add_one(&mut self) -> u32 {
-        // SAFETY: `&mut self`, if the latch is right; loom checks it.
+        // SAFETY: `&mut self`, if the latch is correct; loom checks it.
         self.0.with_mut(|number| unsafe {
             *number += 1;
             *number
@@ -63,7 +63,7 @@ impl Watched {
     }
 }
 
-/// A model of at most this many preemptions.
+/// Builds a model of at most this many preemptions.
 #[cfg(loom)]
 pub(crate) fn bounded(preemptions: usize) -> loom::model::Builder {
     let mut builder = loom::model::Builder::new();
@@ -75,8 +75,8 @@ pub(crate) fn bounded(preemptions: usize) -> loom::model::Builder {
 /// Runs every interleaving, up to the bound of preemptions, of threads that add one `times` each.
 ///
 /// # Panics
-/// If an addition is lost, a thread sees half a change or sleeps for ever, or the latch is not free
-/// at the end.
+/// If an addition is lost, a thread sees a partial change or sleeps forever, or the latch is not
+/// free at the end.
 #[cfg(loom)]
 pub fn excludes_in_every_interleaving<L: RawLatch + 'static>(
     threads: u32,

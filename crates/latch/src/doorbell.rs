@@ -1,15 +1,15 @@
-//! Wakes a thread out of its event loop, and costs nothing while that is awake.
+//! Wakes a thread out of its event loop, and costs almost nothing while the thread is awake.
 //!
-//! Invariant: whoever makes something visible to the thread and then rings is seen: either the
-//! thread looks again before it parks, or it is woken.
+//! Invariant: if a thread publishes something and then rings, the receiver sees it: either it
+//! checks again before it parks, or it is woken.
 //!
 //! Locking: none; one flag. A crash leaves nothing.
 
 use clearway_sync::atomic::{AtomicBool, Ordering, fence};
 
-/// What a thread parks in: the other end of an event loop.
+/// The mechanism in which a thread parks: the other end of an event loop.
 pub trait Wake: Send + Sync {
-    /// Ends the thread's parking, or the next one if it does not park now.
+    /// Ends the thread's parking, or the next one if it is not parked now.
     fn wake(&self);
 }
 
@@ -21,17 +21,18 @@ pub struct Doorbell<W> {
 }
 
 impl<W: Wake> Doorbell<W> {
-    /// A doorbell that wakes through `waker`.
+    /// Creates a doorbell that wakes through `waker`.
     pub fn new(waker: W) -> Self {
         Self { parked: AtomicBool::new(false), waker }
     }
 
-    /// Makes sure that the thread sees what was made visible before this call.
+    /// Ensures that the thread sees everything that was published before this call.
     ///
-    /// Two threads each write one place and then read the other's: the ringer its news and then
-    /// `parked`, the other one `parked` and then the news. Only a total order forbids that both
-    /// miss; hence the `SeqCst` fences here and in [`Doorbell::prepare_park`], and nothing weaker
-    /// does. Without them a thread could park over news until the next event.
+    /// Two threads each write one place and then read the other's. The ringer writes its data and
+    /// then reads `parked`; the other thread writes `parked` and then reads the data. Only a total
+    /// order excludes that both reads miss. Hence the `SeqCst` fences here and in
+    /// [`Doorbell::prepare_park`]; nothing weaker suffices. Without them a thread could stay parked
+    /// until the next event although data is waiting.
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence above.
@@ -40,16 +41,18 @@ impl<W: Wake> Doorbell<W> {
         }
     }
 
-    /// The thread is about to park: it must look for news once more after this, before it does.
+    /// Announces that the thread is about to park. It must check for data once more after this
+    /// call, before it parks.
     pub fn prepare_park(&self) {
         // Relaxed: ordered by the fence below, which pairs with the one in `ring`.
         self.parked.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// The thread is awake.
+    /// Records that the thread is awake.
     pub fn end_park(&self) {
-        // Relaxed: a ring that still sees it parked costs one needless wake-up.
+        // Relaxed: pairs with nothing; a ring that still sees the thread parked costs one needless
+        // wake-up.
         self.parked.store(false, Ordering::Relaxed);
     }
 }
@@ -61,7 +64,7 @@ mod loom_tests {
     use loom::sync::{Arc, Condvar, Mutex};
     use loom::thread;
 
-    /// An event loop: a wake-up that finds nobody parked is kept for the next time, as an eventfd
+    /// An event loop: a wake-up without a parked thread is kept for the next time, as an eventfd
     /// does.
     #[derive(Default)]
     struct EventLoop {
@@ -86,8 +89,8 @@ mod loom_tests {
         }
     }
 
-    /// A thread that parks until it has seen the news of `ringers`, one of each. Relaxed: it is the
-    /// bell that orders what is made visible. A lost wake-up shows as a deadlock.
+    /// A thread parks until it has seen the data of `ringers`, one from each. Relaxed: the doorbell
+    /// orders the published data. A lost wake-up shows as a deadlock.
     fn all_news_are_seen(ringers: usize, preemptions: Option<usize>) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = preemptions;

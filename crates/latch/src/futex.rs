@@ -1,12 +1,12 @@
 //! A word that threads can sleep on: Linux's futex, or a mutex and a condition variable under a
 //! model checker or Miri.
 //!
-//! A sleeper says which value it sleeps on; the kernel compares and puts it to sleep in one step,
-//! so that a change followed by a wake-up is never missed. Wake-ups go to sleepers in the order in
+//! A sleeper passes the value it sleeps on. The kernel compares and puts it to sleep in one step,
+//! so that a change followed by a wake-up is never missed. Wake-ups reach sleepers in the order in
 //! which they went to sleep.
 //!
-//! A thread may sleep apart from the others: only a wake-up for those apart reaches it, and theirs
-//! do not.
+//! A thread may sleep separately from the others: only separate wake-ups reach it, and those do not
+//! reach the others.
 
 use clearway_sync::atomic::AtomicU32;
 #[cfg(any(loom, shuttle, miri))]
@@ -27,7 +27,7 @@ pub(crate) struct Futex {
     apart: clearway_sync::Condvar,
 }
 
-/// Who a wait or a wake-up is for: a bit of the kernel's mask.
+/// The target of a wait or a wake-up: a bit of the kernel's mask.
 #[cfg(not(any(loom, shuttle, miri)))]
 const TOGETHER: NonZeroU32 = NonZeroU32::MIN;
 #[cfg(not(any(loom, shuttle, miri)))]
@@ -44,7 +44,7 @@ impl Futex {
         self.wait_among(value, TOGETHER);
     }
 
-    /// As [`Self::wait`], apart from the others.
+    /// Like [`Self::wait`], but separately from the others.
     pub(crate) fn wait_apart(&self, value: u32) {
         self.wait_among(value, APART);
     }
@@ -53,19 +53,19 @@ impl Futex {
         self.wake(TOGETHER);
     }
 
-    /// Wakes one of those who sleep apart.
+    /// Wakes one of the separate sleepers.
     pub(crate) fn wake_apart(&self) {
         self.wake(APART);
     }
 
     fn wait_among(&self, value: u32, whom: NonZeroU32) {
-        // The errors say that the word was another already, or that a signal came: both are returns
-        // like any other.
+        // The errors mean that the word had already changed, or that a signal arrived. Both are
+        // returns like any other.
         let _woken = wait_bitset(&self.word, Flags::PRIVATE, value, None, whom);
     }
 
     fn wake(&self, whom: NonZeroU32) {
-        // It fails only for a word that is not mapped, which a borrowed one is.
+        // It fails only for an unmapped word; a borrowed one is mapped.
         let _woken = wake_bitset(&self.word, Flags::PRIVATE, 1, whom);
     }
 }

@@ -1,8 +1,8 @@
 //! The engine's latch around a value, with a name: a [`ParkLatch`](crate::ParkLatch) that lockstat
 //! counts.
 //!
-//! Under loom and shuttle it is their mutex: the latch has loom tests of its own, and what uses it
-//! is checked against what it promises, not against its every step. There requests are counted and
+//! Under loom and shuttle it is their mutex. The latch has its own loom tests, and its users are
+//! checked against its guarantees, not against its every step. There, requests are counted and
 //! waits are not.
 
 use crate::lockstat::Class;
@@ -13,10 +13,10 @@ use crate::{Guard, Latched, ParkLatch};
 #[cfg(not(any(loom, shuttle)))]
 use std::panic::Location;
 
-/// Access to a latch's value; lets go when dropped.
+/// Access to a latch's value; releases the latch when dropped.
 #[cfg(not(any(loom, shuttle)))]
 pub type LatchGuard<'a, T> = Guard<'a, T, ParkLatch>;
-/// Access to a latch's value; lets go when dropped.
+/// Access to a latch's value; releases the latch when dropped.
 #[cfg(any(loom, shuttle))]
 pub type LatchGuard<'a, T> = clearway_sync::MutexGuard<'a, T>;
 
@@ -25,21 +25,21 @@ type Inner<T> = Latched<T, ParkLatch>;
 #[cfg(any(loom, shuttle))]
 type Inner<T> = clearway_sync::Mutex<T>;
 
-/// A value behind the engine's latch, which is held for moments. Knows no poison: who may panic
-/// half-way through a change mends it first.
+/// A value behind the engine's latch, which must be held briefly. There is no poisoning: code that
+/// may panic halfway through a change must restore the value first.
 pub struct Latch<T> {
     class: &'static Class,
     value: Inner<T>,
 }
 
 impl<T> Latch<T> {
-    /// The value behind a free latch of this class.
+    /// Creates a free latch of this class around the value.
     #[cfg(not(any(loom, shuttle)))]
     pub const fn new(class: &'static Class, value: T) -> Self {
         Self { class, value: Latched::new(value) }
     }
 
-    /// The value behind a free latch of this class.
+    /// Creates a free latch of this class around the value.
     #[cfg(any(loom, shuttle))]
     pub fn new(class: &'static Class, value: T) -> Self {
         Self { class, value: Inner::new(value) }
@@ -81,7 +81,7 @@ impl<T> Latch<T> {
         return self.value.try_lock().ok();
     }
 
-    /// The value of a latch that nobody shares.
+    /// Returns the value of a latch that is not shared.
     pub fn into_inner(self) -> T {
         #[cfg(not(any(loom, shuttle)))]
         return self.value.into_inner();

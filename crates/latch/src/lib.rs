@@ -1,18 +1,18 @@
-//! Latches and the baton: what protects a structure for a short time.
+//! Latches and the baton: short-term protection of data structures.
 //!
-//! [`Combiner`] is the baton of a partition: whoever submits a message while the partition is free
-//! runs it, and whoever submits one while it is busy leaves it to the thread that is inside.
+//! [`Combiner`] is the baton of a partition. A thread that submits a message while the partition is
+//! free runs it. A thread that submits one while it is busy leaves it to the thread inside.
 //!
 //! [`Latch`] is the engine's latch around a value: [`ParkLatch`] spins for a bounded time and then
-//! sleeps. [`Monitor`] is for values that threads wait for a change of. Both are counted, by class
-//! and caller, in [`lockstat`]. [`WaitQueue`] is where threads wait for a latch that is bits of a
+//! sleeps. [`Monitor`] is for values whose changes threads wait for. Both are counted, by class and
+//! caller, in [`lockstat`]. In a [`WaitQueue`], threads wait for a latch that consists of bits in a
 //! word of their own.
 //!
-//! [`Doorbell`] wakes a thread out of its event loop. [`AtomicOptionBox`] hands a boxed value from
-//! thread to thread without waiting, and [`prefetch()`] brings a cache line near.
+//! [`Doorbell`] wakes a thread out of its event loop. [`AtomicOptionBox`] passes a boxed value from
+//! thread to thread without waiting, and [`prefetch()`] prefetches a cache line.
 //!
-//! [`SpinLatch`] only spins, by one instruction or another ([`acquire`]). Other latches are made of
-//! [`RawLatch`], whose promises [`conformance`] checks.
+//! [`SpinLatch`] only spins, with one of several instructions ([`acquire`]). Other latches
+//! implement [`RawLatch`], whose guarantees [`conformance`] checks.
 
 pub mod acquire;
 mod choice;

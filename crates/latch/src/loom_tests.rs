@@ -1,9 +1,9 @@
-//! Every interleaving of two or three threads at each latch.
-//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-latch --release --lib loom`
+//! Every interleaving of two or three threads at each latch. `RUSTFLAGS="--cfg loom" cargo test -p
+//! clearway-latch --release --lib loom`
 //!
-//! Test-and-set is not here: loom lets a failed swap, which stores what it has read, come behind
-//! the holder's plain store in the order of modifications, which the atomicity of the swap forbids.
-//! The stress tests have it, natively and under Miri.
+//! Test-and-set is not here. A failed swap stores the value it has read. Loom lets that store
+//! follow the holder's plain store in the modification order, which the atomicity of the swap
+//! forbids. The stress tests cover it, natively and under Miri.
 
 use crate::acquire::{Compare, Tested};
 use crate::conformance::{Watched, bounded, excludes_in_every_interleaving as excludes};
@@ -25,7 +25,7 @@ fn loom_parking_latches_exclude_and_wake_whoever_sleeps() {
     excludes::<ParkLatch>(3, 2, 2);
 }
 
-/// Invariants 1 and 2 of [`AtomicOptionBox`]: a value has one owner, who sees what the last one
+/// Invariants 1 and 2 of [`AtomicOptionBox`]: a value has one owner, which sees what the last one
 /// did.
 #[test]
 fn loom_an_option_box_hands_over_whole_values() {
@@ -41,13 +41,13 @@ fn loom_an_option_box_hands_over_whole_values() {
         let mine = add(&place);
         let theirs = adding.join().unwrap();
         let left = [place.take(), mine, theirs].into_iter().flatten();
-        // Each owner adds one more than it made of the value before.
+        // Each owner adds one more than it added to the previous value.
         let sum: u32 = left.map(|mut value| value.add_one() - 1).sum();
         assert_eq!(sum, 2);
     });
 }
 
-/// Shared or exclusive, with a queue: as the latch of a frame, without what else a frame is.
+/// Shared or exclusive, with a queue: like the latch of a frame, without the rest of a frame.
 struct Word {
     word: AtomicU32,
     queue: WaitQueue,
@@ -58,7 +58,7 @@ const READER: u32 = 1;
 const WRITER: u32 = 1 << 8;
 const WAITED: u32 = 1 << 9;
 
-// SAFETY: loom checks the accesses to `content`, which is what the models are about.
+// SAFETY: loom checks the accesses to `content`; that is the purpose of the models.
 unsafe impl Sync for Word {}
 // SAFETY: as above.
 unsafe impl Send for Word {}
@@ -116,7 +116,7 @@ impl Word {
     }
 }
 
-/// Whoever parks is woken: else the model ends with a thread that waits for ever.
+/// Every parked thread is woken: otherwise the model ends with a thread that waits forever.
 #[test]
 fn loom_who_waits_in_a_queue_is_woken() {
     bounded(3).check(|| {
@@ -139,8 +139,8 @@ fn loom_who_waits_in_a_queue_is_woken() {
     });
 }
 
-/// A writer that has announced itself is passed over by nobody who comes then, though readers were
-/// inside at every moment before.
+/// No later thread overtakes a writer that has announced itself, though readers were inside at
+/// every moment before.
 #[test]
 fn loom_readers_that_overlap_let_a_waiting_writer_in() {
     bounded(2).check(|| {
@@ -148,7 +148,7 @@ fn loom_readers_that_overlap_let_a_waiting_writer_in() {
         word.take(READER, WRITER);
         let other = word.clone();
         let writer = thread::spawn(move || other.write());
-        // One who never lets go before the next is inside.
+        // A reader that never releases before the next is inside.
         let mut passed = 0;
         while word.word.load(Ordering::Relaxed) & WAITED == 0 && passed < 2 {
             passed += 1;

@@ -1,9 +1,9 @@
-//! A value behind a mutex, with a condition to wait for and a name: what lockstat counts of it is
-//! the waiting for the mutex, not for the condition. The mutex is [`clearway_sync`]'s; poison is
-//! ignored: who may panic half-way through a change mends it first.
+//! A value behind a mutex, with a condition to wait for and a name. Lockstat counts the waits for
+//! the mutex, not for the condition. The mutex is [`clearway_sync`]'s. Poisoning is ignored: code
+//! that may panic halfway through a change must restore the value first.
 //!
-//! Source: Hoare, "Monitors: An Operating System Structuring Concept", CACM 1974; signals as Mesa
-//! has them (Lampson and Redell, 1980): who is woken looks again.
+//! Source: Hoare, "Monitors: An Operating System Structuring Concept", CACM 1974; signals as in
+//! Mesa (Lampson and Redell, 1980): a woken thread checks again.
 
 use crate::lockstat::Class;
 use clearway_sync::time::Duration;
@@ -12,40 +12,40 @@ use std::fmt;
 #[cfg(not(any(loom, shuttle)))]
 use std::panic::Location;
 
-/// Access to a monitor's value; lets go when dropped.
+/// Access to a monitor's value; releases the monitor when dropped.
 pub type MonitorGuard<'a, T> = MutexGuard<'a, T>;
 
-/// A value that threads change and wait for changes of. [`Latch`](crate::Latch) is for values that
-/// nobody waits for.
+/// A value that threads change and whose changes threads wait for. [`Latch`](crate::Latch) is for
+/// values without waiters for a change.
 pub struct Monitor<T> {
     class: &'static Class,
     value: Mutex<T>,
     condition: Condition,
 }
 
-/// A condition that the holders of a monitor wait for: its own, or one more beside it.
+/// A condition that the holders of a monitor wait for: its own, or an additional one.
 #[derive(Debug, Default)]
 pub struct Condition(Condvar);
 
 impl Condition {
-    /// A condition that nobody waits for.
+    /// Creates a condition without waiters.
     #[cfg(not(any(loom, shuttle)))]
     pub const fn new() -> Self {
         Self(Condvar::new())
     }
 
-    /// A condition that nobody waits for.
+    /// Creates a condition without waiters.
     #[cfg(any(loom, shuttle))]
     pub fn new() -> Self {
         Self(Condvar::new())
     }
 
-    /// Lets go of the monitor until woken; may return without.
+    /// Releases the monitor until woken; may return spuriously.
     pub fn wait<'a, T>(&self, guard: MonitorGuard<'a, T>) -> MonitorGuard<'a, T> {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets go of the monitor while this holds of the value.
+    /// Releases the monitor while the predicate holds for the value.
     pub fn wait_while<'a, T>(
         &self,
         guard: MonitorGuard<'a, T>,
@@ -54,8 +54,8 @@ impl Condition {
         self.0.wait_while(guard, condition).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets go of the monitor until woken, for at most so long; may return without. Also whether
-    /// the time was over.
+    /// Releases the monitor until woken, for at most the time-out; may return spuriously. Also
+    /// returns whether the time-out has expired.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MonitorGuard<'a, T>,
@@ -66,8 +66,8 @@ impl Condition {
         (guard, result.timed_out())
     }
 
-    /// Lets go of the monitor while this holds of the value, for at most so long. Also whether the
-    /// time was over.
+    /// Releases the monitor while the predicate holds for the value, for at most the time-out. Also
+    /// returns whether the time-out has expired.
     pub fn wait_timeout_while<'a, T>(
         &self,
         guard: MonitorGuard<'a, T>,
@@ -79,25 +79,25 @@ impl Condition {
         (guard, result.timed_out())
     }
 
-    /// Wakes one of those who wait.
+    /// Wakes one of the waiters.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
 
 impl<T> Monitor<T> {
-    /// The value, with a free mutex of this class.
+    /// Creates a monitor with a free mutex of this class.
     #[cfg(not(any(loom, shuttle)))]
     pub const fn new(class: &'static Class, value: T) -> Self {
         Self { class, value: Mutex::new(value), condition: Condition::new() }
     }
 
-    /// The value, with a free mutex of this class.
+    /// Creates a monitor with a free mutex of this class.
     #[cfg(any(loom, shuttle))]
     pub fn new(class: &'static Class, value: T) -> Self {
         Self { class, value: Mutex::new(value), condition: Condition::new() }
@@ -164,17 +164,17 @@ impl<T> Monitor<T> {
         self.condition.wait_timeout_while(guard, timeout, condition)
     }
 
-    /// Wakes one of those who wait.
+    /// Wakes one of the waiters.
     pub fn notify_one(&self) {
         self.condition.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.condition.notify_all();
     }
 
-    /// The value of a monitor that nobody shares.
+    /// Returns the value of a monitor that is not shared.
     pub fn into_inner(self) -> T {
         self.value.into_inner().unwrap_or_else(PoisonError::into_inner)
     }

@@ -27,7 +27,7 @@ pub struct AtomicOptionBox<T> {
 }
 
 // SAFETY: a shared place only moves whole boxes in and out (invariant 1). It never gives out a
-// reference to a value that it owns, so that `T: Send` is enough.
+// reference to a value that it owns, so `T: Send` is enough.
 unsafe impl<T: Send> Sync for AtomicOptionBox<T> {}
 // SAFETY: as above: moving the place moves the value.
 unsafe impl<T: Send> Send for AtomicOptionBox<T> {}
@@ -39,20 +39,20 @@ impl<T> Default for AtomicOptionBox<T> {
 }
 
 impl<T> AtomicOptionBox<T> {
-    /// An empty place.
+    /// Creates an empty place.
     pub fn empty() -> Self {
         Self { value: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
     }
 
-    /// Returns whether the place is empty. A hint: another thread may change it at once, and
-    /// nothing that other threads did is seen by it.
+    /// Returns true if the place is empty. A hint: another thread may change it at any time, and
+    /// the call synchronizes with no other thread.
     #[inline]
     pub fn is_empty(&self) -> bool {
         // Relaxed: a hint.
         self.value.load(Ordering::Relaxed).is_null()
     }
 
-    /// Puts `value` into the place and returns what was there.
+    /// Puts `value` into the place and returns the previous value.
     pub fn swap(&self, value: Option<Box<T>>) -> Option<Box<T>> {
         let new = value.map_or(ptr::null_mut(), Box::into_raw);
         // AcqRel: the Release half pairs with the Acquire half of the exchange that takes `value`

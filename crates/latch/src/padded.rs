@@ -16,7 +16,7 @@ impl<T> CachePadded<T> {
         Self(value)
     }
 
-    /// The value without its padding.
+    /// Returns the value without its padding.
     pub fn into_inner(self) -> T {
         self.0
     }

@@ -1,45 +1,49 @@
-//! The engine's latch: spins for a bounded time that adapts, then sleeps; handed over only to who
-//! has waited too long.
+//! The engine's latch: spins for a bounded, adaptive time, then sleeps. It is handed over only to a
+//! thread that has waited too long.
 //!
 //! | HELD | PARKED | STARVING | GRANTED | state |
 //! |------|--------|----------|---------|-------|
 //! | 0    | 0      | 0        | 0       | free |
-//! | 1    | 0      | 0        | 0       | held, nobody sleeps, or a woken sleeper is on its way |
-//! | 1    | 1      | 0        | 0       | held, somebody may sleep |
-//! | 1    | any    | 1        | 0       | held, and a waiter, *the starving one*, has asked that it be handed over |
-//! | 1    | any    | 1        | 1       | let go, but only for the starving one |
+//! | 1    | 0      | 0        | 0       | held; no thread sleeps, or a woken sleeper is on its way |
+//! | 1    | 1      | 0        | 0       | held; threads may sleep |
+//! | 1    | any    | 1        | 0       | held, and a waiter, *the starving one*, has requested a handover |
+//! | 1    | any    | 1        | 1       | released, but only for the starving one |
 //!
-//! Who lets go in the third state frees the word and wakes one sleeper, which spins and competes
-//! with whoever comes along: that a running thread takes a free latch at once is what keeps
-//! throughput when there are more threads than cores. A sleeper that has waited [`STARVATION`] when
-//! it is woken asks for the latch, and is the starving one until it has it. It asks while it runs,
-//! so that most often the latch passes between two running threads; a latch handed to a thread that
-//! still has to wake up would stand idle meanwhile.
+//! A release in the third state frees the word and wakes one sleeper, which spins and competes with
+//! new arrivals. A running thread can take a free latch at once: that preserves throughput when
+//! there are more threads than cores. A sleeper that has waited [`STARVATION`] when it is woken
+//! requests the latch, and is the starving one until it has it. It requests the latch while it
+//! runs, so the latch usually passes between two running threads. A latch handed to a thread that
+//! still has to wake up would be idle in the meantime.
 //!
 //! Invariants
-//! 1. If somebody sleeps, PARKED is set, or a thread that was woken and has not slept again since
+//! 1. If a thread sleeps, PARKED is set, or a thread that was woken and has not slept again since
 //!    will set it or wake another.
-//! 2. There is at most one starving one. While STARVING is set it has not acquired; it sleeps apart
-//!    from the others, and only it takes a grant.
-//! 3. The starving one gets the latch at the next release, whoever else comes.
+//! 2. There is at most one starving one. While STARVING is set it has not acquired the latch. It
+//!    sleeps separately from the others, and only it takes a grant.
+//! 3. The starving one gets the latch at the next release, whichever other threads arrive.
 //!
-//! Each look at a held latch takes the word's line from the holder, who needs it to let go. So a
-//! waiter looks again after [`SHORT_NS`], when a short section is over; then leaves a holder that
-//! comes again and again in peace for [`PEACE_NS`]; and then insists, with a look every
-//! [`INSIST_NS`], as from then on pauses only make the longest waits longer. [`spin_limit`] pauses
-//! take as long as to give the core to another thread and have it back ([`crate::calibrate`]).
+//! Each read of a held latch takes the word's line from the holder, which needs it to release the
+//! latch. So a waiter spaces its reads:
+//! - It reads again after [`SHORT_NS`], when a short section is over.
+//! - It then does not disturb a holder that reacquires repeatedly, for [`PEACE_NS`].
+//! - From then on it reads every [`INSIST_NS`], since longer pauses would only make the longest
+//!   waits longer.
 //!
-//! Where most waits are over within these, sections are short, and a waiter spins for as long once
-//! more; whoever is not served by then has a holder that lost its core, and sleeps: to yield to a
-//! crowd of ready threads, of which none waits, is to be behind all of them. Where hardly a wait is
-//! over, sections are long, and threads that spin for them keep the cores from those who were
-//! woken; there a waiter yields up to [`YIELDS`] times, with a look after each, before it sleeps.
-//! `late` tells the two apart; it is a guess that nothing depends on.
+//! [`spin_limit`] pauses take as long as giving the core to another thread and getting it back
+//! ([`crate::calibrate`]).
+//!
+//! If most waits end within these, sections are short, and a waiter spins for as long once more. If
+//! it still does not have the latch, the holder has lost its core, and the waiter sleeps: yielding
+//! would queue it behind every runnable thread. If hardly any wait ends within these, sections are
+//! long, and threads that spin for them keep the cores from woken threads. There a waiter yields up
+//! to [`YIELDS`] times, with a read after each, before it sleeps. `late` distinguishes the two
+//! cases; it is a heuristic that no invariant depends on.
 //!
 //! Source: Drepper, "Futexes Are Tricky", 2011 (mutex 2); Go's `sync.Mutex` (starvation);
 //! parking_lot (yields before sleeping); Karlin and others, "Competitive Randomized Algorithms for
 //! Nonuniform Problems", SODA 1990 (how long to spin); Anderson, "The Performance of Spin Lock
-//! Alternatives", TPDS 1990 (what a look costs the holder).
+//! Alternatives", TPDS 1990 (what a read costs the holder).
 
 use crate::choice;
 use crate::futex::Futex;
@@ -59,40 +63,40 @@ const GRANTED: u32 = 8;
 /// A thread that has slept and has waited longer than this when it is woken is handed the latch.
 pub const STARVATION: Duration = Duration::from_micros(500);
 
-/// Nanoseconds from the first look at a held latch to the second, from there to the third, and
+/// Nanoseconds from the first read of a held latch to the second, from there to the third, and
 /// between all later ones.
 const SHORT_NS: f64 = 100.0;
 const PEACE_NS: f64 = 800.0;
 const INSIST_NS: f64 = 25.0;
-/// What one pause takes unless [`set_pause`] says otherwise.
+/// The duration of one pause unless [`set_pause`] is called.
 const DEFAULT_PAUSE_NS: f64 = 25.0;
 
-/// Spins before a thread yields or sleeps, unless [`set_spin_limit`] says otherwise. In a model
-/// none: they would hide the sleeping.
+/// Spins before a thread yields or sleeps, unless [`set_spin_limit`] is called. None in a model,
+/// where they would hide the sleeping.
 pub const DEFAULT_SPIN_LIMIT: u32 = if cfg!(loom) { 0 } else { 44 };
 
-/// How often a thread yields, where sections are long, before it sleeps.
+/// How many times a thread yields before it sleeps, where sections are long.
 pub(crate) const YIELDS: u32 = 20;
 
-// Plain std, as the next: a setting, no communication that a model has to see.
+// Plain std, like the next: a setting, not communication that a model has to see.
 static SPIN_LIMIT: std::sync::atomic::AtomicU32 =
     std::sync::atomic::AtomicU32::new(DEFAULT_SPIN_LIMIT);
 
-/// Pauses before the second look, the third, and each later one.
+/// Pauses before the second read, the third, and each later one.
 static PAUSES: [std::sync::atomic::AtomicU32; 3] = [
     std::sync::atomic::AtomicU32::new(pauses(SHORT_NS, DEFAULT_PAUSE_NS)),
     std::sync::atomic::AtomicU32::new(pauses(PEACE_NS, DEFAULT_PAUSE_NS)),
     std::sync::atomic::AtomicU32::new(pauses(INSIST_NS, DEFAULT_PAUSE_NS)),
 ];
 
-/// How many pauses take `ns` nanoseconds, at least one. None is shorter than a cycle, so they are
-/// some thousands at most.
+/// Returns how many pauses take `ns` nanoseconds, at least one. No pause is shorter than a cycle,
+/// so they are at most some thousands.
 const fn pauses(ns: f64, pause_ns: f64) -> u32 {
     let rounded = (ns / pause_ns.max(0.2) + 0.5) as u32;
     if rounded == 0 { 1 } else { rounded }
 }
 
-/// Tells, for the whole process, how many nanoseconds one pause of this processor takes: that
+/// Sets, for the whole process, how many nanoseconds one pause of this processor takes. That
 /// differs tenfold between chips of one architecture.
 pub fn set_pause(pause_ns: f64) {
     for (step, ns) in PAUSES.iter().zip([SHORT_NS, PEACE_NS, INSIST_NS]) {
@@ -101,27 +105,29 @@ pub fn set_pause(pause_ns: f64) {
     }
 }
 
-/// Sets, for the whole process, how often a thread pauses at a held [`ParkLatch`] before it yields
-/// or sleeps; where sections are short twice as often. With 0 it sleeps at once.
+/// Sets, for the whole process, how many times a thread pauses at a held [`ParkLatch`] before it
+/// yields or sleeps. The number is doubled where sections are short. With 0 a thread sleeps at
+/// once.
 pub fn set_spin_limit(spins: u32) {
     // Relaxed, as the load: a setting.
     SPIN_LIMIT.store(spins, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// How often a thread pauses at a held [`ParkLatch`] before it yields or sleeps.
+/// Returns how many times a thread pauses at a held [`ParkLatch`] before it yields or sleeps.
 pub fn spin_limit() -> u32 {
     SPIN_LIMIT.load(std::sync::atomic::Ordering::Relaxed)
 }
 
-/// Over so many waits is what the length of sections is told by.
+/// The number of waits from which the length of sections is estimated.
 const WAITS: u32 = 32;
-/// What a wait counts that was not over within the limit.
+/// The weight of a wait that did not end within the limit.
 const LATE: u32 = 1 << 10;
-/// From so many late ones on sections are long. Of sections that take no time some in a hundred are
-/// late, as their holder comes again and again; of those that take twice the limit every other one.
+/// The sum of late waits from which sections count as long. Of sections that take no time, a few
+/// per cent are late, because their holder reacquires repeatedly. Of those that take twice the
+/// limit, every other one is.
 const MANY: u32 = 10 * LATE;
 
-/// What `late` becomes by one wait.
+/// Returns the value of `late` after one more wait.
 fn after_wait(late: u32, is_late: bool) -> u32 {
     late - late / WAITS + if is_late { LATE } else { 0 }
 }
@@ -130,30 +136,30 @@ fn after_wait(late: u32, is_late: bool) -> u32 {
 #[derive(Debug)]
 pub struct ParkLatch {
     state: Futex,
-    /// How many of the last waits were not over within the limit of spins: [`LATE`] for each, a
-    /// moving sum over [`WAITS`].
+    /// How many of the last waits did not end within the spin limit: [`LATE`] for each, a moving
+    /// sum over [`WAITS`].
     late: AtomicU32,
 }
 
-/// Who waits.
+/// The kind of waiter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waiter {
-    /// Somebody who has not slept.
+    /// A thread that has not slept.
     New,
-    /// Somebody who has.
+    /// A thread that has slept.
     Woken,
     /// The starving one.
     Starving,
 }
 
 impl Waiter {
-    /// Whether this waiter may take the latch in this state.
+    /// Returns true if this waiter may take the latch in this state.
     fn may_take(self, state: u32) -> bool {
         state & HELD == 0 || (self == Self::Starving && state & GRANTED != 0)
     }
 
-    /// The state that it leaves then. PARKED: there may be other sleepers, and the wake-up that
-    /// they count on may have been this one's (invariant 1).
+    /// Returns the state after it takes the latch. PARKED: there may be other sleepers, and the
+    /// wake-up that they count on may have been this one's (invariant 1).
     fn taken(self) -> u32 {
         if self == Self::New { HELD } else { HELD | PARKED }
     }
@@ -167,7 +173,7 @@ impl ParkLatch {
         }
     }
 
-    /// Whether the latch was had without sleeping.
+    /// Returns true if the latch was acquired without sleeping.
     fn spin(&self, waiter: Waiter) -> bool {
         let cheap = spin_limit();
         let late = self.late.load(Ordering::Relaxed);
@@ -194,8 +200,8 @@ impl ParkLatch {
                 break false;
             }
         };
-        // Relaxed: a guess; a lost update does no harm. Who is to sleep at once does not yield
-        // either.
+        // Relaxed: a heuristic; a lost update does no harm. A thread that must sleep at once does
+        // not yield either.
         self.late.store(after_wait(late, spins >= cheap && cheap > 0), Ordering::Relaxed);
         had
     }
@@ -212,7 +218,7 @@ impl ParkLatch {
                 continue;
             }
             let asleep = state | PARKED;
-            // Relaxed: it tells the holder to wake somebody; nothing is handed over by it.
+            // Relaxed: it tells the holder to wake a thread; it hands nothing over.
             if state != asleep
                 && self
                     .state
@@ -236,11 +242,12 @@ impl ParkLatch {
         }
     }
 
-    /// Asks that the latch be handed over; false if there is nobody to ask, or another has asked.
+    /// Requests a handover. Returns false if there is no holder, or another thread has already
+    /// requested it.
     fn ask(&self) -> bool {
         let mut state = self.state.word.load(Ordering::Relaxed);
         while state & (HELD | STARVING) == HELD {
-            // Relaxed: it tells the holder what to do; nothing is handed over by it.
+            // Relaxed: it tells the holder what to do; it hands nothing over.
             match self.state.word.compare_exchange_weak(
                 state,
                 state | STARVING,
@@ -271,7 +278,7 @@ impl ParkLatch {
         loop {
             let grants = state & STARVING != 0;
             let to = if grants { state | GRANTED } else { 0 };
-            // Release: the next holder sees what this one did.
+            // Release: pairs with the Acquire in `exchange`; the next holder sees what this one did.
             match self.state.word.compare_exchange_weak(
                 state,
                 to,
@@ -286,7 +293,7 @@ impl ParkLatch {
     }
 }
 
-/// How long a waiter bears it.
+/// How long a waiter waits before it requests a handover.
 struct Patience {
     #[cfg(not(loom))]
     began: Instant,
@@ -303,7 +310,7 @@ impl Patience {
     }
 }
 
-/// In a model no time passes: a waiter has none.
+/// In a model no time passes: a waiter requests a handover at once.
 #[cfg(loom)]
 impl Patience {
     fn begin() -> Self {
@@ -315,8 +322,8 @@ impl Patience {
     }
 }
 
-// SAFETY: HELD goes from 0 to 1 by an exchange of one thread only; in state GRANTED it stays set,
-// and only the starving one, of which there is one, clears GRANTED. Both exchanges acquire what the
+// SAFETY: only one thread's exchange changes HELD from 0 to 1. In state GRANTED it stays set, and
+// only the starving one, of which there is one, clears GRANTED. Both exchanges acquire what the
 // holder's released.
 unsafe impl RawLatch for ParkLatch {
     const NAME: &'static str = "park";

@@ -1,7 +1,7 @@
 //! The processor's prefetch instruction.
 
-/// Asks the processor to bring the cache line at `address` near, whatever is there. Does nothing on
-/// architectures whose instruction is not known here.
+/// Prefetches the cache line at `address`, whatever is there. Does nothing on architectures without
+/// an implementation here.
 #[inline(always)]
 pub fn prefetch(address: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,8 +1,8 @@
-//! What every latch offers, and the value that a latch protects.
+//! The interface of every latch, and the container of the value that a latch protects.
 //!
-//! Latches know nothing of panics: a guard that is dropped while its thread unwinds lets go like
-//! any other, and the next holder finds the value as it was left. A latch protects a structure for
-//! a short time, and whoever may panic half-way through a change has to mend it first.
+//! Latches do not handle panics. A guard that is dropped while its thread unwinds releases the
+//! latch like any other, and the next holder finds the value as it was left. A latch protects a
+//! structure briefly, and code that may panic halfway through a change must restore it first.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,33 +13,33 @@ use clearway_sync::cell::UnsafeCell;
 /// Mutual exclusion in at most a cache line, without a place for the value.
 ///
 /// # Safety
-/// Between a `lock`, or a `try_lock` that returned true, and the `unlock` that belongs to it no
-/// other such call may return (or return true), and everything done before the `unlock` happens
-/// before everything done after the next acquisition.
+/// Between a `lock`, or a `try_lock` that returned true, and its matching `unlock`, no other such
+/// call may return (or return true). Everything done before the `unlock` happens before everything
+/// done after the next acquisition.
 pub unsafe trait RawLatch: Send + Sync {
-    /// What lockstat, the lab and the logs call it.
+    /// The name in lockstat, the lab and the logs.
     const NAME: &'static str;
 
     /// A free latch, for statics.
     #[cfg(not(any(loom, shuttle)))]
     const NEW: Self;
 
-    /// A free latch.
+    /// Creates a free latch.
     fn new() -> Self
     where
         Self: Sized;
 
-    /// Acquires; waits as long as it takes.
+    /// Acquires the latch; waits as long as it takes.
     fn lock(&self);
 
-    /// Acquires if that is possible at once. May fail although the latch is free (another thread
-    /// was quicker, a transaction aborted), but not for ever while nobody else wants it.
+    /// Acquires the latch if that is possible at once. May fail although the latch is free (another
+    /// thread was quicker, a transaction aborted), but not forever while no other thread wants it.
     fn try_lock(&self) -> bool;
 
-    /// Lets go.
+    /// Releases the latch.
     ///
     /// # Safety
-    /// The calling thread has acquired the latch and has not let go of it since.
+    /// The calling thread has acquired the latch and has not released it since.
     unsafe fn unlock(&self);
 }
 
@@ -51,20 +51,20 @@ pub struct Latched<T, L: RawLatch> {
 }
 
 // SAFETY: the value is reached only through a guard, and only one guard exists at a time (the
-// contract of `RawLatch`): sharing the container hands the value from thread to thread, as `Send`
+// contract of `RawLatch`). Sharing the container passes the value from thread to thread, as `Send`
 // allows.
 unsafe impl<T: Send, L: RawLatch> Sync for Latched<T, L> {}
 // SAFETY: it owns the value, and latches may change threads.
 unsafe impl<T: Send, L: RawLatch> Send for Latched<T, L> {}
 
 impl<T, L: RawLatch> Latched<T, L> {
-    /// The value behind a free latch.
+    /// Creates a free latch around the value.
     #[cfg(not(any(loom, shuttle)))]
     pub const fn new(value: T) -> Self {
         Self { latch: L::NEW, value: UnsafeCell::new(value) }
     }
 
-    /// The value behind a free latch.
+    /// Creates a free latch around the value.
     #[cfg(any(loom, shuttle))]
     pub fn new(value: T) -> Self {
         Self { latch: L::new(), value: UnsafeCell::new(value) }
@@ -83,7 +83,7 @@ impl<T, L: RawLatch> Latched<T, L> {
         self.latch.try_lock().then(|| Guard { of: self, here: PhantomData })
     }
 
-    /// The value of a container that nobody shares.
+    /// Returns the value of a container that is not shared.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -95,8 +95,8 @@ impl<T, L: RawLatch> fmt::Debug for Latched<T, L> {
     }
 }
 
-/// Access to the value; lets go of the latch when dropped. It stays in its thread: some latches
-/// must be let go by who took them.
+/// Access to the value; releases the latch when dropped. It stays in its thread, because some
+/// latches must be released by the thread that acquired them.
 #[must_use = "the latch is let go at once if the guard is not kept"]
 pub struct Guard<'a, T, L: RawLatch> {
     of: &'a Latched<T, L>,
@@ -108,8 +108,8 @@ impl<T, L: RawLatch> Deref for Guard<'_, T, L> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard's thread holds the latch, so that nobody else has a reference, and
-        // this one ends before the guard.
+        // SAFETY: this guard's thread holds the latch, so no other thread has a reference, and this
+        // one ends before the guard.
         self.of.value.with_mut(|value| unsafe { &*value })
     }
 }

@@ -5,8 +5,9 @@
 //! | 0    | free  | the acquisition, to 1 |
 //! | 1    | held  | the holder, to 0, with release |
 //!
-//! Fast while there are fewer threads than cores; collapses beyond, where the holder may not be
-//! running while others spin. No order among waiters, no bound on how often one is passed over.
+//! It is fast while there are fewer threads than cores. It collapses beyond that, when the holder
+//! may not be running while others spin. Waiters have no order, and may be overtaken any number of
+//! times.
 
 use crate::acquire::{Acquisition, FREE};
 use crate::raw::RawLatch;
@@ -28,8 +29,8 @@ impl<A: Acquisition> SpinLatch<A> {
     }
 }
 
-// SAFETY: the word goes from free to held by an acquisition only, which acquires, and back by the
-// holder only, who releases.
+// SAFETY: only an acquisition changes the word from free to held, with acquire ordering. Only the
+// holder changes it back, with release ordering.
 unsafe impl<A: Acquisition> RawLatch for SpinLatch<A> {
     const NAME: &'static str = A::NAME;
 

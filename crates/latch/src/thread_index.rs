@@ -1,20 +1,20 @@
-//! A small number for each thread, given back at its end: what a structure finds its part of a
-//! thread by.
+//! A small number for each thread, returned when it exits. A structure finds its part for a thread
+//! by this index.
 //!
 //! Invariants
-//! 1. No two living threads have the same index; a thread keeps its own from the first request to
-//!    its end.
-//! 2. The indices that are in use are the smallest that were free when they were asked for: as many
-//!    threads as live at once, as many indices.
-//! 3. Who has been told to [`attach`] hears of the thread's end on that thread, before the index is
-//!    another's.
+//! 1. No two live threads have the same index. A thread keeps its own from the first request to its
+//!    end.
+//! 2. The indices in use are the smallest that were free when they were requested: there are as
+//!    many indices as the maximum number of concurrent threads.
+//! 3. An [`attach`]ed structure is notified of the thread's end on that thread, before another
+//!    thread can get the index.
 //!
-//! Locking: a latch around the free indices, at a thread's first request and at its end; nothing is
-//! taken under it, and nothing is held while the attached are told.
+//! Locking: a latch around the free indices, at a thread's first request and at its end. Its holder
+//! acquires nothing else, and it is not held during notifications.
 //!
-//! Under a model checker an index is a modelled thread's, and the free ones are those of the
-//! operating system's thread, in which an execution stays: so that executions side by side do not
-//! change each other's indices.
+//! Under a model checker an index belongs to a modelled thread, and the free ones to the operating
+//! system's thread, in which an execution stays. So concurrent executions do not change each
+//! other's indices.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -22,12 +22,12 @@ use std::sync::Weak;
 
 /// No index yet.
 const NONE: u32 = u32::MAX;
-/// The thread is at its end and has none any more.
+/// The thread is exiting and no longer has an index.
 const ENDED: u32 = u32::MAX - 1;
 
 #[cfg(not(any(loom, shuttle)))]
 std::thread_local! {
-    /// This thread's index. Without a destructor, so that to reach it costs one instruction.
+    /// This thread's index. Without a destructor, so that access costs one instruction.
     static INDEX: Cell<u32> = const { Cell::new(NONE) };
     static PLACE: Place = const { Place::new() };
 }
@@ -39,12 +39,13 @@ clearway_sync::thread_local! {
 
 /// Something that has a part for each thread.
 pub trait Attached: Send + Sync {
-    /// The thread of this index, which is the caller, ends, and another may get the index next.
+    /// Notifies that the thread of this index, which is the caller, ends. Another thread may get
+    /// the index next.
     fn thread_ends(&self, index: u32);
 }
 
-/// The calling thread's index, from 0; `None` at the end of its life, when its thread-local values
-/// are being dropped.
+/// Returns the calling thread's index, from 0; `None` at the end of its life, when its thread-local
+/// values are being dropped.
 #[inline]
 pub fn current() -> Option<u32> {
     match INDEX.try_with(Cell::get) {
@@ -56,7 +57,7 @@ pub fn current() -> Option<u32> {
 
 #[cold]
 fn first() -> Option<u32> {
-    // Before the index is another's, so that the destructor that gives it back is known to run.
+    // Before another thread gets the index, so that the destructor that returns it is sure to run.
     PLACE
         .try_with(|place| {
             let index = numbers::take();
@@ -67,21 +68,21 @@ fn first() -> Option<u32> {
         .ok()
 }
 
-/// Has `whom` told when the calling thread ends. `index` is the calling thread's, or one that it
-/// acts as.
+/// Registers `whom` for a notification when the calling thread ends. `index` is the calling
+/// thread's, or one that it acts as.
 pub fn attach(index: u32, whom: Weak<dyn Attached>) {
-    // A thread at its end has no index to attach with.
+    // An exiting thread has no index to attach with.
     let _late = PLACE.try_with(|place| {
         let mut attached = place.attached.borrow_mut();
-        // Structures that are gone leave nothing behind either.
+        // Also removes structures that no longer exist.
         attached.retain(|(_, whom)| whom.strong_count() > 0);
         attached.push((index, whom));
     });
 }
 
-/// Runs `f` as if by the thread of this index: for simulations of many threads on one. Two threads
-/// that act as the same index at once may each undo what the other does to that thread's part of a
-/// structure.
+/// Runs `f` as the thread of this index: for tests and simulations of many threads on one. Two
+/// threads that act as the same index at once may each undo the other's changes to that thread's
+/// part of a structure.
 pub fn act_as<R>(index: u32, f: impl FnOnce() -> R) -> R {
     struct Back(u32);
     impl Drop for Back {
@@ -106,15 +107,16 @@ type Local = clearway_sync::thread::LocalKey<Cell<u32>>;
 
 impl SetTo for Local {
     fn set_to(&'static self, index: u32) {
-        // Under a checker the thread's values go in any order: then nobody asks any more.
+        // Under a checker the thread's values are dropped in any order: no later access happens
+        // then.
         let _gone = self.try_with(|own| own.set(index));
     }
 }
 
-/// What the thread's end is for: to give the index back, and to tell who is attached, and as which
+/// The actions at the thread's end: return the index, and notify attached structures, each with its
 /// index.
 struct Place {
-    /// The same as `INDEX`, which under a checker may be gone before.
+    /// Equal to `INDEX`, which under a checker may be dropped earlier.
     index: Cell<u32>,
     attached: RefCell<Vec<(u32, Weak<dyn Attached>)>>,
 }
@@ -139,10 +141,10 @@ impl Drop for Place {
     }
 }
 
-/// The indices that nobody has.
+/// The free indices.
 struct Numbers {
     given_back: BTreeSet<u32>,
-    /// From here on all are free.
+    /// All indices from here on are free.
     next: u32,
 }
 
@@ -211,8 +213,8 @@ mod tests {
         }
     }
 
-    /// Invariants 1 and 3. Other tests' threads take indices, too: so no smallest is asked for
-    /// (invariant 2).
+    /// Invariants 1 and 3. Other tests' threads take indices, too: so the test expects no
+    /// particular index (invariant 2).
     #[test]
     fn living_threads_differ_and_their_ends_are_told() {
         let told = Arc::new(Told::default());

@@ -1,27 +1,27 @@
-//! A queue of threads that wait for a state word of the caller's own, as the latch of a buffer
-//! frame, which is bits beside others.
+//! A queue of threads that wait for a state word of the caller, such as the latch of a buffer
+//! frame, which consists of bits beside others.
 //!
-//! One thread at a time, *the head*, makes attempts at the word; the others wait for its place, at
-//! a [`ParkLatch`]. The word has a bit for the queue, WAITED, which bars all who do not come by the
-//! queue.
+//! One thread at a time, *the head*, makes attempts at the word. The others wait for its place, at
+//! a [`ParkLatch`]. The word has a bit for the queue, WAITED, which excludes all threads that do
+//! not come through the queue.
 //!
 //! | WAITED | state |
 //! |--------|-------|
-//! | 0      | nobody waits, or the head still spins or yields; the word is for whoever comes first |
-//! | 1      | the head has announced itself, and may be parked; whoever then makes the word free wakes it |
+//! | 0      | no thread waits, or the head still spins or yields; the first thread to come gets the word |
+//! | 1      | the head has announced itself, and may be parked; the thread that makes the word free wakes it |
 //!
 //! Invariants
 //! 1. Only the head sets WAITED, in the step in which it finds the word taken, and clears it in the
-//!    step in which it takes it.
+//!    step in which it takes the word.
 //! 2. If the head parks, a release that finds WAITED set comes after its last attempt, and wakes
-//!    it: `called` was read before that attempt and is another when the head goes to sleep, or the
+//!    it: `called` was read before that attempt and has changed when the head goes to sleep, or the
 //!    head is asleep and is woken.
-//! 3. A waiter is passed over only until it is the head and has made [`spin_limit`] + [`YIELDS`]
-//!    attempts: from then on nobody gets in before it, and those who are inside leave. It becomes
-//!    the head as [`ParkLatch`] promises.
+//! 3. A waiter is overtaken only until it is the head and has made [`spin_limit`] + [`YIELDS`]
+//!    attempts. From then on no thread acquires before it, and the current holders leave. It
+//!    becomes the head as [`ParkLatch`] guarantees.
 //!
-//! Locking: the head holds the latch of the queue until it has the word; it takes nothing else
-//! meanwhile. A crash leaves nothing.
+//! Locking: the head holds the latch of the queue until it has the word, and acquires nothing else
+//! in the meantime. A crash leaves nothing.
 //!
 //! Source: Reed and Kanodia, "Synchronization with Eventcounts and Sequencers", CACM 1979
 //! (`called`).
@@ -33,17 +33,17 @@ use crate::{Latched, ParkLatch, spin_limit};
 use clearway_sync::atomic::Ordering;
 use clearway_sync::{hint, thread};
 
-/// As in [`crate::Latch`], the checkers' mutex stands for the latch.
+/// As in [`crate::Latch`], the checkers' mutex replaces the latch.
 #[cfg(not(any(loom, shuttle)))]
 type Line = Latched<(), ParkLatch>;
 #[cfg(any(loom, shuttle))]
 type Line = clearway_sync::Mutex<()>;
 
-/// Where threads wait for a word: 12 bytes.
+/// A place where threads wait for a word: 12 bytes.
 #[derive(Debug)]
 pub struct WaitQueue {
     line: Line,
-    /// How often the head was called.
+    /// How many times the head was called.
     called: Futex,
 }
 
@@ -54,16 +54,16 @@ impl Default for WaitQueue {
 }
 
 impl WaitQueue {
-    /// A queue in which nobody waits.
+    /// Creates a queue without waiters.
     pub fn new() -> Self {
         Self { line: Line::new(()), called: Futex::new(0) }
     }
 
-    /// Makes attempts at the word until one returns something.
+    /// Makes attempts at the word until one returns a value.
     ///
-    /// An attempt is told whether it is to announce the head: if the word is taken it then sets
-    /// WAITED, in one step with the look. An attempt that takes the word clears it. Attempts
-    /// neither block nor panic.
+    /// The argument of an attempt says whether to announce the head: if the word is taken, the
+    /// attempt then sets WAITED, in one step with the read. An attempt that takes the word clears
+    /// WAITED. Attempts neither block nor panic.
     pub fn wait<T>(&self, mut attempt: impl FnMut(bool) -> Option<T>) -> T {
         let _head = self.line.lock();
         let spins = spins();
@@ -89,7 +89,7 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes the head: by whoever has made the word free and found WAITED set.
+    /// Wakes the head. A thread that has made the word free and found WAITED set calls it.
     pub fn wake(&self) {
         // Release: pairs with the Acquire in `wait`.
         self.called.word.fetch_add(1, Ordering::Release);
@@ -97,7 +97,7 @@ impl WaitQueue {
     }
 }
 
-/// Attempts between which the head pauses. In a model none: they would hide the parking.
+/// Attempts between which the head pauses. None in a model, where they would hide the parking.
 fn spins() -> u32 {
     #[cfg(not(any(loom, shuttle)))]
     return spin_limit();
@@ -105,7 +105,7 @@ fn spins() -> u32 {
     return 0;
 }
 
-/// Attempts between which it then yields.
+/// Attempts between which the head then yields.
 fn yields() -> u32 {
     if cfg!(any(loom, shuttle)) { 0 } else { YIELDS }
 }
@@ -136,8 +136,7 @@ mod tests {
             queue.wake();
             assert!(matches!(waiter.join(), Ok(7)));
         });
-        // The limit may have been set by another test meanwhile: the calibration's greatest is
-        // 1000.
+        // Another test may have set the limit in the meantime: the calibration's maximum is 1000.
         assert!(before.into_inner() <= spin_limit().max(1000) + YIELDS);
         assert!(cfg!(miri) || size_of::<WaitQueue>() == 12);
     }

@@ -1,4 +1,4 @@
-//! Every latch under more threads than cores: nothing is lost, nobody waits for ever.
+//! Every latch under more threads than cores: no change is lost, and no thread waits forever.
 
 use clearway_latch::acquire::{Acquisition, Compare, Swap, Tested};
 use clearway_latch::conformance::{excludes_a_crowd, excludes_its_holder};
@@ -67,7 +67,8 @@ fn a_guard_lets_go_when_its_thread_unwinds() {
     assert_eq!(*SHARED.lock(), 1);
 }
 
-/// Two threads take and let go without a pause; another must get in all the same, many times.
+/// Two threads acquire and release without a pause; another must still acquire the latch many
+/// times.
 #[test]
 fn a_greedy_thread_does_not_starve_another() {
     let shared = Latched::<u64, ParkLatch>::new(0);
@@ -96,7 +97,7 @@ fn a_greedy_thread_does_not_starve_another() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // Far above a hand-over between threads that lose their cores for seconds, far below for ever.
+    // Far above a handover between threads that lose their cores for seconds, far below forever.
     assert!(cfg!(miri) || longest < Duration::from_secs(60), "waited {longest:?}");
 }
 

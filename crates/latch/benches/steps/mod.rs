@@ -1,4 +1,4 @@
-//! Counting instructions by the processor's trap flag, which raises a signal after each.
+//! Counts instructions with the processor's trap flag, which raises a signal after each.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod trap {
@@ -20,8 +20,8 @@ mod trap {
     fn raw(f: &dyn Fn()) -> u64 {
         let f = std::hint::black_box(f);
         STEPS.store(0, Ordering::Relaxed);
-        // SAFETY: sets the trap flag, which the handler of SIGTRAP answers, and changes nothing
-        // else; the stack is as it was.
+        // SAFETY: sets the trap flag, which the handler of SIGTRAP handles, and changes nothing
+        // else; the stack is restored.
         unsafe { std::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
         f();
         // SAFETY: clears it again.
@@ -29,12 +29,12 @@ mod trap {
         STEPS.load(Ordering::Relaxed)
     }
 
-    /// Instructions of `f`, its return and what calls it left out. None if the system delivers no
-    /// traps.
+    /// Returns the number of instructions of `f`, without its call and return. `None` if the system
+    /// delivers no traps.
     pub fn of(f: &dyn Fn()) -> Option<u64> {
-        // SAFETY: the handler touches an atomic only.
+        // SAFETY: the handler accesses only an atomic.
         unsafe { signal(SIGTRAP, step) };
-        // Once before, for what is done once: a class's place, a thread's block.
+        // Run once first, for one-time work: the slot of a class, the block of a thread.
         f();
         let empty = raw(&|| {});
         (empty > 0).then(|| raw(f) - empty)
@@ -43,7 +43,7 @@ mod trap {
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 mod trap {
-    /// None: this processor has no flag that a program can set for itself.
+    /// Returns `None`: this processor has no trap flag that a program can set for itself.
     pub fn of(_: &dyn Fn()) -> Option<u64> {
         None
     }

@@ -1,25 +1,25 @@
-//! Acquisitions by the very instructions that the source compares. `cargo xtask chips` runs them,
-//! and reads the disassembly.
+//! Acquisitions with exactly the instructions that the source compares. `cargo xtask chips` runs
+//! them, and reads the disassembly.
 
 use super::{Acquisition, FREE, HELD, Named};
 use clearway_sync::atomic::AtomicU32;
 use std::arch::{asm, is_aarch64_feature_detected};
 
-/// Test-and-set as gcc's `__sync_lock_test_and_set` has it without LSE: always stores, and pays a
-/// full barrier.
+/// Test-and-set as gcc's `__sync_lock_test_and_set` compiles it without LSE: it always stores, and
+/// ends with a full barrier.
 #[derive(Debug)]
 pub struct Swap;
 
-// SAFETY: the exclusive pair swaps in one step; `dmb ish` orders everything after it behind the
-// load, which is more than acquire.
+// SAFETY: the exclusive pair swaps in one step. `dmb ish` orders everything after it behind the
+// load, which is stronger than acquire.
 unsafe impl Acquisition for Swap {
     const NAME: &'static str = "tas";
 
     #[inline]
     fn try_acquire(word: &AtomicU32) -> bool {
         let old: u32;
-        // SAFETY: the pointer is an atomic's, valid and aligned; the instructions access those four
-        // bytes only, atomically.
+        // SAFETY: the pointer comes from an atomic, so it is valid and aligned. The instructions
+        // access only those four bytes, atomically.
         unsafe {
             asm!(
                 "2:",
@@ -47,16 +47,16 @@ impl Named for Swap {
 #[derive(Debug)]
 pub struct Compare;
 
-// SAFETY: the store succeeds only if nobody has written since the load, which saw `FREE`; `ldaxr`
-// acquires.
+// SAFETY: the store succeeds only if no other store has happened since the load, which saw `FREE`;
+// `ldaxr` acquires.
 unsafe impl Acquisition for Compare {
     const NAME: &'static str = "cas";
 
     #[inline]
     fn try_acquire(word: &AtomicU32) -> bool {
         let old: u32;
-        // SAFETY: the pointer is an atomic's, valid and aligned; the instructions access those four
-        // bytes only, atomically.
+        // SAFETY: the pointer comes from an atomic, so it is valid and aligned. The instructions
+        // access only those four bytes, atomically.
         unsafe {
             asm!(
                 "2:",
@@ -81,7 +81,7 @@ impl Named for Compare {
     const TESTED: &'static str = "test-cas";
 }
 
-/// [`Compare`], waiting by `wfe`: the load's reservation makes the holder's store an event that
+/// [`Compare`], waiting with `wfe`: the load's reservation makes the holder's store an event that
 /// ends the wait.
 #[derive(Debug)]
 pub struct CompareWfe;
@@ -97,8 +97,8 @@ unsafe impl Acquisition for CompareWfe {
 
     #[inline]
     fn pause(word: &AtomicU32) {
-        // SAFETY: reads an atomic's four bytes. `wfe` may return at any time; it does at the latest
-        // at the next timer interrupt.
+        // SAFETY: reads the four bytes of an atomic. `wfe` may return at any time, and at the
+        // latest at the next timer interrupt.
         unsafe {
             asm!(
                 "ldxr {old:w}, [{word}]",
@@ -113,7 +113,7 @@ unsafe impl Acquisition for CompareWfe {
     }
 }
 
-/// LSE's swap: one instruction, carried out in the cache that has the line, or far from the core.
+/// LSE's swap: one instruction, executed in the cache that has the line, or far from the core.
 #[derive(Debug)]
 pub struct LseSwap;
 
@@ -128,8 +128,8 @@ unsafe impl Acquisition for LseSwap {
     #[inline]
     fn try_acquire(word: &AtomicU32) -> bool {
         let old: u32;
-        // SAFETY: the pointer is an atomic's, valid and aligned; whoever calls this has asked
-        // `available`.
+        // SAFETY: the pointer comes from an atomic, so it is valid and aligned; the caller has
+        // checked `available`.
         unsafe {
             asm!(
                 ".arch_extension lse",
@@ -163,8 +163,8 @@ unsafe impl Acquisition for LseCompare {
     #[inline]
     fn try_acquire(word: &AtomicU32) -> bool {
         let mut old = FREE;
-        // SAFETY: the pointer is an atomic's, valid and aligned; whoever calls this has asked
-        // `available`.
+        // SAFETY: the pointer comes from an atomic, so it is valid and aligned; the caller has
+        // checked `available`.
         unsafe {
             asm!(
                 ".arch_extension lse",

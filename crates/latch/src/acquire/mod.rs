@@ -1,4 +1,5 @@
-//! The instructions by which a latch's word is taken, one type each: what the source compares.
+//! The instructions that acquire a latch's word, one type each: the variants that the source
+//! compares.
 //!
 //! | name            | x86-64                  | aarch64                                   | stores while held |
 //! |-----------------|-------------------------|-------------------------------------------|-------------------|
@@ -9,9 +10,9 @@
 //! | `Tested<A>`   | a load, then `A`        | a load, then `A`                          | no |
 //! | `CompareWfe`  | -                       | as `Compare`; waits by `wfe` on the word  | no |
 //!
-//! Which is best depends on the chip, not on its architecture's name (the source found LSE a loss
-//! where others gain), so that it is measured: see [`crate::calibrate`]. Under loom, shuttle and
-//! Miri all of them are the portable atomics that they stand for.
+//! The best one depends on the chip, not on its architecture's name: the source found LSE slower on
+//! one chip where others gain. It is therefore measured: see [`crate::calibrate`]. Under loom,
+//! shuttle and Miri all of them are the equivalent portable atomics.
 //!
 //! Source: Greenplum pull request 12848; PostgreSQL's `s_lock.h`; Arm Architecture Reference
 //! Manual, B2.9.
@@ -32,20 +33,20 @@ use std::marker::PhantomData;
 
 /// The word of a free latch.
 pub const FREE: u32 = 0;
-/// The word of a held one.
+/// The word of a held latch.
 pub const HELD: u32 = 1;
 
-/// A way to take a word from [`FREE`] to [`HELD`].
+/// A way to change a word from [`FREE`] to [`HELD`].
 ///
 /// # Safety
 /// `try_acquire` returns true only if it has changed the word from [`FREE`] to [`HELD`], in one
-/// step and with acquire ordering; it does not change the word otherwise, but may write [`HELD`]
+/// step and with acquire ordering. Otherwise it does not change the word, but may write [`HELD`]
 /// over [`HELD`].
 pub unsafe trait Acquisition: Send + Sync + 'static {
-    /// What the lab and the calibration call it.
+    /// The name for the lab and the calibration.
     const NAME: &'static str;
 
-    /// Whether this machine's processor has the instructions.
+    /// Returns true if this machine's processor has the instructions.
     fn available() -> bool {
         true
     }
@@ -53,19 +54,19 @@ pub unsafe trait Acquisition: Send + Sync + 'static {
     /// Tries once.
     fn try_acquire(word: &AtomicU32) -> bool;
 
-    /// Passes a moment of waiting for the word to change.
+    /// Pauses briefly while waiting for the word to change.
     #[inline]
     fn pause(_word: &AtomicU32) {
         hint::spin_loop();
     }
 }
 
-/// Looks before it tries: no store, and no exclusive claim to the cache line, while the word is
-/// held.
+/// Reads the word before it tries: no store, and no exclusive claim to the cache line, while the
+/// word is held.
 #[derive(Debug)]
 pub struct Tested<A>(PhantomData<A>);
 
-// SAFETY: it is `A`, left out where it would fail.
+// SAFETY: it is `A`, skipped where it would fail.
 unsafe impl<A: Named> Acquisition for Tested<A> {
     const NAME: &'static str = A::TESTED;
 
@@ -75,7 +76,7 @@ unsafe impl<A: Named> Acquisition for Tested<A> {
 
     #[inline]
     fn try_acquire(word: &AtomicU32) -> bool {
-        // Relaxed: a guess; what counts is ordered by `A`.
+        // Relaxed: a hint; `A` provides the ordering.
         word.load(Ordering::Relaxed) == FREE && A::try_acquire(word)
     }
 
@@ -85,8 +86,8 @@ unsafe impl<A: Named> Acquisition for Tested<A> {
     }
 }
 
-/// An acquisition that has a name in its tested form.
+/// An acquisition whose tested form has a name.
 pub trait Named: Acquisition {
-    /// The name of [`Tested`] of it.
+    /// The name of [`Tested`] with this acquisition.
     const TESTED: &'static str;
 }

@@ -1,14 +1,14 @@
-//! Acquisitions by the standard atomics. On x86-64 they compile to `xchg` and `lock cmpxchg`:
-//! `cargo xtask chips` reads it.
+//! Acquisitions with the standard atomics. On x86-64 they compile to `xchg` and `lock cmpxchg`,
+//! which `cargo xtask chips` verifies.
 
 use super::{Acquisition, FREE, HELD, Named};
 use clearway_sync::atomic::{AtomicU32, Ordering};
 
-/// Test-and-set: swaps [`HELD`] in and looks at what was there.
+/// Test-and-set: swaps [`HELD`] in and checks the previous value.
 #[derive(Debug)]
 pub struct Swap;
 
-// SAFETY: an atomic swap with acquire ordering; what it writes over `HELD` is `HELD`.
+// SAFETY: an atomic swap with acquire ordering; over `HELD` it writes only `HELD`.
 unsafe impl Acquisition for Swap {
     const NAME: &'static str = "tas";
 

@@ -1,6 +1,6 @@
-//! The combiner's word: who may be inside, and what waits, in one atomic.
+//! The combiner's word: one atomic for the holder and the waiting messages.
 //!
-//! | word       | baton | waits                                                              |
+//! | word       | baton | waiting                                                            |
 //! |------------|-------|--------------------------------------------------------------------|
 //! | `FREE`     | free  | nothing                                                            |
 //! | `LEFT`     | free  | the backlog, which belongs to the next holder                      |
@@ -8,15 +8,15 @@
 //! | `POISONED` | dead  | nothing: a holder has panicked                                     |
 //! | an address | held  | the nodes from that address on, newest first, linked through `next` |
 //!
-//! Only the holder leaves the states in which the baton is held, except that anyone may put one
-//! more node in front. So that a pusher either finds the baton free and takes it, or changes the
-//! word that the holder must change to let go: the holder then sees the node. No message is lost,
-//! and no fence between two words is needed.
+//! Only the holder leaves the states in which the baton is held, except that any thread may push
+//! one more node in front. So a pusher either finds the baton free and takes it, or changes the
+//! word that the holder must change to release the baton: the holder then sees the node. No message
+//! is lost, and no fence between two words is needed.
 //!
-//! A pusher may find in the word the address that it has seen before, of another node by now (ABA).
-//! That does no harm: whatever its age, an address in the word is that of the newest node, which is
-//! what the pushed node leads to. But whether it happens is up to the allocator, and in a
-//! simulation, which must be the same each time, it must not.
+//! A pusher may find in the word the address that it saw before, which now belongs to another node
+//! (ABA). That is harmless: whatever its age, an address in the word is that of the newest node,
+//! and the pushed node must point to that. But whether it happens depends on the allocator, and a
+//! simulation must be deterministic, so there it must not happen.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -31,21 +31,21 @@ const LEFT: usize = 1;
 const HELD: usize = 2;
 const POISONED: usize = 3;
 
-/// A message that waits.
+/// A waiting message.
 pub(super) struct Node<M> {
     pub(super) message: M,
     pub(super) wait: Wait,
-    /// `HELD`, or the address of the node that came before.
+    /// `HELD`, or the address of the previous node.
     next: usize,
 }
 
-/// What [`Inbox::push_or_take`] did with the node.
+/// The effect of [`Inbox::push_or_take`].
 pub(super) enum Pushed<M> {
-    /// The holder has it.
+    /// The node was pushed for the holder.
     Queued,
-    /// The baton was free with nothing waiting, and is now the caller's.
+    /// The baton was free with nothing waiting, and now belongs to the caller.
     TookFree(Box<Node<M>>),
-    /// The baton was free with a backlog waiting, and is now the caller's.
+    /// The baton was free with a backlog waiting, and now belongs to the caller.
     TookLeft(Box<Node<M>>),
 }
 
@@ -54,8 +54,8 @@ pub(super) struct Inbox<M> {
     graves: Graves<M>,
 }
 
-/// Where nodes have been in a simulation: as long as the inbox is there, none comes to lie where
-/// another was. Otherwise nothing.
+/// In a simulation, the memory of former nodes: while the inbox exists, no new node gets the
+/// address of an old one. Otherwise empty.
 struct Graves<M> {
     #[cfg(shuttle)]
     taken: std::sync::Mutex<Vec<Box<std::mem::MaybeUninit<Node<M>>>>>,
@@ -71,18 +71,18 @@ impl<M> Graves<M> {
         }
     }
 
-    /// The node, which was in the word; its address is not given out again.
+    /// Takes the node, which was in the word, and keeps its address from being allocated again.
     #[cfg(shuttle)]
     fn keep(&self, node: Box<Node<M>>) -> Box<Node<M>> {
         let place = Box::into_raw(node);
-        // SAFETY: from `Box::into_raw` above. What is read is not touched there again: the place
-        // stays without a value.
+        // SAFETY: from `Box::into_raw` above. The value that is read is not used there again: the
+        // allocation stays without a value.
         let (node, place) = unsafe { (ptr::read(place), Box::from_raw(place.cast())) };
         self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(place);
         Box::new(node)
     }
 
-    /// The node itself.
+    /// Returns the node itself.
     #[cfg(not(shuttle))]
     #[inline(always)]
     #[expect(clippy::unused_self, reason = "as in a simulation")]
@@ -93,7 +93,7 @@ impl<M> Graves<M> {
 
 impl<M> Inbox<M> {
     pub(super) fn new() -> Self {
-        // An address is distinct from the states because it is a multiple of the alignment and not
+        // An address differs from the states because it is a multiple of the alignment and not
         // zero.
         const { assert!(align_of::<Node<M>>() > POISONED) };
         Self { word: AtomicUsize::new(FREE), graves: Graves::new() }
@@ -102,14 +102,15 @@ impl<M> Inbox<M> {
     /// Takes the baton if it is free and nothing waits.
     #[inline(always)]
     pub(super) fn try_take_free(&self) -> bool {
-        // Acquire: pairs with the Release in `let_go`; without it the state would be seen before
-        // the last holder's changes. Relaxed: a failure looks at nothing.
+        // Acquire: pairs with the Release in `let_go`. Without it this thread could read the state
+        // before the last holder's changes. Relaxed: a failure reads nothing.
         self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
     }
 
     /// Takes the baton if it is free and a backlog waits.
     pub(super) fn try_take_left(&self) -> bool {
-        // Acquire: as in `try_take_free`. Relaxed: a failure looks at nothing.
+        // Acquire: as in `try_take_free`, pairs with the Release in `let_go`. Relaxed: a failure
+        // reads nothing.
         self.word.compare_exchange(LEFT, HELD, Acquire, Relaxed).is_ok()
     }
 
@@ -119,30 +120,30 @@ impl<M> Inbox<M> {
     /// If the combiner is poisoned.
     pub(super) fn push_or_take(&self, message: M, wait: Wait) -> Pushed<M> {
         let node = Box::into_raw(Box::new(Node { message, wait, next: HELD }));
-        // Exposed: whoever collects the node makes the pointer from the address.
+        // Exposed: the thread that collects the node makes the pointer from the address.
         let address = node.expose_provenance();
-        // Relaxed: only a hint of what to exchange.
+        // Relaxed: only a hint for the exchange.
         let mut word = self.word.load(Relaxed);
         loop {
             let new = match word {
                 POISONED => {
-                    // SAFETY: the node is from `Box::into_raw` above and not pushed: it is ours
-                    // alone.
+                    // SAFETY: the node is from `Box::into_raw` above and not pushed, so only this
+                    // thread has it.
                     drop(unsafe { Box::from_raw(node) });
                     refuse();
                 }
                 FREE | LEFT => HELD,
                 held => {
-                    // SAFETY: as above, ours alone.
+                    // SAFETY: as above, only this thread has it.
                     unsafe { (*node).next = held };
                     address
                 }
             };
             // Acquire: pairs with the Release in `let_go`, for a caller that becomes the holder.
-            // Release: pairs with the Acquire in `take_nodes`; without it the holder would read a
-            // node that is not yet written. The failure's Relaxed: as the load above.
+            // Release: pairs with the Acquire in `take_nodes`; without it the holder could read a
+            // node that is not yet written. Relaxed on failure: as for the load above.
             match self.word.compare_exchange_weak(word, new, AcqRel, Relaxed) {
-                // SAFETY: as above, ours alone: only the baton was taken.
+                // SAFETY: as above, only this thread has it: only the baton was taken.
                 Ok(FREE) => return Pushed::TookFree(unsafe { Box::from_raw(node) }),
                 // SAFETY: as above.
                 Ok(LEFT) => return Pushed::TookLeft(unsafe { Box::from_raw(node) }),
@@ -152,25 +153,26 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// The holder takes the waiting nodes out and appends them, oldest first, to `backlog`.
+    /// Takes the waiting nodes out and appends them, oldest first, to `backlog`. Only the holder
+    /// calls this.
     pub(super) fn collect(&self, backlog: &mut VecDeque<Box<Node<M>>>) {
         let old = backlog.len();
         backlog.extend(self.take_nodes(HELD));
         backlog.make_contiguous()[old..].reverse();
     }
 
-    /// The holder lets go, if nothing waits that it has not collected; returns whether it has.
-    /// `backlog` says whether messages are left to the next holder.
+    /// Releases the baton, if no uncollected message waits; returns whether it did. Only the holder
+    /// calls this. `backlog` says whether messages are left to the next holder.
     #[inline(always)]
     pub(super) fn let_go(&self, backlog: bool) -> bool {
         let free = if backlog { LEFT } else { FREE };
-        // Release: pairs with the Acquire of whoever takes the baton next; without it that thread
-        // would not see our changes of the state. Relaxed: after a failure we `collect`, which
+        // Release: pairs with the Acquire of the next thread that takes the baton. Without it that
+        // thread could miss our changes of the state. Relaxed: after a failure we `collect`, which
         // acquires.
         self.word.compare_exchange(HELD, free, Release, Relaxed).is_ok()
     }
 
-    /// The holder, which panics, drops what waits and refuses what comes.
+    /// Drops the waiting messages and refuses later ones. The panicking holder calls this.
     pub(super) fn poison(&self) {
         drop(self.take_nodes(POISONED));
     }
@@ -179,7 +181,7 @@ impl<M> Inbox<M> {
         self.word.load(Relaxed) == POISONED // Relaxed: the answer orders nothing.
     }
 
-    /// The holder changes the word and gets the nodes that waited, newest first.
+    /// Changes the word and returns the waiting nodes, newest first. Only the holder calls this.
     fn take_nodes(&self, new: usize) -> Nodes<'_, M> {
         debug_assert!(new == HELD || new == POISONED);
         // Acquire: pairs with the Release in `push_or_take` of every node in the list: each push
@@ -190,7 +192,7 @@ impl<M> Inbox<M> {
 
 impl<M> Drop for Inbox<M> {
     fn drop(&mut self) {
-        // A holder's `&Combiner` cannot outlive the combiner: the word is at rest, or a holder's
+        // A holder's `&Combiner` cannot outlive the combiner: the baton is free, or a holder's
         // guard was leaked.
         drop(self.take_nodes(POISONED));
     }
@@ -212,7 +214,7 @@ impl<M> Iterator for Nodes<'_, M> {
         let node = ptr::with_exposed_provenance_mut(self.address);
         // SAFETY: an address above the states comes from `Box::into_raw` in `push_or_take`, which
         // exposed it and pushed the node once. `take_nodes` took the list out of the word with one
-        // swap, so that no one else has it, and we go past each node before anyone can free it.
+        // swap, so no other thread has it. We advance past each node before it can be freed.
         let node: Box<Node<M>> = unsafe { Box::from_raw(node) };
         self.address = node.next;
         Some(self.graves.keep(node))
@@ -225,7 +227,7 @@ impl<M> Drop for Nodes<'_, M> {
     }
 }
 
-/// Ends a caller of a poisoned combiner.
+/// Panics in a caller of a poisoned combiner.
 #[cold]
 pub(super) fn refuse() -> ! {
     panic!("the combiner is poisoned: a handler panicked in it")

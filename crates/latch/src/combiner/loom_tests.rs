@@ -12,20 +12,19 @@ static CLASS: Class = Class::new("test.combiner");
 
 type Log = Combiner<Vec<u8>, Letter>;
 
-/// A message whose content loom watches, so that a node that is read before it is written is
-/// noticed.
+/// A message whose content loom watches: a read of a node before it is written fails the model.
 struct Letter(UnsafeCell<u8>);
 
 impl Letter {
     fn new(content: u8) -> Self {
         let letter = Self(UnsafeCell::new(0));
-        // SAFETY: nobody else has the letter.
+        // SAFETY: no other thread has the letter.
         letter.0.with_mut(|place| unsafe { *place = content });
         letter
     }
 
     fn content(self) -> u8 {
-        // SAFETY: nobody else has the letter, if the combiner is right; loom checks it.
+        // SAFETY: no other thread has the letter, if the combiner is correct; loom checks it.
         self.0.with_mut(|place| unsafe { *place })
     }
 }
@@ -34,14 +33,15 @@ fn note(log: &mut Vec<u8>, message: Letter) {
     log.push(message.content());
 }
 
-/// Submits, and sees to what is left.
+/// Submits a message, and handles what is left.
 fn send(log: &Log, message: u8) {
     if let Submitted::Ran { more: true } = log.submit(Letter::new(message), &mut note) {
         while log.poll(&mut note) {}
     }
 }
 
-/// What was handled, in order. All threads have ended: each message is accounted for (invariant 2).
+/// Returns the handled messages, in order. All threads have ended, so every message is accounted
+/// for (invariant 2).
 fn handled(log: Arc<Log>) -> Vec<u8> {
     let (handled, more) = log.with_exclusive(std::mem::take);
     assert!(!more, "a message was lost on the way");
@@ -91,7 +91,7 @@ fn three_threads_lose_nothing() {
 
 #[test]
 fn a_thread_keeps_its_order() {
-    // Invariant 3; and 4, as under loom two messages fill a hold.
+    // Invariant 3; and 4, since under loom two messages fill a hold.
     loom::model(|| {
         let log = Arc::new(Log::new(&CLASS, Vec::new()));
         let other = thread::spawn({
@@ -106,8 +106,8 @@ fn a_thread_keeps_its_order() {
     });
 }
 
-/// Handles 1, in whose handler 2 and 3 are submitted, which overfills a hold under loom; and sees
-/// to what is left.
+/// Handles 1, whose handler submits 2 and 3, which overfills a hold under loom. Then handles what
+/// is left.
 fn send_three(log: &Log) {
     let mut handle = |state: &mut Vec<u8>, message: Letter| {
         let message = message.content();
@@ -125,7 +125,7 @@ fn send_three(log: &Log) {
 #[test]
 fn a_message_that_meets_a_backlog_goes_behind_it() {
     // Invariants 2 to 4. The other thread may also find 1 waiting, and then handles it without its
-    // effects. Bounded: all interleavings take minutes.
+    // effects. Bounded: all interleavings would take minutes.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
@@ -154,8 +154,8 @@ fn a_message_that_meets_a_backlog_goes_behind_it() {
 
 #[test]
 fn another_thread_may_handle_what_is_left() {
-    // Invariants 1 and 2: the poll that finds the backlog need not be that of the thread which left
-    // it.
+    // Invariants 1 and 2: the poll that finds the backlog may be of another thread than the one
+    // that left it.
     loom::model(|| {
         let log = Arc::new(Log::new(&CLASS, Vec::new()));
         let other = thread::spawn({
@@ -170,7 +170,7 @@ fn another_thread_may_handle_what_is_left() {
 
 #[test]
 fn an_exclusive_visit_loses_nothing() {
-    // Invariants 1 and 2: messages that come during the visit are handled by the submitter or by
+    // Invariants 1 and 2: messages that arrive during the visit are handled by the submitter or by
     // the visitor's poll.
     loom::model(|| {
         let log = Arc::new(Log::new(&CLASS, Vec::new()));

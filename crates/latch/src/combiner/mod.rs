@@ -1,38 +1,40 @@
 //! The baton of a partition.
 //!
-//! Whoever submits a message while the state is free handles it there and then; whoever submits one
-//! while it is busy leaves it to the thread that is inside, and goes on. Nobody waits.
+//! A thread that submits a message while the state is free handles it immediately. A thread that
+//! submits one while the state is busy leaves it to the thread inside, and continues. No thread
+//! waits.
 //!
 //! # Invariants
-//! 1. One thread at a time is inside: holds the baton, and with it the only reference to the state.
-//! 2. A message that `submit` accepted is handled once, by the time the baton is next free, unless
-//!    the holder was told that messages are left ([`Submitted::Ran`] with `more`, or `true` from
-//!    [`Combiner::poll`]): then by a later `poll` or `submit`, of whatever thread. Who was told
-//!    must see to it that one comes.
-//! 3. Messages of one thread are handled in the order in which it submitted them; a message whose
+//! 1. One thread at a time is inside: it holds the baton, and with it the only reference to the
+//!    state.
+//! 2. A message that `submit` accepted is handled once, by the time the baton is next free.
+//!    Exception: if the holder is told that messages are left ([`Submitted::Ran`] with `more`, or
+//!    `true` from [`Combiner::poll`]), a later `poll` or `submit` of any thread handles them. The
+//!    thread that was told must ensure that one follows.
+//! 3. Messages of one thread are handled in the order in which it submitted them. A message whose
 //!    `submit` returned before another's began is handled before that one.
-//! 4. A hold handles at most so many messages ([`DRAIN_LIMIT`], unless said otherwise), so that a
-//!    thread that came with one message of its own gets back to its other work.
+//! 4. A hold handles at most a fixed number of messages ([`DRAIN_LIMIT`], unless configured
+//!    otherwise), so that a thread that came with one message returns to its other work.
 //! 5. If a handler panics, the combiner is poisoned before the panic leaves `submit` or `poll`:
-//!    every later call panics, and the messages that wait are never handled (they are dropped, at
-//!    the latest with the combiner). The state may be half changed, and nobody sees it again.
+//!    every later call panics, and the waiting messages are never handled (they are dropped, at the
+//!    latest with the combiner). The state may be partly changed, and no thread sees it again.
 //!
 //! # Locking
-//! One word (the table of its states is in `inbox`). With nobody else there, `submit` is one
-//! exchange to take the baton and one to let it go. A message that must wait costs an allocation
-//! and one exchange. A handler may submit to its own combiner: the message waits and is handled in
-//! the same hold, or is among those left.
+//! One word (the table of its states is in `inbox`). Without contention, `submit` is one exchange
+//! to take the baton and one to release it. A message that must wait costs an allocation and one
+//! exchange. A handler may submit to its own combiner: the message waits and is handled in the same
+//! hold, or is among those left.
 //!
-//! Nothing here bounds how many messages wait: `submit` cannot refuse one, as a decision to commit
-//! may not be refused. The bound is the number of submitters' messages in flight, which the
-//! submitters bound (a session has few).
+//! The number of waiting messages has no bound here: `submit` cannot refuse one, since a decision
+//! to commit may not be refused. The bound is the number of messages that the submitters have in
+//! flight, which the submitters limit (a session has few).
 //!
 //! A crash leaves nothing: the state here is in memory only.
 //!
 //! # Source
-//! Flat combining (Hendler, Incze, Shavit, Tzafrir, SPAA 2010), with one list for all threads in
-//! place of a record for each; BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009) for the TryLock that lets
-//! a thread go on.
+//! Flat combining (Hendler, Incze, Shavit, Tzafrir, SPAA 2010), with one list for all threads
+//! instead of a record for each. BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), for the TryLock that
+//! lets a thread continue.
 
 mod inbox;
 #[cfg(all(test, loom))]
@@ -50,16 +52,16 @@ use clearway_sync::cell::UnsafeCell;
 use clearway_sync::thread::yield_now;
 use inbox::{Inbox, Node, Pushed};
 
-/// The most messages that one hold of the baton handles, unless said otherwise.
+/// The maximum number of messages that one hold of the baton handles, unless configured otherwise.
 pub const DRAIN_LIMIT: usize = if cfg!(loom) { 2 } else { 64 };
 
-/// What became of a submitted message.
+/// The outcome of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "`more` makes the caller responsible for the messages left"]
 pub enum Submitted {
     /// The caller was inside. It has handled its message, those that waited before it, and those
-    /// that came meanwhile; with `more`, only as many of them as a hold may in order of arrival,
-    /// and the caller must call [`Combiner::poll`] soon.
+    /// that arrived in the meantime. With `more`, the hold reached its limit of messages, in order
+    /// of arrival, and the caller must call [`Combiner::poll`] soon.
     Ran {
         /// Messages are left.
         more: bool,
@@ -70,13 +72,13 @@ pub enum Submitted {
 
 /// A state that one thread at a time may enter, and the messages for it.
 ///
-/// `S` is the state, `M` a message; the handler comes with each call, and all calls' handlers must
-/// mean the same, as each handles other callers' messages.
+/// `S` is the state, `M` a message. The handler comes with each call. All handlers must be
+/// equivalent, since each handles other callers' messages.
 pub struct Combiner<S, M> {
     class: &'static Class,
     inbox: CachePadded<Inbox<M>>,
     inside: UnsafeCell<Inside<S, M>>,
-    /// The most messages of one hold, at least 1.
+    /// The maximum number of messages in one hold, at least 1.
     limit: usize,
 }
 
@@ -86,12 +88,13 @@ struct Inside<S, M> {
     backlog: VecDeque<Box<Node<M>>>,
 }
 
-// SAFETY: a shared combiner hands its state and its messages from thread to thread, one at a time
-// (invariant 1), which `Send` allows; no two threads have a reference to the state or to a message
-// at once, so that `Sync` is not needed.
+// SAFETY: a shared combiner passes its state and its messages from thread to thread, one at a time
+// (invariant 1), which `Send` allows. No two threads have a reference to the state or to a message
+// at once, so `Sync` is not needed.
 unsafe impl<S: Send, M: Send> Sync for Combiner<S, M> {}
 
-/// Poisons when it is dropped: a holder lets go of the baton, or, unwinding, of this.
+/// Poisons the inbox when it is dropped. A holder either releases the baton or, on unwinding, drops
+/// this.
 struct PoisonOnUnwind<'a, M>(&'a Inbox<M>);
 
 impl<M> Drop for PoisonOnUnwind<'_, M> {
@@ -101,20 +104,21 @@ impl<M> Drop for PoisonOnUnwind<'_, M> {
 }
 
 impl<S: Send, M: Send> Combiner<S, M> {
-    /// A free combiner with no messages. Each submission is a request in lockstat, contended if the
-    /// message was left to others; its wait ends when it is handled.
+    /// Creates a free combiner with no messages. Each submission is a request in lockstat. It is
+    /// contended if the message was left to others; its wait ends when it is handled.
     pub fn new(class: &'static Class, state: S) -> Self {
         Self::with_limit(class, state, DRAIN_LIMIT)
     }
 
-    /// As [`Combiner::new`]; one hold handles at most `limit` messages (at least 1).
+    /// Like [`Combiner::new`]; one hold handles at most `limit` messages (at least 1).
     pub fn with_limit(class: &'static Class, state: S, limit: usize) -> Self {
         let inside = Inside { state, backlog: VecDeque::new() };
         let inbox = CachePadded::new(Inbox::new());
         Self { class, inbox, inside: UnsafeCell::new(inside), limit: limit.max(1) }
     }
 
-    /// Handles the message and what waits, or leaves the message to the thread that is inside.
+    /// Handles the message and the waiting ones, or leaves the message to the thread that is
+    /// inside.
     ///
     /// # Panics
     /// If a handler panicked, in this call or in an earlier one (invariant 5).
@@ -129,9 +133,9 @@ impl<S: Send, M: Send> Combiner<S, M> {
         }
     }
 
-    /// Handles what waits if the baton is free, and returns whether messages are left: then the
-    /// caller must poll again. `false` if nothing waits, or if another thread is inside and sees to
-    /// it.
+    /// Handles the waiting messages if the baton is free, and returns whether messages are left:
+    /// then the caller must poll again. Returns `false` if nothing waits, or if another thread is
+    /// inside and handles it.
     ///
     /// # Panics
     /// If a handler panicked, in this call or in an earlier one (invariant 5).
@@ -150,12 +154,12 @@ impl<S: Send, M: Send> Combiner<S, M> {
 
     /// Waits until the baton is free and runs `f` inside: for start-up and shutdown. Returns `f`'s
     /// result, and whether messages are left: then the caller must call [`Combiner::poll`]. The
-    /// wait ends when the holder lets go, after at most as many messages as a hold may handle,
-    /// unless others take the baton each time.
+    /// wait ends when the holder releases the baton, after at most the limit of messages in a hold,
+    /// unless other threads take the baton each time.
     ///
     /// # Panics
-    /// If the combiner is poisoned. A panic in `f` poisons it. In a handler of this combiner it
-    /// would wait for ever.
+    /// If the combiner is poisoned. A panic in `f` poisons it. Called in a handler of this
+    /// combiner, it would wait forever.
     pub fn with_exclusive<R>(&self, f: impl FnOnce(&mut S) -> R) -> (R, bool) {
         while !self.inbox.try_take_free() && !self.inbox.try_take_left() {
             if self.inbox.is_poisoned() {
@@ -171,12 +175,12 @@ impl<S: Send, M: Send> Combiner<S, M> {
         (result, more)
     }
 
-    /// Whether a handler panicked.
+    /// Returns true if a handler panicked.
     pub fn is_poisoned(&self) -> bool {
         self.inbox.is_poisoned()
     }
 
-    /// The state. Messages that still wait are dropped.
+    /// Returns the state. Waiting messages are dropped.
     ///
     /// # Panics
     /// If the combiner is poisoned.
@@ -211,7 +215,7 @@ impl<S: Send, M: Send> Combiner<S, M> {
             Pushed::TookFree(node) => self.run(node.message, handle),
             Pushed::TookLeft(node) => {
                 let poison = PoisonOnUnwind(&self.inbox);
-                // Behind those that came before it (invariant 3).
+                // Behind the messages that arrived before it (invariant 3).
                 self.enter(|inside| inside.backlog.push_back(node));
                 let more = self.drain(self.limit, handle);
                 mem::forget(poison);
@@ -220,8 +224,8 @@ impl<S: Send, M: Send> Combiner<S, M> {
         }
     }
 
-    /// The holder handles at most `limit` waiting messages, and lets go of the baton. Returns
-    /// whether messages are left.
+    /// Handles at most `limit` waiting messages, and releases the baton. Returns whether messages
+    /// are left. Only the holder calls this.
     fn drain<H: FnMut(&mut S, M) + ?Sized>(&self, limit: usize, handle: &mut H) -> bool {
         let mut handled = 0;
         loop {
@@ -237,7 +241,7 @@ impl<S: Send, M: Send> Combiner<S, M> {
                 }
                 !inside.backlog.is_empty()
             });
-            // Each failure means one more message (invariant 2): the loop ends, at the latest when
+            // Each failure means one more message (invariant 2). The loop ends at the latest when
             // every thread that can submit waits for an answer.
             if self.inbox.let_go(more) {
                 return more;
@@ -245,13 +249,13 @@ impl<S: Send, M: Send> Combiner<S, M> {
         }
     }
 
-    /// The holder looks at what the baton protects.
+    /// Runs `f` on the state that the baton protects. Only the holder calls this.
     #[inline(always)]
     fn enter<R>(&self, f: impl FnOnce(&mut Inside<S, M>) -> R) -> R {
-        // SAFETY: the callers above hold the baton (invariant 1), and each ends its `enter` before
-        // it lets go and does not call it in another's `f`; a handler that calls this combiner
-        // again finds the baton held, and does not get here. So that this is the only reference to
-        // `inside`.
+        // SAFETY: the callers above hold the baton (invariant 1). Each ends its `enter` before it
+        // releases the baton, and does not call it in another's `f`. A handler that calls this
+        // combiner again finds the baton held, and does not get here. So this is the only reference
+        // to `inside`.
         self.inside.with_mut(|inside| f(unsafe { &mut *inside }))
     }
 }

@@ -1,5 +1,5 @@
-//! One thread's view, panics, and many threads at full speed; `loom_tests` tries every interleaving
-//! of a few.
+//! Single-threaded behaviour, panics, and many threads at full speed; `loom_tests` tries every
+//! interleaving of a few.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ fn note(log: &mut Vec<u32>, message: u32) {
     log.push(message);
 }
 
-/// A combiner in whose first hold `count` more messages, 1 and up, were submitted.
+/// Returns a combiner in whose first hold `count` more messages, 1 and up, were submitted.
 fn overfilled(count: u32) -> (Combiner<Vec<u32>, u32>, Submitted) {
     let log = Combiner::new(&CLASS, Vec::new());
     let submitted = log.submit(0, &mut |state: &mut Vec<u32>, message| {
@@ -119,7 +119,7 @@ fn many_threads_lose_nothing_and_keep_their_order() {
     let counts = Combiner::new(&CLASS, [0; THREADS]);
     let inside = AtomicUsize::new(0);
     let handle = |counts: &mut [usize; THREADS], message: (usize, usize)| {
-        // Relaxed: the baton orders the holders; the counter only notices two at once.
+        // Relaxed: the baton orders the holders; the counter only detects two at once.
         assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
         assert_eq!(counts[message.0], message.1);
         counts[message.0] += 1;

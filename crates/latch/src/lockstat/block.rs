@@ -2,9 +2,9 @@
 //!
 //! Invariants
 //! 1. `MINE` of a thread names a block from the thread's first request until its `Membership` is
-//!    dropped, which is before the block is.
-//! 2. A row's class and caller are written once; the caller last, with Release: who sees the caller
-//!    sees the class.
+//!    dropped, which happens before the block is.
+//! 2. A row's class and caller are written once. The caller is written last, with Release: a thread
+//!    that sees the caller also sees the class.
 
 use super::histogram::{BUCKETS, Histogram, bucket};
 use super::registry::{self, Totals};
@@ -12,21 +12,21 @@ use super::{CLASSES, Caller, ROWS};
 use std::cell::Cell;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
-// Plain std, also under a model checker: nothing is communicated by it.
+// Plain std, also under a model checker: threads do not communicate through it.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 thread_local! {
-    /// This thread's block. Without a destructor, so that to reach it costs one instruction.
+    /// This thread's block. Without a destructor, so that access costs one instruction.
     pub(super) static MINE: Cell<Option<NonNull<Block>>> = const { Cell::new(None) };
     static MEMBERSHIP: Membership = Membership::begin();
 }
 
-/// Counters of one thread; some 70 KiB of which a thread that never waits touches one.
+/// Counters of one thread: about 70 KiB, of which a thread that never waits touches 1 KiB.
 pub(super) struct Block {
     requests: [AtomicU64; CLASSES],
     rows: [Row; ROWS],
-    /// Waits for which there was no row.
+    /// Waits without a row.
     others: Waits,
 }
 
@@ -42,11 +42,11 @@ struct Waits {
     sum_ns: AtomicU64,
 }
 
-/// Adds to a counter that only this thread writes to.
+/// Adds to a counter that only this thread writes.
 #[inline]
 fn add(counter: &AtomicU64, by: u64) {
-    // Relaxed: each counter says all by itself. Load and store: there is one writer (invariant 1 of
-    // the module above).
+    // Relaxed: each counter is independent. Load and store suffice: there is one writer (invariant
+    // 1 of the module above).
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
@@ -57,7 +57,7 @@ impl Waits {
     }
 
     fn read(&self) -> Histogram {
-        // Relaxed: see `add`. A wait that is being counted may be in the one and not yet in the
+        // Relaxed: see `add`. A wait that is being counted may be in one counter and not yet in the
         // other.
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Histogram {
@@ -69,26 +69,26 @@ impl Waits {
 
 impl Block {
     fn new() -> Arc<Self> {
-        // SAFETY: a block is atomic integers and pointers, for which all bits zero is a value: 0
-        // and null.
+        // SAFETY: a block consists of atomic integers and pointers, for which all bits zero is a
+        // valid value: 0 and null.
         unsafe { Arc::<Self>::new_zeroed().assume_init() }
     }
 
-    /// By this block's thread.
+    /// Counts a request. Only this block's thread calls it.
     ///
     /// # Panics
-    /// If `slot` is none of a class that is counted.
+    /// If `slot` does not belong to a counted class.
     #[inline]
     pub fn request(&self, slot: u32) {
         add(&self.requests[slot as usize], 1);
     }
 
-    /// By this block's thread.
+    /// Counts a wait. Only this block's thread calls it.
     pub fn waited(&self, slot: u32, caller: &'static Location<'static>, ns: u64) {
         self.row(slot, caller).map_or(&self.others, |row| &row.waits).add(ns);
     }
 
-    /// The row of class and caller, old or new; none if all are taken.
+    /// Returns the row of class and caller, old or new; `None` if all are taken.
     fn row(&self, slot: u32, caller: &'static Location<'static>) -> Option<&Row> {
         // Locations are some words apart; the multiplication spreads them over the upper bits.
         let hash = (ptr::from_ref(caller).addr() as u64 ^ u64::from(slot))
@@ -109,13 +109,13 @@ impl Block {
         Some(row)
     }
 
-    /// Adds what is counted here; by any thread.
+    /// Adds the counts of this block to `totals`. Any thread may call it.
     pub fn add_to(&self, totals: &mut Totals) {
         for (slot, requests) in self.requests.iter().enumerate() {
             totals.requests[slot] += requests.load(Ordering::Relaxed); // Relaxed: see `add`.
         }
         for row in &self.rows {
-            // Acquire: pairs with the Release in `row`: the class.
+            // Acquire: pairs with the Release in `row`, and makes the class visible.
             let caller = row.caller.load(Ordering::Acquire);
             // SAFETY: null, or made from a `&'static Location`.
             if let Some(caller) = unsafe { caller.as_ref() } {
@@ -130,15 +130,15 @@ impl Block {
     }
 }
 
-/// Has this thread's block counted in, or, if the thread is at its end and has none any more, the
-/// totals of the gone.
+/// Counts in this thread's block or, if the thread is exiting and no longer has one, in the totals
+/// of finished threads.
 pub(super) fn with(count: impl FnOnce(&Block), late: impl FnOnce(&mut Totals)) {
     if MEMBERSHIP.try_with(|membership| count(&membership.0)).is_err() {
         registry::late(late);
     }
 }
 
-/// A thread's place in the registry.
+/// A thread's membership in the registry.
 struct Membership(Arc<Block>);
 
 impl Membership {
@@ -152,7 +152,7 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // `MINE` has no destructor and is there as long as its thread.
+        // `MINE` has no destructor and exists as long as its thread.
         MINE.set(None);
         registry::end(&self.0);
     }

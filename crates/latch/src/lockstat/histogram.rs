@@ -1,13 +1,13 @@
-//! Times counted by size: two buckets for each doubling.
+//! A histogram of times: two buckets for each doubling.
 
-/// Buckets of a [`Histogram`].
+/// Number of buckets of a [`Histogram`].
 pub const BUCKETS: usize = 64;
 
 /// The first bucket is for times below 2^FIRST ns.
 const FIRST: u32 = 5;
 
-/// A histogram of times from 32 ns to 100 s; what is beyond is counted in the outermost buckets. A
-/// bucket's upper bound is at most 1.5 times its lower one.
+/// A histogram of times from 32 ns to 100 s; the outermost buckets count times beyond. A bucket's
+/// upper bound is at most 1.5 times its lower one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     pub(super) buckets: [u64; BUCKETS],
@@ -20,7 +20,7 @@ impl Default for Histogram {
     }
 }
 
-/// The bucket of a time.
+/// Returns the bucket of a time.
 pub(super) fn bucket(ns: u64) -> usize {
     if ns < 1 << FIRST {
         return 0;
@@ -30,7 +30,8 @@ pub(super) fn bucket(ns: u64) -> usize {
     (1 + 2 * (doublings - FIRST) as usize + upper_half as usize).min(BUCKETS - 1)
 }
 
-/// The first time, in ns, that is too long for a bucket but the last.
+/// Returns the first time, in ns, that is too long for the bucket. The last bucket has no upper
+/// bound.
 fn upper_ns(bucket: usize) -> u64 {
     let doublings = FIRST + (bucket as u32).saturating_sub(1) / 2;
     if bucket == 0 {
@@ -49,13 +50,13 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_add(ns);
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(into, from)| *into += from);
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
     }
 
-    /// Takes away what it had counted earlier.
+    /// Subtracts earlier counts of this histogram.
     pub(super) fn subtract(&mut self, earlier: &Self) {
         self.buckets
             .iter_mut()
@@ -64,17 +65,17 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_sub(earlier.sum_ns);
     }
 
-    /// How many times were counted.
+    /// Returns the number of times counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// The sum of the times, in ns.
+    /// Returns the sum of the times, in ns.
     pub fn sum_ns(&self) -> u64 {
         self.sum_ns
     }
 
-    /// The mean, in ns; 0 if nothing was counted.
+    /// Returns the mean, in ns; 0 if nothing was counted.
     pub fn mean_ns(&self) -> f64 {
         match self.count() {
             0 => 0.0,
@@ -82,9 +83,8 @@ impl Histogram {
         }
     }
 
-    /// The time, in ns, that the share `q` (0 to 1) of those counted did not exceed, as far as the
-    /// buckets tell: within the one that has it, times are taken as spread evenly. 0 if nothing was
-    /// counted.
+    /// Estimates the time, in ns, that the share `q` (0 to 1) of the counted times did not exceed.
+    /// Within a bucket, times are assumed to be evenly distributed. 0 if nothing was counted.
     pub fn quantile_ns(&self, q: f64) -> f64 {
         let wanted = q.clamp(0.0, 1.0) * self.count() as f64;
         let (mut below, mut lower) = (0.0, 0.0);
@@ -99,8 +99,8 @@ impl Histogram {
         0.0
     }
 
-    /// The buckets in order: the first time, in ns, that is too long for it, and how many times it
-    /// has. The last bucket has all that are longer, too.
+    /// Returns the buckets in order: the first time, in ns, that is too long for the bucket, and
+    /// its count. The last bucket also has all longer times.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         self.buckets.iter().enumerate().map(|(at, count)| (upper_ns(at), *count))
     }

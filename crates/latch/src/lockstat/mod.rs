@@ -1,36 +1,35 @@
-//! Lockstat: who asks for which latch or lock, how often, and how long it waits. Always on.
+//! Lockstat: counts requests and waits for each latch or lock, by class and caller. Always on.
 //!
-//! Each kind of latch has a [`Class`], a static with a name. A thread counts in a block of its own,
-//! so that an acquisition that need not wait costs a load, an addition and two branches, and writes
-//! to no memory that another thread writes to. Who has to wait adds to a row of the same block: the
-//! class, the caller, a histogram of times. [`contention`] adds the blocks up, of threads that live
-//! and of those gone.
+//! Each kind of latch has a [`Class`], a static with a name. A thread counts in its own block, so
+//! that an uncontended acquisition costs a load, an addition and two branches, and writes to no
+//! memory that another thread writes to. A thread that has to wait adds to a row of the same block:
+//! the class, the caller, a histogram of times. [`contention`] adds up the blocks of live threads
+//! and the counts of finished ones.
 //!
 //! What is counted
-//! - a request: each call that may acquire, whether it had to wait or not;
+//! - a request: each call that may acquire, whether or not it had to wait;
 //! - a contended request: one that found the latch taken and waited. An attempt that gives up
-//!   instead is a request only;
-//! - the wait: from there to the acquisition, by the clock. Waiting for a condition, with the latch
-//!   let go, is no contention of the latch.
+//!   instead is only a request;
+//! - the wait: from there to the acquisition, in wall-clock time. Waiting for a condition, with the
+//!   latch released, is not contention of the latch.
 //!
 //! Invariants
-//! 1. A block's counters are written by its thread only (so a load and a store do, no
-//!    read-modify-write), and never go down.
-//! 2. A block is in the registry from its thread's first request to the thread's end, when its
-//!    counts move to those of the gone, under the registry's mutex: at any moment a count is in one
-//!    place.
-//! 3. [`reset`] writes to no block: it remembers what was counted until then, and [`contention`]
-//!    subtracts it.
-//! 4. Everything is bounded: [`CLASSES`], [`ROWS`] for a thread, [`SUMMED_ROWS`] for their sum.
-//!    What does not fit is counted in the rows [`OTHER_CLASSES`] and [`OTHER_CALLERS`].
+//! 1. Only its thread writes a block's counters (so a load and a store suffice, without a
+//!    read-modify-write), and they never decrease.
+//! 2. A block is in the registry from its thread's first request to the thread's end. Then its
+//!    counts move to those of finished threads, under the registry's mutex: at any moment a count
+//!    is in one place.
+//! 3. [`reset`] writes to no block: it saves the counts so far, and [`contention`] subtracts them.
+//! 4. Everything is bounded: [`CLASSES`], [`ROWS`] per thread, [`SUMMED_ROWS`] for their sum. What
+//!    does not fit is counted in the rows [`OTHER_CLASSES`] and [`OTHER_CALLERS`].
 //!
-//! Locking: the registry's mutex, by a thread that begins or ends to count, a class's first
-//! request, and whoever reads. Nothing is taken under it, and a request or a wait that has its
-//! place takes none.
+//! Locking: the registry's mutex. It is acquired by a thread that begins or ends to count, by a
+//! class's first request, and by readers. Its holder acquires nothing else. A request or a wait
+//! that already has its place does not acquire it.
 //!
-//! Under a model checker nothing here is seen by it: no count decides what a thread does, all
-//! accesses are the standard library's, and nothing waits. The wait of a latch is not measured
-//! there, since a failed attempt first would be one more step to explore.
+//! Model checkers do not see this module: no count affects what a thread does, all accesses are the
+//! standard library's, and nothing waits. There the wait of a latch is not measured, since an extra
+//! failed attempt would be one more step to explore.
 //!
 //! Source: the Linux kernel's lockstat (Documentation/locking/lockstat.rst), for what is counted.
 
@@ -47,35 +46,35 @@ use block::MINE;
 use clearway_sync::time::Instant;
 use std::fmt;
 use std::panic::Location;
-// Plain std, also under a model checker: nothing is communicated by it.
+// Plain std, also under a model checker: threads do not communicate through it.
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many classes have counters of their own, less one; those that come later share the last,
+/// The number of classes with counters of their own, plus one. Later classes share the last one,
 /// [`OTHER_CLASSES`].
 pub const CLASSES: usize = 128;
-/// How many pairs of class and caller a thread tells apart, less one; what comes later is counted
-/// in [`OTHER_CALLERS`].
+/// The number of pairs of class and caller that a thread distinguishes. Later pairs are counted in
+/// [`OTHER_CALLERS`].
 pub const ROWS: usize = 128;
-/// How many pairs of class and caller the sum over all threads tells apart.
+/// The number of pairs of class and caller that the sum over all threads distinguishes.
 pub const SUMMED_ROWS: usize = 4096;
 /// The row of classes for which there was no place.
 pub const OTHER_CLASSES: &str = "(other classes)";
 /// The row of waits for which there was no place, whatever their class.
 pub const OTHER_CALLERS: &str = "(other callers)";
 
-/// Not asked for yet.
+/// Not requested yet.
 const NEW: u32 = u32::MAX;
 /// Not counted.
 const OFF: u32 = u32::MAX - 1;
 
-/// A kind of latch or lock, counted together:
-/// `static FREE_LIST: Class = Class::new("buffer.free_list");`
+/// A kind of latch or lock, counted together: `static FREE_LIST: Class =
+/// Class::new("buffer.free_list");`
 ///
 /// | `slot`       | state |
 /// |--------------|-------|
-/// | `NEW`        | nobody has asked for it yet |
-/// | `OFF`        | it is known, and counting is off |
-/// | 0..`CLASSES` | it is known, and this is the place of its counters in every block |
+/// | `NEW`        | not requested yet |
+/// | `OFF`        | registered, and counting is off |
+/// | 0..`CLASSES` | registered; the position of its counters in every block |
 #[derive(Debug)]
 pub struct Class {
     name: &'static str,
@@ -83,12 +82,12 @@ pub struct Class {
 }
 
 impl Class {
-    /// A class of this name. Classes of the same name are counted as one.
+    /// Creates a class of this name. Classes of the same name are counted as one.
     pub const fn new(name: &'static str) -> Self {
         Self { name, slot: AtomicU32::new(NEW) }
     }
 
-    /// The name, as `crate.thing`.
+    /// Returns the name, as `crate.thing`.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -96,12 +95,12 @@ impl Class {
     /// Counts a request.
     #[inline]
     pub fn request(&'static self) {
-        // Relaxed, here and wherever a slot is touched: a number that says all by itself.
+        // Relaxed, here and at all other accesses of a slot: an independent number.
         let slot = self.slot.load(Ordering::Relaxed);
         if (slot as usize) < CLASSES
             && let Some(mine) = MINE.get()
         {
-            // SAFETY: a block that `MINE` names is alive until its thread, which is this one, ends
+            // SAFETY: a block that `MINE` names is alive until its thread, which is this one, drops
             // it (see `block`).
             unsafe { mine.as_ref() }.request(slot);
         } else if slot != OFF {
@@ -109,8 +108,8 @@ impl Class {
         }
     }
 
-    /// Counts a contended request that has waited `ns` nanoseconds, and who waited. The request
-    /// itself has been counted.
+    /// Counts a contended request of `caller` that has waited `ns` nanoseconds. The request itself
+    /// has already been counted.
     pub fn waited(&'static self, caller: &'static Location<'static>, ns: u64) {
         match self.place() {
             OFF => {}
@@ -121,7 +120,7 @@ impl Class {
         }
     }
 
-    /// Does what waits, and counts how long it took. The request itself has been counted.
+    /// Runs `wait`, and counts how long it took. The request itself has already been counted.
     pub fn timed<R>(
         &'static self,
         caller: &'static Location<'static>,
@@ -133,8 +132,8 @@ impl Class {
         result
     }
 
-    /// A contended request begins to wait, perhaps without a thread that waits with it. The request
-    /// itself has been counted.
+    /// Begins the wait of a contended request, perhaps without a thread that waits for it. The
+    /// request itself has already been counted.
     pub fn wait(&'static self, caller: &'static Location<'static>) -> Wait {
         Wait { class: self, caller, since: (self.place() != OFF).then(Instant::now) }
     }
@@ -156,18 +155,18 @@ impl Class {
     }
 }
 
-/// A wait that goes on: counted when it is told that it has ended, not if it is dropped.
+/// A wait in progress. It is counted when `end` is called, not if it is dropped.
 #[derive(Debug)]
 #[must_use = "a wait is counted when it ends"]
 pub struct Wait {
     class: &'static Class,
     caller: &'static Location<'static>,
-    /// None: counting was off.
+    /// `None`: counting was off.
     since: Option<Instant>,
 }
 
 impl Wait {
-    /// It is over: granted, or given up.
+    /// Ends the wait: granted, or given up.
     pub fn end(self) {
         if let Some(since) = self.since {
             self.class
@@ -179,7 +178,7 @@ impl Wait {
 /// A place in the source that has waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Caller {
-    /// The file, as the compiler was told it.
+    /// The file, as passed to the compiler.
     pub file: &'static str,
     /// The line, from 1.
     pub line: u32,
@@ -197,15 +196,15 @@ impl fmt::Display for Caller {
     }
 }
 
-/// What a class has counted, and one caller that has waited. A class that nobody has waited for has
-/// one row, without a caller.
+/// The counts of a class, and one caller that has waited. A class without waits has one row,
+/// without a caller.
 #[derive(Clone, Debug)]
 pub struct Contention {
     /// The class, [`OTHER_CLASSES`] or [`OTHER_CALLERS`].
     pub name: &'static str,
-    /// Who waited.
+    /// The caller that waited.
     pub caller: Option<Caller>,
-    /// Requests of the whole class, whoever made them.
+    /// Requests of the whole class, of all callers.
     pub requests: u64,
     /// Requests of this caller that had to wait.
     pub contended: u64,

@@ -1,4 +1,5 @@
-//! The blocks of all threads, the counts of those gone, the classes, and the sum of it all.
+//! The registry: the blocks of all threads, the counts of finished ones, the classes, and their
+//! sum.
 
 use super::block::Block;
 use super::histogram::Histogram;
@@ -7,17 +8,17 @@ use super::{
 };
 use std::collections::BTreeMap;
 use std::panic::Location;
-// Plain std, also under a model checker: no thread waits here for what another does (see the module
-// above).
+// Plain std, also under a model checker: no thread waits here for another thread's action (see the
+// module above).
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// What has been counted, of one thread or many.
+/// The counts of one or many threads.
 #[derive(Clone)]
 pub(super) struct Totals {
     pub requests: [u64; CLASSES],
     waits: BTreeMap<(u32, Option<Caller>), Histogram>,
-    /// Waits for which there was no row.
+    /// Waits without a row.
     pub others: Histogram,
 }
 
@@ -64,11 +65,11 @@ impl Totals {
 
 struct Registry {
     counting: bool,
-    /// By slot; those for which there is none share the last.
+    /// By slot; classes without a slot share the last.
     classes: Vec<&'static Class>,
     living: Vec<Arc<Block>>,
     gone: Totals,
-    /// What had been counted at the last reset.
+    /// The counts at the last reset.
     baseline: Totals,
 }
 
@@ -83,7 +84,7 @@ static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(|| {
 });
 
 fn registry() -> MutexGuard<'static, Registry> {
-    // Nothing under it leaves counts half moved but a lack of memory, which aborts.
+    // Only an allocation failure could leave counts partly moved, and that aborts.
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -102,7 +103,7 @@ impl Registry {
 /// Gives a class its slot.
 pub(super) fn enter(class: &'static Class) -> u32 {
     let mut registry = registry();
-    // Relaxed, as everywhere: see `Class::request`. Written under the mutex only.
+    // Relaxed, as everywhere: see `Class::request`. Written only under the mutex.
     let now = class.slot.load(Ordering::Relaxed);
     if now != NEW {
         return now;
@@ -124,14 +125,14 @@ pub(super) fn end(block: &Arc<Block>) {
     registry.living.retain(|living| !Arc::ptr_eq(living, block));
 }
 
-/// Has a thread that has no block any more counted.
+/// Counts for a thread that no longer has a block.
 pub(super) fn late(count: impl FnOnce(&mut Totals)) {
     count(&mut registry().gone);
 }
 
-/// What has been counted since the last [`reset`], by all threads: for each class, in the order of
-/// their first requests, a row for each caller that has waited, the longest waits first, or one
-/// without caller. At the end what found no place, if there is any.
+/// Returns the counts of all threads since the last [`reset`]. For each class, in the order of
+/// their first requests, there is a row for each caller that has waited, longest waits first, or
+/// one without a caller. Counts without a place come last, if there are any.
 pub fn contention() -> Vec<Contention> {
     let (mut totals, classes) = {
         let registry = registry();
@@ -176,7 +177,7 @@ pub fn contention() -> Vec<Contention> {
     rows
 }
 
-/// The slots that are in use, and the names of their rows.
+/// Returns the slots in use, and the names of their rows.
 fn names(classes: &[&'static Class]) -> Vec<(usize, &'static str)> {
     let first_of_its_name =
         |index: &usize| classes.iter().position(|c| c.name == classes[*index].name) == Some(*index);
@@ -191,14 +192,14 @@ fn names(classes: &[&'static Class]) -> Vec<(usize, &'static str)> {
     names
 }
 
-/// Has [`contention`] count from here.
+/// Makes [`contention`] count from here.
 pub fn reset() {
     let mut registry = registry();
     registry.baseline = registry.sum();
 }
 
-/// Turns counting on, as it is at first, or off, for the whole process. A request that is not
-/// counted still looks whether it is.
+/// Turns counting on (the default) or off, for the whole process. A request that is not counted
+/// still checks the setting.
 pub fn set_counting(on: bool) {
     let mut registry = registry();
     registry.counting = on;
@@ -208,7 +209,7 @@ pub fn set_counting(on: bool) {
     }
 }
 
-/// Whether requests are counted.
+/// Returns true if requests are counted.
 pub fn counting() -> bool {
     registry().counting
 }

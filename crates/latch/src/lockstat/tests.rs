@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Counts are the process's: tests that reset them or turn them off go one after another.
+/// Counts are global to the process: tests that reset them or turn them off run one after another.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -48,7 +48,7 @@ fn who_waits_is_counted_with_its_caller_and_its_time() {
     static CLASS: Class = Class::new("test.waits");
     let latch = Latch::new(&CLASS, 0);
     let mut rounds = 0;
-    // The waiter may be held up between its request and the latch, and find it free.
+    // The waiter may be delayed between its request and the latch, and find it free.
     let (line, rows) = loop {
         rounds += 1;
         let line = thread::scope(|scope| {
@@ -140,7 +140,7 @@ fn a_reset_counts_from_here() {
     reset();
     let row = rows("test.reset").remove(0);
     assert_eq!((row.requests, row.contended, row.caller), (0, 0, None));
-    // The thread that counted before the reset, and one that comes and goes after it.
+    // The thread that counted before the reset, and one that starts and ends after it.
     CLASS.request();
     thread::scope(|scope| scope.spawn(|| CLASS.request()).join().unwrap());
     CLASS.waited(Location::caller(), 5000);
@@ -199,14 +199,13 @@ fn a_thread_counts_to_its_very_end() {
         static SECOND: Late = const { Late };
     }
     let run = || {
-        // Destructors run in one order or the other; one of these two comes after that of the
-        // counters.
+        // Destructors run in either order; one of these two runs after that of the counters.
         FIRST.with(|_| {});
         CLASS.request();
         SECOND.with(|_| {});
     };
     thread::scope(|scope| scope.spawn(run).join().unwrap());
-    // The scope's join does not wait for destructors; a join of the thread does.
+    // The scope's join does not wait for destructors; a thread's join does.
     thread::spawn(run).join().unwrap();
     while requests("test.late") < 6 {
         thread::yield_now();
@@ -218,11 +217,11 @@ fn a_thread_counts_to_its_very_end() {
 fn what_finds_no_row_is_counted_in_the_last() {
     let _alone = alone();
     static CLASS: Class = Class::new("test.full");
-    /// To a thread's table each is a location of its own, though all are of one place.
+    /// A thread's table treats each as a separate location, though all are of one place.
     static COPIES: OnceLock<Vec<Location<'static>>> = OnceLock::new();
     reset();
     let copies = COPIES.get_or_init(|| vec![*Location::caller(); ROWS + 10]);
-    // A thread of its own, whose rows are free.
+    // A new thread, whose rows are free.
     thread::spawn(|| {
         copies.iter().for_each(|copy| CLASS.waited(copy, 64));
         let others = contention().pop().unwrap();
