@@ -1,12 +1,12 @@
-//! Latches that exist to be measured: the lab races them against the engine's latch, and no path of
-//! the server takes one.
+//! Latches that exist only to be measured: the lab compares them with the engine's latch, and the
+//! server uses none of them.
 //!
 //! [`SLock`] is PostgreSQL's, [`TicketLatch`] and [`McsLatch`] are queues, and [`ElidedLatch`] runs
 //! sections as memory transactions. Latches that only spin, by each instruction, are
-//! [`clearway_latch::SpinLatch`]. All of them are a [`clearway_latch::RawLatch`], as one of a user
-//! is.
+//! [`clearway_latch::SpinLatch`]. All of them implement [`clearway_latch::RawLatch`], which users
+//! can implement, too.
 //!
-//! The crate is apart from the lab because it needs `unsafe`, and because loom runs on it.
+//! The crate is separate from the lab because it needs `unsafe`, and because loom tests it.
 
 mod elide;
 mod mcs;

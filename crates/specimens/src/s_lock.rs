@@ -1,11 +1,11 @@
-//! PostgreSQL's `s_lock`: spins a number of times that adapts, then sleeps, longer and longer.
+//! PostgreSQL's `s_lock`: spins an adaptive number of times, then sleeps, longer and longer.
 //!
 //! The word and its states are those of [`SpinLatch`]; only the waiting differs.
 //!
-//! The number of spins before a sleep lies between 10 and 1000, starts at 100, grows by 100
-//! whenever a latch was had without sleeping and shrinks by 1 whenever it was not; PostgreSQL keeps
-//! it for each process, we for each thread. Sleeps begin at 1 ms, grow by a random factor between 1
-//! and 2, and start over beyond 1 s. Here for comparison: the engine does not sleep blindly.
+//! The number of spins before a sleep lies between 10 and 1000 and starts at 100. It grows by 100
+//! whenever a latch was acquired without sleeping, and shrinks by 1 otherwise. PostgreSQL keeps it
+//! per process, this code per thread. Sleeps begin at 1 ms, grow by a random factor between 1 and
+//! 2, and start over beyond 1 s. This is for comparison: the engine does not sleep blindly.
 //!
 //! Source: PostgreSQL 17, `src/backend/storage/lmgr/s_lock.c`.
 
@@ -29,7 +29,7 @@ thread_local! {
 #[derive(Debug)]
 pub struct SLock<A>(SpinLatch<A>);
 
-/// As on x86-64: `TAS_SPIN` looks before it swaps.
+/// As on x86-64: `TAS_SPIN` reads before it swaps.
 pub type SLockTas = SLock<Tested<Swap>>;
 /// As on aarch64 after Greenplum's change.
 pub type SLockCas = SLock<Compare>;
@@ -73,7 +73,7 @@ fn next_delay(last: u64) -> u64 {
     if last == 0 {
         return MIN_DELAY_US;
     }
-    // A linear congruential generator; its seed is the place of the thread's own cell.
+    // A linear congruential generator; its seed is the address of the thread's own cell.
     let state = RANDOM.get();
     let state =
         if state == 0 { RANDOM.with(|cell| (&raw const *cell).addr() as u64) } else { state };
@@ -86,7 +86,7 @@ fn next_delay(last: u64) -> u64 {
 
 #[cfg(not(any(loom, shuttle)))]
 fn sleep_us(us: u64) {
-    // Nobody unparks it for this; whoever does all the same only shortens the delay.
+    // No thread unparks it for this; an unrelated unpark only shortens the delay.
     std::thread::park_timeout(std::time::Duration::from_micros(us));
 }
 #[cfg(any(loom, shuttle))]
@@ -119,7 +119,7 @@ unsafe impl<A: InSLock> RawLatch for SLock<A> {
 
     #[inline]
     unsafe fn unlock(&self) {
-        // SAFETY: the caller holds the latch, as this function asks.
+        // SAFETY: the caller holds the latch, as this function requires.
         unsafe { self.0.unlock() }
     }
 }

@@ -5,9 +5,9 @@
 //! | n      | n         | free |
 //! | n + w  | n         | held by ticket n, with w - 1 waiting |
 //!
-//! Whoever comes takes a number by one fetch-add and waits until it is called: nobody is passed
-//! over. The price is that the next in line may not be running: with more threads than cores every
-//! hand-over may take a time slice.
+//! A thread takes a number by one fetch-add and waits until it is called: no thread is overtaken.
+//! The cost is that the next in line may not be running: with more threads than cores every
+//! handover may take a time slice.
 //!
 //! Both numbers wrap; there are never 2^32 waiting threads. Source: Mellor-Crummey and Scott, TOCS
 //! 1991, section 2.2.
@@ -37,7 +37,7 @@ unsafe impl RawLatch for TicketLatch {
 
     #[inline]
     fn lock(&self) {
-        // Relaxed: only the number counts; the order comes from `serving`.
+        // Relaxed: only the number counts; `serving` provides the order.
         let mine = self.next.fetch_add(1, Ordering::Relaxed);
         while self.serving.load(Ordering::Acquire) != mine {
             hint::spin_loop();
@@ -47,8 +47,9 @@ unsafe impl RawLatch for TicketLatch {
     #[inline]
     fn try_lock(&self) -> bool {
         let serving = self.serving.load(Ordering::Acquire);
-        // Acquire above: whoever sees this number called sees what its caller left. The exchange
-        // then proves that nobody has drawn it.
+        // Acquire above: pairs with the Release in `unlock`, so a thread that sees this number
+        // called sees the previous holder's changes. The exchange then proves that no other thread
+        // has drawn it.
         self.next
             .compare_exchange(
                 serving,

@@ -1,11 +1,11 @@
-//! Every latch under more threads than cores: nothing is lost, nobody waits for ever.
+//! Every latch under more threads than cores: no change is lost, and no thread waits forever.
 #![cfg(not(any(loom, shuttle)))]
 
 use clearway_latch::conformance::{excludes_a_crowd, excludes_its_holder};
 use clearway_specimens::{ElidedLatch, McsLatch, SLockCas, SLockTas, TicketLatch};
 
 const THREADS: u64 = if cfg!(miri) { 3 } else { 8 };
-/// Where every hand-over may take a time slice, fewer of them.
+/// Fewer iterations where every handover may take a time slice.
 const IN_LINE: u64 = if cfg!(miri) { 5 } else { 40 };
 const FREE_FOR_ALL: u64 = if cfg!(miri) { 20 } else { 20_000 };
 

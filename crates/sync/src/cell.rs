@@ -10,18 +10,18 @@ pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 #[cfg(not(loom))]
 impl<T> UnsafeCell<T> {
-    /// A cell with this value.
+    /// Creates a cell with this value.
     pub const fn new(value: T) -> Self {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Shows `f` the value's address; what may be done with it is the caller's to prove.
+    /// Passes the value's address to `f`; the caller must prove that its access is sound.
     #[inline(always)]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }

@@ -1,8 +1,8 @@
-//! A condition variable over a checker's, with what the checkers leave out: waiting for a
-//! condition, and time-outs.
+//! A condition variable over a checker's, with what the checkers omit: waiting for a condition, and
+//! time-outs.
 //!
 //! Under shuttle a time-out is a moment of the virtual time (see [`crate::virtual_time`]); under
-//! loom it never comes.
+//! loom it never expires.
 
 use crate::{LockResult, MutexGuard, PoisonError};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ type Checked = loom::sync::Condvar;
 #[cfg(shuttle)]
 type Checked = shuttle::sync::Condvar;
 
-/// As [`std::sync::Condvar`].
+/// Like [`std::sync::Condvar`].
 #[derive(Debug)]
 pub struct Condvar {
     checked: Arc<Checked>,
 }
 
-/// As [`std::sync::WaitTimeoutResult`].
+/// Like [`std::sync::WaitTimeoutResult`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether the time was over.
+    /// Returns true if the time-out has expired.
     pub fn timed_out(&self) -> bool {
         self.0
     }
@@ -37,22 +37,22 @@ impl Default for Condvar {
 }
 
 impl Condvar {
-    /// A condition variable that nobody waits for.
+    /// Creates a condition variable without waiters.
     pub fn new() -> Self {
         Self { checked: Arc::new(Checked::new()) }
     }
 
-    /// Wakes one of those who wait.
+    /// Wakes one of the waiters.
     pub fn notify_one(&self) {
         self.checked.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.checked.notify_all();
     }
 
-    /// Waits to be woken; may return without.
+    /// Waits to be woken; may return spuriously.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         self.checked.wait(guard)
     }
@@ -69,7 +69,7 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// Waits to be woken, for at most so long; may return without.
+    /// Waits to be woken, for at most the time-out; may return spuriously.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -91,7 +91,7 @@ impl Condvar {
         }
     }
 
-    /// Waits until the condition no longer holds, for at most so long.
+    /// Waits until the condition no longer holds, for at most the time-out.
     pub fn wait_timeout_while<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,

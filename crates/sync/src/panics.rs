@@ -1,15 +1,14 @@
-//! What a panic that was caught has said: the reason that a node fails with.
+//! The message of a caught panic: the reason that a node fails with.
 //!
-//! A thread of the engine that panics leaves what it was changing half changed. So every thread
-//! catches its own panics and has the node fail: nothing is written or acknowledged any more, and
-//! the process ends.
+//! A thread of the engine that panics leaves its change incomplete. So every thread catches its own
+//! panics and makes the node fail: nothing more is written or acknowledged, and the process ends.
 
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Why something was not done: a thread panicked. Inside of an [`std::io::Error`] it tells a panic
-/// from a failing disk.
+/// Why something was not done: a thread panicked. Inside an [`std::io::Error`], it distinguishes a
+/// panic from a failing disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked(pub String);
 
@@ -20,7 +19,7 @@ impl fmt::Display for Panicked {
 }
 impl std::error::Error for Panicked {}
 
-/// The message of a caught panic.
+/// Returns the message of a caught panic.
 pub fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -29,8 +28,8 @@ pub fn message(panic: &(dyn Any + Send)) -> String {
 
 /// Runs `work`; an error has the message of its panic.
 ///
-/// Unwind safe only if the caller fails the node then, so that nobody relies on what `work` has
-/// left half done.
+/// This is unwind safe only if the caller then fails the node, so that no thread relies on the
+/// partial results of `work`.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| message(&*panic))
 }

@@ -1,11 +1,11 @@
-//! Time that passes only when it is told to: for executions under shuttle, which has none.
+//! Time that passes only on request: for executions under shuttle, which has no time.
 //!
-//! One clock for each thread of the operating system, since an execution stays in one: executions
-//! side by side do not share it. The simulation starts it anew ([`reset`]) and moves it
-//! ([`advance`], [`advance_to_next`]); whoever waits with a time-out is woken when the clock has
-//! come to its end.
+//! Each thread of the operating system has one clock. An execution stays in one such thread, so
+//! concurrent executions do not share a clock. The simulation resets the clock ([`reset`]) and
+//! advances it ([`advance`], [`advance_to_next`]). A waiter with a time-out is woken when the clock
+//! has reached it.
 //!
-//! Nothing here is a scheduling point but the waking, which happens when nothing of this module is
+//! The only scheduling point here is the wake-up, which happens when nothing of this module is
 //! borrowed.
 
 use shuttle::sync::Condvar;
@@ -28,18 +28,18 @@ struct Clock {
 pub struct Instant(Duration);
 
 impl Instant {
-    /// This moment.
+    /// Returns the current moment.
     pub fn now() -> Self {
         Self(now())
     }
 
-    /// How long it is ago.
+    /// Returns how long ago it is.
     pub fn elapsed(&self) -> Duration {
         now().saturating_sub(self.0)
     }
 }
 
-/// A time-out that somebody waits for.
+/// A time-out that a thread waits for.
 pub(crate) struct Alarm(Duration);
 
 impl Alarm {
@@ -48,17 +48,17 @@ impl Alarm {
     }
 }
 
-/// Since the execution began.
+/// Returns the time since the execution began.
 pub fn now() -> Duration {
     CLOCK.with_borrow(|clock| clock.now)
 }
 
-/// The beginning of an execution: time zero, and nobody waits.
+/// Begins an execution: time zero, and no waiters.
 pub fn reset() {
     CLOCK.with_borrow_mut(|clock| *clock = Clock::default());
 }
 
-/// Lets so much time pass, and wakes those whose time-outs are over.
+/// Advances the time, and wakes the waiters whose time-outs have expired.
 pub fn advance(by: Duration) {
     let due = CLOCK.with_borrow_mut(|clock| {
         clock.now += by;
@@ -70,12 +70,12 @@ pub fn advance(by: Duration) {
             .map(|(_, waiter)| waiter)
             .collect::<Vec<_>>()
     });
-    // A waiter that did not wait for this alarm any more is woken for nothing, as a condition
-    // variable may.
+    // A waiter that no longer waits for this alarm is woken spuriously, as a condition variable
+    // permits.
     due.iter().filter_map(Weak::upgrade).for_each(|waiter| waiter.notify_all());
 }
 
-/// Lets time pass up to the next time-out; false if nobody waits for one.
+/// Advances the time to the next time-out. Returns false if there is none.
 pub fn advance_to_next() -> bool {
     let next = CLOCK.with_borrow(|clock| {
         clock.alarms.iter().filter(|(_, waiter)| waiter.strong_count() > 0).map(|(at, _)| *at).min()
@@ -89,7 +89,7 @@ pub fn advance_to_next() -> bool {
     }
 }
 
-/// Waits until so much time has passed.
+/// Waits until this much time has passed.
 pub fn sleep(how_long: Duration) {
     let ends = now() + how_long;
     let (mutex, condvar) = (crate::Mutex::new(()), crate::Condvar::new());

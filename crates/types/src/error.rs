@@ -1,4 +1,5 @@
-//! Errors that reach a client: a SQLSTATE, a message, and what helps to mend it.
+//! Errors that reach a client: a SQLSTATE, a message, and detail and hint that help to fix the
+//! cause.
 
 use std::fmt;
 
@@ -137,7 +138,7 @@ states! {
     IO = b"58030";
     /// duplicate_file
     DUPLICATE_FILE = b"58P02";
-    /// internal_error: a defect of ours
+    /// internal_error: a bug in the server
     INTERNAL = b"XX000";
     /// data_corrupted
     DATA_CORRUPTED = b"XX001";
@@ -175,7 +176,7 @@ struct Inner {
     object: Object,
 }
 
-/// The object that an error is about, by the names of PostgreSQL's fields; empty names are not
+/// The object that an error concerns, by the names of PostgreSQL's fields; empty names are not
 /// sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object {
@@ -187,11 +188,11 @@ pub struct Object {
     pub constraint: String,
 }
 
-/// The result of whatever a client may have got wrong.
+/// The result of an operation that can fail because of client input.
 pub type SqlResult<T> = Result<T, SqlError>;
 
 impl SqlError {
-    /// An error with its code and its message (PostgreSQL's wording where it has one).
+    /// Creates an error with its code and its message (PostgreSQL's wording where it has one).
     pub fn new(state: SqlState, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             state,
@@ -203,74 +204,74 @@ impl SqlError {
             object: Object::default(),
         }))
     }
-    /// 0A000, naming the construct: "{construct} is not supported".
+    /// Creates error 0A000, naming the construct: "{construct} is not supported".
     pub fn unsupported(construct: impl fmt::Display) -> Self {
         Self::new(SqlState::FEATURE_NOT_SUPPORTED, format!("{construct} is not supported"))
     }
-    /// A defect of ours, XX000.
+    /// Creates error XX000 for a bug in the server.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(SqlState::INTERNAL, message)
     }
-    /// With a detail line.
+    /// Adds a detail.
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.0.detail = Some(detail.into());
         self
     }
-    /// With a hint: what the user may do.
+    /// Adds a hint: what the user may do.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }
-    /// With where it happened, beside the query: a line of a COPY's data.
+    /// Adds a context besides the query: a line of a COPY's data.
     pub fn context(mut self, context: impl Into<String>) -> Self {
         self.0.context = Some(context.into());
         self
     }
-    /// With the place in the query: characters from its start, counted from 1.
+    /// Adds the position in the query: characters from its start, counted from 1.
     pub fn at(mut self, position: u32) -> Self {
         self.0.position = Some(position);
         self
     }
-    /// About this table.
+    /// Names the table that the error concerns.
     pub fn table(mut self, table: &str) -> Self {
         table.clone_into(&mut self.0.object.table);
         self
     }
-    /// About this column of the table that [`SqlError::table`] names.
+    /// Names the column of the table that [`SqlError::table`] names.
     pub fn column(mut self, column: &str) -> Self {
         column.clone_into(&mut self.0.object.column);
         self
     }
-    /// About this constraint of the table that [`SqlError::table`] names.
+    /// Names the constraint of the table that [`SqlError::table`] names.
     pub fn constraint(mut self, constraint: &str) -> Self {
         constraint.clone_into(&mut self.0.object.constraint);
         self
     }
-    /// The SQLSTATE.
+    /// Returns the SQLSTATE.
     pub fn state(&self) -> SqlState {
         self.0.state
     }
-    /// The primary message.
+    /// Returns the primary message.
     pub fn message(&self) -> &str {
         &self.0.message
     }
-    /// The detail, if any.
+    /// Returns the detail, if any.
     pub fn get_detail(&self) -> Option<&str> {
         self.0.detail.as_deref()
     }
-    /// The hint, if any.
+    /// Returns the hint, if any.
     pub fn get_hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
-    /// Where it happened, if known.
+    /// Returns the context, if known.
     pub fn get_context(&self) -> Option<&str> {
         self.0.context.as_deref()
     }
-    /// What it is about.
+    /// Returns the object that the error concerns.
     pub fn object(&self) -> &Object {
         &self.0.object
     }
-    /// The place in the query, if known: characters, from 1.
+    /// Returns the position in the query, if known: characters, from 1.
     pub fn position(&self) -> Option<u32> {
         self.0.position
     }

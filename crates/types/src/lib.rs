@@ -1,4 +1,4 @@
-//! Identifiers, SQL values and errors, and their encodings: what every other crate may name.
+//! Identifiers, SQL values and errors, and their encodings: the vocabulary of all other crates.
 //!
 //! Nothing here knows a page, a log record or a wire message. The encodings that reach the disk
 //! ([`row`], [`key`], [`hash`]) are specified in `docs/format.md`; changing one changes the format

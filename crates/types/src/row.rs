@@ -22,7 +22,7 @@ use rust_decimal::Decimal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRow;
 
-/// Spare capacity that a row starts with: a short row then grows its buffer at most once.
+/// Initial spare capacity of a row: a short row then grows its buffer at most once.
 const SHORT_ROW: usize = 64;
 
 /// Appends one row's encoding to a buffer.
@@ -66,7 +66,7 @@ impl<'a> RowBuilder<'a> {
             DatumRef::Numeric(v) => self.fixed(10, &v.serialize()),
         }
     }
-    /// Appends a column as it is in another row: [`RowView::column`].
+    /// Appends a column in its encoded form from another row: [`RowView::column`].
     pub fn push_encoded(&mut self, column: &[u8]) {
         self.count += 1;
         self.out.extend_from_slice(column);
@@ -95,7 +95,7 @@ pub fn encode(values: &[Datum], out: &mut Vec<u8>) {
 pub struct RowView<'a>(&'a [u8]);
 
 impl<'a> RowView<'a> {
-    /// Wraps the bytes of a row; they are checked as they are read.
+    /// Wraps the bytes of a row; they are verified when they are read.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -103,21 +103,19 @@ impl<'a> RowView<'a> {
     pub fn bytes(self) -> &'a [u8] {
         self.0
     }
-    /// How many columns the row has.
+    /// Returns the number of columns.
     pub fn len(self) -> usize {
         if self.0.len() < 2 { 0 } else { usize::from(u16::from_le_bytes([self.0[0], self.0[1]])) }
     }
-    /// Whether the row has no columns.
+    /// Returns true if the row has no columns.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
-    /// The value of column `i`; `Err` if the bytes are damaged, NULL if the row is shorter than
-    /// that.
+    /// Returns the value of column `i`: `Err` if the bytes are damaged, NULL if the row is shorter.
     pub fn get(self, i: usize) -> Result<DatumRef<'a>, BadRow> {
         self.iter().nth(i).unwrap_or(Ok(DatumRef::Null))
     }
-    /// The bytes of column `i`, whose text is not looked at; NULL's if the row is shorter than
-    /// that.
+    /// Returns the bytes of column `i`, without validating its text; NULL's if the row is shorter.
     ///
     /// # Errors
     /// The bytes are damaged.
@@ -183,7 +181,7 @@ impl<'a> RowIter<'a> {
         self.rest = self.rest.get(len..).ok_or(BadRow)?;
         Ok(&column[..column.len() - self.rest.len()])
     }
-    /// Goes on behind the next `n` columns; false if there are fewer.
+    /// Skips the next `n` columns. Returns false if there are fewer.
     fn skip_columns(&mut self, n: usize) -> Result<bool, BadRow> {
         for _ in 0..n {
             if self.left == 0 {
@@ -224,7 +222,7 @@ impl<'a> Iterator for RowIter<'a> {
         }
         Some(value)
     }
-    /// Does not look at the text of the columns before it.
+    /// Does not validate the text of the columns before it.
     fn nth(&mut self, n: usize) -> Option<Self::Item> {
         match self.skip_columns(n) {
             Ok(there) => there.then(|| self.next())?,
@@ -236,7 +234,7 @@ impl<'a> Iterator for RowIter<'a> {
     }
 }
 
-/// Rows end to end in one buffer: what a fragment returns. No allocation a row.
+/// Rows end to end in one buffer, as a fragment returns them. No allocation per row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowBatch {
     bytes: Vec<u8>,
@@ -248,19 +246,19 @@ impl RowBatch {
     pub fn new() -> Self {
         Self::default()
     }
-    /// How many rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
-    /// Whether there are no rows.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
-    /// Bytes that the rows take.
+    /// Returns the size of the rows in bytes.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
-    /// Bytes of memory that the batch takes, without room for more rows.
+    /// Returns the memory that the batch uses in bytes, without spare capacity.
     pub fn memory(&self) -> usize {
         self.bytes.len() + self.ends.len() * size_of::<usize>()
     }
@@ -271,7 +269,7 @@ impl RowBatch {
         row.finish();
         self.ends.push(self.bytes.len());
     }
-    /// As [`RowBatch::push_with`], but nothing is appended if `build` fails.
+    /// Like [`RowBatch::push_with`], but appends nothing if `build` fails.
     pub fn try_push_with<E>(
         &mut self,
         build: impl FnOnce(&mut RowBuilder<'_>) -> Result<(), E>,
