@@ -338,6 +338,7 @@ impl PageIo for Files {
         if self.has_space(id, last) {
             return Ok(());
         }
+        // Acquire: pairs with the Release store after an allocation.
         let have = named.allocated.load(Ordering::Acquire);
         let need = id.no().saturating_add(1);
         // `kept` of the larger page count is the same as before the addition, or one more.

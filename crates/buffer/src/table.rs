@@ -52,12 +52,14 @@ pub(crate) struct Loading<W> {
 /// Returns the frame that probably holds the page, from behind the first in its chain.
 #[inline(never)]
 fn find_behind<'a>(first: &Frame, frames: &'a [Frame], id: PageId) -> Option<(FrameId, &'a Frame)> {
+    // Acquire, here and below: pairs with the Release stores of `link` and `unlink`.
     let mut at = first.next.load(Ordering::Acquire);
     for _ in 1..CHAIN_LIMIT {
         let frame = frames.get(at as usize)?;
         if frame.holds(id) {
             return Some((FrameId(at), frame));
         }
+        // Acquire: pairs as above.
         at = frame.next.load(Ordering::Acquire);
     }
     None
@@ -155,12 +157,12 @@ impl<W> PageTable<W> {
     ) {
         let mut link = &self.buckets[self.bucket(id)];
         loop {
-            // Relaxed loads: changed only under the latch. Release store: pairs with the Acquire in
-            // `find`.
+            // Relaxed loads: changed only under the latch.
             let at = link.load(Ordering::Relaxed);
             assert!(at != END, "the frame of {id} is not in its chain");
             let next = &frames[at as usize].next;
             if at == frame.0 {
+                // Release: pairs with the Acquire in `find`.
                 link.store(next.load(Ordering::Relaxed), Ordering::Release);
                 return;
             }

@@ -124,6 +124,7 @@ fn measure<A: Acquisition>(slice: Duration) -> (f64, f64) {
         while !A::try_acquire(&word) {
             A::pause(&word);
         }
+        // Release: pairs with the Acquire in `try_acquire`.
         word.store(FREE, Ordering::Release);
     };
     let alone_ns = alone(slice, take);

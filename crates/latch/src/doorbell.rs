@@ -34,6 +34,7 @@ impl<W: Wake> Doorbell<W> {
     /// [`Doorbell::prepare_park`]; nothing weaker suffices. Without them a thread could stay parked
     /// until the next event although data is waiting.
     pub fn ring(&self) {
+        // SeqCst: pairs with the fence in `prepare_park`.
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence above.
         if self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::Relaxed) {

@@ -278,7 +278,8 @@ impl ParkLatch {
         loop {
             let grants = state & STARVING != 0;
             let to = if grants { state | GRANTED } else { 0 };
-            // Release: pairs with the Acquire in `exchange`; the next holder sees what this one did.
+            // Release: pairs with the Acquire in `exchange`; the next holder sees this one's
+            // changes.
             match self.state.word.compare_exchange_weak(
                 state,
                 to,
@@ -349,6 +350,7 @@ unsafe impl RawLatch for ParkLatch {
 
     #[inline]
     unsafe fn unlock(&self) {
+        // Release: pairs with the Acquire of the next holder.
         if self.state.word.compare_exchange(HELD, 0, Ordering::Release, Ordering::Relaxed).is_err()
         {
             self.unlock_slowly();

@@ -55,6 +55,7 @@ unsafe impl<A: Acquisition> RawLatch for SpinLatch<A> {
 
     #[inline]
     unsafe fn unlock(&self) {
+        // Release: pairs with the Acquire in `try_acquire`.
         self.word.store(FREE, Ordering::Release);
     }
 }

@@ -127,6 +127,7 @@ unsafe impl<H: Transactions> RawLatch for ElidedLatch<H> {
         if self.word.load(Ordering::Relaxed) == FREE {
             H::end();
         } else {
+            // Release: pairs with the Acquire in `try_acquire`.
             self.word.store(FREE, Ordering::Release);
         }
     }

@@ -78,8 +78,8 @@ impl McsLatch {
                 }
                 continue;
             }
-            // AcqRel: the Release half shows our node to whoever links behind it, the Acquire half
-            // shows us the node before.
+            // AcqRel: pairs with itself. The Release half shows our node to the thread that links
+            // behind it; the Acquire half shows us the node before ours.
             match self.tail.compare_exchange_weak(last, mine, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => last = now,
@@ -87,17 +87,22 @@ impl McsLatch {
         }
         // SAFETY: `last` was the tail when we took its place. If it is a waiter's node, its owner
         // sees that it is no longer the tail and stays until its link is set, which is what we do.
+        //
+        // Release: pairs with the Acquire loads of `next`.
         unsafe { self.link(last) }.store(mine, Ordering::Release);
+        // Acquire: pairs with the Release store of `waiting` in `unlock`.
         while node.waiting.load(Ordering::Acquire) {
             hint::spin_loop();
         }
         // We hold the latch. Our node leaves the queue: its place is taken by the latch's own.
+        // Acquire: pairs with the Release store of the link by the next waiter.
         let mut next = node.next.load(Ordering::Acquire);
         if next == 0 {
-            // Relaxed: read after our own unlock's Release, or by whoever links himself here.
+            // Relaxed: read after our own unlock's Release, or by the thread that links itself
+            // here.
             self.next.store(0, Ordering::Relaxed);
-            // Release: whoever enters behind the latch's place sees `next` cleared before he sets
-            // it.
+            // AcqRel: pairs with the exchange of the next thread to queue, which sees `next`
+            // cleared before it sets it.
             if self
                 .tail
                 .compare_exchange(mine, self.me(), Ordering::AcqRel, Ordering::Relaxed)
@@ -105,7 +110,7 @@ impl McsLatch {
             {
                 return;
             }
-            // Somebody has entered behind our node and is about to link himself.
+            // A thread has queued behind our node and is about to link itself; pairs as above.
             loop {
                 next = node.next.load(Ordering::Acquire);
                 if next != 0 {
@@ -139,13 +144,15 @@ unsafe impl RawLatch for McsLatch {
 
     #[inline]
     fn try_lock(&self) -> bool {
+        // Acquire: pairs with the Release of the unlock that freed it.
         self.tail.compare_exchange(0, self.me(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     unsafe fn unlock(&self) {
+        // Acquire: pairs with the Release store of the link by the next waiter.
         let mut next = self.next.load(Ordering::Acquire);
         if next == 0 {
-            // Release: the next holder sees what this one did.
+            // Release: pairs with the Acquire of the next holder.
             if self
                 .tail
                 .compare_exchange(self.me(), 0, Ordering::Release, Ordering::Relaxed)
@@ -153,6 +160,7 @@ unsafe impl RawLatch for McsLatch {
             {
                 return;
             }
+            // A thread has queued and is about to link itself; pairs as above.
             loop {
                 next = self.next.load(Ordering::Acquire);
                 if next != 0 {
@@ -164,7 +172,7 @@ unsafe impl RawLatch for McsLatch {
         // Relaxed: we still hold the latch; the next holder is shown it by the Release below.
         self.next.store(0, Ordering::Relaxed);
         // SAFETY: `next` is the first waiter's node, which stays until `waiting` is false; it is
-        // not touched after that.
+        // not touched after that. Release: pairs with the Acquire load of `waiting` in `lock`.
         unsafe { &(*std::ptr::with_exposed_provenance::<Node>(next)).waiting }
             .store(false, Ordering::Release);
     }

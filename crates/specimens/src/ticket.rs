@@ -39,6 +39,7 @@ unsafe impl RawLatch for TicketLatch {
     fn lock(&self) {
         // Relaxed: only the number counts; `serving` provides the order.
         let mine = self.next.fetch_add(1, Ordering::Relaxed);
+        // Acquire: pairs with the Release in `unlock`.
         while self.serving.load(Ordering::Acquire) != mine {
             hint::spin_loop();
         }
@@ -64,6 +65,7 @@ unsafe impl RawLatch for TicketLatch {
     unsafe fn unlock(&self) {
         // Relaxed: only the holder writes it.
         let mine = self.serving.load(Ordering::Relaxed);
+        // Release: pairs with the Acquire in `lock` and `try_lock`.
         self.serving.store(mine.wrapping_add(1), Ordering::Release);
     }
 }

@@ -33,13 +33,15 @@ impl Frame {
 
     /// Pins the page, if the frame holds it.
     fn pin_to_wait(&self, id: PageId) -> bool {
-        // Acquire: as in `try_latch`, like the check of the page between two states of the word.
         let mut word = self.word.load(Ordering::Acquire);
         while word & FREE == 0 && self.holds(id) {
             assert!(word & PINS < PINS, "too many threads wait for {id}");
+            // Acquire, here and above: pairs with the Releases of the word, as in `try_latch`, like
+            // the check of the page between two states of the word.
             match self.word.compare_exchange_weak(
                 word,
                 word + PIN,
+                // Pairs as said above, on failure too.
                 Ordering::Acquire,
                 Ordering::Acquire,
             ) {
@@ -63,12 +65,12 @@ impl Frame {
             if busy && (!announce || to == word) {
                 return None;
             }
-            // Acquire: as in `try_latch`.
+            // Acquire: pairs with the Releases of the word, as in `try_latch`.
             match self.word.compare_exchange_weak(word, to, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) if busy => return None,
                 Ok(_) => {
                     if mode == Mode::Exclusive {
-                        // As in `try_latch`.
+                        // Pairs as in `try_latch`.
                         fence(Ordering::Release);
                     }
                     return Some(TryLatch::Yes);

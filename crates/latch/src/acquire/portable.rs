@@ -14,6 +14,7 @@ unsafe impl Acquisition for Swap {
 
     #[inline]
     fn try_acquire(word: &AtomicU32) -> bool {
+        // Acquire: pairs with the Release store of `FREE` by the holder.
         word.swap(HELD, Ordering::Acquire) == FREE
     }
 }
@@ -32,7 +33,7 @@ unsafe impl Acquisition for Compare {
 
     #[inline]
     fn try_acquire(word: &AtomicU32) -> bool {
-        // Relaxed on failure: nothing was acquired.
+        // Acquire: pairs with the holder's Release. Relaxed on failure: nothing was acquired.
         word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }
