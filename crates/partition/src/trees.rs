@@ -5,7 +5,7 @@ use clearway_storage::{
     Addends, Blocked, EachImage, Incremented, Inserted, Replaced, TxnLog, TxnMode,
 };
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 
 pub use clearway_storage::Visit;
 

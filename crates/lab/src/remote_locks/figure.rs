@@ -243,7 +243,7 @@ fn windows(grid: &Grid<YcsbOutcome>, bar: &OverTcp) -> Table {
     let rows = rows.iter().filter_map(|(name, rates)| Some(row(name, (*rates).clone()?, 1)));
     let mut columns = vec![Column::ours("window", "ms")];
     columns.extend((0..WINDOWS).map(|window| {
-        let start = FIRST_NS / 1_000_000 << window;
+        let start = (FIRST_NS / 1_000_000) << window;
         let end = 2 * start;
         Column::ours(&format!("{start} to {end}"), "thousand/s")
     }));
