@@ -23,7 +23,7 @@ pub struct Characteristics {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunOptions {
     /// The statement is one of several in an implicit transaction: do not commit after it;
-    /// [`Client::end_implicit`] will.
+    /// [`crate::Client::end_implicit`] will.
     pub implicit_block: bool,
     /// Characteristics of the transaction that it begins, if any: the session's defaults.
     pub characteristics: Characteristics,

@@ -14,7 +14,7 @@
 //! ICDE 2000.
 //!
 //! ```
-//! use clearway_history::{Anomaly, CheckOptions, History, Op, Outcome, Txn};
+//! use clearway_history::{Anomaly, CheckerOptions, History, Op, TxnOutcome, Txn};
 //!
 //! let mut history = History::new();
 //! let (x, y) = (history.key("x"), history.key("y"));
@@ -24,11 +24,11 @@
 //!         session,
 //!         start: 10,
 //!         end: Some(20),
-//!         outcome: Outcome::Committed,
+//!         outcome: TxnOutcome::Committed,
 //!         ops: vec![Op::Read { key: read, value: None }, Op::Write { key: write, value: 1 }],
 //!     })?;
 //! }
-//! let report = history.check(&CheckOptions::default());
+//! let report = history.check(&CheckerOptions::default());
 //! assert_eq!(report.anomalies().collect::<Vec<_>>(), [Anomaly::G2]);
 //! println!("{report}");
 //! # Ok::<(), clearway_history::HistoryError>(())

@@ -156,7 +156,7 @@ pub struct Counts {
 pub struct HistoryReport {
     /// The size of the checked history.
     pub counts: Counts,
-    /// Evidence: at most [`crate::CheckOptions::examples`] for each anomaly and order.
+    /// Evidence: at most [`crate::CheckerOptions::examples`] for each anomaly and order.
     pub findings: Vec<HistoryFinding>,
     /// The number of findings for each anomaly and order. For cycles: the number of strongly
     /// connected components of the graph that have one.

@@ -18,7 +18,7 @@
 //! use clearway_fabric::sim::{Network, SimConfig};
 //! use clearway_fabric::{Fabric, Region, WorkerAddr};
 //! use clearway_remote::{
-//!     Buckets, Event, LogLayout, Mode, Owner, RowClient, RowId, RowWorker, Table, WorkerLimits,
+//!     Buckets, WorkerEvent, LogLayout, Mode, Owner, RowClient, RowId, RowWorker, Table, WorkerLimits,
 //! };
 //!
 //! let network = Network::new(1, SimConfig::default());
@@ -36,10 +36,10 @@
 //! let txn = worker.begin().expect("none is running");
 //! worker.get(txn, row, true)?;
 //! let mut events = Vec::new();
-//! while !events.contains(&Event::Committed(txn)) {
+//! while !events.contains(&WorkerEvent::Committed(txn)) {
 //!     network.advance();
 //!     worker.poll(&mut events)?;
-//!     if events.first() == Some(&Event::Locked(txn, row)) {
+//!     if events.first() == Some(&WorkerEvent::Locked(txn, row)) {
 //!         events.clear();
 //!         worker.set(txn, row, &[3, 4]);
 //!         worker.commit(txn)?;
