@@ -18,7 +18,8 @@
 //! use clearway_fabric::sim::{Network, SimConfig};
 //! use clearway_fabric::{Fabric, Region, WorkerAddr};
 //! use clearway_remote::{
-//!     Buckets, WorkerEvent, LogLayout, Mode, Owner, RowClient, RowId, RowWorker, Table, WorkerLimits,
+//!     Buckets, LogLayout, Mode, Owner, RowClient, RowId, RowWorker, Table, WorkerEvent,
+//!     WorkerLimits,
 //! };
 //!
 //! let network = Network::new(1, SimConfig::default());
