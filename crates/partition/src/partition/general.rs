@@ -172,7 +172,8 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             let at = paused.ok_or_else(|| SqlError::internal("the statement has not paused"))?;
             let paused = txn.paused.swap_remove(at);
             let as_of = paused.as_of.filter(|_| !canary::on(Bug::CurrentFetch));
-            Some(Job::Statement(Statement { as_of, ..paused }))
+            // If it fails now, what its transaction has done since it paused stays.
+            Some(Job::Statement(Statement { as_of, mark, ..paused }))
         }
         Body::Savepoint(id) => {
             txn.savepoints.push(Savepoint {

@@ -283,6 +283,23 @@ fn fetch(c: &mut Raw, which: &str) -> (i64, usize) {
     (rows.iter().map(n).sum(), rows.len())
 }
 
+/// A FETCH that fails undoes nothing that its transaction has done since DECLARE.
+#[test]
+fn failed_fetch_keeps_changes_before_the_savepoint() {
+    let (server, mut c) = fixture("stream-failed-fetch");
+    c.query(&format!(
+        "begin; declare c cursor for select id, repeat('x', 1000), 1 / (id - {ROWS}) from t"
+    ));
+    c.query("insert into other select i from generate_series(1, 100) i");
+    c.query("savepoint s");
+    c.send(&query("fetch all from c"));
+    let (others, _) = summary(&mut c);
+    assert_eq!(others[others.len() - 2].code(), "22012");
+    c.query("rollback to s; commit");
+    assert_eq!(c.column("select count(*) from other"), ["100"]);
+    server.stop();
+}
+
 /// A cursor keeps the snapshot of its DECLARE and one part of its result, and no lock.
 #[test]
 fn cursor_blocks_no_writer_and_keeps_its_snapshot() {
