@@ -231,7 +231,12 @@ pub fn plant(bug: Option<Bug>) {
 /// It does not.
 #[cfg(shuttle)]
 pub fn assert_found(bugs: &[Bug], test: fn()) {
-    let run = || shuttle::check_random(test, 1);
+    let run = || {
+        let mut config = shuttle::Config::new();
+        // Unoptimised frames of a recovery exceed shuttle's default of 32 KiB.
+        config.stack_size = 1 << 20;
+        shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(1), config).run(test);
+    };
     run();
     for &bug in bugs {
         plant(Some(bug));
