@@ -93,6 +93,10 @@ impl<T: Trees> Partition<T> {
                 cx.moved = Some(&mut txn.moved);
                 cx.goes_behind = retires;
                 let more = s.exec.run(&mut cx)?;
+                // Its own changes may have displaced versions that it then needed.
+                if let Some(as_of) = s.as_of {
+                    self.trees.versions.check(as_of)?;
+                }
                 let (rows, count) = s.exec.take_output();
                 let behind = self.locks.is_behind_others(id).then_some(self.id);
                 if retires && count == 1 {

@@ -225,6 +225,37 @@ fn full_files_fail_the_oldest_snapshot() {
     assert_eq!((d.partition.version_memory(), file.bytes()), (0, 0));
 }
 
+/// A statement whose own changes leave no room for the versions that it reads fails, rather than
+/// change rows that its snapshot does not see.
+#[test]
+fn versions_lost_during_a_statement_fail_it() {
+    let mut d: D = Driver::new(MemTrees::new(None), ());
+    // Few rows at a time: it finds some after it has changed others.
+    let limits = Limits { version_memory: 8_000, collect: 4, ..Limits::default() };
+    d.partition = Partition::new(MemTrees::new(None), limits, d.snapshots.clone());
+    make_trees(&mut d, &[ROWS, BY_A, BY_B]);
+    one(&mut d, &Stmt::Insert { rows: numbers(100), ignore: false }).expect("rows");
+    let writer = open(&mut d);
+    let newer = (100..108).map(|id| (id, None, 5_000 + id)).collect();
+    one(&mut d, &Stmt::Insert { rows: newer, ignore: false }).expect("rows");
+    let update = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 3 };
+    let answer = d.call(
+        writer.0,
+        Body::StatementAt {
+            at: writer.1.lsn(),
+            repeatable: true,
+            program: Arc::new(update.program(&table())),
+            env: Arc::default(),
+            rows: None,
+            batch: Batch::ALL,
+        },
+    );
+    let count = answer.as_ref().map(|reply| reply.count);
+    assert_eq!(state_of(&answer), Some(SqlState::SNAPSHOT_TOO_OLD), "{count:?}");
+    drop(writer.1);
+    abort(&mut d, writer.0);
+}
+
 #[test]
 fn unreadable_or_unwritable_blocks_fail_only_snapshots() {
     for fault in [Fault::FailedWrite, Fault::FailedRead, Fault::LostWrite, Fault::FailedOpen] {
