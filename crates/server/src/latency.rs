@@ -5,33 +5,19 @@
 //! Invariant: only the worker's thread writes to a histogram, by a load and a store. A reader adds
 //! up the histograms of all workers.
 
+use clearway_latch::lockstat::Doublings;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Number of buckets.
 pub(crate) const BUCKETS: usize = 54;
 
-/// The first bucket counts times below 2^FIRST ns.
-const FIRST: u32 = 10;
-
-fn bucket(ns: u64) -> usize {
-    if ns < 1 << FIRST {
-        return 0;
-    }
-    let doublings = ns.ilog2();
-    let upper_half = ns >> (doublings - 1) & 1;
-    (1 + 2 * (doublings - FIRST) as usize + upper_half as usize).min(BUCKETS - 1)
-}
+/// The first bucket is for times below 2^10 ns.
+const SCALE: Doublings = Doublings::new(10, BUCKETS);
 
 /// The exclusive upper bound of a bucket, in ns; `None` for the last one.
 fn upper_ns(bucket: usize) -> Option<u64> {
-    let doublings = FIRST + (bucket as u32).saturating_sub(1) / 2;
-    match bucket {
-        0 => Some(1 << FIRST),
-        last if last >= BUCKETS - 1 => None,
-        odd if odd % 2 == 1 => Some(3 << (doublings - 1)),
-        _ => Some(2 << doublings),
-    }
+    (bucket < BUCKETS - 1).then(|| SCALE.upper_ns(bucket))
 }
 
 /// A worker's histogram.
@@ -56,7 +42,7 @@ impl Histogram {
         let add = |to: &AtomicU64, by: u64| {
             to.store(to.load(Ordering::Relaxed).saturating_add(by), Ordering::Relaxed);
         };
-        add(&self.buckets[bucket(ns)], 1);
+        add(&self.buckets[SCALE.bucket(ns)], 1);
         add(&self.sum_ns, ns);
     }
 }
@@ -100,6 +86,10 @@ impl Latency {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn bucket(ns: u64) -> usize {
+        SCALE.bucket(ns)
+    }
 
     #[test]
     fn times_fall_into_the_bucket_of_their_bounds() {

@@ -6,7 +6,7 @@
 //! 2. A row's class and caller are written once. The caller is written last, with Release: a thread
 //!    that sees the caller also sees the class.
 
-use super::histogram::{BUCKETS, Histogram, bucket};
+use super::histogram::{BUCKETS, Histogram, SCALE};
 use super::registry::{self, Totals};
 use super::{CLASSES, Caller, ROWS};
 use std::cell::Cell;
@@ -52,7 +52,7 @@ fn add(counter: &AtomicU64, by: u64) {
 
 impl Waits {
     fn add(&self, ns: u64) {
-        add(&self.buckets[bucket(ns)], 1);
+        add(&self.buckets[SCALE.bucket(ns)], 1);
         add(&self.sum_ns, ns);
     }
 

@@ -3,8 +3,47 @@
 /// Number of buckets of a [`Histogram`].
 pub const BUCKETS: usize = 64;
 
-/// The first bucket is for times below 2^FIRST ns.
-const FIRST: u32 = 5;
+/// Buckets of times: two for each doubling. A bucket's upper bound is at most 1.5 times its lower
+/// one.
+#[derive(Clone, Copy, Debug)]
+pub struct Doublings {
+    first: u32,
+    buckets: usize,
+}
+
+impl Doublings {
+    /// Describes this many buckets, of which the first is for times below 2^`first` ns.
+    pub const fn new(first: u32, buckets: usize) -> Self {
+        Self { first, buckets }
+    }
+
+    /// Returns the bucket of a time. The last one also has all longer times.
+    #[inline]
+    pub fn bucket(self, ns: u64) -> usize {
+        if ns < 1 << self.first {
+            return 0;
+        }
+        let doublings = ns.ilog2();
+        let upper_half = ns >> (doublings - 1) & 1;
+        (1 + 2 * (doublings - self.first) as usize + upper_half as usize).min(self.buckets - 1)
+    }
+
+    /// Returns the first time, in ns, that is too long for the bucket. The last bucket has no upper
+    /// bound.
+    pub fn upper_ns(self, bucket: usize) -> u64 {
+        let doublings = self.first + (bucket as u32).saturating_sub(1) / 2;
+        if bucket == 0 {
+            1 << self.first
+        } else if bucket % 2 == 1 {
+            3 << (doublings - 1)
+        } else {
+            2 << doublings
+        }
+    }
+}
+
+/// The buckets of a [`Histogram`].
+pub(super) const SCALE: Doublings = Doublings::new(5, BUCKETS);
 
 /// A histogram of times from 32 ns to 100 s; the outermost buckets count times beyond. A bucket's
 /// upper bound is at most 1.5 times its lower one.
@@ -20,33 +59,10 @@ impl Default for Histogram {
     }
 }
 
-/// Returns the bucket of a time.
-pub(super) fn bucket(ns: u64) -> usize {
-    if ns < 1 << FIRST {
-        return 0;
-    }
-    let doublings = ns.ilog2();
-    let upper_half = ns >> (doublings - 1) & 1;
-    (1 + 2 * (doublings - FIRST) as usize + upper_half as usize).min(BUCKETS - 1)
-}
-
-/// Returns the first time, in ns, that is too long for the bucket. The last bucket has no upper
-/// bound.
-fn upper_ns(bucket: usize) -> u64 {
-    let doublings = FIRST + (bucket as u32).saturating_sub(1) / 2;
-    if bucket == 0 {
-        1 << FIRST
-    } else if bucket % 2 == 1 {
-        3 << (doublings - 1)
-    } else {
-        2 << doublings
-    }
-}
-
 impl Histogram {
     /// Counts a time.
     pub fn add(&mut self, ns: u64) {
-        self.buckets[bucket(ns)] += 1;
+        self.buckets[SCALE.bucket(ns)] += 1;
         self.sum_ns = self.sum_ns.saturating_add(ns);
     }
 
@@ -88,8 +104,11 @@ impl Histogram {
     pub fn quantile_ns(&self, q: f64) -> f64 {
         let wanted = q.clamp(0.0, 1.0) * self.count() as f64;
         let (mut below, mut lower) = (0.0, 0.0);
-        for (count, upper) in
-            self.buckets.iter().enumerate().map(|(at, count)| (*count as f64, upper_ns(at) as f64))
+        for (count, upper) in self
+            .buckets
+            .iter()
+            .enumerate()
+            .map(|(at, count)| (*count as f64, SCALE.upper_ns(at) as f64))
         {
             if count > 0.0 && below + count >= wanted {
                 return lower + (upper - lower) * ((wanted - below) / count);
@@ -102,6 +121,6 @@ impl Histogram {
     /// Returns the buckets in order: the first time, in ns, that is too long for the bucket, and
     /// its count. The last bucket also has all longer times.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.buckets.iter().enumerate().map(|(at, count)| (upper_ns(at), *count))
+        self.buckets.iter().enumerate().map(|(at, count)| (SCALE.upper_ns(at), *count))
     }
 }

@@ -39,7 +39,7 @@ mod registry;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub use histogram::{BUCKETS, Histogram};
+pub use histogram::{BUCKETS, Doublings, Histogram};
 pub use registry::{contention, counting, reset, set_counting};
 
 use block::MINE;

@@ -1,4 +1,4 @@
-use super::histogram::bucket;
+use super::histogram::SCALE;
 use super::*;
 use crate::{Combiner, Latch, Monitor, Submitted};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
@@ -254,7 +254,7 @@ fn buckets_cover_all_times_and_quantiles_lie_in_theirs() {
         one.add(ns);
         let (at, (upper, count)) =
             one.buckets().enumerate().find(|(_, (_, count))| *count == 1).unwrap();
-        assert_eq!((at, count), (bucket(ns), 1));
+        assert_eq!((at, count), (SCALE.bucket(ns), 1));
         assert!(ns < upper || at == BUCKETS - 1, "{ns} is in the bucket below {upper}");
         let lower = one.buckets().nth(at.wrapping_sub(1)).map_or(0, |(upper, _)| upper);
         assert!(lower <= ns && (at == 0 || upper <= lower + lower / 2), "{lower} {ns} {upper}");
