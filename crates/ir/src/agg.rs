@@ -297,16 +297,7 @@ impl Groups {
         range: Range<usize>,
         out: &mut RowBatch,
     ) -> SqlResult<()> {
-        for (keys, states) in &self.groups[range] {
-            out.try_push_with(|row| {
-                keys.iter().for_each(|k| row.push(k.as_ref()));
-                states
-                    .iter()
-                    .zip(&group.aggregates)
-                    .try_for_each(|(s, agg)| s.push_partial(agg, row))
-            })?;
-        }
-        Ok(())
+        self.push_rows(group, range, out, State::push_partial)
     }
     /// Appends one row for each group in the range: keys, then results.
     pub fn push_final(
@@ -315,13 +306,22 @@ impl Groups {
         range: Range<usize>,
         out: &mut RowBatch,
     ) -> SqlResult<()> {
+        self.push_rows(group, range, out, |state, agg, row| {
+            state.finish(agg).map(|d| row.push(d.as_ref()))
+        })
+    }
+    /// Appends one row for each group in the range: keys, then what `push` makes of each state.
+    fn push_rows(
+        &self,
+        group: &Group,
+        range: Range<usize>,
+        out: &mut RowBatch,
+        push: impl Fn(&State, &Aggregate, &mut RowBuilder<'_>) -> SqlResult<()>,
+    ) -> SqlResult<()> {
         for (keys, states) in &self.groups[range] {
             out.try_push_with(|row| {
                 keys.iter().for_each(|k| row.push(k.as_ref()));
-                states
-                    .iter()
-                    .zip(&group.aggregates)
-                    .try_for_each(|(s, agg)| s.finish(agg).map(|d| row.push(d.as_ref())))
+                states.iter().zip(&group.aggregates).try_for_each(|(s, agg)| push(s, agg, row))
             })?;
         }
         Ok(())
