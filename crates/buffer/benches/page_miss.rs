@@ -149,7 +149,7 @@ impl Chain {
     }
 }
 
-/// Of a second, but for the processor time of a read and the share of the reads that the second
+/// Rates per second; also the processor time of a read, and the share of the reads that the second
 /// level has answered.
 struct Figures {
     reads: f64,

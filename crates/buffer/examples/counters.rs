@@ -136,7 +136,7 @@ impl Counters {
         disk.create_dir_all(dir)?;
         let io_pool = Arc::new(IoPool::new(2, "counters-io")?);
         let files = Files::open(disk, dir, 1)?.with_io_pool(io_pool.clone());
-        // Before the first read: pages that a crash has torn are mended from their copies.
+        // Before the first read: pages that a crash has torn are repaired from their copies.
         files.restore_torn()?;
         let (log, records) = Log::open(disk, &dir.join("log"))?;
         let log = Arc::new(log);
@@ -166,8 +166,8 @@ impl Counters {
         }
     }
 
-    /// Makes room for so many counters, all zero. A page that was never written reads as zeros, so
-    /// that this needs no record.
+    /// Makes room for `counters` counters, all zero. A page that was never written reads as zeros,
+    /// so that this needs no record.
     fn create(&self, counters: u32) -> Result<(), PageError> {
         (0..counters.div_ceil(PER_PAGE))
             .try_for_each(|no| self.with(|pool| pool.create(page(no), false).map(drop)))

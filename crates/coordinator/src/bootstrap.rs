@@ -68,7 +68,7 @@ pub(crate) fn drop_orphans(
                 {
                     Ok(true) => break,
                     Ok(false) => {}
-                    Err(error) if error.hindrance() == OpenErrorKind::Damaged => {
+                    Err(error) if error.kind() == OpenErrorKind::Damaged => {
                         tracing::error!(%partition, %tree, "the tree cannot be freed: {error}");
                         break;
                     }

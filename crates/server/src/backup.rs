@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 fn failure(error: &BackupError) -> ExitFailure {
-    ExitFailure { hint: error.hint(), ..ExitFailure::open(error.to_string(), error.hindrance()) }
+    ExitFailure { hint: error.hint(), ..ExitFailure::open(error.to_string(), error.kind()) }
 }
 
 /// Prints progress to standard error, at most once per [`INTERVAL`].

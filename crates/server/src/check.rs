@@ -69,7 +69,7 @@ pub fn check(flags: &CheckFlags) -> Result<(), ExitFailure> {
 }
 
 fn failure(error: &OpenError) -> ExitFailure {
-    ExitFailure::open(error.to_string(), error.hindrance())
+    ExitFailure::open(error.to_string(), error.kind())
 }
 
 fn summary(report: &CheckReport, took: Duration) {

@@ -65,8 +65,8 @@ impl ExitFailure {
     }
 
     /// The data directory could not be opened.
-    pub(crate) fn open(message: String, hindrance: OpenErrorKind) -> Self {
-        let code = match hindrance {
+    pub(crate) fn open(message: String, kind: OpenErrorKind) -> Self {
+        let code = match kind {
             OpenErrorKind::InUse => ExitCode::InUse,
             OpenErrorKind::Refused => ExitCode::Refused,
             OpenErrorKind::Access | OpenErrorKind::Shared => ExitCode::Access,
@@ -75,7 +75,7 @@ impl ExitFailure {
             OpenErrorKind::Damaged => ExitCode::Damaged,
             OpenErrorKind::Panicked => ExitCode::Other,
         };
-        Self { code, message, hint: Some(hindrance.hint()) }
+        Self { code, message, hint: Some(kind.hint()) }
     }
 
     /// A thread panicked during the start.

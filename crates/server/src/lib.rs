@@ -290,7 +290,7 @@ fn open_engine(
     };
     let doing = format!("cannot open {}", config.data.display());
     match caught(|| Engine::open(disk, &config.data, engine_config, wakers.collect())) {
-        Ok(opened) => opened.map_err(|e| ExitFailure::open(format!("{doing}: {e}"), e.hindrance())),
+        Ok(opened) => opened.map_err(|e| ExitFailure::open(format!("{doing}: {e}"), e.kind())),
         // The process ends: nobody uses the partly opened engine.
         Err(message) => Err(ExitFailure::panicked(&doing, &message)),
     }

@@ -238,7 +238,7 @@ impl OpenErrorKind {
 
 impl OpenError {
     /// Classifies the error.
-    pub fn hindrance(&self) -> OpenErrorKind {
+    pub fn kind(&self) -> OpenErrorKind {
         match self {
             Self::InUse(_) => OpenErrorKind::InUse,
             Self::Io { error, .. } | Self::Storage(StorageError::Log(WalError::Io(error))) => {

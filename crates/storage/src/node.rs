@@ -163,7 +163,7 @@ impl Node {
             |message| Err(OpenError::io("a thread panicked")(io::Error::other(Panicked(message))));
         let done = caught(|| self.checkpoint_locked(&mut control, &|| {})).unwrap_or_else(panicked);
         if let Err(error) = &done
-            && error.hindrance() != OpenErrorKind::Full
+            && error.kind() != OpenErrorKind::Full
         {
             self.failed.get_or_init(|| format!("a checkpoint failed: {error}"));
         }

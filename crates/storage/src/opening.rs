@@ -55,7 +55,7 @@ pub struct RecoveryReport {
     /// The end of the log before recovery added to it.
     pub log_end: Lsn,
     /// Torn pages that were repaired from their copies.
-    pub mended: u64,
+    pub repaired: u64,
     /// Changes redone; the changes of one page by one log record count once.
     pub redone: u64,
     /// Transactions undone; one that ran in two partitions counts twice.
@@ -317,13 +317,13 @@ impl Analyzed {
         let (disk, config) = (opening.disk.clone(), opening.wal_config());
         let wal = Wal::resume(disk, config, self.analysis.end, self.durable)
             .map_err(OpenError::io("cannot open the log"))?;
-        let mended = opening.repair_torn(&self.files)?;
+        let repaired = opening.repair_torn(&self.files)?;
         self.locked.control.renew()?;
         let second_level = self.locked.second_level.take();
         let pool = opening.pool(self.files.clone(), &wal, self.io.clone(), second_level)?;
         let log_end = self.analysis.end;
         let log_bytes = log_end.0 - self.locked.control.state().scan_from.0;
-        let report = RecoveryReport { log_bytes, log_end, mended, ..Default::default() };
+        let report = RecoveryReport { log_bytes, log_end, repaired, ..Default::default() };
         Ok(Settled { pool, wal, report, analyzed: self })
     }
 }

@@ -200,7 +200,7 @@ fn finding(places: &Places, target: &str, path: &Path, log: &str) -> Res<String>
     let why: Vec<&str> = why.take(3).collect();
     let replay = format!("cargo run -p clearway-fuzz --bin replay -- {target} {file}");
     Ok(format!(
-        "{target}: {}\n  again: {replay}\n  mended: move it to crates/fuzz/corpus/{target}/regression-...",
+        "{target}: {}\n  again: {replay}\n  fixed: move it to crates/fuzz/corpus/{target}/regression-...",
         why.join("\n  ")
     ))
 }

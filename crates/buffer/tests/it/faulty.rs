@@ -19,7 +19,8 @@ fn struck_by(seed: u64, fault: Fault, when: When, times: u64) -> (MemDisk, Arc<F
     let f = pool_on(&disk, 32, ReplacementKind::default());
     (0..PAGES).for_each(|no| put(&f, page(0, no), u64::from(no) + 1));
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
-    // So that the double-write file has no copy any more from which a start would mend what is hit.
+    // So that the double-write file has no copy any more from which a start would repair what is
+    // hit.
     put(&f, page(1, 0), 1);
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
     let pages =
@@ -182,7 +183,7 @@ fn after_a_failed_sync_nothing_is_written_although_the_disk_would_let_us() {
         after.read_run(page(0, 3), &mut bytes).unwrap();
         assert!(
             matches!(check_content(&bytes), Ok(4 | 99)),
-            "seed {seed}: old, or mended from the copy"
+            "seed {seed}: old, or repaired from the copy"
         );
     }
     assert!(torn > 10, "the fault must be one that loses something");

@@ -53,7 +53,7 @@ fn a_damaged_page_is_an_error_for_all_who_wait_and_for_no_other_page() {
     let file = f.disk.open("/data/p0000.data".as_ref(), Open::Existing).unwrap();
     file.write_all_at(&[99], 5000).unwrap();
     let after = pool_on(&f.disk, 16, ReplacementKind::default());
-    // Restoring at the start has mended it from the double-write file: damage it again.
+    // Restoring at the start has repaired it from the double-write file: damage it again.
     file.write_all_at(&[99], 5000).unwrap();
     let error = after.pool.fetch_blocking(MissingPage::Page(page(0, 1))).unwrap_err().to_string();
     assert!(
@@ -153,8 +153,8 @@ fn an_optimistic_read_gets_the_same_bytes_and_none_outside_the_page() {
     });
 }
 
-/// A pool of which twelve frames are kept and four are promised, for at least so many rounds of its
-/// cooler.
+/// A pool of which twelve frames are pinned and four are promised, for at least `promise_rounds`
+/// rounds of its cooler.
 fn promised(promise_rounds: u32) -> (Fixture, Vec<Pin>) {
     let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
     let config = patient(16);

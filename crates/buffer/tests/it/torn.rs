@@ -98,12 +98,12 @@ fn stamps_after(disk: &MemDisk, seed: u64, pages: u32) -> Vec<u8> {
 /// Invariant 1 across processes: a killed one leaves its last batch in the cache only.
 #[test]
 fn a_batch_of_a_killed_process_survives_a_later_crash() {
-    for mend in [false, true] {
+    for repair in [false, true] {
         for seed in 0..8 {
             let disk = MemDisk::new();
             write(&files(&disk), 0..4, 1).unwrap();
             let next = files(&disk);
-            if mend {
+            if repair {
                 next.restore_torn().unwrap();
             } else {
                 write(&next, 4..8, 1).unwrap();

@@ -82,18 +82,18 @@ fn check(image: &Image) {
     let places = || (0..2).flat_map(|p| (0..PLACES as u32).map(move |no| (p, no)));
     let before: Vec<_> = places().map(|(p, no)| read(p, no)).collect();
     let Ok(restored) = files.restore_torn() else { return };
-    let mut mended = 0;
+    let mut repaired = 0;
     for ((p, no), before) in places().zip(before) {
         let after = read(p, no);
         match before {
             Some(_) => {
                 assert!(before == after, "page {no} of partition {p} was whole, and changed")
             }
-            None => mended += usize::from(after.is_some()),
+            None => repaired += usize::from(after.is_some()),
         }
     }
     // Copies of pages behind the files' ends are put there, too.
-    assert!(mended <= restored);
+    assert!(repaired <= restored);
     assert_eq!(files.restore_torn().expect("the same files"), 0);
     let file =
         disk.open(Path::new("data/double-write.data"), Open::Existing).expect("it was there");

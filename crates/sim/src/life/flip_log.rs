@@ -169,9 +169,9 @@ impl Story<'_> {
         let opened = self.open(disk);
         match (opened, hit) {
             (Err(error), Some(_)) => {
-                let (hindrance, text) = (error.hindrance(), error.to_string());
+                let (kind, text) = (error.kind(), error.to_string());
                 let named = text.contains(".wal") || text.contains(".data");
-                if hindrance == OpenErrorKind::Damaged && named {
+                if kind == OpenErrorKind::Damaged && named {
                     Ok(())
                 } else {
                     Err(format!("{text} ({what})"))

@@ -48,19 +48,19 @@ impl BackupError {
     }
 
     /// Classifies the error.
-    pub fn hindrance(&self) -> OpenErrorKind {
+    pub fn kind(&self) -> OpenErrorKind {
         match self {
             Self::Busy => OpenErrorKind::InUse,
             Self::Cancelled | Self::Occupied(_) => OpenErrorKind::Refused,
             Self::Io { error, .. } => OpenErrorKind::of_io(error),
-            Self::Source(error) => error.hindrance(),
+            Self::Source(error) => error.kind(),
             Self::Incomplete(_) | Self::Damaged { .. } => OpenErrorKind::Damaged,
         }
     }
 
     /// A hint for the user, as a full sentence.
     pub fn hint(&self) -> Option<&'static str> {
-        Some(match (self, self.hindrance()) {
+        Some(match (self, self.kind()) {
             (Self::Busy, _) => "Try again when the other backup has ended.",
             (Self::Occupied(_), _) => "Name a directory that does not exist yet.",
             (Self::Incomplete(_) | Self::Damaged { .. }, _) => {
@@ -72,7 +72,7 @@ impl BackupError {
             (_, OpenErrorKind::Full | OpenErrorKind::Disk | OpenErrorKind::Access) => {
                 "What was written is incomplete and will be refused: remove it."
             }
-            (Self::Source(_), hindrance) => hindrance.hint(),
+            (Self::Source(_), kind) => kind.hint(),
             _ => return None,
         })
     }
@@ -113,7 +113,7 @@ impl From<WalError> for BackupError {
 
 impl From<BackupError> for SqlError {
     fn from(error: BackupError) -> Self {
-        let state = match (&error, error.hindrance()) {
+        let state = match (&error, error.kind()) {
             (BackupError::Busy, _) => SqlState::OBJECT_IN_USE,
             (BackupError::Cancelled, _) => SqlState::QUERY_CANCELED,
             (BackupError::Occupied(_), _) => SqlState::DUPLICATE_FILE,

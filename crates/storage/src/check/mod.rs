@@ -260,9 +260,9 @@ impl Checker {
                 let report = node.recovery().clone();
                 self.ends = Some((report.log_end, node.wal().appended()));
                 node.shutdown();
-                if report.mended > 0 {
+                if report.repaired > 0 {
                     let what =
-                        format!("{} pages are torn: the next start repairs them", report.mended);
+                        format!("{} pages are torn: the next start repairs them", report.repaired);
                     self.note("data/double-write.data", &what, progress);
                 }
                 self.report.recovery = Some(report);
@@ -281,7 +281,7 @@ impl Checker {
         progress: &mut dyn Progress,
     ) -> Result<(), OpenError> {
         let damaged = match &error {
-            error if error.hindrance() == OpenErrorKind::Panicked => false,
+            error if error.kind() == OpenErrorKind::Panicked => false,
             OpenError::Storage(_) | OpenError::Catalog(_) => true,
             OpenError::Io { error, .. } => is_damage(error),
             OpenError::InUse(_) | OpenError::Refused(_) | OpenError::Shared(_) => false,

@@ -48,7 +48,7 @@ fn check(disk: &MemDisk) -> BackupError {
         !disk.exists(Path::new("new/control")).unwrap(),
         "a database was made of a damaged backup"
     );
-    assert_eq!(verified.hindrance(), OpenErrorKind::Damaged, "{verified}");
+    assert_eq!(verified.kind(), OpenErrorKind::Damaged, "{verified}");
     verified
 }
 
@@ -122,7 +122,7 @@ fn damaged_database_is_not_backed_up() {
         flip(&disk, Path::new(&name), at);
         let error = world.node.backup(Path::new("copy"), "test", &mut go_on).unwrap_err();
         assert!(error.to_string().contains(&name), "{error}");
-        assert_eq!(error.hindrance(), OpenErrorKind::Damaged);
+        assert_eq!(error.kind(), OpenErrorKind::Damaged);
         assert_eq!(SqlError::from(error).state(), SqlState::DATA_CORRUPTED);
         assert!(!disk.exists(Path::new("copy/manifest")).unwrap());
         world.stores[0].commit_local(open);

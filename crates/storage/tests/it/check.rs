@@ -399,8 +399,8 @@ proptest! {
             bad[at] ^= mask;
             put(&disk, no, &bad);
             let report = check(&disk);
-            let mended = report.recovery.as_ref().is_some_and(|recovery| recovery.mended == 1);
-            if mended {
+            let repaired = report.recovery.as_ref().is_some_and(|recovery| recovery.repaired == 1);
+            if repaired {
                 prop_assert!(report.is_sound() && report.notes == 1);
             } else {
                 let place = report.findings.iter().any(|f| f.page == Some(no) && f.file == "data/p0001.data");

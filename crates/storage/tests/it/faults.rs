@@ -49,7 +49,7 @@ fn damaged_control_file_is_reported_without_a_wipe() {
             overwrite(&disk, 4096 * i as u64, damage);
         }
         let error = refused(&disk);
-        assert_eq!(error.hindrance(), OpenErrorKind::Damaged, "{error}");
+        assert_eq!(error.kind(), OpenErrorKind::Damaged, "{error}");
         for (i, slot) in slots.iter().enumerate() {
             overwrite(&disk, 4096 * i as u64, slot);
         }
@@ -86,7 +86,7 @@ fn directory_of_a_newer_release_is_refused_untouched() {
         before.push(slot);
     }
     let error = refused(&disk);
-    assert_eq!(error.hindrance(), OpenErrorKind::Refused);
+    assert_eq!(error.kind(), OpenErrorKind::Refused);
     assert!(
         error.to_string().contains("db/control is of format version 3, made by a newer release"),
         "{error}"

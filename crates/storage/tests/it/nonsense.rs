@@ -192,7 +192,7 @@ fn unfitting_redo_is_damage() {
     change(&disk, leaf, |page| page[24..26].copy_from_slice(&3u16.to_le_bytes()));
     for _ in 0..3 {
         let error = World::open(&disk, 2, 64).map(|_| ()).unwrap_err();
-        assert_eq!(error.hindrance(), OpenErrorKind::Damaged, "{error}");
+        assert_eq!(error.kind(), OpenErrorKind::Damaged, "{error}");
         let says = format!(
             "partition 0 page {leaf} in p0000.data is damaged: a logged change does not fit it"
         );
