@@ -74,6 +74,8 @@ pub struct Run {
     pub mode: QueryMode,
     /// Number of connections.
     pub clients: u32,
+    /// Number of pgbench's threads (`-j`); no more than `clients` are started.
+    pub threads: u32,
     /// Length of the run.
     pub length: Length,
 }
@@ -140,6 +142,9 @@ pub fn init(endpoint: &Endpoint, steps: &str, scale: u32) -> Res<Duration> {
 }
 
 impl Run {
+    /// The usual number of pgbench's threads: one can load a server on one core.
+    pub const THREADS: u32 = 2;
+
     /// Returns the name of the run in tables and for `--only`.
     pub fn name(&self) -> String {
         format!("{} -M {} -c {}", self.script.name(), self.mode.name(), self.clients)
@@ -193,7 +198,7 @@ impl Run {
     }
 
     fn with(&self, endpoint: &Endpoint, seed: u64, more: &[&str]) -> Res<PgbenchReport> {
-        let threads = self.clients.min(2);
+        let threads = self.clients.min(self.threads);
         let (flag, amount, limit) = match self.length {
             Length::Transactions(n) => ("-t", n, LIMIT),
             Length::Seconds(s) => ("-T", s, Duration::from_secs(u64::from(s)) + LIMIT),

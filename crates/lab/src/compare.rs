@@ -135,6 +135,11 @@ impl Contender {
         Ok(Self { name: name.into(), server, sums, group, _directory: directory })
     }
 
+    /// Returns the server's process ID.
+    pub fn process(&self) -> u32 {
+        self.server.id()
+    }
+
     /// Returns the server's address.
     pub fn endpoint(&self) -> &Endpoint {
         self.server.endpoint()
@@ -432,6 +437,7 @@ pub mod tests {
             script: Script::SelectOnly,
             mode: QueryMode::Prepared,
             clients,
+            threads: Run::THREADS,
             length: Length::Seconds(1),
         };
         let case = |clients, ours: [f64; 3], theirs: [f64; 3]| Case {

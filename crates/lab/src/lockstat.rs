@@ -34,6 +34,7 @@ fn case(clients: u32) -> Run {
         script: Script::SelectOnly,
         mode: QueryMode::Prepared,
         clients,
+        threads: Run::THREADS,
         length: Length::Seconds(0),
     }
 }

@@ -21,6 +21,7 @@ mod multilist;
 mod number;
 mod pgbench;
 mod policies;
+mod profile;
 mod progress;
 mod published;
 mod readers;

@@ -44,7 +44,13 @@ const CLIENTS: [u32; 3] = [1, 16, 100];
 
 /// Returns the cases of this part of the experiment.
 pub fn cases(part: &Part) -> Vec<Run> {
-    let run = |script, mode, clients| Run { script, mode, clients, length: Length::Seconds(0) };
+    let run = |script, mode, clients| Run {
+        script,
+        mode,
+        clients,
+        threads: Run::THREADS,
+        length: Length::Seconds(0),
+    };
     let mut cases = Vec::new();
     for script in Script::ALL {
         cases.extend(CLIENTS.map(|clients| run(script, QueryMode::Prepared, clients)));

@@ -27,6 +27,7 @@ fn ratio(line: &str) -> Option<(String, f64)> {
             .or(clients.strip_suffix(" client"))?
             .parse()
             .ok()?,
+        threads: Run::THREADS,
         length: Length::Seconds(0),
     };
     Some((run.name(), cells.last()?.parse().ok()?))

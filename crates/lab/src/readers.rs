@@ -154,7 +154,8 @@ fn measured(task: &Task, server: &PrivateServer, seeds: &[u64]) -> Res<Vec<Case>
         true => Length::Transactions(QUICK_TRANSACTIONS),
         false => Length::Seconds(task.options.seconds),
     };
-    let run = Run { script: Script::TpcbLike, mode: QueryMode::Prepared, clients: CLIENTS, length };
+    let (script, mode) = (Script::TpcbLike, QueryMode::Prepared);
+    let run = Run { script, mode, clients: CLIENTS, threads: Run::THREADS, length };
     let mut progress = Progress::new(EXPERIMENT.name, cases.len() * seeds.len());
     let mut before = Sums::read(server.endpoint())?;
     for seed in seeds {

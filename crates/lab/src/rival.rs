@@ -69,6 +69,7 @@ impl Target {
             script: self.script,
             mode: QueryMode::Prepared,
             clients: self.clients,
+            threads: Run::THREADS,
             length: Length::Seconds(0),
         }
         .name()

@@ -3,7 +3,9 @@
 //!
 //! The latch protects the pool's replacement policy: with `lru/locked` every page access takes it.
 //! The cost of waiting comes from the server's own counters, `clearway.contention`, which are reset
-//! before each run and read after pgbench has ended.
+//! before each run and read after pgbench has ended. The share of CPU time in the latch comes from
+//! `perf`, as the source's does: samples in the function that waits for the latch. It includes
+//! spinning and excludes sleeping.
 //!
 //! The source's "before" is the same server with PostgreSQL's `s_lock` instead of the latch. The
 //! lab serves it itself ([`Specimen`]).
@@ -14,6 +16,7 @@ use crate::contention;
 use crate::experiment::{Experiment, Part, Task};
 use crate::number::{self, median};
 use crate::pgbench::{clearway, configuration};
+use crate::profile::Profiler;
 use crate::progress::Progress;
 use crate::result::{Axis, Findings, Point, Samples, Series};
 use crate::rival::Sizes;
@@ -58,6 +61,9 @@ struct Case {
 struct Figures {
     sample: Sample,
     waits: Waits,
+    /// Percent of the server's CPU time in the function that waits for the latch. NaN if `perf`
+    /// did not run.
+    latch_cpu: f64,
 }
 
 /// The policy that takes a latch on every page access, and one that takes none on a hit.
@@ -81,7 +87,12 @@ struct Measure {
 /// A rate of waits; shown as a count if there are few.
 const WAITED: &str = "requests that waited for the policy's latch";
 
-const MEASURES: [Measure; 6] = [
+/// The functions that wait for `s_lock` and for the engine's latch. The engine's also waits for its
+/// other latches.
+const S_LOCK_WAITS: &str = "SLock<A>::lock_slowly";
+const LATCH_WAITS: &str = "ParkLatch::lock_slowly";
+
+const MEASURES: [Measure; 7] = [
     Measure { name: "throughput", unit: "TPS", digits: 0, of: |f| f.sample.tps },
     Measure {
         name: "waiting for the policy's latch",
@@ -108,15 +119,22 @@ const MEASURES: [Measure; 6] = [
         digits: 1,
         of: Figures::requests,
     },
+    Measure {
+        name: "CPU time in the latch",
+        unit: "% of the server's CPU time",
+        digits: 2,
+        of: |f| f.latch_cpu,
+    },
 ];
 /// Short labels for the table.
-const SHORT: [&str; 6] = [
+const SHORT: [&str; 7] = [
     "",
     "waiting for the policy",
     "for any latch",
     "requests that waited",
     "CPU",
     "requests per transaction",
+    "CPU in the latch",
 ];
 
 /// Published results: acquisition, transactions per second, percent of CPU time in `s_lock`.
@@ -201,8 +219,9 @@ fn load(task: &Task) -> Run {
     sized(
         &Run {
             script: Script::SelectOnly,
-            mode: QueryMode::Prepared,
+            mode: QueryMode::Simple,
             clients: 100,
+            threads: 100,
             length: Length::Seconds(0),
         },
         task,
@@ -213,7 +232,9 @@ fn run(task: &Task) -> Res<Findings> {
     let (cases, sizes) = (cases(task), Sizes::of(task));
     let mut findings =
         Findings { configuration: configuration(task, &sizes), ..Findings::default() };
-    findings.configuration.insert("load".into(), load(task).name());
+    let load = load(task);
+    let threads = format!("pgbench on the same machine, {} threads", load.threads);
+    findings.configuration.extend([("load".into(), load.name()), ("clients".into(), threads)]);
     if task.part == Part::Bars {
         return Ok(findings);
     }
@@ -226,41 +247,67 @@ fn run(task: &Task) -> Res<Findings> {
             Ok(findings)
         };
     }
-    let measured = measure(task, cases, &sizes)?;
+    let Measured { cases: measured, unprofiled } = measure(task, cases, &sizes)?;
     findings.seeds = seeds(task);
     findings.samples = MEASURES.iter().map(|measure| samples(&measured, measure)).collect();
     findings.tables = vec![table(&measured)];
     findings.found = found(&measured);
+    findings
+        .found
+        .extend(unprofiled.map(|why| format!("CPU time in the latch is not known: {why}")));
     findings.agreement = agreement(&measured);
     Ok(findings)
 }
 
+/// The runs of each case, and why a run, if any, has no profile.
+struct Measured {
+    cases: Vec<(Case, Vec<Figures>)>,
+    unprofiled: Option<String>,
+}
+
 /// Runs every case. All servers start at the beginning and run in turn.
-fn measure(task: &Task, cases: Vec<Case>, sizes: &Sizes) -> Res<Vec<(Case, Vec<Figures>)>> {
+fn measure(task: &Task, cases: Vec<Case>, sizes: &Sizes) -> Res<Measured> {
     let mut contenders = Vec::new();
     for case in &cases {
         let kind = case.variant.kind(task, sizes, case.workers)?;
         contenders.push(Contender::start(&case.name(), &kind, sizes.scale)?);
     }
     let mut progress = Progress::new(EXPERIMENT.name, cases.len() * seeds(task).len());
+    let mut unprofiled = None;
     let mut measured: Vec<(Case, Vec<Figures>)> =
         cases.into_iter().map(|case| (case, Vec::new())).collect();
     for seed in seeds(task) {
         for (contender, (case, runs)) in contenders.iter_mut().zip(&mut measured) {
             progress.step(&format!("{}, seed {seed}", case.name()));
-            let figures = one_run(contender, case.workers, &load(task), seed);
-            runs.push(figures.map_err(|why| format!("{}: {why}", case.name()))?);
+            let named = |why| format!("{}: {why}", case.name());
+            let (figures, without) = one_run(contender, case, &load(task), seed).map_err(named)?;
+            runs.push(figures);
+            unprofiled = unprofiled.or(without.map(named));
         }
     }
-    Ok(measured)
+    Ok(Measured { cases: measured, unprofiled })
 }
 
-fn one_run(contender: &mut Contender, workers: usize, load: &Run, seed: u64) -> Res<Figures> {
+/// Runs once. Also returns why there is no profile, if there is none.
+fn one_run(
+    contender: &mut Contender,
+    case: &Case,
+    load: &Run,
+    seed: u64,
+) -> Res<(Figures, Option<String>)> {
+    let profiler = Profiler::start(contender.process());
     contention::reset(contender.endpoint())?;
     let began = Instant::now();
-    let look = |endpoint: &_| Waits::read(endpoint, workers, began.elapsed());
-    let (sample, waits) = contender.run_and_look(load, seed, look)?;
-    Ok(Figures { sample, waits })
+    let look = |endpoint: &_| {
+        let waits = Waits::read(endpoint, case.workers, began.elapsed())?;
+        Ok((waits, profiler.and_then(Profiler::finish)))
+    };
+    let (sample, (waits, profile)) = contender.run_and_look(load, seed, look)?;
+    let s_lock =
+        case.variant.specimen.is_some_and(|specimen| Specimen::S_LOCKS.contains(&specimen));
+    let function = if s_lock { S_LOCK_WAITS } else { LATCH_WAITS };
+    let latch_cpu = profile.as_ref().map_or(f64::NAN, |profile| profile.percent(function));
+    Ok((Figures { sample, waits, latch_cpu }, profile.err()))
 }
 
 fn middle(runs: &[Figures], of: fn(&Figures) -> f64) -> Option<f64> {
@@ -379,10 +426,19 @@ fn found_before(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<Str
     let ours = middle(latched(measured, workers).first()?.1, MEASURES[0].of)?;
     let [tas, cas] = Specimen::S_LOCKS.map(|specimen| of(specimen, MEASURES[0].of));
     let [tas_waits, cas_waits] = Specimen::S_LOCKS.map(|specimen| of(specimen, MEASURES[1].of));
+    let [tas_cpu, cas_cpu] = Specimen::S_LOCKS.map(|specimen| of(specimen, MEASURES[6].of));
     let (tas, cas, tas_waits, cas_waits) = (tas?, cas?, tas_waits?, cas_waits?);
+    let cpu = match (tas_cpu, cas_cpu) {
+        (Some(tas), Some(cas)) => format!(
+            " Of the server's CPU time, {} and {} % were in s_lock.",
+            number::shown(tas, 2),
+            number::shown(cas, 2)
+        ),
+        _ => String::new(),
+    };
     Some(format!(
         "{workers} workers, with s_lock instead of the latch: with test-and-set {} transactions per second and {} % of the workers' time spent \
-         waiting for it, with compare-and-swap {} and {} %; with the engine's latch {}.",
+         waiting for it, with compare-and-swap {} and {} %; with the engine's latch {}.{cpu}",
         number::shown(tas, 0),
         number::shown(tas_waits, 2),
         number::shown(cas, 0),
@@ -408,10 +464,10 @@ fn agreement(measured: &[(Case, Vec<Figures>)]) -> Vec<String> {
              for a millisecond. The engine's latch does this in none of its settings.",
             ratios.join(", ")
         ),
-        "Comparable: the load (pgbench -S, 100 clients, all in memory), and one lock behind every page access. Not comparable: the shares. The \
-         source reports perf's share of all CPU time in s_lock, which includes spinning and excludes sleeping. Ours is the time waited, either \
-         way, over the workers' time; it includes the time that a waiter was runnable without a core. Greenplum has a process for each of 100 \
-         clients, and each requests the lock; Clearway has only its workers."
+        "Comparable: the load (pgbench -S, simple protocol, 100 clients, 100 threads, all in memory), one lock behind every page access, and \
+         the share of CPU time in the lock, by perf: it includes spinning and excludes sleeping. The source's scale is 1,000. The share of the \
+         workers' time has no counterpart there: it is the time waited, spinning or asleep, and includes the time that a waiter was runnable \
+         without a core. Greenplum has a process for each of 100 clients, and each requests the lock; Clearway has only its workers."
             .into(),
     ]
 }
@@ -446,6 +502,7 @@ mod tests {
                 policy_share: share,
                 latch_share: share,
             },
+            latch_cpu: share / 2.0,
         };
         let cases = cases(&task(false, Part::Whole)).into_iter().enumerate();
         cases
@@ -475,8 +532,9 @@ mod tests {
         assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
         assert_eq!(table.rows[0][2], Cell::measured(&[100.0; 3], 0));
         assert_eq!(table.rows[0][7], Cell::measured(&[4.0; 3], 1));
+        assert_eq!(table.rows[2][8], Cell::measured(&[1.0; 3], 2));
         assert_eq!(
-            table.rows[measured.len()][8..],
+            table.rows[measured.len()][9..],
             [Cell::number(805.0, 0), Cell::number(82.42, 2)]
         );
         // 800 requests, of which 0.5 % waited, in each of three runs; then twice as many, and so
@@ -484,7 +542,7 @@ mod tests {
         assert_eq!(table.rows[0][5], Cell::text("12 waits in 3 runs"));
         assert_eq!(table.rows[9][5], Cell::measured(&[0.5; 3], 3));
         let published: Vec<String> =
-            table.rows[measured.len()..].iter().map(|row| row[8].to_string()).collect();
+            table.rows[measured.len()..].iter().map(|row| row[9].to_string()).collect();
         assert_eq!(
             published,
             ["805", "577", "3,652", "2,985"],
@@ -493,7 +551,9 @@ mod tests {
         let found = found(&measured);
         assert_eq!(found.len(), 5);
         assert!(
-            found[1].contains("s_lock") && found[1].contains("the engine's latch 200."),
+            found[1].contains("s_lock")
+                && found[1].contains("the engine's latch 200.")
+                && found[1].contains("CPU time, 2.50 and 3.00 % were in s_lock"),
             "{}",
             found[1]
         );

@@ -38,6 +38,7 @@ pub fn under_load(kind: &Kind) -> Res<()> {
         script: Script::TpcbLike,
         mode: QueryMode::Prepared,
         clients: 8,
+        threads: Run::THREADS,
         length: Length::Seconds(SECONDS),
     };
     let endpoint = server.endpoint();

@@ -23,6 +23,7 @@ pub fn idle_and_busy(setting: &Setting) -> Res<()> {
         script: Script::SelectOnly,
         mode: QueryMode::Prepared,
         clients: BUSY,
+        threads: Run::THREADS,
         length: Length::Transactions(20),
     };
     let report = run.execute(endpoint)?;

@@ -18,6 +18,7 @@ pub fn run(kind: &Kind, server: PrivateServer, data: &Path) -> Res<()> {
         script: Script::TpcbLike,
         mode: QueryMode::Prepared,
         clients: 8,
+        threads: Run::THREADS,
         length: Length::Transactions(50),
     };
     let report = run.execute(server.endpoint())?;

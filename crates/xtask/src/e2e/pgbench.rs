@@ -26,6 +26,7 @@ pub fn crowded(setting: &Setting) -> Res<()> {
         script: Script::TpcbLike,
         mode: QueryMode::Simple,
         clients: 64,
+        threads: Run::THREADS,
         length: Length::Transactions(10),
     };
     checked(setting, &run, Sums::read(&setting.endpoint)?).map(|_| ())
@@ -40,7 +41,7 @@ pub fn sustained(setting: &Setting) -> Res<()> {
         let length = Length::Seconds(setting.seconds);
         sums = checked(
             setting,
-            &Run { script, mode: QueryMode::Prepared, clients: 16, length },
+            &Run { script, mode: QueryMode::Prepared, clients: 16, threads: Run::THREADS, length },
             sums,
         )?;
     }
@@ -59,7 +60,11 @@ fn all_runs(setting: &Setting, steps: &str) -> Res<()> {
         for mode in QueryMode::ALL {
             for clients in CLIENTS {
                 let length = Length::Transactions(setting.transactions / clients);
-                sums = checked(setting, &Run { script, mode, clients, length }, sums)?;
+                sums = checked(
+                    setting,
+                    &Run { script, mode, clients, threads: Run::THREADS, length },
+                    sums,
+                )?;
             }
         }
     }

@@ -32,6 +32,7 @@ pub fn small_pool(kind: &Kind) -> Res<()> {
             script,
             mode: QueryMode::Prepared,
             clients: 16,
+            threads: Run::THREADS,
             length: Length::Transactions(40),
         };
         let report = run.execute(server.endpoint())?;
@@ -90,6 +91,7 @@ pub fn unix_socket(kind: &Kind) -> Res<()> {
         script: Script::TpcbLike,
         mode: QueryMode::Prepared,
         clients: 16,
+        threads: Run::THREADS,
         length: Length::Transactions(20),
     };
     let report = run.execute(&endpoint)?;
