@@ -198,7 +198,7 @@ impl<W> FreeList<W> {
 
     /// Grants the need now, or later through [`FreeList::put`] and similar methods.
     #[track_caller]
-    pub fn ask(&self, need: Need<W>) -> Option<Granted<W>> {
+    pub fn request(&self, need: Need<W>) -> Option<Granted<W>> {
         FREE_FRAME.request();
         let mut state = self.state.lock();
         let granted = if state.frames.len() >= state.least(&need, false) {
@@ -328,20 +328,23 @@ mod tests {
     fn who_waits_is_refused_after_the_bound() {
         let list = FreeList::new(Vec::new(), FrameWaits::default());
         let id = PageId::new(PartitionId(0), 0);
-        assert!(list.ask(Need::Page(id)).is_none());
-        assert!(list.ask(Need::Frames(2, ())).is_none());
+        assert!(list.request(Need::Page(id)).is_none());
+        assert!(list.request(Need::Frames(2, ())).is_none());
         for _ in 0..FrameWaits::default().starved_rounds {
             assert!(list.age(None).is_empty());
         }
         let refused = list.age(None);
         assert!(refused.iter().all(|g| matches!(g, Granted::Refused(_, PageError::NoFrames))));
         assert_eq!(refused.len(), 2);
-        assert!(list.ask(Need::Page(id)).is_none());
+        assert!(list.request(Need::Page(id)).is_none());
         assert!(matches!(
             list.stop(PageError::Closed)[..],
             [Granted::Refused(Need::Page(_), PageError::Closed)]
         ));
-        assert!(matches!(list.ask(Need::Page(id)), Some(Granted::Refused(_, PageError::Closed))));
+        assert!(matches!(
+            list.request(Need::Page(id)),
+            Some(Granted::Refused(_, PageError::Closed))
+        ));
     }
 
     /// Invariant 4.
@@ -350,11 +353,13 @@ mod tests {
         let list = FreeList::new(Arena::new(4).1, FrameWaits::default());
         let mut frames = list.take(4).unwrap();
         let id = PageId::new(PartitionId(0), 0);
-        assert!(list.ask(Need::Page(id)).is_none() && list.ask(Need::Frames(2, ())).is_none());
+        assert!(
+            list.request(Need::Page(id)).is_none() && list.request(Need::Frames(2, ())).is_none()
+        );
         assert_eq!(list.deficit(), 2 * list.low + 3);
         assert!(matches!(list.put(frames.pop())[..], [Granted::Page(..)]), "it came before");
         assert!(list.put(frames.pop()).is_empty());
-        assert!(list.ask(Need::Page(id)).is_none(), "it comes later");
+        assert!(list.request(Need::Page(id)).is_none(), "it comes later");
         assert!(matches!(list.put(frames.pop())[..], [Granted::Frames(2, _)]));
         assert!(list.end_promise(2).iter().all(|granted| matches!(granted, Granted::Page(..))));
     }
@@ -364,15 +369,15 @@ mod tests {
     fn reads_leave_promised_frames_until_they_have_waited() {
         let list = FreeList::new(Arena::new(4).1, FrameWaits::default());
         let id = PageId::new(PartitionId(0), 0);
-        assert!(matches!(list.ask(Need::Frames(4, ())), Some(Granted::Frames(4, _))));
-        assert!(list.ask(Need::Page(id)).is_none());
+        assert!(matches!(list.request(Need::Frames(4, ())), Some(Granted::Frames(4, _))));
+        assert!(list.request(Need::Page(id)).is_none());
         assert!(list.put([]).is_empty());
         assert_eq!(list.take(1).map(|f| f.len()), Some(1), "a creation may take it");
         let granted =
             (0..=FrameWaits::default().promise_rounds + 1).find_map(|_| list.age(None).pop());
         assert!(matches!(granted, Some(Granted::Page(..))));
         assert!(list.end_promise(4).is_empty());
-        assert!(matches!(list.ask(Need::Page(id)), Some(Granted::Page(..))));
+        assert!(matches!(list.request(Need::Page(id)), Some(Granted::Page(..))));
     }
 
     /// What the list should grant, taken literally from invariants 2 and 4. A need is its number of
@@ -415,14 +420,14 @@ mod tests {
                 let granted = match random.below(6) {
                     0 | 1 => {
                         model.waiting.push(0);
-                        list.ask(Need::Page(PageId::new(PartitionId(0), step)))
+                        list.request(Need::Page(PageId::new(PartitionId(0), step)))
                             .into_iter()
                             .collect()
                     }
                     2 => {
                         let many = 1 + random.below(4);
                         model.waiting.push(many as usize);
-                        list.ask(Need::Frames(many as u32, ())).into_iter().collect()
+                        list.request(Need::Frames(many as u32, ())).into_iter().collect()
                     }
                     3 if !promises.is_empty() => {
                         let many: u32 =

@@ -189,7 +189,7 @@ impl PoolCore {
                 return self.health.wal.when_room(bytes, must, Box::new(answer));
             }
         };
-        self.dispatch(self.free.ask(need));
+        self.dispatch(self.free.request(need));
     }
 
     pub fn fetch_blocking(self: &Arc<Self>, missing: MissingPage) -> Result<Pin, PageError> {

@@ -60,7 +60,7 @@ impl Job {
     }
 
     /// Waits for `wait`, if given, and returns whether to continue.
-    fn go_on(&self, wait: Option<Duration>) -> ControlFlow<()> {
+    fn wait_or_stop(&self, wait: Option<Duration>) -> ControlFlow<()> {
         let mut state = self.state();
         if let Some(wait) = wait {
             state = self.state.wait_timeout_while(state, wait, |s| !s.cancelled).0;
@@ -122,7 +122,7 @@ fn start(core: &Rc<Core>, job: Arc<Job>, target: PathBuf, pace: Pace) -> Result<
                 job.state().progress = Some(progress);
                 waker();
             }
-            job.go_on(wait)
+            job.wait_or_stop(wait)
         };
         let copied = caught(|| engine.node().backup(&target, env!("CARGO_PKG_VERSION"), &mut step));
         let result = copied.map_err(|message| {

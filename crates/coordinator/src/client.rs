@@ -19,10 +19,12 @@ use crate::insert::{self, OneMessage};
 use crate::outcome::{End, Outcome, Refusal, Step, Task, TxnStatus};
 use crate::port::Port;
 use crate::snapshot::{Needs, ReadAt, Work};
-use crate::statement::{command, controls, failed_block, goes_on, modify_tag, read_only, writes};
+use crate::statement::{
+    command, controls, failed_block, has_more_work, modify_tag, read_only, writes,
+};
 use crate::tag::Tag;
 use crate::task::{self, Suspended};
-use crate::whole::{self, Asking};
+use crate::whole::{self, Acquiring};
 use crate::{finish, learning, multi, replay, snapshot, stream, txn};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Query, Route, Source, TxnOptions};
@@ -46,7 +48,7 @@ pub(crate) enum Running {
     Idle,
     Simple(Simple),
     /// Requesting partitions before the first statement of a transaction that arrived whole.
-    Asking(Asking),
+    Acquiring(Acquiring),
     Task(Task),
 }
 
@@ -115,7 +117,7 @@ impl Client {
         env.memory.reset();
         self.core.read_at.set(ReadAt::Newest);
         if whole::asks_before(&self.core, &plan.statement) {
-            return self.ask(plan, env);
+            return self.acquire_partitions(plan, env);
         }
         self.go(plan, env)
     }
@@ -132,20 +134,20 @@ impl Client {
     /// undone because another rolled back.
     pub fn resume(&mut self) -> Step {
         if !self.core.txn().undone {
-            return self.go_on_running();
+            return self.poll_running();
         }
         replay::interrupt(&self.core);
-        let step = self.go_on_running();
+        let step = self.poll_running();
         if !self.is_running() {
             replay::release(&self.core);
         }
         step
     }
 
-    fn go_on_running(&mut self) -> Step {
+    fn poll_running(&mut self) -> Step {
         match std::mem::replace(&mut self.running, Running::Idle) {
             Running::Idle => Step::Pending,
-            Running::Asking(asking) => self.go_on_asking(asking),
+            Running::Acquiring(acquiring) => self.poll_acquiring(acquiring),
             Running::Simple(simple) => match self.core.try_reply(simple.seq) {
                 Some(answer) => {
                     self.finish_simple(&simple.plan, &simple.env, simple.one_shot, answer)
@@ -272,7 +274,7 @@ impl Client {
         let ending: Task = Box::pin(async move {
             match running {
                 Running::Idle => {}
-                Running::Asking(asking) => drop(asking.answer.await),
+                Running::Acquiring(acquiring) => drop(acquiring.answer.await),
                 Running::Simple(simple) => drop(core.reply(simple.seq).await),
                 Running::Task(task) => drop(task.await),
             }
@@ -328,10 +330,10 @@ impl Client {
             state.wrote |= !matches!(plan.statement, Statement::Query(_));
             let fresh = txn::is_fresh(&state, program);
             let learns = learning::learns(core.engine(), &state, program);
-            let goes_behind = state.goes_behind(program);
+            let may_use_retired = state.may_use_retired(program);
             let batch = stream::batch_of(core, &plan.statement);
             core.read_at.set(ReadAt::of(sees));
-            (id, Work { program, env, rows, batch, fresh, learns, goes_behind }.body(sees))
+            (id, Work { program, env, rows, batch, fresh, learns, may_use_retired }.body(sees))
         };
         let seq = core.send(partition, txn, body);
         Some(match core.try_reply(seq) {
@@ -353,7 +355,9 @@ impl Client {
                 source: Source::Table { program, route: route @ Route::Hash(_) },
                 ..
             }) => (program, route),
-            Statement::Modify { program, route: route @ Route::Hash(_) } if !goes_on(program) => {
+            Statement::Modify { program, route: route @ Route::Hash(_) }
+                if !has_more_work(program) =>
+            {
                 (program, route)
             }
             Statement::Insert(insert) => return insert::one_row(&self.core, insert, env),
@@ -460,7 +464,7 @@ impl Client {
     }
 
     /// Suspends the statement that has just returned [`Step::Rows`] so that others can run;
-    /// [`Client::go_on`] returns the rest. A single statement's transaction becomes an implicit
+    /// [`Client::resume_suspended`] returns the rest. A single statement's transaction becomes an implicit
     /// one, which [`Client::end_implicit`] ends.
     pub fn suspend(&mut self) -> Option<Suspended> {
         let Running::Task(task) = std::mem::replace(&mut self.running, Running::Idle) else {
@@ -476,7 +480,7 @@ impl Client {
     }
 
     /// Continues a suspended statement of the transaction.
-    pub fn go_on(&mut self, suspended: Suspended) -> Step {
+    pub fn resume_suspended(&mut self, suspended: Suspended) -> Step {
         debug_assert!(matches!(self.running, Running::Idle));
         self.core.forget_cancel();
         if self.core.txn().undone {

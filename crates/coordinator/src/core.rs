@@ -21,7 +21,7 @@ use crate::replay::{Replays, Script};
 use crate::snapshot::{ReadAt, View};
 use crate::whole::{self, Whole};
 use clearway_ir::statement::TxnOptions;
-use clearway_ir::{Asker, Catalog};
+use clearway_ir::{Catalog, Requester};
 use clearway_partition::{Body, Failure, Message, Reply, Snapshot, Stake};
 use clearway_types::{
     Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId,
@@ -181,8 +181,8 @@ pub(crate) struct Core {
     stalled: Cell<bool>,
     /// What the session has announced about the transaction that the next statement may begin.
     announced: RefCell<Option<Whole>>,
-    /// The asker of the current or last DDL statement.
-    pub asker: RefCell<Option<Asker>>,
+    /// The requester of the current or last DDL statement.
+    pub requester: RefCell<Option<Requester>>,
     /// Rows that the session has not taken yet.
     part: RefCell<Option<RowBatch>>,
     /// The running statement has handed out rows.
@@ -210,7 +210,7 @@ impl Core {
             replied: Cell::new(Lsn(0)),
             cancelled: RefCell::default(),
             notices: RefCell::default(),
-            asker: RefCell::default(),
+            requester: RefCell::default(),
             retries: Cell::default(),
             part: RefCell::default(),
             has_handed_out: Cell::default(),
@@ -333,7 +333,7 @@ impl Core {
             return;
         }
         let has_partitions = !self.txn().blocked.is_empty();
-        if has_partitions { multi::unblock(self) } else { whole::let_go(self) }
+        if has_partitions { multi::unblock(self) } else { whole::release_exclusive(self) }
     }
 
     /// Like [`Txn::enter`], with what was announced about the new transaction.
@@ -429,7 +429,7 @@ impl Core {
         self.check_cancelled()?;
         self.streams(true);
         // The client may take its time with the rows.
-        whole::let_go(self);
+        whole::release_exclusive(self);
         self.part.replace(Some(rows));
         let mut first = true;
         poll_fn(|_| if std::mem::take(&mut first) { Poll::Pending } else { Poll::Ready(()) }).await;

@@ -37,7 +37,7 @@ const HOME: PartitionId = PartitionId(0);
 /// Executes a DDL statement.
 pub(crate) async fn run(core: &Core, statement: &Statement, env: &Env) -> Result<Outcome, Stop> {
     core.txn().wrote = true;
-    core.asker.replace(env.asker());
+    core.requester.replace(env.requester());
     everywhere(core, [HOME], |_| lock_table(core, CATALOG_TABLE)).await?;
     match statement {
         Statement::CreateTable { table, if_not_exists } => {
@@ -299,7 +299,7 @@ async fn create_index(
         batch: Batch::ALL,
         fresh: true,
         learns: false,
-        goes_behind: false,
+        may_use_retired: false,
     })
     .await?;
     fill_global_index(core, &table, at, &env).await?;
@@ -443,7 +443,7 @@ async fn lock(core: &Core, table: TableId) -> Result<(), Stop> {
 }
 
 fn lock_table(core: &Core, table: TableId) -> Body {
-    Body::LockTable { table, asker: core.asker.borrow().clone() }
+    Body::LockTable { table, requester: core.requester.borrow().clone() }
 }
 
 async fn raw(core: &Core, op: RawOp) -> Result<(), Stop> {

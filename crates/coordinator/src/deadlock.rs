@@ -47,7 +47,7 @@ pub use long::LoggedWait;
 pub(crate) use look::Names;
 pub use look::{LockName, LockWaitView, WaitId, one_line};
 
-use clearway_ir::Asker;
+use clearway_ir::Requester;
 use clearway_latch::lockstat::Wait;
 use clearway_partition::{Stake, Wanted};
 use clearway_sync::canary::{self, Bug};
@@ -70,7 +70,7 @@ pub(crate) enum Change {
         txn: TxnId,
         wait: u64,
         stake: Stake,
-        asker: Option<Asker>,
+        requester: Option<Requester>,
         line: Option<u64>,
         wanted: Option<Arc<Wanted>>,
         counted: Wait,
@@ -104,7 +104,7 @@ struct InLine {
     partition: PartitionId,
     wait: u64,
     stake: Stake,
-    asker: Option<Asker>,
+    requester: Option<Requester>,
     line: Option<u64>,
     wanted: Option<Arc<Wanted>>,
     counted: Wait,
@@ -185,14 +185,14 @@ impl WaitsFor {
         effects: &mut Effects,
     ) -> Option<Edge> {
         match change {
-            Change::Waits { txn, wait, stake, asker, line, wanted, counted } => {
+            Change::Waits { txn, wait, stake, requester, line, wanted, counted } => {
                 let (since, notified) = (Instant::now(), false);
                 let long = Long::default();
                 let waiting = InLine {
                     partition,
                     wait,
                     stake,
-                    asker,
+                    requester,
                     line,
                     wanted,
                     counted,
@@ -393,7 +393,7 @@ mod tests {
             txn: TxnId(txn),
             wait: txn,
             stake,
-            asker: None,
+            requester: None,
             line,
             wanted: None,
             counted,

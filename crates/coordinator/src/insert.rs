@@ -244,7 +244,7 @@ pub(crate) async fn deal(
             batch: None,
             fresh,
             learns: false,
-            goes_behind: false,
+            may_use_retired: false,
         }
         .body(sees)
     };

@@ -28,12 +28,12 @@ pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(),
     if partitions.len() < 2 || !fits(&core.txn()) {
         return Ok(());
     }
-    ask(core, partitions).await.map(drop)
+    acquire(core, partitions).await.map(drop)
 }
 
 /// Requests exclusive access to these partitions (ascending). If one refuses, gives up the others
 /// and returns the one that refused.
-pub(crate) async fn ask(
+pub(crate) async fn acquire(
     core: &Core,
     partitions: &[PartitionId],
 ) -> Result<Option<PartitionId>, Failure> {
@@ -44,7 +44,7 @@ pub(crate) async fn ask(
         let seq = core.send(*partition, id, Body::Block);
         if core.reply(seq).await?.count == 0 {
             core.txn().short = true;
-            whole::let_go(core);
+            whole::release_exclusive(core);
             return Ok(Some(*partition));
         }
         core.txn().blocked.push(*partition);

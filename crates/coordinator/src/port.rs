@@ -351,7 +351,7 @@ impl PortInner {
                 order,
                 wait,
                 stake,
-                asker,
+                requester,
                 line,
                 wanted,
                 class,
@@ -361,7 +361,7 @@ impl PortInner {
                 self.change_waits(
                     partition,
                     order,
-                    Change::Waits { txn, wait, stake, asker, line, wanted, counted },
+                    Change::Waits { txn, wait, stake, requester, line, wanted, counted },
                 );
             }
             Out::Line { partition, order, line, on } => {

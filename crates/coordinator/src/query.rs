@@ -154,17 +154,18 @@ async fn send_to(
     env: &Arc<Env>,
     batch: Option<Batch>,
 ) -> Result<Vec<(PartitionId, Reply)>, Stop> {
-    let (fresh, learns, goes_behind, sees) = {
+    let (fresh, learns, may_use_retired, sees) = {
         let txn = core.txn();
         let learns = learning::learns(core.engine(), &txn, program);
-        (is_fresh(&txn, program), learns, txn.goes_behind(program), txn.sees(needs))
+        (is_fresh(&txn, program), learns, txn.may_use_retired(program), txn.sees(needs))
     };
     if !fresh && sees.is_none() {
         multi::block(core, &targets).await?;
     }
     let past = program_at(core, program, sees.filter(|_| !fresh))?;
     let program = past.as_ref().unwrap_or(program);
-    let body = |_| Work { program, env, rows: None, batch, fresh, learns, goes_behind }.body(sees);
+    let body =
+        |_| Work { program, env, rows: None, batch, fresh, learns, may_use_retired }.body(sees);
     let replies = everywhere(core, targets.iter().copied(), body).await?;
     Ok(targets.into_iter().zip(replies).collect())
 }
@@ -211,7 +212,7 @@ async fn in_turn(
                 batch: None,
                 fresh: false,
                 learns: false,
-                goes_behind: false,
+                may_use_retired: false,
             }
             .body(sees)
         };
@@ -328,7 +329,7 @@ pub(crate) async fn pull(
         batch,
         fresh,
         learns: false,
-        goes_behind: false,
+        may_use_retired: false,
     };
     let mut seq = core.send(partition, id, body);
     loop {

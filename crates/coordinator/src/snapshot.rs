@@ -114,7 +114,7 @@ impl Txn {
     }
 
     /// Returns true if its UPDATE may change rows whose last change is not committed.
-    pub(crate) fn goes_behind(&self, program: &Program) -> bool {
+    pub(crate) fn may_use_retired(&self, program: &Program) -> bool {
         matches!(program, Program::Update { .. }) && self.block != Block::None && self.sees_each()
     }
 
@@ -308,14 +308,14 @@ pub(crate) struct Work<'a> {
     pub fresh: bool,
     /// See [`Body::Statement::learns`].
     pub learns: bool,
-    /// See [`Body::Statement::goes_behind`].
-    pub goes_behind: bool,
+    /// See [`Body::Statement::may_use_retired`].
+    pub may_use_retired: bool,
 }
 
 impl Work<'_> {
     /// Builds the message; `sees` is from [`Txn::sees`].
     pub(crate) fn body(self, sees: Option<Sees>) -> Body {
-        let Self { program, env, rows, batch, fresh, learns, goes_behind } = self;
+        let Self { program, env, rows, batch, fresh, learns, may_use_retired } = self;
         let (program, env) = (program.clone(), env.clone());
         let batch = batch.unwrap_or(Batch::ALL);
         // No other transaction changes what this one has created. A global index may lack keys of
@@ -329,7 +329,7 @@ impl Work<'_> {
                 let at = at.unwrap_or(COMMITTED);
                 Body::StatementAt { at, repeatable, program, env, rows, batch }
             }
-            None => Body::Statement { program, env, rows, batch, fresh, learns, goes_behind },
+            None => Body::Statement { program, env, rows, batch, fresh, learns, may_use_retired },
         }
     }
 }

@@ -118,7 +118,7 @@ pub(crate) fn modify_tag(program: &Program, n: u64) -> Tag {
 
 /// Returns true if work remains after the program has run: rows to insert elsewhere, entries to
 /// delete from global indexes.
-pub(crate) fn goes_on(program: &Program) -> bool {
+pub(crate) fn has_more_work(program: &Program) -> bool {
     match program {
         Program::Update { moves, .. } => *moves,
         Program::Delete { access, .. } => access.table.has_global_index(),

@@ -12,7 +12,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A statement whose client has some rows and may ask for the rest later: [`crate::Client::go_on`].
+/// A statement whose client has some rows and may ask for the rest later: [`crate::Client::resume_suspended`].
 /// Dropping it ends the statement; its transaction continues.
 pub struct Suspended(pub(crate) Task);
 

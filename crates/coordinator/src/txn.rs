@@ -57,7 +57,7 @@ pub(crate) async fn enter(core: &Core, partition: PartitionId) -> Result<TxnId, 
     let known = core.txn().participants.contains(&partition);
     if !known {
         // It may have to wait there.
-        whole::let_go(core);
+        whole::release_exclusive(core);
     }
     let id = join(core, &mut core.txn(), partition);
     if !known {

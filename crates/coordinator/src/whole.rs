@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. It has exclusive access to a partition only while the engine works for it. A session that has
-//!    to wait for its client says so ([`Client::let_go`]). Then, and when the engine has to wait
+//!    to wait for its client says so ([`Client::release_exclusive`]). Then, and when the engine has to wait
 //!    for the disk or for a lock, the transaction keeps locks on what it has used.
 //! 2. What the session announces is advice. A statement that goes to another partition, or is of
 //!    another kind, gives up all partitions and uses locks.
@@ -31,7 +31,7 @@ use crate::message::control;
 use crate::multi;
 use crate::outcome::{Step, Stop, stopped};
 use crate::snapshot::{Needs, View};
-use crate::statement::{controls, goes_on, writes};
+use crate::statement::{controls, has_more_work, writes};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Insert, Isolation, Query, Route, Source};
 use clearway_ir::{OnConflict, Plan, Program, Statement};
@@ -76,7 +76,7 @@ pub fn reach(whole: &mut Whole, engine: &Engine, plan: &Plan, env: &Env) -> bool
         Statement::Query(Query { source: Source::Table { program, route }, .. }) => {
             program_reach(whole, engine, program, route, env)
         }
-        Statement::Modify { program, route } if !goes_on(program) => {
+        Statement::Modify { program, route } if !has_more_work(program) => {
             program_reach(whole, engine, program, route, env)
         }
         Statement::Insert(insert) => insert_reach(whole, engine, insert, env),
@@ -133,7 +133,7 @@ impl Whole {
 }
 
 /// A transaction that is requesting its partitions before its first statement.
-pub(crate) struct Asking {
+pub(crate) struct Acquiring {
     pub(crate) answer: Pin<Box<dyn Future<Output = Result<(), Stop>>>>,
     plan: Arc<Plan>,
     env: Arc<Env>,
@@ -168,13 +168,13 @@ pub(crate) fn asks_before(core: &Core, statement: &Statement) -> bool {
 }
 
 /// Requests the transaction's partitions. While others hold locks there for a short time, waits
-/// until they have ended and asks again.
-async fn ask(core: &Core) -> Result<(), Stop> {
+/// until they have ended and requests again.
+async fn acquire(core: &Core) -> Result<(), Stop> {
     let Arrival::Whole(whole) = std::mem::take(&mut core.txn().arrival) else { return Ok(()) };
     let mut partitions = whole.partitions;
     partitions.sort_unstable();
     for _ in 0..ROUNDS {
-        let Some(refused) = multi::ask(core, &partitions).await? else {
+        let Some(refused) = multi::acquire(core, &partitions).await? else {
             let mut txn = core.txn();
             if txn.characteristics.isolation == Isolation::RepeatableRead {
                 txn.view = View::Newest;
@@ -193,7 +193,7 @@ async fn ask(core: &Core) -> Result<(), Stop> {
 
 /// Gives up exclusive access because the transaction waits for its client or for a lock. It keeps
 /// locks on what it has used, so that only conflicting work waits for its end.
-pub(crate) fn let_go(core: &Core) {
+pub(crate) fn release_exclusive(core: &Core) {
     let (id, participants) = {
         let mut txn = core.txn();
         if !std::mem::take(&mut txn.short) {
@@ -221,23 +221,23 @@ impl Client {
 
     /// Tells the engine that the session has to wait for its client, or for anything else that the
     /// engine does not control.
-    pub fn let_go(&mut self) {
-        let_go(&self.core);
+    pub fn release_exclusive(&mut self) {
+        release_exclusive(&self.core);
     }
 
-    pub(crate) fn ask(&mut self, plan: &Arc<Plan>, env: &Arc<Env>) -> Step {
+    pub(crate) fn acquire_partitions(&mut self, plan: &Arc<Plan>, env: &Arc<Env>) -> Step {
         let core = self.core.clone();
-        let answer = Box::pin(async move { ask(&core).await });
-        self.go_on_asking(Asking { answer, plan: plan.clone(), env: env.clone() })
+        let answer = Box::pin(async move { acquire(&core).await });
+        self.poll_acquiring(Acquiring { answer, plan: plan.clone(), env: env.clone() })
     }
 
-    pub(crate) fn go_on_asking(&mut self, mut asking: Asking) -> Step {
-        match asking.answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    pub(crate) fn poll_acquiring(&mut self, mut acquiring: Acquiring) -> Step {
+        match acquiring.answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => {
-                self.running = Running::Asking(asking);
+                self.running = Running::Acquiring(acquiring);
                 Step::Pending
             }
-            Poll::Ready(Ok(())) => self.go(&asking.plan, &asking.env),
+            Poll::Ready(Ok(())) => self.go(&acquiring.plan, &acquiring.env),
             Poll::Ready(Err(stop)) => self.failed(stopped(stop)),
         }
     }

@@ -39,8 +39,8 @@ pub use learned::{Evidence, LearnedLock, LearnedRow, LearnedSlot};
 pub use memory::{Charge, MemoryAccount};
 pub use plan_text::plan_text;
 pub use program::{
-    Access, Acted, Asker, Backends, Env, LockWait, OnConflict, Path, Program, RowLock, RowLocking,
-    SessionEnv, Signal, StatementText,
+    Access, Acted, Backends, Env, LockWait, OnConflict, Path, Program, Requester, RowLock,
+    RowLocking, SessionEnv, Signal, StatementText,
 };
 pub use statement::{OutColumn, Plan, Statement};
 pub use value::Zone;

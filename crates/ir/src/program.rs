@@ -69,7 +69,7 @@ impl AsRef<str> for StatementText {
 
 /// The session and statement that request a lock.
 #[derive(Clone, Debug)]
-pub struct Asker {
+pub struct Requester {
     /// The session's backend id.
     pub pid: i32,
     /// The statement's text.
@@ -91,8 +91,8 @@ impl Env {
     }
 
     /// Returns the session and statement; `None` without a session.
-    pub fn asker(&self) -> Option<Asker> {
-        Some(Asker { pid: self.session.as_ref()?.pid, text: self.text.clone() })
+    pub fn requester(&self) -> Option<Requester> {
+        Some(Requester { pid: self.session.as_ref()?.pid, text: self.text.clone() })
     }
 }
 

@@ -93,7 +93,7 @@ impl Word {
         }
     }
 
-    fn let_go(&self, add: u32) {
+    fn release(&self, add: u32) {
         let old = self.word.fetch_sub(add, Ordering::Release);
         if old - add == WAITED {
             self.queue.wake();
@@ -104,14 +104,14 @@ impl Word {
         self.take(WRITER, WRITER | (WRITER - 1));
         // SAFETY: the latch is held exclusively.
         self.content.with_mut(|content| unsafe { *content += 1 });
-        self.let_go(WRITER);
+        self.release(WRITER);
     }
 
     fn read(&self) -> u32 {
         self.take(READER, WRITER);
         // SAFETY: the latch is held shared.
         let content = self.content.with(|content| unsafe { *content });
-        self.let_go(READER);
+        self.release(READER);
         content
     }
 }
@@ -153,7 +153,7 @@ fn loom_readers_that_overlap_let_a_waiting_writer_in() {
         while word.word.load(Ordering::Relaxed) & WAITED == 0 && passed < 2 {
             passed += 1;
             if word.try_take(READER, WRITER | WAITED, false) {
-                word.let_go(READER);
+                word.release(READER);
             }
         }
         let waited = word.word.load(Ordering::Relaxed) & WAITED != 0;
@@ -161,7 +161,7 @@ fn loom_readers_that_overlap_let_a_waiting_writer_in() {
             !(waited && word.try_take(READER, WRITER | WAITED, false)),
             "nobody goes before the writer"
         );
-        word.let_go(READER);
+        word.release(READER);
         writer.join().unwrap();
         assert_eq!(word.read(), 1);
     });

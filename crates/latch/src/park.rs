@@ -232,7 +232,7 @@ impl ParkLatch {
                 self.state.wait_apart(asleep);
             } else {
                 self.state.wait(asleep);
-                if patience.is_over() && self.ask() {
+                if patience.is_over() && self.request_handover() {
                     waiter = Waiter::Starving;
                 }
             }
@@ -244,7 +244,7 @@ impl ParkLatch {
 
     /// Requests a handover. Returns false if there is no holder, or another thread has already
     /// requested it.
-    fn ask(&self) -> bool {
+    fn request_handover(&self) -> bool {
         let mut state = self.state.word.load(Ordering::Relaxed);
         while state & (HELD | STARVING) == HELD {
             // Relaxed: it tells the holder what to do; it hands nothing over.

@@ -3,7 +3,7 @@
 use crate::lock::{HotRow, Wanted};
 use clearway_buffer::{MissingPage, Pin};
 use clearway_ir::program::Env;
-use clearway_ir::{Asker, Program};
+use clearway_ir::{Program, Requester};
 use clearway_latch::lockstat::Class;
 use clearway_storage::{LogRead, SpillRead, SpillWrite};
 use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlState, TableId, TreeId, TxnId};
@@ -99,7 +99,7 @@ pub enum Body {
         learns: bool,
         /// Whether it is an UPDATE in a block below REPEATABLE READ. Then it may change a row whose
         /// last change is not committed ([`crate::Limits::retire`]).
-        goes_behind: bool,
+        may_use_retired: bool,
     },
     /// A statement of a general transaction that sees an open snapshot and its transaction's own
     /// changes. If it only reads, it takes no locks and waits for none. If it changes or locks
@@ -153,7 +153,7 @@ pub enum Body {
         /// The table.
         table: TableId,
         /// The session and statement that request it.
-        asker: Option<Asker>,
+        requester: Option<Requester>,
     },
     /// Creates trees; an abort drops them again.
     CreateTrees(Vec<TreeId>),
@@ -210,12 +210,12 @@ impl Debug for TakeHotRows {
 
 impl Body {
     /// Returns the session and statement of the request.
-    pub(crate) fn asker(&self) -> Option<Asker> {
+    pub(crate) fn requester(&self) -> Option<Requester> {
         match self {
             Self::OneShot { env, .. }
             | Self::Statement { env, .. }
-            | Self::StatementAt { env, .. } => env.asker(),
-            Self::LockTable { asker, .. } => asker.clone(),
+            | Self::StatementAt { env, .. } => env.requester(),
+            Self::LockTable { requester, .. } => requester.clone(),
             _ => None,
         }
     }
@@ -403,7 +403,7 @@ pub enum Out {
         /// What the transaction has at stake.
         stake: Stake,
         /// Its session and statement; none for the engine's own transactions.
-        asker: Option<Asker>,
+        requester: Option<Requester>,
         /// The line in which it waits for a lock, as numbered by the partition. None if it waits
         /// for the partition.
         line: Option<u64>,

@@ -6,7 +6,7 @@ use crate::reads::Reads;
 use crate::trees::UndoLog;
 use crate::versions::{AsOf, Loaded};
 use clearway_buffer::MissingPage;
-use clearway_ir::Asker;
+use clearway_ir::Requester;
 use clearway_storage::Missed;
 use clearway_types::{Lsn, TableId, TreeId, TxnId};
 
@@ -108,8 +108,8 @@ pub(crate) struct Statement {
     pub fresh: bool,
     /// Same as [`crate::Body::Statement::learns`].
     pub learns: bool,
-    /// Same as [`crate::Body::Statement::goes_behind`].
-    pub goes_behind: bool,
+    /// Same as [`crate::Body::Statement::may_use_retired`].
+    pub may_use_retired: bool,
     /// The snapshot that it sees; `None` for the current state.
     pub as_of: Option<AsOf>,
 }
@@ -131,7 +131,7 @@ pub(crate) enum Job {
     },
     LockTable {
         table: TableId,
-        asker: Option<Asker>,
+        requester: Option<Requester>,
     },
     CreateTrees {
         trees: Vec<TreeId>,
@@ -169,11 +169,11 @@ impl Job {
     }
 
     /// Returns the session and statement of the job.
-    pub(crate) fn asker(&self) -> Option<Asker> {
+    pub(crate) fn requester(&self) -> Option<Requester> {
         match self {
-            Self::OneShot(o) => o.exec.env.asker(),
-            Self::Statement(s) => s.exec.env.asker(),
-            Self::LockTable { asker, .. } => asker.clone(),
+            Self::OneShot(o) => o.exec.env.requester(),
+            Self::Statement(s) => s.exec.env.requester(),
+            Self::LockTable { requester, .. } => requester.clone(),
             Self::KeepVersions { .. }
             | Self::CreateTrees { .. }
             | Self::Raw(_)

@@ -318,7 +318,7 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
     end(&stage, &mut rng)?;
     let struck = plan
         .iter()
-        .flat_map(|plan| plan.struck())
+        .flat_map(|plan| plan.injected())
         .filter(|struck| struck.duty == Duty::Stops)
         .count();
     if struck as u64 > stage.not_extended.load(Ordering::Relaxed) && stage.pool.failed().is_none() {

@@ -24,7 +24,7 @@ impl FakeWal {
         Lsn(self.appended.fetch_add(10, SeqCst) + 10)
     }
     /// Has what the other one has, as after a restart.
-    pub fn go_on_after(&self, other: &Self) {
+    pub fn continue_after(&self, other: &Self) {
         self.appended.store(other.appended.load(SeqCst), SeqCst);
         self.durable.store(other.appended.load(SeqCst), SeqCst);
     }

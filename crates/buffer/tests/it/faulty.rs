@@ -54,8 +54,8 @@ fn a_failed_read_is_an_error_once_and_the_page_is_there_the_next_time() {
         let (disk, plan) = struck_by(seed, Fault::FailedRead, When::After(seed), 3);
         let found = look(&disk, &plan);
         let failed = found.iter().filter(|page| matches!(page, Err(PageError::Io { .. }))).count();
-        assert_eq!((failed, plan.struck().len()), (3, 3), "seed {seed}");
-        assert!(plan.struck().iter().all(|struck| struck.duty == Duty::GoesOn));
+        assert_eq!((failed, plan.injected().len()), (3, 3), "seed {seed}");
+        assert!(plan.injected().iter().all(|struck| struck.duty == Duty::Continues));
         for (no, page) in (1..).zip(found) {
             assert!(page.map_or(true, |stamp| stamp == no), "seed {seed}: never a wrong content");
         }
@@ -71,7 +71,7 @@ fn short_reads_are_read_on() {
     for seed in 0..20 {
         let (disk, plan) = struck_by(seed, Fault::ShortRead, When::OneIn(2), FOR_EVER);
         assert!((1..).zip(look(&disk, &plan)).all(|(no, page)| page.unwrap() == no), "seed {seed}");
-        assert!(plan.struck().len() > 10);
+        assert!(plan.injected().len() > 10);
     }
 }
 

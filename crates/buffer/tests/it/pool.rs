@@ -60,7 +60,7 @@ fn a_damaged_page_is_an_error_for_all_who_wait_and_for_no_other_page() {
         error.ends_with("is damaged: an LSN up to the log's end, 0x0 expected, 0x14 found"),
         "{error}"
     );
-    after.wal.go_on_after(&f.wal);
+    after.wal.continue_after(&f.wal);
     let error = after.pool.fetch_blocking(MissingPage::Page(page(0, 0))).unwrap_err();
     let text = error.to_string();
     assert!(

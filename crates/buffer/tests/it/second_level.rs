@@ -181,7 +181,7 @@ fn nothing_that_was_there_at_the_start_is_believed() {
     let Fixture { disk, wal, pool, io, .. } = f;
     drop((pool, io));
     let f = pool_with_second_level(&disk, 32, 512);
-    f.wal.go_on_after(&wal);
+    f.wal.continue_after(&wal);
     assert!(disk.open(&cache_file(), Open::Existing).unwrap().is_empty().unwrap());
     (0..16).for_each(|no| assert_eq!(get(&f, page(0, no)), u64::from(no) + 1));
     assert_eq!((second(&f).hits, second(&f).misses), (0, 16));
@@ -211,10 +211,10 @@ fn no_fault_in_its_file_is_anybodys() {
             let models = work(&f, ReplacementKind::default(), 1_000);
             compare(&f, ReplacementKind::default(), &models);
             let rare = when == When::OneIn(200);
-            assert!(rare || !plan.struck().is_empty(), "{fault:?} {when:?}: {:?}", second(&f));
+            assert!(rare || !plan.injected().is_empty(), "{fault:?} {when:?}: {:?}", second(&f));
             disk.set_faults(None);
             let after = pool_on(&disk.crash(7), FRAMES, ReplacementKind::default());
-            after.wal.go_on_after(&f.wal);
+            after.wal.continue_after(&f.wal);
             compare(&after, ReplacementKind::default(), &models);
         }
     }
@@ -288,7 +288,7 @@ fn on_a_full_disk_it_is_smaller_or_off() {
         drop((pool, io));
         disk.set_capacity(disk.used() + room * PAGE_SIZE as u64);
         let f = pool_with_second_level(&disk, 32, 512);
-        f.wal.go_on_after(&wal);
+        f.wal.continue_after(&wal);
         let mut value = 0;
         while second(&f).writes < if off { 64 } else { 1_000 } || value < 20 {
             value += 1;

@@ -61,7 +61,7 @@ fn run(kind: ReplacementKind, ops: u64) {
     let models = work(&fixture, kind, ops);
     // What the flush has synced survives every crash.
     let after = pool_on(&fixture.disk.crash(7), FRAMES, kind);
-    after.wal.go_on_after(&fixture.wal);
+    after.wal.continue_after(&fixture.wal);
     compare(&after, kind, &models);
 }
 
@@ -247,7 +247,7 @@ fn run_on_files(name: &str, disk: &dyn Disk, io_pool: &dyn Fn() -> std::io::Resu
     let wal = before.wal.clone();
     drop(before);
     let after = open();
-    after.wal.go_on_after(&wal);
+    after.wal.continue_after(&wal);
     compare(&after, kind, &models);
 }
 

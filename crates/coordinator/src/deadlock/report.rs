@@ -5,7 +5,7 @@
 
 use super::look::Names;
 use super::{LineId, Victim, WaitsFor, one_line};
-use clearway_ir::{Asker, Catalog};
+use clearway_ir::{Catalog, Requester};
 use clearway_partition::{Stake, Wanted};
 use clearway_types::{SqlError, SqlState, TxnId};
 use std::sync::Arc;
@@ -24,15 +24,15 @@ pub(crate) struct Deadlock {
 
 struct Member {
     txn: TxnId,
-    asker: Option<Asker>,
+    requester: Option<Requester>,
     wanted: Option<Arc<Wanted>>,
 }
 
 impl Member {
     /// Returns the name that users know. A disconnected client has no session any more.
     fn name(&self) -> String {
-        match &self.asker {
-            Some(asker) => format!("process {}", asker.pid),
+        match &self.requester {
+            Some(requester) => format!("process {}", requester.pid),
             None => format!("transaction {}", self.txn.0),
         }
     }
@@ -50,7 +50,7 @@ impl WaitsFor {
             let wait = wait(txn, line);
             Member {
                 txn: *txn,
-                asker: wait.and_then(|wait| wait.asker.clone()),
+                requester: wait.and_then(|wait| wait.requester.clone()),
                 wanted: wait.and_then(|wait| wait.wanted.clone()),
             }
         });
@@ -80,7 +80,7 @@ impl Deadlock {
 
     fn statements(&self) -> String {
         let statement = |member: &Member| {
-            let text = one_line(member.asker.as_ref()?.text.as_ref());
+            let text = one_line(member.requester.as_ref()?.text.as_ref());
             Some(format!("{}: {text}", member.name()))
         };
         self.cycle.iter().take(SHOWN).filter_map(statement).collect::<Vec<_>>().join(" | ")

@@ -36,8 +36,9 @@ fn restored(disk: &MemDisk, target: &Path) -> Arc<Engine> {
             }
         }
     }
-    let mut go_on = |_| ControlFlow::Continue(());
-    copy_of::restore(Arc::new(fresh.clone()), target, Path::new("/data"), &mut go_on).unwrap();
+    let mut continue_always = |_| ControlFlow::Continue(());
+    copy_of::restore(Arc::new(fresh.clone()), target, Path::new("/data"), &mut continue_always)
+        .unwrap();
     open(&fresh, 4, 1)
 }
 

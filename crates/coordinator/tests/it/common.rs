@@ -156,12 +156,12 @@ impl Worker {
         self.client.as_mut().unwrap().resume()
     }
     /// Continues a suspended statement.
-    pub fn go_on(&mut self, suspended: Suspended) -> Step {
-        self.client.as_mut().unwrap().go_on(suspended)
+    pub fn resume_suspended(&mut self, suspended: Suspended) -> Step {
+        self.client.as_mut().unwrap().resume_suspended(suspended)
     }
     /// Tells the engine that the session waits for its client.
-    pub fn let_go(&mut self) {
-        self.client.as_mut().unwrap().let_go();
+    pub fn release_exclusive(&mut self) {
+        self.client.as_mut().unwrap().release_exclusive();
     }
     pub fn cancel(&mut self, error: &SqlError) {
         self.client.as_mut().unwrap().cancel(error);

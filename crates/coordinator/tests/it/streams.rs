@@ -269,9 +269,9 @@ fn suspended_statement_continues_beside_others() {
     drop(reader.client().suspend().unwrap());
     assert_eq!(bank.total(&mut reader), i64::from(7 * ROWS));
     assert_eq!(reader.status(), TxnStatus::InBlock);
-    let step = reader.go_on(suspended);
+    let step = reader.resume_suspended(suspended);
     first.extend(numbers(&reader.end(step).unwrap().rows));
-    let step = reader.go_on(other);
+    let step = reader.resume_suspended(other);
     second.extend(numbers(&reader.end(step).unwrap().rows));
     assert_eq!((first.len(), second.len()), (ROWS as usize, ROWS as usize));
     reader.commit().unwrap();
@@ -293,7 +293,7 @@ fn suspended_single_statement_opens_implicit_block() {
         if drops {
             drop(suspended);
         } else {
-            let step = reader.go_on(suspended);
+            let step = reader.resume_suspended(suspended);
             let rest = reader.end(step).unwrap();
             assert_eq!(
                 (all.len() + rest.rows.len(), rest.tag),

@@ -189,7 +189,7 @@ fn waiting_for_the_client_keeps_only_row_locks() {
     let statements = [bank.adding(&mut whole, there[0], 1), bank.adding(&mut whole, here[0], -1)];
     begin(&mut whole, &engine, &[&statements[0], &statements[1]]);
     whole.run(&statements[0]).unwrap();
-    whole.let_go();
+    whole.release_exclusive();
     // Nothing else in this partition or in that table has been used.
     bank.add(&mut other, here[1], 5).unwrap();
     unrelated.insert(&mut other, 1, 1).unwrap();

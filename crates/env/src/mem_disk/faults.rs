@@ -100,11 +100,11 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Duty {
     /// Continues; at most the callers that need the failed operation get an error.
-    GoesOn,
+    Continues,
     /// Stops with the reason; the next start finds everything that was acknowledged.
     Stops,
     /// May lose the data that was hit, and reports that to callers that need it.
-    Finds,
+    Detects,
 }
 
 impl Role {
@@ -114,8 +114,10 @@ impl Role {
         match (self, fault) {
             (_, Fault::Delay | Fault::ShortRead)
             | (Self::Pages, Fault::FailedRead)
-            | (Self::Cache, _) => Some(Duty::GoesOn),
-            (Self::Any, _) | (_, Fault::FlippedBit | Fault::UnreadableSector) => Some(Duty::Finds),
+            | (Self::Cache, _) => Some(Duty::Continues),
+            (Self::Any, _) | (_, Fault::FlippedBit | Fault::UnreadableSector) => {
+                Some(Duty::Detects)
+            }
             (_, Fault::LostWrite | Fault::MisledWrite) => None,
             (
                 _,
@@ -305,7 +307,7 @@ impl FaultPlan {
     }
 
     /// Returns the faults so far, without delays.
-    pub fn struck(&self) -> Vec<InjectedFault> {
+    pub fn injected(&self) -> Vec<InjectedFault> {
         self.state().struck.clone()
     }
 

@@ -471,7 +471,7 @@ impl File for MemFile {
                 Fault::UnreadableSector => content.wear_out(start + below(there)),
                 Fault::FlippedBit => {
                     let bit = (start * 8 + below(there * 8)) as u64;
-                    if injected.duty == Duty::GoesOn {
+                    if injected.duty == Duty::Continues {
                         // A cache need not be synced, so an unsynced sector may already be at rest.
                         content.write_back((bit / 8) as usize);
                     }

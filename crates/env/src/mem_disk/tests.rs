@@ -177,7 +177,7 @@ fn reads_fail_as_often_as_planned() {
     let (_disk, file, plan) = under(Fault::FailedRead, When::After(1), 2, 0);
     let reads: Vec<bool> = (0..5).map(|_| read(&*file).is_ok()).collect();
     assert_eq!(reads, [true, false, false, true, true]);
-    assert_eq!(plan.struck().len(), 2);
+    assert_eq!(plan.injected().len(), 2);
     let (_disk, file, _) = under(Fault::FailedRead, When::After(3), FOR_EVER, 0);
     let reads = (0..100).filter(|_| read(&*file).is_ok()).count();
     assert_eq!(reads, 3);
@@ -227,7 +227,7 @@ fn a_flipped_bit_stays_flipped() {
             read(&*file).expect("read").iter().map(|byte| (byte ^ 1).count_ones()).sum();
         assert_eq!(flipped, 1);
         assert_eq!(read(&*file).expect("read"), after_crash(&disk, seed));
-        assert_eq!(plan.struck()[0].duty, Duty::Finds);
+        assert_eq!(plan.injected()[0].duty, Duty::Detects);
     });
 }
 
@@ -428,7 +428,7 @@ fn delays_take_simulated_time() {
         "{late}"
     );
     assert_eq!(clock.monotonic(), seen.iter().map(|(_, delay)| *delay).sum());
-    assert!(plan.struck().is_empty(), "a delay creates no duty");
+    assert!(plan.injected().is_empty(), "a delay creates no duty");
 }
 
 /// Invariant 1 of the plan, and zones are independent.
@@ -452,12 +452,12 @@ fn a_zone_has_its_own_budget() {
         (syncs, (0..300).filter(|_| file.read_at(&mut [0; 10], 0).is_err()).count())
     };
     assert_eq!((failures(&log), failures(&page), failures(&other)), ((2, 0), (0, 5), (0, 0)));
-    let struck = plan.struck();
+    let struck = plan.injected();
     assert_eq!(struck.len(), 7);
     assert_eq!((struck[0].zone, struck[0].duty), ("log", Duty::Stops));
     assert_eq!(
         (struck[6].zone, struck[6].duty, struck[6].path.as_path()),
-        ("pages", Duty::GoesOn, Path::new("d/p"))
+        ("pages", Duty::Continues, Path::new("d/p"))
     );
     let after = disk.crash(0);
     after.set_faults(Some(plan));
@@ -516,7 +516,7 @@ fn the_same_seed_gives_the_same_disk() {
                     .map_err(|error| error.to_string())
             })
             .collect();
-        (results, plan.struck(), left)
+        (results, plan.injected(), left)
     };
     assert!(run(1) == run(1) && run(2) == run(2) && run(1) != run(2));
 }

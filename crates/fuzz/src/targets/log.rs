@@ -60,7 +60,7 @@ pub(super) fn run(data: &[u8]) {
         assert_eq!((&tail[..], again), (&records[records.len() / 2..], end));
     }
     if flags & APPEND != 0 {
-        go_on(&disk, records, first, end);
+        continue_log(&disk, records, first, end);
     }
 }
 
@@ -91,7 +91,7 @@ fn read(disk: &Arc<dyn Disk>, from: Lsn) -> Result<(Records, Lsn), WalError> {
     Ok((records, at))
 }
 
-fn go_on(disk: &Arc<dyn Disk>, mut records: Records, first: u64, end: Lsn) {
+fn continue_log(disk: &Arc<dyn Disk>, mut records: Records, first: u64, end: Lsn) {
     let Ok(wal) = Wal::open(disk.clone(), config(), end) else { return };
     for payload in [&b"one"[..], &[7; 3000], b""] {
         let start = wal.appended();

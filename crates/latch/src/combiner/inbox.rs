@@ -102,14 +102,14 @@ impl<M> Inbox<M> {
     /// Takes the baton if it is free and nothing waits.
     #[inline(always)]
     pub(super) fn try_take_free(&self) -> bool {
-        // Acquire: pairs with the Release in `let_go`. Without it this thread could read the state
+        // Acquire: pairs with the Release in `release`. Without it this thread could read the state
         // before the last holder's changes. Relaxed: a failure reads nothing.
         self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
     }
 
     /// Takes the baton if it is free and a backlog waits.
     pub(super) fn try_take_left(&self) -> bool {
-        // Acquire: as in `try_take_free`, pairs with the Release in `let_go`. Relaxed: a failure
+        // Acquire: as in `try_take_free`, pairs with the Release in `release`. Relaxed: a failure
         // reads nothing.
         self.word.compare_exchange(LEFT, HELD, Acquire, Relaxed).is_ok()
     }
@@ -139,7 +139,7 @@ impl<M> Inbox<M> {
                     address
                 }
             };
-            // Acquire: pairs with the Release in `let_go`, for a caller that becomes the holder.
+            // Acquire: pairs with the Release in `release`, for a caller that becomes the holder.
             // Release: pairs with the Acquire in `take_nodes`; without it the holder could read a
             // node that is not yet written. Relaxed on failure: as for the load above.
             match self.word.compare_exchange_weak(word, new, AcqRel, Relaxed) {
@@ -164,7 +164,7 @@ impl<M> Inbox<M> {
     /// Releases the baton, if no uncollected message waits; returns whether it did. Only the holder
     /// calls this. `backlog` says whether messages are left to the next holder.
     #[inline(always)]
-    pub(super) fn let_go(&self, backlog: bool) -> bool {
+    pub(super) fn release(&self, backlog: bool) -> bool {
         let free = if backlog { LEFT } else { FREE };
         // Release: pairs with the Acquire of the next thread that takes the baton. Without it that
         // thread could miss our changes of the state. Relaxed: after a failure we `collect`, which

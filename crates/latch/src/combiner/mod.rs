@@ -197,7 +197,7 @@ impl<S: Send, M: Send> Combiner<S, M> {
         let poison = PoisonOnUnwind(&self.inbox);
         self.enter(|inside| handle(&mut inside.state, message));
         let more =
-            if self.inbox.let_go(false) { false } else { self.drain(self.limit - 1, handle) };
+            if self.inbox.release(false) { false } else { self.drain(self.limit - 1, handle) };
         mem::forget(poison);
         Submitted::Ran { more }
     }
@@ -243,7 +243,7 @@ impl<S: Send, M: Send> Combiner<S, M> {
             });
             // Each failure means one more message (invariant 2). The loop ends at the latest when
             // every thread that can submit waits for an answer.
-            if self.inbox.let_go(more) {
+            if self.inbox.release(more) {
                 return more;
             }
         }

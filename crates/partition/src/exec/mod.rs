@@ -122,7 +122,7 @@ pub(crate) struct Cx<'a, T: Trees> {
     /// The value that an unfinished transaction has replaced under the single key that is read.
     pub replaced: Option<Before>,
     /// Whether it may use rows that retired transactions have changed.
-    pub goes_behind: bool,
+    pub may_use_retired: bool,
 }
 
 impl<T: Trees> Cx<'_, T> {

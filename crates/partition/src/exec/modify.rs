@@ -43,7 +43,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn of(program: &'a Program, env: &'a Env, goes_behind: bool) -> Option<Self> {
+    fn of(program: &'a Program, env: &'a Env, may_use_retired: bool) -> Option<Self> {
         let (access, set, returning, moves, adds) = match program {
             Program::Update { access, set, returning, moves, adds } => {
                 (access, Some(set.as_slice()), returning, *moves, *adds)
@@ -51,7 +51,7 @@ impl<'a> Plan<'a> {
             Program::Delete { access, returning } => (access, None, returning, false, false),
             _ => return None,
         };
-        let mode = if goes_behind { Mode::Behind } else { Mode::of_row(access.write_lock()) };
+        let mode = if may_use_retired { Mode::Behind } else { Mode::of_row(access.write_lock()) };
         Some(Self { access, set, returning, moves, adds, mode, env })
     }
     /// Returns true if a changed row could reappear later in the path: then all keys are collected
@@ -112,7 +112,7 @@ impl Modify {
         out: &mut Output,
         batch: &Batch,
     ) -> Result<bool, Stop> {
-        let Some(plan) = Plan::of(program, env, cx.goes_behind) else {
+        let Some(plan) = Plan::of(program, env, cx.may_use_retired) else {
             return Err(clearway_types::SqlError::internal("not an update").into());
         };
         if self.keys.is_none() {

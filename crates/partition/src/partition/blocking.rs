@@ -156,7 +156,7 @@ impl<T: Trees> Partition<T> {
     pub(super) fn wait_in_line(&mut self, message: Message, out: &mut Outbox) {
         let (wait, order, caller) = (self.next_wait(), self.next_order(), Location::caller());
         let Message { txn, stake, .. } = message;
-        let asker = message.body.asker();
+        let requester = message.body.requester();
         self.blocking.line.push_back((wait, message));
         let partition = self.id;
         let (line, wanted, class) = (None, None, &PARTITION);
@@ -166,7 +166,7 @@ impl<T: Trees> Partition<T> {
             order,
             wait,
             stake,
-            asker,
+            requester,
             line,
             wanted,
             class,

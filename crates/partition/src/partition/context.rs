@@ -50,7 +50,7 @@ impl<T: Trees> Partition<T> {
         let reads = reads.filter(|_| !gathering.is_off());
         let learning = reads.map(|(reads, learns)| Learning { reads, gathering, learns });
         let (trees, locks) = (&mut self.trees, &mut self.locks);
-        let (moved, as_of, replaced, by_table, goes_behind) = (None, None, None, false, false);
+        let (moved, as_of, replaced, by_table, may_use_retired) = (None, None, None, false, false);
         let cx = Cx {
             trees,
             locks,
@@ -65,7 +65,7 @@ impl<T: Trees> Partition<T> {
             as_of,
             by_table,
             replaced,
-            goes_behind,
+            may_use_retired,
         };
         (cx, &mut self.scratch)
     }

@@ -91,7 +91,7 @@ impl<T: Trees> Partition<T> {
                     self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
                 cx.set_snapshot(s.as_of, replaced, by_table);
                 cx.moved = Some(&mut txn.moved);
-                cx.goes_behind = retires;
+                cx.may_use_retired = retires;
                 let more = s.exec.run(&mut cx)?;
                 // Its own changes may have displaced versions that it then needed.
                 if let Some(as_of) = s.as_of {
@@ -149,13 +149,13 @@ pub(super) fn answer(rows: RowBatch, count: u64) -> Reply {
 fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlError> {
     let mark = txn.log.mark();
     Ok(match body {
-        Body::Statement { program, env, rows, batch, fresh, learns, goes_behind } => {
+        Body::Statement { program, env, rows, batch, fresh, learns, may_use_retired } => {
             Some(Job::Statement(Statement {
                 exec: Box::new(Exec::new(program, env, rows, batch)),
                 mark,
                 fresh,
                 learns,
-                goes_behind,
+                may_use_retired,
                 as_of: None,
             }))
         }
@@ -167,7 +167,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
                 mark,
                 fresh: false,
                 learns: false,
-                goes_behind: !repeatable,
+                may_use_retired: !repeatable,
                 as_of,
             }))
         }
@@ -199,7 +199,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             Some(Job::Undo { to: s.mark, then: Then::Done })
         }
         Body::KeepVersions(generation) => Some(Job::KeepVersions { generation, misses: 0 }),
-        Body::LockTable { table, asker } => Some(Job::LockTable { table, asker }),
+        Body::LockTable { table, requester } => Some(Job::LockTable { table, requester }),
         Body::CreateTrees(trees) => Some(Job::CreateTrees { trees, at: 0 }),
         Body::DropTreesAtCommit(trees) => {
             txn.drops.extend(trees);

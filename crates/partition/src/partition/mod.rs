@@ -387,7 +387,7 @@ impl<T: Trees> Partition<T> {
                 self.waits_for_lock(txn, task, out);
                 let (wait, order) = (self.next_wait(), self.next_order());
                 task.waiting = Waiting::Lock(wait);
-                let (stake, asker) = (task.job.stake(txn.stake), task.job.asker());
+                let (stake, requester) = (task.job.stake(txn.stake), task.job.requester());
                 let (wanted, line) = (self.locks.wanted(line), Some(line));
                 out.push(Out::Waits {
                     txn: id,
@@ -395,7 +395,7 @@ impl<T: Trees> Partition<T> {
                     order,
                     wait,
                     stake,
-                    asker,
+                    requester,
                     line,
                     wanted,
                     class,

@@ -33,14 +33,14 @@ impl<T: Trees> Partition<T> {
         let Message { txn, stake, .. } = message;
         PARTITION.request();
         self.blocking.quiet.push((wait, message));
-        let (partition, asker, line, wanted, class) = (self.id(), None, None, None, &PARTITION);
+        let (partition, requester, line, wanted, class) = (self.id(), None, None, None, &PARTITION);
         out.push(Out::Waits {
             txn,
             partition,
             order,
             wait,
             stake,
-            asker,
+            requester,
             line,
             wanted,
             class,

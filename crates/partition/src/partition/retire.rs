@@ -34,7 +34,7 @@ impl<T: Trees> Partition<T> {
     #[inline]
     pub(super) fn retires(&self, txn: &Txn<T::Log>, statement: &Statement) -> bool {
         self.limits.retire
-            && statement.goes_behind
+            && statement.may_use_retired
             && !statement.fresh
             && txn.savepoints.is_empty()
             && txn.created.is_empty()

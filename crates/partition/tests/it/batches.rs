@@ -21,7 +21,7 @@ fn batched(find: Find, batch: Batch) -> Body {
         batch,
         fresh: false,
         learns: false,
-        goes_behind: false,
+        may_use_retired: false,
     }
 }
 

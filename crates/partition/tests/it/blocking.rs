@@ -111,7 +111,7 @@ fn a_cancelled_rollback_in_line_continues() {
             batch,
             fresh: true,
             learns: false,
-            goes_behind: false,
+            may_use_retired: false,
         },
     )
     .expect("rows");

@@ -211,7 +211,7 @@ fn corrupt_dropped_trees_are_left_and_unlocked() {
         let mut d = driver(&numbers(3));
         let t = d.txn();
         let trees = [TreeId(70), TreeId(71)];
-        d.call(t, Body::LockTable { table: table().id, asker: None }).unwrap();
+        d.call(t, Body::LockTable { table: table().id, requester: None }).unwrap();
         d.call(t, Body::CreateTrees(trees.to_vec())).unwrap();
         d.call(t, Body::DropTreesAtCommit(trees.to_vec())).unwrap();
         d.partition.trees().corrupt.insert(trees[1]);

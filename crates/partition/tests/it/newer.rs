@@ -36,7 +36,7 @@ fn fill(d: &mut D, changer: TxnId, table: &Arc<TableDef>, rows: &[Row]) {
             batch: Batch::ALL,
             fresh: true,
             learns: false,
-            goes_behind: false,
+            may_use_retired: false,
         },
     )
     .expect("rows");
@@ -50,7 +50,7 @@ fn commit(d: &mut D, txn: TxnId) {
 /// Empties the table and inserts these rows, in one transaction.
 fn refill(d: &mut D, rows: &[Row]) {
     let changer = d.txn();
-    d.call(changer, Body::LockTable { table: table().id, asker: None })
+    d.call(changer, Body::LockTable { table: table().id, requester: None })
         .expect("the table is unlocked");
     d.call(changer, Body::CreateTrees([ROWS, BY_A, BY_B].map(moved).to_vec())).expect("trees");
     fill(d, changer, &truncated(), rows);
@@ -170,7 +170,7 @@ fn readers_and_ddl_do_not_wait_for_each_other() {
     assert_eq!(values(d.call(reader.0, first)), Ok(vec![numbers(3)[0]]));
 
     let changer = d.txn();
-    d.call(changer, Body::LockTable { table: table().id, asker: None })
+    d.call(changer, Body::LockTable { table: table().id, requester: None })
         .expect("the table is unlocked");
     d.call(changer, Body::CreateTrees([ROWS, BY_A, BY_B].map(moved).to_vec())).expect("trees");
     fill(&mut d, changer, &truncated(), &[(1, None, 7)]);
@@ -220,7 +220,7 @@ fn build_index(d: &mut D, maker: TxnId) -> Arc<TableDef> {
     let mut indexed = (*table()).clone();
     indexed.indexes[0].tree = moved(BY_A);
     let indexed = Arc::new(indexed);
-    d.call(maker, Body::LockTable { table: table().id, asker: None })
+    d.call(maker, Body::LockTable { table: table().id, requester: None })
         .expect("the table is unlocked");
     d.call(maker, Body::CreateTrees(vec![moved(BY_A)])).expect("a tree");
     let (program, env) = (
@@ -236,7 +236,7 @@ fn build_index(d: &mut D, maker: TxnId) -> Arc<TableDef> {
             batch: Batch::ALL,
             fresh: true,
             learns: false,
-            goes_behind: false,
+            may_use_retired: false,
         },
     )
     .expect("rows");

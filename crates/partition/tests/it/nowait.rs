@@ -137,7 +137,7 @@ fn nowait_and_skip_locked_wait_for_ddl() {
     {
         let mut d = driver(&numbers(5));
         let changer = d.txn();
-        d.call(changer, Body::LockTable { table: table().id, asker: None }).expect("DDL");
+        d.call(changer, Body::LockTable { table: table().id, requester: None }).expect("DDL");
         let query = Query::new(find.clone(), RowLock::Update, wait);
         let (alone, block) = (d.txn(), d.txn());
         let waiting = [d.send(alone, query.one_shot()), d.send(block, query.statement())];
@@ -167,7 +167,7 @@ fn skipping_all_rows_still_locks_the_table() {
         let skips = Query::new(find.clone(), RowLock::Update, LockWait::Skip);
         assert_eq!(ids(d.call(reader, skips.statement())), [], "{find:?}");
         end(&mut d, holder);
-        let waits = d.send(changer, Body::LockTable { table: table().id, asker: None });
+        let waits = d.send(changer, Body::LockTable { table: table().id, requester: None });
         assert_eq!(d.blockers_of(changer), [reader], "{find:?}");
         end(&mut d, reader);
         assert!(d.take(waits).expect("its turn").is_ok());

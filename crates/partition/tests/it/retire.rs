@@ -58,7 +58,7 @@ fn bump_from(id: i32, by: i32, seen: bool) -> Body {
             batch,
             fresh: false,
             learns: false,
-            goes_behind: true,
+            may_use_retired: true,
         },
         body => body,
     }
@@ -263,8 +263,8 @@ fn other_statements_wait_as_if_none_were_retired() {
     let repeatable =
         Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: Batch::ALL };
     let mut serializable = bump(1, 1);
-    if let Body::Statement { learns, goes_behind, .. } = &mut serializable {
-        (*learns, *goes_behind) = (true, false);
+    if let Body::Statement { learns, may_use_retired, .. } = &mut serializable {
+        (*learns, *may_use_retired) = (true, false);
     }
     let calls = [
         (marked, bump(1, 10)),

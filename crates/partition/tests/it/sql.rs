@@ -242,7 +242,7 @@ pub fn statement(program: Arc<Program>, rows: Option<RowBatch>) -> Body {
         batch: Batch::ALL,
         fresh: false,
         learns: false,
-        goes_behind: false,
+        may_use_retired: false,
     }
 }
 

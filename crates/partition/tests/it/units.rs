@@ -52,7 +52,7 @@ fn statement(program: Program, rows: Option<RowBatch>, fresh: bool) -> Body {
         batch: Batch::ALL,
         fresh,
         learns: false,
-        goes_behind: false,
+        may_use_retired: false,
     }
 }
 
@@ -332,7 +332,7 @@ fn moves_delete_the_row_and_return_the_new_one() {
 fn plans_with_dropped_trees_or_changed_tables_are_stale() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let t = d.txn();
-    d.call(t, Body::LockTable { table: TableId(5), asker: None }).unwrap();
+    d.call(t, Body::LockTable { table: TableId(5), requester: None }).unwrap();
     d.call(t, Body::TableChanged { table: TableId(5), version: 2 }).unwrap();
     d.call(t, Body::DropTreesAtCommit(vec![BY_A])).unwrap();
     assert_eq!(
@@ -498,7 +498,7 @@ fn index_builds_use_existing_rows_and_reject_duplicates() {
     with.indexes.push(index("t_a_key", bad, vec![1], true));
     let with = Arc::new(with);
     let t = d.txn();
-    d.call(t, Body::LockTable { table: with.id, asker: None }).unwrap();
+    d.call(t, Body::LockTable { table: with.id, requester: None }).unwrap();
     d.call(t, Body::CreateTrees(vec![good, bad])).unwrap();
     let build = |index| statement(Program::BuildIndex { table: with.clone(), index }, None, true);
     d.call(t, build(2)).unwrap();

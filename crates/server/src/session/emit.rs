@@ -219,7 +219,7 @@ impl Session {
             Next::WakeUp(suspended) => {
                 self.statement_begins(cx);
                 let Some(client) = &mut self.client else { return };
-                let step = client.go_on(suspended);
+                let step = client.resume_suspended(suspended);
                 self.after_step(cx, Task::Statement(run), step);
             }
             Next::End(tag) => self.ended(cx, &run, tag),

@@ -112,7 +112,7 @@ impl Session {
         let mut left = RowBatch::new();
         (pos..rows.len()).for_each(|i| left.push_encoded(rows.get(i).bytes()));
         let Some(client) = &mut self.client else { return Some(run) };
-        let step = client.go_on(suspended);
+        let step = client.resume_suspended(suspended);
         self.drained(
             cx,
             Drain { portal: name, env, rows: left, charge: Charge::default(), run },

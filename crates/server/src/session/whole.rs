@@ -222,7 +222,7 @@ impl Session {
     /// the engine works for it, its next turn may be far away.
     pub(super) fn release_partitions(&mut self) {
         if let Some(client) = &mut self.client {
-            client.let_go();
+            client.release_exclusive();
         }
     }
 }

@@ -197,8 +197,8 @@ impl Story<'_> {
             }
             let copy = disk.copy();
             let (from, to) = (Path::new(&backup.target), Path::new(RESTORED));
-            let go_on = &mut |_| ControlFlow::Continue(());
-            clearway_storage::backup::restore(Arc::new(copy.clone()), from, to, go_on)
+            let continue_always = &mut |_| ControlFlow::Continue(());
+            clearway_storage::backup::restore(Arc::new(copy.clone()), from, to, continue_always)
                 .map_err(|e| what(e.to_string()))?;
             let mut model = before.clone();
             shared.history.replay(&mut model, backup.end).map_err(&what)?;

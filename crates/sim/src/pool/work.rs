@@ -62,7 +62,7 @@ impl Worker {
                 58..64 => self.create(),
                 64..70 => self.split(),
                 70..74 => self.couple(),
-                74..80 => self.fetch_and_go_on(),
+                74..80 => self.fetch_and_continue(),
                 80..84 => self.scan(),
                 84..90 => self.pin(),
                 90..93 => self.stage.flush(),
@@ -205,7 +205,7 @@ impl Worker {
     }
 
     /// Requests without waiting; keeps what arrives for a while.
-    fn fetch_and_go_on(&mut self) {
+    fn fetch_and_continue(&mut self) {
         let id = self.page();
         self.ask_for(id);
     }

@@ -89,7 +89,7 @@ impl Session {
             (Rest::Suspended(suspended), Some(client)) => {
                 // Relaxed: there is one OS thread.
                 self.shared.fetches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                let step = client.go_on(suspended);
+                let step = client.resume_suspended(suspended);
                 self.cursor_step(port, stmt, 0, step)
             }
             _ => Err(format!("{stmt}: the cursor has failed")),

@@ -34,7 +34,7 @@ impl Session {
         if self.thinks > 0
             && let Some(client) = &mut self.client
         {
-            client.let_go();
+            client.release_exclusive();
         }
     }
 }

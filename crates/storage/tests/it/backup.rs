@@ -18,7 +18,7 @@ pub const PARTITIONS: u16 = 3;
 pub const FRAMES: u32 = 96;
 const TREE: TreeId = TreeId(1);
 
-pub fn go_on(_: Progress) -> ControlFlow<()> {
+pub fn continue_always(_: Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -30,7 +30,8 @@ pub fn arc(disk: &MemDisk) -> Arc<dyn Disk> {
 fn restored(disk: &MemDisk, target: &Path) -> (MemDisk, BackupReport, World) {
     let fresh = MemDisk::new();
     copy_dir(disk, &fresh, target);
-    let report = backup::restore(arc(&fresh), target, Path::new("db"), &mut go_on).unwrap();
+    let report =
+        backup::restore(arc(&fresh), target, Path::new("db"), &mut continue_always).unwrap();
     // The restored data is durable.
     let fresh = fresh.crash(report.end.0);
     let world = World::open(&fresh, PARTITIONS, FRAMES).unwrap();
@@ -87,11 +88,14 @@ fn under_load(seed: u64) {
             while !stop.load(Ordering::Relaxed) || targets.is_empty() {
                 let target = PathBuf::from(format!("backup-{}", targets.len()));
                 let before = node.wal().durable();
-                let report = node.backup(&target, "test", &mut go_on).unwrap();
+                let report = node.backup(&target, "test", &mut continue_always).unwrap();
                 assert!(before <= report.end && report.end <= node.wal().durable());
                 // A finished backup survives a crash.
                 let after = disk.crash(seed + targets.len() as u64);
-                assert_eq!(backup::verify(arc(&after), &target, &mut go_on).unwrap(), report);
+                assert_eq!(
+                    backup::verify(arc(&after), &target, &mut continue_always).unwrap(),
+                    report
+                );
                 targets.push((target, report));
             }
             targets
@@ -155,7 +159,7 @@ fn offline_backup_after_a_crash_recovers_correctly() {
             Path::new("db"),
             Path::new("copy"),
             "test",
-            &mut go_on,
+            &mut continue_always,
         )
         .unwrap();
         assert!(report.end >= world.node.wal().durable());
@@ -176,8 +180,14 @@ fn offline_backup_refuses_foreign_or_open_directories() {
     let disk = MemDisk::new();
     let (world, _, _open) = filled(&disk, 10);
     let take = |dir: &str| {
-        backup::take_offline(arc(&disk), Path::new(dir), Path::new("copy"), "test", &mut go_on)
-            .unwrap_err()
+        backup::take_offline(
+            arc(&disk),
+            Path::new(dir),
+            Path::new("copy"),
+            "test",
+            &mut continue_always,
+        )
+        .unwrap_err()
     };
     assert!(matches!(take("db"), BackupError::Source(OpenError::InUse(_))));
     assert!(take("elsewhere").to_string().contains("no control file"));
@@ -230,19 +240,21 @@ fn backups_are_exclusive_and_cancellable() {
     let node = &world.node;
     let mut second = None;
     let cancelled = node.backup(Path::new("first"), "test", &mut |_| {
-        second = node.backup(Path::new("second"), "test", &mut go_on).err();
+        second = node.backup(Path::new("second"), "test", &mut continue_always).err();
         ControlFlow::Break(())
     });
     assert!(matches!(cancelled, Err(BackupError::Cancelled)));
     assert_eq!(SqlError::from(second.unwrap()).state(), SqlState::OBJECT_IN_USE);
     assert!(!disk.exists(Path::new("second")).unwrap());
     let refused =
-        backup::restore(arc(&disk), Path::new("first"), Path::new("new"), &mut go_on).unwrap_err();
+        backup::restore(arc(&disk), Path::new("first"), Path::new("new"), &mut continue_always)
+            .unwrap_err();
     assert!(refused.to_string().contains("has no manifest"), "{refused}");
-    let again = SqlError::from(node.backup(Path::new("first"), "test", &mut go_on).unwrap_err());
+    let again =
+        SqlError::from(node.backup(Path::new("first"), "test", &mut continue_always).unwrap_err());
     assert_eq!(again.state(), SqlState::DUPLICATE_FILE);
     disk.create_dir_all(Path::new("second")).unwrap();
-    let report = node.backup(Path::new("second"), "test", &mut go_on).unwrap();
+    let report = node.backup(Path::new("second"), "test", &mut continue_always).unwrap();
     assert!(
         report.begin < report.end && report.end <= node.wal().durable() && report.begin > Lsn(0)
     );

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::backup::{FRAMES, PARTITIONS, arc, copy_dir, filled, go_on};
+use crate::backup::{FRAMES, PARTITIONS, arc, continue_always, copy_dir, filled};
 use crate::common::{World, config};
 use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Open, Opened};
 use clearway_storage::backup::{self, BackupError};
@@ -32,7 +32,7 @@ fn len(disk: &MemDisk, path: &Path) -> u64 {
 fn only_a_backup() -> MemDisk {
     let disk = MemDisk::new();
     let (world, _, _open) = filled(&disk, 3000);
-    world.node.backup(Path::new("copy"), "test", &mut go_on).unwrap();
+    world.node.backup(Path::new("copy"), "test", &mut continue_always).unwrap();
     world.node.shutdown();
     let alone = MemDisk::new();
     copy_dir(&disk, &alone, Path::new("copy"));
@@ -40,9 +40,10 @@ fn only_a_backup() -> MemDisk {
 }
 
 fn check(disk: &MemDisk) -> BackupError {
-    let verified = backup::verify(arc(disk), Path::new("copy"), &mut go_on).unwrap_err();
+    let verified = backup::verify(arc(disk), Path::new("copy"), &mut continue_always).unwrap_err();
     let restored =
-        backup::restore(arc(disk), Path::new("copy"), Path::new("new"), &mut go_on).unwrap_err();
+        backup::restore(arc(disk), Path::new("copy"), Path::new("new"), &mut continue_always)
+            .unwrap_err();
     assert_eq!(verified.to_string(), restored.to_string());
     assert!(
         !disk.exists(Path::new("new/control")).unwrap(),
@@ -120,7 +121,7 @@ fn damaged_database_is_not_backed_up() {
             true => (format!("db/wal/{segment:016x}.wal"), 4096 + inside),
         };
         flip(&disk, Path::new(&name), at);
-        let error = world.node.backup(Path::new("copy"), "test", &mut go_on).unwrap_err();
+        let error = world.node.backup(Path::new("copy"), "test", &mut continue_always).unwrap_err();
         assert!(error.to_string().contains(&name), "{error}");
         assert_eq!(error.kind(), OpenErrorKind::Damaged);
         assert_eq!(SqlError::from(error).state(), SqlState::DATA_CORRUPTED);
@@ -151,9 +152,14 @@ fn page_newer_than_the_log_is_an_error() {
             file.write_all_at(&vec![0; (4096 + SEGMENT - from) as usize], from).unwrap();
         }
     }
-    let error =
-        backup::take_offline(arc(&after), Path::new("db"), Path::new("copy"), "test", &mut go_on)
-            .unwrap_err();
+    let error = backup::take_offline(
+        arc(&after),
+        Path::new("db"),
+        Path::new("copy"),
+        "test",
+        &mut continue_always,
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("its LSN is beyond the end of the log"), "{error}");
     world.node.shutdown();
 }
@@ -195,15 +201,16 @@ fn full_target_disk_fails_only_the_backup() {
     for i in 0..100_u8 {
         fill(&mut world, &[i]);
     }
-    let error =
-        SqlError::from(world.node.backup(Path::new("copy"), "test", &mut go_on).unwrap_err());
+    let error = SqlError::from(
+        world.node.backup(Path::new("copy"), "test", &mut continue_always).unwrap_err(),
+    );
     assert_eq!(error.state(), SqlState::DISK_FULL, "{error}");
     assert!(error.get_hint().is_some_and(|hint| hint.contains("remove it")));
     assert!(!inner.exists(Path::new("copy/manifest")).unwrap());
     fill(&mut world, b"after it");
     world.node.checkpoint().unwrap();
     room.store(i64::MAX, Ordering::Relaxed);
-    world.node.backup(Path::new("copy/second"), "test", &mut go_on).unwrap();
-    backup::verify(arc(&inner), Path::new("copy/second"), &mut go_on).unwrap();
+    world.node.backup(Path::new("copy/second"), "test", &mut continue_always).unwrap();
+    backup::verify(arc(&inner), Path::new("copy/second"), &mut continue_always).unwrap();
     world.node.shutdown();
 }

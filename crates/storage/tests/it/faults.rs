@@ -205,7 +205,7 @@ fn failed_write_or_sync_is_final() {
             let why = world.node.failed().unwrap_or_default();
             let (dir, _) = path.rsplit_once('/').unwrap();
             assert!(why.contains(dir), "{path} {fault:?}: {why}");
-            assert_eq!(plan.struck().len(), 1);
+            assert_eq!(plan.injected().len(), 1);
             assert!(world.node.checkpoint().is_err(), "{path} {fault:?}: it would succeed now");
             if role == Role::Log {
                 assert!(!world.node.wal().has_room(0, true));
