@@ -289,6 +289,6 @@ fn on_a_disk_that_loses_power(number: u32, seed: u64) -> Res<()> {
 }
 
 #[test]
-fn what_was_committed_survives_the_loss_of_power() {
+fn committed_counters_survive_a_power_failure() {
     (0..3).for_each(|seed| on_a_disk_that_loses_power(200_000, seed).unwrap());
 }

@@ -84,7 +84,7 @@ mod tests {
     static CLASS: Class = Class::new("test.fair");
 
     #[test]
-    fn who_came_first_is_served_first_and_those_who_wait_are_counted() {
+    fn waiters_are_served_in_order_and_counted() {
         let fair = FifoMutex::new(&CLASS, Vec::new());
         thread::scope(|scope| {
             let mut holder = fair.lock();

@@ -325,7 +325,7 @@ mod tests {
 
     /// Invariant 3: no waiter waits forever.
     #[test]
-    fn who_waits_is_refused_after_the_bound() {
+    fn waits_fail_after_the_limit() {
         let list = FreeList::new(Vec::new(), FrameWaits::default());
         let id = PageId::new(PartitionId(0), 0);
         assert!(list.request(Need::Page(id)).is_none());
@@ -349,7 +349,7 @@ mod tests {
 
     /// Invariant 4.
     #[test]
-    fn reads_that_come_later_do_not_take_what_many_frames_are_collected_from() {
+    fn later_reads_do_not_take_collected_frames() {
         let list = FreeList::new(Arena::new(4).1, FrameWaits::default());
         let mut frames = list.take(4).unwrap();
         let id = PageId::new(PartitionId(0), 0);

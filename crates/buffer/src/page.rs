@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_page_verifies_and_any_flipped_bit_does_not() {
+    fn sealed_page_verifies_unless_a_bit_flips() {
         let (id, file): (_, Arc<str>) = (PageId::new(PartitionId(3), 7), "f".into());
         let mut page = [0; PAGE_SIZE];
         assert!(verify(&page, id, &file).is_ok(), "never written");

@@ -291,7 +291,7 @@ fn with_waiters(model: impl Fn() + Send + Sync + 'static) {
 
 /// `waits`, invariants 1 and 3: a waiter gets the page that it waits for, and is woken.
 #[test]
-fn loom_who_waits_for_a_latch_gets_the_page_or_hears_that_it_is_gone() {
+fn loom_latch_waiters_get_the_page_or_an_error() {
     with_waiters(|| {
         let world = World::with_a();
         assert_eq!(world.frames[0].try_latch(A, Mode::Exclusive), TryLatch::Yes);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_share_leaves_oldest_first_and_comes_back_to_the_policy() {
+    fn pages_beyond_the_share_are_evicted_oldest_first() {
         let ring = ScanRing::new(64);
         assert!((0..6).map(entry).all(|(frame, page)| ring.admit(frame, page)));
         assert_eq!(ring.victims(9, false), [entry(0), entry(1)]);

@@ -264,7 +264,7 @@ mod tests {
     use crate::choice::chosen;
 
     #[test]
-    fn a_slice_in_which_the_core_was_lost_is_measured() {
+    fn slice_without_a_core_is_still_measured() {
         for choice in Choice::all() {
             let sample = sample(choice, Duration::ZERO);
             assert!(sample.alone_ns > 0.0 && sample.alone_ns < 1e9, "{sample:?}");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_a_few_milliseconds_and_chooses_among_what_there_is() {
+    fn calibration_chooses_an_available_instruction() {
         let calibration = calibrate();
         assert!(Choice::all().contains(&calibration.choice));
         assert_eq!(calibration.samples.len(), Choice::all().len());

@@ -248,7 +248,7 @@ mod tests {
 
     /// Invariant 2.
     #[test]
-    fn what_is_given_back_is_taken_first() {
+    fn returned_indices_are_reused_first() {
         let mut numbers = Numbers::new();
         assert_eq!([numbers.take(), numbers.take(), numbers.take()], [0, 1, 2]);
         numbers.given_back.extend([1, 0]);

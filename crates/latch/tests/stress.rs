@@ -38,7 +38,7 @@ fn crowd<L: RawLatch>(times: u64) {
 }
 
 #[test]
-fn the_engines_latch_by_each_of_its_instructions() {
+fn engine_latch_excludes_with_each_instruction() {
     let before = chosen();
     for choice in Choice::all() {
         choose(choice);
@@ -57,7 +57,7 @@ fn a_holder_cannot_take_its_latch_again() {
 }
 
 #[test]
-fn a_guard_lets_go_when_its_thread_unwinds() {
+fn guard_releases_when_its_thread_unwinds() {
     static SHARED: Latched<u32, ParkLatch> = Latched::new(1);
     let failed = thread::spawn(|| {
         let _guard = SHARED.lock();
@@ -70,7 +70,7 @@ fn a_guard_lets_go_when_its_thread_unwinds() {
 /// Two threads acquire and release without a pause; another must still acquire the latch many
 /// times.
 #[test]
-fn a_greedy_thread_does_not_starve_another() {
+fn reacquiring_thread_does_not_starve_another() {
     let shared = Latched::<u64, ParkLatch>::new(0);
     let (greedy, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let rounds = if cfg!(miri) { 3 } else { 200 };

@@ -104,7 +104,7 @@ mod tests {
 
     /// Invariant 1, and a page is hot exactly while its uses are at the bound.
     #[test]
-    fn a_use_of_a_page_that_has_left_counts_for_no_other() {
+    fn use_of_an_evicted_page_counts_for_no_other() {
         let [a, b] = [1, 2].map(|no| PageId::new(PartitionId(0), no));
         let (_arena, mut free) = Arena::new(1);
         let frames: Arc<[Frame]> = Arc::new([Frame::new()]);
@@ -130,7 +130,7 @@ mod tests {
     /// Invariant 1, during an eviction. This is not a loom test, because in loom an exchange may
     /// follow any store that is not ordered before another.
     #[test]
-    fn a_use_that_comes_too_late_counts_for_no_other() {
+    fn late_use_counts_for_no_other_page() {
         let [a, b] = [1, 2].map(|no| PageId::new(PartitionId(0), no));
         let (_arena, mut free) = Arena::new(1);
         let frame = Frame::new();

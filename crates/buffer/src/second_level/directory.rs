@@ -168,7 +168,7 @@ mod tests {
 
     /// Invariants 1 and 2, against a map, with long chains.
     #[test]
-    fn it_finds_what_a_map_would() {
+    fn directory_behaves_like_a_map() {
         let (regions, each) = (5, 4);
         let (mut directory, random) = (Directory::new(regions, each), SeededEntropy::new(1));
         // The slots of pages, with the checksums of those that can be read.

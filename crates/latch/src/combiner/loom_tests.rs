@@ -90,7 +90,7 @@ fn three_threads_lose_nothing() {
 }
 
 #[test]
-fn a_thread_keeps_its_order() {
+fn messages_of_a_thread_keep_their_order() {
     // Invariant 3; and 4, since under loom two messages fill a hold.
     loom::model(|| {
         let log = Arc::new(Log::new(&CLASS, Vec::new()));
@@ -123,7 +123,7 @@ fn send_three(log: &Log) {
 }
 
 #[test]
-fn a_message_that_meets_a_backlog_goes_behind_it() {
+fn message_queues_behind_the_backlog() {
     // Invariants 2 to 4. The other thread may also find 1 waiting, and then handles it without its
     // effects. Bounded: all interleavings would take minutes.
     let mut model = loom::model::Builder::new();
@@ -169,7 +169,7 @@ fn another_thread_may_handle_what_is_left() {
 }
 
 #[test]
-fn an_exclusive_visit_loses_nothing() {
+fn exclusive_access_loses_no_message() {
     // Invariants 1 and 2: messages that arrive during the visit are handled by the submitter or by
     // the visitor's poll.
     loom::model(|| {

@@ -27,7 +27,7 @@ fn overfilled(count: u32) -> (Combiner<Vec<u32>, u32>, Submitted) {
 }
 
 #[test]
-fn a_free_combiner_handles_at_once() {
+fn free_combiner_handles_a_message_at_once() {
     let log = Combiner::new(&CLASS, Vec::new());
     assert_eq!(log.submit(7, &mut note), Submitted::Ran { more: false });
     assert!(!log.poll(&mut note));
@@ -75,7 +75,7 @@ fn a_panic_poisons() {
 }
 
 #[test]
-fn what_waits_is_dropped_with_the_combiner() {
+fn waiting_messages_are_dropped_with_the_combiner() {
     let alive = Arc::new(());
     let log: Combiner<(), Arc<()>> = Combiner::new(&CLASS, ());
     let ((), more) = log.with_exclusive(|()| {
@@ -87,7 +87,7 @@ fn what_waits_is_dropped_with_the_combiner() {
 }
 
 #[test]
-fn a_busy_combiner_does_not_hold_up_the_submitter() {
+fn busy_combiner_does_not_block_the_submitter() {
     let log = Arc::new(Combiner::new(&CLASS, Vec::new()));
     let (entered, is_inside) = mpsc::channel();
     let (leave, may_leave) = mpsc::channel();

@@ -21,7 +21,7 @@ fn requests(class: &str) -> u64 {
 }
 
 #[test]
-fn what_threads_count_is_summed_and_stays_when_they_end() {
+fn counts_are_summed_and_survive_their_threads() {
     let _alone = alone();
     static CLASS: Class = Class::new("test.summed");
     static TOTAL: Latch<u64> = Latch::new(&CLASS, 0);
@@ -43,7 +43,7 @@ fn what_threads_count_is_summed_and_stays_when_they_end() {
 }
 
 #[test]
-fn who_waits_is_counted_with_its_caller_and_its_time() {
+fn waits_are_counted_with_caller_and_time() {
     let _alone = alone();
     static CLASS: Class = Class::new("test.waits");
     let latch = Latch::new(&CLASS, 0);
@@ -78,7 +78,7 @@ fn who_waits_is_counted_with_its_caller_and_its_time() {
 }
 
 #[test]
-fn a_monitor_counts_waits_for_its_mutex_and_not_for_its_condition() {
+fn monitor_counts_waits_for_its_mutex_only() {
     let _alone = alone();
     static CLASS: Class = Class::new("test.monitor");
     let monitor = Monitor::new(&CLASS, false);
@@ -131,7 +131,7 @@ fn a_panic_leaves_no_poison() {
 }
 
 #[test]
-fn a_reset_counts_from_here() {
+fn reset_starts_counts_from_zero() {
     let _alone = alone();
     static CLASS: Class = Class::new("test.reset");
     CLASS.request();
@@ -184,7 +184,7 @@ fn classes_of_one_name_are_one() {
 
 /// A destructor of a thread-local value may run after the thread's counts have been handed over.
 #[test]
-fn a_thread_counts_to_its_very_end() {
+fn exiting_thread_still_counts() {
     let _alone = alone();
     static CLASS: Class = Class::new("test.late");
     struct Late;
@@ -214,7 +214,7 @@ fn a_thread_counts_to_its_very_end() {
 }
 
 #[test]
-fn what_finds_no_row_is_counted_in_the_last() {
+fn callers_beyond_the_limit_share_the_last_row() {
     let _alone = alone();
     static CLASS: Class = Class::new("test.full");
     /// A thread's table treats each as a separate location, though all are of one place.
@@ -271,7 +271,7 @@ fn buckets_cover_all_times_and_quantiles_lie_in_theirs() {
 }
 
 #[test]
-fn a_baton_counts_what_is_left_to_its_holder() {
+fn baton_counts_messages_left_to_its_holder() {
     let _alone = alone();
     static CLASS: Class = Class::new("test.baton");
     let baton = Combiner::new(&CLASS, 0);
