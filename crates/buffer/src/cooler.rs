@@ -155,9 +155,15 @@ impl PoolCore {
     /// Like [`crate::core::Core::claim`], for a page that the policy does not propose now. The
     /// policy is notified of the eviction before the page can be read again.
     fn claim_unproposed(&self, frame: FrameId) -> Option<Victim> {
-        let mut claimed = if canary::on(Bug::LateLeaving) { self.claim(frame) } else { None };
+        if canary::on(Bug::LateLeaving)
+            && let Some(victim) = self.claim(frame)
+        {
+            self.replacement.remove(frame, &mut || true);
+            return Some(victim);
+        }
+        let mut claimed = None;
         self.replacement.remove(frame, &mut || {
-            claimed = claimed.take().or_else(|| self.claim(frame));
+            claimed = self.claim(frame);
             claimed.is_some()
         });
         claimed
