@@ -56,8 +56,7 @@ impl ScanRing {
     // Relaxed throughout: a ghost that is overlooked or found too late costs one more read of a
     // page.
     fn ghost(&self, page: PageId) -> &AtomicU64 {
-        // As in `table`.
-        let hash = page.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let hash = page.hash_bits() >> 32;
         &self.ghosts[hash as usize & (self.ghosts.len() - 1)]
     }
 

@@ -81,8 +81,7 @@ impl<W> PageTable<W> {
 
     #[inline]
     fn bucket(&self, id: PageId) -> usize {
-        // Fibonacci hashing: the golden ratio spreads consecutive page numbers over the upper bits.
-        (id.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+        (id.hash_bits() >> self.shift) as usize
     }
 
     /// Returns the first frame in the page's chain, or a number that is no frame of the pool. It

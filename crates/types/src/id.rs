@@ -1,4 +1,4 @@
-//! Newtypes for identifiers: mixing two of them must not compile.
+//! Newtypes for identifiers: code that confuses two of them does not compile.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -22,12 +22,11 @@ id!(
     FrameId(u32)
 );
 id!(
-    /// Log sequence number: the byte offset of a place in the node's log. 0 is before the first
-    /// record.
+    /// Log sequence number: a byte offset in the node's log. 0 is before the first record.
     Lsn(u64)
 );
 id!(
-    /// A transaction, unique for the life of a data directory. 0 is no transaction.
+    /// A transaction. Unique for the lifetime of a data directory; 0 means none.
     TxnId(u64)
 );
 id!(
@@ -35,38 +34,43 @@ id!(
     PartitionId(u16)
 );
 id!(
-    /// A table of the catalog; its name may change, its id does not.
+    /// A table of the catalog. Its name may change; its ID does not.
     TableId(u32)
 );
 id!(
-    /// A B+tree. Every partition holds its own part of it under the same id. Ids are never used
-    /// again.
+    /// A B+tree. Every partition has its own part of it under the same ID. IDs are never reused.
     TreeId(u32)
 );
 
-/// A page of a partition's file: the partition in the upper half, the page's number in the file in
-/// the lower.
+/// A page of a partition's file: the partition in the upper half, and the page's number in the file
+/// in the lower half.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(u64);
 
 impl PageId {
-    /// The page `no` of `partition`'s file.
+    /// Creates the ID of page `no` of the partition's file.
     pub const fn new(partition: PartitionId, no: u32) -> Self {
         Self((partition.0 as u64) << 32 | no as u64)
     }
-    /// The partition whose file holds the page.
+    /// Returns the partition whose file contains the page.
     pub const fn partition(self) -> PartitionId {
         PartitionId((self.0 >> 32) as u16)
     }
-    /// The page's number in its file; its byte offset is this times the page size.
+    /// Returns the page's number in its file. Its byte offset is this times the page size.
     pub const fn no(self) -> u32 {
         self.0 as u32
     }
-    /// The packed form, as kept in page headers and in the page table.
+    /// Returns the packed form, which page headers and the page table store.
     pub const fn to_u64(self) -> u64 {
         self.0
     }
-    /// The inverse of [`PageId::to_u64`].
+    /// Returns a Fibonacci hash (Knuth, The Art of Computer Programming 3, 6.4). The upper bits of
+    /// consecutive page numbers are spread evenly; use these. Not part of the on-disk format.
+    #[inline(always)]
+    pub const fn hash_bits(self) -> u64 {
+        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+    /// Unpacks what [`PageId::to_u64`] returned.
     pub const fn from_u64(raw: u64) -> Self {
         Self(raw)
     }

@@ -54,9 +54,7 @@ impl Directory {
     }
 
     fn bucket(&self, page: PageId) -> usize {
-        // As in `table`.
-        (page.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            >> (64 - self.buckets.len().trailing_zeros())) as usize
+        (page.hash_bits() >> (64 - self.buckets.len().trailing_zeros())) as usize
     }
 
     fn slot_of(&self, page: PageId) -> Option<u32> {

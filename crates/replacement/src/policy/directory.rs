@@ -140,11 +140,9 @@ impl Directory {
         Ok(())
     }
 
-    /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4): pages with consecutive
-    /// numbers go to distant heads.
+    /// Returns the head of the page's list: distant ones for consecutive page numbers.
     fn head(&self, page: PageId) -> usize {
-        let hash = page.to_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (hash >> (u64::BITS - self.heads.len().trailing_zeros())) as usize
+        (page.hash_bits() >> (u64::BITS - self.heads.len().trailing_zeros())) as usize
     }
 }
 

@@ -82,7 +82,7 @@ impl Sketch {
     /// Returns the word and the bit of the page's counter in a row. The page determines which group
     /// of four of a word's sixteen counters it uses.
     fn place(&self, page: PageId, row: u32) -> (usize, u32) {
-        let mixed = page.to_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = page.hash_bits();
         let hash = (mixed ^ (mixed >> 32)).wrapping_mul(SEEDS[row as usize]);
         let word = hash >> (u64::BITS - self.words.len().trailing_zeros());
         let group = (mixed >> 62) as u32;

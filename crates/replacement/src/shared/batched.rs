@@ -9,7 +9,7 @@
 //! then the links of its neighbours.
 //!
 //! # Invariants
-//! 1. Only its thread touches a queue (in a simulation, whoever acts as that thread). Its hits are
+//! 1. Only its thread touches a queue (in a simulation, the thread that acts as it). Its hits are
 //!    committed in order, each once.
 //! 2. A thread that ends commits its queue.
 //!

@@ -145,8 +145,8 @@ impl Multilist {
     /// Returns the number of the page's sublist, from 0: hits on the page take the latch of that
     /// sublist.
     pub fn sublist_of(&self, page: PageId) -> u32 {
-        // The upper half of a Fibonacci hash, scaled: even for any number of sublists.
-        let hash = page.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        // The upper half of the hash, scaled: even for any number of sublists.
+        let hash = page.hash_bits() >> 32;
         ((hash * self.sublists.len() as u64) >> 32) as u32
     }
 
