@@ -192,6 +192,7 @@ impl<T: Trees> Cx<'_, T> {
         wait: LockWait,
     ) -> Result<bool, Stop> {
         if wait != LockWait::Wait && !self.is_free_in(table, target, mode) {
+            self.reclaim_all(table)?;
             return unavailable(table, wait);
         }
         self.lock_in(table.id, target, mode).map(|()| true)
@@ -209,10 +210,20 @@ impl<T: Trees> Cx<'_, T> {
     ) -> Result<bool, Stop> {
         let whole = Target::Table(table.id);
         if wait != LockWait::Wait && !self.is_free_in(table, whole, mode) {
+            self.reclaim_all(table)?;
             self.lock(whole, Mode::AccessShared)?;
             return unavailable(table, wait);
         }
         self.lock(whole, mode).map(|()| true)
+    }
+
+    /// Stops if the transaction has retired locks of rows in the table. A transaction behind it may
+    /// be what makes a lock unavailable; the statement is tried again without those.
+    fn reclaim_all(&self, table: &TableDef) -> Result<(), Stop> {
+        match self.locks.first_retired(self.txn, table.tree) {
+            Some(key) => Err(Stop::Reclaim(table.tree, key.as_ref().into())),
+            None => Ok(()),
+        }
     }
 
     /// Returns true if a lock is available without waiting.

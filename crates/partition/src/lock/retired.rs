@@ -106,6 +106,15 @@ impl LockTable {
         self.retired > 0 && self.chain(tree, key).is_some_and(|holders| holders.is_retired(txn))
     }
 
+    /// Returns a key of the tree on which the transaction is retired.
+    pub(crate) fn first_retired(&self, txn: TxnId, tree: TreeId) -> Option<Arc<[u8]>> {
+        if self.retired == 0 {
+            return None;
+        }
+        let retired = &self.owners.get(&txn)?.retired;
+        retired.iter().find(|(of, _)| *of == tree).map(|(_, key)| key.clone())
+    }
+
     /// Retires the transaction's lock on the key, if the key is contended or `always` is set.
     pub(crate) fn retire(&mut self, txn: TxnId, tree: TreeId, key: &[u8], always: bool) {
         if !always && !self.heat.is_warm(tree, key) {

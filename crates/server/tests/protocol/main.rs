@@ -11,6 +11,7 @@ mod matrix;
 mod metrics;
 mod plans;
 mod raw;
+mod retire;
 mod session;
 mod sessions;
 mod streams;
