@@ -21,7 +21,7 @@ use crate::deadlock::WaitsFor;
 use crate::ended::Workers;
 use crate::exports::Exports;
 use crate::learned::LearnedLocks;
-use crate::mailbox::{Mailbox, Waker};
+use crate::mailbox::{Mail, Mailbox, Waker};
 use crate::past::Past;
 use crate::slices::Slices;
 use crate::system::System;
@@ -39,23 +39,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Which worker runs a partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Dispatch {
-    /// Any worker that has a message for it and finds it free; otherwise the worker that holds it.
-    #[default]
-    Baton,
-    /// Always its home worker, partition number modulo workers. For comparison.
-    Pinned,
-}
-
 /// Configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// The storage's configuration.
     pub node: NodeConfig,
-    /// Which worker runs a partition.
-    pub dispatch: Dispatch,
     /// Time between checkpoints. Default: 1 minute.
     pub checkpoint_interval: Duration,
     /// Bytes of log after which a checkpoint is taken even before its time. Default: 1 GiB.
@@ -86,7 +74,6 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             node: NodeConfig::default(),
-            dispatch: Dispatch::default(),
             checkpoint_interval: Duration::from_secs(60),
             checkpoint_log: 1 << 30,
             lazy_flush: Duration::from_millis(200),
@@ -119,7 +106,6 @@ pub struct Engine {
     awaiting: Vec<AtomicBool>,
     /// Transactions that have ended, by worker.
     ended: Workers,
-    dispatch: Dispatch,
     chunk_rows: usize,
     stream_bytes: u32,
     deadlocks: u32,
@@ -176,7 +162,6 @@ impl Engine {
             ended: wakers.iter().map(|_| CachePadded::default()).collect(),
             mailboxes: wakers.into_iter().map(Mailbox::new).collect(),
             slices: Slices::default(),
-            dispatch: config.dispatch,
             chunk_rows: config.chunk_rows.max(1),
             stream_bytes: config.stream_bytes,
             deadlocks: config.deadlocks,
@@ -354,9 +339,6 @@ impl Engine {
     pub(crate) fn ended(&self) -> &Workers {
         &self.ended
     }
-    pub(crate) fn dispatch(&self) -> Dispatch {
-        self.dispatch
-    }
     /// See [`EngineConfig::stream_bytes`].
     pub(crate) fn stream_bytes(&self) -> u32 {
         self.stream_bytes
@@ -374,6 +356,7 @@ impl Engine {
     pub(crate) fn replays(&self) -> u32 {
         self.replays
     }
+    /// Returns the worker that receives mail for the partition that no session sends.
     pub(crate) fn home(&self, partition: PartitionId) -> u16 {
         partition.0 % self.mailboxes.len() as u16
     }
@@ -449,6 +432,16 @@ impl Engine {
             combiner.submit(message, &mut |state: &mut Partition, m| state.on_message(m, outbox)),
             Submitted::Ran { more: true }
         )
+    }
+    /// Runs `f` while this thread holds the partition's baton. Messages to the partition wait
+    /// meanwhile, and its home worker handles them afterwards. For tests of what happens while a
+    /// partition is busy.
+    pub fn while_busy<R>(&self, partition: PartitionId, f: impl FnOnce() -> R) -> R {
+        let (result, more) = self.partitions[usize::from(partition.0)].with_exclusive(|_| f());
+        if more {
+            self.mailbox(self.home(partition)).post(Mail::Leftover(partition));
+        }
+        result
     }
     pub(crate) fn poll_partition(&self, partition: PartitionId, outbox: &mut Outbox) -> bool {
         let combiner = &self.partitions[usize::from(partition.0)];

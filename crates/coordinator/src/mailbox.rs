@@ -29,8 +29,7 @@ pub(crate) enum Mail {
     Stalled { to: FragmentOrigin },
     /// A transaction of a client of this worker was undone.
     Undone { to: FragmentOrigin, txn: TxnId },
-    /// A message for a partition whose home is this worker (pinned dispatch), or one that no
-    /// session sends.
+    /// A message that no session sends, for a partition whose home is this worker.
     Message { partition: PartitionId, message: Message },
     /// The pages that a suspended transaction waited for are resident, and pinned by `held` until
     /// it has run.
@@ -38,7 +37,7 @@ pub(crate) enum Mail {
     /// A partition has messages left after a full drain.
     Leftover(PartitionId),
     /// The log that a transaction needs has been read, or a partition should continue its remaining
-    /// work. With pinned dispatch also: a slice has ended.
+    /// work.
     Resume { partition: PartitionId, txn: TxnId },
     /// Poll a client's task again.
     Wake { token: u32 },

@@ -13,7 +13,7 @@
 
 use crate::core::Core;
 use crate::deadlock::{Change, Effects, Ended, Victim};
-use crate::engine::{Dispatch, Engine};
+use crate::engine::Engine;
 use crate::fetch;
 use crate::mailbox::Mail;
 use crate::message::control;
@@ -282,13 +282,6 @@ impl PortInner {
     #[inline]
     #[track_caller]
     fn run(self: &Rc<Self>, partition: PartitionId, message: Message) {
-        if self.engine.dispatch() == Dispatch::Pinned {
-            let home = self.engine.home(partition);
-            if home != self.worker {
-                self.engine.mailbox(home).post(Mail::Message { partition, message });
-                return;
-            }
-        }
         let mut outbox = self.outbox.take();
         let leftover = self.engine.submit(partition, message, &mut outbox);
         self.carry_out(partition, leftover, &mut outbox);
@@ -339,9 +332,7 @@ impl PortInner {
             Out::WriteSpill { write } => {
                 self.engine.node().io().submit(Box::new(move || write.run()))
             }
-            Out::Yield { partition, txn }
-                if txn == NOBODY || self.engine.dispatch() == Dispatch::Pinned =>
-            {
+            Out::Yield { partition, txn } if txn == NOBODY => {
                 self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });
             }
             Out::Yield { partition, txn } => self.put_slice(partition, txn),

@@ -9,8 +9,6 @@
 //!    ([`crate::Port::has_work`]), and wakes another worker if there is more than it can take
 //!    itself.
 //!
-//! Pinned dispatch does not use this: a partition's home worker continues its fragments.
-//!
 //! Locking: none, a lock-free queue. A crash leaves nothing.
 
 use clearway_types::{PartitionId, TxnId};

@@ -1,4 +1,4 @@
-//! Inputs to start from, made by the engine and from the SQL of the server's tests.
+//! Initial inputs, made by the engine and from the SQL of the server's tests.
 //! `cargo run -p clearway-fuzz --bin seeds` writes them.
 
 use crate::seal;
@@ -12,7 +12,7 @@ use clearway_types::{Datum, Lsn, PageId, PartitionId};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// An input of a target.
+/// An input for a target.
 #[derive(Debug)]
 pub struct Seed {
     /// The target.
@@ -23,13 +23,13 @@ pub struct Seed {
     pub bytes: Vec<u8>,
 }
 
-/// Longer records would say nothing that shorter ones do not.
+/// Maximum length of a record: longer ones test nothing more.
 const LONGEST_RECORD: usize = 400;
 
-/// What a record of page changes with the undo of an addition has at 0, at 1 and at 20.
+/// The bytes at 0, 1 and 20 of a record of page changes with the undo of an addition.
 const ADDITION: [u8; 3] = [1, 1, 3];
 
-/// All seeds.
+/// Returns all seeds.
 pub fn all() -> Vec<Seed> {
     let mut seeds = Seeds(Vec::new());
     seeds.storage();
@@ -59,7 +59,7 @@ impl Seeds {
         let mut run = Vec::new();
         for record in records.iter().filter(|r| r.len() <= LONGEST_RECORD) {
             let sized = [&(record.len() as u16).to_le_bytes()[..], record].concat();
-            // By what it is and by its role, and by its length's order of size.
+            // By its type, its role, and the order of magnitude of its length.
             if kinds.insert((record[0], record[1], record.len().ilog2())) {
                 self.push("record", format!("{}", kinds.len()), sized.clone());
             }
@@ -136,7 +136,7 @@ impl Seeds {
 
     fn directory(&mut self, target: &'static str, flags: u8, image: &Image) {
         self.push(target, "unchanged", [flags]);
-        // A byte of each page's header fields, of a record, of each other file.
+        // A byte of each field of a page's header, of a record, and of each other file.
         for (i, (path, bytes)) in (0u8..).zip(&image.0) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             for at in [
@@ -354,11 +354,11 @@ fn message(tag: u8, body: &[u8]) -> Vec<u8> {
     [&[tag][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
 }
 
-/// The log records of a directory.
+/// Returns the log records of a directory.
 fn records(image: &Image) -> Vec<Vec<u8>> {
     let config = WalConfig { dir: Path::new("db/wal").to_owned(), ..WalConfig::default() };
     let starts = image.0.iter().filter_map(|(path, _)| directory::segment_start(path));
-    // In the middle of a log no place is a record's start for certain: the last checkpoint's is.
+    // In the middle of a log, only the last checkpoint's LSN is known to be a record's start.
     let control = &image
         .0
         .iter()
@@ -427,5 +427,5 @@ const REQUESTS: &[&str] = &[
 ];
 
 const CONFIG: &str = "data = \"d\"\nlisten = \"127.0.0.1:5433\"\nunix_socket = \"s\"\npartitions = 8\nbuffer_pool = \"256MiB\"\nworkers = 2\n\
-dispatch = \"pinned\"\nsynchronous_commit = \"off\"\ncheckpoint_interval_s = 30\nlog_segment = \"16MiB\"\nlog_buffer = \"4MiB\"\n\
+synchronous_commit = \"off\"\ncheckpoint_interval_s = 30\nlog_segment = \"16MiB\"\nlog_buffer = \"4MiB\"\n\
 max_connections = 100\nspin_us = 0\nmetrics = \"127.0.0.1:9187\"\nlatch = \"cas\"\nlatch_spins = 70\nlog_filter = \"info\"\n";

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod bars;
-mod baton;
 mod bp;
 mod compare;
 mod contention;
@@ -44,12 +43,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// All experiments, in the order of the report.
-static EXPERIMENTS: [Experiment; 25] = [
+static EXPERIMENTS: [Experiment; 24] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
     hot_rows::EXPERIMENT,
     readers::EXPERIMENT,
-    baton::EXPERIMENT,
     spinlock::EXPERIMENT,
     spinlock::server::EXPERIMENT,
     lockstat::EXPERIMENT,
@@ -359,7 +357,7 @@ mod tests {
         assert!(matches!(judge(&[&MADE_UP], &task(false, Part::Bars)), Err(Failure::Short)));
         assert!(judge(&[&MADE_UP], &task(true, Part::Bars)).is_ok(), "a quick run judges nothing");
         assert!(
-            judge(&[&baton::EXPERIMENT], &task(false, Part::Bars)).is_ok(),
+            judge(&[&spinlock::server::EXPERIMENT], &task(false, Part::Bars)).is_ok(),
             "an experiment without bars is not run"
         );
         let directory = clearway_harness::tools::TempDir::new("lab").unwrap();

@@ -5,9 +5,7 @@ mod file;
 mod table;
 mod values;
 
-pub use values::{
-    Address, DirectIo, DispatchChoice, HotRows, IoEngine, Level, LogLockWaits, Size, Switch,
-};
+pub use values::{Address, DirectIo, HotRows, IoEngine, Level, LogLockWaits, Size, Switch};
 
 use crate::latches::{LatchChoice, LatchSpins};
 use clap::Args;
@@ -52,9 +50,6 @@ table::settings! {
     second_level_size("SIZE"): Size => Option<u64> = None, in MIB..=4 * TIB;
     /// Worker threads, 1 to 256 [default: 1 per core]
     workers("N"): u16 => u16 = cores(), in 1..=256;
-    /// Which worker runs a partition: any worker that has work for it (baton), or always the same
-    /// one (pinned) [default: baton]
-    dispatch("HOW"): DispatchChoice => DispatchChoice = DispatchChoice::Baton;
     /// Whether COMMIT waits until the log is on disk: on or off. A session can SET its own value
     /// [default: on]
     synchronous_commit("ON|OFF"): Switch => bool = true;

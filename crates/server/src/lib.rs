@@ -39,10 +39,10 @@ mod worker;
 pub use config::Config;
 
 use activity::Observed;
-use clearway_coordinator::{Dispatch, Engine, EngineConfig, Limits, NodeConfig, Waker, caught};
+use clearway_coordinator::{Engine, EngineConfig, Limits, NodeConfig, Waker, caught};
 use clearway_env::{Clock, Disk, OsClock, OsEntropy};
 use clearway_latch::lockstat;
-use config::{DirectIo, DispatchChoice, IoEngine};
+use config::{DirectIo, IoEngine};
 use doorbell::{Doorbell, EventLoop};
 use exit::{ExitCode, ExitFailure};
 use latches::Latches;
@@ -279,10 +279,6 @@ fn open_engine(
             increments: config.hot_rows.increments,
             retire: config.hot_rows.retire,
             ..Limits::default()
-        },
-        dispatch: match config.dispatch {
-            DispatchChoice::Baton => Dispatch::Baton,
-            DispatchChoice::Pinned => Dispatch::Pinned,
         },
         checkpoint_interval: Duration::from_secs(config.checkpoint_interval_s),
         checkpoint_log: config.checkpoint_log,

@@ -2,8 +2,8 @@
 //! network.
 
 use clearway_coordinator::{
-    Characteristics, Client, Dispatch, Engine, EngineConfig, Event, Limits, Outcome, Port,
-    RunOptions, Step, Suspended, TxnStatus, Waker,
+    Characteristics, Client, Engine, EngineConfig, Event, Limits, Outcome, Port, RunOptions, Step,
+    Suspended, TxnStatus, Waker,
 };
 use clearway_env::MemDisk;
 use clearway_ir::expr::BinaryOp;
@@ -36,11 +36,6 @@ pub fn open_with(
     open_config(disk, partitions, workers, |config| config.partition = partition)
 }
 
-/// Like [`open`], but only its home worker runs a partition, when that worker polls.
-pub fn open_pinned(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
-    open_config(disk, partitions, workers, |config| config.dispatch = Dispatch::Pinned)
-}
-
 /// Like [`open`], with another configuration.
 pub fn open_config(
     disk: &MemDisk,
@@ -67,7 +62,6 @@ pub fn open_woken(
             undo_memory: 100,
             ..NodeConfig::default()
         },
-        dispatch: Dispatch::Baton,
         checkpoint_interval: Duration::from_secs(3600),
         checkpoint_log: 8 << 20,
         ..EngineConfig::default()

@@ -1,6 +1,6 @@
 //! Waits for a partition to which a multi-partition statement has exclusive access.
 
-use crate::common::{Bank, Worker, open, open_pinned};
+use crate::common::{Bank, Worker, open};
 use clearway_coordinator::{LockWaitView, Step};
 use clearway_env::MemDisk;
 use clearway_types::{PartitionId, SqlError, SqlState};
@@ -20,40 +20,34 @@ fn end_all(workers: &mut [Worker]) {
 
 #[test]
 fn partition_wait_is_listed_until_it_ends() {
-    let disk = MemDisk::new();
-    let engine = open(&disk, 2, 1);
-    let mut worker = Worker::new(&engine, 0);
-    let bank = Bank::create(&mut worker, 10, 100);
-    worker.close();
-    engine.shutdown().unwrap();
-    drop(engine);
-    let engine = open_pinned(&disk, 2, 4);
-    let mut workers = [0, 1, 2, 3].map(|worker| Worker::new(&engine, worker));
-    let [has_it, second_home, waits, cancelled] = &mut workers;
+    let engine = open(&MemDisk::new(), 2, 3);
+    let mut workers = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
+    let bank = Bank::create(&mut workers[0], 10, 100);
     let row = (0..10).find(|id| Bank::home(*id, 2) == PartitionId(0)).unwrap();
-    // It has the first partition and requests the second, whose worker has not polled yet.
-    let all = bank.adding_to_all(has_it, 10);
-    assert!(matches!(has_it.start(&all), Step::Pending));
-    for worker in [&mut *waits, &mut *cancelled] {
-        let one = bank.adding(worker, row, 1);
-        assert!(matches!(worker.start(&one), Step::Pending));
-        has_it.port.poll(&mut Vec::new());
-    }
-    let shown = engine.lock_waits();
-    assert_eq!(
-        shown.iter().map(LockWaitView::what).collect::<Vec<_>>(),
-        ["partition 0", "partition 0"]
-    );
-    for (wait, worker) in shown.iter().zip([&mut *waits, &mut *cancelled]) {
-        assert_eq!((worker.client().transactions(), &wait.lock), (vec![wait.waiter], &None));
-        assert_eq!((wait.id.partition, wait.blockers.as_slice()), (PartitionId(0), [].as_slice()));
-        assert!(worker.client().waited_for_lock().is_some());
-    }
-    cancelled.cancel(&SqlError::new(SqlState::QUERY_CANCELED, "enough"));
-    has_it.port.poll(&mut Vec::new());
-    assert_eq!(engine.lock_waits().iter().map(|wait| wait.id).collect::<Vec<_>>(), [shown[0].id]);
-    assert_eq!(cancelled.end(Step::Pending).unwrap_err().state(), SqlState::QUERY_CANCELED);
-    second_home.port.poll(&mut Vec::new());
+    let [has_it, waits, cancelled] = &mut workers;
+    engine.while_busy(PartitionId(1), || {
+        // It has the first partition, and waits for the answer of the second.
+        let all = bank.adding_to_all(has_it, 10);
+        assert!(matches!(has_it.start(&all), Step::Pending));
+        for worker in [&mut *waits, &mut *cancelled] {
+            let one = bank.adding(worker, row, 1);
+            assert!(matches!(worker.start(&one), Step::Pending));
+        }
+        let shown = engine.lock_waits();
+        let whats: Vec<_> = shown.iter().map(LockWaitView::what).collect();
+        assert_eq!(whats, ["partition 0", "partition 0"]);
+        for (wait, worker) in shown.iter().zip([&mut *waits, &mut *cancelled]) {
+            assert_eq!((worker.client().transactions(), &wait.lock), (vec![wait.waiter], &None));
+            let at = (wait.id.partition, wait.blockers.as_slice());
+            assert_eq!(at, (PartitionId(0), [].as_slice()));
+            assert!(worker.client().waited_for_lock().is_some());
+        }
+        cancelled.cancel(&SqlError::new(SqlState::QUERY_CANCELED, "enough"));
+        let left: Vec<_> = engine.lock_waits().iter().map(|wait| wait.id).collect();
+        assert_eq!(left, [shown[0].id]);
+        let refused = cancelled.end(Step::Pending).unwrap_err();
+        assert_eq!(refused.state(), SqlState::QUERY_CANCELED);
+    });
     end_all(&mut workers);
     assert_eq!(engine.lock_waits(), []);
     let read = bank.reading(&mut workers[0], row);

@@ -173,15 +173,6 @@ impl FromStr for LogLockWaits {
     }
 }
 
-/// Which worker runs a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DispatchChoice {
-    /// Any worker that has work for it.
-    Baton,
-    /// Always the same worker.
-    Pinned,
-}
-
 /// The I/O engine for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IoEngine {
@@ -258,7 +249,7 @@ macro_rules! parsed_as_flags {
         }
     )*};
 }
-parsed_as_flags!(DispatchChoice, IoEngine, DirectIo, Level, Switch);
+parsed_as_flags!(IoEngine, DirectIo, Level, Switch);
 
 #[cfg(test)]
 mod tests {
