@@ -4,20 +4,20 @@
 //! | word | in a transaction | state |
 //! |------|------------------|-------|
 //! | 0    | no               | free |
-//! | 0    | yes, any number of threads | elided: each runs its section on trial; a conflict, or anyone's taking the word, aborts it |
+//! | 0    | yes, any number of threads | elided: each runs its section as a transaction, which a conflict or an acquisition of the word aborts |
 //! | 1    | no               | held, as a spinning latch |
 //!
 //! Invariants
-//! 1. A transaction reads the word, so that whoever takes it aborts all trials.
-//! 2. No acquisition succeeds inside a transaction: the word does not show that its own thread has
-//!    the latch elided. It aborts the transaction instead, and whoever began it takes the word,
-//!    which shows it.
+//! 1. A transaction reads the word, so a thread that acquires the word aborts all transactions.
+//! 2. No acquisition succeeds inside a transaction, because the word does not show that the thread
+//!    has elided the latch. The acquisition aborts the transaction instead, and the outer `lock`
+//!    acquires the word.
 //!
-//! After [`TRIALS`] aborts, or where the processor has no RTM, the word is taken. Many processors
-//! that had RTM have it switched off by microcode: [`available`] asks the processor.
+//! After [`TRIALS`] aborts, or if the processor has no RTM, a thread acquires the word. Microcode
+//! updates have disabled RTM on many processors: [`available`] asks the processor.
 //!
-//! Sections that make system calls always abort; so do those that touch more lines than the
-//! first-level cache holds. An abort returns to `lock` with nothing of the section done.
+//! Sections that make system calls always abort, and so do sections that touch more cache lines
+//! than the first-level cache has. An abort undoes the whole section and returns to `lock`.
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 16;
 //! Rajwar and Goodman, MICRO 2001.
@@ -28,46 +28,47 @@ use clearway_sync::atomic::{AtomicU32, Ordering};
 use clearway_sync::hint;
 use std::marker::PhantomData;
 
-/// Aborted transactions before the word is taken.
+/// Number of aborted transactions after which a thread acquires the word.
 pub const TRIALS: u32 = 3;
 
-/// What a transaction that found the word taken gives as its reason.
+/// The abort reason of a transaction that found the word held.
 const WORD_TAKEN: u8 = 1;
-/// What a transaction gives that asked for a latch: it would ask again.
+/// The abort reason of a transaction that requested another latch. It would request it again.
 const NESTED: u8 = 2;
 
-/// Runs sections as transactions where the processor can, else spins.
+/// Runs sections as transactions if the processor supports them; otherwise spins.
 #[derive(Debug)]
 pub struct ElidedLatch<H = Rtm> {
     word: AtomicU32,
     by: PhantomData<H>,
 }
 
-/// Whether this processor runs transactions.
+/// Returns true if this processor supports transactions.
 pub fn available() -> bool {
     Rtm::available()
 }
 
-/// Memory transactions of a thread. Tests have some that need no processor with RTM.
+/// Memory transactions of a thread. Tests have an implementation that needs no RTM.
 ///
 /// # Safety
-/// What a thread does between a `begin` that returned `Ok` and its `end` takes effect at once for
-/// all others, or not at all: then the thread goes on where `begin` returns, now with `Err`. Nobody
-/// else writes meanwhile what it has read.
+/// All that a thread does between a `begin` that returned `Ok` and its `end` becomes visible to the
+/// other threads at once, or not at all. In the second case the thread continues where `begin`
+/// returns, which now returns `Err`. No other thread writes what it has read in the meantime.
 pub unsafe trait Transactions: Send + Sync + 'static {
-    /// Whether there are any. The others are called only then.
+    /// Returns true if transactions are supported. Otherwise no other function is called.
     fn available() -> bool;
 
-    /// `Ok` in the transaction; after its abort the reason that [`Self::abort`] was given, or 0.
+    /// Begins a transaction and returns `Ok`. After an abort it returns the reason passed to
+    /// [`Self::abort`], or 0.
     fn begin() -> Result<(), u8>;
 
-    /// Whether the calling thread is in a transaction, whoever began it.
+    /// Returns true if the calling thread is in a transaction, also one of another latch.
     fn is_active() -> bool;
 
-    /// Undoes the transaction that the calling thread is in.
+    /// Aborts the calling thread's transaction.
     fn abort<const REASON: u8>() -> !;
 
-    /// Ends the transaction that the calling thread is in: all of it takes effect.
+    /// Commits the calling thread's transaction.
     fn end();
 }
 
@@ -81,12 +82,12 @@ impl<H: Transactions> ElidedLatch<H> {
     }
 }
 
-// SAFETY: a transaction that commits had the word free throughout and met no other access to what
-// it used; else the word is taken by an acquisition and let go by its holder, with release. No
-// acquisition of the same thread returns in between: in a transaction it aborts (invariant 2), so
-// that neither `lock` nor `try_lock` makes a second guard beside that of an elided section; outside
-// one the word is taken. In a transaction the word is free, outside one its holder sees it held:
-// that is how `unlock` tells.
+// SAFETY: while a transaction that commits ran, the word was free, and no other thread accessed
+// what it used. Without a transaction, an acquisition sets the word, and its holder clears it with
+// Release. A second acquisition by the same thread does not return: in a transaction it aborts
+// (invariant 2), so neither `lock` nor `try_lock` creates a second guard beside that of an elided
+// section. Outside a transaction the word is held. `unlock` distinguishes the two cases by the
+// word: it is free in a transaction, and held outside one.
 unsafe impl<H: Transactions> RawLatch for ElidedLatch<H> {
     const NAME: &'static str = "elided";
 
@@ -137,7 +138,7 @@ unsafe impl<H: Transactions> RawLatch for ElidedLatch<H> {
 #[derive(Debug)]
 pub struct Rtm;
 
-// SAFETY: the processor's promise (volume 1, chapter 16 of its manual).
+// SAFETY: the processor guarantees it (volume 1, chapter 16 of its manual).
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
 unsafe impl Transactions for Rtm {
     fn available() -> bool {
@@ -147,12 +148,12 @@ unsafe impl Transactions for Rtm {
     #[inline]
     fn begin() -> Result<(), u8> {
         let mut status = u32::MAX;
-        // SAFETY: called only where `available`. On an abort the processor restores the registers,
-        // puts its reason into eax and goes on at the label; memory is as it was.
+        // SAFETY: called only if `available`. On an abort the processor restores memory and
+        // registers, puts the reason into eax, and continues at the label.
         unsafe { std::arch::asm!("xbegin 2f", "2:", inout("eax") status, options(nostack)) };
         match status {
             u32::MAX => Ok(()),
-            // The lowest bit says that the reason, in the highest byte, was given by `abort`.
+            // If the lowest bit is set, the highest byte is the reason passed to `abort`.
             _ if status & 1 != 0 => Err((status >> 24) as u8),
             _ => Err(0),
         }
@@ -161,7 +162,7 @@ unsafe impl Transactions for Rtm {
     #[inline]
     fn is_active() -> bool {
         let active: u8;
-        // SAFETY: called only where `available`. It changes the flags and nothing else.
+        // SAFETY: called only if `available`. It changes only the flags.
         unsafe {
             std::arch::asm!("xtest", "setnz {}", out(reg_byte) active, options(nomem, nostack))
         };
@@ -170,8 +171,8 @@ unsafe impl Transactions for Rtm {
 
     #[inline]
     fn abort<const REASON: u8>() -> ! {
-        // SAFETY: in a transaction control goes on in `begin`; outside one, where `xabort` does
-        // nothing, `ud2` ends the process.
+        // SAFETY: in a transaction, execution continues in `begin`. Outside one, `xabort` does
+        // nothing, and `ud2` ends the process.
         unsafe { std::arch::asm!("xabort {}", "ud2", const REASON, options(noreturn, nostack)) };
     }
 
@@ -182,7 +183,7 @@ unsafe impl Transactions for Rtm {
     }
 }
 
-// SAFETY: there are none.
+// SAFETY: there are no transactions.
 #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
 unsafe impl Transactions for Rtm {
     fn available() -> bool {
@@ -213,20 +214,20 @@ mod tests {
 
     std::thread_local! {
         static DEPTH: Cell<u32> = const { Cell::new(0) };
-        /// Why the transaction was aborted that [`on_trial`] begins again.
+        /// The abort reason of the transaction that [`run_section`] repeats.
         static ABORTED: Cell<Option<u8>> = const { Cell::new(None) };
         static COMMITTED: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// Transactions of one thread: an abort unwinds to [`on_trial`], which plays the processor and
-    /// goes on with `begin`.
-    struct Played;
+    /// Transactions of one thread: an abort unwinds to [`run_section`], which acts as the processor
+    /// and continues with `begin`.
+    struct Simulated;
 
     struct Undone;
 
-    // SAFETY: there is one thread, and up to its aborts a section of these tests writes nothing but
-    // the latch's word.
-    unsafe impl Transactions for Played {
+    // SAFETY: there is one thread, and before an abort the sections of these tests write only the
+    // latch's word.
+    unsafe impl Transactions for Simulated {
         fn available() -> bool {
             true
         }
@@ -251,7 +252,7 @@ mod tests {
         }
 
         fn end() {
-            // While it unwinds from an abort, guards are dropped that no longer are.
+            // Unwinding from an abort drops guards of the aborted section.
             if ABORTED.get().is_none() {
                 DEPTH.set(DEPTH.get() - 1);
                 COMMITTED.set(COMMITTED.get() + u32::from(DEPTH.get() == 0));
@@ -259,8 +260,8 @@ mod tests {
         }
     }
 
-    /// Runs a section from its `lock` on, again after each abort; how often it ran.
-    fn on_trial(section: impl Fn()) -> u32 {
+    /// Runs a section, and repeats it after each abort. Returns the number of runs.
+    fn run_section(section: impl Fn()) -> u32 {
         for runs in 1.. {
             match catch_unwind(AssertUnwindSafe(&section)) {
                 Ok(()) => return runs,
@@ -268,33 +269,33 @@ mod tests {
                 Err(panic) => resume_unwind(panic),
             }
         }
-        unreachable!("a section that aborts for ever");
+        unreachable!("the section aborts forever");
     }
 
-    type Elided<T> = Latched<T, ElidedLatch<Played>>;
+    type Elided<T> = Latched<T, ElidedLatch<Simulated>>;
 
     #[test]
-    fn a_section_without_conflicts_takes_no_word() {
+    fn section_without_conflicts_leaves_the_word_free() {
         let latch = Elided::new(0);
-        let runs = on_trial(|| {
+        let runs = run_section(|| {
             let mut held = latch.lock();
             *held += 1;
-            assert!(Played::is_active());
+            assert!(Simulated::is_active());
         });
         assert_eq!((runs, COMMITTED.get(), latch.into_inner()), (1, 1, 1));
     }
 
     /// Invariant 2.
     #[test]
-    fn the_holder_of_an_elided_latch_gets_no_second_guard() {
+    fn holder_of_elided_latch_gets_no_second_guard() {
         let latch = Elided::new(0);
-        let runs = on_trial(|| {
+        let runs = run_section(|| {
             let held = latch.lock();
             assert!(latch.try_lock().is_none(), "two exclusive references");
             drop(held);
         });
-        assert_eq!((runs, COMMITTED.get()), (2, 0), "elided, and then with the word");
-        assert!(latch.try_lock().is_some(), "it is free again");
+        assert_eq!((runs, COMMITTED.get()), (2, 0), "elided, then with the word held");
+        assert!(latch.try_lock().is_some(), "released");
 
         let twice = catch_unwind(AssertUnwindSafe(|| {
             let _held = latch.lock();
@@ -303,16 +304,16 @@ mod tests {
         assert!(twice.is_err_and(|undone| undone.is::<Undone>()) && ABORTED.take() == Some(NESTED));
     }
 
-    /// Invariant 2: the inner section may be elided once the outer one has the word.
+    /// Invariant 2: the inner section may be elided while the outer one holds the word.
     #[test]
     fn sections_of_two_latches_nest() {
         let (outer, inner) = (Elided::new(0), Elided::new(0));
-        let runs = on_trial(|| {
+        let runs = run_section(|| {
             let _held = outer.lock();
             *inner.lock() += 1;
-            assert!(outer.try_lock().is_none(), "it is held by its word");
+            assert!(outer.try_lock().is_none(), "the word is held");
         });
         assert_eq!((runs, COMMITTED.get(), inner.into_inner()), (2, 1, 1));
-        assert!(outer.try_lock().is_some() && !Played::is_active());
+        assert!(outer.try_lock().is_some() && !Simulated::is_active());
     }
 }

@@ -1,19 +1,20 @@
-//! A queue latch: each waiter spins on a line of its own, in the order in which they came.
+//! A queue latch: each waiter spins on its own cache line, and waiters are served in order of
+//! arrival.
 //!
-//! This is the K42 form of Mellor-Crummey and Scott's latch: a waiter's queue node lives on its
-//! stack only while it waits, so that the holder keeps nothing and the interface is that of any
-//! other latch.
+//! This is the K42 variant of Mellor-Crummey and Scott's latch. A waiter's queue node is on its
+//! stack, and only while it waits. So the holder needs no node, and the interface is that of other
+//! latches.
 //!
 //! | `tail`   | `next`      | state |
 //! |----------|-------------|-------|
 //! | null     | null        | free |
-//! | the latch itself | null | held, nobody waits |
+//! | the latch itself | null | held, without waiters |
 //! | a waiter | null        | held, the first waiter is entering the queue |
 //! | a waiter | a waiter    | held, `next` is the first in line |
 //!
-//! A waiter's node: `next`, its successor; `waiting`, true until its predecessor lets go. No more
-//! than one hand-over passes anybody. As with tickets, with more threads than cores a hand-over may
-//! take a time slice.
+//! A waiter's node has `next`, its successor, and `waiting`, true until its predecessor releases
+//! the latch. No thread is overtaken. As with tickets, a handover may take a time slice if there
+//! are more threads than cores.
 //!
 //! Source: Mellor-Crummey and Scott, TOCS 1991; Auslander and others, US patent application
 //! 2003/0200457 (K42), as given by Scott, "Shared-Memory Synchronization", 2013, section 4.3.1.
@@ -22,7 +23,7 @@ use clearway_latch::RawLatch;
 use clearway_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use clearway_sync::hint;
 
-/// A waiter's place in line, on its own cache line and its own stack.
+/// A waiter's node in the queue, on its own cache line and its own stack.
 #[repr(align(128))]
 struct Node {
     waiting: AtomicBool,
@@ -33,29 +34,29 @@ struct Node {
 /// A queue latch that spins.
 #[derive(Debug)]
 pub struct McsLatch {
-    /// Address of the last waiter's node; the latch's own if it is held and nobody waits; 0 if it
-    /// is free.
+    /// The address of the last waiter's node; the latch's own address if it is held without
+    /// waiters; 0 if it is free.
     tail: AtomicUsize,
-    /// Address of the first waiter's node, once that has entered itself.
+    /// The address of the first waiter's node, once that waiter has stored it here.
     next: AtomicUsize,
 }
 
 impl McsLatch {
-    /// The latch's own place in the queue: the holder's.
+    /// Returns the latch's own address, which is the holder's member in the queue.
     fn me(&self) -> usize {
         (&raw const *self).addr()
     }
 
-    /// The link of the queue's member at this address to its successor.
+    /// Returns the link from the queue's member at this address to its successor.
     ///
     /// # Safety
-    /// The address is this latch's, or that of a node whose owner waits in this latch's queue and
-    /// cannot leave before it has seen what the caller is going to write there.
+    /// The address must be this latch's, or that of a node whose owner waits in this latch's queue
+    /// and does not leave before it has seen what the caller writes to the link.
     unsafe fn link(&self, member: usize) -> &AtomicUsize {
         if member == self.me() {
             return &self.next;
         }
-        // SAFETY: by the contract the node is there, and its fields are atomics.
+        // SAFETY: by the contract the node exists, and its fields are atomics.
         unsafe { &(*std::ptr::with_exposed_provenance::<Node>(member)).next }
     }
 

@@ -5,9 +5,9 @@
 //! | n      | n         | free |
 //! | n + w  | n         | held by ticket n, with w - 1 waiting |
 //!
-//! A thread takes a number by one fetch-add and waits until it is called: no thread is overtaken.
-//! The cost is that the next in line may not be running: with more threads than cores every
-//! handover may take a time slice.
+//! A thread takes a number by one fetch-add, and waits until `serving` reaches it: no thread is
+//! overtaken. The disadvantage is that the next waiter may not be running: with more threads than
+//! cores, every handover may take a time slice.
 //!
 //! Both numbers wrap; there are never 2^32 waiting threads. Source: Mellor-Crummey and Scott, TOCS
 //! 1991, section 2.2.

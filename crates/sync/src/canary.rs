@@ -1,40 +1,39 @@
-//! Bugs that the simulation plants to see that it would find them. None in a build without
-//! `--cfg shuttle`: [`on`] is then `false`, for the compiler too.
+//! Bugs that the simulation plants, to show that it would find them. Without `--cfg shuttle` there
+//! are none: [`on`] is then a constant `false`.
 
 /// A bug that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// The log says that it is durable without having synced its file.
+    /// The log reports itself durable without syncing its file.
     SkippedSync,
-    /// Pages are written before the log is durable up to their LSNs.
+    /// A page is written before the log is durable up to its LSN.
     PageBeforeLog,
-    /// The undo of a change does not say in the log that the change is undone: the next recovery
-    /// undoes it again.
+    /// The undo of a change is not logged as such, so the next recovery undoes the change again.
     UndoneTwice,
-    /// A page is taken as it is though its checksum is another's.
+    /// A page with a wrong checksum is accepted.
     StaleChecksum,
-    /// The second level keeps its copy of a page of which a newer version is written.
+    /// The second level keeps its copy of a page when a newer version is written.
     StaleCopy,
-    /// A copy in the second level is taken for what was put there if it carries the same checksum,
-    /// whatever else is in it.
+    /// A copy in the second level is accepted if its stored checksum is the expected one, without
+    /// verifying its contents.
     UnverifiedCopy,
-    /// A page that a search without the page table's latch does not find is taken for one that is
-    /// not there.
+    /// A page that a search without the page table's latch does not find is considered not
+    /// resident.
     UnconfirmedMiss,
-    /// The cooler is not woken when free frames run low.
+    /// The cooler is not woken when few frames are free.
     LostWakeUp,
-    /// Whoever lets go of a page's latch does not wake the thread that is parked for it.
+    /// The release of a page's latch does not wake the thread that is parked for it.
     LostLatch,
-    /// A resident page that is wanted is pinned only when it may have left.
+    /// A resident page is pinned so late that it may have been evicted.
     LatePin,
-    /// The replacement policy hears that a page has left which had to be written when the page may
-    /// be back.
+    /// The replacement policy is notified of the eviction of a written page when the page may
+    /// already be resident again.
     LateLeaving,
-    /// A scan of a key range takes no range lock: keys may appear in what it has read.
+    /// A scan of a key range takes no range lock, so keys may appear in what it has read.
     SkippedRangeLock,
-    /// A statement that only checks for locks is always told that there are none.
+    /// A statement that only checks for locks never finds any.
     UncheckedLock,
-    /// A transaction of COMMIT releases its locks before its commit record is in the log.
+    /// COMMIT releases the transaction's locks before its commit record is in the log.
     EarlyRelease,
     /// A partition accepts a plan that was made for an older version of the table.
     StalePlan,
@@ -43,52 +42,52 @@ pub enum Bug {
     StaleHome,
     /// Replies are sent before the log is durable up to what they show.
     ReplyNotHeld,
-    /// A partition's errors do not say which commits they show.
+    /// A partition's errors do not name the commits that they reveal.
     UnheldError,
     /// A checkpoint removes log that active transactions need for their undo.
     TruncatedLog,
-    /// The double-write file is overwritten before the places of its last batch are synced.
+    /// The double-write file is overwritten before its last batch is synced in the page files.
     DoubleWriteOrder,
-    /// A recycled segment of the log keeps the header of its earlier life.
+    /// A recycled segment of the log keeps its old header.
     RecycledHeader,
-    /// A hidden row number is derived anew from the last key each time.
+    /// A hidden row number is always derived from the last key, so numbers are reused.
     ReusedRowNumber,
     /// Recovery undoes a transaction's changes oldest first.
     UndoneOldestFirst,
-    /// A line of waiting transactions whose way another one blocks now is not told anew: the
-    /// waits-for graph keeps the old edge.
+    /// When a line of waiters is blocked by another transaction than before, the waits-for graph
+    /// keeps the old edge.
     StaleEdge,
     /// FOR KEY SHARE of a key conflicts with nothing.
     ForgottenKeyShare,
     /// A packed key lock conflicts with nothing.
     PackedForgotten,
-    /// When a line is told anew, nobody looks whether that closes a circle.
+    /// When an edge of the waits-for graph changes, it is not searched for a cycle.
     SkippedSearch,
-    /// Who comes to wait for a stranded transaction after it was stranded is not turned away.
+    /// A request that must wait for a transaction that is already stranded does not fail.
     UnnamedStranded,
-    /// A request by a holder does not go before those who wait for it.
+    /// A holder's request for a stronger lock queues behind transactions that wait for the holder.
     StuckUpgrade,
-    /// The victim of a deadlock has the most at stake.
+    /// The victim of a deadlock is the transaction with the most work to lose.
     RichestVictim,
-    /// Whoever reads a snapshot takes a commit of which the partition has not been told for one
-    /// that is to come.
+    /// A snapshot read treats a commit that the partition has not yet received as one after the
+    /// snapshot.
     HalfCommit,
-    /// What active transactions have changed before images are kept has none.
+    /// Changes that active transactions made before images were kept have no image.
     LateImage,
-    /// An image goes when the newest snapshot does not need it, though an older one may.
+    /// An image is removed if the newest snapshot does not need it, although an older one may.
     EarlyFree,
-    /// A block of the temporary file goes when the newest snapshot does not need it, though an
+    /// A block of the temporary file is freed if the newest snapshot does not need it, although an
     /// older one may.
     EarlyBlock,
-    /// Whoever changes what a snapshot has does not look whether the newest version satisfies the
+    /// A change of a row found in a snapshot does not check that the newest version satisfies the
     /// condition.
     SkippedRecheck,
     /// REPEATABLE READ changes rows that others have changed since its snapshot.
     LostUpdate,
-    /// INSERT ... SELECT on its own reads a snapshot, not what is newest under locks.
+    /// INSERT ... SELECT outside a block reads a snapshot instead of the newest rows under locks.
     SnapshotCopy,
-    /// The rest of a result is what is newest when it is asked for, not what the statement saw at
-    /// its start.
+    /// The rest of a suspended result has the newest rows instead of those that the statement saw
+    /// at its start.
     CurrentFetch,
     /// READ COMMITTED does not keep the snapshot of a suspended statement open.
     UnheldCursor,
@@ -96,47 +95,45 @@ pub enum Bug {
     UnlockedKey,
     /// A cancel request that comes too late for its statement cancels the session's next one.
     KeptCancel,
-    /// READ COMMITTED reads a row by its key as it is in the tree, whoever has changed it.
+    /// READ COMMITTED reads a row by its key from the tree, including uncommitted changes.
     DirtyRead,
-    /// A snapshot uses an index that is newer, and misses rows that were deleted before the index
-    /// was made.
+    /// A snapshot uses a newer index, and misses rows that were deleted before the index was
+    /// created.
     NewIndex,
-    /// A snapshot sees the rows that a table which is newer was filled with.
+    /// A snapshot sees the first rows of a newer table.
     NewTable,
-    /// Whoever imports a snapshot does not keep it open: it closes with its exporter.
+    /// An imported snapshot is not kept open: it closes with its exporter.
     UnheldImport,
-    /// ON CONFLICT DO NOTHING at REPEATABLE READ passes over a row that its snapshot does not have.
+    /// ON CONFLICT DO NOTHING at REPEATABLE READ skips a row because of one that its snapshot does
+    /// not have.
     UnseenConflict,
-    /// REPEATABLE READ inserts under a key that its snapshot has and others have deleted since: it
-    /// no longer sees the old row.
+    /// REPEATABLE READ inserts under a key that its snapshot has and that others have deleted
+    /// since. It then no longer sees the old row.
     HiddenRow,
-    /// The trees of a table that has been dropped or emptied are dropped, though an open snapshot
-    /// sees them.
+    /// The trees of a dropped or truncated table are dropped although an open snapshot sees them.
     EarlyDrop,
-    /// Whoever reads a row does not take off what others have added to it and the reader does not
-    /// see.
+    /// A reader does not subtract additions to a row that its snapshot does not see.
     UnsubtractedDelta,
-    /// An addition to a row is not tested for what the ends of others that have added to it may
-    /// make of the sum.
+    /// A CHECK or the type's range is tested only for the current sum, not for the sums that
+    /// commits and rollbacks of other open additions can produce.
     UncheckedSpread,
-    /// Whoever adds to a row shares it with those who read it.
+    /// An addition's lock is compatible with a reader's.
     SharedIncrement,
-    /// The undo of an addition restores the bytes that were there before it.
+    /// The undo of an addition restores the bytes from before it instead of subtracting.
     PatchForAddition,
-    /// Recovery undoes loser by loser, in the order of their ids.
+    /// Recovery undoes the losers one after another, in the order of their IDs.
     LosersById,
-    /// What a transaction has done in a partition that it has to itself is not undone when it
-    /// fails.
+    /// The changes of a failed transaction in a partition that it had exclusively are not undone.
     HalfWhole,
-    /// COMMIT does not wait for the transactions that its own is behind.
+    /// COMMIT does not wait for the transactions that its transaction is behind.
     SkippedDependency,
-    /// A rollback does not undo the transactions that are behind.
+    /// A rollback does not undo the transactions behind it.
     KeptSuccessor,
-    /// A block that was undone is run again, and goes on though an answer is another than before.
+    /// A block that is run again continues although an answer differs.
     UnequalReplay,
 }
 
-/// What the simulation of the whole engine must find.
+/// The bugs that the simulation of the whole engine must find.
 pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::SkippedSync,
     Bug::PageBeforeLog,
@@ -187,14 +184,15 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::UnequalReplay,
 ];
 
-/// What the lock table's model must find: it tells a deadlock that need not be from one that must.
+/// The bugs that the lock table's model must find. It recognises deadlocks that are avoidable.
 pub const BUGS_OF_LOCKS: &[Bug] = &[Bug::StuckUpgrade, Bug::StaleEdge];
 
-/// What the tests of the waits-for graph must find: any victim ends a deadlock.
+/// The bugs that the tests of the waits-for graph must find. To the simulation, any victim ends a
+/// deadlock.
 pub const BUGS_OF_DEADLOCKS: &[Bug] = &[Bug::RichestVictim, Bug::SkippedSearch];
 
-/// What the checker of histories alone must find: what breaks isolation, or loses what was
-/// acknowledged.
+/// The bugs that the checker of histories must find on its own: they violate isolation, or lose
+/// acknowledged commits.
 pub const BUGS_OF_HISTORIES: &[Bug] = &[
     Bug::SkippedRangeLock,
     Bug::UncheckedLock,
@@ -204,7 +202,7 @@ pub const BUGS_OF_HISTORIES: &[Bug] = &[
     Bug::UndoneOldestFirst,
 ];
 
-/// What that of the buffer pool alone must find.
+/// The bugs that the simulation of the buffer pool must find.
 pub const BUGS_OF_POOL: &[Bug] = &[
     Bug::PageBeforeLog,
     Bug::StaleCopy,
@@ -219,16 +217,16 @@ pub const BUGS_OF_POOL: &[Bug] = &[
 #[cfg(shuttle)]
 static PLANTED: std::sync::Mutex<Option<Bug>> = std::sync::Mutex::new(None);
 
-/// Plants a bug for the whole process, or none.
+/// Plants a bug for the whole process; `None` removes it.
 #[cfg(shuttle)]
 pub fn plant(bug: Option<Bug>) {
     *PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = bug;
 }
 
-/// Checks that a test passes as it is, and fails with each of these bugs.
+/// Checks that a test passes, and that it fails with each of these bugs.
 ///
 /// # Panics
-/// It does not.
+/// Panics if it does not.
 #[cfg(shuttle)]
 pub fn assert_found(bugs: &[Bug], test: fn()) {
     let run = || {
@@ -246,13 +244,13 @@ pub fn assert_found(bugs: &[Bug], test: fn()) {
     }
 }
 
-/// Whether this bug is planted.
+/// Returns true if this bug is planted.
 #[cfg(shuttle)]
 pub fn on(bug: Bug) -> bool {
     *PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) == Some(bug)
 }
 
-/// Whether this bug is planted: no.
+/// Returns false: no bug is planted.
 #[cfg(not(shuttle))]
 #[inline(always)]
 pub const fn on(_bug: Bug) -> bool {

@@ -1,9 +1,9 @@
-//! A cell whose accesses loom watches.
+//! A cell whose accesses loom checks.
 
 #[cfg(loom)]
 pub use loom::cell::UnsafeCell;
 
-/// [`std::cell::UnsafeCell`] with loom's interface, which brackets each access.
+/// [`std::cell::UnsafeCell`] with loom's interface, which passes the address to a closure.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

@@ -1,15 +1,15 @@
-//! Threads and what they share: the standard library's, or those of a model checker.
+//! Threads and shared memory: the standard library's, or a model checker's.
 //!
 //! | built with      | what this is                  | for |
 //! |-----------------|-------------------------------|-----|
-//! | nothing         | the standard library, renamed | the engine: not an instruction more |
-//! | `--cfg loom`    | loom                          | every interleaving, weak orderings included, of a few steps of a few threads |
-//! | `--cfg shuttle` | shuttle, and a virtual time   | one interleaving a seed, of the whole engine, that can be replayed |
+//! | nothing         | the standard library, re-exported | the engine, without any overhead |
+//! | `--cfg loom`    | loom                          | every interleaving of a few steps of a few threads, including weak memory orderings |
+//! | `--cfg shuttle` | shuttle, and virtual time     | the whole engine: one interleaving per seed, which can be replayed |
 //!
-//! Everything that threads of the engine wait for one another with comes from here; what does not
-//! is invisible to the checkers, and must neither block nor be waited for by spinning.
-//! `std::sync::Arc` and `OnceLock` are used as they are: an `Arc`'s count is no communication, and
-//! a `OnceLock` must be initialised by code that takes nothing from here.
+//! Everything that the engine's threads use to wait for each other comes from here. The checkers do
+//! not see anything else, so it must not block, and no thread may spin on it. `std::sync::Arc` and
+//! `OnceLock` are used directly: an `Arc`'s count is not communication, and a `OnceLock` must be
+//! initialised by code that uses nothing from here.
 
 #![forbid(unsafe_code)]
 
@@ -61,7 +61,7 @@ pub mod atomic {
     };
 }
 
-/// Moments and how long it is between them.
+/// Instants and durations.
 pub mod time {
     #[cfg(shuttle)]
     pub use crate::virtual_time::Instant;

@@ -17,8 +17,7 @@ pub enum Datum {
     Int4(i32),
     /// bigint
     Int8(i64),
-    /// double precision; serialised as its bits, so that NaN and the infinities survive every
-    /// format
+    /// double precision; serialised as its bits, so that every format preserves NaN and infinities
     #[serde(with = "float_bits")]
     Float8(f64),
     /// text, varchar; char(n) without its trailing blanks
@@ -61,7 +60,7 @@ pub enum DatumRef<'a> {
 }
 
 impl Datum {
-    /// The same value, borrowed.
+    /// Borrows the value.
     pub fn as_ref(&self) -> DatumRef<'_> {
         match self {
             Self::Null => DatumRef::Null,
@@ -77,11 +76,11 @@ impl Datum {
             Self::Numeric(v) => DatumRef::Numeric(*v),
         }
     }
-    /// Whether this is SQL NULL.
+    /// Returns true for SQL NULL.
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
-    /// The value of any integer type.
+    /// Returns the value if it has an integer type.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Self::Int2(v) => Some(i64::from(*v)),
@@ -93,7 +92,7 @@ impl Datum {
 }
 
 impl DatumRef<'_> {
-    /// The same value, owned.
+    /// Returns an owned copy.
     pub fn to_owned(self) -> Datum {
         match self {
             Self::Null => Datum::Null,
@@ -109,7 +108,7 @@ impl DatumRef<'_> {
             Self::Numeric(v) => Datum::Numeric(v),
         }
     }
-    /// Whether this is SQL NULL.
+    /// Returns true for SQL NULL.
     pub fn is_null(self) -> bool {
         matches!(self, Self::Null)
     }

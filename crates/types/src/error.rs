@@ -1,5 +1,4 @@
-//! Errors that reach a client: a SQLSTATE, a message, and detail and hint that help to fix the
-//! cause.
+//! Errors sent to clients: SQLSTATE, message, detail and hint.
 
 use std::fmt;
 
@@ -14,7 +13,7 @@ macro_rules! states {
 }
 
 states! {
-    /// successful_completion: of notices
+    /// successful_completion: for notices
     SUCCESSFUL_COMPLETION = b"00000";
     /// connection_failure
     CONNECTION_FAILURE = b"08006";
@@ -22,7 +21,7 @@ states! {
     WARNING = b"01000";
     /// protocol_violation
     PROTOCOL_VIOLATION = b"08P01";
-    /// feature_not_supported: names the construct
+    /// feature_not_supported: the message names the construct
     FEATURE_NOT_SUPPORTED = b"0A000";
     /// cardinality_violation
     CARDINALITY_VIOLATION = b"21000";
@@ -161,7 +160,7 @@ impl fmt::Display for SqlState {
     }
 }
 
-/// An error that a client will see.
+/// An error for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqlError(Box<Inner>);
 

@@ -1,9 +1,9 @@
-//! The stable hash that distributes rows over partitions. It is part of the format on disk.
+//! The stable hash that distributes rows over partitions. It is part of the on-disk format.
 
 use crate::PartitionId;
 
-/// FNV-1a over the bytes, then a 64-bit finaliser (MurmurHash3's), so that short keys spread over
-/// all bits.
+/// Hashes the bytes with FNV-1a, then with MurmurHash3's 64-bit finaliser, so that short keys
+/// affect all bits.
 pub fn stable_hash(bytes: &[u8]) -> u64 {
     let mut h = 0xcbf2_9ce4_8422_2325_u64;
     for &b in bytes {
@@ -16,7 +16,8 @@ pub fn stable_hash(bytes: &[u8]) -> u64 {
     h ^ (h >> 33)
 }
 
-/// The partition of a row whose distribution columns, key-encoded ([`crate::key`]), are `key`.
+/// Returns the partition of a row. `key` is the key encoding ([`crate::key`]) of its distribution
+/// columns.
 pub fn partition_of(key: &[u8], partitions: u16) -> PartitionId {
     PartitionId((stable_hash(key) % u64::from(partitions)) as u16)
 }

@@ -1,17 +1,21 @@
-//! The memcomparable key encoding: comparing two keys as bytes compares their columns in order.
+//! The memcomparable key encoding: the byte order of two keys is the order of their columns.
 //!
-//! Each column is a marker byte (1 for a value, 2 for NULL: NULLs sort last, as in PostgreSQL) and:
-//! integers of any width, dates and timestamps as 8 bytes big-endian with the sign bit flipped;
-//! booleans as one byte; float8 with the IEEE sign trick (-0 equals 0, NaN sorts last and equals
-//! itself); text as its bytes with 0x00 written 0x00 0xFF, ended by 0x00 0x00. Integer widths share
-//! one encoding, so a bigint parameter finds an integer column.
+//! Each column begins with a marker byte: 1 for a value, 2 for NULL (NULLs sort last, as in
+//! PostgreSQL). A value follows:
+//!
+//! - integers of any width, dates and timestamps: 8 bytes, big-endian, with the sign bit flipped.
+//!   All integer widths have one encoding, so a bigint parameter finds an integer column;
+//! - booleans: one byte;
+//! - float8: its bits, all flipped if it is negative, otherwise with the sign bit set. -0 equals 0;
+//!   NaN sorts last and equals itself;
+//! - text: its bytes, with 0x00 encoded as 0x00 0xFF, followed by 0x00 0x00.
 
 use crate::{Datum, DatumRef, SqlType};
 
 const VALUE: u8 = 1;
 const NULL: u8 = 2;
 
-/// Appends one column. A numeric is encoded through float8: a key column is never numeric itself.
+/// Appends one column. A numeric is encoded as float8: no key column is numeric.
 pub fn push(out: &mut Vec<u8>, value: DatumRef<'_>) {
     if value.is_null() {
         out.push(NULL);
@@ -29,7 +33,7 @@ pub fn push(out: &mut Vec<u8>, value: DatumRef<'_>) {
             float(out, rust_decimal::prelude::ToPrimitive::to_f64(&v).unwrap_or(f64::NAN))
         }
         DatumRef::Text(s) => {
-            // Between zeros in pieces: text has hardly any.
+            // Split at zeros, which are rare in text.
             for (n, piece) in s.as_bytes().split(|b| *b == 0).enumerate() {
                 if n > 0 {
                     out.extend_from_slice(&[0, 0xff]);
@@ -58,8 +62,8 @@ fn float(out: &mut Vec<u8>, v: f64) {
     out.extend_from_slice(&ordered.to_be_bytes());
 }
 
-/// Takes the first column, which is of this type, off an encoded key. `None` if the bytes do not
-/// begin with such a column: a key that ends a range may be none.
+/// Decodes the first column, which has this type, and advances the key past it. Returns `None` if
+/// the bytes do not begin with such a column: the bound of a range need not be a complete key.
 pub fn take(key: &mut &[u8], ty: SqlType) -> Option<Datum> {
     let (marker, rest) = key.split_first()?;
     let (value, rest) = match (*marker, ty) {
@@ -113,8 +117,8 @@ fn take_text(bytes: &[u8]) -> Option<(Datum, &[u8])> {
     }
 }
 
-/// The least key that is greater than every key starting with `prefix`; `None` if there is none
-/// (all bytes are 0xFF).
+/// Returns the least key that is greater than every key with this prefix; `None` if all its bytes
+/// are 0xFF.
 pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|&b| b != 0xff)?;
     let mut out = prefix[..=keep].to_vec();
@@ -127,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_that_was_pushed_is_taken() {
+    fn pushed_columns_are_decoded() {
         let columns = [
             (SqlType::Bool, Datum::Bool(true)),
             (SqlType::Int2, Datum::Int2(-7)),
@@ -149,7 +153,7 @@ mod tests {
             assert_eq!(take(&mut rest, *ty).as_ref(), Some(value));
         }
         assert!(rest.is_empty());
-        // A key that is cut, or of another type, is no column, and what it was stays.
+        // Truncated keys and other types are rejected, and the input is not advanced.
         let mut cut = &bytes[2..9];
         assert_eq!((take(&mut cut, SqlType::Int2), cut.len()), (None, 7));
         assert_eq!(take(&mut &[9u8, 1, 2][..], SqlType::Bool), None);

@@ -1,8 +1,8 @@
 //! Identifiers, SQL values and errors, and their encodings: the vocabulary of all other crates.
 //!
-//! Nothing here knows a page, a log record or a wire message. The encodings that reach the disk
-//! ([`row`], [`key`], [`hash`]) are specified in `docs/format.md`; changing one changes the format
-//! version.
+//! This crate knows nothing of pages, log records or wire messages. `docs/format.md` specifies the
+//! encodings that are stored on disk ([`row`], [`key`], [`hash`]). A change of one of them changes
+//! the format version.
 
 #![forbid(unsafe_code)]
 

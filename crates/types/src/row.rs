@@ -1,5 +1,5 @@
-//! The self-describing row encoding: what a table's tree holds as value, and what a fragment
-//! returns.
+//! The self-describing row encoding: the values in a table's tree, and the rows that fragments
+//! return.
 //!
 //! `count: u16 LE`, then each value as a tag byte and its payload:
 //!
@@ -13,7 +13,7 @@
 //! | 8, 9 | timestamp, timestamptz | 8 bytes LE |
 //! | 10 | numeric | 16 bytes, `rust_decimal`'s serialised form |
 //!
-//! Bytes may come from a disk: a reader never panics on them, whatever they are.
+//! Bytes may come from a damaged disk: a reader never panics on them.
 
 use crate::{Datum, DatumRef};
 use rust_decimal::Decimal;
@@ -22,7 +22,7 @@ use rust_decimal::Decimal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRow;
 
-/// Initial spare capacity of a row: a short row then grows its buffer at most once.
+/// Initial spare capacity of a row in bytes. A short row grows its buffer at most once.
 const SHORT_ROW: usize = 64;
 
 /// Appends one row's encoding to a buffer.
@@ -75,7 +75,7 @@ impl<'a> RowBuilder<'a> {
         self.out.push(tag);
         self.out.extend_from_slice(bytes);
     }
-    /// Ends the row: writes the count of its columns.
+    /// Ends the row: writes its number of columns.
     pub fn finish(self) {
         self.out[self.start..self.start + 2].copy_from_slice(&self.count.to_le_bytes());
     }
@@ -95,11 +95,11 @@ pub fn encode(values: &[Datum], out: &mut Vec<u8>) {
 pub struct RowView<'a>(&'a [u8]);
 
 impl<'a> RowView<'a> {
-    /// Wraps the bytes of a row; they are verified when they are read.
+    /// Wraps the bytes of a row. They are verified when they are read.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
-    /// The row's bytes.
+    /// Returns the row's bytes.
     pub fn bytes(self) -> &'a [u8] {
         self.0
     }
@@ -126,11 +126,11 @@ impl<'a> RowView<'a> {
         }
         columns.encoded()
     }
-    /// The columns in order.
+    /// Iterates over the columns in order.
     pub fn iter(self) -> RowIter<'a> {
         RowIter { rest: self.0.get(2..).unwrap_or(&[]), left: self.len() }
     }
-    /// The row as owned values.
+    /// Returns the row as owned values.
     pub fn to_datums(self) -> Result<Vec<Datum>, BadRow> {
         self.iter().map(|d| d.map(DatumRef::to_owned)).collect()
     }
@@ -165,7 +165,7 @@ impl<'a> RowIter<'a> {
         self.rest = tail;
         std::str::from_utf8(head).map_err(|_| BadRow)
     }
-    /// The bytes of the next column.
+    /// Returns the bytes of the next column.
     fn encoded(&mut self) -> Result<&'a [u8], BadRow> {
         let column = self.rest;
         let [tag] = self.take::<1>()?;
@@ -234,7 +234,8 @@ impl<'a> Iterator for RowIter<'a> {
     }
 }
 
-/// Rows end to end in one buffer, as a fragment returns them. No allocation per row.
+/// Rows one after the other in one buffer, without an allocation for each row. Fragments return
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowBatch {
     bytes: Vec<u8>,
@@ -242,7 +243,7 @@ pub struct RowBatch {
 }
 
 impl RowBatch {
-    /// An empty batch.
+    /// Creates an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
@@ -306,12 +307,12 @@ impl RowBatch {
             self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
         }
     }
-    /// Row `i`.
+    /// Returns row `i`. Panics if there is no such row.
     pub fn get(&self, i: usize) -> RowView<'_> {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         RowView(&self.bytes[start..self.ends[i]])
     }
-    /// The rows in order.
+    /// Iterates over the rows in order.
     pub fn iter(&self) -> impl Iterator<Item = RowView<'_>> {
         (0..self.len()).map(|i| self.get(i))
     }

@@ -18,10 +18,9 @@ pub enum SqlType {
     Float8,
     /// `text`
     Text,
-    /// `varchar(n)`; `None` is without limit. The limit counts characters.
+    /// `varchar(n)`, with n in characters; `None` means unlimited.
     Varchar(Option<u32>),
-    /// `char(n)`. Values are kept without their trailing blanks; whoever shows one pads it to n
-    /// characters.
+    /// `char(n)`. Values are stored without trailing blanks, and padded to n characters for output.
     Char(u32),
     /// `date`: days since 2000-01-01.
     Date,
@@ -29,18 +28,19 @@ pub enum SqlType {
     Timestamp,
     /// `timestamptz`: microseconds since 2000-01-01 00:00:00 UTC.
     Timestamptz,
-    /// `numeric`: of expressions only (a decimal literal, avg, sum of bigint); not yet of columns.
+    /// `numeric`: only for expressions (a decimal literal, avg, sum of bigint), not yet for
+    /// columns.
     Numeric,
-    /// A string literal or parameter whose type nothing decides: shown as text.
+    /// A string literal or parameter of undetermined type. It is sent to clients as text.
     Unknown,
     /// The result of a function that returns nothing, such as `pg_sleep`.
     Void,
-    /// `name`: a text of at most 63 bytes; of expressions only.
+    /// `name`: text of at most 63 bytes; only for expressions.
     Name,
 }
 
 impl SqlType {
-    /// PostgreSQL's OID of the type.
+    /// Returns PostgreSQL's OID of the type.
     pub const fn oid(self) -> u32 {
         match self {
             Self::Bool => 16,
@@ -59,8 +59,8 @@ impl SqlType {
             Self::Void => 2278,
         }
     }
-    /// The type that an OID of a client's Parse message means; `None` for one that we do not have.
-    /// OID 0 is Unknown.
+    /// Returns the type of an OID in a client's Parse message; `None` if it is not supported. OID 0
+    /// is Unknown.
     pub const fn from_oid(oid: u32) -> Option<Self> {
         Some(match oid {
             0 | 705 => Self::Unknown,
@@ -80,7 +80,7 @@ impl SqlType {
             _ => return None,
         })
     }
-    /// The wire's `typlen`: bytes of a fixed-size value, -1 for a variable one.
+    /// Returns the protocol's `typlen`: the size of a fixed-size type in bytes, or -1.
     pub const fn typlen(self) -> i16 {
         match self {
             Self::Bool => 1,
@@ -91,25 +91,25 @@ impl SqlType {
             _ => -1,
         }
     }
-    /// The wire's `atttypmod`: n + 4 for `char(n)` and `varchar(n)`, else -1.
+    /// Returns the protocol's `atttypmod`: n + 4 for `char(n)` and `varchar(n)`, otherwise -1.
     pub const fn typmod(self) -> i32 {
         match self {
             Self::Char(n) | Self::Varchar(Some(n)) if n < 1 << 30 => n as i32 + 4,
             _ => -1,
         }
     }
-    /// smallint, integer or bigint.
+    /// Returns true for smallint, integer and bigint.
     pub const fn is_integer(self) -> bool {
         matches!(self, Self::Int2 | Self::Int4 | Self::Int8)
     }
-    /// text, varchar, char, name or an undecided string.
+    /// Returns true for text, varchar, char, name and a string of undetermined type.
     pub const fn is_string(self) -> bool {
         matches!(self, Self::Text | Self::Varchar(_) | Self::Char(_) | Self::Name | Self::Unknown)
     }
 }
 
 impl fmt::Display for SqlType {
-    /// PostgreSQL's own name for the type, as in its error messages.
+    /// Writes PostgreSQL's name of the type, as in its error messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bool => f.write_str("boolean"),
