@@ -50,3 +50,8 @@ pub use prefetch::prefetch;
 pub use raw::{Guard, Latched, RawLatch};
 pub use spin::SpinLatch;
 pub use wait_queue::WaitQueue;
+
+/// Compiles and runs the example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

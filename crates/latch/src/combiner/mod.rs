@@ -8,9 +8,9 @@
 //! 1. One thread at a time is inside: it holds the baton, and with it the only reference to the
 //!    state.
 //! 2. A message that `submit` accepted is handled once, by the time the baton is next free.
-//!    Exception: if the holder is told that messages are left ([`Submitted::Ran`] with `more`, or
-//!    `true` from [`Combiner::poll`]), a later `poll` or `submit` of any thread handles them. The
-//!    thread that was told must ensure that one follows.
+//!    Exception: if the holder is notified that messages are left ([`Submitted::Ran`] with `more`,
+//!    or `true` from [`Combiner::poll`]), a later `poll` or `submit` of any thread handles them.
+//!    The thread that was told must ensure that one follows.
 //! 3. Messages of one thread are handled in the order in which it submitted them. A message whose
 //!    `submit` returned before another's began is handled before that one.
 //! 4. A hold handles at most a fixed number of messages ([`DRAIN_LIMIT`], unless configured
