@@ -1,12 +1,12 @@
-//! What a hit costs: a bare lookup in the page table, a pin with its latch, an optimistic read; by
-//! one thread and by two, on the same hot pages and on disjoint ones.
+//! The cost of a hit: a bare lookup in the page table, a pin with its latch, and an optimistic
+//! read, by one thread and by two, on the same hot pages and on disjoint ones.
 //!
 //! `cargo bench -p clearway-buffer --bench hit -- [--pages N] [--replacement HOW] [--threads N] [--millis N] [--rounds N]`.
-//! Times are of the threads' processor time, rounds of all ways follow one another, and the medians
-//! are told, so that what else the machine does counts little. Then a line for each bar, `ok` or
-//! `short`. Processor time says of two threads what they take from each other in the caches, not
-//! that there are two cores for them. Instructions of each way, and of a change, are counted one by
-//! one. Without arguments it runs tiny, and judges nothing: to be sure that it runs.
+//! Times are CPU times of the threads. The ways take turns in rounds, and medians are printed, so
+//! that other load on the machine has little effect. A line for each bar follows, `ok` or `short`.
+//! The CPU time of two threads shows what they cost each other in the caches, not whether two cores
+//! were available. The instructions of each way, and of a change, are counted by single-stepping.
+//! Without arguments a tiny run checks only that the benchmark works.
 
 #[path = "../../latch/benches/steps/mod.rs"]
 mod steps;
@@ -21,11 +21,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// Pages in the pool, if nothing else is said.
+/// Default number of pages in the pool.
 const PAGES: u64 = 4096;
-/// Uses after which one more is not counted.
+/// The use count at which further uses are not counted.
 const UNTIL_HOT: u32 = 64;
-/// Pages that everyone reads where they are the same.
+/// Number of pages that all threads read if they share them.
 const HOT: u32 = 8;
 
 /// No page is changed here.
@@ -43,16 +43,16 @@ impl WalBarrier for NoWal {
     }
 }
 
-/// The most that an optimistic read may cost, against the lookup, and the least throughput of two
-/// threads against one's.
+/// Maximum cost of an optimistic read relative to the lookup, and minimum throughput of two threads
+/// relative to one.
 const BARS: (f64, f64) = (1.3, 1.8);
-/// Shorter runs mean nothing.
+/// Shorter runs are meaningless.
 const JUDGED_MILLIS: u64 = 20;
 
 type Hit = fn(&Pool, PageId) -> u64;
 
-/// The ways to find a resident page; the lookup is what the others are held against. They do not
-/// look into the page: that costs the same cache misses whoever has found it.
+/// The ways to find a resident page; the others are compared with the lookup. They do not read the
+/// page, which costs the same cache misses for each of them.
 const WAYS: [(&str, Hit); 3] = [
     ("lookup", |pool, id| u64::from(pool.is_resident(id))),
     ("pin and latch", |pool, id| u64::from(pool.read(id).is_ok())),
@@ -63,13 +63,13 @@ fn page(no: u32) -> PageId {
     PageId::new(PartitionId(0), no)
 }
 
-/// Nanoseconds of processor time that this thread has taken.
+/// Returns the calling thread's CPU time in nanoseconds.
 fn cpu_ns() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     stat.split_whitespace().next().and_then(|ns| ns.parse().ok()).expect("a number")
 }
 
-/// Nanoseconds a hit, of a thread in the mean, if all run at once.
+/// Returns the mean CPU time of a hit in nanoseconds if all threads run at the same time.
 fn cost(pool: &Pool, hit: Hit, ids: &[Vec<PageId>], run: Duration) -> f64 {
     let stop = AtomicBool::new(false);
     let work = |ids: &[PageId]| {
@@ -85,7 +85,7 @@ fn cost(pool: &Pool, hit: Hit, ids: &[Vec<PageId>], run: Duration) -> f64 {
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = ids.iter().map(|ids| scope.spawn(|| work(ids))).collect();
-        // Nothing is ever sent: it waits for the time to be over.
+        // Nothing is ever sent: this only waits for the time to pass.
         let (_sender, over) = mpsc::channel::<()>();
         let _ = over.recv_timeout(run);
         stop.store(true, Relaxed);
@@ -95,8 +95,8 @@ fn cost(pool: &Pool, hit: Hit, ids: &[Vec<PageId>], run: Duration) -> f64 {
     })
 }
 
-/// Instructions of each way, and of an exclusive latch, at a hot page in the first frame of its
-/// chain.
+/// Prints the instructions of each way, and of an exclusive latch, for a hot page in the first
+/// frame of its chain.
 fn count_instructions(pool: &Pool) {
     const CHANGE: (&str, Hit) = ("exclusive latch", |pool, id| u64::from(pool.write(id).is_ok()));
     for (way, hit) in WAYS.into_iter().chain([CHANGE]) {
@@ -107,7 +107,7 @@ fn count_instructions(pool: &Pool) {
         });
         match counts.min() {
             Some(least) => println!("{way}: {least} instructions"),
-            None => println!("{way}: instructions are not counted here, no trap after each"),
+            None => println!("{way}: instructions cannot be counted here (no single-stepping)"),
         }
     }
 }
@@ -151,10 +151,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("disjoint pages", (0..many as u32).map(|thread| among(thread * share, share)).collect()),
     ];
     println!(
-        "{replacement}, {pages} pages, {many} threads where not one, medians of {rounds} rounds of {run:?}"
+        "{replacement}, {pages} pages, {many} threads or one, medians of {rounds} rounds of {run:?}"
     );
     let mut bars = Vec::new();
-    println!("| work | way | ns a hit | against the lookup | threads' throughput against one's |");
+    println!(
+        "| work | way | ns per hit | relative to the lookup | throughput relative to one thread |"
+    );
     println!("|---|---|---|---|---|");
     for (work, ids) in &works {
         let mut costs = WAYS.map(|_| (Vec::new(), Vec::new()));

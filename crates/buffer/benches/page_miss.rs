@@ -1,14 +1,13 @@
-//! What a page miss costs: by threads and by io_uring, through the operating system's cache and
-//! past it.
+//! The cost of a page miss, with threads and with io_uring, with buffered and with direct I/O.
 //!
 //! `cargo bench -p clearway-buffer --bench page_miss -- --dir DIR --pages N [--frames N] [--millis N] [--rounds N] [--write-percent N] [--only "cold direct 64"] [--second-level DIR [--second-level-pages N]]`.
-//! Each figure is the median of the rounds, in which the engines take turns. Some chains of fetches
-//! of random pages run at once, each page fetched from the callback of the one before, as the
-//! partitions' transactions would. First a page is read into every frame, so that no engine is
-//! charged for the first touch of its memory; then `cold` empties the system's cache of the files,
-//! `warm` fills it. With `--second-level` a miss goes there first; the level is filled for as long
-//! as each run takes before it is measured, and the reads are those of both files. Without
-//! arguments it runs tiny: to be sure that it runs.
+//! Each number is the median of the rounds, in which the engines take turns. Several chains of
+//! fetches of random pages run at the same time. Each page is fetched from the callback of the
+//! previous one, as the partitions' transactions do. First a page is read into every frame, so that
+//! no engine pays for the first access to its memory. Then `cold` drops the files from the system's
+//! cache, and `warm` loads them into it. With `--second-level` a miss is looked up there first. The
+//! level is filled for the length of a run before each measurement, and reads of both files count.
+//! Without arguments a tiny run checks only that the benchmark works.
 
 use clearway_buffer::{
     Files, MissingPage, PAGE_SIZE, PageError, PageIo, Pin, Pool, PoolConfig, SecondLevel,
@@ -23,7 +22,7 @@ use std::time::{Duration, Instant};
 
 const PARTITIONS: u16 = 4;
 
-/// A log that is always ahead.
+/// A log that is always durable.
 struct NoWal(AtomicU64);
 
 impl WalBarrier for NoWal {
@@ -94,7 +93,7 @@ fn fill(dir: &Path, pages: u32) -> Result<(), PageError> {
     files.sync()
 }
 
-/// Seconds of processor time that this process has taken, its kernel threads included.
+/// Returns the process's CPU time in seconds, including its kernel threads.
 fn cpu_s() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -143,14 +142,13 @@ impl Chain {
         }
         drop(pin);
         self.fetched.fetch_add(1, Relaxed);
-        // A hit calls back at once, on this stack: with a pool that is small beside the data, few
-        // follow one another.
+        // A hit calls back at once, on this stack. With a pool that is small relative to the data,
+        // few hits follow each other.
         self.step();
     }
 }
 
-/// Rates per second; also the processor time of a read, and the share of the reads that the second
-/// level has answered.
+/// Rates per second, the CPU time of a read, and the share of reads served by the second level.
 struct Figures {
     reads: f64,
     cpu_us: f64,
@@ -162,7 +160,7 @@ fn reads(stats: &Stats) -> u64 {
     stats.reads + stats.second_level.hits
 }
 
-/// Who reads and writes.
+/// The I/O engine.
 #[derive(Clone, Copy)]
 enum Engine {
     Threads,
@@ -190,12 +188,13 @@ impl Engine {
     }
 }
 
-/// Has a page read into every frame: kept until all are there, so that none takes another's frame.
+/// Reads a page into every frame. Pins all of them until the last has arrived, so that none
+/// replaces another.
 fn touch_all_frames(pool: &Pool, args: &Args) {
     let (sender, fetched) = mpsc::channel();
     for n in 0..u64::from(args.frames.min(args.pages)) {
         let sender = sender.clone();
-        // Who receives waits for all.
+        // The receiver waits for all.
         pool.fetch(MissingPage::Page(page(n)), Box::new(move |result| drop(sender.send(result))));
     }
     drop(sender);
@@ -237,7 +236,7 @@ fn run(
         .step();
     }
     drop(ended);
-    // Nothing is ever sent: it waits for the time to be over.
+    // Nothing is ever sent: this only waits for the time to pass.
     if args.second_level.is_some() {
         let _ = all_ended.recv_timeout(args.run);
     }
@@ -272,7 +271,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         args.pages, args.frames, args.write_percent
     );
     println!(
-        "| cache and files | fetches at once | engine | page reads/s | of the second level | CPU us/read | page writes/s |"
+        "| cache and files | concurrent fetches | engine | page reads/s | second level | CPU us/read | page writes/s |"
     );
     println!("|---|---|---|---|---|---|---|");
     let engines = Engine::ALL.into_iter().filter(|engine| match engine.start() {

@@ -1,11 +1,11 @@
 //! Another engine on this pool: a million counters in a file, with a log of its own.
 //!
 //! `cargo run -p clearway-buffer --example counters` works in a new directory and removes it. The
-//! engine opens the pool over a file, creates pages, changes and reads more of them than the pool
-//! has frames, takes checkpoints, and recovers from a loss of power.
+//! engine opens the pool on a file, creates pages, changes and reads more of them than the pool has
+//! frames, takes checkpoints, and recovers from a power failure.
 //!
-//! What an engine owes the pool is in [`Log`] (the write-ahead rule), [`Counters::add`] (the order
-//! of a change) and [`Counters::open`] (what comes before the first read).
+//! An engine's obligations to the pool are in [`Log`] (the write-ahead rule), [`Counters::add`]
+//! (the order of steps of a change) and [`Counters::open`] (the steps before the first read).
 
 use clearway_buffer::{
     Files, HEADER, MissingPage, PAGE_SIZE, PageError, PageIo, PageMut, Pin, Pool, PoolConfig,
@@ -19,13 +19,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Counters of 8 bytes behind the header, which is the pool's.
+/// Number of 8-byte counters in a page, after the pool's header.
 const PER_PAGE: u32 = ((PAGE_SIZE - HEADER) / 8) as u32;
-/// A record's bytes: page, the counter's first byte there, its new value, a checksum of these;
-/// little endian.
+/// Size of a record in bytes: page, the counter's offset there, its new value, and a checksum of
+/// these; little-endian.
 const RECORD: usize = 20;
 
-/// A record's end, page, first byte there, and new value.
+/// A record's end, page, offset there, and new value.
 type Record = (Lsn, u32, u32, u64);
 type Res<T> = Result<T, Box<dyn Error>>;
 
@@ -33,7 +33,7 @@ fn page(no: u32) -> PageId {
     PageId::new(PartitionId(0), no)
 }
 
-/// Where a counter lies: its page and its first byte there.
+/// Returns a counter's page and its offset there.
 fn place(counter: u32) -> (PageId, usize) {
     (page(counter / PER_PAGE), HEADER + (counter % PER_PAGE) as usize * 8)
 }
@@ -41,12 +41,12 @@ fn place(counter: u32) -> (PageId, usize) {
 /// A file of records. An LSN is the offset of a record's end.
 struct Log {
     file: Arc<dyn File>,
-    /// What has been appended and is not in the file.
+    /// Appended records that are not in the file yet.
     tail: Mutex<Vec<u8>>,
     appended: AtomicU64,
     durable: AtomicU64,
-    /// Held through a write and its sync. Who appends does not need it: that is done under a page's
-    /// latch, which waits for no I/O.
+    /// Held during a write and its sync. An append does not need it, since it holds a page's latch
+    /// and must not wait for I/O.
     writing: Mutex<()>,
 }
 
@@ -55,7 +55,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Log {
-    /// The log, and its records up to the first that a crash has left half written.
+    /// Opens the log. Also returns its records up to the first one that a crash has left
+    /// incomplete.
     fn open(disk: &dyn Disk, path: &Path) -> Res<(Self, Vec<Record>)> {
         let file = disk.open(path, Open::OpenOrCreate)?;
         let mut bytes = vec![0; file.len()? as usize];
@@ -127,7 +128,7 @@ impl WalBarrier for Log {
 struct Counters {
     pool: Arc<Pool>,
     log: Arc<Log>,
-    /// From which LSN on a recovery redoes the log: 8 bytes, which a crash leaves old or new.
+    /// The LSN at which recovery begins: 8 bytes, of which a crash leaves the old or the new value.
     checkpoint: Arc<dyn File>,
 }
 
@@ -136,7 +137,7 @@ impl Counters {
         disk.create_dir_all(dir)?;
         let io_pool = Arc::new(IoPool::new(2, "counters-io")?);
         let files = Files::open(disk, dir, 1)?.with_io_pool(io_pool.clone());
-        // Before the first read: pages that a crash has torn are repaired from their copies.
+        // Before the first read: restore torn pages from their copies.
         files.restore_torn()?;
         let (log, records) = Log::open(disk, &dir.join("log"))?;
         let log = Arc::new(log);
@@ -153,21 +154,21 @@ impl Counters {
         Ok(counters)
     }
 
-    /// Makes the attempt until all that it wants is in the pool. The attempt changes nothing before
-    /// it has everything.
+    /// Repeats the attempt until all pages that it needs are in the pool. The attempt changes
+    /// nothing before it has all of them.
     fn with<T>(&self, attempt: impl Fn(&Pool) -> Result<T, MissingPage>) -> Result<T, PageError> {
         let mut _pin: Pin;
         loop {
             match attempt(&self.pool) {
                 Ok(done) => return Ok(done),
-                // An engine with an event loop would go on with something else: see `Pool::fetch`.
+                // An engine with an event loop would do other work meanwhile: see `Pool::fetch`.
                 Err(missing) => _pin = self.pool.fetch_blocking(missing)?,
             }
         }
     }
 
-    /// Makes room for `counters` counters, all zero. A page that was never written reads as zeros,
-    /// so that this needs no record.
+    /// Creates the pages for `counters` counters, all zero. A page that was never written reads as
+    /// zeros, so this needs no record.
     fn create(&self, counters: u32) -> Result<(), PageError> {
         (0..counters.div_ceil(PER_PAGE))
             .try_for_each(|no| self.with(|pool| pool.create(page(no), false).map(drop)))
@@ -178,7 +179,7 @@ impl Counters {
         self.with(|pool| {
             let mut page = pool.write(id)?;
             let value = read(&page, at) + by;
-            // In this order, all under the latch: mark, log, change, stamp.
+            // In this order, all under the latch: mark the page, log, change, set the LSN.
             page.mark_dirty_begin();
             let lsn = self.log.append(id, at, value);
             change(&mut page, at, value, lsn);
@@ -191,7 +192,7 @@ impl Counters {
         self.with(|pool| pool.read(id).map(|page| read(&page, at)))
     }
 
-    /// From here on a recovery needs no record that is older.
+    /// Takes a checkpoint: afterwards recovery needs no older record.
     fn checkpoint(&self) -> Res<Lsn> {
         let target = self.log.appended();
         self.pool.flush_before(target)?;
@@ -201,7 +202,7 @@ impl Counters {
         Ok(start)
     }
 
-    /// Does again what the log has and the pages do not; a page's LSN says how far it has come.
+    /// Redoes the records that the pages lack, according to their LSNs.
     fn redo(&self, records: &[Record]) -> Res<()> {
         let mut start = [0; 8];
         self.checkpoint.read_zero_filled_at(&mut start, 0)?;
@@ -217,8 +218,7 @@ impl Counters {
                 Ok(())
             })?;
         }
-        // The changes were marked with the log's end: no checkpoint before all of them are on the
-        // disk.
+        // The changes were marked with the log's end: no checkpoint until all of them are on disk.
         self.pool.flush_before(Lsn(u64::MAX))?;
         Ok(())
     }
@@ -233,7 +233,8 @@ fn change(page: &mut PageMut<'_>, at: usize, value: u64, lsn: Lsn) {
     page.set_lsn(lsn);
 }
 
-/// Counts with four threads, more than fits into the pool; the last changes are in the log only.
+/// Counts with four threads, in more pages than the pool has frames. The last changes are only in
+/// the log.
 fn work(counters: &Counters, number: u32) -> Res<()> {
     counters.create(number)?;
     for round in 1..=2_u64 {
@@ -248,7 +249,7 @@ fn work(counters: &Counters, number: u32) -> Res<()> {
             println!("a checkpoint: recovery starts at LSN {}", counters.checkpoint()?);
         }
     }
-    // A commit, so to speak: what is durable now survives.
+    // A commit: everything that is durable now survives.
     counters.log.ensure_durable(counters.log.appended())?;
     let stats = counters.pool.stats();
     println!("{} pages read, {} written, {} evicted", stats.reads, stats.writes, stats.evictions);
@@ -256,13 +257,13 @@ fn work(counters: &Counters, number: u32) -> Res<()> {
     Ok(())
 }
 
-/// What [`work`] has left must be there.
+/// Checks that the results of [`work`] are there.
 fn verify(counters: &Counters, number: u32) -> Res<()> {
     for counter in 0..number {
         let expected = if counter % 331 < 4 { 3 } else { 0 };
         assert_eq!(counters.get(counter)?, expected, "counter {counter}");
     }
-    println!("all {number} counters have what was committed");
+    println!("all {number} counters have their committed values");
     Ok(())
 }
 
@@ -274,7 +275,7 @@ fn main() -> Res<()> {
     drop(counters);
     verify(&Counters::open(&OsDisk, &dir, 256)?, 1_000_000)?;
 
-    println!("the same on a disk in memory that loses power");
+    println!("the same on a simulated disk that loses power");
     on_a_disk_that_loses_power(1_000_000, 7)?;
     std::fs::remove_dir_all(&dir)?;
     Ok(())
@@ -284,7 +285,7 @@ fn on_a_disk_that_loses_power(number: u32, seed: u64) -> Res<()> {
     let (disk, dir) = (MemDisk::new(), Path::new("/counters"));
     let counters = Counters::open(&disk, dir, 64)?;
     work(&counters, number)?;
-    // Of what was not synced, some sectors are there and some are not.
+    // Of the unsynced data, some sectors are written and some are not.
     verify(&Counters::open(&disk.crash(seed), dir, 64)?, number)
 }
 

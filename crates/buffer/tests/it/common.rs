@@ -1,4 +1,4 @@
-//! A pool over a disk in memory and a log that only counts, with every write checked against the
+//! A pool over a disk in memory and a log that only counts. Every write is checked against the
 //! write-ahead rule.
 
 use clearway_buffer::*;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// A log without content. SeqCst throughout: a test's counters should order as they read.
+/// A log without content. SeqCst throughout, so that a test's counters have one order.
 #[derive(Default)]
 pub struct FakeWal {
     appended: AtomicU64,
@@ -19,11 +19,11 @@ pub struct FakeWal {
 }
 
 impl FakeWal {
-    /// Appends a record of 10 bytes; its end.
+    /// Appends a record of 10 bytes and returns its end.
     pub fn append(&self) -> Lsn {
         Lsn(self.appended.fetch_add(10, SeqCst) + 10)
     }
-    /// Has what the other one has, as after a restart.
+    /// Creates a log with the contents of another one, as after a restart.
     pub fn continue_after(&self, other: &Self) {
         self.appended.store(other.appended.load(SeqCst), SeqCst);
         self.durable.store(other.appended.load(SeqCst), SeqCst);
@@ -47,7 +47,7 @@ impl WalBarrier for FakeWal {
     }
 }
 
-/// Passes on to the files, and checks and counts.
+/// Forwards to the files, with checks and counters.
 pub struct CheckedIo {
     pub files: Files,
     wal: Arc<FakeWal>,
@@ -55,16 +55,16 @@ pub struct CheckedIo {
     pub reads: AtomicU64,
     /// While true, reads wait.
     pub hold_reads: AtomicBool,
-    /// Runs once, when a write or sync has failed and the pool does not know it yet.
+    /// Runs once, after a write or sync has failed and before the pool is notified.
     pub after_failure: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// The method that panics once.
     pub panics: Mutex<Option<&'static str>>,
-    /// Calls of `write`.
+    /// Number of calls of `write`.
     pub writes: AtomicU64,
 }
 
 impl CheckedIo {
-    /// Panics if that is planted for this method.
+    /// Panics if a panic is planted for this method.
     fn planted(&self, method: &str) {
         let taken = self.panics.lock().unwrap().take_if(|planted| *planted == method);
         assert!(taken.is_none(), "planted in {method}");
@@ -128,7 +128,7 @@ impl PageIo for CheckedIo {
 }
 
 pub struct Fixture {
-    /// Where the pages lie, unless on a real disk.
+    /// The disk with the pages, unless they are on a real one.
     pub disk: MemDisk,
     pub wal: Arc<FakeWal>,
     pub io: Arc<CheckedIo>,
@@ -142,8 +142,8 @@ pub fn files(disk: &MemDisk) -> Files {
     Files::open(disk, Path::new("/data"), PARTITIONS).unwrap()
 }
 
-/// A pool's configuration: whoever waits for a frame is not refused one because a thread of the
-/// test has lost its core for some seconds.
+/// A pool's configuration. Its time limits are so long that a wait for a frame does not fail if a
+/// thread of the test loses its core for some seconds.
 pub fn patient(frames: u32) -> PoolConfig {
     let waits = FrameWaits { starved_rounds: u32::MAX, ..FrameWaits::default() };
     PoolConfig { frames, waits, ..PoolConfig::default() }
@@ -154,7 +154,7 @@ pub fn pool_on(disk: &MemDisk, frames: u32, replacement: ReplacementKind) -> Fix
     Fixture { disk: disk.clone(), ..pool_over(files(disk), io_pool, frames, replacement) }
 }
 
-/// As [`pool_on`], with a second level of so many slots in `/ssd` on the same disk.
+/// Like [`pool_on`], with a second level of this many slots in `/ssd` on the same disk.
 pub fn pool_with_second_level(disk: &MemDisk, frames: u32, slots: u64) -> Fixture {
     disk.create_dir_all(Path::new("/ssd")).unwrap();
     let second = second_level(disk, Path::new("/ssd"), slots).unwrap();
@@ -208,8 +208,8 @@ pub fn page(partition: u16, no: u32) -> PageId {
     PageId::new(PartitionId(partition), no)
 }
 
-/// Fills the page's body with `stamp`, after marking it and before setting the LSN, as storage
-/// does.
+/// Fills the page's body with `stamp`. Marks the page before, and sets its LSN afterwards, as
+/// storage does.
 pub fn stamp(page: &mut PageMut<'_>, wal: &FakeWal, stamp: u64) {
     page.mark_dirty_begin();
     let lsn = wal.append();
@@ -219,7 +219,7 @@ pub fn stamp(page: &mut PageMut<'_>, wal: &FakeWal, stamp: u64) {
     page.set_lsn(lsn);
 }
 
-/// The stamp that fills the page's body, or the text of what is wrong.
+/// Returns the stamp that fills the page's body, or a description of what is wrong.
 pub fn check_content(page: &[u8]) -> Result<u64, String> {
     let mut words =
         page[HEADER..].chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().unwrap()));
@@ -248,7 +248,7 @@ pub fn get(fixture: &Fixture, id: PageId) -> u64 {
     with(&fixture.pool, |pool| pool.read(id).map(|p| check_content(&p).unwrap()))
 }
 
-/// As [`get`], without a latch.
+/// Like [`get`], without a latch.
 pub fn read_optimistic(fixture: &Fixture, id: PageId) -> u64 {
     let look = |page: &OptimisticPage<'_>| {
         let mut copy = [0; PAGE_SIZE];

@@ -10,7 +10,7 @@ use clearway_buffer::*;
 use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Open, Opened};
 use clearway_types::PartitionId;
 
-/// Lets a read meet a write half way.
+/// Synchronises a read with the middle of a write.
 struct Meeting {
     write_stops: AtomicBool,
     read_stops: AtomicBool,
@@ -21,7 +21,7 @@ struct Meeting {
 impl Intercept for Meeting {
     fn read_at(&self, to: &Opened, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let read = to.file.read_at(buf, offset);
-        // Relaxed, here and below: the barriers order all else.
+        // Relaxed, here and below: the barriers order everything else.
         if to.path.ends_with("p0000.data") && self.read_stops.swap(false, Ordering::Relaxed) {
             self.read.wait();
         }
@@ -61,7 +61,7 @@ fn setup() -> (MemDisk, Arc<Meeting>, Files) {
 }
 
 #[test]
-fn a_page_that_is_being_written_is_copied_as_a_whole() {
+fn page_being_written_is_copied_whole() {
     let (_, meeting, files) = setup();
     write(&files, 3, 1);
     assert_eq!(files.page_count(PartitionId(0)).unwrap(), 3);
@@ -74,13 +74,13 @@ fn a_page_that_is_being_written_is_copied_as_a_whole() {
         files.read_run(page(0, 0), &mut run).unwrap();
     });
     let (pages, _) = run.as_chunks::<PAGE_SIZE>();
-    // Half of three pages: the first was new already, the second was torn, the last was still old.
+    // Half of the write's three pages: the first was new, the second torn, the third old.
     assert_eq!(pages.iter().map(|p| p[HEADER]).collect::<Vec<_>>(), [2, 2, 1, 0]);
-    assert!(pages[3].iter().all(|byte| *byte == 0), "behind the end of the file");
+    assert!(pages[3].iter().all(|byte| *byte == 0), "beyond the end of the file");
 }
 
 #[test]
-fn a_damaged_page_is_not_copied() {
+fn damaged_page_is_not_copied() {
     let (disk, _, files) = setup();
     write(&files, 3, 1);
     disk.open(Path::new("data/p0000.data"), Open::Existing)

@@ -1,4 +1,4 @@
-//! Every latch of the pool has a class, and who waits is named.
+//! Every latch of the pool has a contention class, and waits are attributed to callers.
 
 use crate::common::*;
 use clearway_buffer::*;
@@ -43,7 +43,7 @@ fn every_class_reports() {
     assert_eq!(get(&fixture, page(0, 0)), 1);
     fixture.pool.flush_before(fixture.wal.append()).unwrap();
     drop(fixture);
-    // The fixture's files have space for everything.
+    // The fixture's files have enough space.
     files(&MemDisk::new()).make_space(page(0, 0), false).unwrap();
     for (class, before) in CLASSES.into_iter().zip(before) {
         assert!(requests(class) > before, "{class}");
@@ -51,9 +51,9 @@ fn every_class_reports() {
     assert!(requests("buffer.cooler") > 0);
 }
 
-/// The pool is not named as the one who waits, but who called it.
+/// The caller is the code that called the pool, not the pool.
 #[test]
-fn who_waits_for_a_page_is_named_with_the_class_of_the_latch() {
+fn waits_for_pages_name_class_and_caller() {
     let fixture = pool(16);
     let id = page(0, 0);
     put(&fixture, id, 1);
@@ -65,7 +65,7 @@ fn who_waits_for_a_page_is_named_with_the_class_of_the_latch() {
         rows.iter().find(here).map_or(0, |row| row.contended)
     };
     for class in ["buffer.page_shared", "buffer.page_exclusive"] {
-        // The other may come too late to wait.
+        // The other thread may arrive too late to wait.
         while waited(class) == 0 {
             let before = requests(class);
             thread::scope(|scope| {

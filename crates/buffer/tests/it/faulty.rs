@@ -1,5 +1,5 @@
-//! The pool on a disk whose fault plan strikes: who needs a page that cannot be read gets an error,
-//! and all else goes on.
+//! The pool on a disk with injected faults: an access to a page that cannot be read fails, and
+//! everything else continues.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -13,14 +13,14 @@ use clearway_types::Lsn;
 
 const PAGES: u32 = 64;
 
-/// A disk with a page for each stamp, and a plan that hits the page files only.
+/// Creates a disk with a page for each stamp, and a fault plan for the page files only.
 fn struck_by(seed: u64, fault: Fault, when: When, times: u64) -> (MemDisk, Arc<FaultPlan>) {
     let disk = MemDisk::new();
     let f = pool_on(&disk, 32, ReplacementKind::default());
     (0..PAGES).for_each(|no| put(&f, page(0, no), u64::from(no) + 1));
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
-    // So that the double-write file has no copy any more from which a start would repair what is
-    // hit.
+    // So that the double-write file has no copies of these pages, from which a start would repair
+    // them.
     put(&f, page(1, 0), 1);
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
     let pages =
@@ -29,7 +29,7 @@ fn struck_by(seed: u64, fault: Fault, when: When, times: u64) -> (MemDisk, Arc<F
     (disk, plan)
 }
 
-/// A fresh pool on the disk, whose log goes on behind the changes of [`struck_by`].
+/// A new pool on the disk, whose log continues after the changes of [`struck_by`].
 fn again(disk: &MemDisk) -> Fixture {
     let f = pool_on(disk, 32, ReplacementKind::default());
     for _ in 0..=PAGES {
@@ -38,7 +38,8 @@ fn again(disk: &MemDisk) -> Fixture {
     f
 }
 
-/// What a fresh pool finds in each page, under the plan once it is open: the stamp, or the error.
+/// Returns what a new pool finds in each page: the stamp or the error. The plan is active once the
+/// pool is open.
 fn look(disk: &MemDisk, plan: &Arc<FaultPlan>) -> Vec<Result<u64, PageError>> {
     disk.set_faults(None);
     let f = again(disk);
@@ -49,7 +50,7 @@ fn look(disk: &MemDisk, plan: &Arc<FaultPlan>) -> Vec<Result<u64, PageError>> {
 }
 
 #[test]
-fn a_failed_read_is_an_error_once_and_the_page_is_there_the_next_time() {
+fn page_is_readable_after_a_failed_read() {
     for seed in 0..20 {
         let (disk, plan) = struck_by(seed, Fault::FailedRead, When::After(seed), 3);
         let found = look(&disk, &plan);
@@ -57,17 +58,17 @@ fn a_failed_read_is_an_error_once_and_the_page_is_there_the_next_time() {
         assert_eq!((failed, plan.injected().len()), (3, 3), "seed {seed}");
         assert!(plan.injected().iter().all(|struck| struck.duty == Duty::Continues));
         for (no, page) in (1..).zip(found) {
-            assert!(page.map_or(true, |stamp| stamp == no), "seed {seed}: never a wrong content");
+            assert!(page.map_or(true, |stamp| stamp == no), "seed {seed}: never wrong contents");
         }
         assert!(
             (1..).zip(look(&disk, &plan)).all(|(no, page)| page.unwrap() == no),
-            "seed {seed}: the budget is used up"
+            "seed {seed}: the plan has no faults left"
         );
     }
 }
 
 #[test]
-fn short_reads_are_read_on() {
+fn short_reads_are_continued() {
     for seed in 0..20 {
         let (disk, plan) = struck_by(seed, Fault::ShortRead, When::OneIn(2), FOR_EVER);
         assert!((1..).zip(look(&disk, &plan)).all(|(no, page)| page.unwrap() == no), "seed {seed}");
@@ -76,7 +77,7 @@ fn short_reads_are_read_on() {
 }
 
 #[test]
-fn a_flipped_bit_and_an_unreadable_sector_are_found_each_time() {
+fn bit_flips_and_bad_sectors_are_always_detected() {
     for seed in 0..20 {
         let (disk, plan) = struck_by(seed, Fault::FlippedBit, When::After(seed), 3);
         let damaged = |found: &[Result<u64, PageError>]| {
@@ -85,7 +86,11 @@ fn a_flipped_bit_and_an_unreadable_sector_are_found_each_time() {
             found.iter().filter(|page| damaged(page)).count()
         };
         let (first, again) = (look(&disk, &plan), look(&disk, &plan));
-        assert_eq!((damaged(&first), damaged(&again)), (3, 3), "seed {seed}: at rest it stays");
+        assert_eq!(
+            (damaged(&first), damaged(&again)),
+            (3, 3),
+            "seed {seed}: damage at rest is permanent"
+        );
         assert!((1..).zip(first).all(|(no, page)| page.map_or(true, |stamp| stamp == no)));
         let (disk, plan) = struck_by(seed, Fault::UnreadableSector, When::After(seed), 3);
         let failed =
@@ -94,8 +99,7 @@ fn a_flipped_bit_and_an_unreadable_sector_are_found_each_time() {
     }
 }
 
-/// Has other pages take the frames until the page is in none of them. To look for it is no use of
-/// it.
+/// Reads other pages until the page is evicted. Checking for the page does not count as a use.
 fn drive_out(pool: &Pool, no: u32) {
     for other in (10..PAGES).cycle().take(10_000) {
         if !pool.is_resident(page(0, no)) {
@@ -106,7 +110,7 @@ fn drive_out(pool: &Pool, no: u32) {
     panic!("page {no} stays");
 }
 
-/// The first word of a page that has left the pool, if it can be read.
+/// Returns the first word of an evicted page, if the page can be read.
 fn read_again(f: &Fixture, no: u32) -> Option<u64> {
     drive_out(&f.pool, no);
     let _kept = f.pool.fetch_blocking(MissingPage::Page(page(0, no))).ok()?;
@@ -114,8 +118,8 @@ fn read_again(f: &Fixture, no: u32) -> Option<u64> {
     Some(u64::from_le_bytes(read[HEADER..HEADER + 8].try_into().unwrap()))
 }
 
-/// Changes a page's first sector only: what a sync may lose as a whole, so that the page is as it
-/// was.
+/// Changes only the page's first sector. A failed sync may lose all of that change, and then the
+/// page is as before.
 fn change_first_sector(f: &Fixture, no: u32, word: u64) {
     let change = |mut page: PageMut<'_>| {
         page.mark_dirty_begin();
@@ -126,16 +130,16 @@ fn change_first_sector(f: &Fixture, no: u32, word: u64) {
     with(&f.pool, |pool| pool.write(page(0, no)).map(change));
 }
 
-/// Invariant 1 of `unsynced`: a sync that fails may bring back what a page was, a while before
-/// anyone is told that it has failed.
+/// Invariant 1 of `unsynced`: a failing sync may restore a page's old contents some time before it
+/// returns the error.
 #[test]
-fn what_a_sync_has_lost_is_not_read_before_the_sync_says_so() {
+fn pages_lost_by_a_failing_sync_are_not_read() {
     let mut lost = 0;
     for seed in 0..20 {
         let (disk, plan) = struck_by(seed, Fault::FailedSync, When::After(0), 1);
         let f = Arc::new(again(&disk));
         change_first_sector(&f, 3, 99);
-        // Written by the cooler, and not synced before the next batch.
+        // The cooler writes it, and syncs it only with the next batch.
         drive_out(&f.pool, 3);
         put(&f, page(0, 4), 99);
         disk.set_faults(Some(plan));
@@ -149,13 +153,13 @@ fn what_a_sync_has_lost_is_not_read_before_the_sync_says_so() {
         lost += u32::from(seen.is_none());
         assert!(f.pool.failed().is_some());
     }
-    assert!(lost > 3, "{lost}: the fault must be one that loses something");
+    assert!(lost > 3, "{lost}: the fault must lose something");
 }
 
-/// Why a failed sync is final: the disk says afterwards that all is well, and a crash shows that it
-/// is not.
+/// Why a failed sync is final: afterwards the disk reports success, but a crash shows that data is
+/// lost.
 #[test]
-fn after_a_failed_sync_nothing_is_written_although_the_disk_would_let_us() {
+fn nothing_is_written_after_a_failed_sync() {
     let mut torn = 0;
     for seed in 0..20 {
         let (disk, plan) = struck_by(seed, Fault::FailedSync, When::After(0), 1);
@@ -166,15 +170,12 @@ fn after_a_failed_sync_nothing_is_written_although_the_disk_would_let_us() {
         disk.open(Path::new("/data/p0000.data"), Open::Existing)
             .unwrap()
             .sync_data()
-            .expect("as if nothing had been");
-        assert!(
-            f.pool.flush_before(Lsn(u64::MAX)).is_err(),
-            "seed {seed}: the pool does not believe it"
-        );
-        assert_eq!(get(&f, page(0, 5)), 6, "seed {seed}: what was not written is as it was");
+            .expect("the disk reports success");
+        assert!(f.pool.flush_before(Lsn(u64::MAX)).is_err(), "seed {seed}: the pool stays failed");
+        assert_eq!(get(&f, page(0, 5)), 6, "seed {seed}: an unwritten page is unchanged");
         assert!(
             read_again(&f, 3).is_none_or(|stamp| stamp == 99),
-            "seed {seed}: what is lost is not read"
+            "seed {seed}: a lost page is not read"
         );
         let after = files(&disk.crash(seed));
         let mut bytes = [0; PAGE_SIZE];
@@ -183,8 +184,8 @@ fn after_a_failed_sync_nothing_is_written_although_the_disk_would_let_us() {
         after.read_run(page(0, 3), &mut bytes).unwrap();
         assert!(
             matches!(check_content(&bytes), Ok(4 | 99)),
-            "seed {seed}: old, or repaired from the copy"
+            "seed {seed}: old, or restored from the copy"
         );
     }
-    assert!(torn > 10, "the fault must be one that loses something");
+    assert!(torn > 10, "the fault must lose something");
 }

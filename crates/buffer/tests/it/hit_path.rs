@@ -1,5 +1,5 @@
-//! What a hit costs: `cargo test -p clearway-buffer --release hit_path -- --nocapture` for a figure
-//! that means something.
+//! The cost of a hit. For a meaningful number:
+//! `cargo test -p clearway-buffer --release hit_path -- --nocapture`.
 
 use crate::common::*;
 use clearway_env::{Clock, MemDisk, OsClock, SeededEntropy};
@@ -34,6 +34,6 @@ fn hit_path() {
         measure("read of one page", &|_| f.pool.read(hot).unwrap()[40]);
         measure("read", &|id| f.pool.read(id).unwrap()[40]);
         measure("write", &|id| f.pool.write(id).unwrap()[40]);
-        assert_eq!(f.pool.stats().reads, 0, "nothing left the pool");
+        assert_eq!(f.pool.stats().reads, 0, "no page was evicted");
     }
 }

@@ -1,4 +1,4 @@
-//! The pool from outside.
+//! Tests of the pool's public interface.
 
 mod common;
 mod copy;

@@ -1,5 +1,5 @@
-//! A panic anywhere in the pool fails it with the reason, and nothing that the thread held is
-//! written.
+//! A panic anywhere in the pool fails the pool with its message, and no page that the thread held
+//! is written.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,12 +13,12 @@ fn plant(f: &Fixture, method: &'static str) {
     *f.io.panics.lock().unwrap() = Some(method);
 }
 
-/// What the pool does, panic or not.
+/// Runs an operation of the pool, whether it panics or not.
 fn tried<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// Asserts that the pool has failed with the planted panic as its reason, and writes nothing more.
+/// Asserts that the pool has failed with the planted panic's message, and writes nothing more.
 fn assert_failed(f: &Fixture, message: &str) {
     let failed = f.pool.failed().map(ToString::to_string).unwrap_or_default();
     assert!(failed.contains(message), "failed: {failed:?}");
@@ -27,8 +27,8 @@ fn assert_failed(f: &Fixture, message: &str) {
     assert_eq!(f.io.writes.load(SeqCst), writes);
 }
 
-/// Invariants 3 and 4 of `write_back`: the change stays dirty, so that no checkpoint lets its log
-/// record go.
+/// Invariants 3 and 4 of `write_back`: the page stays dirty, so that no checkpoint releases the log
+/// record of its change.
 #[test]
 fn panic_in_a_write_keeps_the_change_dirty() {
     for method in ["write", "sync"] {
@@ -44,7 +44,7 @@ fn panic_in_a_write_keeps_the_change_dirty() {
     }
 }
 
-/// The same in the cooler's thread: those who wait for a frame are told.
+/// The same in the cooler's thread: waits for a frame fail.
 #[test]
 fn panic_in_a_write_of_the_cooler_fails_the_pool() {
     let f = pool(16);
@@ -67,7 +67,7 @@ fn panic_in_a_write_of_the_cooler_fails_the_pool() {
     assert_failed(&f, "planted in write");
 }
 
-/// A page whose change was under way is never seen again, and never written.
+/// A page that was being changed is never visible again, and never written.
 #[test]
 fn page_of_a_panicking_writer_is_lost() {
     let f = pool(32);
@@ -89,15 +89,15 @@ fn page_of_a_panicking_writer_is_lost() {
     assert!(f.pool.read_optimistic(page(0, 1), |_| ()).is_err());
     let refused = f.pool.fetch_blocking(MissingPage::Page(page(0, 1)));
     assert!(refused.is_err_and(|error| error.to_string().contains("changing a page")));
-    assert_eq!(get(&f, page(0, 2)), 9, "others are as they were");
+    assert_eq!(get(&f, page(0, 2)), 9, "other pages are unchanged");
     let mut bytes = [0; PAGE_SIZE];
     files(&f.disk).read_run(page(0, 1), &mut bytes).unwrap();
-    assert_eq!(check_content(&bytes), Ok(7), "the disk has the last whole version");
+    assert_eq!(check_content(&bytes), Ok(7), "the disk has the last complete version");
 }
 
-/// A thread that was waiting for the page when its holder panicked goes on.
+/// A thread that waits for the page when its holder panics continues.
 #[test]
-fn waiters_for_a_lost_page_are_told() {
+fn waits_for_a_lost_page_fail() {
     let f = pool(32);
     put(&f, page(0, 1), 7);
     let (held, holds) = mpsc::channel();
@@ -114,7 +114,7 @@ fn waiters_for_a_lost_page_are_told() {
     assert_failed(&f, "panicked while changing a page");
 }
 
-/// Each waiter gets what it asked for, whatever the others do with theirs, and no pin is left.
+/// Each waiter gets its page, whatever the other callbacks do, and no pin is left.
 #[test]
 fn panicking_callback_leaves_no_pins() {
     let f = pool(16);
@@ -135,10 +135,9 @@ fn panicking_callback_leaves_no_pins() {
     assert_eq!(f.pool.stats().pinned, 0);
 }
 
-/// Whoever waits for what a panicking I/O thread, or the fetching thread itself, was to bring is
-/// told.
+/// A wait for a page fails if the I/O thread or the fetching thread panics.
 #[test]
-fn panic_while_a_page_is_fetched_is_answered() {
+fn panic_during_a_fetch_fails_its_waiters() {
     for (method, missing) in [
         ("place", MissingPage::Page(page(0, 1))),
         ("accept", MissingPage::Page(page(0, 1))),

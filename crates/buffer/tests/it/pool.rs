@@ -1,4 +1,4 @@
-//! The pool's promises one by one.
+//! The pool's guarantees, one by one.
 
 use crate::common::*;
 use clearway_buffer::*;
@@ -8,7 +8,7 @@ use clearway_types::Lsn;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, mpsc};
 
-/// Starts a fetch; its result will come through the channel.
+/// Starts a fetch whose result arrives through the channel.
 fn start(pool: &Pool, missing: MissingPage) -> mpsc::Receiver<Result<Pin, PageError>> {
     let (sender, receiver) = mpsc::channel();
     pool.fetch(missing, Box::new(move |result| drop(sender.send(result))));
@@ -16,7 +16,7 @@ fn start(pool: &Pool, missing: MissingPage) -> mpsc::Receiver<Result<Pin, PageEr
 }
 
 #[test]
-fn a_page_that_is_not_resident_is_a_want_and_reads_as_zeros_when_never_written() {
+fn missing_page_is_reported_and_new_page_is_zero() {
     let f = pool(16);
     let id = page(2, 5);
     assert_eq!(f.pool.read(id).err(), Some(MissingPage::Page(id)));
@@ -45,7 +45,7 @@ fn many_fetches_of_one_page_read_it_once() {
 }
 
 #[test]
-fn a_damaged_page_is_an_error_for_all_who_wait_and_for_no_other_page() {
+fn damaged_page_fails_its_waiters_only() {
     use clearway_env::{Disk, Open};
     let f = pool(16);
     (0..2).for_each(|no| put(&f, page(0, no), 7));
@@ -53,7 +53,7 @@ fn a_damaged_page_is_an_error_for_all_who_wait_and_for_no_other_page() {
     let file = f.disk.open("/data/p0000.data".as_ref(), Open::Existing).unwrap();
     file.write_all_at(&[99], 5000).unwrap();
     let after = pool_on(&f.disk, 16, ReplacementKind::default());
-    // Restoring at the start has repaired it from the double-write file: damage it again.
+    // The start has restored it from the double-write file: damage it again.
     file.write_all_at(&[99], 5000).unwrap();
     let error = after.pool.fetch_blocking(MissingPage::Page(page(0, 1))).unwrap_err().to_string();
     assert!(
@@ -72,7 +72,7 @@ fn a_damaged_page_is_an_error_for_all_who_wait_and_for_no_other_page() {
 }
 
 #[test]
-fn a_page_created_while_it_is_read_is_the_created_one() {
+fn creation_overrides_a_concurrent_read() {
     let f = pool(16);
     let id = page(1, 1);
     put(&f, id, 1);
@@ -88,13 +88,13 @@ fn a_page_created_while_it_is_read_is_the_created_one() {
     let _pin = waiting.recv().unwrap().unwrap();
     assert_eq!(get(&after, id), 2);
     assert_eq!(after.pool.stats().free, 15);
-    // Created again while it is resident: zeros, in the same frame.
+    // Creating it again while it is resident clears it, in the same frame.
     assert!(after.pool.create(id, false).unwrap().iter().all(|&b| b == 0));
     assert_eq!(after.pool.stats().free, 15);
 }
 
 #[test]
-fn with_every_frame_kept_a_fetch_waits_until_one_is_let_go() {
+fn fetch_waits_until_a_frame_is_unpinned() {
     let f = pool(16);
     let mut pins: Vec<_> =
         (0..16).map(|no| f.pool.fetch_blocking(MissingPage::Page(page(0, no))).unwrap()).collect();
@@ -119,7 +119,7 @@ fn with_every_frame_kept_a_fetch_waits_until_one_is_let_go() {
 }
 
 #[test]
-fn an_optimistic_read_gets_the_same_bytes_and_none_outside_the_page() {
+fn optimistic_read_returns_bytes_of_the_page_only() {
     let f = pool(16);
     let id = page(0, 3);
     let whole = |page: &OptimisticPage<'_>| page.array::<PAGE_SIZE>(0);
@@ -143,7 +143,7 @@ fn an_optimistic_read_gets_the_same_bytes_and_none_outside_the_page() {
         assert_eq!(f.pool.read_optimistic(id, |page| page.array::<4>(at)), Ok(None));
     }
     assert_eq!(f.pool.read_optimistic(id, |page| page.lsn()), Ok(Lsn(10)));
-    // Under somebody's latch it waits, as a reader with a latch does, and sees the change.
+    // It waits for the holder of an exclusive latch, as a latched reader does, and sees the change.
     std::thread::scope(|scope| {
         let mut held = f.pool.write(id).unwrap();
         let reader = scope.spawn(|| read_optimistic(&f, id));
@@ -166,7 +166,7 @@ fn promised(promise_rounds: u32) -> (Fixture, Vec<Pin>) {
 }
 
 #[test]
-fn a_promise_of_frames_keeps_reads_out_of_them() {
+fn reads_do_not_get_promised_frames() {
     let (f, _keeps) = promised(u32::MAX);
     let starved = start(&f.pool, MissingPage::Page(page(0, 50)));
     assert_eq!(f.pool.reserve_frames(4).unwrap().len(), 4);
@@ -174,14 +174,14 @@ fn a_promise_of_frames_keeps_reads_out_of_them() {
 }
 
 #[test]
-fn after_some_rounds_a_read_gets_a_promised_frame() {
+fn reads_get_a_promised_frame_after_some_rounds() {
     let (f, _keeps) = promised(FrameWaits::default().promise_rounds);
     let starved = start(&f.pool, MissingPage::Page(page(0, 50)));
     let _pin = starved.recv().unwrap().unwrap();
 }
 
 #[test]
-fn a_checkpoint_writes_what_was_changed_before_it_and_min_rec_lsn_tells_the_rest() {
+fn checkpoint_writes_earlier_changes_only() {
     let f = pool(64);
     for no in 0..10 {
         put(&f, page(0, no), 1);
@@ -200,7 +200,7 @@ fn a_checkpoint_writes_what_was_changed_before_it_and_min_rec_lsn_tells_the_rest
 }
 
 #[test]
-fn after_a_failed_write_pages_stay_dirty_and_nothing_more_is_written() {
+fn nothing_is_written_after_a_failed_write() {
     let f = pool(16);
     put(&f, page(0, 0), 1);
     f.disk.fail_after(0);
@@ -210,8 +210,7 @@ fn after_a_failed_write_pages_stay_dirty_and_nothing_more_is_written() {
     f.disk.fail_after(u64::MAX / 2);
     assert!(f.pool.flush_before(Lsn(u64::MAX)).is_err(), "the failure is remembered");
     assert_eq!(get(&f, page(0, 0)), 1);
-    // Everything dirty and nothing writable: a fetch ends with the failure and does not wait for
-    // ever.
+    // All pages are dirty and cannot be written: a fetch fails instead of waiting forever.
     let mut error = None;
     for no in 1..40 {
         match f.pool.fetch_blocking(MissingPage::Page(page(0, no))) {
@@ -223,7 +222,7 @@ fn after_a_failed_write_pages_stay_dirty_and_nothing_more_is_written() {
 }
 
 #[test]
-fn a_log_that_is_not_durable_keeps_pages_from_the_disk() {
+fn pages_are_not_written_before_their_log() {
     let f = pool(16);
     put(&f, page(0, 0), 1);
     f.wal.broken.store(true, SeqCst);
@@ -232,7 +231,7 @@ fn a_log_that_is_not_durable_keeps_pages_from_the_disk() {
 }
 
 #[test]
-fn shutting_down_refuses_who_waits_and_dropping_the_pool_ends_its_thread() {
+fn shutdown_fails_waits_and_drop_ends_the_thread() {
     let f = pool(16);
     let pins: Vec<_> =
         (0..16).map(|no| f.pool.fetch_blocking(MissingPage::Page(page(0, no))).unwrap()).collect();
@@ -243,14 +242,14 @@ fn shutting_down_refuses_who_waits_and_dropping_the_pool_ends_its_thread() {
     assert!(matches!(f.pool.fetch_blocking(MissingPage::Page(page(1, 1))), Err(PageError::Closed)));
     drop(f.pool);
     drop(pins); // Pins may outlive the pool.
-    // Everything that the pool's threads shared is gone once the I/O threads' last jobs are.
+    // All shared state is dropped once the I/O threads' last jobs have ended.
     while Arc::strong_count(&f.io) > 1 {
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn data_larger_than_the_pool_comes_back_from_disk() {
+fn data_larger_than_the_pool_is_read_back() {
     let f = pool_on(
         &MemDisk::new(),
         32,
@@ -273,7 +272,7 @@ fn data_larger_than_the_pool_comes_back_from_disk() {
 }
 
 #[test]
-fn a_defect_in_the_cooler_ends_the_waits() {
+fn panic_of_the_cooler_fails_waits() {
     let f = pool(16);
     let mut last = None;
     for no in 0..40 {
@@ -281,7 +280,8 @@ fn a_defect_in_the_cooler_ends_the_waits() {
             Ok(_) => {
                 let mut page = f.pool.write(page(0, no)).unwrap();
                 page.mark_dirty_begin();
-                page.set_lsn(Lsn(1 << 40)); // Never appended: the fake log panics in the cooler.
+                // Beyond the log's end: the fake log panics in the cooler.
+                page.set_lsn(Lsn(1 << 40));
             }
             Err(error) => last = Some(error),
         }
@@ -289,10 +289,10 @@ fn a_defect_in_the_cooler_ends_the_waits() {
     assert!(matches!(last, Some(PageError::Panicked { .. })), "{last:?}");
 }
 
-/// Invariant 7 of `frame`: more clients than a page can have pins are refused some, and the pool
-/// goes on.
+/// Invariant 7 of `frame`: if more clients pin a page than its pin count permits, some fail, and
+/// the pool continues.
 #[test]
-fn page_wanted_by_more_than_its_pins_is_kept_by_as_many_as_fit() {
+fn pins_beyond_the_maximum_are_refused() {
     const MANY: usize = 1 << 18;
     let f = pool(16);
     f.io.hold_reads.store(true, SeqCst);
@@ -306,7 +306,7 @@ fn page_wanted_by_more_than_its_pins_is_kept_by_as_many_as_fit() {
             );
         }
     };
-    // While it is read, and while it is there.
+    // While it is being read, and while it is resident.
     fetch_all();
     f.io.hold_reads.store(false, SeqCst);
     let of_read: Vec<_> = answers.iter().take(MANY).collect();
@@ -314,7 +314,7 @@ fn page_wanted_by_more_than_its_pins_is_kept_by_as_many_as_fit() {
     assert!(kept > 250_000 && kept < MANY, "{kept}");
     fetch_all();
     let refused = |answer: &Result<Pin, PageError>| matches!(answer, Err(PageError::NoFrames));
-    assert!(answers.iter().take(MANY).all(|answer| refused(&answer)), "as many as fit are there");
+    assert!(answers.iter().take(MANY).all(|answer| refused(&answer)), "the maximum is reached");
     put(&f, page(0, 1), 7);
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
     assert!(of_read.iter().all(|answer| answer.is_ok() || refused(answer)));

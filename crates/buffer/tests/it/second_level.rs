@@ -1,4 +1,4 @@
-//! The second level: what is found there is the newest version, whatever happens to its file.
+//! The second level: a page found there has the newest version, whatever happens to the file.
 
 use crate::common::*;
 use crate::stress::{FRAMES, compare, work};
@@ -19,7 +19,7 @@ fn cache_file() -> PathBuf {
     Path::new("/ssd").join(SECOND_LEVEL_FILE)
 }
 
-/// A plan for the second level's file.
+/// A fault plan for the second level's file.
 fn struck(disk: &MemDisk, seed: u64, faults: &[Fault], when: When) -> Arc<FaultPlan> {
     let zone = FaultZone::under(Role::Cache, "second level", "/ssd");
     let zone = faults.iter().fold(zone, |zone, fault| zone.fault(*fault, when, FOR_EVER));
@@ -28,7 +28,7 @@ fn struck(disk: &MemDisk, seed: u64, faults: &[Fault], when: When) -> Arc<FaultP
     plan
 }
 
-/// A pool of 32 frames and pages whose stamps are their numbers and one more, all on disk.
+/// A pool of 32 frames. All pages are on disk, and their stamps are their numbers plus 1.
 fn filled(slots: u64) -> Fixture {
     let f = pool_with_second_level(&MemDisk::new(), 32, slots);
     (0..PAGES).for_each(|no| put(&f, page(0, no), u64::from(no) + 1));
@@ -53,15 +53,15 @@ fn churn(f: &Fixture, done: impl Fn() -> bool) {
         }
         get(f, page(0, no));
     }
-    panic!("it does not come: {:?}", f.pool.stats());
+    panic!("not reached: {:?}", f.pool.stats());
 }
 
 fn is_out(f: &Fixture, no: u32) -> bool {
     !f.pool.is_resident(page(0, no))
 }
 
-/// Makes passes until every page that has left the pool has a copy that can be read: then another
-/// pass needs the data file for few.
+/// Reads all pages repeatedly until every evicted page has a readable copy. Another pass then reads
+/// few pages from the data file.
 fn warm(f: &Fixture) {
     for _ in 0..10_000 {
         let before = f.pool.stats();
@@ -74,7 +74,7 @@ fn warm(f: &Fixture) {
 }
 
 #[test]
-fn what_left_the_pool_comes_back_from_the_second_level_and_is_written_there_once() {
+fn evicted_pages_are_written_to_the_second_level_once() {
     let f = filled(512);
     warm(&f);
     let before = second(&f);
@@ -85,15 +85,15 @@ fn what_left_the_pool_comes_back_from_the_second_level_and_is_written_there_once
     assert!(after.hits - before.hits > u64::from(10 * PAGES), "{after:?}");
     assert!(
         after.writes - before.writes <= 64,
-        "what is there is not written again: {before:?} {after:?}"
+        "a page that is there is not written again: {before:?} {after:?}"
     );
     assert_eq!(after.dropped, 0);
     assert!(after.pages <= 512 && after.pages > u64::from(PAGES / 2), "{after:?}");
 }
 
-/// Invariant 1, one page at a time: whatever is changed, the old copy is never seen again.
+/// Invariant 1, one page at a time: after a change the old copy is never visible.
 #[test]
-fn a_changed_page_is_never_found_as_it_was() {
+fn old_copy_of_a_changed_page_is_never_found() {
     let f = filled(512);
     warm(&f);
     for round in 2..20_u64 {
@@ -108,10 +108,10 @@ fn a_changed_page_is_never_found_as_it_was() {
     assert!(second(&f).hits > 100 && second(&f).dropped == 0, "{:?}", second(&f));
 }
 
-/// A page that is dropped and whose number is used again; and one that is created and let go
-/// without a change, which is what the disk has.
+/// A page that is dropped and whose number is reused, and one that is created and unpinned without
+/// a change, so that the disk's version counts.
 #[test]
-fn a_page_that_is_created_anew_is_not_found_as_it_was() {
+fn old_copy_of_a_recreated_page_is_not_found() {
     let f = filled(512);
     warm(&f);
     for round in 0..20 {
@@ -124,9 +124,9 @@ fn a_page_that_is_created_anew_is_not_found_as_it_was() {
     }
 }
 
-/// Invariant 2: the read is under way when the page is created, changed, written, and leaves again.
+/// Invariant 2: while a copy is being read, the page is created, changed, written, and evicted.
 #[test]
-fn a_read_of_a_copy_that_is_overtaken_does_not_count() {
+fn overtaken_read_of_a_copy_is_discarded() {
     let f = filled(512);
     warm(&f);
     churn(&f, || is_out(&f, 3));
@@ -158,7 +158,7 @@ fn a_read_of_a_copy_that_is_overtaken_does_not_count() {
 }
 
 #[test]
-fn a_scan_leaves_it_as_it_was() {
+fn scans_do_not_fill_the_second_level() {
     let f = filled(64);
     let put_there = |f: &Fixture| second(f).writes + second(f).skipped;
     for _ in 0..4 {
@@ -175,7 +175,7 @@ fn a_scan_leaves_it_as_it_was() {
 
 /// Invariant 3.
 #[test]
-fn nothing_that_was_there_at_the_start_is_believed() {
+fn contents_from_before_the_start_are_ignored() {
     let f = filled(512);
     warm(&f);
     let Fixture { disk, wal, pool, io, .. } = f;
@@ -195,9 +195,10 @@ fn nothing_that_was_there_at_the_start_is_believed() {
     assert!(second_level(&disk, Path::new("/data"), 1 << 30).is_err(), "too large");
 }
 
-/// Invariant 4: each fault by itself, often and seldom, while eight times the pool is changed.
+/// Invariant 4: each fault alone, frequent and rare, while data of eight times the pool's size is
+/// changed.
 #[test]
-fn no_fault_in_its_file_is_anybodys() {
+fn faults_of_its_file_do_not_affect_reads() {
     use Fault::{
         FailedRead, FailedWrite, FlippedBit, LostWrite, MisledWrite, ShortRead, UnreadableSector,
     };
@@ -221,7 +222,7 @@ fn no_fault_in_its_file_is_anybodys() {
 }
 
 #[test]
-fn without_faults_it_keeps_every_page_through_changes_and_checkpoints() {
+fn contents_survive_changes_and_checkpoints() {
     for slots in [16, 40, 320, 4_000] {
         let f = pool_with_second_level(&MemDisk::new(), FRAMES, slots);
         let models = work(&f, ReplacementKind::default(), 3_000);
@@ -235,9 +236,9 @@ fn without_faults_it_keeps_every_page_through_changes_and_checkpoints() {
     }
 }
 
-/// Invariant 4: reads that fail, or bring something else.
+/// Invariant 4: reads that fail or return wrong data.
 #[test]
-fn it_ends_after_many_bad_copies() {
+fn second_level_is_disabled_after_many_bad_copies() {
     for fault in [Fault::FailedRead, Fault::UnreadableSector, Fault::FlippedBit] {
         let f = filled(512);
         warm(&f);
@@ -255,14 +256,14 @@ fn it_ends_after_many_bad_copies() {
         );
         f.disk.set_faults(None);
         (0..4).for_each(|_| pass(&f));
-        assert_eq!(second(&f), ended, "{fault:?}: it is off for good");
+        assert_eq!(second(&f), ended, "{fault:?}: it stays disabled");
     }
 }
 
-/// A write that was acknowledged and not done leaves an older version of the page, or of another
-/// one, whose checksum is right.
+/// A write that was acknowledged but not done leaves an older version of this or another page, with
+/// a correct checksum.
 #[test]
-fn it_ends_after_a_failed_write_and_after_lost_ones() {
+fn second_level_is_disabled_after_failed_or_lost_writes() {
     for fault in [Fault::FailedWrite, Fault::LostWrite] {
         let f = filled(512);
         struck(&f.disk, 1, &[fault], When::OneIn(1));
@@ -281,7 +282,7 @@ fn it_ends_after_a_failed_write_and_after_lost_ones() {
 }
 
 #[test]
-fn on_a_full_disk_it_is_smaller_or_off() {
+fn second_level_is_smaller_or_disabled_on_a_full_disk() {
     for (room, off) in [(200, false), (70, true)] {
         let f = filled(16);
         let Fixture { disk, wal, pool, io, .. } = f;

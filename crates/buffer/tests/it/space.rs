@@ -1,4 +1,4 @@
-//! Space on the disk: taken before a page is created, so that no write needs any.
+//! Disk space is allocated before a page is created, so that no write needs any.
 
 use clearway_buffer::{MissingPage, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig};
 use clearway_env::{IoPool, MemDisk};
@@ -8,7 +8,7 @@ use crate::common::{FakeWal, files, page};
 
 /// Invariant 4 of `files`.
 #[test]
-fn what_has_space_can_be_written_when_there_is_none_left() {
+fn pages_with_space_can_be_written_on_a_full_disk() {
     let disk = MemDisk::new();
     let files = files(&disk);
     disk.set_capacity(disk.used() + 60 * PAGE_SIZE as u64);
@@ -17,7 +17,7 @@ fn what_has_space_can_be_written_when_there_is_none_left() {
     let (pages, error) = refused.unwrap();
     assert!(error.is_full(), "{error}");
     assert!(error.to_string().contains(&format!("cannot extend {}", page(1, pages))), "{error}");
-    // Some pages are kept for who cannot be refused.
+    // Some pages are reserved for operations that must not fail.
     assert!((40..60).contains(&pages), "{pages}");
     assert!(!files.has_space(page(1, pages), false) && files.has_space(page(1, pages), true));
     assert!(files.has_space(page(1, pages - 1), false));
@@ -28,15 +28,15 @@ fn what_has_space_can_be_written_when_there_is_none_left() {
         files.write(&[(page(1, no), &bytes)]).unwrap();
     }
     files.sync().unwrap();
-    // It does not stay so.
+    // Space becomes available again.
     disk.set_capacity(u64::MAX);
     files.make_space(page(1, pages), false).unwrap();
     assert!(files.has_space(page(1, pages), false));
 }
 
-/// After a restart what a file has is counted anew, and a hole in it is filled.
+/// After a restart a file's space is determined again, and holes in it are filled.
 #[test]
-fn a_page_far_behind_the_end_takes_all_before_it() {
+fn page_far_beyond_the_end_allocates_all_before_it() {
     let disk = MemDisk::new();
     assert!(!files(&disk).has_space(page(0, 0), true));
     files(&disk).make_space(page(0, 500), true).unwrap();
@@ -46,7 +46,7 @@ fn a_page_far_behind_the_end_takes_all_before_it() {
 }
 
 #[test]
-fn a_pool_creates_no_page_without_space() {
+fn page_creation_fails_without_space() {
     let disk = MemDisk::new();
     let config = PoolConfig { frames: 64, ..PoolConfig::default() };
     let threads = Arc::new(IoPool::new(1, "test-io").unwrap());

@@ -1,4 +1,4 @@
-//! Many threads on a tiny pool with eight times its size in data: contents, the write-ahead rule,
+//! Many threads on a tiny pool with data of eight times its size: contents, the write-ahead rule,
 //! checkpoints.
 
 use crate::common::*;
@@ -16,16 +16,15 @@ use std::sync::{Arc, RwLock};
 pub const FRAMES: u32 = 64;
 const PAGES: u32 = FRAMES * 8 / PARTITIONS as u32;
 
-/// Held shared by who may be between its look at the log's end, with which it marks a page, and the
-/// logging of its change.
+/// Held shared from reading the log's end, with which a page is marked, until the change is logged.
 type Changing = RwLock<()>;
 
-/// One partition's thread: random reads and writes against a model in memory.
+/// The thread of one partition: random reads and writes, compared with a model in memory.
 fn partition(fixture: &Fixture, changing: &Changing, number: u16, seed: u64, ops: u64) -> Vec<u64> {
     let random = SeededEntropy::new(seed);
     let mut model = vec![0_u64; PAGES as usize];
     for op in 1..=ops {
-        // Some pages are hot, so that pages under write-back get changed again.
+        // Some pages are hot, so that pages are changed during their write-back.
         let no = if random.below(3) == 0 { random.below(4) } else { random.below(u64::from(PAGES)) }
             as u32;
         let id = page(number, no);
@@ -38,7 +37,7 @@ fn partition(fixture: &Fixture, changing: &Changing, number: u16, seed: u64, ops
                 model[no as usize] = op;
             }
             _ => {
-                // A split: several pages at once, one of them created anew.
+                // A split: several pages at once, one of them newly created.
                 let other = page(number, (no + 1) % PAGES);
                 with(&fixture.pool, |pool| {
                     let mut reserved = pool.reserve_frames(2)?;
@@ -59,28 +58,28 @@ fn partition(fixture: &Fixture, changing: &Changing, number: u16, seed: u64, ops
 fn run(kind: ReplacementKind, ops: u64) {
     let fixture = pool_on(&MemDisk::new(), FRAMES, kind);
     let models = work(&fixture, kind, ops);
-    // What the flush has synced survives every crash.
+    // Everything that the flush has synced survives a crash.
     let after = pool_on(&fixture.disk.crash(7), FRAMES, kind);
     after.wal.continue_after(&fixture.wal);
     compare(&after, kind, &models);
 }
 
-/// Writes, reads, evicts and flushes everything; returns what the pages must have.
+/// Writes, reads, evicts and flushes everything. Returns the expected contents of the pages.
 pub fn work(fixture: &Fixture, kind: ReplacementKind, ops: u64) -> Vec<Vec<u64>> {
     let (done, changing) = (AtomicBool::new(false), &Changing::default());
     let models: Vec<_> = std::thread::scope(|scope| {
         let checkpointer = scope.spawn(|| {
             while !done.load(SeqCst) {
-                // A page may be marked with the log's end of before, and not be seen by the flush,
-                // if its change is logged after the target. None is: each change is logged by now,
-                // or marks its page with an end that is not before the target.
+                // The flush may miss a page that is marked with an older end of the log if its
+                // change is logged after the target. There is none: each change is already logged,
+                // or marks its page with an end at or after the target.
                 let nobody_changes = changing.write().unwrap();
                 let target = fixture.wal.appended();
                 drop(nobody_changes);
                 fixture.pool.flush_before(target).unwrap();
                 assert!(
                     fixture.pool.min_rec_lsn().is_none_or(|lsn| lsn >= target),
-                    "{kind}: a change left behind"
+                    "{kind}: a change was not written"
                 );
                 std::thread::yield_now();
             }
@@ -103,7 +102,7 @@ pub fn work(fixture: &Fixture, kind: ReplacementKind, ops: u64) -> Vec<Vec<u64>>
     assert_eq!(
         fixture.io.violations.load(SeqCst),
         0,
-        "{kind}: written before the log, or half a page"
+        "{kind}: written before its log, or a torn page"
     );
     models
 }
@@ -120,10 +119,10 @@ pub fn compare(after: &Fixture, kind: ReplacementKind, models: &[Vec<u64>]) {
     }
 }
 
-/// Readers of pages that others change and that come and go: each sees whole stamps of the page,
-/// and never one that is older than it has seen.
+/// Readers of pages that others change, evict and load: each sees complete versions, and never an
+/// older one than before.
 #[test]
-fn optimistic_readers_see_whole_versions_that_only_grow() {
+fn optimistic_readers_see_complete_growing_versions() {
     let fixture = pool(FRAMES);
     let (pages, looking, stop) = (FRAMES + 8, AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -145,7 +144,7 @@ fn optimistic_readers_see_whole_versions_that_only_grow() {
             })
         });
         for round in 1..200_u64 {
-            // The readers look between the changes, whoever has the cores.
+            // So that the readers run between the changes, however threads are scheduled.
             let before = looking.load(SeqCst);
             while looking.load(SeqCst) < before + 2
                 && !readers.iter().all(|reader| reader.is_finished())
@@ -161,19 +160,19 @@ fn optimistic_readers_see_whole_versions_that_only_grow() {
 }
 
 #[test]
-fn clock_sweep_keeps_every_page_through_eviction_and_checkpoints() {
+fn clock_sweep_loses_no_page() {
     run(ReplacementKind::ClockSweep, 4_000);
 }
 
 #[test]
-fn every_policy_keeps_every_page_through_eviction_and_checkpoints() {
+fn no_policy_loses_a_page() {
     PolicyKind::ALL
         .iter()
         .for_each(|policy| run(ReplacementKind::Wrapped(*policy, WrapperKind::default()), 1_000));
 }
 
 #[test]
-fn every_wrapper_keeps_every_page_through_eviction_and_checkpoints() {
+fn no_wrapper_loses_a_page() {
     WrapperKind::ALL
         .iter()
         .for_each(|wrapper| run(ReplacementKind::Wrapped(PolicyKind::Lru, *wrapper), 2_000));
@@ -182,7 +181,7 @@ fn every_wrapper_keeps_every_page_through_eviction_and_checkpoints() {
 }
 
 #[test]
-fn the_smallest_pool_makes_progress_with_many_threads() {
+fn smallest_pool_makes_progress_with_many_threads() {
     let fixture = pool_on(&MemDisk::new(), 1, ReplacementKind::ClockSweep);
     std::thread::scope(|scope| {
         for p in 0..PARTITIONS {
@@ -195,7 +194,7 @@ fn the_smallest_pool_makes_progress_with_many_threads() {
     assert_eq!(fixture.io.violations.load(SeqCst), 0);
 }
 
-/// A directory of its own on a real disk, gone at the end of the test.
+/// A temporary directory on a real disk, removed at the end of the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -213,13 +212,14 @@ impl Drop for Scratch {
     }
 }
 
-/// Past the test's capture: a test that has not run says so whoever runs it.
+/// Reports a test that was not run. Writes directly to stderr, which the test harness does not
+/// capture.
 fn skipped(what: &str, why: impl std::fmt::Display) {
-    writeln!(std::io::stderr(), "SKIPPED {what}: {why}").expect("said");
+    writeln!(std::io::stderr(), "SKIPPED {what}: {why}").expect("stderr is writable");
 }
 
-/// The stress test above on a real file system; the pool that looks afterwards is another one.
-/// There is a second level, beside the files, where the name says so.
+/// Runs the stress test above on a real file system. Another pool checks the result. There is a
+/// second level beside the files if the name says so.
 fn run_on_files(name: &str, disk: &dyn Disk, io_pool: &dyn Fn() -> std::io::Result<IoPool>) {
     if let Err(error) = io_pool() {
         return skipped(name, error);
@@ -264,33 +264,33 @@ fn registered() -> std::io::Result<IoPool> {
 }
 
 #[test]
-fn threads_and_buffered_files_keep_every_page() {
+fn threads_on_buffered_files_lose_no_page() {
     run_on_files("threads-buffered", &OsDisk, &threads);
 }
 
 #[test]
-fn threads_and_direct_files_keep_every_page() {
+fn threads_on_direct_files_lose_no_page() {
     run_on_direct_files("threads-direct", &threads);
 }
 
 #[test]
-fn a_ring_and_buffered_files_keep_every_page() {
+fn io_uring_on_buffered_files_loses_no_page() {
     run_on_files("ring-buffered", &OsDisk, &ring);
 }
 
 #[test]
-fn a_ring_and_direct_files_keep_every_page() {
+fn io_uring_on_direct_files_loses_no_page() {
     run_on_direct_files("ring-direct", &ring);
 }
 
 #[test]
-fn a_ring_with_registered_buffers_keeps_every_page() {
+fn io_uring_with_registered_buffers_loses_no_page() {
     run_on_files("registered-buffered", &OsDisk, &registered);
     run_on_direct_files("registered-direct", &registered);
 }
 
 #[test]
-fn a_second_level_by_threads_and_by_a_ring_keeps_every_page() {
+fn second_level_on_real_files_loses_no_page() {
     run_on_files("threads-buffered-second", &OsDisk, &threads);
     run_on_direct_files("ring-direct-second", &ring);
     run_on_direct_files("registered-direct-second", &registered);
@@ -300,6 +300,6 @@ fn run_on_direct_files(name: &str, io_pool: &dyn Fn() -> std::io::Result<IoPool>
     let disk = DirectDisk::new(false);
     run_on_files(name, &disk, io_pool);
     if disk.refused() {
-        skipped(name, "the file system knows no direct I/O; it ran on buffered files");
+        skipped(name, "the file system does not support direct I/O; buffered files were tested");
     }
 }

@@ -1,5 +1,5 @@
-//! Crashes in the middle of writing pages: every page is old or new afterwards (`files`, invariants
-//! 1 to 3).
+//! Crashes while pages are written: afterwards every page is old or new (`files`, invariants 1 to
+//! 3).
 
 use crate::common::*;
 use clearway_buffer::*;
@@ -17,7 +17,7 @@ fn write(files: &Files, numbers: std::ops::Range<u32>, stamp: u8) -> Result<(), 
 }
 
 #[test]
-fn a_crash_at_any_operation_leaves_each_page_old_or_new() {
+fn crash_at_any_operation_leaves_pages_old_or_new() {
     let (mut torn, mut old, mut new) = (0, 0, 0);
     for operations in 0..24 {
         for seed in 0..6 {
@@ -26,7 +26,7 @@ fn a_crash_at_any_operation_leaves_each_page_old_or_new() {
             write(&before, 0..8, 1).unwrap();
             before.sync().unwrap();
             disk.fail_after(operations);
-            // A larger batch, a smaller one over it, and a sync: any of it may fail.
+            // A large batch, a smaller one over it, and a sync: each operation may fail.
             let _may_fail = write(&before, 0..8, 2)
                 .and_then(|()| write(&before, 2..5, 3))
                 .and_then(|()| before.sync());
@@ -42,17 +42,17 @@ fn a_crash_at_any_operation_leaves_each_page_old_or_new() {
                 }
                 assert_eq!(check_content(&bytes).map(|w| w as u8), Ok(bytes[HEADER]));
             }
-            assert_eq!(after.restore_torn().unwrap(), 0, "a second restore finds nothing to do");
+            assert_eq!(after.restore_torn().unwrap(), 0, "a second restore has nothing to do");
         }
     }
     assert!(
         torn > 0 && old > 0 && new > 0,
-        "{torn} torn, {old} old, {new} new: the test must see all three"
+        "{torn} torn, {old} old, {new} new: all three must occur"
     );
 }
 
 #[test]
-fn what_is_left_of_an_older_batch_is_never_restored() {
+fn copies_of_an_older_batch_are_not_restored() {
     use clearway_env::{Disk, Open};
     let disk = MemDisk::new();
     let files = files(&disk);
@@ -72,7 +72,7 @@ fn what_is_left_of_an_older_batch_is_never_restored() {
 }
 
 #[test]
-fn a_double_write_file_of_rubbish_is_ignored() {
+fn invalid_double_write_file_is_ignored() {
     use clearway_env::{Disk, Open};
     let disk = MemDisk::new();
     let files = files(&disk);
@@ -83,7 +83,7 @@ fn a_double_write_file_of_rubbish_is_ignored() {
     }
 }
 
-/// The stamps of the first pages after a crash.
+/// Returns the stamps of the first pages after a crash.
 fn stamps_after(disk: &MemDisk, seed: u64, pages: u32) -> Vec<u8> {
     let after = files(&disk.crash(seed));
     after.restore_torn().unwrap();
@@ -95,9 +95,9 @@ fn stamps_after(disk: &MemDisk, seed: u64, pages: u32) -> Vec<u8> {
     (0..pages).map(stamp).collect()
 }
 
-/// Invariant 1 across processes: a killed one leaves its last batch in the cache only.
+/// Invariant 1 across processes: the last batch of a killed process is only in the system's cache.
 #[test]
-fn a_batch_of_a_killed_process_survives_a_later_crash() {
+fn batch_of_a_killed_process_survives_a_crash() {
     for repair in [false, true] {
         for seed in 0..8 {
             let disk = MemDisk::new();
@@ -113,9 +113,10 @@ fn a_batch_of_a_killed_process_survives_a_later_crash() {
     }
 }
 
-/// After a failed sync the cache may show what the disk has lost, and no later sync writes it.
+/// After a failed sync the system's cache may show data that the disk has lost, and no later sync
+/// writes it.
 #[test]
-fn a_batch_whose_sync_has_failed_is_written_anew_by_the_next_process() {
+fn next_process_rewrites_a_batch_after_a_failed_sync() {
     use clearway_env::{Fault, FaultPlan, FaultZone, Role, When};
     use std::sync::Arc;
     use std::time::Duration;

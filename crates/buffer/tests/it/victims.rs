@@ -1,4 +1,4 @@
-//! Who leaves, what is written with it, and who waits for a frame.
+//! Which pages are evicted, which are written with them, and which reads wait for a frame.
 
 use crate::common::*;
 use clearway_buffer::*;
@@ -17,8 +17,7 @@ fn use_once(f: &Fixture, missing: MissingPage) {
     drop(f.pool.read(id).unwrap());
 }
 
-/// A hot set of three quarters of the pool, which nobody uses while a scan of ten times the pool
-/// passes.
+/// A hot set of three quarters of the pool, which is not used during a scan of ten times the pool.
 fn resident_after_a_scan(
     kind: ReplacementKind,
     to_missing: fn(clearway_types::PageId) -> MissingPage,
@@ -33,20 +32,20 @@ fn resident_after_a_scan(
 }
 
 #[test]
-fn a_scan_of_ten_times_the_pool_leaves_the_hot_set_under_every_replacement() {
+fn scan_does_not_evict_the_hot_set() {
     let hot = FRAMES as usize / 4 * 3;
     for kind in ReplacementKind::all() {
         let kept = resident_after_a_scan(kind, MissingPage::Scan);
         assert_eq!(kept, hot, "{kind}");
     }
     let flushed = resident_after_a_scan(ReplacementKind::ClockSweep, MissingPage::Page);
-    assert_eq!(flushed, 0, "the same reads, of pages wanted by themselves");
+    assert_eq!(flushed, 0, "the same reads, not marked as a scan");
 }
 
-/// A user's own replacement may be one of ours, made without the pool's frames: it must be told of
+/// A custom replacement may be one of ours built without the pool's frames: it must be notified of
 /// hits.
 #[test]
-fn what_a_user_makes_hears_of_every_hit() {
+fn custom_replacement_is_notified_of_every_hit() {
     fn make(frames: u32) -> Box<dyn Replacement> {
         ReplacementKind::default().build(frames)
     }
@@ -57,13 +56,13 @@ fn what_a_user_makes_hears_of_every_hit() {
     );
     use_once(&f, MissingPage::Page(page(0, 0)));
     for no in 0..10 * FRAMES {
-        (0..3).for_each(|_| drop(f.pool.read(page(0, 0)).expect("what is always in use stays")));
+        (0..3).for_each(|_| drop(f.pool.read(page(0, 0)).expect("a page in constant use stays")));
         use_once(&f, MissingPage::Page(page(1, no)));
     }
 }
 
 #[test]
-fn a_range_that_is_scanned_again_and_again_stays() {
+fn repeatedly_scanned_range_stays_resident() {
     let f = pool(FRAMES);
     let range = FRAMES / 2;
     for _ in 0..8 {
@@ -72,12 +71,12 @@ fn a_range_that_is_scanned_again_and_again_stays() {
     let before = f.pool.stats().reads;
     (0..range).for_each(|no| use_once(&f, MissingPage::Scan(page(0, no))));
     let read = f.pool.stats().reads - before;
-    assert!(read < u64::from(range) / 4, "{read} of {range} pages had left");
+    assert!(read < u64::from(range) / 4, "{read} of {range} pages were evicted");
 }
 
-/// Scans that change what they read, in a pool where every frame is one of a scan.
+/// Scans that change what they read, in a pool whose frames all belong to scans.
 #[test]
-fn scans_alone_can_have_the_whole_pool() {
+fn scans_can_use_the_whole_pool() {
     let f = pool(16);
     for round in 1..=3 {
         for no in 0..200 {
@@ -89,10 +88,10 @@ fn scans_alone_can_have_the_whole_pool() {
     assert_eq!(f.io.violations.load(SeqCst), 0);
 }
 
-/// Pages that became dirty in any order go to the disk in runs of neighbours, also where the policy
+/// Pages that became dirty in random order are written in runs of neighbours, also if the policy
 /// proposes them in that order.
 #[test]
-fn dirty_neighbours_of_a_victim_are_written_with_it() {
+fn victims_dirty_neighbours_are_written_with_it() {
     let disk = MemDisk::new();
     let f = pool_on(&disk, FRAMES, ReplacementKind::ClockSweep);
     let random = SeededEntropy::new(3);
@@ -115,19 +114,19 @@ fn dirty_neighbours_of_a_victim_are_written_with_it() {
     );
 }
 
-/// Misses at once that leave some of the reserve wait for no frame, whether the victims are clean
-/// or dirty.
+/// Concurrent misses that do not exhaust the reserve do not wait for a frame, whether victims are
+/// clean or dirty.
 #[test]
 fn misses_within_the_reserve_find_free_frames() {
     let f = pool(FRAMES);
     let reserve = FRAMES / 16;
     let mut no = 0;
     for round in 0..40 {
-        // The cooler has caught up.
+        // The cooler has refilled the reserve.
         while f.pool.stats().free < reserve {
             std::thread::yield_now();
         }
-        // Half of the reserve is left then, and the cooler has been told.
+        // Half of the reserve is left, and the cooler has been woken.
         for _ in 0..f.pool.stats().free - reserve / 2 {
             no += 1;
             let _pin = f.pool.fetch_blocking(MissingPage::Page(page(0, no))).unwrap();
@@ -139,7 +138,7 @@ fn misses_within_the_reserve_find_free_frames() {
     let stats = f.pool.stats();
     assert!(stats.evictions > u64::from(FRAMES), "{stats:?}");
     assert_eq!(stats.waits, 0, "{stats:?}");
-    // More than the reserve, with every frame kept: these wait, and are counted.
+    // More than the reserve, with all frames pinned: these wait, and are counted.
     let pins: Vec<_> = (0..FRAMES)
         .map(|no| f.pool.fetch_blocking(MissingPage::Page(page(1, no))).unwrap())
         .collect();
@@ -152,7 +151,7 @@ fn misses_within_the_reserve_find_free_frames() {
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
 }
 
-/// A clock that looks at the pool when a page is to leave that had to be written first.
+/// A clock that checks the pool when a written page is to be removed.
 struct Looking {
     clock: ClockSweep,
     pages: Mutex<Vec<Option<PageId>>>,
@@ -179,20 +178,20 @@ impl Replacement for Looking {
     fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
         let page = self.pages.lock().unwrap()[frame.0 as usize].expect("told of the page");
         let resident = || LOOKED_AT.lock().unwrap().upgrade().expect("in use").is_resident(page);
-        assert!(resident(), "{page} could have been read again already, into another frame");
+        assert!(resident(), "{page} could already be resident in another frame");
         self.clock.remove(frame, &mut || {
             let taken = take();
-            assert!(!taken || !resident(), "{page} is taken and still there");
+            assert!(!taken || !resident(), "{page} is claimed and still resident");
             LEFT.fetch_add(u64::from(taken), SeqCst);
             taken
         });
     }
 }
 
-/// The contract of `Replacement::remove`: the policy does not hear that a page is back before it
-/// has heard that it has left.
+/// The contract of `Replacement::remove`: the policy is notified of a page's eviction before it is
+/// notified that the page is resident again.
 #[test]
-fn a_page_that_had_to_be_written_leaves_before_the_policys_eyes() {
+fn policy_is_notified_before_a_page_can_return() {
     fn make(frames: u32) -> Box<dyn Replacement> {
         Box::new(Looking {
             clock: ClockSweep::new(frames),
@@ -202,7 +201,7 @@ fn a_page_that_had_to_be_written_leaves_before_the_policys_eyes() {
     let f =
         pool_on(&MemDisk::new(), 16, ReplacementKind::Custom(ReplacementFactory::Notified(make)));
     *LOOKED_AT.lock().unwrap() = Arc::downgrade(&f.pool);
-    // A panic of the cooler ends the pool, so that the next one is refused.
+    // A panic of the cooler fails the pool, so that the next read fails.
     (0..200).for_each(|no| put(&f, page(0, no), 1));
-    assert!(LEFT.load(SeqCst) > 0, "none had to be written");
+    assert!(LEFT.load(SeqCst) > 0, "no page was written");
 }
