@@ -1,13 +1,13 @@
-//! The kept inputs, as files.
+//! The corpus: inputs in files.
 
 use std::path::{Path, PathBuf};
 
-/// The directory of a target's inputs.
+/// Returns the directory of a target's inputs.
 pub fn dir(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target)
 }
 
-/// Names and contents of a target's inputs, in the order of their names.
+/// Returns names and contents of a target's inputs, sorted by name.
 pub fn read(target: &str) -> std::io::Result<Vec<(String, Vec<u8>)>> {
     let mut files = std::fs::read_dir(dir(target))?
         .map(|entry| {

@@ -1,45 +1,45 @@
-//! Takes a target's choices off the front of its input. What is missing reads as zero, so that
-//! every input means something.
+//! Takes a target's choices from the front of its input. Missing bytes read as zero, so every input
+//! is valid.
 
-/// The rest of an input.
+/// The unread rest of an input.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// All of an input.
+    /// Starts at the beginning of an input.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
-    /// The next `N` bytes.
+    /// Returns the next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut out = [0; N];
         let taken = self.bytes(N);
         out[..taken.len()].copy_from_slice(taken);
         out
     }
-    /// The next byte.
+    /// Returns the next byte.
     pub fn u8(&mut self) -> u8 {
         self.array::<1>()[0]
     }
-    /// The next two bytes, little-endian.
+    /// Returns the next two bytes as a little-endian integer.
     pub fn u16(&mut self) -> u16 {
         u16::from_le_bytes(self.array())
     }
-    /// The next eight bytes, little-endian.
+    /// Returns the next eight bytes as a little-endian integer.
     pub fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.array())
     }
-    /// The next `n` bytes, or as many as there are.
+    /// Returns the next `n` bytes, or all that are left.
     pub fn bytes(&mut self, n: usize) -> &'a [u8] {
         let (head, rest) = self.0.split_at(n.min(self.0.len()));
         self.0 = rest;
         head
     }
-    /// All that is left.
+    /// Returns all remaining bytes.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }
-    /// Whether nothing is left.
+    /// Returns true if no bytes are left.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

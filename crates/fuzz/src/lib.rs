@@ -1,11 +1,10 @@
-//! Fuzz targets: one for every reader of bytes that come from outside, be it a disk, a client, an
-//! operator or a user.
+//! Fuzz targets: one for every reader of untrusted bytes, from disks, clients, operators or users.
 //!
-//! A target is a function of some bytes that panics if it finds a mistake: the reader panicked, or
-//! a property does not hold. `corpus/<target>/` holds inputs worth keeping: seeds that the program
-//! `seeds` makes, what the fuzzer found to reach new code, and one `regression-...` for each
-//! mistake that was found. Ordinary tests replay all of it, with a few cheap mutations;
-//! `cargo xtask fuzz` runs the coverage-guided fuzzer (libFuzzer) from there.
+//! A target is a function of a byte string. It panics if it finds a bug: the reader panics, or a
+//! property does not hold. `corpus/<target>/` contains inputs: seeds that the program `seeds`
+//! makes, inputs with which the fuzzer reached new code, and a `regression-...` for each bug that
+//! was found. Ordinary tests replay all of them, with a few simple mutations. `cargo xtask fuzz`
+//! runs the coverage-guided fuzzer (libFuzzer) from there.
 
 #![forbid(unsafe_code)]
 

@@ -1,23 +1,22 @@
-//! Cheap mutations for the ordinary tests: the same ones every time. Finding new paths is the real
-//! fuzzer's work.
+//! Simple deterministic mutations for the ordinary tests. Finding new paths is left to the fuzzer.
 
-/// A small generator of numbers (splitmix64).
+/// A random number generator (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The generator of this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ z >> 31
     }
-    /// A number below `n`, or 0 if that is none.
+    /// Returns a number below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         (self.next_u64() % n.max(1) as u64) as usize
     }
@@ -25,7 +24,7 @@ impl Rng {
 
 const EDGES: [u8; 6] = [0, 1, 0x7f, 0x80, 0xfe, 0xff];
 
-/// Changes `bytes` a little: flips bits, sets bytes to edges, cuts, repeats, or goes on with the
+/// Changes `bytes` slightly: flips bits, sets bytes to extremes, truncates, repeats, or appends the
 /// end of `other`.
 pub fn mutate(bytes: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
     for _ in 0..=rng.below(3) {

@@ -1,44 +1,45 @@
-//! Checksums put right, as `docs/format.md` specifies them: a fuzzer does not guess a CRC, and what
-//! lies behind one must not panic either. Written from the document, not with the engine's code.
+//! Recomputes checksums as `docs/format.md` specifies them. A fuzzer does not guess a CRC, and the
+//! code after its verification must not panic either. Written from the document, without the
+//! engine's code.
 
 use clearway_buffer::PAGE_SIZE;
 
-/// Bytes of a log segment's header.
+/// Size of a log segment's header in bytes.
 pub const SEGMENT_HEADER: usize = 4096;
-/// Bytes of a log record's header.
+/// Size of a log record's header in bytes.
 const RECORD_HEADER: usize = 16;
-/// Where a slot of the control file has its checksum.
+/// Offset of the checksum in a slot of the control file.
 const CONTROL_CRC: usize = 60;
 
 fn put(bytes: &mut [u8], at: usize, crc: u32) {
     bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A slot of the control file, 64 bytes.
+/// Corrects a slot of the control file, 64 bytes.
 pub fn control_slot(slot: &mut [u8]) {
     let crc = crc32c::crc32c(&slot[..CONTROL_CRC]);
     put(slot, CONTROL_CRC, crc);
 }
 
-/// A page's checksum, and nothing else.
+/// Corrects only a page's checksum.
 pub fn page(page: &mut [u8]) {
     let crc = crc32c::crc32c(&page[4..PAGE_SIZE]);
     put(page, 0, crc);
 }
 
-/// The header page of the double-write file.
+/// Corrects the header page of the double-write file.
 pub fn double_write(header: &mut [u8]) {
     let crc = crc32c::crc32c(&header[12..PAGE_SIZE]);
     put(header, 8, crc);
 }
 
-/// A segment's header.
+/// Corrects a segment's header.
 pub fn segment_header(header: &mut [u8]) {
     let crc = crc32c::crc32c_append(crc32c::crc32c(&header[..12]), &header[16..32]);
     put(header, 12, crc);
 }
 
-/// A new segment's header.
+/// Returns a new segment's header.
 pub fn new_segment_header(start: u64, size: u64) -> Vec<u8> {
     let mut header = vec![0; SEGMENT_HEADER];
     header[..8].copy_from_slice(b"CLEARWAL");
@@ -49,7 +50,7 @@ pub fn new_segment_header(start: u64, size: u64) -> Vec<u8> {
     header
 }
 
-/// Tags and checksums of the records that lie back to back in `log`, which starts at `start`, from
+/// Corrects tags and checksums of the consecutive records in `log`, which starts at `start`, from
 /// `first` on.
 pub fn records(log: &mut [u8], start: u64, first: u64) {
     let mut at = first.saturating_sub(start) as usize;
@@ -69,7 +70,7 @@ pub fn records(log: &mut [u8], start: u64, first: u64) {
     }
 }
 
-/// A record: `payload` with a header that [`records`] will complete, padded.
+/// Returns a padded record with this payload, whose header [`records`] completes.
 pub fn record(payload: &[u8], unsynced: u32) -> Vec<u8> {
     let mut out = vec![0; RECORD_HEADER];
     out[..4].copy_from_slice(&((RECORD_HEADER + payload.len()) as u32).to_le_bytes());

@@ -1,5 +1,5 @@
-//! libFuzzer over the target that the environment's `FUZZ_TARGET` names. `cargo xtask fuzz` builds
-//! it with coverage and runs it.
+//! libFuzzer on the target named by the environment variable `FUZZ_TARGET`. `cargo xtask fuzz`
+//! builds it with coverage and runs it.
 
 #![no_main]
 

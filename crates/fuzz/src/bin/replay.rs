@@ -1,5 +1,5 @@
-//! `cargo run -p clearway-fuzz --bin replay -- TARGET FILE...`: runs a target on files, such as one
-//! that the fuzzer found.
+//! `cargo run -p clearway-fuzz --bin replay -- TARGET FILE...`: runs a target on files, for example
+//! on one that the fuzzer found.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! `cargo run -p clearway-fuzz --bin seeds`: writes the seeds into the corpus, over those that are
-//! there.
+//! `cargo run -p clearway-fuzz --bin seeds`: writes the seeds into the corpus, replacing the
+//! previous ones.
 
 #![forbid(unsafe_code)]
 

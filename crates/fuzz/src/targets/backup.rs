@@ -1,5 +1,6 @@
-//! A backup whose files were changed, its manifest rewritten to agree or not. It is restored, or it
-//! is said why not; what was restored passes the check, and opens or says why not.
+//! A backup with changed files, with or without a manifest that matches them. It is restored, or
+//! the restore fails with an error. A restored directory passes the check, and opens or fails with
+//! an error.
 
 use super::Image;
 use super::directory::{LIVE, base, change_files, visit};
@@ -9,11 +10,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Makes the manifest's checksums agree with the files.
+/// Corrects the manifest's checksums.
 pub(crate) const SEAL: u8 = 1;
 const DIR: &str = "backup";
 
-/// A backup of the directory that other targets use.
+/// Returns a backup of the directory that other targets use.
 pub(crate) fn base_backup() -> &'static Image {
     static BASE: OnceLock<Image> = OnceLock::new();
     BASE.get_or_init(|| {
@@ -25,7 +26,7 @@ pub(crate) fn base_backup() -> &'static Image {
     })
 }
 
-/// An input: flags, then changes as of a directory.
+/// An input: flags, then changes as for a directory.
 pub(super) fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.u8();
@@ -38,14 +39,14 @@ pub(super) fn run(data: &[u8]) {
     let mut step = |_| ControlFlow::Continue(());
     let sound = verify(disk.clone(), Path::new(DIR), &mut step).is_ok();
     let restored = restore(disk.clone(), Path::new(DIR), Path::new(LIVE), &mut step).is_ok();
-    assert!(sound || !restored, "what was restored does not pass the check");
+    assert!(sound || !restored, "a restored directory does not pass the check");
     if restored {
         visit(&disk);
     }
 }
 
-/// The manifest's text as it was changed, but with the files' checksums and its own. The files here
-/// have one block each.
+/// Returns the changed manifest's text with correct checksums of the files and of itself. The files
+/// here have one block each.
 fn seal(image: &mut Image) {
     let Some(at) = image.0.iter().position(|(path, _)| path.ends_with("manifest")) else { return };
     let text = String::from_utf8_lossy(&image.0[at].1).into_owned();

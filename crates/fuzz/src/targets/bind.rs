@@ -1,5 +1,5 @@
-//! Parameter values, text and binary. What was read is written so that it reads as the same value
-//! again.
+//! Parameter values, text and binary. A decoded value is encoded so that it decodes to the same
+//! value again.
 
 use super::common::{TYPES, check_wire_forms, session};
 use crate::input::Input;

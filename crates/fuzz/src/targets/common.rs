@@ -1,4 +1,4 @@
-//! What several targets need: a catalog of a few tables, types, and values in their forms.
+//! Shared by several targets: a catalog of a few tables, types, and values in their formats.
 
 use clearway_ir::catalog::{Catalog, IndexDef};
 use clearway_ir::{Env, Plan, SessionEnv, Statement, Zone};
@@ -7,7 +7,7 @@ use clearway_wire::Format;
 use clearway_wire::row::{ColumnFormat, data_row, parameter};
 use std::sync::{Arc, OnceLock};
 
-/// pgbench's tables, one of every type, and one with a key of two columns.
+/// pgbench's tables, one with a column of every type, and one with a key of two columns.
 const TABLES: &[&str] = &[
     "create table pgbench_branches (bid int not null primary key, bbalance int, filler char(88))",
     "create table pgbench_tellers (tid int not null primary key, bid int, tbalance int, filler char(84))",
@@ -18,7 +18,7 @@ const TABLES: &[&str] = &[
     "create table pairs (a bigint, b text, c int, primary key (a, b))",
 ];
 
-/// The catalog.
+/// Returns the catalog.
 pub(crate) fn catalog() -> &'static Catalog {
     static CATALOG: OnceLock<Catalog> = OnceLock::new();
     CATALOG.get_or_init(|| {
@@ -48,7 +48,7 @@ fn plan_one(sql: &str, catalog: &Catalog) -> Plan {
     clearway_planner::plan(&parsed[0], catalog, &[], session()).expect(sql)
 }
 
-/// A session far from UTC, with rules for summer time.
+/// Returns the settings of a session far from UTC, with daylight saving time.
 pub(crate) fn session() -> &'static Arc<SessionEnv> {
     static SESSION: OnceLock<Arc<SessionEnv>> = OnceLock::new();
     SESSION.get_or_init(|| {
@@ -63,7 +63,7 @@ pub(crate) fn session() -> &'static Arc<SessionEnv> {
     })
 }
 
-/// What expressions are evaluated with.
+/// Returns the environment in which expressions are evaluated.
 pub(crate) fn env(params: Vec<Datum>) -> Env {
     Env {
         params,
@@ -74,7 +74,7 @@ pub(crate) fn env(params: Vec<Datum>) -> Env {
     }
 }
 
-/// Every type that a value can have.
+/// All types that a value can have.
 pub(crate) const TYPES: [SqlType; 14] = [
     SqlType::Bool,
     SqlType::Int2,
@@ -92,12 +92,12 @@ pub(crate) const TYPES: [SqlType; 14] = [
     SqlType::Date,
 ];
 
-/// SQL text, as the wire's strings let it through: UTF-8 without a zero byte.
+/// Returns SQL text as the protocol's strings permit: UTF-8 without a zero byte.
 pub(crate) fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok().filter(|text| !text.contains('\0'))
 }
 
-/// Whether two values are the same; NaN is itself.
+/// Returns true if two values are the same; NaN equals itself.
 pub(crate) fn same(a: &Datum, b: &Datum) -> bool {
     match (a, b) {
         (Datum::Float8(a), Datum::Float8(b)) => {
@@ -107,7 +107,7 @@ pub(crate) fn same(a: &Datum, b: &Datum) -> bool {
     }
 }
 
-/// A value of a type survives the way to the client and back, in both forms.
+/// Checks that a value is the same after it was encoded and decoded, in both formats.
 pub(crate) fn check_wire_forms(ty: SqlType, value: &Datum) {
     let zone = &session().zone;
     for format in [Format::Text, Format::Binary] {

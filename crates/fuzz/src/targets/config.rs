@@ -1,5 +1,4 @@
-//! The configuration file. One that is taken holds what its limits say, and flags do not change
-//! that.
+//! The configuration file. An accepted file is within the limits, and flags do not change that.
 
 use clearway_server::Config;
 use clearway_server::config::Flags;

@@ -1,12 +1,12 @@
-//! The control file of a directory that the engine made. It opens, or says why not; what opens can
-//! be opened again.
+//! The control file of a directory that the engine made. It opens or fails with an error. If it
+//! opens, it can be opened again.
 
 use super::directory::{base, walk};
 use crate::input::Input;
 use crate::seal;
 use std::path::Path;
 
-/// Puts the slots' checksums right.
+/// Corrects the slots' checksums.
 pub(crate) const SEAL: u8 = 1;
 const SLOT: usize = 64;
 const STRIDE: usize = 4096;

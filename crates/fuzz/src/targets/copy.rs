@@ -1,6 +1,6 @@
 //! COPY data. The first line of the input is the statement; the rest is the data. However the data
-//! is cut into messages the same rows come out, or the same error after the same rows; and rows
-//! written as COPY TO would read as the same rows.
+//! is split into messages, the result is the same rows, or the same error after the same rows. Rows
+//! written as COPY TO does are read as the same rows.
 
 use super::common::{same, session, text};
 use super::expr::plan;

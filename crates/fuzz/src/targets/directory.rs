@@ -1,6 +1,6 @@
-//! A whole data directory whose files were changed, with checksums put right behind the changes or
-//! not. It opens, or says why not; what opens is walked through, written to, and closed, by errors
-//! if need be. A walk ends, and shows each key once, in order.
+//! A data directory with changed files, with or without corrected checksums. It opens or fails with
+//! an error. If it opens, it is walked, written to, and closed, possibly with errors. A walk ends,
+//! and visits each key once, in order.
 
 use super::Image;
 use crate::input::Input;
@@ -16,20 +16,20 @@ use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// Puts pages' checksums right, and their headers, if changed.
+/// Corrects the checksums of pages, and their headers if changed.
 pub(crate) const SEAL_PAGES: u8 = 1;
-/// Puts log records' checksums right.
+/// Corrects the checksums of log records.
 pub(crate) const SEAL_LOG: u8 = 2;
-/// Puts the control file's and the double-write file's checksums right.
+/// Corrects the checksums of the control file and the double-write file.
 pub(crate) const SEAL_REST: u8 = 4;
 
-/// Bytes of log in a segment.
+/// Size of a segment in bytes of log.
 const SEGMENT: u64 = 16 << 10;
-/// Where the directory lies.
+/// The path of the directory.
 pub(crate) const LIVE: &str = "db";
-/// More keys than all pages could hold.
+/// More keys than all pages can contain.
 const MOST_KEYS: usize = 100_000;
-/// More attempts than a walk of any use takes.
+/// More attempts than any useful walk needs.
 const MOST_ATTEMPTS: usize = 10_000;
 
 fn config() -> NodeConfig {
@@ -43,9 +43,9 @@ fn config() -> NodeConfig {
     }
 }
 
-/// A small directory that the engine made, as a crash left it: two partitions, trees of two levels,
-/// long values, pages that were freed, a log with transactions that ended and two that did not,
-/// both of which have added to the same rows.
+/// Returns a small directory that the engine made, after a crash: two partitions, trees of two
+/// levels, long values, freed pages, and a log with transactions that ended and two that did not,
+/// which have both added to the same rows.
 pub(crate) fn base() -> &'static Image {
     static BASE: OnceLock<Image> = OnceLock::new();
     BASE.get_or_init(|| {
@@ -79,13 +79,13 @@ pub(crate) fn base() -> &'static Image {
                 .expect("a sound directory");
             }
         }
-        // The losers stay as they are: nothing ends them before the image is taken.
+        // The losers stay active: nothing ends them before the files are copied.
         node.shutdown();
         let end = node.wal().appended().0;
         let names = ["db", "db/data", "db/wal"].map(Path::new);
         let mut image = Image::of(&disk, &names).expect("a disk in memory");
-        // How far segments were made ahead is a matter of luck; the same input must mean the same
-        // in every process.
+        // The number of segments made ahead is random, but an input must mean the same in every
+        // process.
         image.0.retain(|(path, _)| {
             segment_start(path).is_none_or(|start| start < end) && !path.ends_with("next.tmp")
         });
@@ -94,7 +94,7 @@ pub(crate) fn base() -> &'static Image {
     })
 }
 
-/// Where a segment starts, by its name.
+/// Returns a segment's start, according to its name.
 pub(crate) fn segment_start(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     u64::from_str_radix(name.strip_suffix(".wal")?, 16).ok()
@@ -128,7 +128,7 @@ fn changed(data: &[u8]) -> Image {
     image
 }
 
-/// A change: a file, a place in it (u24), a count, and as many bytes to put there.
+/// A change: a file, an offset in it (u24), a count, and that many bytes to write there.
 pub(crate) fn change_files(image: &mut Image, input: &mut Input<'_>) {
     while !input.is_empty() {
         let file = usize::from(input.u8()) % image.0.len();
@@ -175,20 +175,20 @@ fn seal_files(image: &mut Image, flags: u8) {
     }
 }
 
-/// Opens the directory, walks through it, changes it, closes it, and opens it again.
+/// Opens the directory, walks it, changes it, closes it, and opens it again.
 pub(crate) fn walk(image: &Image) {
     let disk = image.disk();
     if visit(&disk) {
-        // A checkpoint went through: the next start finds no worse directory.
+        // After a successful checkpoint, the next start must succeed, too.
         visit(&disk);
     }
 }
 
-/// As [`walk`], once; whether a checkpoint went through.
+/// Like [`walk`], once. Returns true if a checkpoint succeeded.
 pub(crate) fn visit(disk: &Arc<dyn Disk>) -> bool {
     let Ok(mut node) = Node::open(disk.clone(), Path::new(LIVE), config()) else { return false };
     let mut stores = node.take_stores();
-    // A directory may have been made to say that it has thousands.
+    // A changed directory may claim to have thousands.
     for store in stores.iter_mut().take(4) {
         let mut trees = store.trees();
         trees.sort_unstable();
@@ -245,7 +245,8 @@ fn attempts<T>(
     for _ in 0..MOST_ATTEMPTS {
         match attempt(store) {
             Ok(value) => {
-                // What was durable when a record was made stands in it: the same in every process.
+                // A record contains the durable LSN from when it was made: the same in every
+                // process.
                 return node
                     .wal()
                     .wait_durable(node.wal().appended())
@@ -263,5 +264,5 @@ fn attempts<T>(
             }
         }
     }
-    panic!("an operation wants pages for ever");
+    panic!("an operation needs pages forever");
 }

@@ -1,25 +1,26 @@
-//! A directory's files as bytes, and a disk of them that says "full" instead of taking all memory.
+//! A directory's files as bytes, and a disk with these files that reports `full` before it uses all
+//! memory.
 
 use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Open, Opened};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// No file may become longer, in bytes.
+/// Maximum length of a file in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
-/// Files and their bytes.
+/// Files and their contents.
 #[derive(Clone, Debug, Default)]
 pub struct Image(pub Vec<(PathBuf, Vec<u8>)>);
 
 impl Image {
-    /// Reads all files of `dirs`.
+    /// Reads all files in `dirs`.
     pub fn of(disk: &dyn Disk, dirs: &[&Path]) -> io::Result<Self> {
         let mut files = Vec::new();
         for dir in dirs {
             for name in disk.list(dir)? {
                 let path = dir.join(name);
-                // A directory has no bytes.
+                // A directory has no contents.
                 let Ok(file) = disk.open(&path, Open::Existing) else { continue };
                 let mut bytes = vec![0; file.len()? as usize];
                 file.read_exact_at(&mut bytes, 0)?;
@@ -28,7 +29,7 @@ impl Image {
         }
         Ok(Self(files))
     }
-    /// A disk that has these files.
+    /// Returns a disk with these files.
     pub fn disk(&self) -> Arc<dyn Disk> {
         let disk = MemDisk::new();
         for (path, bytes) in &self.0 {

@@ -1,5 +1,5 @@
-//! The double-write file after a crash. Mending leaves a page that is whole as it is, and makes one
-//! whole that is torn and has an intact copy; a second mending finds nothing to do.
+//! The double-write file after a crash. The restore leaves intact pages unchanged, and repairs torn
+//! pages that have an intact copy. A second restore has nothing to do.
 
 use super::Image;
 use crate::input::Input;
@@ -9,19 +9,19 @@ use clearway_env::Open;
 use clearway_types::{PageId, PartitionId};
 use std::path::Path;
 
-/// Puts the header's checksum right.
+/// Corrects the header's checksum.
 pub(crate) const SEAL: u8 = 1;
-/// Puts the checksums that the header names right.
+/// Corrects the copies' checksums in the header.
 pub(crate) const SEAL_COPIES: u8 = 2;
-/// Pages in each of the two partitions' files.
+/// Number of pages in each of the two partitions' files.
 const PLACES: usize = 3;
 const MAX_COPIES: usize = 8;
-/// Bytes of the header before its entries, and of an entry.
+/// Size in bytes of the header before its entries, and of an entry.
 const ENTRIES: usize = 16;
 const ENTRY: usize = 12;
 
-/// An input: flags, a byte for each place, and then for each copy a byte and the header's entry
-/// (the id's page, partition and the rest of its bytes, the checksum).
+/// An input: flags, a byte for each page, and then for each copy a byte and the header's entry
+/// (page and partition of the ID and the rest of its bytes, the checksum).
 pub(super) fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (flags, count) = (input.u8(), input.u8());
@@ -32,7 +32,7 @@ pub(super) fn run(data: &[u8]) {
     let mut copies = Vec::new();
     while !input.is_empty() && copies.len() < MAX_COPIES * PAGE_SIZE {
         let (content, mut entry) = (input.u8(), input.array::<ENTRY>());
-        // The disk in memory holds no file of terabytes.
+        // The disk is in memory: no files of terabytes.
         entry[1] &= 1;
         entry[2..4].fill(0);
         let id = PageId::from_u64(u64::from_le_bytes([
@@ -62,7 +62,7 @@ pub(super) fn run(data: &[u8]) {
     ]));
 }
 
-/// A page filled with a byte; torn if the byte is odd.
+/// Returns a page filled with a byte; torn if the byte is odd.
 fn page(id: PageId, content: u8) -> [u8; PAGE_SIZE] {
     let mut page = [content; PAGE_SIZE];
     seal_page(&mut page, id);
@@ -87,12 +87,12 @@ fn check(image: &Image) {
         let after = read(p, no);
         match before {
             Some(_) => {
-                assert!(before == after, "page {no} of partition {p} was whole, and changed")
+                assert!(before == after, "page {no} of partition {p} was intact, and has changed")
             }
             None => repaired += usize::from(after.is_some()),
         }
     }
-    // Copies of pages behind the files' ends are put there, too.
+    // Copies of pages beyond the files' ends are written, too.
     assert!(repaired <= restored);
     assert_eq!(files.restore_torn().expect("the same files"), 0);
     let file =

@@ -1,4 +1,5 @@
-//! Expressions: `SELECT <text>` is evaluated, and its values survive the way to a client and back.
+//! Expressions: `SELECT <text>` is evaluated, and its values are the same after they were encoded
+//! for a client and decoded.
 
 use super::common::{catalog, check_wire_forms, env, session, text};
 use clearway_ir::statement::{Query, Source};
@@ -13,7 +14,7 @@ pub(super) fn run(data: &[u8]) {
         return;
     }
     let Some(Ok(rows)) = evaluate(query, Vec::new()) else { return };
-    // The finishing steps may drop or reorder columns; the plainest query has none.
+    // The finishing steps may drop or reorder columns; the simplest query has none.
     if !query.finish.is_empty() {
         return;
     }
@@ -24,7 +25,7 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// The plan of a text of one statement.
+/// Returns the plan of a text with one statement.
 pub(super) fn plan(sql: &str) -> SqlResult<Plan> {
     let parsed = clearway_planner::parse(sql)?;
     match &parsed[..] {
@@ -33,7 +34,7 @@ pub(super) fn plan(sql: &str) -> SqlResult<Plan> {
     }
 }
 
-/// The rows of a query that needs no table, before its finishing steps.
+/// Returns the rows of a query without tables, before its finishing steps.
 pub(super) fn evaluate(query: &Query, params: Vec<Datum>) -> Option<SqlResult<Vec<Vec<Datum>>>> {
     let env = env(params);
     let Source::Rows(rows) = &query.source else { return None };

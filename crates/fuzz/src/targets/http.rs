@@ -1,5 +1,5 @@
-//! A request for the metrics. Whatever has come, it is answered by a whole response, or waited for
-//! with a bound; what comes behind a request that was answered does not change the answer.
+//! A request for metrics. Any input gets a complete response, or more input is awaited up to a
+//! limit. Bytes after a complete request do not change the response.
 
 use clearway_server::metrics::http::{MAX_HEAD, answer};
 
@@ -7,7 +7,7 @@ const PAGE: &str = "clearway_sessions 1\n";
 
 pub(super) fn run(data: &[u8]) {
     let Some(response) = answer(data, || PAGE.to_owned()) else {
-        assert!(data.len() < MAX_HEAD, "a request of any length waits for more");
+        assert!(data.len() < MAX_HEAD, "a request beyond the limit waits for more");
         return;
     };
     let text = String::from_utf8(response.clone()).expect("an answer is text");

@@ -1,5 +1,4 @@
-//! Keys compare as their values do, whatever the values are; a key's successor is the next thing
-//! that does not start with it.
+//! Keys compare as their values do. A key's successor is the least key that does not start with it.
 
 use crate::input::Input;
 use clearway_ir::sort::compare;

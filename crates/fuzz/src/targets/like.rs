@@ -1,4 +1,4 @@
-//! LIKE and ILIKE agree with the plainest matcher there is.
+//! LIKE and ILIKE agree with the simplest possible matcher.
 
 use super::common::env;
 use crate::input::Input;
@@ -32,8 +32,8 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// Which beginnings of the text the pattern read so far matches, piece by piece; `None` for a
-/// pattern that ends with an escape.
+/// Returns which prefixes of the text match the pattern, character by character; `None` if the
+/// pattern ends with an escape.
 fn plain(pattern: &[char], text: &[char]) -> Option<bool> {
     let mut matched = vec![false; text.len() + 1];
     matched[0] = true;

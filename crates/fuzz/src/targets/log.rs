@@ -1,6 +1,6 @@
-//! The log's segments as they are read at start-up. Records come back to back; reading from any of
-//! them on gives the same ones; and where the reader found the end, the log goes on: what is
-//! appended there is read back behind all that was read before.
+//! The log's segments as read at startup. Records are consecutive, and reading from any of them
+//! returns the same records. The log continues at the end that the reader found: records appended
+//! there are read back after all earlier ones.
 
 use super::Image;
 use crate::input::Input;
@@ -11,22 +11,22 @@ use clearway_types::Lsn;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of log in a segment: the least.
+/// Size of a segment in bytes of log: the minimum.
 const SIZE: u64 = 4096;
 const MAX_SEGMENTS: usize = 4;
 
-/// Puts the checksums of records right.
+/// Corrects the checksums of records.
 pub(crate) const SEAL: u8 = 1;
-/// Puts the checksums of segments' headers right after one byte was changed.
+/// Corrects the checksums of segments' headers after one byte was changed.
 const SEAL_HEADER: u8 = 2;
-/// Goes on with the log.
+/// Continues the log.
 pub(crate) const APPEND: u8 = 4;
 
 pub(super) fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (flags, place, from) = (input.u8(), input.u8(), u64::from(input.u16()));
     let (changed, byte) = (usize::from(input.u8() % 32), input.u8());
-    // Most logs begin at the beginning; some at the end of all places.
+    // Most logs begin at 0, some at the greatest possible LSN.
     let base = match place {
         0..=0x7f => 0,
         0x80..=0xfd => u64::from(place) << 30,
@@ -102,6 +102,6 @@ fn continue_log(disk: &Arc<dyn Disk>, mut records: Records, first: u64, end: Lsn
         }
     }
     wal.shutdown();
-    let (again, _) = read(disk, Lsn(first)).expect("a log that was made whole");
+    let (again, _) = read(disk, Lsn(first)).expect("the log is valid");
     assert_eq!(again, records);
 }

@@ -1,9 +1,9 @@
-//! A backup's manifest. One that is taken is written so that it reads the same.
+//! A backup's manifest. An accepted manifest is the same after it was written and read.
 
 use crate::input::Input;
 use clearway_storage::backup::Manifest;
 
-/// An input: whether to put the checksum right, then the text, which then lacks its last line.
+/// An input: whether to add a correct checksum as the last line, then the text.
 pub(super) fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let sealed = input.u8() & 1 == 1;

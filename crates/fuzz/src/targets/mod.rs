@@ -1,4 +1,4 @@
-//! The targets, one a file.
+//! The targets, one in each file.
 
 pub(crate) mod backup;
 mod bind;
@@ -27,13 +27,13 @@ mod wire;
 
 pub use disk::Image;
 
-/// A reader of outside bytes, and what must hold of it.
+/// A reader of untrusted bytes, and its properties.
 pub struct Target {
-    /// Its name, and that of its directory in the corpus.
+    /// The name of the target and of its directory in the corpus.
     pub name: &'static str,
-    /// Reads the bytes; panics if it finds a mistake.
+    /// Reads the bytes; panics if it finds a bug.
     pub run: fn(&[u8]),
-    /// How many mutated inputs the ordinary tests try.
+    /// Number of mutated inputs in the ordinary tests.
     pub mutations: usize,
 }
 
@@ -41,7 +41,7 @@ const fn target(name: &'static str, run: fn(&[u8]), mutations: usize) -> Target 
     Target { name, run, mutations }
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     target("backup", backup::run, 200),
     target("bind", bind::run, 4000),

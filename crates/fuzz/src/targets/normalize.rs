@@ -1,5 +1,5 @@
-//! The plan cache's normaliser. With its literals put back a normalised text plans as the text
-//! itself does; and a plan out of the cache says and gives what the text's own plan does.
+//! The plan cache's normaliser. A normalised text with its literals put back has the plan of the
+//! original text. A plan from the cache describes and returns the same as the text's own plan.
 
 use super::common::{catalog, same, session, text};
 use super::expr::{evaluate, plan};
@@ -45,8 +45,8 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// The text with its literals in place of the parameters; a dollar sign inside of a name or between
-/// quotes is none.
+/// Returns the text with its literals in place of the parameters. A dollar sign in a name or
+/// between quotes is not a parameter.
 fn restore(n: &Normalized) -> String {
     let mut out = String::new();
     let mut rest = n.text();
@@ -84,7 +84,7 @@ fn push(out: &mut String, literal: &Datum) {
         Datum::Int4(v) => out.push_str(&v.to_string()),
         Datum::Int8(v) => out.push_str(&v.to_string()),
         Datum::Float8(v) => out.push_str(&format!("{v:e}")),
-        // The point says that it is none of the integers.
+        // The decimal point makes it a numeric, not an integer.
         Datum::Numeric(v) if v.scale() == 0 => out.push_str(&format!("{v}.")),
         Datum::Numeric(v) => out.push_str(&v.to_string()),
         other => panic!("{other:?} is no literal"),

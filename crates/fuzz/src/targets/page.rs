@@ -1,5 +1,5 @@
-//! Pages whose checksum is right and whose content is anything. Any bytes are read, and changed by
-//! any record, without a panic, and the checksum lets no other bytes pass.
+//! Pages with arbitrary contents and a correct checksum. They are read, and changed by any record,
+//! without a panic. The checksum rejects any other contents.
 
 use crate::input::Input;
 use clearway_buffer::{HEADER, PAGE_SIZE, seal, verify};
@@ -7,14 +7,14 @@ use clearway_storage::fuzzing;
 use clearway_types::{PageId, PartitionId};
 use std::sync::Arc;
 
-/// Where storage's own fields of the header begin.
+/// Offset of storage's own fields in the header.
 const OWN: usize = 24;
 
 pub(super) fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (kind, front, record) = (input.u8(), usize::from(input.u16()), usize::from(input.u8()));
     let record = input.bytes(record);
-    // What the front of the page holds, and what its end does: header and slots, and cells.
+    // The beginning of the page has header and slots, its end has cells.
     let front = input.bytes(front % (PAGE_SIZE - OWN));
     let back = input.rest();
     let back = &back[back.len().saturating_sub(PAGE_SIZE - HEADER)..];

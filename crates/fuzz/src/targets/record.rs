@@ -1,10 +1,10 @@
-//! Log records: what parses encodes to the same bytes; and a run of records, applied to a new page
-//! as redo does, leaves a page that can be read, whatever they say.
+//! Log records: a parsed record encodes to the same bytes. Any sequence of records, applied to a
+//! new page as redo does, leaves a page that can be read.
 
 use clearway_buffer::PAGE_SIZE;
 use clearway_storage::fuzzing;
 
-/// An input is records, each behind its length as a u16.
+/// An input is a sequence of records, each after its length as a u16.
 pub(super) fn run(data: &[u8]) {
     let mut page = [0; PAGE_SIZE];
     let mut rest = data;

@@ -1,5 +1,5 @@
-//! Rows as they lie in trees. A row that reads without error reads the same after it was encoded
-//! again, and each of its values can be shown to a client.
+//! Rows as stored in trees. A valid row is the same after it was decoded and encoded, and each of
+//! its values can be sent to a client.
 
 use super::common::{same, session};
 use clearway_ir::cast::type_of;

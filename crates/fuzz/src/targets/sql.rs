@@ -1,5 +1,5 @@
-//! SQL text: parsed, planned against a catalog, and evaluated where it needs no table. The same
-//! text gives the same plan.
+//! SQL text: parsed, planned with a catalog, and evaluated if it needs no table. The same text has
+//! the same plan.
 
 use super::common::{catalog, session, text};
 use super::expr::evaluate;

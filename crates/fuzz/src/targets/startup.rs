@@ -1,5 +1,5 @@
-//! The first packet of a connection. A packet that was taken is taken again, the same, when more
-//! bytes follow it, and no beginning of it is.
+//! The first packet of a connection. A complete packet decodes the same if more bytes follow it,
+//! and no prefix of it is complete.
 
 use clearway_wire::startup::{MAX_STARTUP, startup};
 
@@ -13,7 +13,7 @@ fn check(data: &[u8], asked: bool) {
     let startup = |data| startup(data, asked, asked);
     let Ok(found) = startup(data) else { return };
     let Some(taken) = found else {
-        assert!(data.len() < MAX_STARTUP, "a packet of any length waits for more");
+        assert!(data.len() < MAX_STARTUP, "a packet beyond the limit waits for more");
         return;
     };
     let Ok((packet, len)) = taken else { return };

@@ -1,5 +1,5 @@
-//! Numbers and timestamps as text. What was read prints as a text that reads as the same value, and
-//! prints the same.
+//! Numbers and timestamps as text. The text of a parsed value parses to the same value, and has the
+//! same text.
 
 use super::common::{TYPES, same};
 use crate::input::Input;

@@ -1,11 +1,11 @@
-//! Verbs of a peer over TCP. A frame does not depend on what follows it, a part of one is none; a
-//! verb changes the region of its key and no other, and is answered by whole frames.
+//! A peer's verbs over TCP. A frame does not depend on the bytes after it, and a prefix of a frame
+//! is incomplete. A verb changes only the region of its key, and is answered by complete frames.
 
 use clearway_fabric::tcp::frame::{self, MAX_WORDS, TcpFrame};
 use clearway_fabric::tcp::{RegionServer, Regions};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The key that the corpus uses, and one that it does not.
+/// The key that the corpus uses, and an unused one.
 pub(crate) const KEY: u64 = 0x0123_4567_89ab_cdef;
 const OTHER_KEY: u64 = !KEY;
 const WORDS: usize = 8;
@@ -21,7 +21,7 @@ pub(super) fn run(data: &[u8]) {
             Ok(None) => {
                 assert!(
                     rest.len() < 4 + 17 + MAX_WORDS * 8,
-                    "a frame of any length waits for more"
+                    "a frame beyond the limit waits for more"
                 );
                 return;
             }
@@ -56,7 +56,7 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// What is served is answered by the one frame that belongs to it; what is not, by nothing.
+/// A verb that is executed has exactly one answer, a frame of its own type; others have none.
 fn check_answer(request: TcpFrame<'_>, served: bool, out: &[u8]) {
     if !served {
         assert!(out.is_empty());

@@ -1,6 +1,6 @@
-//! A client's stream of messages: framed, decoded, and carried as far as that goes without an
-//! engine. Parse is planned, Bind's values are read in the types of the statement last parsed,
-//! COPY's are those of one table.
+//! A client's stream of messages: framed, decoded, and executed as far as possible without an
+//! engine. Parse is planned. Values of Bind have the types of the last parsed statement, those of
+//! COPY the types of one table.
 
 use super::common::{catalog, check_wire_forms, session};
 use clearway_ir::Plan;
@@ -8,7 +8,7 @@ use clearway_types::{SqlResult, SqlType};
 use clearway_wire::frontend::{Bind, Frontend, Oids, expected_len, frame, is_known};
 use clearway_wire::row::parameter;
 
-/// The longest message that the stream may hold.
+/// Maximum length of a message in the stream.
 const MAX: usize = 1 << 20;
 
 pub(super) fn run(data: &[u8]) {
