@@ -464,8 +464,8 @@ impl Client {
     }
 
     /// Suspends the statement that has just returned [`Step::Rows`] so that others can run;
-    /// [`Client::resume_suspended`] returns the rest. A single statement's transaction becomes an implicit
-    /// one, which [`Client::end_implicit`] ends.
+    /// [`Client::resume_suspended`] returns the rest. A single statement's transaction becomes an
+    /// implicit one, which [`Client::end_implicit`] ends.
     pub fn suspend(&mut self) -> Option<Suspended> {
         let Running::Task(task) = std::mem::replace(&mut self.running, Running::Idle) else {
             return None;

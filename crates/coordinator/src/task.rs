@@ -12,8 +12,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A statement whose client has some rows and may ask for the rest later: [`crate::Client::resume_suspended`].
-/// Dropping it ends the statement; its transaction continues.
+/// A statement whose client has some rows and may ask for the rest later:
+/// [`crate::Client::resume_suspended`]. Dropping it ends the statement; its transaction continues.
 pub struct Suspended(pub(crate) Task);
 
 impl fmt::Debug for Suspended {

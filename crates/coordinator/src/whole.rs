@@ -8,8 +8,8 @@
 //!
 //! Invariants
 //! 1. It has exclusive access to a partition only while the engine works for it. A session that has
-//!    to wait for its client says so ([`Client::release_exclusive`]). Then, and when the engine has to wait
-//!    for the disk or for a lock, the transaction keeps locks on what it has used.
+//!    to wait for its client says so ([`Client::release_exclusive`]). Then, and when the engine has
+//!    to wait for the disk or for a lock, the transaction keeps locks on what it has used.
 //! 2. What the session announces is advice. A statement that goes to another partition, or is of
 //!    another kind, gives up all partitions and uses locks.
 //! 3. Below SERIALIZABLE it requests partitions only if each of its statements concerns single rows

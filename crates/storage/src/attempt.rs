@@ -3,7 +3,7 @@
 //! An attempt discovers the pages that it needs one after another. The list of missing pages that
 //! it returns may omit pages that it found before. For example, a descent that misses a page of the
 //! free list does not list the pages of its path. In a small pool other tasks may evict those pages
-//! meanwhile. Two pages could then be missed in turn for ever.
+//! meanwhile. Two pages could then be missed in turn forever.
 //!
 //! Invariant: when a page is missed again, it is fetched together with everything missed since the
 //! previous miss of that page. So an attempt eventually finds all its pages resident, if it misses

@@ -44,7 +44,8 @@ impl Logging<'_> {
             Self::Compensation { txn, next, .. } => Role::Compensation { txn: *txn, next: *next },
         }
     }
-    /// Adds the undo of `record`, logged at `start`, to the transaction.
+    /// Adds the undo of `record`, logged at `start`, to the transaction. The undo's old bytes are
+    /// read from the record, because the page no longer has them.
     fn logged(&mut self, core: &Core, record: &[u8], start: Lsn) {
         if let Self::Txn(log) = self
             && let Ok(Record::Pages { role: Role::Undoable { undo, .. }, .. }) =
@@ -53,7 +54,7 @@ impl Logging<'_> {
             log.push(&undo, start, core.undo_memory);
         }
     }
-    /// As [`Logging::logged`], for an undo that need not be parsed from the record.
+    /// Like [`Logging::logged`], for an undo without old bytes.
     fn noted(&mut self, core: &Core, undo: &Undo<'_>, start: Lsn) {
         if let Self::Txn(log) = self {
             log.push(undo, start, core.undo_memory);

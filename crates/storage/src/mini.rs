@@ -137,6 +137,9 @@ impl Core {
         Ok((Lsn(end.0 - record_size(payload.len())), end))
     }
 
+    /// Applies the encoded record, as redo does. So the pages have, by construction, the contents
+    /// that redo produces.
+    ///
     /// # Panics
     /// If the payload is not a record, or changes a page that was not taken. Either is a planning
     /// bug, whatever the pages contain.

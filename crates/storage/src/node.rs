@@ -252,7 +252,8 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Shuts down before the directory's lock is released, whoever else holds the log or the pool.
+    /// Shuts down before the directory's lock is released, even if others still hold the log or the
+    /// pool.
     fn drop(&mut self) {
         self.shutdown();
     }

@@ -73,7 +73,7 @@ const UNLATCHED: &str = "clock-sweep";
 const CROWD: usize = 32;
 /// Workers of a `--quick` run.
 const QUICK_WORKERS: usize = 3;
-/// Spins before a thread sleeps: so many that it hardly ever sleeps.
+/// A number of spins with which a thread hardly ever sleeps.
 const MANY_SPINS: &str = "100000";
 
 /// A measure: its name and unit, and how it is read from a run.

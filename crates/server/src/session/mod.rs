@@ -251,8 +251,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates a session on a new connection. If `refused`, the client is told that there are too
-    /// many connections.
+    /// Creates a session on a new connection. If `refused`, the client gets an error that there are
+    /// too many connections.
     pub fn new(stream: Stream, slot: u32, refused: bool, shared: &Arc<Shared>) -> Self {
         let control = matches!(stream, Stream::Control(_));
         let config = &shared.config;

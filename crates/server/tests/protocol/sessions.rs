@@ -203,7 +203,7 @@ fn cancel_and_terminate_answer_as_postgresql() {
     assert_eq!(server.connect().column("select count(*) from t"), ["2"]);
 }
 
-/// Checks that the session is told of its termination and its connection is closed.
+/// Checks that the session gets the termination error and its connection is closed.
 #[track_caller]
 fn is_terminated(c: &mut Raw) {
     let mut last = c.next();

@@ -385,7 +385,7 @@ fn slow_reader_releases_its_partitions() {
     let mut third = server.connect();
     third.send(&query("update t set v = v + 1 where k = 50"));
     // The row may be at the partition where the first session holds its table lock: this statement
-    // may have to wait, but not for ever.
+    // may have to wait, but not forever.
     assert!(first.tags().ends_with("CZI"));
     assert_eq!(third.tags(), "CZI");
     assert_eq!(second.column("select v from t where k <= 2 order by k"), ["101", "101"]);

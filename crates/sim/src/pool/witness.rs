@@ -1,4 +1,4 @@
-//! Checks what the replacement is told: one witness between the pool and the replacement, one
+//! Checks the replacement's notifications: one witness between the pool and the replacement, one
 //! between a wrapper and its policy.
 //!
 //! # What is judged

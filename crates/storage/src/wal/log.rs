@@ -166,8 +166,8 @@ impl Wal {
         let mut filled = shared.ring.filled_to(end);
         if filled > shared.ring.capacity() {
             if !shared.wait_for_room(end, Location::caller()) {
-                // The log is closed: the record never becomes durable, and nobody is told that it
-                // did.
+                // The log is closed: the record never becomes durable, and nobody is notified that
+                // it did.
                 return Lsn(end);
             }
             filled = shared.ring.filled_to(end);
