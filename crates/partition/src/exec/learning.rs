@@ -56,8 +56,7 @@ impl<T: Trees> Cx<'_, T> {
         }
         if let Some(learned) = self.learned(access) {
             if self.locks.covered(self.txn, Target::Key(tree, key), Mode::Shared) {
-                // Also undoes those that have changed the row since its lock was retired.
-                return self.lock_row(table, tree, key, Mode::Shared);
+                return self.check_retired(tree, key);
             }
             let whole = self.locks.covered(self.txn, Target::Table(table), Mode::Shared);
             if let Some(Learning { reads, gathering, .. }) =

@@ -163,13 +163,19 @@ impl<T: Trees> Cx<'_, T> {
         self.lock_in(table, Target::Key(tree, key), mode)
     }
 
+    /// Stops if the transaction is retired on the key: it is to use the row again.
+    fn check_retired(&self, tree: TreeId, key: &[u8]) -> Result<(), Stop> {
+        match self.locks.is_retired(self.txn, tree, key) {
+            true => Err(Stop::Reclaim(tree, key.into())),
+            false => Ok(()),
+        }
+    }
+
     /// Locks a key or a range of a table; the caller holds the table's intent lock.
     #[track_caller]
     fn lock_in(&mut self, table: TableId, target: Target<'_>, mode: Mode) -> Result<(), Stop> {
-        if let Target::Key(tree, key) = target
-            && self.locks.is_retired(self.txn, tree, key)
-        {
-            return Err(Stop::Reclaim(tree, key.into()));
+        if let Target::Key(tree, key) = target {
+            self.check_retired(tree, key)?;
         }
         match self.locking {
             Locking::Take
@@ -191,8 +197,7 @@ impl<T: Trees> Cx<'_, T> {
         mode: Mode,
         wait: LockWait,
     ) -> Result<bool, Stop> {
-        if wait != LockWait::Wait && !self.is_free_in(table, target, mode) {
-            self.reclaim_all(table)?;
+        if !self.may_request(table, target, mode, wait)? {
             return unavailable(table, wait);
         }
         self.lock_in(table.id, target, mode).map(|()| true)
@@ -209,20 +214,31 @@ impl<T: Trees> Cx<'_, T> {
         wait: LockWait,
     ) -> Result<bool, Stop> {
         let whole = Target::Table(table.id);
-        if wait != LockWait::Wait && !self.is_free_in(table, whole, mode) {
-            self.reclaim_all(table)?;
+        if !self.may_request(table, whole, mode, wait)? {
             self.lock(whole, Mode::AccessShared)?;
             return unavailable(table, wait);
         }
         self.lock(whole, mode).map(|()| true)
     }
 
-    /// Stops if the transaction has retired locks of rows in the table. A transaction behind it may
-    /// be what makes a lock unavailable; the statement is tried again without those.
-    fn reclaim_all(&self, table: &TableDef) -> Result<(), Stop> {
+    /// Returns true if the statement waits for locks, or the lock is free.
+    ///
+    /// A transaction behind this one may be what makes the lock unavailable. So before the lock is
+    /// refused, the statement stops for each lock that its transaction has retired in the table. It
+    /// is then tried again without those behind.
+    fn may_request(
+        &self,
+        table: &TableDef,
+        target: Target<'_>,
+        mode: Mode,
+        wait: LockWait,
+    ) -> Result<bool, Stop> {
+        if wait == LockWait::Wait || self.is_free_in(table, target, mode) {
+            return Ok(true);
+        }
         match self.locks.first_retired(self.txn, table.tree) {
             Some(key) => Err(Stop::Reclaim(table.tree, key.as_ref().into())),
-            None => Ok(()),
+            None => Ok(false),
         }
     }
 
