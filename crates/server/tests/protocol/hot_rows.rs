@@ -1,8 +1,7 @@
 //! `clearway.hot_rows`: rows that several transactions hold or want, and how they are locked.
 
-use crate::raw::{Fixture, LIMIT, Raw, query};
+use crate::raw::{Fixture, Raw, query};
 use clearway_server::config::HotRows;
-use std::time::Instant;
 
 const ROWS: &str = "select concat(table_name, '|', index_name, '|', key, '|', locked, '|', holders, '|', waiters, \
                     '|', behind, '|', learned) from clearway.hot_rows";
@@ -10,14 +9,7 @@ const ROWS: &str = "select concat(table_name, '|', index_name, '|', key, '|', lo
 /// Repeats the query until it returns these rows.
 #[track_caller]
 fn becomes(asker: &mut Raw, wanted: &[&str]) {
-    let began = Instant::now();
-    loop {
-        let found = asker.column(ROWS);
-        if found == wanted {
-            return;
-        }
-        assert!(began.elapsed() < LIMIT, "{found:?}");
-    }
+    asker.repeat_until(ROWS, wanted);
 }
 
 fn set_up(server: &Fixture) -> Raw {

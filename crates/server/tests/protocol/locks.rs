@@ -5,20 +5,17 @@ use std::time::Instant;
 
 /// The rows of a query, each as one text value.
 fn rows(asker: &mut Raw, columns: &str, rest: &str) -> Vec<String> {
-    asker.column(&format!("select concat({columns}) from clearway.locks {rest}"))
+    asker.column(&rows_of(columns, rest))
+}
+
+fn rows_of(columns: &str, rest: &str) -> String {
+    format!("select concat({columns}) from clearway.locks {rest}")
 }
 
 /// Repeats the query until it returns these rows.
 #[track_caller]
 fn becomes(asker: &mut Raw, columns: &str, rest: &str, wanted: &[&str]) {
-    let began = Instant::now();
-    loop {
-        let found = rows(asker, columns, rest);
-        if found == wanted {
-            return;
-        }
-        assert!(began.elapsed() < LIMIT, "{found:?}");
-    }
+    asker.repeat_until(&rows_of(columns, rest), wanted);
 }
 
 #[test]

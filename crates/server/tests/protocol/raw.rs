@@ -4,7 +4,7 @@ use clearway_server::{Config, Server};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum time that a test waits for something that must happen.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -245,6 +245,18 @@ impl Raw {
     pub fn query(&mut self, sql: &str) -> Vec<Message> {
         self.send(&query(sql));
         self.until_ready()
+    }
+    /// Repeats the query until [`Raw::column`] returns this.
+    #[track_caller]
+    pub fn repeat_until(&mut self, sql: &str, wanted: &[&str]) {
+        let began = Instant::now();
+        loop {
+            let found = self.column(sql);
+            if found == wanted {
+                return;
+            }
+            assert!(began.elapsed() < LIMIT, "{found:?}");
+        }
     }
     /// The first column of all rows as text, or the error's SQLSTATE if there is an error.
     pub fn column(&mut self, sql: &str) -> Vec<String> {

@@ -1,8 +1,7 @@
 //! Early retirement: what the retired owner of a row's lock sees when it uses the row again.
 
-use crate::raw::{Fixture, LIMIT, Raw, query};
+use crate::raw::{Fixture, Raw, query};
 use clearway_server::config::HotRows;
-use std::time::Instant;
 
 /// Statements that return `n` of the row with `a = $a` and `k = $k`, each by another path.
 const READS: [&str; 20] = [
@@ -44,16 +43,9 @@ fn update(row: u32, n: u32) -> String {
 /// Waits until the row is locked in this way, as `clearway.hot_rows` shows it.
 #[track_caller]
 fn becomes(asker: &mut Raw, row: u32, wanted: &str) {
-    let began = Instant::now();
     let columns = "select concat(locked, ' ', waiters, ' ', behind) from clearway.hot_rows";
     let sql = format!("{columns} where key = '({row})'");
-    loop {
-        let found = asker.column(&sql);
-        if found == [wanted] {
-            return;
-        }
-        assert!(began.elapsed() < LIMIT, "{found:?}");
-    }
+    asker.repeat_until(&sql, &[wanted]);
 }
 
 /// Returns a transaction whose lock on the row is retired, and one behind it.

@@ -5,22 +5,23 @@ use std::time::Instant;
 
 /// These columns of the session's row in `clearway.sessions`, as one text value.
 fn shown(asker: &mut Raw, pid: i32, columns: &str) -> String {
-    asker
-        .column(&format!("select concat({columns}) from clearway.sessions where pid = {pid}"))
-        .join(";")
+    asker.column(&shown_by(pid, columns)).join(";")
+}
+
+fn shown_by(pid: i32, columns: &str) -> String {
+    format!("select concat({columns}) from clearway.sessions where pid = {pid}")
 }
 
 /// Repeats the query until it returns this value.
 #[track_caller]
 fn becomes(asker: &mut Raw, pid: i32, columns: &str, wanted: &str) {
-    let began = Instant::now();
-    loop {
-        let found = shown(asker, pid, columns);
-        if found == wanted {
-            return;
-        }
-        assert!(began.elapsed() < LIMIT, "{found}");
-    }
+    asker.repeat_until(&shown_by(pid, columns), &[wanted]);
+}
+
+/// Repeats the query until the session is no longer listed.
+#[track_caller]
+fn ends(asker: &mut Raw, pid: i32) {
+    asker.repeat_until(&shown_by(pid, "pid"), &[]);
 }
 
 const STATE: &str = "state, '|', waits_for, '|', blocked_by, '|', statement";
@@ -287,7 +288,7 @@ fn terminate_ends_a_session_in_any_state() {
             is_terminated(&mut victim);
         }
         // Its locks are released and its changes undone.
-        becomes(&mut asker, pid, "pid", "");
+        ends(&mut asker, pid);
         assert_eq!(asker.column("update t set n = n + 1 where a = 1 returning n"), ["1"], "{sql}");
         asker.query("update t set n = 0");
     }
