@@ -26,6 +26,12 @@ pub fn arc(disk: &MemDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
+/// Backs up `dir`, which no process has open, to `copy`.
+pub fn take_offline(disk: &MemDisk, dir: &str) -> Result<BackupReport, BackupError> {
+    let (dir, copy) = (Path::new(dir), Path::new("copy"));
+    backup::take_offline(arc(disk), dir, copy, "test", &mut continue_always)
+}
+
 /// Restores into `db` on a new disk, and opens it.
 fn restored(disk: &MemDisk, target: &Path) -> (MemDisk, BackupReport, World) {
     let fresh = MemDisk::new();
@@ -154,14 +160,7 @@ fn offline_backup_after_a_crash_recovers_correctly() {
             world.node.checkpoint().unwrap();
         }
         let after = disk.crash(seed);
-        let report = backup::take_offline(
-            arc(&after),
-            Path::new("db"),
-            Path::new("copy"),
-            "test",
-            &mut continue_always,
-        )
-        .unwrap();
+        let report = take_offline(&after, "db").unwrap();
         assert!(report.end >= world.node.wal().durable());
         let (_, _, mut found) = restored(&after, Path::new("copy"));
         assert!(as_model(found.all(0, TREE, false)) == rows, "seed {seed}");
@@ -179,16 +178,7 @@ fn offline_backup_after_a_crash_recovers_correctly() {
 fn offline_backup_refuses_foreign_or_open_directories() {
     let disk = MemDisk::new();
     let (world, _, _open) = filled(&disk, 10);
-    let take = |dir: &str| {
-        backup::take_offline(
-            arc(&disk),
-            Path::new(dir),
-            Path::new("copy"),
-            "test",
-            &mut continue_always,
-        )
-        .unwrap_err()
-    };
+    let take = |dir: &str| take_offline(&disk, dir).unwrap_err();
     assert!(matches!(take("db"), BackupError::Source(OpenError::InUse(_))));
     assert!(take("elsewhere").to_string().contains("no control file"));
     assert!(!disk.exists(Path::new("elsewhere")).unwrap(), "looking made a directory");

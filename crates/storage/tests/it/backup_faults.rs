@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::backup::{FRAMES, PARTITIONS, arc, continue_always, copy_dir, filled};
+use crate::backup::{FRAMES, PARTITIONS, arc, continue_always, copy_dir, filled, take_offline};
 use crate::common::{World, config};
 use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Open, Opened};
 use clearway_storage::backup::{self, BackupError};
@@ -152,14 +152,7 @@ fn page_newer_than_the_log_is_an_error() {
             file.write_all_at(&vec![0; (4096 + SEGMENT - from) as usize], from).unwrap();
         }
     }
-    let error = backup::take_offline(
-        arc(&after),
-        Path::new("db"),
-        Path::new("copy"),
-        "test",
-        &mut continue_always,
-    )
-    .unwrap_err();
+    let error = take_offline(&after, "db").unwrap_err();
     assert!(error.to_string().contains("its LSN is beyond the end of the log"), "{error}");
     world.node.shutdown();
 }
