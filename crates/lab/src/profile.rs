@@ -40,7 +40,8 @@ impl Profiler {
     pub fn finish(self) -> Res<Profile> {
         // If perf has already ended, its output says why.
         let _ended = self.perf.signal("INT");
-        let recorded = self.perf.finish(LIMIT)?;
+        let named = |why| format!("`perf`: {why}");
+        let recorded = self.perf.finish(LIMIT).map_err(named)?;
         let mut report = Command::new(tools::need("perf")?);
         report.args([
             "report",
@@ -54,7 +55,8 @@ impl Profiler {
             ";",
         ]);
         report.arg("-i").arg(self.directory.path().join("data"));
-        let profile = Profile::parse(&process::run(&mut report, "", LIMIT)?.output);
+        let reported = process::run(&mut report, "", LIMIT).map_err(named)?;
+        let profile = Profile::parse(&reported.output);
         profile.ok_or_else(|| format!("`perf` recorded no sample: {}", recorded.output.trim()))
     }
 }
