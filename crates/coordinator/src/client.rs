@@ -83,6 +83,13 @@ impl Client {
         self.core.reads_at()
     }
 
+    /// Returns true if the transaction is behind others: it is undone if one of them rolls back,
+    /// also before the client's next statement.
+    pub fn is_behind(&self) -> bool {
+        let txn = self.core.txn();
+        txn.undone || !txn.behind.is_empty()
+    }
+
     /// Returns the oldest open snapshot, and whether it may outlive the running statement.
     pub fn snapshot(&self) -> Option<(Lsn, bool)> {
         self.core.txn().open_snapshot()

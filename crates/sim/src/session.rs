@@ -141,6 +141,8 @@ pub struct Session {
     open: Vec<(Stmt, Answer)>,
     /// The snapshot of its queries.
     snapshot: Option<Lsn>,
+    /// The block was behind others when one of its statements began. It may have been undone since.
+    behind: bool,
     /// The snapshot of each statement, below SERIALIZABLE.
     views: Vec<Option<Lsn>>,
     /// The imported snapshot, which all statements must see.
@@ -188,6 +190,7 @@ impl Session {
             state: State::Idle,
             open: Vec::new(),
             snapshot: None,
+            behind: false,
             views: Vec::new(),
             imported: None,
             imports: 0,
@@ -359,6 +362,7 @@ impl Session {
                 return self.after(port, stmt, replans, step);
             }
         };
+        self.behind |= client.is_behind();
         let step = client.start(&plan, &self.inbox.env(), RunOptions::default());
         self.after(port, stmt, replans, step)
     }
@@ -452,6 +456,13 @@ impl Session {
                 let end = match (&stmt, &answer) {
                     (Stmt::Backup(_), _) => None,
                     _ if self.was_undone() => Some(End::Aborted),
+                    // If it was undone, it had no locks when it was rolled back: its answers may be
+                    // out of date.
+                    (Stmt::Rollback, Answer::Done) | (Stmt::Commit, Answer::Refused(_))
+                        if self.behind =>
+                    {
+                        Some(End::Aborted)
+                    }
                     (Stmt::Rollback, Answer::Done) | (_, Answer::Duplicate) => {
                         Some(End::RolledBack)
                     }
@@ -467,6 +478,7 @@ impl Session {
                 self.open.push((stmt, answer));
                 let number = end.map(|end| self.write_down(end, wait));
                 self.open.clear();
+                self.behind = false;
                 self.state = State::Waiting { lsn: wait, number };
             }
         }
