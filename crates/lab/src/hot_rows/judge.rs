@@ -160,7 +160,7 @@ pub fn bars(cases: &[Case]) -> Vec<Bar> {
         |contender, name| reading(Work::Autocommit, AUTOCOMMIT_CLIENTS, contender, &RATE, name);
     let autocommit = ratio(AUTOCOMMIT, MIN_AUTOCOMMIT, autocommit(0, CLEARWAY), autocommit(2, OFF));
     let scale = |contender, name| reading(Work::TpcbLike, SCALE_CLIENTS, contender, &RATE, name);
-    let scale = ratio(SCALE, MIN_SCALE, scale(0, CLEARWAY), scale(3, LARGE));
+    let scale = ratio(SCALE, MIN_SCALE, scale(0, CLEARWAY), scale(4, LARGE));
     let retried = RETRIED_BARS.iter().map(|(name, clients)| {
         let of =
             |contender, name| reading(Work::ReadThenUpdate, *clients, contender, &RETRIED, name);

@@ -3,9 +3,14 @@
 use super::crowd::{self, Load};
 use super::work;
 use crate::contention;
+use clearway_harness::client::PgClient;
 use clearway_harness::server::{Kind, PrivateServer};
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Res, cpu};
+use std::time::Duration;
+
+/// Maximum time of a query between two runs.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A server under test.
 pub struct Contender {
@@ -40,6 +45,9 @@ pub struct Sample {
     pub lock_waits: f64,
     /// Milliseconds of such waits per transaction; NaN if the server does not report them.
     pub waited_ms: f64,
+    /// Blocks that the server ran again because a transaction ahead of them rolled back, in percent
+    /// of the committed transactions; NaN if the server does not report them.
+    pub replayed: f64,
 }
 
 impl Contender {
@@ -73,12 +81,14 @@ impl Contender {
         if self.reports_waits {
             contention::reset(endpoint)?;
         }
+        let replays_before = self.replays()?;
         let cpu_before = cpu::used(self.server.id());
         let report = crowd::run(endpoint, load)?;
         let used = cpu_before
             .zip(cpu::used(self.server.id()))
             .map(|(before, after)| after.saturating_sub(before));
         let rows = if self.reports_waits { Some(contention::read(endpoint)?) } else { None };
+        let replays = self.replays()? - replays_before;
         work.check(endpoint, &before, report.committed)?;
         let committed = report.committed.max(1) as f64;
         let lock_waits = |of: fn(&contention::Row) -> f64| {
@@ -105,6 +115,16 @@ impl Contender {
             waits,
             lock_waits: waits * committed,
             waited_ms: lock_waits(|row| row.wait_us) / 1e3,
+            replayed: 100.0 * replays / committed,
         })
+    }
+
+    /// Returns the number of blocks that were run again since the server's start.
+    fn replays(&self) -> Res<f64> {
+        if !self.reports_waits {
+            return Ok(f64::NAN);
+        }
+        let mut client = PgClient::connect(self.server.endpoint(), LIMIT)?;
+        Ok(client.number("SELECT replays FROM clearway.activity")? as f64)
     }
 }

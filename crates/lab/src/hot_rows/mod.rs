@@ -45,11 +45,14 @@ const CLEARWAY: &str = "Clearway";
 const POSTGRES: &str = "PostgreSQL";
 /// Clearway without its hot-row mechanisms.
 const OFF: &str = "Clearway, hot_rows off";
+/// Clearway with all its hot-row mechanisms.
+const ALL: &str = "Clearway, all hot_rows";
 /// Clearway with tables so large that clients rarely conflict; runs only where
 /// [`judge::wants_scale`] asks for it.
 const LARGE: &str = "Clearway, scale 100";
 /// Contenders, in the order of a case's samples.
-const CONTENDERS: [&str; 4] = [CLEARWAY, POSTGRES, OFF, LARGE];
+const CONTENDERS: [&str; 5] = [CLEARWAY, POSTGRES, OFF, ALL, LARGE];
+const AT_ALL: usize = 3;
 /// Branches of [`LARGE`]'s tables, and in a `--quick` run.
 const LARGE_SCALE: u32 = 100;
 const QUICK_LARGE_SCALE: u32 = 2;
@@ -81,6 +84,8 @@ const WAITS: Measure =
     Measure { label: "lock waits per transaction", unit: "", digits: 2, of: |s| s.waits };
 const WAITED: Measure =
     Measure { label: "lock wait time per transaction", unit: "ms", digits: 3, of: |s| s.waited_ms };
+const REPLAYED: Measure =
+    Measure { label: "blocks run again", unit: "%", digits: 2, of: |s| s.replayed };
 const LATENCY: Measure =
     Measure { label: "mean latency", unit: "ms", digits: 2, of: |s| s.latency_ms };
 
@@ -143,6 +148,7 @@ fn run(task: &Task) -> Res<Findings> {
         small(CLEARWAY, &clearway(task, &sizes, &[])?)?,
         small(POSTGRES, &postgres(sizes.pool, most))?,
         small(OFF, &clearway(task, &sizes, &["--hot-rows", "off"])?)?,
+        small(ALL, &clearway(task, &sizes, &["--hot-rows", "increments,whole,retire"])?)?,
     ];
     if cases(&task.part).iter().any(|(work, clients)| judge::wants_scale(*work, *clients)) {
         let scale = if task.options.quick { QUICK_LARGE_SCALE } else { LARGE_SCALE };
@@ -152,7 +158,7 @@ fn run(task: &Task) -> Res<Findings> {
     findings.seeds = (1..=u64::from(task.repetitions())).collect();
     let cases = measured(task, &contenders, &findings.seeds)?;
     findings.samples = Work::ALL.into_iter().flat_map(|work| samples(work, &cases)).collect();
-    findings.tables = vec![rates(&cases), waits(&cases)];
+    findings.tables = vec![rates(&cases), waits(&cases, 0), waits(&cases, AT_ALL)];
     findings.found = found(&cases);
     findings.agreement = vec!["Nothing is published to compare with.".into()];
     findings.bars = judge::bars(&cases);
@@ -225,6 +231,7 @@ fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
         (CPU, false),
         (RETRIED, false),
         (WAITS, false),
+        (REPLAYED, false),
     ];
     let of = measures.map(|(measure, drawn)| {
         let series = CONTENDERS.into_iter().enumerate().map(|(at, name)| {
@@ -265,6 +272,7 @@ fn rates(cases: &[Case]) -> Table {
     }
     columns.push(Column::ours("ratio", ""));
     columns.push(Column::ours("ratio, hot_rows off", ""));
+    columns.push(Column::ours("ratio, all hot_rows", ""));
     let row = |case: &Case| {
         let mut row = vec![Cell::text(Case::name(case.work, case.clients))];
         for at in 0..CONTENDERS.len() {
@@ -272,6 +280,7 @@ fn rates(cases: &[Case]) -> Table {
         }
         row.push(Cell::number(case.ratio(), 2));
         row.push(Cell::number(case.ratio_of(2), 2));
+        row.push(Cell::number(case.ratio_of(AT_ALL), 2));
         row
     };
     Table {
@@ -281,16 +290,19 @@ fn rates(cases: &[Case]) -> Table {
     }
 }
 
-/// Renders Clearway's lock waits from `clearway.contention`.
-fn waits(cases: &[Case]) -> Table {
-    let measures = [RATE, LATENCY, WAITS, WAITED];
+/// Renders a contender's lock waits from `clearway.contention`, and the blocks that it ran again.
+fn waits(cases: &[Case], contender: usize) -> Table {
+    let measures = [RATE, LATENCY, WAITS, WAITED, REPLAYED];
     let columns = measures.iter().map(|m| Column::ours(m.label, m.unit));
     let row = |case: &Case| {
-        let cells = measures.iter().map(|m| case.cell(0, m));
+        let cells = measures.iter().map(|m| case.cell(contender, m));
         std::iter::once(Cell::text(Case::name(case.work, case.clients))).chain(cells).collect()
     };
     Table {
-        title: "Medians of Clearway, and lock waits per transaction (clearway.contention)".into(),
+        title: format!(
+            "Medians of {}, and lock waits per transaction (clearway.contention)",
+            CONTENDERS[contender]
+        ),
         columns: std::iter::once(Column::ours("case", "")).chain(columns).collect(),
         rows: cases.iter().map(row).collect(),
     }
@@ -324,8 +336,9 @@ mod tests {
             waits: f64::NAN,
             lock_waits: f64::NAN,
             waited_ms: f64::NAN,
+            replayed: f64::NAN,
         };
-        let samples = [ours, theirs, ours, ours]
+        let samples = [ours, theirs, ours, ours, ours]
             .map(|tps| vec![sample(tps), sample(tps * 3.0), sample(tps * 2.0)])
             .to_vec();
         Case { work, clients, samples }
@@ -334,18 +347,18 @@ mod tests {
     #[test]
     fn tables_and_charts_show_the_measurements() {
         let cases = [case(Work::ForUpdate, 16, 10.0, 5.0), case(Work::ForUpdate, 100, 3.0, 6.0)];
-        for table in [rates(&cases), waits(&cases)] {
+        for table in [rates(&cases), waits(&cases, 0), waits(&cases, AT_ALL)] {
             assert!(
                 table.rows.iter().all(|row| row.len() == table.columns.len()),
                 "{}",
                 table.title
             );
         }
-        assert_eq!(rates(&cases).rows[0][21], Cell::number(2.0, 2));
+        assert_eq!(rates(&cases).rows[0][26], Cell::number(2.0, 2));
         assert_eq!(rates(&cases).rows[0][1].to_string(), "20 ±10", "the median and the deviation");
         let drawn = samples(Work::ForUpdate, &cases);
         assert!(
-            drawn.iter().all(|s| s.series.len() == 4 && !s.title.contains("lock")),
+            drawn.iter().all(|s| s.series.len() == 5 && !s.title.contains("lock")),
             "no server reports waits"
         );
         assert_eq!(samples(Work::Increment, &cases), Vec::new());

@@ -23,6 +23,10 @@ pub enum Work {
     ForUpdate,
     /// One row, in a block: `SET v = v + 1`, then an INSERT into another table.
     Increment,
+    /// As `Increment`, and the UPDATE also sets a time: it does not only add.
+    Timed,
+    /// As `Timed`; one transaction in twenty ends with ROLLBACK.
+    TimedRollback,
     /// pgbench's script at scale 1: one branch, ten tellers.
     TpcbLike,
     /// As `TpcbLike`; one transaction in twenty ends with ROLLBACK.
@@ -85,6 +89,12 @@ const FOR_UPDATE: &[Statement] =
     &[BEGIN, statement("SELECT v FROM hot WHERE id = $1 FOR UPDATE", &[Value::Row]), SET, COMMIT];
 const INCREMENT: &[Statement] =
     &[BEGIN, ADD, statement("INSERT INTO hot_history (id) VALUES ($1)", &[Value::Row]), COMMIT];
+const TIMED: &[Statement] = &[
+    BEGIN,
+    statement("UPDATE hot SET v = v + 1, changed = now() WHERE id = $1", &[Value::Row]),
+    statement("INSERT INTO hot_history (id) VALUES ($1)", &[Value::Row]),
+    COMMIT,
+];
 const READ_THEN_UPDATE: &[Statement] = &[
     statement("BEGIN ISOLATION LEVEL SERIALIZABLE", &[]),
     statement("SELECT v FROM hot WHERE id = $1", &[Value::Row]),
@@ -119,10 +129,12 @@ const fn statement(sql: &'static str, values: &'static [Value]) -> Statement {
 
 impl Work {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Autocommit,
         Self::ForUpdate,
         Self::Increment,
+        Self::Timed,
+        Self::TimedRollback,
         Self::TpcbLike,
         Self::TpcbLikeRollback,
         Self::TpcbLikePipeline,
@@ -135,6 +147,8 @@ impl Work {
             Self::Autocommit => "autocommit v + 1",
             Self::ForUpdate => "FOR UPDATE, then SET v",
             Self::Increment => "v + 1, then INSERT",
+            Self::Timed => "v + 1 and a time, then INSERT",
+            Self::TimedRollback => "v + 1 and a time, then INSERT, 5 % ROLLBACK",
             Self::TpcbLike => "tpcb-like, scale 1",
             Self::TpcbLikeRollback => "tpcb-like, scale 1, 5 % ROLLBACK",
             Self::TpcbLikePipeline => "tpcb-like, scale 1, one pipeline",
@@ -148,6 +162,7 @@ impl Work {
             Self::Autocommit => AUTOCOMMIT,
             Self::ForUpdate => FOR_UPDATE,
             Self::Increment => INCREMENT,
+            Self::Timed | Self::TimedRollback => TIMED,
             Self::TpcbLike | Self::TpcbLikeRollback | Self::TpcbLikePipeline => TPCB_LIKE,
             Self::ReadThenUpdate => READ_THEN_UPDATE,
         }
@@ -157,6 +172,16 @@ impl Work {
     /// statement is sent after the previous answer.
     pub fn is_whole(self) -> bool {
         self == Self::TpcbLikePipeline
+    }
+
+    /// Returns true if some of its transactions end with ROLLBACK.
+    fn rolls_back(self) -> bool {
+        matches!(self, Self::TimedRollback | Self::TpcbLikeRollback)
+    }
+
+    /// Returns true if each transaction inserts into `hot_history`.
+    fn inserts(self) -> bool {
+        matches!(self, Self::Increment | Self::Timed | Self::TimedRollback)
     }
 
     /// Returns true if its transactions are pgbench's.
@@ -172,7 +197,7 @@ impl Work {
         let (account, teller, delta) =
             (number(1, ACCOUNTS * scale), number(1, TELLERS * scale), number(-5000, 5000));
         let branch = number(1, scale);
-        let rolls_back = self == Self::TpcbLikeRollback && number(1, 20) == 1;
+        let rolls_back = self.rolls_back() && number(1, 20) == 1;
         Draw { row, account, branch, teller, delta, rolls_back }
     }
 
@@ -190,7 +215,7 @@ impl Work {
             return Sums::read(endpoint)?.check(&before.sums, pgbench::Script::TpcbLike, committed);
         }
         let mut client = PgClient::connect(endpoint, LIMIT)?;
-        let history = if self == Self::Increment { committed } else { 0 };
+        let history = if self.inserts() { committed } else { 0 };
         let values = client.number("SELECT sum(v) FROM hot")? - before.values;
         let rows = client.number("SELECT count(*) FROM hot_history")?;
         for (what, got, want) in
@@ -208,10 +233,11 @@ impl Work {
 pub fn set_up(endpoint: &Endpoint, scale: u32) -> Res<()> {
     pgbench::init(endpoint, "dtgvp", scale)?;
     let mut client = PgClient::connect(endpoint, LIMIT)?;
-    client.query("CREATE TABLE hot (id int PRIMARY KEY, v bigint NOT NULL)")?;
+    client
+        .query("CREATE TABLE hot (id int PRIMARY KEY, v bigint NOT NULL, changed timestamptz)")?;
     client.query("CREATE TABLE hot_history (id int NOT NULL)")?;
     for row in 1..=FEW {
-        client.query(&format!("INSERT INTO hot VALUES ({row}, 0)"))?;
+        client.query(&format!("INSERT INTO hot VALUES ({row}, 0, now())"))?;
     }
     Ok(())
 }
@@ -251,7 +277,7 @@ mod tests {
         for work in Work::ALL {
             let mut rng = Rng::new(1);
             let rolled_back = (0..2_000).filter(|_| work.draw(&mut rng, 1).rolls_back).count();
-            let want = if work == Work::TpcbLikeRollback { 60..140 } else { 0..1 };
+            let want = if work.rolls_back() { 60..140 } else { 0..1 };
             assert!(want.contains(&rolled_back), "{}: {rolled_back}", work.name());
         }
     }
