@@ -12,8 +12,9 @@
 mod steps;
 
 use clearway_buffer::{Files, MissingPage, Pool, PoolConfig, WalBarrier};
-use clearway_env::{Disk, IoPool, MemDisk, SeededEntropy};
+use clearway_env::{Disk, IoPool, SeededEntropy};
 use clearway_replacement::ReplacementKind;
+use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, PageId, PartitionId};
 use std::hint::black_box;
 use std::path::Path;

@@ -11,7 +11,8 @@ use clearway_buffer::{
     Files, HEADER, MissingPage, PAGE_SIZE, PageError, PageIo, PageMut, Pin, Pool, PoolConfig,
     WalBarrier, lsn,
 };
-use clearway_env::{Disk, File, IoPool, MemDisk, Open, OsDisk};
+use clearway_env::{Disk, File, IoPool, Open, OsDisk};
+use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, PageId, PartitionId};
 use std::error::Error;
 use std::io;

@@ -256,7 +256,8 @@ mod tests {
     use crate::io::WalBarrier;
     use crate::loader::MissingPage;
     use crate::pool::{Pool, PoolConfig};
-    use clearway_env::{Disk, IoPool, MemDisk};
+    use clearway_env::{Disk, IoPool};
+    use clearway_testkit::MemDisk;
     use clearway_types::{Lsn, PartitionId};
     use std::path::Path;
 

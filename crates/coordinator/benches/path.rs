@@ -13,9 +13,9 @@
 mod steps;
 
 use clearway_coordinator::{Client, Engine, EngineConfig, Port, RunOptions, Step, Waker};
-use clearway_env::MemDisk;
 use clearway_ir::program::Env;
 use clearway_ir::{Plan, SessionEnv};
+use clearway_testkit::MemDisk;
 use clearway_types::{Datum, SqlType};
 use std::cell::{Cell, RefCell};
 use std::path::Path;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Engine, EngineConfig};
-use clearway_env::MemDisk;
 use clearway_storage::NodeConfig;
+use clearway_testkit::MemDisk;
 use std::path::Path;
 use std::sync::mpsc;
 

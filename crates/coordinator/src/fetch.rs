@@ -110,8 +110,8 @@ pub(crate) fn wake_up(txn: TxnId, held: Held) -> Message {
 mod tests {
     use super::*;
     use crate::EngineConfig;
-    use clearway_env::MemDisk;
     use clearway_storage::NodeConfig;
+    use clearway_testkit::MemDisk;
     use std::path::Path;
     use std::sync::mpsc;
 

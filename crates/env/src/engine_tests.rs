@@ -1,15 +1,13 @@
 //! What reads and batches of writes guarantee, with threads and with the kernel's ring, on
-//! buffered, direct and simulated files.
+//! buffered and direct files and on files without a descriptor.
 
 use std::io::{self, ErrorKind, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
-use crate::disk_tests::{Scratch, content, kind};
-use crate::{
-    Aligned, DirectDisk, Disk, File, IoPool, MemDisk, Open, OsDisk, Read, ReadTarget, Write,
-};
+use crate::test_files::{Scratch, blocks, content, kind, on_all_files};
+use crate::{Aligned, DirectDisk, Disk, File, IoPool, Open, OsDisk, Read, ReadTarget, Write};
 
 type Ended = (Aligned, io::Result<usize>);
 
@@ -51,33 +49,9 @@ fn engines() -> Vec<IoPool> {
     engines
 }
 
-/// Runs the check on each kind of file.
-pub(crate) fn on_all_files(test: &str, check: impl Fn(Arc<dyn File>)) {
-    let scratch = Scratch::new(test);
-    let direct = DirectDisk::new(false);
-    let memory = MemDisk::new();
-    let disks: [(&dyn Disk, &Path); 3] =
-        [(&OsDisk, &scratch.0), (&direct, &scratch.0), (&memory, Path::new(""))];
-    for (disk, dir) in disks {
-        let path = dir.join("file");
-        check(disk.open_pages(&path, Open::Create).expect("created"));
-        disk.remove(&path).expect("removed");
-    }
-    if direct.refused() {
-        writeln!(io::stderr(), "SKIPPED direct I/O: the file system knows none").expect("said");
-    }
-}
-
 /// Runs the check with each engine on each kind of file.
 fn with_all(test: &str, check: impl Fn(&IoPool, Arc<dyn File>)) {
     engines().iter().for_each(|pool| on_all_files(test, |file| check(pool, file)));
-}
-
-/// Blocks of 4096 bytes, each filled with its number.
-pub(crate) fn blocks(numbers: std::ops::Range<u8>) -> Aligned {
-    let mut bytes = Aligned::new(numbers.len() * 4096);
-    bytes.chunks_mut(4096).zip(numbers).for_each(|(block, number)| block.fill(number));
-    bytes
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Random numbers: from the operating system, or from a seed.
 
+use crate::split_mix;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,20 +42,16 @@ impl SeededEntropy {
 
     /// Returns the next number below `bound`; zero if `bound` is zero.
     pub fn below(&self, bound: u64) -> u64 {
-        // The high half of the product. The bias is below bound / 2^64.
-        ((u128::from(self.u64()) * u128::from(bound)) >> 64) as u64
+        split_mix::scale(self.u64(), bound)
     }
 }
 
 impl Entropy for SeededEntropy {
     fn u64(&self) -> u64 {
-        const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
         // Relaxed: the state orders no other memory. The atomic addition gives each call its own
         // state.
-        let mut z = self.state.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        let state = self.state.fetch_add(split_mix::GAMMA, Ordering::Relaxed);
+        split_mix::mix(state.wrapping_add(split_mix::GAMMA))
     }
 }
 

@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn files_and_directories_are_created_private() {
-        let scratch = crate::disk_tests::Scratch::new("private");
+        let scratch = crate::test_files::Scratch::new("private");
         let dir = scratch.0.join("a/b");
         OsDisk.create_dir_all(&dir).unwrap();
         assert_eq!((mode(&dir), mode(&scratch.0.join("a"))), (0o700, 0o700));
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn private_open_refuses_planted_files() {
-        let scratch = crate::disk_tests::Scratch::new("planted");
+        let scratch = crate::test_files::Scratch::new("planted");
         let (target, link) = (scratch.0.join("target"), scratch.0.join("link"));
         let refuses = |path: &Path, why: &str| {
             let direct = direct::DirectDisk::new(false);

@@ -8,8 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use super::*;
-use crate::disk_tests::{Scratch, content};
-use crate::engine_tests::{blocks, on_all_files};
+use crate::test_files::{Scratch, blocks, content, on_all_files};
 use crate::{ALIGN, Disk, File, IoPool, Open, OsDisk, Read, ReadTarget, Write};
 
 /// Small, so that little memory crosses boundaries.

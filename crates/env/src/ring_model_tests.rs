@@ -8,9 +8,9 @@ use std::sync::{Mutex, OnceLock};
 use rustix::io::Errno;
 
 use super::*;
-use crate::disk_tests::Scratch;
 use crate::kernel::What;
-use crate::{ALIGN, Disk, Open, OsDisk, SeededEntropy, disk_tests};
+use crate::test_files::Scratch;
+use crate::{ALIGN, Disk, Open, OsDisk, SeededEntropy, test_files};
 
 /// The memory ranges that the kernel may access: `(start, len)` by operation.
 type InKernel = Arc<Mutex<BTreeMap<u64, (usize, usize)>>>;
@@ -275,7 +275,7 @@ fn every_request_is_answered_once() {
             assert!(matches!(&*batch.0.lock(), (0, None)), "seed {seed}");
             drop(bytes);
         }
-        assert!(disk_tests::content(&*file) == file_bytes(), "seed {seed}");
+        assert!(test_files::content(&*file) == file_bytes(), "seed {seed}");
     }
 }
 

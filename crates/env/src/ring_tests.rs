@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use super::*;
-use crate::disk_tests::Scratch;
+use crate::test_files::Scratch;
 use crate::{ALIGN, Disk, Open, OsDisk};
 use io_uring::opcode;
 

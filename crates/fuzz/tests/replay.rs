@@ -1,8 +1,9 @@
 //! Every kept input, and a few mutations of each, the same ones every time: no panic, no broken
 //! property, in no thread.
 
-use clearway_fuzz::mutate::{Rng, mutate};
+use clearway_fuzz::mutate::mutate;
 use clearway_fuzz::{TARGETS, Target, corpus};
+use clearway_testkit::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,8 +53,8 @@ fn corpus_and_its_mutations_find_no_bug() {
         }
         let mut rng = Rng::new(0x00C1_EA2A);
         for _ in 0..target.mutations {
-            let (name, mut bytes) = files[rng.below(files.len())].clone();
-            mutate(&mut bytes, &files[rng.below(files.len())].1, &mut rng);
+            let (name, mut bytes) = files[rng.below(files.len() as u64) as usize].clone();
+            mutate(&mut bytes, &files[rng.below(files.len() as u64) as usize].1, &mut rng);
             run(target, &format!("a mutation of {name}"), &bytes);
         }
     }

@@ -15,7 +15,6 @@ pub mod disk;
 pub mod memory;
 pub mod pgbench;
 pub mod process;
-pub mod rng;
 pub mod server;
 pub mod sums;
 pub mod tools;

@@ -10,8 +10,9 @@
 //!
 //! If this process is killed, an empty group remains.
 
+use crate::Res;
 use crate::process::{self, signal};
-use crate::{Res, rng::Rng};
+use clearway_testkit::Rng;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Runs of the real pgbench, and what it reported.
 
-use crate::rng::Rng;
 use crate::{Endpoint, Res, process, tools};
+use clearway_testkit::Rng;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

@@ -54,7 +54,7 @@ impl TempDir {
         let name = format!(
             "clearway-{what}-{}-{:08x}",
             std::process::id(),
-            crate::rng::Rng::fresh_seed() as u32
+            clearway_testkit::Rng::fresh_seed() as u32
         );
         let path = std::env::temp_dir().join(name);
         let open = std::fs::Permissions::from_mode(0o755);

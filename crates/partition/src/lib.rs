@@ -14,8 +14,6 @@ mod lock;
 mod message;
 mod partition;
 mod reads;
-#[cfg(test)]
-mod rng;
 mod scheme;
 mod snapshots;
 mod store;

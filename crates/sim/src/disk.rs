@@ -3,8 +3,9 @@
 //! sees which ones an engine leaves behind.
 
 use crate::trace::Trace;
-use clearway_env::{Disk, DiskLock, File, MemDisk, Open};
+use clearway_env::{Disk, DiskLock, File, Open};
 use clearway_sync::thread;
+use clearway_testkit::MemDisk;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -44,9 +44,10 @@ use clearway_buffer::WalBarrier as _;
 use clearway_buffer::{
     Files, MissingPage, PAGE_SIZE, PageError, PageIo, Pin, Pool, PoolConfig, SecondLevel,
 };
-use clearway_env::{Disk, Duty, FaultPlan, IoPool, MemDisk, Operation};
+use clearway_env::{Disk, IoPool};
 use clearway_sync::atomic::AtomicU32;
 use clearway_sync::{thread, virtual_time};
+use clearway_testkit::{Duty, FaultPlan, MemDisk, Operation};
 use clearway_types::{Lsn, PageId};
 use model::Model;
 use std::collections::BTreeSet;

@@ -1,10 +1,10 @@
 //! Random choices of one seed.
 
-use clearway_env::{Entropy, SeededEntropy};
+use clearway_testkit::Rng as Generator;
 use std::ops::RangeInclusive;
 
 /// A sequence of choices; the same for the same seed.
-pub struct Rng(SeededEntropy);
+pub struct Rng(Generator);
 
 impl Rng {
     /// Creates the sequence named `purpose` of the seed. It is independent of the seed's other
@@ -13,12 +13,12 @@ impl Rng {
         let named = purpose.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
             (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
         });
-        Self(SeededEntropy::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ named))
+        Self(Generator::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ named))
     }
 
     /// Draws any number.
     pub fn u64(&mut self) -> u64 {
-        self.0.u64()
+        self.0.next_u64()
     }
 
     /// Draws a number below `bound`; 0 if that is 0.

@@ -34,9 +34,9 @@ use crate::generate::Mix;
 use crate::rng::Rng;
 use clearway_buffer::{FrameWaits, PAGE_SIZE, SecondLevelConfig};
 use clearway_coordinator::{EngineConfig, Limits, NodeConfig};
-use clearway_env::{FOR_EVER, Fault, FaultPlan, FaultZone, Role, When};
 use clearway_replacement::ReplacementKind;
 use clearway_storage::SpaceWaits;
+use clearway_testkit::{FOR_EVER, Fault, FaultPlan, FaultZone, Role, When};
 use std::time::Duration;
 
 /// The faults of the disk besides crashes.

@@ -12,11 +12,11 @@
 #[path = "../../latch/benches/steps/mod.rs"]
 mod steps;
 
-use clearway_env::MemDisk;
 use clearway_storage::{
     Addend, Addends, Incremented, Node, NodeConfig, Store, TxnLog, TxnMode, retry_blocking,
     rowid_key,
 };
+use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 use std::cell::{Cell, RefCell};
 use std::path::Path;

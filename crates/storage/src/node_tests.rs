@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use clearway_env::MemDisk;
+use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 
 use super::*;

@@ -276,7 +276,7 @@ impl std::fmt::Debug for SpillRead {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use clearway_env::MemDisk;
+    use clearway_testkit::MemDisk;
 
     const SLOT: usize = 512;
 

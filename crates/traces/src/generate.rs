@@ -1,7 +1,8 @@
 //! Traces generated from a seed, for use without the published ones. Each has one property that
 //! distinguishes policies.
 
-use crate::{Trace, TraceRng};
+use crate::Trace;
+use clearway_testkit::Rng;
 
 /// Ranks `0 .. n` drawn with probability proportional to `1 / (rank + 1)^skew`.
 #[derive(Clone, Debug)]
@@ -20,7 +21,7 @@ impl Zipf {
     }
 
     /// Draws a rank. O(log n).
-    pub fn draw(&self, rng: &mut TraceRng) -> u32 {
+    pub fn draw(&self, rng: &mut Rng) -> u32 {
         let last = self.0.len() - 1;
         let point = rng.unit() * self.0[last];
         self.0.partition_point(|sum| *sum <= point).min(last) as u32
@@ -35,7 +36,7 @@ const fn scramble(rank: u64) -> u64 {
 
 /// Generates independent accesses with a Zipf distribution; popular pages are not neighbours.
 pub fn zipf(pages: u32, skew: f64, accesses: usize, seed: u64) -> Trace {
-    let (ranks, mut rng) = (Zipf::new(pages, skew), TraceRng::new(seed));
+    let (ranks, mut rng) = (Zipf::new(pages, skew), Rng::new(seed));
     Trace::new("zipf", (0..accesses).map(|_| scramble(ranks.draw(&mut rng).into())))
 }
 
@@ -47,7 +48,7 @@ pub fn looping(pages: u32, accesses: usize) -> Trace {
 /// Generates accesses to a hot set with a Zipf distribution, interleaved with scans of `cold` pages
 /// that are not reused soon. Scans make up one access in four.
 pub fn scan_and_hot(hot: u32, cold: u32, accesses: usize, seed: u64) -> Trace {
-    let (ranks, mut rng) = (Zipf::new(hot, 0.8), TraceRng::new(seed));
+    let (ranks, mut rng) = (Zipf::new(hot, 0.8), Rng::new(seed));
     let (mut next, mut left) = (0, 0);
     let access = |_| {
         if left == 0 && rng.permille(2) {
@@ -66,7 +67,7 @@ pub fn scan_and_hot(hot: u32, cold: u32, accesses: usize, seed: u64) -> Trace {
 /// Generates a popular set whose pages are used so rarely that pages used once intervene: frequency
 /// shows what recency does not. Each of `phases` phases has a different popular set.
 pub fn shifting(popular: u32, phases: u32, accesses: usize, seed: u64) -> Trace {
-    let (ranks, mut rng) = (Zipf::new(popular, 0.4), TraceRng::new(seed));
+    let (ranks, mut rng) = (Zipf::new(popular, 0.4), Rng::new(seed));
     let (phase_length, mut once) = (accesses / phases.max(1) as usize + 1, 1 << 40);
     let access = |at: usize| {
         once += 1;
@@ -83,7 +84,7 @@ pub fn shifting(popular: u32, phases: u32, accesses: usize, seed: u64) -> Trace 
 pub fn oltp(leaves: u32, accesses: usize, seed: u64) -> Trace {
     const FANOUT: u32 = 64;
     const GROWING: u64 = 1 << 40;
-    let (ranks, mut rng) = (Zipf::new(leaves, 0.9), TraceRng::new(seed));
+    let (ranks, mut rng) = (Zipf::new(leaves, 0.9), Rng::new(seed));
     let (mut keys, mut newest) = (Vec::with_capacity(accesses + 512), 0u64);
     let inner =
         |leaf: u32, level: u32| u64::from(level) << 32 | u64::from(leaf / FANOUT.pow(level));
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn zipf_follows_its_distribution() {
-        let (ranks, mut rng, mut drawn) = (Zipf::new(10, 1.0), TraceRng::new(5), [0u32; 10]);
+        let (ranks, mut rng, mut drawn) = (Zipf::new(10, 1.0), Rng::new(5), [0u32; 10]);
         (0..100_000).for_each(|_| drawn[ranks.draw(&mut rng) as usize] += 1);
         let harmonic: f64 = (1..=10).map(|rank| 1.0 / f64::from(rank)).sum();
         for (rank, times) in drawn.iter().enumerate() {

@@ -11,13 +11,11 @@ mod file;
 pub mod generate;
 mod opt;
 mod read;
-mod rng;
 
 pub use figures::{FIGURES, Figure, Known};
 pub use file::{DIRECTORY_VARIABLE, directory, find, load};
 pub use opt::opt_misses;
 pub use read::{TraceError, read};
-pub use rng::TraceRng;
 
 use hashbrown::HashMap;
 

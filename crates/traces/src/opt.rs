@@ -42,7 +42,7 @@ pub fn opt_misses(pages: &[u32], frames: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TraceRng;
+    use clearway_testkit::Rng;
 
     /// A model that searches for the furthest next use.
     fn model(pages: &[u32], frames: usize) -> u64 {
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn misses_match_the_model() {
-        let mut rng = TraceRng::new(3);
+        let mut rng = Rng::new(3);
         for frames in [1, 2, 3, 7, 20] {
             let pages: Vec<_> =
                 (0..2000).map(|_| rng.below(1 + rng.clone().below(40)) as u32).collect();

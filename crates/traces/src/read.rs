@@ -144,7 +144,7 @@ fn parse_i32be(bytes: &[u8]) -> Result<Vec<u64>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TraceRng;
+    use clearway_testkit::Rng;
 
     fn gzip(text: &[u8]) -> Vec<u8> {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -209,7 +209,7 @@ mod tests {
             (0..200u32).flat_map(|n| format!("{} 2 0 {n}\n", n * n % 97).into_bytes()).collect();
         let packed = [gzip(&text), zstd(&text), xz(&text)];
         let unpackers = [unpack_gzip, unpack_zstd, unpack_xz];
-        let mut rng = TraceRng::new(17);
+        let mut rng = Rng::new(17);
         for (packed, unpack) in packed.iter().zip(unpackers) {
             assert!(unpack(&packed[..packed.len() / 2]).is_err(), "a file cut in half");
             assert!(unpack(b"").is_err() && unpack(b"hello, world").is_err());

@@ -2,8 +2,9 @@
 //! write-ahead rule.
 
 use clearway_buffer::*;
-use clearway_env::{Disk, IoPool, MemDisk};
+use clearway_env::{Disk, IoPool};
 use clearway_replacement::ReplacementKind;
+use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, PageId, PartitionId};
 use std::io;
 use std::path::Path;

@@ -7,7 +7,8 @@ use std::sync::{Arc, Barrier};
 
 use crate::common::*;
 use clearway_buffer::*;
-use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Open, Opened};
+use clearway_env::{Disk, Open};
+use clearway_testkit::{Intercept, Intercepted, MemDisk, Opened};
 use clearway_types::PartitionId;
 
 /// Synchronises a read with the middle of a write.

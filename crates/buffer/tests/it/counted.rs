@@ -2,9 +2,9 @@
 
 use crate::common::*;
 use clearway_buffer::*;
-use clearway_env::MemDisk;
 use clearway_latch::lockstat::contention;
 use clearway_replacement::{PolicyKind, ReplacementKind, WrapperKind};
+use clearway_testkit::MemDisk;
 use std::thread;
 use std::time::Duration;
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::common::*;
 use clearway_buffer::*;
-use clearway_env::{Disk, Duty, FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, Open, Role, When};
+use clearway_env::{Disk, Open};
 use clearway_replacement::ReplacementKind;
+use clearway_testkit::{Duty, FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, Role, When};
 use clearway_types::Lsn;
 
 const PAGES: u32 = 64;

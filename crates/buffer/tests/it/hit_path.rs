@@ -2,8 +2,9 @@
 //! `cargo test -p clearway-buffer --release hit_path -- --nocapture`.
 
 use crate::common::*;
-use clearway_env::{Clock, MemDisk, OsClock, SeededEntropy};
+use clearway_env::{Clock, OsClock, SeededEntropy};
 use clearway_replacement::ReplacementKind;
+use clearway_testkit::MemDisk;
 use clearway_types::PageId;
 use std::hint::black_box;
 

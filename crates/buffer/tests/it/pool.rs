@@ -2,8 +2,9 @@
 
 use crate::common::*;
 use clearway_buffer::*;
-use clearway_env::{IoPool, MemDisk};
+use clearway_env::IoPool;
 use clearway_replacement::{PolicyKind, ReplacementKind, WrapperKind};
+use clearway_testkit::MemDisk;
 use clearway_types::Lsn;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, mpsc};

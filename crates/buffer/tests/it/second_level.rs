@@ -3,10 +3,9 @@
 use crate::common::*;
 use crate::stress::{FRAMES, compare, work};
 use clearway_buffer::*;
-use clearway_env::{
-    Disk, FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, OpKind, Open, Role, When,
-};
+use clearway_env::{Disk, Open};
 use clearway_replacement::ReplacementKind;
+use clearway_testkit::{FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, OpKind, Role, When};
 use clearway_types::Lsn;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

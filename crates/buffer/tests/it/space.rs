@@ -1,7 +1,8 @@
 //! Disk space is allocated before a page is created, so that no write needs any.
 
 use clearway_buffer::{MissingPage, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig};
-use clearway_env::{IoPool, MemDisk};
+use clearway_env::IoPool;
+use clearway_testkit::MemDisk;
 use std::sync::Arc;
 
 use crate::common::{FakeWal, files, page};

@@ -3,10 +3,11 @@
 
 use crate::common::*;
 use clearway_buffer::*;
-use clearway_env::{DirectDisk, Disk, Entropy, IoPool, MemDisk, OsDisk, SeededEntropy};
+use clearway_env::{DirectDisk, Disk, Entropy, IoPool, OsDisk, SeededEntropy};
 use clearway_replacement::{
     MultilistKind, PolicyKind, ReplacementKind, UseCountedKind, WrapperKind,
 };
+use clearway_testkit::MemDisk;
 use clearway_types::Lsn;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use clearway_buffer::*;
-use clearway_env::MemDisk;
+use clearway_testkit::MemDisk;
 
 fn sealed(no: u32, stamp: u8) -> [u8; PAGE_SIZE] {
     let mut bytes = [stamp; PAGE_SIZE];
@@ -117,7 +117,7 @@ fn batch_of_a_killed_process_survives_a_crash() {
 /// writes it.
 #[test]
 fn next_process_rewrites_a_batch_after_a_failed_sync() {
-    use clearway_env::{Fault, FaultPlan, FaultZone, Role, When};
+    use clearway_testkit::{Fault, FaultPlan, FaultZone, Role, When};
     use std::sync::Arc;
     use std::time::Duration;
     for (role, path) in

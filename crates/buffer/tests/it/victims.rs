@@ -2,8 +2,9 @@
 
 use crate::common::*;
 use clearway_buffer::*;
-use clearway_env::{MemDisk, OpKind, SeededEntropy};
+use clearway_env::SeededEntropy;
 use clearway_replacement::{ClockSweep, Probe, Replacement, ReplacementFactory, ReplacementKind};
+use clearway_testkit::{MemDisk, OpKind};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

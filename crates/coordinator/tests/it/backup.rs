@@ -2,9 +2,10 @@
 
 use crate::common::{Bank, Worker, open, plan, transfers};
 use clearway_coordinator::{Engine, Step, copy_of};
-use clearway_env::{Disk, File, MemDisk, Open};
+use clearway_env::{Disk, File, Open};
 use clearway_ir::Statement;
 use clearway_ir::statement::Backup;
+use clearway_testkit::MemDisk;
 use clearway_types::{SqlError, SqlState};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

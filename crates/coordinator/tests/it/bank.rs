@@ -3,7 +3,8 @@
 
 use crate::common::{self, Bank, Worker, open};
 use clearway_coordinator::TxnStatus;
-use clearway_env::{Disk, MemDisk};
+use clearway_env::Disk;
+use clearway_testkit::MemDisk;
 use clearway_types::SqlState;
 use std::path::Path as FilePath;
 use std::sync::Arc;

@@ -4,9 +4,10 @@
 use crate::common::{Bank, Worker, open, plan};
 use crate::users::{Users, Who};
 use clearway_coordinator::{CheckOptions, CheckReport, check};
-use clearway_env::{Disk, MemDisk, Open};
+use clearway_env::{Disk, Open};
 use clearway_ir::{Distribution, Statement, TableDef};
 use clearway_storage::{Blocked, Node, NodeConfig, Store};
+use clearway_testkit::MemDisk;
 use clearway_types::{RowView, TreeId};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;

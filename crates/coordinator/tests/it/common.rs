@@ -5,7 +5,6 @@ use clearway_coordinator::{
     Characteristics, Client, Engine, EngineConfig, Event, Limits, Outcome, Port, RunOptions, Step,
     Suspended, TxnStatus, Waker,
 };
-use clearway_env::MemDisk;
 use clearway_ir::expr::BinaryOp;
 use clearway_ir::program::{AggFunc, Aggregate, Env, Group};
 use clearway_ir::statement::{
@@ -16,6 +15,7 @@ use clearway_ir::{
     Statement, TableDef,
 };
 use clearway_storage::NodeConfig;
+use clearway_testkit::MemDisk;
 use clearway_types::{Datum, Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, SqlType};
 use std::path::Path as FilePath;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use crate::common::{Bank, Worker, open};
 use clearway_coordinator::Step;
-use clearway_env::MemDisk;
 use clearway_latch::lockstat::{self, Contention};
+use clearway_testkit::MemDisk;
 use clearway_types::{SqlError, SqlState};
 use std::process::Command;
 use std::time::{Duration, Instant};

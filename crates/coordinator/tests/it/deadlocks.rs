@@ -2,8 +2,8 @@
 
 use crate::common::{Bank, Worker, open, serializable};
 use clearway_coordinator::{Client, Event, Step, Tag};
-use clearway_env::MemDisk;
 use clearway_ir::program::Env;
+use clearway_testkit::MemDisk;
 use clearway_types::SqlState;
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 
 use crate::common::{Bank, Worker, open_with};
 use clearway_coordinator::{Engine, Limits, Outcome, Step};
-use clearway_env::MemDisk;
 use clearway_ir::statement::{Isolation, Statement, TxnOptions};
 use clearway_ir::{LearnedRow, Plan};
+use clearway_testkit::MemDisk;
 use clearway_types::{SqlResult, SqlState};
 use std::sync::Arc;
 

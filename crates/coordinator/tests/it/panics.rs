@@ -2,9 +2,9 @@
 //! an answer.
 
 use crate::common::{Bank, Worker, open};
-use clearway_env::{MemDisk, OpKind};
 use clearway_ir::Statement;
 use clearway_ir::statement::{Backup, Maintain};
+use clearway_testkit::{MemDisk, OpKind};
 use std::sync::Arc;
 
 /// Panics at each write to a file whose path contains this.

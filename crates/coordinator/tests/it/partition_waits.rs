@@ -2,7 +2,7 @@
 
 use crate::common::{Bank, Worker, open};
 use clearway_coordinator::{LockWaitView, Step};
-use clearway_env::MemDisk;
+use clearway_testkit::MemDisk;
 use clearway_types::{PartitionId, SqlError, SqlState};
 
 /// Polls the workers, and resumes those that run a statement, until none does.

@@ -3,8 +3,8 @@
 
 use crate::common::{Bank, Worker, open_config};
 use clearway_coordinator::{Engine, Event, Limits, Step, TxnStatus};
-use clearway_env::MemDisk;
 use clearway_ir::statement::{Isolation, Statement, TxnOptions};
+use clearway_testkit::MemDisk;
 use clearway_types::{SqlError, SqlState};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use crate::common::{Bank, Worker, open};
 use clearway_coordinator::{Step, Tag};
-use clearway_env::MemDisk;
+use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, SqlError, SqlState};
 
 /// Creates a bank whose last commit was account 77. Returns the end of that commit record.

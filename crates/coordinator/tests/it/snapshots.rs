@@ -3,9 +3,9 @@
 use crate::check::{checked, findings};
 use crate::common::{Bank, Worker, open, transfers};
 use clearway_coordinator::{Characteristics, Engine, RunOptions, Step};
-use clearway_env::MemDisk;
 use clearway_ir::Statement;
 use clearway_ir::statement::{Isolation, TxnOptions};
+use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, SqlState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

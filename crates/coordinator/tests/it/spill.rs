@@ -2,9 +2,10 @@
 
 use crate::common::{Bank, Worker, open_config};
 use clearway_coordinator::Engine;
-use clearway_env::{Disk, MemDisk};
+use clearway_env::Disk;
 use clearway_ir::Statement;
 use clearway_ir::statement::{Isolation, TxnOptions};
+use clearway_testkit::MemDisk;
 use clearway_types::SqlState;
 use std::path::Path;
 use std::sync::Arc;

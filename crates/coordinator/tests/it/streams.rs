@@ -3,10 +3,10 @@
 
 use crate::common::{Bank, Worker, int, open_config, plan};
 use clearway_coordinator::{Engine, Outcome, Step, Tag, TxnStatus};
-use clearway_env::MemDisk;
 use clearway_ir::expr::BinaryOp;
 use clearway_ir::statement::{Finish, Isolation, Query, Route, Source, TxnOptions};
 use clearway_ir::{Access, Expr, Path, Plan, Program, Statement, TableDef};
+use clearway_testkit::MemDisk;
 use clearway_types::{RowBatch, SqlError, SqlState, SqlType};
 use std::sync::Arc;
 

@@ -3,10 +3,10 @@
 
 use crate::common::{Bank, Worker, open, open_woken, plan};
 use clearway_coordinator::{Limits, Step, Waker};
-use clearway_env::MemDisk;
 use clearway_ir::program::{AggFunc, Aggregate};
 use clearway_ir::statement::{Finish, Query, SortKey, Source};
 use clearway_ir::{Expr, Statement};
+use clearway_testkit::MemDisk;
 use clearway_types::{Datum, SqlType};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

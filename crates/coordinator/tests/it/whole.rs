@@ -6,10 +6,10 @@ use crate::contention::{is_alone, requests};
 use clearway_coordinator::{
     Characteristics, Engine, Limits, LockWaitView, RunOptions, Step, TxnStatus, Whole, reach,
 };
-use clearway_env::MemDisk;
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Isolation, TxnOptions};
 use clearway_ir::{Plan, Statement};
+use clearway_testkit::MemDisk;
 use clearway_types::{PartitionId, SqlError, SqlState};
 use std::sync::Arc;
 

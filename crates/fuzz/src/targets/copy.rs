@@ -4,9 +4,9 @@
 
 use super::common::{same, session, text};
 use super::expr::plan;
-use crate::mutate::Rng;
 use clearway_ir::Statement;
 use clearway_ir::statement::{Copy, CopyDirection};
+use clearway_testkit::Rng;
 use clearway_types::{Datum, RowBatch, SqlError};
 use clearway_wire::copy::data_line;
 use clearway_wire::copy_read::CopyReader;
@@ -24,7 +24,7 @@ pub(super) fn run(data: &[u8]) {
     let mut rng = Rng::new(data.len() as u64 ^ u64::from(crc32c::crc32c(data)));
     let mut rest = data;
     let pieces = std::iter::from_fn(|| {
-        let (head, tail) = rest.split_at((1 + rng.below(9)).min(rest.len()));
+        let (head, tail) = rest.split_at((1 + rng.below(9) as usize).min(rest.len()));
         rest = tail;
         (!head.is_empty()).then_some(head)
     });

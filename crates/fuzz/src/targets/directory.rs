@@ -6,11 +6,12 @@ use super::Image;
 use crate::input::Input;
 use crate::seal;
 use clearway_buffer::PAGE_SIZE;
-use clearway_env::{Disk, MemDisk};
+use clearway_env::Disk;
 use clearway_storage::wal::WalError;
 use clearway_storage::{
     Addend, Addends, Blocked, Node, NodeConfig, StorageError, Store, TxnLog, TxnMode,
 };
+use clearway_testkit::MemDisk;
 use clearway_types::{TreeId, TxnId};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! A directory's files as bytes, and a disk with these files that reports `full` before it uses all
 //! memory.
 
-use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Open, Opened};
+use clearway_env::{Disk, Open};
+use clearway_testkit::{Intercept, Intercepted, MemDisk, Opened};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

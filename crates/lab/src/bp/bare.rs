@@ -8,7 +8,7 @@ use super::workload::Workload;
 use crate::spinlock::Work;
 use clearway_harness::Res;
 use clearway_replacement::Replacement;
-use clearway_traces::TraceRng;
+use clearway_testkit::Rng;
 use clearway_types::FrameId;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -71,7 +71,7 @@ fn part(
     work: Work,
     stop: &AtomicBool,
 ) -> Part {
-    let (mut rng, mut part) = (TraceRng::new(seed + 1), Part::default());
+    let (mut rng, mut part) = (Rng::new(seed + 1), Part::default());
     loop {
         let transaction =
             &workload.transactions[rng.below(workload.transactions.len() as u64) as usize];

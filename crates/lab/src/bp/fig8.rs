@@ -14,7 +14,7 @@ use clearway_buffer::{MissingPage, PAGE_SIZE, Pool};
 use clearway_env::DirectDisk;
 use clearway_harness::Res;
 use clearway_storage::{Node, NodeConfig};
-use clearway_traces::TraceRng;
+use clearway_testkit::Rng;
 use clearway_types::PageId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -261,7 +261,7 @@ fn part(
     seed: u64,
     stop: &AtomicBool,
 ) -> Res<(u64, u64)> {
-    let (mut rng, mut done) = (TraceRng::new(seed + 1), (0, 0));
+    let (mut rng, mut done) = (Rng::new(seed + 1), (0, 0));
     loop {
         let which = rng.below(workload.transactions.len() as u64) as usize;
         for (number, writes) in workload.transactions[which].iter().zip(&workload.writes[which]) {

@@ -12,7 +12,7 @@ use clearway_harness::Res;
 use clearway_latch::lockstat;
 use clearway_replacement::ReplacementKind;
 use clearway_storage::{Node, NodeConfig};
-use clearway_traces::TraceRng;
+use clearway_testkit::Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -137,7 +137,7 @@ impl<'a> Real<'a> {
 
     fn part(&self, thread: u64, stop: &AtomicBool) -> Res<Part> {
         let (pool, transactions): (&Pool, _) = (self.node.pool(), &self.workload.transactions);
-        let mut rng = TraceRng::new(thread + 1);
+        let mut rng = Rng::new(thread + 1);
         let mut part = Part::default();
         let sleeps = voluntary_switches();
         loop {

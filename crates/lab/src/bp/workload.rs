@@ -10,7 +10,7 @@ use crate::simulator::Transactions;
 use clearway_buffer::{PAGE_SIZE, data_file_name};
 use clearway_harness::Res;
 use clearway_harness::tools::TempDir;
-use clearway_traces::TraceRng;
+use clearway_testkit::Rng;
 use clearway_traces::generate::Zipf;
 use clearway_types::{PageId, PartitionId};
 use std::collections::HashMap;
@@ -85,7 +85,7 @@ impl Workload {
     pub fn record(kind: Kind, size: Size) -> Res<Self> {
         let mut database = Database::new(&format!("lab-{}", kind.name()), TABLES, size.frames)?;
         let mut shop =
-            Shop { rng: TraceRng::new(1), customers: size.customers, orders: 0, delivered: 0 };
+            Shop { rng: Rng::new(1), customers: size.customers, orders: 0, delivered: 0 };
         shop.fill(kind, &mut database)?;
         let popular = Zipf::new(shop.items() as u32, 0.8);
         let (mut recorded, mut elapsed) = (Vec::new(), 0.0);
@@ -177,7 +177,7 @@ const SCANNED: u32 = TABLES;
 
 /// Generates transactions.
 struct Shop {
-    rng: TraceRng,
+    rng: Rng,
     customers: u64,
     orders: u64,
     delivered: u64,
@@ -247,7 +247,7 @@ impl Shop {
             }
             30..65 => in_.get(ITEM, &key(popular.draw(&mut self.rng).into(), 0)).map(drop),
             65..90 => {
-                in_.scan(BY_TITLE, &key(self.rng.next(), 0), 50)?;
+                in_.scan(BY_TITLE, &key(self.rng.next_u64(), 0), 50)?;
                 (0..10).try_for_each(|_| {
                     in_.get(ITEM, &key(popular.draw(&mut self.rng).into(), 0)).map(drop)
                 })

@@ -7,8 +7,8 @@
 
 use super::session::{Answer, Session};
 use super::work::{Draw, Work};
-use clearway_harness::rng::Rng;
 use clearway_harness::{Endpoint, Res};
+use clearway_testkit::Rng;
 use mio::{Events, Poll, Token};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -97,7 +97,7 @@ pub fn run(endpoint: &Endpoint, load: Load) -> Res<Report> {
     for number in 0..load.clients as usize {
         let mut session = Session::open(endpoint, &statements)?;
         session.register(poll.registry(), Token(number))?;
-        let mut rng = Rng::new(seeds.number());
+        let mut rng = Rng::new(seeds.next_u64());
         let draw = work.draw(&mut rng, load.scale);
         all.push(Client { session, rng, draw, read: 0, begun: Instant::now(), state: State::Done });
     }

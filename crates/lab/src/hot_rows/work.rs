@@ -1,9 +1,9 @@
 //! The transactions of the clients: all contend for the same rows; and the checks of their effects.
 
 use clearway_harness::client::PgClient;
-use clearway_harness::rng::Rng;
 use clearway_harness::sums::Sums;
 use clearway_harness::{Endpoint, Res, pgbench};
+use clearway_testkit::Rng;
 use std::time::Duration;
 
 /// Rows that read-then-update draws from: few, so that transactions conflict.

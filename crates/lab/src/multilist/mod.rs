@@ -17,7 +17,7 @@ use clearway_harness::Res;
 use clearway_latch::lockstat;
 use clearway_replacement::{ReplacementKind, WrapperKind};
 use clearway_storage::{Node, NodeConfig};
-use clearway_traces::TraceRng;
+use clearway_testkit::Rng;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -239,7 +239,7 @@ fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> R
     let stop = AtomicBool::new(false);
     let began = Instant::now();
     let one = |seed| {
-        let (mut rng, mut reads, mut block) = (TraceRng::new(seed), 0_u64, vec![0_u8; PAGE_SIZE]);
+        let (mut rng, mut reads, mut block) = (Rng::new(seed), 0_u64, vec![0_u8; PAGE_SIZE]);
         loop {
             let id = workload.pages[rng.below(workload.pages.len() as u64) as usize];
             let missing = |_| format!("{id} has left a pool that has room for all");

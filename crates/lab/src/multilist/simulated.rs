@@ -19,7 +19,7 @@ use crate::simulator::{
 use crate::table::{self, Column, Table};
 use clearway_buffer::PAGE_SIZE;
 use clearway_replacement::{MultilistKind, PolicyKind, WrapperKind};
-use clearway_traces::TraceRng;
+use clearway_testkit::Rng;
 
 /// Published MB/s by number of CPUs: CPUs, after, before. The source gives KB/s for one CPU.
 pub const PUBLISHED: [(usize, f64, f64); 6] = [
@@ -96,7 +96,7 @@ fn simulate_with(costs: Costs, accesses: u64, seeds: &[u64]) -> Vec<Simulated> {
     const FEWEST: usize = 4;
     let one_list =
         Called::Wrapped(PolicyKind::Arc, |policy, frames| WrapperKind::Locked.wrap(policy, frames));
-    let mut rng = TraceRng::new(1);
+    let mut rng = Rng::new(1);
     // A read is two accesses to one page. A thread reads continuously and yields rarely, as at the
     // end of its time slice.
     let mut turn =

@@ -2,7 +2,7 @@
 
 use clearway_latch::CachePadded;
 use clearway_replacement::PolicyKind;
-use clearway_traces::TraceRng;
+use clearway_testkit::Rng;
 use clearway_types::{FrameId, PageId, PartitionId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -173,7 +173,7 @@ fn hit(kind: PolicyKind) -> f64 {
     const HITS: u32 = 20_000;
     let mut policy = kind.build(FRAMES);
     (0..FRAMES).for_each(|f| policy.miss(FrameId(f), PageId::new(PartitionId(0), f)));
-    let mut rng = TraceRng::new(1);
+    let mut rng = Rng::new(1);
     let hits: Vec<FrameId> = (0..HITS).map(|_| FrameId(rng.below(FRAMES.into()) as u32)).collect();
     fastest_of(|| {
         let began = Instant::now();

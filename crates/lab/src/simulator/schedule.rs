@@ -13,7 +13,7 @@
 
 use super::costs::Costs;
 use super::{Blocks, Machine, Outcome, System, Transactions};
-use clearway_traces::TraceRng;
+use clearway_testkit::Rng;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -87,7 +87,7 @@ pub struct Schedule {
     prefetches: bool,
     transactions: Transactions,
     accesses: u64,
-    rng: TraceRng,
+    rng: Rng,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
     threads: Vec<Thread>,
@@ -150,7 +150,7 @@ impl Schedule {
             prefetches: system.prefetches,
             transactions,
             accesses: machine.accesses,
-            rng: TraceRng::new(machine.seed),
+            rng: Rng::new(machine.seed),
             events: BinaryHeap::new(),
             sequence: 0,
             threads: (0..machine.threads as u32).map(thread).collect(),

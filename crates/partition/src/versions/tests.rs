@@ -3,9 +3,9 @@
 //! that snapshots of the small store may fail if its file is insufficient.
 
 use super::*;
-use crate::rng::Rng;
-use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, Role, When};
+use clearway_env::Disk;
 use clearway_storage::{Addend, SpillFile, SpillWrite};
+use clearway_testkit::{FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, Rng, Role, When};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::time::Duration;
@@ -127,7 +127,7 @@ impl Twins {
             setting.slot,
         ));
         Self {
-            rng: Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            rng: Rng::new(seed),
             setting,
             large: Versions::new(snapshots.clone(), usize::MAX, u32::MAX),
             small,

@@ -10,28 +10,16 @@ use crate::sql::{
 use crate::trees::{MemTrees, Paging};
 use clearway_ir::{RowLock, TableDef};
 use clearway_partition::{Body, Committing, Failure};
+use clearway_testkit::Rng;
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 use std::sync::Arc;
 
-/// xorshift64*; each test specifies its seed.
-pub struct Rng(u64);
+fn int(rng: &mut Rng, n: i32) -> i32 {
+    rng.below(n as u64) as i32
+}
 
-impl Rng {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-    fn int(&mut self, n: i32) -> i32 {
-        self.below(n as u64) as i32
-    }
-    fn maybe(&mut self, n: i32) -> Option<i32> {
-        (self.below(3) > 0).then(|| self.int(n))
-    }
+fn maybe(rng: &mut Rng, n: i32) -> Option<i32> {
+    (rng.below(3) > 0).then(|| int(rng, n))
 }
 
 const IDS: i32 = 14;
@@ -40,44 +28,44 @@ const VALUES: i32 = 24;
 fn random_find(rng: &mut Rng) -> Find {
     let reverse = rng.below(2) == 0;
     match rng.below(10) {
-        0..=3 => Find::Point(rng.int(IDS)),
-        4 => Find::Points((0..3).map(|_| rng.int(IDS)).collect()),
+        0..=3 => Find::Point(int(rng, IDS)),
+        4 => Find::Points((0..3).map(|_| int(rng, IDS)).collect()),
         5 | 6 => {
-            let low = rng.int(IDS);
-            let high = rng.maybe(4).map(|n| low + n);
+            let low = int(rng, IDS);
+            let high = maybe(rng, 4).map(|n| low + n);
             Find::Ids { low: Some(low), high, reverse }
         }
-        7 => Find::ByA { low: rng.maybe(VALUES), high: rng.maybe(VALUES), reverse },
-        8 => Find::ByB(rng.int(VALUES)),
-        _ => Find::All { a_less: rng.maybe(VALUES) },
+        7 => Find::ByA { low: maybe(rng, VALUES), high: maybe(rng, VALUES), reverse },
+        8 => Find::ByB(int(rng, VALUES)),
+        _ => Find::All { a_less: maybe(rng, VALUES) },
     }
 }
 
 /// `plain`: the table has no index.
 fn random_find_in(rng: &mut Rng, plain: bool) -> Find {
     match random_find(rng) {
-        Find::ByA { .. } | Find::ByB(_) if plain => Find::Point(rng.int(IDS)),
+        Find::ByA { .. } | Find::ByB(_) if plain => Find::Point(int(rng, IDS)),
         find => find,
     }
 }
 
 fn random_stmt(rng: &mut Rng, plain: bool) -> Stmt {
     let random_find = |rng: &mut Rng| random_find_in(rng, plain);
-    let row = |rng: &mut Rng| -> Row { (rng.int(IDS), rng.maybe(VALUES), rng.int(VALUES)) };
+    let row = |rng: &mut Rng| -> Row { (int(rng, IDS), maybe(rng, VALUES), int(rng, VALUES)) };
     if plain && rng.below(3) == 0 {
         // A few rows are hot.
         return Stmt::Bump {
-            id: rng.int(3),
+            id: int(rng, 3),
             column: 1 + rng.below(2) as usize,
-            by: rng.int(7) - 3,
+            by: int(rng, 7) - 3,
         };
     }
     match rng.below(10) {
         0..=2 => {
-            Stmt::Select { find: random_find(rng), limit: rng.maybe(3), lock: random_lock(rng) }
+            Stmt::Select { find: random_find(rng), limit: maybe(rng, 3), lock: random_lock(rng) }
         }
         3..=5 => {
-            Stmt::Add { find: random_find(rng), column: rng.below(3) as usize, by: 1 + rng.int(3) }
+            Stmt::Add { find: random_find(rng), column: rng.below(3) as usize, by: 1 + int(rng, 3) }
         }
         6 => Stmt::Delete(random_find(rng)),
         _ => Stmt::Insert {

@@ -2,10 +2,10 @@
 //! was opened.
 
 use crate::driver::{Answer, Driver, Paged};
-use crate::history::Rng;
 use crate::sql::{Find, Model, Stmt, as_expected};
 use clearway_ir::TableDef;
 use clearway_partition::{Batch, Body, Opening, Reply, Snapshot};
+use clearway_testkit::Rng;
 use clearway_types::{Lsn, TxnId};
 use std::sync::Arc;
 

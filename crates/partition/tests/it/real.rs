@@ -2,12 +2,12 @@
 //! one that holds almost nothing.
 
 use crate::driver::Driver;
-use crate::history::{Rng, Seen, run};
+use crate::history::{Seen, run};
 use crate::sql::{BY_A, BY_B, Find, Model, ROWS, Stmt, as_expected, table};
 use clearway_buffer::MissingPage;
-use clearway_env::MemDisk;
 use clearway_partition::Body;
 use clearway_storage::{Node, NodeConfig};
+use clearway_testkit::{MemDisk, Rng};
 use clearway_types::{PageId, PartitionId, TxnId};
 use std::cell::Cell;
 use std::path::Path;

@@ -3,7 +3,8 @@
 
 use crate::cache::{misses, page};
 use clearway_replacement::{Arbiter, ArbiterParameters, Policy, PolicyKind, Probe};
-use clearway_traces::{FIGURES, Trace, TraceRng, directory, generate, load};
+use clearway_testkit::Rng;
+use clearway_traces::{FIGURES, Trace, directory, generate, load};
 use clearway_types::FrameId;
 use std::collections::HashMap;
 
@@ -61,14 +62,14 @@ impl Pool {
 /// so frequency predicts reuse. In the second, the set of used pages moves continuously, so recency
 /// predicts reuse.
 fn changing(frames: u32, accesses: usize) -> (Vec<u32>, Vec<u32>) {
-    let mut rng = TraceRng::new(5);
+    let mut rng = Rng::new(5);
     let mut passing = 1_000_000;
     let mut popular = || {
         passing += 1;
         if rng.permille(500) { rng.below(u64::from(frames) * 3 / 4) as u32 } else { passing }
     };
     let first = (0..accesses).map(|_| popular()).collect();
-    let mut rng = TraceRng::new(6);
+    let mut rng = Rng::new(6);
     let near = |at| 2_000_000 + (at / 4) as u32 + rng.below(u64::from(frames) * 3 / 4) as u32;
     (first, (0..accesses).map(near).collect())
 }
@@ -143,13 +144,13 @@ fn loop_hits_the_pages_of_its_first_pass() {
 fn invariants_hold_with_sampled_shadows() {
     for (frames, places) in [(60, 7), (60, 30), (200, 50), (5, 1)] {
         for trace in generate::all(frames, 4000, 21) {
-            let (mut pool, mut rng) = (Pool::new(frames, places), TraceRng::new(u64::from(frames)));
+            let (mut pool, mut rng) = (Pool::new(frames, places), Rng::new(u64::from(frames)));
             for no in &trace.pages {
                 pool.access(*no);
                 pool.arbiter.validate().unwrap();
                 if rng.permille(50) {
-                    let answers = rng.next();
-                    let mut draw = TraceRng::new(answers);
+                    let answers = rng.next_u64();
+                    let mut draw = Rng::new(answers);
                     let answer = |_| if draw.permille(500) { Probe::Skip } else { Probe::Take };
                     let victim = pool.arbiter.evict(None, &mut { answer });
                     victim.into_iter().for_each(|frame| pool.leave(frame));

@@ -4,7 +4,8 @@
 use crate::cache::{misses, page};
 use crate::models;
 use clearway_replacement::{Policy, PolicyKind, Probe};
-use clearway_traces::{Trace, TraceRng, generate, load};
+use clearway_testkit::Rng;
+use clearway_traces::{Trace, generate, load};
 use clearway_types::{FrameId, PageId};
 use std::collections::HashMap;
 
@@ -26,7 +27,7 @@ struct Pair {
     model: Box<dyn Policy>,
     page_of: Vec<Option<u32>>,
     frame_of: HashMap<u32, FrameId>,
-    rng: TraceRng,
+    rng: Rng,
 }
 
 impl Pair {
@@ -36,7 +37,7 @@ impl Pair {
             model: models::build(kind, frames),
             page_of: vec![None; frames as usize],
             frame_of: HashMap::new(),
-            rng: TraceRng::new(seed),
+            rng: Rng::new(seed),
         }
     }
 
@@ -81,9 +82,9 @@ impl Pair {
             _ if self.rng.permille(20) => (1000, 0),
             _ => (250, 20),
         };
-        let answers = self.rng.next();
+        let answers = self.rng.next_u64();
         let ask = |policy: &mut dyn Policy| {
-            let (mut rng, mut proposed) = (TraceRng::new(answers), Vec::new());
+            let (mut rng, mut proposed) = (Rng::new(answers), Vec::new());
             let victim = policy.evict(incoming, &mut |frame| {
                 proposed.push(frame);
                 match rng.below(1000) {

@@ -243,7 +243,7 @@ fn retry(mut f: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 mod tests {
     use super::*;
     use clearway_coordinator::{EngineConfig, NodeConfig};
-    use clearway_env::MemDisk;
+    use clearway_testkit::MemDisk;
     use std::path::Path;
 
     /// As for a panic of any other thread that reads the engine, the process ends with the message.

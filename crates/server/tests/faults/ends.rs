@@ -2,8 +2,9 @@
 
 use crate::place::LIMIT;
 use crate::world::{connect, start};
-use clearway_env::{MemDisk, OpKind, OsClock};
+use clearway_env::OsClock;
 use clearway_harness::client::{PgClient, QueryError, data_row, field};
+use clearway_testkit::{MemDisk, OpKind};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;

@@ -2,9 +2,10 @@
 
 use crate::place::LIMIT;
 use crate::world::{connect, start};
-use clearway_env::{MemDisk, OpKind, OsClock};
+use clearway_env::OsClock;
 use clearway_harness::client::{Answer, PgClient, QueryError};
 use clearway_server::Server;
+use clearway_testkit::{MemDisk, OpKind};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Condvar, Mutex};

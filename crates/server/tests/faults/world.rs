@@ -1,14 +1,12 @@
 //! Faults that need a disk or clock of the test's own: failing syncs, a clock that is set back.
 
 use crate::place::LIMIT;
-use clearway_env::{
-    Clock, Disk, FOR_EVER, Fault, FaultPlan, FaultZone, ManualClock, MemDisk, OpKind, OsClock,
-    Role, When,
-};
+use clearway_env::{Clock, Disk, ManualClock, OsClock};
 use clearway_harness::Endpoint;
 use clearway_harness::client::{PgClient, QueryError};
 use clearway_server::exit::{ExitCode, ExitFailure};
 use clearway_server::{Config, Server, World};
+use clearway_testkit::{FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, OpKind, Role, When};
 use std::sync::Arc;
 // Relaxed throughout: counters and flags. Joins, mutexes and sockets order everything else.
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -19,11 +17,14 @@ pub(crate) fn start(disk: &MemDisk, clock: Arc<dyn Clock>) -> Server {
 }
 
 fn try_start(disk: &MemDisk, clock: Arc<dyn Clock>) -> Result<Server, ExitFailure> {
+    start_on(Arc::new(disk.clone()), clock)
+}
+
+pub(crate) fn start_on(disk: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> Result<Server, ExitFailure> {
     let mut config = Config::new("/data");
     config.listen = "127.0.0.1:0".parse().unwrap();
     (config.partitions, config.workers, config.buffer_pool) = (Some(2), 2, 8 << 20);
     (config.log_segment, config.log_buffer) = (1 << 20, 1 << 20);
-    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     Server::start_in(World { disk, clock }, config)
 }
 

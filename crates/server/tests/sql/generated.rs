@@ -9,9 +9,9 @@
 
 use super::{LIMIT, columns, data_dir, row, start};
 use clearway_harness::client::{PgClient, field};
-use clearway_harness::rng::Rng;
 use clearway_harness::server::Kind;
 use clearway_harness::tools::{self, TempDir};
+use clearway_testkit::Rng;
 
 const SEED: u64 = 15;
 const ROUNDS: u64 = 2000;

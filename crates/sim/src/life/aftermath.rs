@@ -15,7 +15,7 @@ use crate::model::Model;
 use crate::rng::Rng;
 use crate::session::Shared;
 use crate::world;
-use clearway_env::MemDisk;
+use clearway_testkit::MemDisk;
 use clearway_types::Lsn;
 use std::ops::ControlFlow;
 use std::path::Path;

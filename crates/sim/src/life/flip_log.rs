@@ -14,7 +14,8 @@
 use super::Story;
 use crate::rng::Rng;
 use clearway_coordinator::OpenErrorKind;
-use clearway_env::{Disk, MemDisk, Open};
+use clearway_env::{Disk, Open};
+use clearway_testkit::MemDisk;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a segment's header.

@@ -3,8 +3,8 @@
 use crate::rng::Rng;
 use crate::world::{Pace, SECOND_LEVEL, bad_second_level};
 use clearway_buffer::{FrameWaits, PAGE_SIZE, PoolConfig, SecondLevelConfig};
-use clearway_env::{FOR_EVER, Fault, FaultPlan, FaultZone, Role, When};
 use clearway_replacement::ReplacementKind;
+use clearway_testkit::{FOR_EVER, Fault, FaultPlan, FaultZone, Role, When};
 use clearway_types::{PageId, PartitionId};
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 
 use super::{SECOND_LEVEL, World};
 use crate::rng::Rng;
-use clearway_env::{FOR_EVER, Fault, FaultZone, Role, When};
+use clearway_testkit::{FOR_EVER, Fault, FaultZone, Role, When};
 
 /// Every fault of a disk, in the second level's file.
 pub fn bad_second_level(rng: &mut Rng) -> FaultZone {

@@ -287,7 +287,7 @@ impl File for OverFile {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use clearway_env::MemDisk;
+    use clearway_testkit::MemDisk;
     use proptest::prelude::*;
 
     fn scratch() -> Arc<dyn File> {

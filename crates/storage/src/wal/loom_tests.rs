@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use clearway_env::MemDisk;
+use clearway_testkit::MemDisk;
 use clearway_types::Lsn;
 use loom::sync::Arc;
 use loom::thread;

@@ -3,11 +3,11 @@
 
 use crate::check::assert_sound;
 use crate::common::{World, config};
-use clearway_env::MemDisk;
 use clearway_storage::{
     Addend, Addends, Incremented, Inserted, NodeConfig, Prior, Replaced, StorageError, TxnLog,
     TxnMode,
 };
+use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, TreeId};
 
 const TREE: TreeId = TreeId(1);

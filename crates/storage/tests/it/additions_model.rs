@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::additions::addends;
 use crate::check::assert_sound;
 use crate::common::{Model, Random, World, as_model, config};
-use clearway_env::MemDisk;
 use clearway_storage::{
     Addends, Incremented, Inserted, NodeConfig, OpenError, Prior, TxnLog, TxnMode,
 };
+use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, TreeId};
 
 const TREE: TreeId = TreeId(1);

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::check::assert_sound;
 use crate::common::{Model, Random, World, as_model, config};
 use crate::concurrent::work;
-use clearway_env::{Disk, MemDisk, Open};
+use clearway_env::{Disk, Open};
 use clearway_storage::backup::{self, BackupError, BackupReport, Progress};
 use clearway_storage::{Node, OpenError, TxnLog, TxnMode};
+use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, SqlError, SqlState, TreeId};
 
 pub const PARTITIONS: u16 = 3;

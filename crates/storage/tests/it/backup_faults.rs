@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::backup::{FRAMES, PARTITIONS, arc, continue_always, copy_dir, filled, take_offline};
 use crate::common::{World, config};
-use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Open, Opened};
+use clearway_env::{Disk, Open};
 use clearway_storage::backup::{self, BackupError};
 use clearway_storage::{Node, OpenErrorKind, TxnLog, TxnMode};
+use clearway_testkit::{Intercept, Intercepted, MemDisk, Opened};
 use clearway_types::{SqlError, SqlState, TreeId};
 
 const BLOCK: u64 = 1 << 20;

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clearway_buffer::{PAGE_SIZE, seal};
-use clearway_env::{Disk, File, MemDisk, Open};
+use clearway_env::{Disk, File, Open};
 use clearway_storage::check::{CheckOptions, Checker, Report};
 use clearway_storage::{OpenError, TxnLog, TxnMode};
+use clearway_testkit::MemDisk;
 use clearway_types::{PageId, PartitionId, TreeId};
 use proptest::prelude::*;
 

@@ -6,8 +6,9 @@ use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
 
-use clearway_env::{Entropy, MemDisk, SeededEntropy};
+use clearway_env::{Entropy, SeededEntropy};
 use clearway_storage::{Blocked, Node, NodeConfig, OpenError, StorageError, Store};
+use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Model, Random, World, as_model, config};
-use clearway_env::MemDisk;
 use clearway_storage::{Blocked, Node, Store, TxnLog, TxnMode};
+use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, TreeId, TxnId};
 
 const PARTITIONS: u16 = 3;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use crate::check::assert_sound;
 use crate::common::{Model, Random, World, as_model, config};
-use clearway_env::MemDisk;
 use clearway_storage::{
     Addend, Addends, Incremented, Inserted, NodeConfig, OpenError, TxnLog, TxnMode,
 };
+use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, TreeId};
 
 const PARTITIONS: u16 = 2;

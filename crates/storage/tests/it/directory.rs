@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use clearway_env::{Disk, MemDisk, OsDisk};
+use clearway_env::{Disk, OsDisk};
 use clearway_storage::{Node, OpenError};
+use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 
 use crate::common::{World, config};

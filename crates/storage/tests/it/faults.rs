@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, Open, Role, When};
+use clearway_env::{Disk, Open};
 use clearway_storage::{OpenError, OpenErrorKind};
+use clearway_testkit::{FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, Role, When};
 use clearway_types::{SqlError, SqlState, TreeId};
 
 use crate::common::World;

@@ -4,10 +4,11 @@
 use crate::check::assert_sound;
 use crate::common::{Model, World, as_model, config};
 use clearway_buffer::MissingPage;
-use clearway_env::{Disk, MemDisk};
+use clearway_env::Disk;
 use clearway_storage::{
     Blocked, Cursor, LogRead, Missed, Node, NodeConfig, Store, TxnLog, TxnMode,
 };
+use clearway_testkit::MemDisk;
 use clearway_types::{PageId, PartitionId, TreeId, TxnId};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;

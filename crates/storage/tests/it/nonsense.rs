@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clearway_buffer::{PAGE_SIZE, seal};
-use clearway_env::{Disk, File, MemDisk, Open};
+use clearway_env::{Disk, File, Open};
 use clearway_storage::{OpenErrorKind, StorageError, TxnLog, TxnMode};
+use clearway_testkit::MemDisk;
 use clearway_types::{PageId, PartitionId, SqlError, SqlState, TreeId};
 
 use crate::common::{Random, World};

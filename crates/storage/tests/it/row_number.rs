@@ -3,8 +3,8 @@
 
 use crate::check::assert_sound;
 use crate::common::{Random, World};
-use clearway_env::MemDisk;
 use clearway_storage::{Store, TxnLog, TxnMode, rowid_key};
+use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use crate::check::assert_sound;
 use crate::common::{Model, Random, World, as_model};
-use clearway_env::MemDisk;
+use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 
 const TREE: TreeId = TreeId(7);

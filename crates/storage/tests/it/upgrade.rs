@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use crate::additions::addends;
 use crate::check::assert_sound;
 use crate::common::{World, config};
-use clearway_env::{Disk, MemDisk, Open};
+use clearway_env::{Disk, Open};
 use clearway_storage::{Addends, NodeConfig, TxnLog, TxnMode};
+use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 
 const TREE: TreeId = TreeId(1);

@@ -2,8 +2,8 @@
 //! exactly what was acknowledged.
 
 use clearway_harness::client::{PgClient, QueryError};
-use clearway_harness::rng::Rng;
 use clearway_harness::{Endpoint, Res};
+use clearway_testkit::Rng;
 use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;

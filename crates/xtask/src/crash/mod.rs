@@ -18,10 +18,10 @@ mod load;
 mod verdict;
 
 use crate::options::Options;
-use clearway_harness::rng::Rng;
 use clearway_harness::server::{Kind, PrivateServer};
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Res, pgbench, process};
+use clearway_testkit::Rng;
 use load::{Load, Outcome};
 use std::path::Path;
 use std::process::Stdio;
@@ -72,7 +72,7 @@ fn rounds(kind: &Kind, data: &Path, rounds: u32, mut rng: Rng) -> Res<()> {
         let recovered = running.start_took;
         let checked = verdict::check(running.endpoint(), &mut seen)
             .map_err(|why| failed(round, &why, running.id()))?;
-        let load = Load::start(running.endpoint(), round, rng.number());
+        let load = Load::start(running.endpoint(), round, rng.next_u64());
         let progress = until_a_random_moment(&load, &mut rng);
         running.kill();
         let outcome = load.finish()?;

@@ -9,9 +9,9 @@
 use super::steps::{GROUP, KEYS, Keys, REGISTERS, ROWS, Step, connect};
 use clearway_harness::batch::MessageBatch;
 use clearway_harness::client::{Answer, PgClient, QueryError};
-use clearway_harness::rng::Rng;
 use clearway_harness::{Endpoint, Res};
 use clearway_history::{History, Op, Txn, TxnOutcome};
+use clearway_testkit::Rng;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender};
 use std::sync::{Mutex, PoisonError};

@@ -12,11 +12,11 @@ mod load;
 mod steps;
 
 use crate::options::Options;
-use clearway_harness::rng::Rng;
 use clearway_harness::server::{Kind, PrivateServer};
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Endpoint, Res};
 use clearway_history::{CheckerOptions, History, HistoryReport, Txn, TxnOutcome, jsonl};
+use clearway_testkit::Rng;
 use control::Isolation;
 use load::Shared;
 use std::path::Path;
@@ -139,7 +139,7 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
         let one = Round {
             number: round,
             clients: options.clients.unwrap_or(CLIENTS),
-            seed: rng.number(),
+            seed: rng.next_u64(),
         };
         let is_last = moment >= left || options.rounds.is_some_and(|rounds| round + 1 >= rounds);
         let (took, is_last) = one.run(&shared, running, moment.min(left), is_last)?;

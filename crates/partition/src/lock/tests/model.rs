@@ -3,7 +3,7 @@
 use super::super::table::ScopeId;
 use super::super::{Acquired, Event, InLine, LockTable, MODES, Mode, ROW_MODES, Target};
 use super::rules::{MANY, TABLE, TREE};
-use crate::rng::Rng;
+use clearway_testkit::Rng;
 use clearway_types::TxnId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -342,7 +342,7 @@ impl World {
 /// Runs some steps, and then ends everything. Returns the numbers of deadlocks, of requests that
 /// passed others, and of places locked by joining ranges.
 fn run(seed: u64, txns: u64, steps: usize) -> [u64; 3] {
-    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut rng = Rng::new(seed);
     let mut w = World {
         table: LockTable::new([0, 1, 3, MANY][seed as usize % 4]),
         graph: Graph::default(),

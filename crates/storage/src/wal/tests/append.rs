@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clearway_env::{Disk, MemDisk};
+use clearway_env::Disk;
+use clearway_testkit::MemDisk;
 use clearway_types::Lsn;
 use proptest::prelude::*;
 

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clearway_env::{Disk, Fault, FaultPlan, FaultZone, File, MemDisk, Open, Role, When};
+use clearway_env::{Disk, File, Open};
+use clearway_testkit::{Fault, FaultPlan, FaultZone, MemDisk, Role, When};
 use clearway_types::Lsn;
 use proptest::prelude::*;
 

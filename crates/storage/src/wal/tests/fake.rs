@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 
-use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Opened};
+use clearway_env::Disk;
+use clearway_testkit::{Intercept, Intercepted, MemDisk, Opened};
 
 #[derive(Default)]
 struct Syncs {

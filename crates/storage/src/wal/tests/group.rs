@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
-use clearway_env::MemDisk;
+use clearway_testkit::MemDisk;
 use clearway_types::Lsn;
 
 use super::fake::controlled;

@@ -12,7 +12,8 @@ mod segments;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clearway_env::{Disk, MemDisk};
+use clearway_env::Disk;
+use clearway_testkit::MemDisk;
 use clearway_types::Lsn;
 
 use super::{Wal, WalConfig, WalError, WalReader};

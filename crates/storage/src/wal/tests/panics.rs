@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use clearway_env::MemDisk;
+use clearway_testkit::MemDisk;
 use clearway_types::Lsn;
 
 use super::fake::controlled;

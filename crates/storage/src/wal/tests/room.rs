@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use clearway_env::MemDisk;
+use clearway_testkit::MemDisk;
 use clearway_types::Lsn;
 
 use super::fake::controlled;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use clearway_env::{Disk, MemDisk, Open};
+use clearway_env::{Disk, Open};
+use clearway_testkit::MemDisk;
 use clearway_types::Lsn;
 
 use super::{open, payload, read, small};

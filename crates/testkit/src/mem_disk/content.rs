@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::SECTOR;
-use crate::entropy::SeededEntropy;
+use clearway_env::SeededEntropy;
 
 /// Maximum number of states remembered for an unsynced sector and for a file's length. Beyond it,
 /// the oldest unsynced state is forgotten.

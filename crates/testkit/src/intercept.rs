@@ -3,7 +3,7 @@
 //!
 //! For tests that count, delay or fail the engine's file operations.
 
-use crate::disk::{Disk, DiskLock, File, Open};
+use clearway_env::{Disk, DiskLock, File, Open};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -8,8 +8,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::disk_tests::{content, kind};
-use crate::{Clock, ManualClock};
+use clearway_env::{Clock, ManualClock};
+
+fn kind<T>(result: io::Result<T>) -> Option<ErrorKind> {
+    result.err().map(|error| error.kind())
+}
+
+fn content(file: &dyn File) -> Vec<u8> {
+    let mut content = vec![0; file.len().expect("length") as usize];
+    file.read_exact_at(&mut content, 0).expect("read");
+    content
+}
 
 /// Returns a disk with a synced file `f` of three sectors of ones.
 fn synced() -> (MemDisk, Arc<dyn File>) {

@@ -53,8 +53,8 @@ pub use self::faults::{
 use self::faults::{FaultEffect, broken};
 use self::names::{Change, Names};
 use self::space::{Gate, Room};
-use crate::disk::{Disk, DiskLock, File, Open};
-use crate::entropy::SeededEntropy;
+use clearway_env::SeededEntropy;
+use clearway_env::{Disk, DiskLock, File, Open};
 
 /// Unit of an atomic disk write, in bytes.
 const SECTOR: usize = 512;

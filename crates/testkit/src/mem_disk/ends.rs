@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::names::Names;
 use super::space::Room;
 use super::{FaultProfile, MemDisk, Shared, guard};
-use crate::entropy::SeededEntropy;
+use clearway_env::SeededEntropy;
 
 /// Sectors per page of the system's cache.
 const BLOCK: u64 = 8;
@@ -65,7 +65,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::{Disk, Open};
+    use clearway_env::{Disk, Open};
 
     fn read(disk: &MemDisk, path: &str) -> Vec<u8> {
         let file = disk.open(Path::new(path), Open::Existing).unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::content::Content;
 use super::{guard, parent};
-use crate::entropy::SeededEntropy;
+use clearway_env::SeededEntropy;
 
 /// A file, shared by its names and its open handles.
 pub(super) type Shared = Arc<Mutex<Content>>;

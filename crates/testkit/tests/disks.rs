@@ -1,16 +1,18 @@
-//! What both disks guarantee, tested on both.
+//! What the real disk and the disk in memory guarantee, tested on both.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::{Disk, File, MemDisk, Open, OsDisk};
+use clearway_env::{Disk, File, Open, OsDisk, is_full};
+use clearway_testkit::MemDisk;
 
 /// A separate directory on the real disk, removed at the end of the test.
-pub(crate) struct Scratch(pub(crate) PathBuf);
+struct Scratch(PathBuf);
 
 impl Scratch {
-    pub(crate) fn new(test: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("clearway-env-{test}-{}", std::process::id()));
+    fn new(test: &str) -> Self {
+        let dir =
+            std::env::temp_dir().join(format!("clearway-disks-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for the test");
         Self(dir)
     }
@@ -30,11 +32,11 @@ fn on_both(test: &str, check: impl Fn(&dyn Disk, &Path)) {
     check(&disk, Path::new("data"));
 }
 
-pub(crate) fn kind<T>(result: std::io::Result<T>) -> Option<ErrorKind> {
+fn kind<T>(result: std::io::Result<T>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
 }
 
-pub(crate) fn content(file: &dyn File) -> Vec<u8> {
+fn content(file: &dyn File) -> Vec<u8> {
     let mut content = vec![0; file.len().expect("length") as usize];
     file.read_exact_at(&mut content, 0).expect("read");
     content
@@ -126,5 +128,5 @@ fn full_device_error_keeps_its_kind() {
         .expect_err("no room");
     assert_eq!(error.kind(), ErrorKind::StorageFull);
     assert!(error.to_string().starts_with("write /dev/full: "), "{error}");
-    assert!(crate::is_full(&error));
+    assert!(is_full(&error));
 }
