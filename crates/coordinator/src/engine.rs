@@ -26,7 +26,7 @@ use crate::past::Past;
 use crate::slices::Slices;
 use crate::system::System;
 use clearway_buffer::Pool;
-use clearway_env::Registered;
+use clearway_env::{Job, Registered};
 use clearway_ir::Catalog;
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Latch, LatchGuard, Submitted};
@@ -293,6 +293,10 @@ impl Engine {
     /// Returns how much of the pages' memory is registered with io_uring.
     pub fn registered(&self) -> Registered {
         self.node.io().registered()
+    }
+    /// Runs a job that may block, in an I/O thread. Never blocks itself.
+    pub fn run_blocking(&self, job: Job) {
+        self.node.io().submit_unbounded(job);
     }
     /// Returns what recovery did.
     pub fn report(&self) -> &RecoveryReport {

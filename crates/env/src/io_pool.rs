@@ -245,7 +245,7 @@ impl IoPool {
             Some(ring) if read.file.fd().is_some() => ring.read(read),
             _ => {
                 let failed = self.shared.failed.clone();
-                self.push(Box::new(move || {
+                self.submit_unbounded(Box::new(move || {
                     let reading = || read.file.read_up_to(read.target.buffer(), read.offset);
                     // Report a panic as an error, too: at start-up, for example, nothing else would
                     // wake the waiter.
@@ -273,7 +273,8 @@ impl IoPool {
         writes.iter().enumerate().try_for_each(one)
     }
 
-    fn push(&self, job: Job) {
+    /// Submits a job without regard to the queue's limit. Never blocks.
+    pub fn submit_unbounded(&self, job: Job) {
         self.shared.queue.lock().jobs.push_back(job);
         self.shared.queue.notify_one();
     }

@@ -60,6 +60,7 @@ impl Observed {
         });
     }
 
+    /// Reads the sizes of files from the disk, so it may block.
     pub(crate) fn activity(&self) -> Activity {
         let engine = self.engine.upgrade();
         let data = &self.shared.config.data;
@@ -89,7 +90,14 @@ fn file_bytes(disk: &dyn Disk, dir: &Path) -> u64 {
 impl System for Observed {
     fn rows(&self, view: SystemView, take: TakeRows) {
         match view {
-            SystemView::Activity => take(activity_row(&self.activity())),
+            // The sizes of files come from the disk.
+            SystemView::Activity => match self.engine.upgrade() {
+                Some(engine) => {
+                    let observed = self.clone();
+                    engine.run_blocking(Box::new(move || take(activity_row(&observed.activity()))));
+                }
+                None => take(RowBatch::new()),
+            },
             SystemView::Contention => take(contention_rows(&lockstat::contention())),
             SystemView::HotRows => match self.engine.upgrade() {
                 Some(engine) => engine.hot_rows(move |rows| take(hot_rows(&rows))),

@@ -14,4 +14,5 @@ mod private;
 mod row_number;
 mod stop;
 mod upgrade;
+mod workers;
 mod world;
