@@ -1,5 +1,6 @@
 //! One run on one server, and its measurements.
 
+use super::chains::{self, Chains};
 use super::crowd::{self, Load};
 use super::work;
 use crate::contention;
@@ -48,6 +49,8 @@ pub struct Sample {
     /// Blocks that the server ran again because a transaction ahead of them rolled back, in percent
     /// of the committed transactions; NaN if the server does not report them.
     pub replayed: f64,
+    /// Transactions behind another on one row; NaN if the server does not report them.
+    pub chains: Chains,
 }
 
 impl Contender {
@@ -83,7 +86,10 @@ impl Contender {
         }
         let replays_before = self.replays()?;
         let cpu_before = cpu::used(self.server.id());
-        let report = crowd::run(endpoint, load)?;
+        let (report, chains) = match self.reports_waits {
+            true => chains::watch(endpoint, || crowd::run(endpoint, load))?,
+            false => (crowd::run(endpoint, load)?, Chains::UNKNOWN),
+        };
         let used = cpu_before
             .zip(cpu::used(self.server.id()))
             .map(|(before, after)| after.saturating_sub(before));
@@ -116,6 +122,7 @@ impl Contender {
             lock_waits: waits * committed,
             waited_ms: lock_waits(|row| row.wait_us) / 1e3,
             replayed: 100.0 * replays / committed,
+            chains,
         })
     }
 

@@ -2,8 +2,10 @@
 //! on PostgreSQL.
 //!
 //! [`session`] is a connection and [`crowd`] drives many of them. [`work`] defines the transactions
-//! and checks their effects. [`measure`] runs them on a server, and [`judge`] holds the bars.
+//! and checks their effects. [`measure`] runs them on a server, [`chains`] looks at the server
+//! meanwhile, and [`judge`] holds the bars.
 
+mod chains;
 mod crowd;
 mod judge;
 mod measure;
@@ -86,6 +88,10 @@ const WAITED: Measure =
     Measure { label: "lock wait time per transaction", unit: "ms", digits: 3, of: |s| s.waited_ms };
 const REPLAYED: Measure =
     Measure { label: "blocks run again", unit: "%", digits: 2, of: |s| s.replayed };
+const CHAIN: Measure =
+    Measure { label: "longest chain, mean of looks", unit: "", digits: 1, of: |s| s.chains.mean };
+const LONGEST_CHAIN: Measure =
+    Measure { label: "longest chain", unit: "", digits: 0, of: |s| s.chains.most };
 const LATENCY: Measure =
     Measure { label: "mean latency", unit: "ms", digits: 2, of: |s| s.latency_ms };
 
@@ -232,6 +238,8 @@ fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
         (RETRIED, false),
         (WAITS, false),
         (REPLAYED, false),
+        (CHAIN, false),
+        (LONGEST_CHAIN, false),
     ];
     let of = measures.map(|(measure, drawn)| {
         let series = CONTENDERS.into_iter().enumerate().map(|(at, name)| {
@@ -290,9 +298,10 @@ fn rates(cases: &[Case]) -> Table {
     }
 }
 
-/// Renders a contender's lock waits from `clearway.contention`, and the blocks that it ran again.
+/// Renders a contender's lock waits from `clearway.contention`, its chains of transactions behind
+/// each other from `clearway.hot_rows`, and the blocks that it ran again.
 fn waits(cases: &[Case], contender: usize) -> Table {
-    let measures = [RATE, LATENCY, WAITS, WAITED, REPLAYED];
+    let measures = [RATE, LATENCY, WAITS, WAITED, CHAIN, LONGEST_CHAIN, REPLAYED];
     let columns = measures.iter().map(|m| Column::ours(m.label, m.unit));
     let row = |case: &Case| {
         let cells = measures.iter().map(|m| case.cell(contender, m));
@@ -300,7 +309,7 @@ fn waits(cases: &[Case], contender: usize) -> Table {
     };
     Table {
         title: format!(
-            "Medians of {}, and lock waits per transaction (clearway.contention)",
+            "Medians of {}, and lock waits and chains on hot rows",
             CONTENDERS[contender]
         ),
         columns: std::iter::once(Column::ours("case", "")).chain(columns).collect(),
@@ -337,6 +346,7 @@ mod tests {
             lock_waits: f64::NAN,
             waited_ms: f64::NAN,
             replayed: f64::NAN,
+            chains: chains::Chains::UNKNOWN,
         };
         let samples = [ours, theirs, ours, ours, ours]
             .map(|tps| vec![sample(tps), sample(tps * 3.0), sample(tps * 2.0)])
