@@ -196,6 +196,12 @@ impl Spill {
         self.rounds.is_empty()
     }
 
+    /// Returns true if at most one more round can begin.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn lacks_rounds(&self) -> bool {
+        self.rounds.len() + 1 >= ROUNDS
+    }
+
     /// Returns the bytes in memory, without those of blocks that are being written.
     pub(super) fn memory(&self) -> usize {
         self.memory
