@@ -13,7 +13,9 @@
 //!    requester, directly or through others. So changes can always be undone in some order: a
 //!    transaction with none behind it first.
 //! 3. A chain has at most [`super::holders::CHAIN`] members; beyond that newcomers wait.
-//! 4. A wait in [`LockTable::settle`] is a line of its own that names the transactions ahead, so it
+//! 4. While a transaction and those behind it are being undone, they are *barred*: nobody goes
+//!    behind them. Otherwise each undo would let the next waiter in, only to undo it, too.
+//! 5. A wait in [`LockTable::settle`] is a line of its own that names the transactions ahead, so it
 //!    is an ordinary edge of the waits-for graph. No transaction waits for such a line.
 //!
 //! [`Heat`] decides whether to retire. A key is warm while transactions wait for it or go behind
@@ -216,6 +218,33 @@ impl LockTable {
         let Some(holders) = self.chain(tree, key) else { return false };
         let behind = self.all_behind(txn);
         holders.in_order().any(|other| behind.contains(&other))
+    }
+
+    /// Forbids newcomers to go behind this transaction and those behind it: all those will be
+    /// undone.
+    pub(crate) fn bar(&mut self, txn: TxnId) {
+        self.barred = &self.barred | &self.all_behind(txn);
+        self.barred.insert(txn);
+    }
+
+    /// Allows newcomers to go behind the transaction again: none is behind it any more.
+    pub(crate) fn unbar(&mut self, txn: TxnId) {
+        self.barred.remove(&txn);
+        if let Some(owner) = self.owners.get(&txn) {
+            let watched = owner.watched.clone();
+            self.serve_all(txn, &watched);
+        }
+    }
+
+    /// Returns the other members of the key's chain that are barred, in the order of their changes.
+    pub(super) fn barred_ahead(&self, r: &Request<'_>) -> impl Iterator<Item = TxnId> {
+        let chain = match (r.scope, &r.keys) {
+            (ScopeId::Tree(tree), Keys::One(key)) => self.chain(tree, key),
+            _ => None,
+        };
+        let txn = r.txn;
+        let members = chain.into_iter().flat_map(Holders::in_order);
+        members.filter(move |other| *other != txn && self.barred.contains(other))
     }
 
     /// Waits for one of the transactions ahead of this one; `None` if there is none.

@@ -89,6 +89,8 @@ pub(crate) struct LockTable {
     /// The number of retired locks, and where it is worth retiring one.
     pub(super) retired: usize,
     pub(super) heat: Heat,
+    /// Transactions that will be undone, or behind which all will be: none may go behind them.
+    pub(super) barred: BTreeSet<TxnId>,
     /// The number of lines and waits so far.
     numbers: u64,
     events: VecDeque<Event>,
@@ -104,6 +106,7 @@ impl LockTable {
             lines: HashMap::new(),
             retired: 0,
             heat: Heat::default(),
+            barred: BTreeSet::new(),
             numbers: 0,
             events: VecDeque::new(),
         }
@@ -259,6 +262,7 @@ impl LockTable {
     /// Releases everything, including a wait.
     pub(crate) fn release(&mut self, txn: TxnId) {
         self.stop_waiting(txn);
+        self.barred.remove(&txn);
         let Some(owner) = self.owners.remove(&txn) else { return };
         self.retired -= owner.retired.len();
         for (tree, key) in owner.keys.iter() {
@@ -409,10 +413,15 @@ impl LockTable {
         // Limits the number of calls, not of distinct holders: one transaction may hold very many
         // keys of a range.
         let mut visited = 0;
-        let barred = r.mode == Mode::Behind && self.must_not_join(r.txn, r.scope, &r.keys);
+        let rivals = found.on.len();
+        if r.mode == Mode::Behind && !self.barred.is_empty() {
+            found.on.extend(self.barred_ahead(r).take(NAMED - rivals));
+        }
+        let barred = r.mode == Mode::Behind
+            && (found.on.len() > rivals || self.must_not_join(r.txn, r.scope, &r.keys));
         let mode = if barred { Mode::NoKeyExclusive } else { r.mode };
         scope.any_holder(r.txn, &r.keys, mode, |holder| {
-            if !found.on.contains(&holder) {
+            if found.on.len() < NAMED && !found.on.contains(&holder) {
                 found.on.push(holder);
             }
             visited += 1;

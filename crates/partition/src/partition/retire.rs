@@ -107,23 +107,32 @@ impl<T: Trees> Partition<T> {
             Stop::Reclaim(tree, key) => match self.undo_behind(id, out) {
                 Ok(()) => {
                     self.locks.reclaim(id, tree, &key);
+                    self.locks.unbar(id);
                     None
                 }
                 Err(stop) => Some(stop),
             },
             Stop::Wait(wait) if self.locks.is_ahead_of(id, &wait.line.on) => {
                 self.locks.stop_waiting(id);
-                self.undo_behind(id, out).err()
+                let undone = self.undo_behind(id, out);
+                if undone.is_ok() {
+                    self.locks.unbar(id);
+                }
+                undone.err()
             }
             stop => Some(stop),
         }
     }
 
-    /// Enforces invariant 3.
+    /// Enforces invariant 3. Nobody goes behind the transaction until it has ended, or
+    /// [`LockTable::unbar`] allows it.
+    ///
+    /// [`LockTable::unbar`]: crate::lock::LockTable::unbar
     pub(super) fn undo_behind(&mut self, id: TxnId, out: &mut Outbox) -> Result<(), Stop> {
         if !self.locks.has_retired() {
             return Ok(());
         }
+        self.locks.bar(id);
         while let Some(last) = self.locks.last_behind(id) {
             self.cascade(last, out)?;
         }

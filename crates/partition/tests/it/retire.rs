@@ -232,6 +232,43 @@ fn reusing_a_retired_row_undoes_transactions_behind() {
     }
 }
 
+/// A transaction that waits for one that is undone is not undone itself. It does not go behind
+/// those that still have to be undone.
+#[test]
+fn undo_spares_transactions_that_wait() {
+    for returns in [false, true] {
+        let mut d = driver(None);
+        let [first, second, third] = chain(&mut d, [1, 10, 100]);
+        // After this undo the row is cold, so no further lock is retired.
+        abort(&mut d, second);
+        abort(&mut d, third);
+        let last = d.txn();
+        d.call(last, bump(1, 10)).expect("it does not wait");
+        let waiting = [(); 3].map(|()| {
+            let txn = d.txn();
+            (txn, d.send(txn, bump(1, 1000)))
+        });
+        assert_eq!(waiting.map(|(_, waits)| d.take(waits)), [None, None, None]);
+        if returns {
+            d.call(first, bump(1, 1)).expect("its own row");
+            d.settle();
+            assert_eq!(waiting.map(|(_, waits)| d.take(waits)), [None, None, None]);
+            commit(&mut d, first);
+        } else {
+            abort(&mut d, first);
+        }
+        assert_eq!(state_of(&d.call(last, Body::Settle)), CASCADED);
+        abort(&mut d, last);
+        for (txn, waits) in waiting {
+            d.settle();
+            d.take(waits).expect("its turn").expect("a change");
+            commit(&mut d, txn);
+        }
+        assert_eq!(a(&mut d, 1), Some(if returns { 3102 } else { 3100 }));
+        assert!(d.nothing_pending() && d.partition.active() == 0);
+    }
+}
+
 /// Invariant 4: a transaction that changes two rows in the other order is undone, not waited for.
 #[test]
 fn no_transaction_waits_for_one_behind_it() {
